@@ -1,0 +1,262 @@
+//! Addresses, offsets and codes of the packet ABI, version 1.
+//!
+//! ```text
+//! 0x0000 ┌────────────────────────────┐
+//!        │ stack, grows downwards,    │  an overflow traps at address 0
+//!        │ at most 32 KiB             │
+//! 0x8000 ├────────────────────────────┤ META_ADDRESS
+//!        │ metadata, 256 bytes        │
+//! 0x8102 ├────────────────────────────┤ WINDOW_ADDRESS: an untagged frame's IP
+//!        │ window, at most 2,048 bytes│ header (+14) lies on a multiple of 16
+//! 0x9000 ├────────────────────────────┤ DATA_ADDRESS
+//!        │ data, then heap            │
+//!        └────────────────────────────┘
+//! ```
+//!
+//! The addresses are constants so that an access whose address is known at
+//! compile time is known to be packet or memory (docs/module-abi.md).
+
+/// The version of the ABI that this crate describes.
+pub const ABI_VERSION: u32 = 1;
+/// The custom section that holds the manifest, as TOML text.
+pub const MANIFEST_SECTION: &str = "tamandua";
+/// The import module of the host functions.
+pub const IMPORT_MODULE: &str = "tam";
+
+/// Where the metadata begins in linear memory; the stack ends here.
+pub const META_ADDRESS: u32 = 0x8000;
+/// Bytes kept for metadata; [`META_LENGTH`] of them have a meaning.
+pub const META_RESERVED: u32 = 0x100;
+/// Where the window begins in linear memory.
+pub const WINDOW_ADDRESS: u32 = 0x8102;
+/// The largest window that a module may declare, in bytes.
+pub const WINDOW_LENGTH_MAX: u32 = 2048;
+/// Where a module's own data may begin.
+pub const DATA_ADDRESS: u32 = 0x9000;
+
+const _: () = assert!(META_ADDRESS + META_RESERVED <= WINDOW_ADDRESS);
+const _: () = assert!(WINDOW_ADDRESS + WINDOW_LENGTH_MAX <= DATA_ADDRESS);
+const _: () = assert!((WINDOW_ADDRESS + 14) % 16 == 0, "the IP header lies on a multiple of 16");
+
+/// The longest packet that a module can meet: a data unit of 65,535 bytes.
+pub const PACKET_LENGTH_MAX: u32 = 65_535;
+/// Largest linear memory that a module may declare or grow to, in pages of 64 KiB (16 MiB).
+pub const MEMORY_PAGES_MAX: u32 = 256;
+/// Lanes that a module may ask for: the number of instances of one service in one cell.
+pub const LANES_MAX: u16 = 64;
+/// The size of the mark that travels between the nodes of a service's graph.
+pub const MARK_LENGTH: usize = 16;
+/// Largest manifest section, in bytes: read before anything is verified.
+pub const MANIFEST_LENGTH_MAX: usize = 4096;
+/// Largest module, in bytes.
+pub const MODULE_LENGTH_MAX: usize = 8 << 20;
+
+/// What the window begins with ([`Meta::begins_with`]).
+pub const BEGINS_WITH_ETHERNET: u8 = 1;
+/// The offset that says "there is no such header".
+pub const OFFSET_NONE: u16 = 0xffff;
+
+/// [`Meta::flags`]: the packet is an IP fragment.
+pub const META_FRAGMENT: u8 = 1 << 0;
+/// [`Meta::flags`]: the packet is a fragment that is not the first: it has no L4 header.
+pub const META_LATER_FRAGMENT: u8 = 1 << 1;
+
+/// The bytes of [`Meta`] in linear memory.
+pub const META_LENGTH: usize = 64;
+
+/// What the node knows of the packet in the window, written in front of it
+/// before each call; little-endian, as WebAssembly is.
+///
+/// ```text
+///  0       4       8   10  12 13 14 15 16  18  20      24      28      32
+/// ┌───────┬───────┬───┬───┬──┬──┬──┬──┬───┬───┬───────┬───────┬───────┐
+/// │packet │window │l3 │l4 │be│fa│pr│fl│por│ses│ rule  │ flow  │ lane  │
+/// │length │length │off│off│gi│mi│ot│ag│t  │sio│       │ hash  │       │
+/// ├───────┴───────┼───┴───┴──┴──┴──┴──┼───┴───┴───────┴───────┴───────┤
+/// │32 now, ms     │40 mark, 16 bytes  │56 reserved, zero              │
+/// └───────────────┴───────────────────┴───────────────────────────────┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Bytes of the whole packet, as on the wire.
+    pub packet_length: u32,
+    /// Bytes of it that the window holds.
+    pub window_length: u32,
+    /// Where the IP header begins, counted from the window's start, or [`OFFSET_NONE`].
+    pub l3_offset: u16,
+    /// Where the L4 header begins, or [`OFFSET_NONE`].
+    pub l4_offset: u16,
+    /// What the window begins with: [`BEGINS_WITH_ETHERNET`].
+    pub begins_with: u8,
+    /// 4, 6, or 0 when the packet is neither.
+    pub ip_version: u8,
+    /// The protocol number after IP and its extension headers, or 0.
+    pub protocol: u8,
+    /// [`META_FRAGMENT`], [`META_LATER_FRAGMENT`].
+    pub flags: u8,
+    /// The port that the packet came in by.
+    pub port: u16,
+    /// The session that pays.
+    pub session: u16,
+    /// The rule that sent the packet here.
+    pub rule: u32,
+    /// A hash of the flow that is equal for both directions.
+    pub flow_hash: u32,
+    /// The lane that this instance serves.
+    pub lane: u32,
+    /// The node's coarse time in milliseconds, steps of 1 ms or more.
+    pub now_ms: u64,
+    /// What the previous node of the service's graph left.
+    pub mark: [u8; MARK_LENGTH],
+}
+
+impl Meta {
+    /// The bytes that go to [`META_ADDRESS`].
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; META_LENGTH] {
+        let mut out = [0; META_LENGTH];
+        out[0..4].copy_from_slice(&self.packet_length.to_le_bytes());
+        out[4..8].copy_from_slice(&self.window_length.to_le_bytes());
+        out[8..10].copy_from_slice(&self.l3_offset.to_le_bytes());
+        out[10..12].copy_from_slice(&self.l4_offset.to_le_bytes());
+        out[12] = self.begins_with;
+        out[13] = self.ip_version;
+        out[14] = self.protocol;
+        out[15] = self.flags;
+        out[16..18].copy_from_slice(&self.port.to_le_bytes());
+        out[18..20].copy_from_slice(&self.session.to_le_bytes());
+        out[20..24].copy_from_slice(&self.rule.to_le_bytes());
+        out[24..28].copy_from_slice(&self.flow_hash.to_le_bytes());
+        out[28..32].copy_from_slice(&self.lane.to_le_bytes());
+        out[32..40].copy_from_slice(&self.now_ms.to_le_bytes());
+        out[40..56].copy_from_slice(&self.mark);
+        out
+    }
+}
+
+/// The low byte of what `on_packet` returns.
+pub mod verdict_code {
+    /// The next edge of the graph; after the last one, forward.
+    pub const PASS: u32 = 0;
+    /// Drop, with the module's own reason in the high 16 bits.
+    pub const DROP: u32 = 1;
+    /// Out of the arrival port, MACs swapped, nothing else.
+    pub const BOUNCE: u32 = 2;
+    /// The frame as it is, out of the port in the high 16 bits.
+    pub const REDIRECT: u32 = 3;
+    /// The same node of the graph, at the next level up.
+    pub const RAISE: u32 = 4;
+    /// Bit 8, with [`PASS`]: the module re-addressed the packet, look its route up again.
+    pub const REROUTE_FLAG: u32 = 1 << 8;
+}
+
+/// What a module decided about one packet.
+///
+/// ```text
+/// 31            16 15        9  8  7             0
+/// ┌───────────────┬───────────┬───┬───────────────┐
+/// │ reason or port│ zero      │ R │ code          │
+/// └───────────────┴───────────┴───┴───────────────┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Forward; with `reroute`, after a new route lookup.
+    Pass {
+        /// The module changed where the packet goes.
+        reroute: bool,
+    },
+    /// Drop, with the module's own reason.
+    Drop {
+        /// Chosen by the module, documented by it.
+        reason: u16,
+    },
+    /// Out of the arrival port with the MAC addresses swapped.
+    Bounce,
+    /// Out of the named port as it is.
+    Redirect {
+        /// The port's number, from `port_find`.
+        port: u16,
+    },
+    /// The same node of the graph at the next level up.
+    Raise,
+}
+
+/// `on_packet` returned a number that is no verdict: a trap with this value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("on_packet returned {0:#010x}, which is no verdict of ABI version {ABI_VERSION}")]
+pub struct NotAVerdict(pub u32);
+
+impl Verdict {
+    /// Forward, by the route that the packet came with.
+    pub const PASS: Self = Self::Pass { reroute: false };
+
+    /// Reads the value that `on_packet` returned.
+    ///
+    /// # Errors
+    /// When the code is unknown or a bit is set that has no meaning for it.
+    pub const fn parse(value: u32) -> Result<Self, NotAVerdict> {
+        let high = (value >> 16) as u16;
+        match value & 0xffff {
+            verdict_code::PASS if high == 0 => Ok(Self::Pass { reroute: false }),
+            0x100 if high == 0 => Ok(Self::Pass { reroute: true }),
+            verdict_code::DROP => Ok(Self::Drop { reason: high }),
+            verdict_code::BOUNCE if high == 0 => Ok(Self::Bounce),
+            verdict_code::REDIRECT => Ok(Self::Redirect { port: high }),
+            verdict_code::RAISE if high == 0 => Ok(Self::Raise),
+            _ => Err(NotAVerdict(value)),
+        }
+    }
+
+    /// The value that `on_packet` returns for this verdict.
+    #[must_use]
+    pub const fn to_value(self) -> u32 {
+        match self {
+            Self::Pass { reroute: false } => verdict_code::PASS,
+            Self::Pass { reroute: true } => verdict_code::PASS | verdict_code::REROUTE_FLAG,
+            Self::Drop { reason } => verdict_code::DROP | (reason as u32) << 16,
+            Self::Bounce => verdict_code::BOUNCE,
+            Self::Redirect { port } => verdict_code::REDIRECT | (port as u32) << 16,
+            Self::Raise => verdict_code::RAISE,
+        }
+    }
+}
+
+/// What host functions return; 0 or more is success.
+pub mod host_error {
+    /// An offset or length lies outside the packet or the module's memory.
+    pub const OUT_OF_RANGE: i32 = -1;
+    /// There is no such parameter, port or name.
+    pub const NOT_FOUND: i32 = -2;
+    /// The result would pass a limit: packet length, copies, event queue.
+    pub const OVER_LIMIT: i32 = -3;
+    /// The function cannot be used in this hook.
+    pub const WRONG_HOOK: i32 = -4;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verdict_survives_its_encoding() {
+        let all = [
+            Verdict::PASS,
+            Verdict::Pass { reroute: true },
+            Verdict::Drop { reason: 0 },
+            Verdict::Drop { reason: 65_535 },
+            Verdict::Bounce,
+            Verdict::Redirect { port: 7 },
+            Verdict::Raise,
+        ];
+        for verdict in all {
+            assert_eq!(Verdict::parse(verdict.to_value()), Ok(verdict));
+        }
+    }
+
+    #[test]
+    fn numbers_without_meaning_are_no_verdict() {
+        for value in [5, 0x101, 0x200, 0x1_0000, 0x1_0002, 0xffff_ffff] {
+            assert_eq!(Verdict::parse(value), Err(NotAVerdict(value)), "{value:#x}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Keys and values shared with the kernel: the Rust half of `levels/bpf/c/tam_maps.h`.
+//!
+//! The header explains each field and draws the layouts; this file repeats
+//! them for Rust. `levels/bpf` compares every size and offset with what clang
+//! makes of the header, so that the two cannot drift apart.
+
+#![forbid(unsafe_code)]
+
+use bytemuck::{Pod, Zeroable};
+
+/// Ports of one node: their counters and sockets are arrays.
+pub const PORTS_MAX: usize = 64;
+/// Receive queues of one port.
+pub const QUEUES_MAX: usize = 16;
+/// Rules of one node; the rule's number indexes its counters.
+pub const RULES_MAX: usize = 16_384;
+/// Distinct sets of matched fields: the lookups of a cache miss.
+pub const MASKS_MAX: usize = 64;
+/// Flow cache entries on each CPU.
+pub const FLOWS_MAX: usize = 8192;
+
+/// Set in [`Key::vlan`] when there is a tag.
+pub const VLAN_PRESENT: u16 = 0x8000;
+/// [`Key::fragment`]: a whole datagram.
+pub const FRAGMENT_NONE: u8 = 0;
+/// [`Key::fragment`]: the first fragment, which has the L4 header.
+pub const FRAGMENT_FIRST: u8 = 1;
+/// [`Key::fragment`]: a later fragment.
+pub const FRAGMENT_LATER: u8 = 2;
+
+/// What a packet is matched by (`struct tam_key`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
+pub struct Key {
+    /// Source address; IPv4 fills the first four bytes.
+    pub source: [u8; 16],
+    /// Destination address.
+    pub destination: [u8; 16],
+    /// Source L4 port, network byte order.
+    pub source_port_be: [u8; 2],
+    /// Destination L4 port, network byte order.
+    pub destination_port_be: [u8; 2],
+    /// Protocol after IP and its extension headers.
+    pub protocol: u8,
+    /// 4 or 6.
+    pub ip_version: u8,
+    /// [`VLAN_PRESENT`] and the outermost tag's identifier, or 0.
+    pub vlan: u16,
+    /// Arrival port.
+    pub port: u16,
+    /// DSCP, 6 bits.
+    pub dscp: u8,
+    /// [`FRAGMENT_NONE`], [`FRAGMENT_FIRST`] or [`FRAGMENT_LATER`].
+    pub fragment: u8,
+    /// In a rule's key the index of its mask.
+    pub mask: u16,
+    /// Always 0.
+    pub zero: u16,
+}
+
+/// One set of matched fields (`struct tam_mask`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
+pub struct Mask {
+    /// Ones where rules of this mask match.
+    pub bits: Key,
+    /// The best rank among its rules; 0 is best of all.
+    pub rank_best: u32,
+    /// Always 0.
+    pub zero: u32,
+}
+
+/// `enum tam_action`: plain forwarding, the rule only counts.
+pub const ACTION_FORWARD: u8 = 0;
+/// `enum tam_action`: drop.
+pub const ACTION_DROP: u8 = 1;
+/// `enum tam_action`: to the cell's socket.
+pub const ACTION_USER: u8 = 2;
+
+/// What a rule says (`struct tam_rule`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
+pub struct Rule {
+    /// Position among all rules, best first: unique.
+    pub rank: u32,
+    /// The rule's number.
+    pub rule: u32,
+    /// The session that pays.
+    pub session: u16,
+    /// The service's number in the cell.
+    pub entry: u16,
+    /// [`ACTION_FORWARD`], [`ACTION_DROP`] or [`ACTION_USER`].
+    pub action: u8,
+    /// Always 0.
+    pub zero: [u8; 3],
+}
+
+/// Packets and bytes of a rule, on one CPU (`struct tam_rule_stats`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct RuleStats {
+    /// Packets that the rule was the best match of.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Where a packet ended in the front door: name and meaning, in the order of `enum tam_outcome`.
+pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
+    ("forwarded", "redirected to an egress port"),
+    ("to_user", "redirected to the cell's socket"),
+    ("kernel_not_ip", "to the kernel: not IP (ARP, LLDP, STP)"),
+    ("kernel_not_for_us", "to the kernel: the destination MAC is not this port's"),
+    ("kernel_local", "to the kernel: the route ends here, or there is none"),
+    ("kernel_neighbour", "to the kernel: the neighbour is not resolved yet"),
+    ("kernel_ttl", "to the kernel: TTL or hop limit ran out"),
+    ("kernel_too_big", "to the kernel: does not fit the egress MTU"),
+    ("kernel_options", "to the kernel: IPv4 options or a hop-by-hop header"),
+    ("kernel_egress", "to the kernel: the egress device is no port of this node"),
+    ("kernel_slow", "to the kernel: it would add something, see the port's slow reasons"),
+    ("kernel_source", "to the kernel: it must judge the source address"),
+    ("kernel_vlan_depth", "to the kernel: more VLAN tags than the front door handles"),
+    ("kernel_no_socket", "to the kernel: the rule's cell is not there, forwarded plainly"),
+    ("kernel_other", "to the kernel: a FIB answer that only the kernel can act on"),
+    ("drop_truncated", "dropped: a header is cut off by the end of the frame"),
+    ("drop_ip_version", "dropped: the IP version is not the ethertype's"),
+    ("drop_header_length", "dropped: IPv4 header length below 20"),
+    ("drop_total_length", "dropped: IP length beyond the frame or below its header"),
+    ("drop_checksum", "dropped: wrong IPv4 header checksum"),
+    ("drop_extensions", "dropped: too many IPv6 extension headers"),
+    ("drop_rule", "dropped: a rule says so"),
+    ("drop_adjust", "dropped: no room to change the frame's head"),
+    ("drop_egress_gone", "dropped: the egress port left while the packet was on its way"),
+];
+
+/// Outcomes that the front door counts (`TAM_OUTCOMES`).
+pub const OUTCOME_COUNT: usize = 24;
+
+/// Counters of one port, on one CPU (`struct tam_port_stats`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct PortStats {
+    /// Packets that came in.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Packets by outcome, in the order of [`OUTCOMES`]; their sum is `rx_packets`.
+    pub outcomes: [u64; OUTCOME_COUNT],
+    /// Packets whose rule and route came from the flow cache.
+    pub cache_hits: u64,
+}
+
+/// [`PortConfig::slow`]: netfilter hooks are registered.
+pub const SLOW_NETFILTER: u32 = 1 << 0;
+/// [`PortConfig::slow`]: IPsec policies exist.
+pub const SLOW_IPSEC: u32 = 1 << 1;
+/// [`PortConfig::slow`]: routing rules beside the standard ones.
+pub const SLOW_RULES: u32 = 1 << 2;
+/// [`PortConfig::slow`]: a queueing discipline that is not the default.
+pub const SLOW_QDISC: u32 = 1 << 3;
+/// [`PortConfig::slow`]: `fast_path = "never"`.
+pub const SLOW_OPERATOR: u32 = 1 << 4;
+
+/// [`PortConfig::rpf`]: no check of the way back.
+pub const RPF_NONE: u8 = 0;
+/// [`PortConfig::rpf`]: the way back leads through the arrival port.
+pub const RPF_STRICT: u8 = 1;
+/// [`PortConfig::rpf`]: there is a way back.
+pub const RPF_LOOSE: u8 = 2;
+
+/// One port (`struct tam_port_config`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct PortConfig {
+    /// The device, 0 when there is no such port.
+    pub ifindex: u32,
+    /// `SLOW_*`; 0 lets plain forwarding take the fast path.
+    pub slow: u32,
+    /// The device's address.
+    pub mac: [u8; 6],
+    /// `RPF_*`.
+    pub rpf: u8,
+    /// Always 0.
+    pub zero: u8,
+    /// L3 MTU of the device, in bytes.
+    pub mtu: u32,
+}
+
+/// What the daemon tells the front door (`struct tam_config`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Config {
+    /// Generation of rules and routes; bit 0 is the index of the active rule set.
+    pub generation: u64,
+    /// Jiffies until which cached routes are good.
+    pub routes_until: u64,
+    /// Masks of each rule set.
+    pub mask_count: [u32; 2],
+    /// Drawn when the node starts.
+    pub hash_seed: u32,
+    /// Always 0.
+    pub zero: u32,
+}
+
+/// [`VlanKey::vlan`] of the way from an L3 device to its port.
+pub const VLAN_UP: u32 = u32::MAX;
+
+/// A VLAN device above a port, keyed both ways (`struct tam_vlan_key`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
+pub struct VlanKey {
+    /// The port's device, or the VLAN device with [`VLAN_UP`].
+    pub ifindex: u32,
+    /// VLAN identifier, or [`VLAN_UP`].
+    pub vlan: u32,
+}
+
+/// What [`VlanKey`] leads to (`struct tam_vlan`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Vlan {
+    /// The device at the other end.
+    pub ifindex: u32,
+    /// VLAN identifier.
+    pub vlan: u16,
+    /// Always 0.
+    pub zero: u16,
+}
+
+/// What travels with a packet to the cell (`struct tam_meta`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct PacketMeta {
+    /// The rule that matched.
+    pub rule: u32,
+    /// The session that pays.
+    pub session: u16,
+    /// The service's number in the cell.
+    pub entry: u16,
+    /// The egress port's number, with [`META_ROUTED`].
+    pub egress_port: u16,
+    /// [`VLAN_PRESENT`] and an identifier, or 0.
+    pub egress_vlan: u16,
+    /// MAC of the next hop.
+    pub next_hop: [u8; 6],
+    /// The port that it came in by.
+    pub arrival_port: u16,
+    /// Where the IP header begins.
+    pub l3_offset: u16,
+    /// Where the L4 header begins, or 0xffff.
+    pub l4_offset: u16,
+    /// Equal for both directions of a flow.
+    pub flow_hash: u32,
+    /// `META_*`, IP version in bits 8..15, protocol in bits 16..23.
+    pub flags: u32,
+}
+
+/// [`PacketMeta::flags`]: egress and next hop are resolved; else the kernel routes it.
+pub const META_ROUTED: u32 = 1 << 0;
+/// [`PacketMeta::flags`]: an IP fragment.
+pub const META_FRAGMENT: u32 = 1 << 1;
+/// [`PacketMeta::flags`]: a fragment that is not the first.
+pub const META_LATER_FRAGMENT: u32 = 1 << 2;
+
+const _: () = assert!(size_of::<Key>() == 48);
+const _: () = assert!(size_of::<Mask>() == 56);
+const _: () = assert!(size_of::<Rule>() == 16);
+const _: () = assert!(size_of::<PacketMeta>() == 32, "older kernels take no more metadata");
+const _: () = assert!(FLOWS_MAX.is_power_of_two());

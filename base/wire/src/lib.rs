@@ -1,0 +1,1 @@
+//! Packets as bytes: views, values, checksums and the one parser in Rust.

@@ -1,0 +1,1 @@
+//! What a node decides: rules, services, sessions, routes. Sans-IO.

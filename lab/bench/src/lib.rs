@@ -1,0 +1,1 @@
+//! Measurements, each with its baseline measured in the same run.

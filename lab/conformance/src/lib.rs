@@ -1,0 +1,1 @@
+//! One table of (module, state, packet in, verdict, packet out), for every level.

@@ -1,0 +1,1 @@
+//! System tests in fresh network namespaces.

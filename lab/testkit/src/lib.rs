@@ -1,0 +1,1 @@
+//! What system tests share: packets in and out of devices, namespaces, a node under test.

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
+/* Keys and values shared between the front door and the daemon.
+ * The Rust half is base/bpf-maps; a test there compares every size and offset.
+ * Numbers are host-endian unless they end in _be. */
+#ifndef TAM_MAPS_H
+#define TAM_MAPS_H
+
+#include <linux/types.h>
+
+#define TAM_PORTS_MAX 64	/* ports of one node: their counters and sockets are arrays */
+#define TAM_QUEUES_MAX 16	/* receive queues of one port */
+#define TAM_RULES_MAX 16384	/* rules of one node; the rule's number indexes its counters */
+#define TAM_MASKS_MAX 64	/* distinct sets of matched fields: the lookups of a cache miss */
+#define TAM_FLOWS_MAX 8192	/* flow cache entries on each CPU, a power of two */
+#define TAM_VLANS_MAX 4096	/* VLAN devices above the ports */
+#define TAM_FRAGMENTS_MAX 4096	/* datagrams whose later fragments are awaited */
+
+/* What a packet is matched by; one that a rule does not match by is zero in
+ * the rule's mask. IPv4 addresses fill the first four bytes.
+ *
+ *  0               16              32    34    36    37    38    40    42  43   44    46
+ * +---------------+---------------+-----+-----+-----+-----+-----+-----+---+----+-----+-----+
+ * | source        | destination   |sport|dport|proto|ipver|vlan |port |dsc|frag|mask |zero |
+ * +---------------+---------------+-----+-----+-----+-----+-----+-----+---+----+-----+-----+
+ */
+struct tam_key {
+	__u8 source[16];
+	__u8 destination[16];
+	__be16 source_port_be;
+	__be16 destination_port_be;
+	__u8 protocol;
+	__u8 ip_version;	/* 4 or 6 */
+	__u16 vlan;		/* TAM_VLAN_PRESENT | VLAN identifier of the outermost tag, or 0 */
+	__u16 port;		/* arrival port's number */
+	__u8 dscp;
+	__u8 fragment;		/* TAM_FRAGMENT_* */
+	__u16 mask;		/* in a rule's key: the index of its mask; in a packet's: 0 */
+	__u16 zero;
+};
+
+#define TAM_VLAN_PRESENT 0x8000
+
+#define TAM_FRAGMENT_NONE 0
+#define TAM_FRAGMENT_FIRST 1
+#define TAM_FRAGMENT_LATER 2	/* not the first: the L4 ports are the first one's, or 0 */
+
+/* One set of matched fields; masks are sorted by rank_best. */
+struct tam_mask {
+	struct tam_key bits;
+	__u32 rank_best;	/* the best rank among the rules of this mask; 0 is best of all */
+	__u32 zero;
+};
+
+enum tam_action {
+	TAM_ACTION_FORWARD = 0,	/* plain forwarding: the rule only counts */
+	TAM_ACTION_DROP = 1,
+	TAM_ACTION_USER = 2,	/* to the cell's socket on the arrival port and queue */
+};
+
+/* What a rule says. */
+struct tam_rule {
+	__u32 rank;		/* position among all rules, best first: unique */
+	__u32 rule;		/* the rule's number */
+	__u16 session;
+	__u16 entry;		/* the service's number in the cell */
+	__u8 action;		/* enum tam_action */
+	__u8 zero[3];
+};
+
+/* Packets and bytes of a rule, on one CPU. */
+struct tam_rule_stats {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* Where a packet that came in by a port ended; each packet ends in exactly one. */
+enum tam_outcome {
+	TAM_FORWARDED = 0,		/* redirected to an egress port */
+	TAM_TO_USER,			/* redirected to the cell's socket */
+	/* To the kernel's stack, because ... */
+	TAM_KERNEL_NOT_IP,		/* ARP, LLDP, STP and other ethertypes */
+	TAM_KERNEL_NOT_FOR_US,		/* the destination MAC is not this port's */
+	TAM_KERNEL_LOCAL,		/* the route ends here, or there is none */
+	TAM_KERNEL_NEIGHBOUR,		/* the neighbour is not resolved yet */
+	TAM_KERNEL_TTL,			/* TTL or hop limit ran out: the kernel answers */
+	TAM_KERNEL_TOO_BIG,		/* does not fit the egress MTU: the kernel answers */
+	TAM_KERNEL_OPTIONS,		/* IPv4 options or a hop-by-hop header */
+	TAM_KERNEL_EGRESS,		/* the egress device is no port of this node */
+	TAM_KERNEL_SLOW,		/* the kernel would add something: see the port's slow reasons */
+	TAM_KERNEL_SOURCE,		/* the source address is one that the kernel must judge */
+	TAM_KERNEL_VLAN_DEPTH,		/* more VLAN tags than the front door handles */
+	TAM_KERNEL_NO_SOCKET,		/* the rule's cell is not there: forwarded plainly */
+	TAM_KERNEL_OTHER,		/* FIB answers that only the kernel can act on */
+	/* Dropped, because ... */
+	TAM_DROP_TRUNCATED,		/* a header is cut off by the end of the frame */
+	TAM_DROP_IP_VERSION,		/* the version in the header is not the ethertype's */
+	TAM_DROP_HEADER_LENGTH,		/* IPv4 header length below 20 */
+	TAM_DROP_TOTAL_LENGTH,		/* IP length beyond the frame or below its header */
+	TAM_DROP_CHECKSUM,		/* IPv4 header checksum is wrong */
+	TAM_DROP_EXTENSIONS,		/* more IPv6 extension headers than TAM_EXTENSIONS_MAX */
+	TAM_DROP_RULE,			/* a rule says so */
+	TAM_DROP_ADJUST,		/* no room to change the frame's head */
+	TAM_DROP_EGRESS_GONE,		/* the egress port left while the packet was on its way */
+	TAM_OUTCOMES
+};
+
+#define TAM_VLAN_TAGS_MAX 2	/* tags that the front door looks behind */
+#define TAM_EXTENSIONS_MAX 8	/* IPv6 extension headers that it looks behind */
+
+/* Counters of one port, on one CPU: rx is the sum of the outcomes. */
+struct tam_port_stats {
+	__u64 rx_packets;
+	__u64 rx_bytes;
+	__u64 outcomes[TAM_OUTCOMES];
+	__u64 cache_hits;	/* packets whose rule and route came from the flow cache */
+};
+
+/* Reasons why the kernel would add something to a packet (tam_port_config.slow). */
+#define TAM_SLOW_NETFILTER (1 << 0)	/* netfilter hooks are registered */
+#define TAM_SLOW_IPSEC (1 << 1)		/* IPsec policies exist */
+#define TAM_SLOW_RULES (1 << 2)		/* routing rules beside the three standard ones */
+#define TAM_SLOW_QDISC (1 << 3)		/* a queueing discipline other than the default on a port */
+#define TAM_SLOW_OPERATOR (1 << 4)	/* fast_path = "never" */
+
+#define TAM_RPF_NONE 0
+#define TAM_RPF_STRICT 1	/* the way back to the source leads through the arrival port */
+#define TAM_RPF_LOOSE 2		/* there is a way back to the source */
+
+/* One port, indexed by its number. */
+struct tam_port_config {
+	__u32 ifindex;		/* 0: no such port */
+	__u32 slow;		/* TAM_SLOW_*: 0 lets plain forwarding take the fast path */
+	__u8 mac[6];
+	__u8 rpf;		/* TAM_RPF_* */
+	__u8 zero;
+	__u32 mtu;		/* L3 MTU of the device */
+};
+
+/* What the daemon tells the front door; one for the node. */
+struct tam_config {
+	/* The rule set and the routes have this generation; bit 0 is the index of
+	 * the active rule set. Every change makes it another one, and with that
+	 * empties the flow cache. */
+	__u64 generation;
+	/* Jiffies until which cached routes are good: the daemon, which hears of
+	 * route changes, writes it every second. A node without its daemon asks the
+	 * FIB for every packet. */
+	__u64 routes_until;
+	__u32 mask_count[2];	/* masks of each rule set */
+	__u32 hash_seed;	/* drawn when the node starts */
+	__u32 zero;
+};
+
+/* A VLAN device above a port. Keyed both ways:
+ * (port ifindex, VLAN identifier) -> L3 device, and (L3 ifindex, TAM_VLAN_UP) -> port. */
+struct tam_vlan_key {
+	__u32 ifindex;
+	__u32 vlan;		/* VLAN identifier, or TAM_VLAN_UP */
+};
+#define TAM_VLAN_UP 0xffffffff
+struct tam_vlan {
+	__u32 ifindex;
+	__u16 vlan;
+	__u16 zero;
+};
+
+/* What travels with a packet to the cell, directly in front of the frame.
+ *
+ *  0       4       6       8       10      12          18      20      22      24      28      32
+ * +-------+-------+-------+-------+-------+-----------+-------+-------+-------+-------+-------+
+ * | rule  |session| entry |egress |egress | next hop  |arrival| L3    | L4    | flow  |flags  |
+ * |       |       |       | port  | VLAN  | MAC       |port   |offset |offset | hash  |       |
+ * +-------+-------+-------+-------+-------+-----------+-------+-------+-------+-------+-------+
+ */
+struct tam_meta {
+	__u32 rule;
+	__u16 session;
+	__u16 entry;
+	__u16 egress_port;	/* its number, when TAM_META_ROUTED */
+	__u16 egress_vlan;	/* TAM_VLAN_PRESENT | identifier, or 0 */
+	__u8 next_hop[6];
+	__u16 arrival_port;
+	__u16 l3_offset;
+	__u16 l4_offset;	/* TAM_OFFSET_NONE when there is none */
+	__u32 flow_hash;	/* equal for both directions */
+	__u32 flags;		/* TAM_META_*, IP version in bits 8..15, protocol in bits 16..23 */
+};
+#define TAM_OFFSET_NONE 0xffff
+#define TAM_META_ROUTED (1 << 0)	/* egress and next hop are resolved; else the kernel routes it */
+#define TAM_META_FRAGMENT (1 << 1)
+#define TAM_META_LATER_FRAGMENT (1 << 2)
+
+#endif

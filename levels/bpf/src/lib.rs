@@ -1,0 +1,1 @@
+//! The front door in C, and the thin safe layer over libbpf that loads it.

@@ -1,0 +1,1 @@
+//! Wasmtime behind the packet ABI.

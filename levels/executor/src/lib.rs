@@ -1,0 +1,1 @@
+//! The one-shot slices that stop a module which runs too long.

@@ -1,0 +1,1 @@
+//! Descriptors, namespaces, netlink, offloads, signals: what the kernel offers besides BPF.

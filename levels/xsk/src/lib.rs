@@ -1,0 +1,1 @@
+//! AF_XDP: UMEM, rings, and frames of one or more descriptors.

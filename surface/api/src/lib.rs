@@ -1,0 +1,1 @@
+//! The node's HTTP+JSON API: the types, the OpenAPI document, the client.

@@ -1,0 +1,1 @@
+//! A worker process that runs modules and holds no key.

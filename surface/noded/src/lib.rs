@@ -1,0 +1,1 @@
+//! The daemon: core/node's decisions made real.

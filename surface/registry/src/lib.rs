@@ -1,0 +1,1 @@
+//! Modules by digest: a directory in OCI layout.
