@@ -1,0 +1,392 @@
+//! Building frames: what a test or a tool wants to send, with right lengths and checksums.
+//!
+//! It builds what it is told, also nonsense (ten tags, a chain of nine
+//! extension headers, TTL 0), and [`FrameBuilder::patch`] breaks what came out
+//! right. It is for tests and tools, not for the data plane: it allocates.
+
+mod bytes;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::parse::VlanTag;
+use crate::protocol as p;
+
+/// The MAC addresses of a frame whose builder was told none: locally administered (IEEE 802).
+pub const DEFAULT_SOURCE_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
+/// See [`DEFAULT_SOURCE_MAC`].
+pub const DEFAULT_DESTINATION_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x02];
+
+/// A frame in the making.
+///
+/// The order of calls matters only among VLAN tags, IPv6 extension headers and
+/// patches; of two IP headers or two L4 headers the later one counts. A length
+/// that its field cannot hold is written as 65,535.
+///
+/// ```
+/// use wire::{FrameBuilder, parse_frame};
+///
+/// let frame = FrameBuilder::new()
+///     .ethernet([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+///     .vlan(100)
+///     .ipv4([10, 0, 0, 1], [10, 0, 1, 2], 64)
+///     .udp(4000, 53)
+///     .payload(b"hello")
+///     .build();
+/// assert_eq!(parse_frame(&frame).unwrap().destination_port, 53);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrameBuilder {
+    source_mac: [u8; 6],
+    destination_mac: [u8; 6],
+    tags: Vec<VlanTag>,
+    ethertype: Option<u16>,
+    ip: Option<Ip>,
+    dscp: u8,
+    ecn: u8,
+    identification: u32,
+    fragment: Option<FragmentField>,
+    options: Vec<u8>,
+    extensions: Vec<(u8, Vec<u8>)>,
+    l4: Option<L4>,
+    payload: Vec<u8>,
+    length_min: usize,
+    patches: Vec<(usize, Vec<u8>)>,
+}
+
+/// The IP header that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ip {
+    V4 { source: Ipv4Addr, destination: Ipv4Addr, ttl: u8 },
+    V6 { source: Ipv6Addr, destination: Ipv6Addr, hop_limit: u8 },
+}
+
+/// The L4 header that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum L4 {
+    /// Nothing in front of the payload.
+    Bare(u8),
+    Udp {
+        source: u16,
+        destination: u16,
+    },
+    Tcp {
+        source: u16,
+        destination: u16,
+        flags: u8,
+        sequence: u32,
+        acknowledgment: u32,
+    },
+    Echo {
+        reply: bool,
+        id: u16,
+        sequence: u16,
+    },
+}
+
+/// A fragment field, and behind how many extension headers its IPv6 header stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FragmentField {
+    /// In units of 8 bytes.
+    offset: u16,
+    more: bool,
+    extensions_before: usize,
+}
+
+impl Default for FrameBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FrameBuilder {
+    /// An empty Ethernet II frame.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            source_mac: DEFAULT_SOURCE_MAC,
+            destination_mac: DEFAULT_DESTINATION_MAC,
+            tags: Vec::new(),
+            ethertype: None,
+            ip: None,
+            dscp: 0,
+            ecn: 0,
+            identification: 0,
+            fragment: None,
+            options: Vec::new(),
+            extensions: Vec::new(),
+            l4: None,
+            payload: Vec::new(),
+            length_min: 0,
+            patches: Vec::new(),
+        }
+    }
+
+    /// MAC addresses.
+    #[must_use]
+    pub const fn ethernet(mut self, source: [u8; 6], destination: [u8; 6]) -> Self {
+        self.source_mac = source;
+        self.destination_mac = destination;
+        self
+    }
+
+    /// One more customer tag (0x8100), behind those before; `id` has 12 bits.
+    #[must_use]
+    pub fn vlan(self, id: u16) -> Self {
+        self.vlan_tag(VlanTag { protocol: p::ETHERTYPE_VLAN, id, ..VlanTag::default() })
+    }
+
+    /// One more tag, behind those before.
+    #[must_use]
+    pub fn vlan_tag(mut self, tag: VlanTag) -> Self {
+        self.tags.push(tag);
+        self
+    }
+
+    /// The innermost ethertype, instead of that of the IP header (0xffff without one).
+    #[must_use]
+    pub const fn ethertype(mut self, ethertype: u16) -> Self {
+        self.ethertype = Some(ethertype);
+        self
+    }
+
+    /// An IPv4 header.
+    #[must_use]
+    pub fn ipv4(
+        mut self,
+        source: impl Into<Ipv4Addr>,
+        destination: impl Into<Ipv4Addr>,
+        ttl: u8,
+    ) -> Self {
+        self.ip = Some(Ip::V4 { source: source.into(), destination: destination.into(), ttl });
+        self
+    }
+
+    /// An IPv6 header.
+    #[must_use]
+    pub fn ipv6(
+        mut self,
+        source: impl Into<Ipv6Addr>,
+        destination: impl Into<Ipv6Addr>,
+        hop_limit: u8,
+    ) -> Self {
+        let (source, destination) = (source.into(), destination.into());
+        self.ip = Some(Ip::V6 { source, destination, hop_limit });
+        self
+    }
+
+    /// DSCP, 6 bits; higher ones are cut off.
+    #[must_use]
+    pub const fn dscp(mut self, dscp: u8) -> Self {
+        self.dscp = dscp & 0x3f;
+        self
+    }
+
+    /// ECN, 2 bits; higher ones are cut off.
+    #[must_use]
+    pub const fn ecn(mut self, ecn: u8) -> Self {
+        self.ecn = ecn & 0x03;
+        self
+    }
+
+    /// Identification; IPv4 keeps the lower 16 bits, IPv6 has it in fragments only.
+    #[must_use]
+    pub const fn identification(mut self, identification: u32) -> Self {
+        self.identification = identification;
+        self
+    }
+
+    /// Makes the packet a fragment that begins `offset` bytes into its datagram,
+    /// a multiple of 8 below 65,536. One with an offset gets no L4 header. In
+    /// IPv6 the fragment header stands behind the extension headers so far.
+    ///
+    /// The L4 checksum covers this fragment's payload only; fragments that
+    /// belong together come from [`Self::build_fragments`].
+    #[must_use]
+    pub const fn fragment(mut self, offset: u16, more: bool) -> Self {
+        let extensions_before = self.extensions.len();
+        self.fragment = Some(FragmentField { offset: offset / 8, more, extensions_before });
+        self
+    }
+
+    /// IPv4 options, zeroes added to a multiple of 4; at most 40 bytes are kept.
+    #[must_use]
+    pub fn options(mut self, options: &[u8]) -> Self {
+        self.options = options[..options.len().min(40)].to_vec();
+        self.options.resize(self.options.len().next_multiple_of(4), 0);
+        self
+    }
+
+    /// One more IPv6 extension header of the given kind. `body` is what follows
+    /// its next-header and length bytes; zeroes are added to a multiple of 8,
+    /// and at most 2,046 bytes (1,022 of an Authentication Header) are kept.
+    #[must_use]
+    pub fn extension(mut self, kind: u8, body: &[u8]) -> Self {
+        let body_length_max = if kind == p::AUTHENTICATION { 1022 } else { 2046 };
+        let mut body = body[..body.len().min(body_length_max)].to_vec();
+        body.resize((body.len() + 2).next_multiple_of(8) - 2, 0);
+        self.extensions.push((kind, body));
+        self
+    }
+
+    /// A UDP header.
+    #[must_use]
+    pub const fn udp(mut self, source: u16, destination: u16) -> Self {
+        self.l4 = Some(L4::Udp { source, destination });
+        self
+    }
+
+    /// A TCP header without options; `flags` as in [`crate::protocol`].
+    #[must_use]
+    pub const fn tcp(self, source: u16, destination: u16, flags: u8) -> Self {
+        self.tcp_segment(source, destination, flags, 0, 0)
+    }
+
+    /// A TCP header with sequence and acknowledgment numbers.
+    #[must_use]
+    pub const fn tcp_segment(
+        mut self,
+        source: u16,
+        destination: u16,
+        flags: u8,
+        sequence: u32,
+        acknowledgment: u32,
+    ) -> Self {
+        self.l4 = Some(L4::Tcp { source, destination, flags, sequence, acknowledgment });
+        self
+    }
+
+    /// An ICMP or, in IPv6, ICMPv6 echo request.
+    #[must_use]
+    pub const fn icmp_echo(mut self, id: u16, sequence: u16) -> Self {
+        self.l4 = Some(L4::Echo { reply: false, id, sequence });
+        self
+    }
+
+    /// The reply to [`Self::icmp_echo`].
+    #[must_use]
+    pub const fn icmp_echo_reply(mut self, id: u16, sequence: u16) -> Self {
+        self.l4 = Some(L4::Echo { reply: true, id, sequence });
+        self
+    }
+
+    /// Another protocol: the payload follows the IP header at once.
+    #[must_use]
+    pub const fn protocol(mut self, protocol: u8) -> Self {
+        self.l4 = Some(L4::Bare(protocol));
+        self
+    }
+
+    /// What follows the last header.
+    #[must_use]
+    pub fn payload(mut self, payload: &[u8]) -> Self {
+        self.payload = payload.to_vec();
+        self
+    }
+
+    /// Zeroes behind the IP packet until the frame has `length` bytes; 60 is the
+    /// shortest frame on a wire.
+    #[must_use]
+    pub const fn pad_to(mut self, length: usize) -> Self {
+        self.length_min = length;
+        self
+    }
+
+    /// Writes `bytes` at `offset` of the finished frame, checksums untouched;
+    /// what would lie behind its end is left out.
+    #[must_use]
+    pub fn patch(mut self, offset: usize, bytes: &[u8]) -> Self {
+        self.patches.push((offset, bytes.to_vec()));
+        self
+    }
+
+    /// The frame.
+    #[must_use]
+    pub fn build(&self) -> Vec<u8> {
+        let later = self.fragment.is_some_and(|field| field.offset != 0);
+        let l4 = if later { self.payload.clone() } else { self.l4_bytes() };
+        self.frame(&l4, self.fragment)
+    }
+
+    /// The datagram as fragments whose L4 bytes are at most `length_max` each
+    /// (rounded down to a multiple of 8, at least 8); one that fits stays whole.
+    #[must_use]
+    pub fn build_fragments(&self, length_max: usize) -> Vec<Vec<u8>> {
+        let l4 = self.l4_bytes();
+        let step = (length_max / 8 * 8).max(8);
+        if l4.len() <= step {
+            return vec![self.frame(&l4, None)];
+        }
+        let pieces = l4.chunks(step).enumerate();
+        let extensions_before =
+            self.fragment.map_or(self.extensions.len(), |field| field.extensions_before);
+        pieces
+            .map(|(index, piece)| {
+                let offset = index * step;
+                let more = offset + piece.len() < l4.len();
+                let offset = (offset / 8).min(0x1fff) as u16;
+                self.frame(piece, Some(FragmentField { offset, more, extensions_before }))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checksum::{L4Checksum, l4_checksum};
+    use crate::parse::{Fragment, parse_frame};
+    use crate::protocol::{ETHERNET_LENGTH, IPV6_LENGTH};
+
+    #[test]
+    fn every_kind_of_packet_has_right_checksums_and_lengths() {
+        let ips: [fn(FrameBuilder) -> FrameBuilder; 2] =
+            [|b| b.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64), |b| b.ipv6([1; 16], [2; 16], 64)];
+        let l4s: [fn(FrameBuilder) -> FrameBuilder; 4] = [
+            |b| b.udp(5, 6),
+            |b| b.tcp(5, 6, p::TCP_SYN),
+            |b| b.icmp_echo(5, 6),
+            |b| b.icmp_echo_reply(5, 6),
+        ];
+        for ip in ips {
+            for l4 in l4s {
+                for length in [0, 1, 2, 1459] {
+                    let frame = l4(ip(FrameBuilder::new())).payload(&vec![0xa5; length]).build();
+                    let parsed = parse_frame(&frame).unwrap();
+                    assert_eq!(parsed.ip_end(), frame.len());
+                    assert_eq!(l4_checksum(&frame, &parsed), L4Checksum::Right, "{parsed:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_udp_checksum_that_comes_out_as_zero_is_sent_as_ones() {
+        // The payload is the checksum of the same datagram with payload 0: the sum becomes -0.
+        let start = FrameBuilder::new().ipv4([1; 4], [2; 4], 9).udp(1, 2);
+        let without = start.clone().payload(&[0, 0]).build();
+        let frame = start.payload(&without[40..42]).build();
+        assert_eq!(frame[40..42], [0xff, 0xff]);
+        assert_eq!(l4_checksum(&frame, &parse_frame(&frame).unwrap()), L4Checksum::Right);
+    }
+
+    #[test]
+    fn fragments_put_together_are_the_datagram() {
+        let payload: Vec<u8> = (0..100).collect();
+        let whole = FrameBuilder::new().ipv6([1; 16], [2; 16], 9).udp(1, 2).payload(&payload);
+        let fragments = whole.clone().identification(7).build_fragments(48);
+        let mut together = Vec::new();
+        for (index, frame) in fragments.iter().enumerate() {
+            let parsed = parse_frame(frame).unwrap();
+            let kind = if index == 0 { Fragment::First } else { Fragment::Later };
+            assert_eq!((parsed.fragment, parsed.fragment_id), (kind, 7));
+            together.extend_from_slice(&frame[ETHERNET_LENGTH + IPV6_LENGTH + 8..]);
+        }
+        assert_eq!(together, whole.build()[ETHERNET_LENGTH + IPV6_LENGTH..]);
+    }
+
+    #[test]
+    fn a_patch_behind_the_end_writes_what_fits() {
+        let frame = FrameBuilder::new().patch(13, &[7, 8]).patch(99, &[9]).build();
+        assert_eq!((frame.len(), frame[13]), (14, 7));
+    }
+}

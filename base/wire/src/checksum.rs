@@ -1,0 +1,189 @@
+//! The Internet checksum (RFC 1071): whole, with pseudo-headers, and updated in place (RFC 1624).
+//!
+//! Arithmetic only; SCTP's CRC32c is not here. Values are in the host's order:
+//! a checksum is stored with `to_be_bytes`.
+
+use crate::parse::{Fragment, Parsed};
+use crate::protocol as p;
+
+/// The checksum of `bytes`: the complement of their one's complement sum.
+///
+/// Over a header that contains its own checksum it is 0 when that is right.
+#[must_use]
+pub fn checksum(bytes: &[u8]) -> u16 {
+    Sum::default().with(bytes).checksum()
+}
+
+/// A one's complement sum that is still open: pieces are added, then it is closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum(u64);
+
+impl Sum {
+    /// The pseudo-header of TCP, UDP and others over IPv4 (RFC 9293 section 3.1);
+    /// `length` counts the L4 header and its payload, in bytes.
+    #[must_use]
+    pub fn pseudo_header_v4(
+        source: [u8; 4],
+        destination: [u8; 4],
+        protocol: u8,
+        length: u16,
+    ) -> Self {
+        let [high, low] = length.to_be_bytes();
+        Self::default().with(&source).with(&destination).with(&[0, protocol, high, low])
+    }
+
+    /// The pseudo-header over IPv6 (RFC 8200 section 8.1); `length` counts the
+    /// L4 header and its payload, in bytes.
+    #[must_use]
+    pub fn pseudo_header_v6(
+        source: [u8; 16],
+        destination: [u8; 16],
+        next_header: u8,
+        length: u32,
+    ) -> Self {
+        let sum = Self::default().with(&source).with(&destination);
+        sum.with(&length.to_be_bytes()).with(&[0, 0, 0, next_header])
+    }
+
+    /// Adds a piece that begins at an even position. One of odd length counts
+    /// as if a zero byte followed, so only the last piece may be odd.
+    #[must_use]
+    pub fn with(mut self, bytes: &[u8]) -> Self {
+        let (pairs, rest) = bytes.as_chunks::<2>();
+        for pair in pairs {
+            self.0 += u64::from(u16::from_be_bytes(*pair));
+        }
+        if let [last] = rest {
+            self.0 += u64::from(*last) << 8;
+        }
+        self
+    }
+
+    /// Closes the sum: folded to 16 bits, complemented.
+    #[must_use]
+    pub const fn checksum(self) -> u16 {
+        !fold(self.0)
+    }
+}
+
+/// The checksum after the 16-bit word `old`, at an even position, became `new`
+/// (RFC 1624 equation 3).
+///
+/// Equal to the checksum computed anew, unless all covered bytes are now zero,
+/// which no header is.
+#[must_use]
+pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
+    !fold(!checksum as u64 + !old as u64 + new as u64)
+}
+
+/// The same for 32 bits at an even position, such as an IPv4 address.
+#[must_use]
+pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
+    let high = update_u16(checksum, (old >> 16) as u16, (new >> 16) as u16);
+    update_u16(high, old as u16, new as u16)
+}
+
+/// What the checksum in an L4 header says of its packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum L4Checksum {
+    /// It is right.
+    Right,
+    /// It is wrong, or the lengths that it covers are.
+    Wrong,
+    /// The sender left it out, as UDP over IPv4 may (RFC 768).
+    Absent,
+    /// Not to be judged here: a fragment, or another protocol than TCP, UDP, ICMP and ICMPv6.
+    Unknown,
+}
+
+/// Judges the checksum of the L4 header in `frame`, the one that `parsed` was read from.
+///
+/// The destination in the pseudo-header is that of the IP header: a packet on
+/// its way through a routing header (RFC 8200 section 8.1) looks wrong.
+#[must_use]
+pub fn l4_checksum(frame: &[u8], parsed: &Parsed) -> L4Checksum {
+    let Some(offset) = parsed.l4_offset.filter(|_| parsed.fragment == Fragment::None) else {
+        return L4Checksum::Unknown;
+    };
+    let Some(mut segment) = frame.get(usize::from(offset)..parsed.ip_end()) else {
+        return L4Checksum::Wrong;
+    };
+    let pseudo_header = match (parsed.protocol, parsed.ip_version) {
+        (p::ICMP, 4) => false,
+        (p::TCP | p::UDP, _) | (p::ICMPV6, 6) => true,
+        _ => return L4Checksum::Unknown,
+    };
+    if parsed.protocol == p::UDP {
+        let &[_, _, _, _, high, low, sum_high, sum_low, ..] = segment else {
+            return L4Checksum::Wrong;
+        };
+        if sum_high == 0 && sum_low == 0 && parsed.ip_version == 4 {
+            return L4Checksum::Absent;
+        }
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        if length < 8 || length > segment.len() || (sum_high == 0 && sum_low == 0) {
+            return L4Checksum::Wrong;
+        }
+        segment = &segment[..length];
+    }
+    let sum = if pseudo_header { pseudo_header_of(parsed, segment.len()) } else { Sum::default() };
+    if sum.with(segment).checksum() == 0 { L4Checksum::Right } else { L4Checksum::Wrong }
+}
+
+/// Whether nothing is wrong with the L4 checksum: it is right, absent where it
+/// may be, or not one that [`l4_checksum`] can judge.
+#[must_use]
+pub fn verify_l4(frame: &[u8], parsed: &Parsed) -> bool {
+    l4_checksum(frame, parsed) != L4Checksum::Wrong
+}
+
+/// The pseudo-header of a packet whose L4 part has `length` bytes.
+fn pseudo_header_of(parsed: &Parsed, length: usize) -> Sum {
+    // An IPv4 address is the first four bytes and zeros, which add nothing, and
+    // the two pseudo-headers differ only in where zeros stand.
+    Sum::pseudo_header_v6(parsed.source, parsed.destination, parsed.protocol, length as u32)
+}
+
+/// Adds the carries back in until none is left: each round takes 15 bits or
+/// more off the sum, so four or five are enough for any `u64`.
+const fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_of_rfc_1071_section_3_sums_up() {
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(!checksum(&bytes), 0xddf2);
+    }
+
+    #[test]
+    fn the_example_of_rfc_1624_section_4_is_not_minus_zero() {
+        assert_eq!(update_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
+    }
+
+    #[test]
+    fn an_odd_last_byte_counts_as_the_high_half_of_a_word() {
+        assert_eq!(checksum(&[0x12]), checksum(&[0x12, 0x00]));
+        assert_ne!(checksum(&[0x12]), checksum(&[0x00, 0x12]));
+    }
+
+    #[test]
+    fn the_pseudo_headers_of_both_versions_agree_on_the_same_bytes() {
+        let wide = |address: [u8; 4]| {
+            let mut out = [0; 16];
+            out[..4].copy_from_slice(&address);
+            out
+        };
+        let (a, b) = ([192, 0, 2, 1], [198, 51, 100, 2]);
+        let v4 = Sum::pseudo_header_v4(a, b, p::UDP, 0x1234);
+        let v6 = Sum::pseudo_header_v6(wide(a), wide(b), p::UDP, 0x1234);
+        assert_eq!(v4.checksum(), v6.checksum());
+    }
+}

@@ -1,0 +1,182 @@
+//! What the parser answers: the headers' fields, or why there are none.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{EXTENSIONS_MAX, VLAN_TAGS_MAX};
+
+/// What the headers of an IP packet say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Parsed {
+    /// Destination MAC address.
+    pub destination_mac: [u8; 6],
+    /// Source MAC address.
+    pub source_mac: [u8; 6],
+    /// The outermost VLAN tag.
+    pub vlan: Option<VlanTag>,
+    /// VLAN tags in front of the IP header, at most [`VLAN_TAGS_MAX`].
+    pub vlan_tags: u8,
+    /// Where the IP header begins, in bytes from the frame's start.
+    pub l3_offset: u16,
+    /// Bytes of the IP packet from its header's first one; an IPv6 packet has up to 65,575.
+    pub ip_length: u32,
+    /// 4 or 6.
+    pub ip_version: u8,
+    /// Source address; IPv4 fills the first four bytes, the rest is zero.
+    pub source: [u8; 16],
+    /// Destination address of the IP header; IPv4 fills the first four bytes.
+    pub destination: [u8; 16],
+    /// DSCP, 6 bits (RFC 2474).
+    pub dscp: u8,
+    /// ECN, 2 bits (RFC 3168).
+    pub ecn: u8,
+    /// TTL or hop limit.
+    pub ttl: u8,
+    /// Protocol number; in IPv6 that behind the extension headers.
+    pub protocol: u8,
+    /// Whether the packet is a fragment, and which.
+    pub fragment: Fragment,
+    /// Identification that the fragments of one datagram share; 0 when it is not a fragment.
+    pub fragment_id: u32,
+    /// IPv4 options or an IPv6 hop-by-hop header are there.
+    pub has_options: bool,
+    /// Where the L4 header begins, in bytes from the frame's start; `None` for
+    /// later fragments and behind "no next header".
+    pub l4_offset: Option<u16>,
+    /// Source L4 port of TCP, UDP, UDP-Lite, SCTP and DCCP, else 0.
+    pub source_port: u16,
+    /// Destination L4 port, likewise.
+    pub destination_port: u16,
+    /// Flags of TCP (byte 13 of its header), else 0.
+    pub tcp_flags: u8,
+}
+
+impl Parsed {
+    /// Source address.
+    #[must_use]
+    pub fn source_address(&self) -> IpAddr {
+        address(self.ip_version, self.source)
+    }
+
+    /// Destination address of the IP header.
+    #[must_use]
+    pub fn destination_address(&self) -> IpAddr {
+        address(self.ip_version, self.destination)
+    }
+
+    /// Where the IP packet ends, in bytes from the frame's start; padding follows.
+    #[must_use]
+    pub fn ip_end(&self) -> usize {
+        usize::from(self.l3_offset) + self.ip_length as usize
+    }
+
+    /// Notes what a fragment field says; a whole datagram in one fragment is none.
+    pub(super) fn see_fragment(&mut self, offset: u16, more: bool, id: u32) {
+        if offset != 0 {
+            self.fragment = Fragment::Later;
+        } else if more {
+            self.fragment = Fragment::First;
+        }
+        if self.fragment != Fragment::None {
+            self.fragment_id = id;
+        }
+    }
+}
+
+/// One VLAN tag (IEEE 802.1Q).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct VlanTag {
+    /// Tag protocol identifier: 0x8100 or 0x88a8.
+    pub protocol: u16,
+    /// VLAN identifier, 12 bits; 0 is a priority tag.
+    pub id: u16,
+    /// Priority code point, 3 bits.
+    pub priority: u8,
+    /// Drop eligible indicator.
+    pub drop_eligible: bool,
+}
+
+/// Which fragment of a datagram a packet is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fragment {
+    /// A whole datagram, also one with a fragment header that says so (RFC 6946).
+    #[default]
+    None,
+    /// The first fragment: offset 0, more follow.
+    First,
+    /// A later fragment: no L4 header.
+    Later,
+}
+
+/// Why a frame has no [`Parsed`]: names and meaning are those of `enum tam_outcome`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Outcome {
+    /// Another ethertype than IPv4 and IPv6, behind the VLAN tags.
+    #[error("the frame is not IP; the kernel takes it")]
+    NotIp,
+    /// More than [`VLAN_TAGS_MAX`] tags.
+    #[error("the frame has more than {VLAN_TAGS_MAX} VLAN tags; the kernel takes it")]
+    VlanDepth,
+    /// A header is cut off by the end of the frame or of the IP packet.
+    #[error("a header is cut off by the end of the frame or of its IP packet")]
+    Truncated,
+    /// The version in the IP header is not the ethertype's.
+    #[error("the version in the IP header is not the one that the ethertype says")]
+    IpVersion,
+    /// IPv4 header length below 20 bytes.
+    #[error("the IPv4 header says that it is shorter than 20 bytes")]
+    HeaderLength,
+    /// The IP length is beyond the frame or below its header, or it is a jumbogram (RFC 2675).
+    #[error("the IP length is beyond the frame's end or below its header's length")]
+    TotalLength,
+    /// The IPv4 header checksum is wrong.
+    #[error("the IPv4 header checksum is wrong")]
+    Checksum,
+    /// More than [`EXTENSIONS_MAX`] IPv6 extension headers.
+    #[error("the packet has more than {EXTENSIONS_MAX} IPv6 extension headers")]
+    Extensions,
+}
+
+impl Outcome {
+    /// Every outcome, in the order of `enum tam_outcome`.
+    pub const ALL: [Self; 8] = [
+        Self::NotIp,
+        Self::VlanDepth,
+        Self::Truncated,
+        Self::IpVersion,
+        Self::HeaderLength,
+        Self::TotalLength,
+        Self::Checksum,
+        Self::Extensions,
+    ];
+
+    /// The name of the port counter, the same as in `bpf_maps::OUTCOMES`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotIp => "kernel_not_ip",
+            Self::VlanDepth => "kernel_vlan_depth",
+            Self::Truncated => "drop_truncated",
+            Self::IpVersion => "drop_ip_version",
+            Self::HeaderLength => "drop_header_length",
+            Self::TotalLength => "drop_total_length",
+            Self::Checksum => "drop_checksum",
+            Self::Extensions => "drop_extensions",
+        }
+    }
+
+    /// Whether the frame is dropped; the kernel takes the others.
+    #[must_use]
+    pub const fn is_drop(self) -> bool {
+        !matches!(self, Self::NotIp | Self::VlanDepth)
+    }
+}
+
+/// An address from the bytes of [`Parsed`].
+fn address(ip_version: u8, bytes: [u8; 16]) -> IpAddr {
+    if ip_version == 4 {
+        let [a, b, c, d, ..] = bytes;
+        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+    } else {
+        IpAddr::V6(Ipv6Addr::from(bytes))
+    }
+}
