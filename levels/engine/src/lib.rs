@@ -1,1 +1,173 @@
-//! Wasmtime behind the packet ABI.
+//! Wasmtime behind the packet ABI: compile, instantiate, one packet at a time.
+//!
+//! ```text
+//!  Wasm bytes ─▶ Engine::compile ─▶ code ─▶ Engine::load ─▶ Program
+//!                (a worker process)         (the cell)        │ start
+//!                                                             ▼
+//!            packet, metadata ─▶ Instance::on_packet ─▶ verdict or Trap
+//! ```
+//!
+//! A trapped instance is thrown away and started again from its program: its
+//! memory may hold anything. Not here: whether a module keeps to the ABI
+//! (base/abi), which packets it gets and what a verdict does (the cell).
+
+mod host;
+mod instance;
+mod trap;
+
+pub use host::{Emitted, Event, Sent};
+pub use instance::{Instance, InstanceSpec};
+pub use trap::{Place, StartError, Trap, TrapKind};
+
+use wasmtime::{Config, InstancePre, Linker, Module, OptLevel, WasmBacktraceDetails};
+
+/// Largest stack of a module's calls, in bytes: deep recursion traps before it
+/// meets the thread's own stack.
+pub const STACK_LENGTH_MAX: usize = 256 << 10;
+
+/// A compiler and the code it made; one in each process.
+#[derive(Clone)]
+pub struct Engine {
+    engine: wasmtime::Engine,
+}
+
+/// Why code could not be made or taken. The author's fault, or the host's.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    /// Cranelift refused the module.
+    #[error("the module does not compile: {0}")]
+    Refused(String),
+    /// The code is of another version or machine.
+    #[error("the compiled code does not fit this engine: {0}")]
+    Foreign(String),
+    /// The engine itself cannot be made here.
+    #[error("this machine cannot run the engine: {0}")]
+    Unsupported(String),
+}
+
+impl Engine {
+    /// An engine for packet modules: integers and floats, no SIMD, no threads.
+    ///
+    /// # Errors
+    /// When the machine is not supported.
+    pub fn new() -> Result<Self, CompileError> {
+        let mut config = Config::new();
+        config
+            .epoch_interruption(true)
+            .cranelift_opt_level(OptLevel::Speed)
+            .max_wasm_stack(STACK_LENGTH_MAX)
+            .wasm_backtrace_details(WasmBacktraceDetails::Disable)
+            .wasm_simd(false)
+            .wasm_relaxed_simd(false)
+            .wasm_multi_memory(false)
+            .wasm_memory64(false)
+            .wasm_tail_call(false);
+        let engine = wasmtime::Engine::new(&config)
+            .map_err(|error| CompileError::Unsupported(format!("{error:#}")))?;
+        Ok(Self { engine })
+    }
+
+    /// Compiles a module that base/abi has checked. Takes time and memory in
+    /// proportion to its size, and more for hostile ones: run it in a worker
+    /// process with limits.
+    ///
+    /// # Errors
+    /// [`CompileError::Refused`] with Cranelift's reason.
+    pub fn compile(&self, wasm: &[u8]) -> Result<Vec<u8>, CompileError> {
+        self.engine
+            .precompile_module(wasm)
+            .map_err(|error| CompileError::Refused(format!("{error:#}")))
+    }
+
+    /// Takes code that [`Engine::compile`] of the same build made.
+    ///
+    /// # Safety
+    /// `code` must come unchanged from [`Engine::compile`]: it becomes machine
+    /// code of this process. The daemon passes it from its own worker to the
+    /// cell and never stores it where others write.
+    ///
+    /// # Errors
+    /// [`CompileError::Foreign`] when it was made by another version or for another machine.
+    pub unsafe fn load<P: abi::PacketBytes + 'static>(
+        &self,
+        code: &[u8],
+    ) -> Result<Program<P>, CompileError> {
+        // SAFETY: the caller vouches for the origin of `code`.
+        let module = unsafe { Module::deserialize(&self.engine, code) }
+            .map_err(|error| CompileError::Foreign(format!("{error:#}")))?;
+        let mut linker = Linker::new(&self.engine);
+        host::link(&mut linker)
+            .and_then(|()| linker.instantiate_pre(&module))
+            .map(|ready| Program { ready })
+            .map_err(|error| CompileError::Foreign(format!("{error:#}")))
+    }
+
+    /// Loads code that the parent process hands over in sealed memory: how a
+    /// cell gets it from its daemon.
+    ///
+    /// # Errors
+    /// [`CompileError::Foreign`] when the memory is not sealed, or as [`Engine::load`].
+    pub fn load_from_parent<P: abi::PacketBytes + 'static>(
+        &self,
+        code: &std::os::fd::OwnedFd,
+    ) -> Result<Program<P>, CompileError> {
+        let code = read_sealed(code).map_err(|e| CompileError::Foreign(e.to_string()))?;
+        // SAFETY: descriptors reach this process only from its parent, which
+        // chose its program and can trace it: it vouches for all that runs here.
+        // The memory is sealed, so the code is what the parent's worker made.
+        unsafe { self.load(&code) }
+    }
+
+    /// Compiles and loads in this process: for `tam run` and tests, where the
+    /// module is the user's own.
+    ///
+    /// # Errors
+    /// As [`Engine::compile`].
+    pub fn program<P: abi::PacketBytes + 'static>(
+        &self,
+        wasm: &[u8],
+    ) -> Result<Program<P>, CompileError> {
+        let code = self.compile(wasm)?;
+        // SAFETY: the code comes unchanged from the line above.
+        unsafe { self.load(&code) }
+    }
+
+    /// Ends the calls whose deadline passes; safe in a signal handler, for it
+    /// is one atomic addition.
+    pub fn raise_epoch(&self) {
+        self.engine.increment_epoch();
+    }
+}
+
+/// Largest code that is taken, in bytes: ten times the largest module.
+const CODE_LENGTH_MAX: u64 = 10 * abi::layout::MODULE_LENGTH_MAX as u64;
+
+/// The bytes of a memory file that can no longer change.
+fn read_sealed(fd: &std::os::fd::OwnedFd) -> std::io::Result<Vec<u8>> {
+    use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+    let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
+    let length = fstat(fd)?.st_size as u64;
+    if !fcntl_get_seals(fd)?.contains(all) || length > CODE_LENGTH_MAX {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidData,
+            format!("the memory is not sealed or longer than {CODE_LENGTH_MAX} bytes"),
+        ));
+    }
+    let mut bytes = vec![0; length as usize];
+    let mut at = 0;
+    while at < bytes.len() {
+        match rustix::io::pread(fd, &mut bytes[at..], at as u64)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            read => at += read,
+        }
+    }
+    Ok(bytes)
+}
+
+/// A loaded module whose imports are linked: instances start from it in microseconds.
+pub struct Program<P: 'static> {
+    ready: InstancePre<host::Host<P>>,
+}
+
+#[cfg(test)]
+mod tests;

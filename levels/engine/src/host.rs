@@ -1,0 +1,279 @@
+//! The host functions: what a module can ask of its node during a call.
+//!
+//! The packet belongs to the store while `on_packet` runs. The window in
+//! linear memory and the packet are two copies of the same bytes; each function
+//! here that touches or moves bytes of the window makes them agree first.
+
+use abi::host::{EVENT_LENGTH_MAX, Hook, SENDS_PER_PACKET_MAX};
+use abi::layout::{META_ADDRESS, WINDOW_ADDRESS, host_error};
+use abi::{Meta, PacketBytes};
+use std::collections::BTreeMap;
+use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter};
+
+/// What one instance may use and what it knows.
+pub(crate) struct Host<P> {
+    /// The packet, while `on_packet` runs.
+    pub(crate) packet: Option<P>,
+    pub(crate) meta: Meta,
+    /// Bytes that the window takes at most.
+    pub(crate) window: usize,
+    pub(crate) hook: Hook,
+    pub(crate) parameters: BTreeMap<String, Vec<u8>>,
+    pub(crate) ports: BTreeMap<String, u16>,
+    pub(crate) emitted: Emitted,
+    pub(crate) memory: Option<Memory>,
+    pub(crate) limits: Limits,
+}
+
+/// What a call left behind beside its verdict.
+#[derive(Debug, Default)]
+pub struct Emitted {
+    /// Frames to send.
+    pub sent: Vec<Sent>,
+    /// Events to pass on.
+    pub events: Vec<Event>,
+}
+
+/// A frame of a module's own making.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The port's number.
+    pub port: u16,
+    /// The whole frame.
+    pub frame: Vec<u8>,
+}
+
+/// A notice to the node's event stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Chosen by the module.
+    pub code: u32,
+    /// At most [`EVENT_LENGTH_MAX`] bytes.
+    pub data: Vec<u8>,
+}
+
+/// Events that one call may leave: a notice for each reason, not a stream.
+const EVENTS_PER_CALL_MAX: usize = 4;
+/// Table elements of one instance: indirect calls, not data.
+const TABLE_ELEMENTS_MAX: usize = 65_536;
+
+/// The memory that an instance may take.
+pub(crate) struct Limits {
+    pub(crate) memory_bytes_max: usize,
+}
+
+impl ResourceLimiter for Limits {
+    fn memory_growing(&mut self, _: usize, wanted: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(wanted <= self.memory_bytes_max)
+    }
+
+    fn table_growing(&mut self, _: usize, wanted: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(wanted <= TABLE_ELEMENTS_MAX)
+    }
+}
+
+/// Either a value for the module or one of [`host_error`].
+type Answer = Result<i32, i32>;
+
+fn code(answer: Answer) -> i32 {
+    answer.unwrap_or_else(|error| error)
+}
+
+/// Links every host function of version 1.
+pub(crate) fn link<P: PacketBytes + 'static>(linker: &mut Linker<Host<P>>) -> wasmtime::Result<()> {
+    const M: &str = abi::layout::IMPORT_MODULE;
+    linker
+        .func_wrap(M, "packet_load", |mut c: Caller<'_, Host<P>>, o: u32, a: u32, l: u32| {
+            code(with_memory(&mut c, |memory, host| packet_load(memory, host, o, a, l)))
+        })?
+        .func_wrap(M, "packet_store", |mut c: Caller<'_, Host<P>>, o: u32, a: u32, l: u32| {
+            code(with_memory(&mut c, |memory, host| packet_store(memory, host, o, a, l)))
+        })?
+        .func_wrap(M, "packet_resize_head", |mut c: Caller<'_, Host<P>>, delta: i32| {
+            code(with_memory(&mut c, |memory, host| resize(memory, host, delta, P::resize_head)))
+        })?
+        .func_wrap(M, "packet_resize_tail", |mut c: Caller<'_, Host<P>>, delta: i32| {
+            code(with_memory(&mut c, |memory, host| resize(memory, host, delta, P::resize_tail)))
+        })?
+        .func_wrap(M, "packet_send", |mut c: Caller<'_, Host<P>>, a: u32, l: u32, port: u32| {
+            code(with_memory(&mut c, |memory, host| packet_send(memory, host, a, l, port)))
+        })?
+        .func_wrap(M, "event", |mut c: Caller<'_, Host<P>>, number: u32, a: u32, l: u32| {
+            code(with_memory(&mut c, |memory, host| event(memory, host, number, a, l)))
+        })?
+        .func_wrap(
+            M,
+            "param_load",
+            |mut c: Caller<'_, Host<P>>, na: u32, nl: u32, a: u32, capacity: u32| {
+                code(with_memory(&mut c, |memory, host| {
+                    param_load(memory, host, na, nl, a, capacity)
+                }))
+            },
+        )?
+        .func_wrap(M, "port_find", |mut c: Caller<'_, Host<P>>, na: u32, nl: u32| {
+            code(with_memory(&mut c, |memory, host| port_find(memory, host, na, nl)))
+        })?
+        .func_wrap(M, "now_ms", |c: Caller<'_, Host<P>>| c.data().meta.now_ms as i64)?;
+    Ok(())
+}
+
+fn with_memory<P>(
+    caller: &mut Caller<'_, Host<P>>,
+    act: impl FnOnce(&mut [u8], &mut Host<P>) -> Answer,
+) -> Answer {
+    // Set right after instantiation; during it (a start section, which the
+    // check refuses) there is none yet and the export is asked.
+    let memory = match caller.data().memory {
+        Some(memory) => memory,
+        None => match caller.get_export("memory") {
+            Some(Extern::Memory(memory)) => memory,
+            _ => return Err(host_error::WRONG_HOOK),
+        },
+    };
+    let (bytes, host) = memory.data_and_store_mut(caller);
+    act(bytes, host)
+}
+
+fn range(memory: &mut [u8], address: u32, length: u32) -> Result<&mut [u8], i32> {
+    let start = address as usize;
+    let end = start.checked_add(length as usize).ok_or(host_error::OUT_OF_RANGE)?;
+    memory.get_mut(start..end).ok_or(host_error::OUT_OF_RANGE)
+}
+
+/// The window's bytes in linear memory.
+pub(crate) fn window_of(memory: &mut [u8], length: usize) -> Option<&mut [u8]> {
+    memory.get_mut(WINDOW_ADDRESS as usize..)?.get_mut(..length)
+}
+
+/// Copies head and metadata of the packet into linear memory.
+pub(crate) fn show<P: PacketBytes>(memory: &mut [u8], host: &mut Host<P>) -> Result<(), i32> {
+    let Some(packet) = &host.packet else { return Err(host_error::WRONG_HOOK) };
+    let length = packet.length();
+    let shown = length.min(host.window);
+    host.meta.packet_length = length as u32;
+    host.meta.window_length = shown as u32;
+    let window = window_of(memory, shown).ok_or(host_error::OUT_OF_RANGE)?;
+    packet.load(0, window).map_err(|_| host_error::OUT_OF_RANGE)?;
+    let meta = host.meta.to_bytes();
+    range(memory, META_ADDRESS, meta.len() as u32)?.copy_from_slice(&meta);
+    Ok(())
+}
+
+/// Copies the window back into the packet.
+pub(crate) fn take_back<P: PacketBytes>(memory: &mut [u8], host: &mut Host<P>) -> Result<(), i32> {
+    let Some(packet) = &mut host.packet else { return Err(host_error::WRONG_HOOK) };
+    let length = host.meta.window_length as usize;
+    let window = window_of(memory, length).ok_or(host_error::OUT_OF_RANGE)?;
+    packet.store(0, window).map_err(|_| host_error::OUT_OF_RANGE)
+}
+
+fn packet_load<P: PacketBytes>(
+    memory: &mut [u8],
+    host: &mut Host<P>,
+    offset: u32,
+    address: u32,
+    length: u32,
+) -> Answer {
+    if offset < host.meta.window_length {
+        take_back(memory, host)?;
+    }
+    let packet = host.packet.as_ref().ok_or(host_error::WRONG_HOOK)?;
+    let to = range(memory, address, length)?;
+    packet.load(offset as usize, to).map_err(|_| host_error::OUT_OF_RANGE)?;
+    Ok(0)
+}
+
+fn packet_store<P: PacketBytes>(
+    memory: &mut [u8],
+    host: &mut Host<P>,
+    offset: u32,
+    address: u32,
+    length: u32,
+) -> Answer {
+    let in_window = offset < host.meta.window_length;
+    if in_window {
+        take_back(memory, host)?;
+    }
+    let packet = host.packet.as_mut().ok_or(host_error::WRONG_HOOK)?;
+    let from = range(memory, address, length)?;
+    packet.store(offset as usize, from).map_err(|_| host_error::OUT_OF_RANGE)?;
+    if in_window {
+        show(memory, host)?;
+    }
+    Ok(0)
+}
+
+fn resize<P: PacketBytes>(
+    memory: &mut [u8],
+    host: &mut Host<P>,
+    delta: i32,
+    act: fn(&mut P, i32) -> Result<(), abi::packet::PacketError>,
+) -> Answer {
+    take_back(memory, host)?;
+    let packet = host.packet.as_mut().ok_or(host_error::WRONG_HOOK)?;
+    act(packet, delta).map_err(|_| host_error::OVER_LIMIT)?;
+    show(memory, host)?;
+    Ok(0)
+}
+
+fn packet_send<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: u32, port: u32) -> Answer {
+    if host.hook != Hook::OnPacket {
+        return Err(host_error::WRONG_HOOK);
+    }
+    let frame = range(memory, address, length)?;
+    let port = u16::try_from(port).map_err(|_| host_error::NOT_FOUND)?;
+    if !host.ports.values().any(|&known| known == port) {
+        return Err(host_error::NOT_FOUND);
+    }
+    if host.emitted.sent.len() >= SENDS_PER_PACKET_MAX || !(14..=9018).contains(&frame.len()) {
+        return Err(host_error::OVER_LIMIT);
+    }
+    host.emitted.sent.push(Sent { port, frame: frame.to_vec() });
+    Ok(0)
+}
+
+fn event<P>(memory: &mut [u8], host: &mut Host<P>, number: u32, address: u32, length: u32) -> Answer {
+    let data = range(memory, address, length)?;
+    if data.len() > EVENT_LENGTH_MAX || host.emitted.events.len() >= EVENTS_PER_CALL_MAX {
+        return Err(host_error::OVER_LIMIT);
+    }
+    host.emitted.events.push(Event { code: number, data: data.to_vec() });
+    Ok(0)
+}
+
+/// A name in memory; one that is no UTF-8 is nobody's name.
+fn name_at(memory: &mut [u8], address: u32, length: u32) -> Result<String, i32> {
+    let bytes = range(memory, address, length)?;
+    core::str::from_utf8(bytes).map(str::to_owned).map_err(|_| host_error::NOT_FOUND)
+}
+
+fn preparing<P>(host: &Host<P>) -> Result<(), i32> {
+    match host.hook {
+        Hook::OnStart | Hook::OnMessage => Ok(()),
+        _ => Err(host_error::WRONG_HOOK),
+    }
+}
+
+fn param_load<P>(
+    memory: &mut [u8],
+    host: &mut Host<P>,
+    name_address: u32,
+    name_length: u32,
+    address: u32,
+    capacity: u32,
+) -> Answer {
+    preparing(host)?;
+    let name = name_at(memory, name_address, name_length)?;
+    let value = host.parameters.get(&name).ok_or(host_error::NOT_FOUND)?;
+    if value.len() > capacity as usize {
+        return Err(host_error::OVER_LIMIT);
+    }
+    range(memory, address, value.len() as u32)?.copy_from_slice(value);
+    Ok(value.len() as i32)
+}
+
+fn port_find<P>(memory: &mut [u8], host: &mut Host<P>, name_address: u32, name_length: u32) -> Answer {
+    preparing(host)?;
+    let name = name_at(memory, name_address, name_length)?;
+    host.ports.get(&name).map(|&port| i32::from(port)).ok_or(host_error::NOT_FOUND)
+}

@@ -1,0 +1,236 @@
+//! One instance: a store, its memory, and the calls into it.
+
+use crate::host::{self, Emitted, Host, Limits};
+use crate::trap::{StartError, Trap, TrapKind};
+use crate::{Engine, Program};
+use abi::host::{COUNTER_PREFIX, Hook};
+use abi::layout::{WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
+use abi::{Meta, PacketBytes, Verdict};
+use std::collections::BTreeMap;
+use wasmtime::{Memory, Store, TypedFunc};
+
+/// What an instance is started with.
+#[derive(Clone, Debug, Default)]
+pub struct InstanceSpec {
+    /// The declared window, in bytes.
+    pub window: u32,
+    /// Pages of 64 KiB that the memory may have.
+    pub memory_pages_max: u32,
+    /// Parameters by name, as the bytes that `param_load` gives.
+    pub parameters: BTreeMap<String, Vec<u8>>,
+    /// Ports by name.
+    pub ports: BTreeMap<String, u16>,
+    /// The lane that this instance serves.
+    pub lane: u32,
+    /// Slices that one call may see begin before it traps.
+    pub call_slices: u64,
+}
+
+/// A running module with its memory. One packet at a time.
+pub struct Instance<P: 'static> {
+    store: Store<Host<P>>,
+    memory: Memory,
+    on_packet: TypedFunc<(), u32>,
+    on_timer: Option<TypedFunc<(), ()>>,
+    on_message: Option<TypedFunc<u32, i32>>,
+    counters: Vec<(String, u32)>,
+    lane: u32,
+    call_slices: u64,
+}
+
+impl<P: PacketBytes + 'static> Program<P> {
+    /// Starts an instance: fresh memory, then `on_start`.
+    ///
+    /// # Errors
+    /// When memory or exports are not as the ABI says, or `on_start` traps or refuses.
+    pub fn start(&self, engine: &Engine, spec: &InstanceSpec) -> Result<Instance<P>, StartError> {
+        let mut store = Store::new(&engine.engine, new_host(spec));
+        store.limiter(|host| &mut host.limits);
+        store.epoch_deadline_trap();
+        store.set_epoch_deadline(spec.call_slices);
+        let instance = self
+            .ready
+            .instantiate(&mut store)
+            .map_err(|error| StartError::Instantiate(format!("{error:#}")))?;
+        let memory =
+            instance.get_memory(&mut store, "memory").ok_or(StartError::Export("memory"))?;
+        if memory.data_size(&store) < (WINDOW_ADDRESS + WINDOW_LENGTH_MAX) as usize {
+            return Err(StartError::Export("memory"));
+        }
+        store.data_mut().memory = Some(memory);
+        let on_packet = instance
+            .get_typed_func(&mut store, "on_packet")
+            .map_err(|_| StartError::Export("on_packet"))?;
+        let on_timer = instance.get_typed_func(&mut store, "on_timer").ok();
+        let on_message = instance.get_typed_func(&mut store, "on_message").ok();
+        let counters = counters_of(&instance, &mut store);
+        if let Ok(on_start) = instance.get_typed_func::<(), i32>(&mut store, "on_start") {
+            store.set_epoch_deadline(spec.call_slices);
+            match on_start.call(&mut store, ()) {
+                Ok(0) => {}
+                Ok(refusal) => return Err(StartError::Refused(refusal)),
+                Err(error) => return Err(StartError::Trapped(Trap::from_error(&error))),
+            }
+        }
+        store.data_mut().hook = Hook::OnPacket;
+        let (lane, call_slices) = (spec.lane, spec.call_slices);
+        Ok(Instance { store, memory, on_packet, on_timer, on_message, counters, lane, call_slices })
+    }
+}
+
+fn new_host<P>(spec: &InstanceSpec) -> Host<P> {
+    Host {
+        packet: None,
+        meta: EMPTY_META,
+        window: spec.window as usize,
+        hook: Hook::OnStart,
+        parameters: spec.parameters.clone(),
+        ports: spec.ports.clone(),
+        emitted: Emitted::default(),
+        memory: None,
+        limits: Limits { memory_bytes_max: spec.memory_pages_max as usize * 65_536 },
+    }
+}
+
+const EMPTY_META: Meta = Meta {
+    packet_length: 0,
+    window_length: 0,
+    l3_offset: abi::layout::OFFSET_NONE,
+    l4_offset: abi::layout::OFFSET_NONE,
+    begins_with: 0,
+    ip_version: 0,
+    protocol: 0,
+    flags: 0,
+    port: 0,
+    session: 0,
+    rule: 0,
+    flow_hash: 0,
+    lane: 0,
+    now_ms: 0,
+    mark: [0; abi::layout::MARK_LENGTH],
+};
+
+fn counters_of<P>(
+    instance: &wasmtime::Instance,
+    store: &mut Store<Host<P>>,
+) -> Vec<(String, u32)> {
+    let globals: Vec<_> = instance
+        .exports(&mut *store)
+        .filter_map(|export| {
+            let name = export.name().strip_prefix(COUNTER_PREFIX)?.to_owned();
+            Some((name, export.into_global()?))
+        })
+        .collect();
+    globals
+        .into_iter()
+        .filter_map(|(name, global)| Some((name, global.get(&mut *store).i32()? as u32)))
+        .collect()
+}
+
+impl<P: PacketBytes + 'static> Instance<P> {
+    /// Runs the module on one packet. The packet comes back whatever happens.
+    ///
+    /// # Errors
+    /// The trap that ended the instance; it must not be called again.
+    pub fn on_packet(&mut self, packet: P, meta: &Meta) -> (P, Result<Verdict, Trap>) {
+        let verdict = self.run_packet(packet, meta);
+        let packet = self.store.data_mut().packet.take();
+        (packet.expect("run_packet put it there and nothing takes it"), verdict)
+    }
+
+    fn run_packet(&mut self, packet: P, meta: &Meta) -> Result<Verdict, Trap> {
+        let (bytes, host) = self.memory.data_and_store_mut(&mut self.store);
+        host.packet = Some(packet);
+        host.meta = Meta { lane: self.lane, ..*meta };
+        host::show(bytes, host).map_err(|_| out_of_memory())?;
+        self.store.set_epoch_deadline(self.call_slices);
+        let value =
+            self.on_packet.call(&mut self.store, ()).map_err(|error| Trap::from_error(&error))?;
+        let (bytes, host) = self.memory.data_and_store_mut(&mut self.store);
+        host::take_back(bytes, host).map_err(|_| out_of_memory())?;
+        Verdict::parse(value)
+            .map_err(|error| Trap { kind: TrapKind::NotAVerdict(error.0), place: None })
+    }
+
+    /// True when calls left frames or events to pick up.
+    #[must_use]
+    pub fn has_emitted(&self) -> bool {
+        let emitted = &self.store.data().emitted;
+        !(emitted.sent.is_empty() && emitted.events.is_empty())
+    }
+
+    /// Takes what calls left beside their verdicts.
+    pub fn take_emitted(&mut self) -> Emitted {
+        std::mem::take(&mut self.store.data_mut().emitted)
+    }
+
+    /// Runs `on_timer`, when the module has one.
+    ///
+    /// # Errors
+    /// The trap that ended the instance.
+    pub fn on_timer(&mut self, now_ms: u64) -> Result<(), Trap> {
+        let Some(on_timer) = self.on_timer.clone() else { return Ok(()) };
+        self.hook(Hook::OnTimer, now_ms, |store| on_timer.call(store, ()))
+    }
+
+    /// Runs `on_message` with the message where the window lies; `None` when
+    /// the module has no such hook or the message is too long.
+    ///
+    /// # Errors
+    /// The trap that ended the instance.
+    pub fn on_message(&mut self, message: &[u8], now_ms: u64) -> Result<Option<i32>, Trap> {
+        let Some(on_message) = self.on_message.clone() else { return Ok(None) };
+        let memory = self.memory.data_mut(&mut self.store);
+        let Some(window) =
+            host::window_of(memory, message.len()).filter(|w| w.len() <= WINDOW_LENGTH_MAX as usize)
+        else {
+            return Ok(None);
+        };
+        window.copy_from_slice(message);
+        let length = message.len() as u32;
+        self.hook(Hook::OnMessage, now_ms, |store| on_message.call(store, length)).map(Some)
+    }
+
+    fn hook<R>(
+        &mut self,
+        hook: Hook,
+        now_ms: u64,
+        call: impl FnOnce(&mut Store<Host<P>>) -> wasmtime::Result<R>,
+    ) -> Result<R, Trap> {
+        let host = self.store.data_mut();
+        host.hook = hook;
+        host.meta.now_ms = now_ms;
+        self.store.set_epoch_deadline(self.call_slices);
+        let result = call(&mut self.store).map_err(|error| Trap::from_error(&error));
+        self.store.data_mut().hook = Hook::OnPacket;
+        result
+    }
+
+    /// The module's counters, by name: exported `tam_counter_*` addresses of u64 in its memory.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let memory = self.memory.data(&self.store);
+        let read = |address: u32| {
+            let bytes = memory.get(address as usize..)?.get(..8)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        self.counters.iter().filter_map(|(name, at)| Some((name.clone(), read(*at)?))).collect()
+    }
+
+    /// Bytes of linear memory in use.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.data_size(&self.store) as u64
+    }
+
+    /// Linear memory as it is: for conformance and differential tests.
+    #[must_use]
+    pub fn memory(&self) -> &[u8] {
+        self.memory.data(&self.store)
+    }
+}
+
+/// The window always lies in memory: `start` checked its size, which never shrinks.
+const fn out_of_memory() -> Trap {
+    Trap { kind: TrapKind::MemoryOutOfBounds, place: None }
+}

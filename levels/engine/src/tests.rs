@@ -1,0 +1,245 @@
+//! The engine on small modules written as text.
+
+use crate::{Engine, Instance, InstanceSpec, StartError, TrapKind};
+use abi::packet::OwnedPacket;
+use abi::{Meta, Verdict};
+use std::collections::BTreeMap;
+
+const META: Meta = Meta {
+    packet_length: 0,
+    window_length: 0,
+    l3_offset: 14,
+    l4_offset: 34,
+    begins_with: abi::layout::BEGINS_WITH_ETHERNET,
+    ip_version: 4,
+    protocol: 17,
+    flags: 0,
+    port: 3,
+    session: 1,
+    rule: 9,
+    flow_hash: 0x1234,
+    lane: 0,
+    now_ms: 42,
+    mark: [0; 16],
+};
+
+/// Compiles `body` into a module with a memory of one page and starts it.
+fn try_start(body: &str) -> Result<Instance<OwnedPacket>, StartError> {
+    let text = format!("(module {body})");
+    let engine = Engine::new().unwrap();
+    let program = engine.program(&wat::parse_str(text).unwrap()).unwrap();
+    let spec = InstanceSpec {
+        window: 64,
+        memory_pages_max: 2,
+        parameters: BTreeMap::from([("dscp".to_owned(), vec![46])]),
+        ports: BTreeMap::from([("left".to_owned(), 7)]),
+        lane: 5,
+        call_slices: 2,
+    };
+    program.start(&engine, &spec)
+}
+
+fn start(body: &str) -> Instance<OwnedPacket> {
+    try_start(&format!(r#"{body} (memory (export "memory") 1)"#)).unwrap()
+}
+
+fn run(instance: &mut Instance<OwnedPacket>, bytes: &[u8]) -> (Vec<u8>, Result<Verdict, TrapKind>) {
+    let (packet, verdict) = instance.on_packet(OwnedPacket::new(bytes.to_vec()), &META);
+    (packet.into_bytes(), verdict.map_err(|trap| trap.kind))
+}
+
+#[test]
+fn what_a_module_writes_into_the_window_is_in_the_packet() {
+    let mut instance = start(
+        r#"(func (export "on_packet") (result i32)
+             (i32.store8 (i32.const 0x8104) (i32.const 99)) (i32.const 0))"#,
+    );
+    assert_eq!(run(&mut instance, &[1, 2, 3, 4]), (vec![1, 2, 99, 4], Ok(Verdict::PASS)));
+}
+
+#[test]
+fn a_write_behind_a_short_packet_is_not_in_it() {
+    let mut instance = start(
+        r#"(func (export "on_packet") (result i32)
+             (i32.store8 (i32.const 0x8110) (i32.const 99)) (i32.const 1))"#,
+    );
+    let expected = (vec![1, 2], Ok(Verdict::Drop { reason: 0 }));
+    assert_eq!(run(&mut instance, &[1, 2]), expected);
+}
+
+#[test]
+fn metadata_lies_in_front_of_the_window() {
+    // The verdict's reason is port + lane + window length + packet length.
+    let mut instance = start(
+        r#"(func (export "on_packet") (result i32)
+             (i32.or (i32.const 1) (i32.shl
+               (i32.add (i32.add (i32.load16_u (i32.const 0x8010)) (i32.load (i32.const 0x801c)))
+                        (i32.add (i32.load (i32.const 0x8004)) (i32.load (i32.const 0x8000))))
+               (i32.const 16))))"#,
+    );
+    let expected = Ok(Verdict::Drop { reason: 3 + 5 + 64 + 100 });
+    assert_eq!(run(&mut instance, &[0; 100]).1, expected);
+}
+
+#[test]
+fn each_trap_has_its_kind() {
+    let cases = [
+        ("unreachable", TrapKind::Unreachable),
+        ("(i32.load (i32.const 65536))", TrapKind::MemoryOutOfBounds),
+        ("(i32.div_u (i32.const 1) (i32.load (i32.const 0)))", TrapKind::Arithmetic),
+        ("(call_indirect (result i32) (i32.const 9))", TrapKind::IndirectCall),
+        ("(call $deep)", TrapKind::StackOverflow),
+        ("(loop (br 0)) (i32.const 0)", TrapKind::TimeLimit),
+        ("(i32.const 77)", TrapKind::NotAVerdict(77)),
+    ];
+    for (body, kind) in cases {
+        let text = format!(
+            r#"(module (memory (export "memory") 1) (table 1 funcref)
+               (func $deep (result i32) (i32.add (i32.const 1) (call $deep)))
+               (func (export "on_packet") (result i32) {body}))"#
+        );
+        let engine = Engine::new().unwrap();
+        let program = engine.program(&wat::parse_str(text).unwrap()).unwrap();
+        let spec = InstanceSpec { memory_pages_max: 1, call_slices: 2, ..Default::default() };
+        let mut instance = program.start(&engine, &spec).unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let (_, verdict) = std::thread::scope(|scope| {
+            let (done, engine) = (&done, &engine);
+            scope.spawn(move || {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    engine.raise_epoch();
+                }
+            });
+            let result = run(&mut instance, &[0; 64]);
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            result
+        });
+        assert_eq!(verdict, Err(kind), "{body}");
+    }
+}
+
+#[test]
+fn a_trap_names_its_function() {
+    let mut instance = start(
+        r#"(func $inner unreachable)
+           (func (export "on_packet") (result i32) (call $inner) (i32.const 0))"#,
+    );
+    let (_, verdict) = instance.on_packet(OwnedPacket::new(vec![0; 60]), &META);
+    let message = verdict.unwrap_err().to_string();
+    assert!(message.contains("in function inner at module offset 0x"), "{message}");
+}
+
+#[test]
+fn memory_grows_to_its_limit_and_no_further() {
+    let mut instance = start(
+        r#"(func (export "on_packet") (result i32)
+             (i32.or (i32.const 1) (i32.shl
+               (i32.and (memory.grow (i32.const 1)) (i32.const 0xffff)) (i32.const 16))))"#,
+    );
+    assert_eq!(run(&mut instance, &[0; 60]).1, Ok(Verdict::Drop { reason: 1 }));
+    assert_eq!(run(&mut instance, &[0; 60]).1, Ok(Verdict::Drop { reason: 0xffff }));
+}
+
+#[test]
+fn host_functions_reach_behind_the_window() {
+    // Loads byte 100 of the packet, stores it at 101, and sees its own window write at 0.
+    let mut instance = start(
+        r#"(import "tam" "packet_load" (func $load (param i32 i32 i32) (result i32)))
+           (import "tam" "packet_store" (func $store (param i32 i32 i32) (result i32)))
+           (func (export "on_packet") (result i32)
+             (i32.store8 (i32.const 0x8102) (i32.const 7))
+             (drop (call $load (i32.const 100) (i32.const 0) (i32.const 1)))
+             (drop (call $store (i32.const 101) (i32.const 0) (i32.const 1)))
+             (drop (call $load (i32.const 0) (i32.const 1) (i32.const 1)))
+             (i32.or (i32.const 1) (i32.shl (i32.load8_u (i32.const 1)) (i32.const 16))))"#,
+    );
+    let mut packet = vec![0; 102];
+    packet[100] = 55;
+    let (bytes, verdict) = run(&mut instance, &packet);
+    assert_eq!((bytes[0], bytes[100], bytes[101]), (7, 55, 55));
+    assert_eq!(verdict, Ok(Verdict::Drop { reason: 7 }));
+}
+
+#[test]
+fn a_range_outside_the_packet_is_an_error_for_the_module() {
+    let mut instance = start(
+        r#"(import "tam" "packet_load" (func $load (param i32 i32 i32) (result i32)))
+           (func (export "on_packet") (result i32)
+             (i32.or (i32.const 1) (i32.shl (i32.and (i32.const 0xffff)
+               (call $load (i32.const 60) (i32.const 0) (i32.const 1))) (i32.const 16))))"#,
+    );
+    let expected = (abi::layout::host_error::OUT_OF_RANGE as u16, 60);
+    let (bytes, verdict) = run(&mut instance, &[0; 60]);
+    assert_eq!((verdict, bytes.len()), (Ok(Verdict::Drop { reason: expected.0 }), expected.1));
+}
+
+#[test]
+fn a_resized_packet_is_shown_anew() {
+    // Grows by 4 in front, writes there, and reports the new window length.
+    let mut instance = start(
+        r#"(import "tam" "packet_resize_head" (func $head (param i32) (result i32)))
+           (func (export "on_packet") (result i32)
+             (drop (call $head (i32.const 4)))
+             (i32.store8 (i32.const 0x8102) (i32.const 9))
+             (i32.or (i32.const 1) (i32.shl (i32.load (i32.const 0x8004)) (i32.const 16))))"#,
+    );
+    let (bytes, verdict) = run(&mut instance, &[1, 2, 3]);
+    assert_eq!(bytes, [9, 0, 0, 0, 1, 2, 3]);
+    assert_eq!(verdict, Ok(Verdict::Drop { reason: 7 }));
+}
+
+#[test]
+fn a_module_reads_its_parameters_and_ports_when_it_starts() {
+    let instance = start(
+        r#"(import "tam" "param_load" (func $param (param i32 i32 i32 i32) (result i32)))
+           (import "tam" "port_find" (func $port (param i32 i32) (result i32)))
+           (data (i32.const 0x9000) "dscpleft")
+           (global (export "tam_counter_dscp") i32 (i32.const 0x9100))
+           (global (export "tam_counter_port") i32 (i32.const 0x9108))
+           (func (export "on_start") (result i32)
+             (i32.sub (call $param (i32.const 0x9000) (i32.const 4) (i32.const 0x9100) (i32.const 8))
+                      (i32.const 1))
+             (i32.store (i32.const 0x9108) (call $port (i32.const 0x9004) (i32.const 4))))
+           (func (export "on_packet") (result i32) (i32.const 0))"#,
+    );
+    let mut counters = instance.counters();
+    counters.sort();
+    assert_eq!(counters, [("dscp".to_owned(), 46), ("port".to_owned(), 7)]);
+}
+
+#[test]
+fn a_module_may_refuse_to_start() {
+    let memory = r#"(memory (export "memory") 1)"#;
+    let packet = r#"(func (export "on_packet") (result i32) (i32.const 0))"#;
+    let refused = try_start(&format!(
+        r#"{memory} {packet} (func (export "on_start") (result i32) (i32.const 12))"#
+    ));
+    assert!(matches!(refused, Err(StartError::Refused(12))));
+    let trapped = try_start(&format!(
+        r#"{memory} {packet} (func (export "on_start") (result i32) unreachable)"#
+    ));
+    assert!(matches!(trapped, Err(StartError::Trapped(_))));
+    let large = try_start(&format!(r#"(memory (export "memory") 3) {packet}"#));
+    assert!(matches!(large, Err(StartError::Instantiate(_))));
+}
+
+#[test]
+fn frames_of_its_own_are_bounded() {
+    let mut instance = start(
+        r#"(import "tam" "packet_send" (func $send (param i32 i32 i32) (result i32)))
+           (func (export "on_packet") (result i32)
+             (drop (call $send (i32.const 0x9000) (i32.const 60) (i32.const 8)))
+             (drop (call $send (i32.const 0x9000) (i32.const 60) (i32.const 7)))
+             (drop (call $send (i32.const 0x9000) (i32.const 60) (i32.const 7)))
+             (drop (call $send (i32.const 0x9000) (i32.const 60) (i32.const 7)))
+             (drop (call $send (i32.const 0x9000) (i32.const 60) (i32.const 7)))
+             (i32.or (i32.const 1) (i32.shl (i32.and (i32.const 0xffff)
+               (call $send (i32.const 0x9000) (i32.const 60) (i32.const 7))) (i32.const 16))))"#,
+    );
+    let (_, verdict) = run(&mut instance, &[0; 60]);
+    let over = abi::layout::host_error::OVER_LIMIT as u16;
+    assert_eq!(verdict, Ok(Verdict::Drop { reason: over }));
+    let sent = instance.take_emitted().sent;
+    assert_eq!(sent.iter().map(|s| (s.port, s.frame.len())).collect::<Vec<_>>(), [(7, 60); 4]);
+}

@@ -1,0 +1,126 @@
+//! What went wrong in a module, and where.
+
+use abi::layout::NotAVerdict;
+use std::fmt;
+
+/// Why an instance did not start. The author's or the operator's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Memory or tables beyond what was granted, or a host limit.
+    #[error("the instance cannot be made: {0}")]
+    Instantiate(String),
+    /// A hook that the ABI requires is missing or has another type.
+    #[error("the module has no usable export '{0}'")]
+    Export(&'static str),
+    /// `on_start` trapped.
+    #[error("on_start trapped: {0}")]
+    Trapped(Trap),
+    /// `on_start` returned a number other than 0: the module refuses to start.
+    #[error("on_start returned {0}: the module refuses its parameters")]
+    Refused(i32),
+}
+
+/// The end of an instance: what happened in which function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trap {
+    /// What happened.
+    pub kind: TrapKind,
+    /// Where, as far as the code says: innermost function first.
+    pub place: Option<Place>,
+}
+
+/// A place in a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The function's name from the name section, or its index.
+    pub function: String,
+    /// Offset of the instruction in the module's bytes.
+    pub offset: Option<usize>,
+}
+
+/// What ended a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrapKind {
+    /// An `unreachable` instruction: how a panic ends.
+    Unreachable,
+    /// A load or store outside the memory.
+    MemoryOutOfBounds,
+    /// An access outside a table, or an empty or differently typed entry.
+    IndirectCall,
+    /// Division by zero, or a quotient that does not fit.
+    Arithmetic,
+    /// Calls nested beyond [`STACK_LENGTH_MAX`](crate::STACK_LENGTH_MAX).
+    StackOverflow,
+    /// The call outlived its slices.
+    TimeLimit,
+    /// `on_packet` returned this number, which is no verdict.
+    NotAVerdict(u32),
+    /// Something else that WebAssembly traps on.
+    Other,
+}
+
+impl TrapKind {
+    /// The name under which it is counted.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::MemoryOutOfBounds => "memory_out_of_bounds",
+            Self::IndirectCall => "indirect_call",
+            Self::Arithmetic => "arithmetic",
+            Self::StackOverflow => "stack_overflow",
+            Self::TimeLimit => "time_limit",
+            Self::NotAVerdict(_) => "not_a_verdict",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for Trap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            TrapKind::NotAVerdict(value) => NotAVerdict(value).fmt(f)?,
+            TrapKind::Unreachable => f.write_str("reached 'unreachable' (a panic ends so)")?,
+            TrapKind::MemoryOutOfBounds => f.write_str("accessed memory out of bounds")?,
+            TrapKind::IndirectCall => f.write_str("called through a bad table entry")?,
+            TrapKind::Arithmetic => f.write_str("divided by zero or overflowed a division")?,
+            TrapKind::StackOverflow => f.write_str("overflowed its stack")?,
+            TrapKind::TimeLimit => f.write_str("ran longer than a call may")?,
+            TrapKind::Other => f.write_str("trapped")?,
+        }
+        let Some(place) = &self.place else { return Ok(()) };
+        write!(f, " in function {}", place.function)?;
+        match place.offset {
+            Some(offset) => write!(f, " at module offset {offset:#x}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Trap {
+    /// Reads what wasmtime says about an ended call.
+    pub(crate) fn from_error(error: &wasmtime::Error) -> Self {
+        use wasmtime::Trap as T;
+        let kind = match error.downcast_ref::<T>() {
+            Some(T::UnreachableCodeReached) => TrapKind::Unreachable,
+            Some(T::MemoryOutOfBounds | T::HeapMisaligned) => TrapKind::MemoryOutOfBounds,
+            Some(T::TableOutOfBounds | T::IndirectCallToNull | T::BadSignature) => {
+                TrapKind::IndirectCall
+            }
+            Some(T::IntegerDivisionByZero | T::IntegerOverflow | T::BadConversionToInteger) => {
+                TrapKind::Arithmetic
+            }
+            Some(T::StackOverflow) => TrapKind::StackOverflow,
+            Some(T::Interrupt) => TrapKind::TimeLimit,
+            _ => TrapKind::Other,
+        };
+        Self { kind, place: place(error) }
+    }
+}
+
+fn place(error: &wasmtime::Error) -> Option<Place> {
+    let frame = error.downcast_ref::<wasmtime::WasmBacktrace>()?.frames().first()?;
+    let function =
+        frame.func_name().map_or_else(|| format!("#{}", frame.func_index()), str::to_owned);
+    Some(Place { function, offset: frame.module_offset() })
+}

@@ -1,0 +1,243 @@
+//! A packet in a UMEM: one frame on the wire, in one or more frames of memory.
+
+use crate::umem::{FRAME_LENGTH, Frame, FramePool, Umem};
+use abi::packet::{PacketBytes, PacketError, resized};
+use std::rc::Rc;
+
+/// Frames of memory that one packet may take: 5 of 3,840 bytes hold every MTU up to 9,000
+/// with room to spare.
+pub const SEGMENTS_MAX: usize = 5;
+
+/// Part of a packet: bytes `start..start + length` of a frame.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) frame: Frame,
+    pub(crate) start: u32,
+    pub(crate) length: u32,
+}
+
+/// A packet that this process owns. It must go to a transmit ring or back to
+/// the pool: one that is only dropped takes its frames with it.
+#[derive(Debug)]
+pub struct Packet {
+    umem: Rc<Umem>,
+    pub(crate) segments: [Option<Segment>; SEGMENTS_MAX],
+    pub(crate) count: usize,
+}
+
+impl Packet {
+    /// A packet without bytes, for a ring to fill.
+    pub(crate) const fn empty(umem: Rc<Umem>) -> Self {
+        Self { umem, segments: [const { None }; SEGMENTS_MAX], count: 0 }
+    }
+
+    /// A packet of `length` zeroed bytes in one fresh frame, or `None` when
+    /// there is no frame or it would not fit.
+    #[must_use]
+    pub fn allocate(umem: &Rc<Umem>, pool: &mut FramePool, length: usize) -> Option<Self> {
+        let room = FRAME_LENGTH - crate::FRAME_HEADROOM;
+        if length == 0 || length > room {
+            return None;
+        }
+        let mut frame = pool.take()?;
+        let start = crate::FRAME_HEADROOM;
+        umem.bytes_mut(&mut frame)[start..start + length].fill(0);
+        let mut packet = Self::empty(Rc::clone(umem));
+        packet.segments[0] =
+            Some(Segment { frame, start: start as u32, length: length as u32 });
+        packet.count = 1;
+        Some(packet)
+    }
+
+    /// Gives the packet's frames back.
+    pub fn recycle(mut self, pool: &mut FramePool) {
+        self.segments.iter_mut().filter_map(Option::take).for_each(|s| pool.give(s.frame));
+    }
+
+    /// The first segment's bytes: the whole packet, unless it is a jumbo frame.
+    #[must_use]
+    pub fn head(&self) -> &[u8] {
+        self.segments[0].as_ref().map_or(&[], |s| bytes(&self.umem, s))
+    }
+
+    /// The first segment's bytes, to change them.
+    #[must_use]
+    pub fn head_mut(&mut self) -> &mut [u8] {
+        let umem = &self.umem;
+        self.segments[0].as_mut().map_or(&mut [], |s| bytes_mut(umem, s))
+    }
+
+    /// The `N` bytes in front of the packet: what the front door wrote there.
+    #[must_use]
+    pub fn metadata<const N: usize>(&self) -> Option<[u8; N]> {
+        let segment = self.segments[0].as_ref()?;
+        let end = segment.start as usize;
+        let start = end.checked_sub(N)?;
+        self.umem.bytes(&segment.frame).get(start..end)?.try_into().ok()
+    }
+
+    /// The packet's parts, in order.
+    pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
+        self.segments[..self.count].iter().flatten().map(|s| bytes(&self.umem, s))
+    }
+}
+
+fn bytes<'a>(umem: &'a Umem, segment: &'a Segment) -> &'a [u8] {
+    &umem.bytes(&segment.frame)[segment.start as usize..][..segment.length as usize]
+}
+
+fn bytes_mut<'a>(umem: &'a Umem, segment: &'a mut Segment) -> &'a mut [u8] {
+    let (start, length) = (segment.start as usize, segment.length as usize);
+    &mut umem.bytes_mut(&mut segment.frame)[start..][..length]
+}
+
+impl PacketBytes for Packet {
+    fn length(&self) -> usize {
+        self.segments[..self.count].iter().flatten().map(|s| s.length as usize).sum()
+    }
+
+    fn load(&self, offset: usize, out: &mut [u8]) -> Result<(), PacketError> {
+        if let Some(from) = self.head().get(offset..).and_then(|rest| rest.get(..out.len())) {
+            out.copy_from_slice(from);
+            return Ok(());
+        }
+        let end = offset.checked_add(out.len()).ok_or(PacketError::OutOfRange)?;
+        if end > self.length() {
+            return Err(PacketError::OutOfRange);
+        }
+        let (mut skip, mut done) = (offset, 0);
+        for chunk in self.chunks() {
+            let from = chunk.get(skip..).unwrap_or(&[]);
+            skip = skip.saturating_sub(chunk.len());
+            let count = from.len().min(out.len() - done);
+            out[done..done + count].copy_from_slice(&from[..count]);
+            done += count;
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, offset: usize, bytes: &[u8]) -> Result<(), PacketError> {
+        let head = self.head_mut();
+        if let Some(to) = head.get_mut(offset..).and_then(|rest| rest.get_mut(..bytes.len())) {
+            to.copy_from_slice(bytes);
+            return Ok(());
+        }
+        let end = offset.checked_add(bytes.len()).ok_or(PacketError::OutOfRange)?;
+        if end > self.length() {
+            return Err(PacketError::OutOfRange);
+        }
+        let (mut skip, mut done) = (offset, 0);
+        let umem = &self.umem;
+        for segment in self.segments[..self.count].iter_mut().flatten() {
+            let chunk = bytes_mut(umem, segment);
+            let length = chunk.len();
+            let to = chunk.get_mut(skip..).unwrap_or(&mut []);
+            skip = skip.saturating_sub(length);
+            let count = to.len().min(bytes.len() - done);
+            to[..count].copy_from_slice(&bytes[done..done + count]);
+            done += count;
+        }
+        Ok(())
+    }
+
+    fn resize_head(&mut self, delta: i32) -> Result<(), PacketError> {
+        let count = resized(self.length(), delta)? as u32;
+        let umem = &self.umem;
+        let first = self.segments[0].as_mut().ok_or(PacketError::OverLimit)?;
+        if delta >= 0 {
+            first.start = first.start.checked_sub(count).ok_or(PacketError::OverLimit)?;
+            first.length += count;
+            bytes_mut(umem, first)[..count as usize].fill(0);
+        } else if count < first.length {
+            first.start += count;
+            first.length -= count;
+        } else {
+            // A head that spans segments is never all header: no module needs this.
+            return Err(PacketError::OverLimit);
+        }
+        Ok(())
+    }
+
+    fn resize_tail(&mut self, delta: i32) -> Result<(), PacketError> {
+        let count = resized(self.length(), delta)? as u32;
+        let umem = &self.umem;
+        let last = self.count.checked_sub(1).ok_or(PacketError::OverLimit)?;
+        let last = self.segments[last].as_mut().ok_or(PacketError::OverLimit)?;
+        if delta >= 0 {
+            let end = last.start + last.length + count;
+            if end as usize > FRAME_LENGTH {
+                return Err(PacketError::OverLimit);
+            }
+            last.length += count;
+            let length = last.length as usize;
+            bytes_mut(umem, last)[length - count as usize..].fill(0);
+        } else if count < last.length {
+            last.length -= count;
+        } else {
+            return Err(PacketError::OverLimit);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet_of(lengths: &[usize]) -> (Packet, FramePool) {
+        let (umem, mut pool) = Umem::new(8).unwrap();
+        let umem = Rc::new(umem);
+        let mut packet = Packet::empty(Rc::clone(&umem));
+        for (at, &length) in lengths.iter().enumerate() {
+            let mut one = Packet::allocate(&umem, &mut pool, length).unwrap();
+            packet.segments[at] = one.segments[0].take();
+            packet.count += 1;
+        }
+        let bytes: Vec<u8> = (0..packet.length()).map(|i| i as u8).collect();
+        packet.store(0, &bytes).unwrap();
+        (packet, pool)
+    }
+
+    #[test]
+    fn a_load_crosses_segments() {
+        let (packet, _) = packet_of(&[10, 10, 5]);
+        let mut out = [0; 14];
+        packet.load(8, &mut out).unwrap();
+        assert_eq!(out.to_vec(), (8..22).collect::<Vec<u8>>());
+        assert_eq!(packet.load(12, &mut out), Err(PacketError::OutOfRange));
+    }
+
+    #[test]
+    fn a_store_crosses_segments() {
+        let (mut packet, _) = packet_of(&[4, 4, 4]);
+        packet.store(3, &[100, 101, 102, 103, 104, 105]).unwrap();
+        let mut out = [0; 12];
+        packet.load(0, &mut out).unwrap();
+        assert_eq!(out, [0, 1, 2, 100, 101, 102, 103, 104, 105, 9, 10, 11]);
+    }
+
+    #[test]
+    fn growing_in_front_keeps_the_bytes_and_zeroes_the_new_ones() {
+        let (mut packet, _) = packet_of(&[4]);
+        packet.resize_head(2).unwrap();
+        assert_eq!(packet.head(), [0, 0, 0, 1, 2, 3]);
+        packet.resize_head(-3).unwrap();
+        assert_eq!(packet.head(), [1, 2, 3]);
+        assert_eq!(packet.resize_head(-3), Err(PacketError::OverLimit));
+    }
+
+    #[test]
+    fn growing_behind_stops_at_the_frame() {
+        let (mut packet, _) = packet_of(&[FRAME_LENGTH - crate::FRAME_HEADROOM - 1]);
+        packet.resize_tail(1).unwrap();
+        assert_eq!(packet.resize_tail(1), Err(PacketError::OverLimit));
+    }
+
+    #[test]
+    fn a_recycled_packet_gives_all_its_frames_back() {
+        let (packet, mut pool) = packet_of(&[10, 10, 5]);
+        assert_eq!(pool.free(), 5);
+        packet.recycle(&mut pool);
+        assert_eq!(pool.free(), pool.total());
+    }
+}

@@ -1,0 +1,300 @@
+//! One socket: the receive and transmit rings of a (port, queue) on the cell's UMEM.
+
+use crate::packet::{Packet, SEGMENTS_MAX, Segment};
+use crate::ring::Ring;
+use crate::umem::{FRAME_LENGTH, FramePool, Umem};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
+    XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc,
+    XdpDescOptions, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{SendFlags, bind, send};
+use std::rc::Rc;
+
+/// How a socket is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketConfig {
+    /// The port's device.
+    pub ifindex: u32,
+    /// Its receive queue.
+    pub queue: u32,
+    /// Entries of each ring, a power of two.
+    pub ring_entries: u32,
+    /// Frames of more than one descriptor (kernel 6.6): needed for MTUs above 3,800.
+    pub multi_buffer: bool,
+}
+
+/// Which step of the set-up failed: the host's or the operator's doing.
+#[derive(Debug, thiserror::Error)]
+#[error("AF_XDP socket on device {ifindex} queue {queue}: {step}: {source}")]
+pub struct SetupError {
+    ifindex: u32,
+    queue: u32,
+    step: &'static str,
+    source: std::io::Error,
+}
+
+/// What the kernel counted on a socket, in packets since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Dropped for reasons other than the two below.
+    pub rx_dropped: u64,
+    /// Dropped because the receive ring, which is the session's queue, was full.
+    pub rx_ring_full: u64,
+    /// Packets that found no frame in the fill ring.
+    pub rx_fill_ring_empty: u64,
+    /// Transmit descriptors that the kernel refused.
+    pub tx_invalid: u64,
+}
+
+/// A bound socket with its four rings.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    umem: Rc<Umem>,
+    receive: Ring<XdpDesc>,
+    transmit: Ring<XdpDesc>,
+    fill: Ring<u64>,
+    completion: Ring<u64>,
+    /// Descriptors handed to the kernel to send and not yet completed.
+    in_transmit: u32,
+    ring_entries: u32,
+}
+
+impl Socket {
+    /// Sets the socket `fd` up on `umem` and binds it. The first socket of a
+    /// UMEM registers it; later ones name a bound one in `share`.
+    ///
+    /// # Errors
+    /// The step that the kernel refused.
+    pub fn new(
+        fd: OwnedFd,
+        umem: Rc<Umem>,
+        config: &SocketConfig,
+        share: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, SetupError> {
+        let at = |step: &'static str| {
+            let (ifindex, queue) = (config.ifindex, config.queue);
+            move |source: Errno| SetupError { ifindex, queue, step, source: source.into() }
+        };
+        let io = |step: &'static str| {
+            let (ifindex, queue) = (config.ifindex, config.queue);
+            move |source: std::io::Error| SetupError { ifindex, queue, step, source }
+        };
+        if share.is_none() {
+            register(&fd, &umem).map_err(at("registering the UMEM"))?;
+        }
+        let entries = config.ring_entries;
+        sockopt::set_xdp_umem_fill_ring_size(&fd, entries).map_err(at("sizing the fill ring"))?;
+        sockopt::set_xdp_umem_completion_ring_size(&fd, entries)
+            .map_err(at("sizing the completion ring"))?;
+        sockopt::set_xdp_rx_ring_size(&fd, entries).map_err(at("sizing the receive ring"))?;
+        sockopt::set_xdp_tx_ring_size(&fd, entries).map_err(at("sizing the transmit ring"))?;
+        let offsets = sockopt::xdp_mmap_offsets(&fd).map_err(at("asking for ring offsets"))?;
+        let receive = Ring::map(fd.as_fd(), XDP_PGOFF_RX_RING, offsets.rx, entries)
+            .map_err(io("mapping the receive ring"))?;
+        let transmit = Ring::map(fd.as_fd(), XDP_PGOFF_TX_RING, offsets.tx, entries)
+            .map_err(io("mapping the transmit ring"))?;
+        let fill = Ring::map(fd.as_fd(), XDP_UMEM_PGOFF_FILL_RING, offsets.fr, entries)
+            .map_err(io("mapping the fill ring"))?;
+        let completion = Ring::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, entries)
+            .map_err(io("mapping the completion ring"))?;
+        bind_to(&fd, config, share).map_err(at("binding"))?;
+        Ok(Self {
+            fd,
+            umem,
+            receive,
+            transmit,
+            fill,
+            completion,
+            in_transmit: 0,
+            ring_entries: entries,
+        })
+    }
+
+    /// Takes up to `max` whole packets from the receive ring into `batch`.
+    /// Packets of more than [`SEGMENTS_MAX`] frames go back to the pool; their
+    /// number is returned.
+    pub fn receive(&mut self, batch: &mut Vec<Packet>, max: usize, pool: &mut FramePool) -> u32 {
+        let filled = self.receive.filled((max * SEGMENTS_MAX) as u32);
+        let (mut taken, mut oversized) = (0, 0);
+        let mut at = 0;
+        while at < filled && batch.len() < max {
+            let Some(count) = self.descriptors(at, filled) else { break };
+            match self.assemble(at, count, pool) {
+                Some(packet) => batch.push(packet),
+                None => oversized += 1,
+            }
+            at += count;
+            taken = at;
+        }
+        if taken > 0 {
+            self.receive.release(taken);
+        }
+        oversized
+    }
+
+    /// Descriptors of the packet that begins `at`, or `None` when its end is not there yet.
+    fn descriptors(&self, at: u32, filled: u32) -> Option<u32> {
+        let last = (at..filled)
+            .find(|&i| !self.receive.read(i).options.contains(XdpDescOptions::XDP_PKT_CONTD))?;
+        Some(last - at + 1)
+    }
+
+    fn assemble(&self, at: u32, count: u32, pool: &mut FramePool) -> Option<Packet> {
+        let mut packet = Packet::empty(Rc::clone(&self.umem));
+        let fits = count as usize <= SEGMENTS_MAX;
+        for i in at..at + count {
+            let descriptor = self.receive.read(i);
+            let (frame, start) = self.umem.frame_at(descriptor.addr)?;
+            if fits {
+                packet.segments[packet.count] =
+                    Some(Segment { frame, start: start as u32, length: descriptor.len });
+                packet.count += 1;
+            } else {
+                pool.give(frame);
+            }
+        }
+        fits.then_some(packet)
+    }
+
+    /// Puts a packet on the transmit ring; [`Socket::flush`] makes it visible.
+    ///
+    /// # Errors
+    /// Gives the packet back when the ring has no room for it.
+    pub fn send(&mut self, mut packet: Packet) -> Result<(), Packet> {
+        let count = packet.count as u32;
+        if self.in_transmit + count > self.ring_entries || self.transmit.room(count) < count {
+            return Err(packet);
+        }
+        for at in 0..packet.count {
+            let Some(segment) = packet.segments[at].take() else { continue };
+            let more = at + 1 < packet.count;
+            self.transmit.write(XdpDesc {
+                addr: segment.frame.address() + u64::from(segment.start),
+                len: segment.length,
+                options: if more { XdpDescOptions::XDP_PKT_CONTD } else { XdpDescOptions::empty() },
+            });
+            self.in_transmit += 1;
+        }
+        Ok(())
+    }
+
+    /// Publishes what was sent and has the kernel transmit it.
+    ///
+    /// In copy mode each call sends at most 32 descriptors, so it is repeated
+    /// while it makes progress. What the device cannot take now stays in the
+    /// ring until the next call.
+    pub fn flush(&mut self, pool: &mut FramePool) {
+        if self.in_transmit == 0 {
+            return;
+        }
+        self.transmit.publish();
+        let mut before = self.in_transmit + 1;
+        while self.in_transmit > 0 && self.in_transmit < before && self.transmit.needs_wakeup() {
+            before = self.in_transmit;
+            // The outcome is in the rings: busy and full mean "later".
+            let _ = send(&self.fd, &[], SendFlags::DONTWAIT);
+            self.complete(pool);
+        }
+        self.complete(pool);
+    }
+
+    /// Takes transmitted frames back into the pool.
+    pub fn complete(&mut self, pool: &mut FramePool) {
+        let done = self.completion.filled(self.ring_entries);
+        for i in 0..done {
+            if let Some((frame, _)) = self.umem.frame_at(self.completion.read(i)) {
+                pool.give(frame);
+            }
+        }
+        if done > 0 {
+            self.completion.release(done);
+            self.in_transmit = self.in_transmit.saturating_sub(done);
+        }
+    }
+
+    /// Gives the kernel frames to receive into, as many as ring and pool allow.
+    pub fn refill(&mut self, pool: &mut FramePool) {
+        let room = self.fill.room(self.ring_entries);
+        let mut given = 0;
+        while given < room {
+            let Some(frame) = pool.take() else { break };
+            self.fill.write(frame.address());
+            given += 1;
+        }
+        if given > 0 {
+            self.fill.publish();
+        }
+    }
+
+    /// True while descriptors wait to be transmitted.
+    #[must_use]
+    pub const fn transmitting(&self) -> bool {
+        self.in_transmit > 0
+    }
+
+    /// What the kernel counted.
+    ///
+    /// # Errors
+    /// When the socket is no longer bound.
+    pub fn counters(&self) -> std::io::Result<Counters> {
+        counters(self.fd.as_fd())
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What the kernel counted on the socket `fd`, also of another process.
+///
+/// # Errors
+/// When `fd` is no bound AF_XDP socket.
+pub fn counters(fd: BorrowedFd<'_>) -> std::io::Result<Counters> {
+    let statistics = sockopt::xdp_statistics(fd)?;
+    Ok(Counters {
+        rx_dropped: statistics.rx_dropped,
+        rx_ring_full: statistics.rx_ring_full.unwrap_or(0),
+        rx_fill_ring_empty: statistics.rx_fill_ring_empty_descs.unwrap_or(0),
+        tx_invalid: statistics.tx_invalid_descs,
+    })
+}
+
+fn register(fd: &OwnedFd, umem: &Umem) -> Result<(), Errno> {
+    sockopt::set_xdp_umem_reg(
+        fd,
+        XdpUmemReg {
+            addr: umem.address(),
+            len: umem.length() as u64,
+            chunk_size: FRAME_LENGTH as u32,
+            headroom: 0,
+            flags: XdpUmemRegFlags::empty(),
+            tx_metadata_len: 0,
+        },
+    )
+}
+
+fn bind_to(
+    fd: &OwnedFd,
+    config: &SocketConfig,
+    share: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let mut flags = SocketAddrXdpFlags::empty();
+    if let Some(shared_umem_fd) = share {
+        // Mode and wake-up are those of the socket that is shared with.
+        flags |= SocketAddrXdpFlags::XDP_SHARED_UMEM;
+        let addr = SocketAddrXdp::new(flags, config.ifindex, config.queue);
+        return bind(fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd });
+    }
+    flags |= SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+    if config.multi_buffer {
+        flags |= SocketAddrXdpFlags::XDP_USE_SG;
+    }
+    bind(fd, &SocketAddrXdp::new(flags, config.ifindex, config.queue))
+}

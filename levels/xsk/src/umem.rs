@@ -1,0 +1,145 @@
+//! The memory that packets lie in, and the frames of it that nobody uses.
+//!
+//! ```text
+//!  frame, FRAME_LENGTH bytes
+//! ┌──────────────────────┬───────────────────────────────────────────┐
+//! │ FRAME_HEADROOM       │ packet bytes                              │
+//! │ (metadata at its end)│                                           │
+//! └──────────────────────┴───────────────────────────────────────────┘
+//! ```
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::io;
+use std::ptr::NonNull;
+
+/// Bytes of one frame: a page, the largest chunk that needs no huge pages.
+pub const FRAME_LENGTH: usize = 4096;
+/// Bytes that the kernel leaves free in front of a packet (`XDP_PACKET_HEADROOM`).
+pub const FRAME_HEADROOM: usize = 256;
+
+/// The packet memory of one cell, pinned by the kernel once a socket registers it.
+#[derive(Debug)]
+pub struct Umem {
+    base: NonNull<u8>,
+    length: usize,
+}
+
+/// One frame of a UMEM: whoever holds the value owns its bytes.
+#[derive(Debug)]
+pub(crate) struct Frame(u32);
+
+/// The frames that are in no ring and in no packet.
+#[derive(Debug)]
+pub struct FramePool {
+    free: Vec<Frame>,
+    total: usize,
+}
+
+impl Umem {
+    /// Maps `frames` frames of zeroed memory.
+    ///
+    /// # Errors
+    /// When the memory cannot be mapped.
+    pub fn new(frames: u32) -> io::Result<(Self, FramePool)> {
+        let length = frames as usize * FRAME_LENGTH;
+        // SAFETY: a null hint lets the kernel choose the place, so nothing mapped is replaced.
+        let base = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::POPULATE,
+            )
+        }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // Frames are handed out from the low end, so that a short queue stays in the cache.
+        let free = (0..frames).rev().map(Frame).collect();
+        Ok((Self { base, length }, FramePool { free, total: frames as usize }))
+    }
+
+    /// Where the memory begins, for the registration with the kernel.
+    pub(crate) fn address(&self) -> u64 {
+        self.base.as_ptr() as usize as u64
+    }
+
+    /// The size of the memory in bytes.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        self.length
+    }
+
+    /// All bytes of a frame.
+    pub(crate) fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
+        // SAFETY: `frame` lies within the mapping (Frame::at checks it) and its owner
+        // is borrowed, so neither the kernel nor another packet writes to it.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.base.as_ptr().add(frame.0 as usize * FRAME_LENGTH),
+                FRAME_LENGTH,
+            )
+        }
+    }
+
+    /// All bytes of a frame, to change them.
+    #[expect(clippy::mut_from_ref, reason = "the frame, not the UMEM, owns the bytes")]
+    pub(crate) fn bytes_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
+        // SAFETY: as in `bytes`; the frame's owner is borrowed mutably, so these
+        // are the only references to its bytes.
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.base.as_ptr().add(frame.0 as usize * FRAME_LENGTH),
+                FRAME_LENGTH,
+            )
+        }
+    }
+
+    /// The frame that a descriptor's address lies in, and the offset within it.
+    ///
+    /// The caller got the address from a ring, which passes each frame on once.
+    pub(crate) fn frame_at(&self, address: u64) -> Option<(Frame, usize)> {
+        let offset = (address % FRAME_LENGTH as u64) as usize;
+        let index = address / FRAME_LENGTH as u64;
+        (address < self.length as u64).then_some((Frame(index as u32), offset))
+    }
+}
+
+impl Drop for Umem {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and no frame can be reached without the UMEM;
+        // the kernel keeps its own pin on the pages.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
+        debug_assert!(unmapped.is_ok(), "the mapping was made by Umem::new");
+    }
+}
+
+impl Frame {
+    /// The descriptor address of the frame's first byte.
+    pub(crate) const fn address(&self) -> u64 {
+        self.0 as u64 * FRAME_LENGTH as u64
+    }
+}
+
+impl FramePool {
+    /// Takes a free frame.
+    pub(crate) fn take(&mut self) -> Option<Frame> {
+        self.free.pop()
+    }
+
+    /// Gives a frame back.
+    pub(crate) fn give(&mut self, frame: Frame) {
+        debug_assert!(self.free.len() < self.total, "a frame was given back twice");
+        self.free.push(frame);
+    }
+
+    /// Frames that are free.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Frames of the UMEM.
+    #[must_use]
+    pub const fn total(&self) -> usize {
+        self.total
+    }
+}
