@@ -1,0 +1,186 @@
+//! What a verdict does to a packet: the last steps of its way through the node.
+
+use crate::port::{Ports, SendFailure};
+use abi::PacketBytes;
+use bpf_maps::{META_ROUTED, PacketMeta, VLAN_PRESENT};
+use rustix::fd::OwnedFd;
+use std::io::IoSlice;
+use wire::rewrite;
+use xsk::{FramePool, Packet, SEGMENTS_MAX};
+
+const ETHERNET_LENGTH: usize = 14;
+const TAG_LENGTH: usize = 4;
+
+/// Where a packet ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Sent,
+    ToKernel,
+    Failed(SendFailure),
+    Malformed,
+    KernelRefused,
+}
+
+/// Everything that packets leave by.
+pub(crate) struct Exits<'a> {
+    pub(crate) ports: &'a mut Ports,
+    pub(crate) pool: &'a mut FramePool,
+    pub(crate) kernel: Option<&'a OwnedFd>,
+}
+
+impl Exits<'_> {
+    /// Forwards by the route that came with the packet, or through the kernel
+    /// when there is none or the packet needs its answer (TTL, MTU).
+    pub(crate) fn forward(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
+        if meta.flags & META_ROUTED == 0 {
+            return self.to_kernel(packet);
+        }
+        let Some(egress) = self.ports.get(meta.egress_port) else {
+            return self.to_kernel(packet);
+        };
+        let (mac, mtu) = (egress.mac, egress.mtu as usize);
+        let Some(l3_offset) = l3_offset(packet.head()) else { return self.malformed(packet) };
+        if packet.length() - l3_offset > mtu {
+            return self.to_kernel(packet);
+        }
+        match rewrite::route(packet.head_mut(), l3_offset as u16, mac, meta.next_hop) {
+            Ok(()) => {}
+            Err(rewrite::RewriteError::TtlExpired { .. }) => return self.to_kernel(packet),
+            Err(_) => return self.malformed(packet),
+        }
+        if (l3_offset != ETHERNET_LENGTH || meta.egress_vlan != 0)
+            && retag(&mut packet, l3_offset, meta.egress_vlan).is_none()
+        {
+            return self.malformed(packet);
+        }
+        self.send(meta.egress_port, packet)
+    }
+
+    /// Out of a port as it is.
+    pub(crate) fn send(&mut self, port: u16, packet: Packet) -> End {
+        match self.ports.send(port, packet) {
+            Ok(()) => End::Sent,
+            Err((packet, failure)) => {
+                packet.recycle(self.pool);
+                End::Failed(failure)
+            }
+        }
+    }
+
+    /// Out of the arrival port with the MAC addresses swapped.
+    pub(crate) fn bounce(&mut self, mut packet: Packet, port: u16) -> End {
+        match rewrite::swap_macs(packet.head_mut()) {
+            Ok(()) => self.send(port, packet),
+            Err(_) => self.malformed(packet),
+        }
+    }
+
+    /// Into the kernel's stack, which routes it, answers it or delivers it.
+    pub(crate) fn to_kernel(&mut self, packet: Packet) -> End {
+        let Some(l3_offset) = l3_offset(packet.head()) else { return self.malformed(packet) };
+        let taken = self.kernel.is_some_and(|kernel| {
+            let mut slices: [IoSlice<'_>; SEGMENTS_MAX] = std::array::from_fn(|_| IoSlice::new(&[]));
+            let mut count = 0;
+            for chunk in packet.chunks() {
+                let skip = if count == 0 { l3_offset } else { 0 };
+                slices[count] = IoSlice::new(&chunk[skip..]);
+                count += 1;
+            }
+            rustix::io::writev(kernel, &slices[..count]).is_ok()
+        });
+        packet.recycle(self.pool);
+        if taken { End::ToKernel } else { End::KernelRefused }
+    }
+
+    fn malformed(&mut self, packet: Packet) -> End {
+        packet.recycle(self.pool);
+        End::Malformed
+    }
+}
+
+/// Where the IP header begins, behind at most two VLAN tags, as the frame is
+/// now: a module may have moved it.
+fn l3_offset(head: &[u8]) -> Option<usize> {
+    let mut at = ETHERNET_LENGTH - 2;
+    for _ in 0..=wire::parse::VLAN_TAGS_MAX {
+        match head.get(at..at + 2)? {
+            [0x81, 0x00] | [0x88, 0xa8] => at += TAG_LENGTH,
+            [0x08, 0x00] | [0x86, 0xdd] => return Some(at + 2),
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// Gives the frame the tag of its egress, or none. MACs are already written.
+fn retag(packet: &mut Packet, l3_offset: usize, egress_vlan: u16) -> Option<()> {
+    let tagged = l3_offset > ETHERNET_LENGTH;
+    let mut macs = [0; 12];
+    packet.load(0, &mut macs).ok()?;
+    if egress_vlan == 0 {
+        packet.resize_head(-((l3_offset - ETHERNET_LENGTH) as i32)).ok()?;
+        return packet.store(0, &macs).ok();
+    }
+    let identifier = egress_vlan & !VLAN_PRESENT & 0x0fff;
+    if tagged {
+        let mut tci = [0; 2];
+        packet.load(ETHERNET_LENGTH, &mut tci).ok()?;
+        let kept = u16::from_be_bytes(tci) & 0xf000;
+        return packet.store(ETHERNET_LENGTH, &(kept | identifier).to_be_bytes()).ok();
+    }
+    packet.resize_head(TAG_LENGTH as i32).ok()?;
+    packet.store(0, &macs).ok()?;
+    let [high, low] = identifier.to_be_bytes();
+    packet.store(12, &[0x81, 0x00, high, low]).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+    use xsk::Umem;
+
+    fn packet_of(bytes: &[u8]) -> Packet {
+        let (umem, mut pool) = Umem::new(4).unwrap();
+        let mut packet = Packet::allocate(&Rc::new(umem), &mut pool, bytes.len()).unwrap();
+        packet.store(0, bytes).unwrap();
+        packet
+    }
+
+    const UNTAGGED: [u8; 16] = [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 8, 0, 0x45, 0];
+    const TAGGED: [u8; 20] =
+        [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x81, 0, 0xa0, 10, 8, 0, 0x45, 0];
+
+    #[test]
+    fn a_tag_is_inserted() {
+        let mut packet = packet_of(&UNTAGGED);
+        retag(&mut packet, 14, VLAN_PRESENT | 20).unwrap();
+        assert_eq!(packet.head()[..18], [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x81, 0, 0, 20, 8, 0]);
+    }
+
+    #[test]
+    fn a_tag_is_removed() {
+        let mut packet = packet_of(&TAGGED);
+        retag(&mut packet, 18, 0).unwrap();
+        assert_eq!(packet.head(), UNTAGGED);
+    }
+
+    #[test]
+    fn a_tag_is_rewritten_and_keeps_its_priority() {
+        let mut packet = packet_of(&TAGGED);
+        retag(&mut packet, 18, VLAN_PRESENT | 0x123).unwrap();
+        assert_eq!(packet.head()[14..16], [0xa1, 0x23]);
+    }
+
+    #[test]
+    fn the_ip_header_is_found_behind_two_tags_and_no_more() {
+        assert_eq!(l3_offset(&UNTAGGED), Some(14));
+        assert_eq!(l3_offset(&TAGGED), Some(18));
+        let mut three = [0; 40];
+        for at in [12, 16, 20] {
+            three[at] = 0x81;
+        }
+        assert_eq!(l3_offset(&three), None);
+        assert_eq!(l3_offset(&[0; 5]), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! The ports of a cell: one socket for each receive queue.
+
+use crate::protocol::PortFacts;
+use rustix::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use units::PortId;
+use xsk::{FramePool, Packet, SetupError, Socket, SocketConfig, Umem};
+
+/// Entries of each ring: at 3 million packets a second two thirds of a millisecond.
+pub(crate) const RING_ENTRIES: u32 = 2048;
+
+/// One port: the queues that are bound.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) name: String,
+    pub(crate) mac: [u8; 6],
+    pub(crate) mtu: u32,
+    pub(crate) sockets: Vec<Socket>,
+}
+
+/// All ports, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Ports(Vec<Option<Port>>);
+
+impl Ports {
+    /// Binds a queue; its port is made with its first one.
+    pub(crate) fn add(
+        &mut self,
+        facts: &PortFacts,
+        fd: OwnedFd,
+        umem: &Rc<Umem>,
+        pool: &mut FramePool,
+    ) -> Result<(), SetupError> {
+        let config = SocketConfig {
+            ifindex: facts.ifindex,
+            queue: facts.queue,
+            ring_entries: RING_ENTRIES,
+            multi_buffer: true,
+        };
+        let share = self.0.iter().flatten().flat_map(|p| &p.sockets).next().map(AsFd::as_fd);
+        let mut socket = Socket::new(fd, Rc::clone(umem), &config, share)?;
+        socket.refill(pool);
+        let index = usize::from(facts.port.0);
+        if self.0.len() <= index {
+            self.0.resize_with(index + 1, || None);
+        }
+        let port = self.0[index].get_or_insert_with(|| Port {
+            name: facts.name.clone(),
+            mac: facts.mac,
+            mtu: facts.mtu,
+            sockets: Vec::new(),
+        });
+        port.sockets.push(socket);
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, port: u16) -> Option<&Port> {
+        self.0.get(usize::from(port))?.as_ref()
+    }
+
+    /// Puts a packet on a port's transmit ring.
+    pub(crate) fn send(&mut self, port: u16, packet: Packet) -> Result<(), (Packet, SendFailure)> {
+        let found = self.0.get_mut(usize::from(port)).and_then(Option::as_mut);
+        match found.and_then(|p| p.sockets.first_mut()) {
+            None => Err((packet, SendFailure::NoPort)),
+            Some(socket) => socket.send(packet).map_err(|packet| (packet, SendFailure::Full)),
+        }
+    }
+
+    /// Every socket, with its port's number.
+    pub(crate) fn sockets(&mut self) -> impl Iterator<Item = (PortId, &mut Socket)> {
+        self.0.iter_mut().enumerate().flat_map(|(number, port)| {
+            let sockets = port.iter_mut().flat_map(|p| &mut p.sockets);
+            sockets.map(move |socket| (PortId(number as u16), socket))
+        })
+    }
+
+    /// Every port, with its number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, &Port)> {
+        self.0.iter().enumerate().filter_map(|(number, p)| Some((number as u16, p.as_ref()?)))
+    }
+}
+
+/// Why a packet was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendFailure {
+    /// The port is not there.
+    NoPort,
+    /// Its transmit ring is full.
+    Full,
+}

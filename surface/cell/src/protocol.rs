@@ -1,0 +1,217 @@
+//! What the daemon and a cell say to each other: one value each way a message.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use units::{EntryId, PortId, SessionId};
+
+/// From the daemon. Descriptors travel beside the message, in the order named.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ToCell {
+    /// The device that takes packets into the kernel's stack. Descriptor: a TUN device.
+    Kernel,
+    /// Receive and send on one queue of a port. Descriptor: a fresh AF_XDP socket.
+    AddPort(PortFacts),
+    /// Run a service. Descriptor: its code, in sealed memory.
+    Start(Box<ServiceFacts>),
+    /// Stop a service; the answer carries its last report.
+    Stop(EntryId),
+    /// Give a control message to every lane of a service.
+    Message(EntryId, Vec<u8>),
+    /// Report on every service and on the cell; ends with [`FromCell::Reported`].
+    Report,
+}
+
+/// One queue of a port.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PortFacts {
+    /// The port's number.
+    pub port: PortId,
+    /// Its name, for `port_find`.
+    pub name: String,
+    /// Its device.
+    pub ifindex: u32,
+    /// Its receive queue.
+    pub queue: u32,
+    /// The device's address.
+    pub mac: [u8; 6],
+    /// L3 MTU in bytes.
+    pub mtu: u32,
+}
+
+/// A service as a cell runs it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServiceFacts {
+    /// Where the front door sends its packets.
+    pub entry: EntryId,
+    /// Its name.
+    pub name: String,
+    /// The session that pays.
+    pub session: SessionId,
+    /// Declared window, in bytes.
+    pub window: u32,
+    /// Memory limit of each lane, in pages of 64 KiB.
+    pub memory_pages_max: u32,
+    /// Instances; a flow's packets always meet the same one.
+    pub lanes: u16,
+    /// Period of `on_timer`, in milliseconds.
+    pub timer_ms: Option<u32>,
+    /// Parameters by name, encoded as their types say.
+    pub parameters: BTreeMap<String, Vec<u8>>,
+}
+
+/// From the cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum FromCell {
+    /// The queue of the port is bound: its packets may come.
+    PortReady(PortId, u32),
+    /// The queue of the port cannot be used.
+    PortFailed(PortId, u32, String),
+    /// Every lane of the service started.
+    Started(EntryId),
+    /// The service did not start.
+    StartFailed(EntryId, String),
+    /// The service is gone; its last report.
+    Stopped(EntryId, Box<ServiceReport>),
+    /// An instance trapped and was replaced.
+    Trapped(EntryId, u32, String),
+    /// A module told the event stream something.
+    Event(EntryId, u32, Vec<u8>),
+    /// What each lane answered to a control message; `None` where there is no hook.
+    Answered(EntryId, Vec<Option<i32>>),
+    /// One service.
+    Service(EntryId, Box<ServiceReport>),
+    /// The cell itself; ends a report.
+    Reported(CellReport),
+}
+
+/// What a service did since it started. Every packet in is in exactly one of
+/// the outcomes that follow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceReport {
+    /// Packets given to the service.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Sent on by their route after `pass`.
+    pub forwarded: u64,
+    /// Handed to the kernel's stack after `pass`, because only it can route them.
+    pub to_kernel: u64,
+    /// Sent back by `bounce`.
+    pub bounced: u64,
+    /// Sent to a named port by `redirect`.
+    pub redirected: u64,
+    /// Dropped by the module, by its own reason.
+    pub drop_module: BTreeMap<u16, u64>,
+    /// Dropped because the instance trapped on them.
+    pub drop_trap: u64,
+    /// Dropped because the lane has no instance.
+    pub drop_down: u64,
+    /// Dropped because `raise` leads nowhere from here.
+    pub drop_raise: u64,
+    /// Dropped because the port named by `redirect` is not there.
+    pub drop_no_port: u64,
+    /// Dropped because the transmit ring of the egress port was full.
+    pub drop_egress_full: u64,
+    /// Dropped because the module left no IP packet that could be routed.
+    pub drop_malformed: u64,
+    /// Dropped because the kernel did not take them.
+    pub drop_kernel: u64,
+    /// Frames of the module's own making that were sent.
+    pub sent: u64,
+    /// Such frames that found no room.
+    pub sent_dropped: u64,
+    /// Traps by kind.
+    pub traps: BTreeMap<String, u64>,
+    /// The last trap, in words.
+    pub last_trap: Option<String>,
+    /// Bytes of linear memory, all lanes.
+    pub memory_bytes: u64,
+    /// Instances that run now.
+    pub lanes_running: u16,
+    /// The module's own counters, summed over its lanes.
+    pub counters: BTreeMap<String, u64>,
+}
+
+impl ServiceReport {
+    /// Packets that ended in a drop.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.drop_module.values().sum::<u64>()
+            + self.drop_trap
+            + self.drop_down
+            + self.drop_raise
+            + self.drop_no_port
+            + self.drop_egress_full
+            + self.drop_malformed
+            + self.drop_kernel
+    }
+
+    /// Packets whose end is known: equal to `packets`.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        self.forwarded + self.to_kernel + self.bounced + self.redirected + self.dropped()
+    }
+}
+
+/// What the cell counts beside its services.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CellReport {
+    /// Packets for a service that is not there; forwarded plainly or dropped.
+    pub no_service: u64,
+    /// Of them, dropped because they could not be forwarded.
+    pub no_service_dropped: u64,
+    /// Frames that need more descriptors than a packet may have: dropped.
+    pub oversized: u64,
+    /// Packets without the front door's metadata: dropped.
+    pub no_metadata: u64,
+    /// Free packet frames.
+    pub frames_free: u64,
+    /// All packet frames.
+    pub frames_total: u64,
+}
+
+/// Why bytes were no message: the two ends are of different versions.
+#[derive(Debug, thiserror::Error)]
+#[error("a message between daemon and cell cannot be read: {0}")]
+pub struct ProtocolError(String);
+
+/// Encodes a message.
+///
+/// # Errors
+/// When it cannot be represented, which none of these types can cause.
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, ProtocolError> {
+    postcard::to_stdvec(message).map_err(|error| ProtocolError(error.to_string()))
+}
+
+/// Decodes a message.
+///
+/// # Errors
+/// When the bytes are not exactly one message.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ProtocolError> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Ok(message),
+        Ok((_, rest)) => Err(ProtocolError(format!("{} bytes too many", rest.len()))),
+        Err(error) => Err(ProtocolError(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_survives_its_encoding_and_nothing_may_follow() {
+        let mut bytes = encode(&ToCell::Stop(EntryId(7))).unwrap();
+        assert!(matches!(decode(&bytes), Ok(ToCell::Stop(EntryId(7)))));
+        bytes.push(0);
+        assert!(decode::<ToCell>(&bytes).is_err());
+        assert!(decode::<ToCell>(&[0xff; 3]).is_err());
+    }
+
+    #[test]
+    fn each_packet_has_one_end() {
+        let mut report = ServiceReport { forwarded: 1, drop_trap: 2, ..Default::default() };
+        report.drop_module.insert(7, 3);
+        assert_eq!((report.dropped(), report.ended()), (5, 6));
+    }
+}

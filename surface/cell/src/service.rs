@@ -1,0 +1,282 @@
+//! One service in a cell: its lanes, what happened to its packets, its traps.
+
+use crate::deliver::{End, Exits};
+use crate::port::SendFailure;
+use crate::protocol::{ServiceFacts, ServiceReport};
+use abi::layout::{BEGINS_WITH_ETHERNET, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT};
+use abi::{Meta, PacketBytes, Verdict};
+use bpf_maps::{self as maps, PacketMeta};
+use engine::{Engine, Instance, InstanceSpec, Program, StartError, Trap};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use xsk::{Packet, Umem};
+
+/// Reasons of a module that are counted apart; further ones share [`REASON_OTHER`].
+const REASONS_MAX: usize = 64;
+/// The reason under which those beyond [`REASONS_MAX`] are counted.
+const REASON_OTHER: u16 = u16::MAX;
+/// A lane whose instance could not be started again is tried after so long.
+const RESTART_AFTER_MS: u64 = 100;
+
+/// A service that runs.
+pub(crate) struct Service {
+    pub(crate) facts: ServiceFacts,
+    program: Program<Packet>,
+    lanes: Vec<Lane>,
+    spec: InstanceSpec,
+    report: ServiceReport,
+    timer_at_ms: u64,
+}
+
+struct Lane {
+    instance: Option<Instance<Packet>>,
+    restart_at_ms: u64,
+}
+
+/// A trap to tell the daemon of.
+pub(crate) struct Trapped {
+    pub(crate) lane: u32,
+    pub(crate) trap: Trap,
+}
+
+impl Service {
+    /// Starts every lane; none runs when one does not start.
+    pub(crate) fn start(
+        engine: &Engine,
+        program: Program<Packet>,
+        facts: ServiceFacts,
+        ports: BTreeMap<String, u16>,
+        now_ms: u64,
+    ) -> Result<Self, StartError> {
+        let spec = InstanceSpec {
+            window: facts.window,
+            memory_pages_max: facts.memory_pages_max,
+            parameters: facts.parameters.clone(),
+            ports,
+            lane: 0,
+            call_slices: executor::CALL_SLICES,
+        };
+        let lanes = (0..u32::from(facts.lanes.max(1)))
+            .map(|lane| {
+                let instance = program.start(engine, &InstanceSpec { lane, ..spec.clone() })?;
+                Ok(Lane { instance: Some(instance), restart_at_ms: 0 })
+            })
+            .collect::<Result<_, StartError>>()?;
+        let timer_at_ms = facts.timer_ms.map_or(u64::MAX, |period| now_ms + u64::from(period));
+        Ok(Self { facts, program, lanes, spec, report: ServiceReport::default(), timer_at_ms })
+    }
+
+    /// Runs the service on one packet and does what it says.
+    #[inline]
+    pub(crate) fn handle(
+        &mut self,
+        engine: &Engine,
+        packet: Packet,
+        meta: &PacketMeta,
+        now_ms: u64,
+        exits: &mut Exits<'_>,
+    ) -> Option<Trapped> {
+        let length = packet.length();
+        self.report.packets += 1;
+        self.report.bytes += length as u64;
+        let index = match self.lanes.len() {
+            1 => 0,
+            lanes => meta.flow_hash as usize % lanes,
+        };
+        let Some(instance) = self.lanes[index].instance.as_mut() else {
+            packet.recycle(exits.pool);
+            self.report.drop_down += 1;
+            return None;
+        };
+        let (packet, verdict) = instance.on_packet(packet, &module_meta(meta, now_ms));
+        match verdict {
+            Ok(verdict) => {
+                self.deliver(packet, verdict, meta, exits);
+                None
+            }
+            Err(trap) => {
+                packet.recycle(exits.pool);
+                self.report.drop_trap += 1;
+                Some(self.replace(engine, index, trap, now_ms))
+            }
+        }
+    }
+
+    #[inline]
+    fn deliver(&mut self, packet: Packet, verdict: Verdict, meta: &PacketMeta, exits: &mut Exits<'_>) {
+        let report = &mut self.report;
+        match verdict {
+            Verdict::Pass { reroute: false } => match exits.forward(packet, meta) {
+                End::Sent => report.forwarded += 1,
+                end => count_end(report, end),
+            },
+            Verdict::Pass { reroute: true } => {
+                let end = exits.to_kernel(packet);
+                count_end(report, end);
+            }
+            Verdict::Drop { reason } => {
+                packet.recycle(exits.pool);
+                count_reason(&mut report.drop_module, reason);
+            }
+            Verdict::Bounce => match exits.bounce(packet, meta.arrival_port) {
+                End::Sent => report.bounced += 1,
+                end => count_end(report, end),
+            },
+            Verdict::Redirect { port } => match exits.send(port, packet) {
+                End::Sent => report.redirected += 1,
+                end => count_end(report, end),
+            },
+            Verdict::Raise => {
+                packet.recycle(exits.pool);
+                report.drop_raise += 1;
+            }
+        }
+    }
+
+    /// Frames and events that the lanes left since the last call.
+    pub(crate) fn take_emitted(
+        &mut self,
+        umem: &Rc<Umem>,
+        exits: &mut Exits<'_>,
+        mut event: impl FnMut(engine::Event),
+    ) {
+        for lane in &mut self.lanes {
+            let Some(instance) = lane.instance.as_mut().filter(|i| i.has_emitted()) else {
+                continue;
+            };
+            let emitted = instance.take_emitted();
+            emitted.events.into_iter().for_each(&mut event);
+            for sent in emitted.sent {
+                let packet = Packet::allocate(umem, exits.pool, sent.frame.len());
+                let end = packet.map(|mut packet| {
+                    // Allocated with the frame's length: the store fits.
+                    let _ = packet.store(0, &sent.frame);
+                    exits.send(sent.port, packet)
+                });
+                match end {
+                    Some(End::Sent) => self.report.sent += 1,
+                    _ => self.report.sent_dropped += 1,
+                }
+            }
+        }
+    }
+
+    /// Throws a trapped instance away and starts another in its place.
+    fn replace(&mut self, engine: &Engine, index: usize, trap: Trap, now_ms: u64) -> Trapped {
+        *self.report.traps.entry(trap.kind.name().to_owned()).or_default() += 1;
+        self.report.last_trap = Some(trap.to_string());
+        self.lanes[index].instance = None;
+        self.restart(engine, index, now_ms);
+        Trapped { lane: index as u32, trap }
+    }
+
+    fn restart(&mut self, engine: &Engine, index: usize, now_ms: u64) {
+        let spec = InstanceSpec { lane: index as u32, ..self.spec.clone() };
+        let lane = &mut self.lanes[index];
+        match self.program.start(engine, &spec) {
+            Ok(instance) => lane.instance = Some(instance),
+            Err(error) => {
+                self.report.last_trap = Some(format!("not started again: {error}"));
+                lane.restart_at_ms = now_ms + RESTART_AFTER_MS;
+            }
+        }
+    }
+
+    /// Timers, and lanes that wait to be started again; gives the next time to be called.
+    pub(crate) fn tick(&mut self, engine: &Engine, now_ms: u64, mut trapped: impl FnMut(Trapped)) -> u64 {
+        for index in 0..self.lanes.len() {
+            let lane = &self.lanes[index];
+            if lane.instance.is_none() && lane.restart_at_ms <= now_ms {
+                self.restart(engine, index, now_ms);
+            }
+        }
+        if let Some(period) = self.facts.timer_ms.filter(|_| self.timer_at_ms <= now_ms) {
+            self.timer_at_ms = now_ms + u64::from(period);
+            for index in 0..self.lanes.len() {
+                let Some(instance) = self.lanes[index].instance.as_mut() else { continue };
+                if let Err(trap) = instance.on_timer(now_ms) {
+                    trapped(self.replace(engine, index, trap, now_ms));
+                }
+            }
+        }
+        let restart = self.lanes.iter().filter(|l| l.instance.is_none()).map(|l| l.restart_at_ms);
+        restart.min().unwrap_or(u64::MAX).min(self.timer_at_ms)
+    }
+
+    /// Gives a control message to every lane.
+    pub(crate) fn message(
+        &mut self,
+        engine: &Engine,
+        message: &[u8],
+        now_ms: u64,
+        mut trapped: impl FnMut(Trapped),
+    ) -> Vec<Option<i32>> {
+        (0..self.lanes.len())
+            .map(|index| {
+                let instance = self.lanes[index].instance.as_mut()?;
+                match instance.on_message(message, now_ms) {
+                    Ok(answer) => answer,
+                    Err(trap) => {
+                        trapped(self.replace(engine, index, trap, now_ms));
+                        None
+                    }
+                }
+            })
+            .collect()
+    }
+
+    /// What happened so far.
+    pub(crate) fn report(&self) -> ServiceReport {
+        let mut report = self.report.clone();
+        for instance in self.lanes.iter().filter_map(|lane| lane.instance.as_ref()) {
+            report.lanes_running += 1;
+            report.memory_bytes += instance.memory_bytes();
+            for (name, value) in instance.counters() {
+                let sum = report.counters.entry(name).or_default();
+                *sum = sum.wrapping_add(value);
+            }
+        }
+        report
+    }
+}
+
+fn count_end(report: &mut ServiceReport, end: End) {
+    match end {
+        // The caller counts what was sent under the verdict's own name.
+        End::Sent => report.forwarded += 1,
+        End::ToKernel => report.to_kernel += 1,
+        End::Failed(SendFailure::NoPort) => report.drop_no_port += 1,
+        End::Failed(SendFailure::Full) => report.drop_egress_full += 1,
+        End::Malformed => report.drop_malformed += 1,
+        End::KernelRefused => report.drop_kernel += 1,
+    }
+}
+
+fn count_reason(reasons: &mut BTreeMap<u16, u64>, reason: u16) {
+    let known = reasons.contains_key(&reason) || reasons.len() < REASONS_MAX;
+    *reasons.entry(if known { reason } else { REASON_OTHER }).or_default() += 1;
+}
+
+/// The front door's metadata in the words of the ABI.
+#[inline]
+fn module_meta(meta: &PacketMeta, now_ms: u64) -> Meta {
+    let fragment = if meta.flags & maps::META_FRAGMENT != 0 { META_FRAGMENT } else { 0 };
+    let later = if meta.flags & maps::META_LATER_FRAGMENT != 0 { META_LATER_FRAGMENT } else { 0 };
+    Meta {
+        packet_length: 0,
+        window_length: 0,
+        l3_offset: meta.l3_offset,
+        l4_offset: meta.l4_offset,
+        begins_with: BEGINS_WITH_ETHERNET,
+        ip_version: (meta.flags >> 8) as u8,
+        protocol: (meta.flags >> 16) as u8,
+        flags: fragment | later,
+        port: meta.arrival_port,
+        session: meta.session,
+        rule: meta.rule,
+        flow_hash: meta.flow_hash,
+        lane: 0,
+        now_ms,
+        mark: [0; MARK_LENGTH],
+    }
+}

@@ -1,0 +1,309 @@
+//! The cell's process: one thread that serves its sockets and its daemon in turn.
+
+use crate::deliver::{End, Exits};
+use crate::port::Ports;
+use crate::protocol::{CellReport, FromCell, PortFacts, ServiceFacts, ToCell, decode, encode};
+use crate::service::{Service, Trapped};
+use anyhow::{Context, Result, bail};
+use bpf_maps::PacketMeta;
+use engine::Engine;
+use executor::Slicer;
+use os::fd_passing::{self, Received};
+use rustix::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use units::EntryId;
+use xsk::{FramePool, Packet, Umem};
+
+/// Packets taken from one socket before the next one has its turn.
+const BATCH: usize = 64;
+/// Empty rounds before the thread waits in the kernel: a burst's next packet
+/// is usually closer than a wake-up.
+const IDLE_ROUNDS_MAX: u32 = 8;
+/// Longest wait in the kernel, in milliseconds, when no timer is due earlier.
+const WAIT_MS_MAX: u64 = 1000;
+/// Event and trap messages of one round that the daemon gets; a storm of them
+/// must not fill its queue. The counters have them all.
+const NOTICES_PER_ROUND_MAX: usize = 16;
+
+struct Cell {
+    daemon: OwnedFd,
+    engine: Engine,
+    slicer: Slicer,
+    umem: Rc<Umem>,
+    pool: FramePool,
+    ports: Ports,
+    kernel: Option<OwnedFd>,
+    services: Vec<Option<Service>>,
+    report: CellReport,
+    notices: usize,
+    next_tick_ms: u64,
+}
+
+/// Runs until the daemon closes its end. `daemon` is a socket of
+/// [`fd_passing::pair`]; `frames` is the size of the packet memory.
+///
+/// # Errors
+/// When the engine, the packet memory or the connection fails.
+pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
+    if let Some(core) = core {
+        pin(core).with_context(|| format!("pinning the cell to core {core}"))?;
+    }
+    let engine = Engine::new().context("making the engine")?;
+    let raised = engine.clone();
+    let slicer = Slicer::new(move || raised.raise_epoch()).context("making the slice timer")?;
+    let (umem, pool) = Umem::new(frames).context("mapping the packet memory")?;
+    let mut cell = Cell {
+        daemon,
+        engine,
+        slicer,
+        umem: Rc::new(umem),
+        pool,
+        ports: Ports::default(),
+        kernel: None,
+        services: Vec::new(),
+        report: CellReport::default(),
+        notices: 0,
+        next_tick_ms: u64::MAX,
+    };
+    cell.serve()
+}
+
+fn pin(core: usize) -> Result<(), rustix::io::Errno> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set)
+}
+
+/// Milliseconds of the monotonic clock, read once a round.
+fn now_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+impl Cell {
+    fn serve(&mut self) -> Result<()> {
+        let mut buffer = vec![0; fd_passing::MESSAGE_LENGTH_MAX];
+        let mut batch = Vec::with_capacity(BATCH);
+        let mut idle_rounds = 0;
+        loop {
+            self.notices = 0;
+            let now_ms = now_ms();
+            let busy = self.round(&mut batch, now_ms);
+            if now_ms >= self.next_tick_ms {
+                self.tick(now_ms);
+            }
+            idle_rounds = if busy { 0 } else { idle_rounds + 1 };
+            if idle_rounds > IDLE_ROUNDS_MAX {
+                self.slicer.disarm();
+                self.wait(now_ms)?;
+            }
+            if !self.obey(&mut buffer, now_ms)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One batch of each socket, then what it left to send. True when there was any.
+    fn round(&mut self, batch: &mut Vec<Packet>, now_ms: u64) -> bool {
+        let mut busy = false;
+        let mut transmitting = false;
+        let sockets: usize = self.ports.sockets().count();
+        for index in 0..sockets {
+            let Some((_, socket)) = self.ports.sockets().nth(index) else { continue };
+            let oversized = socket.receive(batch, BATCH, &mut self.pool);
+            self.report.oversized += u64::from(oversized);
+            if !batch.is_empty() {
+                busy = true;
+                self.slicer.arm();
+                batch.drain(..).for_each(|packet| self.handle(packet, now_ms));
+            }
+        }
+        for (_, socket) in self.ports.sockets() {
+            socket.flush(&mut self.pool);
+            socket.refill(&mut self.pool);
+            transmitting |= socket.transmitting();
+        }
+        busy || transmitting
+    }
+
+    #[inline]
+    fn handle(&mut self, packet: Packet, now_ms: u64) {
+        let Some(meta) = packet.metadata::<{ size_of::<PacketMeta>() }>() else {
+            packet.recycle(&mut self.pool);
+            self.report.no_metadata += 1;
+            return;
+        };
+        let meta: PacketMeta = bytemuck::cast(meta);
+        let mut exits = Exits {
+            ports: &mut self.ports,
+            pool: &mut self.pool,
+            kernel: self.kernel.as_ref(),
+        };
+        let service = self.services.get_mut(usize::from(meta.entry)).and_then(Option::as_mut);
+        let Some(service) = service else {
+            // The rule is on its way out: the packet goes where it was going.
+            self.report.no_service += 1;
+            if !matches!(exits.forward(packet, &meta), End::Sent | End::ToKernel) {
+                self.report.no_service_dropped += 1;
+            }
+            return;
+        };
+        let trapped = service.handle(&self.engine, packet, &meta, now_ms, &mut exits);
+        let entry = service.facts.entry;
+        if let Some(trapped) = trapped {
+            self.tell_trap(entry, &trapped);
+        }
+        self.emit(entry);
+    }
+
+    /// Sends what the service's lanes emitted, and passes its events on.
+    #[inline]
+    fn emit(&mut self, entry: EntryId) {
+        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let Some(service) = service else { return };
+        let mut events = Vec::new();
+        let mut exits = Exits {
+            ports: &mut self.ports,
+            pool: &mut self.pool,
+            kernel: self.kernel.as_ref(),
+        };
+        service.take_emitted(&self.umem, &mut exits, |event| events.push(event));
+        for event in events {
+            self.notice(&FromCell::Event(entry, event.code, event.data));
+        }
+    }
+
+    fn tick(&mut self, now_ms: u64) {
+        let mut traps = Vec::new();
+        let mut next = u64::MAX;
+        for service in self.services.iter_mut().flatten() {
+            let entry = service.facts.entry;
+            self.slicer.arm();
+            next = next.min(service.tick(&self.engine, now_ms, |t| traps.push((entry, t))));
+        }
+        self.next_tick_ms = next;
+        traps.iter().for_each(|(entry, trapped)| self.tell_trap(*entry, trapped));
+        let entries: Vec<EntryId> =
+            self.services.iter().flatten().map(|service| service.facts.entry).collect();
+        entries.into_iter().for_each(|entry| self.emit(entry));
+    }
+
+    fn wait(&mut self, now_ms: u64) -> Result<()> {
+        let millis = self.next_tick_ms.saturating_sub(now_ms).min(WAIT_MS_MAX);
+        let sockets: Vec<_> = self.ports.sockets().map(|(_, socket)| socket).collect();
+        let mut fds = vec![self.daemon.as_fd()];
+        fds.extend(sockets.iter().map(|socket| socket.as_fd()));
+        fd_passing::wait_readable(&fds, Some(millis)).context("waiting for packets")
+    }
+
+    /// Handles what the daemon says; false when it is gone.
+    fn obey(&mut self, buffer: &mut [u8], now_ms: u64) -> Result<bool> {
+        loop {
+            let received =
+                fd_passing::receive(self.daemon.as_fd(), buffer).context("hearing the daemon")?;
+            let (length, fds) = match received {
+                Received::Message(length, fds) => (length, fds),
+                Received::Nothing => return Ok(true),
+                Received::Closed => return Ok(false),
+            };
+            let message = decode(&buffer[..length])?;
+            self.command(message, fds, now_ms)?;
+        }
+    }
+
+    fn command(&mut self, message: ToCell, mut fds: Vec<OwnedFd>, now_ms: u64) -> Result<()> {
+        match message {
+            ToCell::Kernel => self.kernel = fds.pop(),
+            ToCell::AddPort(facts) => {
+                let Some(fd) = fds.pop() else { bail!("AddPort came without its socket") };
+                self.add_port(&facts, fd)?;
+            }
+            ToCell::Start(facts) => {
+                let Some(code) = fds.pop() else { bail!("Start came without its code") };
+                self.start(*facts, &code, now_ms)?;
+            }
+            ToCell::Stop(entry) => {
+                let slot = self.services.get_mut(usize::from(entry.0)).and_then(Option::take);
+                let report = slot.map(|service| service.report()).unwrap_or_default();
+                self.tell(&FromCell::Stopped(entry, Box::new(report)))?;
+            }
+            ToCell::Message(entry, message) => self.message(entry, &message, now_ms)?,
+            ToCell::Report => {
+                for service in self.services.iter().flatten() {
+                    let report = Box::new(service.report());
+                    self.tell(&FromCell::Service(service.facts.entry, report))?;
+                }
+                self.report.frames_free = self.pool.free() as u64;
+                self.report.frames_total = self.pool.total() as u64;
+                self.tell(&FromCell::Reported(self.report))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_port(&mut self, facts: &PortFacts, fd: OwnedFd) -> Result<()> {
+        let added = self.ports.add(facts, fd, &self.umem, &mut self.pool);
+        self.tell(&match added {
+            Ok(()) => FromCell::PortReady(facts.port, facts.queue),
+            Err(error) => FromCell::PortFailed(facts.port, facts.queue, error.to_string()),
+        })
+    }
+
+    fn start(&mut self, facts: ServiceFacts, code: &OwnedFd, now_ms: u64) -> Result<()> {
+        let entry = facts.entry;
+        self.slicer.arm();
+        let ports = self.ports.iter().map(|(number, port)| (port.name.clone(), number)).collect();
+        let started = self
+            .engine
+            .load_from_parent(code)
+            .map_err(|error| error.to_string())
+            .and_then(|program| {
+                Service::start(&self.engine, program, facts, ports, now_ms)
+                    .map_err(|error| error.to_string())
+            });
+        let answer = match started {
+            Ok(service) => {
+                let index = usize::from(entry.0);
+                if self.services.len() <= index {
+                    self.services.resize_with(index + 1, || None);
+                }
+                self.services[index] = Some(service);
+                self.next_tick_ms = 0;
+                FromCell::Started(entry)
+            }
+            Err(reason) => FromCell::StartFailed(entry, reason),
+        };
+        self.tell(&answer)
+    }
+
+    fn message(&mut self, entry: EntryId, message: &[u8], now_ms: u64) -> Result<()> {
+        self.slicer.arm();
+        let mut traps: Vec<Trapped> = Vec::new();
+        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let answers = service.map_or_else(Vec::new, |service| {
+            service.message(&self.engine, message, now_ms, |trapped| traps.push(trapped))
+        });
+        traps.iter().for_each(|trapped| self.tell_trap(entry, trapped));
+        self.emit(entry);
+        self.tell(&FromCell::Answered(entry, answers))
+    }
+
+    fn tell(&self, message: &FromCell) -> Result<()> {
+        let bytes = encode(message)?;
+        fd_passing::send(self.daemon.as_fd(), &bytes, &[]).context("telling the daemon")
+    }
+
+    fn tell_trap(&mut self, entry: EntryId, trapped: &Trapped) {
+        self.notice(&FromCell::Trapped(entry, trapped.lane, trapped.trap.to_string()));
+    }
+
+    /// A message that may be lost: the counters have it.
+    fn notice(&mut self, message: &FromCell) {
+        self.notices += 1;
+        if self.notices <= NOTICES_PER_ROUND_MAX
+            && let Err(error) = self.tell(message)
+        {
+            tracing::debug!(%error, "a notice was not sent");
+        }
+    }
+}
