@@ -1,1 +1,62 @@
-fn main() {}
+//! The project's chores as ordinary Rust: `cargo xtask tidy`.
+//!
+//! It reads the tree and says what breaks the project's rules; it changes
+//! nothing and runs no other program. Formatting and lints are cargo's.
+
+#![forbid(unsafe_code)]
+
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+const USAGE: &str = "usage: cargo xtask tidy [--json]";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let json = match arguments.as_slice() {
+        ["tidy"] => false,
+        ["tidy", "--json"] => true,
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(json) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("tidy: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints the findings; true when none of them is an error.
+fn run(json: bool) -> anyhow::Result<bool> {
+    let root = project_root()?;
+    let tree = tidy::tree::Tree::read(&root)
+        .with_context(|| format!("reading the tree at {}", root.display()))?;
+    let report = tidy::check(&tree);
+    if json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{report}");
+    }
+    Ok(report.errors == 0)
+}
+
+/// The nearest directory at or above the current one whose Cargo.toml is a workspace.
+fn project_root() -> anyhow::Result<PathBuf> {
+    let here = std::env::current_dir().context("asking for the current directory")?;
+    here.ancestors()
+        .find(|directory| {
+            std::fs::read_to_string(directory.join("Cargo.toml"))
+                .is_ok_and(|text| text.contains("[workspace]"))
+        })
+        .map(PathBuf::from)
+        .with_context(|| format!("{} lies in no Cargo workspace", here.display()))
+}

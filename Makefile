@@ -1,0 +1,45 @@
+# The project's commands. `make help` lists them; the scripts in tools/ do the work.
+
+TAM := target/release/tam
+# Network devices, namespaces and BPF need root.
+ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+RUST := . tools/rust.sh && rust_find &&
+BENCHES := forward user touch
+SOAK_MINUTES ?= 30
+ARGS ?=
+
+.PHONY: help setup setup-tests build services demo test test-peers soak bench clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+demo: services ## two hosts and a node between them, real traffic (ARGS=--json for a document)
+	@$(ROOT) $(TAM) demo $(ARGS)
+
+test: setup-tests ## format, lints, tidy and every test; the last line sums them up
+	@tools/test.sh
+
+test-peers: setup-tests ## only the tests with other people's programs: ping, curl, iperf3
+	@tools/test.sh --peers
+
+bench: services ## every benchmark in its quick form, at most 45 s each
+	@for name in $(BENCHES); do $(ROOT) $(TAM) bench $$name --quick $(ARGS) || exit; done
+
+soak: services ## the demo again and again for SOAK_MINUTES (30), with a check that nothing is left behind
+	@SOAK_MINUTES=$(SOAK_MINUTES) tools/soak.sh
+
+build: setup ## the release binary, target/release/tam
+	@$(RUST) cargo build --release --package tam
+
+services: build ## the two sample services as WebAssembly
+	@$(RUST) for name in monitor touch; do $(TAM) build services/$$name || exit; done
+
+setup: ## installs what is missing (Debian, Ubuntu) or names it
+	@tools/setup.sh
+
+setup-tests:
+	@tools/setup.sh --tests
+
+clean: ## removes everything that was built
+	@rm -rf target services/*/target sdk/rust/target services/*/*.wasm lab/fuzz/target

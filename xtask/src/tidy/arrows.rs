@@ -1,0 +1,193 @@
+//! Which crates of the workspace may use which: design rules as data.
+//!
+//! `base` uses nothing but `base`; `core` and `levels` use `base` and never each
+//! other; they meet in the composition roots only. A crate that breaks this
+//! either belongs in another folder or needs a trait in between.
+
+use std::collections::BTreeMap;
+
+use super::Finding;
+use super::tree::{Crate, Tree};
+
+const CHECK: &str = "arrows";
+
+/// Crates that may use both `core` and `levels`: the roots where they meet.
+const ROOTS: [&str; 6] =
+    ["surface/noded", "surface/cell", "surface/cli", "lab/sim", "lab/conformance", "lab/system"];
+/// What of `lab` the command line may use, it alone of all that is not `lab`.
+const CLI_USES_OF_LAB: [&str; 2] = ["lab/topology", "lab/bench"];
+/// What every crate's tests may use beside what the crate may.
+const TESTS_MAY_USE: [&str; 1] = ["lab/testkit"];
+/// The tables of a Cargo.toml that name dependencies.
+const TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
+
+/// Finds every arrow that points where it must not.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let folders = folders_by_name(tree);
+    let mut findings = Vec::new();
+    for krate in &tree.crates {
+        let mut used = Vec::new();
+        for (table, name) in dependencies(krate) {
+            let Some(&to) = folders.get(name) else { continue };
+            let for_tests = table == "dev-dependencies" && TESTS_MAY_USE.contains(&to);
+            if !may_use(&krate.folder, to) && !for_tests {
+                let why = reason(&krate.folder, to);
+                findings.push(finding(tree, krate, name, format!("uses {to}: {why}")));
+            }
+            used.push(to);
+        }
+        let uses = |top: &str| used.iter().any(|folder| folder.starts_with(top));
+        if uses("core/") && uses("levels/") && !ROOTS.contains(&krate.folder.as_str()) {
+            let why = format!("uses core and levels, which meet only in {}", ROOTS.join(", "));
+            findings.push(finding(tree, krate, "dependencies", why));
+        }
+    }
+    findings
+}
+
+/// Whether the crate in folder `from` may use the one in folder `to`.
+fn may_use(from: &str, to: &str) -> bool {
+    let top = |folder: &str| folder.split('/').next().unwrap_or_default().to_owned();
+    match (top(from).as_str(), top(to).as_str()) {
+        ("base" | "core" | "levels" | "surface", "base") => true,
+        ("core", "core") | ("surface", "core" | "levels" | "surface") => to != "surface/cli",
+        ("levels", "levels") => to == "levels/level",
+        ("surface", "lab") => from == "surface/cli" && CLI_USES_OF_LAB.contains(&to),
+        ("lab", _) => to != "surface/cli" && to != "xtask",
+        ("services", "sdk") => true,
+        _ => false,
+    }
+}
+
+fn reason(from: &str, to: &str) -> &'static str {
+    match (from.split('/').next(), to.split('/').next()) {
+        (Some("base"), _) => "base uses base only",
+        (Some("core"), _) => "core uses base and core only, it decides and runs nothing",
+        (Some("levels"), Some("core")) => "levels never use core, they run what was decided",
+        (Some("levels"), _) => "levels use base and levels/level only",
+        (Some("surface"), Some("lab")) => "of lab only surface/cli uses topology and bench",
+        (Some("services" | "sdk"), _) => "services are written as a user would, with the SDK only",
+        _ => "this arrow is not in the design (ARCHITECTURE.md, dependency arrows)",
+    }
+}
+
+/// Every dependency of a crate: its table and the package's name.
+pub fn dependencies(krate: &Crate) -> impl Iterator<Item = (&'static str, &str)> {
+    let targets = krate.manifest.get("target").and_then(toml::Value::as_table);
+    let per_target = targets.into_iter().flat_map(toml::Table::values);
+    let manifests = per_target.filter_map(toml::Value::as_table).chain([&krate.manifest]);
+    manifests.flat_map(|manifest| {
+        TABLES.into_iter().flat_map(move |table| {
+            let entries = manifest.get(table).and_then(toml::Value::as_table);
+            entries.into_iter().flatten().map(move |(key, value)| {
+                let renamed = value.get("package").and_then(toml::Value::as_str);
+                (table, renamed.unwrap_or(key))
+            })
+        })
+    })
+}
+
+fn folders_by_name(tree: &Tree) -> BTreeMap<&str, &str> {
+    tree.crates
+        .iter()
+        .filter_map(|krate| {
+            let name = krate.manifest.get("package")?.get("name")?.as_str()?;
+            Some((name, krate.folder.as_str()))
+        })
+        .collect()
+}
+
+/// A finding at the line of the Cargo.toml that begins with `word`.
+fn finding(tree: &Tree, krate: &Crate, word: &str, message: String) -> Finding {
+    let path = format!("{}/Cargo.toml", krate.folder);
+    let text = tree.text(&path).unwrap_or_default();
+    let begins = |line: &str| line.trim_start_matches('[').starts_with(word);
+    let line = text.lines().position(begins).map_or(1, |at| at + 1);
+    Finding::error(CHECK, &path, line, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The findings for one crate that uses others.
+    fn arrows(from: &str, uses: &[&str]) -> Vec<Finding> {
+        let mut files: Vec<(String, String)> = uses
+            .iter()
+            .map(|to| (format!("{to}/Cargo.toml"), format!("[package]\nname = \"{}\"\n", name(to))))
+            .collect();
+        let lines: String =
+            uses.iter().map(|to| format!("{}.workspace = true\n", name(to))).collect();
+        let manifest = format!("[package]\nname = \"it\"\n[dependencies]\n{lines}");
+        files.push((format!("{from}/Cargo.toml"), manifest));
+        let files: Vec<_> = files.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
+        check(&Tree::of(&files))
+    }
+
+    fn name(folder: &str) -> &str {
+        folder.rsplit('/').next().unwrap()
+    }
+
+    #[test]
+    fn arrows_of_the_design_are_allowed() {
+        for (from, to) in [
+            ("base/wire", "base/units"),
+            ("core/node", "base/abi"),
+            ("levels/engine", "base/abi"),
+            ("surface/registry", "base/abi"),
+            ("surface/cli", "lab/topology"),
+            ("lab/testkit", "levels/os"),
+        ] {
+            assert_eq!(arrows(from, &[to]), [], "{from} -> {to}");
+        }
+        assert_eq!(arrows("surface/noded", &["core/node", "levels/bpf"]), []);
+    }
+
+    #[test]
+    fn arrows_against_the_design_are_found_at_their_line() {
+        for (from, to) in [
+            ("base/wire", "core/node"),
+            ("core/node", "levels/engine"),
+            ("levels/engine", "core/node"),
+            ("levels/engine", "levels/executor"),
+            ("surface/noded", "lab/topology"),
+            ("surface/cli", "lab/testkit"),
+            ("lab/bench", "surface/cli"),
+            ("xtask", "base/units"),
+        ] {
+            let found = arrows(from, &[to]);
+            assert_eq!(found.len(), 1, "{from} -> {to}");
+            assert_eq!(found[0].line, 4, "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn core_and_levels_meet_only_in_the_roots() {
+        assert_eq!(arrows("surface/api", &["core/node", "levels/bpf"]).len(), 1);
+    }
+
+    #[test]
+    fn tests_may_use_the_test_kit_and_nothing_else_of_the_lab() {
+        for (to, count) in [("lab/testkit", 0), ("lab/topology", 1)] {
+            let manifest = format!("[dev-dependencies]\n{} = {{}}\n", name(to));
+            let package = format!("[package]\nname = \"{}\"\n", name(to));
+            let tree = Tree::of(&[
+                ("levels/bpf/Cargo.toml", manifest.as_str()),
+                (&format!("{to}/Cargo.toml"), package.as_str()),
+            ]);
+            assert_eq!(check(&tree).len(), count, "{to}");
+        }
+    }
+
+    #[test]
+    fn a_renamed_dependency_and_one_for_a_target_are_seen() {
+        let tree = Tree::of(&[
+            ("core/node/Cargo.toml", "[package]\nname = \"node\"\n"),
+            (
+                "base/wire/Cargo.toml",
+                "[target.'cfg(unix)'.dependencies]\nother = { package = \"node\", path = \"\" }\n",
+            ),
+        ]);
+        assert_eq!(check(&tree).len(), 1);
+    }
+}

@@ -1,0 +1,86 @@
+//! `base` and `core` repeat themselves exactly: no clock, no chance, no input or output.
+//!
+//! A simulator that cannot repeat a run proves nothing. Time, seeds and bytes
+//! come in as arguments. Tests may read files: their vectors.
+
+use super::Finding;
+use super::tree::Tree;
+
+const CHECK: &str = "determinism";
+
+/// Words that make a run differ from the next one, and what to use instead.
+const FORBIDDEN: [(&[&str], &str); 10] = [
+    (&["Instant", ":", ":", "now"], "time comes in as an argument"),
+    (&["std", ":", ":", "time", ":", ":", "Instant"], "time comes in as an argument"),
+    (&["SystemTime"], "time comes in as an argument"),
+    (&["HashMap"], "its order changes from run to run: use BTreeMap"),
+    (&["HashSet"], "its order changes from run to run: use BTreeSet"),
+    (&["RandomState"], "seeds come in as an argument"),
+    (&["thread", ":", ":", "spawn"], "the surface owns threads"),
+    (&["UdpSocket"], "bytes come in and go out as data"),
+    (&["TcpStream"], "bytes come in and go out as data"),
+    (&["TcpListener"], "bytes come in and go out as data"),
+];
+/// As above, but tests may.
+const FORBIDDEN_OUTSIDE_TESTS: [(&[&str], &str); 3] = [
+    (&["std", ":", ":", "fs"], "bytes come in as an argument"),
+    (&["std", ":", ":", "env"], "settings come in as an argument"),
+    (&["println", "!"], "answer with data; the surface prints"),
+];
+
+/// Finds clocks, chance and input or output in `base` and `core`.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, source) in tree.sources() {
+        let is_source = path.contains("/src/");
+        if !(path.starts_with("base/") || path.starts_with("core/")) || path.ends_with("build.rs") {
+            continue;
+        }
+        let mut find = |words: &[&str], why: &str, also_tests: bool| {
+            for token in source.find(words) {
+                if also_tests || (is_source && !token.test) {
+                    let message = format!("{} in base or core: {why}", words.concat());
+                    findings.push(Finding::error(CHECK, path, token.line, message));
+                }
+            }
+        };
+        FORBIDDEN.iter().for_each(|(words, why)| find(words, why, true));
+        FORBIDDEN_OUTSIDE_TESTS.iter().for_each(|(words, why)| find(words, why, false));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> usize {
+        check(&Tree::of(&[(path, text)])).len()
+    }
+
+    #[test]
+    fn clocks_chance_and_sockets_are_found_in_core() {
+        for text in [
+            "fn f() { let now = Instant::now(); }",
+            "fn f(now: std::time::SystemTime) {}",
+            "use std::collections::HashMap;",
+            "use std::collections::HashSet;",
+            "fn f() { std::thread::spawn(g); }",
+            "fn f() { UdpSocket::bind(a); }",
+            "fn f() { let x = std::fs::read(p); }",
+            "fn f() { let x = std::env::var(p); }",
+            "fn f() { println!(\"x\"); }",
+        ] {
+            assert_eq!(found("core/node/src/a.rs", text), 1, "{text}");
+            assert_eq!(found("base/abi/src/a.rs", text), 1, "{text}");
+            assert_eq!(found("surface/noded/src/a.rs", text), 0, "{text}");
+        }
+    }
+
+    #[test]
+    fn tests_may_read_their_vectors_but_no_clock() {
+        assert_eq!(found("base/wire/src/a.rs", "#[cfg(test)] mod t { use std::fs; }"), 0);
+        assert_eq!(found("base/wire/tests/a.rs", "use std::fs;"), 0);
+        assert_eq!(found("base/wire/tests/a.rs", "fn f() { Instant::now(); }"), 1);
+    }
+}

@@ -1,0 +1,203 @@
+//! Documents that a machine can hold against the tree.
+//!
+//! * ARCHITECTURE.md names every crate by its folder in backticks, and no crate
+//!   or file that is not there.
+//! * SPECIFICATION.md is a table of promise, test, status: a promise names tests
+//!   that exist, or says "not yet".
+//! * docs/glossary.md is a table of term, meaning, and words that are not used
+//!   for it; those words stand nowhere else.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use super::text::has_word;
+use super::tree::Tree;
+
+const MAP: &str = "ARCHITECTURE.md";
+const SPECIFICATION: &str = "SPECIFICATION.md";
+const GLOSSARY: &str = "docs/glossary.md";
+/// The root folders that hold crates.
+const TOPS: [&str; 7] = ["base/", "core/", "levels/", "surface/", "lab/", "services/", "sdk/"];
+/// What a promise without a test says.
+const NOT_YET: &str = "not yet";
+
+/// Runs the checks of documents.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = map(tree);
+    findings.extend(promises(tree));
+    findings.extend(glossary(tree));
+    findings
+}
+
+/// Rows of Markdown tables with their line; heads and rules are rows as well.
+pub fn rows(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
+    text.lines().enumerate().filter_map(|(at, line)| {
+        let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+        Some((at + 1, inner.split('|').map(str::trim).collect()))
+    })
+}
+
+/// What stands in backticks.
+pub fn backticked(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+fn map(tree: &Tree) -> Vec<Finding> {
+    let Some(text) = tree.text(MAP) else {
+        return vec![Finding::error("map", MAP, 1, "this document is missing")];
+    };
+    let mut findings = Vec::new();
+    let named: BTreeSet<&str> = text.lines().flat_map(backticked).collect();
+    for krate in &tree.crates {
+        if !named.contains(krate.folder.as_str()) {
+            let message = format!("`{}` is missing in the code map", krate.folder);
+            findings.push(Finding::error("map", MAP, 1, message));
+        }
+    }
+    for (at, line) in text.lines().enumerate() {
+        for name in backticked(line) {
+            let is_path = TOPS.iter().any(|top| name.starts_with(top))
+                && !name.contains(['*', '{', ' ', '<']);
+            if is_path && !tree.has(name) {
+                let message = format!("`{name}` is not in the tree");
+                findings.push(Finding::error("map", MAP, at + 1, message));
+            }
+        }
+    }
+    findings
+}
+
+fn promises(tree: &Tree) -> Vec<Finding> {
+    let Some(text) = tree.text(SPECIFICATION) else {
+        return vec![Finding::error("promise", SPECIFICATION, 1, "this document is missing")];
+    };
+    let tests: Vec<(&str, &str)> = tree
+        .sources()
+        .flat_map(|(path, source)| source.tests().into_iter().map(move |test| (path, test)))
+        .collect();
+    let is_proof = |name: &str| match name.rsplit_once("::") {
+        Some((below, test)) => {
+            tests.iter().any(|(path, found)| path.starts_with(below) && *found == test)
+        }
+        None => {
+            tests.iter().any(|(_, test)| *test == name) || (name.contains('/') && tree.has(name))
+        }
+    };
+    let mut findings = Vec::new();
+    let mut error = |line, message: String| {
+        findings.push(Finding::error("promise", SPECIFICATION, line, message));
+    };
+    for (line, cells) in rows(text) {
+        let [_, proof, status] = cells.as_slice() else {
+            error(line, "a row is: promise, test, status".to_owned());
+            continue;
+        };
+        if *proof == "test" || proof.starts_with("---") {
+            continue;
+        }
+        let mut named = backticked(proof).peekable();
+        if named.peek().is_none() && !(proof.contains(NOT_YET) || status.contains(NOT_YET)) {
+            error(line, "name a test in backticks, or say \"not yet\"".to_owned());
+        }
+        for name in named {
+            if !is_proof(name) {
+                error(line, format!("`{name}` is no test or file of this tree"));
+            }
+        }
+    }
+    findings
+}
+
+fn glossary(tree: &Tree) -> Vec<Finding> {
+    let Some(text) = tree.text(GLOSSARY) else {
+        return vec![Finding::error("glossary", GLOSSARY, 1, "this document is missing")];
+    };
+    let mut findings = Vec::new();
+    for (_, cells) in rows(text) {
+        let [term, _, synonyms] = cells.as_slice() else { continue };
+        for synonym in backticked(synonyms) {
+            let files = tree.files().filter(|(path, _)| *path != GLOSSARY && is_prose(path));
+            for (path, text) in files {
+                for (at, line) in text.lines().enumerate() {
+                    if has_word(&line.to_lowercase(), synonym) {
+                        let message =
+                            format!("the word here is {term}, not {synonym} ({GLOSSARY})");
+                        findings.push(Finding::error("glossary", path, at + 1, message));
+                    }
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Where the project speaks: documents, and Rust with its comments and messages.
+fn is_prose(path: &str) -> bool {
+    (path.ends_with(".md") || path.ends_with(".rs")) && !path.starts_with("xtask/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: [usize; 0] = [];
+
+    fn lines(findings: &[Finding]) -> Vec<usize> {
+        findings.iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn the_map_names_every_crate_and_no_dead_one() {
+        let with = |map: &str| {
+            let found = super::map(&Tree::of(&[
+                ("base/units/Cargo.toml", ""),
+                ("levels/bpf/c/front_door.bpf.c", ""),
+                (MAP, map),
+            ]));
+            lines(&found)
+        };
+        assert_eq!(with("`base/units` and `levels/bpf/c/front_door.bpf.c`\n"), NONE);
+        assert_eq!(with("nothing\n"), [1]);
+        assert_eq!(with("`base/units`\n`core/gone`\n"), [2]);
+        assert_eq!(with("`base/units`\n\n`levels/bpf/c/gone.c`\n"), [3]);
+    }
+
+    #[test]
+    fn a_promise_names_a_test_that_exists_or_says_not_yet() {
+        let with = |row: &str| {
+            let text = format!("| promise | test | status |\n|---|---|---|\n{row}\n");
+            lines(&promises(&Tree::of(&[
+                ("base/a/src/lib.rs", "#[test]\nfn it_holds() {}\nfn helper() {}\n"),
+                ("lab/system/tests/ping.rs", "//! Ping.\n"),
+                (SPECIFICATION, &text),
+            ])))
+        };
+        assert_eq!(with("| it holds | `it_holds` | shown |"), NONE);
+        assert_eq!(with("| it holds | `base/a::it_holds` | shown |"), NONE);
+        assert_eq!(with("| it holds | `lab/system/tests/ping.rs` | shown |"), NONE);
+        assert_eq!(with("| it holds | not yet | not yet |"), NONE);
+        assert_eq!(with("| it holds |  | shown |"), [3]);
+        assert_eq!(with("| it holds | `core/a::it_holds` | shown |"), [3]);
+        assert_eq!(with("| it holds | `helper` | shown |"), [3], "a helper is no test");
+        assert_eq!(with("| it holds | `gone` | not yet |"), [3]);
+        assert_eq!(with("| it holds | `it_holds` |"), [3]);
+    }
+
+    #[test]
+    fn a_synonym_is_found_in_documents_and_code() {
+        let glossary_text =
+            "| term | meaning | not |\n|---|---|---|\n| module | code | `plugin` |\n";
+        let with = |path: &str, text: &str| {
+            lines(&glossary(&Tree::of(&[(GLOSSARY, glossary_text), (path, text)])))
+        };
+        assert_eq!(with("README.md", "a module\n"), NONE);
+        assert_eq!(with("README.md", "a\nPlugin here\n"), [2]);
+        assert_eq!(with("base/a/src/lib.rs", "// a plugin\n"), [1]);
+        assert_eq!(with("tools/a.sh", "# a plugin\n"), NONE);
+    }
+
+    #[test]
+    fn a_missing_document_is_found() {
+        assert_eq!(check(&Tree::of(&[])).len(), 3);
+    }
+}
