@@ -36,7 +36,8 @@ pub const DATA_ADDRESS: u32 = 0x9000;
 
 const _: () = assert!(META_ADDRESS + META_RESERVED <= WINDOW_ADDRESS);
 const _: () = assert!(WINDOW_ADDRESS + WINDOW_LENGTH_MAX <= DATA_ADDRESS);
-const _: () = assert!((WINDOW_ADDRESS + 14) % 16 == 0, "the IP header lies on a multiple of 16");
+const _: () =
+    assert!((WINDOW_ADDRESS + 14).is_multiple_of(16), "the IP header lies on a multiple of 16");
 
 /// The longest packet that a module can meet: a data unit of 65,535 bytes.
 pub const PACKET_LENGTH_MAX: u32 = 65_535;

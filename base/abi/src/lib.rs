@@ -1,13 +1,23 @@
 //! The packet ABI, version 1: what a module and a node may assume of each other.
 //!
-//! [`layout`] has the addresses and codes; [`manifest`] what a module declares
-//! in its custom section; [`check`] decides from the bytes alone whether a
-//! module keeps to the ABI. docs/module-abi.md is the text for strangers.
+//! [`layout`] has the addresses and codes; [`host`] the host functions and
+//! hooks; [`manifest`] what a module declares in its custom section; [`check`]
+//! decides from the bytes alone whether a module keeps to the ABI.
+//! docs/module-abi.md is the text for strangers.
 
 #![forbid(unsafe_code)]
 
+pub mod check;
+mod fields;
+pub mod host;
 pub mod layout;
+pub mod manifest;
+mod meant;
 pub mod packet;
+mod parameter;
 
+pub use check::{CheckError, Checked, Unverified};
+pub use host::{HOOKS, HOST_FUNCTIONS, Hook, HostFunction, HostFunctionSpec, ValueType};
 pub use layout::{Meta, NotAVerdict, Verdict};
+pub use manifest::{Lanes, Level, Manifest, ManifestError};
 pub use packet::PacketBytes;

@@ -192,8 +192,8 @@ pub struct PortConfig {
 pub struct Config {
     /// Generation of rules and routes; bit 0 is the index of the active rule set.
     pub generation: u64,
-    /// Jiffies until which cached routes are good.
-    pub routes_until: u64,
+    /// Jiffies of the daemon's last heartbeat.
+    pub routes_heard: u64,
     /// Masks of each rule set.
     pub mask_count: [u32; 2],
     /// Drawn when the node starts.

@@ -12,6 +12,7 @@
 #define TAM_RULES_MAX 16384	/* rules of one node; the rule's number indexes its counters */
 #define TAM_MASKS_MAX 64	/* distinct sets of matched fields: the lookups of a cache miss */
 #define TAM_FLOWS_MAX 8192	/* flow cache entries on each CPU, a power of two */
+#define TAM_ROUTES_LEASE 1000	/* jiffies: 1 s at HZ=1000, 4 s at 250, 10 s at 100 */
 #define TAM_VLANS_MAX 4096	/* VLAN devices above the ports */
 #define TAM_FRAGMENTS_MAX 4096	/* datagrams whose later fragments are awaited */
 
@@ -36,7 +37,7 @@ struct tam_key {
 	__u8 fragment;		/* TAM_FRAGMENT_* */
 	__u16 mask;		/* in a rule's key: the index of its mask; in a packet's: 0 */
 	__u16 zero;
-};
+} __attribute__((aligned(8)));	/* masked and compared in words of 8 bytes */
 
 #define TAM_VLAN_PRESENT 0x8000
 
@@ -142,10 +143,10 @@ struct tam_config {
 	 * the active rule set. Every change makes it another one, and with that
 	 * empties the flow cache. */
 	__u64 generation;
-	/* Jiffies until which cached routes are good: the daemon, which hears of
-	 * route changes, writes it every second. A node without its daemon asks the
-	 * FIB for every packet. */
-	__u64 routes_until;
+	/* The jiffies at which the daemon, which hears of route changes, last said
+	 * that it listens. Cached routes are good for TAM_ROUTES_LEASE from then; a
+	 * node without its daemon asks the FIB for every packet. */
+	__u64 routes_heard;
 	__u32 mask_count[2];	/* masks of each rule set */
 	__u32 hash_seed;	/* drawn when the node starts */
 	__u32 zero;

@@ -1,1 +1,40 @@
 //! The front door in C, and the thin safe layer over libbpf that loads it.
+//!
+//! ```text
+//! objects::FRONT_DOOR ─open─▶ OpenObject ─load─▶ Object ─▶ Map, Program ─attach─▶ Link
+//!   (clang, build.rs)         globals, sizes,    every map and program is its own
+//!                             shared maps        descriptor, closed on drop
+//! ```
+//!
+//! The layer checks what the kernel cannot: that a Rust type is as large as
+//! the map's key or value, and that a pinned object is of the expected kind.
+//! It knows nothing of rules or nodes; `front_door` does.
+
+mod btf;
+pub mod front_door;
+#[cfg(test)]
+mod layout;
+mod map;
+mod mapped;
+mod object;
+pub mod pin;
+mod program;
+mod test_run;
+#[cfg(test)]
+mod tests;
+
+pub use front_door::{FrontDoor, FrontDoorError};
+pub use map::{DevmapValue, Map, MapError, MapInfo, MappedArray, Update, possible_cpus};
+pub use object::{LoadError, Object, ObjectError, OpenObject};
+pub use pin::PinError;
+pub use program::{AttachError, Link, Program, XdpMode};
+pub use test_run::{TestRun, TestRunError, XdpContext};
+
+/// The compiled objects, by the upper-case name of their source file.
+pub mod objects {
+    /// ELF readers expect their header on a multiple of eight.
+    #[repr(C, align(8))]
+    struct Aligned<T>(T);
+
+    include!(concat!(env!("OUT_DIR"), "/objects.rs"));
+}

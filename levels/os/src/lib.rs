@@ -1,1 +1,13 @@
 //! Descriptors, namespaces, netlink, offloads, signals: what the kernel offers besides BPF.
+
+pub mod child;
+pub mod fd_passing;
+pub mod netlink;
+pub mod netns;
+pub mod offload;
+pub mod socket;
+pub mod sysctl;
+pub mod tun;
+
+#[cfg(test)]
+mod testing;

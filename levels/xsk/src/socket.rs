@@ -37,19 +37,6 @@ pub struct SetupError {
     source: std::io::Error,
 }
 
-/// What the kernel counted on a socket, in packets since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Dropped for reasons other than the two below.
-    pub rx_dropped: u64,
-    /// Dropped because the receive ring, which is the session's queue, was full.
-    pub rx_ring_full: u64,
-    /// Packets that found no frame in the fill ring.
-    pub rx_fill_ring_empty: u64,
-    /// Transmit descriptors that the kernel refused.
-    pub tx_invalid: u64,
-}
-
 /// A bound socket with its four rings.
 #[derive(Debug)]
 pub struct Socket {
@@ -236,34 +223,12 @@ impl Socket {
     pub const fn transmitting(&self) -> bool {
         self.in_transmit > 0
     }
-
-    /// What the kernel counted.
-    ///
-    /// # Errors
-    /// When the socket is no longer bound.
-    pub fn counters(&self) -> std::io::Result<Counters> {
-        counters(self.fd.as_fd())
-    }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// What the kernel counted on the socket `fd`, also of another process.
-///
-/// # Errors
-/// When `fd` is no bound AF_XDP socket.
-pub fn counters(fd: BorrowedFd<'_>) -> std::io::Result<Counters> {
-    let statistics = sockopt::xdp_statistics(fd)?;
-    Ok(Counters {
-        rx_dropped: statistics.rx_dropped,
-        rx_ring_full: statistics.rx_ring_full.unwrap_or(0),
-        rx_fill_ring_empty: statistics.rx_fill_ring_empty_descs.unwrap_or(0),
-        tx_invalid: statistics.tx_invalid_descs,
-    })
 }
 
 fn register(fd: &OwnedFd, umem: &Umem) -> Result<(), Errno> {

@@ -1,0 +1,361 @@
+//! Does a module keep to the ABI? Decided from its bytes alone, nothing runs.
+//!
+//! ```text
+//! Unverified(bytes) ─▶ kind of file ─▶ parts.rs: every section valid, counted
+//!                   ─▶ manifest ─▶ imports ─▶ exports ─▶ memory ─▶ Checked
+//! ```
+//!
+//! Only a [`Checked`] module is compiled. Whether its owner may run it is not
+//! decided here.
+
+mod error;
+mod parts;
+
+use wasmparser::types::EntityType;
+use wasmparser::{FuncType, ValType};
+
+pub use error::{CheckError, Limited};
+use parts::Parts;
+use units::Name;
+
+use crate::host::{
+    COUNTER_PREFIX, HOOKS, HOST_FUNCTIONS, Hook, HostFunction, ValueType, signature_text,
+};
+use crate::layout::{
+    DATA_ADDRESS, IMPORT_MODULE, MEMORY_PAGES_MAX, META_ADDRESS, MODULE_LENGTH_MAX,
+};
+use crate::manifest::{Manifest, Meant};
+
+/// Functions of one module: each is compiled, in a worker with a limited time.
+pub const FUNCTIONS_MAX: u64 = 10_000;
+/// Imports of one module: several times all host functions.
+pub const IMPORTS_MAX: u64 = 64;
+/// Exports of one module: the hooks, the counters and what compilers add.
+pub const EXPORTS_MAX: u64 = 1_000;
+/// Globals of one module; compilers make a handful.
+pub const GLOBALS_MAX: u64 = 1_000;
+/// Tables of one module; compilers make one.
+pub const TABLES_MAX: u64 = 4;
+/// Elements that all tables together begin with; 8 bytes each in the node.
+pub const TABLE_ELEMENTS_MAX: u64 = 65_536;
+/// Element segments of one module; compilers make one.
+pub const ELEMENT_SEGMENTS_MAX: u64 = 1_000;
+/// Data segments of one module; compilers make a few.
+pub const DATA_SEGMENTS_MAX: u64 = 1_000;
+/// Counters of one module: what people can read.
+pub const COUNTERS_MAX: u64 = 256;
+/// What a memory may grow to, in pages, when neither the module nor its manifest says (1 MiB).
+pub const MEMORY_PAGES_DEFAULT: u32 = 16;
+/// Bytes of a page of linear memory.
+const PAGE_LENGTH: u64 = 0x1_0000;
+/// Bytes of a counter.
+const COUNTER_LENGTH: u64 = 8;
+
+/// A module as it came: from a file, a repository, another node.
+#[derive(Clone, Copy, Debug)]
+pub struct Unverified<'a>(pub &'a [u8]);
+
+/// What a module that keeps to the ABI is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// What it declares.
+    pub manifest: Manifest,
+    /// The host functions that it imports, each once.
+    pub imports: Vec<HostFunction>,
+    /// The hooks that it exports beside `on_packet`.
+    pub hooks: Hooks,
+    /// Its counters, by name.
+    pub counters: Vec<Counter>,
+    /// Its memory.
+    pub memory: MemoryLimits,
+}
+
+/// Which hooks a module exports; `on_packet` is always there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hooks {
+    /// [`Hook::OnStart`].
+    pub on_start: bool,
+    /// [`Hook::OnTimer`].
+    pub on_timer: bool,
+    /// [`Hook::OnMessage`].
+    pub on_message: bool,
+    /// [`Hook::OnMemoryLow`], reserved.
+    pub on_memory_low: bool,
+    /// [`Hook::StateOut`], reserved.
+    pub state_out: bool,
+    /// [`Hook::StateIn`], reserved.
+    pub state_in: bool,
+}
+
+/// A number in a module's memory that people can see.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Counter {
+    /// Its name, without [`COUNTER_PREFIX`].
+    pub name: Name,
+    /// Where its 8 bytes lie in linear memory, little-endian; a multiple of 8.
+    pub address: u32,
+}
+
+/// The size of a module's memory, in pages of 64 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct MemoryLimits {
+    /// What it begins with, at least 1.
+    pub pages_min: u32,
+    /// What it may grow to, at most [`MEMORY_PAGES_MAX`].
+    pub pages_max: u32,
+}
+
+impl Unverified<'_> {
+    /// Checks the module against the ABI.
+    ///
+    /// # Errors
+    /// The first fault that is found: of the file, of its WebAssembly, of its
+    /// manifest, of its imports, of its exports, of its memory.
+    pub fn check(self) -> Result<Checked, CheckError> {
+        kind_of_file(self.0)?;
+        if self.0.len() > MODULE_LENGTH_MAX {
+            return Err(CheckError::TooLarge { length: self.0.len() });
+        }
+        let parts = Parts::read(self.0)?;
+        let manifest = match parts.manifest_text() {
+            Some(text) => Manifest::parse_bytes(&text)?,
+            None => return Err(CheckError::NoManifest),
+        };
+        let imports = imports(&parts, &manifest)?;
+        if let Some(function) = parts.start_function {
+            return Err(CheckError::StartFunction { function });
+        }
+        let hooks = hooks(&parts, &manifest)?;
+        let memory = memory(&parts, &manifest)?;
+        data(&parts, memory)?;
+        let counters = counters(&parts, memory)?;
+        Ok(Checked { manifest, imports, hooks, counters, memory })
+    }
+}
+
+/// Refuses what is another kind of file, by its first bytes.
+fn kind_of_file(bytes: &[u8]) -> Result<(), CheckError> {
+    const BUILD: &str = "give the .wasm file that `tam build` names";
+    let kinds: [(&[u8], &str, &str); 6] = [
+        (b"\x7fELF", "an ELF file (a native program, a library or a BPF object)", BUILD),
+        (b"\x1f\x8b", "compressed with gzip", "decompress it first"),
+        (b"\x28\xb5\x2f\xfd", "compressed with zstd", "decompress it first"),
+        (b"PK\x03\x04", "a zip archive", BUILD),
+        (b"BC\xc0\xde", "LLVM bitcode", BUILD),
+        (b"!<arch>\n", "a static library", BUILD),
+    ];
+    if bytes.starts_with(b"\0asm") {
+        return Ok(());
+    }
+    let not_wasm = |looks_like, advice| Err(CheckError::NotWasm { looks_like, advice });
+    if bytes.is_empty() {
+        return not_wasm("an empty file", BUILD);
+    }
+    if let Some((_, looks_like, advice)) = kinds.iter().find(|(begin, ..)| bytes.starts_with(begin))
+    {
+        return not_wasm(looks_like, advice);
+    }
+    let begin = &bytes[..bytes.len().min(256)];
+    let is_text = |byte: &u8| byte.is_ascii_graphic() || b" \t\r\n".contains(byte);
+    if !begin.iter().all(is_text) {
+        return not_wasm("an unknown kind of file", BUILD);
+    }
+    if begin.trim_ascii_start().starts_with(b"(") || begin.starts_with(b";;") {
+        return not_wasm("WebAssembly as text", "translate it with `wasm-tools parse`");
+    }
+    not_wasm("text", BUILD)
+}
+
+fn imports(parts: &Parts<'_>, manifest: &Manifest) -> Result<Vec<HostFunction>, CheckError> {
+    let mut imports = Vec::new();
+    for import in &parts.imports {
+        let name = short(import.name);
+        if import.module != IMPORT_MODULE {
+            let advice = match import.module {
+                "wasi_snapshot_preview1" | "wasi_unstable" => {
+                    "build for wasm32-unknown-unknown, not for WASI"
+                }
+                "env" => "it is a symbol that the linker did not find: define it, or leave it out",
+                _ => "remove the import",
+            };
+            let module = short(import.module);
+            return Err(CheckError::ImportModule { module, name, advice });
+        }
+        let Some(spec) = HOST_FUNCTIONS.iter().find(|spec| spec.name == import.name) else {
+            let meant = Meant::new(&name, HOST_FUNCTIONS.iter().map(|spec| spec.name));
+            return Err(CheckError::ImportName { name, meant });
+        };
+        let (expected, found) = match parts.types.as_ref().entity_type_from_import(import) {
+            Some(EntityType::Func(id)) => {
+                let found = parts.types[id].unwrap_func();
+                if is_type(found, spec.parameters, Some(spec.result)) {
+                    (None, String::new())
+                } else {
+                    (Some(spec), function_text(found))
+                }
+            }
+            _ => (Some(spec), "something that is no function".into()),
+        };
+        if let Some(spec) = expected {
+            let expected = signature_text(spec.parameters, Some(spec.result));
+            return Err(CheckError::ImportType { name: spec.name, found, expected });
+        }
+        match spec.need {
+            Some(need) if !manifest.needs.contains(&need) => {
+                let need = need.name();
+                return Err(CheckError::NeedUndeclared { name: spec.name, need });
+            }
+            _ if !imports.contains(&spec.function) => imports.push(spec.function),
+            _ => {}
+        }
+    }
+    Ok(imports)
+}
+
+fn hooks(parts: &Parts<'_>, manifest: &Manifest) -> Result<Hooks, CheckError> {
+    let mut hooks = Hooks::default();
+    let mut has_on_packet = false;
+    for spec in HOOKS {
+        let Some(entity) = parts.export(spec.name) else { continue };
+        let expected = || match spec.signature {
+            Some((parameters, result)) => {
+                format!("a function {}", signature_text(parameters, result))
+            }
+            None => "a function".into(),
+        };
+        let wrong = |found| CheckError::HookType { name: spec.name, found, expected: expected() };
+        let EntityType::Func(id) = entity else {
+            return Err(wrong("something that is no function".into()));
+        };
+        let found = parts.types[id].unwrap_func();
+        match spec.signature {
+            Some((parameters, result)) if !is_type(found, parameters, result) => {
+                return Err(wrong(format!("a function {}", function_text(found))));
+            }
+            _ => {}
+        }
+        match spec.hook {
+            Hook::OnPacket => has_on_packet = true,
+            Hook::OnStart => hooks.on_start = true,
+            Hook::OnTimer => hooks.on_timer = true,
+            Hook::OnMessage => hooks.on_message = true,
+            Hook::OnMemoryLow => hooks.on_memory_low = true,
+            Hook::StateOut => hooks.state_out = true,
+            Hook::StateIn => hooks.state_in = true,
+        }
+    }
+    if !has_on_packet {
+        let names: Vec<_> = parts.function_exports().map(short).collect();
+        let meant = Meant::new("on_packet", names.iter().take(8).map(String::as_str));
+        return Err(CheckError::NoOnPacket { meant });
+    }
+    match (hooks.on_timer, manifest.timer_ms) {
+        (true, None) => Err(CheckError::Timer {
+            has: "exports 'on_timer'",
+            lacks: "its manifest has no 'timer_ms'",
+        }),
+        (false, Some(_)) => Err(CheckError::Timer {
+            has: "has 'timer_ms' in its manifest",
+            lacks: "it exports no 'on_timer'",
+        }),
+        _ => Ok(hooks),
+    }
+}
+
+fn memory(parts: &Parts<'_>, manifest: &Manifest) -> Result<MemoryLimits, CheckError> {
+    let types = parts.types.as_ref();
+    if types.memory_count() == 0 {
+        return Err(CheckError::NoMemory);
+    }
+    let Some(EntityType::Memory(memory)) = parts.export("memory") else {
+        return Err(CheckError::MemoryNotExported);
+    };
+    let max = manifest.memory_pages_max.unwrap_or(MEMORY_PAGES_MAX);
+    let pages_min = match u32::try_from(memory.initial) {
+        Ok(pages) if pages >= 1 && pages <= max => pages,
+        _ => return Err(CheckError::MemorySize { pages: memory.initial, max }),
+    };
+    // A declared maximum above the node's is common (LLVM writes 65,536); growth then ends earlier.
+    let declared = memory.maximum.map(|pages| u32::try_from(pages).unwrap_or(u32::MAX));
+    let wished = manifest.memory_pages_max.or(declared).unwrap_or(MEMORY_PAGES_DEFAULT);
+    let pages_max = wished.min(declared.unwrap_or(u32::MAX)).min(MEMORY_PAGES_MAX).max(pages_min);
+    Ok(MemoryLimits { pages_min, pages_max })
+}
+
+fn data(parts: &Parts<'_>, memory: MemoryLimits) -> Result<(), CheckError> {
+    let reserved = u64::from(META_ADDRESS)..u64::from(DATA_ADDRESS);
+    let pages = u64::from(memory.pages_min);
+    for &(segment, begin, length) in &parts.active_data {
+        let (begin, end) = (u64::from(begin), u64::from(begin) + length);
+        if begin < reserved.end && end > reserved.start && length > 0 {
+            return Err(CheckError::DataOverPacket { segment, begin, end });
+        }
+        if end > pages * PAGE_LENGTH {
+            return Err(CheckError::DataOutside { segment, end, pages });
+        }
+    }
+    Ok(())
+}
+
+fn counters(parts: &Parts<'_>, memory: MemoryLimits) -> Result<Vec<Counter>, CheckError> {
+    let mut counters = Vec::new();
+    let end = u64::from(memory.pages_min) * PAGE_LENGTH;
+    for (export, global) in parts.global_exports() {
+        let Some(name) = export.strip_prefix(COUNTER_PREFIX) else { continue };
+        let wrong = |reason: String| CheckError::Counter { name: short(export), reason };
+        let name = Name::new(name).map_err(|error| wrong(error.to_string()))?;
+        let Some(global) = global else {
+            return Err(wrong("it is no global".into()));
+        };
+        if global.mutable || global.content_type != ValType::I32 {
+            return Err(wrong("it is mutable or of another type".into()));
+        }
+        let address = global.value.ok_or_else(|| wrong("its value is not a constant".into()))?;
+        let last = u64::from(address) + COUNTER_LENGTH;
+        if !u64::from(address).is_multiple_of(COUNTER_LENGTH) || last > end {
+            return Err(wrong(format!(
+                "{address:#x} is no multiple of {COUNTER_LENGTH}, or lies beyond the memory's first pages"
+            )));
+        }
+        if last > u64::from(META_ADDRESS) && address < DATA_ADDRESS {
+            return Err(wrong(format!("{address:#x} lies over the packet and its metadata")));
+        }
+        counters.push(Counter { name, address });
+    }
+    Limited::Counters.allow(counters.len() as u64)?;
+    counters.sort_by(|left, right| left.name.cmp(&right.name));
+    Ok(counters)
+}
+
+fn is_type(found: &FuncType, parameters: &[ValueType], result: Option<ValueType>) -> bool {
+    let same = |found: &ValType, expected: &ValueType| {
+        *found
+            == match expected {
+                ValueType::I32 => ValType::I32,
+                ValueType::I64 => ValType::I64,
+            }
+    };
+    let all = |found: &[ValType], expected: &[ValueType]| {
+        found.len() == expected.len()
+            && found.iter().zip(expected).all(|(found, expected)| same(found, expected))
+    };
+    all(found.params(), parameters) && all(found.results(), result.as_slice())
+}
+
+/// The signature of a function in the module, cut to what fits a message.
+fn function_text(function: &FuncType) -> String {
+    let list = |types: &[ValType]| {
+        let shown: Vec<_> = types.iter().take(8).map(ToString::to_string).collect();
+        let more = if types.len() > 8 { ", ..." } else { "" };
+        format!("{}{more}", shown.join(", "))
+    };
+    match function.results() {
+        [] => format!("({})", list(function.params())),
+        results => format!("({}) -> {}", list(function.params()), list(results)),
+    }
+}
+
+/// A name out of a module, safe and short enough for a message.
+fn short(name: &str) -> String {
+    name.chars().take(64).flat_map(char::escape_default).collect()
+}

@@ -1,0 +1,271 @@
+//! Why a module was refused, one variant for each fault.
+
+use crate::check::{
+    COUNTERS_MAX, DATA_SEGMENTS_MAX, ELEMENT_SEGMENTS_MAX, EXPORTS_MAX, FUNCTIONS_MAX, GLOBALS_MAX,
+    IMPORTS_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX,
+};
+use crate::layout::{
+    DATA_ADDRESS, IMPORT_MODULE, MANIFEST_SECTION, MEMORY_PAGES_MAX, META_ADDRESS,
+    MODULE_LENGTH_MAX,
+};
+use crate::manifest::{ManifestError, Meant};
+
+/// Why a module was refused. The module author's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckError {
+    /// Some other file.
+    #[error("this is no WebAssembly module: it is {looks_like}; {advice}")]
+    NotWasm {
+        /// What the first bytes look like.
+        looks_like: &'static str,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A component, not a module.
+    #[error(
+        "this is a WebAssembly component, a node runs core modules; build for wasm32-unknown-unknown, not for wasm32-wasip2 or with a component tool"
+    )]
+    Component,
+    /// More bytes than a node reads.
+    #[error(
+        "the module has {length} bytes, at most {MODULE_LENGTH_MAX} are allowed; strip its debug information"
+    )]
+    TooLarge {
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// Not valid WebAssembly.
+    #[error("the module is not valid at byte {offset:#x}: {reason}; build it again")]
+    Invalid {
+        /// Where, in bytes from the file's start.
+        offset: usize,
+        /// What the validator says.
+        reason: String,
+    },
+    /// A part of WebAssembly that the ABI leaves out.
+    #[error(
+        "the module uses {feature} at byte {offset:#x}, which the packet ABI leaves out; build it without that feature"
+    )]
+    Feature {
+        /// The feature's name.
+        feature: &'static str,
+        /// Where, in bytes from the file's start.
+        offset: usize,
+    },
+    /// More of something than a node keeps.
+    #[error("the module has {count} {what}, at most {max} are allowed")]
+    TooMany {
+        /// Of what.
+        what: Limited,
+        /// How many there are.
+        count: u64,
+        /// How many are allowed.
+        max: u64,
+    },
+    /// No manifest.
+    #[error(
+        "the module has no custom section '{MANIFEST_SECTION}', so it declares no ABI version; build it with an SDK, or add the section as docs/module-abi.md says"
+    )]
+    NoManifest,
+    /// A manifest with a fault.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// Something imported from elsewhere than the node.
+    #[error(
+        "the module imports '{name}' from '{module}', but a node offers only functions of '{IMPORT_MODULE}'; {advice}"
+    )]
+    ImportModule {
+        /// The import's module.
+        module: String,
+        /// The import's name.
+        name: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A host function that does not exist.
+    #[error(
+        "the module imports '{IMPORT_MODULE}.{name}', which the packet ABI does not have{meant}"
+    )]
+    ImportName {
+        /// The import's name.
+        name: String,
+        /// What exists.
+        meant: Meant,
+    },
+    /// A host function with another signature.
+    #[error(
+        "the module imports '{IMPORT_MODULE}.{name}' as {found}; it is {expected}; declare it that way"
+    )]
+    ImportType {
+        /// The import's name.
+        name: &'static str,
+        /// What the module says.
+        found: String,
+        /// What the ABI says.
+        expected: String,
+    },
+    /// A host function that the manifest does not ask for.
+    #[error(
+        "the module imports '{IMPORT_MODULE}.{name}' but its manifest does not ask for it; add needs = [\"{need}\"]"
+    )]
+    NeedUndeclared {
+        /// The import's name.
+        name: &'static str,
+        /// The word for the manifest.
+        need: &'static str,
+    },
+    /// No `on_packet`.
+    #[error("the module exports no function 'on_packet'{meant}")]
+    NoOnPacket {
+        /// What it exports.
+        meant: Meant,
+    },
+    /// A hook that is no function, or one with another signature.
+    #[error("the module exports '{name}' as {found}; it must be {expected}")]
+    HookType {
+        /// The hook's name.
+        name: &'static str,
+        /// What the module exports.
+        found: String,
+        /// What the ABI says.
+        expected: String,
+    },
+    /// A timer without a hook, or the other way round.
+    #[error("the module {has} but {lacks}: declare both, or neither")]
+    Timer {
+        /// What is there.
+        has: &'static str,
+        /// What is missing.
+        lacks: &'static str,
+    },
+    /// A function that runs before the node can say when.
+    #[error(
+        "the module has a start function (number {function}), which runs outside every budget; export it as 'on_start' instead"
+    )]
+    StartFunction {
+        /// Its index.
+        function: u32,
+    },
+    /// No memory of its own.
+    #[error("the module has no memory; it must define one and export it as 'memory'")]
+    NoMemory,
+    /// The memory is not exported.
+    #[error(
+        "the module does not export its memory as 'memory', so a node cannot write the packet into it; with LLVM's linker leave out --import-memory, in WAT write (memory (export \"memory\") 1)"
+    )]
+    MemoryNotExported,
+    /// The memory is smaller or larger than a node gives.
+    #[error(
+        "the module's memory begins with {pages} pages of 64 KiB; it must have at least 1 and at most {max}"
+    )]
+    MemorySize {
+        /// What it declares.
+        pages: u64,
+        /// What is allowed: [`MEMORY_PAGES_MAX`] or what its manifest says.
+        max: u32,
+    },
+    /// A data segment over packet or metadata.
+    #[error(
+        "data segment {segment} lies at {begin:#x} to {end:#x}, over the packet and its metadata ({META_ADDRESS:#x} to {DATA_ADDRESS:#x}); link with --global-base={DATA_ADDRESS} and a stack of at most {META_ADDRESS} bytes"
+    )]
+    DataOverPacket {
+        /// Its index.
+        segment: usize,
+        /// Its first address.
+        begin: u64,
+        /// The address after its last byte.
+        end: u64,
+    },
+    /// A data segment that the first pages do not hold.
+    #[error(
+        "data segment {segment} ends at {end:#x}, beyond the memory's {pages} first pages; declare a larger memory"
+    )]
+    DataOutside {
+        /// Its index.
+        segment: usize,
+        /// The address after its last byte.
+        end: u64,
+        /// What the memory begins with.
+        pages: u64,
+    },
+    /// A counter that is not the address of a number.
+    #[error(
+        "the export '{name}' must be an immutable global of type i32 with the address of the counter: {reason}"
+    )]
+    Counter {
+        /// The export's name.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// What a module has at most so many of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limited {
+    /// Functions: each is compiled.
+    Functions,
+    /// Imports.
+    Imports,
+    /// Exports.
+    Exports,
+    /// Globals.
+    Globals,
+    /// Tables.
+    Tables,
+    /// Elements that the tables begin with.
+    TableElements,
+    /// Element segments.
+    ElementSegments,
+    /// Data segments.
+    DataSegments,
+    /// Counters that are shown.
+    Counters,
+}
+
+impl Limited {
+    /// How many a module may have.
+    #[must_use]
+    pub const fn max(self) -> u64 {
+        match self {
+            Self::Functions => FUNCTIONS_MAX,
+            Self::Imports => IMPORTS_MAX,
+            Self::Exports => EXPORTS_MAX,
+            Self::Globals => GLOBALS_MAX,
+            Self::Tables => TABLES_MAX,
+            Self::TableElements => TABLE_ELEMENTS_MAX,
+            Self::ElementSegments => ELEMENT_SEGMENTS_MAX,
+            Self::DataSegments => DATA_SEGMENTS_MAX,
+            Self::Counters => COUNTERS_MAX,
+        }
+    }
+
+    /// Refuses a `count` above the limit.
+    ///
+    /// # Errors
+    /// [`CheckError::TooMany`].
+    pub(crate) const fn allow(self, count: u64) -> Result<(), CheckError> {
+        if count <= self.max() {
+            return Ok(());
+        }
+        Err(CheckError::TooMany { what: self, count, max: self.max() })
+    }
+}
+
+impl core::fmt::Display for Limited {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Functions => "functions",
+            Self::Imports => "imports",
+            Self::Exports => "exports",
+            Self::Globals => "globals",
+            Self::Tables => "tables",
+            Self::TableElements => "table elements",
+            Self::ElementSegments => "element segments",
+            Self::DataSegments => "data segments",
+            Self::Counters => "counters",
+        })
+    }
+}
+
+const _: () = assert!(MEMORY_PAGES_MAX as u64 * 0x1_0000 > DATA_ADDRESS as u64);

@@ -1,0 +1,265 @@
+//! One pass over a module: every section validated, counted, and what the
+//! check asks about kept. Judges WebAssembly, not the ABI.
+
+use wasmparser::{
+    ConstExpr, DataKind, Encoding, ExternalKind, FuncValidatorAllocations, Global, Import,
+    Operator, Parser, Payload, ValType, ValidPayload, Validator, WasmFeatures,
+    types::{EntityType, Types},
+};
+
+use crate::check::error::{CheckError, Limited};
+use crate::layout::MANIFEST_SECTION;
+
+/// The parts of a valid module.
+pub(super) struct Parts<'a> {
+    pub(super) imports: Vec<Import<'a>>,
+    pub(super) start_function: Option<u32>,
+    /// Index, address and length of each active data segment.
+    pub(super) active_data: Vec<(usize, u32, u64)>,
+    pub(super) types: Types,
+    exports: Vec<(&'a str, ExternalKind, u32)>,
+    globals: Vec<GlobalFacts>,
+    manifests: Vec<&'a [u8]>,
+}
+
+/// What is known of a global.
+#[derive(Clone, Copy)]
+pub(super) struct GlobalFacts {
+    pub(super) content_type: ValType,
+    pub(super) mutable: bool,
+    /// Its first value, when that is one 32-bit constant.
+    pub(super) value: Option<u32>,
+}
+
+/// WebAssembly 2.0 without SIMD and without references to the host: what LLVM
+/// makes of C and Rust by default. Sandbox, eBPF compiler and simulator agree on it.
+const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
+    .union(WasmFeatures::SATURATING_FLOAT_TO_INT)
+    .union(WasmFeatures::SIGN_EXTENSION)
+    .union(WasmFeatures::REFERENCE_TYPES)
+    .union(WasmFeatures::MULTI_VALUE)
+    .union(WasmFeatures::BULK_MEMORY)
+    .union(WasmFeatures::FLOATS);
+
+/// Features that are left out, by the name that people know, widest last.
+const LEFT_OUT: &[(WasmFeatures, &str)] = &[
+    (WasmFeatures::SIMD, "SIMD (-simd128)"),
+    (WasmFeatures::RELAXED_SIMD, "relaxed SIMD (-relaxed-simd)"),
+    (WasmFeatures::THREADS, "threads: shared memory or atomics (-atomics)"),
+    (WasmFeatures::TAIL_CALL, "tail calls (-tail-call)"),
+    (WasmFeatures::MEMORY64, "memory64: 64-bit addresses (wasm64)"),
+    (WasmFeatures::MULTI_MEMORY, "more than one memory"),
+    (WasmFeatures::EXCEPTIONS, "exceptions (-exception-handling)"),
+    (WasmFeatures::LEGACY_EXCEPTIONS, "exceptions (-exception-handling)"),
+    (WasmFeatures::EXTENDED_CONST, "extended constant expressions (-extended-const)"),
+    (WasmFeatures::GC_TYPES, "references to the host (externref)"),
+    (WasmFeatures::GC, "garbage collection"),
+    (WasmFeatures::FUNCTION_REFERENCES, "typed function references"),
+    (WasmFeatures::CUSTOM_PAGE_SIZES, "custom page sizes"),
+    (WasmFeatures::WIDE_ARITHMETIC, "wide arithmetic (-wide-arithmetic)"),
+    (WasmFeatures::STACK_SWITCHING, "stack switching"),
+    (WasmFeatures::MEMORY_CONTROL, "memory control"),
+];
+
+impl<'a> Parts<'a> {
+    /// Validates `bytes` and takes the module apart.
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Self, CheckError> {
+        Self::read_with(bytes, FEATURES).map_err(|fault| match fault {
+            Fault::Refused(error) => error,
+            Fault::Invalid(error) => refusal(bytes, &error),
+        })
+    }
+
+    fn read_with(bytes: &'a [u8], features: WasmFeatures) -> Result<Self, Fault> {
+        let mut parser = Parser::new(0);
+        parser.set_features(features);
+        let mut validator = Validator::new_with_features(features);
+        let mut allocations = FuncValidatorAllocations::default();
+        let mut seen = Seen::default();
+        for payload in parser.parse_all(bytes) {
+            let payload = payload?;
+            seen.before(&payload)?;
+            match validator.payload(&payload)? {
+                ValidPayload::Func(function, body) => {
+                    let mut validator = function.into_validator(allocations);
+                    validator.validate(&body)?;
+                    allocations = validator.into_allocations();
+                }
+                ValidPayload::End(types) => return Ok(seen.into_parts(types)),
+                ValidPayload::Ok | ValidPayload::Parser(_) => seen.after(payload)?,
+            }
+        }
+        Err(CheckError::Invalid { offset: bytes.len(), reason: "the module has no end".into() }
+            .into())
+    }
+
+    /// The manifest sections, one after the other.
+    pub(super) fn manifest_text(&self) -> Option<Vec<u8>> {
+        (!self.manifests.is_empty()).then(|| self.manifests.join(&b'\n'))
+    }
+
+    /// The type of the export of that name.
+    pub(super) fn export(&self, name: &str) -> Option<EntityType> {
+        self.types.as_ref().core_exports()?.find(|(export, _)| *export == name).map(|(_, ty)| ty)
+    }
+
+    pub(super) fn function_exports(&self) -> impl Iterator<Item = &'a str> {
+        self.exports
+            .iter()
+            .filter(|(_, kind, _)| *kind == ExternalKind::Func)
+            .map(|(name, ..)| *name)
+    }
+
+    /// Every export, with its global if it is one.
+    pub(super) fn global_exports(&self) -> impl Iterator<Item = (&'a str, Option<GlobalFacts>)> {
+        self.exports.iter().map(|&(name, kind, index)| {
+            let global = (kind == ExternalKind::Global)
+                .then(|| self.globals.get(index as usize).copied())
+                .flatten();
+            (name, global)
+        })
+    }
+}
+
+/// Why a pass ended early.
+enum Fault {
+    Refused(CheckError),
+    Invalid(wasmparser::Error),
+}
+
+impl From<CheckError> for Fault {
+    fn from(error: CheckError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<wasmparser::Error> for Fault {
+    fn from(error: wasmparser::Error) -> Self {
+        Self::Invalid(error)
+    }
+}
+
+/// Names the feature that makes the validator refuse, if it is one.
+fn refusal(bytes: &[u8], error: &wasmparser::Error) -> CheckError {
+    let missing = error.missing_wasm_feature().unwrap_or(WasmFeatures::empty());
+    let named = LEFT_OUT.iter().find(|(feature, _)| missing.contains(*feature)).or_else(|| {
+        // The validator does not always say; then the feature is the one that moves the fault on.
+        LEFT_OUT.iter().find(|(feature, _)| match Parts::read_with(bytes, FEATURES | *feature) {
+            Ok(_) => true,
+            Err(Fault::Invalid(later)) => later.offset() > error.offset(),
+            Err(Fault::Refused(_)) => false,
+        })
+    });
+    match named {
+        Some((_, feature)) => CheckError::Feature { feature, offset: error.offset() },
+        None => CheckError::Invalid { offset: error.offset(), reason: error.message().into() },
+    }
+}
+
+/// What one pass collects.
+#[derive(Default)]
+struct Seen<'a> {
+    imports: Vec<Import<'a>>,
+    start_function: Option<u32>,
+    active_data: Vec<(usize, u32, u64)>,
+    exports: Vec<(&'a str, ExternalKind, u32)>,
+    globals: Vec<GlobalFacts>,
+    manifests: Vec<&'a [u8]>,
+}
+
+impl<'a> Seen<'a> {
+    /// Limits that hold before the validator spends time on a section.
+    fn before(&self, payload: &Payload<'a>) -> Result<(), CheckError> {
+        match payload {
+            Payload::Version { encoding: Encoding::Component, .. } => Err(CheckError::Component),
+            Payload::ImportSection(section) => Limited::Imports.allow(u64::from(section.count())),
+            Payload::ExportSection(section) => Limited::Exports.allow(u64::from(section.count())),
+            Payload::FunctionSection(section) => {
+                Limited::Functions.allow(u64::from(section.count()))
+            }
+            Payload::TableSection(section) => Limited::Tables.allow(u64::from(section.count())),
+            Payload::GlobalSection(section) => Limited::Globals.allow(u64::from(section.count())),
+            Payload::ElementSection(section) => {
+                Limited::ElementSegments.allow(u64::from(section.count()))
+            }
+            Payload::DataSection(section) => {
+                Limited::DataSegments.allow(u64::from(section.count()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps what is asked about later.
+    fn after(&mut self, payload: Payload<'a>) -> Result<(), Fault> {
+        match payload {
+            Payload::ImportSection(section) => {
+                for import in section.into_imports() {
+                    self.imports.push(import?);
+                }
+            }
+            Payload::TableSection(section) => {
+                let mut elements = 0_u64;
+                for table in section {
+                    elements = elements.saturating_add(table?.ty.initial);
+                }
+                Limited::TableElements.allow(elements)?;
+            }
+            Payload::GlobalSection(section) => {
+                for global in section {
+                    self.globals.push(facts(&global?));
+                }
+            }
+            Payload::ExportSection(section) => {
+                for export in section {
+                    let export = export?;
+                    self.exports.push((export.name, export.kind, export.index));
+                }
+            }
+            Payload::StartSection { func, .. } => self.start_function = Some(func),
+            Payload::DataSection(section) => {
+                for (index, data) in section.into_iter().enumerate() {
+                    let data = data?;
+                    if let DataKind::Active { offset_expr, .. } = &data.kind {
+                        // Imported globals are refused, so every other offset was refused before.
+                        let address = constant(offset_expr).unwrap_or(0);
+                        self.active_data.push((index, address, data.data.len() as u64));
+                    }
+                }
+            }
+            Payload::CustomSection(section) if section.name() == MANIFEST_SECTION => {
+                self.manifests.push(section.data());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn into_parts(self, types: Types) -> Parts<'a> {
+        Parts {
+            imports: self.imports,
+            start_function: self.start_function,
+            active_data: self.active_data,
+            types,
+            exports: self.exports,
+            globals: self.globals,
+            manifests: self.manifests,
+        }
+    }
+}
+
+fn facts(global: &Global<'_>) -> GlobalFacts {
+    GlobalFacts {
+        content_type: global.ty.content_type,
+        mutable: global.ty.mutable,
+        value: constant(&global.init_expr),
+    }
+}
+
+/// The value of an expression that is one 32-bit constant.
+fn constant(expression: &ConstExpr<'_>) -> Option<u32> {
+    let mut operators = expression.get_operators_reader();
+    match (operators.read().ok()?, operators.read().ok()?) {
+        (Operator::I32Const { value }, Operator::End) => Some(value.cast_unsigned()),
+        _ => None,
+    }
+}

@@ -1,0 +1,282 @@
+//! The host functions and hooks of the packet ABI, version 1, in one table each.
+//!
+//! [`check`](crate::check) compares a module's imports and exports with these
+//! tables, the engine links by them. What each function does is in
+//! docs/module-abi.md; nothing here runs one.
+
+use core::fmt;
+
+/// Frames that a module may send for one packet with `packet_send`: a reply, a
+/// copy and their fragments, and no amplifier.
+pub const SENDS_PER_PACKET_MAX: usize = 4;
+/// Longest data of one event, in bytes: an event is a notice, not a stream.
+pub const EVENT_LENGTH_MAX: usize = 256;
+/// Longest control message, in bytes: it lies where the window lies.
+pub const MESSAGE_LENGTH_MAX: usize = crate::layout::WINDOW_LENGTH_MAX as usize;
+/// An exported global of this prefix is a counter; the rest is its name.
+pub const COUNTER_PREFIX: &str = "tam_counter_";
+
+/// A number type that crosses the border between module and node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueType {
+    /// 32 bits; also addresses and lengths.
+    I32,
+    /// 64 bits.
+    I64,
+}
+
+/// A function that a module may import from [`IMPORT_MODULE`](crate::layout::IMPORT_MODULE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HostFunction {
+    /// Copies bytes of the packet into memory.
+    PacketLoad,
+    /// Copies bytes of memory into the packet.
+    PacketStore,
+    /// Moves the packet's first byte.
+    PacketResizeHead,
+    /// Moves the packet's last byte.
+    PacketResizeTail,
+    /// Sends a frame out of a port, beside the packet.
+    PacketSend,
+    /// Tells the node's event stream something.
+    Event,
+    /// Reads a parameter's value.
+    ParamLoad,
+    /// Finds a port's number by its name.
+    PortFind,
+    /// The node's coarse time.
+    NowMs,
+}
+
+impl HostFunction {
+    /// What the ABI says about this function.
+    #[must_use]
+    pub const fn spec(self) -> &'static HostFunctionSpec {
+        // The table is in the order of the enum; a test compares the two.
+        &HOST_FUNCTIONS[self as usize]
+    }
+}
+
+/// A function that a node calls in a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hook {
+    /// Once, after the memory is made and before the first packet.
+    OnStart,
+    /// Once for each packet; the only hook that a module must export.
+    OnPacket,
+    /// Every `timer_ms`.
+    OnTimer,
+    /// For each control message.
+    OnMessage,
+    /// Reserved: version 1 never calls it.
+    OnMemoryLow,
+    /// Reserved: version 1 never calls it.
+    StateOut,
+    /// Reserved: version 1 never calls it.
+    StateIn,
+}
+
+/// What a module must declare before it may import a function.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Need {
+    /// Frames of its own making: `packet_send`.
+    Send,
+    /// The node's event stream: `event`.
+    Events,
+}
+
+/// One line of the table of host functions.
+#[derive(Debug, PartialEq, Eq)]
+pub struct HostFunctionSpec {
+    /// Which function.
+    pub function: HostFunction,
+    /// Its import name.
+    pub name: &'static str,
+    /// The types of its parameters.
+    pub parameters: &'static [ValueType],
+    /// The type of its one result.
+    pub result: ValueType,
+    /// The hooks in which it does its work; elsewhere it returns
+    /// [`WRONG_HOOK`](crate::layout::host_error::WRONG_HOOK).
+    pub hooks: &'static [Hook],
+    /// What the manifest's `needs` must list.
+    pub need: Option<Need>,
+}
+
+/// One line of the table of hooks.
+#[derive(Debug, PartialEq, Eq)]
+pub struct HookSpec {
+    /// Which hook.
+    pub hook: Hook,
+    /// Its export name.
+    pub name: &'static str,
+    /// The types of its parameters and its result; `None` for a reserved hook,
+    /// whose type a later version will say.
+    pub signature: Option<(&'static [ValueType], Option<ValueType>)>,
+}
+
+use ValueType::{I32, I64};
+
+/// Hooks that version 1 calls.
+const CALLED: &[Hook] = &[Hook::OnStart, Hook::OnPacket, Hook::OnTimer, Hook::OnMessage];
+/// Hooks in which there is a packet.
+const WITH_PACKET: &[Hook] = &[Hook::OnPacket];
+/// Hooks that may take their time: names are looked up once, not per packet.
+const PREPARING: &[Hook] = &[Hook::OnStart, Hook::OnMessage];
+
+/// Every host function of version 1, in the order of [`HostFunction`].
+pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
+    HostFunctionSpec {
+        function: HostFunction::PacketLoad,
+        name: "packet_load",
+        parameters: &[I32, I32, I32],
+        result: I32,
+        hooks: WITH_PACKET,
+        need: None,
+    },
+    HostFunctionSpec {
+        function: HostFunction::PacketStore,
+        name: "packet_store",
+        parameters: &[I32, I32, I32],
+        result: I32,
+        hooks: WITH_PACKET,
+        need: None,
+    },
+    HostFunctionSpec {
+        function: HostFunction::PacketResizeHead,
+        name: "packet_resize_head",
+        parameters: &[I32],
+        result: I32,
+        hooks: WITH_PACKET,
+        need: None,
+    },
+    HostFunctionSpec {
+        function: HostFunction::PacketResizeTail,
+        name: "packet_resize_tail",
+        parameters: &[I32],
+        result: I32,
+        hooks: WITH_PACKET,
+        need: None,
+    },
+    HostFunctionSpec {
+        function: HostFunction::PacketSend,
+        name: "packet_send",
+        parameters: &[I32, I32, I32],
+        result: I32,
+        hooks: WITH_PACKET,
+        need: Some(Need::Send),
+    },
+    HostFunctionSpec {
+        function: HostFunction::Event,
+        name: "event",
+        parameters: &[I32, I32, I32],
+        result: I32,
+        hooks: CALLED,
+        need: Some(Need::Events),
+    },
+    HostFunctionSpec {
+        function: HostFunction::ParamLoad,
+        name: "param_load",
+        parameters: &[I32, I32, I32, I32],
+        result: I32,
+        hooks: PREPARING,
+        need: None,
+    },
+    HostFunctionSpec {
+        function: HostFunction::PortFind,
+        name: "port_find",
+        parameters: &[I32, I32],
+        result: I32,
+        hooks: PREPARING,
+        need: None,
+    },
+    HostFunctionSpec {
+        function: HostFunction::NowMs,
+        name: "now_ms",
+        parameters: &[],
+        result: I64,
+        hooks: CALLED,
+        need: None,
+    },
+];
+
+/// Every hook of version 1, in the order of [`Hook`].
+pub const HOOKS: &[HookSpec] = &[
+    HookSpec { hook: Hook::OnStart, name: "on_start", signature: Some((&[], Some(I32))) },
+    HookSpec { hook: Hook::OnPacket, name: "on_packet", signature: Some((&[], Some(I32))) },
+    HookSpec { hook: Hook::OnTimer, name: "on_timer", signature: Some((&[], None)) },
+    HookSpec { hook: Hook::OnMessage, name: "on_message", signature: Some((&[I32], Some(I32))) },
+    HookSpec { hook: Hook::OnMemoryLow, name: "on_memory_low", signature: None },
+    HookSpec { hook: Hook::StateOut, name: "state_out", signature: None },
+    HookSpec { hook: Hook::StateIn, name: "state_in", signature: None },
+];
+
+impl Hook {
+    /// The name under which a module exports this hook.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        // The table is in the order of the enum; a test compares the two.
+        HOOKS[self as usize].name
+    }
+}
+
+impl Need {
+    /// Every need, in the order of the enum.
+    pub const ALL: &'static [Self] = &[Self::Send, Self::Events];
+
+    /// The word in the manifest.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Events => "events",
+        }
+    }
+}
+
+impl fmt::Display for ValueType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+        })
+    }
+}
+
+/// A signature as people read it: `(i32, i32) -> i32`.
+pub(crate) fn signature_text(parameters: &[ValueType], result: Option<ValueType>) -> String {
+    let list: Vec<_> = parameters.iter().map(ToString::to_string).collect();
+    match result {
+        Some(result) => format!("({}) -> {result}", list.join(", ")),
+        None => format!("({})", list.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_are_in_the_order_of_their_enums() {
+        for (index, spec) in HOST_FUNCTIONS.iter().enumerate() {
+            assert_eq!(spec.function as usize, index, "{}", spec.name);
+            assert_eq!(spec.function.spec(), spec);
+        }
+        for (index, spec) in HOOKS.iter().enumerate() {
+            assert_eq!(spec.hook as usize, index, "{}", spec.name);
+            assert_eq!(spec.hook.name(), spec.name);
+        }
+    }
+
+    #[test]
+    fn no_host_function_works_in_a_reserved_hook() {
+        for spec in HOST_FUNCTIONS {
+            for hook in spec.hooks {
+                assert!(HOOKS[*hook as usize].signature.is_some(), "{}", spec.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The manifest: what a module declares of itself, as TOML in its custom section.
+//!
+//! [`Manifest::parse`] is the only way from text to a [`Manifest`]; every limit
+//! is applied there. The grammar for strangers is in docs/module-abi.md.
+
+mod error;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use toml::de::{DeTable, DeValue};
+use units::Name;
+
+use crate::fields::Fields;
+use crate::host::Need;
+use crate::layout::{
+    ABI_VERSION, LANES_MAX, MANIFEST_LENGTH_MAX, MEMORY_PAGES_MAX, WINDOW_LENGTH_MAX,
+};
+pub use crate::meant::Meant;
+pub use crate::parameter::{
+    PARAMETER_TEXT_MAX, PARAMETERS_MAX, Parameter, ParameterError, ParameterType, ParameterValue,
+};
+pub use error::ManifestError;
+
+/// Longest `version`, in bytes: it becomes part of an OCI tag, which may have 128.
+pub const VERSION_LENGTH_MAX: usize = 64;
+/// Longest interval of `on_timer`, in milliseconds: one hour.
+pub const TIMER_MS_MAX: u32 = 3_600_000;
+/// Longest name of a drop reason, in bytes: it is one cell of a table.
+pub const REASON_LENGTH_MAX: usize = 64;
+
+/// What a module declares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The ABI's version, always [`ABI_VERSION`].
+    pub abi: u32,
+    /// The module's name.
+    pub name: Name,
+    /// The module's version, `MAJOR.MINOR.PATCH` with an optional `-suffix`.
+    pub version: String,
+    /// Bytes of the packet's head that the module wants to see, at most [`WINDOW_LENGTH_MAX`].
+    pub window: u32,
+    /// The version of what lies in memory; equal versions may take over each other's.
+    pub state_version: u32,
+    /// How many instances share the packets.
+    pub lanes: Lanes,
+    /// Where the module wants to run, best first; never empty.
+    pub levels: Vec<Level>,
+    /// What the memory may grow to, in pages of 64 KiB, if the module says so.
+    pub memory_pages_max: Option<u32>,
+    /// The interval of `on_timer`, in milliseconds.
+    pub timer_ms: Option<u32>,
+    /// What the module must be granted.
+    pub needs: Vec<Need>,
+    /// One line for people, or nothing.
+    pub description: String,
+    /// What an operator may set.
+    pub parameters: BTreeMap<Name, Parameter>,
+    /// The names of the module's drop reasons.
+    pub reasons: BTreeMap<u16, String>,
+}
+
+/// How many instances of a module share the packets of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lanes {
+    /// So many; a symmetric hash of the flow says which one gets a packet.
+    Count(u16),
+    /// One on each CPU: a flow's packets may meet different memories.
+    PerCore,
+}
+
+/// Where an instance runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// In the driver (XDP).
+    Nic,
+    /// In the kernel (tc).
+    Kernel,
+    /// In a user-space sandbox.
+    User,
+    /// On a back-end node.
+    Cluster,
+}
+
+/// Every field of the manifest's top level.
+const FIELDS: &[&str] = &[
+    "abi",
+    "name",
+    "version",
+    "window",
+    "state_version",
+    "lanes",
+    "levels",
+    "memory_pages_max",
+    "timer_ms",
+    "needs",
+    "description",
+    "parameters",
+    "reasons",
+];
+/// Every field of a parameter.
+const PARAMETER_FIELDS: &[&str] = &["type", "default", "description"];
+/// Longest description, in bytes: a line, not a page.
+const DESCRIPTION_LENGTH_MAX: usize = 256;
+
+impl Manifest {
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// When it is no TOML, of another ABI version, lacks a required field, has
+    /// an unknown one, or one outside its limits.
+    pub fn parse(text: &str) -> Result<Self, ManifestError> {
+        if text.len() > MANIFEST_LENGTH_MAX {
+            return Err(ManifestError::TooLong { length: text.len() });
+        }
+        let table = DeTable::parse(text).map_err(|error| ManifestError::Toml {
+            line: line_at(text, error.span().map_or(0, |span| span.start)),
+            reason: error.message().into(),
+        })?;
+        let fields = Fields::new(text, table.get_ref(), "the manifest".into());
+        // Before anything else: another version may have other fields.
+        let abi = fields.integer("abi")?.ok_or_else(|| fields.missing("abi", "abi = 1"))?;
+        if abi != i64::from(ABI_VERSION) {
+            return Err(ManifestError::Abi { found: abi });
+        }
+        fields.known(FIELDS)?;
+        Ok(Self {
+            abi: ABI_VERSION,
+            name: name(&fields)?,
+            version: version(&fields)?,
+            window: fields
+                .number("window", 0, WINDOW_LENGTH_MAX)?
+                .ok_or_else(|| fields.missing("window", "window = 64"))?,
+            state_version: fields.number("state_version", 0, u32::MAX)?.unwrap_or(1),
+            lanes: lanes(&fields)?,
+            levels: levels(&fields)?,
+            memory_pages_max: fields.number("memory_pages_max", 1, MEMORY_PAGES_MAX)?,
+            timer_ms: fields.number("timer_ms", 1, TIMER_MS_MAX)?,
+            needs: fields.choices("needs", Need::ALL, |need| need.name())?,
+            description: fields.line("description", DESCRIPTION_LENGTH_MAX)?.unwrap_or_default(),
+            parameters: parameters(&fields)?,
+            reasons: reasons(&fields)?,
+        })
+    }
+
+    /// Reads a manifest from the bytes of a custom section.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and when the bytes are not UTF-8.
+    pub fn parse_bytes(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if bytes.len() > MANIFEST_LENGTH_MAX {
+            return Err(ManifestError::TooLong { length: bytes.len() });
+        }
+        let text = core::str::from_utf8(bytes)
+            .map_err(|error| ManifestError::NotText { position: error.valid_up_to() })?;
+        Self::parse(text)
+    }
+}
+
+impl Level {
+    /// Every level, lowest first.
+    pub const ALL: &'static [Self] = &[Self::Nic, Self::Kernel, Self::User, Self::Cluster];
+
+    /// The word in the manifest and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nic => "nic",
+            Self::Kernel => "kernel",
+            Self::User => "user",
+            Self::Cluster => "cluster",
+        }
+    }
+}
+
+impl core::fmt::Display for Level {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl core::fmt::Display for Lanes {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Count(count) => count.fmt(f),
+            Self::PerCore => f.pad("per-core"),
+        }
+    }
+}
+
+/// The line of byte `at` of `text`, counted from 1.
+pub(crate) fn line_at(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+}
+
+fn name(fields: &Fields<'_>) -> Result<Name, ManifestError> {
+    let name = fields.text("name")?.ok_or_else(|| fields.missing("name", "name = \"monitor\""))?;
+    Name::new(name).map_err(|source| ManifestError::Name { line: fields.line_of("name"), source })
+}
+
+fn version(fields: &Fields<'_>) -> Result<String, ManifestError> {
+    let version =
+        fields.text("version")?.ok_or_else(|| fields.missing("version", "version = \"0.1.0\""))?;
+    if is_version(version) {
+        return Ok(version.into());
+    }
+    Err(ManifestError::Version {
+        line: fields.line_of("version"),
+        version: version.chars().take(VERSION_LENGTH_MAX).collect(),
+    })
+}
+
+/// Semantic Versioning 2.0.0 without build metadata, which an OCI tag cannot hold.
+fn is_version(version: &str) -> bool {
+    let (core, suffix) = match version.split_once('-') {
+        Some((core, suffix)) => (core, Some(suffix)),
+        None => (version, None),
+    };
+    let is_number = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|byte| byte.is_ascii_digit())
+            && (part == "0" || !part.starts_with('0'))
+    };
+    let is_word = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    version.len() <= VERSION_LENGTH_MAX
+        && core.split('.').count() == 3
+        && core.split('.').all(is_number)
+        && suffix.is_none_or(|suffix| suffix.split('.').all(is_word))
+}
+
+fn lanes(fields: &Fields<'_>) -> Result<Lanes, ManifestError> {
+    let Some(DeValue::String(word)) = fields.value("lanes") else {
+        let count = fields.number("lanes", 1, u32::from(LANES_MAX))?.unwrap_or(1);
+        return Ok(Lanes::Count(u16::try_from(count).unwrap_or(LANES_MAX)));
+    };
+    if word == "per-core" {
+        return Ok(Lanes::PerCore);
+    }
+    Err(ManifestError::Choice {
+        line: fields.line_of("lanes"),
+        field: "lanes".into(),
+        value: word.chars().take(32).collect(),
+        meant: Meant::new(word, ["per-core", "a number from 1 to 64"]),
+    })
+}
+
+fn levels(fields: &Fields<'_>) -> Result<Vec<Level>, ManifestError> {
+    if fields.value("levels").is_none() {
+        return Ok(vec![Level::User]);
+    }
+    let levels = fields.choices("levels", Level::ALL, |level| level.name())?;
+    if levels.is_empty() {
+        let line = fields.line_of("levels");
+        return Err(ManifestError::Empty { line, field: "levels".into() });
+    }
+    Ok(levels)
+}
+
+fn parameters(fields: &Fields<'_>) -> Result<BTreeMap<Name, Parameter>, ManifestError> {
+    let Some(table) = fields.table("parameters")? else { return Ok(BTreeMap::new()) };
+    if table.len() > PARAMETERS_MAX {
+        return Err(ManifestError::Parameters { count: table.len() });
+    }
+    let one = |key: &str| {
+        let line = table.line_of(key);
+        let name = Name::new(key).map_err(|source| ManifestError::Name { line, source })?;
+        let fields = table.table(key)?.ok_or_else(|| table.missing("type", "type = \"u8\""))?;
+        Ok((name.clone(), parameter(&name, &fields)?))
+    };
+    table.keys().map(one).collect()
+}
+
+fn parameter(name: &Name, fields: &Fields<'_>) -> Result<Parameter, ManifestError> {
+    fields.known(PARAMETER_FIELDS)?;
+    let word = fields.text("type")?.ok_or_else(|| fields.missing("type", "type = \"u8\""))?;
+    let known = || ParameterType::ALL.iter().map(|(_, word)| *word);
+    let Some((kind, _)) = ParameterType::ALL.iter().find(|(_, known)| *known == word) else {
+        return Err(ManifestError::Choice {
+            line: fields.line_of("type"),
+            field: "type".into(),
+            value: word.chars().take(32).collect(),
+            meant: Meant::new(word, known()),
+        });
+    };
+    let refused = || ManifestError::Default {
+        line: fields.line_of("default"),
+        parameter: name.clone(),
+        wanted: kind.wanted(),
+    };
+    let default = match (kind, fields.value("default")) {
+        (_, None) => None,
+        (ParameterType::Bool, Some(DeValue::Boolean(value))) => Some(ParameterValue::Bool(*value)),
+        (ParameterType::Bool, Some(_)) => return Err(refused()),
+        (ParameterType::Text | ParameterType::Ipv4 | ParameterType::Ipv6, Some(value)) => {
+            let text = value.as_str().ok_or_else(refused)?;
+            Some(kind.parse(text).ok_or_else(refused)?)
+        }
+        (_, Some(_)) => {
+            let number = fields.integer("default")?.ok_or_else(refused)?;
+            Some(kind.parse(&number.to_string()).ok_or_else(refused)?)
+        }
+    };
+    let description = fields.line("description", DESCRIPTION_LENGTH_MAX)?.unwrap_or_default();
+    Ok(Parameter { kind: *kind, default, description })
+}
+
+fn reasons(fields: &Fields<'_>) -> Result<BTreeMap<u16, String>, ManifestError> {
+    let Some(table) = fields.table("reasons")? else { return Ok(BTreeMap::new()) };
+    let mut reasons = BTreeMap::new();
+    for key in table.keys() {
+        let line = table.line_of(key);
+        let number: u16 = key
+            .parse()
+            .map_err(|_| ManifestError::Reason { line, key: key.chars().take(32).collect() })?;
+        let text = table.line(key, REASON_LENGTH_MAX)?.unwrap_or_default();
+        if reasons.insert(number, text).is_some() {
+            let (field, value) = ("reasons".into(), key.into());
+            return Err(ManifestError::Twice { line, field, value });
+        }
+    }
+    Ok(reasons)
+}

@@ -1,0 +1,117 @@
+//! The SDK and the document say the same as the node.
+
+use abi::layout::{self, Meta};
+use abi::{HOOKS, HOST_FUNCTIONS, Unverified, Verdict};
+
+/// The SDK's own table of numbers; it stands alone and cannot share the node's.
+#[path = "../../../sdk/rust/src/layout.rs"]
+#[allow(dead_code)]
+mod sdk;
+
+const DOCUMENT: &str = include_str!("../../../docs/module-abi.md");
+
+#[test]
+fn the_sdk_has_the_nodes_addresses() {
+    assert_eq!(sdk::META_ADDRESS, layout::META_ADDRESS as usize);
+    assert_eq!(sdk::META_LENGTH, layout::META_LENGTH);
+    assert_eq!(sdk::WINDOW_ADDRESS, layout::WINDOW_ADDRESS as usize);
+    assert_eq!(sdk::WINDOW_LENGTH_MAX, layout::WINDOW_LENGTH_MAX as usize);
+    assert_eq!(sdk::DATA_ADDRESS, layout::DATA_ADDRESS as usize);
+    assert_eq!(sdk::MARK_LENGTH, layout::MARK_LENGTH);
+    assert_eq!(sdk::OFFSET_NONE, layout::OFFSET_NONE);
+    assert_eq!(sdk::META_FRAGMENT, layout::META_FRAGMENT);
+    assert_eq!(sdk::META_LATER_FRAGMENT, layout::META_LATER_FRAGMENT);
+    assert_eq!(sdk::PARAMETER_TEXT_MAX, abi::manifest::PARAMETER_TEXT_MAX);
+}
+
+#[test]
+fn the_sdk_has_the_nodes_codes() {
+    use layout::{host_error, verdict_code};
+    let node = [
+        host_error::OUT_OF_RANGE,
+        host_error::NOT_FOUND,
+        host_error::OVER_LIMIT,
+        host_error::WRONG_HOOK,
+    ];
+    use sdk::host_error as sdk_error;
+    assert_eq!(
+        node,
+        [
+            sdk_error::OUT_OF_RANGE,
+            sdk_error::NOT_FOUND,
+            sdk_error::OVER_LIMIT,
+            sdk_error::WRONG_HOOK
+        ]
+    );
+    use sdk::verdict_code as sdk_verdict;
+    for (node, sdk) in [
+        (verdict_code::PASS, sdk_verdict::PASS),
+        (verdict_code::DROP, sdk_verdict::DROP),
+        (verdict_code::BOUNCE, sdk_verdict::BOUNCE),
+        (verdict_code::REDIRECT, sdk_verdict::REDIRECT),
+        (verdict_code::RAISE, sdk_verdict::RAISE),
+        (verdict_code::REROUTE_FLAG, sdk_verdict::REROUTE_FLAG),
+    ] {
+        assert_eq!(node, sdk);
+    }
+}
+
+#[test]
+fn the_sdk_finds_every_field_of_the_metadata() {
+    use sdk::offset;
+    let bytes = Meta {
+        packet_length: 0x0102_0304,
+        window_length: 0x1112_1314,
+        l3_offset: 0x2122,
+        l4_offset: 0x3132,
+        begins_with: 0x41,
+        ip_version: 0x42,
+        protocol: 0x43,
+        flags: 0x44,
+        port: 0x5152,
+        session: 0x6162,
+        rule: 0x7172_7374,
+        flow_hash: 0x8182_8384,
+        lane: 0x9192_9394,
+        now_ms: 0xa1a2_a3a4_a5a6_a7a8,
+        mark: [0xb1; layout::MARK_LENGTH],
+    }
+    .to_bytes();
+    let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
+    assert_eq!(u32_at(offset::PACKET_LENGTH), 0x0102_0304);
+    assert_eq!(u32_at(offset::WINDOW_LENGTH), 0x1112_1314);
+    assert_eq!((u16_at(offset::L3_OFFSET), u16_at(offset::L4_OFFSET)), (0x2122, 0x3132));
+    assert_eq!((bytes[offset::BEGINS_WITH], bytes[offset::IP_VERSION]), (0x41, 0x42));
+    assert_eq!((bytes[offset::PROTOCOL], bytes[offset::FLAGS]), (0x43, 0x44));
+    assert_eq!((u16_at(offset::PORT), u16_at(offset::SESSION)), (0x5152, 0x6162));
+    assert_eq!(u32_at(offset::RULE), 0x7172_7374);
+    assert_eq!(u32_at(offset::FLOW_HASH), 0x8182_8384);
+    assert_eq!(u32_at(offset::LANE), 0x9192_9394);
+    assert_eq!((u32_at(offset::NOW_MS), u32_at(offset::NOW_MS + 4)), (0xa5a6_a7a8, 0xa1a2_a3a4));
+    assert_eq!(bytes[offset::MARK..][..layout::MARK_LENGTH], [0xb1; layout::MARK_LENGTH]);
+}
+
+#[test]
+fn the_document_names_every_function_and_hook() {
+    for spec in HOST_FUNCTIONS {
+        let parameters = vec!["i32"; spec.parameters.len()].join(", ");
+        let heading = format!("`{}({parameters}) -> {}`", spec.name, spec.result);
+        assert!(DOCUMENT.contains(&heading), "{heading}");
+    }
+    for spec in HOOKS {
+        assert!(DOCUMENT.contains(&format!("`{}", spec.name)), "{}", spec.name);
+    }
+}
+
+#[test]
+fn the_documents_module_is_taken() {
+    let (_, rest) = DOCUMENT.split_once("```wat\n").unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    let module = wat::parse_str(text).unwrap();
+    let checked = Unverified(&module).check().unwrap();
+    assert_eq!(checked.counters[0].name.as_str(), "dropped");
+    assert!(text.contains(&format!("(i32.const {})", Verdict::PASS.to_value())));
+    let drop = Verdict::Drop { reason: 7 }.to_value();
+    assert!(text.contains(&format!("(i32.const {drop:#x})")), "{drop:#x}");
+}

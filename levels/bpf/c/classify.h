@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
+/* Rules and routes: the flow cache, and what fills it.
+ *
+ * Rules are searched by tuple space: the rules of each set of matched fields
+ * (mask) are one exact lookup in a hash, masks are tried in the order of their
+ * best rule. There are two rule sets; bit 0 of the generation says which one is
+ * active, so that a change becomes visible with one store.
+ *
+ * A cache entry holds rule and route of one flow: one CPU, no lock.
+ *
+ *   tam_flows[CPU][slot(key)] = key | generation | rule ... | egress, MACs, MTU
+ *
+ * It is good while its generation is the node's. The daemon makes a new one for
+ * every change of rules, routes, neighbours, addresses and devices that it
+ * hears of, and says by routes_heard that it still listens.
+ */
+#ifndef TAM_CLASSIFY_H
+#define TAM_CLASSIFY_H
+
+#include "parse.h"
+
+#define TAM_RULE_NONE 0xffffffff
+
+/* One entry of the flow cache. */
+struct tam_flow {
+	struct tam_key key;
+	__u64 generation;	/* 0: empty */
+	__u32 rule;		/* TAM_RULE_NONE when none matched */
+	__u32 mtu;		/* L3 MTU of the route */
+	__u16 session;
+	__u16 entry;
+	__u16 egress_port;
+	__u16 egress_vlan;
+	__u8 next_hop[6];
+	__u8 own_mac[6];
+	__u8 action;		/* enum tam_action */
+	__u8 outcome;		/* TAM_FORWARDED when routed, else why the kernel routes it */
+	__u16 zero;
+};
+
+/* Fragments of one datagram. */
+struct tam_datagram {
+	__u8 source[16];
+	__u8 destination[16];
+	__u16 id;
+	__u8 protocol;
+	__u8 ip_version;
+};
+
+struct tam_l4_ports {
+	__be16 source_be;
+	__be16 destination_be;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tam_config);
+} tam_shared SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TAM_PORTS_MAX);
+	__type(key, __u32);
+	__type(value, struct tam_port_config);
+} tam_ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, TAM_PORTS_MAX);
+	__type(key, __u32);
+	__type(value, struct tam_port_stats);
+} tam_stats SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, TAM_FLOWS_MAX);
+	__type(key, __u32);
+	__type(value, struct tam_flow);
+} tam_flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * TAM_MASKS_MAX);
+	__type(key, __u32);
+	__type(value, struct tam_mask);
+} tam_masks SEC(".maps");
+
+struct tam_rule_hash {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TAM_RULES_MAX);
+	__type(key, struct tam_key);
+	__type(value, struct tam_rule);
+};
+struct tam_rule_hash tam_rules_0 SEC(".maps");
+struct tam_rule_hash tam_rules_1 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, TAM_RULES_MAX);
+	__type(key, __u32);
+	__type(value, struct tam_rule_stats);
+} tam_rule_counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, TAM_FRAGMENTS_MAX);
+	__type(key, struct tam_datagram);
+	__type(value, struct tam_l4_ports);
+} tam_fragments SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 2 * TAM_VLANS_MAX);
+	__type(key, struct tam_vlan_key);
+	__type(value, struct tam_vlan);
+} tam_vlans SEC(".maps");
+
+/* Which port a device is: ifindex -> port number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TAM_PORTS_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} tam_egress SEC(".maps");
+
+/* Port number -> device to redirect to. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, TAM_PORTS_MAX);
+	__type(key, __u32);
+	__type(value, struct bpf_devmap_val);
+} tam_devices SEC(".maps");
+
+/* Port number * TAM_QUEUES_MAX + queue -> socket of the cell. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, TAM_PORTS_MAX * TAM_QUEUES_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} tam_sockets SEC(".maps");
+
+/* The port that this copy of the program serves; set before it is loaded. */
+const volatile __u32 port_number = 0;
+
+/* Counts the outcome and returns the XDP action that belongs to it. */
+static __always_inline int finish(struct tam_port_stats *stats, __u32 outcome)
+{
+	if (outcome < TAM_OUTCOMES)
+		stats->outcomes[outcome]++;
+	return outcome >= TAM_DROP_TRUNCATED ? XDP_DROP : XDP_PASS;
+}
+
+static __always_inline void count_rule(__u32 rule, __u32 length)
+{
+	struct tam_rule_stats *count = bpf_map_lookup_elem(&tam_rule_counts, &rule);
+
+	if (count) {
+		count->packets++;
+		count->bytes += length;
+	}
+}
+
+/* The cache slot: independent products, so that they overlap in the pipeline.
+ * The seed keeps outsiders from choosing flows that share a slot. */
+static __always_inline __u32 flow_slot(const struct tam_key *key, __u32 seed)
+{
+	const __u64 *k = (const __u64 *)key;
+	__u64 h = (k[0] ^ seed) * 0x9e3779b97f4a7c15ULL ^ (k[2] + seed) * 0xc2b2ae3d27d4eb4fULL ^
+		  (k[4] ^ (__u64)seed << 32) * 0x165667b19e3779f9ULL ^ k[5] * 0xd6e8feb86659fd93ULL;
+
+	if (key->ip_version == 6)
+		h ^= k[1] * 0xff51afd7ed558ccdULL ^ k[3] * 0xc4ceb9fe1a85ec53ULL;
+	h ^= h >> 32;
+	h *= 0x9e3779b97f4a7c15ULL;
+	return h >> 51 & (TAM_FLOWS_MAX - 1);
+}
+
+static __always_inline int same_key(const struct tam_key *a, const struct tam_key *b)
+{
+	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
+
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4]) |
+		 (x[5] ^ y[5]));
+}
+
+/* The first fragment leaves its L4 ports for the later ones. One that comes
+ * before its first is matched without them. */
+static __noinline void track_fragment(struct packet *packet)
+{
+	struct tam_datagram datagram = {
+		.id = packet->fragment_id,
+		.protocol = packet->key.protocol,
+		.ip_version = packet->key.ip_version,
+	};
+	struct tam_l4_ports ports = {
+		.source_be = packet->key.source_port_be,
+		.destination_be = packet->key.destination_port_be,
+	};
+
+	__builtin_memcpy(datagram.source, packet->key.source, 16);
+	__builtin_memcpy(datagram.destination, packet->key.destination, 16);
+	if (packet->key.fragment == TAM_FRAGMENT_FIRST) {
+		bpf_map_update_elem(&tam_fragments, &datagram, &ports, BPF_ANY);
+		return;
+	}
+
+	struct tam_l4_ports *first = bpf_map_lookup_elem(&tam_fragments, &datagram);
+
+	if (first) {
+		packet->key.source_port_be = first->source_be;
+		packet->key.destination_port_be = first->destination_be;
+	}
+}
+
+/* The best rule of the active set, into `flow`. */
+static __noinline void find_rule(const struct packet *packet, struct tam_flow *flow, __u32 set, __u32 count)
+{
+	__u32 best = 0xffffffff;
+
+	flow->rule = TAM_RULE_NONE;
+	flow->session = 0;
+	flow->entry = 0;
+	flow->action = TAM_ACTION_FORWARD;
+	for (__u32 i = 0; i < TAM_MASKS_MAX; i++) {
+		if (i >= count)
+			break;
+
+		__u32 at = set * TAM_MASKS_MAX + i;
+		struct tam_mask *mask = bpf_map_lookup_elem(&tam_masks, &at);
+
+		if (!mask || best < mask->rank_best)
+			break;
+
+		struct tam_key key;
+		const __u64 *bits = (const __u64 *)&mask->bits, *from = (const __u64 *)&packet->key;
+		__u64 *to = (__u64 *)&key;
+
+		for (int word = 0; word < 6; word++)
+			to[word] = from[word] & bits[word];
+		key.mask = i;
+
+		struct tam_rule *rule = set ? bpf_map_lookup_elem(&tam_rules_1, &key)
+					    : bpf_map_lookup_elem(&tam_rules_0, &key);
+
+		if (rule && rule->rank < best) {
+			best = rule->rank;
+			flow->rule = rule->rule;
+			flow->session = rule->session;
+			flow->entry = rule->entry;
+			flow->action = rule->action;
+		}
+	}
+}
+
+/* Source addresses that the kernel must judge: it answers or logs, we do not. */
+static __always_inline int source_is_odd(const struct tam_key *key)
+{
+	const __u8 *a = key->source;
+
+	if (key->ip_version == 4)
+		return a[0] == 0 || a[0] == 127 || a[0] >= 224;
+	return a[0] == 0xff || (a[0] == 0xfe && (a[1] & 0xc0) == 0x80) ||
+	       !(((__u64 *)a)[0] | (((__u64 *)a)[1] & bpf_cpu_to_be64(~1ULL)));
+}
+
+static __always_inline void fib_addresses(struct bpf_fib_lookup *fib, const __u8 *source,
+					  const __u8 *destination, __u8 ip_version)
+{
+	if (ip_version == 4) {
+		fib->family = AF_INET;
+		fib->ipv4_src = *(const __be32 *)source;
+		fib->ipv4_dst = *(const __be32 *)destination;
+	} else {
+		fib->family = AF_INET6;
+		__builtin_memcpy(fib->ipv6_src, source, 16);
+		__builtin_memcpy(fib->ipv6_dst, destination, 16);
+	}
+}
+
+/* Reverse path filtering (RFC 3704), as the port's sysctl asks for. */
+static __noinline int source_unreachable(struct xdp_md *ctx, const struct packet *packet, __u32 rpf,
+					 __u32 ifindex)
+{
+	struct bpf_fib_lookup fib = { .ifindex = ifindex };
+	int answer;
+
+	fib_addresses(&fib, packet->key.destination, packet->key.source, packet->key.ip_version);
+	answer = bpf_fib_lookup(ctx, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH);
+	if (answer != BPF_FIB_LKUP_RET_SUCCESS)
+		return 1;
+	return rpf == TAM_RPF_STRICT && fib.ifindex != ifindex;
+}
+
+static __always_inline int fib_outcome(long answer)
+{
+	switch (answer) {
+	case BPF_FIB_LKUP_RET_SUCCESS:
+		return TAM_FORWARDED;
+	case BPF_FIB_LKUP_RET_NOT_FWDED:
+		return TAM_KERNEL_LOCAL;
+	case BPF_FIB_LKUP_RET_NO_NEIGH:
+		return TAM_KERNEL_NEIGHBOUR;
+	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
+		return TAM_KERNEL_TOO_BIG;
+	default:
+		return TAM_KERNEL_OTHER;
+	}
+}
+
+/* The route of a packet, into `flow`; returns TAM_FORWARDED or why the kernel routes it. */
+static __noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
+				 const struct tam_port_config *config, struct tam_flow *flow)
+{
+	struct bpf_fib_lookup fib = {};
+	__u32 ifindex = config->ifindex;
+	int outcome;
+
+	if (config->slow)
+		return TAM_KERNEL_SLOW;
+	if (source_is_odd(&packet->key))
+		return TAM_KERNEL_SOURCE;
+	if (packet->vlan_tags > 1)
+		return TAM_KERNEL_VLAN_DEPTH;
+	if (packet->key.vlan) {
+		struct tam_vlan_key key = {
+			.ifindex = ifindex,
+			.vlan = packet->key.vlan & 0x0fff,
+		};
+		struct tam_vlan *vlan = bpf_map_lookup_elem(&tam_vlans, &key);
+
+		if (!vlan)
+			return TAM_KERNEL_OTHER;
+		ifindex = vlan->ifindex;
+	}
+	if (config->rpf != TAM_RPF_NONE && source_unreachable(ctx, packet, config->rpf, ifindex))
+		return TAM_KERNEL_SOURCE;
+
+	fib.ifindex = ifindex;
+	fib.tos = packet->tos;
+	fib.l4_protocol = packet->key.protocol;
+	fib.sport = packet->key.source_port_be;
+	fib.dport = packet->key.destination_port_be;
+	fib.tot_len = packet->ip_length;
+	fib_addresses(&fib, packet->key.source, packet->key.destination, packet->key.ip_version);
+	outcome = fib_outcome(bpf_fib_lookup(ctx, &fib, sizeof(fib), 0));
+	if (outcome != TAM_FORWARDED)
+		return outcome;
+
+	__u32 egress = fib.ifindex;
+	struct tam_vlan_key up = { .ifindex = egress, .vlan = TAM_VLAN_UP };
+	struct tam_vlan *below = bpf_map_lookup_elem(&tam_vlans, &up);
+
+	if (below) {
+		egress = below->ifindex;
+		flow->egress_vlan = TAM_VLAN_PRESENT | below->vlan;
+	}
+
+	__u32 *number = bpf_map_lookup_elem(&tam_egress, &egress);
+
+	if (!number)
+		return TAM_KERNEL_EGRESS;
+	if (fib.ifindex == ifindex)
+		return TAM_KERNEL_OTHER;	/* back where it came from: the kernel sends a redirect */
+
+	struct tam_port_config *port = bpf_map_lookup_elem(&tam_ports, number);
+
+	if (!port || port->slow)
+		return TAM_KERNEL_SLOW;
+	flow->egress_port = *number;
+	flow->mtu = fib.mtu_result;
+	__builtin_memcpy(flow->next_hop, fib.dmac, ETH_ALEN);
+	__builtin_memcpy(flow->own_mac, fib.smac, ETH_ALEN);
+	return TAM_FORWARDED;
+}
+
+/* Finds rule and route and puts them into the packet's cache slot. */
+static __noinline void resolve(struct xdp_md *ctx, const struct packet *packet,
+			       const struct tam_config *shared, __u64 generation, struct tam_flow *flow)
+{
+	__u32 set = generation & 1, port = port_number;
+	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
+
+	if (!config)
+		return;		/* the map is as large as port_number allows: not reached */
+	flow->generation = 0;
+	flow->key = packet->key;
+	flow->mtu = 0;
+	flow->egress_port = 0;
+	flow->egress_vlan = 0;
+	find_rule(packet, flow, set, shared->mask_count[set]);
+	flow->outcome = find_route(ctx, packet, config, flow);
+	/* A neighbour is being resolved and a packet that was too big says nothing
+	 * of the next one: ask again. */
+	if (flow->outcome != TAM_KERNEL_NEIGHBOUR && flow->outcome != TAM_KERNEL_TOO_BIG)
+		flow->generation = generation;
+}
+
+#endif

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
+/* The front door: the XDP program of every port.
+ *
+ * It parses a frame (parse.h), finds its rule and its route once (classify.h),
+ * counts, and ends in exactly one outcome of enum tam_outcome:
+ *
+ *   frame -> parse -> destination MAC -> flow cache -- hit --------+
+ *              |            |                |miss                 |
+ *              v            v                v                     v
+ *        drop/kernel     kernel     rules, FIB, neighbour -> act: forward, drop,
+ *                                                            cell, kernel
+ *
+ * What it never does: allocate, wait, read a clock, or change a packet that it
+ * hands to the kernel. Minimum kernel: 6.6 (XDP multi-buffer with AF_XDP).
+ */
+#include "tam_bpf.h"
+#include "tam_maps.h"
+#include "parse.h"
+#include "classify.h"
+
+/* Removes, inserts or rewrites the VLAN tag for the way out. Frames have at
+ * most one tag here. Returns 0, or -1 when the head cannot move. */
+static __always_inline int retag(struct xdp_md *ctx, const struct packet *packet, __u16 egress_vlan)
+{
+	if (packet->vlan_tags && egress_vlan) {
+		void *data = (void *)(long)ctx->data;
+
+		hide(data);
+
+		struct vlan_header *tag = data + sizeof(struct ethhdr);
+
+		if ((void *)(tag + 1) > (void *)(long)ctx->data_end)
+			return -1;
+		tag->tci_be = (tag->tci_be & bpf_htons(0xf000)) | bpf_htons(egress_vlan & 0x0fff);
+		return 0;
+	}
+	if (packet->vlan_tags)
+		return bpf_xdp_adjust_head(ctx, sizeof(struct vlan_header)) ? -1 : 0;
+	if (!egress_vlan)
+		return 0;
+	if (bpf_xdp_adjust_head(ctx, -(int)sizeof(struct vlan_header)))
+		return -1;
+
+	void *data = (void *)(long)ctx->data;
+	struct ethhdr *eth = data;
+	struct vlan_header *tag = data + sizeof(*eth);
+
+	if ((void *)(tag + 1) > (void *)(long)ctx->data_end)
+		return -1;
+	eth->h_proto = bpf_htons(ETH_P_8021Q);
+	tag->tci_be = bpf_htons(egress_vlan & 0x0fff);
+	tag->ethertype_be = packet->key.ip_version == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	return 0;
+}
+
+/* One hop further: TTL or hop limit down by one, MACs of the next hop, the
+ * egress tag, and out. The caller has checked that the TTL is above one. */
+static __always_inline int forward(struct xdp_md *ctx, const struct packet *packet,
+				   const struct tam_flow *flow, struct tam_port_stats *stats)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	__u32 l3 = packet->l3_offset;
+
+	if (l3 > TAM_L3_OFFSET_MAX || data + l3 + sizeof(struct iphdr) > data_end)
+		return finish(stats, TAM_DROP_ADJUST);
+	if (packet->key.ip_version == 4) {
+		struct iphdr *ip = data + l3;
+		/* RFC 1624: the checksum of a header whose TTL byte fell by one. */
+		__u32 sum = ip->check + bpf_htons(0x0100);
+
+		ip->check = (__u16)(sum + (sum >= 0xffff));
+		ip->ttl--;
+	} else {
+		struct ipv6hdr *ip6 = data + l3;
+
+		ip6->hop_limit--;
+	}
+	if (packet->vlan_tags || flow->egress_vlan) {
+		if (retag(ctx, packet, flow->egress_vlan))
+			return finish(stats, TAM_DROP_ADJUST);
+		data = (void *)(long)ctx->data;
+		data_end = (void *)(long)ctx->data_end;
+	}
+	hide(data);
+
+	struct ethhdr *eth = data;
+
+	if ((void *)(eth + 1) > data_end)
+		return finish(stats, TAM_DROP_ADJUST);
+	__builtin_memcpy(eth->h_dest, flow->next_hop, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, flow->own_mac, ETH_ALEN);
+	if (packet->vlan_tags && !flow->egress_vlan)
+		eth->h_proto = packet->key.ip_version == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	if (bpf_redirect_map(&tam_devices, flow->egress_port, XDP_DROP) != XDP_REDIRECT)
+		return finish(stats, TAM_DROP_EGRESS_GONE);
+	finish(stats, TAM_FORWARDED);
+	return XDP_REDIRECT;
+}
+
+/* To the socket of the cell, with what is known in front of the frame. */
+static __always_inline int to_user(struct xdp_md *ctx, const struct packet *packet,
+				   const struct tam_flow *flow, int routed, struct tam_port_stats *stats)
+{
+	__u32 queue = ctx->rx_queue_index;
+
+	if (queue >= TAM_QUEUES_MAX)
+		return finish(stats, TAM_KERNEL_NO_SOCKET);
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct tam_meta)))
+		return finish(stats, TAM_DROP_ADJUST);
+
+	struct tam_meta *meta = (void *)(long)ctx->data_meta;
+
+	if ((void *)(meta + 1) > (void *)(long)ctx->data)
+		return finish(stats, TAM_DROP_ADJUST);
+	meta->rule = flow->rule;
+	meta->session = flow->session;
+	meta->entry = flow->entry;
+	meta->egress_port = flow->egress_port;
+	meta->egress_vlan = flow->egress_vlan;
+	__builtin_memcpy(meta->next_hop, flow->next_hop, ETH_ALEN);
+	meta->arrival_port = port_number;
+	meta->l3_offset = packet->l3_offset;
+	meta->l4_offset = packet->l4_offset;
+	meta->flow_hash = flow_hash(packet);
+	meta->flags = (routed ? TAM_META_ROUTED : 0) |
+		      (packet->key.fragment ? TAM_META_FRAGMENT : 0) |
+		      (packet->key.fragment == TAM_FRAGMENT_LATER ? TAM_META_LATER_FRAGMENT : 0) |
+		      (__u32)packet->key.ip_version << 8 | (__u32)packet->key.protocol << 16;
+
+	if (bpf_redirect_map(&tam_sockets, port_number * TAM_QUEUES_MAX + queue, XDP_PASS) !=
+	    XDP_REDIRECT)
+		return finish(stats, TAM_KERNEL_NO_SOCKET);
+	finish(stats, TAM_TO_USER);
+	return XDP_REDIRECT;
+}
+
+/* Does what the flow's rule and route say with this one packet. */
+static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
+			       const struct tam_flow *flow, struct tam_port_stats *stats)
+{
+	__u32 kernel = flow->outcome;	/* TAM_FORWARDED, or why the kernel routes it */
+
+	if (flow->rule != TAM_RULE_NONE)
+		count_rule(flow->rule, packet->length);
+	if (flow->action == TAM_ACTION_DROP)
+		return finish(stats, TAM_DROP_RULE);
+	if (kernel == TAM_FORWARDED) {
+		if (packet->ttl <= 1)
+			kernel = TAM_KERNEL_TTL;
+		else if (packet->options)
+			kernel = TAM_KERNEL_OPTIONS;
+		else if (packet->ip_length > flow->mtu)
+			kernel = TAM_KERNEL_TOO_BIG;
+		else if (packet->vlan_tags > 1)
+			kernel = TAM_KERNEL_VLAN_DEPTH;
+	}
+	if (flow->action == TAM_ACTION_USER)
+		return to_user(ctx, packet, flow, kernel == TAM_FORWARDED, stats);
+	if (kernel != TAM_FORWARDED)
+		return finish(stats, kernel);
+	return forward(ctx, packet, flow, stats);
+}
+
+SEC("xdp.frags")
+int tam_front_door(struct xdp_md *ctx)
+{
+	struct packet packet = {};
+	__u32 zero = 0, port = port_number;
+	struct tam_port_stats *stats = bpf_map_lookup_elem(&tam_stats, &port);
+	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
+	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
+
+	if (!stats || !config || !shared)
+		return XDP_PASS;	/* the maps are as large as port_number allows: not reached */
+
+	int outcome = parse(ctx, config, &packet);
+
+	stats->rx_packets++;
+	stats->rx_bytes += packet.length;
+	if (outcome >= 0)
+		return finish(stats, outcome);
+
+	__u64 generation = *(volatile __u64 *)&shared->generation;
+	struct tam_flow *flow;
+	__u32 slot = flow_slot(&packet.key, shared->hash_seed);
+
+	packet.key.port = port_number;
+	if (packet.key.fragment && shared->mask_count[generation & 1])
+		track_fragment(&packet);
+	flow = bpf_map_lookup_elem(&tam_flows, &slot);
+	if (!flow)
+		return finish(stats, TAM_KERNEL_OTHER);
+	if (flow->generation == generation && same_key(&flow->key, &packet.key) &&
+	    bpf_jiffies64() - *(volatile __u64 *)&shared->routes_heard < TAM_ROUTES_LEASE) {
+		stats->cache_hits++;
+		return act(ctx, &packet, flow, stats);
+	}
+	resolve(ctx, &packet, shared, generation, flow);
+	return act(ctx, &packet, flow, stats);
+}
+
+/* Run by the daemon through test-run: "I listen", in the kernel's own time. */
+SEC("xdp")
+int tam_heartbeat(struct xdp_md *ctx)
+{
+	__u32 zero = 0;
+	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
+
+	(void)ctx;
+	if (shared)
+		shared->routes_heard = bpf_jiffies64();
+	return XDP_DROP;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
+/* One variable of every type in tam_maps.h, so that their layouts are in this
+ * object's BTF: the test in src/layout.rs compares them with base/bpf-maps.
+ * Never loaded. */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "tam_maps.h"
+
+struct tam_key layout_key;
+struct tam_mask layout_mask;
+struct tam_rule layout_rule;
+struct tam_rule_stats layout_rule_stats;
+struct tam_port_stats layout_port_stats;
+struct tam_port_config layout_port_config;
+struct tam_config layout_config;
+struct tam_vlan_key layout_vlan_key;
+struct tam_vlan layout_vlan;
+struct tam_meta layout_meta;
+enum tam_outcome layout_outcome;
+enum tam_action layout_action;
+
+/* The macros, which BTF does not hold by themselves. */
+enum layout_number {
+	PORTS_MAX = TAM_PORTS_MAX,
+	QUEUES_MAX = TAM_QUEUES_MAX,
+	RULES_MAX = TAM_RULES_MAX,
+	MASKS_MAX = TAM_MASKS_MAX,
+	FLOWS_MAX = TAM_FLOWS_MAX,
+	VLAN_PRESENT = TAM_VLAN_PRESENT,
+	FRAGMENT_NONE = TAM_FRAGMENT_NONE,
+	FRAGMENT_FIRST = TAM_FRAGMENT_FIRST,
+	FRAGMENT_LATER = TAM_FRAGMENT_LATER,
+	SLOW_NETFILTER = TAM_SLOW_NETFILTER,
+	SLOW_IPSEC = TAM_SLOW_IPSEC,
+	SLOW_RULES = TAM_SLOW_RULES,
+	SLOW_QDISC = TAM_SLOW_QDISC,
+	SLOW_OPERATOR = TAM_SLOW_OPERATOR,
+	RPF_NONE = TAM_RPF_NONE,
+	RPF_STRICT = TAM_RPF_STRICT,
+	RPF_LOOSE = TAM_RPF_LOOSE,
+	META_ROUTED = TAM_META_ROUTED,
+	META_FRAGMENT = TAM_META_FRAGMENT,
+	META_LATER_FRAGMENT = TAM_META_LATER_FRAGMENT,
+};
+enum layout_number layout_number;

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
+/* One frame becomes a struct packet: what classification and routing need.
+ *
+ * base/wire's parse_frame decides the same in Rust; levels/bpf compares the
+ * two on golden, random and mutated frames. Bounds are checked against
+ * data_end before each read; lengths that the frame claims are never believed.
+ */
+#ifndef TAM_PARSE_H
+#define TAM_PARSE_H
+
+#include "tam_bpf.h"
+#include "tam_maps.h"
+
+/* An Ethernet header and TAM_VLAN_TAGS_MAX tags. */
+#define TAM_L3_OFFSET_MAX (14 + 4 * TAM_VLAN_TAGS_MAX)
+/* What a bound on a variable offset may be, for the verifier: far behind any header chain. */
+#define TAM_HEADERS_MAX 4096
+
+struct packet {
+	struct tam_key key;
+	__u32 length;		/* of the frame */
+	__u32 ip_length;	/* of the IP packet */
+	__u16 l3_offset;
+	__u16 l4_offset;
+	__u16 fragment_id;	/* identification; of IPv6 its low half */
+	__u16 vlan_id;
+	__u8 vlan_tags;
+	__u8 ttl;
+	__u8 options;		/* IPv4 options or a hop-by-hop header */
+	__u8 tos;		/* traffic class, whole byte */
+};
+
+/* A header ends behind the linear part: cut off, or in a later buffer of a
+ * frame that has several, which the kernel's stack can read. */
+static __always_inline int cut_off(struct xdp_md *ctx)
+{
+	__u64 linear = ctx->data_end - ctx->data;
+
+	return bpf_xdp_get_buff_len(ctx) > linear ? TAM_KERNEL_OTHER : TAM_DROP_TRUNCATED;
+}
+
+/* The bytes of an L4 header that must be there, or 0 when nothing is known of it. */
+static __always_inline __u32 l4_header_length(__u8 protocol)
+{
+	switch (protocol) {
+	case IPPROTO_TCP:
+		return 20;
+	case IPPROTO_UDP:
+	case IPPROTO_UDPLITE:
+	case IPPROTO_ICMP:
+	case IPPROTO_ICMPV6:
+		return 8;
+	case IPPROTO_SCTP:
+	case IPPROTO_DCCP:
+		return 12;
+	default:
+		return 0;
+	}
+}
+
+/* The L4 header at `offset`; `end` is where the IP packet ends, from the frame's start. */
+static __always_inline int parse_l4(struct xdp_md *ctx, struct packet *packet, __u32 offset, __u32 end)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	__u32 length = l4_header_length(packet->key.protocol);
+
+	if (packet->key.fragment == TAM_FRAGMENT_LATER) {
+		packet->l4_offset = TAM_OFFSET_NONE;
+		return -1;
+	}
+	packet->l4_offset = offset;
+	if (!length)
+		return -1;
+	if (offset > TAM_HEADERS_MAX)
+		return TAM_KERNEL_OTHER;
+	if (offset + length > end)
+		return TAM_DROP_TRUNCATED;
+	/* 8 bytes are the shortest length above and hold both ports. */
+	if (data + offset + 8 > data_end)
+		return cut_off(ctx);
+	if (packet->key.protocol == IPPROTO_ICMP || packet->key.protocol == IPPROTO_ICMPV6)
+		return -1;
+	packet->key.source_port_be = *(__be16 *)(data + offset);
+	packet->key.destination_port_be = *(__be16 *)(data + offset + 2);
+	return -1;
+}
+
+/* The ones' complement sum over an IPv4 header without options is 0xffff. */
+static __always_inline int checksum_wrong(const struct iphdr *ip)
+{
+	const __u32 *words = (const __u32 *)ip;
+	__u64 sum = (__u64)words[0] + words[1] + words[2] + words[3] + words[4];
+
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum != 0xffff;
+}
+
+/* The same with options: rare, and not inlined into the common path. */
+static __noinline int checksum_wrong_options(struct xdp_md *ctx, __u32 l3, __u32 header_length)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	__u32 sum = 0;
+
+	if (l3 > TAM_L3_OFFSET_MAX)
+		return 1;
+	for (__u32 at = 0; at < 60 && at < header_length; at += 2) {
+		__u16 *word = data + l3 + at;
+
+		if ((void *)(word + 1) > data_end)
+			return 1;
+		sum += *word;
+	}
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum != 0xffff;
+}
+
+static __always_inline int parse_ipv4(struct xdp_md *ctx, struct packet *packet, __u32 l3)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	struct iphdr *ip = data + l3;
+
+	if ((void *)(ip + 1) > data_end)
+		return cut_off(ctx);
+	if (ip->version != 4)
+		return TAM_DROP_IP_VERSION;
+	if (ip->ihl < 5)
+		return TAM_DROP_HEADER_LENGTH;
+
+	__u32 header_length = ip->ihl * 4;
+	__u32 total_length = bpf_ntohs(ip->tot_len);
+
+	if (data + l3 + header_length > data_end)
+		return cut_off(ctx);
+	if (total_length < header_length)
+		return TAM_DROP_TOTAL_LENGTH;
+	if (l3 + total_length != packet->length) {	/* padding, several buffers, or a lie */
+		packet->length = bpf_xdp_get_buff_len(ctx);
+		if (l3 + total_length > packet->length)
+			return TAM_DROP_TOTAL_LENGTH;
+	}
+	if (header_length == sizeof(*ip) ? checksum_wrong(ip)
+					 : checksum_wrong_options(ctx, l3, header_length))
+		return TAM_DROP_CHECKSUM;
+
+	__u16 fragment = bpf_ntohs(ip->frag_off);
+
+	packet->ip_length = total_length;
+	packet->ttl = ip->ttl;
+	packet->tos = ip->tos;
+	packet->options = header_length > sizeof(*ip);
+	packet->fragment_id = ip->id;
+	packet->key.ip_version = 4;
+	packet->key.protocol = ip->protocol;
+	packet->key.dscp = ip->tos >> 2;
+	if (fragment & 0x1fff)
+		packet->key.fragment = TAM_FRAGMENT_LATER;
+	else if (fragment & 0x2000)
+		packet->key.fragment = TAM_FRAGMENT_FIRST;
+	*(__be32 *)packet->key.source = ip->saddr;
+	*(__be32 *)packet->key.destination = ip->daddr;
+	return parse_l4(ctx, packet, l3 + header_length, l3 + total_length);
+}
+
+/* Walks IPv6 extension headers (RFC 8200 section 4) to the protocol behind them. */
+static __noinline int walk_extensions(struct xdp_md *ctx, struct packet *packet, __u32 end)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	__u32 offset = packet->l4_offset;
+	__u8 protocol = packet->key.protocol;
+
+	for (int walked = 0; walked <= TAM_EXTENSIONS_MAX; walked++) {
+		__u32 length;
+
+		switch (protocol) {
+		case IPPROTO_HOPOPTS:
+		case IPPROTO_ROUTING:
+		case IPPROTO_DSTOPTS:
+		case IPPROTO_AH:
+		case IPPROTO_FRAGMENT:
+		case 135:	/* mobility, RFC 6275 */
+		case 139:	/* HIP, RFC 7401 */
+		case 140:	/* shim6, RFC 5533 */
+			break;
+		default:
+			packet->key.protocol = protocol;
+			packet->l4_offset = protocol == IPPROTO_NONE ? TAM_OFFSET_NONE : offset;
+			return -1;
+		}
+		if (walked == TAM_EXTENSIONS_MAX)
+			return TAM_DROP_EXTENSIONS;
+		if (offset + 8 > end)
+			return TAM_DROP_TRUNCATED;
+		if (offset > TAM_HEADERS_MAX)
+			return TAM_KERNEL_OTHER;
+		if (data + offset + 8 > data_end)
+			return cut_off(ctx);
+
+		__u8 *header = data + offset;
+
+		if (protocol == IPPROTO_FRAGMENT) {
+			__u16 fragment = header[2] << 8 | header[3];
+
+			packet->fragment_id = header[6] << 8 | header[7];
+			packet->key.fragment = fragment & 0xfff8 ? TAM_FRAGMENT_LATER
+					     : fragment & 1	 ? TAM_FRAGMENT_FIRST
+								 : packet->key.fragment;
+			length = 8;
+		} else if (protocol == IPPROTO_AH) {
+			length = (header[1] + 2) * 4;
+		} else {
+			length = (header[1] + 1) * 8;
+		}
+		if (protocol == IPPROTO_HOPOPTS)
+			packet->options = 1;
+		if (offset + length > end)
+			return TAM_DROP_TRUNCATED;
+		protocol = header[0];
+		offset += length;
+		if (packet->key.fragment == TAM_FRAGMENT_LATER) {
+			packet->key.protocol = protocol;
+			packet->l4_offset = TAM_OFFSET_NONE;
+			return -1;
+		}
+	}
+	return TAM_DROP_EXTENSIONS;
+}
+
+static __always_inline int parse_ipv6(struct xdp_md *ctx, struct packet *packet, __u32 l3)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	struct ipv6hdr *ip6 = data + l3;
+
+	if ((void *)(ip6 + 1) > data_end)
+		return cut_off(ctx);
+	if (ip6->version != 6)
+		return TAM_DROP_IP_VERSION;
+
+	__u32 payload_length = bpf_ntohs(ip6->payload_len);
+	__u32 total_length = sizeof(*ip6) + payload_length;
+
+	if (l3 + total_length != packet->length) {	/* padding, several buffers, or a lie */
+		packet->length = bpf_xdp_get_buff_len(ctx);
+		if (l3 + total_length > packet->length)
+			return TAM_DROP_TOTAL_LENGTH;
+	}
+	if (!payload_length && ip6->nexthdr == IPPROTO_HOPOPTS)
+		return TAM_DROP_TOTAL_LENGTH;	/* a jumbogram, RFC 2675 */
+
+	packet->ip_length = total_length;
+	packet->ttl = ip6->hop_limit;
+	packet->tos = ip6->priority << 4 | ip6->flow_lbl[0] >> 4;
+	packet->key.ip_version = 6;
+	packet->key.protocol = ip6->nexthdr;
+	packet->key.dscp = packet->tos >> 2;
+	__builtin_memcpy(packet->key.source, &ip6->saddr, 16);
+	__builtin_memcpy(packet->key.destination, &ip6->daddr, 16);
+	packet->l4_offset = l3 + sizeof(*ip6);
+	if (ip6->nexthdr != IPPROTO_TCP && ip6->nexthdr != IPPROTO_UDP) {
+		int outcome = walk_extensions(ctx, packet, l3 + total_length);
+
+		if (outcome >= 0)
+			return outcome;
+		if (packet->l4_offset == TAM_OFFSET_NONE)
+			return -1;
+	}
+	return parse_l4(ctx, packet, packet->l4_offset, l3 + total_length);
+}
+
+static __always_inline int parse_ethernet(struct xdp_md *ctx, const struct tam_port_config *config,
+					  struct packet *packet)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = data;
+	__u32 l3 = sizeof(*eth);
+
+	packet->length = data_end - data;
+	if ((void *)(eth + 1) > data_end)
+		return TAM_DROP_TRUNCATED;
+	if (*(__u32 *)eth->h_dest != *(__u32 *)config->mac ||
+	    *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(config->mac + 4))
+		return TAM_KERNEL_NOT_FOR_US;
+
+	__be16 ethertype = eth->h_proto;
+
+	for (int tag = 0; tag <= TAM_VLAN_TAGS_MAX; tag++) {
+		if (ethertype != bpf_htons(ETH_P_8021Q) && ethertype != bpf_htons(ETH_P_8021AD))
+			break;
+		if (tag == TAM_VLAN_TAGS_MAX)
+			return TAM_KERNEL_VLAN_DEPTH;
+
+		struct vlan_header *vlan = data + l3;
+
+		if ((void *)(vlan + 1) > data_end)
+			return TAM_DROP_TRUNCATED;
+		if (!tag)
+			packet->key.vlan = TAM_VLAN_PRESENT | (bpf_ntohs(vlan->tci_be) & 0x0fff);
+		packet->vlan_tags++;
+		ethertype = vlan->ethertype_be;
+		l3 += sizeof(*vlan);
+	}
+	packet->l3_offset = l3;
+	if (ethertype == bpf_htons(ETH_P_IP))
+		return parse_ipv4(ctx, packet, l3);
+	if (ethertype == bpf_htons(ETH_P_IPV6))
+		return parse_ipv6(ctx, packet, l3);
+	return TAM_KERNEL_NOT_IP;
+}
+
+/* Fills `packet`; returns -1 when it can be classified, else its outcome. Its
+ * length is set in both cases. */
+static __always_inline int parse(struct xdp_md *ctx, const struct tam_port_config *config,
+				 struct packet *packet)
+{
+	int outcome = parse_ethernet(ctx, config, packet);
+
+	if (outcome >= 0)
+		packet->length = bpf_xdp_get_buff_len(ctx);
+	return outcome;
+}
+
+/* A hash that both directions of a flow share, for lanes. Fragments have no L4
+ * ports in it, so that all of a datagram meet. base/wire's flow_hash is the same. */
+static __always_inline __u32 flow_hash(const struct packet *packet)
+{
+	const __u32 *a = (const __u32 *)packet->key.source;
+	const __u32 *b = (const __u32 *)packet->key.destination;
+	__u32 x = a[0] ^ b[0], y;
+
+	y = a[1] ^ b[1];
+	x ^= y << 7 | y >> 25;
+	y = a[2] ^ b[2];
+	x ^= y << 14 | y >> 18;
+	y = a[3] ^ b[3];
+	x ^= y << 21 | y >> 11;
+	if (packet->key.fragment == TAM_FRAGMENT_NONE)
+		x ^= bpf_ntohs(packet->key.source_port_be) ^ bpf_ntohs(packet->key.destination_port_be);
+	x ^= (__u32)packet->key.protocol << 24;
+	x ^= x >> 16;
+	x *= 0x85ebca6b;
+	x ^= x >> 13;
+	x *= 0xc2b2ae35;
+	return x ^ x >> 16;
+}
+
+#endif

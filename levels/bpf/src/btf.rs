@@ -1,0 +1,137 @@
+//! What an object's BTF says of its global variables, structs and enums.
+//!
+//! A reader for libbpf's parsed form; it follows no pointers out of the object.
+
+use std::ffi::CStr;
+
+use libbpf_sys as sys;
+
+/// Where a global variable lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Global {
+    /// `.rodata`, `.data`, `.bss` or a custom section.
+    pub(crate) section: String,
+    /// Bytes from the section's start.
+    pub(crate) offset: usize,
+    /// Bytes of the variable.
+    pub(crate) size: usize,
+}
+
+/// The BTF of an open object, borrowed from it.
+pub(crate) struct Btf<'object> {
+    btf: *const sys::btf,
+    object: std::marker::PhantomData<&'object ()>,
+}
+
+impl<'object> Btf<'object> {
+    /// # Safety
+    /// `object` must be open, and stay so for `'object`.
+    pub(crate) unsafe fn of(object: *const sys::bpf_object) -> Option<Self> {
+        // SAFETY: the caller promises an open object; the answer belongs to it.
+        let btf = unsafe { sys::bpf_object__btf(object) };
+        (!btf.is_null()).then_some(Self { btf, object: std::marker::PhantomData })
+    }
+
+    /// Finds a global variable by its name in C.
+    pub(crate) fn global(&self, name: &str) -> Option<Global> {
+        // Type 0 is void; the count includes it.
+        (1..self.type_count()).filter_map(|id| self.type_at(id)).find_map(|section| {
+            if section.kind() != sys::BTF_KIND_DATASEC {
+                return None;
+            }
+            let variables = section.trailing::<sys::btf_var_secinfo>();
+            let variable = variables.iter().find(|v| {
+                self.type_at(v.type_).is_some_and(|t| self.text(t.header().name_off) == name)
+            })?;
+            Some(Global {
+                section: self.text(section.header().name_off),
+                offset: variable.offset as usize,
+                size: variable.size as usize,
+            })
+        })
+    }
+
+    /// Size of `struct name` and its members' names and offsets, in bytes.
+    #[cfg(test)]
+    pub(crate) fn layout(&self, name: &str) -> Option<(usize, Vec<(String, usize)>)> {
+        let found = self.find(name, sys::BTF_KIND_STRUCT)?;
+        let members = found.trailing::<sys::btf_member>();
+        let member = |m: &sys::btf_member| (self.text(m.name_off), m.offset as usize / 8);
+        // SAFETY: of a struct, the union holds the size.
+        let size = unsafe { found.header().__bindgen_anon_1.size } as usize;
+        Some((size, members.iter().map(member).collect()))
+    }
+
+    /// Names and values of `enum name`, in their order.
+    #[cfg(test)]
+    pub(crate) fn values(&self, name: &str) -> Option<Vec<(String, i64)>> {
+        let found = self.find(name, sys::BTF_KIND_ENUM)?;
+        let values = found.trailing::<sys::btf_enum>();
+        Some(values.iter().map(|v| (self.text(v.name_off), i64::from(v.val))).collect())
+    }
+
+    #[cfg(test)]
+    fn find(&self, name: &str, kind: u32) -> Option<Type<'object>> {
+        let name = std::ffi::CString::new(name).ok()?;
+        // SAFETY: the BTF is alive for 'object and the name ends with NUL.
+        let id = unsafe { sys::btf__find_by_name_kind(self.btf, name.as_ptr(), kind) };
+        self.type_at(u32::try_from(id).ok()?)
+    }
+
+    fn type_count(&self) -> u32 {
+        // SAFETY: the BTF is alive for 'object.
+        unsafe { sys::btf__type_cnt(self.btf) }
+    }
+
+    fn type_at(&self, id: u32) -> Option<Type<'object>> {
+        // SAFETY: the BTF is alive for 'object; an unknown number gives null.
+        let found = unsafe { sys::btf__type_by_id(self.btf, id) };
+        (!found.is_null()).then_some(Type { found, object: std::marker::PhantomData })
+    }
+
+    fn text(&self, offset: u32) -> String {
+        // SAFETY: the BTF is alive for 'object; an unknown offset gives null.
+        let text = unsafe { sys::btf__name_by_offset(self.btf, offset) };
+        text_of(text)
+    }
+}
+
+/// A C string of libbpf's as text; null is empty.
+pub(crate) fn text_of(text: *const std::ffi::c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: libbpf's strings end with NUL, and the owner is borrowed by our caller.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_string_lossy().into_owned()
+}
+
+/// One BTF type, whose entries follow its header in memory.
+struct Type<'object> {
+    found: *const sys::btf_type,
+    object: std::marker::PhantomData<&'object ()>,
+}
+
+impl Type<'_> {
+    fn header(&self) -> &sys::btf_type {
+        // SAFETY: not null (checked by `type_at`), and the object outlives us.
+        unsafe { &*self.found }
+    }
+
+    /// Bits 24 to 28 of `info` (include/uapi/linux/btf.h).
+    fn kind(&self) -> u32 {
+        (self.header().info >> 24) & 0x1f
+    }
+
+    /// The entries of a data section, struct or enum.
+    ///
+    /// `T` must be the entry of this kind: private, and each caller looks at the kind first.
+    fn trailing<T: Copy>(&self) -> &[T] {
+        let count = (self.header().info & 0xffff) as usize;
+        // SAFETY: libbpf has checked at parsing that the entries, whose number
+        // is in the lower 16 bits of `info`, follow the 12-byte header.
+        let first = unsafe { self.found.add(1) }.cast::<T>();
+        // SAFETY: as above; entries are made of u32 and BTF is aligned to 4.
+        unsafe { std::slice::from_raw_parts(first, count) }
+    }
+}

@@ -1,0 +1,388 @@
+//! The front door of one node: its maps, and a copy of its program on each port.
+//!
+//! ```text
+//!  /sys/fs/bpf/tamandua/NODE/
+//!      link_PORT      the program on the port's device
+//!      tam_shared     and the other maps, shared by all copies
+//! ```
+//!
+//! Everything is pinned, so that a daemon that dies leaves packets flowing;
+//! [`remove`] takes it down. What the rules are is core/node's decision; here
+//! they become visible to packets, as a whole and with one store.
+
+use crate::map::{Map, MapError, MappedArray, Update};
+use crate::object::{LoadError, Object, ObjectError};
+use crate::pin::{self, PinError};
+use crate::program::{AttachError, Link, Program, XdpMode};
+use crate::test_run::TestRunError;
+use crate::{DevmapValue, objects};
+use bpf_maps::{
+    Config, Key, MASKS_MAX, Mask, OUTCOME_COUNT, PortConfig, PortStats, QUEUES_MAX, Rule,
+    RuleStats, VLAN_UP, Vlan, VlanKey,
+};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use units::{Name, PortId, RuleId};
+
+/// Where nodes pin what they keep in the kernel.
+pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/tamandua";
+
+/// The word of [`Config`] that holds the generation.
+const GENERATION_WORD: usize = 0;
+const _: () = assert!(std::mem::offset_of!(Config, generation) == GENERATION_WORD * 8);
+
+/// Why the front door cannot do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum FrontDoorError {
+    /// The compiled object is not what this program expects.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// The kernel did not take the program.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A map refused.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The program cannot be on the device.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The BPF file system refused.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    /// The heartbeat did not run.
+    #[error(transparent)]
+    Heartbeat(#[from] TestRunError),
+    /// The folder for the pins.
+    #[error("cannot use {path}: {source}; 'mount -t bpf bpf /sys/fs/bpf' makes a BPF file system")]
+    Folder {
+        /// Which folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The kernel cannot wait for packets in flight.
+    #[error("membarrier failed: {0}")]
+    Barrier(io::Error),
+}
+
+/// The front door of a running node.
+#[derive(Debug)]
+pub struct FrontDoor {
+    folder: PathBuf,
+    maps: BTreeMap<&'static str, Map>,
+    shared: MappedArray<Config>,
+    heartbeat: Program,
+    links: BTreeMap<PortId, Link>,
+    /// Keys in each of the two rule sets, so that the inactive one can be emptied.
+    keys: [Vec<Key>; 2],
+    vlans: Vec<VlanKey>,
+}
+
+/// Maps that every copy of the program shares.
+const SHARED_MAPS: [&str; 12] = [
+    "tam_shared",
+    "tam_ports",
+    "tam_stats",
+    "tam_flows",
+    "tam_masks",
+    "tam_rules_0",
+    "tam_rules_1",
+    "tam_rule_counts",
+    "tam_fragments",
+    "tam_vlans",
+    "tam_egress",
+    "tam_devices",
+];
+/// The map of sockets, shared like the others; apart because its values are descriptors.
+const SOCKETS: &str = "tam_sockets";
+const RULE_SETS: [&str; 2] = ["tam_rules_0", "tam_rules_1"];
+
+impl FrontDoor {
+    /// Makes the maps of a node without ports. What a dead node of the same
+    /// name left is removed first.
+    ///
+    /// # Errors
+    /// When the kernel refuses program or maps, or there is no BPF file system.
+    pub fn create(node: &Name, hash_seed: u32) -> Result<Self, FrontDoorError> {
+        remove(node)?;
+        let folder = Path::new(PIN_DIRECTORY).join(node.as_str());
+        std::fs::create_dir_all(&folder)
+            .map_err(|source| FrontDoorError::Folder { path: folder.clone(), source })?;
+        let object = Object::open(objects::FRONT_DOOR, "tam")?.load()?;
+        let mut maps = BTreeMap::new();
+        for name in SHARED_MAPS.into_iter().chain([SOCKETS]) {
+            let map = object.map(name)?;
+            map.pin(&folder.join(name))?;
+            maps.insert(name, map);
+        }
+        let shared = maps["tam_shared"].map_array::<Config>()?;
+        // Bit 0 of generation 2 says "rule set 0", which is empty; 0 is kept for empty cache entries.
+        shared.store(0, &Config { generation: 2, hash_seed, ..Config::default() });
+        let heartbeat = object.program("tam_heartbeat")?;
+        Ok(Self {
+            folder,
+            maps,
+            shared,
+            heartbeat,
+            links: BTreeMap::new(),
+            keys: [const { Vec::new() }; 2],
+            vlans: Vec::new(),
+        })
+    }
+
+    /// Puts a copy of the program on a port's device.
+    ///
+    /// # Errors
+    /// When another program is there or the driver cannot.
+    pub fn attach(
+        &mut self,
+        port: PortId,
+        config: &PortConfig,
+        mode: XdpMode,
+    ) -> Result<(), FrontDoorError> {
+        let mut object = Object::open(objects::FRONT_DOOR, "tam")?;
+        object.set_global("port_number", &u32::from(port.0))?;
+        object.set_autoload("tam_heartbeat", false)?;
+        for (name, map) in &self.maps {
+            object.reuse_map(name, map)?;
+        }
+        let object = object.load()?;
+        self.configure(port, config)?;
+        let number = u32::from(port.0);
+        let device = DevmapValue { ifindex: config.ifindex, program: 0 };
+        self.map("tam_devices").update(&number, &device, Update::Any)?;
+        self.map("tam_egress").update(&config.ifindex, &number, Update::Any)?;
+        let link = object.program("tam_front_door")?.attach_xdp(config.ifindex, mode)?;
+        link.pin(&self.folder.join(format!("link_{port}")))?;
+        self.links.insert(port, link);
+        self.invalidate();
+        Ok(())
+    }
+
+    /// Takes the program off a port.
+    ///
+    /// # Errors
+    /// When a map or pin cannot be changed.
+    pub fn detach(&mut self, port: PortId, ifindex: u32) -> Result<(), FrontDoorError> {
+        let number = u32::from(port.0);
+        self.map("tam_egress").delete(&ifindex)?;
+        self.map("tam_devices").delete(&number)?;
+        if self.links.remove(&port).is_some() {
+            pin::unpin(&self.folder.join(format!("link_{port}")))?;
+        }
+        self.invalidate();
+        Ok(())
+    }
+
+    /// Tells the program about a port; cached routes are forgotten.
+    ///
+    /// # Errors
+    /// When the map cannot be changed.
+    pub fn configure(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
+        self.map("tam_ports").update(&u32::from(port.0), config, Update::Any)?;
+        self.invalidate();
+        Ok(())
+    }
+
+    /// Replaces the VLAN devices above the ports: (port device, VLAN, VLAN device).
+    ///
+    /// # Errors
+    /// When the map cannot be changed.
+    pub fn set_vlans(&mut self, devices: &[(u32, u16, u32)]) -> Result<(), FrontDoorError> {
+        let map = &self.maps["tam_vlans"];
+        for key in self.vlans.drain(..) {
+            map.delete(&key)?;
+        }
+        for &(port, vlan, device) in devices {
+            let down = VlanKey { ifindex: port, vlan: u32::from(vlan) };
+            let up = VlanKey { ifindex: device, vlan: VLAN_UP };
+            map.update(&down, &Vlan { ifindex: device, vlan, zero: 0 }, Update::Any)?;
+            map.update(&up, &Vlan { ifindex: port, vlan, zero: 0 }, Update::Any)?;
+            self.vlans.extend([down, up]);
+        }
+        self.invalidate();
+        Ok(())
+    }
+
+    /// Replaces all rules. Every packet meets the old ones or the new ones.
+    ///
+    /// Takes 10 to 50 ms: packets that still look at the set before last are waited for.
+    ///
+    /// # Errors
+    /// When a map cannot be changed; the old rules then stay.
+    pub fn install_rules(
+        &mut self,
+        masks: &[Mask],
+        entries: &[(Key, Rule)],
+    ) -> Result<(), FrontDoorError> {
+        let generation = self.generation();
+        let set = ((generation + 1) & 1) as usize;
+        wait_for_packets_in_flight().map_err(FrontDoorError::Barrier)?;
+        let hash = &self.maps[RULE_SETS[set]];
+        for key in self.keys[set].drain(..) {
+            hash.delete(&key)?;
+        }
+        for (key, rule) in entries {
+            hash.update(key, rule, Update::Any)?;
+            self.keys[set].push(*key);
+        }
+        for (index, mask) in masks.iter().enumerate() {
+            let at = (set * MASKS_MAX + index) as u32;
+            self.map("tam_masks").update(&at, mask, Update::Any)?;
+        }
+        let mut config = self.config();
+        config.mask_count[set] = masks.len() as u32;
+        config.generation = generation;
+        self.shared.store(0, &config);
+        self.set_generation(generation + 1);
+        Ok(())
+    }
+
+    /// Forgets cached rules and routes: something changed that they came from.
+    pub fn invalidate(&self) {
+        self.set_generation(self.generation() + 2);
+    }
+
+    /// How often rules or routes changed.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.config().generation
+    }
+
+    fn config(&self) -> Config {
+        self.shared.load(0).unwrap_or_default()
+    }
+
+    fn set_generation(&self, generation: u64) {
+        if let Some(word) = self.shared.word(0, GENERATION_WORD) {
+            word.store(generation, Ordering::Release);
+        }
+    }
+
+    /// Says that the daemon listens for route changes, so that cached routes are good.
+    ///
+    /// # Errors
+    /// When the kernel does not run the program.
+    pub fn heartbeat(&self) -> Result<(), FrontDoorError> {
+        self.heartbeat.test_run(&[0; 14], None, 1)?;
+        Ok(())
+    }
+
+    /// Gives packets of a queue to a socket, or with `None` to no one.
+    ///
+    /// # Errors
+    /// When the socket is not set up, or the map cannot be changed.
+    pub fn set_socket(
+        &self,
+        port: PortId,
+        queue: u32,
+        socket: Option<BorrowedFd<'_>>,
+    ) -> Result<(), FrontDoorError> {
+        let index = u32::from(port.0) * QUEUES_MAX as u32 + queue;
+        match socket {
+            Some(fd) => {
+                let value = fd.as_raw_fd() as u32;
+                self.map(SOCKETS).update(&index, &value, Update::Any)?;
+            }
+            None => {
+                self.map(SOCKETS).delete(&index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A port's counters, summed over the CPUs.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn port_stats(&self, port: PortId) -> Result<PortStats, FrontDoorError> {
+        let values = self.map("tam_stats").lookup_percpu(&u32::from(port.0))?.unwrap_or_default();
+        Ok(values.into_iter().fold(PortStats::default(), sum_port_stats))
+    }
+
+    /// A rule's counters, summed over the CPUs.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn rule_stats(&self, rule: RuleId) -> Result<RuleStats, FrontDoorError> {
+        let values: Vec<RuleStats> =
+            self.map("tam_rule_counts").lookup_percpu(&rule.0)?.unwrap_or_default();
+        Ok(values.into_iter().fold(RuleStats::default(), |sum, one| RuleStats {
+            packets: sum.packets + one.packets,
+            bytes: sum.bytes + one.bytes,
+        }))
+    }
+
+    /// Sets a rule's counters to zero: another rule has its number now.
+    ///
+    /// # Errors
+    /// When the map cannot be changed.
+    pub fn clear_rule_stats(&self, rule: RuleId) -> Result<(), FrontDoorError> {
+        let zeroes = vec![RuleStats::default(); crate::possible_cpus()];
+        self.map("tam_rule_counts").update_percpu(&rule.0, &zeroes)?;
+        Ok(())
+    }
+
+    fn map(&self, name: &'static str) -> &Map {
+        // Made for every name in SHARED_MAPS and SOCKETS by `create`.
+        &self.maps[name]
+    }
+}
+
+fn sum_port_stats(mut sum: PortStats, one: PortStats) -> PortStats {
+    sum.rx_packets += one.rx_packets;
+    sum.rx_bytes += one.rx_bytes;
+    sum.cache_hits += one.cache_hits;
+    for outcome in 0..OUTCOME_COUNT {
+        sum.outcomes[outcome] += one.outcomes[outcome];
+    }
+    sum
+}
+
+/// Waits until every CPU has left the code that it was in: XDP programs run
+/// without being preempted, so none still looks at what was active before.
+fn wait_for_packets_in_flight() -> io::Result<()> {
+    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    // SAFETY: membarrier takes two numbers and touches no memory of ours.
+    let done = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Takes down what the node `node` keeps in the kernel; the names of what was removed.
+///
+/// # Errors
+/// When a pin cannot be removed.
+pub fn remove(node: &Name) -> Result<Vec<String>, FrontDoorError> {
+    let folder = Path::new(PIN_DIRECTORY).join(node.as_str());
+    let failed = |source| FrontDoorError::Folder { path: folder.clone(), source };
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut removed = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        pin::unpin(&entry.path())?;
+        removed.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    std::fs::remove_dir(&folder).map_err(failed)?;
+    Ok(removed)
+}
+
+/// Nodes that have something pinned.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn pinned_nodes() -> io::Result<Vec<String>> {
+    match std::fs::read_dir(PIN_DIRECTORY) {
+        Ok(entries) => entries
+            .map(|entry| entry.map(|e| e.file_name().to_string_lossy().into_owned()))
+            .collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,122 @@
+//! Tests that `tam_maps.h`, as clang lays it out, and `bpf-maps` agree.
+//!
+//! `c/layout.bpf.c` puts every type of the header into an object's BTF.
+
+use std::mem::offset_of;
+
+use bpf_maps::{
+    Config, Key, Mask, OUTCOMES, PacketMeta, PortConfig, PortStats, Rule, RuleStats, Vlan, VlanKey,
+};
+
+use crate::object::{Object, OpenObject};
+use crate::objects;
+
+fn opened() -> OpenObject {
+    Object::open(objects::LAYOUT, "layout").unwrap()
+}
+
+/// Compares a struct: its size, every member's name and offset, and that none is missing.
+macro_rules! same {
+    ($object:expr, $c:literal, $rust:ty, $($field:ident),+ $(,)?) => {{
+        let expected: Vec<(String, usize)> =
+            vec![$((stringify!($field).to_owned(), offset_of!($rust, $field))),+];
+        let (size, members) = $object.layout($c).expect($c);
+        assert_eq!((size, members), (size_of::<$rust>(), expected), "struct {}", $c);
+    }};
+}
+
+#[test]
+fn layout_matches_header() {
+    let object = opened();
+    same!(
+        object,
+        "tam_key",
+        Key,
+        source,
+        destination,
+        source_port_be,
+        destination_port_be,
+        protocol,
+        ip_version,
+        vlan,
+        port,
+        dscp,
+        fragment,
+        mask,
+        zero,
+    );
+    same!(object, "tam_mask", Mask, bits, rank_best, zero);
+    same!(object, "tam_rule", Rule, rank, rule, session, entry, action, zero);
+    same!(object, "tam_rule_stats", RuleStats, packets, bytes);
+    same!(object, "tam_port_stats", PortStats, rx_packets, rx_bytes, outcomes, cache_hits);
+    same!(object, "tam_port_config", PortConfig, ifindex, slow, mac, rpf, zero, mtu);
+    same!(object, "tam_config", Config, generation, routes_heard, mask_count, hash_seed, zero);
+    same!(object, "tam_vlan_key", VlanKey, ifindex, vlan);
+    same!(object, "tam_vlan", Vlan, ifindex, vlan, zero);
+    same!(
+        object,
+        "tam_meta",
+        PacketMeta,
+        rule,
+        session,
+        entry,
+        egress_port,
+        egress_vlan,
+        next_hop,
+        arrival_port,
+        l3_offset,
+        l4_offset,
+        flow_hash,
+        flags,
+    );
+}
+
+#[test]
+fn outcomes_match_header() {
+    let mut names: Vec<String> = Vec::new();
+    for (at, (name, value)) in opened().values("tam_outcome").unwrap().into_iter().enumerate() {
+        assert_eq!(value, at as i64, "{name} is not in its place");
+        names.push(name.trim_start_matches("TAM_").to_lowercase());
+    }
+    assert_eq!(names.pop().as_deref(), Some("outcomes"), "the last one counts them");
+    let expected: Vec<&str> = OUTCOMES.iter().map(|&(name, _)| name).collect();
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn numbers_match_header() {
+    let object = opened();
+    let actions: Vec<i64> =
+        object.values("tam_action").unwrap().into_iter().map(|(_, value)| value).collect();
+    let expected = [bpf_maps::ACTION_FORWARD, bpf_maps::ACTION_DROP, bpf_maps::ACTION_USER];
+    assert_eq!(actions, expected.map(i64::from));
+
+    macro_rules! numbers {
+        ($($name:ident),+ $(,)?) => {
+            vec![$((stringify!($name).to_owned(), bpf_maps::$name as i64)),+]
+        };
+    }
+    let expected: Vec<(String, i64)> = numbers![
+        PORTS_MAX,
+        QUEUES_MAX,
+        RULES_MAX,
+        MASKS_MAX,
+        FLOWS_MAX,
+        VLAN_PRESENT,
+        FRAGMENT_NONE,
+        FRAGMENT_FIRST,
+        FRAGMENT_LATER,
+        SLOW_NETFILTER,
+        SLOW_IPSEC,
+        SLOW_RULES,
+        SLOW_QDISC,
+        SLOW_OPERATOR,
+        RPF_NONE,
+        RPF_STRICT,
+        RPF_LOOSE,
+        META_ROUTED,
+        META_FRAGMENT,
+        META_LATER_FRAGMENT,
+    ];
+    assert_eq!(object.values("layout_number").unwrap(), expected);
+}

@@ -1,0 +1,142 @@
+//! Pins: names in the BPF file system that keep a map, program or link alive.
+//!
+//! Which names a node uses is not decided here.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use libbpf_sys as sys;
+
+/// What a descriptor refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A map.
+    Map,
+    /// A program.
+    Program,
+    /// A link.
+    Link,
+}
+
+impl Kind {
+    /// As in `/proc/self/fd`: the names that `anon_inode_getfd` is given in kernel/bpf/syscall.c.
+    fn link_name(self) -> &'static str {
+        match self {
+            Self::Map => "bpf-map",
+            Self::Program => "bpf-prog",
+            Self::Link => "bpf_link",
+        }
+    }
+}
+
+/// Why something could not be pinned, opened or unpinned. The operator's fault, or ours.
+#[derive(Debug, thiserror::Error)]
+pub enum PinError {
+    /// The name is taken.
+    #[error("{path} is pinned already; remove it, or use what is pinned there")]
+    Exists {
+        /// The name.
+        path: PathBuf,
+    },
+    /// No such pin.
+    #[error("nothing is pinned at {path}")]
+    Missing {
+        /// The name.
+        path: PathBuf,
+    },
+    /// The folder is no BPF file system.
+    #[error(
+        "cannot pin at {path}: it does not lie in a BPF file system; 'mount -t bpf bpf /sys/fs/bpf' makes one"
+    )]
+    NotBpffs {
+        /// The name.
+        path: PathBuf,
+    },
+    /// Something else is pinned there.
+    #[error("{path} is a pinned {found}, not a {expected}")]
+    Kind {
+        /// The name.
+        path: PathBuf,
+        /// What was asked for, as in `/proc/self/fd`.
+        expected: &'static str,
+        /// What it is, as in `/proc/self/fd`.
+        found: String,
+    },
+    /// Anything else that the kernel refused.
+    #[error("cannot {action} {path}: {source}")]
+    Kernel {
+        /// `pin`, `open` or `unpin`.
+        action: &'static str,
+        /// The name.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// Removes a pin; what it named goes when nothing else holds it.
+///
+/// # Errors
+/// [`PinError::Missing`] when there is none; [`PinError::Kernel`] otherwise.
+pub fn unpin(path: &Path) -> Result<(), PinError> {
+    std::fs::remove_file(path).map_err(|error| refused("unpin", path, error))
+}
+
+/// Whether a folder lies in a BPF file system.
+#[must_use]
+pub fn is_bpffs(folder: &Path) -> bool {
+    // include/uapi/linux/magic.h
+    const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+    rustix::fs::statfs(folder).is_ok_and(|found| found.f_type as u64 & 0xffff_ffff == BPF_FS_MAGIC)
+}
+
+/// Gives the object behind `fd` a name.
+pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> Result<(), PinError> {
+    let name = c_path("pin", path)?;
+    // SAFETY: the name ends with NUL and lives across the call; fd is open while borrowed.
+    let answer = unsafe { sys::bpf_obj_pin(fd.as_raw_fd(), name.as_ptr()) };
+    if answer < 0 {
+        return Err(refused("pin", path, io::Error::from_raw_os_error(-answer)));
+    }
+    Ok(())
+}
+
+/// Opens what is pinned under a name, and checks what it is.
+pub(crate) fn open(path: &Path, expected: Kind) -> Result<OwnedFd, PinError> {
+    let name = c_path("open", path)?;
+    // SAFETY: the name ends with NUL and lives across the call.
+    let answer = unsafe { sys::bpf_obj_get(name.as_ptr()) };
+    if answer < 0 {
+        return Err(refused("open", path, io::Error::from_raw_os_error(-answer)));
+    }
+    // SAFETY: a new descriptor that nobody else holds.
+    let fd = unsafe { OwnedFd::from_raw_fd(answer) };
+    let shown = std::fs::read_link(format!("/proc/self/fd/{answer}"))
+        .map_err(|error| refused("open", path, error))?;
+    let shown = shown.to_string_lossy().into_owned();
+    if !shown.ends_with(expected.link_name()) {
+        let path = path.to_owned();
+        return Err(PinError::Kind { path, expected: expected.link_name(), found: shown });
+    }
+    Ok(fd)
+}
+
+fn c_path(action: &'static str, path: &Path) -> Result<CString, PinError> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|error| refused(action, path, io::Error::new(io::ErrorKind::InvalidInput, error)))
+}
+
+fn refused(action: &'static str, path: &Path, source: io::Error) -> PinError {
+    let path = path.to_owned();
+    match source.raw_os_error() {
+        Some(libc::EEXIST) => PinError::Exists { path },
+        Some(libc::ENOENT) if action != "pin" => PinError::Missing { path },
+        Some(libc::EPERM) if action == "pin" && !path.parent().is_some_and(is_bpffs) => {
+            PinError::NotBpffs { path }
+        }
+        _ => PinError::Kernel { action, path, source },
+    }
+}

@@ -1,0 +1,330 @@
+//! Programs by descriptor, and the links that attach them.
+//!
+//! A link detaches its program when its last descriptor and pin are gone.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use libbpf_sys as sys;
+
+use crate::pin::{self, Kind, PinError};
+
+/// Why a program could not be attached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// Another XDP program is there.
+    #[error(
+        "the device with index {ifindex} has the XDP program '{name}' (number {id}) already; detach it with 'ip link set dev DEVICE xdp off', or stop its owner ('bpftool link')"
+    )]
+    Busy {
+        /// The device.
+        ifindex: u32,
+        /// The program's number; 0 when it left meanwhile.
+        id: u32,
+        /// The program's name, or empty.
+        name: String,
+    },
+    /// No such device in this network namespace.
+    #[error("there is no device with index {ifindex} in this network namespace")]
+    NoDevice {
+        /// The device.
+        ifindex: u32,
+    },
+    /// The driver has no native XDP.
+    #[error("the driver of the device with index {ifindex} cannot run XDP natively: {source}")]
+    NoNative {
+        /// The device.
+        ifindex: u32,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The kernel has no such tracepoint.
+    #[error("this kernel has no tracepoint named {name}")]
+    NoTracepoint {
+        /// As given.
+        name: String,
+    },
+    /// Anything else that the kernel refused.
+    #[error("cannot {action}: {source}")]
+    Kernel {
+        /// What was tried, and with what.
+        action: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// Where an XDP program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the driver, before a socket buffer is made.
+    Native,
+    /// In the stack, for drivers without XDP: slow, for tests.
+    Generic,
+}
+
+/// A verified program.
+#[derive(Debug)]
+pub struct Program {
+    fd: OwnedFd,
+    name: String,
+    id: u32,
+}
+
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Program {
+    pub(crate) fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        let mut info = sys::bpf_prog_info::default();
+        object_info(fd.as_fd(), &mut info)?;
+        let name = info.name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect();
+        Ok(Self { fd, name, id: info.id })
+    }
+
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()?, name: self.name.clone(), id: self.id })
+    }
+
+    /// Opens a pinned program.
+    ///
+    /// # Errors
+    /// When nothing, or no program, is pinned there.
+    pub fn open_pinned(path: &Path) -> Result<Self, PinError> {
+        let fd = pin::open(path, Kind::Program)?;
+        Self::from_fd(fd).map_err(|source| PinError::Kernel {
+            action: "open",
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// Gives the program a name that outlives this process.
+    ///
+    /// # Errors
+    /// When the name is taken or lies in no BPF file system.
+    pub fn pin(&self, path: &Path) -> Result<(), PinError> {
+        pin::pin(self.fd.as_fd(), path)
+    }
+
+    /// Its name, at most 15 characters.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The kernel's number for it.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Attaches it to a device of the current network namespace (links for XDP: Linux 5.9).
+    ///
+    /// # Errors
+    /// [`AttachError::Busy`] when another program is there.
+    pub fn attach_xdp(&self, ifindex: u32, mode: XdpMode) -> Result<Link, AttachError> {
+        let flags = match mode {
+            XdpMode::Native => sys::XDP_FLAGS_DRV_MODE,
+            XdpMode::Generic => sys::XDP_FLAGS_SKB_MODE,
+        };
+        let options = sys::bpf_link_create_opts {
+            sz: size_of::<sys::bpf_link_create_opts>() as u64,
+            flags,
+            ..Default::default()
+        };
+        let Ok(target) = i32::try_from(ifindex) else {
+            return Err(AttachError::NoDevice { ifindex });
+        };
+        // SAFETY: the descriptor is open and the options live across the call.
+        let answer = unsafe {
+            sys::bpf_link_create(self.fd.as_raw_fd(), target, sys::BPF_XDP, &raw const options)
+        };
+        if answer >= 0 {
+            return Ok(Link::from_answer(answer));
+        }
+        let source = io::Error::from_raw_os_error(-answer);
+        Err(match -answer {
+            libc::EBUSY | libc::EEXIST => {
+                let (id, name) = attached(ifindex);
+                AttachError::Busy { ifindex, id, name }
+            }
+            libc::ENODEV => AttachError::NoDevice { ifindex },
+            // What bpf_xdp_link_attach (net/core/dev.c) says of a missing device.
+            libc::EINVAL if !exists(ifindex) => AttachError::NoDevice { ifindex },
+            libc::EOPNOTSUPP if mode == XdpMode::Native => {
+                AttachError::NoNative { ifindex, source }
+            }
+            _ => {
+                let action = format!(
+                    "attach the XDP program '{}' to the device with index {ifindex}",
+                    self.name
+                );
+                AttachError::Kernel { action, source }
+            }
+        })
+    }
+
+    /// Attaches it to a raw tracepoint, such as `xdp_devmap_xmit`.
+    ///
+    /// # Errors
+    /// [`AttachError::NoTracepoint`] when the kernel has none of that name.
+    pub fn attach_raw_tracepoint(&self, name: &str) -> Result<Link, AttachError> {
+        let action = || format!("attach '{}' to the raw tracepoint {name:?}", self.name);
+        let Ok(c_name) = CString::new(name) else {
+            return Err(AttachError::NoTracepoint { name: name.escape_default().to_string() });
+        };
+        // SAFETY: the name ends with NUL and lives across the call.
+        let answer = unsafe { sys::bpf_raw_tracepoint_open(c_name.as_ptr(), self.fd.as_raw_fd()) };
+        match -answer {
+            ..=0 => Ok(Link::from_answer(answer)),
+            libc::ENOENT => Err(AttachError::NoTracepoint { name: name.to_owned() }),
+            errno => {
+                let source = io::Error::from_raw_os_error(errno);
+                Err(AttachError::Kernel { action: action(), source })
+            }
+        }
+    }
+}
+
+/// An attachment.
+#[derive(Debug)]
+pub struct Link {
+    fd: OwnedFd,
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Link {
+    /// Takes the descriptor that the kernel has just answered with.
+    fn from_answer(answer: i32) -> Self {
+        // SAFETY: the callers pass a new descriptor that nobody else holds.
+        Self { fd: unsafe { OwnedFd::from_raw_fd(answer) } }
+    }
+
+    /// Opens a pinned link.
+    ///
+    /// # Errors
+    /// When nothing, or no link, is pinned there.
+    pub fn open_pinned(path: &Path) -> Result<Self, PinError> {
+        Ok(Self { fd: pin::open(path, Kind::Link)? })
+    }
+
+    /// Gives the link a name: it stays attached when this process ends.
+    ///
+    /// # Errors
+    /// When the name is taken or lies in no BPF file system.
+    pub fn pin(&self, path: &Path) -> Result<(), PinError> {
+        pin::pin(self.fd.as_fd(), path)
+    }
+
+    /// Replaces the attached program between two packets.
+    ///
+    /// # Errors
+    /// When the new program is of another type, or does not fit the device.
+    pub fn update(&self, program: &Program) -> Result<(), AttachError> {
+        // SAFETY: both descriptors are open; without options it replaces whatever is attached.
+        let answer = unsafe {
+            sys::bpf_link_update(self.fd.as_raw_fd(), program.fd.as_raw_fd(), std::ptr::null())
+        };
+        if answer < 0 {
+            let action = format!("replace an attached program by '{}'", program.name);
+            let source = io::Error::from_raw_os_error(-answer);
+            return Err(AttachError::Kernel { action, source });
+        }
+        Ok(())
+    }
+
+    /// The number of the attached program.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn program_id(&self) -> io::Result<u32> {
+        let mut info = sys::bpf_link_info::default();
+        object_info(self.fd.as_fd(), &mut info)?;
+        Ok(info.prog_id)
+    }
+
+    /// The attached XDP program's device; 0 when the device is gone or the link is no XDP link.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn ifindex(&self) -> io::Result<u32> {
+        let mut info = sys::bpf_link_info::default();
+        object_info(self.fd.as_fd(), &mut info)?;
+        if info.type_ != sys::BPF_LINK_TYPE_XDP {
+            return Ok(0);
+        }
+        // SAFETY: of an XDP link, the union holds the device; all its variants are plain numbers.
+        Ok(unsafe { info.__bindgen_anon_1.xdp.ifindex })
+    }
+
+    /// Another descriptor of the same link.
+    ///
+    /// # Errors
+    /// When the process has too many descriptors.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()? })
+    }
+}
+
+/// Whether the network namespace has the device; yes when it cannot be asked.
+fn exists(ifindex: u32) -> bool {
+    use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+    let Ok(any) = socket(AddressFamily::UNIX, SocketType::DGRAM, None) else { return true };
+    netdevice::index_to_name(&any, ifindex).is_ok()
+}
+
+/// Number and name of the XDP program on a device; zero and empty when there is none.
+fn attached(ifindex: u32) -> (u32, String) {
+    let mut options = sys::bpf_xdp_query_opts {
+        sz: size_of::<sys::bpf_xdp_query_opts>() as u64,
+        ..Default::default()
+    };
+    let target = i32::try_from(ifindex).unwrap_or(0);
+    // SAFETY: the options are initialised and live across the call.
+    let answer = unsafe { sys::bpf_xdp_query(target, 0, &raw mut options) };
+    let ids = [options.prog_id, options.drv_prog_id, options.skb_prog_id];
+    let Some(&id) = ids.iter().find(|&&id| answer == 0 && id != 0) else {
+        return (0, String::new());
+    };
+    // SAFETY: a number that the kernel has just told; a program that left gives an error.
+    let fd = unsafe { sys::bpf_prog_get_fd_by_id(id) };
+    if fd < 0 {
+        return (id, String::new());
+    }
+    // SAFETY: a new descriptor that nobody else holds.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    (id, Program::from_fd(fd).map(|program| program.name).unwrap_or_default())
+}
+
+/// The kernel's structs that `BPF_OBJ_GET_INFO_BY_FD` fills.
+trait Info {}
+impl Info for sys::bpf_prog_info {}
+impl Info for sys::bpf_link_info {}
+
+fn object_info<T: Info>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
+    let mut length = size_of::<T>() as u32;
+    // SAFETY: `info` is zeroed by its default, so that it asks for no arrays,
+    // and `length` is its size; the kernel writes no more.
+    let answer = unsafe {
+        sys::bpf_obj_get_info_by_fd(
+            fd.as_raw_fd(),
+            std::ptr::from_mut(info).cast(),
+            &raw mut length,
+        )
+    };
+    if answer < 0 {
+        return Err(io::Error::from_raw_os_error(-answer));
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! When the flow cache answers, and when it must not.
+
+use bpf_maps::{ACTION_DROP, ACTION_FORWARD, Key, Mask, Rule};
+use wire::{FrameBuilder, parse_frame};
+
+use crate::harness::{FrontDoor, addressed, key_of};
+use crate::namespace::enter;
+
+/// A rule set of one rule that matches everything.
+fn everything(rule: u32, action: u8) -> ([Mask; 1], [(Key, Rule); 1]) {
+    let bits = Key { ip_version: 0, ..Key::default() };
+    ([Mask { bits, ..Mask::default() }], [(bits, Rule { rule, action, ..Rule::default() })])
+}
+
+fn frame(last: u8) -> Vec<u8> {
+    addressed(FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, last], 64).udp(1, 2).build())
+}
+
+/// A front door whose rule set 0 forwards and whose rule set 1 drops.
+fn two_sets() -> FrontDoor {
+    let mut front_door = FrontDoor::load(None);
+    for (set, action) in [(0, ACTION_FORWARD), (1, ACTION_DROP)] {
+        let (masks, rules) = everything(set as u32 + 10, action);
+        front_door.install(set, &masks, &rules);
+    }
+    front_door.activate(0);
+    front_door.heartbeat();
+    front_door
+}
+
+#[test]
+fn the_second_packet_of_a_flow_comes_from_the_cache() {
+    if !enter("the_second_packet_of_a_flow_comes_from_the_cache") {
+        return;
+    }
+    let mut front_door = two_sets();
+    for last in 2..200 {
+        front_door.heartbeat();
+        let first = front_door.run(&frame(last));
+        let second = front_door.run(&frame(last));
+        assert_eq!((first.cached, second.cached), (false, true));
+        assert_eq!((first.outcome, first.bytes), (second.outcome, second.bytes));
+    }
+    assert_eq!(front_door.rule_stats(10).packets, 2 * 198, "a hit counts for its rule too");
+}
+
+#[test]
+fn a_new_generation_switches_the_rule_set_and_empties_the_cache() {
+    if !enter("a_new_generation_switches_the_rule_set_and_empties_the_cache") {
+        return;
+    }
+    let mut front_door = two_sets();
+    for (set, outcome) in [(0, "kernel_other"), (1, "drop_rule"), (0, "kernel_other")] {
+        front_door.activate(set);
+        front_door.heartbeat();
+        let first = front_door.run(&frame(2));
+        let second = front_door.run(&frame(2));
+        assert_eq!((first.outcome, first.cached), (outcome, false), "set {set}");
+        assert_eq!((second.outcome, second.cached), (outcome, true), "set {set}");
+    }
+}
+
+#[test]
+fn a_change_of_the_inactive_rule_set_is_not_seen() {
+    if !enter("a_change_of_the_inactive_rule_set_is_not_seen") {
+        return;
+    }
+    let mut front_door = two_sets();
+    front_door.install(1, &[], &[]);
+    for last in [2, 3] {
+        assert_eq!(front_door.run(&frame(last)).outcome, "kernel_other");
+        let key = key_of(&parse_frame(&frame(last)).unwrap());
+        assert_eq!(front_door.flow(&key).rule, 10);
+    }
+}
+
+#[test]
+fn a_node_whose_daemon_is_silent_resolves_every_packet() {
+    if !enter("a_node_whose_daemon_is_silent_resolves_every_packet") {
+        return;
+    }
+    let mut front_door = two_sets();
+    front_door.run(&frame(2));
+    assert!(front_door.run(&frame(2)).cached);
+    front_door.silence();
+    for _ in 0..3 {
+        let done = front_door.run(&frame(2));
+        assert_eq!((done.outcome, done.cached), ("kernel_other", false));
+    }
+    front_door.heartbeat();
+    assert!(front_door.run(&frame(2)).cached);
+}

@@ -1,0 +1,14 @@
+//! The front door as the kernel runs it: every frame goes through the loaded
+//! program by `BPF_PROG_TEST_RUN`, and what it did is read from its maps.
+//!
+//! No frame is sent anywhere. Each test is in a network namespace of its own
+//! and needs root; without it the tests say so and are counted as skipped.
+
+mod cache;
+mod chance;
+mod forward;
+mod fragments;
+mod harness;
+mod namespace;
+mod parser;
+mod rules;

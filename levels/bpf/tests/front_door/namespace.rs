@@ -1,0 +1,80 @@
+//! A network namespace for one test: loopback as the arrival port and one way out.
+//!
+//! It belongs to the test's thread and ends with it.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Loopback's index in a new network namespace.
+pub const LOOPBACK: u32 = 1;
+/// MAC address of the next hop.
+pub const NEXT_HOP: [u8; 6] = [0x02, 0, 0, 0, 0xbb, 0x02];
+/// MAC address of the device on the way out.
+pub const OUT_MAC: [u8; 6] = [0x02, 0, 0, 0, 0xbb, 0x01];
+/// MTU of the device on the way out.
+pub const OUT_MTU: u32 = 1500;
+
+/// Enters a new network namespace; answers false, and counts the test as
+/// skipped, where this process may not.
+pub fn enter(test: &str) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        skip(test, "loading BPF programs needs root");
+        return false;
+    }
+    // SAFETY: unshare of the network namespace shares no memory or descriptors anew.
+    let answer = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+    assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
+    stay_on_this_cpu();
+    ip("link set lo up");
+    true
+}
+
+/// Makes the device on the way out with a default route for both versions;
+/// answers its index.
+pub fn add_way_out() -> u32 {
+    let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
+    ip(&format!("link add out mtu {OUT_MTU} address {} type veth peer name far", mac(OUT_MAC)));
+    ip("link set far up");
+    ip("link set out up");
+    ip("address add 198.51.100.1/24 dev out");
+    ip("address add 2001:db8:ff::1/64 dev out nodad");
+    let neighbour = mac(NEXT_HOP);
+    ip(&format!("neigh add 198.51.100.2 lladdr {neighbour} dev out nud permanent"));
+    ip(&format!("neigh add 2001:db8:ff::2 lladdr {neighbour} dev out nud permanent"));
+    ip("route add default via 198.51.100.2");
+    ip("-6 route add default via 2001:db8:ff::2");
+    for version in ["ipv4", "ipv6"] {
+        let forwarding = format!("/proc/sys/net/{version}/conf/all/forwarding");
+        std::fs::write(forwarding, "1").unwrap();
+    }
+    // /sys shows the namespace that mounted it, ip its own.
+    let shown = ip("-oneline link show dev out");
+    shown.split(':').next().unwrap().trim().parse().unwrap()
+}
+
+/// Runs iproute2's `ip` in this thread's namespace; answers what it prints.
+pub fn ip(arguments: &str) -> String {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let mut command = Command::new("ip");
+    command.env("PATH", path).args(arguments.split_whitespace());
+    let output = command.output().unwrap_or_else(|error| panic!("ip {arguments}: {error}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {arguments}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Per-CPU maps are read on the CPU that the program ran on.
+fn stay_on_this_cpu() {
+    let mut cpus = rustix::thread::CpuSet::new();
+    cpus.set(rustix::thread::sched_getcpu());
+    rustix::thread::sched_setaffinity(None, &cpus).unwrap();
+}
+
+/// Counts a test as skipped, in the file that tools/test.sh reads.
+fn skip(test: &str, why: &str) {
+    eprintln!("not run: {test}: {why}");
+    let Some(file) = std::env::var_os("TAM_SKIPS") else { return };
+    let mut open = std::fs::OpenOptions::new();
+    let mut file = open.create(true).append(true).open(Path::new(&file)).unwrap();
+    std::io::Write::write_all(&mut file, format!("bpf::{test}: {why}\n").as_bytes()).unwrap();
+}

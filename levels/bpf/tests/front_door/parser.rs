@@ -1,0 +1,242 @@
+//! The front door's parser in C against `wire::parse_frame`, on the same frames.
+//!
+//! Each frame runs twice: with a rule for everything that sends it to a cell,
+//! which shows all that is known of it as metadata, and with no rule.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use bpf_maps::{ACTION_USER, Key, Mask, PacketMeta, Rule};
+use wire::samples::{Mutations, samples};
+use wire::{Fragment, FrameBuilder, Outcome, Parsed, flow_hash, parse_frame, protocol as p};
+
+use crate::harness::{Done, FrontDoor, RULE_NONE, addressed, key_of};
+use crate::namespace::enter;
+
+/// Mutations of one ordinary run, and with `TAM_SOAK=1`.
+const MUTATIONS: usize = 100_000;
+const MUTATIONS_SOAK: usize = 1_000_000;
+/// Mismatches that a failed test shows.
+const SHOWN_MAX: usize = 10;
+/// The front door follows offsets up to here (`TAM_HEADERS_MAX` in `c/parse.h`).
+const HEADERS_MAX: usize = 4096;
+/// Bytes that a test run keeps in the first buffer: a page without the room in
+/// front (256) and behind (320, `struct skb_shared_info`).
+const LINEAR_LENGTH: usize = 4096 - 256 - 320;
+/// The shortest frame that a test run takes.
+const LENGTH_MIN: usize = p::ETHERNET_LENGTH;
+
+/// The rule set without rules, and the one that sends everything to a cell.
+const PLAIN: usize = 0;
+const TO_CELL: usize = 1;
+/// The rule for everything.
+const ALL: Rule =
+    Rule { rank: 0, rule: 77, session: 5, entry: 9, action: ACTION_USER, zero: [0; 3] };
+
+#[test]
+fn samples_are_read_as_in_rust() {
+    if !enter("samples_are_read_as_in_rust") {
+        return;
+    }
+    let mut comparison = Comparison::new();
+    samples().into_iter().for_each(|sample| comparison.frame(sample.frame));
+    comparison.finish(60);
+}
+
+#[test]
+fn golden_packets_and_their_heads_are_read_as_in_rust() {
+    if !enter("golden_packets_and_their_heads_are_read_as_in_rust") {
+        return;
+    }
+    let mut comparison = Comparison::new();
+    for frame in golden_packets() {
+        for length in 0..=frame.len() {
+            comparison.frame(frame[..length].to_vec());
+        }
+    }
+    comparison.finish(5000);
+}
+
+#[test]
+fn mutated_frames_are_read_as_in_rust() {
+    if !enter("mutated_frames_are_read_as_in_rust") {
+        return;
+    }
+    let soak = std::env::var("TAM_SOAK").is_ok_and(|value| value == "1");
+    let count = if soak { MUTATIONS_SOAK } else { MUTATIONS };
+    let mut comparison = Comparison::new();
+    Mutations::new(1).take(count).for_each(|frame| comparison.frame(frame));
+    comparison.finish(count * 9 / 10);
+}
+
+#[test]
+fn headers_far_behind_are_left_to_the_kernel() {
+    if !enter("headers_far_behind_are_left_to_the_kernel") {
+        return;
+    }
+    let mut comparison = Comparison::new();
+    for count in 1..=4 {
+        let start = FrameBuilder::new().ipv6([1; 16], [2; 16], 64);
+        let long = |builder: FrameBuilder, _| builder.extension(p::DESTINATION_OPTIONS, &[0; 2046]);
+        let frame = (0..count).fold(start, long).udp(1, 2).build();
+        let parsed = parse_frame(&frame).unwrap();
+        comparison.front_door.activate(TO_CELL);
+        let outcome = comparison.front_door.run(&addressed(frame.clone())).outcome;
+        let far = parsed.l4_offset.is_some_and(|at| usize::from(at) + 8 > LINEAR_LENGTH);
+        assert_eq!(outcome, if far { "kernel_other" } else { "kernel_no_socket" }, "{count}");
+        comparison.frame(frame);
+    }
+    comparison.finish(4);
+}
+
+/// The frames of `vectors/wire`.
+fn golden_packets() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/wire");
+    let mut frames = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "hex") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (_, bytes) = text.split_once("\n\n").unwrap();
+        let digits: Vec<u8> = bytes.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let byte =
+            |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        frames.push(digits.chunks(2).map(byte).collect());
+    }
+    assert!(frames.len() >= 50, "only {} golden packets were found", frames.len());
+    frames
+}
+
+/// Frames through both parsers; what they disagree on is kept.
+struct Comparison {
+    front_door: FrontDoor,
+    compared: usize,
+    differences: Vec<String>,
+}
+
+impl Comparison {
+    fn new() -> Self {
+        let mut front_door = FrontDoor::load(None);
+        let everything = Mask { bits: Key { mask: u16::MAX, ..Key::default() }, ..Mask::default() };
+        front_door.install(TO_CELL, &[everything], &[(Key::default(), ALL)]);
+        Self { front_door, compared: 0, differences: Vec::new() }
+    }
+
+    fn frame(&mut self, frame: Vec<u8>) {
+        let frame = addressed(frame);
+        let answer = parse_frame(&frame);
+        if frame.len() < LENGTH_MIN {
+            assert_eq!(answer, Err(Outcome::Truncated));
+            return;
+        }
+        self.compared += 1;
+        for (set, check) in [(TO_CELL, differs_to_cell as Check), (PLAIN, differs_plain)] {
+            self.front_door.activate(set);
+            let done = self.front_door.run(&frame);
+            let answer = answer.as_ref();
+            let difference = match answer {
+                _ if done.counted != frame.len() as u64 => {
+                    Some(format!("counted {} bytes of {}", done.counted, frame.len()))
+                }
+                _ if done.outcome == "kernel_other" && too_far(&frame, answer) => None,
+                Err(outcome) if done.outcome == outcome.name() => None,
+                Err(outcome) => Some(format!("C {}, Rust {}", done.outcome, outcome.name())),
+                Ok(parsed) => check(&self.front_door, parsed, &done, &frame),
+            };
+            if let Some(difference) = difference {
+                self.note(&frame, &difference);
+            }
+        }
+    }
+
+    fn note(&mut self, frame: &[u8], difference: &str) {
+        let mut line = format!("{difference}, {} bytes: ", frame.len());
+        for byte in &frame[..frame.len().min(160)] {
+            write!(line, "{byte:02x}").unwrap();
+        }
+        self.differences.push(line);
+    }
+
+    fn finish(self, compared_min: usize) {
+        let count = self.differences.len();
+        let shown = self.differences[..count.min(SHOWN_MAX)].join("\n");
+        assert_eq!(count, 0, "of {} frames:\n{shown}", self.compared);
+        assert!(self.compared >= compared_min, "only {} frames", self.compared);
+    }
+}
+
+type Check = fn(&FrontDoor, &Parsed, &Done, &[u8]) -> Option<String>;
+
+/// What a packet on its way to a cell carries must be what Rust read.
+fn differs_to_cell(door: &FrontDoor, parsed: &Parsed, done: &Done, frame: &[u8]) -> Option<String> {
+    if done.outcome != "kernel_no_socket" {
+        return Some(format!("C {}, Rust parsed it", done.outcome));
+    }
+    let (found, rest) = done.bytes.split_at(size_of::<PacketMeta>());
+    let found: PacketMeta = bytemuck::pod_read_unaligned(found);
+    let expected = meta_of(parsed);
+    if rest != frame {
+        return Some("the frame was changed".to_owned());
+    }
+    if found != expected {
+        return Some(format!("metadata\n    C {found:x?}\n Rust {expected:x?}\n"));
+    }
+    let flow = door.flow(&key_of(parsed));
+    let (mut found, expected) = (flow.key, key_of(parsed));
+    if parsed.fragment == Fragment::Later {
+        // Its first fragment may have come before; `fragments` tests that.
+        found.source_port_be = expected.source_port_be;
+        found.destination_port_be = expected.destination_port_be;
+    }
+    (found != expected || flow.rule != ALL.rule)
+        .then(|| format!("key\n    C {flow:x?}\n Rust {expected:x?}\n"))
+}
+
+/// Without a rule the kernel gets it, for there is no route.
+fn differs_plain(door: &FrontDoor, parsed: &Parsed, done: &Done, frame: &[u8]) -> Option<String> {
+    if !matches!(
+        done.outcome,
+        "kernel_local" | "kernel_source" | "kernel_vlan_depth" | "kernel_other"
+    ) {
+        return Some(format!("C {}, Rust parsed it", done.outcome));
+    }
+    if done.bytes != frame {
+        return Some("the frame was changed".to_owned());
+    }
+    let (flow, expected) = (door.flow(&key_of(parsed)), key_of(parsed));
+    (flow.key != expected || flow.rule != RULE_NONE || flow.generation != door.generation())
+        .then(|| format!("key\n    C {flow:x?}\n Rust {expected:x?}\n"))
+}
+
+/// The metadata of a packet that matched [`ALL`] and has no route.
+fn meta_of(parsed: &Parsed) -> PacketMeta {
+    let fragment = match parsed.fragment {
+        Fragment::None => 0,
+        Fragment::First => bpf_maps::META_FRAGMENT,
+        Fragment::Later => bpf_maps::META_FRAGMENT | bpf_maps::META_LATER_FRAGMENT,
+    };
+    PacketMeta {
+        rule: ALL.rule,
+        session: ALL.session,
+        entry: ALL.entry,
+        arrival_port: crate::harness::PORT,
+        l3_offset: parsed.l3_offset,
+        l4_offset: parsed.l4_offset.unwrap_or(0xffff),
+        flow_hash: flow_hash(parsed),
+        flags: fragment | u32::from(parsed.ip_version) << 8 | u32::from(parsed.protocol) << 16,
+        ..PacketMeta::default()
+    }
+}
+
+/// Whether the kernel may get a frame because a header lies too far behind:
+/// beyond [`HEADERS_MAX`], or in a later buffer of a frame that has several.
+fn too_far(frame: &[u8], answer: Result<&Parsed, &Outcome>) -> bool {
+    let read = match answer {
+        Ok(parsed) => usize::from(parsed.l4_offset.unwrap_or(0)) + 8,
+        Err(Outcome::Truncated | Outcome::Extensions) => frame.len(),
+        Err(_) => 0,
+    };
+    read > HEADERS_MAX || (frame.len() > LINEAR_LENGTH && read > LINEAR_LENGTH)
+}

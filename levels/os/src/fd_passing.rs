@@ -1,0 +1,196 @@
+//! Messages with descriptors over a pair of connected sockets of one machine.
+//!
+//! A message is one packet of a `SOCK_SEQPACKET` socket: whole or not at all.
+//! Not here: what the messages mean.
+
+use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::{Errno, FdFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    sockopt,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+
+/// Largest message, in bytes: a report about one service fits, whatever its counters.
+pub const MESSAGE_LENGTH_MAX: usize = 128 << 10;
+/// Descriptors that one message may carry.
+pub const DESCRIPTORS_MAX: usize = 4;
+
+/// Both ends of a new connection; closed when the process executes another program.
+///
+/// # Errors
+/// When the kernel has no descriptors or memory left.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    for end in [&ours, &theirs] {
+        sockopt::set_socket_send_buffer_size(end, 4 * MESSAGE_LENGTH_MAX)?;
+    }
+    Ok((ours, theirs))
+}
+
+/// Sends one message and copies of the descriptors.
+///
+/// # Errors
+/// `InvalidInput` beyond the limits; else what the kernel says. `WouldBlock`
+/// when the other end does not read.
+pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    if message.is_empty() || message.len() > MESSAGE_LENGTH_MAX || fds.len() > DESCRIPTORS_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    sendmsg(socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// What came from the other end.
+#[derive(Debug)]
+pub enum Received {
+    /// A message, in the first so many bytes of the buffer, and its descriptors.
+    Message(usize, Vec<OwnedFd>),
+    /// Nothing is there now.
+    Nothing,
+    /// The other end is gone.
+    Closed,
+}
+
+/// Receives one message into `buffer`, without waiting.
+///
+/// # Errors
+/// `InvalidData` when the buffer or the descriptors' space was too small.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let outcome = match recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags) {
+        Ok(outcome) => outcome,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
+        Err(Errno::CONNRESET) => return Ok(Received::Closed),
+        Err(error) => return Err(error.into()),
+    };
+    let fds = ancillary
+        .drain()
+        .flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<_>>(),
+            _ => Vec::new(),
+        })
+        .collect();
+    let cut = rustix::net::ReturnFlags::TRUNC | rustix::net::ReturnFlags::CTRUNC;
+    if outcome.flags.intersects(cut) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    // A message is never empty: nothing read is the end.
+    Ok(if outcome.bytes == 0 { Received::Closed } else { Received::Message(outcome.bytes, fds) })
+}
+
+/// Takes a descriptor that this process was started with, by its number.
+///
+/// Call it once for a number, before the process opens anything that could get it.
+///
+/// # Errors
+/// `InvalidInput` for a standard stream or a negative number; `EBADF` when it is not open.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    if number <= STANDARD_ERROR {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: the number is not negative; the borrow ends with the call, which
+    // asks the kernel whether it is open and closes nothing.
+    let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) })?;
+    if flags.contains(FdFlags::CLOEXEC) {
+        // It did not come through exec: this process opened it, and owns it elsewhere.
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: it is open, and came through exec, so nothing else in this process
+    // owns it; the flag set below makes a second call refuse.
+    let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
+    Ok(fd)
+}
+
+/// The last of the descriptors that are not handed over: 0 to 2.
+const STANDARD_ERROR: RawFd = 2;
+
+/// Bytes in a sealed memory file: what is in it can no longer change.
+///
+/// # Errors
+/// When the kernel has no memory or descriptors left.
+pub fn sealed_memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    use std::io::Write;
+    let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = std::fs::File::from(fd);
+    file.write_all(bytes)?;
+    let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fcntl_add_seals(&file, all)?;
+    Ok(file.into())
+}
+
+/// Waits until one of the descriptors can be read, or the time is over; an
+/// interruption by a signal counts as the end of the time.
+///
+/// # Errors
+/// What the kernel says.
+pub fn wait_readable(fds: &[BorrowedFd<'_>], millis: Option<u64>) -> io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut polled: Vec<PollFd<'_>> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
+    let timeout = millis.map(|millis| Timespec {
+        tv_sec: (millis / 1000) as i64,
+        tv_nsec: (millis % 1000 * 1_000_000) as i64,
+    });
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_brings_its_descriptors() {
+        let (a, b) = pair().unwrap();
+        let sealed = sealed_memory("test", b"code").unwrap();
+        send(a.as_fd(), b"hello", &[sealed.as_fd()]).unwrap();
+        let mut buffer = [0; 64];
+        let Received::Message(5, fds) = receive(b.as_fd(), &mut buffer).unwrap() else {
+            panic!("no message")
+        };
+        assert_eq!(&buffer[..5], b"hello");
+        let mut code = [0; 8];
+        assert_eq!(rustix::io::pread(&fds[0], &mut code, 0), Ok(4));
+        assert_eq!(&code[..4], b"code");
+        assert!(rustix::io::write(&fds[0], b"x").is_err(), "sealed memory was written");
+        assert!(matches!(receive(b.as_fd(), &mut buffer).unwrap(), Received::Nothing));
+        drop(a);
+        assert!(matches!(receive(b.as_fd(), &mut buffer).unwrap(), Received::Closed));
+    }
+
+    #[test]
+    fn only_what_came_through_exec_is_taken_and_once() {
+        use rustix::fd::{AsRawFd, IntoRawFd};
+        let (a, b) = pair().unwrap();
+        let own = a.as_raw_fd();
+        assert_eq!(inherited(own).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(inherited(2).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        rustix::io::fcntl_setfd(&b, FdFlags::empty()).unwrap();
+        let taken = inherited(b.into_raw_fd()).unwrap();
+        let again = inherited(taken.as_raw_fd());
+        assert_eq!(again.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert!(inherited(1_000_000).is_err(), "a number that is not open was taken");
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_sent() {
+        let (a, _b) = pair().unwrap();
+        let long = vec![0; MESSAGE_LENGTH_MAX + 1];
+        assert_eq!(send(a.as_fd(), &long, &[]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+}

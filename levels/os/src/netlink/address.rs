@@ -1,0 +1,272 @@
+//! Layer 3: addresses and routes that are added, neighbours that are listed.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NlasIterator};
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::address::AddressHeaderFlags;
+use rtnetlink::{AddressMessageBuilder, RouteMessageBuilder};
+use serde::{Deserialize, Serialize};
+
+use super::{Netlink, NetlinkError};
+
+const RTM_NEWNEIGH: u16 = 28;
+const RTM_GETNEIGH: u16 = 30;
+/// Length of `struct ndmsg`, and its attributes (include/uapi/linux/neighbour.h).
+const NEIGHBOUR_HEADER_LENGTH: usize = 12;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+
+/// An address with the length of its network's prefix, written `10.0.0.1/24`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AddressPrefix {
+    address: IpAddr,
+    length: u8,
+}
+
+/// Why a text is no address with a prefix length.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is no address with a prefix length; write 10.0.0.1/24 or fd00::1/64")]
+pub struct AddressPrefixError {
+    text: String,
+}
+
+impl AddressPrefix {
+    /// Of an address and a prefix length; none when the length is above 32 or 128 bits.
+    #[must_use]
+    pub fn new(address: IpAddr, length: u8) -> Option<Self> {
+        let length_max = if address.is_ipv4() { 32 } else { 128 };
+        (length <= length_max).then_some(Self { address, length })
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn address(self) -> IpAddr {
+        self.address
+    }
+
+    /// The length of the prefix, bits.
+    #[must_use]
+    pub fn length(self) -> u8 {
+        self.length
+    }
+
+    /// The network: the address with its host part zero.
+    #[must_use]
+    pub fn network(self) -> Self {
+        let address = match self.address {
+            IpAddr::V4(address) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.length)).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from(u32::from(address) & mask))
+            }
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.length)).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from(u128::from(address) & mask))
+            }
+        };
+        Self { address, length: self.length }
+    }
+}
+
+impl FromStr for AddressPrefix {
+    type Err = AddressPrefixError;
+
+    fn from_str(text: &str) -> Result<Self, AddressPrefixError> {
+        text.split_once('/')
+            .and_then(|(address, length)| Self::new(address.parse().ok()?, length.parse().ok()?))
+            .ok_or_else(|| AddressPrefixError { text: text.chars().take(64).collect() })
+    }
+}
+
+impl TryFrom<String> for AddressPrefix {
+    type Error = AddressPrefixError;
+    fn try_from(text: String) -> Result<Self, AddressPrefixError> {
+        text.parse()
+    }
+}
+
+impl From<AddressPrefix> for String {
+    fn from(prefix: AddressPrefix) -> Self {
+        prefix.to_string()
+    }
+}
+
+impl fmt::Display for AddressPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+/// Whether an IPv6 address is probed for before it is used (RFC 4862, section 5.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DuplicateDetection {
+    /// As the device's parameters say; the address is unusable for a second or two.
+    Usual,
+    /// Not at all: usable at once.
+    Skip,
+}
+
+/// A route of the main table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Where to; the zero address with length 0 is the default route.
+    pub destination: AddressPrefix,
+    /// The next router, of the destination's family or, for IPv4, of either; none on link.
+    pub via: Option<IpAddr>,
+    /// The device; none lets the kernel find it from [`Route::via`].
+    pub index: Option<u32>,
+}
+
+/// A neighbour's address on the link, as the kernel knows it (ARP, RFC 826; ND, RFC 4861).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Neighbour {
+    /// On which device.
+    pub index: u32,
+    /// Whose.
+    pub address: IpAddr,
+    /// The Ethernet address, once known.
+    pub mac: Option<[u8; 6]>,
+    /// How sure the kernel is.
+    pub state: NeighbourState,
+}
+
+/// How sure the kernel is of a neighbour (`NUD_*`, RFC 4861 section 7.3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NeighbourState {
+    /// Asked, not answered yet.
+    Incomplete,
+    /// Confirmed lately.
+    Reachable,
+    /// Confirmed once; usable, asked again on use.
+    Stale,
+    /// Used since; asked again soon.
+    Delay,
+    /// Being asked again.
+    Probe,
+    /// Asked in vain.
+    Failed,
+    /// Needs no asking (loopback, multicast).
+    NoArp,
+    /// Set by hand.
+    Permanent,
+    /// Nothing known, or a state of a newer kernel.
+    Unknown,
+}
+
+impl NeighbourState {
+    /// Whether the kernel sends to it without asking first.
+    #[must_use]
+    pub fn usable(self) -> bool {
+        !matches!(self, Self::Incomplete | Self::Failed | Self::Unknown)
+    }
+
+    fn of(bits: u16) -> Self {
+        match bits {
+            0x01 => Self::Incomplete,
+            0x02 => Self::Reachable,
+            0x04 => Self::Stale,
+            0x08 => Self::Delay,
+            0x10 => Self::Probe,
+            0x20 => Self::Failed,
+            0x40 => Self::NoArp,
+            0x80 => Self::Permanent,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl Netlink {
+    /// Gives a device an address; the route to its network comes with it when the device is up.
+    ///
+    /// # Errors
+    /// When the device has it already, or IPv6 is off there.
+    pub fn add_address(
+        &self,
+        index: u32,
+        prefix: AddressPrefix,
+        detection: DuplicateDetection,
+    ) -> Result<(), NetlinkError> {
+        let mut message = match prefix.address {
+            IpAddr::V4(address) => AddressMessageBuilder::<Ipv4Addr>::new()
+                .index(index)
+                .address(address, prefix.length)
+                .build(),
+            IpAddr::V6(address) => AddressMessageBuilder::<Ipv6Addr>::new()
+                .index(index)
+                .address(address, prefix.length)
+                .build(),
+        };
+        if prefix.address.is_ipv6() && detection == DuplicateDetection::Skip {
+            message.header.flags |= AddressHeaderFlags::Nodad;
+        }
+        let request = format!("add the address {prefix} to the network device number {index}");
+        let message = RouteNetlinkMessage::NewAddress(message);
+        self.channel.change(request, &message, NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Adds a route, or replaces the one with the same destination.
+    ///
+    /// # Errors
+    /// When the next router is on no link, or the device is down.
+    pub fn add_route(&self, route: &Route) -> Result<(), NetlinkError> {
+        let via = route.via.map(|via| format!(" via {via}")).unwrap_or_default();
+        let request = format!("add the route to {}{via}", route.destination);
+        let malformed =
+            |problem: String| NetlinkError::Malformed { request: request.clone(), problem };
+        let network = route.destination.network();
+        let mut builder = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(network.address, network.length)
+            .map_err(|error| malformed(error.to_string()))?;
+        if let Some(via) = route.via {
+            builder = builder.gateway(via).map_err(|error| malformed(error.to_string()))?;
+        }
+        if let Some(index) = route.index {
+            builder = builder.output_interface(index);
+        }
+        let message = RouteNetlinkMessage::NewRoute(builder.build());
+        self.channel.change(&request, &message, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// All neighbours that the kernel knows, IPv4 and IPv6.
+    ///
+    /// # Errors
+    /// When the kernel's answer cannot be read.
+    pub fn neighbours(&self) -> Result<Vec<Neighbour>, NetlinkError> {
+        let request = "list the neighbours";
+        let answers = self.channel.dump(request, RTM_GETNEIGH, &[0; NEIGHBOUR_HEADER_LENGTH])?;
+        let neighbours = answers
+            .iter()
+            .filter(|answer| answer.kind == RTM_NEWNEIGH)
+            // Entries of a bridge's forwarding table have no address: no neighbours.
+            .filter_map(|answer| read_neighbour(&answer.payload))
+            .collect();
+        Ok(neighbours)
+    }
+}
+
+fn read_neighbour(payload: &[u8]) -> Option<Neighbour> {
+    let (header, attributes) = payload.split_first_chunk::<NEIGHBOUR_HEADER_LENGTH>()?;
+    let index = u32::from_ne_bytes(*header[4..].first_chunk()?);
+    let state = NeighbourState::of(u16::from_ne_bytes(*header[8..].first_chunk()?));
+    let mut address = None;
+    let mut mac = None;
+    for attribute in NlasIterator::new(attributes).flatten() {
+        let value = attribute.value();
+        match attribute.kind() {
+            NDA_DST => {
+                address = match value.len() {
+                    4 => value.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)),
+                    16 => value.first_chunk::<16>().map(|bytes| IpAddr::from(*bytes)),
+                    _ => None,
+                };
+            }
+            NDA_LLADDR => mac = value.try_into().ok(),
+            _ => {}
+        }
+    }
+    Some(Neighbour { index, address: address?, mac, state })
+}

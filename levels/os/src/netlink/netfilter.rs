@@ -1,0 +1,66 @@
+//! Whether netfilter looks at packets in the calling thread's namespace. It asks the kernel,
+//! not the `nft` program, and says only yes or no.
+
+use std::io;
+
+use rtnetlink::packet_core::NlasIterator;
+use rustix::net::netlink::NETFILTER;
+
+use super::NetlinkError;
+use super::socket::Channel;
+
+/// Subsystem and messages of include/uapi/linux/netfilter/nf_tables.h.
+const SUBSYSTEM_NFTABLES: u16 = 10 << 8;
+const NFT_MSG_NEWCHAIN: u16 = SUBSYSTEM_NFTABLES | 3;
+const NFT_MSG_GETCHAIN: u16 = SUBSYSTEM_NFTABLES | 4;
+/// The attribute that a chain has when packets come to it by themselves.
+const NFTA_CHAIN_HOOK: u16 = 4;
+/// Length of `struct nfgenmsg`, zero for all families and version 0.
+const NETFILTER_HEADER_LENGTH: usize = 4;
+/// `NLA_TYPE_MASK`: an attribute's type without the two flags above it.
+const ATTRIBUTE_TYPE: u16 = 0x3fff;
+
+/// Tables that iptables made the old way, of the reading thread's namespace.
+const LEGACY_TABLES: [&str; 2] =
+    ["/proc/thread-self/net/ip_tables_names", "/proc/thread-self/net/ip6_tables_names"];
+
+/// Whether a packet may meet netfilter here: an nftables chain hangs on a hook (that is also
+/// how iptables-nft works), or a table of the old iptables is loaded, whose rules cannot be
+/// counted without changing it.
+///
+/// # Errors
+/// When the caller lacks `CAP_NET_ADMIN`, or `/proc` is not mounted.
+pub fn netfilter_in_use() -> io::Result<bool> {
+    for path in LEGACY_TABLES {
+        match std::fs::read_to_string(path) {
+            Ok(names) if !names.trim().is_empty() => return Ok(true),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    nftables_chain_on_a_hook()
+}
+
+fn nftables_chain_on_a_hook() -> io::Result<bool> {
+    // A kernel without netfilter has no such protocol.
+    let Ok(channel) = Channel::open(Some(NETFILTER), 0) else { return Ok(false) };
+    let request = "list the nftables chains";
+    match channel.dump(request, NFT_MSG_GETCHAIN, &[0; NETFILTER_HEADER_LENGTH]) {
+        Ok(answers) => Ok(answers.iter().any(|answer| {
+            answer.kind == NFT_MSG_NEWCHAIN
+                && answer.payload.get(NETFILTER_HEADER_LENGTH..).is_some_and(has_hook)
+        })),
+        // A kernel with netfilter and without nftables does not know the subsystem.
+        Err(error) if matches!(error.errno(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(false),
+        Err(NetlinkError::Refused { source, .. } | NetlinkError::Socket { source, .. }) => {
+            Err(source)
+        }
+        Err(other) => Err(io::Error::other(other)),
+    }
+}
+
+fn has_hook(attributes: &[u8]) -> bool {
+    NlasIterator::new(attributes)
+        .flatten()
+        .any(|attribute| attribute.kind() & ATTRIBUTE_TYPE == NFTA_CHAIN_HOOK)
+}

@@ -1,0 +1,83 @@
+//! A device's bit rate, by the kernel's token bucket (tbf, tc-tbf(8)).
+//!
+//! The bucket shapes what leaves: a packet waits until its bytes are there, up to a queue of
+//! [`QUEUE_TIME_MAX`], and is dropped and counted beyond.
+
+use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE};
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
+use units::{BitsPerSecond, Nanos};
+
+use super::{Netlink, NetlinkError};
+
+/// A packet waits at most this long in a link's queue: what a router with a queue of one
+/// round trip across a continent would do.
+pub const QUEUE_TIME_MAX: Nanos = Nanos::from_millis(50);
+
+/// The bucket holds this much of the rate: long enough for a timer tick of a coarse clock.
+const BURST_TIME: Nanos = Nanos::from_millis(1);
+
+/// The bucket holds at least two of the largest frames, or they would never leave
+/// (`max_size` in net/sched/sch_tbf.c).
+const BURST_BYTES_MIN: u64 = 2 * 9_018;
+
+/// Attributes and a constant of include/uapi/linux/pkt_sched.h.
+const TCA_TBF_PARMS: u16 = 1;
+const TCA_TBF_RATE64: u16 = 4;
+const TCA_TBF_BURST: u16 = 6;
+const TC_LINKLAYER_ETHERNET: u8 = 1;
+
+impl Netlink {
+    /// Limits what a device sends, in place of the queueing discipline at its root.
+    ///
+    /// # Errors
+    /// When the rate is zero, or the kernel lacks `sch_tbf`.
+    pub fn set_rate(&self, index: u32, rate: BitsPerSecond) -> Result<(), NetlinkError> {
+        let request = format!("limit the network device number {index} to {rate}");
+        let mut message = TcMessage::with_index(i32::try_from(index).unwrap_or(i32::MAX));
+        message.header.parent = TcHandle::ROOT;
+        message.header.handle = TcHandle { major: 1, minor: 0 };
+        message.attributes.push(TcAttribute::Kind("tbf".to_owned()));
+        message.attributes.push(TcAttribute::Options(tbf_options(rate)));
+        let message = RouteNetlinkMessage::NewQueueDiscipline(message);
+        self.channel.change(request, &message, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+}
+
+fn tbf_options(rate: BitsPerSecond) -> Vec<TcOption> {
+    let bytes_per_second = rate.0 / 8;
+    let burst = saturated(bytes_in(bytes_per_second, BURST_TIME).max(BURST_BYTES_MIN));
+    let queue = saturated(bytes_in(bytes_per_second, QUEUE_TIME_MAX));
+    let option = |kind, value| TcOption::Other(DefaultNla::new(kind, value));
+    vec![
+        option(
+            TCA_TBF_PARMS,
+            tbf_parameters(saturated(bytes_per_second), queue.saturating_add(burst)),
+        ),
+        option(TCA_TBF_RATE64, bytes_per_second.to_ne_bytes().to_vec()),
+        // In bytes; it takes precedence over the field in the kernel's ticks.
+        option(TCA_TBF_BURST, burst.to_ne_bytes().to_vec()),
+    ]
+}
+
+/// `struct tc_tbf_qopt`: two `struct tc_ratespec` (rate, peak rate), limit, buffer, mtu.
+fn tbf_parameters(rate: u32, limit: u32) -> Vec<u8> {
+    const RATESPEC_LENGTH: usize = 12;
+    let mut bytes = vec![0; 2 * RATESPEC_LENGTH + 12];
+    // A known link layer: the kernel then needs no table of transmission times.
+    bytes[1] = TC_LINKLAYER_ETHERNET;
+    bytes[8..12].copy_from_slice(&rate.to_ne_bytes());
+    bytes[24..28].copy_from_slice(&limit.to_ne_bytes());
+    bytes
+}
+
+/// Rounded down.
+fn bytes_in(bytes_per_second: u64, time: Nanos) -> u64 {
+    (u128::from(bytes_per_second) * u128::from(time.0) / 1_000_000_000)
+        .try_into()
+        .unwrap_or(u64::MAX)
+}
+
+fn saturated(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

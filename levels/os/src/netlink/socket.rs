@@ -1,0 +1,311 @@
+//! One netlink socket: a request out, its answers in, up to the acknowledgement.
+//! It knows the message header and nothing of what messages mean.
+
+use std::fmt::Display;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rtnetlink::packet_core::NetlinkSerializable;
+use rtnetlink::packet_core::{
+    Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
+    NetlinkBuffer, NetlinkHeader, NlasIterator,
+};
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send,
+    socket_with,
+};
+
+use super::NetlinkError;
+
+/// The kernel fills at most 32 KiB per datagram of a dump (`NLMSG_GOODSIZE` and
+/// `max_recvmsg_len` in net/netlink/af_netlink.c), twice that for links with many VFs.
+const RECEIVE_BUFFER: usize = 64 * 1024;
+
+/// The kernel answers from memory; longer than this is a lost message, not a slow one.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A dump that changed while it was read is read again; a table that changes faster than it
+/// can be read eight times is taken as it came.
+const DUMP_ATTEMPTS_MAX: usize = 8;
+
+/// `NLM_F_CAPPED` and `NLM_F_ACK_TLVS` (include/uapi/linux/netlink.h).
+const ACK_CAPPED: u16 = 0x100;
+const ACK_HAS_ATTRIBUTES: u16 = 0x200;
+/// `NLMSGERR_ATTR_MSG`: the kernel's own sentence.
+const ACK_MESSAGE: u16 = 1;
+
+/// Length of `struct nlmsghdr`.
+const HEADER_LENGTH: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Channel {
+    fd: OwnedFd,
+    exchange: Mutex<Exchange>,
+}
+
+#[derive(Debug)]
+struct Exchange {
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+/// One message of an answer: its type, and what follows the header.
+pub(super) struct Answer {
+    pub(super) kind: u16,
+    pub(super) payload: Vec<u8>,
+}
+
+/// How one reading of a dump ended.
+#[derive(PartialEq)]
+enum Ending {
+    Whole,
+    Interrupted,
+}
+
+impl Channel {
+    /// No protocol is NETLINK_ROUTE, number 0. `groups` are multicast groups as a mask of `1 << (RTNLGRP - 1)`.
+    pub(super) fn open(protocol: Option<Protocol>, groups: u32) -> io::Result<Self> {
+        let fd =
+            socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
+        bind(&fd, &SocketAddrNetlink::new(0, groups))?;
+        set_socket_timeout(&fd, Timeout::Recv, Some(ANSWER_TIME_MAX))?;
+        explain_errors(&fd);
+        let buffer = vec![0; RECEIVE_BUFFER];
+        Ok(Self { fd, exchange: Mutex::new(Exchange { sequence: 0, buffer }) })
+    }
+
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Asks for one change and waits until it is made.
+    pub(super) fn change(
+        &self,
+        request: impl Display,
+        message: &RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<(), NetlinkError> {
+        self.ask(request, message, flags | NLM_F_ACK).map(drop)
+    }
+
+    /// Asks one question; `flags` say whether the answer is one message or a dump.
+    pub(super) fn ask(
+        &self,
+        request: impl Display,
+        message: &RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<Vec<Answer>, NetlinkError> {
+        let mut payload = vec![0; NetlinkSerializable::buffer_len(message)];
+        message.serialize(&mut payload);
+        self.ask_raw(request, message.message_type(), flags, &payload)
+    }
+
+    /// Asks for a whole table, named by its message type, with the fixed header it wants.
+    pub(super) fn dump(
+        &self,
+        request: impl Display,
+        kind: u16,
+        payload: &[u8],
+    ) -> Result<Vec<Answer>, NetlinkError> {
+        self.ask_raw(request, kind, NLM_F_DUMP, payload)
+    }
+
+    fn ask_raw(
+        &self,
+        request: impl Display,
+        kind: u16,
+        flags: u16,
+        payload: &[u8],
+    ) -> Result<Vec<Answer>, NetlinkError> {
+        // A panic of another thread cannot leave a half exchange: answers of an older
+        // sequence number are skipped.
+        let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = Vec::new();
+        for _ in 0..DUMP_ATTEMPTS_MAX {
+            answers.clear();
+            exchange.sequence = exchange.sequence.wrapping_add(1);
+            send_request(
+                &self.fd,
+                exchange.sequence,
+                kind,
+                flags | NLM_F_REQUEST | NLM_F_ACK,
+                payload,
+            )
+            .map_err(|source| NetlinkError::Socket { request: request.to_string(), source })?;
+            let ending = read_answers(&self.fd, &mut exchange, &mut answers)
+                .map_err(|failure| failure.of(&request))?;
+            if ending == Ending::Whole {
+                break;
+            }
+        }
+        Ok(answers)
+    }
+}
+
+/// Why an answer ended early, before it is known to whom it is said.
+enum Failure {
+    Refused { source: io::Error, explanation: String },
+    Socket(io::Error),
+    Malformed(String),
+}
+
+impl Failure {
+    fn of(self, request: &impl Display) -> NetlinkError {
+        let request = request.to_string();
+        match self {
+            Self::Refused { source, explanation } => {
+                NetlinkError::Refused { request, source, explanation }
+            }
+            Self::Socket(source) => NetlinkError::Socket { request, source },
+            Self::Malformed(problem) => NetlinkError::Malformed { request, problem },
+        }
+    }
+}
+
+fn send_request(
+    fd: &OwnedFd,
+    sequence: u32,
+    kind: u16,
+    flags: u16,
+    payload: &[u8],
+) -> io::Result<()> {
+    let mut header = NetlinkHeader::default();
+    let length = HEADER_LENGTH + payload.len();
+    header.length = u32::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
+    header.message_type = kind;
+    header.flags = flags;
+    header.sequence_number = sequence;
+    let mut bytes = vec![0; length];
+    header.emit(&mut bytes[..HEADER_LENGTH]);
+    bytes[HEADER_LENGTH..].copy_from_slice(payload);
+    send(fd, &bytes, SendFlags::empty())?;
+    Ok(())
+}
+
+fn read_answers(
+    fd: &OwnedFd,
+    exchange: &mut Exchange,
+    answers: &mut Vec<Answer>,
+) -> Result<Ending, Failure> {
+    let mut ending = Ending::Whole;
+    loop {
+        let datagram =
+            receive(fd, &mut exchange.buffer, RecvFlags::empty()).map_err(Failure::Socket)?;
+        for message in messages(datagram) {
+            let message = message.map_err(Failure::Malformed)?;
+            if message.sequence_number() != exchange.sequence {
+                continue;
+            }
+            if message.flags() & NLM_F_DUMP_INTR != 0 {
+                ending = Ending::Interrupted;
+            }
+            let payload = message.payload();
+            match message.message_type() {
+                NLMSG_DONE | NLMSG_ERROR => {
+                    acknowledged(payload, message.message_type(), message.flags())?;
+                    return Ok(ending);
+                }
+                kind => answers.push(Answer { kind, payload: payload.to_vec() }),
+            }
+        }
+    }
+}
+
+/// Reads one datagram; it never waits longer than [`ANSWER_TIME_MAX`].
+pub(super) fn receive<'buffer>(
+    fd: &OwnedFd,
+    buffer: &'buffer mut [u8],
+    flags: RecvFlags,
+) -> io::Result<&'buffer [u8]> {
+    let room = buffer.len();
+    let (_, length) = loop {
+        match recv(fd, &mut *buffer, flags | RecvFlags::TRUNC) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    if length > room {
+        let problem = format!("a message of {length} bytes does not fit into {room}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    }
+    Ok(&buffer[..length])
+}
+
+/// The messages of a datagram, in order.
+pub(super) fn messages(
+    mut datagram: &[u8],
+) -> impl Iterator<Item = Result<NetlinkBuffer<&[u8]>, String>> {
+    std::iter::from_fn(move || {
+        if datagram.is_empty() {
+            return None;
+        }
+        match NetlinkBuffer::new_checked(datagram) {
+            Ok(message) => {
+                let length = message.length() as usize;
+                // Messages begin at multiples of four (NLMSG_ALIGN).
+                datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
+                Some(Ok(message))
+            }
+            Err(error) => {
+                datagram = &[];
+                Some(Err(error.to_string()))
+            }
+        }
+    })
+}
+
+/// The end of an exchange: `int error`, zero when done, then an echo and attributes.
+fn acknowledged(payload: &[u8], kind: u16, flags: u16) -> Result<(), Failure> {
+    let code = match payload.first_chunk() {
+        Some(code) => i32::from_ne_bytes(*code),
+        // A dump may end without a code.
+        None if kind == NLMSG_DONE => 0,
+        None => return Err(Failure::Malformed("an error without a code".to_owned())),
+    };
+    if code >= 0 {
+        return Ok(());
+    }
+    let explanation = explanation(&payload[4..], kind, flags).unwrap_or_default();
+    Err(Failure::Refused { source: io::Error::from_raw_os_error(-code), explanation })
+}
+
+fn explanation(rest: &[u8], kind: u16, flags: u16) -> Option<String> {
+    if flags & ACK_HAS_ATTRIBUTES == 0 {
+        return None;
+    }
+    let echo = match kind {
+        NLMSG_DONE => 0,
+        _ if flags & ACK_CAPPED != 0 => HEADER_LENGTH,
+        _ => usize::try_from(u32::from_ne_bytes(*rest.first_chunk()?)).ok()?.next_multiple_of(4),
+    };
+    NlasIterator::new(rest.get(echo..)?)
+        .flatten()
+        .find(|attribute| attribute.kind() == ACK_MESSAGE)
+        .map(|attribute| {
+            String::from_utf8_lossy(attribute.value()).trim_end_matches('\0').to_owned()
+        })
+}
+
+/// Asks for the kernel's own sentence with each error (Linux 4.12). Without it errors are
+/// bare numbers, so a refusal of the option is no reason to stop.
+fn explain_errors(fd: &OwnedFd) {
+    for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
+        let on: libc::c_int = 1;
+        // SAFETY: the descriptor is open for the whole call, the value is one initialised
+        // c_int on this stack frame, and the length given is its size.
+        unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_NETLINK,
+                option,
+                (&raw const on).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+    }
+}

@@ -1,0 +1,37 @@
+//! A TUN device: IP packets that a process hands to the kernel's stack.
+//!
+//! The node uses one for packets that only the kernel can route: addressed to
+//! the node itself, to a neighbour not yet resolved, or with a TTL that ran out.
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, open};
+use std::io;
+
+/// Longest device name, without the terminating zero (`IFNAMSIZ - 1`).
+pub const DEVICE_NAME_MAX: usize = 15;
+
+/// Makes the TUN device `name` in the current network namespace, without
+/// packet information headers. It exists as long as the descriptor.
+///
+/// # Errors
+/// `InvalidInput` for a name that is too long; else what the kernel says.
+pub fn create(name: &str) -> io::Result<OwnedFd> {
+    if name.is_empty() || name.len() > DEVICE_NAME_MAX {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("device name '{name}' must have 1 to {DEVICE_NAME_MAX} characters"),
+        ));
+    }
+    let fd =
+        open("/dev/net/tun", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
+    // SAFETY: ifreq is a plain struct of integers and bytes, for which zeroes are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call.
+    let done =
+        unsafe { libc::ioctl(rustix::fd::AsRawFd::as_raw_fd(&fd), libc::TUNSETIFF, &mut request) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
+}
