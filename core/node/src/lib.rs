@@ -1,1 +1,30 @@
 //! What a node decides: rules, services, sessions, routes. Sans-IO.
+//!
+//! [`rule`] is what operators ask for, [`classifier`] what the front door is
+//! told, [`state`] the node itself: commands and events in, effects as data out.
+//! Nothing here opens a socket, reads a clock or draws a random number, so the
+//! daemon, the simulator and the tests drive the same decisions.
+
+#![forbid(unsafe_code)]
+
+pub mod classifier;
+pub mod command;
+mod message;
+pub mod port;
+pub mod prefix;
+pub mod protocol;
+pub mod refusal;
+pub mod rule;
+pub mod service;
+pub mod session;
+pub mod state;
+
+#[cfg(test)]
+mod testing;
+
+pub use command::{Command, Effect, Event, Notice, Outcome};
+pub use port::{Port, PortError, PortSpec};
+pub use refusal::{Refusal, RefusalClass};
+pub use rule::{Action, Match, Rule, RuleSpec};
+pub use service::{ModuleInfo, Service, ServiceState};
+pub use state::Node;

@@ -1,0 +1,219 @@
+//! What goes into a node and what comes out: commands, events, outcomes, effects.
+//!
+//! ```text
+//! operator ─ Command ─▶ ┌──────┐ ─ Outcome or Refusal ─▶ operator
+//! cell ───── Event ───▶ │ Node │ ─ Effect ─▶ front door, cell, log
+//! clock ──── now ─────▶ └──────┘ ─ poll_timeout ─▶ clock
+//! ```
+
+use std::collections::BTreeMap;
+
+use abi::Lanes;
+use abi::manifest::ParameterValue;
+use serde::{Deserialize, Serialize};
+use units::{EntryId, Name, Nanos, RuleId, SessionId};
+
+use crate::classifier::RuleSet;
+use crate::rule::RuleSpec;
+use crate::service::ModuleInfo;
+use crate::session;
+
+/// What an operator asks for; all of it happens or nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+// Tagged from outside: an inner tag would lose the numbers that are keys of a manifest.
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and an operator types it")]
+pub enum Command {
+    /// Start a service and, when it runs, send it packets.
+    Deploy {
+        /// The service's name.
+        service: Name,
+        /// What it runs.
+        module: ModuleInfo,
+        /// What the operator sets.
+        #[serde(default)]
+        parameters: BTreeMap<String, String>,
+        /// Who pays.
+        #[serde(default = "session::best_effort")]
+        session: Name,
+        /// Rules that come and go with it.
+        #[serde(default)]
+        rules: Vec<RuleSpec>,
+    },
+    /// Stop a service and remove the rules that came with it.
+    Remove {
+        /// The service's name.
+        service: Name,
+        /// Remove also the other rules that lead to it.
+        #[serde(default)]
+        cascade: bool,
+    },
+    /// Add rules, all or none.
+    RuleAdd {
+        /// The rules.
+        specs: Vec<RuleSpec>,
+    },
+    /// Remove a rule.
+    RuleRemove {
+        /// Its number.
+        rule: RuleId,
+    },
+}
+
+/// What a command did at once; effects and notices tell the rest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The service is starting; a [`Notice`] says how that went.
+    Deployed {
+        /// The service's name.
+        service: Name,
+        /// Its number in the cell.
+        entry: EntryId,
+        /// The rules that came with it.
+        rules: Vec<RuleId>,
+        /// Those of them that no packet can reach, each with the better rule.
+        shadowed: Vec<(RuleId, RuleId)>,
+    },
+    /// No packet reaches the service any more.
+    Removed {
+        /// The service's name.
+        service: Name,
+        /// The rules that went with it.
+        rules: Vec<RuleId>,
+        /// The cell still has to stop it; [`Notice::ServiceRemoved`] says when it has.
+        stopping: bool,
+    },
+    /// The rules are there.
+    RulesAdded {
+        /// Their numbers, in the order of the command.
+        rules: Vec<RuleId>,
+        /// Those of them that no packet can reach, each with the better rule.
+        shadowed: Vec<(RuleId, RuleId)>,
+    },
+    /// The rule is gone.
+    RuleRemoved {
+        /// Its number.
+        rule: RuleId,
+    },
+}
+
+/// What happened outside.
+///
+/// Events of one cell come in the order in which it sent them, and none of a
+/// cell comes after its [`Event::CellLost`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// The cell takes work.
+    CellReady,
+    /// The cell is gone, with all that ran in it, or could not be started.
+    CellLost {
+        /// How it ended.
+        reason: String,
+    },
+    /// The service takes packets.
+    ServiceStarted {
+        /// Its number in the cell.
+        entry: EntryId,
+    },
+    /// The service could not be started or can go on no longer; the cell keeps nothing of it.
+    ServiceFailed {
+        /// Its number in the cell.
+        entry: EntryId,
+        /// Why.
+        reason: String,
+    },
+    /// The service is stopped as asked; the cell keeps nothing of it.
+    ServiceStopped {
+        /// Its number in the cell.
+        entry: EntryId,
+    },
+}
+
+/// What is to be done outside, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Start the worker process; answered by [`Event::CellReady`] or [`Event::CellLost`].
+    StartCell {
+        /// How often it was started before.
+        restarts: u32,
+    },
+    /// Start a service in the cell; answered by [`Event::ServiceStarted`] or [`Event::ServiceFailed`].
+    StartService {
+        /// Its number in the cell.
+        entry: EntryId,
+        /// Its name, for messages.
+        service: Name,
+        /// The module to start.
+        digest: String,
+        /// How many instances.
+        lanes: Lanes,
+        /// The value of each parameter, defaults included.
+        parameters: BTreeMap<Name, ParameterValue>,
+        /// Who pays.
+        session: SessionId,
+        /// How often it was started before.
+        restarts: u32,
+    },
+    /// Stop a service in the cell; answered by [`Event::ServiceStopped`].
+    StopService {
+        /// Its number in the cell.
+        entry: EntryId,
+    },
+    /// Set the counters of a number to zero: another rule had it before.
+    ClearRuleCounters {
+        /// The number.
+        rule: RuleId,
+    },
+    /// Replace what the front door knows, as a whole.
+    InstallRules {
+        /// The rules.
+        rules: RuleSet,
+        /// Grows by one with each.
+        generation: u64,
+    },
+    /// Tell whoever waits, and the log.
+    Report(Notice),
+}
+
+/// What an operator should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "notice", rename_all = "kebab-case")]
+pub enum Notice {
+    /// The service runs; its rules were installed just before.
+    ServiceRunning {
+        /// Its name.
+        service: Name,
+        /// How often it was started before.
+        restarts: u32,
+    },
+    /// The service never ran and is gone, with its rules.
+    ServiceNotStarted {
+        /// Its name.
+        service: Name,
+        /// Why.
+        reason: String,
+    },
+    /// A service that ran failed; its packets are forwarded plainly until it is back.
+    ServiceFailed {
+        /// Its name.
+        service: Name,
+        /// Why.
+        reason: String,
+        /// When it is started again, on the node's clock.
+        retry_at: Nanos,
+    },
+    /// A service that was removed is stopped; its name and entry are free.
+    ServiceRemoved {
+        /// Its name.
+        service: Name,
+    },
+    /// The cell is gone; packets are forwarded plainly until it is back.
+    CellLost {
+        /// How it ended.
+        reason: String,
+        /// When it is started again, on the node's clock.
+        retry_at: Nanos,
+    },
+}

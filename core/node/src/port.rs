@@ -1,0 +1,131 @@
+//! Ports of a node: where packets enter and leave it.
+
+use std::collections::BTreeSet;
+
+use bpf_maps::PORTS_MAX;
+use serde::{Deserialize, Serialize};
+use units::{Name, PortId};
+
+use crate::message::shown;
+
+/// Longest name of a network device, in bytes (Linux `IFNAMSIZ` without the final zero).
+pub const DEVICE_LENGTH_MAX: usize = 15;
+
+/// A port as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortSpec {
+    /// Its name in rules and messages.
+    pub name: Name,
+    /// The network device.
+    pub device: String,
+}
+
+/// A port that a node has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// Its number in maps and metadata.
+    pub id: PortId,
+    /// Its name and device.
+    #[serde(flatten)]
+    pub spec: PortSpec,
+}
+
+/// Why a node cannot have these ports. Whose fault: the operator's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortError {
+    /// More than [`PORTS_MAX`].
+    #[error(
+        "{found} ports are configured, a node has at most {PORTS_MAX}; run a second node for the others"
+    )]
+    TooMany {
+        /// How many were asked for.
+        found: usize,
+    },
+    /// Two ports have one name.
+    #[error("two ports are called '{name}'; rules could not tell them apart, rename one")]
+    NameTwice {
+        /// The name.
+        name: Name,
+    },
+    /// Two ports are one device.
+    #[error("the ports '{name}' and another one are both the device '{device}'; keep one of them")]
+    DeviceTwice {
+        /// The later port.
+        name: Name,
+        /// The device.
+        device: String,
+    },
+    /// No device can have this name.
+    #[error(
+        "the port '{name}' names the device '{device}'; a device's name has 1 to {DEVICE_LENGTH_MAX} characters without spaces, '/' and ':'"
+    )]
+    DeviceName {
+        /// The port.
+        name: Name,
+        /// The device, escaped and shortened.
+        device: String,
+    },
+}
+
+/// Numbers ports in the order in which they are given.
+///
+/// # Errors
+/// When there are too many, or two have the same name or device.
+pub(crate) fn numbered(specs: Vec<PortSpec>) -> Result<Vec<Port>, PortError> {
+    if specs.len() > PORTS_MAX {
+        return Err(PortError::TooMany { found: specs.len() });
+    }
+    let (mut names, mut devices) = (BTreeSet::new(), BTreeSet::new());
+    for PortSpec { name, device } in &specs {
+        if !is_device_name(device) {
+            return Err(PortError::DeviceName { name: name.clone(), device: shown(device) });
+        }
+        if !names.insert(name) {
+            return Err(PortError::NameTwice { name: name.clone() });
+        }
+        if !devices.insert(device) {
+            return Err(PortError::DeviceTwice { name: name.clone(), device: device.clone() });
+        }
+    }
+    Ok((0..).map(PortId).zip(specs).map(|(id, spec)| Port { id, spec }).collect())
+}
+
+/// What the kernel accepts (`dev_valid_name` in net/core/dev.c), and no control characters.
+fn is_device_name(device: &str) -> bool {
+    let refused = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
+    (1..=DEVICE_LENGTH_MAX).contains(&device.len())
+        && device != "."
+        && device != ".."
+        && !device.contains(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str, device: &str) -> PortSpec {
+        PortSpec { name: Name::new(name).unwrap(), device: device.into() }
+    }
+
+    #[test]
+    fn ports_are_numbered_in_their_order() {
+        let ports = numbered(vec![spec("right", "eth1"), spec("left", "eth0")]).unwrap();
+        assert_eq!((ports[0].id, ports[1].id), (PortId(0), PortId(1)));
+        assert_eq!(ports[0].spec.name.as_str(), "right");
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_refused() {
+        let error = |specs| numbered(specs).unwrap_err();
+        let twice = error(vec![spec("a", "eth0"), spec("a", "eth1")]);
+        assert!(matches!(twice, PortError::NameTwice { .. }));
+        let twice = error(vec![spec("a", "eth0"), spec("b", "eth0")]);
+        assert!(matches!(twice, PortError::DeviceTwice { .. }));
+        for device in ["", "..", "a/b", "a b", "sixteen-letters!", "a\u{1b}"] {
+            assert!(matches!(error(vec![spec("a", device)]), PortError::DeviceName { .. }));
+        }
+        let many = (0..65).map(|i| spec(&format!("p{i}"), &format!("d{i}"))).collect();
+        assert_eq!(error(many), PortError::TooMany { found: 65 });
+    }
+}

@@ -1,0 +1,227 @@
+//! Why a command was refused, in words and as a class that becomes an exit status.
+
+use abi::Level;
+use abi::manifest::Meant;
+use abi::manifest::ParameterError;
+use serde::{Deserialize, Serialize};
+use units::{Name, RuleId};
+
+use crate::classifier::RuleSetError;
+use crate::message::listed;
+use crate::rule::{Action, MatchError};
+use crate::service::SERVICES_MAX;
+
+/// Why a command was refused; nothing has changed. Whose fault: the operator's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The name is taken.
+    #[error(
+        "the service '{service}' exists already; remove it first, or deploy under another name"
+    )]
+    ServiceExists {
+        /// The name.
+        service: Name,
+    },
+    /// It is on its way out.
+    #[error("the service '{service}' is being stopped; try again when 'tam list' no longer has it")]
+    ServiceStopping {
+        /// The service.
+        service: Name,
+    },
+    /// It has not run yet, and may never.
+    #[error(
+        "the service '{service}' has not started yet; try again when 'tam list' shows it as running, or give the rule to 'tam deploy'"
+    )]
+    ServiceStarting {
+        /// The service.
+        service: Name,
+    },
+    /// There is no such service.
+    #[error("there is no service '{service}' on this node{meant}")]
+    ServiceUnknown {
+        /// The name as given.
+        service: Name,
+        /// What there is.
+        meant: Meant,
+    },
+    /// Rules that did not come with it point at it.
+    #[error(
+        "the service '{service}' is used by rule {}; remove them first, or remove the service with --cascade",
+        listed(rules)
+    )]
+    ServiceInUse {
+        /// The service.
+        service: Name,
+        /// Those rules.
+        rules: Vec<RuleId>,
+    },
+    /// No entry is left.
+    #[error(
+        "this node has {SERVICES_MAX} services, which is its limit; remove one before you deploy '{service}'"
+    )]
+    TooManyServices {
+        /// The service that does not fit.
+        service: Name,
+    },
+    /// The node has no level that the module wants.
+    #[error(
+        "the module '{module}' wants to run at {}, and this node runs modules at user level only; add \"user\" to 'levels' in its manifest",
+        listed(levels)
+    )]
+    Level {
+        /// The module's name.
+        module: Name,
+        /// What it wants.
+        levels: Vec<Level>,
+    },
+    /// The module does not take these parameters.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// There is no such session.
+    #[error("there is no session '{session}' on this node{meant}")]
+    SessionUnknown {
+        /// The name as given.
+        session: Name,
+        /// What there is.
+        meant: Meant,
+    },
+    /// A rule of one session leads to a service of another.
+    #[error(
+        "the rule '{text}' is of session '{found}', and its service '{service}' of '{expected}'; give the rule the session of its service"
+    )]
+    SessionDiffers {
+        /// The rule's match.
+        text: String,
+        /// The rule's session.
+        found: Name,
+        /// The service.
+        service: Name,
+        /// The service's session.
+        expected: Name,
+    },
+    /// A rule that comes with a service leads elsewhere.
+    #[error(
+        "the rule '{text}' comes with the service '{service}', and its action is '{action}'; leave it out here and add it with 'tam rule add'"
+    )]
+    ActionElsewhere {
+        /// The rule's match.
+        text: String,
+        /// The service.
+        service: Name,
+        /// What the rule does.
+        action: Action,
+    },
+    /// There is no such port.
+    #[error("the rule '{text}' names the port '{port}', which this node does not have{meant}")]
+    PortUnknown {
+        /// The rule's match.
+        text: String,
+        /// The name as given.
+        port: Name,
+        /// What there is.
+        meant: Meant,
+    },
+    /// There is no such rule.
+    #[error("there is no rule {rule} on this node; 'tam rule list' shows those that there are")]
+    RuleUnknown {
+        /// The number as given.
+        rule: RuleId,
+    },
+    /// More rules than there are counters for.
+    #[error(
+        "{asked} more rules do not fit: this node has {present} of at most {}; remove some, or match more by prefix",
+        bpf_maps::RULES_MAX
+    )]
+    TooManyRules {
+        /// Rules in the command.
+        asked: usize,
+        /// Rules that there are.
+        present: usize,
+    },
+    /// A match that its own text could not say.
+    #[error(transparent)]
+    Match(#[from] MatchError),
+    /// The front door cannot take the rules.
+    #[error(transparent)]
+    RuleSet(#[from] RuleSetError),
+}
+
+/// What kind of refusal it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefusalClass {
+    /// The command itself is wrong.
+    Invalid,
+    /// What it names is not there.
+    NotFound,
+    /// What it makes is there.
+    Exists,
+    /// What it names is in use or on its way; later it may work.
+    Busy,
+    /// It would exceed a limit.
+    Limit,
+}
+
+impl RefusalClass {
+    /// The exit status of `tam` (design: 1 failed, 2 usage, 3 not found, 5 over a resource limit).
+    #[must_use]
+    pub const fn exit_status(self) -> u8 {
+        match self {
+            Self::Exists | Self::Busy => 1,
+            Self::Invalid => 2,
+            Self::NotFound => 3,
+            Self::Limit => 5,
+        }
+    }
+}
+
+impl Refusal {
+    /// Its class.
+    #[must_use]
+    pub const fn class(&self) -> RefusalClass {
+        match self {
+            Self::ServiceExists { .. } => RefusalClass::Exists,
+            Self::ServiceStopping { .. }
+            | Self::ServiceStarting { .. }
+            | Self::ServiceInUse { .. } => RefusalClass::Busy,
+            Self::ServiceUnknown { .. }
+            | Self::SessionUnknown { .. }
+            | Self::PortUnknown { .. }
+            | Self::RuleUnknown { .. }
+            | Self::RuleSet(RuleSetError::Unknown { .. }) => RefusalClass::NotFound,
+            Self::TooManyServices { .. }
+            | Self::TooManyRules { .. }
+            | Self::RuleSet(
+                RuleSetError::TooManyRules { .. } | RuleSetError::TooManyMasks { .. },
+            ) => RefusalClass::Limit,
+            Self::Level { .. }
+            | Self::Parameter(_)
+            | Self::SessionDiffers { .. }
+            | Self::ActionElsewhere { .. }
+            | Self::Match(_) => RefusalClass::Invalid,
+        }
+    }
+
+    /// A stable word for `--json`.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::ServiceExists { .. } => "service_exists",
+            Self::ServiceStopping { .. } => "service_stopping",
+            Self::ServiceStarting { .. } => "service_starting",
+            Self::ServiceUnknown { .. } => "service_unknown",
+            Self::ServiceInUse { .. } => "service_in_use",
+            Self::TooManyServices { .. } => "too_many_services",
+            Self::Level { .. } => "level",
+            Self::Parameter(_) => "parameter",
+            Self::SessionUnknown { .. } => "session_unknown",
+            Self::SessionDiffers { .. } => "session_differs",
+            Self::ActionElsewhere { .. } => "action_elsewhere",
+            Self::PortUnknown { .. } => "port_unknown",
+            Self::RuleUnknown { .. } => "rule_unknown",
+            Self::TooManyRules { .. } => "too_many_rules",
+            Self::Match(_) => "match",
+            Self::RuleSet(_) => "rule_set",
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Rules: which packets, how important, who pays, and where they go.
+//!
+//! A [`Match`] is written as text (`proto udp dst 10.0.2.0/24 dport 5001 in
+//! left`, see `text`), and only that text travels through the API and files,
+//! so every match that arrives has been checked. What it means to the front
+//! door is decided in `classifier`.
+
+mod text;
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+use units::{Name, RuleId};
+
+use crate::prefix::{IpVersion, Prefix};
+use crate::protocol::Protocol;
+use crate::session;
+
+pub use text::{MATCH_LENGTH_MAX, MatchError, MatchFault};
+
+/// Which packets a rule is for; a field that is `None` is not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Match {
+    /// `in`: the port that the packet came in by.
+    pub port: Option<Name>,
+    /// `vlan`: the outermost tag, or that there is none.
+    pub vlan: Option<VlanMatch>,
+    /// `ip`: the IP version.
+    pub ip_version: Option<IpVersion>,
+    /// `src`: the source address.
+    pub source: Option<Prefix>,
+    /// `dst`: the destination address.
+    pub destination: Option<Prefix>,
+    /// `proto`: the protocol after IP and its extension headers.
+    pub protocol: Option<Protocol>,
+    /// `sport`: the source L4 port.
+    pub source_port: Option<u16>,
+    /// `dport`: the destination L4 port.
+    pub destination_port: Option<u16>,
+    /// `dscp`: the six bits of RFC 2474.
+    pub dscp: Option<u8>,
+    /// `fragment`: whole datagrams, first or later fragments.
+    pub fragment: Option<FragmentMatch>,
+}
+
+/// What `vlan` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VlanMatch {
+    /// No tag.
+    Untagged,
+    /// The identifier of the outermost tag, 0 to 4094 (IEEE 802.1Q; 0 is a priority tag).
+    Id(u16),
+}
+
+/// What `fragment` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FragmentMatch {
+    /// A whole datagram.
+    None,
+    /// The first fragment, which has the L4 header.
+    First,
+    /// Any other fragment.
+    Later,
+}
+
+/// What happens to the packets of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Plain forwarding; the rule only counts.
+    Forward,
+    /// Dropped, counted as `drop_rule`.
+    Drop,
+    /// Handled by the service of this name.
+    Service(Name),
+}
+
+impl Action {
+    /// The service that it leads to.
+    #[must_use]
+    pub const fn service(&self) -> Option<&Name> {
+        match self {
+            Self::Service(service) => Some(service),
+            Self::Forward | Self::Drop => None,
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forward => f.pad("forward"),
+            Self::Drop => f.pad("drop"),
+            Self::Service(service) => write!(f, "service {service}"),
+        }
+    }
+}
+
+/// The priority of a rule that names none: room above and below.
+pub const PRIORITY_DEFAULT: u16 = 100;
+
+/// A rule as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleSpec {
+    /// Which packets.
+    pub r#match: Match,
+    /// Higher wins; among equals the rule with the lower number.
+    #[serde(default = "priority_default")]
+    pub priority: u16,
+    /// The session that pays for its packets.
+    #[serde(default = "session::best_effort")]
+    pub session: Name,
+    /// Where they go.
+    pub action: Action,
+}
+
+const fn priority_default() -> u16 {
+    PRIORITY_DEFAULT
+}
+
+impl RuleSpec {
+    /// A rule of the best-effort session with the default priority.
+    #[must_use]
+    pub fn new(r#match: Match, action: Action) -> Self {
+        Self { r#match, priority: PRIORITY_DEFAULT, session: session::best_effort(), action }
+    }
+}
+
+/// A rule that a node has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Its number: the index of its counters.
+    pub id: RuleId,
+    /// What it says.
+    #[serde(flatten)]
+    pub spec: RuleSpec,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spec_needs_only_match_and_action() {
+        let spec: RuleSpec =
+            serde_json::from_str(r#"{"match":"proto icmp","action":"drop"}"#).unwrap();
+        assert_eq!((spec.priority, spec.session.as_str()), (100, "best-effort"));
+        let spec: RuleSpec =
+            serde_json::from_str(r#"{"match":"any","action":{"service":"monitor"}}"#).unwrap();
+        assert_eq!(spec.action.to_string(), "service monitor");
+    }
+
+    #[test]
+    fn a_wrong_match_is_refused_where_it_is_read() {
+        let error = serde_json::from_str::<RuleSpec>(r#"{"match":"dport 5","action":"drop"}"#)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("'dport' needs"), "{error}");
+        assert!(serde_json::from_str::<RuleSpec>(r#"{"match":"any","acton":"drop"}"#).is_err());
+    }
+}

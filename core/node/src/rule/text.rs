@@ -1,0 +1,487 @@
+//! The text of a match: words and values, in any order, each word once.
+//!
+//! ```text
+//! match = "any" | field { " " field }
+//! field = "ip" (4|6) | "vlan" (untagged|ID) | "proto" PROTOCOL | "src" PREFIX | "sport" L4-PORT
+//!       | "dst" PREFIX | "dport" L4-PORT | "dscp" (0..63) | "fragment" (none|first|later) | "in" PORT
+//! ```
+
+use core::fmt;
+use core::str::FromStr;
+use std::collections::BTreeMap;
+
+use abi::manifest::Meant;
+use units::NameError;
+
+use super::{FragmentMatch, Match, VlanMatch};
+use crate::message::shown;
+use crate::prefix::{IpVersion, PrefixError};
+use crate::protocol::{Protocol, ProtocolError};
+
+/// Longest text of a match, in bytes: each word once with its longest value is below 300.
+pub const MATCH_LENGTH_MAX: usize = 512;
+
+/// Largest VLAN identifier; 4095 is reserved (IEEE 802.1Q table 9-2).
+const VLAN_ID_MAX: u16 = 4094;
+/// Largest DSCP: six bits (RFC 2474).
+const DSCP_MAX: u8 = 63;
+
+/// Why a match was refused, and where. Whose fault: who wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the match '{text}' is wrong at character {position}: {fault}")]
+pub struct MatchError {
+    /// The text, escaped and shortened for messages.
+    pub text: String,
+    /// Where the faulty word begins, counted in characters from 1.
+    pub position: usize,
+    /// What is wrong there.
+    pub fault: MatchFault,
+}
+
+/// What is wrong at one place of a match.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MatchFault {
+    /// No word at all.
+    #[error("it is empty; write 'any' to match every packet")]
+    Empty,
+    /// More than [`MATCH_LENGTH_MAX`] bytes.
+    #[error("it has {length} bytes, at most {MATCH_LENGTH_MAX} are allowed")]
+    TooLong {
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// No word of the language.
+    #[error("'{found}' is no field of a match{meant}")]
+    Word {
+        /// The text in its place, escaped.
+        found: String,
+        /// The nearest field, or all of them.
+        meant: Meant,
+    },
+    /// `any` beside other fields.
+    #[error("'any' stands alone; leave it out when there are other fields")]
+    AnyNotAlone,
+    /// A field was given twice; a rule matches one value of each.
+    #[error("'{word}' is there twice; write one rule for each value")]
+    Repeated {
+        /// The field.
+        word: &'static str,
+    },
+    /// The text ends after a field's name.
+    #[error("'{word}' has no value; write {expected} after it")]
+    NoValue {
+        /// The field.
+        word: &'static str,
+        /// What its value looks like.
+        expected: &'static str,
+    },
+    /// A value that the field cannot have.
+    #[error("'{found}' is no value of '{word}'; write {expected}")]
+    Value {
+        /// The field.
+        word: &'static str,
+        /// The text in its place, escaped.
+        found: String,
+        /// What its value looks like.
+        expected: &'static str,
+    },
+    /// A wrong prefix.
+    #[error(transparent)]
+    Prefix(#[from] PrefixError),
+    /// A wrong protocol.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// A wrong name of a port.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// L4 ports without a protocol that has them.
+    #[error(
+        "'{word}' needs 'proto' with a protocol that has L4 ports: tcp, udp, sctp, udplite or dccp"
+    )]
+    PortsWithoutProtocol {
+        /// `sport` or `dport`.
+        word: &'static str,
+    },
+    /// L4 ports of fragments that have none of their own and are asked for as such.
+    #[error(
+        "L4 port 0 is also what a later fragment without its first one shows; add 'fragment none' or 'fragment first'"
+    )]
+    PortZero,
+    /// Two fields are of different IP versions: no packet could match.
+    #[error("'{word}' is of IPv{found}, but '{other}' is of IPv{expected}: no packet matches both")]
+    Family {
+        /// The later field.
+        word: &'static str,
+        /// Its IP version.
+        found: IpVersion,
+        /// The field that it contradicts.
+        other: &'static str,
+        /// That one's IP version.
+        expected: IpVersion,
+    },
+}
+
+/// The fields, in the order in which a match is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Word {
+    Ip,
+    Vlan,
+    Proto,
+    Src,
+    Sport,
+    Dst,
+    Dport,
+    Dscp,
+    Fragment,
+    In,
+}
+
+impl Word {
+    const ALL: [(Self, &'static str, &'static str); 10] = [
+        (Self::Ip, "ip", "4 or 6"),
+        (Self::Vlan, "vlan", "'untagged' or an identifier from 0 to 4094"),
+        (Self::Proto, "proto", "a protocol"),
+        (Self::Src, "src", "an address or prefix"),
+        (Self::Sport, "sport", "an L4 port from 0 to 65535"),
+        (Self::Dst, "dst", "an address or prefix"),
+        (Self::Dport, "dport", "an L4 port from 0 to 65535"),
+        (Self::Dscp, "dscp", "a number from 0 to 63"),
+        (Self::Fragment, "fragment", "'none', 'first' or 'later'"),
+        (Self::In, "in", "the name of a port"),
+    ];
+
+    const fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    const fn expected(self) -> &'static str {
+        Self::ALL[self as usize].2
+    }
+
+    fn parse(text: &str) -> Result<Self, MatchFault> {
+        let known = Self::ALL.iter().find(|(_, name, _)| *name == text);
+        known.map(|&(word, ..)| word).ok_or_else(|| MatchFault::Word {
+            found: shown(text),
+            meant: Meant::new(text, Self::ALL.map(|(_, name, _)| name)),
+        })
+    }
+
+    fn wrong(self, value: &str) -> MatchFault {
+        MatchFault::Value { word: self.name(), found: shown(value), expected: self.expected() }
+    }
+
+    /// A decimal number up to `limit`, without sign.
+    fn number<T: FromStr + PartialOrd>(self, value: &str, limit: T) -> Result<T, MatchFault> {
+        let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+        let number = value.parse().ok().filter(|number| digits && *number <= limit);
+        number.ok_or_else(|| self.wrong(value))
+    }
+}
+
+/// Where each field of a text was found.
+type Positions = BTreeMap<Word, usize>;
+
+impl FromStr for Match {
+    type Err = MatchError;
+
+    fn from_str(text: &str) -> Result<Self, MatchError> {
+        parse(text).map_err(|(position, fault)| MatchError { text: shown(text), position, fault })
+    }
+}
+
+/// A fault and its position.
+type At = (usize, MatchFault);
+
+fn parse(text: &str) -> Result<Match, At> {
+    if text.len() > MATCH_LENGTH_MAX {
+        return Err((1, MatchFault::TooLong { length: text.len() }));
+    }
+    let mut found = Match::default();
+    let mut positions = Positions::new();
+    let mut words = words(text).peekable();
+    match words.peek() {
+        None => return Err((1, MatchFault::Empty)),
+        Some(&(at, "any")) => {
+            words.next();
+            return if words.peek().is_none() {
+                Ok(found)
+            } else {
+                Err((at, MatchFault::AnyNotAlone))
+            };
+        }
+        Some(_) => {}
+    }
+    while let Some((at, word)) = words.next() {
+        if word == "any" {
+            return Err((at, MatchFault::AnyNotAlone));
+        }
+        let word = Word::parse(word).map_err(|fault| (at, fault))?;
+        if positions.insert(word, at).is_some() {
+            return Err((at, MatchFault::Repeated { word: word.name() }));
+        }
+        let Some((value_at, value)) = words.next() else {
+            let fault = MatchFault::NoValue { word: word.name(), expected: word.expected() };
+            return Err((at, fault));
+        };
+        set(&mut found, word, value).map_err(|fault| (value_at, fault))?;
+    }
+    ports_have_a_protocol(&found, &positions)?;
+    families_agree(&found, &positions)?;
+    Ok(found)
+}
+
+/// The words of a text with their positions, in characters from 1.
+fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.split_whitespace().map(move |word| {
+        let offset = word.as_ptr() as usize - text.as_ptr() as usize;
+        (text[..offset].chars().count() + 1, word)
+    })
+}
+
+fn set(found: &mut Match, word: Word, value: &str) -> Result<(), MatchFault> {
+    match word {
+        Word::Ip => {
+            found.ip_version = Some(match value {
+                "4" => IpVersion::V4,
+                "6" => IpVersion::V6,
+                _ => return Err(word.wrong(value)),
+            });
+        }
+        Word::Vlan => {
+            found.vlan = Some(match value {
+                "untagged" => VlanMatch::Untagged,
+                _ => VlanMatch::Id(word.number(value, VLAN_ID_MAX)?),
+            });
+        }
+        Word::Proto => found.protocol = Some(value.parse()?),
+        Word::Src => found.source = Some(value.parse()?),
+        Word::Sport => found.source_port = Some(word.number(value, u16::MAX)?),
+        Word::Dst => found.destination = Some(value.parse()?),
+        Word::Dport => found.destination_port = Some(word.number(value, u16::MAX)?),
+        Word::Dscp => found.dscp = Some(word.number(value, DSCP_MAX)?),
+        Word::Fragment => {
+            found.fragment = Some(match value {
+                "none" => FragmentMatch::None,
+                "first" => FragmentMatch::First,
+                "later" => FragmentMatch::Later,
+                _ => return Err(word.wrong(value)),
+            });
+        }
+        Word::In => found.port = Some(value.parse()?),
+    }
+    Ok(())
+}
+
+fn ports_have_a_protocol(found: &Match, positions: &Positions) -> Result<(), At> {
+    let ports = [(Word::Sport, found.source_port), (Word::Dport, found.destination_port)];
+    for (word, port) in ports {
+        let (Some(port), Some(&at)) = (port, positions.get(&word)) else { continue };
+        if !found.protocol.is_some_and(Protocol::has_ports) {
+            return Err((at, MatchFault::PortsWithoutProtocol { word: word.name() }));
+        }
+        let whole = matches!(found.fragment, Some(FragmentMatch::None | FragmentMatch::First));
+        if port == 0 && !whole {
+            return Err((at, MatchFault::PortZero));
+        }
+    }
+    Ok(())
+}
+
+fn families_agree(found: &Match, positions: &Positions) -> Result<(), At> {
+    let families = [
+        (Word::Ip, found.ip_version),
+        (Word::Src, found.source.map(|prefix| prefix.ip_version())),
+        (Word::Dst, found.destination.map(|prefix| prefix.ip_version())),
+        (Word::Proto, found.protocol.and_then(Protocol::ip_version)),
+    ];
+    let mut known: Vec<(usize, Word, IpVersion)> = families
+        .into_iter()
+        .filter_map(|(word, family)| Some((*positions.get(&word)?, word, family?)))
+        .collect();
+    known.sort_unstable();
+    for pair in known.windows(2) {
+        let [(_, other, expected), (at, word, version)] = [pair[0], pair[1]];
+        if expected != version {
+            let (word, other) = (word.name(), other.name());
+            return Err((at, MatchFault::Family { word, found: version, other, expected }));
+        }
+    }
+    Ok(())
+}
+
+impl Match {
+    /// Whether a match made field by field is one that its text could say.
+    ///
+    /// # Errors
+    /// As for parsing; the position is that in the text which [`Match`] displays.
+    pub fn check(&self) -> Result<(), MatchError> {
+        self.to_string().parse::<Self>().map(drop)
+    }
+}
+
+impl fmt::Display for Match {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = Fields { f, first: true };
+        fields.field(Word::Ip, self.ip_version)?;
+        fields.field(Word::Vlan, self.vlan)?;
+        fields.field(Word::Proto, self.protocol)?;
+        fields.field(Word::Src, self.source)?;
+        fields.field(Word::Sport, self.source_port)?;
+        fields.field(Word::Dst, self.destination)?;
+        fields.field(Word::Dport, self.destination_port)?;
+        fields.field(Word::Dscp, self.dscp)?;
+        fields.field(Word::Fragment, self.fragment)?;
+        fields.field(Word::In, self.port.as_ref())?;
+        if fields.first { f.write_str("any") } else { Ok(()) }
+    }
+}
+
+/// Writes fields with a space between two.
+struct Fields<'a, 'b> {
+    f: &'a mut fmt::Formatter<'b>,
+    first: bool,
+}
+
+impl Fields<'_, '_> {
+    fn field(&mut self, word: Word, value: Option<impl fmt::Display>) -> fmt::Result {
+        let Some(value) = value else { return Ok(()) };
+        let space = if self.first { "" } else { " " };
+        self.first = false;
+        write!(self.f, "{space}{} {value}", word.name())
+    }
+}
+
+impl fmt::Display for VlanMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Untagged => f.write_str("untagged"),
+            Self::Id(id) => id.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for FragmentMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::First => "first",
+            Self::Later => "later",
+        })
+    }
+}
+
+impl TryFrom<String> for Match {
+    type Error = MatchError;
+    fn try_from(text: String) -> Result<Self, MatchError> {
+        text.parse()
+    }
+}
+
+impl From<Match> for String {
+    fn from(r#match: Match) -> Self {
+        r#match.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::any_match;
+    use proptest::prelude::*;
+
+    fn fault(text: &str) -> (usize, MatchFault) {
+        let error = text.parse::<Match>().unwrap_err();
+        (error.position, error.fault)
+    }
+
+    #[test]
+    fn the_example_of_the_manual_reads_back_as_written() {
+        let text = "proto udp dst 10.0.2.0/24 dport 5001 in left";
+        let parsed: Match = text.parse().unwrap();
+        assert_eq!(parsed.to_string(), text);
+        assert_eq!(parsed.port.unwrap().as_str(), "left");
+        assert_eq!("any".parse(), Ok(Match::default()));
+        assert_eq!(Match::default().to_string(), "any");
+    }
+
+    #[test]
+    fn order_and_spaces_are_free() {
+        let one: Match = "in left   dport 80\tproto tcp".parse().unwrap();
+        assert_eq!(one, "proto tcp dport 80 in left".parse().unwrap());
+    }
+
+    #[test]
+    fn a_fault_is_found_where_it_is() {
+        assert!(matches!(fault("  "), (1, MatchFault::Empty)));
+        assert!(matches!(fault("proto udp prot 1"), (11, MatchFault::Word { .. })));
+        assert!(matches!(fault("äö udp"), (1, MatchFault::Word { .. })));
+        assert!(matches!(fault("proto ä"), (7, MatchFault::Protocol(_))));
+        assert!(matches!(fault("ip 4 ip 4"), (6, MatchFault::Repeated { word: "ip" })));
+        assert!(matches!(fault("ip 4 vlan"), (6, MatchFault::NoValue { word: "vlan", .. })));
+        assert!(matches!(fault("vlan 4095"), (6, MatchFault::Value { .. })));
+        assert!(matches!(fault("dscp 64"), (6, MatchFault::Value { .. })));
+        assert!(matches!(fault("dscp +6"), (6, MatchFault::Value { .. })));
+        assert!(matches!(fault("ip 5"), (4, MatchFault::Value { .. })));
+        assert!(matches!(fault("dst 10.0.0.1/8"), (5, MatchFault::Prefix(_))));
+        assert!(matches!(fault("in Left"), (4, MatchFault::Name(_))));
+        assert!(matches!(fault("any ip 4"), (1, MatchFault::AnyNotAlone)));
+        assert!(matches!(fault("ip 4 any"), (6, MatchFault::AnyNotAlone)));
+        assert!(matches!(fault(&"ip 4 ".repeat(200)), (1, MatchFault::TooLong { length: 1000 })));
+    }
+
+    #[test]
+    fn a_wrong_field_is_answered_with_the_nearest() {
+        let message = "prot udp".parse::<Match>().unwrap_err().to_string();
+        assert!(message.ends_with("did you mean 'proto'?"), "{message}");
+    }
+
+    #[test]
+    fn l4_ports_need_a_protocol_that_has_them() {
+        assert!(matches!(fault("dport 80"), (1, MatchFault::PortsWithoutProtocol { .. })));
+        assert!(matches!(
+            fault("proto icmp sport 80"),
+            (12, MatchFault::PortsWithoutProtocol { word: "sport" })
+        ));
+        for name in ["tcp", "udp", "sctp", "udplite", "dccp"] {
+            assert!(format!("sport 80 proto {name}").parse::<Match>().is_ok());
+        }
+    }
+
+    #[test]
+    fn l4_port_zero_is_not_taken_for_an_unknown_fragment() {
+        assert!(matches!(fault("proto udp dport 0"), (11, MatchFault::PortZero)));
+        assert!("proto udp dport 0 fragment none".parse::<Match>().is_ok());
+    }
+
+    #[test]
+    fn fields_of_two_families_contradict() {
+        assert!(matches!(fault("src 10.0.0.1 dst ::1"), (14, MatchFault::Family { .. })));
+        assert!(matches!(fault("dst ::1 ip 4"), (9, MatchFault::Family { word: "ip", .. })));
+        assert!(matches!(fault("src ::1 proto icmp"), (9, MatchFault::Family { .. })));
+        assert!("ip 6 src ::/0 proto icmpv6".parse::<Match>().is_ok());
+    }
+
+    #[test]
+    fn a_match_made_by_hand_is_checked_like_its_text() {
+        assert!(Match { dscp: Some(64), ..Match::default() }.check().is_err());
+        assert!(Match { source_port: Some(1), ..Match::default() }.check().is_err());
+        assert!(Match::default().check().is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn every_match_reads_back_as_it_is_shown(made in any_match()) {
+            prop_assert_eq!(made.check(), Ok(()));
+            prop_assert_eq!(made.to_string().parse::<Match>(), Ok(made));
+        }
+
+        #[test]
+        fn no_text_panics(text in "\\PC{0,60}", words in "((in|vlan|ip|src|dst|proto|sport|dport|dscp|any) ([0-9a-z:./]{0,6}) ?){0,5}") {
+            for text in [text, words] {
+                if let Ok(parsed) = text.parse::<Match>() {
+                    prop_assert_eq!(parsed.to_string().parse::<Match>(), Ok(parsed));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A service as the node sees it: a module, its parameters, its session, and how it is doing.
+
+use std::collections::BTreeMap;
+
+use abi::{Level, Manifest};
+use serde::{Deserialize, Serialize};
+use units::{EntryId, Name, Nanos};
+
+/// Services of one node: their entries index an array in every cell.
+pub const SERVICES_MAX: usize = 256;
+
+const _: () = assert!(SERVICES_MAX <= u16::MAX as usize, "an entry's number has 16 bits");
+
+/// A module that the daemon has in its store and has checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleInfo {
+    /// Its name in the store, `sha256:…`; the node only hands it on.
+    pub digest: String,
+    /// What the module declares.
+    pub manifest: Manifest,
+}
+
+/// How a service is doing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum ServiceState {
+    /// The cell has been or will be asked to start it; its rules are not installed.
+    Starting,
+    /// Its rules are installed.
+    Running,
+    /// It ran, failed, and is started again after a pause; its rules are not installed.
+    Failed {
+        /// What the cell said.
+        reason: String,
+    },
+    /// The cell has been asked to stop it; its name and entry are free when it has.
+    Stopping,
+}
+
+/// A service as `tam list` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// Its name.
+    pub name: Name,
+    /// Its number in the cell, for as long as it exists.
+    pub entry: EntryId,
+    /// What it runs.
+    pub module: ModuleInfo,
+    /// What the operator set; the module's defaults are not repeated.
+    pub parameters: BTreeMap<String, String>,
+    /// The session that pays.
+    pub session: Name,
+    /// Where it runs.
+    pub level: Level,
+    /// Why there.
+    pub level_reason: String,
+    /// How it is doing.
+    #[serde(flatten)]
+    pub state: ServiceState,
+    /// When it came into that state, on the node's clock.
+    pub since: Nanos,
+    /// How often it was started again.
+    pub restarts: u32,
+}
+
+/// Pause before the first restart: shorter than what a person notices.
+pub const BACKOFF_MIN: Nanos = Nanos::from_millis(100);
+/// Longest pause between restarts; whoever ran that long before begins with the shortest.
+pub const BACKOFF_MAX: Nanos = Nanos::from_millis(10_000);
+
+const _: () = assert!(BACKOFF_MIN.0 > 0 && BACKOFF_MIN.0 <= BACKOFF_MAX.0);
+
+/// Pauses that double from failure to failure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    next: Nanos,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { next: BACKOFF_MIN }
+    }
+}
+
+impl Backoff {
+    /// The pause after a failure that came when it had run for `ran_for`.
+    pub(crate) fn pause(&mut self, ran_for: Nanos) -> Nanos {
+        if ran_for >= BACKOFF_MAX {
+            self.next = BACKOFF_MIN;
+        }
+        let pause = self.next;
+        self.next = (pause + pause).min(BACKOFF_MAX);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_to_their_limit_and_a_long_run_forgives() {
+        let mut backoff = Backoff::default();
+        let pauses: Vec<u64> = (0..9).map(|_| backoff.pause(Nanos::ZERO).as_millis()).collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+        assert_eq!(backoff.pause(BACKOFF_MAX), BACKOFF_MIN);
+    }
+}

@@ -1,0 +1,273 @@
+//! The node: commands and events in, effects out.
+//!
+//! ```text
+//! deploy ─▶ Starting ─ started ─▶ Running ─ failed ─▶ Failed ─ pause over ─▶ Starting
+//!              │ failed, never ran   │ ▲                  │
+//!              ▼                     │ └── cell lost, ready, started again
+//!            gone ◀─ stopped ─ Stopping ◀─ remove ────────┘ (at once, when the cell has nothing of it)
+//! ```
+//!
+//! Rules of a service are installed only while it runs, and uninstalled before
+//! it is stopped, so that no packet is sent to a service that is not there. One
+//! cell runs all services; it and each service have a pause of their own
+//! before they are started again.
+
+mod rules;
+mod services;
+
+pub use services::FIRST_STARTS_MAX;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bpf_maps::RULES_MAX;
+use serde::{Deserialize, Serialize};
+use units::{EntryId, Name, Nanos, RuleId};
+
+use crate::classifier::{Reach, RuleSet};
+use crate::command::{Command, Effect, Event, Notice, Outcome};
+use crate::port::{self, Port, PortError, PortSpec};
+use crate::refusal::Refusal;
+use crate::rule::Rule;
+use crate::service::{Backoff, Service};
+use crate::session::{self, Session};
+use services::Managed;
+
+/// One node. Nothing happens in it but by a command, an event or the time.
+#[derive(Debug)]
+pub struct Node {
+    name: Name,
+    ports: Vec<Port>,
+    sessions: Vec<Session>,
+    services: BTreeMap<Name, Managed>,
+    rules: BTreeMap<RuleId, OwnedRule>,
+    /// Where the search for a free number begins, so that one is not reused at once.
+    rule_next: u32,
+    entry_next: u16,
+    installed: RuleSet,
+    generation: u64,
+    cell: Cell,
+    effects: VecDeque<Effect>,
+}
+
+/// A rule and the service that it came with.
+#[derive(Clone, Debug)]
+struct OwnedRule {
+    rule: Rule,
+    came_with: Option<Name>,
+}
+
+/// The worker process.
+#[derive(Debug)]
+struct Cell {
+    state: CellState,
+    /// Since when it is ready.
+    since: Nanos,
+    restarts: u32,
+    backoff: Backoff,
+}
+
+/// How the worker process is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum CellState {
+    /// It has been asked to start.
+    Starting,
+    /// It takes work.
+    Ready,
+    /// It is gone.
+    Lost {
+        /// When it is started again.
+        retry_at: Nanos,
+    },
+}
+
+/// A rule as `tam rule list` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleView {
+    /// The rule.
+    #[serde(flatten)]
+    pub rule: Rule,
+    /// The service that it came with, and goes with.
+    pub came_with: Option<Name>,
+    /// Whether packets can meet it.
+    pub reach: Reach,
+}
+
+impl Node {
+    /// A node with these ports, no rule and no service; it asks for its cell at once.
+    ///
+    /// # Errors
+    /// When the ports cannot be told apart or are too many.
+    pub fn new(name: Name, ports: Vec<PortSpec>) -> Result<Self, PortError> {
+        Ok(Self {
+            name,
+            ports: port::numbered(ports)?,
+            sessions: session::built_in().into(),
+            services: BTreeMap::new(),
+            rules: BTreeMap::new(),
+            rule_next: 0,
+            entry_next: 0,
+            installed: RuleSet::default(),
+            generation: 0,
+            cell: Cell {
+                state: CellState::Starting,
+                since: Nanos::ZERO,
+                restarts: 0,
+                backoff: Backoff::default(),
+            },
+            effects: [Effect::StartCell { restarts: 0 }].into(),
+        })
+    }
+
+    /// Does what an operator asks for, as a whole.
+    ///
+    /// # Errors
+    /// When it cannot be done; then nothing has changed.
+    pub fn handle_command(&mut self, now: Nanos, command: Command) -> Result<Outcome, Refusal> {
+        match command {
+            Command::Deploy { service, module, parameters, session, rules } => {
+                self.deploy(now, services::Wanted { service, module, parameters, session }, rules)
+            }
+            Command::Remove { service, cascade } => self.remove(now, &service, cascade),
+            Command::RuleAdd { specs } => self.rule_add(specs),
+            Command::RuleRemove { rule } => self.rule_remove(rule),
+        }
+    }
+
+    /// Takes note of what happened outside. An event about an entry that is not
+    /// there, or not waited for, changes nothing.
+    pub fn handle_event(&mut self, now: Nanos, event: Event) {
+        match event {
+            Event::CellReady => self.cell_ready(now),
+            Event::CellLost { reason } => self.cell_lost(now, reason),
+            Event::ServiceStarted { entry } => self.service_started(now, entry),
+            Event::ServiceFailed { entry, reason } => self.service_failed(now, entry, reason),
+            Event::ServiceStopped { entry } => {
+                self.service_failed(now, entry, "it stopped without being asked to".to_owned());
+            }
+        }
+    }
+
+    /// Starts again what has waited long enough.
+    pub fn handle_timeout(&mut self, now: Nanos) {
+        if let CellState::Lost { retry_at } = self.cell.state
+            && retry_at <= now
+        {
+            self.cell.state = CellState::Starting;
+            self.cell.restarts = self.cell.restarts.saturating_add(1);
+            self.effects.push_back(Effect::StartCell { restarts: self.cell.restarts });
+        }
+        self.retry_services(now);
+    }
+
+    /// When [`Node::handle_timeout`] is to be called, on the clock of `now`; `None`: not before
+    /// something else happens.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        let cell = match self.cell.state {
+            CellState::Lost { retry_at } => Some(retry_at),
+            CellState::Starting | CellState::Ready => None,
+        };
+        self.services.values().filter_map(Managed::retry_at).chain(cell).min()
+    }
+
+    /// The next thing to be done outside; to be called until there is none.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn cell_ready(&mut self, now: Nanos) {
+        if self.cell.state == CellState::Ready {
+            return;
+        }
+        self.cell.state = CellState::Ready;
+        self.cell.since = now;
+        self.start_waiting();
+    }
+
+    fn cell_lost(&mut self, now: Nanos, reason: String) {
+        let ran_for = match self.cell.state {
+            CellState::Lost { .. } => return,
+            CellState::Starting => Nanos::ZERO,
+            CellState::Ready => now.saturating_sub(self.cell.since),
+        };
+        let retry_at = now + self.cell.backoff.pause(ran_for);
+        self.cell.state = CellState::Lost { retry_at };
+        let notices = self.services_lost(now, &reason);
+        self.install_rules();
+        self.effects.push_back(Effect::Report(Notice::CellLost { reason, retry_at }));
+        self.effects.extend(notices.into_iter().map(Effect::Report));
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Its ports, by number.
+    #[must_use]
+    pub fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    /// Its sessions, by number.
+    #[must_use]
+    pub fn sessions(&self) -> &[Session] {
+        &self.sessions
+    }
+
+    /// Its services, by name.
+    pub fn services(&self) -> impl Iterator<Item = &Service> {
+        self.services.values().map(Managed::service)
+    }
+
+    /// The service of this name.
+    #[must_use]
+    pub fn service(&self, name: &Name) -> Option<&Service> {
+        self.services.get(name).map(Managed::service)
+    }
+
+    /// The service with this entry.
+    #[must_use]
+    pub fn service_of(&self, entry: EntryId) -> Option<&Service> {
+        self.services().find(|service| service.entry == entry)
+    }
+
+    /// Its rules, best first: as the front door would try them.
+    #[must_use]
+    pub fn rules(&self) -> Vec<RuleView> {
+        let shadowed: BTreeMap<RuleId, RuleId> = self.installed.shadowed.iter().copied().collect();
+        let view = |owned: &OwnedRule| RuleView {
+            rule: owned.rule.clone(),
+            came_with: owned.came_with.clone(),
+            reach: match shadowed.get(&owned.rule.id) {
+                _ if !self.is_active(&owned.rule) => Reach::Waiting,
+                Some(&by) => Reach::Shadowed { by },
+                None => Reach::Installed,
+            },
+        };
+        let mut views: Vec<RuleView> = self.rules.values().map(view).collect();
+        views.sort_by_key(|view| (core::cmp::Reverse(view.rule.spec.priority), view.rule.id));
+        views
+    }
+
+    /// How the cell is doing, and how often it was started again.
+    #[must_use]
+    pub const fn cell(&self) -> (CellState, u32) {
+        (self.cell.state, self.cell.restarts)
+    }
+
+    /// The number of times that the front door's rules were replaced.
+    #[must_use]
+    pub const fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+const _: () = assert!(RULES_MAX <= u32::MAX as usize, "a rule's number has 32 bits");
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! The rules of a node: adding, removing, and telling the front door.
+
+use std::collections::BTreeSet;
+
+use abi::manifest::Meant;
+use bpf_maps::RULES_MAX;
+use units::{EntryId, Name, RuleId};
+
+use super::{Node, OwnedRule};
+use crate::classifier::{Lookup, compile};
+use crate::command::{Effect, Outcome};
+use crate::refusal::Refusal;
+use crate::rule::{Rule, RuleSpec};
+use crate::service::ServiceState;
+
+/// Rules that have been checked together with those that there are.
+pub(super) struct Admitted {
+    rules: Vec<Rule>,
+    came_with: Option<Name>,
+    /// Which of them no packet could reach if every service ran.
+    pub(super) shadowed: Vec<(RuleId, RuleId)>,
+}
+
+impl Admitted {
+    pub(super) fn ids(&self) -> Vec<RuleId> {
+        self.rules.iter().map(|rule| rule.id).collect()
+    }
+}
+
+impl Node {
+    pub(super) fn rule_add(&mut self, specs: Vec<RuleSpec>) -> Result<Outcome, Refusal> {
+        for service in specs.iter().filter_map(|spec| spec.action.service()) {
+            let managed = self.find_service(service)?;
+            if !managed.has_run() {
+                return Err(Refusal::ServiceStarting { service: service.clone() });
+            }
+        }
+        for spec in &specs {
+            let service = spec.action.service().and_then(|service| self.services.get(service));
+            if let Some(managed) = service {
+                let service = managed.service();
+                session_agrees(spec, &service.name, &service.session)?;
+            }
+        }
+        let admitted = self.admit_rules(specs, None)?;
+        let outcome =
+            Outcome::RulesAdded { rules: admitted.ids(), shadowed: admitted.shadowed.clone() };
+        self.insert_rules(admitted);
+        self.install_rules();
+        Ok(outcome)
+    }
+
+    pub(super) fn rule_remove(&mut self, rule: RuleId) -> Result<Outcome, Refusal> {
+        self.rules.remove(&rule).ok_or(Refusal::RuleUnknown { rule })?;
+        self.install_rules();
+        Ok(Outcome::RuleRemoved { rule })
+    }
+
+    /// Checks rules as if all services ran, so that installing them later cannot
+    /// fail. `coming` is the service that they come with, which is not there yet.
+    pub(super) fn admit_rules(
+        &self,
+        specs: Vec<RuleSpec>,
+        coming: Option<(&Name, EntryId)>,
+    ) -> Result<Admitted, Refusal> {
+        for spec in &specs {
+            spec.r#match.check()?;
+            self.check_names(spec)?;
+        }
+        let ids = self.free_rule_ids(specs.len())?;
+        let rules: Vec<Rule> =
+            ids.into_iter().zip(specs).map(|(id, spec)| Rule { id, spec }).collect();
+        if rules.is_empty() {
+            return Ok(Admitted { rules, came_with: None, shadowed: Vec::new() });
+        }
+        let mut lookup = self.lookup(|_| true);
+        lookup.services.extend(coming.map(|(service, entry)| (service.clone(), entry)));
+        let all = self.rules.values().map(|owned| &owned.rule).chain(&rules);
+        let mut shadowed = compile(all, &lookup)?.shadowed;
+        let added: BTreeSet<RuleId> = rules.iter().map(|rule| rule.id).collect();
+        shadowed.retain(|(rule, _)| added.contains(rule));
+        Ok(Admitted { rules, came_with: coming.map(|(service, _)| service.clone()), shadowed })
+    }
+
+    /// Takes rules in; the front door learns of them by [`Node::install_rules`].
+    pub(super) fn insert_rules(&mut self, admitted: Admitted) {
+        for rule in admitted.rules {
+            self.rule_next = rule.id.0.wrapping_add(1);
+            self.effects.push_back(Effect::ClearRuleCounters { rule: rule.id });
+            let owned = OwnedRule { came_with: admitted.came_with.clone(), rule };
+            self.rules.insert(owned.rule.id, owned);
+        }
+    }
+
+    /// Tells the front door, if what it should know has changed.
+    pub(super) fn install_rules(&mut self) {
+        let lookup = self.lookup(|state| *state == ServiceState::Running);
+        let active = self.rules.values().map(|owned| &owned.rule).filter(|r| self.is_active(r));
+        let rules = compile(active, &lookup)
+            .expect("`admit_rules` compiled all rules, and these are some of them");
+        let same =
+            (&rules.masks, &rules.entries) == (&self.installed.masks, &self.installed.entries);
+        self.installed = rules;
+        if !same {
+            self.generation += 1;
+            let (rules, generation) = (self.installed.clone(), self.generation);
+            self.effects.push_back(Effect::InstallRules { rules, generation });
+        }
+    }
+
+    /// Whether the front door should know the rule now.
+    pub(super) fn is_active(&self, rule: &Rule) -> bool {
+        rule.spec.action.service().is_none_or(|service| {
+            let state = self.services.get(service).map(|managed| &managed.service().state);
+            state == Some(&ServiceState::Running)
+        })
+    }
+
+    /// Removes the rules that lead to a service, and says which they were.
+    pub(super) fn drop_rules_of(&mut self, service: &Name) -> Vec<RuleId> {
+        let leads_there = |owned: &&OwnedRule| owned.rule.spec.action.service() == Some(service);
+        let ids: Vec<RuleId> =
+            self.rules.values().filter(leads_there).map(|owned| owned.rule.id).collect();
+        for id in &ids {
+            self.rules.remove(id);
+        }
+        ids
+    }
+
+    fn check_names(&self, spec: &RuleSpec) -> Result<(), Refusal> {
+        if !self.sessions.iter().any(|session| session.name == spec.session) {
+            return Err(self.session_unknown(&spec.session));
+        }
+        match &spec.r#match.port {
+            Some(port) if !self.ports.iter().any(|known| known.spec.name == *port) => {
+                let known = self.ports.iter().map(|port| port.spec.name.as_str());
+                let meant = Meant::new(port.as_str(), known);
+                let text = spec.r#match.to_string();
+                Err(Refusal::PortUnknown { text, port: port.clone(), meant })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Numbers that no rule has, beginning after the last one given.
+    fn free_rule_ids(&self, asked: usize) -> Result<Vec<RuleId>, Refusal> {
+        let present = self.rules.len();
+        if asked > RULES_MAX - present {
+            return Err(Refusal::TooManyRules { asked, present });
+        }
+        let count = RULES_MAX as u32;
+        let in_turn = (0..count).map(|step| RuleId(self.rule_next.wrapping_add(step) % count));
+        Ok(in_turn.filter(|id| !self.rules.contains_key(id)).take(asked).collect())
+    }
+
+    /// What names stand for, with the services whose state is asked for.
+    fn lookup(&self, wanted: impl Fn(&ServiceState) -> bool) -> Lookup {
+        let services = self.services().filter(|service| wanted(&service.state));
+        Lookup {
+            ports: self.ports.iter().map(|port| (port.spec.name.clone(), port.id)).collect(),
+            services: services.map(|service| (service.name.clone(), service.entry)).collect(),
+            sessions: self.sessions.iter().map(|s| (s.name.clone(), s.id)).collect(),
+        }
+    }
+}
+
+/// A rule that leads to a service has that service's session.
+pub(super) fn session_agrees(
+    spec: &RuleSpec,
+    service: &Name,
+    session: &Name,
+) -> Result<(), Refusal> {
+    if spec.session == *session {
+        return Ok(());
+    }
+    Err(Refusal::SessionDiffers {
+        text: spec.r#match.to_string(),
+        found: spec.session.clone(),
+        service: service.clone(),
+        expected: session.clone(),
+    })
+}

@@ -1,0 +1,334 @@
+//! The services of a node: starting, failing, stopping.
+
+use std::collections::BTreeMap;
+
+use abi::Level;
+use abi::manifest::{Meant, ParameterValue};
+use units::{EntryId, Name, Nanos, RuleId, SessionId};
+
+use super::rules::session_agrees;
+use super::{CellState, Node};
+use crate::command::{Effect, Notice, Outcome};
+use crate::refusal::Refusal;
+use crate::rule::RuleSpec;
+use crate::service::{Backoff, ModuleInfo, SERVICES_MAX, Service, ServiceState};
+
+/// Cells that may be lost while a service that never ran is starting; it may
+/// well be what ended them, and after that it is given up.
+pub const FIRST_STARTS_MAX: u32 = 3;
+
+/// A service and what only the node needs to know of it.
+#[derive(Debug)]
+pub(super) struct Managed {
+    service: Service,
+    session: SessionId,
+    values: BTreeMap<Name, ParameterValue>,
+    /// The cell has it: it was asked to start it, and has neither failed nor stopped.
+    held: bool,
+    /// Starts that the cell was asked for.
+    starts: u32,
+    has_run: bool,
+    /// In [`ServiceState::Failed`]: when it is started again.
+    retry_at: Option<Nanos>,
+    backoff: Backoff,
+}
+
+impl Managed {
+    pub(super) const fn service(&self) -> &Service {
+        &self.service
+    }
+
+    pub(super) const fn has_run(&self) -> bool {
+        self.has_run
+    }
+
+    pub(super) const fn retry_at(&self) -> Option<Nanos> {
+        self.retry_at
+    }
+
+    fn enter(&mut self, now: Nanos, state: ServiceState) {
+        self.service.state = state;
+        self.service.since = now;
+    }
+}
+
+/// The service that a deploy asks for.
+pub(super) struct Wanted {
+    pub(super) service: Name,
+    pub(super) module: ModuleInfo,
+    pub(super) parameters: BTreeMap<String, String>,
+    pub(super) session: Name,
+}
+
+impl Node {
+    pub(super) fn deploy(
+        &mut self,
+        now: Nanos,
+        wanted: Wanted,
+        rules: Vec<RuleSpec>,
+    ) -> Result<Outcome, Refusal> {
+        let Wanted { service: name, module, parameters, session } = wanted;
+        match self.services.get(&name).map(|managed| &managed.service.state) {
+            Some(ServiceState::Stopping) => return Err(Refusal::ServiceStopping { service: name }),
+            Some(_) => return Err(Refusal::ServiceExists { service: name }),
+            None => {}
+        }
+        let session_id = self
+            .sessions
+            .iter()
+            .find(|known| known.name == session)
+            .map(|known| known.id)
+            .ok_or_else(|| self.session_unknown(&session))?;
+        let level_reason = user_level(&module)?;
+        let values = module.manifest.values(&parameters)?;
+        for spec in &rules {
+            check_rule_of(spec, &name, &session)?;
+        }
+        let entry = self.free_entry(&name)?;
+        let admitted = self.admit_rules(rules, Some((&name, entry)))?;
+        let outcome = Outcome::Deployed {
+            service: name.clone(),
+            entry,
+            rules: admitted.ids(),
+            shadowed: admitted.shadowed.clone(),
+        };
+
+        self.entry_next = entry.0.wrapping_add(1);
+        self.insert_rules(admitted);
+        let service = Service {
+            name: name.clone(),
+            entry,
+            module,
+            parameters,
+            session,
+            level: Level::User,
+            level_reason,
+            state: ServiceState::Starting,
+            since: now,
+            restarts: 0,
+        };
+        let managed = Managed {
+            service,
+            session: session_id,
+            values,
+            held: false,
+            starts: 0,
+            has_run: false,
+            retry_at: None,
+            backoff: Backoff::default(),
+        };
+        self.services.insert(name, managed);
+        self.start_waiting();
+        Ok(outcome)
+    }
+
+    pub(super) fn remove(
+        &mut self,
+        now: Nanos,
+        name: &Name,
+        cascade: bool,
+    ) -> Result<Outcome, Refusal> {
+        let managed = self.find_service(name)?;
+        let held = managed.held;
+        let entry = managed.service.entry;
+        let others = self.rules_of_others(name);
+        if !cascade && !others.is_empty() {
+            return Err(Refusal::ServiceInUse { service: name.clone(), rules: others });
+        }
+        let rules = self.drop_rules_of(name);
+        self.install_rules();
+        if held {
+            self.effects.push_back(Effect::StopService { entry });
+            if let Some(managed) = self.services.get_mut(name) {
+                managed.retry_at = None;
+                managed.enter(now, ServiceState::Stopping);
+            }
+        } else {
+            self.services.remove(name);
+            let notice = Notice::ServiceRemoved { service: name.clone() };
+            self.effects.push_back(Effect::Report(notice));
+        }
+        Ok(Outcome::Removed { service: name.clone(), rules, stopping: held })
+    }
+
+    pub(super) fn service_started(&mut self, now: Nanos, entry: EntryId) {
+        let Some(managed) = self.managed(entry) else { return };
+        if !managed.held || managed.service.state != ServiceState::Starting {
+            return;
+        }
+        managed.has_run = true;
+        managed.enter(now, ServiceState::Running);
+        let service = managed.service.name.clone();
+        let restarts = managed.service.restarts;
+        self.install_rules();
+        let notice = Notice::ServiceRunning { service, restarts };
+        self.effects.push_back(Effect::Report(notice));
+    }
+
+    /// The cell has nothing of it any more: because it failed or, when it was asked to, stopped.
+    pub(super) fn service_failed(&mut self, now: Nanos, entry: EntryId, reason: String) {
+        let Some(managed) = self.managed(entry) else { return };
+        if !managed.held {
+            return;
+        }
+        managed.held = false;
+        let service = managed.service.name.clone();
+        let notice = match managed.service.state {
+            ServiceState::Stopping => {
+                self.services.remove(&service);
+                Notice::ServiceRemoved { service }
+            }
+            ServiceState::Starting if !managed.has_run => self.give_up(service, reason),
+            ServiceState::Starting | ServiceState::Running | ServiceState::Failed { .. } => {
+                let ran_for = match managed.service.state {
+                    ServiceState::Running => now.saturating_sub(managed.service.since),
+                    _ => Nanos::ZERO,
+                };
+                let retry_at = now + managed.backoff.pause(ran_for);
+                managed.retry_at = Some(retry_at);
+                managed.enter(now, ServiceState::Failed { reason: reason.clone() });
+                Notice::ServiceFailed { service, reason, retry_at }
+            }
+        };
+        self.install_rules();
+        self.effects.push_back(Effect::Report(notice));
+    }
+
+    /// Every service has lost what the cell had of it; those that should run start with the next
+    /// cell. Returns what became of those that do not.
+    pub(super) fn services_lost(&mut self, now: Nanos, reason: &str) -> Vec<Notice> {
+        let mut removed = Vec::new();
+        let mut given_up = Vec::new();
+        for managed in self.services.values_mut().filter(|managed| managed.held) {
+            managed.held = false;
+            match managed.service.state {
+                ServiceState::Stopping => removed.push(managed.service.name.clone()),
+                _ if !managed.has_run && managed.starts >= FIRST_STARTS_MAX => {
+                    given_up.push(managed.service.name.clone());
+                }
+                _ => managed.enter(now, ServiceState::Starting),
+            }
+        }
+        let mut notices = Vec::new();
+        for service in removed {
+            self.services.remove(&service);
+            notices.push(Notice::ServiceRemoved { service });
+        }
+        for service in given_up {
+            let reason =
+                format!("the cell was lost {FIRST_STARTS_MAX} times while it started: {reason}");
+            notices.push(self.give_up(service, reason));
+        }
+        notices
+    }
+
+    /// Services whose pause is over are started again.
+    pub(super) fn retry_services(&mut self, now: Nanos) {
+        for managed in self.services.values_mut() {
+            if managed.retry_at.is_some_and(|at| at <= now) {
+                managed.retry_at = None;
+                managed.enter(now, ServiceState::Starting);
+            }
+        }
+        self.start_waiting();
+    }
+
+    /// Asks the cell, if there is one, for every service that should start.
+    pub(super) fn start_waiting(&mut self) {
+        if self.cell.state != CellState::Ready {
+            return;
+        }
+        for managed in self.services.values_mut() {
+            if managed.held || managed.service.state != ServiceState::Starting {
+                continue;
+            }
+            managed.held = true;
+            managed.service.restarts = managed.starts;
+            managed.starts = managed.starts.saturating_add(1);
+            self.effects.push_back(Effect::StartService {
+                entry: managed.service.entry,
+                service: managed.service.name.clone(),
+                digest: managed.service.module.digest.clone(),
+                lanes: managed.service.module.manifest.lanes,
+                parameters: managed.values.clone(),
+                session: managed.session,
+                restarts: managed.service.restarts,
+            });
+        }
+    }
+
+    pub(super) fn find_service(&self, name: &Name) -> Result<&Managed, Refusal> {
+        match self.services.get(name) {
+            Some(managed) if managed.service.state == ServiceState::Stopping => {
+                Err(Refusal::ServiceStopping { service: name.clone() })
+            }
+            Some(managed) => Ok(managed),
+            None => {
+                let meant = Meant::new(name.as_str(), self.services.keys().map(Name::as_str));
+                Err(Refusal::ServiceUnknown { service: name.clone(), meant })
+            }
+        }
+    }
+
+    pub(super) fn session_unknown(&self, session: &Name) -> Refusal {
+        let known = self.sessions.iter().map(|session| session.name.as_str());
+        let meant = Meant::new(session.as_str(), known);
+        Refusal::SessionUnknown { session: session.clone(), meant }
+    }
+
+    /// A service that never ran is gone, with its rules; no other rule can lead to it.
+    fn give_up(&mut self, service: Name, reason: String) -> Notice {
+        self.services.remove(&service);
+        self.drop_rules_of(&service);
+        Notice::ServiceNotStarted { service, reason }
+    }
+
+    fn managed(&mut self, entry: EntryId) -> Option<&mut Managed> {
+        self.services.values_mut().find(|managed| managed.service.entry == entry)
+    }
+
+    fn rules_of_others(&self, service: &Name) -> Vec<RuleId> {
+        let leads_there = self.rules.values().filter(|owned| {
+            owned.rule.spec.action.service() == Some(service)
+                && owned.came_with.as_ref() != Some(service)
+        });
+        leads_there.map(|owned| owned.rule.id).collect()
+    }
+
+    /// An entry that no service has, beginning after the last one given.
+    fn free_entry(&self, service: &Name) -> Result<EntryId, Refusal> {
+        let count = SERVICES_MAX as u16;
+        let mut in_turn =
+            (0..count).map(|step| EntryId(self.entry_next.wrapping_add(step) % count));
+        in_turn
+            .find(|&entry| self.service_of(entry).is_none())
+            .ok_or_else(|| Refusal::TooManyServices { service: service.clone() })
+    }
+}
+
+/// Why the service runs at user level.
+fn user_level(module: &ModuleInfo) -> Result<String, Refusal> {
+    let levels = &module.manifest.levels;
+    match levels.iter().position(|&level| level == Level::User) {
+        Some(0) => Ok("the module asks for it first".to_owned()),
+        Some(_) => Ok(format!(
+            "the module would rather run at {}, and this node runs modules at user level only",
+            levels[0]
+        )),
+        None => {
+            Err(Refusal::Level { module: module.manifest.name.clone(), levels: levels.clone() })
+        }
+    }
+}
+
+/// A rule that comes with a service leads to it, on its session.
+fn check_rule_of(spec: &RuleSpec, service: &Name, session: &Name) -> Result<(), Refusal> {
+    if spec.action.service() != Some(service) {
+        return Err(Refusal::ActionElsewhere {
+            text: spec.r#match.to_string(),
+            service: service.clone(),
+            action: spec.action.clone(),
+        });
+    }
+    session_agrees(spec, service, session)
+}

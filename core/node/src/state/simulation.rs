@@ -1,0 +1,296 @@
+//! A random life of a node, with what must hold checked after every step.
+//!
+//! The world outside is a cell that comes and goes, answers late, fails starts,
+//! and sometimes says what nobody asked for. A failure names its seed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use units::{EntryId, Name, Nanos, RuleId};
+
+use super::Node;
+use crate::classifier::{Reach, RuleSet};
+use crate::command::{Command, Effect, Event};
+use crate::port::PortSpec;
+use crate::rule::{Action, RuleSpec};
+use crate::service::ServiceState;
+use crate::testing::{PORTS, module};
+
+const SERVICES: [&str; 5] = ["monitor", "touch", "mark", "cache", "shape"];
+const MATCHES: [&str; 6] =
+    ["any", "proto udp", "proto tcp dport 80", "ip 6", "in left", "src 10.0.0.0/8"];
+
+/// xorshift64 (Marsaglia 2003): enough to choose what happens next.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % limit as u64).unwrap()
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}
+
+/// What the cell has of one entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Starting,
+    Running,
+    Stopping,
+}
+
+struct World {
+    seed: u64,
+    dice: Dice,
+    now: Nanos,
+    node: Node,
+    cell_asked: bool,
+    cell_up: bool,
+    held: BTreeMap<EntryId, Held>,
+    installed: RuleSet,
+    generation: u64,
+    starts: u64,
+    ends: u64,
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let ports = PORTS.map(|port| PortSpec { name: name(port), device: format!("eth-{port}") });
+        Self {
+            seed,
+            dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            now: Nanos::ZERO,
+            node: Node::new(name("r1"), ports.into()).unwrap(),
+            cell_asked: false,
+            cell_up: false,
+            held: BTreeMap::new(),
+            installed: RuleSet::default(),
+            generation: 0,
+            starts: 0,
+            ends: 0,
+        }
+    }
+
+    fn step(&mut self) {
+        self.now += Nanos(self.dice.below(300_000_000) as u64);
+        match self.dice.below(12) {
+            0..=2 => self.command(),
+            3..=6 => self.answer(),
+            7 => self.cell_changes(),
+            8 => self.nonsense(),
+            _ => {
+                self.node.handle_timeout(self.now);
+                let next = self.node.poll_timeout();
+                assert!(next.is_none_or(|at| at > self.now), "seed {}: busy loop", self.seed);
+            }
+        }
+        self.take_effects();
+        self.check();
+    }
+
+    fn spec(&mut self, action: Action) -> RuleSpec {
+        let priority = self.dice.one_of(&[50, 100, 200]);
+        let text = self.dice.one_of(&MATCHES);
+        RuleSpec { priority, ..RuleSpec::new(text.parse().unwrap(), action) }
+    }
+
+    fn command(&mut self) {
+        let service = name(self.dice.one_of(&SERVICES));
+        let to_service = Action::Service(service.clone());
+        let command = match self.dice.below(6) {
+            0 | 1 => Command::Deploy {
+                service,
+                module: module(self.dice.one_of(&["\"user\"", "\"user\"", "\"nic\""])),
+                parameters: BTreeMap::new(),
+                session: name("best-effort"),
+                rules: (0..self.dice.below(3)).map(|_| self.spec(to_service.clone())).collect(),
+            },
+            2 => Command::Remove { service, cascade: self.dice.below(2) == 0 },
+            3 => Command::RuleAdd { specs: vec![self.spec(to_service)] },
+            4 => {
+                let action = self.dice.one_of(&[0, 1]);
+                let action = if action == 0 { Action::Drop } else { Action::Forward };
+                Command::RuleAdd { specs: vec![self.spec(action)] }
+            }
+            _ => Command::RuleRemove { rule: RuleId(self.dice.below(40) as u32) },
+        };
+        let before = (self.node.rules(), self.node.services().cloned().collect::<Vec<_>>());
+        if self.node.handle_command(self.now, command).is_err() {
+            let after = (self.node.rules(), self.node.services().cloned().collect());
+            assert_eq!(before, after, "seed {}: a refused command changed something", self.seed);
+            assert_eq!(self.node.poll_effect(), None, "seed {}", self.seed);
+        }
+    }
+
+    /// The cell answers one thing that it was asked for, or a service in it fails.
+    fn answer(&mut self) {
+        if self.cell_asked {
+            self.cell_asked = false;
+            self.cell_up = self.dice.below(4) > 0;
+            let lost = Event::CellLost { reason: "no such file".into() };
+            let event = if self.cell_up { Event::CellReady } else { lost };
+            return self.node.handle_event(self.now, event);
+        }
+        let held: Vec<(EntryId, Held)> = self.held.iter().map(|(&e, &h)| (e, h)).collect();
+        if held.is_empty() {
+            return;
+        }
+        let (entry, state) = self.dice.one_of(&held);
+        let fails = self.dice.below(4) == 0;
+        let event = match state {
+            Held::Starting if !fails => {
+                self.held.insert(entry, Held::Running);
+                return self.node.handle_event(self.now, Event::ServiceStarted { entry });
+            }
+            Held::Running if !fails => return,
+            Held::Stopping if !fails => Event::ServiceStopped { entry },
+            _ => Event::ServiceFailed { entry, reason: "trap".into() },
+        };
+        self.held.remove(&entry);
+        self.ends += 1;
+        self.node.handle_event(self.now, event);
+    }
+
+    fn cell_changes(&mut self) {
+        if self.cell_up {
+            self.cell_up = false;
+            self.ends += self.held.len() as u64;
+            self.held.clear();
+            self.node.handle_event(self.now, Event::CellLost { reason: "killed".into() });
+        }
+    }
+
+    /// An event about an entry that the cell does not have.
+    fn nonsense(&mut self) {
+        let entry = EntryId(200 + self.dice.below(50) as u16);
+        let reason = "nobody asked".to_owned();
+        let events = [Event::ServiceFailed { entry, reason }, Event::ServiceStarted { entry }];
+        for event in events {
+            self.node.handle_event(self.now, event);
+        }
+    }
+
+    fn take_effects(&mut self) {
+        while let Some(effect) = self.node.poll_effect() {
+            let seed = self.seed;
+            match effect {
+                Effect::StartCell { .. } => {
+                    assert!(!self.cell_up && !self.cell_asked, "seed {seed}: a second cell");
+                    self.cell_asked = true;
+                }
+                Effect::StartService { entry, .. } => {
+                    assert!(self.cell_up, "seed {seed}: a start without a cell");
+                    let before = self.held.insert(entry, Held::Starting);
+                    assert_eq!(before, None, "seed {seed}: entry {entry} started twice");
+                    self.starts += 1;
+                }
+                Effect::StopService { entry } => {
+                    let before = self.held.insert(entry, Held::Stopping);
+                    let stoppable = [Some(Held::Starting), Some(Held::Running)];
+                    assert!(stoppable.contains(&before), "seed {seed}: stop of {before:?}");
+                    self.rules_lead_to_what_runs();
+                }
+                Effect::InstallRules { rules, generation } => {
+                    self.generation += 1;
+                    assert_eq!(generation, self.generation, "seed {seed}");
+                    self.installed = rules;
+                    self.rules_lead_to_what_runs();
+                }
+                Effect::ClearRuleCounters { .. } | Effect::Report(_) => {}
+            }
+        }
+    }
+
+    fn rules_lead_to_what_runs(&self) {
+        for (_, rule) in &self.installed.entries {
+            let entry = EntryId(rule.entry);
+            assert!(
+                rule.action != bpf_maps::ACTION_USER
+                    || self.held.get(&entry) == Some(&Held::Running),
+                "seed {}: rule {} leads to entry {entry}, which does not run",
+                self.seed,
+                rule.rule
+            );
+        }
+    }
+
+    fn check(&self) {
+        let seed = self.seed;
+        self.rules_lead_to_what_runs();
+        assert_eq!(
+            self.starts,
+            self.ends + self.held.len() as u64,
+            "seed {seed}: a start without end"
+        );
+        let entries: BTreeSet<EntryId> = self.node.services().map(|s| s.entry).collect();
+        assert_eq!(entries.len(), self.node.services().count(), "seed {seed}: an entry twice");
+        assert!(self.held.keys().all(|e| entries.contains(e)), "seed {seed}: an entry forgotten");
+        for view in self.node.rules() {
+            if let Some(service) = view.rule.spec.action.service() {
+                assert!(self.node.service(service).is_some(), "seed {seed}: a rule to nothing");
+            }
+        }
+    }
+
+    /// From now on nothing fails: everything that should run must come to run.
+    fn calm_down(&mut self) {
+        for _ in 0..200 {
+            if self.cell_asked {
+                self.cell_asked = false;
+                self.cell_up = true;
+                self.node.handle_event(self.now, Event::CellReady);
+            }
+            for (entry, state) in self.held.clone() {
+                match state {
+                    Held::Starting => {
+                        self.held.insert(entry, Held::Running);
+                        self.node.handle_event(self.now, Event::ServiceStarted { entry });
+                    }
+                    Held::Stopping => {
+                        self.held.remove(&entry);
+                        self.ends += 1;
+                        self.node.handle_event(self.now, Event::ServiceStopped { entry });
+                    }
+                    Held::Running => {}
+                }
+            }
+            self.take_effects();
+            self.check();
+            if let Some(at) = self.node.poll_timeout() {
+                self.now = self.now.max(at);
+                self.node.handle_timeout(self.now);
+                self.take_effects();
+            }
+        }
+        for service in self.node.services() {
+            assert_eq!(service.state, ServiceState::Running, "seed {}", self.seed);
+        }
+        let reaches: Vec<Reach> = self.node.rules().iter().map(|view| view.reach).collect();
+        assert!(!reaches.contains(&Reach::Waiting), "seed {}", self.seed);
+        let told = reaches.iter().filter(|&&reach| reach == Reach::Installed).count();
+        assert_eq!(told, self.installed.entries.len(), "seed {}: a rule is missing", self.seed);
+    }
+}
+
+#[test]
+fn whatever_happens_no_rule_leads_to_a_service_that_does_not_run() {
+    let mut started = 0;
+    for seed in 1..=150 {
+        let mut world = World::new(seed);
+        world.take_effects();
+        for _ in 0..400 {
+            world.step();
+        }
+        world.calm_down();
+        started += world.starts;
+    }
+    assert!(started > 1500, "the dice are loaded: only {started} starts");
+}

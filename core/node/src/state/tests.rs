@@ -1,0 +1,372 @@
+//! The node by behaviour: what a command or an event leads to.
+
+use units::SessionId;
+
+use super::*;
+use crate::command::{Command, Event, Notice, Outcome};
+use crate::refusal::RefusalClass;
+use crate::rule::{Action, Match, RuleSpec};
+use crate::service::{ModuleInfo, ServiceState};
+use crate::testing::module;
+
+const NOW: Nanos = Nanos::from_millis(1000);
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn port(name: &str, device: &str) -> PortSpec {
+    PortSpec { name: Name::new(name).unwrap(), device: device.into() }
+}
+
+/// A node whose cell is ready, all effects so far taken.
+fn node() -> Node {
+    let mut node =
+        Node::new(name("r1"), vec![port("left", "eth1"), port("right", "eth2")]).unwrap();
+    assert_eq!(node.poll_effect(), Some(Effect::StartCell { restarts: 0 }));
+    node.handle_event(NOW, Event::CellReady);
+    assert_eq!(node.poll_effect(), None);
+    node
+}
+
+fn effects(node: &mut Node) -> Vec<Effect> {
+    core::iter::from_fn(|| node.poll_effect()).collect()
+}
+
+fn to_service(text: &str, service: &str) -> RuleSpec {
+    RuleSpec::new(text.parse().unwrap(), Action::Service(name(service)))
+}
+
+fn deploy_with(service: &str, module: ModuleInfo, rules: Vec<RuleSpec>) -> Command {
+    let parameters = [("dscp".to_owned(), "10".to_owned())].into();
+    let session = name("best-effort");
+    Command::Deploy { service: name(service), module, parameters, session, rules }
+}
+
+fn deploy(service: &str, text: &str) -> Command {
+    deploy_with(service, module("\"user\""), vec![to_service(text, service)])
+}
+
+fn remove(service: &str, cascade: bool) -> Command {
+    Command::Remove { service: name(service), cascade }
+}
+
+fn add(specs: Vec<RuleSpec>) -> Command {
+    Command::RuleAdd { specs }
+}
+
+fn started(entry: u16) -> Event {
+    Event::ServiceStarted { entry: EntryId(entry) }
+}
+
+fn failed(entry: u16) -> Event {
+    Event::ServiceFailed { entry: EntryId(entry), reason: "trap".into() }
+}
+
+fn stopped(entry: u16) -> Event {
+    Event::ServiceStopped { entry: EntryId(entry) }
+}
+
+fn lost() -> Event {
+    Event::CellLost { reason: "killed by signal 9".into() }
+}
+
+/// A node on which `monitor` runs as entry 0 with rule 0.
+fn running() -> Node {
+    let mut node = node();
+    node.handle_command(NOW, deploy("monitor", "proto udp")).unwrap();
+    node.handle_event(NOW, started(0));
+    effects(&mut node);
+    node
+}
+
+fn refused(node: &mut Node, command: Command) -> (RefusalClass, String) {
+    let refusal = node.handle_command(NOW, command).unwrap_err();
+    assert_eq!(node.poll_effect(), None, "a refused command does nothing");
+    (refusal.class(), refusal.to_string())
+}
+
+#[test]
+fn rules_of_a_service_are_installed_after_it_started() {
+    let mut node = node();
+    let outcome = node.handle_command(NOW, deploy("monitor", "proto udp")).unwrap();
+    assert!(
+        matches!(outcome, Outcome::Deployed { entry: EntryId(0), ref rules, .. } if rules.len() == 1)
+    );
+    let asked = effects(&mut node);
+    let [Effect::ClearRuleCounters { .. }, Effect::StartService { parameters, session, .. }] =
+        &asked[..]
+    else {
+        panic!("{asked:?}")
+    };
+    assert_eq!(parameters[&name("dscp")], abi::manifest::ParameterValue::U8(10));
+    assert_eq!(*session, SessionId::BEST_EFFORT);
+    assert_eq!(node.rules()[0].reach, Reach::Waiting);
+
+    node.handle_event(NOW, started(0));
+    let done = effects(&mut node);
+    let [Effect::InstallRules { rules, generation: 1 }, Effect::Report(notice)] = &done[..] else {
+        panic!("{done:?}")
+    };
+    assert_eq!(rules.entries.len(), 1);
+    assert_eq!(*notice, Notice::ServiceRunning { service: name("monitor"), restarts: 0 });
+    assert_eq!(node.rules()[0].reach, Reach::Installed);
+    assert_eq!(node.service(&name("monitor")).unwrap().state, ServiceState::Running);
+}
+
+#[test]
+fn a_service_that_never_ran_is_gone_after_a_failed_start_and_says_why() {
+    let mut node = node();
+    node.handle_command(NOW, deploy("monitor", "proto udp")).unwrap();
+    effects(&mut node);
+    node.handle_event(NOW, failed(0));
+    let reason = "trap".to_owned();
+    let notice = Notice::ServiceNotStarted { service: name("monitor"), reason };
+    assert_eq!(effects(&mut node), [Effect::Report(notice)]);
+    assert_eq!((node.services().count(), node.rules().len()), (0, 0));
+}
+
+#[test]
+fn a_service_is_stopped_after_its_rules_are_gone() {
+    let mut node = running();
+    let outcome = node.handle_command(NOW, remove("monitor", false)).unwrap();
+    assert!(
+        matches!(outcome, Outcome::Removed { stopping: true, ref rules, .. } if rules.len() == 1)
+    );
+    let done = effects(&mut node);
+    let [Effect::InstallRules { rules, .. }, Effect::StopService { entry: EntryId(0) }] = &done[..]
+    else {
+        panic!("{done:?}")
+    };
+    assert!(rules.entries.is_empty());
+
+    assert_eq!(refused(&mut node, deploy("monitor", "any")).0, RefusalClass::Busy);
+    assert_eq!(refused(&mut node, remove("monitor", true)).0, RefusalClass::Busy);
+    node.handle_event(NOW, stopped(0));
+    let notice = Notice::ServiceRemoved { service: name("monitor") };
+    assert_eq!(effects(&mut node), [Effect::Report(notice)]);
+    assert!(node.handle_command(NOW, deploy("monitor", "any")).is_ok());
+}
+
+#[test]
+fn an_entry_is_not_given_away_before_its_service_stopped() {
+    let mut node = running();
+    node.handle_command(NOW, remove("monitor", false)).unwrap();
+    let entries: Vec<u16> = (0..255)
+        .map(|i| match node.handle_command(NOW, deploy(&format!("s{i}"), "any")).unwrap() {
+            Outcome::Deployed { entry, .. } => entry.0,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(!entries.contains(&0));
+    effects(&mut node);
+    let (class, message) = refused(&mut node, deploy("one-more", "any"));
+    assert_eq!(class, RefusalClass::Limit, "{message}");
+    node.handle_event(NOW, stopped(0));
+    assert!(node.handle_command(NOW, deploy("one-more", "any")).is_ok());
+}
+
+#[test]
+fn a_service_that_ran_comes_back_after_a_pause_that_doubles() {
+    let mut node = running();
+    let mut now = NOW;
+    for (restart, pause) in [(1, 100), (2, 200), (3, 400)] {
+        node.handle_event(now, failed(0));
+        let done = effects(&mut node);
+        assert!(matches!(&done[0], Effect::InstallRules { rules, .. } if rules.entries.is_empty()));
+        let retry_at = now + Nanos::from_millis(pause);
+        assert_eq!(node.poll_timeout(), Some(retry_at));
+        node.handle_timeout(Nanos(retry_at.0 - 1));
+        assert_eq!(node.poll_effect(), None, "not before its time");
+        node.handle_timeout(retry_at);
+        let done = effects(&mut node);
+        assert!(matches!(done[..], [Effect::StartService { restarts, .. }] if restarts == restart));
+        assert_eq!(node.poll_timeout(), None);
+        node.handle_event(retry_at, started(0));
+        effects(&mut node);
+        now = retry_at;
+    }
+    let service = node.service(&name("monitor")).unwrap();
+    assert_eq!((service.restarts, node.rules()[0].reach), (3, Reach::Installed));
+}
+
+#[test]
+fn a_lost_cell_is_started_again_with_its_services() {
+    let mut node = running();
+    node.handle_event(NOW, lost());
+    let retry_at = NOW + Nanos::from_millis(100);
+    let done = effects(&mut node);
+    assert!(matches!(&done[0], Effect::InstallRules { rules, .. } if rules.entries.is_empty()));
+    assert!(
+        matches!(&done[1..], [Effect::Report(Notice::CellLost { retry_at: at, .. })] if *at == retry_at)
+    );
+    assert_eq!(node.poll_timeout(), Some(retry_at));
+    node.handle_timeout(retry_at);
+    assert_eq!(effects(&mut node), [Effect::StartCell { restarts: 1 }]);
+    node.handle_event(retry_at, Event::CellReady);
+    let done = effects(&mut node);
+    assert!(matches!(done[..], [Effect::StartService { entry: EntryId(0), restarts: 1, .. }]));
+    node.handle_event(retry_at, started(0));
+    assert!(matches!(effects(&mut node)[0], Effect::InstallRules { .. }));
+}
+
+#[test]
+fn a_new_service_that_ends_cell_after_cell_is_given_up() {
+    let mut node = running();
+    node.handle_command(NOW, deploy("killer", "proto tcp")).unwrap();
+    let mut now = NOW;
+    for _ in 0..FIRST_STARTS_MAX {
+        assert!(node.service(&name("killer")).is_some());
+        node.handle_event(now, lost());
+        now = node.poll_timeout().unwrap();
+        node.handle_timeout(now);
+        node.handle_event(now, Event::CellReady);
+    }
+    assert!(node.service(&name("killer")).is_none());
+    assert!(node.service(&name("monitor")).is_some(), "one that ran stays");
+    assert!(effects(&mut node).iter().any(|effect| matches!(
+        effect,
+        Effect::Report(Notice::ServiceNotStarted { reason, .. }) if reason.contains("signal 9")
+    )));
+}
+
+#[test]
+fn a_service_that_other_rules_lead_to_stays_unless_cascade() {
+    let mut node = running();
+    let outcome = node.handle_command(NOW, add(vec![to_service("proto tcp", "monitor")])).unwrap();
+    let Outcome::RulesAdded { rules, .. } = outcome else { panic!("{outcome:?}") };
+    effects(&mut node);
+    let (class, message) = refused(&mut node, remove("monitor", false));
+    assert_eq!(class, RefusalClass::Busy);
+    assert!(message.contains(&format!("rule {}", rules[0])), "{message}");
+    let outcome = node.handle_command(NOW, remove("monitor", true)).unwrap();
+    assert!(matches!(outcome, Outcome::Removed { ref rules, .. } if rules.len() == 2));
+}
+
+#[test]
+fn rules_are_added_all_or_none() {
+    let mut node = running();
+    let good = to_service("proto tcp", "monitor");
+    let bad = RuleSpec::new("in lft".parse().unwrap(), Action::Drop);
+    let (class, message) = refused(&mut node, add(vec![good, bad]));
+    assert_eq!(class, RefusalClass::NotFound);
+    assert!(message.contains("did you mean 'left'?"), "{message}");
+    assert_eq!(node.rules().len(), 1);
+}
+
+#[test]
+fn a_rule_that_no_packet_reaches_is_said_at_once() {
+    let mut node = running();
+    let outcome = node.handle_command(NOW, add(vec![to_service("proto udp", "monitor")])).unwrap();
+    let shadowed = vec![(RuleId(1), RuleId(0))];
+    assert_eq!(outcome, Outcome::RulesAdded { rules: vec![RuleId(1)], shadowed });
+    assert_eq!(node.rules()[1].reach, Reach::Shadowed { by: RuleId(0) });
+}
+
+#[test]
+fn a_wrong_name_is_refused_with_the_nearest() {
+    let mut node = running();
+    for (command, expected) in [
+        (remove("monitr", false), "did you mean 'monitor'?"),
+        (add(vec![to_service("any", "monitro")]), "did you mean 'monitor'?"),
+        (
+            add(vec![RuleSpec { session: name("best-efort"), ..to_service("any", "monitor") }]),
+            "session",
+        ),
+        (Command::RuleRemove { rule: RuleId(9) }, "no rule 9"),
+    ] {
+        let (class, message) = refused(&mut node, command);
+        assert!(message.contains(expected), "{message}");
+        assert!(matches!(class, RefusalClass::NotFound | RefusalClass::Invalid));
+    }
+}
+
+#[test]
+fn what_a_module_cannot_be_is_refused() {
+    let mut node = running();
+    let (class, message) =
+        refused(&mut node, deploy_with("a", module("\"nic\", \"kernel\""), vec![]));
+    assert_eq!(class, RefusalClass::Invalid);
+    assert!(message.contains("nic, kernel"), "{message}");
+    assert_eq!(refused(&mut node, deploy("monitor", "any")).0, RefusalClass::Exists);
+    let elsewhere = vec![to_service("any", "monitor")];
+    let (_, message) = refused(&mut node, deploy_with("a", module("\"user\""), elsewhere));
+    assert!(message.contains("service monitor"), "{message}");
+    let mut command = deploy_with("a", module("\"user\""), vec![]);
+    if let Command::Deploy { parameters, .. } = &mut command {
+        *parameters = [("dcsp".to_owned(), "1".to_owned())].into();
+    }
+    let (_, message) = refused(&mut node, command);
+    assert!(message.contains("did you mean 'dscp'?"), "{message}");
+}
+
+#[test]
+fn a_rule_has_the_session_of_its_service() {
+    let mut node = running();
+    let spec = RuleSpec { session: name("system"), ..to_service("any", "monitor") };
+    let (class, message) = refused(&mut node, add(vec![spec]));
+    assert_eq!(class, RefusalClass::Invalid);
+    assert!(message.contains("'system'") && message.contains("'best-effort'"), "{message}");
+}
+
+#[test]
+fn the_level_and_its_reason_are_told() {
+    let mut node = node();
+    let command = deploy_with("a", module("\"nic\", \"user\""), vec![]);
+    node.handle_command(NOW, command).unwrap();
+    let service = node.service(&name("a")).unwrap();
+    assert_eq!(service.level, abi::Level::User);
+    assert!(service.level_reason.contains("rather run at nic"), "{}", service.level_reason);
+    let json = serde_json::to_value(service).unwrap();
+    assert_eq!((&json["state"], &json["level"]), (&"starting".into(), &"user".into()));
+}
+
+#[test]
+fn a_rule_number_is_not_reused_at_once() {
+    let mut node = node();
+    let drop_all = || add(vec![RuleSpec::new(Match::default(), Action::Drop)]);
+    node.handle_command(NOW, drop_all()).unwrap();
+    node.handle_command(NOW, Command::RuleRemove { rule: RuleId(0) }).unwrap();
+    let outcome = node.handle_command(NOW, drop_all()).unwrap();
+    assert!(matches!(outcome, Outcome::RulesAdded { ref rules, .. } if rules[0] == RuleId(1)));
+}
+
+#[test]
+fn as_many_rules_as_counters_and_no_more() {
+    let mut node = node();
+    let spec = |i: usize| {
+        let text = format!("dst 10.{}.{}.{}", i >> 16, i >> 8 & 255, i & 255);
+        RuleSpec::new(text.parse().unwrap(), Action::Forward)
+    };
+    node.handle_command(NOW, add((0..RULES_MAX).map(spec).collect())).unwrap();
+    effects(&mut node);
+    let (class, message) = refused(&mut node, add(vec![spec(RULES_MAX)]));
+    assert_eq!(class, RefusalClass::Limit, "{message}");
+    node.handle_command(NOW, Command::RuleRemove { rule: RuleId(77) }).unwrap();
+    assert!(node.handle_command(NOW, add(vec![spec(RULES_MAX)])).is_ok());
+}
+
+#[test]
+fn events_about_nothing_change_nothing() {
+    let mut node = running();
+    for event in [started(0), started(9), failed(9), stopped(200), Event::CellReady] {
+        node.handle_event(NOW, event);
+        assert_eq!(node.poll_effect(), None);
+    }
+}
+
+#[test]
+fn what_the_api_shows_reads_back() {
+    fn back<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
+        serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
+    }
+    let mut node = running();
+    node.handle_event(NOW, failed(0));
+    assert_eq!(back(&node.rules()), node.rules());
+    assert_eq!(back(&node.ports().to_vec()), node.ports());
+    let service = node.service(&name("monitor")).unwrap();
+    assert_eq!(back(service), *service);
+    for command in [deploy("a", "ip 4"), add(vec![to_service("any", "a")]), remove("a", true)] {
+        assert_eq!(back(&command), command);
+    }
+}

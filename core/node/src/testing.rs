@@ -1,0 +1,102 @@
+//! Random rules for the property tests of this crate.
+
+use core::net::IpAddr;
+
+use proptest::option;
+use proptest::prelude::*;
+use units::Name;
+
+use crate::prefix::{IpVersion, Prefix};
+use crate::protocol::Protocol;
+use crate::rule::{FragmentMatch, Match, VlanMatch};
+
+/// Names of ports that [`any_match`] uses.
+pub(crate) const PORTS: [&str; 3] = ["left", "right", "up"];
+
+/// An address from a few, so that random rules and packets meet.
+pub(crate) fn any_address(version: IpVersion) -> impl Strategy<Value = IpAddr> {
+    let near = prop_oneof![0u32..4, Just(0x8000_0000), any::<u32>()];
+    near.prop_map(move |n| match version {
+        IpVersion::V4 => IpAddr::from((0x0a00_0000 ^ n).to_be_bytes()),
+        IpVersion::V6 => IpAddr::from(((0x2001_0db8_u128 << 96) ^ u128::from(n)).to_be_bytes()),
+    })
+}
+
+fn any_prefix(version: IpVersion) -> impl Strategy<Value = Prefix> {
+    let lengths = match version {
+        IpVersion::V4 => prop_oneof![Just(0), Just(8), Just(24), Just(31), Just(32), 0..=32u8],
+        IpVersion::V6 => prop_oneof![Just(0), Just(32), Just(64), Just(127), Just(128), 0..=128u8],
+    };
+    (any_address(version), lengths)
+        .prop_map(|(address, length)| Prefix::containing(address, length))
+}
+
+/// A protocol from a few.
+pub(crate) fn any_protocol() -> impl Strategy<Value = Protocol> {
+    prop_oneof![Just(Protocol::UDP), Just(Protocol::TCP), Just(Protocol::ICMP), Just(Protocol(47)),]
+}
+
+/// An L4 port from a few.
+pub(crate) fn any_l4_port() -> impl Strategy<Value = u16> {
+    prop_oneof![Just(80), Just(443), 1..=u16::MAX]
+}
+
+/// A match that its own check accepts.
+pub(crate) fn any_match() -> impl Strategy<Value = Match> {
+    prop_oneof![Just(IpVersion::V4), Just(IpVersion::V6)].prop_flat_map(|version| {
+        (
+            option::weighted(0.3, prop::sample::select(&PORTS[..])),
+            option::weighted(
+                0.3,
+                prop_oneof![Just(VlanMatch::Untagged), (0..4u16).prop_map(VlanMatch::Id)],
+            ),
+            option::weighted(0.3, Just(version)),
+            option::weighted(0.4, any_prefix(version)),
+            option::weighted(0.4, any_prefix(version)),
+            option::weighted(0.6, any_protocol()),
+            option::weighted(0.4, any_l4_port()),
+            option::weighted(0.4, any_l4_port()),
+            option::weighted(0.2, 0..=3u8),
+            option::weighted(
+                0.2,
+                prop_oneof![
+                    Just(FragmentMatch::None),
+                    Just(FragmentMatch::First),
+                    Just(FragmentMatch::Later)
+                ],
+            ),
+        )
+            .prop_map(
+                |(port, vlan, ip, source, destination, protocol, sport, dport, dscp, fragment)| {
+                    let v6 =
+                        [ip, source.map(|p| p.ip_version()), destination.map(|p| p.ip_version())]
+                            .contains(&Some(IpVersion::V6));
+                    let protocol = protocol.filter(|&p| !(v6 && p == Protocol::ICMP));
+                    let ports = protocol.is_some_and(Protocol::has_ports);
+                    Match {
+                        port: port.map(|name| Name::new(name).unwrap()),
+                        vlan,
+                        ip_version: ip,
+                        source,
+                        destination,
+                        protocol,
+                        source_port: sport.filter(|_| ports),
+                        destination_port: dport.filter(|_| ports),
+                        dscp,
+                        fragment,
+                    }
+                },
+            )
+    })
+}
+
+/// A module with a default parameter `dscp` that runs at these levels.
+pub(crate) fn module(levels: &str) -> crate::ModuleInfo {
+    let text = format!(
+        "abi = 1\nname = \"monitor\"\nversion = \"0.1.0\"\nwindow = 96\nlevels = [{levels}]\n\
+         [parameters.dscp]\ntype = \"u8\"\ndefault = 46\ndescription = \"the mark\"\n\
+         [reasons]\n7 = \"too short\"\n"
+    );
+    let manifest = abi::Manifest::parse(&text).unwrap();
+    crate::ModuleInfo { digest: "sha256:00".to_owned(), manifest }
+}

@@ -1,0 +1,85 @@
+//! Files that are there as a whole or not at all, and one writer at a time.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::StoreError;
+
+/// Held while something is written; given back when dropped, also by a crash.
+#[derive(Debug)]
+pub(crate) struct WriteLock {
+    _file: File,
+    partial: PathBuf,
+}
+
+/// Names in a store's directory that are ours and not of the OCI layout.
+pub(crate) const OWN_NAMES: [&str; 2] = [LOCK, PARTIAL];
+const LOCK: &str = ".lock";
+const PARTIAL: &str = ".partial";
+
+impl WriteLock {
+    /// Waits for its turn, and clears away what a writer that died left behind.
+    pub(crate) fn take(store: &Path) -> Result<Self, StoreError> {
+        let path = store.join(LOCK);
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(StoreError::io("create", &path))?;
+        file.lock().map_err(StoreError::io("lock", &path))?;
+        let partial = store.join(PARTIAL);
+        match fs::remove_dir_all(&partial) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::Io { action: "clear", path: partial, source });
+            }
+            _ => {}
+        }
+        fs::create_dir(&partial).map_err(StoreError::io("create", &partial))?;
+        Ok(Self { _file: file, partial })
+    }
+
+    /// Puts a file in its place: written, synced, renamed, and its directory synced.
+    pub(crate) fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+        let action = "write";
+        let mut file = tempfile::Builder::new()
+            .permissions(readable_by_all())
+            .tempfile_in(&self.partial)
+            .map_err(StoreError::io(action, path))?;
+        file.write_all(bytes).map_err(StoreError::io(action, path))?;
+        file.as_file().sync_all().map_err(StoreError::io(action, path))?;
+        file.persist(path).map_err(|error| StoreError::io(action, path)(error.error))?;
+        match path.parent() {
+            Some(directory) => sync_directory(directory),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Modules are no secrets; without this a temporary file is its owner's alone.
+fn readable_by_all() -> fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    fs::Permissions::from_mode(0o644)
+}
+
+pub(crate) fn sync_directory(directory: &Path) -> Result<(), StoreError> {
+    let opened = File::open(directory).map_err(StoreError::io("open", directory))?;
+    opened.sync_all().map_err(StoreError::io("sync", directory))
+}
+
+/// Reads a file of at most `limit` bytes; `None` when there is none.
+pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, StoreError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(StoreError::Io { action: "open", path: path.into(), source }),
+    };
+    let length = file.metadata().map_err(StoreError::io("read", path))?.len();
+    if length > limit {
+        return Err(StoreError::TooLarge { what: path.display().to_string(), length, limit });
+    }
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes).map_err(StoreError::io("read", path))?;
+    Ok(Some(bytes))
+}

@@ -1,0 +1,362 @@
+//! The store: put, get, resolve, list, remove.
+//!
+//! Blobs are written before what points at them and removed after it, each by
+//! an atomic rename, so a reader without a lock and a crash at any moment meet
+//! a store that is whole.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use abi::Manifest;
+use abi::manifest::Meant;
+use serde::{Deserialize, Serialize};
+
+use crate::digest::{ALGORITHM, Digest};
+use crate::error::StoreError;
+use crate::files::{self, OWN_NAMES, WriteLock};
+use crate::layout::{
+    self, Descriptor, Image, Index, LAYOUT_VERSION, Layout, MANIFEST_TYPE, REF_NAME,
+};
+
+/// Largest module, in bytes: what `abi::check` accepts.
+const MODULE_LENGTH_MAX: u64 = abi::layout::MODULE_LENGTH_MAX as u64;
+/// Largest image manifest, in bytes: what registries accept at least (OCI distribution spec).
+const DOCUMENT_LENGTH_MAX: u64 = 4 << 20;
+/// Largest `index.json`, in bytes: some 20,000 modules.
+const INDEX_LENGTH_MAX: u64 = 16 << 20;
+/// Digits of a digest that are accepted as a reference: 32 bits.
+pub const PREFIX_LENGTH_MIN: usize = 8;
+
+/// A directory of modules.
+#[derive(Clone, Debug)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+/// A module as `tam list --modules` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredModule {
+    /// The digest of its bytes: its name.
+    pub digest: Digest,
+    /// `monitor:0.1.0`, unless a later push took the name.
+    pub reference: Option<String>,
+    /// Its name as its image says.
+    pub name: Option<String>,
+    /// Its version as its image says.
+    pub version: Option<String>,
+    /// One line for people.
+    pub description: Option<String>,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The digest of its image manifest: what other registry tools call its digest.
+    pub image: Digest,
+}
+
+/// What is in a store.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Modules, by reference and digest.
+    pub modules: Vec<StoredModule>,
+    /// Images that cannot be used, with the reason.
+    pub refused: Vec<(Digest, StoreError)>,
+}
+
+impl Store {
+    /// Opens a store, and makes one of a directory that is empty or not there.
+    ///
+    /// # Errors
+    /// When the directory holds something else or cannot be made.
+    pub fn open(directory: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        let store = Self { directory: directory.into() };
+        // A store that is there can be read without the right to write.
+        if !store.has_layout()? {
+            store.create()?;
+        }
+        Ok(store)
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Stores a module that `abi::check` has accepted, and gives it the name
+    /// `name:version` of its manifest. Putting it again changes nothing; another
+    /// module with that name takes it over, and the first one keeps its digest.
+    ///
+    /// # Errors
+    /// When it is too large or cannot be written; then what was there before still is.
+    pub fn put(&self, wasm: &[u8], manifest: &Manifest) -> Result<Digest, StoreError> {
+        let length = wasm.len() as u64;
+        if length > MODULE_LENGTH_MAX {
+            let what = format!("the module '{}'", manifest.name);
+            return Err(StoreError::TooLarge { what, length, limit: MODULE_LENGTH_MAX });
+        }
+        let documents = layout::documents(wasm, manifest)
+            .map_err(|source| self.document_error("index.json", source))?;
+        let lock = WriteLock::take(&self.directory)?;
+        let digest = self.write_blob(&lock, wasm)?;
+        self.write_blob(&lock, &documents.config)?;
+        self.write_blob(&lock, &documents.image)?;
+
+        let mut index = self.index()?;
+        if index.manifests.contains(&documents.entry) {
+            return Ok(digest);
+        }
+        let entry = documents.entry;
+        for other in &mut index.manifests {
+            if other.reference() == entry.reference() {
+                other.annotations.remove(REF_NAME);
+            }
+        }
+        index.manifests.retain(|other| other.digest != entry.digest);
+        index.manifests.push(entry);
+        self.write_index(&lock, &index)?;
+        Ok(digest)
+    }
+
+    /// The bytes of a module, compared with its digest.
+    ///
+    /// # Errors
+    /// When it is not there, damaged, or cannot be read.
+    pub fn get(&self, digest: &Digest) -> Result<Vec<u8>, StoreError> {
+        match self.read_blob(digest, MODULE_LENGTH_MAX)? {
+            Some(bytes) => Ok(bytes),
+            None => Err(self.not_found(&digest.to_string(), &[])),
+        }
+    }
+
+    /// What is in the store; one damaged image does not hide the others.
+    ///
+    /// # Errors
+    /// When `index.json` cannot be read.
+    pub fn list(&self) -> Result<Listing, StoreError> {
+        let mut listing = Listing::default();
+        for entry in self.index()?.manifests {
+            match self.module_of(&entry) {
+                Ok((module, _)) => listing.modules.push(module),
+                Err(error) => listing.refused.push((entry.digest, error)),
+            }
+        }
+        listing.modules.sort_by(|a, b| (&a.reference, a.digest).cmp(&(&b.reference, b.digest)));
+        Ok(listing)
+    }
+
+    /// The digest of the one module that is meant by `monitor`, `monitor:0.1.0`, `sha256:…`, or
+    /// at least [`PREFIX_LENGTH_MIN`] of a digest's first digits. Names come before digits.
+    ///
+    /// # Errors
+    /// When none or several are meant, or the one that is meant is damaged.
+    pub fn resolve(&self, wanted: &str) -> Result<Digest, StoreError> {
+        let is_named = |reference: Option<&str>| {
+            reference.is_some_and(|reference| {
+                let name = reference.split_once(':').map(|(name, _)| name);
+                reference == wanted || name == Some(wanted)
+            })
+        };
+        let mut modules = Vec::new();
+        for entry in self.index()?.manifests {
+            match self.module_of(&entry) {
+                Ok((module, _)) => modules.push(module),
+                Err(error) if is_named(entry.reference()) => return Err(error),
+                Err(_) => {}
+            }
+        }
+        let named = modules.iter().filter(|module| is_named(module.reference.as_deref()));
+        if let Some(digest) = self.only_one(wanted, named)? {
+            return Ok(digest);
+        }
+        let digits = wanted.strip_prefix(ALGORITHM).unwrap_or(wanted);
+        let is_digits = digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        if is_digits && digits.len() >= PREFIX_LENGTH_MIN {
+            let begun = modules.iter().filter(|module| module.digest.hex().starts_with(digits));
+            if let Some(digest) = self.only_one(wanted, begun)? {
+                return Ok(digest);
+            }
+        } else if wanted.starts_with(ALGORITHM) && is_digits {
+            return Err(StoreError::PrefixTooShort { wanted: shown(wanted) });
+        }
+        Err(self.not_found(wanted, &modules))
+    }
+
+    /// Removes a module, named by its own digest or that of its image, and what
+    /// no other module needs. Returns the names that it had.
+    ///
+    /// # Errors
+    /// When there is no such module, or the store cannot be written.
+    pub fn remove(&self, digest: &Digest) -> Result<Vec<String>, StoreError> {
+        let lock = WriteLock::take(&self.directory)?;
+        let mut index = self.index()?;
+        let is_meant = |entry: &Descriptor| {
+            let module = self.module_of(entry).map(|(module, _)| module.digest);
+            entry.digest == *digest || module.ok().as_ref() == Some(digest)
+        };
+        let (gone, kept): (Vec<_>, Vec<_>) = index.manifests.into_iter().partition(is_meant);
+        if gone.is_empty() {
+            return Err(self.not_found(&digest.to_string(), &[]));
+        }
+        let needed: BTreeSet<Digest> = kept.iter().flat_map(|entry| self.blobs_of(entry)).collect();
+        let unneeded: BTreeSet<Digest> = gone
+            .iter()
+            .flat_map(|entry| self.blobs_of(entry))
+            .filter(|blob| !needed.contains(blob))
+            .collect();
+        index.manifests = kept;
+        self.write_index(&lock, &index)?;
+        for blob in unneeded {
+            let path = self.blob_path(&blob);
+            fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
+        }
+        Ok(gone.iter().filter_map(Descriptor::reference).map(str::to_owned).collect())
+    }
+
+    fn only_one<'a>(
+        &self,
+        wanted: &str,
+        modules: impl Iterator<Item = &'a StoredModule>,
+    ) -> Result<Option<Digest>, StoreError> {
+        let modules: Vec<&StoredModule> = modules.collect();
+        let digests: BTreeSet<Digest> = modules.iter().map(|module| module.digest).collect();
+        if digests.len() > 1 {
+            let shown_names: Vec<String> = modules.iter().map(|module| module.shown()).collect();
+            let wanted = shown(wanted);
+            return Err(StoreError::Ambiguous { wanted, found: shown_names.join(", ") });
+        }
+        Ok(digests.first().copied())
+    }
+
+    fn not_found(&self, wanted: &str, modules: &[StoredModule]) -> StoreError {
+        let known: Vec<String> = modules.iter().map(StoredModule::shown).collect();
+        let meant = Meant::new(wanted, known.iter().map(String::as_str));
+        StoreError::NotFound { wanted: shown(wanted), store: self.directory.clone(), meant }
+    }
+
+    /// The module that an index entry leads to, and its image.
+    fn module_of(&self, entry: &Descriptor) -> Result<(StoredModule, Image), StoreError> {
+        let no_module = |found: String| StoreError::NoModule { image: entry.digest, found };
+        if entry.media_type != MANIFEST_TYPE {
+            return Err(no_module(format!("of {}", shown(&entry.media_type))));
+        }
+        let path = self.blob_path(&entry.digest);
+        let bytes = self
+            .read_blob(&entry.digest, DOCUMENT_LENGTH_MAX)?
+            .ok_or_else(|| StoreError::io("open", &path)(std::io::ErrorKind::NotFound.into()))?;
+        let image: Image = serde_json::from_slice(&bytes)
+            .map_err(|source| StoreError::Document { path, source })?;
+        let Some(module) = image.module() else {
+            let types: Vec<String> = image.layers.iter().map(|l| shown(&l.media_type)).collect();
+            return Err(no_module(types.join(", ")));
+        };
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        let stored = StoredModule {
+            digest: module.digest,
+            reference: owned(entry.reference()),
+            name: owned(image.title()),
+            version: owned(image.version()),
+            description: owned(image.description()),
+            bytes: module.size,
+            image: entry.digest,
+        };
+        Ok((stored, image))
+    }
+
+    /// The blobs that an index entry needs, as far as they can be told.
+    fn blobs_of(&self, entry: &Descriptor) -> Vec<Digest> {
+        let mut blobs = vec![entry.digest];
+        if let Ok((_, image)) = self.module_of(entry) {
+            blobs.push(image.config.digest);
+            blobs.extend(image.layers.iter().map(|layer| layer.digest));
+        }
+        blobs.retain(|blob| self.blob_path(blob).exists());
+        blobs
+    }
+
+    fn write_blob(&self, lock: &WriteLock, bytes: &[u8]) -> Result<Digest, StoreError> {
+        let digest = Digest::of(bytes);
+        let there = self.read_blob(&digest, MODULE_LENGTH_MAX);
+        // A damaged blob is healed by pushing it again.
+        if !matches!(there, Ok(Some(_))) {
+            lock.write(&self.blob_path(&digest), bytes)?;
+        }
+        Ok(digest)
+    }
+
+    fn read_blob(&self, digest: &Digest, limit: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        let path = self.blob_path(digest);
+        let Some(bytes) = files::read(&path, limit)? else { return Ok(None) };
+        let found = Digest::of(&bytes);
+        if found == *digest { Ok(Some(bytes)) } else { Err(StoreError::Damaged { path, found }) }
+    }
+
+    fn index(&self) -> Result<Index, StoreError> {
+        let path = self.directory.join("index.json");
+        let Some(bytes) = files::read(&path, INDEX_LENGTH_MAX)? else { return Ok(Index::empty()) };
+        serde_json::from_slice(&bytes).map_err(|source| StoreError::Document { path, source })
+    }
+
+    fn write_index(&self, lock: &WriteLock, index: &Index) -> Result<(), StoreError> {
+        let bytes = serde_json::to_vec_pretty(index)
+            .map_err(|source| self.document_error("index.json", source))?;
+        lock.write(&self.directory.join("index.json"), &bytes)
+    }
+
+    fn has_layout(&self) -> Result<bool, StoreError> {
+        let path = self.directory.join("oci-layout");
+        let Some(bytes) = files::read(&path, DOCUMENT_LENGTH_MAX)? else { return Ok(false) };
+        let layout: Layout = serde_json::from_slice(&bytes)
+            .map_err(|source| StoreError::Document { path, source })?;
+        if layout.image_layout_version != LAYOUT_VERSION {
+            return Err(StoreError::NotAStore { path: self.directory.clone() });
+        }
+        Ok(true)
+    }
+
+    fn create(&self) -> Result<(), StoreError> {
+        let directory = &self.directory;
+        fs::create_dir_all(directory).map_err(StoreError::io("create", directory))?;
+        for item in fs::read_dir(directory).map_err(StoreError::io("read", directory))? {
+            let name = item.map_err(StoreError::io("read", directory))?.file_name();
+            // Whoever creates the same store at this moment may have come this far.
+            let ours = ["blobs", "index.json", "oci-layout"].iter().chain(&OWN_NAMES);
+            if !ours.into_iter().any(|ours| *ours == name) {
+                return Err(StoreError::NotAStore { path: directory.clone() });
+            }
+        }
+        let lock = WriteLock::take(directory)?;
+        let blobs = directory.join("blobs").join("sha256");
+        fs::create_dir_all(&blobs).map_err(StoreError::io("create", &blobs))?;
+        if !directory.join("index.json").exists() {
+            self.write_index(&lock, &Index::empty())?;
+        }
+        // Last: a directory with this file is a whole store.
+        let layout = Layout { image_layout_version: LAYOUT_VERSION.to_owned() };
+        let layout = serde_json::to_vec(&layout)
+            .map_err(|source| self.document_error("oci-layout", source))?;
+        lock.write(&directory.join("oci-layout"), &layout)
+    }
+
+    fn blob_path(&self, digest: &Digest) -> PathBuf {
+        self.directory.join("blobs").join("sha256").join(digest.hex())
+    }
+
+    fn document_error(&self, name: &str, source: serde_json::Error) -> StoreError {
+        StoreError::Document { path: self.directory.join(name), source }
+    }
+}
+
+impl StoredModule {
+    /// How to refer to it.
+    fn shown(&self) -> String {
+        self.reference.clone().unwrap_or_else(|| self.digest.short())
+    }
+}
+
+/// A reference of a stranger, fit for a message.
+fn shown(text: &str) -> String {
+    text.chars().take(96).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests;
