@@ -1,1 +1,177 @@
 //! Measurements, each with its baseline measured in the same run.
+//!
+//! ```text
+//! generator ─▶ s0 ═ n0 [ node under test, or a baseline ] n1 ═ d0 ─▶ sink
+//!   CPU 0      └─ source ─┘└──────────── node ───────────┘└─ destination ─┘
+//! ```
+//!
+//! Ours and the baselines stand ready at the same time, each in a line of
+//! namespaces of its own, and take turns: round by round, never all of one
+//! and then all of the other. What is reported is the median of the rounds.
+//!
+//! How a node is started is not known here: the caller gives a [`Subject`].
+
+#![forbid(unsafe_code)]
+
+mod forward;
+mod frame;
+mod generator;
+mod limits;
+mod line;
+mod machine;
+mod measure;
+mod plain_xsk;
+pub mod report;
+pub mod reproduce;
+mod rounds;
+mod sink;
+#[cfg(test)]
+mod tests;
+mod touch;
+mod user;
+
+use anyhow::{Result, bail};
+
+pub use report::{Better, Measurement, Report};
+
+/// Prefix of the network namespaces that a benchmark makes.
+pub const NAMESPACE_PREFIX: &str = "tt-bench-";
+
+/// A benchmark that [`run`] knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bench {
+    /// What `tam bench` calls it.
+    pub name: &'static str,
+    /// What it measures, in one line.
+    pub what: &'static str,
+}
+
+const BENCHES: [Bench; 3] = [
+    Bench {
+        name: "forward",
+        what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
+    },
+    Bench {
+        name: "user",
+        what: "a service at user level: against a plain AF_XDP forwarder, and reception alone",
+    },
+    Bench {
+        name: "touch",
+        what: "a pass over every byte in the sandbox: against the same loop in native code",
+    },
+];
+
+/// All benchmarks.
+#[must_use]
+pub fn list() -> &'static [Bench] {
+    &BENCHES
+}
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// End within 45 seconds: fewer cases, shorter windows.
+    pub quick: bool,
+    /// Rounds of each case; otherwise 3 when quick and 7 when not.
+    pub rounds: Option<u32>,
+}
+
+/// Most rounds: an hour of the longest benchmark.
+pub const ROUNDS_MAX: u32 = 100;
+
+impl Options {
+    pub(crate) fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.quick { 3 } else { 7 }).clamp(1, ROUNDS_MAX)
+    }
+}
+
+/// Which service the node under test runs, for all traffic that comes in by the first port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// `monitor` with its default parameters: counts, marks, forwards.
+    Monitor,
+    /// The shortest module that drops every packet: reception alone.
+    Reception,
+    /// `touch` with this many passes over every byte, then forwards.
+    Touch {
+        /// 0 to 4.
+        passes: u32,
+    },
+}
+
+/// Where the node under test is to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// A name for the node, unique among the nodes of this run.
+    pub name: String,
+    /// The network namespace, as `ip netns` names it.
+    pub namespace: String,
+    /// Its two ports: packets come in by the first and leave by the second.
+    pub ports: [String; 2],
+    /// The service for packets of the first port; none is plain forwarding.
+    pub service: Option<Service>,
+    /// The CPU of the cell; the generator and all interrupts have CPU 0.
+    pub cell_cpu: usize,
+}
+
+/// What is measured. The benchmark calls; the caller's code, which knows how, does.
+pub trait Subject {
+    /// Starts a node and returns when its ports forward, with `rules` rules none of
+    /// which matches the benchmark's traffic (UDP to 10.201.0.0/16, L4 port 9).
+    ///
+    /// # Errors
+    /// When the node does not come up; the message names its log.
+    fn start(&mut self, plan: &Plan, rules: u32) -> Result<()>;
+
+    /// Packets that the service of the node of this name has handled so far.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    fn handled(&mut self, name: &str) -> Result<u64>;
+
+    /// Stops the node of this name and waits until it has detached.
+    ///
+    /// # Errors
+    /// When it does not end.
+    fn stop(&mut self, name: &str) -> Result<()>;
+
+    /// Runs `touch` with `passes` passes over one packet, `repeat` times in batches, in
+    /// this process and without a device.
+    ///
+    /// # Errors
+    /// When the module is not built or traps.
+    fn touch(&mut self, packet: &[u8], passes: u32, repeat: u32) -> Result<Touched>;
+}
+
+/// What [`Subject::touch`] gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// The module's counter `checksum`: the sum of the last passes' hashes, wrapping.
+    pub checksum: u64,
+    /// Nanoseconds that all repetitions took.
+    pub nanos: u64,
+}
+
+/// Runs a benchmark; `progress` gets a line now and then.
+///
+/// # Errors
+/// When there is no such benchmark, rights are missing, or a subject does not come up.
+pub fn run(
+    name: &str,
+    options: &Options,
+    subject: &mut dyn Subject,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Report> {
+    let driver = if name == "touch" { "none" } else { "veth" };
+    let machine = machine::Machine::read(driver);
+    let measurements = match name {
+        "forward" => forward::run(options, subject, progress)?,
+        "user" => user::run(options, subject, progress)?,
+        "touch" => touch::run(options, subject, progress)?,
+        _ => {
+            let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
+            bail!("there is no benchmark '{name}'; there are: {}", names.join(", "));
+        }
+    };
+    Ok(Report::new(name, measurements, machine))
+}

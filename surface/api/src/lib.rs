@@ -1,1 +1,28 @@
-//! The node's HTTP+JSON API: the types, the OpenAPI document, the client.
+//! The node's HTTP+JSON API: the types, the table of endpoints, the OpenAPI
+//! document and the client.
+//!
+//! The same types serve the daemon, the command line and the OpenAPI document,
+//! so that none of them can say something else than the others. There is no
+//! private endpoint.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod endpoints;
+pub mod openapi;
+pub mod types;
+
+pub use client::{Client, ClientError};
+pub use endpoints::{ENDPOINTS, Endpoint, Method, Operation};
+pub use types::*;
+
+use std::path::PathBuf;
+
+/// Where nodes keep what lives as long as they run.
+pub const RUN_DIRECTORY: &str = "/run/tamandua";
+
+/// The socket of a node's API.
+#[must_use]
+pub fn socket_of(node: &units::Name) -> PathBuf {
+    PathBuf::from(RUN_DIRECTORY).join(node.as_str()).join("api.sock")
+}

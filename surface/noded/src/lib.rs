@@ -1,1 +1,74 @@
 //! The daemon: core/node's decisions made real.
+//!
+//! ```text
+//!  HTTP ─▶ http ─▶ ┌────────┐ ─▶ front door (BPF maps, programs)
+//!  cell ─▶ link ─▶ │ daemon │ ─▶ cell (a child process)
+//!  netlink ──────▶ │        │ ─▶ ports (offloads, TUN)
+//!  clock ────────▶ └────────┘ ─▶ log
+//! ```
+//!
+//! One task owns everything and does one thing at a time; what takes longer
+//! (compiling, a cell's report) comes back to it as an event. It never runs a
+//! module: that is the cell's.
+
+#![forbid(unsafe_code)]
+
+mod cell_link;
+pub mod config;
+mod daemon;
+mod deploy;
+mod housekeeping;
+mod http;
+mod ports;
+mod views;
+
+pub use config::{ConfigError, NodeFile, SAMPLE_CONFIG};
+
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use units::Name;
+
+/// How a node is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The node file.
+    pub config: PathBuf,
+}
+
+/// Runs a node until it is told to stop (SIGINT, SIGTERM); then takes down
+/// what it put up.
+///
+/// # Errors
+/// When the node file is wrong, another node of that name runs, or the kernel
+/// or a device cannot do what the node needs.
+pub fn run(options: Options) -> Result<()> {
+    let text = std::fs::read_to_string(&options.config)
+        .with_context(|| format!("reading the node file {}", options.config.display()))?;
+    let file = NodeFile::parse(&text, &options.config.display().to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(daemon::run(file))
+}
+
+/// Where a node keeps what lives as long as it runs.
+fn run_directory(name: &Name) -> PathBuf {
+    Path::new(api::RUN_DIRECTORY).join(name.as_str())
+}
+
+/// Removes what a dead node left: pins, offload settings, its run directory.
+/// Gives the names of what was there.
+///
+/// # Errors
+/// When the node still runs, or something cannot be removed.
+pub fn cleanup(name: &Name) -> Result<Vec<String>> {
+    let lock = daemon::lock(name).context("another process holds the node")?;
+    let mut removed = bpf::front_door::remove(name)?;
+    removed.extend(ports::restore_left_over(name)?);
+    drop(lock);
+    let directory = run_directory(name);
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory)
+            .with_context(|| format!("removing {}", directory.display()))?;
+        removed.push(directory.display().to_string());
+    }
+    Ok(removed)
+}

@@ -1,0 +1,144 @@
+//! The source of traffic: live frames of `BPF_PROG_TEST_RUN`, from CPU 0.
+//!
+//! A system call costs about 25 ms whatever it sends, so one sends millions of
+//! frames and a word in a shared map ends it. Slow rates are paced inside the
+//! program, by the clock, not by short calls (`generator.bpf.c`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result, anyhow};
+use bpf::{MappedArray, Object, Program, Update, objects};
+use bytemuck::{Pod, Zeroable};
+use os::netns::{self, NetNs};
+use rustix::thread::CpuSet;
+
+use crate::frame;
+
+/// Where the generator, and with it all work in softirq, runs.
+const CPU: usize = 0;
+/// Frames of one system call: 2 seconds or more at any rate that veth reaches,
+/// so that a window of a second meets at most one gap.
+const REPEAT: u32 = 1 << 23;
+/// Frames between two flushes, as a driver would have in one poll (NAPI_POLL_WEIGHT).
+const BATCH: u32 = 64;
+
+/// `struct headers` of generator.bpf.c.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Headers([[u8; 8]; 5]);
+
+/// `struct settings` of generator.bpf.c.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+struct Settings {
+    stopped: u64,
+    interval_ns: u64,
+}
+
+/// What to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    /// Bytes of each frame.
+    pub(crate) length: usize,
+    /// Frames per second; none is as fast as it goes.
+    pub(crate) rate: Option<u64>,
+    /// Flows to walk through, a power of two of at most 65,536.
+    pub(crate) flows: u32,
+}
+
+impl Traffic {
+    /// One flow, as fast as it goes.
+    pub(crate) const fn flood(length: usize) -> Self {
+        Self { length, rate: None, flows: 1 }
+    }
+}
+
+/// Traffic that runs until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Generator {
+    settings: MappedArray<Settings>,
+    sent: MappedArray<u64>,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Generator {
+    /// Starts sending out of `device` of `source`.
+    pub(crate) fn start(source: &NetNs, device: u32, traffic: Traffic) -> Result<Self> {
+        let frame = frame::of_length(traffic.length);
+        // A device's number in a map is looked up in the namespace of who writes it.
+        let object = netns::in_namespace(source, || load(&frame, device, traffic))??;
+        let settings = object.map("settings")?.map_array::<Settings>()?;
+        let sent = object.map("sent")?.map_array::<u64>()?;
+        let interval_ns = traffic.rate.map_or(0, |rate| 1_000_000_000 / rate.max(1));
+        settings.store(0, &Settings { stopped: 0, interval_ns });
+        let program = object.program("generate")?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let thread = spawn(source, program, frame, Arc::clone(&ended))?;
+        Ok(Self { settings, sent, ended, thread: Some(thread) })
+    }
+
+    /// Frames given to the device so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(0).unwrap_or(0)
+    }
+
+    /// Stops, waits for the last call to end, and says what went wrong, if anything did.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        self.halt().unwrap_or(Ok(()))
+    }
+
+    fn halt(&mut self) -> Option<Result<()>> {
+        self.ended.store(true, Ordering::Release);
+        if let Some(stopped) = self.settings.word(0, 0) {
+            stopped.store(1, Ordering::Release);
+        }
+        let thread = self.thread.take()?;
+        Some(thread.join().unwrap_or_else(|_| Err(anyhow!("the generator's thread panicked"))))
+    }
+}
+
+impl Drop for Generator {
+    fn drop(&mut self) {
+        // Only after an error of the measurement, which is reported instead.
+        let _ = self.halt();
+    }
+}
+
+fn load(frame: &[u8], device: u32, traffic: Traffic) -> Result<Object> {
+    let mut open = Object::open(objects::bench::GENERATOR, "generator")?;
+    let mut headers = Headers::zeroed();
+    let bytes = bytemuck::bytes_of_mut(&mut headers);
+    let length = bytes.len().min(frame.len());
+    bytes[..length].copy_from_slice(&frame[..length]);
+    open.set_global("headers", &headers)?;
+    open.set_global("flows", &traffic.flows)?;
+    let object = open.load()?;
+    object.map("device")?.update(&0u32, &device, Update::Any)?;
+    Ok(object)
+}
+
+fn spawn(
+    source: &NetNs,
+    program: Program,
+    frame: Vec<u8>,
+    ended: Arc<AtomicBool>,
+) -> Result<JoinHandle<Result<()>>> {
+    let source = NetNs::open(source.name())?;
+    std::thread::Builder::new()
+        .name("generator".to_owned())
+        .spawn(move || {
+            // The thread ends with its traffic, so its namespace and CPU do too.
+            netns::enter(&source)?;
+            let mut cpus = CpuSet::new();
+            cpus.set(CPU);
+            rustix::thread::sched_setaffinity(None, &cpus).context("binding to CPU 0")?;
+            while !ended.load(Ordering::Acquire) {
+                program.test_run_live(&frame, 0, REPEAT, BATCH)?;
+            }
+            Ok(())
+        })
+        .context("starting the generator's thread")
+}

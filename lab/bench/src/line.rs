@@ -1,0 +1,194 @@
+//! Three network namespaces in a line, as every benchmark uses them.
+//!
+//! ```text
+//! source            node                       destination
+//! s0 10.200.0.1 ═══ n0 10.200.0.2
+//!                   n1 10.200.1.1 ═══════════ d0 10.200.1.2, and all of 10.201.0.0/16
+//! ```
+//!
+//! Addresses, MACs and neighbours are fixed: nothing is resolved while
+//! something is measured. It goes when it is dropped.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use os::netns::{self, NetNs};
+use os::offload::{self, Offload};
+
+use crate::NAMESPACE_PREFIX;
+
+/// MAC of s0.
+pub(crate) const MAC_SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// MAC of n0.
+pub(crate) const MAC_IN: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// MAC of n1.
+pub(crate) const MAC_OUT: [u8; 6] = [2, 0, 0, 0, 0, 3];
+/// MAC of d0.
+pub(crate) const MAC_DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 4];
+/// Where the traffic comes from.
+pub(crate) const ADDRESS_SOURCE: [u8; 4] = [10, 200, 0, 1];
+/// Where it goes to: one of the many addresses of the destination.
+pub(crate) const ADDRESS_FAR: [u8; 4] = [10, 201, 0, 1];
+
+/// The device that frames come in by.
+pub(crate) const PORT_IN: &str = "n0";
+/// The device that they leave by.
+pub(crate) const PORT_OUT: &str = "n1";
+
+/// A line.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// Has s0.
+    pub(crate) source: NetNs,
+    /// Has n0 and n1.
+    pub(crate) node: NetNs,
+    /// Has d0.
+    pub(crate) destination: NetNs,
+    _removal: Removal,
+}
+
+/// Deletes the namespaces of these names, and with them their devices.
+#[derive(Debug)]
+struct Removal(Vec<String>);
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            // One that is gone already is what we want.
+            let _ = netns::delete(name);
+        }
+    }
+}
+
+impl Line {
+    /// Makes a line; `name` is unique within the run.
+    ///
+    /// One left by a run that was killed is replaced.
+    pub(crate) fn new(name: &str) -> Result<Self> {
+        let names = ["s", "n", "d"].map(|end| format!("{NAMESPACE_PREFIX}{name}-{end}"));
+        // Removes leftovers first, and what we make if we fail on the way.
+        drop(Removal(names.to_vec()));
+        let removal = Removal(names.to_vec());
+        let [source, node, destination] = names.each_ref().map(|name| NetNs::create(name));
+        let line =
+            Self { source: source?, node: node?, destination: destination?, _removal: removal };
+        line.connect(&names)?;
+        line.address()?;
+        line.settle()?;
+        Ok(line)
+    }
+
+    /// The number of a device in the namespace of the node.
+    pub(crate) fn ifindex(namespace: &NetNs, device: &str) -> Result<u32> {
+        netns::in_namespace(namespace, || {
+            use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+            let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+            Ok(netdevice::name_to_index(&any, device)?)
+        })?
+        .map_err(|error: std::io::Error| anyhow::anyhow!("finding the device {device}: {error}"))
+    }
+
+    fn connect(&self, names: &[String; 3]) -> Result<()> {
+        // One queue each: a device takes redirected frames only when it has as
+        // many transmit queues as its peer has receive queues.
+        let queues = "numtxqueues 1 numrxqueues 1";
+        let pair = |device: &str, mac, peer: &str, peer_mac, namespace: &str| {
+            format!(
+                "link add {device} address {} {queues} type veth peer name {peer} address {} \
+                 {queues} netns {namespace}\n",
+                mac_text(mac),
+                mac_text(peer_mac)
+            )
+        };
+        let in_source = pair("s0", MAC_SOURCE, PORT_IN, MAC_IN, &names[1]);
+        let in_node = pair(PORT_OUT, MAC_OUT, "d0", MAC_DESTINATION, &names[2]);
+        ip(&self.source, &in_source)?;
+        ip(&self.node, &in_node)
+    }
+
+    fn address(&self) -> Result<()> {
+        let sysctls = ["net.ipv6.conf.all.disable_ipv6", "net.ipv6.conf.default.disable_ipv6"];
+        for namespace in [&self.source, &self.node, &self.destination] {
+            netns::in_namespace(namespace, || {
+                // A kernel without IPv6 has nothing to switch off.
+                sysctls.iter().for_each(|key| drop(os::sysctl::write(key, "1")));
+            })?;
+        }
+        let (source, inside) = (mac_text(MAC_SOURCE), mac_text(MAC_IN));
+        let (outside, destination) = (mac_text(MAC_OUT), mac_text(MAC_DESTINATION));
+        ip(
+            &self.source,
+            &format!(
+                "link set lo up\nlink set s0 up\naddr add 10.200.0.1/24 dev s0\n\
+                 neigh add 10.200.0.2 lladdr {inside} dev s0 nud permanent\n\
+                 route add default via 10.200.0.2\n"
+            ),
+        )?;
+        ip(
+            &self.node,
+            &format!(
+                "link set lo up\nlink set n0 up\nlink set n1 up\n\
+                 addr add 10.200.0.2/24 dev n0\naddr add 10.200.1.1/24 dev n1\n\
+                 neigh add 10.200.0.1 lladdr {source} dev n0 nud permanent\n\
+                 neigh add 10.200.1.2 lladdr {destination} dev n1 nud permanent\n\
+                 route add 10.201.0.0/16 via 10.200.1.2\n"
+            ),
+        )?;
+        ip(
+            &self.destination,
+            &format!(
+                "link set lo up\nlink set d0 up\naddr add 10.200.1.2/24 dev d0\n\
+                 neigh add 10.200.1.1 lladdr {outside} dev d0 nud permanent\n\
+                 route add default via 10.200.1.1\nroute add local 10.201.0.0/16 dev lo\n"
+            ),
+        )
+    }
+
+    fn settle(&self) -> Result<()> {
+        // Without a program, a veth device takes redirected frames only with
+        // GRO: that is what gives it a receive ring (drivers/net/veth.c).
+        for (namespace, devices) in
+            [(&self.source, &["s0"][..]), (&self.node, &["n0", "n1"]), (&self.destination, &["d0"])]
+        {
+            netns::in_namespace(namespace, || {
+                devices
+                    .iter()
+                    .try_for_each(|device| offload::enable(device, &[Offload::Gro]).map(drop))
+            })??;
+        }
+        netns::in_namespace(&self.node, || -> Result<(), os::sysctl::SysctlError> {
+            os::sysctl::write("net.ipv4.ip_forward", "1")?;
+            for key in ["all", "default", PORT_IN, PORT_OUT] {
+                os::sysctl::write(&format!("net.ipv4.conf.{key}.rp_filter"), "0")?;
+            }
+            Ok(())
+        })??;
+        Ok(())
+    }
+}
+
+/// Runs iproute2's commands, one a line, inside a namespace.
+fn ip(namespace: &NetNs, batch: &str) -> Result<()> {
+    let mut command = Command::new("ip");
+    command.args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = netns::command_in(namespace, &mut command)?
+        .spawn()
+        .context("running 'ip': is the package iproute2 installed?")?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(batch.as_bytes()).context("writing to 'ip'")?;
+    }
+    let output = child.wait_with_output().context("waiting for 'ip'")?;
+    ensure!(
+        output.status.success(),
+        "setting up the namespace {}: {}",
+        namespace.name(),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}
+
+/// As iproute2 writes it.
+pub(crate) fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}

@@ -1,0 +1,107 @@
+//! The plain AF_XDP forwarder (`c/plain_xsk.c`) as a process.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use os::netns;
+use serde::Deserialize;
+
+use crate::line::{self, Line};
+use crate::measure::Reading;
+
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plain_xsk"));
+
+/// How long it may take until its first report, which comes after 0.1 s.
+const START_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What it does with what it receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Out of the other port.
+    Forward,
+    /// Nothing: reception alone.
+    Drop,
+}
+
+/// One running; it is killed when dropped.
+#[derive(Debug)]
+pub(crate) struct PlainXsk {
+    child: Child,
+    latest: Arc<Mutex<Reading>>,
+}
+
+#[derive(Deserialize)]
+struct Sample {
+    time_ns: u64,
+    packets: u64,
+}
+
+impl PlainXsk {
+    /// Starts it in the middle of a line and waits until it is attached.
+    pub(crate) fn start(line: &Line, mode: Mode, cpu: usize) -> Result<Self> {
+        // The file may go as soon as the program runs.
+        let mut file = tempfile::Builder::new().prefix("tam-plain-xsk").tempfile()?;
+        file.write_all(PROGRAM).context("unpacking the plain AF_XDP forwarder")?;
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o700))?;
+        let path = file.into_temp_path();
+        let mut command = Command::new(&path);
+        let (destination, source) =
+            (line::mac_text(line::MAC_DESTINATION), line::mac_text(line::MAC_OUT));
+        match mode {
+            Mode::Forward => command.args(["forward", line::PORT_IN, line::PORT_OUT]),
+            Mode::Drop => command.args(["rxdrop", line::PORT_IN, "-"]),
+        };
+        command.arg(cpu.to_string());
+        if mode == Mode::Forward {
+            command.args([destination, source]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = netns::command_in(&line.node, &mut command)?
+            .spawn()
+            .context("starting the plain AF_XDP forwarder")?;
+        let latest = Arc::new(Mutex::new(Reading::default()));
+        let first = follow(&mut child, Arc::clone(&latest))?;
+        let running = Self { child, latest };
+        if first.recv_timeout(START_TIME_MAX).is_err() {
+            bail!("the plain AF_XDP forwarder did not start; its message is above");
+        }
+        Ok(running)
+    }
+
+    /// Packets that it has received, and when: as of its last report, up to 0.1 s ago.
+    pub(crate) fn received(&self) -> Reading {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for PlainXsk {
+    fn drop(&mut self) {
+        // One that ended by itself is what we want, too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads its reports until it ends; the receiver hears of the first.
+fn follow(child: &mut Child, latest: Arc<Mutex<Reading>>) -> Result<mpsc::Receiver<()>> {
+    let output = child.stdout.take().context("the plain AF_XDP forwarder has no output")?;
+    let (first, heard) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("plain-xsk".to_owned())
+        .spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if let Ok(sample) = serde_json::from_str::<Sample>(&line) {
+                    let reading = Reading { packets: sample.packets, nanos: sample.time_ns };
+                    *latest.lock().unwrap_or_else(PoisonError::into_inner) = reading;
+                    // Nobody listens after the first.
+                    let _ = first.send(());
+                }
+            }
+        })
+        .context("starting a thread")?;
+    Ok(heard)
+}

@@ -1,0 +1,114 @@
+//! Tests that the lines, generators, sinks and baselines do what they say.
+//! They need root, and say so when they do not have it. They judge no speed.
+
+use std::time::Duration;
+
+use crate::generator::Traffic;
+use crate::line::Line;
+use crate::measure::{Rates, Reading, Window, measure};
+use crate::plain_xsk::{Mode, PlainXsk};
+use crate::sink::{Kind, Sink};
+
+/// Slow enough for every machine that tests run on.
+const RATE: u64 = 20_000;
+const WINDOW: Window =
+    Window { warm_up: Duration::from_millis(100), length: Duration::from_millis(300) };
+
+fn privileged() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("not run: network namespaces and BPF programs need root");
+    }
+    root
+}
+
+/// A slow stream of frames through a line, and what arrives of it.
+fn through(line: &Line, kind: Kind, length: usize, flows: u32) -> Rates {
+    let sink = Sink::new(line, kind).unwrap();
+    let traffic = Traffic { length, rate: Some(RATE), flows };
+    measure(line, traffic, WINDOW, &mut || Ok(Reading::now(sink.packets().unwrap()))).unwrap()
+}
+
+/// The pace is not exceeded, and nearly all that was sent arrives. (The pace
+/// is not reached where other tests have the CPU.)
+fn assert_all_arrives(rates: Rates) {
+    let Rates { offered, counted } = rates;
+    assert!(offered > 0.0 && offered < 1.2 * RATE as f64, "{rates:?}");
+    assert!((counted / offered - 1.0).abs() < 0.2, "{rates:?}");
+}
+
+#[test]
+fn the_kernel_forwards_along_a_line_to_both_sinks() {
+    if !privileged() {
+        return;
+    }
+    let line = Line::new("t-kernel").unwrap();
+    assert_all_arrives(through(&line, Kind::Xdp, 64, 1));
+    assert_all_arrives(through(&line, Kind::Ordinary, 1460, 1));
+}
+
+#[test]
+fn many_flows_arrive_with_right_checksums() {
+    if !privileged() {
+        return;
+    }
+    // The kernel drops an IPv4 header whose checksum is wrong.
+    let line = Line::new("t-flows").unwrap();
+    assert_all_arrives(through(&line, Kind::Xdp, 64, 1 << 12));
+}
+
+#[test]
+fn the_xdp_baselines_forward_without_the_kernel() {
+    if !privileged() {
+        return;
+    }
+    for attach in [crate::forward::fib_forward, crate::forward::fixed_redirect] {
+        let line = Line::new("t-xdp").unwrap();
+        os::netns::in_namespace(&line.node, || {
+            os::sysctl::write("net.ipv4.ip_forward", "0").unwrap();
+        })
+        .unwrap();
+        let none = through(&line, Kind::Xdp, 64, 1);
+        assert!(none.counted < 1.0, "the kernel does not forward: {none:?}");
+        // The FIB helper asks whether forwarding is on, as the kernel does.
+        let links = os::netns::in_namespace(&line.node, || {
+            os::sysctl::write("net.ipv4.ip_forward", "1").unwrap();
+            attach(&line)
+        });
+        let _links = links.unwrap().unwrap();
+        assert_all_arrives(through(&line, Kind::Xdp, 64, 1));
+        assert_all_arrives(through(&line, Kind::Ordinary, 1460, 1));
+    }
+}
+
+#[test]
+fn the_plain_program_forwards_and_receives() {
+    if !privileged() {
+        return;
+    }
+    let line = Line::new("t-plain").unwrap();
+    {
+        let plain = PlainXsk::start(&line, Mode::Forward, 0).unwrap();
+        assert_all_arrives(through(&line, Kind::Xdp, 1460, 1));
+        assert!(plain.received().packets > 0);
+    }
+    let plain = PlainXsk::start(&line, Mode::Drop, 0).unwrap();
+    let traffic = Traffic { length: 64, rate: Some(RATE), flows: 1 };
+    let rates = measure(&line, traffic, WINDOW, &mut || Ok(plain.received())).unwrap();
+    assert_all_arrives(rates);
+}
+
+#[test]
+fn a_line_leaves_nothing_behind() {
+    if !privileged() {
+        return;
+    }
+    let ours = || -> Vec<String> {
+        let names = os::netns::list().unwrap().into_iter();
+        names.filter(|name| name.starts_with("tt-bench-t-gone")).collect()
+    };
+    let line = Line::new("t-gone").unwrap();
+    assert_eq!(ours().len(), 3);
+    drop(line);
+    assert!(ours().is_empty());
+}

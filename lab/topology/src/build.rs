@@ -1,0 +1,166 @@
+//! From a plan to namespaces, devices, addresses and routes. It only adds; who calls it
+//! removes everything when it fails.
+
+use os::netlink::{DuplicateDetection, Netlink, Route, VethEnd};
+use os::netns::{NetNs, NetnsError, in_namespace};
+use os::offload::{self, Offload};
+use os::sysctl;
+
+use crate::error::LabError;
+use crate::plan::{LinkEnd, NodeKind, Plan, PlannedLink, PlannedNode};
+use crate::state::no_node;
+
+/// Every packet is one frame as on the wire, its checksum complete (design: the way of a
+/// packet). On veth a partial checksum would otherwise never be completed.
+const OFF_EVERYWHERE: [Offload; 5] =
+    [Offload::TxChecksum, Offload::Tso, Offload::Gso, Offload::TxVlan, Offload::RxVlan];
+
+/// Parameters of every node: nothing is advertised or probed, so that a lab works from its
+/// first packet on, and asymmetric ways are no offence.
+const PARAMETERS: [(&str, &str); 9] = [
+    ("net.ipv4.conf.all.rp_filter", "0"),
+    ("net.ipv4.conf.default.rp_filter", "0"),
+    ("net.ipv6.conf.all.disable_ipv6", "0"),
+    ("net.ipv6.conf.default.disable_ipv6", "0"),
+    ("net.ipv6.conf.all.accept_ra", "0"),
+    ("net.ipv6.conf.default.accept_ra", "0"),
+    ("net.ipv6.conf.all.accept_dad", "0"),
+    ("net.ipv6.conf.default.accept_dad", "0"),
+    ("net.ipv6.conf.default.dad_transmits", "0"),
+];
+
+/// Parameters of routers, set first: they reset some of the others.
+const ROUTER_PARAMETERS: [(&str, &str); 2] =
+    [("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")];
+const HOST_PARAMETERS: [(&str, &str); 2] =
+    [("net.ipv4.ip_forward", "0"), ("net.ipv6.conf.all.forwarding", "0")];
+
+/// A namespace that was just made.
+struct Site<'plan> {
+    node: &'plan PlannedNode,
+    namespace: NetNs,
+    netlink: Netlink,
+}
+
+/// Makes everything. `made` gets the name of each namespace as soon as it exists.
+pub(crate) fn build(
+    plan: &Plan,
+    made: &mut Vec<String>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(), LabError> {
+    let mut sites = Vec::with_capacity(plan.nodes.len());
+    for node in &plan.nodes {
+        progress(&format!("{} {}", kind_name(node.kind), node.name));
+        sites.push(site(node, made)?);
+    }
+    for link in &plan.links {
+        let [first, second] = &link.ends;
+        progress(&format!("link {} to {}", first.node, second.node));
+        build_link(plan, link, &sites)?;
+    }
+    progress("routes");
+    for site in &sites {
+        for route in &site.node.routes {
+            let route = Route { destination: route.destination, via: Some(route.via), index: None };
+            site.netlink.add_route(&route).map_err(|source| network(site.node, source))?;
+        }
+    }
+    Ok(())
+}
+
+fn kind_name(kind: NodeKind) -> &'static str {
+    match kind {
+        NodeKind::Host => "host",
+        NodeKind::Router => "router",
+    }
+}
+
+fn site<'plan>(node: &'plan PlannedNode, made: &mut Vec<String>) -> Result<Site<'plan>, LabError> {
+    let namespace = NetNs::create(&node.namespace).map_err(|error| match error {
+        NetnsError::Exists { name } => LabError::NamespaceTaken { namespace: name },
+        other => other.into(),
+    })?;
+    made.push(node.namespace.clone());
+    let netlink = Netlink::open_in(&namespace).map_err(|source| network(node, source))?;
+    in_namespace(&namespace, || set_parameters(node.kind))?
+        .map_err(|source| LabError::Parameter { node: node.name.to_string(), source })?;
+    let loopback = netlink.link("lo").and_then(|link| netlink.set_up(link.index));
+    loopback.map_err(|source| network(node, source))?;
+    Ok(Site { node, namespace, netlink })
+}
+
+fn set_parameters(kind: NodeKind) -> Result<(), sysctl::SysctlError> {
+    let forwarding = match kind {
+        NodeKind::Router => ROUTER_PARAMETERS,
+        NodeKind::Host => HOST_PARAMETERS,
+    };
+    forwarding.iter().chain(&PARAMETERS).try_for_each(|(key, value)| sysctl::write(key, value))
+}
+
+fn build_link(plan: &Plan, link: &PlannedLink, sites: &[Site<'_>]) -> Result<(), LabError> {
+    let at = |end: &LinkEnd| sites.iter().find(|site| site.node.name == end.node);
+    let [one, other] = &link.ends;
+    let (Some(first), Some(second)) = (at(one), at(other)) else {
+        // A plan that was not made by `Lab::parse`.
+        let names: Vec<&str> = sites.iter().map(|site| site.node.name.as_str()).collect();
+        let missing = if at(one).is_none() { one } else { other };
+        return Err(no_node(plan.lab.as_str(), missing.node.as_str(), names));
+    };
+    let pair = [
+        VethEnd { name: &one.device, namespace: &first.namespace },
+        VethEnd { name: &other.device, namespace: &second.namespace },
+    ];
+    let made = first.netlink.create_veth(pair, link.mtu);
+    made.map_err(|source| network(first.node, source))?;
+    for (site, end) in [(first, one), (second, other)] {
+        set_offloads(site, &end.device)?;
+        build_end(link, end, &site.netlink).map_err(|source| network(site.node, source))?;
+    }
+    Ok(())
+}
+
+/// On veth, GRO switches the receiving side to NAPI with the ring into which the other end's
+/// XDP redirect puts its frames: a host needs it, as it has no XDP program of its own, and
+/// joins only what it receives itself. A router must see each frame alone; its ring comes with
+/// its node's XDP program.
+fn set_offloads(site: &Site<'_>, device: &str) -> Result<(), LabError> {
+    let offload = |source| LabError::Offload { node: site.node.name.to_string(), source };
+    in_namespace(&site.namespace, || {
+        // The device goes with the lab, so nobody will want back what it did before.
+        let _ = offload::disable(device, &OFF_EVERYWHERE)?;
+        let _ = match site.node.kind {
+            NodeKind::Host => offload::enable(device, &[Offload::Gro])?,
+            NodeKind::Router => offload::disable(device, &[Offload::Gro])?,
+        };
+        Ok(())
+    })?
+    .map_err(offload)
+}
+
+fn build_end(
+    link: &PlannedLink,
+    end: &LinkEnd,
+    netlink: &Netlink,
+) -> Result<(), os::netlink::NetlinkError> {
+    let device = netlink.link(&end.device)?.index;
+    let mut address_device = device;
+    if let Some(vlan) = link.vlan {
+        netlink.create_vlan(&end.address_device, device, vlan)?;
+        address_device = netlink.link(&end.address_device)?.index;
+    }
+    if let Some(rate) = link.rate {
+        netlink.set_rate(device, rate)?;
+    }
+    netlink.set_up(device)?;
+    if address_device != device {
+        netlink.set_up(address_device)?;
+    }
+    for address in [end.v4, end.v6] {
+        netlink.add_address(address_device, address, DuplicateDetection::Skip)?;
+    }
+    Ok(())
+}
+
+fn network(node: &PlannedNode, source: os::netlink::NetlinkError) -> LabError {
+    LabError::Network { node: node.name.to_string(), source }
+}

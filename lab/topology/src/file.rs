@@ -1,0 +1,170 @@
+//! The topology file: what its author may write, and which plan it means.
+//!
+//! ```toml
+//! name = "demo"
+//! [[host]]
+//! name = "client"
+//! [[router]]
+//! name = "r1"
+//! node = { }                  # optional: a node file without ports
+//! [[link]]
+//! ends = ["client", "r1"]     # optional: rate = "100Mbit", mtu = 1500, vlan = 10
+//! ```
+
+use std::collections::BTreeMap;
+
+use units::{BitsPerSecond, Name};
+
+use crate::error::{Place, PlanError};
+use crate::plan::{LinkWish, NodeKind, NodeWish, Plan, plan};
+use crate::read::{Field, Fields, Source};
+use crate::suggest::did_you_mean_or_list;
+
+/// Links have the networks 10.77.1.0/24 to 10.77.250.0/24, one each.
+pub const LINKS_MAX: usize = 250;
+/// A tree of as many links as are possible.
+pub const NODES_MAX: usize = LINKS_MAX + 1;
+/// A file of the most nodes and links, generously commented, is a tenth of this.
+const FILE_LENGTH_MAX: usize = 1024 * 1024;
+
+const MTU_USUAL: u32 = 1_500;
+/// Least that IPv6 works with (RFC 8200, section 5).
+const MTU_MIN: u64 = 1_280;
+/// Most that a node takes.
+const MTU_MAX: u64 = 9_000;
+/// VLANs 0 and 4095 are reserved (IEEE 802.1Q).
+const VLAN_MAX: u64 = 4_094;
+/// Below, one packet fills the queue for a second; above, no veth gets there.
+const RATE_MIN: u64 = 1_000;
+const RATE_MAX: u64 = 100_000_000_000;
+
+/// A topology file.
+#[derive(Clone, Copy, Debug)]
+pub enum Lab {}
+
+impl Lab {
+    /// Reads a topology and plans it: every name, address and route is decided, nothing is
+    /// done. `file_name` appears in messages only.
+    ///
+    /// # Errors
+    /// When the text is no topology: with the line, and what may have been meant.
+    pub fn parse(text: &str, file_name: &str) -> Result<Plan, PlanError> {
+        if text.len() > FILE_LENGTH_MAX {
+            let (file, length) = (file_name.to_owned(), text.len());
+            return Err(PlanError::Length { file, length, limit: FILE_LENGTH_MAX });
+        }
+        let source = Source { file: file_name, text };
+        let table = source.parse()?;
+        let root = Fields::root(source, &table, &["name", "host", "router", "link"])?;
+        let name = name_of(&root.required("name", "name = \"demo\"")?)?;
+        let nodes = nodes_of(&root)?;
+        if nodes.is_empty() {
+            return Err(PlanError::Empty { file: file_name.to_owned() });
+        }
+        limit(file_name, "nodes", nodes.len(), NODES_MAX, "")?;
+        let tables = root.tables("link", "[[link]]", &["ends", "rate", "mtu", "vlan"])?;
+        let why = ": each has its own network 10.77.N.0/24";
+        limit(file_name, "links", tables.len(), LINKS_MAX, why)?;
+        let links =
+            tables.iter().map(|table| link_of(table, &nodes)).collect::<Result<Vec<_>, _>>()?;
+        Ok(plan(name, nodes, links))
+    }
+}
+
+fn limit(
+    file: &str,
+    what: &'static str,
+    found: usize,
+    limit: usize,
+    why: &'static str,
+) -> Result<(), PlanError> {
+    if found <= limit {
+        return Ok(());
+    }
+    Err(PlanError::TooMany { file: file.to_owned(), what, found, limit, why })
+}
+
+/// Hosts first, then routers, each in the order of the file.
+fn nodes_of(root: &Fields<'_, '_>) -> Result<Vec<NodeWish>, PlanError> {
+    let mut nodes = Vec::new();
+    let mut lines = BTreeMap::new();
+    for (key, what, kind, allowed) in [
+        ("host", "[[host]]", NodeKind::Host, &["name"][..]),
+        ("router", "[[router]]", NodeKind::Router, &["name", "node"][..]),
+    ] {
+        for table in root.tables(key, what, allowed)? {
+            let field = table.required("name", "name = \"r1\"")?;
+            let name = name_of(&field)?;
+            let place = field.place();
+            if let Some(&first_line) = lines.get(&name) {
+                return Err(PlanError::Duplicate { place, name: name.to_string(), first_line });
+            }
+            lines.insert(name.clone(), place.line);
+            let node = table.get("node").map(|field| field.foreign_table()).transpose()?;
+            nodes.push(NodeWish { name, kind, node: node.unwrap_or_default() });
+        }
+    }
+    Ok(nodes)
+}
+
+fn link_of(table: &Fields<'_, '_>, nodes: &[NodeWish]) -> Result<LinkWish, PlanError> {
+    let field = table.required("ends", "ends = [\"client\", \"r1\"]")?;
+    let ends = field.texts()?;
+    let [first, second] = ends.as_slice() else {
+        return Err(PlanError::EndCount { place: field.place(), found: ends.len() });
+    };
+    let ends = [end_of(first, nodes)?, end_of(second, nodes)?];
+    if ends[0] == ends[1] {
+        let name = nodes[ends[0]].name.to_string();
+        return Err(PlanError::SelfLink { place: field.place(), name });
+    }
+    let number = |key, range, why| table.get(key).map(|field| field.number(range, why)).transpose();
+    let mtu = number("mtu", (MTU_MIN, MTU_MAX), ", what IPv6 needs and what a node takes")?;
+    let vlan = number("vlan", (1, VLAN_MAX), "")?;
+    let rate = table.get("rate").map(|field| rate_of(&field)).transpose()?;
+    Ok(LinkWish {
+        ends,
+        // Both were just found to be in a range far below.
+        mtu: mtu.and_then(|mtu| u32::try_from(mtu).ok()).unwrap_or(MTU_USUAL),
+        vlan: vlan.and_then(|vlan| u16::try_from(vlan).ok()),
+        rate,
+    })
+}
+
+/// The place of a node in the list.
+fn end_of((name, place): &(&str, Place), nodes: &[NodeWish]) -> Result<usize, PlanError> {
+    nodes.iter().position(|node| node.name.as_str() == *name).ok_or_else(|| {
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        PlanError::UnknownEnd {
+            place: place.clone(),
+            name: name.chars().take(64).flat_map(char::escape_default).collect(),
+            suggestion: did_you_mean_or_list(name, names),
+        }
+    })
+}
+
+fn name_of(field: &Field<'_, '_>) -> Result<Name, PlanError> {
+    Name::new(field.text()?).map_err(|source| PlanError::Name { place: field.place(), source })
+}
+
+fn rate_of(field: &Field<'_, '_>) -> Result<BitsPerSecond, PlanError> {
+    let text = field.text()?;
+    parse_rate(text).ok_or_else(|| PlanError::Rate {
+        place: field.place(),
+        found: text.chars().take(64).flat_map(char::escape_default).collect(),
+    })
+}
+
+/// A whole number and a unit of tc(8): the units are decimal.
+fn parse_rate(text: &str) -> Option<BitsPerSecond> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let unit: u64 = match text[digits..].trim_start() {
+        "bit" => 1,
+        "kbit" => 1_000,
+        "Mbit" => 1_000_000,
+        "Gbit" => 1_000_000_000,
+        _ => return None,
+    };
+    let rate = text[..digits].parse::<u64>().ok()?.checked_mul(unit)?;
+    (RATE_MIN..=RATE_MAX).contains(&rate).then_some(BitsPerSecond(rate))
+}

@@ -1,0 +1,206 @@
+//! The plan of a lab: which namespaces, devices, addresses and routes there will be. Pure:
+//! the same file gives the same plan everywhere, and nothing here touches the system.
+//!
+//! Link number N, counted from 1, has the networks `10.77.N.0/24` and `fd77:0:0:N::/64`; its
+//! first end has the address 1 in both, its second end the address 2.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use os::netlink::AddressPrefix;
+use serde::{Deserialize, Serialize};
+use units::{BitsPerSecond, Name};
+
+use crate::device::{device_name, vlan_device_name};
+use crate::route::routes;
+
+/// Version of the plan and of the record in `/run` as JSON.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Every lab's namespaces begin with this.
+pub(crate) const NAMESPACE_PREFIX: &str = "tam-";
+
+const LENGTH_V4: u8 = 24;
+const LENGTH_V6: u8 = 64;
+
+/// A lab in which everything is decided and nothing done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Version of this structure.
+    pub schema_version: u32,
+    /// The lab's name.
+    pub lab: Name,
+    /// Hosts, then routers, each in the order of the file.
+    pub nodes: Vec<PlannedNode>,
+    /// Links in the order of the file.
+    pub links: Vec<PlannedLink>,
+}
+
+/// Whether a node of the lab forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeKind {
+    /// It sends and receives; it forwards nothing.
+    Host,
+    /// It forwards, and runs a Tamandua node when somebody starts one.
+    Router,
+}
+
+/// A host or router.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlannedNode {
+    /// Its name in the file.
+    pub name: Name,
+    /// Whether it forwards.
+    pub kind: NodeKind,
+    /// Its network namespace, `tam-LAB-NODE`.
+    pub namespace: String,
+    /// Where it sends what is for a network it is not on.
+    pub routes: Vec<PlannedRoute>,
+    /// A router's node file without ports, as it stands in the topology.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub node: toml::Table,
+}
+
+/// One route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedRoute {
+    /// The network of a link.
+    pub destination: AddressPrefix,
+    /// The next router's address on a link of the node.
+    pub via: IpAddr,
+}
+
+/// A link between two nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedLink {
+    /// Counted from 1: the third byte of its addresses.
+    pub number: u8,
+    /// Its two ends.
+    pub ends: [LinkEnd; 2],
+    /// Largest layer 3 packet, bytes.
+    pub mtu: u32,
+    /// What each end sends at most; none for as fast as it goes.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "rate_bits_per_second")]
+    pub rate: Option<BitsPerSecond>,
+    /// The VLAN in which its packets are tagged, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+}
+
+/// One end of a link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkEnd {
+    /// The node.
+    pub node: Name,
+    /// The device that sends and receives frames: a router's port.
+    pub device: String,
+    /// The device that has the addresses: the same, or the VLAN device above it.
+    pub address_device: String,
+    /// Its IPv4 address.
+    pub v4: AddressPrefix,
+    /// Its IPv6 address.
+    pub v6: AddressPrefix,
+}
+
+impl Plan {
+    /// The node of this name.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&PlannedNode> {
+        self.nodes.iter().find(|node| node.name.as_str() == name)
+    }
+
+    /// The routers, in the order of the file.
+    pub fn routers(&self) -> impl Iterator<Item = &PlannedNode> {
+        self.nodes.iter().filter(|node| node.kind == NodeKind::Router)
+    }
+
+    /// A node's ends of links, in the order of the file. Of a router these are the ports.
+    pub fn ends_at<'plan>(
+        &'plan self,
+        node: &'plan str,
+    ) -> impl Iterator<Item = (&'plan PlannedLink, &'plan LinkEnd)> {
+        self.links.iter().flat_map(move |link| {
+            let own = link.ends.iter().filter(move |end| end.node.as_str() == node);
+            own.map(move |end| (link, end))
+        })
+    }
+
+    /// A node's first address of each family: where to reach it.
+    #[must_use]
+    pub fn addresses_of(&self, node: &str) -> Option<(IpAddr, IpAddr)> {
+        self.ends_at(node).next().map(|(_, end)| (end.v4.address(), end.v6.address()))
+    }
+}
+
+/// A node as the file's author wants it.
+pub(crate) struct NodeWish {
+    pub(crate) name: Name,
+    pub(crate) kind: NodeKind,
+    pub(crate) node: toml::Table,
+}
+
+/// A link as the file's author wants it; its ends are places in the list of nodes.
+pub(crate) struct LinkWish {
+    pub(crate) ends: [usize; 2],
+    pub(crate) mtu: u32,
+    pub(crate) vlan: Option<u16>,
+    pub(crate) rate: Option<BitsPerSecond>,
+}
+
+/// Decides everything. There are at most [`crate::LINKS_MAX`] links, and their ends exist.
+pub(crate) fn plan(lab: Name, nodes: Vec<NodeWish>, links: Vec<LinkWish>) -> Plan {
+    let mut taken = vec![BTreeSet::new(); nodes.len()];
+    let planned: Vec<PlannedLink> = (1..=u8::MAX)
+        .zip(&links)
+        .map(|(number, link)| planned_link(number, link, &nodes, &mut taken))
+        .collect();
+    let routes = routes(&nodes, &links, &planned);
+    let nodes = nodes
+        .into_iter()
+        .zip(routes)
+        .map(|(wish, routes)| PlannedNode {
+            namespace: format!("{NAMESPACE_PREFIX}{lab}-{}", wish.name),
+            name: wish.name,
+            kind: wish.kind,
+            routes,
+            node: wish.node,
+        })
+        .collect();
+    Plan { schema_version: SCHEMA_VERSION, lab, nodes, links: planned }
+}
+
+fn planned_link(
+    number: u8,
+    link: &LinkWish,
+    nodes: &[NodeWish],
+    taken: &mut [BTreeSet<String>],
+) -> PlannedLink {
+    let end = |at: usize| {
+        let (own, peer) = (link.ends[at], link.ends[1 - at]);
+        (own, peer, at as u8 + 1)
+    };
+    let ends = [end(0), end(1)].map(|(own, peer, host)| {
+        let device = device_name(nodes[peer].name.as_str(), &mut taken[own]);
+        let address_device = match link.vlan {
+            Some(vlan) => vlan_device_name(&device, vlan, &mut taken[own]),
+            None => device.clone(),
+        };
+        let (v4, v6) = addresses(number, host);
+        LinkEnd { node: nodes[own].name.clone(), device, address_device, v4, v6 }
+    });
+    PlannedLink { number, ends, mtu: link.mtu, rate: link.rate, vlan: link.vlan }
+}
+
+fn addresses(link: u8, host: u8) -> (AddressPrefix, AddressPrefix) {
+    let v4 = Ipv4Addr::new(10, 77, link, host);
+    let v6 = Ipv6Addr::new(0xfd77, 0, 0, link.into(), 0, 0, 0, host.into());
+    let within = "24 and 64 are within 32 and 128";
+    (
+        AddressPrefix::new(v4.into(), LENGTH_V4).expect(within),
+        AddressPrefix::new(v6.into(), LENGTH_V6).expect(within),
+    )
+}
+
+#[cfg(test)]
+mod tests;

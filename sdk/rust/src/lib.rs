@@ -1,0 +1,85 @@
+//! Write packet services for Tamandua, an active network node.
+//!
+//! A service is a library crate that says which function handles a packet, with
+//! a file `module.toml` beside its `Cargo.toml` that declares what it is:
+//!
+//! ```
+//! use tam::{Packet, Verdict};
+//!
+//! tam::counters! {
+//!     /// Packets that were too old.
+//!     static EXPIRED = "expired";
+//! }
+//!
+//! fn on_packet(packet: &mut Packet<'_>) -> Verdict {
+//!     match packet.ipv4() {
+//!         Some(ip) if ip.ttl() < 2 => {
+//!             EXPIRED.add(1);
+//!             Verdict::Drop { reason: 1 }
+//!         }
+//!         _ => Verdict::PASS,
+//!     }
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! and, once, `tam::module! { on_packet: on_packet }`.
+//!
+//! Built for `wasm32-unknown-unknown` the crate uses no standard library and no
+//! allocator; with its feature `std` a service has both. Built natively it has the standard library and
+//! [`testing`], so that `cargo test` runs a service over bytes without a node.
+//! What the node promises is in docs/module-abi.md.
+
+#![cfg_attr(all(target_arch = "wasm32", not(feature = "std")), no_std)]
+
+mod counter;
+mod host;
+mod ip;
+pub mod layout;
+mod macros;
+mod packet;
+mod state;
+mod verdict;
+
+#[cfg(not(target_arch = "wasm32"))]
+pub mod link;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod testing;
+
+pub use counter::Counter;
+pub use host::{HostError, Parameter, Text, event, now_ms, parameter, port, send};
+pub use ip::{Ipv4, Ipv6};
+pub use packet::Packet;
+pub use state::State;
+pub use verdict::Verdict;
+
+/// What the macros expand to; not for use by hand.
+#[doc(hidden)]
+pub mod expansion {
+    #[cfg(target_arch = "wasm32")]
+    pub use crate::packet::{run_on_message, run_on_packet};
+
+    /// What `on_start` returns: 0, or the code that refuses.
+    pub fn start_result(result: Result<(), u16>) -> i32 {
+        match result {
+            Ok(()) => 0,
+            // A refusal is never 0, which would say that all is well.
+            Err(code) => i32::from(code).max(1),
+        }
+    }
+
+    /// What `on_message` returns: 0, or the negative code that refuses.
+    pub fn message_result(result: Result<(), u16>) -> i32 {
+        match result {
+            Ok(()) => 0,
+            Err(code) => -i32::from(code).max(1),
+        }
+    }
+}
+
+/// A panic is a trap: the node drops the packet, counts it and starts the instance anew.
+#[cfg(all(target_arch = "wasm32", not(feature = "std")))]
+#[panic_handler]
+fn trap(_: &core::panic::PanicInfo<'_>) -> ! {
+    core::arch::wasm32::unreachable()
+}

@@ -1,0 +1,106 @@
+//! The macros that make a crate a module: exports, custom section, counters.
+
+/// Makes the crate a module: exports its hooks and takes `module.toml`, which
+/// lies beside `Cargo.toml`, into the custom section that declares it.
+///
+/// `on_packet` is required; the others may be left out, but keep this order.
+///
+/// ```text
+/// tam::module! {
+///     on_packet: on_packet,   // fn(&mut Packet<'_>) -> Verdict
+///     on_start: on_start,     // fn() -> Result<(), u16>
+///     on_timer: on_timer,     // fn()
+///     on_message: on_message, // fn(&[u8]) -> Result<(), u16>
+/// }
+/// ```
+#[macro_export]
+macro_rules! module {
+    (
+        on_packet: $on_packet:path
+        $(, on_start: $on_start:path)?
+        $(, on_timer: $on_timer:path)?
+        $(, on_message: $on_message:path)?
+        $(,)?
+    ) => {
+        const _: () = {
+            // Only a static: a constant would be in the module's memory too.
+            #[allow(dead_code)]
+            #[cfg_attr(target_arch = "wasm32", unsafe(link_section = "tamandua"))]
+            static MANIFEST: [u8; {
+                include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/module.toml")).len()
+            }] = *include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/module.toml"));
+
+            // Natively nothing calls it, but what it calls is in use.
+            #[allow(dead_code)]
+            #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "on_packet"))]
+            extern "C" fn tam_on_packet() -> i32 {
+                #[cfg(target_arch = "wasm32")]
+                return $crate::expansion::run_on_packet($on_packet);
+                // Natively the types are checked all the same.
+                #[cfg(not(target_arch = "wasm32"))]
+                {
+                    let _: fn(&mut $crate::Packet<'_>) -> $crate::Verdict = $on_packet;
+                    0
+                }
+            }
+
+            $(
+                // Natively nothing calls it, but what it calls is in use.
+                #[allow(dead_code)]
+                #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "on_start"))]
+                extern "C" fn tam_on_start() -> i32 {
+                    $crate::expansion::start_result($on_start())
+                }
+            )?
+
+            $(
+                // Natively nothing calls it, but what it calls is in use.
+                #[allow(dead_code)]
+                #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "on_timer"))]
+                extern "C" fn tam_on_timer() {
+                    $on_timer();
+                }
+            )?
+
+            $(
+                // Natively nothing calls it, but what it calls is in use.
+                #[allow(dead_code)]
+                #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "on_message"))]
+                extern "C" fn tam_on_message(length: i32) -> i32 {
+                    #[cfg(target_arch = "wasm32")]
+                    return $crate::expansion::run_on_message(length, $on_message);
+                    #[cfg(not(target_arch = "wasm32"))]
+                    {
+                        let _ = length;
+                        $crate::expansion::message_result($on_message(&[]))
+                    }
+                }
+            )?
+        };
+    };
+}
+
+/// Defines counters: each is a [`Counter`](crate::Counter) that `tam stats`
+/// shows under its name (letters a-z, digits, `_` and `-`; at most 32).
+///
+/// ```
+/// tam::counters! {
+///     /// Packets that came.
+///     pub static PACKETS = "packets";
+///     /// Their bytes.
+///     static BYTES = "bytes";
+/// }
+/// PACKETS.add(1);
+/// BYTES.add(64);
+/// assert_eq!(PACKETS.value(), 1);
+/// ```
+#[macro_export]
+macro_rules! counters {
+    ($($(#[$attribute:meta])* $visibility:vis static $name:ident = $shown:literal;)+) => {
+        $(
+            $(#[$attribute])*
+            #[cfg_attr(target_arch = "wasm32", unsafe(export_name = concat!("tam_counter_", $shown)))]
+            $visibility static $name: $crate::Counter = $crate::Counter::new();
+        )+
+    };
+}

@@ -1,0 +1,367 @@
+//! A node small enough for a unit test: runs a service's functions over bytes.
+//!
+//! It keeps to docs/module-abi.md where a service can see it: window, metadata,
+//! host functions and their errors. It does not route, and it is no sandbox: a
+//! panic fails the test.
+//!
+//! ```
+//! use tam::{Packet, Verdict, testing::Node};
+//!
+//! fn on_packet(packet: &mut Packet<'_>) -> Verdict {
+//!     packet.window_mut()[0] = 7;
+//!     Verdict::Bounce
+//! }
+//!
+//! let mut node = Node::new();
+//! let outcome = node.packet(on_packet, &[0; 60]);
+//! assert_eq!(outcome.verdict, Verdict::Bounce);
+//! assert_eq!(outcome.bytes[0], 7);
+//! ```
+
+mod headers;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::host::HostError;
+use crate::layout::{MARK_LENGTH, META_LENGTH, PARAMETER_TEXT_MAX, WINDOW_LENGTH_MAX, offset};
+use crate::packet::Packet;
+use crate::verdict::Verdict;
+
+/// Bytes that a packet can be longer at each end than it came.
+const RESIZE_ROOM: i32 = 128;
+/// Frames that can be sent for one packet.
+const SENDS_PER_PACKET_MAX: usize = 4;
+/// Lengths of a frame that can be sent: an Ethernet header to the largest MTU with a VLAN tag.
+const FRAME_LENGTHS: std::ops::RangeInclusive<usize> = 14..=9018;
+/// Events that one call can leave.
+const EVENTS_PER_CALL_MAX: usize = 4;
+/// Longest data of an event.
+const EVENT_LENGTH_MAX: usize = 256;
+/// The longest packet.
+const PACKET_LENGTH_MAX: usize = 65_535;
+
+/// A node for one test. While it lives no other test of the same program has
+/// one, so that counters and state change only by what this test does.
+pub struct Node {
+    window: usize,
+    port: u16,
+    lane: u32,
+    mark: [u8; MARK_LENGTH],
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// What became of one packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What the service decided.
+    pub verdict: Verdict,
+    /// The packet afterwards.
+    pub bytes: Vec<u8>,
+    /// Frames that the service sent, with their ports.
+    pub sent: Vec<(u16, Vec<u8>)>,
+    /// Events, with their codes.
+    pub events: Vec<(u32, Vec<u8>)>,
+    /// What the service left for the next module.
+    pub mark: [u8; MARK_LENGTH],
+}
+
+/// The packet of a test, in place of linear memory.
+#[derive(Debug)]
+pub struct Frame {
+    bytes: Vec<u8>,
+    meta: [u8; META_LENGTH],
+    window: usize,
+    /// By how much it is longer than it came, in front and at its end.
+    grown: [i32; 2],
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Node {
+    /// A node with the largest window, one port "left" with number 0, and no parameters.
+    #[must_use]
+    pub fn new() -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        // A test that failed has released its node all the same.
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        SURROUNDINGS.set(Surroundings::default());
+        let node = Self {
+            window: WINDOW_LENGTH_MAX,
+            port: 0,
+            lane: 0,
+            mark: [0; MARK_LENGTH],
+            _alone: alone,
+        };
+        node.with_port("left", 0)
+    }
+
+    /// The window that `module.toml` declares, in bytes.
+    #[must_use]
+    pub fn with_window(mut self, length: usize) -> Self {
+        self.window = length.min(WINDOW_LENGTH_MAX);
+        self
+    }
+
+    /// Sets a parameter, as the bytes that the node would give: numbers
+    /// little-endian, a bool as one byte, text as UTF-8, addresses as on the wire.
+    #[must_use]
+    pub fn with_parameter(self, name: &str, bytes: &[u8]) -> Self {
+        SURROUNDINGS.with_borrow_mut(|here| {
+            here.parameters.insert(name.into(), bytes.into());
+        });
+        self
+    }
+
+    /// Adds a port.
+    #[must_use]
+    pub fn with_port(self, name: &str, number: u16) -> Self {
+        SURROUNDINGS.with_borrow_mut(|here| here.ports.insert(name.into(), number));
+        self
+    }
+
+    /// Lets packets come in by the port of that number.
+    #[must_use]
+    pub fn arriving_at(mut self, number: u16) -> Self {
+        self.port = number;
+        self
+    }
+
+    /// What the previous module of the service left.
+    #[must_use]
+    pub fn with_mark(mut self, mark: [u8; MARK_LENGTH]) -> Self {
+        self.mark = mark;
+        self
+    }
+
+    /// Sets the node's time, in milliseconds.
+    pub fn set_now_ms(&mut self, now_ms: u64) {
+        SURROUNDINGS.with_borrow_mut(|here| here.now_ms = now_ms);
+    }
+
+    /// Runs `on_start`.
+    ///
+    /// # Errors
+    /// The code with which the service refuses.
+    pub fn start(&mut self, on_start: fn() -> Result<(), u16>) -> Result<(), u16> {
+        within(Hook::Preparing, on_start)
+    }
+
+    /// Runs `on_timer`.
+    pub fn timer(&mut self, on_timer: fn()) {
+        within(Hook::Timer, on_timer);
+    }
+
+    /// Runs `on_message`.
+    ///
+    /// # Errors
+    /// The code with which the service refuses.
+    pub fn message(
+        &mut self,
+        on_message: fn(&[u8]) -> Result<(), u16>,
+        message: &[u8],
+    ) -> Result<(), u16> {
+        within(Hook::Preparing, || on_message(message))
+    }
+
+    /// Runs `on_packet` over a frame that begins with its Ethernet header.
+    ///
+    /// # Panics
+    /// When `frame` is empty or longer than 65,535 bytes: no node hands such a packet over.
+    pub fn packet(&mut self, on_packet: fn(&mut Packet<'_>) -> Verdict, frame: &[u8]) -> Outcome {
+        assert!((1..=PACKET_LENGTH_MAX).contains(&frame.len()), "a packet has 1 to 65535 bytes");
+        let mut frame = Frame {
+            bytes: frame.into(),
+            meta: headers::meta(frame, self.port, self.lane, now_ms(), self.mark),
+            window: self.window,
+            grown: [0; 2],
+        };
+        frame.measure();
+        let verdict = within(Hook::Packet, || on_packet(&mut Packet { place: &mut frame }));
+        let (sent, events) = SURROUNDINGS.with_borrow_mut(|here| {
+            (std::mem::take(&mut here.sent), std::mem::take(&mut here.events))
+        });
+        let mark = std::array::from_fn(|at| frame.meta[offset::MARK + at]);
+        Outcome { verdict, bytes: frame.bytes, sent, events, mark }
+    }
+}
+
+impl Frame {
+    pub(crate) fn meta(&self) -> &[u8; META_LENGTH] {
+        &self.meta
+    }
+
+    pub(crate) fn meta_mut(&mut self) -> &mut [u8; META_LENGTH] {
+        &mut self.meta
+    }
+
+    pub(crate) fn window(&self, length: usize) -> &[u8] {
+        &self.bytes[..length]
+    }
+
+    pub(crate) fn window_mut(&mut self, length: usize) -> &mut [u8] {
+        &mut self.bytes[..length]
+    }
+
+    pub(crate) fn load(&self, offset: usize, out: &mut [u8]) -> Result<(), HostError> {
+        let end = offset.checked_add(out.len()).ok_or(HostError::OutOfRange)?;
+        out.copy_from_slice(self.bytes.get(offset..end).ok_or(HostError::OutOfRange)?);
+        Ok(())
+    }
+
+    pub(crate) fn store(&mut self, offset: usize, bytes: &[u8]) -> Result<(), HostError> {
+        let end = offset.checked_add(bytes.len()).ok_or(HostError::OutOfRange)?;
+        let place = self.bytes.get_mut(offset..end).ok_or(HostError::OutOfRange)?;
+        place.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    pub(crate) fn resize_head(&mut self, delta: i32) -> Result<(), HostError> {
+        let count = self.resized(0, delta)?;
+        if delta >= 0 {
+            self.bytes.splice(0..0, std::iter::repeat_n(0, count));
+        } else {
+            self.bytes.drain(..count);
+        }
+        self.measure();
+        Ok(())
+    }
+
+    pub(crate) fn resize_tail(&mut self, delta: i32) -> Result<(), HostError> {
+        let count = self.resized(1, delta)?;
+        let length = self.bytes.len();
+        self.bytes.resize(if delta >= 0 { length + count } else { length - count }, 0);
+        self.measure();
+        Ok(())
+    }
+
+    /// Bytes to add or remove at one end, when that is allowed.
+    fn resized(&mut self, end: usize, delta: i32) -> Result<usize, HostError> {
+        let count = delta.unsigned_abs() as usize;
+        let grown = self.grown[end].saturating_add(delta);
+        let fits = match delta {
+            0.. => grown <= RESIZE_ROOM && self.bytes.len() + count <= PACKET_LENGTH_MAX,
+            _ => count < self.bytes.len(),
+        };
+        if !fits {
+            return Err(HostError::OverLimit);
+        }
+        self.grown[end] = grown;
+        Ok(count)
+    }
+
+    /// Writes the lengths into the metadata.
+    fn measure(&mut self) {
+        let window = self.bytes.len().min(self.window);
+        let put = |meta: &mut [u8], at: usize, length: usize| {
+            meta[at..at + 4].copy_from_slice(&(length as u32).to_le_bytes());
+        };
+        put(&mut self.meta, offset::PACKET_LENGTH, self.bytes.len());
+        put(&mut self.meta, offset::WINDOW_LENGTH, window);
+    }
+}
+
+/// Which host functions work now.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Hook {
+    #[default]
+    None,
+    Preparing,
+    Packet,
+    Timer,
+}
+
+/// What a service can ask about.
+#[derive(Default)]
+struct Surroundings {
+    hook: Hook,
+    now_ms: u64,
+    parameters: BTreeMap<String, Vec<u8>>,
+    ports: BTreeMap<String, u16>,
+    sent: Vec<(u16, Vec<u8>)>,
+    events: Vec<(u32, Vec<u8>)>,
+}
+
+thread_local! {
+    static SURROUNDINGS: RefCell<Surroundings> = RefCell::default();
+}
+
+fn within<R>(hook: Hook, body: impl FnOnce() -> R) -> R {
+    SURROUNDINGS.with_borrow_mut(|here| here.hook = hook);
+    let result = body();
+    SURROUNDINGS.with_borrow_mut(|here| here.hook = Hook::None);
+    result
+}
+
+fn now_ms() -> u64 {
+    SURROUNDINGS.with_borrow(|here| here.now_ms)
+}
+
+/// What the node answers to the functions of [`host`](crate::host).
+pub(crate) mod answers {
+    use super::{
+        EVENT_LENGTH_MAX, EVENTS_PER_CALL_MAX, FRAME_LENGTHS, Hook, HostError, PARAMETER_TEXT_MAX,
+        SENDS_PER_PACKET_MAX, SURROUNDINGS,
+    };
+
+    pub(crate) fn send(port: u16, frame: &[u8]) -> Result<(), HostError> {
+        SURROUNDINGS.with_borrow_mut(|here| {
+            if here.hook != Hook::Packet {
+                return Err(HostError::WrongHook);
+            }
+            if !here.ports.values().any(|known| *known == port) {
+                return Err(HostError::NotFound);
+            }
+            if here.sent.len() >= SENDS_PER_PACKET_MAX || !FRAME_LENGTHS.contains(&frame.len()) {
+                return Err(HostError::OverLimit);
+            }
+            here.sent.push((port, frame.into()));
+            Ok(())
+        })
+    }
+
+    pub(crate) fn event(code: u32, data: &[u8]) -> Result<(), HostError> {
+        SURROUNDINGS.with_borrow_mut(|here| {
+            if here.hook == Hook::None {
+                return Err(HostError::WrongHook);
+            }
+            if data.len() > EVENT_LENGTH_MAX || here.events.len() >= EVENTS_PER_CALL_MAX {
+                return Err(HostError::OverLimit);
+            }
+            here.events.push((code, data.into()));
+            Ok(())
+        })
+    }
+
+    pub(crate) fn parameter(name: &str, value: &mut [u8]) -> Result<usize, HostError> {
+        SURROUNDINGS.with_borrow(|here| {
+            if here.hook != Hook::Preparing {
+                return Err(HostError::WrongHook);
+            }
+            let bytes = here.parameters.get(name).ok_or(HostError::NotFound)?;
+            if bytes.len() > PARAMETER_TEXT_MAX {
+                return Err(HostError::OverLimit);
+            }
+            value.get_mut(..bytes.len()).ok_or(HostError::OverLimit)?.copy_from_slice(bytes);
+            Ok(bytes.len())
+        })
+    }
+
+    pub(crate) fn port(name: &str) -> Result<usize, HostError> {
+        SURROUNDINGS.with_borrow(|here| match here.hook {
+            Hook::Preparing => {
+                here.ports.get(name).map(|port| usize::from(*port)).ok_or(HostError::NotFound)
+            }
+            _ => Err(HostError::WrongHook),
+        })
+    }
+
+    pub(crate) fn now_ms() -> u64 {
+        super::now_ms()
+    }
+}

@@ -1,0 +1,108 @@
+//! `monitor`: counts packets and bytes by protocol and code point, marks the
+//! code point, forwards. The service of the Tamanoir paper's measurements.
+//!
+//! It never drops and never looks beyond the IP header.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(target_arch = "wasm32", no_std)]
+
+mod dscp;
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use tam::{Packet, Verdict};
+
+tam::module! {
+    on_packet: on_packet,
+    on_start: on_start,
+}
+
+tam::counters! {
+    /// Packets that came.
+    static PACKETS = "packets";
+    /// Their bytes.
+    static BYTES = "bytes";
+    /// Packets whose code point was changed.
+    static MARKED = "marked";
+    /// IPv4 packets.
+    static IPV4 = "ipv4";
+    /// IPv6 packets.
+    static IPV6 = "ipv6";
+    /// Packets that are neither.
+    static NOT_IP = "not_ip";
+    /// TCP segments; fragments too.
+    static TCP = "tcp";
+    /// UDP datagrams; fragments too.
+    static UDP = "udp";
+    /// ICMP and ICMPv6 messages; fragments too.
+    static ICMP = "icmp";
+    /// IP packets of any other protocol.
+    static OTHER = "other";
+}
+
+/// RFC 5237, section 2: protocol numbers.
+mod protocol {
+    pub const ICMP: u8 = 1;
+    pub const TCP: u8 = 6;
+    pub const UDP: u8 = 17;
+    pub const ICMPV6: u8 = 58;
+}
+
+/// Says in [`DSCP_MARK`] that packets are not marked; no code point has this many bits.
+const NO_MARK: u8 = 0xff;
+/// The largest code point: 6 bits (RFC 2474, section 3).
+const DSCP_MAX: u8 = 63;
+/// `on_start` refuses with this when the parameter is beyond [`DSCP_MAX`].
+const REFUSE_DSCP: u16 = 1;
+
+/// The code point that packets get, or [`NO_MARK`].
+static DSCP_MARK: AtomicU8 = AtomicU8::new(46);
+
+fn on_start() -> Result<(), u16> {
+    let dscp = tam::parameter("dscp").unwrap_or(46);
+    if dscp > DSCP_MAX {
+        return Err(REFUSE_DSCP);
+    }
+    let mark = tam::parameter("mark").unwrap_or(true);
+    DSCP_MARK.store(if mark { dscp } else { NO_MARK }, Ordering::Relaxed);
+    Ok(())
+}
+
+fn on_packet(packet: &mut Packet<'_>) -> Verdict {
+    PACKETS.add(1);
+    BYTES.add(packet.length() as u64);
+    let mark = DSCP_MARK.load(Ordering::Relaxed);
+    if let Some(mut ip) = packet.ipv4() {
+        let found = ip.dscp();
+        if mark != NO_MARK && mark != found {
+            ip.set_dscp(mark);
+            MARKED.add(1);
+        }
+        count(&IPV4, found, packet.protocol());
+    } else if let Some(mut ip) = packet.ipv6() {
+        let found = ip.dscp();
+        if mark != NO_MARK && mark != found {
+            ip.set_dscp(mark);
+            MARKED.add(1);
+        }
+        count(&IPV6, found, packet.protocol());
+    } else {
+        NOT_IP.add(1);
+    }
+    Verdict::PASS
+}
+
+/// Counts by what the packet was when it came.
+fn count(version: &tam::Counter, dscp: u8, protocol: u8) {
+    version.add(1);
+    dscp::counter(dscp).add(1);
+    match protocol {
+        protocol::TCP => TCP.add(1),
+        protocol::UDP => UDP.add(1),
+        protocol::ICMP | protocol::ICMPV6 => ICMP.add(1),
+        _ => OTHER.add(1),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,350 @@
+//! The client: one method per endpoint, over the node's UNIX socket.
+//!
+//! Blocking, one connection per call: commands ask once and end. It must not be
+//! called on a thread of an async runtime.
+
+use crate::endpoints::{ENDPOINTS, Method, Operation};
+use crate::types::{
+    DeployRequest, Deployed, ErrorCode, ErrorDocument, ModuleList, ModuleStored, NodeInfo, Removed,
+    RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
+};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::UnixStream;
+
+/// Longest wait for an answer: the compiler of a large module has 20 s of
+/// processor time, and a busy machine gives it a fraction of a core.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(120);
+/// Largest answer, in bytes: counters of the most services and rules that a node has.
+pub const ANSWER_LENGTH_MAX: usize = 64 << 20;
+
+/// A node, by its socket. Nothing is sent before a method is called.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens, or the caller may not ask.
+    #[error("no node answers at {}: {source}", socket.display())]
+    Unreachable {
+        /// The node's socket.
+        socket: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The node ended or closed the connection before it had answered.
+    #[error("the node at {} did not answer {request}: {source}", socket.display())]
+    Broken {
+        /// The node's socket.
+        socket: PathBuf,
+        /// Method and path.
+        request: String,
+        /// What went wrong with the connection.
+        source: hyper::Error,
+    },
+    /// No answer within [`ANSWER_TIME_MAX`].
+    #[error("the node at {} did not answer {request} within {} s", socket.display(), ANSWER_TIME_MAX.as_secs())]
+    Silent {
+        /// The node's socket.
+        socket: PathBuf,
+        /// Method and path.
+        request: String,
+    },
+    /// The answer is not what this version understands.
+    #[error("the answer to {request} is not understood: {reason}")]
+    Answer {
+        /// Method and path.
+        request: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The node refused.
+    #[error("{}", .0.error.message)]
+    Refused(ErrorDocument),
+}
+
+impl ClientError {
+    /// The kind of error, for exit statuses.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Unreachable { .. } | Self::Broken { .. } | Self::Silent { .. } => {
+                ErrorCode::Unreachable
+            }
+            Self::Answer { .. } => ErrorCode::Failed,
+            Self::Refused(document) => document.error.code,
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn help(&self) -> Option<String> {
+        let advice = match self {
+            Self::Unreachable { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied => "run the command as the user who runs the node",
+                io::ErrorKind::ConnectionRefused => {
+                    "the node that made the socket is gone: start it again with `tam node --config FILE`"
+                }
+                _ => "start a node with `tam node --config FILE`",
+            },
+            Self::Broken { .. } => "the node may have ended: see its log",
+            Self::Silent { .. } => "see the node's log, and how busy the machine is",
+            Self::Answer { .. } => "use the `tam` of the version that runs the node (`tam show`)",
+            Self::Refused(document) => return document.error.help.clone(),
+        };
+        Some(advice.to_owned())
+    }
+}
+
+impl Client {
+    /// A client of the node that listens on this socket.
+    #[must_use]
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self { socket: socket.into() }
+    }
+
+    /// A client of the node of this name on this machine.
+    #[must_use]
+    pub fn of(node: &units::Name) -> Self {
+        Self::new(crate::socket_of(node))
+    }
+
+    /// The socket that is asked.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The node, its ports and sessions.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; so for all methods.
+    pub fn node(&self) -> Result<NodeInfo, ClientError> {
+        self.read(Operation::Node)
+    }
+
+    /// All services.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn services(&self) -> Result<ServiceList, ClientError> {
+        self.read(Operation::Services)
+    }
+
+    /// Starts a service.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn deploy(&self, request: &DeployRequest) -> Result<Deployed, ClientError> {
+        self.write(Operation::Deploy, request)
+    }
+
+    /// One service.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn service(&self, name: &str) -> Result<ServiceInfo, ClientError> {
+        self.call(Call::of(Operation::Service, Some(name)))
+    }
+
+    /// Stops a service; with `cascade` the rules that lead to it go, too.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn remove(&self, name: &str, cascade: bool) -> Result<Removed, ClientError> {
+        let mut call = Call::of(Operation::Remove, Some(name));
+        if cascade {
+            call.target.push_str("?cascade=true");
+        }
+        self.call(call)
+    }
+
+    /// All rules.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn rules(&self) -> Result<RuleList, ClientError> {
+        self.read(Operation::Rules)
+    }
+
+    /// Adds rules, all or none.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn add_rules(&self, request: &RulesRequest) -> Result<RulesAdded, ClientError> {
+        self.write(Operation::AddRules, request)
+    }
+
+    /// Removes a rule.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn remove_rule(&self, rule: u32) -> Result<RuleRemoved, ClientError> {
+        self.call(Call::of(Operation::RemoveRule, Some(&rule.to_string())))
+    }
+
+    /// Hands a module to the node's store.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn store_module(&self, wasm: Vec<u8>) -> Result<ModuleStored, ClientError> {
+        let call = Call::of(Operation::StoreModule, None);
+        self.call(Call { body: Some(("application/wasm", wasm)), ..call })
+    }
+
+    /// The modules of the node's store.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn modules(&self) -> Result<ModuleList, ClientError> {
+        self.read(Operation::Modules)
+    }
+
+    /// All counters.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn stats(&self) -> Result<Stats, ClientError> {
+        self.read(Operation::Stats)
+    }
+
+    /// The node's own OpenAPI document.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn openapi(&self) -> Result<serde_json::Value, ClientError> {
+        self.read(Operation::OpenApi)
+    }
+
+    fn read<T: DeserializeOwned>(&self, operation: Operation) -> Result<T, ClientError> {
+        self.call(Call::of(operation, None))
+    }
+
+    fn write<T: DeserializeOwned>(
+        &self,
+        operation: Operation,
+        request: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body = serde_json::to_vec(request).expect("requests have text keys and plain values");
+        self.call(Call { body: Some(("application/json", body)), ..Call::of(operation, None) })
+    }
+
+    fn call<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
+        let request = call.name();
+        let unreachable = |source| ClientError::Unreachable { socket: self.socket.clone(), source };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(unreachable)?;
+        let exchange = async { tokio::time::timeout(ANSWER_TIME_MAX, self.exchange(call)).await };
+        let (status, body) = runtime.block_on(exchange).unwrap_or_else(|_| {
+            Err(ClientError::Silent { socket: self.socket.clone(), request: request.clone() })
+        })?;
+        understand(&request, status, &body)
+    }
+
+    async fn exchange(&self, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
+        let request = call.name();
+        let broken = |source| ClientError::Broken {
+            socket: self.socket.clone(),
+            request: request.clone(),
+            source,
+        };
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        // Ends with the runtime; what fails there is told to the request, too.
+        drop(tokio::spawn(connection));
+        let answer = sender.send_request(call.into_request()?).await.map_err(broken)?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_LENGTH_MAX).collect().await.map_err(
+            |source| ClientError::Answer { request: request.clone(), reason: source.to_string() },
+        )?;
+        Ok((status, body.to_bytes()))
+    }
+}
+
+/// A request before it is sent.
+struct Call {
+    method: Method,
+    /// Path and query.
+    target: String,
+    body: Option<(&'static str, Vec<u8>)>,
+}
+
+impl Call {
+    fn of(operation: Operation, segment: Option<&str>) -> Self {
+        let endpoint = ENDPOINTS
+            .iter()
+            .find(|endpoint| endpoint.operation == operation)
+            .expect("a test finds every operation in the table");
+        let target = match (endpoint.path.find('{'), segment) {
+            (Some(at), Some(segment)) => {
+                format!("{}{}", &endpoint.path[..at], percent_encoded(segment))
+            }
+            _ => endpoint.path.to_owned(),
+        };
+        Self { method: endpoint.method, target, body: None }
+    }
+
+    fn name(&self) -> String {
+        format!("{} {}", self.method.as_str(), self.target)
+    }
+
+    fn into_request(self) -> Result<Request<Full<Bytes>>, ClientError> {
+        let name = self.name();
+        let mut request = Request::builder()
+            .method(self.method.as_str())
+            .uri(self.target)
+            .header(header::HOST, "node");
+        let mut bytes = Vec::new();
+        if let Some((kind, body)) = self.body {
+            request = request.header(header::CONTENT_TYPE, kind);
+            bytes = body;
+        }
+        request
+            .body(Full::new(Bytes::from(bytes)))
+            .map_err(|error| ClientError::Answer { request: name, reason: error.to_string() })
+    }
+}
+
+/// One segment of a path, RFC 3986 section 2.1: all but unreserved characters encoded.
+fn percent_encoded(segment: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    segment.bytes().map(encode).collect()
+}
+
+fn understand<T: DeserializeOwned>(
+    request: &str,
+    status: StatusCode,
+    body: &[u8],
+) -> Result<T, ClientError> {
+    let wrong = |reason| ClientError::Answer { request: request.to_owned(), reason };
+    if status.is_success() {
+        return serde_json::from_slice(body).map_err(|error| wrong(error.to_string()));
+    }
+    match serde_json::from_slice::<ErrorDocument>(body) {
+        Ok(document) => Err(ClientError::Refused(document)),
+        Err(_) => Err(wrong(format!("status {status} without an error document"))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

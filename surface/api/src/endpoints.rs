@@ -1,0 +1,231 @@
+//! Every endpoint, once: the daemon's router, the client and the OpenAPI
+//! document are made from this table.
+//!
+//! Not here: what an endpoint does (noded).
+
+use crate::types::{
+    DeployRequest, Deployed, ModuleList, ModuleStored, NodeInfo, Removed, RuleList, RuleRemoved,
+    RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
+};
+use std::borrow::Cow;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+/// What an endpoint is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// The node, its ports and sessions.
+    Node,
+    /// All services.
+    Services,
+    /// Starts a service.
+    Deploy,
+    /// One service.
+    Service,
+    /// Stops a service.
+    Remove,
+    /// All rules.
+    Rules,
+    /// Adds rules.
+    AddRules,
+    /// Removes a rule.
+    RemoveRule,
+    /// Takes a module into the store.
+    StoreModule,
+    /// What the store holds.
+    Modules,
+    /// All counters.
+    Stats,
+    /// The OpenAPI document.
+    OpenApi,
+}
+
+/// An HTTP method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// Makes.
+    Post,
+    /// Removes.
+    Delete,
+}
+
+impl Method {
+    /// As it stands in the request line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// What a request or an answer carries.
+#[derive(Clone, Copy, Debug)]
+pub enum Body {
+    /// A JSON document of this type.
+    Json(Document),
+    /// A JSON document of any kind.
+    AnyJson,
+    /// A WebAssembly module, as `application/wasm`.
+    Wasm,
+}
+
+/// A type of JSON document.
+#[derive(Clone, Copy)]
+pub struct Document {
+    pub(crate) name: fn() -> Cow<'static, str>,
+    pub(crate) schema: fn() -> RefOr<Schema>,
+    pub(crate) parts: fn(&mut Vec<(String, RefOr<Schema>)>),
+}
+
+impl Document {
+    const fn of<T: ToSchema + PartialSchema>() -> Self {
+        Self { name: T::name, schema: T::schema, parts: T::schemas }
+    }
+}
+
+impl std::fmt::Debug for Document {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&(self.name)())
+    }
+}
+
+/// A parameter in the query of the URL; a truth value, false when it is absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub summary: &'static str,
+}
+
+/// One endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct Endpoint {
+    /// What it is for.
+    pub operation: Operation,
+    /// Its method.
+    pub method: Method,
+    /// Its path; `{…}` stands for one segment.
+    pub path: &'static str,
+    /// One line about it.
+    pub summary: &'static str,
+    /// What it may be asked with in the query.
+    pub flags: &'static [Flag],
+    /// What the request carries.
+    pub request: Option<Body>,
+    /// What the answer carries.
+    pub answer: Body,
+}
+
+const fn endpoint(
+    operation: Operation,
+    method: Method,
+    path: &'static str,
+    answer: Body,
+    summary: &'static str,
+) -> Endpoint {
+    Endpoint { operation, method, path, summary, flags: &[], request: None, answer }
+}
+
+const fn json<T: ToSchema + PartialSchema>() -> Body {
+    Body::Json(Document::of::<T>())
+}
+
+/// All endpoints of version 1.
+pub const ENDPOINTS: &[Endpoint] = &[
+    endpoint(
+        Operation::Node,
+        Method::Get,
+        "/v1/node",
+        json::<NodeInfo>(),
+        "The node, its ports and sessions",
+    ),
+    endpoint(
+        Operation::Services,
+        Method::Get,
+        "/v1/services",
+        json::<ServiceList>(),
+        "All services with their counters",
+    ),
+    Endpoint {
+        request: Some(json::<DeployRequest>()),
+        ..endpoint(
+            Operation::Deploy,
+            Method::Post,
+            "/v1/services",
+            json::<Deployed>(),
+            "Start a service from a module of the store, with its rules: all or nothing",
+        )
+    },
+    endpoint(
+        Operation::Service,
+        Method::Get,
+        "/v1/services/{name}",
+        json::<ServiceInfo>(),
+        "One service with its counters",
+    ),
+    Endpoint {
+        flags: &[Flag { name: "cascade", summary: "Remove the rules that lead to it, too" }],
+        ..endpoint(
+            Operation::Remove,
+            Method::Delete,
+            "/v1/services/{name}",
+            json::<Removed>(),
+            "Stop a service",
+        )
+    },
+    endpoint(
+        Operation::Rules,
+        Method::Get,
+        "/v1/rules",
+        json::<RuleList>(),
+        "All rules with their counters, best first",
+    ),
+    Endpoint {
+        request: Some(json::<RulesRequest>()),
+        ..endpoint(
+            Operation::AddRules,
+            Method::Post,
+            "/v1/rules",
+            json::<RulesAdded>(),
+            "Add rules: all or none",
+        )
+    },
+    endpoint(
+        Operation::RemoveRule,
+        Method::Delete,
+        "/v1/rules/{id}",
+        json::<RuleRemoved>(),
+        "Remove a rule",
+    ),
+    Endpoint {
+        request: Some(Body::Wasm),
+        ..endpoint(
+            Operation::StoreModule,
+            Method::Post,
+            "/v1/modules",
+            json::<ModuleStored>(),
+            "Take a module into the node's store; the same bytes again change nothing",
+        )
+    },
+    endpoint(
+        Operation::Modules,
+        Method::Get,
+        "/v1/modules",
+        json::<ModuleList>(),
+        "The modules of the node's store",
+    ),
+    endpoint(Operation::Stats, Method::Get, "/v1/stats", json::<Stats>(), "All counters"),
+    endpoint(
+        Operation::OpenApi,
+        Method::Get,
+        "/v1/openapi.json",
+        Body::AnyJson,
+        "This description of the API",
+    ),
+];

@@ -1,0 +1,461 @@
+//! Requests and answers of the API, as JSON. Fields are only ever added.
+
+use node::classifier::Reach;
+use node::refusal::RefusalClass;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// The version of every document; it grows when a field changes its meaning.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What a node says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeInfo {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The node's name.
+    pub name: String,
+    /// The version of the program.
+    pub version: String,
+    /// Process number of the daemon.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_seconds: u64,
+    /// `auto`, `always` or `never`.
+    pub fast_path: String,
+    /// Its ports.
+    pub ports: Vec<PortInfo>,
+    /// Its sessions.
+    pub sessions: Vec<SessionInfo>,
+    /// How its cell is doing: `starting`, `ready` or `lost`.
+    pub cell: String,
+}
+
+/// One port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PortInfo {
+    /// Its number in metadata and counters.
+    pub id: u16,
+    /// Its name in rules.
+    pub name: String,
+    /// The network device.
+    pub device: String,
+    /// The device's index.
+    pub ifindex: u32,
+    /// The device's address.
+    pub mac: String,
+    /// L3 MTU in bytes.
+    pub mtu: u32,
+    /// The device's driver.
+    pub driver: String,
+    /// `native` XDP, or how else packets come in.
+    pub mode: String,
+    /// Receive queues.
+    pub queues: u32,
+    /// Why plain forwarding leaves the fast path; empty when it does not.
+    pub slow_reasons: Vec<String>,
+    /// Offloads that were switched off and will be restored.
+    pub offloads_off: Vec<String>,
+}
+
+/// One session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionInfo {
+    /// Its number in metadata.
+    pub id: u16,
+    /// Its name.
+    pub name: String,
+}
+
+/// Asks for a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeployRequest {
+    /// The service's name; the module's when there is none.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// A module of the node's store: `NAME`, `NAME:VERSION`, or a digest or a beginning of it.
+    pub module: String,
+    /// Parameters by name, as text.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, String>,
+    /// The session that pays; `best-effort` when there is none.
+    #[serde(default)]
+    pub session: Option<String>,
+    /// Rules that come and go with it: match texts such as `proto udp dport 53`.
+    #[serde(default)]
+    pub rules: Vec<String>,
+    /// Priority of these rules; higher wins.
+    #[serde(default)]
+    pub priority: Option<u16>,
+}
+
+/// A service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServiceInfo {
+    /// Its name.
+    pub name: String,
+    /// Its module's digest.
+    pub digest: String,
+    /// Its module's name.
+    pub module: String,
+    /// Its module's version.
+    pub version: String,
+    /// One line about it.
+    pub description: String,
+    /// The session that pays.
+    pub session: String,
+    /// Where it runs: `nic`, `kernel`, `user` or `cluster`.
+    pub level: String,
+    /// Why there.
+    pub level_reason: String,
+    /// `starting`, `running`, `failed` or `stopping`.
+    pub state: String,
+    /// Why it failed.
+    pub reason: Option<String>,
+    /// How often it was started again as a whole.
+    pub restarts: u32,
+    /// Its number in the cell.
+    pub entry: u16,
+    /// Instances; a flow's packets always meet the same one.
+    pub lanes: u16,
+    /// Every parameter with its value, defaults included.
+    pub parameters: BTreeMap<String, String>,
+    /// The rules that lead to it.
+    pub rules: Vec<u32>,
+    /// What it did since it started.
+    pub stats: ServiceStats,
+}
+
+/// What a service did since it started. `packets` is the sum of `forwarded`,
+/// `to_kernel`, `bounced`, `redirected` and all of `dropped`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServiceStats {
+    /// Packets given to it.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Sent on by their route.
+    pub forwarded: u64,
+    /// Handed to the kernel's stack, which routes or answers them.
+    pub to_kernel: u64,
+    /// Sent back to where they came from.
+    pub bounced: u64,
+    /// Sent out of a port that the module named.
+    pub redirected: u64,
+    /// Dropped packets by reason: `module.N` or `module.NAME` for the module's
+    /// own, `trap`, `down`, `raise`, `no_port`, `egress_full`, `malformed`, `kernel`.
+    pub dropped: BTreeMap<String, u64>,
+    /// Frames of the module's own making that were sent.
+    pub sent: u64,
+    /// Such frames that found no room.
+    pub sent_dropped: u64,
+    /// Traps by kind.
+    pub traps: BTreeMap<String, u64>,
+    /// The last trap, in words.
+    pub last_trap: Option<String>,
+    /// Bytes of linear memory.
+    pub memory_bytes: u64,
+    /// Instances that run now.
+    pub lanes_running: u16,
+    /// The module's own counters.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// What a deployment did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Deployed {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The service as it runs.
+    pub service: ServiceInfo,
+    /// Milliseconds from request to first packet.
+    pub took_ms: u64,
+    /// Its rules that no packet can reach, each with the better rule.
+    pub shadowed: Vec<(u32, u32)>,
+}
+
+/// All services.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServiceList {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// By name.
+    pub services: Vec<ServiceInfo>,
+}
+
+/// What a removal did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Removed {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The service that is gone, as it was.
+    pub service: String,
+    /// The rules that went with it.
+    pub rules: Vec<u32>,
+}
+
+/// Asks for rules: all or none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RulesRequest {
+    /// The rules.
+    pub rules: Vec<RuleRequest>,
+}
+
+/// One rule to add.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RuleRequest {
+    /// Which packets: `in PORT`, `vlan N|untagged`, `ip 4|6`, `src PREFIX`, `dst
+    /// PREFIX`, `proto NAME`, `sport N`, `dport N`, `dscp N`; nothing matches all.
+    pub r#match: String,
+    /// `forward`, `drop` or `service NAME`.
+    pub action: String,
+    /// Higher wins; 100 when there is none.
+    #[serde(default)]
+    pub priority: Option<u16>,
+    /// The session that pays; `best-effort` when there is none.
+    #[serde(default)]
+    pub session: Option<String>,
+}
+
+/// One rule with its counters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RuleInfo {
+    /// Its number.
+    pub id: u32,
+    /// Which packets.
+    pub r#match: String,
+    /// What happens to them.
+    pub action: String,
+    /// Higher wins.
+    pub priority: u16,
+    /// The session that pays.
+    pub session: String,
+    /// The service that it came with, and goes with.
+    pub came_with: Option<String>,
+    /// Whether packets can meet it, in words.
+    pub reach: String,
+    /// Packets that it was the best match of.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// All rules, best first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RuleList {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The rules.
+    pub rules: Vec<RuleInfo>,
+}
+
+/// What adding rules did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RulesAdded {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Their numbers, in the order of the request.
+    pub rules: Vec<u32>,
+    /// Those that no packet can reach, each with the better rule.
+    pub shadowed: Vec<(u32, u32)>,
+}
+
+/// What removing a rule did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RuleRemoved {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The rule that is gone.
+    pub rule: u32,
+}
+
+/// A module that the node holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ModuleStored {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// `sha256:…` of its bytes.
+    pub digest: String,
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+}
+
+/// All modules of the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ModuleList {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// By name and version.
+    pub modules: Vec<ModuleStored>,
+}
+
+/// Everything that a node counts. For each port, `rx_packets` is the sum of `outcomes`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Stats {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The node's name.
+    pub node: String,
+    /// By port.
+    pub ports: Vec<PortStatsInfo>,
+    /// By service.
+    pub services: BTreeMap<String, ServiceStats>,
+    /// By session: packets and bytes that rules of the session took.
+    pub sessions: BTreeMap<String, SessionStats>,
+    /// The cell.
+    pub cell: CellStats,
+    /// How often rules or routes changed since the node started.
+    pub generation: u64,
+}
+
+/// One port's counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PortStatsInfo {
+    /// The port's name.
+    pub port: String,
+    /// Frames that came in.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Frames by where they ended in the front door.
+    pub outcomes: BTreeMap<String, u64>,
+    /// Frames whose rule and route came from the flow cache.
+    pub cache_hits: u64,
+    /// Frames for the cell that were dropped because the receive ring was full.
+    pub socket_ring_full: u64,
+    /// Frames for the cell that found no free memory, or were dropped otherwise.
+    pub socket_dropped: u64,
+    /// Frames that the device counts as dropped on their way out.
+    pub device_tx_dropped: u64,
+    /// Frames that the device counts as dropped on their way in.
+    pub device_rx_dropped: u64,
+}
+
+/// What a session's rules took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionStats {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// What the cell counts beside its services.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CellStats {
+    /// Packets for a service that was gone: forwarded plainly.
+    pub no_service: u64,
+    /// Of them, dropped because they could not be forwarded.
+    pub no_service_dropped: u64,
+    /// Frames in more parts than a packet may have: dropped.
+    pub oversized: u64,
+    /// Frames without metadata: dropped.
+    pub no_metadata: u64,
+    /// Free packet frames.
+    pub frames_free: u64,
+    /// All packet frames.
+    pub frames_total: u64,
+}
+
+/// An error, of the API and of every command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorDocument {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The error.
+    pub error: ErrorInfo,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorInfo {
+    /// Its kind; each has an exit status (docs/exit-codes.md).
+    pub code: ErrorCode,
+    /// What happened and why.
+    pub message: String,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+/// Kinds of errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// Something failed: exit status 1.
+    Failed,
+    /// The command is wrong: 2.
+    Usage,
+    /// What it names is not there: 3.
+    NotFound,
+    /// A policy or signature refuses: 4.
+    Refused,
+    /// Over a limit: 5.
+    Limit,
+    /// The node cannot be reached: 6.
+    Unreachable,
+    /// The kernel or device cannot: 7.
+    Unsupported,
+    /// Partly done: 8.
+    Partial,
+}
+
+impl ErrorCode {
+    /// The exit status of the command that ends with it.
+    #[must_use]
+    pub const fn exit_status(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NotFound => 3,
+            Self::Refused => 4,
+            Self::Limit => 5,
+            Self::Unreachable => 6,
+            Self::Unsupported => 7,
+            Self::Partial => 8,
+        }
+    }
+
+    /// The HTTP status that carries it.
+    #[must_use]
+    pub const fn http_status(self) -> u16 {
+        match self {
+            Self::Failed => 500,
+            Self::Usage => 400,
+            Self::NotFound => 404,
+            Self::Refused => 403,
+            Self::Limit => 429,
+            Self::Unreachable => 502,
+            Self::Unsupported => 501,
+            Self::Partial => 500,
+        }
+    }
+}
+
+/// What the node's own refusals are.
+#[must_use]
+pub const fn code_of(class: RefusalClass) -> ErrorCode {
+    match class {
+        RefusalClass::Invalid => ErrorCode::Usage,
+        RefusalClass::NotFound => ErrorCode::NotFound,
+        RefusalClass::Exists | RefusalClass::Busy => ErrorCode::Failed,
+        RefusalClass::Limit => ErrorCode::Limit,
+    }
+}
+
+/// A rule's reach in words.
+#[must_use]
+pub fn reach_text(reach: &Reach) -> String {
+    match reach {
+        Reach::Installed => "installed".to_owned(),
+        Reach::Waiting => "waiting for its service".to_owned(),
+        Reach::Shadowed { by } => format!("shadowed by rule {by}"),
+    }
+}

@@ -1,0 +1,156 @@
+//! The node file: ports and settings, in TOML.
+
+use node::PortSpec;
+use serde::Deserialize;
+use std::path::PathBuf;
+use units::Name;
+
+/// A commented node file, for `tam node` without one.
+pub const SAMPLE_CONFIG: &str = r#"# A Tamandua node: tam node --config FILE
+name = "r1"
+
+# "auto": plain forwarding leaves the kernel's way only where the kernel would
+# add nothing (no netfilter, no IPsec, no extra routing rules, no queueing
+# discipline). "always" and "never" are the operator's explicit choice.
+fast_path = "auto"
+
+# Where modules are kept: a directory in OCI layout.
+# store = "/var/lib/tamandua/store"
+
+# The core that runs modules; the last one when this is left out.
+# guest_core = 1
+
+# A port is a network device. Its name is used in rules: "in left".
+[[port]]
+name = "left"
+device = "eth1"
+
+[[port]]
+name = "right"
+device = "eth2"
+"#;
+
+/// Largest node file, in bytes: 64 ports with all settings take a tenth.
+const FILE_LENGTH_MAX: usize = 256 << 10;
+
+/// What a node file says.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeFile {
+    /// The node's name.
+    pub name: Name,
+    /// When plain forwarding takes the fast path.
+    #[serde(default)]
+    pub fast_path: FastPath,
+    /// Where modules are kept.
+    #[serde(default = "default_store")]
+    pub store: PathBuf,
+    /// The core that runs modules; the last one when there is none.
+    #[serde(default)]
+    pub guest_core: Option<usize>,
+    /// The ports, in the order of their numbers.
+    #[serde(default, rename = "port")]
+    pub ports: Vec<PortSpec>,
+}
+
+/// When plain forwarding takes the fast path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FastPath {
+    /// Where the kernel would add nothing.
+    #[default]
+    Auto,
+    /// Always, whatever the kernel would add.
+    Always,
+    /// Never: the kernel forwards what no rule takes.
+    Never,
+}
+
+impl FastPath {
+    /// As in the file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
+}
+
+fn default_store() -> PathBuf {
+    PathBuf::from("/var/lib/tamandua/store")
+}
+
+/// Why a node file cannot be used. The operator's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// More than [`FILE_LENGTH_MAX`].
+    #[error("{file} has {length} bytes, a node file has at most {FILE_LENGTH_MAX}")]
+    TooLong {
+        /// The file.
+        file: String,
+        /// Its length.
+        length: usize,
+    },
+    /// Not TOML, or with fields that do not exist.
+    #[error("{file}, {source}{meant}")]
+    Toml {
+        /// The file.
+        file: String,
+        /// Line, column and what was expected.
+        source: Box<toml::de::Error>,
+        /// What was probably meant.
+        meant: String,
+    },
+}
+
+impl NodeFile {
+    /// Parses a node file; `file` is its name in messages.
+    ///
+    /// # Errors
+    /// With the line, and what was probably meant.
+    pub fn parse(text: &str, file: &str) -> Result<Self, ConfigError> {
+        if text.len() > FILE_LENGTH_MAX {
+            return Err(ConfigError::TooLong { file: file.to_owned(), length: text.len() });
+        }
+        toml::from_str(text).map_err(|source| ConfigError::Toml {
+            file: file.to_owned(),
+            meant: meant(source.message()),
+            source: Box::new(source),
+        })
+    }
+}
+
+/// A suggestion out of serde's "unknown field `x`, expected one of `a`, `b`".
+fn meant(message: &str) -> String {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let Some(found) = quoted.next().filter(|_| message.starts_with("unknown")) else {
+        return String::new();
+    };
+    let near = abi::manifest::Meant::new(found, quoted);
+    near.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sample_is_a_node_file() {
+        let file = NodeFile::parse(SAMPLE_CONFIG, "sample").unwrap();
+        assert_eq!((file.name.as_str(), file.ports.len()), ("r1", 2));
+        assert_eq!(file.fast_path, FastPath::Auto);
+    }
+
+    #[test]
+    fn a_typing_error_has_its_line_and_a_suggestion() {
+        let text = "name = \"r1\"\nfastpath = \"auto\"\n";
+        let message = NodeFile::parse(text, "node.toml").unwrap_err().to_string();
+        assert!(message.contains("line 2"), "{message}");
+        assert!(message.contains("fast_path"), "{message}");
+        let text = "name = \"R1\"\n";
+        let message = NodeFile::parse(text, "node.toml").unwrap_err().to_string();
+        assert!(message.contains("line 1") && message.contains("'R'"), "{message}");
+    }
+}

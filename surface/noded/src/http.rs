@@ -1,0 +1,155 @@
+//! The API's front: HTTP in, requests to the daemon, documents out.
+
+use crate::daemon::Request;
+use api::{ErrorCode, ErrorDocument, ErrorInfo, SCHEMA_VERSION};
+use axum::body::Bytes;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get};
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+
+/// Largest request body: a module.
+const BODY_LENGTH_MAX: usize = abi::layout::MODULE_LENGTH_MAX + 1;
+
+/// What the daemon answers: a document or an error.
+pub(crate) type Answer<T> = Result<T, ErrorInfo>;
+/// Where an answer goes.
+pub(crate) type Reply<T> = oneshot::Sender<Answer<T>>;
+
+type Daemon = State<mpsc::Sender<Request>>;
+
+/// An error with its advice.
+pub(crate) fn error(code: ErrorCode, message: impl Into<String>, help: Option<&str>) -> ErrorInfo {
+    ErrorInfo { code, message: message.into(), help: help.map(str::to_owned) }
+}
+
+/// Every endpoint of `api::ENDPOINTS`.
+pub(crate) fn router(requests: mpsc::Sender<Request>) -> Router {
+    Router::new()
+        .route("/v1/node", get(node))
+        .route("/v1/services", get(services).post(deploy))
+        .route("/v1/services/{name}", get(service).delete(remove))
+        .route("/v1/rules", get(rules).post(add_rules))
+        .route("/v1/rules/{id}", delete(remove_rule))
+        .route("/v1/modules", get(modules).post(put_module))
+        .route("/v1/stats", get(stats))
+        .route("/v1/openapi.json", get(openapi))
+        .fallback(unknown)
+        .method_not_allowed_fallback(unknown)
+        .layer(DefaultBodyLimit::max(BODY_LENGTH_MAX))
+        .with_state(requests)
+}
+
+async fn ask<T: Serialize>(
+    State(requests): Daemon,
+    request: impl FnOnce(Reply<T>) -> Request,
+) -> Response {
+    let (reply, answer) = oneshot::channel();
+    let stopping = || error(ErrorCode::Unreachable, "the node is stopping", None);
+    if requests.send(request(reply)).await.is_err() {
+        return refuse(stopping());
+    }
+    match answer.await {
+        Ok(Ok(document)) => Json(document).into_response(),
+        Ok(Err(refusal)) => refuse(refusal),
+        Err(_) => refuse(stopping()),
+    }
+}
+
+fn refuse(error: ErrorInfo) -> Response {
+    let status = StatusCode::from_u16(error.code.http_status())
+        .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, Json(ErrorDocument { schema_version: SCHEMA_VERSION, error })).into_response()
+}
+
+async fn unknown() -> Response {
+    let help = "GET /v1/openapi.json lists every endpoint";
+    refuse(error(ErrorCode::NotFound, "there is no such endpoint", Some(help)))
+}
+
+fn body<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, Response> {
+    body.map(|Json(value)| value).map_err(|rejection| {
+        let help = "GET /v1/openapi.json has the request's form";
+        refuse(error(ErrorCode::Usage, rejection.body_text(), Some(help)))
+    })
+}
+
+async fn node(state: Daemon) -> Response {
+    ask(state, Request::Node).await
+}
+
+async fn services(state: Daemon) -> Response {
+    ask(state, Request::Services).await
+}
+
+async fn service(state: Daemon, Path(name): Path<String>) -> Response {
+    ask(state, |reply| Request::Service(name, reply)).await
+}
+
+async fn deploy(
+    state: Daemon,
+    request: Result<Json<api::DeployRequest>, JsonRejection>,
+) -> Response {
+    match body(request) {
+        Ok(request) => ask(state, |reply| Request::Deploy(Box::new(request), reply)).await,
+        Err(response) => response,
+    }
+}
+
+#[derive(Deserialize)]
+struct RemoveOptions {
+    #[serde(default)]
+    cascade: bool,
+}
+
+async fn remove(
+    state: Daemon,
+    Path(name): Path<String>,
+    options: Result<Query<RemoveOptions>, axum::extract::rejection::QueryRejection>,
+) -> Response {
+    match options {
+        Ok(Query(o)) => ask(state, |reply| Request::Remove(name, o.cascade, reply)).await,
+        Err(rejection) => refuse(error(ErrorCode::Usage, rejection.body_text(), None)),
+    }
+}
+
+async fn rules(state: Daemon) -> Response {
+    ask(state, Request::Rules).await
+}
+
+async fn add_rules(
+    state: Daemon,
+    request: Result<Json<api::RulesRequest>, JsonRejection>,
+) -> Response {
+    match body(request) {
+        Ok(request) => ask(state, |reply| Request::AddRules(request, reply)).await,
+        Err(response) => response,
+    }
+}
+
+async fn remove_rule(state: Daemon, Path(id): Path<String>) -> Response {
+    match id.parse() {
+        Ok(id) => ask(state, |reply| Request::RemoveRule(units::RuleId(id), reply)).await,
+        Err(_) => refuse(error(ErrorCode::Usage, format!("'{id}' is no rule number"), None)),
+    }
+}
+
+async fn modules(state: Daemon) -> Response {
+    ask(state, Request::Modules).await
+}
+
+async fn put_module(state: Daemon, wasm: Bytes) -> Response {
+    ask(state, |reply| Request::PutModule(wasm.to_vec(), reply)).await
+}
+
+async fn stats(state: Daemon) -> Response {
+    ask(state, Request::Stats).await
+}
+
+async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], Json(api::openapi::document())).into_response()
+}

@@ -1,0 +1,201 @@
+//! Ports made real: what a device must be like, and how it was before.
+
+use crate::config::FastPath;
+use anyhow::{Context, Result, bail};
+use bpf_maps::{PortConfig, QUEUES_MAX, RPF_LOOSE, RPF_NONE, RPF_STRICT};
+use node::Port;
+use os::netlink::{Link, Netlink};
+use os::offload::{self, Offload, Restore};
+use os::sysctl;
+use std::path::PathBuf;
+use units::Name;
+
+/// What must be off where services run: a packet is one frame as on the wire,
+/// tags in line and checksums complete.
+const OFF: [Offload; 4] = [Offload::Gro, Offload::GroHw, Offload::Lro, Offload::RxVlan];
+
+/// A port that is up.
+#[derive(Debug)]
+pub(crate) struct LivePort {
+    pub(crate) port: Port,
+    pub(crate) config: PortConfig,
+    pub(crate) driver: String,
+    pub(crate) queues: u32,
+    pub(crate) offloads_off: Vec<String>,
+    restore: Restore,
+}
+
+/// The file that remembers what was changed on devices, for after a crash.
+fn restore_file(node: &Name) -> PathBuf {
+    crate::run_directory(node).join("restore.json")
+}
+
+impl LivePort {
+    /// Makes a device ready.
+    pub(crate) fn prepare(netlink: &Netlink, port: Port) -> Result<Self> {
+        let device = port.spec.device.clone();
+        let link = netlink.link(&device).with_context(|| format!("port '{}'", port.spec.name))?;
+        if link.mac.is_none() {
+            bail!("port '{}': the device {device} has no Ethernet address", port.spec.name);
+        }
+        if link.rx_queues as usize > QUEUES_MAX {
+            let found = link.rx_queues;
+            let queues = offload::channels(&device).map_or(found, |c| c.rx);
+            if queues as usize > QUEUES_MAX {
+                bail!(
+                    "port '{}': {device} has {queues} receive queues, a port has at most {QUEUES_MAX}; 'ethtool -L {device} combined {QUEUES_MAX}' sets fewer",
+                    port.spec.name
+                );
+            }
+        }
+        if !link.up {
+            netlink.set_up(link.index).with_context(|| format!("setting {device} up"))?;
+        }
+        let restore = offload::disable(&device, &OFF)
+            .with_context(|| format!("switching offloads of {device} off"))?;
+        let driver = offload::driver(&device).unwrap_or_else(|_| "unknown".to_owned());
+        Ok(Self {
+            config: describe(&link, &device),
+            driver,
+            queues: link.rx_queues.clamp(1, QUEUES_MAX as u32),
+            offloads_off: restore.features().to_vec(),
+            restore,
+            port,
+        })
+    }
+
+    /// Looks at the device again: true when something changed.
+    pub(crate) fn refresh(&mut self, links: &[Link]) -> bool {
+        let Some(link) = links.iter().find(|l| l.index == self.config.ifindex) else {
+            return false;
+        };
+        let config = PortConfig { slow: self.config.slow, ..describe(link, &link.name) };
+        let changed = config != self.config;
+        self.config = config;
+        changed
+    }
+
+    /// The port's numbers as the cell needs them.
+    pub(crate) fn facts(&self, queue: u32) -> cell::protocol::PortFacts {
+        cell::protocol::PortFacts {
+            port: self.port.id,
+            name: self.port.spec.name.to_string(),
+            ifindex: self.config.ifindex,
+            queue,
+            mac: self.config.mac,
+            mtu: self.config.mtu,
+        }
+    }
+}
+
+fn describe(link: &Link, device: &str) -> PortConfig {
+    PortConfig {
+        ifindex: link.index,
+        slow: 0,
+        mac: link.mac.unwrap_or_default(),
+        rpf: reverse_path_filter(device),
+        zero: 0,
+        mtu: link.mtu,
+    }
+}
+
+/// The stricter of the namespace's and the device's setting (Documentation/networking/ip-sysctl).
+fn reverse_path_filter(device: &str) -> u8 {
+    let value = |name: &str| -> u8 {
+        let key = format!("net/ipv4/conf/{name}/rp_filter");
+        sysctl::read(&key).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    };
+    match value("all").max(value(device)) {
+        0 => RPF_NONE,
+        1 => RPF_STRICT,
+        _ => RPF_LOOSE,
+    }
+}
+
+/// Writes down what [`restore`] must do should this process die.
+pub(crate) fn remember(node: &Name, ports: &[LivePort]) -> Result<()> {
+    let all: Vec<&Restore> = ports.iter().map(|p| &p.restore).collect();
+    let path = restore_file(node);
+    std::fs::write(&path, serde_json::to_vec(&all)?)
+        .with_context(|| format!("writing {}", path.display()))
+}
+
+/// Gives every device its offloads back.
+pub(crate) fn restore(ports: &[LivePort]) {
+    for port in ports {
+        if let Err(error) = port.restore.restore() {
+            tracing::warn!(device = port.restore.device(), %error, "offloads were not restored");
+        }
+    }
+}
+
+/// Restores what a dead node changed; the devices' names.
+pub(crate) fn restore_left_over(node: &Name) -> Result<Vec<String>> {
+    let path = restore_file(node);
+    let Ok(bytes) = std::fs::read(&path) else { return Ok(Vec::new()) };
+    let all: Vec<Restore> = serde_json::from_slice(&bytes)
+        .with_context(|| format!("reading what a dead node left in {}", path.display()))?;
+    let mut restored = Vec::new();
+    for one in all {
+        // The device may be gone with its namespace.
+        if one.restore().is_ok() {
+            restored.push(one.device().to_owned());
+        }
+    }
+    std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+    Ok(restored)
+}
+
+/// The device through which the cell hands packets to the kernel.
+pub(crate) fn kernel_device(netlink: &Netlink, node: &Name) -> Result<std::os::fd::OwnedFd> {
+    const MTU: u32 = 9216;
+    let short: String = node.as_str().chars().take(11).collect();
+    let device = format!("tam-{short}");
+    let fd = os::tun::create(&device)
+        .with_context(|| format!("making the TUN device {device} (is /dev/net/tun there?)"))?;
+    // It has no addresses of its own; packets come with foreign sources.
+    for (key, value) in [("ipv6/conf/{}/addr_gen_mode", "1"), ("ipv4/conf/{}/rp_filter", "0")] {
+        let key = format!("net/{}", key.replace("{}", &device));
+        if let Err(error) = sysctl::write(&key, value) {
+            tracing::debug!(%error, "no such setting");
+        }
+    }
+    let link = netlink.link(&device)?;
+    netlink.set_mtu(link.index, MTU)?;
+    netlink.set_up(link.index)?;
+    Ok(fd)
+}
+
+/// Whether the kernel would add something, for all ports and for each one.
+pub(crate) fn slow_reasons(netlink: &Netlink, fast_path: FastPath) -> impl Fn(u32) -> u32 {
+    use bpf_maps::{SLOW_IPSEC, SLOW_NETFILTER, SLOW_OPERATOR, SLOW_QDISC, SLOW_RULES};
+    let mut all = 0;
+    let mut set = |flag: u32, found: bool| all |= if found { flag } else { 0 };
+    let mut qdiscs = Vec::new();
+    match fast_path {
+        FastPath::Always => {}
+        FastPath::Never => set(SLOW_OPERATOR, true),
+        FastPath::Auto => {
+            // What cannot be found out counts as "it would": correct before fast.
+            set(SLOW_NETFILTER, os::netlink::netfilter_in_use().unwrap_or(true));
+            set(SLOW_IPSEC, Netlink::ipsec_policies().map_or(true, |count| count > 0));
+            set(SLOW_RULES, netlink.extra_rules().map_or(true, |count| count > 0));
+            let found = netlink.qdiscs().unwrap_or_default();
+            qdiscs = found.into_iter().filter(|q| !q.is_default).map(|q| q.index).collect();
+        }
+    }
+    move |ifindex| all | if qdiscs.contains(&ifindex) { SLOW_QDISC } else { 0 }
+}
+
+/// A port's slow reasons in words.
+pub(crate) fn slow_words(slow: u32) -> Vec<String> {
+    use bpf_maps::{SLOW_IPSEC, SLOW_NETFILTER, SLOW_OPERATOR, SLOW_QDISC, SLOW_RULES};
+    let words = [
+        (SLOW_NETFILTER, "netfilter hooks are registered"),
+        (SLOW_IPSEC, "IPsec policies exist"),
+        (SLOW_RULES, "routing rules beside the standard ones exist"),
+        (SLOW_QDISC, "the port has a queueing discipline"),
+        (SLOW_OPERATOR, "fast_path = \"never\""),
+    ];
+    words.iter().filter(|(flag, _)| slow & flag != 0).map(|(_, word)| (*word).to_owned()).collect()
+}

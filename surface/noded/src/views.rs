@@ -1,0 +1,470 @@
+//! Requests of the API, and the documents that answer them.
+
+use crate::daemon::{Daemon, Request, Waiting};
+use crate::deploy::Module;
+use crate::http::{Answer, Reply, error};
+use crate::ports;
+use api::{
+    CellStats, Deployed, ErrorCode, ErrorInfo, ModuleList, ModuleStored, NodeInfo, PortInfo,
+    PortStatsInfo, Removed, RuleInfo, RuleList, RuleRemoved, RulesAdded, SCHEMA_VERSION,
+    ServiceInfo, ServiceList, ServiceStats, SessionInfo, SessionStats, Stats,
+};
+use cell::protocol::ServiceReport;
+use node::state::CellState;
+use node::{Action, Command, ModuleInfo, Outcome, RuleSpec, Service, ServiceState};
+use registry::Digest;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::time::Instant;
+use units::{Name, RuleId};
+
+/// A mistake in a request.
+fn usage(problem: impl std::fmt::Display) -> ErrorInfo {
+    error(ErrorCode::Usage, problem.to_string(), None)
+}
+
+/// The node's own doing, or the host's.
+fn failed(problem: impl std::fmt::Display) -> ErrorInfo {
+    error(ErrorCode::Failed, problem.to_string(), None)
+}
+
+fn name(text: &str) -> Answer<Name> {
+    Name::new(text).map_err(usage)
+}
+
+fn pairs(shadowed: &[(RuleId, RuleId)]) -> Vec<(u32, u32)> {
+    shadowed.iter().map(|(rule, by)| (rule.0, by.0)).collect()
+}
+
+fn numbers(rules: &[RuleId]) -> Vec<u32> {
+    rules.iter().map(|rule| rule.0).collect()
+}
+
+impl Daemon {
+    /// Answers a request, now or when what it needs has come. Whoever no
+    /// longer waits for the answer does not get it.
+    pub(crate) fn handle(&mut self, request: Request) {
+        match request {
+            Request::Node(reply) => drop(reply.send(Ok(self.node_info()))),
+            Request::Services(reply) => self.after_report(|daemon| {
+                let services = daemon.node.services().map(|s| daemon.service_info(s)).collect();
+                drop(reply.send(Ok(ServiceList { schema_version: SCHEMA_VERSION, services })));
+            }),
+            Request::Service(wanted, reply) => self.after_report(move |daemon| {
+                drop(reply.send(daemon.find_service(&wanted)));
+            }),
+            Request::Deploy(request, reply) => self.deploy(*request, reply),
+            Request::Remove(wanted, cascade, reply) => {
+                drop(reply.send(self.remove(&wanted, cascade)));
+            }
+            Request::Rules(reply) => drop(reply.send(self.rule_list())),
+            Request::AddRules(request, reply) => drop(reply.send(self.add_rules(&request))),
+            Request::RemoveRule(rule, reply) => drop(reply.send(self.remove_rule(rule))),
+            Request::Modules(reply) => drop(reply.send(self.module_list())),
+            Request::PutModule(wasm, reply) => drop(reply.send(self.put_module(wasm))),
+            Request::Stats(reply) => self.after_report(|daemon| {
+                drop(reply.send(daemon.stats()));
+            }),
+        }
+    }
+
+    fn node_info(&self) -> NodeInfo {
+        NodeInfo {
+            schema_version: SCHEMA_VERSION,
+            name: self.file.name.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            fast_path: self.file.fast_path.name().to_owned(),
+            ports: self.ports.iter().map(port_info).collect(),
+            sessions: self
+                .node
+                .sessions()
+                .iter()
+                .map(|s| SessionInfo { id: s.id.0, name: s.name.to_string() })
+                .collect(),
+            cell: match self.node.cell().0 {
+                CellState::Starting => "starting",
+                CellState::Ready => "ready",
+                CellState::Lost { .. } => "lost",
+            }
+            .to_owned(),
+        }
+    }
+
+    fn find_service(&self, wanted: &str) -> Answer<ServiceInfo> {
+        let found = Name::new(wanted).ok().and_then(|name| self.node.service(&name));
+        found.map(|service| self.service_info(service)).ok_or_else(|| {
+            let known = self.node.services().map(|s| s.name.as_str());
+            let meant = abi::manifest::Meant::new(wanted, known);
+            let shown: String = wanted.chars().take(40).flat_map(char::escape_default).collect();
+            error(
+                ErrorCode::NotFound,
+                format!("there is no service '{shown}' on this node{meant}"),
+                Some("'tam list' shows the services"),
+            )
+        })
+    }
+
+    fn service_info(&self, service: &Service) -> ServiceInfo {
+        let manifest = &service.module.manifest;
+        let values = manifest.values(&service.parameters).unwrap_or_default();
+        let (state, reason) = match &service.state {
+            ServiceState::Starting => ("starting", None),
+            ServiceState::Running => ("running", None),
+            ServiceState::Failed { reason } => ("failed", Some(reason.clone())),
+            ServiceState::Stopping => ("stopping", None),
+        };
+        let report = self.reports.get(&service.entry).cloned().unwrap_or_default();
+        let leads_here =
+            |action: &Action| matches!(action, Action::Service(name) if *name == service.name);
+        ServiceInfo {
+            name: service.name.to_string(),
+            digest: service.module.digest.clone(),
+            module: manifest.name.to_string(),
+            version: manifest.version.clone(),
+            description: manifest.description.clone(),
+            session: service.session.to_string(),
+            level: service.level.name().to_owned(),
+            level_reason: service.level_reason.clone(),
+            state: state.to_owned(),
+            reason,
+            restarts: service.restarts,
+            entry: service.entry.0,
+            lanes: match manifest.lanes {
+                abi::Lanes::Count(count) => count,
+                abi::Lanes::PerCore => 1,
+            },
+            parameters: values.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
+            rules: self
+                .node
+                .rules()
+                .iter()
+                .filter(|view| leads_here(&view.rule.spec.action))
+                .map(|view| view.rule.id.0)
+                .collect(),
+            stats: service_stats(report, &manifest.reasons),
+        }
+    }
+
+    fn deploy(&mut self, request: api::DeployRequest, reply: Reply<Deployed>) {
+        let since = Instant::now();
+        let deployed = self.start_deployment(&request);
+        match deployed {
+            Ok((service, shadowed)) => {
+                self.waiting.insert(service, Waiting { reply, since, shadowed });
+            }
+            Err(refusal) => drop(reply.send(Err(refusal))),
+        }
+    }
+
+    fn start_deployment(
+        &mut self,
+        request: &api::DeployRequest,
+    ) -> Answer<(Name, Vec<(u32, u32)>)> {
+        let digest = self.store.resolve(&request.module).map_err(|problem| {
+            let help = "'tam deploy FILE.wasm' stores a module and deploys it";
+            error(ErrorCode::NotFound, problem.to_string(), Some(help))
+        })?;
+        let manifest = self.hold(&digest)?;
+        let service = match &request.name {
+            Some(text) => name(text)?,
+            None => manifest.name.clone(),
+        };
+        let session = self.session(request.session.as_deref())?;
+        let rules = request
+            .rules
+            .iter()
+            .map(|text| {
+                let mut spec =
+                    RuleSpec::new(text.parse().map_err(usage)?, Action::Service(service.clone()));
+                spec.session = session.clone();
+                spec.priority = request.priority.unwrap_or(spec.priority);
+                Ok(spec)
+            })
+            .collect::<Answer<_>>()?;
+        let outcome = self.command(Command::Deploy {
+            service: service.clone(),
+            module: ModuleInfo { digest: digest.to_string(), manifest },
+            parameters: request.parameters.clone(),
+            session,
+            rules,
+        })?;
+        let Outcome::Deployed { shadowed, .. } = outcome else {
+            return Err(failed("the node answered a deployment with something else"));
+        };
+        Ok((service, pairs(&shadowed)))
+    }
+
+    /// Has the module in memory, checked.
+    fn hold(&mut self, digest: &Digest) -> Answer<abi::Manifest> {
+        if let Some(module) = self.modules.get(digest) {
+            return Ok(module.checked.manifest.clone());
+        }
+        let wasm = self.store.get(digest).map_err(failed)?;
+        let module = Module::check(wasm).map_err(usage)?;
+        let manifest = module.checked.manifest.clone();
+        self.modules.insert(*digest, module);
+        Ok(manifest)
+    }
+
+    fn session(&self, wanted: Option<&str>) -> Answer<Name> {
+        wanted.map_or_else(|| Ok(node::session::best_effort()), name)
+    }
+
+    /// Answers a deployment whose service runs now.
+    pub(crate) fn deployed(&mut self, service: &Name, waiting: Waiting) {
+        let Some(service) = self.node.service(service) else { return };
+        drop(waiting.reply.send(Ok(Deployed {
+            schema_version: SCHEMA_VERSION,
+            service: self.service_info(service),
+            took_ms: u64::try_from(waiting.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            shadowed: waiting.shadowed,
+        })));
+    }
+
+    fn remove(&mut self, wanted: &str, cascade: bool) -> Answer<Removed> {
+        let service = name(wanted)?;
+        let outcome = self.command(Command::Remove { service: service.clone(), cascade })?;
+        let Outcome::Removed { rules, .. } = outcome else {
+            return Err(failed("the node answered a removal with something else"));
+        };
+        self.close(&rules);
+        let (service, rules) = (service.to_string(), numbers(&rules));
+        Ok(Removed { schema_version: SCHEMA_VERSION, service, rules })
+    }
+
+    fn add_rules(&mut self, request: &api::RulesRequest) -> Answer<RulesAdded> {
+        let specs = request
+            .rules
+            .iter()
+            .map(|rule| {
+                let mut spec =
+                    RuleSpec::new(rule.r#match.parse().map_err(usage)?, action(&rule.action)?);
+                spec.session = self.session(rule.session.as_deref())?;
+                spec.priority = rule.priority.unwrap_or(spec.priority);
+                Ok(spec)
+            })
+            .collect::<Answer<_>>()?;
+        let outcome = self.command(Command::RuleAdd { specs })?;
+        let Outcome::RulesAdded { rules, shadowed } = outcome else {
+            return Err(failed("the node answered new rules with something else"));
+        };
+        let (rules, shadowed) = (numbers(&rules), pairs(&shadowed));
+        Ok(RulesAdded { schema_version: SCHEMA_VERSION, rules, shadowed })
+    }
+
+    fn remove_rule(&mut self, rule: RuleId) -> Answer<RuleRemoved> {
+        self.close(&[rule]);
+        self.command(Command::RuleRemove { rule })?;
+        Ok(RuleRemoved { schema_version: SCHEMA_VERSION, rule: rule.0 })
+    }
+
+    /// Keeps what rules counted that are going.
+    fn close(&mut self, rules: &[RuleId]) {
+        let views = self.node.rules();
+        for rule in rules {
+            let session = views
+                .iter()
+                .find(|view| view.rule.id == *rule)
+                .map_or_else(node::session::best_effort, |view| view.rule.spec.session.clone());
+            if let Ok(stats) = self.front.rule_stats(*rule) {
+                let sum = self.closed.entry(session).or_default();
+                sum.0 += stats.packets;
+                sum.1 += stats.bytes;
+            }
+        }
+    }
+
+    fn rule_list(&self) -> Answer<RuleList> {
+        let rules = self
+            .node
+            .rules()
+            .into_iter()
+            .map(|view| {
+                let stats = self.front.rule_stats(view.rule.id).map_err(failed)?;
+                Ok(RuleInfo {
+                    id: view.rule.id.0,
+                    r#match: view.rule.spec.r#match.to_string(),
+                    action: view.rule.spec.action.to_string(),
+                    priority: view.rule.spec.priority,
+                    session: view.rule.spec.session.to_string(),
+                    came_with: view.came_with.map(|name| name.to_string()),
+                    reach: api::reach_text(&view.reach),
+                    packets: stats.packets,
+                    bytes: stats.bytes,
+                })
+            })
+            .collect::<Answer<_>>()?;
+        Ok(RuleList { schema_version: SCHEMA_VERSION, rules })
+    }
+
+    fn module_list(&self) -> Answer<ModuleList> {
+        let listing = self.store.list().map_err(failed)?;
+        let modules = listing
+            .modules
+            .into_iter()
+            .map(|module| ModuleStored {
+                schema_version: SCHEMA_VERSION,
+                digest: module.digest.to_string(),
+                name: module.name.unwrap_or_default(),
+                version: module.version.unwrap_or_default(),
+                size_bytes: module.bytes,
+            })
+            .collect();
+        Ok(ModuleList { schema_version: SCHEMA_VERSION, modules })
+    }
+
+    fn put_module(&mut self, wasm: Vec<u8>) -> Answer<ModuleStored> {
+        let module = Module::check(wasm).map_err(usage)?;
+        let manifest = module.checked.manifest.clone();
+        let digest = self.store.put(&module.wasm, &manifest).map_err(failed)?;
+        let size_bytes = module.wasm.len() as u64;
+        self.modules.entry(digest).or_insert(module);
+        Ok(ModuleStored {
+            schema_version: SCHEMA_VERSION,
+            digest: digest.to_string(),
+            name: manifest.name.to_string(),
+            version: manifest.version,
+            size_bytes,
+        })
+    }
+
+    fn stats(&self) -> Answer<Stats> {
+        let links = self.netlink.links().map_err(failed)?;
+        let ports = self
+            .ports
+            .iter()
+            .map(|port| {
+                let counted = self.front.port_stats(port.port.id).map_err(failed)?;
+                let named = bpf_maps::OUTCOMES.iter().zip(counted.outcomes);
+                let device = links.iter().find(|l| l.index == port.config.ifindex);
+                let (full, dropped) = self.socket_drops(port);
+                Ok(PortStatsInfo {
+                    port: port.port.spec.name.to_string(),
+                    rx_packets: counted.rx_packets,
+                    rx_bytes: counted.rx_bytes,
+                    outcomes: named.map(|((name, _), n)| ((*name).to_owned(), n)).collect(),
+                    cache_hits: counted.cache_hits,
+                    socket_ring_full: full,
+                    socket_dropped: dropped,
+                    device_tx_dropped: device.map_or(0, |l| l.stats.tx_packets_dropped.0),
+                    device_rx_dropped: device.map_or(0, |l| l.stats.rx_packets_dropped.0),
+                })
+            })
+            .collect::<Answer<_>>()?;
+        Ok(Stats {
+            schema_version: SCHEMA_VERSION,
+            node: self.file.name.to_string(),
+            ports,
+            services: self
+                .node
+                .services()
+                .map(|s| (s.name.to_string(), self.service_info(s).stats))
+                .collect(),
+            sessions: self.session_stats()?,
+            cell: CellStats {
+                no_service: self.cell_report.no_service,
+                no_service_dropped: self.cell_report.no_service_dropped,
+                oversized: self.cell_report.oversized,
+                no_metadata: self.cell_report.no_metadata,
+                frames_free: self.cell_report.frames_free,
+                frames_total: self.cell_report.frames_total,
+            },
+            generation: self.front.generation(),
+        })
+    }
+
+    /// What the kernel dropped in front of a port's sockets: ring full, and the rest.
+    fn socket_drops(&self, port: &ports::LivePort) -> (u64, u64) {
+        let queues = (0..port.queues).filter_map(|q| self.sockets.get(&(port.port.id, q)));
+        let counted = queues.filter_map(|socket| os::socket::xdp_drops(socket.as_fd()).ok());
+        counted.fold((0, 0), |sum, one| (sum.0 + one.ring_full, sum.1 + one.other))
+    }
+
+    fn session_stats(&self) -> Answer<BTreeMap<String, SessionStats>> {
+        let mut sessions: BTreeMap<String, SessionStats> = self
+            .node
+            .sessions()
+            .iter()
+            .map(|session| {
+                let (packets, bytes) = self.closed.get(&session.name).copied().unwrap_or_default();
+                (session.name.to_string(), SessionStats { packets, bytes })
+            })
+            .collect();
+        for view in self.node.rules() {
+            let stats = self.front.rule_stats(view.rule.id).map_err(failed)?;
+            let sum = sessions.entry(view.rule.spec.session.to_string()).or_default();
+            sum.packets += stats.packets;
+            sum.bytes += stats.bytes;
+        }
+        Ok(sessions)
+    }
+}
+
+fn port_info(port: &ports::LivePort) -> PortInfo {
+    let mac = port.config.mac.map(|byte| format!("{byte:02x}")).join(":");
+    PortInfo {
+        id: port.port.id.0,
+        name: port.port.spec.name.to_string(),
+        device: port.port.spec.device.clone(),
+        ifindex: port.config.ifindex,
+        mac,
+        mtu: port.config.mtu,
+        driver: port.driver.clone(),
+        mode: "native".to_owned(),
+        queues: port.queues,
+        slow_reasons: ports::slow_words(port.config.slow),
+        offloads_off: port.offloads_off.clone(),
+    }
+}
+
+/// `forward`, `drop` or `service NAME`.
+fn action(text: &str) -> Answer<Action> {
+    match text.split_whitespace().collect::<Vec<_>>()[..] {
+        ["forward"] => Ok(Action::Forward),
+        ["drop"] => Ok(Action::Drop),
+        ["service", service] => Ok(Action::Service(name(service)?)),
+        _ => Err(usage(format!(
+            "'{}' is no action; use 'forward', 'drop' or 'service NAME'",
+            text.chars().take(60).flat_map(char::escape_default).collect::<String>()
+        ))),
+    }
+}
+
+fn service_stats(report: ServiceReport, reasons: &BTreeMap<u16, String>) -> ServiceStats {
+    let mut dropped: BTreeMap<String, u64> = report
+        .drop_module
+        .iter()
+        .map(|(reason, count)| match reasons.get(reason) {
+            Some(name) => (format!("module.{name}"), *count),
+            None => (format!("module.{reason}"), *count),
+        })
+        .collect();
+    let others = [
+        ("trap", report.drop_trap),
+        ("down", report.drop_down),
+        ("raise", report.drop_raise),
+        ("no_port", report.drop_no_port),
+        ("egress_full", report.drop_egress_full),
+        ("malformed", report.drop_malformed),
+        ("kernel", report.drop_kernel),
+    ];
+    dropped.extend(others.iter().filter(|(_, n)| *n > 0).map(|(k, n)| ((*k).to_owned(), *n)));
+    ServiceStats {
+        packets: report.packets,
+        bytes: report.bytes,
+        forwarded: report.forwarded,
+        to_kernel: report.to_kernel,
+        bounced: report.bounced,
+        redirected: report.redirected,
+        dropped,
+        sent: report.sent,
+        sent_dropped: report.sent_dropped,
+        traps: report.traps,
+        last_trap: report.last_trap,
+        memory_bytes: report.memory_bytes,
+        lanes_running: report.lanes_running,
+        counters: report.counters,
+    }
+}
