@@ -160,6 +160,8 @@ pub const SLOW_RULES: u32 = 1 << 2;
 pub const SLOW_QDISC: u32 = 1 << 3;
 /// [`PortConfig::slow`]: `fast_path = "never"`.
 pub const SLOW_OPERATOR: u32 = 1 << 4;
+/// [`PortConfig::slow`]: the device takes no redirected frames; counts on the way out only.
+pub const SLOW_NO_REDIRECT: u32 = 1 << 5;
 
 /// [`PortConfig::rpf`]: no check of the way back.
 pub const RPF_NONE: u8 = 0;

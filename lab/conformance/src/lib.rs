@@ -1,1 +1,28 @@
 //! One table of (module, state, packet in, verdict, packet out), for every level.
+//!
+//! ```text
+//! vectors/conformance/*.toml ─▶ cases() ─▶ Case ─▶ Level::run ─▶ Outcome
+//!                                            │                      │
+//!                                            └─ expected ─▶ differences()
+//! ```
+//!
+//! A level is whatever runs a module on packets: [`User`] is the engine that
+//! `tam run` and a cell use, without a device. What a node does with a verdict
+//! afterwards (routing, swapping MACs, sending) is not in the table. Levels that
+//! disagree are a defect, even if both answers look fine.
+
+#![forbid(unsafe_code)]
+
+mod case;
+mod ending;
+mod frame;
+mod level;
+mod table;
+mod user;
+
+pub use case::{Case, Event, Module, ModuleError, Outcome, Sent};
+pub use ending::{Ending, EndingError};
+pub use frame::{FrameTextError, frame};
+pub use level::{ARRIVAL_PORT, Level, LevelError, OTHER_PORT, differences};
+pub use table::{FILES, LoadError, cases, load};
+pub use user::User;

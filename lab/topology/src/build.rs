@@ -3,7 +3,7 @@
 
 use os::netlink::{DuplicateDetection, Netlink, Route, VethEnd};
 use os::netns::{NetNs, NetnsError, in_namespace};
-use os::offload::{self, Offload};
+use os::offload::{self, Offload, OffloadError};
 use os::sysctl;
 
 use crate::error::LabError;
@@ -112,9 +112,14 @@ fn build_link(plan: &Plan, link: &PlannedLink, sites: &[Site<'_>]) -> Result<(),
     ];
     let made = first.netlink.create_veth(pair, link.mtu);
     made.map_err(|source| network(first.node, source))?;
-    for (site, end) in [(first, one), (second, other)] {
-        set_offloads(site, &end.device)?;
+    let ends = [(first, one), (second, other)];
+    for (site, end) in ends {
+        offloads(site, || offload::disable(&end.device, &OFF_EVERYWHERE).map(drop))?;
         build_end(link, end, &site.netlink).map_err(|source| network(site.node, source))?;
+    }
+    // With both ends up: only then does veth tell the other end that it can redirect here.
+    for (site, end) in ends {
+        set_gro(site, &end.device)?;
     }
     Ok(())
 }
@@ -123,18 +128,21 @@ fn build_link(plan: &Plan, link: &PlannedLink, sites: &[Site<'_>]) -> Result<(),
 /// XDP redirect puts its frames: a host needs it, as it has no XDP program of its own, and
 /// joins only what it receives itself. A router must see each frame alone; its ring comes with
 /// its node's XDP program.
-fn set_offloads(site: &Site<'_>, device: &str) -> Result<(), LabError> {
-    let offload = |source| LabError::Offload { node: site.node.name.to_string(), source };
-    in_namespace(&site.namespace, || {
-        // The device goes with the lab, so nobody will want back what it did before.
-        let _ = offload::disable(device, &OFF_EVERYWHERE)?;
-        let _ = match site.node.kind {
-            NodeKind::Host => offload::enable(device, &[Offload::Gro])?,
-            NodeKind::Router => offload::disable(device, &[Offload::Gro])?,
-        };
-        Ok(())
-    })?
-    .map_err(offload)
+fn set_gro(site: &Site<'_>, device: &str) -> Result<(), LabError> {
+    offloads(site, || match site.node.kind {
+        NodeKind::Host => offload::enable(device, &[Offload::Gro]).map(drop),
+        NodeKind::Router => offload::disable(device, &[Offload::Gro]).map(drop),
+    })
+}
+
+/// Changes offloads inside a namespace. The device goes with the lab, so nobody will want back
+/// what it did before.
+fn offloads(
+    site: &Site<'_>,
+    change: impl FnOnce() -> Result<(), OffloadError> + Send,
+) -> Result<(), LabError> {
+    in_namespace(&site.namespace, change)?
+        .map_err(|source| LabError::Offload { node: site.node.name.to_string(), source })
 }
 
 fn build_end(

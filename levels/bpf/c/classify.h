@@ -319,7 +319,7 @@ static __noinline int find_route(struct xdp_md *ctx, const struct packet *packet
 	__u32 ifindex = config->ifindex;
 	int outcome;
 
-	if (config->slow)
+	if (config->slow & ~TAM_SLOW_NO_REDIRECT)
 		return TAM_KERNEL_SLOW;
 	if (source_is_odd(&packet->key))
 		return TAM_KERNEL_SOURCE;

@@ -122,6 +122,7 @@ struct tam_port_stats {
 #define TAM_SLOW_RULES (1 << 2)		/* routing rules beside the three standard ones */
 #define TAM_SLOW_QDISC (1 << 3)		/* a queueing discipline other than the default on a port */
 #define TAM_SLOW_OPERATOR (1 << 4)	/* fast_path = "never" */
+#define TAM_SLOW_NO_REDIRECT (1 << 5)	/* the device takes no redirected frames; counts on the way out only */
 
 #define TAM_RPF_NONE 0
 #define TAM_RPF_STRICT 1	/* the way back to the source leads through the arrival port */

@@ -111,6 +111,7 @@ fn numbers_match_header() {
         SLOW_RULES,
         SLOW_QDISC,
         SLOW_OPERATOR,
+        SLOW_NO_REDIRECT,
         RPF_NONE,
         RPF_STRICT,
         RPF_LOOSE,

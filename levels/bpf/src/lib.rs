@@ -27,7 +27,7 @@ pub use front_door::{FrontDoor, FrontDoorError};
 pub use map::{DevmapValue, Map, MapError, MapInfo, MappedArray, Update, possible_cpus};
 pub use object::{LoadError, Object, ObjectError, OpenObject};
 pub use pin::PinError;
-pub use program::{AttachError, Link, Program, XdpMode};
+pub use program::{AttachError, Link, Program, XdpMode, takes_redirects};
 pub use test_run::{TestRun, TestRunError, XdpContext};
 
 /// The compiled objects, by the upper-case name of their source file.

@@ -307,6 +307,25 @@ fn attached(ifindex: u32) -> (u32, String) {
     (id, Program::from_fd(fd).map(|program| program.name).unwrap_or_default())
 }
 
+/// Whether a device takes frames that XDP programs of others redirect to it.
+/// True also where the kernel (before 6.3) does not say.
+///
+/// A veth does so only while its other end polls: with an XDP program there, or GRO on.
+#[must_use]
+pub fn takes_redirects(ifindex: u32) -> bool {
+    /// Bits of `enum netdev_xdp_act` (include/uapi/linux/netdev.h).
+    const BASIC: u64 = 1 << 0;
+    const NDO_XMIT: u64 = 1 << 2;
+    let mut options = sys::bpf_xdp_query_opts {
+        sz: size_of::<sys::bpf_xdp_query_opts>() as u64,
+        ..Default::default()
+    };
+    let target = i32::try_from(ifindex).unwrap_or(0);
+    // SAFETY: the options are initialised and live across the call.
+    let answer = unsafe { sys::bpf_xdp_query(target, 0, &raw mut options) };
+    answer != 0 || options.feature_flags & BASIC == 0 || options.feature_flags & NDO_XMIT != 0
+}
+
 /// The kernel's structs that `BPF_OBJ_GET_INFO_BY_FD` fills.
 trait Info {}
 impl Info for sys::bpf_prog_info {}

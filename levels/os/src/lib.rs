@@ -5,6 +5,8 @@ pub mod fd_passing;
 pub mod netlink;
 pub mod netns;
 pub mod offload;
+pub mod packet_socket;
+pub mod sandbox;
 pub mod socket;
 pub mod sysctl;
 pub mod tun;

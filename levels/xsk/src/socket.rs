@@ -13,6 +13,13 @@ use rustix::net::xdp::{
 };
 use rustix::net::{SendFlags, bind, send};
 use std::rc::Rc;
+use std::time::Duration;
+
+/// How long a queue may still belong to a socket of a process that died: the
+/// kernel lets go of it a moment later.
+const BIND_PATIENCE: Duration = Duration::from_secs(2);
+/// Pause between two tries to bind.
+const BIND_PAUSE: Duration = Duration::from_millis(5);
 
 /// How a socket is set up.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +96,7 @@ impl Socket {
             .map_err(io("mapping the fill ring"))?;
         let completion = Ring::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, entries)
             .map_err(io("mapping the completion ring"))?;
-        bind_to(&fd, config, share).map_err(at("binding"))?;
+        bind_patiently(&fd, config, share).map_err(at("binding"))?;
         Ok(Self {
             fd,
             umem,
@@ -243,6 +250,23 @@ fn register(fd: &OwnedFd, umem: &Umem) -> Result<(), Errno> {
             tx_metadata_len: 0,
         },
     )
+}
+
+fn bind_patiently(
+    fd: &OwnedFd,
+    config: &SocketConfig,
+    share: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match bind_to(fd, config, share) {
+            Err(Errno::BUSY) if waited < BIND_PATIENCE => {
+                std::thread::sleep(BIND_PAUSE);
+                waited += BIND_PAUSE;
+            }
+            result => return result,
+        }
+    }
 }
 
 fn bind_to(

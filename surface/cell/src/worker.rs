@@ -52,6 +52,7 @@ pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
     let raised = engine.clone();
     let slicer = Slicer::new(move || raised.raise_epoch()).context("making the slice timer")?;
     let (umem, pool) = Umem::new(frames).context("mapping the packet memory")?;
+    os::sandbox::confine().context("confining the cell")?;
     let mut cell = Cell {
         daemon,
         engine,

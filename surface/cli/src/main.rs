@@ -1,1 +1,32 @@
-fn main() {}
+//! `tam`: the one binary. Arguments in, one command, an exit status out.
+//!
+//! ```text
+//! arguments ─▶ arguments.rs ─▶ commands/NAME.rs ─▶ output.rs ─▶ standard output
+//!                                     └── Failure ─▶ standard error, exit status
+//! ```
+//!
+//! What a node does is decided in it; a command asks by the API that everyone has.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod commands;
+mod failure;
+mod nodes;
+mod output;
+mod project;
+
+use arguments::Arguments;
+use clap::Parser;
+use output::Output;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return arguments::explain(&error),
+    };
+    let output = Output::new(arguments.json);
+    let status = commands::run(arguments, &output).unwrap_or_else(|failure| output.fail(&failure));
+    ExitCode::from(status)
+}

@@ -11,7 +11,7 @@ use api::{Deployed, ErrorInfo};
 use bpf::{FrontDoor, XdpMode};
 use cell::protocol::{CellReport, FromCell, ServiceFacts, ServiceReport, ToCell};
 use node::{Command, Effect, Event, Node, Notice};
-use os::netlink::{Monitor, Netlink};
+use os::netlink::{Change, Monitor, Netlink};
 use registry::{Digest, Store};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -145,7 +145,7 @@ impl Daemon {
         let kernel = ports::kernel_device(&netlink, &file.name)?;
         front.heartbeat()?;
         node.handle_timeout(Nanos::ZERO);
-        Ok(Self {
+        let mut daemon = Self {
             file,
             started: Instant::now(),
             node,
@@ -166,7 +166,9 @@ impl Daemon {
             report_number: 0,
             closed: BTreeMap::new(),
             done,
-        })
+        };
+        daemon.changed(Change::Lost)?;
+        Ok(daemon)
     }
 
     /// The node's clock.

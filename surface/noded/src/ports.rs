@@ -38,15 +38,13 @@ impl LivePort {
         if link.mac.is_none() {
             bail!("port '{}': the device {device} has no Ethernet address", port.spec.name);
         }
-        if link.rx_queues as usize > QUEUES_MAX {
-            let found = link.rx_queues;
-            let queues = offload::channels(&device).map_or(found, |c| c.rx);
-            if queues as usize > QUEUES_MAX {
-                bail!(
-                    "port '{}': {device} has {queues} receive queues, a port has at most {QUEUES_MAX}; 'ethtool -L {device} combined {QUEUES_MAX}' sets fewer",
-                    port.spec.name
-                );
-            }
+        // Without the driver's word every queue that the device was made with counts.
+        let queues = offload::channels(&device).map_or(link.rx_queues, |c| c.rx).max(1);
+        if queues as usize > QUEUES_MAX {
+            bail!(
+                "port '{}': {device} has {queues} receive queues, a port has at most {QUEUES_MAX}; 'ethtool -L {device} combined {QUEUES_MAX}' sets fewer",
+                port.spec.name
+            );
         }
         if !link.up {
             netlink.set_up(link.index).with_context(|| format!("setting {device} up"))?;
@@ -57,7 +55,7 @@ impl LivePort {
         Ok(Self {
             config: describe(&link, &device),
             driver,
-            queues: link.rx_queues.clamp(1, QUEUES_MAX as u32),
+            queues,
             offloads_off: restore.features().to_vec(),
             restore,
             port,
@@ -168,7 +166,9 @@ pub(crate) fn kernel_device(netlink: &Netlink, node: &Name) -> Result<std::os::f
 
 /// Whether the kernel would add something, for all ports and for each one.
 pub(crate) fn slow_reasons(netlink: &Netlink, fast_path: FastPath) -> impl Fn(u32) -> u32 {
-    use bpf_maps::{SLOW_IPSEC, SLOW_NETFILTER, SLOW_OPERATOR, SLOW_QDISC, SLOW_RULES};
+    use bpf_maps::{
+        SLOW_IPSEC, SLOW_NETFILTER, SLOW_NO_REDIRECT, SLOW_OPERATOR, SLOW_QDISC, SLOW_RULES,
+    };
     let mut all = 0;
     let mut set = |flag: u32, found: bool| all |= if found { flag } else { 0 };
     let mut qdiscs = Vec::new();
@@ -184,18 +184,28 @@ pub(crate) fn slow_reasons(netlink: &Netlink, fast_path: FastPath) -> impl Fn(u3
             qdiscs = found.into_iter().filter(|q| !q.is_default).map(|q| q.index).collect();
         }
     }
-    move |ifindex| all | if qdiscs.contains(&ifindex) { SLOW_QDISC } else { 0 }
+    move |ifindex| {
+        let qdisc = if qdiscs.contains(&ifindex) { SLOW_QDISC } else { 0 };
+        let redirect = if bpf::takes_redirects(ifindex) { 0 } else { SLOW_NO_REDIRECT };
+        all | qdisc | redirect
+    }
 }
 
 /// A port's slow reasons in words.
 pub(crate) fn slow_words(slow: u32) -> Vec<String> {
-    use bpf_maps::{SLOW_IPSEC, SLOW_NETFILTER, SLOW_OPERATOR, SLOW_QDISC, SLOW_RULES};
+    use bpf_maps::{
+        SLOW_IPSEC, SLOW_NETFILTER, SLOW_NO_REDIRECT, SLOW_OPERATOR, SLOW_QDISC, SLOW_RULES,
+    };
     let words = [
         (SLOW_NETFILTER, "netfilter hooks are registered"),
         (SLOW_IPSEC, "IPsec policies exist"),
         (SLOW_RULES, "routing rules beside the standard ones exist"),
         (SLOW_QDISC, "the port has a queueing discipline"),
         (SLOW_OPERATOR, "fast_path = \"never\""),
+        (
+            SLOW_NO_REDIRECT,
+            "the device takes no redirected frames (a veth does when its other end has GRO on, or an XDP program)",
+        ),
     ];
     words.iter().filter(|(flag, _)| slow & flag != 0).map(|(_, word)| (*word).to_owned()).collect()
 }

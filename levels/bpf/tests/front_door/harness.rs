@@ -3,6 +3,7 @@
 use bpf::{DevmapValue, Map, MappedArray, Object, Program, Update, XdpContext, objects};
 use bpf_maps::{
     Config, FLOWS_MAX, Key, MASKS_MAX, Mask, OUTCOMES, PortConfig, PortStats, Rule, RuleStats,
+    Vlan, VlanKey,
 };
 use bytemuck::{Pod, Zeroable};
 use wire::{Fragment, Parsed};
@@ -69,6 +70,7 @@ pub struct FrontDoor {
     masks: Map,
     rules: [Map; 2],
     rule_counts: Map,
+    vlans: Map,
     before: PortStats,
     config: Config,
 }
@@ -100,6 +102,7 @@ impl FrontDoor {
             masks: map("tam_masks"),
             rules: [map("tam_rules_0"), map("tam_rules_1")],
             rule_counts: map("tam_rule_counts"),
+            vlans: map("tam_vlans"),
             before: PortStats::default(),
             config,
         };
@@ -162,6 +165,12 @@ impl FrontDoor {
             self.rules[set].update(key, rule, Update::Create).unwrap();
         }
         self.config.mask_count[set] = masks.len() as u32;
+    }
+
+    /// Makes a VLAN device known: `vlan` above `ifindex`, or with `VLAN_UP` the way back.
+    pub fn add_vlan(&self, ifindex: u32, vlan: u32, leads_to: u32, id: u16) {
+        let entry = Vlan { ifindex: leads_to, vlan: id, zero: 0 };
+        self.vlans.update(&VlanKey { ifindex, vlan }, &entry, Update::Any).unwrap();
     }
 
     /// The generation of rules and routes.

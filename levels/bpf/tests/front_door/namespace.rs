@@ -47,8 +47,12 @@ pub fn add_way_out() -> u32 {
         let forwarding = format!("/proc/sys/net/{version}/conf/all/forwarding");
         std::fs::write(forwarding, "1").unwrap();
     }
-    // /sys shows the namespace that mounted it, ip its own.
-    let shown = ip("-oneline link show dev out");
+    ifindex("out")
+}
+
+/// The index of a device of this namespace.
+pub fn ifindex(device: &str) -> u32 {
+    let shown = ip(&format!("-oneline link show dev {device}"));
     shown.split(':').next().unwrap().trim().parse().unwrap()
 }
 

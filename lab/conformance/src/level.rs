@@ -1,0 +1,114 @@
+//! What every level offers to the table, and how its answers are compared.
+
+use crate::{Case, Ending, ModuleError, Outcome};
+
+/// The port that the frames of a case come in by; modules find it by this name.
+pub const ARRIVAL_PORT: &str = "left";
+/// Another port, to redirect and send to.
+pub const OTHER_PORT: &str = "right";
+
+/// Something that runs modules on packets.
+pub trait Level {
+    /// Its name in messages.
+    fn name(&self) -> &'static str;
+
+    /// Runs a case in a fresh instance of its module. An instance that traps on
+    /// a frame of `before` is replaced, as a node does.
+    ///
+    /// # Errors
+    /// When the case could not be run at all; what a module does is an [`Outcome`].
+    fn run(&mut self, case: &Case) -> Result<Outcome, LevelError>;
+}
+
+/// Why a level could not run a case: nothing that the table speaks of.
+#[derive(Debug, thiserror::Error)]
+pub enum LevelError {
+    /// The module is not there.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// The module does not keep to the ABI.
+    #[error(transparent)]
+    Check(#[from] abi::CheckError),
+    /// The case's parameters are not the module's.
+    #[error(transparent)]
+    Parameters(#[from] abi::manifest::ParameterError),
+    /// The engine does not take the module.
+    #[error(transparent)]
+    Compile(#[from] engine::CompileError),
+    /// No memory for an instance, or a wrong export that the check let pass.
+    #[error("the instance cannot be made: {0}")]
+    Start(engine::StartError),
+    /// The module redirected or sent to a port that the level does not have.
+    #[error("the module named port {number}, which is none of this level's")]
+    Port {
+        /// The number.
+        number: u16,
+    },
+}
+
+/// What is not as expected, one sentence each; none when the level conforms.
+#[must_use]
+pub fn differences(expected: &Outcome, found: &Outcome) -> Vec<String> {
+    let mut differences = Vec::new();
+    if found.ending != expected.ending {
+        let (expected, found) = (&expected.ending, &found.ending);
+        differences.push(format!("ends with '{found}', not with '{expected}'"));
+    }
+    if found.frame != expected.frame {
+        let shown = |frame: &Option<Vec<u8>>| frame.as_ref().map_or("none".to_owned(), hex::encode);
+        let (expected, found) = (shown(&expected.frame), shown(&found.frame));
+        differences.push(format!("the packet is\n    {found}, not\n    {expected}"));
+    }
+    for (name, expected) in &expected.counters {
+        let counter = found.counters.get(name);
+        if counter != Some(expected) {
+            differences.push(format!("counter {name} is {counter:?}, not {expected}"));
+        }
+    }
+    if found.sent != expected.sent {
+        differences.push(format!("sent {:x?}, not {:x?}", found.sent, expected.sent));
+    }
+    if found.events != expected.events {
+        differences.push(format!("events {:x?}, not {:x?}", found.events, expected.events));
+    }
+    differences
+}
+
+impl Outcome {
+    /// An outcome with nothing beside its ending.
+    #[must_use]
+    pub fn of(ending: Ending, frame: Option<Vec<u8>>) -> Self {
+        let (counters, sent, events) = Default::default();
+        Self { ending, frame, counters, sent, events }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Event, Sent};
+
+    #[test]
+    fn every_part_of_an_outcome_is_compared() {
+        let expected = Outcome {
+            counters: [("packets".to_owned(), 1)].into(),
+            ..Outcome::of(Ending::Pass, Some(vec![1]))
+        };
+        let count = |change: fn(&mut Outcome)| {
+            let mut found = expected.clone();
+            change(&mut found);
+            differences(&expected, &found).len()
+        };
+        assert_eq!(count(|_| {}), 0);
+        assert_eq!(count(|found| found.counters.extend([("more".to_owned(), 1)])), 0);
+        assert_eq!(count(|found| found.ending = Ending::Reroute), 1);
+        assert_eq!(count(|found| found.frame = None), 1);
+        assert_eq!(count(|found| found.frame = Some(vec![2])), 1);
+        assert_eq!(count(|found| found.counters.clear()), 1);
+        let sent = Sent { port: String::new(), frame: Vec::new() };
+        let mut more = expected.clone();
+        more.sent.push(sent);
+        more.events.push(Event { code: 0, data: Vec::new() });
+        assert_eq!(differences(&expected, &more).len(), 2);
+    }
+}

@@ -1,0 +1,233 @@
+//! The books of a lab: what was sent, what arrived, and under which name the rest was dropped.
+//!
+//! ```text
+//!  sent (hosts' own counts) = received (the other hosts') + the drops of
+//!       the devices of all hosts and of the node, the front door, the sockets of the cell,
+//!       the services, the cell
+//! ```
+//!
+//! Counted are IPv4 packets whole: TCP segments, UDP datagrams and ICMP messages below the
+//! MTU. Neighbour discovery and other chatter of IPv6 would come in between.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use api::{ServiceStats, Stats};
+
+use crate::net::Net;
+use crate::node::NodeUnderTest;
+use crate::wait_for;
+
+/// Packets on their way are there after this, on a busy machine.
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
+/// Two looks at the books with nothing between them are this far apart.
+const SETTLE_STEP: Duration = Duration::from_millis(100);
+
+/// All counters of a lab at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Books {
+    /// What the node counts.
+    pub node: Stats,
+    sent: u64,
+    received: u64,
+    devices: BTreeMap<String, u64>,
+}
+
+/// What happened between two moments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Balance {
+    /// IPv4 packets that hosts sent.
+    pub sent: u64,
+    /// IPv4 packets that hosts received.
+    pub received: u64,
+    /// Packets dropped on their way, by the counter's name; none is zero.
+    pub drops: BTreeMap<String, u64>,
+}
+
+impl Books {
+    /// Opens the books when no packet is on its way any more.
+    ///
+    /// # Errors
+    /// When the node does not answer, or its counters do not come to rest.
+    pub fn settled(net: &Net, node: &NodeUnderTest) -> Result<Self> {
+        let mut last = Self::open(net, node)?;
+        let settled = wait_for(SETTLE_TIME_MAX, || {
+            std::thread::sleep(SETTLE_STEP);
+            let next = match Self::open(net, node) {
+                Ok(next) => next,
+                Err(error) => return Some(Err(error)),
+            };
+            let same = next.at_rest() == last.at_rest();
+            last = next;
+            same.then(|| Ok(last.clone()))
+        });
+        settled.context("packets are still on their way")?
+    }
+
+    /// Everything as it is now.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    pub fn open(net: &Net, node: &NodeUnderTest) -> Result<Self> {
+        let mut books = Self { node: node.stats()?, ..Self::default() };
+        for planned in &net.plan().nodes {
+            let name = planned.name.as_str();
+            if planned.kind == topology::NodeKind::Host {
+                let counters = net.within(name, counters)??;
+                books.sent += counters.sum(&SENT)?;
+                books.received += counters.sum(&RECEIVED)?;
+            }
+            let netlink = net.netlink(name)?;
+            for (_, end) in net.plan().ends_at(name) {
+                // Of a frame that its link lost only the sender's device tells: the
+                // receiver's `rx_dropped` has the same ones once more.
+                let dropped = netlink.link(&end.device)?.stats.tx_packets_dropped.0;
+                books.devices.insert(format!("{name}.{}.tx_dropped", end.device), dropped);
+            }
+        }
+        Ok(books)
+    }
+
+    /// What happened since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Balance {
+        let (now, then) = (self.drops(), before.drops());
+        let grown = |(name, count): (String, u64)| {
+            let since = count.saturating_sub(then.get(&name).copied().unwrap_or(0));
+            (since > 0).then_some((name, since))
+        };
+        Balance {
+            sent: self.sent - before.sent,
+            received: self.received - before.received,
+            drops: now.into_iter().filter_map(grown).collect(),
+        }
+    }
+
+    /// Every counter of dropped packets, each packet in one of them.
+    fn drops(&self) -> BTreeMap<String, u64> {
+        let mut drops = self.devices.clone();
+        for port in &self.node.ports {
+            let dropped = port.outcomes.iter().filter(|(name, _)| name.starts_with("drop_"));
+            drops.extend(dropped.map(|(name, n)| (format!("{}.{name}", port.port), *n)));
+            drops.insert(format!("{}.socket_ring_full", port.port), port.socket_ring_full);
+            drops.insert(format!("{}.socket_dropped", port.port), port.socket_dropped);
+        }
+        for (service, stats) in &self.node.services {
+            drops.extend(stats.dropped.iter().map(|(why, n)| (format!("{service}.{why}"), *n)));
+        }
+        let cell = &self.node.cell;
+        drops.insert("cell.no_service".to_owned(), cell.no_service_dropped);
+        drops.insert("cell.oversized".to_owned(), cell.oversized);
+        drops.insert("cell.no_metadata".to_owned(), cell.no_metadata);
+        drops
+    }
+
+    /// What does not change while no packet is on its way.
+    fn at_rest(&self) -> (u64, u64, Vec<u64>, Vec<u64>) {
+        let ports = self.node.ports.iter().map(|port| port.rx_packets).collect();
+        let services = self.node.services.values().map(|service| service.packets).collect();
+        (self.sent, self.received, ports, services)
+    }
+}
+
+impl Balance {
+    /// All drops together.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.drops.values().sum()
+    }
+
+    /// Whether sent = received + the sum of drop counters.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.sent == self.received + self.dropped()
+    }
+}
+
+impl fmt::Display for Balance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dropped = self.dropped();
+        write!(f, "sent {} = received {} + dropped {dropped}", self.sent, self.received)?;
+        self.drops.iter().try_for_each(|(name, count)| write!(f, "; {name} {count}"))
+    }
+}
+
+/// What the node's own counters contradict each other in, one sentence each; for a node at
+/// rest from which no service was removed.
+#[must_use]
+pub fn inconsistencies(stats: &Stats) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut differ = |what: String, left: u64, right: u64| {
+        if left != right {
+            found.push(format!("{what}: {left} is not {right}"));
+        }
+    };
+    let (mut to_user, mut lost) = (0, 0);
+    for port in &stats.ports {
+        let outcomes = port.outcomes.values().sum();
+        differ(format!("port {}: rx_packets and outcomes", port.port), port.rx_packets, outcomes);
+        to_user += port.outcomes.get("to_user").copied().unwrap_or(0);
+        lost += port.socket_ring_full + port.socket_dropped;
+    }
+    for (name, service) in &stats.services {
+        differ(format!("service {name}: packets and ends"), service.packets, ends(service));
+    }
+    let cell = &stats.cell;
+    let served: u64 = stats.services.values().map(|service| service.packets).sum();
+    let beside = cell.no_service + cell.oversized + cell.no_metadata;
+    differ("to_user, and where it went".to_owned(), to_user, served + beside + lost);
+    found
+}
+
+fn ends(service: &ServiceStats) -> u64 {
+    let left = service.forwarded + service.to_kernel + service.bounced + service.redirected;
+    left + service.dropped.values().sum::<u64>()
+}
+
+/// What a host sent, whether its own device took it or not: `/proc/net/snmp`.
+const SENT: [(&str, &str); 4] = [
+    ("Tcp", "OutSegs"),
+    ("Udp", "OutDatagrams"),
+    // The device's queue was full: the program sees no error, and the device counts it.
+    ("Udp", "SndbufErrors"),
+    ("Icmp", "OutMsgs"),
+];
+/// What a host received, by the ECN field of each packet: unlike `InReceives` this counts
+/// the packets that GRO joined one by one (`/proc/net/netstat`).
+const RECEIVED: [(&str, &str); 4] = [
+    ("IpExt", "InNoECTPkts"),
+    ("IpExt", "InECT1Pkts"),
+    ("IpExt", "InECT0Pkts"),
+    ("IpExt", "InCEPkts"),
+];
+
+/// The kernel's counters of the calling thread's namespace, by group and name.
+struct Counters(BTreeMap<(String, String), u64>);
+
+impl Counters {
+    fn sum(&self, names: &[(&str, &str)]) -> Result<u64> {
+        let one = |(group, name): &(&str, &str)| {
+            let found = self.0.get(&((*group).to_owned(), (*name).to_owned()));
+            found.copied().with_context(|| format!("the kernel has no counter {group} {name}"))
+        };
+        names.iter().map(one).sum()
+    }
+}
+
+/// Pairs of lines: `Group: name name ...` and `Group: value value ...`.
+fn counters() -> Result<Counters> {
+    let mut counters = BTreeMap::new();
+    for file in ["/proc/thread-self/net/snmp", "/proc/thread-self/net/netstat"] {
+        let text = std::fs::read_to_string(file).with_context(|| format!("reading {file}"))?;
+        let lines: Vec<&str> = text.lines().collect();
+        for pair in lines.chunks_exact(2) {
+            let mut names = pair[0].split_whitespace();
+            let group = names.next().unwrap_or_default().trim_end_matches(':').to_owned();
+            let values = pair[1].split_whitespace().skip(1).map(|v| v.parse().unwrap_or(0));
+            counters.extend(names.zip(values).map(|(n, v)| ((group.clone(), n.to_owned()), v)));
+        }
+    }
+    Ok(Counters(counters))
+}

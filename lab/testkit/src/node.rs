@@ -1,0 +1,283 @@
+//! A node under test: a real `tam node` in a router of a lab, asked over its API.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use api::client::Client;
+use api::{DeployRequest, Deployed, ServiceInfo, Stats};
+use os::netns::command_in;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use units::Name;
+
+use crate::net::Net;
+use crate::wait_for;
+
+/// A node loads its programs and starts its cell within this, on a busy machine.
+const START_TIME_MAX: Duration = Duration::from_secs(20);
+/// A node that was asked to end removes its pins and restores its devices within this.
+const STOP_TIME_MAX: Duration = Duration::from_secs(10);
+/// Where nodes keep what is pinned.
+const PINS: &str = "/sys/fs/bpf/tamandua";
+
+static NODES: AtomicU32 = AtomicU32::new(0);
+
+/// A node that runs; on drop it is stopped, and its log is shown when the test panics.
+#[derive(Debug)]
+pub struct NodeUnderTest {
+    name: Name,
+    client: Client,
+    directory: TempDir,
+    child: Option<Child>,
+}
+
+/// A service to deploy: what a test says of it beside its module.
+#[derive(Clone, Debug, Default)]
+pub struct Service<'a> {
+    /// Its name; the module's when empty.
+    pub name: &'a str,
+    /// Rules that lead to it.
+    pub rules: &'a [&'a str],
+    /// Parameters as text.
+    pub parameters: &'a [(&'a str, &'a str)],
+}
+
+/// The program under test: `TAM_BIN`, or the workspace's release build.
+#[must_use]
+pub fn tam() -> PathBuf {
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/tam");
+    std::env::var_os("TAM_BIN").map_or_else(built, PathBuf::from)
+}
+
+/// The bytes of one of the project's services, from `TAM_SERVICES` or the workspace.
+///
+/// # Errors
+/// When it was not built.
+pub fn service_module(name: &str) -> Result<Vec<u8>> {
+    let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services");
+    let folder = std::env::var_os("TAM_SERVICES").map_or_else(own, PathBuf::from);
+    let path = folder.join(name).join(format!("{name}.wasm"));
+    std::fs::read(&path)
+        .with_context(|| format!("reading {}; 'tam build services/{name}' makes it", path.display()))
+}
+
+/// The node file of a router: its links are the ports `left`, `right`, `port3` and so on.
+/// `more` comes before the ports.
+#[must_use]
+pub fn node_file(net: &Net, router: &str, name: &str, store: &Path, more: &str) -> String {
+    let store = store.display();
+    let mut text = format!("name = \"{name}\"\nstore = \"{store}\"\n{more}\n");
+    for (number, (_, end)) in net.plan().ends_at(router).enumerate() {
+        let port = match number {
+            0 => "left".to_owned(),
+            1 => "right".to_owned(),
+            _ => format!("port{}", number + 1),
+        };
+        text += &format!("[[port]]\nname = \"{port}\"\ndevice = \"{}\"\n", end.device);
+    }
+    text
+}
+
+/// What of a node is left on this machine, in words; nothing when it ended cleanly.
+#[must_use]
+pub fn leftovers(node: &Name) -> Vec<String> {
+    let places = [Path::new(PINS).join(node.as_str()), run_directory(node)];
+    places.iter().filter(|p| p.exists()).map(|p| p.display().to_string()).collect()
+}
+
+fn run_directory(node: &Name) -> PathBuf {
+    Path::new(api::RUN_DIRECTORY).join(node.as_str())
+}
+
+impl NodeUnderTest {
+    /// Starts a node in a router of a lab and waits until its cell is ready.
+    ///
+    /// # Errors
+    /// When it does not come up; the message has its log.
+    pub fn start(net: &Net, router: &str) -> Result<Self> {
+        Self::start_with(net, router, "")
+    }
+
+    /// The same with more lines in the node file.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(net: &Net, router: &str, more: &str) -> Result<Self> {
+        let number = NODES.fetch_add(1, Ordering::Relaxed);
+        let name = Name::new(&format!("tt-sys-{}-{number}", std::process::id()))?;
+        let directory = TempDir::new()?;
+        let store = directory.path().join("store");
+        let text = node_file(net, router, name.as_str(), &store, more);
+        std::fs::write(directory.path().join("node.toml"), text)?;
+        let client = Client::of(&name);
+        let mut node = Self { name, client, directory, child: None };
+        node.start_again(net, router)?;
+        Ok(node)
+    }
+
+    /// Starts the same node once more, after [`kill`](Self::kill).
+    ///
+    /// # Errors
+    /// When it does not come up; the message has its log.
+    pub fn start_again(&mut self, net: &Net, router: &str) -> Result<()> {
+        let log = File::options().create(true).append(true).open(self.log_file())?;
+        let mut command = Command::new(tam());
+        command
+            .args(["node", "--config"])
+            .arg(self.directory.path().join("node.toml"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let child = command_in(&net.namespace(router)?, &mut command)?
+            .spawn()
+            .with_context(|| format!("starting {}", tam().display()))?;
+        self.child = Some(child);
+        let ready = wait_for(START_TIME_MAX, || {
+            let ended = self.child.as_mut().is_some_and(|c| !matches!(c.try_wait(), Ok(None)));
+            let ready = self.client.node().is_ok_and(|node| node.cell == "ready");
+            (ended || ready).then_some(ready)
+        });
+        match ready {
+            Some(true) => Ok(()),
+            Some(false) => bail!("the node ended at once:\n{}", self.log()),
+            None => bail!("the node was not ready in {START_TIME_MAX:?}:\n{}", self.log()),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Its API.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The daemon's process number.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pid(&self) -> Result<u32> {
+        Ok(self.child.as_ref().context("the node does not run")?.id())
+    }
+
+    /// The numbers of its worker processes: the cell, and compilers at work.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn workers(&self) -> Result<Vec<u32>> {
+        let pid = self.pid()?;
+        let mut workers = Vec::new();
+        for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+            let text = std::fs::read_to_string(task?.path().join("children"))?;
+            workers.extend(text.split_whitespace().filter_map(|number| number.parse::<u32>().ok()));
+        }
+        Ok(workers)
+    }
+
+    /// Stores a module and deploys it.
+    ///
+    /// # Errors
+    /// When the node refuses either.
+    pub fn deploy(&self, wasm: &[u8], service: &Service<'_>) -> Result<Deployed> {
+        let module = self.client.store_module(wasm.to_vec())?.digest;
+        let texts = |texts: &[(&str, &str)]| -> BTreeMap<String, String> {
+            texts.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        Ok(self.client.deploy(&DeployRequest {
+            name: (!service.name.is_empty()).then(|| service.name.to_owned()),
+            module,
+            parameters: texts(service.parameters),
+            session: None,
+            rules: service.rules.iter().map(|rule| (*rule).to_owned()).collect(),
+            priority: None,
+        })?)
+    }
+
+    /// All counters.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    pub fn stats(&self) -> Result<Stats> {
+        Ok(self.client.stats()?)
+    }
+
+    /// One service.
+    ///
+    /// # Errors
+    /// When there is none, or the node does not answer.
+    pub fn service(&self, name: &str) -> Result<ServiceInfo> {
+        Ok(self.client.service(name)?)
+    }
+
+    /// What it wrote so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let mut bytes = Vec::new();
+        let read = File::open(self.log_file()).and_then(|mut file| file.read_to_end(&mut bytes));
+        match read {
+            Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) => format!("(the log cannot be read: {error})"),
+        }
+    }
+
+    /// Asks the node to end, and waits for it.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        self.end(Signal::TERM)
+    }
+
+    /// Ends the node without a chance to clean up.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&mut self) -> Result<ExitStatus> {
+        self.end(Signal::KILL)
+    }
+
+    fn end(&mut self, signal: Signal) -> Result<ExitStatus> {
+        let child = self.child.as_mut().context("the node does not run")?;
+        if child.try_wait()?.is_none() {
+            // The child is not waited for yet: the number is still its own.
+            kill_process(Pid::from_child(child), signal)?;
+        }
+        let ended = wait_for(STOP_TIME_MAX, || child.try_wait().transpose());
+        let status = ended.with_context(|| {
+            format!("the node runs on {STOP_TIME_MAX:?} after {signal:?}")
+        })??;
+        self.child = None;
+        Ok(status)
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.directory.path().join("node.log")
+    }
+}
+
+impl Drop for NodeUnderTest {
+    fn drop(&mut self) {
+        if self.child.is_some() && self.stop().is_err() && self.kill().is_err() {
+            eprintln!("the node {} could not be ended", self.name);
+        }
+        if std::thread::panicking() {
+            eprintln!("--- log of the node {}\n{}---", self.name, self.log());
+        }
+        // Only a node that was killed leaves these.
+        for left in leftovers(&self.name) {
+            if let Err(error) = std::fs::remove_dir_all(&left) {
+                eprintln!("{left} was not removed: {error}");
+            }
+        }
+    }
+}

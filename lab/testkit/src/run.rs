@@ -1,0 +1,95 @@
+//! Other people's programs in a namespace: started, watched, ended in time.
+
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use os::netns::{NetNs, command_in};
+
+use crate::wait_for;
+
+/// How a program ended and what it said.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+/// A program that runs; it is killed on drop.
+#[derive(Debug)]
+pub struct Running {
+    command: String,
+    child: Child,
+    outputs: Option<[JoinHandle<Vec<u8>>; 2]>,
+}
+
+/// Runs a program in a namespace and waits for it.
+///
+/// # Errors
+/// When it cannot be started, or still runs after `timeout`; it is killed then.
+pub fn run(namespace: &NetNs, argv: &[&str], timeout: Duration) -> Result<Output> {
+    Running::start(namespace, argv)?.wait(timeout)
+}
+
+impl Running {
+    /// Starts a program in a namespace.
+    ///
+    /// # Errors
+    /// When there is no such program, or nothing to run.
+    pub fn start(namespace: &NetNs, argv: &[&str]) -> Result<Self> {
+        let [program, arguments @ ..] = argv else { bail!("there is no program to run") };
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command_in(namespace, &mut command)?
+            .spawn()
+            .with_context(|| format!("starting {program}"))?;
+        let outputs = [
+            child.stdout.take().map_or_else(|| read(std::io::empty()), read),
+            child.stderr.take().map_or_else(|| read(std::io::empty()), read),
+        ];
+        Ok(Self { command: argv.join(" "), child, outputs: Some(outputs) })
+    }
+
+    /// The process's number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the program's end.
+    ///
+    /// # Errors
+    /// When it still runs after `timeout`; it is killed then.
+    pub fn wait(mut self, timeout: Duration) -> Result<Output> {
+        let ended = wait_for(timeout, || self.child.try_wait().transpose());
+        let Some(status) = ended else { bail!("'{}' still runs after {timeout:?}", self.command) };
+        let texts = self.outputs.take().map(|handles| handles.map(JoinHandle::join));
+        let [stdout, stderr] = texts
+            .context("the output was taken before")?
+            .map(|bytes| String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned());
+        Ok(Output { status: status?, stdout, stderr })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // One that ended cannot be killed, and its status is known already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read(mut source: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What came before an error is worth showing; the program's status tells the rest.
+        let _ = source.read_to_end(&mut bytes);
+        bytes
+    })
+}

@@ -1,0 +1,23 @@
+//! Tests that cannot run: said in the file that `TAM_SKIPS` names, never hidden.
+
+use std::io::Write;
+
+/// Says why a test does not run.
+pub fn skip(test: &str, why: &str) {
+    eprintln!("skipped: {test}: {why}");
+    let Some(path) = std::env::var_os("TAM_SKIPS") else { return };
+    let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    if let Err(error) = file.and_then(|mut file| writeln!(file, "{test}: {why}")) {
+        eprintln!("the list of skipped tests was not written: {error}");
+    }
+}
+
+/// Whether a test that needs root can run; says so when it cannot.
+#[must_use]
+pub fn root_or_skip(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        skip(test, "network namespaces and BPF need root");
+    }
+    root
+}

@@ -1,0 +1,113 @@
+//! The command line: what every command has in common, and the list of commands.
+
+use crate::commands;
+use crate::failure::Failure;
+use crate::output::Output;
+use api::ErrorCode;
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use units::Name;
+
+/// An active network node: run WebAssembly services on the packets that pass
+#[derive(Debug, Parser)]
+#[command(name = "tam", version, max_term_width = 100, infer_long_args = false)]
+#[command(after_help = EXIT_STATUSES)]
+pub struct Arguments {
+    /// Print one JSON document on standard output
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
+    pub json: bool,
+    /// The node to ask, where several run on this machine
+    #[arg(long = "node", id = "asked_node", value_name = "NAME", global = true)]
+    #[arg(help_heading = EVERYWHERE)]
+    pub node: Option<Name>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EVERYWHERE: &str = "Options of every command";
+
+const EXIT_STATUSES: &str = "\
+Exit status: 0 done, 1 failed, 2 usage, 3 not found, 4 refused by policy or signature,
+5 over a resource limit, 6 unreachable, 7 the kernel or device cannot, 8 partly done.";
+
+/// Every command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Two hosts and a node between them on this machine, real traffic, and what happened to it
+    Demo(commands::demo::Demo),
+    /// Say what this machine can do, and what to do about the rest
+    Doctor(commands::doctor::Doctor),
+    /// Run a node
+    Node(commands::node::Node),
+    /// Hosts, routers and links in network namespaces, a node in each router
+    #[command(subcommand)]
+    Lab(commands::lab::Lab),
+    /// Run a module over a capture, packet by packet, without a node
+    Run(commands::run::Run),
+    /// Write a new service project
+    New(commands::service_project::New),
+    /// Build a service project into a module
+    Build(commands::service_project::Build),
+    /// Say whether a module keeps to the ABI, and which levels it fits
+    Check(commands::check::Check),
+    /// Start a service on a node
+    Deploy(commands::deploy::Deploy),
+    /// List the services of a node
+    List(commands::services::List),
+    /// Show a service, or the node itself
+    Show(commands::services::Show),
+    /// Stop a service
+    Remove(commands::services::Remove),
+    /// The classifier's rules
+    #[command(subcommand)]
+    Rule(commands::rule::Rule),
+    /// What a node counts
+    Stats(commands::stats::Stats),
+    /// Measure, with a baseline measured in the same run
+    Bench(commands::bench::BenchCommand),
+    /// Measure a figure of the papers again
+    Reproduce(commands::bench::Reproduce),
+    /// The process that runs modules; started by a node
+    #[command(hide = true)]
+    Cell(commands::cell::Cell),
+    /// The process that compiles one module; started by a node
+    #[command(hide = true)]
+    CompileWorker,
+}
+
+/// Says what is wrong with the arguments, or gives the help that they ask for.
+pub fn explain(error: &clap::Error) -> ExitCode {
+    let asks = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    let mut own = std::env::args_os().take_while(|argument| argument != "--");
+    let json = own.any(|argument| argument == "--json");
+    if asks || !json {
+        // To standard output what was asked for, to standard error what is wrong;
+        // where nobody reads it there is nothing left to do.
+        let _ = error.print();
+        return ExitCode::from(if asks { 0 } else { ErrorCode::Usage.exit_status() });
+    }
+    let text = error.render().to_string();
+    let message = text.split("\n\n").next().unwrap_or_default();
+    let message = message.strip_prefix("error: ").unwrap_or(message).trim();
+    let failure = Failure::new(ErrorCode::Usage, message).help("see `tam --help`");
+    ExitCode::from(Output::new(true).fail(&failure))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn options_for_all_commands_may_stand_behind_them() {
+        let arguments = Arguments::try_parse_from(["tam", "list", "--json", "--node", "r1"]);
+        let arguments = arguments.unwrap();
+        assert!(arguments.json && arguments.node.is_some());
+    }
+}

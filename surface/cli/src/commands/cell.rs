@@ -1,0 +1,38 @@
+//! `tam cell` and `tam compile-worker`: the processes that a node starts. Nobody
+//! types them.
+
+use crate::failure::{DONE, Failure, Outcome};
+use clap::Args;
+use os::fd_passing;
+
+/// Arguments of `tam cell`.
+#[derive(Debug, Args)]
+pub struct Cell {
+    /// The descriptor of the connection to the node
+    #[arg(long, value_name = "N")]
+    fd: i32,
+    /// Packet frames in shared memory
+    #[arg(long, value_name = "N")]
+    frames: u32,
+    /// The core to run on
+    #[arg(long, value_name = "N")]
+    core: Option<usize>,
+}
+
+impl Cell {
+    pub(crate) fn run(&self) -> Outcome {
+        let daemon = fd_passing::inherited(self.fd).map_err(|error| {
+            Failure::io(format!("taking descriptor {}", self.fd), &error)
+                .help("a node starts its cells by itself: `tam node --config FILE`")
+        })?;
+        super::node::log_to_standard_error();
+        cell::run(daemon, self.frames, self.core)?;
+        Ok(DONE)
+    }
+}
+
+/// `tam compile-worker`: Wasm on standard input, code on standard output.
+pub fn compile_worker() -> Outcome {
+    cell::compile_worker().map_err(|error| Failure::io("compiling a module", &error))?;
+    Ok(DONE)
+}

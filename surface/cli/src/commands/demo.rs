@@ -1,0 +1,145 @@
+//! `tam demo`: two hosts and a node between them, real traffic, and what
+//! happened to it, first plainly and then through a service deployed meanwhile.
+//!
+//! ```text
+//!  client ── to-r1 ─ r1 (tam node) ─ to-r1 ── server
+//!    ping, curl, UDP stream ─▶            ◀─ HTTP server, UDP counter
+//! ```
+
+mod report;
+mod traffic;
+
+use super::{Context, deploy, lab};
+use crate::failure::{Failure, Outcome};
+use api::{Client, DeployRequest, Stats};
+use clap::Args;
+use report::{Phase, Report};
+use std::path::{Path, PathBuf};
+use topology::{Lab, Plan};
+use traffic::Traffic;
+
+/// The demo's topology: what `tam lab up` would take as a file.
+const LAB: &str = r#"name = "demo"
+
+[[host]]
+name = "client"
+
+[[router]]
+name = "r1"
+
+[[host]]
+name = "server"
+
+[[link]]
+ends = ["client", "r1"]
+
+[[link]]
+ends = ["r1", "server"]
+"#;
+
+/// The service's file below the source tree.
+const MONITOR: &str = "services/monitor/monitor.wasm";
+/// What is sent to the service.
+const RULES: [&str; 3] = ["proto icmp", "proto tcp", "proto udp"];
+
+/// Arguments of `tam demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// The service to deploy; the monitor of the source tree when it is left out
+    #[arg(long, value_name = "FILE.wasm")]
+    module: Option<PathBuf>,
+    /// Leave the lab up, to look around with `tam lab exec demo client -- bash`
+    #[arg(long)]
+    keep: bool,
+}
+
+impl Demo {
+    pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
+        let module = self.module.map_or_else(find_monitor, Ok)?;
+        let plan =
+            Lab::parse(LAB, "the demo's topology").map_err(|e| Failure::failed(e.to_string()))?;
+        // What a demo that was killed left behind.
+        remove(&plan);
+        let step = |text: &str| context.output.progress(text);
+        step("making two hosts and a router between them");
+        topology::up(&plan, &mut |_| ()).map_err(lab::of_lab)?;
+        let outcome = lab::start_all(&plan, context.output)
+            .and_then(|started| run_phases(&plan, &started, &module, &step));
+        if !self.keep {
+            remove(&plan);
+        }
+        let report = outcome?;
+        context.output.result(&report, || report.text())
+    }
+}
+
+fn remove(plan: &Plan) {
+    // Nothing to remove is as good as removed.
+    let _ = topology::down(plan.lab.as_str());
+    for router in plan.routers() {
+        if let Ok(node) = lab::node_name(&plan.lab, &router.name) {
+            let _ = noded::cleanup(&node);
+        }
+    }
+    lab::remove_files(plan.lab.as_str());
+}
+
+/// Beside the current folder or above the program: in the source tree.
+fn find_monitor() -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let folders = program.ancestors().skip(1).take(4).map(Path::to_path_buf);
+    std::iter::once(PathBuf::new())
+        .chain(folders)
+        .map(|folder| folder.join(MONITOR))
+        .find(|file| file.is_file())
+        .ok_or_else(|| {
+            Failure::new(api::ErrorCode::NotFound, format!("there is no {MONITOR} here"))
+                .help("`make services` builds it; or name another with --module FILE.wasm")
+        })
+}
+
+fn run_phases(
+    plan: &Plan,
+    started: &[String],
+    module: &Path,
+    step: &dyn Fn(&str),
+) -> Result<Report, Failure> {
+    let name = started.first().ok_or_else(|| Failure::failed("the demo's node did not start"))?;
+    let name = units::Name::new(name.clone()).map_err(|e| Failure::failed(e.to_string()))?;
+    let client = Client::of(&name);
+    let mut traffic = Traffic::start(plan)?;
+    step("plainly: ping, a download by curl and a UDP stream, forwarded by the front door");
+    let plain = traffic.measure()?;
+    let before = client.stats()?;
+    step("deploying the service while the stream runs");
+    let request = DeployRequest {
+        name: None,
+        module: deploy::upload(&client, module)?,
+        parameters: std::collections::BTreeMap::new(),
+        session: None,
+        rules: RULES.map(str::to_owned).to_vec(),
+        priority: None,
+    };
+    let deployed = client.deploy(&request)?;
+    step("through the service: the same again, each packet handled by WebAssembly");
+    let served = traffic.measure()?;
+    let stream = traffic.finish()?;
+    let after = client.stats()?;
+    client.remove(&deployed.service.name, false)?;
+    Ok(Report::new(
+        &deployed,
+        [Phase::new(plain, forwarded(&before)), Phase::new(served, handled(&after))],
+        stream,
+        &after,
+    ))
+}
+
+/// Packets that the front door forwarded by itself.
+fn forwarded(stats: &Stats) -> u64 {
+    stats.ports.iter().filter_map(|port| port.outcomes.get("forwarded")).sum()
+}
+
+/// Packets that the service had.
+fn handled(stats: &Stats) -> u64 {
+    stats.services.values().map(|service| service.packets).sum()
+}

@@ -1,0 +1,121 @@
+//! What the demo tells at its end.
+
+use super::traffic::{Measured, Stream};
+use crate::output::Rows;
+use api::{Deployed, SCHEMA_VERSION, Stats};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One phase: what was measured, and how many packets took this way.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Phase {
+    #[serde(flatten)]
+    measured: Measured,
+    /// Packets that the node handled in this way.
+    packets: u64,
+}
+
+impl Phase {
+    pub(super) const fn new(measured: Measured, packets: u64) -> Self {
+        Self { measured, packets }
+    }
+}
+
+/// The document of `tam demo --json`.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    schema_version: u32,
+    service: String,
+    digest: String,
+    deployed_in_ms: u64,
+    plain: Phase,
+    served: Phase,
+    stream: Stream,
+    /// Packets whose DSCP the service marked.
+    marked: u64,
+    /// Packets that ended in the node, by reason; nothing is dropped without one.
+    dropped: BTreeMap<String, u64>,
+}
+
+impl Report {
+    pub(super) fn new(
+        deployed: &Deployed,
+        [plain, served]: [Phase; 2],
+        stream: Stream,
+        stats: &Stats,
+    ) -> Self {
+        let marked = stats.services.values().filter_map(|s| s.counters.get("marked")).sum();
+        Self {
+            schema_version: SCHEMA_VERSION,
+            service: deployed.service.name.clone(),
+            digest: deployed.service.digest.clone(),
+            deployed_in_ms: deployed.took_ms,
+            plain,
+            served,
+            stream,
+            marked,
+            dropped: dropped(stats),
+        }
+    }
+
+    /// The same for people.
+    pub(super) fn text(&self) -> String {
+        let mut rows = Rows::new(["", "plainly", "through the service"]);
+        let (plain, served) = (&self.plain.measured, &self.served.measured);
+        let mut row = |name: &str, a: String, b: String| rows.add([name.to_owned(), a, b]);
+        row(
+            "ping, median round trip",
+            format!("{:.0} µs", plain.ping_ms * 1e3),
+            format!("{:.0} µs", served.ping_ms * 1e3),
+        );
+        row("ping, lost", plain.ping_lost.to_string(), served.ping_lost.to_string());
+        row("curl, 256 MiB", rate(plain), rate(served));
+        row("packets handled", self.plain.packets.to_string(), self.served.packets.to_string());
+        let stream = &self.stream;
+        let lost = stream.sent.saturating_sub(stream.received);
+        let dropped = match self.dropped.is_empty() {
+            true => "none".to_owned(),
+            false => {
+                self.dropped.iter().map(|(k, n)| format!("{k} {n}")).collect::<Vec<_>>().join(", ")
+            }
+        };
+        format!(
+            "{rows}\n\
+             The service '{}' was deployed in {} ms while the UDP stream ran:\n  \
+             stream: {} packets sent, {} received, {lost} lost, {} reordered\n  \
+             marked by the service: {} packets\n  \
+             dropped by the node:   {dropped}\n\n\
+             Next: `tam lab up FILE` makes a network of your own; the README goes on from here.",
+            self.service,
+            self.deployed_in_ms,
+            stream.sent,
+            stream.received,
+            stream.reordered,
+            self.marked,
+        )
+    }
+}
+
+fn rate(measured: &Measured) -> String {
+    format!("{:.2} Gbit/s", measured.download_mbit_per_second / 1e3)
+}
+
+/// Every drop of the node that was counted, by reason.
+fn dropped(stats: &Stats) -> BTreeMap<String, u64> {
+    let mut dropped = BTreeMap::new();
+    let mut add = |reason: &str, count: u64| {
+        if count > 0 {
+            *dropped.entry(reason.to_owned()).or_insert(0) += count;
+        }
+    };
+    for port in &stats.ports {
+        port.outcomes.iter().filter(|(k, _)| k.starts_with("drop_")).for_each(|(k, n)| add(k, *n));
+        add("socket_ring_full", port.socket_ring_full);
+        add("socket_dropped", port.socket_dropped);
+        add("device_tx_dropped", port.device_tx_dropped);
+    }
+    for service in stats.services.values() {
+        service.dropped.iter().for_each(|(reason, count)| add(reason, *count));
+    }
+    dropped
+}

@@ -1,0 +1,260 @@
+//! Checks that read what the kernel and the file system say; nothing is changed.
+
+use super::{Check, State};
+use crate::nodes;
+use crate::project::{Libraries, Toolchain};
+use os::sysctl;
+use std::path::Path;
+use std::process::Command;
+
+/// The oldest kernel on which everything that a node uses exists: frames of
+/// several descriptors on AF_XDP, and tcx.
+const KERNEL_MIN: (u32, u32) = (6, 6);
+/// What a node needs beside root's other rights, capabilities(7): number and name.
+const CAPABILITIES: [(u32, &str); 5] = [
+    (12, "CAP_NET_ADMIN"),
+    (13, "CAP_NET_RAW"),
+    (21, "CAP_SYS_ADMIN"),
+    (38, "CAP_PERFMON"),
+    (39, "CAP_BPF"),
+];
+/// CAP_IPC_LOCK: locked memory without a limit.
+const CAPABILITY_IPC_LOCK: u32 = 14;
+/// Locked memory of the largest cell: its packet frames.
+const LOCKED_BYTES: u64 = 256 << 20;
+
+/// All of them.
+pub fn checks() -> Vec<Check> {
+    let release = sysctl::read("kernel.osrelease").unwrap_or_default();
+    vec![
+        rights(),
+        kernel(&release),
+        bpf_jit(),
+        bpf_file_system(),
+        btf(),
+        memory_lock(),
+        cores(),
+        arena(),
+        tcx(&release),
+        tproxy(&release),
+        forwarding(),
+        reverse_path(),
+        clang(),
+        wasm_toolchain(),
+        leftovers(),
+    ]
+}
+
+fn effective_capabilities() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+fn rights() -> Check {
+    let Some(held) = effective_capabilities() else {
+        return Check::needed("rights", State::Unknown, "/proc/self/status cannot be read");
+    };
+    let missing: Vec<_> = CAPABILITIES
+        .iter()
+        .filter(|(bit, _)| held & 1 << bit == 0)
+        .map(|(_, name)| *name)
+        .collect();
+    let found = match missing.as_slice() {
+        [] => "all capabilities that a node needs".to_owned(),
+        _ => format!("without {}", missing.join(", ")),
+    };
+    Check::needed("rights", missing.is_empty().into(), found).advice("run it as root, as with sudo")
+}
+
+/// Major and minor version of a release such as `6.1.0-18-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+fn kernel(release: &str) -> Check {
+    let state = version(release).map_or(State::Unknown, |found| (found >= KERNEL_MIN).into());
+    let advice = format!("use Linux {}.{} or later", KERNEL_MIN.0, KERNEL_MIN.1);
+    Check::needed("kernel", state, format!("Linux {release}")).advice(advice)
+}
+
+fn bpf_jit() -> Check {
+    const ADVICE: &str = "sysctl -w net.core.bpf_jit_enable=1";
+    match sysctl::read("net.core.bpf_jit_enable") {
+        Ok(value) => {
+            let is_on = value.trim() != "0";
+            let found = if is_on { "BPF with its compiler" } else { "BPF is interpreted" };
+            Check::needed("bpf", is_on.into(), found).advice(ADVICE)
+        }
+        Err(error) => Check::needed("bpf", State::Unknown, error.to_string()).advice(ADVICE),
+    }
+}
+
+fn bpf_file_system() -> Check {
+    const FOLDER: &str = "/sys/fs/bpf";
+    let mounted = bpf::pin::is_bpffs(Path::new(FOLDER));
+    let found = if mounted { "mounted on " } else { "not mounted on " };
+    Check::needed("bpffs", mounted.into(), format!("{found}{FOLDER}"))
+        .advice(format!("mount -t bpf bpf {FOLDER}"))
+}
+
+fn btf() -> Check {
+    const FILE: &str = "/sys/kernel/btf/vmlinux";
+    let there = Path::new(FILE).exists();
+    let found = if there { "the kernel describes its types" } else { "no type description" };
+    Check::needed("btf", there.into(), found)
+        .advice("use a kernel built with CONFIG_DEBUG_INFO_BTF, as distributions' are")
+}
+
+fn memory_lock() -> Check {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let limit = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory")?.split_whitespace().next());
+    let has_right =
+        effective_capabilities().is_some_and(|held| held & 1 << CAPABILITY_IPC_LOCK != 0);
+    let is_enough = match limit {
+        Some("unlimited") => true,
+        Some(bytes) => bytes.parse().is_ok_and(|bytes: u64| bytes >= LOCKED_BYTES),
+        None => false,
+    };
+    let shown = limit.unwrap_or("unknown");
+    let found =
+        if has_right { "no limit (CAP_IPC_LOCK)".to_owned() } else { format!("limit {shown}") };
+    Check::needed("locked memory", (has_right || is_enough).into(), found)
+        .advice("raise it with: ulimit -l unlimited")
+}
+
+fn cores() -> Check {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let found = match count {
+        1 => "1 core: modules and packets share it".to_owned(),
+        _ => format!(
+            "{count} cores; modules run on core {}, the last, unless the node file says otherwise",
+            count - 1
+        ),
+    };
+    Check::useful("cores", (count > 1).into(), found)
+        .advice("a node works on one core; two keep a module's load away from plain packets")
+}
+
+/// Whether the kernel has a function of this name; none when it does not tell.
+fn has_symbol(name: &str) -> Option<bool> {
+    let symbols = std::fs::read_to_string("/proc/kallsyms").ok().filter(|text| !text.is_empty())?;
+    Some(symbols.lines().any(|line| line.split_ascii_whitespace().nth(2) == Some(name)))
+}
+
+fn arena() -> Check {
+    const FOR: &str = "for modules at nic and kernel level, which this version does not have yet";
+    match has_symbol("arena_map_alloc") {
+        Some(there) => {
+            let found = if there { "arena maps" } else { "no arena maps" };
+            Check::useful("bpf arena", there.into(), found)
+                .advice(format!("{FOR}: Linux 6.9 or later"))
+        }
+        None => {
+            Check::useful("bpf arena", State::Unknown, "the kernel hides its symbols").advice(FOR)
+        }
+    }
+}
+
+fn tcx(release: &str) -> Check {
+    let state = version(release).map_or(State::Unknown, |found| (found >= KERNEL_MIN).into());
+    Check::useful("tcx", state, format!("Linux {release}"))
+        .advice("for modules at kernel level, which this version does not have yet")
+}
+
+fn tproxy(release: &str) -> Check {
+    const FOR: &str = "for stream services, which this version does not have yet";
+    let folder = format!("/lib/modules/{release}");
+    let built_in = std::fs::read_to_string(format!("{folder}/modules.builtin")).unwrap_or_default();
+    let module = Path::new(&folder).join("kernel/net/netfilter/nft_tproxy.ko");
+    let compressed = ["", ".xz", ".zst", ".gz"]
+        .iter()
+        .any(|end| Path::new(&format!("{}{end}", module.display())).exists());
+    let there = built_in.contains("nft_tproxy")
+        || compressed
+        || has_symbol("nft_tproxy_eval") == Some(true);
+    match there {
+        true => Check::useful("tproxy", State::Ok, "nftables can intercept connections"),
+        false => Check::useful("tproxy", State::Unknown, "no nft_tproxy seen").advice(FOR),
+    }
+}
+
+fn forwarding() -> Check {
+    let read = |key: &str| sysctl::read(key).map(|value| value.trim() != "0");
+    match (read("net.ipv4.ip_forward"), read("net.ipv6.conf.all.forwarding")) {
+        (Ok(v4), Ok(v6)) => {
+            let word = |on| if on { "on" } else { "off" };
+            let found = format!("IPv4 {}, IPv6 {} in this namespace", word(v4), word(v6));
+            Check::useful("forwarding", (v4 && v6).into(), found).advice(
+                "to route between devices of this namespace: sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 (labs do it by themselves)",
+            )
+        }
+        _ => Check::useful("forwarding", State::Unknown, "it cannot be read"),
+    }
+}
+
+fn reverse_path() -> Check {
+    match sysctl::read("net.ipv4.conf.all.rp_filter").as_deref().map(str::trim) {
+        Ok("0") => Check::useful("reverse path", State::Ok, "source addresses are not judged"),
+        Ok("1") => Check::useful("reverse path", State::Ok, "strict; the front door does the same"),
+        Ok("2") => Check::useful("reverse path", State::Ok, "loose; the front door does the same"),
+        _ => Check::useful("reverse path", State::Unknown, "rp_filter cannot be read"),
+    }
+}
+
+fn clang() -> Check {
+    let program = ["clang", "clang-19", "clang-16", "clang-14"].into_iter().find_map(|name| {
+        let output = Command::new(name).arg("--version").output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        output.status.success().then(|| text.lines().next().unwrap_or(name).to_owned())
+    });
+    let found = program.clone().unwrap_or_else(|| "none".to_owned());
+    Check::useful("clang", program.is_some().into(), found)
+        .advice("only to build tam itself from source: apt install clang")
+}
+
+fn wasm_toolchain() -> Check {
+    match Toolchain::find(Path::new(".")) {
+        Ok(toolchain) => {
+            let libraries = match toolchain.libraries {
+                Libraries::Installed => "with libraries for WebAssembly",
+                Libraries::Built { .. } => "which builds its libraries for WebAssembly",
+            };
+            let found = format!("{} {libraries}", toolchain.cargo.display());
+            Check::useful("wasm toolchain", State::Ok, found)
+        }
+        Err(error) => Check::useful("wasm toolchain", State::Missing, "none")
+            .advice(format!("only for `tam build`: {error}")),
+    }
+}
+
+fn leftovers() -> Check {
+    let (running, dead) = nodes::found();
+    let pinned = bpf::front_door::pinned_nodes().unwrap_or_default();
+    let mut dead: Vec<String> = dead.iter().map(ToString::to_string).collect();
+    dead.extend(pinned.into_iter().filter(|name| running.iter().all(|node| node.as_str() != name)));
+    dead.sort();
+    dead.dedup();
+    let labs = topology::list().unwrap_or_default();
+    let found = match dead.as_slice() {
+        [] => format!("{} nodes and {} labs, none dead", running.len(), labs.len()),
+        _ => format!("left by dead nodes: {}", dead.join(", ")),
+    };
+    Check::useful("nodes and labs", dead.is_empty().into(), found)
+        .advice("remove it with: tam lab down --all, or tam node --cleanup NAME")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_has_a_version() {
+        assert_eq!(version("6.1.0-18-amd64"), Some((6, 1)));
+        assert_eq!(version("6.18.5"), Some((6, 18)));
+        assert_eq!(version("unknown"), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! The commands, one file for each group. A command parses nothing but its own
+//! arguments, asks, and hands its result to the output.
+
+pub mod bench;
+pub mod cell;
+pub mod check;
+pub mod demo;
+pub mod deploy;
+pub mod doctor;
+pub mod lab;
+pub mod node;
+pub mod rule;
+pub mod run;
+pub mod service_project;
+pub mod services;
+pub mod stats;
+mod subject;
+
+use crate::arguments::{Arguments, Command};
+use crate::failure::{Failure, Outcome};
+use crate::nodes;
+use crate::output::Output;
+use abi::{Checked, Unverified};
+use api::{Client, ErrorCode};
+use std::io::Read;
+use std::path::Path;
+
+/// What a command needs beside its own arguments.
+pub struct Context<'a> {
+    /// Where it writes to.
+    pub output: &'a Output,
+    /// The node that `--node` names.
+    node: Option<units::Name>,
+}
+
+impl Context<'_> {
+    /// The node to ask.
+    pub fn client(&self) -> Result<Client, Failure> {
+        nodes::asked(self.node.as_ref())
+    }
+}
+
+/// Runs the command; gives the exit status.
+pub fn run(arguments: Arguments, output: &Output) -> Outcome {
+    let context = &Context { output, node: arguments.node };
+    match arguments.command {
+        Command::Demo(demo) => demo.run(context),
+        Command::Doctor(doctor) => doctor.run(context),
+        Command::Node(node) => node.run(context),
+        Command::Lab(lab) => lab.run(context),
+        Command::Run(run) => run.run(context),
+        Command::New(new) => new.run(context),
+        Command::Build(build) => build.run(context),
+        Command::Check(check) => check.run(context),
+        Command::Deploy(deploy) => deploy.run(context),
+        Command::List(list) => list.run(context),
+        Command::Show(show) => show.run(context),
+        Command::Remove(remove) => remove.run(context),
+        Command::Rule(rule) => rule.run(context),
+        Command::Stats(stats) => stats.run(context),
+        Command::Bench(bench) => bench.run(context),
+        Command::Reproduce(reproduce) => reproduce.run(context),
+        Command::Cell(cell) => cell.run(),
+        Command::CompileWorker => cell::compile_worker(),
+    }
+}
+
+/// Reads a file of at most `limit` bytes.
+pub fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
+    let refused = |error| Failure::io(format!("reading {}", path.display()), &error);
+    let file = std::fs::File::open(path).map_err(refused)?;
+    let mut bytes = Vec::new();
+    // One more than allowed, so that too much is seen.
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(refused)?;
+    if bytes.len() as u64 > limit {
+        let message = format!("{} has more than {limit} bytes, which is the limit", path.display());
+        return Err(Failure::new(ErrorCode::Limit, message));
+    }
+    Ok(bytes)
+}
+
+/// Reads a module and checks that it keeps to the ABI.
+pub fn read_module(path: &Path) -> Result<(Vec<u8>, Checked), Failure> {
+    // Beyond the limit the check says it better than the reading.
+    let bytes = read_file(path, 2 * abi::layout::MODULE_LENGTH_MAX as u64)?;
+    let checked = Unverified(&bytes).check().map_err(|error| {
+        Failure::new(ErrorCode::Usage, format!("{}: {error}", path.display()))
+            .help("docs/module-abi.md says what a module is; `tam new NAME` writes one that works")
+    })?;
+    Ok((bytes, checked))
+}
+
+/// `KEY=VALUE` of the command line.
+pub fn key_and_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("a parameter is given as NAME=VALUE".to_owned()),
+    }
+}
+
+/// Enough of a digest for people to tell modules apart.
+pub fn short_digest(digest: &str) -> &str {
+    const SHOWN: usize = 12;
+    let hex = digest.strip_prefix("sha256:").unwrap_or(digest);
+    hex.get(..SHOWN).unwrap_or(hex)
+}

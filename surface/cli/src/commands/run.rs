@@ -1,0 +1,104 @@
+//! `tam run`: a module over a capture, packet by packet, in this process.
+//!
+//! ```text
+//! FILE.pcap ─▶ capture ─▶ parse_frame ─▶ lanes (the engine) ─▶ fate ─▶ report
+//!                             │ what no rule can see                    └▶ OUT.pcap
+//!                             └─▶ the front door's own outcome
+//! ```
+//!
+//! No node, no device, no root; the same engine as in a cell. What the node
+//! does to a packet behind the module (route, TTL, MACs) does not happen here.
+
+mod capture;
+mod lanes;
+mod report;
+
+use super::{Context, key_and_value, read_module};
+use crate::failure::{Failure, Outcome};
+use abi::{Checked, Level};
+use api::ErrorCode;
+use capture::{Capture, CaptureWriter};
+use clap::Args;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use units::Name;
+
+pub(crate) use lanes::Lanes;
+use report::Report;
+
+/// Arguments of `tam run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The module
+    #[arg(value_name = "MODULE.wasm")]
+    module: PathBuf,
+    /// The capture: pcap or pcapng, of Ethernet
+    #[arg(value_name = "FILE.pcap")]
+    capture: PathBuf,
+    /// A parameter of the module; may be repeated
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = key_and_value)]
+    parameters: Vec<(String, String)>,
+    /// Write the packets that the module lets go on, and those that it sends, to this file
+    #[arg(long, value_name = "OUT.pcap")]
+    out: Option<PathBuf>,
+    /// Where it runs: nic, kernel or user
+    #[arg(long, default_value = "user", value_parser = level)]
+    level: Level,
+    /// A port that the module can find; numbered from 0, packets come in by the first
+    #[arg(long = "port", value_name = "NAME")]
+    ports: Vec<Name>,
+}
+
+impl Run {
+    pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
+        if self.level != Level::User {
+            let message = format!("level {} is not built yet in this version", self.level);
+            return Err(Failure::new(ErrorCode::Unsupported, message).help("use --level user"));
+        }
+        let (bytes, checked) = read_module(&self.module)?;
+        let mut capture = Capture::open(&self.capture)?;
+        let mut out = self.out.as_deref().map(CaptureWriter::create).transpose()?;
+        let parameters = parameters(&checked, self.parameters.into_iter().collect())?;
+        let ports = (0..).zip(&self.ports).map(|(id, name)| (name.to_string(), id)).collect();
+        let mut lanes = Lanes::start(&bytes, &checked, parameters, ports)?;
+        let mut report = Report::new(&checked, &bytes, &self.capture);
+        while let Some(frame) = capture.next_frame() {
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(fault) => {
+                    report.end_with(fault);
+                    break;
+                }
+            };
+            let done = lanes.handle(&frame);
+            if let Some(out) = &mut out {
+                out.write(frame.time, &done)?;
+            }
+            report.add(&frame, &done);
+        }
+        if let Some(out) = out {
+            out.finish()?;
+        }
+        report.finish(lanes.counters());
+        report.print(context)
+    }
+}
+
+/// The word of a level.
+fn level(word: &str) -> Result<Level, String> {
+    let words = || Level::ALL.iter().map(|level| level.name()).collect::<Vec<_>>().join(", ");
+    let found = Level::ALL.iter().find(|level| level.name() == word);
+    found.copied().ok_or_else(|| format!("a level is one of: {}", words()))
+}
+
+/// The bytes that `param_load` gives for each parameter.
+pub(crate) fn parameters(
+    checked: &Checked,
+    given: BTreeMap<String, String>,
+) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
+    let values = checked
+        .manifest
+        .values(&given)
+        .map_err(|error| Failure::new(ErrorCode::Usage, error.to_string()))?;
+    Ok(values.into_iter().map(|(name, value)| (name.to_string(), value.to_bytes())).collect())
+}

@@ -1,0 +1,90 @@
+//! `tam new` and `tam build`: writing a service.
+
+use super::Context;
+use super::check::declared;
+use crate::failure::{Failure, Outcome};
+use crate::project::{self, BuildError, Built, NewError, Template};
+use api::{ErrorCode, SCHEMA_VERSION};
+use clap::Args;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use units::Name;
+
+/// Arguments of `tam new`.
+#[derive(Debug, Args)]
+pub struct New {
+    /// The service's name; the project gets a directory of that name here
+    name: Name,
+}
+
+/// Arguments of `tam build`.
+#[derive(Debug, Args)]
+pub struct Build {
+    /// The project's directory
+    #[arg(default_value = ".")]
+    directory: PathBuf,
+}
+
+impl New {
+    pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
+        let created = project::create(Path::new("."), &self.name, Template::Packet)
+            .map_err(|error| Failure::new(code_of_new(&error), error.to_string()))?;
+        let directory = created.directory.display();
+        let document = json!({
+            "schema_version": SCHEMA_VERSION,
+            "directory": created.directory,
+            "files": created.files,
+        });
+        context.output.result(&document, || {
+            format!(
+                "wrote {directory}; its packet handler is {directory}/src/lib.rs\n\
+                 next: tam build {directory} && tam check {directory}/{name}.wasm",
+                name = self.name
+            )
+        })
+    }
+}
+
+const fn code_of_new(error: &NewError) -> ErrorCode {
+    match error {
+        NewError::Template(_) | NewError::Reserved(_) => ErrorCode::Usage,
+        NewError::Exists(_) | NewError::Write { .. } => ErrorCode::Failed,
+    }
+}
+
+impl Build {
+    pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
+        let built = project::build(&self.directory, &mut |line| context.output.progress(line))
+            .map_err(|error| Failure::new(code_of_build(&error), error.to_string()))?;
+        let document = json!({
+            "schema_version": SCHEMA_VERSION,
+            "module": built.module,
+            "size_bytes": built.bytes,
+            "took_ms": built.took.as_millis() as u64,
+            "declares": declared(&built.checked),
+        });
+        context.output.result(&document, || built_text(&built))
+    }
+}
+
+const fn code_of_build(error: &BuildError) -> ErrorCode {
+    match error {
+        BuildError::NoProject(_) => ErrorCode::NotFound,
+        BuildError::CProject(_) | BuildError::Check { .. } => ErrorCode::Usage,
+        BuildError::NoToolchain(_) => ErrorCode::Unsupported,
+        _ => ErrorCode::Failed,
+    }
+}
+
+fn built_text(built: &Built) -> String {
+    let path = built.module.display();
+    let manifest = &built.checked.manifest;
+    format!(
+        "built {path}: {} {}, {} bytes, in {:.1} s\n\
+         next: tam run {path} FILE.pcap, or tam deploy {path} --rule MATCH",
+        manifest.name,
+        manifest.version,
+        built.bytes,
+        built.took.as_secs_f64()
+    )
+}

@@ -1,0 +1,199 @@
+//! `tam list`, `tam show`, `tam remove`: the services of a node, and the node itself.
+
+use super::deploy::numbers;
+use super::{Context, short_digest};
+use crate::failure::Outcome;
+use crate::output::Rows;
+use api::{NodeInfo, PortInfo, SCHEMA_VERSION, ServiceInfo, ServiceList, ServiceStats};
+use clap::Args;
+use serde::Serialize;
+
+/// Arguments of `tam list`.
+#[derive(Debug, Args)]
+pub struct List {}
+
+/// Arguments of `tam show`.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The service; the node itself when it is left out
+    service: Option<String>,
+}
+
+/// Arguments of `tam remove`.
+#[derive(Debug, Args)]
+pub struct Remove {
+    /// The service
+    service: String,
+    /// Remove the rules that lead to it, too
+    #[arg(long)]
+    cascade: bool,
+}
+
+/// One service as a document.
+#[derive(Serialize)]
+struct ServiceDocument<'a> {
+    schema_version: u32,
+    service: &'a ServiceInfo,
+}
+
+impl List {
+    pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
+        let list = context.client()?.services()?;
+        context.output.result(&list, || list_text(&list))
+    }
+}
+
+impl Show {
+    pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
+        let client = context.client()?;
+        let Some(name) = &self.service else {
+            let node = client.node()?;
+            return context.output.result(&node, || node_text(&node));
+        };
+        let service = client.service(name)?;
+        let document = ServiceDocument { schema_version: SCHEMA_VERSION, service: &service };
+        context.output.result(&document, || service_text(&service))
+    }
+}
+
+impl Remove {
+    pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
+        let removed = context.client()?.remove(&self.service, self.cascade)?;
+        context.output.result(&removed, || match removed.rules.as_slice() {
+            [] => format!("removed service {}", removed.service),
+            rules => {
+                format!("removed service {} and its rules {}", removed.service, numbers(rules))
+            }
+        })
+    }
+}
+
+fn list_text(list: &ServiceList) -> String {
+    if list.services.is_empty() {
+        return "no services; start one with `tam deploy MODULE.wasm --rule MATCH`".to_owned();
+    }
+    let mut rows =
+        Rows::new(["service", "module", "level", "state", "rules", "packets", "dropped", "traps"]);
+    for service in &list.services {
+        rows.add([
+            service.name.clone(),
+            format!("{} {}", service.module, service.version),
+            service.level.clone(),
+            service.state.clone(),
+            numbers(&service.rules),
+            service.stats.packets.to_string(),
+            service.stats.dropped.values().sum::<u64>().to_string(),
+            service.stats.traps.values().sum::<u64>().to_string(),
+        ]);
+    }
+    rows.to_string()
+}
+
+fn service_text(service: &ServiceInfo) -> String {
+    let mut rows = Rows::pairs();
+    let mut add = |name: &str, value: String| rows.add([name.to_owned(), value]);
+    add("service", service.name.clone());
+    if !service.description.is_empty() {
+        add("about", service.description.clone());
+    }
+    add("state", service.state.clone());
+    if let Some(reason) = &service.reason {
+        add("reason", reason.clone());
+    }
+    let digest = short_digest(&service.digest);
+    add("module", format!("{} {} {digest}", service.module, service.version));
+    add("level", format!("{}: {}", service.level, service.level_reason));
+    add("session", service.session.clone());
+    add("lanes", format!("{} ({} running)", service.lanes, service.stats.lanes_running));
+    add("memory", format!("{} KiB", service.stats.memory_bytes / 1024));
+    add("restarts", service.restarts.to_string());
+    add("rules", numbers(&service.rules));
+    for (name, value) in &service.parameters {
+        add("parameter", format!("{name} = {value}"));
+    }
+    for (name, value) in service_counts(&service.stats) {
+        add(&name, value.to_string());
+    }
+    let (zero, counted): (Vec<_>, Vec<_>) =
+        service.stats.counters.iter().partition(|(_, value)| **value == 0);
+    for (name, value) in counted {
+        add(&format!("counter {name}"), value.to_string());
+    }
+    if !zero.is_empty() {
+        add("counters at 0", zero.len().to_string());
+    }
+    if let Some(trap) = &service.stats.last_trap {
+        add("last trap", trap.clone());
+    }
+    rows.to_string()
+}
+
+/// What a service did, without what it did not do.
+pub(crate) fn service_counts(stats: &ServiceStats) -> Vec<(String, u64)> {
+    let sums = [
+        ("packets", stats.packets),
+        ("bytes", stats.bytes),
+        ("forwarded", stats.forwarded),
+        ("to kernel", stats.to_kernel),
+        ("bounced", stats.bounced),
+        ("redirected", stats.redirected),
+        ("sent by itself", stats.sent),
+        ("sent, no room", stats.sent_dropped),
+    ];
+    let always = |name: &str| matches!(name, "packets" | "forwarded");
+    let sums = sums.into_iter().filter(|(name, value)| *value > 0 || always(name));
+    let dropped = stats.dropped.iter().map(|(reason, n)| (format!("dropped: {reason}"), *n));
+    let traps = stats.traps.iter().map(|(kind, n)| (format!("traps: {kind}"), *n));
+    sums.map(|(name, value)| (name.to_owned(), value))
+        .chain(dropped.chain(traps).filter(|(_, value)| *value > 0))
+        .collect()
+}
+
+fn node_text(node: &NodeInfo) -> String {
+    let mut rows = Rows::pairs();
+    let mut add = |name: &str, value: String| rows.add([name.to_owned(), value]);
+    add("node", format!("{} (tam {}, process {})", node.name, node.version, node.pid));
+    add("up", format!("{} s", node.uptime_seconds));
+    add("cell", node.cell.clone());
+    add("fast path", node.fast_path.clone());
+    let sessions: Vec<_> = node.sessions.iter().map(|session| session.name.as_str()).collect();
+    add("sessions", sessions.join(", "));
+    format!("{rows}\n{}{}", ports_text(&node.ports), slow_text(&node.ports))
+}
+
+fn ports_text(ports: &[PortInfo]) -> String {
+    let mut rows = Rows::new(["port", "device", "mac", "mtu", "driver", "xdp", "queues", "off"]);
+    for port in ports {
+        rows.add([
+            port.name.clone(),
+            port.device.clone(),
+            port.mac.clone(),
+            port.mtu.to_string(),
+            port.driver.clone(),
+            port.mode.clone(),
+            port.queues.to_string(),
+            port.offloads_off.join(" "),
+        ]);
+    }
+    rows.to_string()
+}
+
+/// Which ports leave the fast path, why, and what that means.
+fn slow_text(ports: &[PortInfo]) -> String {
+    let mut text = String::new();
+    for port in ports.iter().filter(|port| !port.slow_reasons.is_empty()) {
+        let reasons = port.slow_reasons.join("; ");
+        text.push_str(&crate::output::escaped(&format!(
+            "plain packets of port {} go through the kernel: {reasons}",
+            port.name
+        )));
+        text.push('\n');
+    }
+    if text.is_empty() {
+        return text;
+    }
+    format!(
+        "\n{text}The fast path would skip what these ask of the kernel. Packets that a rule takes are not\n\
+         affected; fast_path = \"always\" in the node file forwards without them.\n"
+    )
+}

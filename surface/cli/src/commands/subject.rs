@@ -1,0 +1,235 @@
+//! What the benchmarks measure: nodes that this program starts, services that it
+//! deploys on them, and its engine without a node.
+
+use super::deploy::upload;
+use super::lab::wait_for;
+use super::read_module;
+use super::run::{Lanes, parameters};
+use crate::failure::Failure;
+use crate::project;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use api::{Client, DeployRequest, RuleRequest, RulesRequest};
+use bench::{Plan, Service, Subject, Touched};
+use os::netns::{self, NetNs};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use units::Name;
+
+/// A node that was asked to end has this long.
+const STOP_TIME_MAX: Duration = Duration::from_secs(10);
+/// Between two looks whether it has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// What the service is called on the node.
+const SERVICE: &str = "measured";
+/// The shortest module that drops every packet.
+const RECEPTION: &str = r#"(module
+    (@custom "tamandua" "abi = 1\nname = \"reception\"\nversion = \"0.1.0\"\nwindow = 64\n")
+    (memory (export "memory") 1 1)
+    (func (export "on_packet") (result i32) (i32.const 1)))"#;
+
+/// The nodes of a run; those that still run end with it.
+pub struct Nodes {
+    services: PathBuf,
+    folder: TempDir,
+    running: BTreeMap<String, Child>,
+    touch: BTreeMap<u32, Lanes>,
+}
+
+impl Nodes {
+    /// None yet. `services` has the sample services.
+    pub fn new(services: &Path) -> Result<Self, Failure> {
+        let folder = tempfile::tempdir()
+            .map_err(|error| Failure::io("making a folder for the run", &error))?;
+        let services = services.to_owned();
+        Ok(Self { services, folder, running: BTreeMap::new(), touch: BTreeMap::new() })
+    }
+
+    /// The module of a sample service, built when it is not yet.
+    fn module(&self, name: &str) -> Result<PathBuf> {
+        let project = self.services.join(name);
+        let module = project.join(format!("{name}.wasm"));
+        if module.exists() {
+            return Ok(module);
+        }
+        ensure!(
+            project.join("Cargo.toml").exists(),
+            "there is no service '{name}' in {}; name the folder with --services",
+            self.services.display()
+        );
+        let built = project::build(&project, &mut |_| {})
+            .with_context(|| format!("building the service '{name}'"))?;
+        Ok(built.module)
+    }
+
+    fn spawn(&self, plan: &Plan) -> Result<(Child, PathBuf)> {
+        let port =
+            |device: &String| format!("[[port]]\nname = \"{device}\"\ndevice = \"{device}\"\n");
+        let text = format!(
+            "name = \"{}\"\nstore = \"{}\"\nguest_core = {}\n{}",
+            plan.name,
+            self.folder.path().join(format!("{}.store", plan.name)).display(),
+            plan.cell_cpu,
+            plan.ports.iter().map(port).collect::<String>()
+        );
+        let config = self.folder.path().join(format!("{}.toml", plan.name));
+        std::fs::write(&config, text).context("writing the node file")?;
+        let log = self.folder.path().join(format!("{}.log", plan.name));
+        let file = File::create(&log).context("making the node's log")?;
+        let namespace = NetNs::open(&plan.namespace)?;
+        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+        command.arg("node").arg("--config").arg(&config);
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        netns::command_in(&namespace, &mut command)?;
+        Ok((command.spawn().context("starting the node")?, log))
+    }
+
+    fn deploy(&self, client: &Client, service: Service, port: &str) -> Result<()> {
+        let module = match service {
+            Service::Monitor => self.upload(client, "monitor")?,
+            Service::Touch { .. } => self.upload(client, "touch")?,
+            Service::Reception => {
+                let wasm = wat::parse_str(RECEPTION).context("making the module that drops")?;
+                client.store_module(wasm)?.digest
+            }
+        };
+        let mut parameters = BTreeMap::new();
+        if let Service::Touch { passes } = service {
+            parameters.insert("passes".to_owned(), passes.to_string());
+        }
+        client.deploy(&DeployRequest {
+            name: Some(SERVICE.to_owned()),
+            module,
+            parameters,
+            session: None,
+            rules: vec![format!("in {port}")],
+            priority: None,
+        })?;
+        Ok(())
+    }
+
+    fn upload(&self, client: &Client, name: &str) -> Result<String> {
+        upload(client, &self.module(name)?).map_err(|failure| anyhow!(failure.message))
+    }
+
+    fn lanes_of_touch(&mut self, passes: u32) -> Result<&mut Lanes> {
+        if !self.touch.contains_key(&passes) {
+            let lanes = self.start_touch(passes).map_err(|failure| anyhow!(failure.message))?;
+            self.touch.insert(passes, lanes);
+        }
+        self.touch.get_mut(&passes).context("it was put there above")
+    }
+
+    fn start_touch(&self, passes: u32) -> Result<Lanes, Failure> {
+        let (bytes, checked) = read_module(&self.module("touch")?)?;
+        let given = BTreeMap::from([("passes".to_owned(), passes.to_string())]);
+        Lanes::start(&bytes, &checked, parameters(&checked, given)?, BTreeMap::new())
+    }
+}
+
+impl Subject for Nodes {
+    fn start(&mut self, plan: &Plan, rules: u32) -> Result<()> {
+        let name = Name::new(plan.name.as_str())?;
+        let (child, log) = self.spawn(plan)?;
+        let child = wait_for(&name, child, &log).map_err(|failure| anyhow!(failure.message))?;
+        self.running.insert(plan.name.clone(), child);
+        let client = Client::of(&name);
+        if rules > 0 {
+            client.add_rules(&RulesRequest { rules: (0..rules).map(rule).collect() })?;
+        }
+        match plan.service {
+            Some(service) => self.deploy(&client, service, &plan.ports[0]),
+            None => Ok(()),
+        }
+    }
+
+    fn handled(&mut self, name: &str) -> Result<u64> {
+        let stats = Client::of(&Name::new(name)?).stats()?;
+        Ok(stats.services.get(SERVICE).map_or(0, |service| service.packets))
+    }
+
+    fn stop(&mut self, name: &str) -> Result<()> {
+        let Some(child) = self.running.remove(name) else { bail!("there is no node '{name}'") };
+        end(child).with_context(|| format!("stopping node '{name}'"))
+    }
+
+    fn touch(&mut self, packet: &[u8], passes: u32, repeat: u32) -> Result<Touched> {
+        let lanes = self.lanes_of_touch(passes)?;
+        let checksum = |lanes: &Lanes| lanes.counters().get("checksum").copied().unwrap_or(0);
+        let before = checksum(lanes);
+        let begun = Instant::now();
+        let done = lanes.repeat(packet, repeat);
+        let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        ensure!(done == repeat, "the module stopped at packet {done} of {repeat}");
+        Ok(Touched { checksum: checksum(lanes).wrapping_sub(before), nanos })
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for child in std::mem::take(&mut self.running).into_values() {
+            // The run has failed already; what stays is removed by `tam lab down --all`.
+            let _ = end(child);
+        }
+    }
+}
+
+/// Asks a node to end, and makes it.
+fn end(mut child: Child) -> Result<()> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    // One that has ended is not waited for yet: the number is still its own.
+    kill_process(pid.context("its process has no number")?, Signal::TERM)?;
+    let end = Instant::now() + STOP_TIME_MAX;
+    while child.try_wait()?.is_none() {
+        if Instant::now() >= end {
+            child.kill()?;
+            child.wait()?;
+            bail!("it did not end within {} s and was killed", STOP_TIME_MAX.as_secs());
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+    Ok(())
+}
+
+/// A rule that the benchmarks' traffic does not match: of four kinds, as a
+/// router has them, so that the classifier has more than one mask to try.
+fn rule(number: u32) -> RuleRequest {
+    let [high, low] = [number / 256 % 256, number % 256];
+    let port = 1024 + number % 60_000;
+    let text = match number % 4 {
+        0 => format!("proto udp dst 10.202.{high}.{low} dport {port}"),
+        1 => format!("dst 10.{}.{low}.0/24", 203 + number / 256 % 40),
+        2 => format!(
+            "proto tcp src 10.250.{high}.{low} sport {port} dst 10.251.{high}.{low} dport 443"
+        ),
+        _ => format!("ip 6 dst fd00:0:{high:x}:{low:x}::/64"),
+    };
+    RuleRequest { r#match: text, action: "drop".to_owned(), priority: None, session: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rules_are_rules_and_each_is_another() {
+        let texts: std::collections::BTreeSet<String> = (0..1000)
+            .map(|number| rule(number).r#match)
+            .inspect(|text| {
+                let parsed: Result<node::rule::Match, _> = text.parse();
+                assert!(parsed.is_ok(), "{text}: {parsed:?}");
+            })
+            .collect();
+        assert_eq!(texts.len(), 1000);
+    }
+
+    #[test]
+    fn the_module_that_drops_keeps_to_the_abi() {
+        let wasm = wat::parse_str(RECEPTION).unwrap();
+        assert_eq!(abi::Unverified(&wasm).check().unwrap().manifest.name.as_str(), "reception");
+    }
+}

@@ -1,0 +1,130 @@
+//! Why a command ended without its result: kind, what happened, what to do.
+
+use api::{ClientError, ErrorCode, ErrorDocument, ErrorInfo, SCHEMA_VERSION};
+use std::io;
+
+/// What a command gives instead of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Chooses the exit status.
+    pub code: ErrorCode,
+    /// What happened and why.
+    pub message: String,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+/// What a command gives: an exit status, or why it failed.
+pub type Outcome = Result<u8, Failure>;
+/// The exit status of a command that did all it should.
+pub const DONE: u8 = 0;
+
+impl Failure {
+    /// A failure of this kind.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), help: None }
+    }
+
+    /// Something failed.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Failed, message)
+    }
+
+    /// With what to do.
+    #[must_use]
+    pub fn help(self, help: impl Into<String>) -> Self {
+        Self { help: Some(help.into()), ..self }
+    }
+
+    /// A file or device that could not be used; the kind follows from what the kernel said.
+    pub fn io(tried: impl Into<String>, error: &io::Error) -> Self {
+        let failure = Self::new(code_of(error.kind()), format!("{}: {error}", tried.into()));
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => failure.help(RIGHTS),
+            io::ErrorKind::NotFound => failure.help("check the path"),
+            _ => failure,
+        }
+    }
+
+    /// An error of the surfaces: its kind is that of the first cause that has one.
+    pub fn from_chain(error: &anyhow::Error) -> Self {
+        let message = chain_text(error);
+        for cause in error.chain() {
+            if let Some(client) = cause.downcast_ref::<ClientError>() {
+                return Self { code: client.code(), message, help: client.help() };
+            }
+            if cause.is::<noded::ConfigError>() {
+                return Self::new(ErrorCode::Usage, message)
+                    .help("correct the node file; `tam node` prints a commented sample");
+            }
+            if let Some(io) = cause.downcast_ref::<io::Error>() {
+                return Self { message, ..Self::io("", io) };
+            }
+        }
+        Self::failed(message)
+    }
+
+    /// As a document.
+    pub fn document(&self) -> ErrorDocument {
+        ErrorDocument {
+            schema_version: SCHEMA_VERSION,
+            error: ErrorInfo {
+                code: self.code,
+                message: self.message.clone(),
+                help: self.help.clone(),
+            },
+        }
+    }
+}
+
+/// What to do when the kernel refuses for lack of rights.
+const RIGHTS: &str = "run it as root; `tam doctor` names the capabilities that are missing";
+
+/// The causes in one line; one that its effect quotes already is not said twice.
+fn chain_text(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+fn code_of(kind: io::ErrorKind) -> ErrorCode {
+    match kind {
+        io::ErrorKind::NotFound => ErrorCode::NotFound,
+        io::ErrorKind::PermissionDenied => ErrorCode::Refused,
+        io::ErrorKind::Unsupported => ErrorCode::Unsupported,
+        _ => ErrorCode::Failed,
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self { code: error.code(), help: error.help(), message: error.to_string() }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::from_chain(&error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn the_kind_is_that_of_the_cause() {
+        let cause: Result<(), io::Error> = Err(io::Error::from(io::ErrorKind::PermissionDenied));
+        let failure = Failure::from(cause.context("attaching the front door").unwrap_err());
+        assert_eq!(failure.code, ErrorCode::Refused);
+        assert!(failure.message.starts_with("attaching the front door: "), "{}", failure.message);
+        assert!(failure.help.unwrap().contains("root"));
+    }
+}

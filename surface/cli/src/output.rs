@@ -1,0 +1,190 @@
+//! What goes to standard output and standard error, for people and for programs.
+//!
+//! Results go to standard output: a text, or one JSON document. Everything else
+//! goes to standard error. Text from modules, files and nodes is shown without
+//! what a terminal would obey.
+
+use crate::failure::{DONE, Failure, Outcome};
+use comfy_table::{ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::cell::RefCell;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+/// Where a command writes to.
+#[derive(Debug)]
+pub struct Output {
+    json: bool,
+    progress: RefCell<Option<ProgressBar>>,
+}
+
+impl Output {
+    /// For people, or for programs.
+    pub const fn new(json: bool) -> Self {
+        Self { json, progress: RefCell::new(None) }
+    }
+
+    /// True when a program reads the result.
+    pub const fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints the result: the document, or the text that it means.
+    pub fn result(&self, document: &impl Serialize, text: impl FnOnce() -> String) -> Outcome {
+        self.progress_end();
+        if self.json {
+            let document = serde_json::to_string(document)
+                .map_err(|error| Failure::failed(format!("writing the JSON document: {error}")))?;
+            self.print(&document)
+        } else {
+            self.print(text().trim_end())
+        }
+    }
+
+    /// Prints a text or a document as it is, and a line's end.
+    pub fn print(&self, text: &str) -> Outcome {
+        let mut out = io::stdout().lock();
+        match writeln!(out, "{text}").and_then(|()| out.flush()) {
+            // A reader that has seen enough is no failure.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+            Err(error) => Err(Failure::io("writing to standard output", &error)),
+            Ok(()) => Ok(DONE),
+        }
+    }
+
+    /// A line for people beside the result.
+    pub fn note(&self, text: &str) {
+        self.progress_end();
+        // Where standard error is closed nobody wants to know.
+        let _ = writeln!(io::stderr().lock(), "{}", escaped_lines(text));
+    }
+
+    /// Says that something goes on: a moving line on a terminal, else plain lines.
+    pub fn progress(&self, text: &str) {
+        let text = escaped(text);
+        if !io::stderr().is_terminal() {
+            let _ = writeln!(io::stderr().lock(), "{text}");
+            return;
+        }
+        let mut progress = self.progress.borrow_mut();
+        let bar = progress.get_or_insert_with(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(100));
+            bar
+        });
+        bar.set_message(text);
+    }
+
+    fn progress_end(&self) {
+        if let Some(bar) = self.progress.borrow_mut().take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Tells the failure and gives its exit status.
+    pub fn fail(&self, failure: &Failure) -> u8 {
+        self.progress_end();
+        if self.json {
+            // Its fields are text and numbers; a closed output leaves the status.
+            if let Ok(document) = serde_json::to_string(&failure.document()) {
+                let _ = writeln!(io::stdout().lock(), "{document}");
+            }
+        } else {
+            self.note(&format!("error: {}", failure.message));
+            if let Some(help) = &failure.help {
+                self.note(&format!("help: {help}"));
+            }
+        }
+        failure.code.exit_status()
+    }
+}
+
+/// A compact table; every cell is safe to show.
+pub struct Rows(Table);
+
+impl Rows {
+    /// A table with these headings.
+    pub fn new<const N: usize>(headings: [&str; N]) -> Self {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(headings.map(str::to_uppercase));
+        Self(spaced(table))
+    }
+
+    /// A table of names and values, without headings.
+    pub fn pairs() -> Self {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        Self(spaced(table))
+    }
+
+    /// Adds a row.
+    pub fn add<const N: usize>(&mut self, cells: [String; N]) {
+        self.0.add_row(cells.map(|cell| escaped(&cell)));
+        spaced_columns(&mut self.0);
+    }
+
+    /// The number of rows.
+    pub fn count(&self) -> usize {
+        self.0.row_iter().count()
+    }
+}
+
+impl std::fmt::Display for Rows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for line in self.0.lines() {
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+fn spaced(mut table: Table) -> Table {
+    spaced_columns(&mut table);
+    table
+}
+
+/// Two blanks between columns, none at the left.
+fn spaced_columns(table: &mut Table) {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+}
+
+/// Text without what a terminal would obey: control characters, and marks that
+/// turn the direction of writing (Unicode 15, section 23.2), as escapes.
+pub fn escaped(text: &str) -> String {
+    let shown = |c: char| {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if c.is_control() || turns { c.escape_default().to_string() } else { c.to_string() }
+    };
+    text.chars().map(shown).collect()
+}
+
+/// [`escaped`], but lines stay lines.
+pub fn escaped_lines(text: &str) -> String {
+    text.lines().map(escaped).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_escaped() {
+        assert_eq!(escaped("a\u{1b}[2Jb\n\u{202e}c\u{9b}"), "a\\u{1b}[2Jb\\n\\u{202e}c\\u{9b}");
+        assert_eq!(escaped_lines("a\nb\u{7}"), "a\nb\\u{7}");
+        assert_eq!(escaped("São Paulo"), "São Paulo");
+    }
+
+    #[test]
+    fn a_table_is_compact() {
+        let mut rows = Rows::new(["name", "packets"]);
+        rows.add(["monitor".into(), "12".into()]);
+        assert_eq!(rows.to_string(), "NAME     PACKETS\nmonitor  12\n");
+    }
+}

@@ -1,0 +1,336 @@
+//! `tam build`: a service project becomes a module that keeps to the ABI.
+//!
+//! Cargo does the work; this finds out how to run it, passes its progress on,
+//! checks what came out and puts it beside the project.
+
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use abi::{CheckError, Checked, Unverified};
+
+use super::toolchain::{Libraries, NoToolchain, TARGET, Toolchain};
+
+/// Lines of the compiler's output that an error keeps: the first complaint causes the others.
+const OUTPUT_LINES_MAX: usize = 200;
+/// The package that services are written with.
+const SDK: &str = "tamandua-sdk";
+
+/// A module that was built and keeps to the ABI.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// Where it lies: in the project's directory, under the name in its manifest.
+    pub module: PathBuf,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// What it declares and uses.
+    pub checked: Checked,
+    /// How long the compiler took.
+    pub took: Duration,
+}
+
+/// Why there is no module. The author's or the host's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// Nothing to build.
+    #[error("{0} has no Cargo.toml: it is no service project; `tam new NAME` writes one")]
+    NoProject(PathBuf),
+    /// A project in C.
+    #[error(
+        "{0} has C sources and no Cargo.toml; `tam build` builds Rust projects only, so compile it with clang --target=wasm32 as docs/module-abi.md says and give the file to `tam check`"
+    )]
+    CProject(PathBuf),
+    /// `Cargo.toml` cannot be read.
+    #[error("cannot read {path}: {reason}")]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// No compiler.
+    #[error(transparent)]
+    NoToolchain(#[from] NoToolchain),
+    /// The compiler could not be run.
+    #[error("cannot run {program}: {source}")]
+    Run {
+        /// Which program.
+        program: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The compiler refused the project.
+    #[error("the project does not compile:\n{output}")]
+    Compile {
+        /// What the compiler said, without its progress.
+        output: String,
+    },
+    /// The project compiles, but not to a module.
+    #[error(
+        "{0} compiles to no .wasm file; its Cargo.toml needs [lib] with crate-type = [\"cdylib\"]"
+    )]
+    NoModule(PathBuf),
+    /// The module does not keep to the ABI.
+    #[error("{path} was built, but no node would take it: {source}")]
+    Check {
+        /// What the compiler made.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<CheckError>,
+    },
+    /// The module could not be read or written.
+    #[error("cannot copy the module to {path}: {source}")]
+    Copy {
+        /// Where to.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Builds the project in `directory`; `progress` gets a line for each step.
+///
+/// # Errors
+/// When it is no Rust project, no compiler is there, it does not compile, or
+/// what it compiles to does not keep to the ABI.
+pub fn build(directory: &Path, progress: &mut dyn FnMut(&str)) -> Result<Built, BuildError> {
+    let needs = Needs::of(directory)?;
+    let toolchain = Toolchain::find(directory)?;
+    let began = Instant::now();
+    let artifact = run(cargo(directory, &toolchain, needs), progress)?;
+    let took = began.elapsed();
+    let artifact = artifact.ok_or_else(|| BuildError::NoModule(directory.into()))?;
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| BuildError::Copy { path, source }
+    };
+    let bytes = std::fs::read(&artifact).map_err(failed(&artifact))?;
+    let checked = Unverified(&bytes)
+        .check()
+        .map_err(|error| BuildError::Check { path: artifact.clone(), source: Box::new(error) })?;
+    let module = directory.join(format!("{}.wasm", checked.manifest.name));
+    put(directory, &module, &bytes).map_err(failed(&module))?;
+    Ok(Built { module, bytes: bytes.len() as u64, checked, took })
+}
+
+/// What a project needs beside the SDK.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Needs {
+    /// The standard library, not only `core`.
+    std: bool,
+    /// Crates that are not on this machine.
+    registry: bool,
+}
+
+impl Needs {
+    fn of(directory: &Path) -> Result<Self, BuildError> {
+        let path = directory.join("Cargo.toml");
+        let refused = |reason: String| BuildError::Manifest { path: path.clone(), reason };
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Self::read(&text).map_err(refused),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(if is_c(directory) {
+                BuildError::CProject(directory.into())
+            } else {
+                BuildError::NoProject(directory.into())
+            }),
+            Err(error) => Err(refused(error.to_string())),
+        }
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let manifest: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| error.to_string())?;
+        let mut needs = Self::default();
+        for table in ["dependencies", "build-dependencies", "dev-dependencies"] {
+            let Some(dependencies) = manifest.get(table).and_then(toml::Value::as_table) else {
+                continue;
+            };
+            for (name, dependency) in dependencies {
+                needs.registry |= dependency.get("path").is_none();
+                if table == "dependencies" {
+                    let features = dependency.get("features").and_then(toml::Value::as_array);
+                    let asks_for_std = features
+                        .is_some_and(|all| all.iter().any(|one| one.as_str() == Some("std")));
+                    // Another crate may use it; only the SDK is known not to.
+                    needs.std |= asks_for_std || name != SDK;
+                }
+            }
+        }
+        Ok(needs)
+    }
+}
+
+fn is_c(directory: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(directory) else { return false };
+    entries.flatten().any(|entry| {
+        let path = entry.path();
+        path.extension().is_some_and(|extension| extension == "c")
+            || path.file_name().is_some_and(|name| name == "Makefile")
+    })
+}
+
+fn cargo(directory: &Path, toolchain: &Toolchain, needs: Needs) -> Command {
+    let mut cargo = Command::new(&toolchain.cargo);
+    cargo.current_dir(directory);
+    if let Libraries::Built { rustc, linker, vendored } = &toolchain.libraries {
+        let key = TARGET.replace('-', "_").to_uppercase();
+        cargo
+            // Without this a shim of rustup's on the path would choose the compiler.
+            .env("PATH", "/usr/bin:/bin")
+            .env("RUSTC", rustc)
+            // -Zbuild-std is open to nightly compilers, or with this to any.
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env(format!("CARGO_TARGET_{key}_LINKER"), linker);
+        if let Some(vendored) = vendored.as_deref().filter(|_| !needs.registry) {
+            let vendored = toml::Value::from(vendored.to_string_lossy().as_ref());
+            cargo
+                .args(["--offline", "--config", "source.crates-io.replace-with=\"rust-src\""])
+                .args(["--config", &format!("source.rust-src.directory={vendored}")]);
+        }
+        cargo.arg(if needs.std { "-Zbuild-std=std,panic_abort" } else { "-Zbuild-std=core" });
+    }
+    cargo
+        .args(["build", "--release", "--target", TARGET])
+        .arg("--message-format=json-render-diagnostics");
+    cargo
+}
+
+/// Runs Cargo; the path of the module that it made, if it made one.
+fn run(mut cargo: Command, progress: &mut dyn FnMut(&str)) -> Result<Option<PathBuf>, BuildError> {
+    let failed = {
+        let program = PathBuf::from(cargo.get_program());
+        move |source| BuildError::Run { program: program.clone(), source }
+    };
+    let mut child = cargo
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(&failed)?;
+    // Both pipes at once, so that neither fills up and holds the compiler.
+    let artifacts = child.stdout.take().map(|out| std::thread::spawn(move || last_module(out)));
+    let mut output = Vec::new();
+    for line in child.stderr.take().into_iter().flat_map(|err| BufReader::new(err).lines()) {
+        let line = line.map_err(&failed)?;
+        if is_progress(&line) {
+            progress(line.trim());
+            if line.trim_start().starts_with("Compiling core ") {
+                progress("(the compiler brings no libraries for WebAssembly: half a minute, once)");
+            }
+        } else if output.len() < OUTPUT_LINES_MAX {
+            output.push(line);
+        }
+    }
+    let status = child.wait().map_err(&failed)?;
+    let module = artifacts.and_then(|reader| reader.join().ok()).flatten();
+    if status.success() {
+        return Ok(module);
+    }
+    Err(BuildError::Compile { output: output.join("\n") })
+}
+
+/// Cargo's own lines begin with a verb that is set to the right.
+fn is_progress(line: &str) -> bool {
+    line.starts_with("   ") && line.trim_start().starts_with(|c: char| c.is_ascii_uppercase())
+}
+
+/// The last .wasm file among Cargo's messages: that of the project itself.
+fn last_module(messages: impl io::Read) -> Option<PathBuf> {
+    let mut module = None;
+    for line in BufReader::new(messages).lines().map_while(Result::ok) {
+        let Ok(message) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
+        if message["reason"] != "compiler-artifact" {
+            continue;
+        }
+        let files = message["filenames"].as_array().into_iter().flatten();
+        for file in files.filter_map(serde_json::Value::as_str) {
+            if file.ends_with(".wasm") {
+                module = Some(PathBuf::from(file));
+            }
+        }
+    }
+    module
+}
+
+/// Writes `bytes` to `path` so that there is never half a module.
+fn put(directory: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(bytes)?;
+    file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_project_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let refused = || build(directory.path(), &mut |_| ()).unwrap_err();
+        assert!(matches!(refused(), BuildError::NoProject(_)));
+        std::fs::write(directory.path().join("service.c"), "").unwrap();
+        assert!(matches!(refused(), BuildError::CProject(_)));
+        std::fs::write(directory.path().join("Cargo.toml"), "[").unwrap();
+        assert!(matches!(refused(), BuildError::Manifest { .. }));
+    }
+
+    #[test]
+    fn a_new_project_passes_its_test_and_becomes_a_module() {
+        let parent = tempfile::tempdir().unwrap();
+        let name = units::Name::new("fresh").unwrap();
+        let project = super::super::create(parent.path(), &name, Default::default()).unwrap();
+        let mut lines = Vec::new();
+        let built = build(&project.directory, &mut |line| lines.push(line.to_owned())).unwrap();
+        assert_eq!(built.module, project.directory.join("fresh.wasm"));
+        assert_eq!(built.checked.manifest.name, name);
+        assert_eq!(built.checked.imports, [abi::HostFunction::ParamLoad]);
+        assert_eq!(std::fs::metadata(&built.module).unwrap().len(), built.bytes);
+        assert!(lines.iter().any(|line| line.contains("Compiling fresh")), "{lines:?}");
+
+        let toolchain = Toolchain::find(&project.directory).unwrap();
+        let mut test = Command::new(toolchain.cargo);
+        test.args(["test", "--quiet", "--offline"]).current_dir(&project.directory);
+        let output = test.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    #[test]
+    fn only_what_a_project_names_is_built_or_fetched() {
+        let sdk = "tamandua-sdk = { path = \"sdk\" }";
+        let with_std = "tamandua-sdk = { path = \"sdk\", features = [\"std\"] }";
+        for (dependencies, std, registry) in [
+            (sdk.to_owned(), false, false),
+            (with_std.to_owned(), true, false),
+            (format!("{sdk}\nother = {{ path = \"other\" }}"), true, false),
+            (format!("{sdk}\nsha2 = \"0.10\""), true, true),
+        ] {
+            let needs = Needs::read(&format!("[dependencies]\n{dependencies}")).unwrap();
+            assert_eq!(needs, Needs { std, registry }, "{dependencies}");
+        }
+    }
+
+    #[test]
+    fn the_projects_module_is_the_last_one() {
+        let messages = concat!(
+            "{\"reason\":\"compiler-artifact\",\"filenames\":[\"/t/a.rlib\"]}\n",
+            "no json\n",
+            "{\"reason\":\"compiler-artifact\",\"filenames\":[\"/t/b.wasm\"]}\n",
+            "{\"reason\":\"build-finished\",\"success\":true}\n",
+        );
+        assert_eq!(last_module(messages.as_bytes()), Some(PathBuf::from("/t/b.wasm")));
+        assert_eq!(last_module(&b"{}"[..]), None);
+    }
+
+    #[test]
+    fn progress_is_told_from_complaints() {
+        assert!(is_progress("   Compiling core v0.0.0"));
+        assert!(is_progress("    Finished `release` profile"));
+        assert!(!is_progress("error[E0308]: mismatched types"));
+        assert!(!is_progress("   |     ^^^ expected `u32`"));
+    }
+}

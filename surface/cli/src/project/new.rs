@@ -1,0 +1,218 @@
+//! `tam new`: a service project that builds and passes its test as it is.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use units::Name;
+
+use super::sdk;
+
+/// What a new project begins as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Template {
+    /// A service that sees packets.
+    #[default]
+    Packet,
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Created {
+    /// The project's directory.
+    pub directory: PathBuf,
+    /// Its files, relative to the directory; those of the SDK's copy not among them.
+    pub files: Vec<PathBuf>,
+}
+
+/// Why no project was written; then nothing is left behind. The author's or the host's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum NewError {
+    /// There is no such template.
+    #[error("there is no template {0:?}; there is: packet")]
+    Template(String),
+    /// Something of that name is there.
+    #[error("{0} exists already; choose another name, or remove it first")]
+    Exists(PathBuf),
+    /// Rust has another meaning for the word.
+    #[error(
+        "a Rust project cannot be called '{0}': a name begins with a letter and is no word of the language; choose another, such as {0}-service or my-{0}"
+    )]
+    Reserved(Name),
+    /// A file could not be written.
+    #[error("cannot write {path}: {source}; nothing is left there")]
+    Write {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Path and text of each file of a template; `{{name}}` becomes the project's name.
+const PACKET: &[(&str, &str)] = &[
+    ("Cargo.toml", include_str!("templates/packet/Cargo.toml.in")),
+    ("build.rs", include_str!("templates/packet/build.rs.in")),
+    ("module.toml", include_str!("templates/packet/module.toml.in")),
+    ("src/lib.rs", include_str!("templates/packet/lib.rs.in")),
+    ("README.md", include_str!("templates/packet/README.md.in")),
+    (".gitignore", "/target\n/*.wasm\n"),
+];
+
+/// Words that Cargo or rustc refuse as the name of a package, and names that the project itself uses.
+const RESERVED: &[&str] = &[
+    "abstract",
+    "alloc",
+    "as",
+    "async",
+    "await",
+    "become",
+    "box",
+    "break",
+    "build",
+    "const",
+    "continue",
+    "core",
+    "crate",
+    "deps",
+    "do",
+    "dyn",
+    "else",
+    "enum",
+    "examples",
+    "extern",
+    "false",
+    "final",
+    "fn",
+    "for",
+    "gen",
+    "if",
+    "impl",
+    "in",
+    "incremental",
+    "let",
+    "loop",
+    "macro",
+    "match",
+    "mod",
+    "move",
+    "mut",
+    "override",
+    "priv",
+    "proc_macro",
+    "pub",
+    "ref",
+    "return",
+    "self",
+    "static",
+    "std",
+    "struct",
+    "super",
+    "tam",
+    "tamandua-sdk",
+    "test",
+    "trait",
+    "true",
+    "try",
+    "type",
+    "typeof",
+    "unsafe",
+    "unsized",
+    "use",
+    "virtual",
+    "where",
+    "while",
+    "yield",
+];
+
+/// Writes the project `parent`/`name`, all or nothing.
+///
+/// # Errors
+/// When there is something of that name, the name is none for a Rust project,
+/// or a file cannot be written.
+pub fn create(parent: &Path, name: &Name, template: Template) -> Result<Created, NewError> {
+    let Template::Packet = template;
+    let begins_with_letter = name.as_str().starts_with(|c: char| c.is_ascii_lowercase());
+    if !begins_with_letter || RESERVED.contains(&name.as_str()) {
+        return Err(NewError::Reserved(name.clone()));
+    }
+    let directory = parent.join(name.as_str());
+    if directory.symlink_metadata().is_ok() {
+        return Err(NewError::Exists(directory));
+    }
+    let draft = tempfile::Builder::new()
+        .prefix(".tam-new-")
+        .tempdir_in(parent)
+        .map_err(|source| NewError::Write { path: directory.clone(), source })?;
+    // A private directory until now; the project is as open as its author's others.
+    let inside = draft.path().join("project");
+    for (path, text) in PACKET {
+        write(&inside.join(path), &text.replace("{{name}}", name.as_str()))?;
+    }
+    for (path, text) in sdk::FILES {
+        write(&inside.join("sdk").join(path), text)?;
+    }
+    std::fs::rename(&inside, &directory)
+        .map_err(|source| NewError::Write { path: directory.clone(), source })?;
+    let files = PACKET.iter().map(|(path, _)| PathBuf::from(path)).collect();
+    Ok(Created { directory, files })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), NewError> {
+    let directory = path.parent().unwrap_or(path);
+    std::fs::create_dir_all(directory)
+        .and_then(|()| std::fs::write(path, text))
+        .map_err(|source| NewError::Write { path: path.into(), source })
+}
+
+impl core::str::FromStr for Template {
+    type Err = NewError;
+    fn from_str(name: &str) -> Result<Self, NewError> {
+        match name {
+            "packet" => Ok(Self::Packet),
+            other => Err(NewError::Template(other.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(name: &str) -> Name {
+        Name::new(name).unwrap()
+    }
+
+    #[test]
+    fn a_project_has_its_name_everywhere_and_its_sdk() {
+        let parent = tempfile::tempdir().unwrap();
+        let created = create(parent.path(), &name("my-service"), Template::Packet).unwrap();
+        for file in &created.files {
+            let text = std::fs::read_to_string(created.directory.join(file)).unwrap();
+            assert!(!text.contains("{{"), "{}", file.display());
+        }
+        let manifest = std::fs::read_to_string(created.directory.join("module.toml")).unwrap();
+        assert_eq!(abi::Manifest::parse(&manifest).unwrap().name, name("my-service"));
+        assert!(created.directory.join("sdk/src/lib.rs").exists());
+        let left: Vec<_> = std::fs::read_dir(parent.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "the draft is gone");
+    }
+
+    #[test]
+    fn what_is_there_is_not_touched() {
+        let parent = tempfile::tempdir().unwrap();
+        std::fs::write(parent.path().join("taken"), "mine").unwrap();
+        let error = create(parent.path(), &name("taken"), Template::Packet).unwrap_err();
+        assert!(matches!(error, NewError::Exists(_)), "{error}");
+        assert_eq!(std::fs::read_to_string(parent.path().join("taken")).unwrap(), "mine");
+    }
+
+    #[test]
+    fn names_that_rust_cannot_have_are_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        for bad in ["7up", "match", "core", "tamandua-sdk"] {
+            let error = create(parent.path(), &name(bad), Template::Packet).unwrap_err();
+            assert!(matches!(error, NewError::Reserved(_)), "{bad}: {error}");
+        }
+        assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+}
