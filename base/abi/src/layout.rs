@@ -62,6 +62,9 @@ pub const META_FRAGMENT: u8 = 1 << 0;
 /// [`Meta::flags`]: the packet is a fragment that is not the first: it has no L4 header.
 pub const META_LATER_FRAGMENT: u8 = 1 << 1;
 
+/// Where the mark lies, counted from [`META_ADDRESS`].
+pub const MARK_OFFSET: u32 = 40;
+
 /// The bytes of [`Meta`] in linear memory.
 pub const META_LENGTH: usize = 64;
 

@@ -3,6 +3,8 @@
 //! What every other crate says. It decides nothing and knows no protocol: a
 //! bare `u64` of bytes never crosses a crate boundary, a [`Bytes`] does.
 
+#![forbid(unsafe_code)]
+
 use core::fmt;
 use serde::{Deserialize, Serialize};
 

@@ -1,1 +1,3 @@
-//! System tests in fresh network namespaces.
+//! System tests in fresh network namespaces. The tests are in `tests/system`; there is
+//! nothing here for others to use.
+#![forbid(unsafe_code)]

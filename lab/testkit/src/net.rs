@@ -71,7 +71,7 @@ impl Net {
     ///
     /// # Errors
     /// When there is no such link.
-    pub fn end(&self, node: &str, peer: &str) -> Result<&LinkEnd> {
+    pub fn end<'net>(&'net self, node: &'net str, peer: &str) -> Result<&'net LinkEnd> {
         let links = self.plan.ends_at(node);
         let mut ends = links.filter(|(link, _)| link.ends.iter().any(|e| e.node.as_str() == peer));
         let (_, end) = ends.next().with_context(|| format!("no link from '{node}' to '{peer}'"))?;

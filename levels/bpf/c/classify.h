@@ -267,6 +267,16 @@ static __always_inline int source_is_odd(const struct tam_key *key)
 	       !(((__u64 *)a)[0] | (((__u64 *)a)[1] & bpf_cpu_to_be64(~1ULL)));
 }
 
+/* Destinations that are nobody's unicast address, whatever the routes say: the
+ * FIB helper would follow a default route. For IPv6 it does not. */
+static __always_inline int destination_is_odd(const struct tam_key *key)
+{
+	const __u8 *a = key->destination;
+
+	return key->ip_version == 4 && (a[0] == 0 || a[0] == 127 || (a[0] & 0xf0) == 0xe0 ||
+					*(const __u32 *)a == 0xffffffff);
+}
+
 static __always_inline void fib_addresses(struct bpf_fib_lookup *fib, const __u8 *source,
 					  const __u8 *destination, __u8 ip_version)
 {
@@ -323,6 +333,8 @@ static __noinline int find_route(struct xdp_md *ctx, const struct packet *packet
 		return TAM_KERNEL_SLOW;
 	if (source_is_odd(&packet->key))
 		return TAM_KERNEL_SOURCE;
+	if (destination_is_odd(&packet->key))
+		return TAM_KERNEL_LOCAL;
 	if (packet->vlan_tags > 1)
 		return TAM_KERNEL_VLAN_DEPTH;
 	if (packet->key.vlan) {

@@ -5,7 +5,7 @@
 //! here that touches or moves bytes of the window makes them agree first.
 
 use abi::host::{EVENT_LENGTH_MAX, Hook, SENDS_PER_PACKET_MAX};
-use abi::layout::{META_ADDRESS, WINDOW_ADDRESS, host_error};
+use abi::layout::{MARK_LENGTH, MARK_OFFSET, META_ADDRESS, WINDOW_ADDRESS, host_error};
 use abi::{Meta, PacketBytes};
 use std::collections::BTreeMap;
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter};
@@ -159,12 +159,15 @@ pub(crate) fn show<P: PacketBytes>(memory: &mut [u8], host: &mut Host<P>) -> Res
     Ok(())
 }
 
-/// Copies the window back into the packet.
+/// Copies the window back into the packet, and keeps the mark that the module left.
 pub(crate) fn take_back<P: PacketBytes>(memory: &mut [u8], host: &mut Host<P>) -> Result<(), i32> {
     let Some(packet) = &mut host.packet else { return Err(host_error::WRONG_HOOK) };
     let length = host.meta.window_length as usize;
     let window = window_of(memory, length).ok_or(host_error::OUT_OF_RANGE)?;
-    packet.store(0, window).map_err(|_| host_error::OUT_OF_RANGE)
+    packet.store(0, window).map_err(|_| host_error::OUT_OF_RANGE)?;
+    let mark = range(memory, META_ADDRESS + MARK_OFFSET, MARK_LENGTH as u32)?;
+    host.meta.mark.copy_from_slice(mark);
+    Ok(())
 }
 
 fn packet_load<P: PacketBytes>(

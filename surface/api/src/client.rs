@@ -5,8 +5,9 @@
 
 use crate::endpoints::{ENDPOINTS, Method, Operation};
 use crate::types::{
-    DeployRequest, Deployed, ErrorCode, ErrorDocument, ModuleList, ModuleStored, NodeInfo, Removed,
-    RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
+    DeployRequest, Deployed, ErrorCode, ErrorDocument, MessageAnswers, MessageRequest, ModuleList,
+    ModuleStored, NodeInfo, Removed, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo,
+    ServiceList, Stats,
 };
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -146,7 +147,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn deploy(&self, request: &DeployRequest) -> Result<Deployed, ClientError> {
-        self.write(Operation::Deploy, request)
+        self.write(Call::of(Operation::Deploy, None), request)
     }
 
     /// One service.
@@ -169,6 +170,15 @@ impl Client {
         self.call(call)
     }
 
+    /// Gives a control message to every lane of a service.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn message(&self, name: &str, data: &[u8]) -> Result<MessageAnswers, ClientError> {
+        let data_hex = data.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.write(Call::of(Operation::Message, Some(name)), &MessageRequest { data_hex })
+    }
+
     /// All rules.
     ///
     /// # Errors
@@ -182,7 +192,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn add_rules(&self, request: &RulesRequest) -> Result<RulesAdded, ClientError> {
-        self.write(Operation::AddRules, request)
+        self.write(Call::of(Operation::AddRules, None), request)
     }
 
     /// Removes a rule.
@@ -232,11 +242,11 @@ impl Client {
 
     fn write<T: DeserializeOwned>(
         &self,
-        operation: Operation,
+        call: Call,
         request: &impl Serialize,
     ) -> Result<T, ClientError> {
         let body = serde_json::to_vec(request).expect("requests have text keys and plain values");
-        self.call(Call { body: Some(("application/json", body)), ..Call::of(operation, None) })
+        self.call(Call { body: Some(("application/json", body)), ..call })
     }
 
     fn call<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
@@ -292,7 +302,8 @@ impl Call {
             .expect("a test finds every operation in the table");
         let target = match (endpoint.path.find('{'), segment) {
             (Some(at), Some(segment)) => {
-                format!("{}{}", &endpoint.path[..at], percent_encoded(segment))
+                let rest = endpoint.path[at..].split_once('}').map_or("", |(_, rest)| rest);
+                format!("{}{}{rest}", &endpoint.path[..at], percent_encoded(segment))
             }
             _ => endpoint.path.to_owned(),
         };

@@ -4,8 +4,8 @@
 //! Not here: what an endpoint does (noded).
 
 use crate::types::{
-    DeployRequest, Deployed, ModuleList, ModuleStored, NodeInfo, Removed, RuleList, RuleRemoved,
-    RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
+    DeployRequest, Deployed, MessageAnswers, MessageRequest, ModuleList, ModuleStored, NodeInfo,
+    Removed, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use std::borrow::Cow;
 use utoipa::openapi::{RefOr, Schema};
@@ -24,6 +24,8 @@ pub enum Operation {
     Service,
     /// Stops a service.
     Remove,
+    /// Gives a service a control message.
+    Message,
     /// All rules.
     Rules,
     /// Adds rules.
@@ -177,6 +179,16 @@ pub const ENDPOINTS: &[Endpoint] = &[
             "/v1/services/{name}",
             json::<Removed>(),
             "Stop a service",
+        )
+    },
+    Endpoint {
+        request: Some(json::<MessageRequest>()),
+        ..endpoint(
+            Operation::Message,
+            Method::Post,
+            "/v1/services/{name}/messages",
+            json::<MessageAnswers>(),
+            "Give a control message to every lane of a service",
         )
     },
     endpoint(

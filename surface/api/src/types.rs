@@ -297,6 +297,24 @@ pub struct ModuleList {
     pub modules: Vec<ModuleStored>,
 }
 
+/// A control message for a service: every lane's `on_message` gets it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MessageRequest {
+    /// The message's bytes in hexadecimal digits, at most 2,048 bytes.
+    pub data_hex: String,
+}
+
+/// What became of a control message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MessageAnswers {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// What `on_message` returned in each lane; null where the module has no
+    /// such hook or trapped.
+    pub answers: Vec<Option<i32>>,
+}
+
 /// Everything that a node counts. For each port, `rx_packets` is the sum of `outcomes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Stats {

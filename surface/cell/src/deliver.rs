@@ -79,7 +79,8 @@ impl Exits<'_> {
     pub(crate) fn to_kernel(&mut self, packet: Packet) -> End {
         let Some(l3_offset) = l3_offset(packet.head()) else { return self.malformed(packet) };
         let taken = self.kernel.is_some_and(|kernel| {
-            let mut slices: [IoSlice<'_>; SEGMENTS_MAX] = std::array::from_fn(|_| IoSlice::new(&[]));
+            let mut slices: [IoSlice<'_>; SEGMENTS_MAX] =
+                std::array::from_fn(|_| IoSlice::new(&[]));
             let mut count = 0;
             for chunk in packet.chunks() {
                 let skip = if count == 0 { l3_offset } else { 0 };
@@ -148,8 +149,7 @@ mod tests {
     }
 
     const UNTAGGED: [u8; 16] = [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 8, 0, 0x45, 0];
-    const TAGGED: [u8; 20] =
-        [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x81, 0, 0xa0, 10, 8, 0, 0x45, 0];
+    const TAGGED: [u8; 20] = [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x81, 0, 0xa0, 10, 8, 0, 0x45, 0];
 
     #[test]
     fn a_tag_is_inserted() {

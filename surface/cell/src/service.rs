@@ -33,6 +33,15 @@ struct Lane {
     restart_at_ms: u64,
 }
 
+/// What a packet left to be done beside its delivery.
+#[derive(Default)]
+pub(crate) struct Aftermath {
+    /// The instance trapped and was replaced.
+    pub(crate) trapped: Option<Trapped>,
+    /// The instance has frames or events to pick up.
+    pub(crate) emitted: bool,
+}
+
 /// A trap to tell the daemon of.
 pub(crate) struct Trapped {
     pub(crate) lane: u32,
@@ -75,7 +84,7 @@ impl Service {
         meta: &PacketMeta,
         now_ms: u64,
         exits: &mut Exits<'_>,
-    ) -> Option<Trapped> {
+    ) -> Aftermath {
         let length = packet.length();
         self.report.packets += 1;
         self.report.bytes += length as u64;
@@ -86,24 +95,32 @@ impl Service {
         let Some(instance) = self.lanes[index].instance.as_mut() else {
             packet.recycle(exits.pool);
             self.report.drop_down += 1;
-            return None;
+            return Aftermath::default();
         };
         let (packet, verdict) = instance.on_packet(packet, &module_meta(meta, now_ms));
+        let emitted = instance.has_emitted();
         match verdict {
             Ok(verdict) => {
                 self.deliver(packet, verdict, meta, exits);
-                None
+                Aftermath { trapped: None, emitted }
             }
             Err(trap) => {
                 packet.recycle(exits.pool);
                 self.report.drop_trap += 1;
-                Some(self.replace(engine, index, trap, now_ms))
+                let trapped = Some(self.replace(engine, index, trap, now_ms));
+                Aftermath { trapped, emitted: false }
             }
         }
     }
 
     #[inline]
-    fn deliver(&mut self, packet: Packet, verdict: Verdict, meta: &PacketMeta, exits: &mut Exits<'_>) {
+    fn deliver(
+        &mut self,
+        packet: Packet,
+        verdict: Verdict,
+        meta: &PacketMeta,
+        exits: &mut Exits<'_>,
+    ) {
         let report = &mut self.report;
         match verdict {
             Verdict::Pass { reroute: false } => match exits.forward(packet, meta) {
@@ -183,7 +200,12 @@ impl Service {
     }
 
     /// Timers, and lanes that wait to be started again; gives the next time to be called.
-    pub(crate) fn tick(&mut self, engine: &Engine, now_ms: u64, mut trapped: impl FnMut(Trapped)) -> u64 {
+    pub(crate) fn tick(
+        &mut self,
+        engine: &Engine,
+        now_ms: u64,
+        mut trapped: impl FnMut(Trapped),
+    ) -> u64 {
         for index in 0..self.lanes.len() {
             let lane = &self.lanes[index];
             if lane.instance.is_none() && lane.restart_at_ms <= now_ms {

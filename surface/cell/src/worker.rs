@@ -135,11 +135,8 @@ impl Cell {
             return;
         };
         let meta: PacketMeta = bytemuck::cast(meta);
-        let mut exits = Exits {
-            ports: &mut self.ports,
-            pool: &mut self.pool,
-            kernel: self.kernel.as_ref(),
-        };
+        let mut exits =
+            Exits { ports: &mut self.ports, pool: &mut self.pool, kernel: self.kernel.as_ref() };
         let service = self.services.get_mut(usize::from(meta.entry)).and_then(Option::as_mut);
         let Some(service) = service else {
             // The rule is on its way out: the packet goes where it was going.
@@ -149,12 +146,14 @@ impl Cell {
             }
             return;
         };
-        let trapped = service.handle(&self.engine, packet, &meta, now_ms, &mut exits);
+        let after = service.handle(&self.engine, packet, &meta, now_ms, &mut exits);
         let entry = service.facts.entry;
-        if let Some(trapped) = trapped {
+        if let Some(trapped) = after.trapped {
             self.tell_trap(entry, &trapped);
         }
-        self.emit(entry);
+        if after.emitted {
+            self.emit(entry);
+        }
     }
 
     /// Sends what the service's lanes emitted, and passes its events on.
@@ -163,11 +162,8 @@ impl Cell {
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else { return };
         let mut events = Vec::new();
-        let mut exits = Exits {
-            ports: &mut self.ports,
-            pool: &mut self.pool,
-            kernel: self.kernel.as_ref(),
-        };
+        let mut exits =
+            Exits { ports: &mut self.ports, pool: &mut self.pool, kernel: self.kernel.as_ref() };
         service.take_emitted(&self.umem, &mut exits, |event| events.push(event));
         for event in events {
             self.notice(&FromCell::Event(entry, event.code, event.data));
@@ -254,14 +250,13 @@ impl Cell {
         let entry = facts.entry;
         self.slicer.arm();
         let ports = self.ports.iter().map(|(number, port)| (port.name.clone(), number)).collect();
-        let started = self
-            .engine
-            .load_from_parent(code)
-            .map_err(|error| error.to_string())
-            .and_then(|program| {
-                Service::start(&self.engine, program, facts, ports, now_ms)
-                    .map_err(|error| error.to_string())
-            });
+        let started =
+            self.engine.load_from_parent(code).map_err(|error| error.to_string()).and_then(
+                |program| {
+                    Service::start(&self.engine, program, facts, ports, now_ms)
+                        .map_err(|error| error.to_string())
+                },
+            );
         let answer = match started {
             Ok(service) => {
                 let index = usize::from(entry.0);

@@ -1,6 +1,7 @@
 //! Why a command ended without its result: kind, what happened, what to do.
 
 use api::{ClientError, ErrorCode, ErrorDocument, ErrorInfo, SCHEMA_VERSION};
+use os::netlink::NetlinkError;
 use std::io;
 
 /// What a command gives instead of a result.
@@ -57,6 +58,9 @@ impl Failure {
                 return Self::new(ErrorCode::Usage, message)
                     .help("correct the node file; `tam node` prints a commented sample");
             }
+            if let Some(code) = code_of_cause(cause) {
+                return Self::new(code, message);
+            }
             if let Some(io) = cause.downcast_ref::<io::Error>() {
                 return Self { message, ..Self::io("", io) };
             }
@@ -93,11 +97,22 @@ fn chain_text(error: &anyhow::Error) -> String {
     text
 }
 
+/// The kind of an error that has one whatever the kernel said below it.
+fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorCode> {
+    match cause.downcast_ref::<NetlinkError>() {
+        Some(NetlinkError::NoDevice { .. }) => return Some(ErrorCode::NotFound),
+        Some(NetlinkError::NoKind { .. }) => return Some(ErrorCode::Unsupported),
+        _ => {}
+    }
+    let kernel_cannot = cause.is::<bpf::AttachError>() || cause.is::<bpf::LoadError>();
+    kernel_cannot.then_some(ErrorCode::Unsupported)
+}
+
 fn code_of(kind: io::ErrorKind) -> ErrorCode {
     match kind {
         io::ErrorKind::NotFound => ErrorCode::NotFound,
-        io::ErrorKind::PermissionDenied => ErrorCode::Refused,
-        io::ErrorKind::Unsupported => ErrorCode::Unsupported,
+        // The kernel refuses, not a policy of ours.
+        io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported => ErrorCode::Unsupported,
         _ => ErrorCode::Failed,
     }
 }
@@ -123,8 +138,12 @@ mod tests {
     fn the_kind_is_that_of_the_cause() {
         let cause: Result<(), io::Error> = Err(io::Error::from(io::ErrorKind::PermissionDenied));
         let failure = Failure::from(cause.context("attaching the front door").unwrap_err());
-        assert_eq!(failure.code, ErrorCode::Refused);
+        assert_eq!(failure.code, ErrorCode::Unsupported);
         assert!(failure.message.starts_with("attaching the front door: "), "{}", failure.message);
         assert!(failure.help.unwrap().contains("root"));
+        let missing = NetlinkError::NoDevice { name: "eth9".to_owned() };
+        let failure = Failure::from(anyhow::Error::new(missing).context("port 'left'"));
+        assert_eq!(failure.code, ErrorCode::NotFound);
+        assert!(failure.message.starts_with("port 'left': there is no"), "{}", failure.message);
     }
 }

@@ -30,7 +30,7 @@ pub fn found() -> (Vec<Name>, Vec<Name>) {
         .filter(|name| api::socket_of(name).exists())
         .collect();
     names.sort();
-    names.into_iter().partition(|name| answers(name))
+    names.into_iter().partition(answers)
 }
 
 /// True when someone listens on the node's socket, or may: without the right

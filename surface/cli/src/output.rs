@@ -8,7 +8,7 @@ use crate::failure::{DONE, Failure, Outcome};
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
@@ -17,12 +17,13 @@ use std::time::Duration;
 pub struct Output {
     json: bool,
     progress: RefCell<Option<ProgressBar>>,
+    closed: Cell<bool>,
 }
 
 impl Output {
     /// For people, or for programs.
     pub const fn new(json: bool) -> Self {
-        Self { json, progress: RefCell::new(None) }
+        Self { json, progress: RefCell::new(None), closed: Cell::new(false) }
     }
 
     /// True when a program reads the result.
@@ -47,10 +48,18 @@ impl Output {
         let mut out = io::stdout().lock();
         match writeln!(out, "{text}").and_then(|()| out.flush()) {
             // A reader that has seen enough is no failure.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed.set(true);
+                Ok(DONE)
+            }
             Err(error) => Err(Failure::io("writing to standard output", &error)),
             Ok(()) => Ok(DONE),
         }
+    }
+
+    /// True when nobody reads the results any more.
+    pub const fn is_closed(&self) -> bool {
+        self.closed.get()
     }
 
     /// A line for people beside the result.

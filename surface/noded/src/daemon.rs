@@ -1,22 +1,23 @@
 //! The daemon's one task: what comes in, what is decided, what is done.
 
 use crate::cell_link::CellLink;
+use crate::cell_work::hear;
 use crate::config::NodeFile;
-use crate::deploy::{self, Module};
+use crate::deploy::Module;
 use crate::http::{Answer, Reply};
 use crate::ports::{self, LivePort};
 use crate::{http, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorInfo};
 use bpf::{FrontDoor, XdpMode};
-use cell::protocol::{CellReport, FromCell, ServiceFacts, ServiceReport, ToCell};
+use cell::protocol::{CellReport, ServiceFacts, ServiceReport, ToCell};
 use node::{Command, Effect, Event, Node, Notice};
 use os::netlink::{Change, Monitor, Netlink};
 use registry::{Digest, Store};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,8 +32,6 @@ const HEARTBEAT: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_secs(1);
 /// Requests that wait for the daemon's attention.
 const REQUESTS_MAX: usize = 64;
-/// A cell that does not report within this time is shown as it was.
-const REPORT_WITHIN: Duration = Duration::from_secs(2);
 
 /// What the API asks for.
 pub(crate) enum Request {
@@ -41,6 +40,7 @@ pub(crate) enum Request {
     Service(String, Reply<api::ServiceInfo>),
     Deploy(Box<api::DeployRequest>, Reply<Deployed>),
     Remove(String, bool, Reply<api::Removed>),
+    Message(String, api::MessageRequest, Reply<api::MessageAnswers>),
     Rules(Reply<api::RuleList>),
     AddRules(api::RulesRequest, Reply<api::RulesAdded>),
     RemoveRule(RuleId, Reply<api::RuleRemoved>),
@@ -72,20 +72,22 @@ pub(crate) struct Daemon {
     pub(crate) netlink: Netlink,
     pub(crate) ports: Vec<LivePort>,
     pub(crate) sockets: BTreeMap<(PortId, u32), OwnedFd>,
-    kernel: OwnedFd,
-    cell: Option<CellLink>,
+    pub(crate) kernel: OwnedFd,
+    pub(crate) cell: Option<CellLink>,
     /// Queues of the cell whose sockets are not bound yet.
-    binding: usize,
+    pub(crate) binding: usize,
     pub(crate) modules: BTreeMap<Digest, Module>,
     /// Services that start when their module is compiled.
-    compiling: BTreeMap<Digest, Vec<ServiceFacts>>,
+    pub(crate) compiling: BTreeMap<Digest, Vec<ServiceFacts>>,
     pub(crate) waiting: BTreeMap<Name, Waiting>,
+    /// Who waits for what a service answers to a message, first come first.
+    pub(crate) messages: VecDeque<(EntryId, Reply<api::MessageAnswers>)>,
     pub(crate) reports: BTreeMap<EntryId, ServiceReport>,
     pub(crate) cell_report: CellReport,
     pub(crate) wanting_report: Vec<Box<dyn FnOnce(&mut Daemon)>>,
-    report_number: u64,
+    pub(crate) report_number: u64,
     pub(crate) closed: BTreeMap<Name, (u64, u64)>,
-    done: mpsc::UnboundedSender<Done>,
+    pub(crate) done: mpsc::UnboundedSender<Done>,
 }
 
 /// Takes the node's name for this process.
@@ -160,6 +162,7 @@ impl Daemon {
             modules: BTreeMap::new(),
             compiling: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            messages: VecDeque::new(),
             reports: BTreeMap::new(),
             cell_report: CellReport::default(),
             wanting_report: Vec::new(),
@@ -228,7 +231,7 @@ impl Daemon {
         Ok(outcome)
     }
 
-    fn event(&mut self, event: Event) {
+    pub(crate) fn event(&mut self, event: Event) {
         let now = self.now();
         self.node.handle_event(now, event);
     }
@@ -237,7 +240,9 @@ impl Daemon {
         while let Some(effect) = self.node.poll_effect() {
             match effect {
                 Effect::StartCell { restarts } => self.start_cell(restarts),
-                Effect::StartService { entry, service, digest, lanes, parameters, session, .. } => {
+                Effect::StartService {
+                    entry, service, digest, lanes, parameters, session, ..
+                } => {
                     let values =
                         parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
                     self.start_service(entry, &service, &digest, lanes, values, session);
@@ -255,97 +260,6 @@ impl Daemon {
                 }
                 Effect::Report(notice) => self.report(notice),
             }
-        }
-    }
-
-    fn start_cell(&mut self, restarts: u32) {
-        if let Err(error) = self.try_start_cell() {
-            tracing::error!(restarts, error = format!("{error:#}"), "the cell did not start");
-            self.cell_lost(format!("{error:#}"));
-        }
-    }
-
-    fn try_start_cell(&mut self) -> Result<()> {
-        let queues = self.ports.iter().map(|p| p.queues).sum();
-        let core = self.file.guest_core.unwrap_or_else(last_core);
-        let cell = CellLink::spawn(queues, core)?;
-        cell.send(&ToCell::Kernel, &[self.kernel.as_fd()])?;
-        self.binding = 0;
-        for port in &self.ports {
-            for queue in 0..port.queues {
-                use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-                let flags = SocketFlags::CLOEXEC;
-                let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)
-                    .context("opening an AF_XDP socket")?;
-                let facts = port.facts(queue);
-                cell.send(&ToCell::AddPort(facts), &[socket.as_fd()])?;
-                self.sockets.insert((port.port.id, queue), socket);
-                self.binding += 1;
-            }
-        }
-        tracing::info!(pid = cell.pid(), core, "the cell starts");
-        self.cell = Some(cell);
-        if self.binding == 0 {
-            self.event(Event::CellReady);
-        }
-        Ok(())
-    }
-
-    fn start_service(
-        &mut self,
-        entry: EntryId,
-        service: &Name,
-        digest: &str,
-        lanes: abi::Lanes,
-        parameters: BTreeMap<String, Vec<u8>>,
-        session: units::SessionId,
-    ) {
-        let module = digest.parse().ok().and_then(|d: Digest| Some((d, self.modules.get(&d)?)));
-        let Some((digest, module)) = module else {
-            let reason = format!("the module {digest} is no longer held");
-            return self.event(Event::ServiceFailed { entry, reason });
-        };
-        let manifest = &module.checked.manifest;
-        let facts = ServiceFacts {
-            entry,
-            name: service.to_string(),
-            session,
-            window: manifest.window,
-            memory_pages_max: module.checked.memory.pages_max,
-            // A node has one guest core so far: one instance is one for each core.
-            lanes: match lanes {
-                abi::Lanes::Count(count) => count,
-                abi::Lanes::PerCore => 1,
-            },
-            timer_ms: manifest.timer_ms,
-            parameters,
-        };
-        if let Some(code) = &module.code {
-            let code = code.clone();
-            return self.start_in_cell(facts, &code);
-        }
-        let waiting = self.compiling.entry(digest).or_default();
-        waiting.push(facts);
-        if waiting.len() == 1 {
-            let (wasm, done) = (module.wasm.clone(), self.done.clone());
-            tokio::task::spawn_blocking(move || {
-                // The daemon is gone when nobody receives: nothing is left to do.
-                let _ = done.send(Done::Compiled(digest, deploy::compile(&wasm)));
-            });
-        }
-    }
-
-    fn start_in_cell(&mut self, facts: ServiceFacts, code: &[u8]) {
-        let entry = facts.entry;
-        let sent = os::fd_passing::sealed_memory("tam-code", code)
-            .context("putting the code into memory")
-            .and_then(|memory| match &self.cell {
-                Some(cell) => cell.send(&ToCell::Start(Box::new(facts)), &[memory.as_fd()]),
-                // Its loss has been told; it starts the service anew when it is back.
-                None => Ok(()),
-            });
-        if let Err(error) = sent {
-            self.event(Event::ServiceFailed { entry, reason: format!("{error:#}") });
         }
     }
 
@@ -369,82 +283,6 @@ impl Daemon {
             Done::ReportOverdue(number) if number == self.report_number => self.reported(),
             Done::ReportOverdue(_) => {}
         }
-    }
-
-    pub(crate) fn tell(&self, message: &ToCell, fds: &[std::os::fd::BorrowedFd<'_>]) {
-        if let Some(cell) = &self.cell
-            && let Err(error) = cell.send(message, fds)
-        {
-            tracing::error!(error = format!("{error:#}"), "the cell was not told");
-        }
-    }
-
-    fn heard(&mut self, message: Result<Option<FromCell>>) {
-        let message = match message {
-            Ok(Some(message)) => message,
-            Ok(None) => return self.cell_lost(String::new()),
-            Err(error) => return self.cell_lost(format!("{error:#}")),
-        };
-        match message {
-            FromCell::PortReady(port, queue) => self.bound(port, queue, Ok(())),
-            FromCell::PortFailed(port, queue, reason) => self.bound(port, queue, Err(reason)),
-            FromCell::Started(entry) => self.event(Event::ServiceStarted { entry }),
-            FromCell::StartFailed(entry, reason) => {
-                self.event(Event::ServiceFailed { entry, reason });
-            }
-            FromCell::Stopped(entry, _) => {
-                self.reports.remove(&entry);
-                self.event(Event::ServiceStopped { entry });
-            }
-            FromCell::Trapped(entry, lane, trap) => {
-                let service = self.name_of(entry);
-                tracing::warn!(service, lane, trap, "a module trapped and was replaced");
-            }
-            FromCell::Event(entry, code, data) => {
-                let service = self.name_of(entry);
-                tracing::info!(service, code, data = hex(&data), "a module's event");
-            }
-            FromCell::Answered(entry, answers) => {
-                tracing::debug!(%entry, ?answers, "a control message was answered");
-            }
-            FromCell::Service(entry, report) => {
-                self.reports.insert(entry, *report);
-            }
-            FromCell::Reported(report) => {
-                self.cell_report = report;
-                self.reported();
-            }
-        }
-    }
-
-    fn name_of(&self, entry: EntryId) -> String {
-        self.node.service_of(entry).map_or_else(|| entry.to_string(), |s| s.name.to_string())
-    }
-
-    fn bound(&mut self, port: PortId, queue: u32, result: Result<(), String>) {
-        let result = result.and_then(|()| {
-            let socket = self.sockets.get(&(port, queue)).map(AsFd::as_fd);
-            self.front.set_socket(port, queue, socket).map_err(|error| error.to_string())
-        });
-        if let Err(reason) = result {
-            tracing::error!(%port, queue, reason, "a queue has no socket: its packets go plainly");
-        }
-        self.binding = self.binding.saturating_sub(1);
-        if self.binding == 0 {
-            self.event(Event::CellReady);
-        }
-    }
-
-    fn cell_lost(&mut self, why: String) {
-        let ended = self.cell.take().map_or_else(String::new, CellLink::end);
-        for (port, queue) in std::mem::take(&mut self.sockets).into_keys() {
-            // A socket that was not bound yet is not in the map.
-            let _ = self.front.set_socket(port, queue, None);
-        }
-        self.reports.clear();
-        self.reported();
-        let reason = [why, ended].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();
-        self.event(Event::CellLost { reason: reason.join("; ") });
     }
 
     fn report(&mut self, notice: Notice) {
@@ -473,30 +311,6 @@ impl Daemon {
         }
     }
 
-    /// Runs `then` when the cell has told how its services are.
-    pub(crate) fn after_report(&mut self, then: impl FnOnce(&mut Self) + 'static) {
-        self.wanting_report.push(Box::new(then));
-        if self.cell.is_none() {
-            return self.reported();
-        }
-        if self.wanting_report.len() == 1 {
-            self.report_number += 1;
-            self.tell(&ToCell::Report, &[]);
-            let (done, number) = (self.done.clone(), self.report_number);
-            tokio::spawn(async move {
-                tokio::time::sleep(REPORT_WITHIN).await;
-                let _ = done.send(Done::ReportOverdue(number));
-            });
-        }
-    }
-
-    fn reported(&mut self) {
-        self.report_number += 1;
-        for then in std::mem::take(&mut self.wanting_report) {
-            then(self);
-        }
-    }
-
     fn stop(&mut self) {
         tracing::info!(node = %self.file.name, "the node stops");
         if let Err(error) = bpf::front_door::remove(&self.file.name) {
@@ -511,14 +325,6 @@ impl Daemon {
             cell.end();
         }
         ports::restore(&self.ports);
-    }
-}
-
-/// The next message of the cell; pending while there is none.
-async fn hear(cell: &mut Option<CellLink>) -> Result<Option<FromCell>> {
-    match cell {
-        Some(cell) => cell.receive().await,
-        None => std::future::pending().await,
     }
 }
 
@@ -549,12 +355,4 @@ fn seed() -> Result<u32> {
     let mut random = File::open("/dev/urandom").context("opening /dev/urandom")?;
     random.read_exact(&mut bytes).context("reading /dev/urandom")?;
     Ok(u32::from_ne_bytes(bytes))
-}
-
-fn last_core() -> usize {
-    std::thread::available_parallelism().map_or(0, |cores| cores.get() - 1)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

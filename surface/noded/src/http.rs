@@ -7,7 +7,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
@@ -33,6 +33,7 @@ pub(crate) fn router(requests: mpsc::Sender<Request>) -> Router {
         .route("/v1/node", get(node))
         .route("/v1/services", get(services).post(deploy))
         .route("/v1/services/{name}", get(service).delete(remove))
+        .route("/v1/services/{name}/messages", post(message))
         .route("/v1/rules", get(rules).post(add_rules))
         .route("/v1/rules/{id}", delete(remove_rule))
         .route("/v1/modules", get(modules).post(put_module))
@@ -61,8 +62,8 @@ async fn ask<T: Serialize>(
 }
 
 fn refuse(error: ErrorInfo) -> Response {
-    let status = StatusCode::from_u16(error.code.http_status())
-        .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status =
+        StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, Json(ErrorDocument { schema_version: SCHEMA_VERSION, error })).into_response()
 }
 
@@ -117,6 +118,17 @@ async fn remove(
     }
 }
 
+async fn message(
+    state: Daemon,
+    Path(name): Path<String>,
+    request: Result<Json<api::MessageRequest>, JsonRejection>,
+) -> Response {
+    match body(request) {
+        Ok(request) => ask(state, |reply| Request::Message(name, request, reply)).await,
+        Err(response) => response,
+    }
+}
+
 async fn rules(state: Daemon) -> Response {
     ask(state, Request::Rules).await
 }
@@ -152,4 +164,32 @@ async fn stats(state: Daemon) -> Response {
 
 async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], Json(api::openapi::document())).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use axum::http;
+    use tower::ServiceExt;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn every_endpoint_of_the_table_is_routed_and_nothing_else() {
+        // Nobody receives: what is routed answers that the node is stopping.
+        let (requests, _) = mpsc::channel(1);
+        for endpoint in api::ENDPOINTS {
+            let path = endpoint.path.replace("{name}", "x").replace("{id}", "1");
+            let request = http::Request::builder()
+                .method(endpoint.method.as_str())
+                .uri(path)
+                .header("content-type", "application/json")
+                .body(Body::from("{}"))
+                .unwrap();
+            let response = router(requests.clone()).oneshot(request).await.unwrap();
+            assert_ne!(response.status(), StatusCode::NOT_FOUND, "{endpoint:?}");
+        }
+        let request = http::Request::builder().uri("/v1/other").body(Body::empty()).unwrap();
+        let response = router(requests).oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::NOT_FOUND);
+    }
 }

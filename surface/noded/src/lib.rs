@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod cell_link;
+mod cell_work;
 pub mod config;
 mod daemon;
 mod deploy;

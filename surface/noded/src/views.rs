@@ -57,6 +57,7 @@ impl Daemon {
             Request::Remove(wanted, cascade, reply) => {
                 drop(reply.send(self.remove(&wanted, cascade)));
             }
+            Request::Message(wanted, message, reply) => self.message(&wanted, &message, reply),
             Request::Rules(reply) => drop(reply.send(self.rule_list())),
             Request::AddRules(request, reply) => drop(reply.send(self.add_rules(&request))),
             Request::RemoveRule(rule, reply) => drop(reply.send(self.remove_rule(rule))),
@@ -92,9 +93,35 @@ impl Daemon {
         }
     }
 
+    /// Gives a message to a service that runs; the cell's answer goes to `reply`.
+    fn message(
+        &mut self,
+        wanted: &str,
+        request: &api::MessageRequest,
+        reply: Reply<api::MessageAnswers>,
+    ) {
+        let checked = self.find(wanted).and_then(|service| {
+            if service.state != ServiceState::Running {
+                return Err(failed(format!("the service '{wanted}' does not run at present")));
+            }
+            Ok((service.entry, message_bytes(&request.data_hex)?))
+        });
+        match checked {
+            Ok((entry, bytes)) => {
+                self.tell(&cell::protocol::ToCell::Message(entry, bytes), &[]);
+                self.messages.push_back((entry, reply));
+            }
+            Err(refusal) => drop(reply.send(Err(refusal))),
+        }
+    }
+
     fn find_service(&self, wanted: &str) -> Answer<ServiceInfo> {
+        self.find(wanted).map(|service| self.service_info(service))
+    }
+
+    fn find(&self, wanted: &str) -> Answer<&Service> {
         let found = Name::new(wanted).ok().and_then(|name| self.node.service(&name));
-        found.map(|service| self.service_info(service)).ok_or_else(|| {
+        found.ok_or_else(|| {
             let known = self.node.services().map(|s| s.name.as_str());
             let meant = abi::manifest::Meant::new(wanted, known);
             let shown: String = wanted.chars().take(40).flat_map(char::escape_default).collect();
@@ -417,6 +444,21 @@ fn port_info(port: &ports::LivePort) -> PortInfo {
         slow_reasons: ports::slow_words(port.config.slow),
         offloads_off: port.offloads_off.clone(),
     }
+}
+
+/// The bytes of a control message.
+fn message_bytes(digits: &str) -> Answer<Vec<u8>> {
+    let length_max = abi::host::MESSAGE_LENGTH_MAX;
+    if digits.len() > 2 * length_max {
+        let message = format!("a message has at most {length_max} bytes");
+        return Err(error(ErrorCode::Limit, message, None));
+    }
+    let pair = |pair: &[u8]| {
+        let text = std::str::from_utf8(pair).ok().filter(|text| text.len() == 2)?;
+        u8::from_str_radix(text, 16).ok()
+    };
+    let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(pair).collect();
+    bytes.ok_or_else(|| usage("'data_hex' has an even number of hexadecimal digits"))
 }
 
 /// `forward`, `drop` or `service NAME`.

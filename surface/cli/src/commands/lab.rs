@@ -16,6 +16,7 @@ use crate::output::Rows;
 use api::{ErrorCode, SCHEMA_VERSION};
 use clap::Subcommand;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -79,11 +80,10 @@ fn up(file: &Path, no_nodes: bool, context: &Context<'_>) -> Outcome {
     let made = topology::up(&plan, &mut |line| context.output.progress(line)).map_err(of_lab)?;
     let mut started = Vec::new();
     if !no_nodes {
-        started = nodes::start_all(&plan, context.output).map_err(|failure| {
+        started = nodes::start_all(&plan, context.output).inspect_err(|_| {
             // Nothing stays of a lab that is not whole; the first failure is the one to tell.
             let _ = topology::down(lab);
             nodes::remove_files(lab);
-            failure
         })?;
     }
     let document = json!({
@@ -133,7 +133,8 @@ fn down(lab: &str, context: &Context<'_>) -> Outcome {
     let down = topology::down(lab).map_err(of_lab)?;
     let mut left = Vec::new();
     for router in state.plan.routers() {
-        if let Ok(node) = nodes::node_name(&state.plan.lab, &router.name) {
+        let node = nodes::node_name(&state.plan.lab, &router.name);
+        if let Some(node) = node.ok().filter(left_something) {
             left.extend(cleaned(&node)?);
         }
     }
@@ -142,21 +143,16 @@ fn down(lab: &str, context: &Context<'_>) -> Outcome {
 }
 
 fn down_all(context: &Context<'_>) -> Outcome {
-    let down = topology::down_all().map_err(of_lab)?;
-    let (_, dead) = found_nodes::found();
-    let pinned = bpf::front_door::pinned_nodes()
-        .map_err(|error| Failure::io("listing what nodes have pinned", &error))?;
-    let pinned = pinned.into_iter().filter_map(|name| Name::new(name).ok());
-    let mut names: Vec<Name> =
-        pinned.filter(|node| !found_nodes::answers(node)).chain(dead).collect();
-    names.sort();
-    names.dedup();
-    let mut left = Vec::new();
     let mut failures = Vec::new();
-    for node in &names {
-        match cleaned(node) {
+    let down = topology::down_all().unwrap_or_else(|error| {
+        failures.push(of_lab(error).message);
+        Down::default()
+    });
+    let mut left = Vec::new();
+    for node in dead_nodes()? {
+        match cleaned(&node) {
             Ok(removed) => left.extend(removed),
-            Err(failure) => failures.push(failure.message),
+            Err(failure) => failures.push(format!("node {node}: {}", failure.message)),
         }
     }
     nodes::remove_all_files();
@@ -167,6 +163,22 @@ fn down_all(context: &Context<'_>) -> Outcome {
     // The document is out: what remains is for people, and the status.
     context.output.note(&format!("error: {}", failures.join("; ")));
     Ok(ErrorCode::Partial.exit_status())
+}
+
+/// Whether something of the node is there: its directory or its pins.
+fn left_something(node: &Name) -> bool {
+    [api::RUN_DIRECTORY, bpf::front_door::PIN_DIRECTORY]
+        .iter()
+        .any(|directory| Path::new(directory).join(node.as_str()).exists())
+}
+
+/// The nodes of this machine that left something and do not answer.
+fn dead_nodes() -> Result<BTreeSet<Name>, Failure> {
+    let pinned = bpf::front_door::pinned_nodes()
+        .map_err(|error| Failure::io("listing what nodes have pinned", &error))?;
+    let pinned = pinned.into_iter().filter_map(|name| Name::new(name).ok());
+    let (_, without_answer) = found_nodes::found();
+    Ok(pinned.filter(|node| !found_nodes::answers(node)).chain(without_answer).collect())
 }
 
 /// Removes what a node left that could not do it itself.

@@ -31,14 +31,13 @@ impl Stats {
             return context.output.result(&before, || text(&before, None));
         }
         let clear = if std::io::stdout().is_terminal() { CLEAR } else { "" };
-        loop {
+        while !context.output.is_closed() {
             std::thread::sleep(WATCH_INTERVAL);
             let now = client.stats()?;
-            let shown =
-                context.output.result(&now, || format!("{clear}{}", text(&now, Some(&before))))?;
-            debug_assert_eq!(shown, DONE);
+            context.output.result(&now, || format!("{clear}{}", text(&now, Some(&before))))?;
             before = now;
         }
+        Ok(DONE)
     }
 }
 

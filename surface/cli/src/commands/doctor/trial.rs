@@ -48,11 +48,11 @@ pub fn checks() -> Vec<Check> {
 
 /// Nothing can be tried without a namespace.
 fn unknown(error: &dyn Display) -> Vec<Check> {
-    let check = |name| {
-        Check::needed(name, State::Unknown, error.to_string())
-            .advice("run `tam doctor` as root: it tries this in a namespace of its own")
-    };
-    NAMES.into_iter().map(check).collect()
+    let [first, others @ ..] = NAMES;
+    let first = Check::needed(first, State::Unknown, error.to_string())
+        .advice("run `tam doctor` as root: it tries things in a namespace of its own");
+    let not_tried = |name| Check::needed(name, State::Unknown, "not tried, for the same reason");
+    std::iter::once(first).chain(others.into_iter().map(not_tried)).collect()
 }
 
 fn tries(namespace: &NetNs) -> Vec<Check> {

@@ -1,0 +1,113 @@
+//! What the tests of this folder share: the usual lab, and modules written as text.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use testkit::{Balance, Books, Net, NodeUnderTest, inconsistencies};
+use wire::FrameBuilder;
+
+/// A host and what is sent to it have this long.
+pub const SOON: Duration = Duration::from_secs(5);
+/// Time for a program of somebody else that should take seconds.
+pub const PROGRAM_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Two hosts, and a node between them.
+pub struct Line {
+    // Dropped in this order: the node while its devices are still there.
+    pub node: NodeUnderTest,
+    pub net: Net,
+}
+
+impl Line {
+    pub fn up() -> Self {
+        Self::with_mtu(1500)
+    }
+
+    pub fn with_mtu(mtu: u32) -> Self {
+        let net = Net::line(mtu).unwrap();
+        let node = NodeUnderTest::start(&net, "r1").unwrap();
+        Self { node, net }
+    }
+
+    /// Runs a program and gives its output; it must succeed.
+    pub fn run(&self, host: &str, argv: &[&str]) -> String {
+        let output = self.net.run(host, argv, PROGRAM_TIME_MAX).unwrap();
+        assert!(output.status.success(), "{argv:?}: {output:#?}");
+        output.stdout
+    }
+
+    /// The neighbours know each other, so that counts are those of the test's own packets.
+    pub fn acquaint(&self) {
+        let server = self.net.v4("server", "r1").unwrap().to_string();
+        self.run("client", &["ping", "-c1", "-W5", &server]);
+        let server = self.net.v6("server", "r1").unwrap().to_string();
+        self.run("client", &["ping", "-c1", "-W5", &server]);
+    }
+
+    /// The counters at rest, free of contradictions.
+    pub fn books(&self) -> Books {
+        let books = Books::settled(&self.net, &self.node).unwrap();
+        assert_eq!(inconsistencies(&books.node), [""; 0], "{:#?}", books.node);
+        books
+    }
+
+    /// What happened since `before`: sent = received + the sum of drop counters.
+    pub fn balance_since(&self, before: &Books) -> Balance {
+        let balance = self.books().since(before);
+        assert!(balance.holds(), "{balance}\n{:#?}", self.node.stats().unwrap());
+        balance
+    }
+
+    /// A frame from client to server by way of the router, without its L4 part.
+    pub fn frame(&self) -> FrameBuilder {
+        let (client, router) = (self.net.mac("client", "r1"), self.net.mac("r1", "client"));
+        FrameBuilder::new().ethernet(client.unwrap(), router.unwrap()).ipv4(
+            self.net.v4("client", "r1").unwrap(),
+            self.net.v4("server", "r1").unwrap(),
+            64,
+        )
+    }
+
+    /// A UDP socket of a host with a large receive buffer, bound to its IPv4 address.
+    pub fn udp(&self, host: &str, port: u16) -> UdpSocket {
+        let address = SocketAddr::from((self.net.v4(host, "r1").unwrap(), port));
+        let socket = self.net.within(host, || UdpSocket::bind(address)).unwrap().unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 64 << 20).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        socket
+    }
+
+    /// Where a UDP socket of the server with this L4 port is reached.
+    pub fn server(&self, port: u16) -> SocketAddr {
+        SocketAddr::from((self.net.v4("server", "r1").unwrap(), port))
+    }
+}
+
+/// A module from WebAssembly text: its fields without `(module …)`, and the manifest's lines
+/// behind ABI, name and version.
+pub fn module(name: &str, manifest: &str, fields: &str) -> Vec<u8> {
+    let manifest = format!("abi = 1\nname = \"{name}\"\nversion = \"0.1.0\"\n{manifest}");
+    module_with_manifest(&manifest, fields)
+}
+
+/// The same with a whole manifest.
+pub fn module_with_manifest(manifest: &str, fields: &str) -> Vec<u8> {
+    let section = manifest.escape_default();
+    wat::parse_str(format!("(module {fields} (@custom \"tamandua\" \"{section}\"))")).unwrap()
+}
+
+/// Where a UDP payload over IPv4 without a tag begins in linear memory.
+pub const PAYLOAD_ADDRESS: usize = 0x8102 + 14 + 20 + 8;
+
+/// Whether a frame is IPv4 UDP to this L4 port.
+pub fn is_udp_to(frame: &[u8], port: u16) -> bool {
+    wire::parse_frame(frame).is_ok_and(|packet| {
+        (packet.ip_version, packet.protocol) == (4, wire::protocol::UDP)
+            && packet.destination_port == port
+    })
+}
+
+/// The DSCP of an untagged IPv4 frame.
+pub fn dscp(frame: &[u8]) -> u8 {
+    frame[15] >> 2
+}

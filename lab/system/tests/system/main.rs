@@ -1,0 +1,24 @@
+//! System tests: real packets of real programs through a real node, in namespaces that each
+//! test makes and removes.
+//!
+//! ```text
+//!  client ──10.77.1.0/24── r1 (the node: ports left, right) ──10.77.2.0/24── server
+//! ```
+//!
+//! They need root, the release build of `tam` and the sample services, and run one at a time.
+#![forbid(unsafe_code)]
+
+mod bad_input;
+mod clean_end;
+mod common;
+mod downloads;
+mod http;
+mod iperf;
+mod node_file;
+mod overload;
+mod ping;
+mod refusals;
+mod replace;
+mod traps;
+mod verdicts;
+mod vlan;

@@ -1,0 +1,231 @@
+//! The daemon and its cell: what one tells the other, and what follows.
+
+use crate::cell_link::CellLink;
+use crate::daemon::{Daemon, Done};
+use crate::deploy;
+use anyhow::{Context, Result};
+use cell::protocol::{FromCell, ServiceFacts, ToCell};
+use node::Event;
+use registry::Digest;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use tokio::time::Duration;
+use units::{EntryId, Name, PortId};
+
+/// A cell that does not report within this time is shown as it was.
+const REPORT_WITHIN: Duration = Duration::from_secs(2);
+
+impl Daemon {
+    pub(crate) fn start_cell(&mut self, restarts: u32) {
+        if let Err(error) = self.try_start_cell() {
+            tracing::error!(restarts, error = format!("{error:#}"), "the cell did not start");
+            self.cell_lost(format!("{error:#}"));
+        }
+    }
+
+    fn try_start_cell(&mut self) -> Result<()> {
+        let queues = self.ports.iter().map(|p| p.queues).sum();
+        let core = self.file.guest_core.unwrap_or_else(last_core);
+        let cell = CellLink::spawn(queues, core)?;
+        cell.send(&ToCell::Kernel, &[self.kernel.as_fd()])?;
+        self.binding = 0;
+        for port in &self.ports {
+            for queue in 0..port.queues {
+                use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+                let flags = SocketFlags::CLOEXEC;
+                let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)
+                    .context("opening an AF_XDP socket")?;
+                let facts = port.facts(queue);
+                cell.send(&ToCell::AddPort(facts), &[socket.as_fd()])?;
+                self.sockets.insert((port.port.id, queue), socket);
+                self.binding += 1;
+            }
+        }
+        tracing::info!(pid = cell.pid(), core, "the cell starts");
+        self.cell = Some(cell);
+        if self.binding == 0 {
+            self.event(Event::CellReady);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn start_service(
+        &mut self,
+        entry: EntryId,
+        service: &Name,
+        digest: &str,
+        lanes: abi::Lanes,
+        parameters: BTreeMap<String, Vec<u8>>,
+        session: units::SessionId,
+    ) {
+        let module = digest.parse().ok().and_then(|d: Digest| Some((d, self.modules.get(&d)?)));
+        let Some((digest, module)) = module else {
+            let reason = format!("the module {digest} is no longer held");
+            return self.event(Event::ServiceFailed { entry, reason });
+        };
+        let manifest = &module.checked.manifest;
+        let facts = ServiceFacts {
+            entry,
+            name: service.to_string(),
+            session,
+            window: manifest.window,
+            memory_pages_max: module.checked.memory.pages_max,
+            // A node has one guest core so far: one instance is one for each core.
+            lanes: match lanes {
+                abi::Lanes::Count(count) => count,
+                abi::Lanes::PerCore => 1,
+            },
+            timer_ms: manifest.timer_ms,
+            parameters,
+        };
+        if let Some(code) = &module.code {
+            let code = code.clone();
+            return self.start_in_cell(facts, &code);
+        }
+        let waiting = self.compiling.entry(digest).or_default();
+        waiting.push(facts);
+        if waiting.len() == 1 {
+            let (wasm, done) = (module.wasm.clone(), self.done.clone());
+            tokio::task::spawn_blocking(move || {
+                // The daemon is gone when nobody receives: nothing is left to do.
+                let _ = done.send(Done::Compiled(digest, deploy::compile(&wasm)));
+            });
+        }
+    }
+
+    pub(crate) fn start_in_cell(&mut self, facts: ServiceFacts, code: &[u8]) {
+        let entry = facts.entry;
+        let sent = os::fd_passing::sealed_memory("tam-code", code)
+            .context("putting the code into memory")
+            .and_then(|memory| match &self.cell {
+                Some(cell) => cell.send(&ToCell::Start(Box::new(facts)), &[memory.as_fd()]),
+                // Its loss has been told; it starts the service anew when it is back.
+                None => Ok(()),
+            });
+        if let Err(error) = sent {
+            self.event(Event::ServiceFailed { entry, reason: format!("{error:#}") });
+        }
+    }
+
+    pub(crate) fn tell(&self, message: &ToCell, fds: &[std::os::fd::BorrowedFd<'_>]) {
+        if let Some(cell) = &self.cell
+            && let Err(error) = cell.send(message, fds)
+        {
+            tracing::error!(error = format!("{error:#}"), "the cell was not told");
+        }
+    }
+
+    pub(crate) fn heard(&mut self, message: Result<Option<FromCell>>) {
+        let message = match message {
+            Ok(Some(message)) => message,
+            Ok(None) => return self.cell_lost(String::new()),
+            Err(error) => return self.cell_lost(format!("{error:#}")),
+        };
+        match message {
+            FromCell::PortReady(port, queue) => self.bound(port, queue, Ok(())),
+            FromCell::PortFailed(port, queue, reason) => self.bound(port, queue, Err(reason)),
+            FromCell::Started(entry) => self.event(Event::ServiceStarted { entry }),
+            FromCell::StartFailed(entry, reason) => {
+                self.event(Event::ServiceFailed { entry, reason });
+            }
+            FromCell::Stopped(entry, _) => {
+                self.reports.remove(&entry);
+                self.event(Event::ServiceStopped { entry });
+            }
+            FromCell::Trapped(entry, lane, trap) => {
+                let service = self.name_of(entry);
+                tracing::warn!(service, lane, trap, "a module trapped and was replaced");
+            }
+            FromCell::Event(entry, code, data) => {
+                let service = self.name_of(entry);
+                tracing::info!(service, code, data = hex(&data), "a module's event");
+            }
+            FromCell::Answered(entry, answers) => {
+                let place = self.messages.iter().position(|(waits, _)| *waits == entry);
+                if let Some((_, reply)) = place.and_then(|at| self.messages.remove(at)) {
+                    let schema_version = api::SCHEMA_VERSION;
+                    drop(reply.send(Ok(api::MessageAnswers { schema_version, answers })));
+                }
+            }
+            FromCell::Service(entry, report) => {
+                self.reports.insert(entry, *report);
+            }
+            FromCell::Reported(report) => {
+                self.cell_report = report;
+                self.reported();
+            }
+        }
+    }
+
+    fn name_of(&self, entry: EntryId) -> String {
+        self.node.service_of(entry).map_or_else(|| entry.to_string(), |s| s.name.to_string())
+    }
+
+    fn bound(&mut self, port: PortId, queue: u32, result: Result<(), String>) {
+        let result = result.and_then(|()| {
+            let socket = self.sockets.get(&(port, queue)).map(AsFd::as_fd);
+            self.front.set_socket(port, queue, socket).map_err(|error| error.to_string())
+        });
+        if let Err(reason) = result {
+            tracing::error!(%port, queue, reason, "a queue has no socket: its packets go plainly");
+        }
+        self.binding = self.binding.saturating_sub(1);
+        if self.binding == 0 {
+            self.event(Event::CellReady);
+        }
+    }
+
+    fn cell_lost(&mut self, why: String) {
+        let ended = self.cell.take().map_or_else(String::new, CellLink::end);
+        for (port, queue) in std::mem::take(&mut self.sockets).into_keys() {
+            // A socket that was not bound yet is not in the map.
+            let _ = self.front.set_socket(port, queue, None);
+        }
+        self.reports.clear();
+        // Their senders hear that nobody answers any more.
+        self.messages.clear();
+        self.reported();
+        let reason = [why, ended].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();
+        self.event(Event::CellLost { reason: reason.join("; ") });
+    }
+
+    /// Runs `then` when the cell has told how its services are.
+    pub(crate) fn after_report(&mut self, then: impl FnOnce(&mut Self) + 'static) {
+        self.wanting_report.push(Box::new(then));
+        if self.cell.is_none() {
+            return self.reported();
+        }
+        if self.wanting_report.len() == 1 {
+            self.report_number += 1;
+            self.tell(&ToCell::Report, &[]);
+            let (done, number) = (self.done.clone(), self.report_number);
+            tokio::spawn(async move {
+                tokio::time::sleep(REPORT_WITHIN).await;
+                let _ = done.send(Done::ReportOverdue(number));
+            });
+        }
+    }
+
+    pub(crate) fn reported(&mut self) {
+        self.report_number += 1;
+        for then in std::mem::take(&mut self.wanting_report) {
+            then(self);
+        }
+    }
+}
+
+/// The next message of the cell; pending while there is none.
+pub(crate) async fn hear(cell: &mut Option<CellLink>) -> Result<Option<FromCell>> {
+    match cell {
+        Some(cell) => cell.receive().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn last_core() -> usize {
+    std::thread::available_parallelism().map_or(0, |cores| cores.get() - 1)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
