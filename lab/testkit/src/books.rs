@@ -32,6 +32,7 @@ pub struct Books {
     pub node: Stats,
     sent: u64,
     received: u64,
+    unread: u64,
     devices: BTreeMap<String, u64>,
 }
 
@@ -42,6 +43,8 @@ pub struct Balance {
     pub sent: u64,
     /// IPv4 packets that hosts received.
     pub received: u64,
+    /// Of them, UDP datagrams that a host dropped because their socket was full.
+    pub unread: u64,
     /// Packets dropped on their way, by the counter's name; none is zero.
     pub drops: BTreeMap<String, u64>,
 }
@@ -78,6 +81,7 @@ impl Books {
                 let counters = net.within(name, counters)??;
                 books.sent += counters.sum(&SENT)?;
                 books.received += counters.sum(&RECEIVED)?;
+                books.unread += counters.sum(&UNREAD)?;
             }
             let netlink = net.netlink(name)?;
             for (_, end) in net.plan().ends_at(name) {
@@ -101,6 +105,7 @@ impl Books {
         Balance {
             sent: self.sent - before.sent,
             received: self.received - before.received,
+            unread: self.unread - before.unread,
             drops: now.into_iter().filter_map(grown).collect(),
         }
     }
@@ -187,8 +192,10 @@ fn ends(service: &ServiceStats) -> u64 {
 }
 
 /// What a host sent, whether its own device took it or not: `/proc/net/snmp`.
-const SENT: [(&str, &str); 4] = [
+const SENT: [(&str, &str); 5] = [
     ("Tcp", "OutSegs"),
+    // Not among the others (net/ipv4/tcp_output.c, Linux 6.18).
+    ("Tcp", "RetransSegs"),
     ("Udp", "OutDatagrams"),
     // The device's queue was full: the program sees no error, and the device counts it.
     ("Udp", "SndbufErrors"),
@@ -202,6 +209,8 @@ const RECEIVED: [(&str, &str); 4] = [
     ("IpExt", "InECT0Pkts"),
     ("IpExt", "InCEPkts"),
 ];
+/// What reached a host's socket and found it full.
+const UNREAD: [(&str, &str); 1] = [("Udp", "RcvbufErrors")];
 
 /// The kernel's counters of the calling thread's namespace, by group and name.
 struct Counters(BTreeMap<(String, String), u64>);

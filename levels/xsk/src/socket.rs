@@ -114,6 +114,8 @@ impl Socket {
     /// number is returned.
     pub fn receive(&mut self, batch: &mut Vec<Packet>, max: usize, pool: &mut FramePool) -> u32 {
         let filled = self.receive.filled((max * SEGMENTS_MAX) as u32);
+        // All packets of the batch are on their way to this CPU while the first is handled.
+        (0..filled.min(max as u32)).for_each(|i| self.umem.prefetch(self.receive.read(i).addr));
         let (mut taken, mut oversized) = (0, 0);
         let mut at = 0;
         while at < filled && batch.len() < max {

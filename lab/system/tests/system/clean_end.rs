@@ -1,1 +1,136 @@
-//! clean_end
+//! Ends, clean and not: what a node leaves, and what goes on without its daemon or its cell.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::{Line, PROGRAM_TIME_MAX, SOON};
+use os::offload::OffloadState;
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::{Net, Service, leftovers, root_or_skip, service_module, wait_for};
+
+/// What a node may have changed in its router: features of the devices, programs on them,
+/// devices of its own.
+#[derive(Debug, PartialEq, Eq)]
+struct Traces {
+    devices: Vec<String>,
+    xdp: bool,
+    offloads: Vec<OffloadState>,
+}
+
+fn traces(net: &Net) -> Traces {
+    let links = net.netlink("r1").unwrap().links().unwrap();
+    let shown = net.run("r1", &["ip", "-d", "link", "show"], PROGRAM_TIME_MAX).unwrap().stdout;
+    let peers = ["client", "server"];
+    let offloads = peers.map(|peer| {
+        let device = net.end("r1", peer).unwrap().device.clone();
+        net.within("r1", || OffloadState::read(&device)).unwrap().unwrap()
+    });
+    Traces {
+        devices: links.into_iter().map(|link| link.name).collect(),
+        xdp: shown.contains("xdp"),
+        offloads: offloads.into(),
+    }
+}
+
+fn kill(pid: u32) {
+    let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+}
+
+fn gone(pid: u32) -> bool {
+    let ended = || (!Path::new(&format!("/proc/{pid}")).exists()).then_some(());
+    wait_for(SOON, ended).is_some()
+}
+
+#[test]
+fn a_node_that_is_asked_to_end_leaves_nothing() {
+    if !root_or_skip("a clean end") {
+        return;
+    }
+    let net = Net::line(1500).unwrap();
+    // As on a router that nobody prepared: the node must switch this off, and on again.
+    let device = net.end("r1", "client").unwrap().device.clone();
+    let features = ["ethtool", "-K", &device, "gro", "on", "rxvlan", "on"];
+    assert!(net.run("r1", &features, PROGRAM_TIME_MAX).unwrap().status.success());
+    let before = traces(&net);
+    let mut line = Line { node: testkit::NodeUnderTest::start(&net, "r1").unwrap(), net };
+    let all = Service { rules: &["any"], ..Service::default() };
+    line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
+    line.acquaint();
+    let during = traces(&line.net);
+    assert!(during.xdp && during.devices.len() == before.devices.len() + 1, "{during:#?}");
+    assert_ne!(during.offloads, before.offloads);
+    let workers = line.node.workers().unwrap();
+    assert_eq!(workers.len(), 1, "the cell");
+
+    assert!(line.node.stop().unwrap().success(), "{}", line.node.log());
+    assert_eq!(leftovers(line.node.name()), [""; 0]);
+    assert_eq!(traces(&line.net), before);
+    assert!(workers.into_iter().all(gone), "the cell runs on");
+    line.acquaint();
+}
+
+#[test]
+fn a_killed_daemon_leaves_plain_forwarding_and_its_successor_takes_over() {
+    if !root_or_skip("a killed daemon") {
+        return;
+    }
+    let mut line = Line::up();
+    let all = Service { rules: &["proto icmp"], ..Service::default() };
+    line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
+    line.acquaint();
+    let workers = line.node.workers().unwrap();
+    line.node.kill().unwrap();
+    assert!(workers.into_iter().all(gone), "the cell runs on without its daemon");
+    // What is pinned forwards on.
+    assert_ne!(leftovers(line.node.name()), [""; 0]);
+    assert!(traces(&line.net).xdp);
+    line.acquaint();
+
+    line.node.start_again(&line.net, "r1").unwrap();
+    line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
+    let before = line.books();
+    line.acquaint();
+    let balance = line.balance_since(&before);
+    assert_eq!((balance.sent, balance.received), (2, 2));
+    assert_eq!(line.node.service("monitor").unwrap().stats.packets, 2);
+    assert!(line.node.stop().unwrap().success());
+    assert_eq!(leftovers(line.node.name()), [""; 0]);
+    assert!(!traces(&line.net).xdp);
+}
+
+#[test]
+fn a_killed_cell_is_replaced_within_a_second_and_packets_go_plainly_meanwhile() {
+    if !root_or_skip("a killed cell") {
+        return;
+    }
+    let line = Line::up();
+    let all = Service { rules: &["proto icmp"], ..Service::default() };
+    line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
+    line.acquaint();
+    let workers = line.node.workers().unwrap();
+    assert_eq!(workers.len(), 1, "the cell");
+    let server = line.net.v4("server", "r1").unwrap().to_string();
+    let ping = std::thread::scope(|scope| {
+        let ping = scope.spawn(|| line.run("client", &["ping", "-c60", "-i0.05", "-W2", &server]));
+        std::thread::sleep(Duration::from_millis(500));
+        kill(workers[0]);
+        let back = wait_for(Duration::from_secs(1), || {
+            let service = line.node.service("monitor").unwrap();
+            (service.state == "running" && service.restarts == 1).then_some(())
+        });
+        assert!(back.is_some(), "{:#?}", line.node.service("monitor").unwrap());
+        ping.join().unwrap()
+    });
+    // A packet that lay in the rings of the dead cell is lost with it, as one request and one
+    // reply at most are on their way.
+    let received: u32 = ping
+        .split(", ")
+        .find_map(|part| part.strip_suffix(" received"))
+        .and_then(|number| number.parse().ok())
+        .unwrap();
+    assert!(received >= 59, "{ping}");
+    let served = line.node.service("monitor").unwrap().stats.packets;
+    assert!(served > 40, "the new cell served {served} packets");
+    assert_ne!(line.node.workers().unwrap(), workers);
+}

@@ -1,1 +1,94 @@
-//! node_file
+//! Nodes that cannot start: they say why, end with a failure and leave nothing behind.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::Line;
+use testkit::{Net, Output, leftovers, node_file, root_or_skip, tam};
+use units::Name;
+
+/// A node that cannot start ends within this.
+const END_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Starts a node that must fail; what it said.
+fn fails(net: &Net, text: &str) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("node.toml");
+    std::fs::write(&file, text).unwrap();
+    let program = tam();
+    let argv = [program.to_str().unwrap(), "node", "--config", file.to_str().unwrap()];
+    let Output { status, stdout, stderr } = net.run("r1", &argv, END_TIME_MAX).unwrap();
+    assert!(!status.success(), "{stdout}{stderr}");
+    assert!(status.code().is_some_and(|code| code != 101), "no panic: {stderr}");
+    stderr
+}
+
+fn name(text: &str) -> Name {
+    Name::new(&format!("tt-sys-{}-{text}", std::process::id())).unwrap()
+}
+
+#[test]
+fn a_missing_device_is_named() {
+    if !root_or_skip("a missing device") {
+        return;
+    }
+    let net = Net::line(1500).unwrap();
+    let store = tempfile::tempdir().unwrap();
+    let name = name("missing");
+    let text = node_file(&net, "r1", name.as_str(), store.path(), "");
+    let said = fails(&net, &text.replace("\"to-server\"", "\"to-nowhere\""));
+    assert!(said.contains("to-nowhere") && said.contains("right"), "{said}");
+    assert_eq!(leftovers(&name), [""; 0]);
+    assert_no_xdp(&net);
+}
+
+#[test]
+fn a_typing_error_has_its_line_and_what_was_meant() {
+    if !root_or_skip("a typing error") {
+        return;
+    }
+    let net = Net::line(1500).unwrap();
+    let name = name("typing");
+    let text = node_file(&net, "r1", name.as_str(), Path::new("/nowhere"), "fastpath = \"auto\"");
+    let said = fails(&net, &text);
+    assert!(said.contains("line 3") && said.contains("'fast_path'"), "{said}");
+    assert_eq!(leftovers(&name), [""; 0]);
+}
+
+#[test]
+fn a_second_node_of_the_same_name_is_refused() {
+    if !root_or_skip("a node twice") {
+        return;
+    }
+    let line = Line::up();
+    let store = tempfile::tempdir().unwrap();
+    let text = node_file(&line.net, "r1", line.node.name().as_str(), store.path(), "");
+    let said = fails(&line.net, &text);
+    assert!(said.contains("runs already"), "{said}");
+    line.acquaint();
+    assert_eq!(line.node.client().node().unwrap().cell, "ready");
+}
+
+#[test]
+fn a_device_with_an_xdp_program_of_somebody_else_is_refused() {
+    if !root_or_skip("a device twice") {
+        return;
+    }
+    let line = Line::up();
+    let store = tempfile::tempdir().unwrap();
+    let name = name("second");
+    let text = node_file(&line.net, "r1", name.as_str(), store.path(), "");
+    let said = fails(&line.net, &text);
+    assert!(said.contains("to-client") && said.contains("XDP"), "{said}");
+    assert_eq!(leftovers(&name), [""; 0]);
+    line.acquaint();
+    let before = line.books();
+    line.acquaint();
+    assert_eq!(line.balance_since(&before).received, 2, "the first node works on");
+}
+
+/// No device of the router has an XDP program.
+fn assert_no_xdp(net: &Net) {
+    let said = net.run("r1", &["ip", "-d", "link", "show"], END_TIME_MAX).unwrap().stdout;
+    assert!(!said.contains("xdp"), "{said}");
+}
