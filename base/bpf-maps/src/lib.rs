@@ -111,6 +111,7 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ("to_user", "redirected to the cell's socket"),
     ("kernel_not_ip", "to the kernel: not IP (ARP, LLDP, STP)"),
     ("kernel_not_for_us", "to the kernel: the destination MAC is not this port's"),
+    ("kernel_link_local", "to the kernel: IPv6 neighbour discovery or link-local addresses"),
     ("kernel_local", "to the kernel: the route ends here, or there is none"),
     ("kernel_neighbour", "to the kernel: the neighbour is not resolved yet"),
     ("kernel_ttl", "to the kernel: TTL or hop limit ran out"),
@@ -134,7 +135,7 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
 ];
 
 /// Outcomes that the front door counts (`TAM_OUTCOMES`).
-pub const OUTCOME_COUNT: usize = 24;
+pub const OUTCOME_COUNT: usize = 25;
 
 /// Counters of one port, on one CPU (`struct tam_port_stats`).
 #[repr(C)]

@@ -63,8 +63,9 @@ pub fn service_module(name: &str) -> Result<Vec<u8>> {
     let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services");
     let folder = std::env::var_os("TAM_SERVICES").map_or_else(own, PathBuf::from);
     let path = folder.join(name).join(format!("{name}.wasm"));
-    std::fs::read(&path)
-        .with_context(|| format!("reading {}; 'tam build services/{name}' makes it", path.display()))
+    std::fs::read(&path).with_context(|| {
+        format!("reading {}; 'tam build services/{name}' makes it", path.display())
+    })
 }
 
 /// The node file of a router: its links are the ports `left`, `right`, `port3` and so on.
@@ -253,9 +254,8 @@ impl NodeUnderTest {
             kill_process(Pid::from_child(child), signal)?;
         }
         let ended = wait_for(STOP_TIME_MAX, || child.try_wait().transpose());
-        let status = ended.with_context(|| {
-            format!("the node runs on {STOP_TIME_MAX:?} after {signal:?}")
-        })??;
+        let status = ended
+            .with_context(|| format!("the node runs on {STOP_TIME_MAX:?} after {signal:?}"))??;
         self.child = None;
         Ok(status)
     }

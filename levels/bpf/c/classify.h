@@ -263,8 +263,7 @@ static __always_inline int source_is_odd(const struct tam_key *key)
 
 	if (key->ip_version == 4)
 		return a[0] == 0 || a[0] == 127 || a[0] >= 224;
-	return a[0] == 0xff || (a[0] == 0xfe && (a[1] & 0xc0) == 0x80) ||
-	       !(((__u64 *)a)[0] | (((__u64 *)a)[1] & bpf_cpu_to_be64(~1ULL)));
+	return a[0] == 0xff || !(((__u64 *)a)[0] | (((__u64 *)a)[1] & bpf_cpu_to_be64(~1ULL)));
 }
 
 /* Destinations that are nobody's unicast address, whatever the routes say: the

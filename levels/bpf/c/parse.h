@@ -11,6 +11,10 @@
 #include "tam_bpf.h"
 #include "tam_maps.h"
 
+/* ICMPv6 types of neighbour discovery: router solicitation to redirect (RFC 4861). */
+#define ND_FIRST 133
+#define ND_LAST 137
+
 /* An Ethernet header and TAM_VLAN_TAGS_MAX tags. */
 #define TAM_L3_OFFSET_MAX (14 + 4 * TAM_VLAN_TAGS_MAX)
 /* What a bound on a variable offset may be, for the verifier: far behind any header chain. */
@@ -79,7 +83,15 @@ static __always_inline int parse_l4(struct xdp_md *ctx, struct packet *packet, _
 	/* 8 bytes are the shortest length above and hold both ports. */
 	if (data + offset + 8 > data_end)
 		return cut_off(ctx);
-	if (packet->key.protocol == IPPROTO_ICMP || packet->key.protocol == IPPROTO_ICMPV6)
+	if (packet->key.protocol == IPPROTO_ICMPV6) {
+		__u8 type = *(__u8 *)(data + offset);
+
+		/* RFC 4861 section 7.1: valid only with a hop limit of 255. */
+		return packet->ttl == 255 && type >= ND_FIRST && type <= ND_LAST
+			       ? TAM_KERNEL_LINK_LOCAL
+			       : -1;
+	}
+	if (packet->key.protocol == IPPROTO_ICMP)
 		return -1;
 	packet->key.source_port_be = *(__be16 *)(data + offset);
 	packet->key.destination_port_be = *(__be16 *)(data + offset + 2);
@@ -118,6 +130,12 @@ static __noinline int checksum_wrong_options(struct xdp_md *ctx, __u32 l3, __u32
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return sum != 0xffff;
+}
+
+/* fe80::/10: of one link, and so the kernel's (RFC 4291 section 2.5.6). */
+static __always_inline int is_link_local(const __u8 *address)
+{
+	return address[0] == 0xfe && (address[1] & 0xc0) == 0x80;
 }
 
 static __always_inline int parse_ipv4(struct xdp_md *ctx, struct packet *packet, __u32 l3)
@@ -311,8 +329,14 @@ static __always_inline int parse_ethernet(struct xdp_md *ctx, const struct tam_p
 	packet->l3_offset = l3;
 	if (ethertype == bpf_htons(ETH_P_IP))
 		return parse_ipv4(ctx, packet, l3);
-	if (ethertype == bpf_htons(ETH_P_IPV6))
-		return parse_ipv6(ctx, packet, l3);
+	if (ethertype == bpf_htons(ETH_P_IPV6)) {
+		int outcome = parse_ipv6(ctx, packet, l3);
+
+		if (outcome < 0 && (is_link_local(packet->key.source) ||
+				    is_link_local(packet->key.destination)))
+			return TAM_KERNEL_LINK_LOCAL;
+		return outcome;
+	}
 	return TAM_KERNEL_NOT_IP;
 }
 

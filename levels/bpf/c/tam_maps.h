@@ -81,6 +81,7 @@ enum tam_outcome {
 	/* To the kernel's stack, because ... */
 	TAM_KERNEL_NOT_IP,		/* ARP, LLDP, STP and other ethertypes */
 	TAM_KERNEL_NOT_FOR_US,		/* the destination MAC is not this port's */
+	TAM_KERNEL_LINK_LOCAL,		/* IPv6 neighbour discovery and link-local addresses: never a rule's */
 	TAM_KERNEL_LOCAL,		/* the route ends here, or there is none */
 	TAM_KERNEL_NEIGHBOUR,		/* the neighbour is not resolved yet */
 	TAM_KERNEL_TTL,			/* TTL or hop limit ran out: the kernel answers */

@@ -106,9 +106,24 @@ pub(crate) fn lock(name: &Name) -> Result<File> {
 /// Runs the node to its end.
 pub(crate) async fn run(file: NodeFile) -> Result<()> {
     let lock = lock(&file.name)?;
+    let name = file.name.clone();
+    let ended = run_locked(file).await;
+    drop(lock);
+    let directory = run_directory(&name);
+    std::fs::remove_dir_all(&directory)
+        .with_context(|| format!("removing {}", directory.display()))?;
+    ended
+}
+
+async fn run_locked(file: NodeFile) -> Result<()> {
     let (done, done_rx) = mpsc::unbounded_channel();
     let monitor = Monitor::open().context("listening for changes of routes and devices")?;
-    let mut daemon = Daemon::start(file, done)?;
+    let name = file.name.clone();
+    let mut daemon = Daemon::start(file, done).inspect_err(|_| {
+        // What it had put up comes down again; the first failure is the one to tell.
+        let _ = bpf::front_door::remove(&name);
+        let _ = ports::restore_left_over(&name);
+    })?;
     let (requests, request_rx) = mpsc::channel(REQUESTS_MAX);
     let socket = api::socket_of(&daemon.file.name);
     let _ = std::fs::remove_file(&socket);
@@ -119,10 +134,6 @@ pub(crate) async fn run(file: NodeFile) -> Result<()> {
     let ended = daemon.serve(monitor, request_rx, done_rx).await;
     server.abort();
     daemon.stop();
-    drop(lock);
-    let directory = run_directory(&daemon.file.name);
-    std::fs::remove_dir_all(&directory)
-        .with_context(|| format!("removing {}", directory.display()))?;
     ended
 }
 
@@ -136,13 +147,7 @@ impl Daemon {
         let store = Store::open(&file.store)
             .with_context(|| format!("opening the module store {}", file.store.display()))?;
         let mut front = FrontDoor::create(&file.name, seed()?).context("making the front door")?;
-        let ports = match bring_up(&netlink, &mut front, &node) {
-            Ok(ports) => ports,
-            Err(error) => {
-                let _ = bpf::front_door::remove(&file.name);
-                return Err(error);
-            }
-        };
+        let ports = bring_up(&netlink, &mut front, &node)?;
         ports::remember(&file.name, &ports)?;
         let kernel = ports::kernel_device(&netlink, &file.name)?;
         front.heartbeat()?;

@@ -54,6 +54,7 @@ fn a_node_that_is_asked_to_end_leaves_nothing() {
     assert!(net.run("r1", &features, PROGRAM_TIME_MAX).unwrap().status.success());
     let before = traces(&net);
     let mut line = Line { node: testkit::NodeUnderTest::start(&net, "r1").unwrap(), net };
+    line.acquaint();
     let all = Service { rules: &["any"], ..Service::default() };
     line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
     line.acquaint();

@@ -19,8 +19,7 @@ pub struct HttpServer {
 impl HttpServer {
     /// Serves `length` bytes, a multiple of 64 KiB, at an address of a host.
     pub fn start(net: &Net, host: &str, address: IpAddr, length: u64) -> Self {
-        let listener =
-            net.within(host, || TcpListener::bind((address, 0))).unwrap().unwrap();
+        let listener = net.within(host, || TcpListener::bind((address, 0))).unwrap().unwrap();
         let address = listener.local_addr().unwrap();
         Self { address, digest: std::thread::spawn(move || serve(&listener, length)) }
     }

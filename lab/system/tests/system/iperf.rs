@@ -95,7 +95,11 @@ fn assert_losses_agree(report: &Value, balance: &Balance) {
     let known = balance.dropped() + balance.unread;
     assert!(known <= missed, "iperf3 missed {missed} of {sent}, {}; {balance}", balance.unread);
     let unseen = missed - known;
-    assert!(unseen <= UNSEEN_MAX, "iperf3 missed {missed} of {sent}, {}; {balance}", balance.unread);
+    assert!(
+        unseen <= UNSEEN_MAX,
+        "iperf3 missed {missed} of {sent}, {}; {balance}",
+        balance.unread
+    );
 }
 
 /// Packets that the server's socket held when it was closed: 212,992 bytes of buffer by the

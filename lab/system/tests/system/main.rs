@@ -11,6 +11,7 @@
 mod bad_input;
 mod clean_end;
 mod common;
+mod conformance;
 mod downloads;
 mod http;
 mod iperf;

@@ -34,7 +34,11 @@ fn what_is_no_module_of_this_abi_is_not_stored() {
         ("cut off", module("m", "window = 64", PASS)[..40].to_vec(), &[]),
         ("another ABI", module_with_manifest(&manifest(2), PASS), &["2", "1"]),
         ("no manifest", wat::parse_str(format!("(module {PASS})")).unwrap(), &["tamandua"]),
-        ("unknown import", module("m", "window = 64", &format!("{unknown}{PASS}")), &["packet_lod", "packet_load"]),
+        (
+            "unknown import",
+            module("m", "window = 64", &format!("{unknown}{PASS}")),
+            &["packet_lod", "packet_load"],
+        ),
         ("foreign import", module("m", "window = 64", &format!("{foreign}{PASS}")), &["env"]),
         (
             "4 GiB of memory",

@@ -61,13 +61,17 @@ fn an_endless_loop_costs_one_packet_and_ten_milliseconds() {
     }
     let line = Line::up();
     line.acquaint();
-    let wasm = module("loop", "window = 64", &format!(
-        r#"(memory (export "memory") 1)
+    let wasm = module(
+        "loop",
+        "window = 64",
+        &format!(
+            r#"(memory (export "memory") 1)
         (func (export "on_packet") (result i32)
           (if (i32.eq (i32.load8_u (i32.const {PAYLOAD_ADDRESS})) (i32.const 0x4c))
             (then (loop $for_ever (br $for_ever))))
           (i32.const 0))"#
-    ));
+        ),
+    );
     line.node.deploy(&wasm, &Service { rules: RULES, ..Service::default() }).unwrap();
     let (receiver, sender) = (line.udp("server", PORT), line.udp("client", 0));
     sender.connect(line.server(PORT)).unwrap();

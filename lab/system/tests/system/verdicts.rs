@@ -174,8 +174,14 @@ fn the_router_answers_for_itself_through_a_service_that_takes_everything() {
     let all = Service { rules: &["any"], ..Service::default() };
     line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
     for (near, far) in [
-        (line.net.v4("r1", "client").unwrap().to_string(), line.net.v4("r1", "server").unwrap().to_string()),
-        (line.net.v6("r1", "client").unwrap().to_string(), line.net.v6("r1", "server").unwrap().to_string()),
+        (
+            line.net.v4("r1", "client").unwrap().to_string(),
+            line.net.v4("r1", "server").unwrap().to_string(),
+        ),
+        (
+            line.net.v6("r1", "client").unwrap().to_string(),
+            line.net.v6("r1", "server").unwrap().to_string(),
+        ),
     ] {
         line.run("client", &["ping", "-c3", "-i0.05", "-W5", &near]);
         line.run("client", &["ping", "-c3", "-i0.05", "-W5", &far]);
@@ -183,6 +189,20 @@ fn the_router_answers_for_itself_through_a_service_that_takes_everything() {
     let stats = line.node.service("monitor").unwrap().stats;
     assert!(stats.to_kernel >= 12, "{stats:#?}");
     line.books();
+}
+
+#[test]
+fn neighbour_discovery_is_the_kernels_under_a_rule_that_takes_everything() {
+    if !root_or_skip("neighbour discovery") {
+        return;
+    }
+    let line = Line::up();
+    let all = Service { rules: &["any"], ..Service::default() };
+    line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
+    // Nobody knows anybody yet: requests and replies wait for advertisements.
+    let server = line.net.v6("server", "r1").unwrap().to_string();
+    let said = line.run("client", &["ping", "-c3", "-i0.2", "-W5", &server]);
+    assert!(said.contains(" 3 received"), "{said}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use units::SessionId;
-use wire::{Fragment, Outcome, Parsed};
+use wire::{Fragment, Parsed};
 
 /// Slices that one call may see begin: 100 ms. A cell allows fewer, but has a
 /// core; here a busy machine must not look like a module that loops.
@@ -32,7 +32,7 @@ pub enum Fate {
     /// The module trapped: the packet is dropped, the instance replaced.
     Trapped(Trap),
     /// No rule can see it: the front door decides alone.
-    FrontDoor(Outcome),
+    FrontDoor(&'static str),
     /// It is no packet: longer than any, or without a byte.
     NoPacket,
     /// The instance that it belongs to could not be started again.
@@ -109,8 +109,11 @@ impl Lanes {
         }
         let parsed = match wire::parse_frame(&frame.bytes) {
             Ok(parsed) => parsed,
-            Err(outcome) => return left(Fate::FrontDoor(outcome)),
+            Err(outcome) => return left(Fate::FrontDoor(outcome.name())),
         };
+        if parsed.is_link_local(&frame.bytes) {
+            return left(Fate::FrontDoor("kernel_link_local"));
+        }
         let meta = meta(&parsed, frame.time.as_millis() as u64);
         self.tick(meta.now_ms);
         let lane = meta.flow_hash as usize % self.instances.len();

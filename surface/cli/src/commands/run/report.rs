@@ -227,7 +227,7 @@ fn fate_text(fate: &Fate, manifest: &Manifest) -> String {
         Fate::Verdict(Verdict::Redirect { port }) => format!("redirect {port}"),
         Fate::Verdict(Verdict::Raise) => "raise".to_owned(),
         Fate::Trapped(_) => "trap".to_owned(),
-        Fate::FrontDoor(outcome) => outcome.name().to_owned(),
+        Fate::FrontDoor(outcome) => (*outcome).to_owned(),
         Fate::NoPacket => "no packet".to_owned(),
         Fate::Down => "down".to_owned(),
     }

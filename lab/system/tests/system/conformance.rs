@@ -1,0 +1,252 @@
+//! The conformance table on real devices: every case whose frames a router takes, with the
+//! verdict and the bytes that `tam run`'s engine gives, plus what the node does with them.
+//!
+//! The hosts' and the router's devices get the table's MAC addresses, so that a frame of the
+//! table is a frame on the wire. Events are the log's; this test does not read them.
+
+use std::time::Duration;
+
+use ::conformance::{Case, Ending, cases};
+use api::{DeployRequest, ServiceStats};
+use os::netlink::{AddressPrefix, Netlink, Route};
+use testkit::{Net, NodeUnderTest, RawPort, root_or_skip, wait_for};
+use wire::build::{DEFAULT_DESTINATION_MAC, DEFAULT_SOURCE_MAC};
+use wire::{parse_frame, rewrite};
+
+use crate::common::{Line, SOON};
+
+/// Longest frame of a link with an MTU of 9,000.
+const FRAME_LENGTH_MAX: usize = 9014;
+/// The networks of the table's addresses; all of them are behind the server.
+const NETWORKS: [(&str, u8); 4] =
+    [("10.0.1.0", 24), ("10.0.2.0", 24), ("fd00:1::", 64), ("fd00:2::", 64)];
+/// Cases that must be left when those that no device can carry are taken out.
+const CASES_MIN: usize = 120;
+
+#[test]
+fn real_devices_agree_with_the_table() {
+    if !root_or_skip("conformance on devices") {
+        return;
+    }
+    let bench = Bench::up();
+    let cases = cases();
+    let carried = |case: &&Case| {
+        case.is_routable()
+            && case.before.iter().chain([&case.frame]).all(|f| f.len() <= FRAME_LENGTH_MAX)
+    };
+    let carried: Vec<&Case> = cases.iter().filter(carried).collect();
+    assert!(carried.len() >= CASES_MIN, "{} of {} cases", carried.len(), cases.len());
+    let mut differences = Vec::new();
+    for case in &carried {
+        if let Err(difference) = bench.run(case) {
+            differences.push(format!("{}:{}: {}: {difference}", case.file, case.line, case.name));
+        }
+    }
+    let count = differences.len();
+    assert!(count == 0, "{count} of {} cases:\n{}", carried.len(), differences.join("\n"));
+}
+
+/// The usual lab with the table's addresses.
+struct Bench {
+    line: Line,
+    client: RawPort,
+    server: RawPort,
+    /// The MAC addresses with which a packet leaves to the server.
+    next_hop: [u8; 6],
+    own: [u8; 6],
+}
+
+impl Bench {
+    fn up() -> Self {
+        let net = Net::line(9000).unwrap();
+        set_mac(&net, "client", "r1", DEFAULT_SOURCE_MAC);
+        set_mac(&net, "r1", "client", DEFAULT_DESTINATION_MAC);
+        let netlink = net.netlink("r1").unwrap();
+        for (network, length) in NETWORKS {
+            let address: std::net::IpAddr = network.parse().unwrap();
+            let end = net.end("server", "r1").unwrap();
+            let via = if address.is_ipv4() { end.v4 } else { end.v6 }.address();
+            let destination = AddressPrefix::new(address, length).unwrap();
+            netlink.add_route(&Route { destination, via: Some(via), index: None }).unwrap();
+        }
+        let node = NodeUnderTest::start(&net, "r1").unwrap();
+        let line = Line { node, net };
+        line.acquaint();
+        Self {
+            client: RawPort::open(&line.net, "client", "r1").unwrap(),
+            server: RawPort::open(&line.net, "server", "r1").unwrap(),
+            next_hop: line.net.mac("server", "r1").unwrap(),
+            own: line.net.mac("r1", "server").unwrap(),
+            line,
+        }
+    }
+
+    /// Deploys the case's module, sends its frames, and says what differs.
+    fn run(&self, case: &Case) -> Result<(), String> {
+        let client = self.line.node.client();
+        let stored = client.store_module(case.wasm().map_err(text)?).map_err(text)?;
+        let deployed = client.deploy(&DeployRequest {
+            name: Some("case".to_owned()),
+            module: stored.digest,
+            parameters: case.parameters.clone(),
+            session: None,
+            rules: vec!["in left".to_owned()],
+            priority: None,
+        });
+        let ending = &case.expected.ending;
+        let found = match (deployed, ending) {
+            (Err(error), Ending::StartRefused(code)) => {
+                return said(&error.to_string(), &["on_start", &code.to_string()]);
+            }
+            (Err(error), Ending::StartTrapped(_)) => {
+                return said(&error.to_string(), &["on_start trapped"]);
+            }
+            (Err(error), _) => return Err(format!("was not deployed: {error}")),
+            (Ok(_), Ending::StartRefused(_) | Ending::StartTrapped(_)) => {
+                Err("it started".to_owned())
+            }
+            (Ok(_), _) => self.packets(case),
+        };
+        client.remove("case", true).map_err(text)?;
+        found
+    }
+
+    fn packets(&self, case: &Case) -> Result<(), String> {
+        for frame in &case.before {
+            self.client.send(frame).map_err(text)?;
+        }
+        let before = self.served(case.before.len())?;
+        drain(&self.client)?;
+        drain(&self.server)?;
+        self.client.send(&case.frame).map_err(text)?;
+        let after = self.served(case.before.len() + 1)?;
+        self.check_ending(case, &before, &after)?;
+        if after.sent - before.sent != case.expected.sent.len() as u64 || after.sent_dropped > 0 {
+            return Err(format!(
+                "sent {} frames, {} found no room",
+                after.sent, after.sent_dropped
+            ));
+        }
+        for sent in &case.expected.sent {
+            self.arrives(&sent.port, &sent.frame)?;
+        }
+        // The counters of an instance that trapped went with it.
+        let counters = case.expected.counters.iter().filter(|_| after.traps == before.traps);
+        for (name, expected) in counters {
+            let counter = after.counters.get(name);
+            if counter != Some(expected) {
+                return Err(format!("counter {name} is {counter:?}, not {expected}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The service's counters when it has had so many packets.
+    fn served(&self, packets: usize) -> Result<ServiceStats, String> {
+        let mut stats = ServiceStats::default();
+        let all = wait_for(SOON, || {
+            stats = self.line.node.service("case").ok()?.stats;
+            (stats.packets == packets as u64).then_some(())
+        });
+        all.map(|()| stats.clone()).ok_or(format!("{} packets, not {packets}", stats.packets))
+    }
+
+    fn check_ending(
+        &self,
+        case: &Case,
+        before: &ServiceStats,
+        after: &ServiceStats,
+    ) -> Result<(), String> {
+        let grown = |name: &str| {
+            let of = |stats: &ServiceStats| stats.dropped.get(name).copied().unwrap_or(0);
+            of(after) > of(before)
+        };
+        let frame = case.expected.frame.as_deref().unwrap_or_default();
+        let wrong = || format!("does not end with '{}': {after:?}", case.expected.ending);
+        let ended = |yes: bool| if yes { Ok(()) } else { Err(wrong()) };
+        match &case.expected.ending {
+            Ending::Pass | Ending::Reroute if after.to_kernel > before.to_kernel => {
+                self.kernel_routes(frame)
+            }
+            Ending::Pass if after.forwarded > before.forwarded => self.routed(frame),
+            // Nothing that could be routed is left of it.
+            Ending::Pass if grown("malformed") => ended(l3_offset(frame).is_none()),
+            Ending::Bounce if after.bounced > before.bounced => {
+                let mut frame = frame.to_vec();
+                rewrite::swap_macs(&mut frame).map_err(text)?;
+                self.arrives("left", &frame)
+            }
+            Ending::Redirect(port) if after.redirected > before.redirected => {
+                self.arrives(port, frame)
+            }
+            Ending::Drop(reason) => {
+                let named = after.dropped.keys().filter(|name| name.starts_with("module."));
+                // A reason with a name is counted under it; services have names.
+                let by_name = || named.filter(|name| grown(name)).count() == 1;
+                ended(grown(&format!("module.{reason}")) || by_name())
+            }
+            Ending::Raise => ended(grown("raise")),
+            Ending::Trap(kind) => {
+                let of = |stats: &ServiceStats| stats.traps.get(kind).copied().unwrap_or(0);
+                ended(grown("trap") && of(after) == of(before) + 1)
+            }
+            _ => Err(wrong()),
+        }
+    }
+
+    /// The packet leaves by the route that came with it, without its tags.
+    fn routed(&self, frame: &[u8]) -> Result<(), String> {
+        let l3 = l3_offset(frame).ok_or("a packet without an IP header was routed")?;
+        let mut frame = frame.to_vec();
+        rewrite::route(&mut frame, l3 as u16, self.own, self.next_hop).map_err(text)?;
+        frame.drain(12..l3 - 2);
+        self.arrives("right", &frame)
+    }
+
+    /// The kernel takes what is IP by its own rules, and cuts off what is behind it.
+    fn kernel_routes(&self, frame: &[u8]) -> Result<(), String> {
+        match parse_frame(frame) {
+            Ok(packet) => self.routed(&frame[..packet.ip_end()]),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn arrives(&self, port: &str, frame: &[u8]) -> Result<(), String> {
+        let host = if port == "left" { &self.client } else { &self.server };
+        let came = host.receive(Duration::from_secs(1), |came| came == frame).map_err(text)?;
+        came.map(drop).ok_or_else(|| format!("did not leave by {port}: {}", hex::encode(frame)))
+    }
+}
+
+fn set_mac(net: &Net, node: &str, peer: &str, mac: [u8; 6]) {
+    let netlink: Netlink = net.netlink(node).unwrap();
+    netlink.set_mac(net.device(node, peer).unwrap().index, mac).unwrap();
+}
+
+fn drain(port: &RawPort) -> Result<(), String> {
+    while port.receive(Duration::ZERO, |_| true).map_err(text)?.is_some() {}
+    Ok(())
+}
+
+/// Where the IP header begins, behind at most two tags.
+fn l3_offset(frame: &[u8]) -> Option<usize> {
+    for at in [12, 16, 20] {
+        match frame.get(at..at + 2)? {
+            [0x08, 0x00] | [0x86, 0xdd] => return Some(at + 2),
+            [0x81, 0x00] | [0x88, 0xa8] => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn said(message: &str, words: &[&str]) -> Result<(), String> {
+    match words.iter().find(|word| !message.contains(**word)) {
+        None => Ok(()),
+        Some(word) => Err(format!("'{message}' lacks '{word}'")),
+    }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
