@@ -8,6 +8,9 @@ use std::rc::Rc;
 /// with room to spare.
 pub const SEGMENTS_MAX: usize = 5;
 
+/// Bytes of a packet that one frame of memory holds.
+const SEGMENT_LENGTH_MAX: usize = FRAME_LENGTH - crate::FRAME_HEADROOM;
+
 /// Part of a packet: bytes `start..start + length` of a frame.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -31,22 +34,31 @@ impl Packet {
         Self { umem, segments: [const { None }; SEGMENTS_MAX], count: 0 }
     }
 
-    /// A packet of `length` zeroed bytes in one fresh frame, or `None` when
-    /// there is no frame or it would not fit.
+    /// A packet of `length` zeroed bytes in fresh frames, or `None` when there
+    /// are not enough of them or it would not fit into [`SEGMENTS_MAX`].
     #[must_use]
     pub fn allocate(umem: &Rc<Umem>, pool: &mut FramePool, length: usize) -> Option<Self> {
-        let room = FRAME_LENGTH - crate::FRAME_HEADROOM;
-        if length == 0 || length > room {
+        let count = length.div_ceil(SEGMENT_LENGTH_MAX);
+        if length == 0 || count > SEGMENTS_MAX || pool.free() < count {
             return None;
         }
-        let mut frame = pool.take()?;
-        let start = crate::FRAME_HEADROOM;
-        umem.bytes_mut(&mut frame)[start..start + length].fill(0);
         let mut packet = Self::empty(Rc::clone(umem));
-        packet.segments[0] =
-            Some(Segment { frame, start: start as u32, length: length as u32 });
-        packet.count = 1;
+        let mut left = length;
+        while left > 0 {
+            let length = left.min(SEGMENT_LENGTH_MAX);
+            packet.push_zeroed(pool.take()?, length);
+            left -= length;
+        }
         Some(packet)
+    }
+
+    /// Adds a segment of zeroed bytes; the caller has checked that it fits.
+    fn push_zeroed(&mut self, frame: Frame, length: usize) {
+        let start = crate::FRAME_HEADROOM as u32;
+        let mut segment = Segment { frame, start, length: length as u32 };
+        bytes_mut(&self.umem, &mut segment).fill(0);
+        self.segments[self.count] = Some(segment);
+        self.count += 1;
     }
 
     /// Gives the packet's frames back.
@@ -159,22 +171,39 @@ impl PacketBytes for Packet {
     }
 
     fn resize_tail(&mut self, delta: i32) -> Result<(), PacketError> {
-        let count = resized(self.length(), delta)? as u32;
-        let umem = &self.umem;
+        let count = resized(self.length(), delta)?;
         let last = self.count.checked_sub(1).ok_or(PacketError::OverLimit)?;
-        let last = self.segments[last].as_mut().ok_or(PacketError::OverLimit)?;
         if delta >= 0 {
-            let end = last.start + last.length + count;
-            if end as usize > FRAME_LENGTH {
-                return Err(PacketError::OverLimit);
-            }
-            last.length += count;
-            let length = last.length as usize;
-            bytes_mut(umem, last)[length - count as usize..].fill(0);
-        } else if count < last.length {
-            last.length -= count;
-        } else {
+            return self.grow_tail(last, count);
+        }
+        let last = self.segments[last].as_mut().ok_or(PacketError::OverLimit)?;
+        if count as u32 >= last.length {
+            // What a jumbo frame's last part holds is more than modules cut off.
             return Err(PacketError::OverLimit);
+        }
+        last.length -= count as u32;
+        Ok(())
+    }
+}
+
+impl Packet {
+    /// Adds zeroed bytes behind segment `last`, into a frame of the reserve
+    /// where it is full.
+    fn grow_tail(&mut self, last: usize, count: usize) -> Result<(), PacketError> {
+        let umem = Rc::clone(&self.umem);
+        let segment = self.segments[last].as_mut().ok_or(PacketError::OverLimit)?;
+        let room = FRAME_LENGTH - (segment.start + segment.length) as usize;
+        let here = count.min(room);
+        let next = match count - here {
+            0 => None,
+            _ if self.count == SEGMENTS_MAX => return Err(PacketError::OverLimit),
+            _ => Some(umem.take_reserved().ok_or(PacketError::OverLimit)?),
+        };
+        segment.length += here as u32;
+        let length = segment.length as usize;
+        bytes_mut(&umem, segment)[length - here..].fill(0);
+        if let Some(frame) = next {
+            self.push_zeroed(frame, count - here);
         }
         Ok(())
     }
@@ -227,10 +256,25 @@ mod tests {
     }
 
     #[test]
-    fn growing_behind_stops_at_the_frame() {
-        let (mut packet, _) = packet_of(&[FRAME_LENGTH - crate::FRAME_HEADROOM - 1]);
-        packet.resize_tail(1).unwrap();
-        assert_eq!(packet.resize_tail(1), Err(PacketError::OverLimit));
+    fn growing_behind_goes_on_in_another_frame() {
+        let full = SEGMENT_LENGTH_MAX;
+        let (mut packet, mut pool) = packet_of(&[full - 1]);
+        assert_eq!(packet.resize_tail(2), Err(PacketError::OverLimit), "no frame is reserved");
+        packet.umem.replenish(&mut pool);
+        packet.resize_tail(5).unwrap();
+        let mut out = [9; 6];
+        packet.load(full - 2, &mut out).unwrap();
+        assert_eq!((packet.length(), packet.count), (full + 4, 2));
+        assert_eq!(out, [(full - 2) as u8, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_frame_of_a_modules_own_may_be_jumbo() {
+        let (umem, mut pool) = Umem::new(8).unwrap();
+        let packet = Packet::allocate(&Rc::new(umem), &mut pool, 9018).unwrap();
+        assert_eq!((packet.length(), packet.count), (9018, 3));
+        let lengths: Vec<usize> = packet.chunks().map(<[u8]>::len).collect();
+        assert_eq!(lengths, [3840, 3840, 1338]);
     }
 
     #[test]

@@ -56,7 +56,15 @@ impl<T: Copy> Ring<T> {
             )
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, length, offsets, entries, own: 0, other: 0, kind: std::marker::PhantomData })
+        Ok(Self {
+            base,
+            length,
+            offsets,
+            entries,
+            own: 0,
+            other: 0,
+            kind: std::marker::PhantomData,
+        })
     }
 
     /// A word of the ring's header.

@@ -215,6 +215,7 @@ impl Socket {
 
     /// Gives the kernel frames to receive into, as many as ring and pool allow.
     pub fn refill(&mut self, pool: &mut FramePool) {
+        self.umem.replenish(pool);
         let room = self.fill.room(self.ring_entries);
         let mut given = 0;
         while given < room {

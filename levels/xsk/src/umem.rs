@@ -9,6 +9,7 @@
 //! ```
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::cell::RefCell;
 use std::io;
 use std::ptr::NonNull;
 
@@ -20,11 +21,17 @@ pub const FRAME_HEADROOM: usize = 256;
 /// Bytes of a cache line.
 const LINE: u64 = 64;
 
+/// Frames that packets can grow into while they are handled; a batch of jumbo
+/// frames that all grow at their end needs one each.
+const RESERVE: usize = 64;
+
 /// The packet memory of one cell, pinned by the kernel once a socket registers it.
 #[derive(Debug)]
 pub struct Umem {
     base: NonNull<u8>,
     length: usize,
+    /// Frames for packets that grow, out of the pool and in no packet yet.
+    reserve: RefCell<Vec<Frame>>,
 }
 
 /// One frame of a UMEM: whoever holds the value owns its bytes.
@@ -57,7 +64,22 @@ impl Umem {
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         // Frames are handed out from the low end, so that a short queue stays in the cache.
         let free = (0..frames).rev().map(Frame).collect();
-        Ok((Self { base, length }, FramePool { free, total: frames as usize }))
+        let umem = Self { base, length, reserve: RefCell::new(Vec::with_capacity(RESERVE)) };
+        Ok((umem, FramePool { free, total: frames as usize }))
+    }
+
+    /// Takes frames out of the pool for packets that will grow.
+    pub(crate) fn replenish(&self, pool: &mut FramePool) {
+        let mut reserve = self.reserve.borrow_mut();
+        while reserve.len() < RESERVE {
+            let Some(frame) = pool.take() else { return };
+            reserve.push(frame);
+        }
+    }
+
+    /// A frame for a packet that grows.
+    pub(crate) fn take_reserved(&self) -> Option<Frame> {
+        self.reserve.borrow_mut().pop()
     }
 
     /// Where the memory begins, for the registration with the kernel.

@@ -74,11 +74,22 @@ fn curves(
         .x_label_area_size(40)
         .y_label_area_size(70)
         .build_cartesian_2d(0.0..x_max, 0.0..y_max)?;
-    chart.configure_mesh().x_desc(axis.label()).y_desc("throughput, Mbit/s").draw()?;
-    let mut names: Vec<&str> = points.iter().map(|point| point.curve.as_str()).collect();
-    names.dedup();
-    names.sort_unstable();
-    names.dedup();
+    chart
+        .configure_mesh()
+        .x_desc(axis.label())
+        .y_desc("throughput, Mbit/s")
+        .x_label_formatter(&|value| format!("{value:.0}"))
+        .y_label_formatter(&|value| format!("{value:.0}"))
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(BLACK.mix(0.12))
+        .draw()?;
+    // In the order of measurement, which is that of the paper's legend.
+    let mut names: Vec<&str> = Vec::new();
+    for point in points {
+        if !names.contains(&point.curve.as_str()) {
+            names.push(&point.curve);
+        }
+    }
     for (at, name) in names.into_iter().enumerate() {
         let color = Palette99::pick(at).to_rgba();
         let of_curve: Vec<(f64, f64)> = points
