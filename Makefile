@@ -6,9 +6,10 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 RUST := . tools/rust.sh && rust_find &&
 BENCHES := forward user touch
 SOAK_MINUTES ?= 30
+FUZZ_SECONDS ?= 60
 ARGS ?=
 
-.PHONY: help setup setup-tests build services demo test test-peers soak bench clean
+.PHONY: help setup setup-tests build services demo test test-peers soak fuzz bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -28,6 +29,9 @@ bench: services ## every benchmark in its quick form, at most 45 s each
 
 soak: services ## the demo again and again for SOAK_MINUTES (30), with a check that nothing is left behind
 	@SOAK_MINUTES=$(SOAK_MINUTES) tools/soak.sh
+
+fuzz: services ## every fuzz target for FUZZ_SECONDS (60); needs a nightly Rust and cargo-fuzz
+	@tools/fuzz.sh $(FUZZ_SECONDS)
 
 build: setup ## the release binary, target/release/tam
 	@$(RUST) cargo build --release --package tam

@@ -17,7 +17,7 @@ const WINDOW: Window =
 fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("not run: network namespaces and BPF programs need root");
+        testkit::skip_this("network namespaces and BPF programs need root");
     }
     root
 }

@@ -24,7 +24,7 @@ pub use net::Net;
 pub use node::{NodeUnderTest, Service, leftovers, node_file, service_module, tam};
 pub use raw_port::RawPort;
 pub use run::{Output, Running, run};
-pub use skip::{root_or_skip, skip};
+pub use skip::{root_or_skip, skip, skip_this};
 
 use std::time::{Duration, Instant};
 

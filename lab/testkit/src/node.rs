@@ -111,7 +111,7 @@ impl NodeUnderTest {
     /// As [`start`](Self::start).
     pub fn start_with(net: &Net, router: &str, more: &str) -> Result<Self> {
         let number = NODES.fetch_add(1, Ordering::Relaxed);
-        let name = Name::new(&format!("tt-sys-{}-{number}", std::process::id()))?;
+        let name = Name::new(format!("tt-sys-{}-{number}", std::process::id()))?;
         let directory = TempDir::new()?;
         let store = directory.path().join("store");
         let text = node_file(net, router, name.as_str(), &store, more);

@@ -12,6 +12,12 @@ pub fn skip(test: &str, why: &str) {
     }
 }
 
+/// Says why the test of the calling thread does not run: the harness names
+/// threads after their tests.
+pub fn skip_this(why: &str) {
+    skip(std::thread::current().name().unwrap_or("a test"), why);
+}
+
 /// Whether a test that needs root can run; says so when it cannot.
 #[must_use]
 pub fn root_or_skip(test: &str) -> bool {

@@ -26,7 +26,7 @@ const XDP_TX: u32 = 3;
 fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("not run: loading BPF programs needs root");
+        testkit::skip_this("loading BPF programs needs root");
     }
     root
 }
@@ -215,9 +215,11 @@ fn live_frames_reach_the_stack() {
 
 #[test]
 fn pins_are_opened_by_what_they_are() {
-    if !privileged() || !pin::is_bpffs("/sys/fs/bpf".as_ref()) {
-        eprintln!("not run: no BPF file system at /sys/fs/bpf");
+    if !privileged() {
         return;
+    }
+    if !pin::is_bpffs("/sys/fs/bpf".as_ref()) {
+        return testkit::skip_this("there is no BPF file system at /sys/fs/bpf");
     }
     // The BPF file system takes no name with a dot.
     let folder = tempfile::Builder::new().prefix("tt-bpf-").tempdir_in("/sys/fs/bpf").unwrap();

@@ -136,8 +136,7 @@ impl PacketSocket {
         address.sll_ifindex = libc::c_int::try_from(index).map_err(io::Error::other)?;
         let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         // SAFETY: the address is a sockaddr_ll that outlives the call, its length the true one.
-        let done =
-            unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), length) };
+        let done = unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), length) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }

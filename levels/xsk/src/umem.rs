@@ -106,7 +106,6 @@ impl Umem {
     }
 
     /// All bytes of a frame, to change them.
-    #[expect(clippy::mut_from_ref, reason = "the frame, not the UMEM, owns the bytes")]
     pub(crate) fn bytes_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
         // SAFETY: as in `bytes`; the frame's owner is borrowed mutably, so these
         // are the only references to its bytes.

@@ -33,19 +33,19 @@ impl Exits<'_> {
     /// when there is none or the packet needs its answer (TTL, MTU).
     pub(crate) fn forward(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
         if meta.flags & META_ROUTED == 0 {
-            return self.to_kernel(packet);
+            return self.hand_to_kernel(packet);
         }
         let Some(egress) = self.ports.get(meta.egress_port) else {
-            return self.to_kernel(packet);
+            return self.hand_to_kernel(packet);
         };
         let (mac, mtu) = (egress.mac, egress.mtu as usize);
         let Some(l3_offset) = l3_offset(packet.head()) else { return self.malformed(packet) };
         if packet.length() - l3_offset > mtu {
-            return self.to_kernel(packet);
+            return self.hand_to_kernel(packet);
         }
         match rewrite::route(packet.head_mut(), l3_offset as u16, mac, meta.next_hop) {
             Ok(()) => {}
-            Err(rewrite::RewriteError::TtlExpired { .. }) => return self.to_kernel(packet),
+            Err(rewrite::RewriteError::TtlExpired { .. }) => return self.hand_to_kernel(packet),
             Err(_) => return self.malformed(packet),
         }
         if (l3_offset != ETHERNET_LENGTH || meta.egress_vlan != 0)
@@ -76,7 +76,7 @@ impl Exits<'_> {
     }
 
     /// Into the kernel's stack, which routes it, answers it or delivers it.
-    pub(crate) fn to_kernel(&mut self, packet: Packet) -> End {
+    pub(crate) fn hand_to_kernel(&mut self, packet: Packet) -> End {
         let Some(l3_offset) = l3_offset(packet.head()) else { return self.malformed(packet) };
         let taken = self.kernel.is_some_and(|kernel| {
             let mut slices: [IoSlice<'_>; SEGMENTS_MAX] =

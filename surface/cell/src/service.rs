@@ -128,7 +128,7 @@ impl Service {
                 end => count_end(report, end),
             },
             Verdict::Pass { reroute: true } => {
-                let end = exits.to_kernel(packet);
+                let end = exits.hand_to_kernel(packet);
                 count_end(report, end);
             }
             Verdict::Drop { reason } => {

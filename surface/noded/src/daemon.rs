@@ -62,6 +62,9 @@ pub(crate) struct Waiting {
     pub(crate) shadowed: Vec<(u32, u32)>,
 }
 
+/// What is done when the cell has told how its services are.
+type AfterReport = Box<dyn FnOnce(&mut Daemon)>;
+
 /// Everything that the node is, beside what core/node decides.
 pub(crate) struct Daemon {
     pub(crate) file: NodeFile,
@@ -84,7 +87,7 @@ pub(crate) struct Daemon {
     pub(crate) messages: VecDeque<(EntryId, Reply<api::MessageAnswers>)>,
     pub(crate) reports: BTreeMap<EntryId, ServiceReport>,
     pub(crate) cell_report: CellReport,
-    pub(crate) wanting_report: Vec<Box<dyn FnOnce(&mut Daemon)>>,
+    pub(crate) wanting_report: Vec<AfterReport>,
     pub(crate) report_number: u64,
     pub(crate) closed: BTreeMap<Name, (u64, u64)>,
     pub(crate) done: mpsc::UnboundedSender<Done>,

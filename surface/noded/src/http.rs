@@ -72,10 +72,11 @@ async fn unknown() -> Response {
     refuse(error(ErrorCode::NotFound, "there is no such endpoint", Some(help)))
 }
 
-fn body<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, Response> {
+/// The request's body, or what is wrong with it.
+fn body<T>(body: Result<Json<T>, JsonRejection>) -> Answer<T> {
     body.map(|Json(value)| value).map_err(|rejection| {
         let help = "GET /v1/openapi.json has the request's form";
-        refuse(error(ErrorCode::Usage, rejection.body_text(), Some(help)))
+        error(ErrorCode::Usage, rejection.body_text(), Some(help))
     })
 }
 
@@ -97,7 +98,7 @@ async fn deploy(
 ) -> Response {
     match body(request) {
         Ok(request) => ask(state, |reply| Request::Deploy(Box::new(request), reply)).await,
-        Err(response) => response,
+        Err(refusal) => refuse(refusal),
     }
 }
 
@@ -125,7 +126,7 @@ async fn message(
 ) -> Response {
     match body(request) {
         Ok(request) => ask(state, |reply| Request::Message(name, request, reply)).await,
-        Err(response) => response,
+        Err(refusal) => refuse(refusal),
     }
 }
 
@@ -139,7 +140,7 @@ async fn add_rules(
 ) -> Response {
     match body(request) {
         Ok(request) => ask(state, |reply| Request::AddRules(request, reply)).await,
-        Err(response) => response,
+        Err(refusal) => refuse(refusal),
     }
 }
 

@@ -24,7 +24,7 @@ fn fails(net: &Net, text: &str) -> String {
 }
 
 fn name(text: &str) -> Name {
-    Name::new(&format!("tt-sys-{}-{text}", std::process::id())).unwrap()
+    Name::new(format!("tt-sys-{}-{text}", std::process::id())).unwrap()
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //!
 //! It belongs to the test's thread and ends with it.
 
-use std::path::Path;
 use std::process::Command;
 
 /// Loopback's index in a new network namespace.
@@ -18,7 +17,7 @@ pub const OUT_MTU: u32 = 1500;
 /// skipped, where this process may not.
 pub fn enter(test: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
-        skip(test, "loading BPF programs needs root");
+        testkit::skip(test, "loading BPF programs needs root");
         return false;
     }
     // SAFETY: unshare of the network namespace shares no memory or descriptors anew.
@@ -72,13 +71,4 @@ fn stay_on_this_cpu() {
     let mut cpus = rustix::thread::CpuSet::new();
     cpus.set(rustix::thread::sched_getcpu());
     rustix::thread::sched_setaffinity(None, &cpus).unwrap();
-}
-
-/// Counts a test as skipped, in the file that tools/test.sh reads.
-fn skip(test: &str, why: &str) {
-    eprintln!("not run: {test}: {why}");
-    let Some(file) = std::env::var_os("TAM_SKIPS") else { return };
-    let mut open = std::fs::OpenOptions::new();
-    let mut file = open.create(true).append(true).open(Path::new(&file)).unwrap();
-    std::io::Write::write_all(&mut file, format!("bpf::{test}: {why}\n").as_bytes()).unwrap();
 }

@@ -107,7 +107,11 @@ fn a_vlan_device_and_its_routes_carry_packets() {
     {
         let parent = netlink.link(base).unwrap().index;
         match netlink.create_vlan("v10", parent, 10) {
-            Err(error @ NetlinkError::NoKind { .. }) => return eprintln!("not run: {error}"),
+            // A kernel without VLAN devices says so, and what to do.
+            Err(error @ NetlinkError::NoKind { .. }) => {
+                assert!(error.to_string().contains("8021q"), "{error}");
+                return;
+            }
             made => made.unwrap(),
         }
         let link = netlink.link("v10").unwrap();
@@ -180,7 +184,8 @@ fn what_keeps_the_fast_path_slow_is_seen() {
     if output.status.success() {
         assert_eq!(policies(), 1);
     } else {
-        eprintln!("not run: this kernel has no IPsec: {}", String::from_utf8_lossy(&output.stderr));
+        // A kernel without IPsec has no policies.
+        assert_eq!(policies(), 0);
     }
 }
 
@@ -195,7 +200,7 @@ fn netfilter_is_in_use_from_the_first_chain_on_a_hook() {
     let mut command = Command::new("nft");
     match command_in(&scratch.ns, command.args(["add", "table", "inet", "t"])).unwrap().output() {
         Ok(output) if output.status.success() => {}
-        other => return eprintln!("not run: no nftables here: {other:?}"),
+        other => return testkit::skip_this(&format!("nft cannot make a table: {other:?}")),
     }
     run(&scratch, "nft add chain inet t unused");
     assert!(!in_use(), "no packet comes to a chain without a hook");
