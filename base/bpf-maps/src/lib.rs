@@ -122,6 +122,10 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ("kernel_source", "to the kernel: it must judge the source address"),
     ("kernel_vlan_depth", "to the kernel: more VLAN tags than the front door handles"),
     ("kernel_no_socket", "to the kernel: the rule's cell is not there, forwarded plainly"),
+    (
+        "kernel_partial",
+        "to the kernel: the sender left the checksum to its device (switch its TX checksum offload off)",
+    ),
     ("kernel_other", "to the kernel: a FIB answer that only the kernel can act on"),
     ("drop_truncated", "dropped: a header is cut off by the end of the frame"),
     ("drop_ip_version", "dropped: the IP version is not the ethertype's"),
@@ -135,7 +139,7 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
 ];
 
 /// Outcomes that the front door counts (`TAM_OUTCOMES`).
-pub const OUTCOME_COUNT: usize = 25;
+pub const OUTCOME_COUNT: usize = 26;
 
 /// Counters of one port, on one CPU (`struct tam_port_stats`).
 #[repr(C)]

@@ -204,6 +204,16 @@ impl NodeUnderTest {
         })?)
     }
 
+    /// Removes a service with its rules and waits until it is gone: its name is free then.
+    ///
+    /// # Errors
+    /// When the node refuses, or the service does not end.
+    pub fn remove(&self, service: &str) -> Result<()> {
+        self.client.remove(service, true)?;
+        let gone = || self.client.service(service).is_err().then_some(());
+        wait_for(STOP_TIME_MAX, gone).with_context(|| format!("'{service}' does not end"))
+    }
+
     /// All counters.
     ///
     /// # Errors

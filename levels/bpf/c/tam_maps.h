@@ -92,6 +92,7 @@ enum tam_outcome {
 	TAM_KERNEL_SOURCE,		/* the source address is one that the kernel must judge */
 	TAM_KERNEL_VLAN_DEPTH,		/* more VLAN tags than the front door handles */
 	TAM_KERNEL_NO_SOCKET,		/* the rule's cell is not there: forwarded plainly */
+	TAM_KERNEL_PARTIAL,		/* the sender left the L4 checksum to its device: only the kernel knows */
 	TAM_KERNEL_OTHER,		/* FIB answers that only the kernel can act on */
 	/* Dropped, because ... */
 	TAM_DROP_TRUNCATED,		/* a header is cut off by the end of the frame */

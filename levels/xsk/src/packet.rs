@@ -153,34 +153,43 @@ impl PacketBytes for Packet {
     }
 
     fn resize_head(&mut self, delta: i32) -> Result<(), PacketError> {
-        let count = resized(self.length(), delta)? as u32;
+        let mut count = resized(self.length(), delta)? as u32;
+        if delta < 0 {
+            // `resized` leaves at least a byte, so a segment stays.
+            while let Some(first) = self.segments[0].take_if(|first| first.length <= count) {
+                count -= first.length;
+                self.umem.reserve(first.frame);
+                self.segments[..self.count].rotate_left(1);
+                self.count -= 1;
+            }
+        }
         let umem = &self.umem;
         let first = self.segments[0].as_mut().ok_or(PacketError::OverLimit)?;
         if delta >= 0 {
             first.start = first.start.checked_sub(count).ok_or(PacketError::OverLimit)?;
             first.length += count;
             bytes_mut(umem, first)[..count as usize].fill(0);
-        } else if count < first.length {
+        } else {
             first.start += count;
             first.length -= count;
-        } else {
-            // A head that spans segments is never all header: no module needs this.
-            return Err(PacketError::OverLimit);
         }
         Ok(())
     }
 
     fn resize_tail(&mut self, delta: i32) -> Result<(), PacketError> {
-        let count = resized(self.length(), delta)?;
-        let last = self.count.checked_sub(1).ok_or(PacketError::OverLimit)?;
+        let mut count = resized(self.length(), delta)?;
+        let mut last = self.count.checked_sub(1).ok_or(PacketError::OverLimit)?;
         if delta >= 0 {
             return self.grow_tail(last, count);
         }
-        let last = self.segments[last].as_mut().ok_or(PacketError::OverLimit)?;
-        if count as u32 >= last.length {
-            // What a jumbo frame's last part holds is more than modules cut off.
-            return Err(PacketError::OverLimit);
+        // `resized` leaves at least a byte, so a segment stays.
+        while let Some(gone) = self.segments[last].take_if(|s| s.length as usize <= count) {
+            count -= gone.length as usize;
+            self.umem.reserve(gone.frame);
+            self.count -= 1;
+            last -= 1;
         }
+        let last = self.segments[last].as_mut().ok_or(PacketError::OverLimit)?;
         last.length -= count as u32;
         Ok(())
     }
@@ -266,6 +275,19 @@ mod tests {
         packet.load(full - 2, &mut out).unwrap();
         assert_eq!((packet.length(), packet.count), (full + 4, 2));
         assert_eq!(out, [(full - 2) as u8, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn shrinking_goes_through_segments() {
+        let (mut packet, mut pool) = packet_of(&[10, 10, 5]);
+        packet.resize_head(-12).unwrap();
+        assert_eq!((packet.length(), packet.count), (13, 2));
+        packet.resize_tail(-6).unwrap();
+        assert_eq!((packet.head(), packet.count), (&[12, 13, 14, 15, 16, 17, 18][..], 1));
+        assert_eq!(packet.resize_tail(-7), Err(PacketError::OverLimit));
+        packet.umem.clone().replenish(&mut pool);
+        packet.recycle(&mut pool);
+        assert_eq!(pool.free() + crate::umem::RESERVE.min(8 - 1), pool.total());
     }
 
     #[test]

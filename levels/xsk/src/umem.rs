@@ -23,7 +23,7 @@ const LINE: u64 = 64;
 
 /// Frames that packets can grow into while they are handled; a batch of jumbo
 /// frames that all grow at their end needs one each.
-const RESERVE: usize = 64;
+pub(crate) const RESERVE: usize = 64;
 
 /// The packet memory of one cell, pinned by the kernel once a socket registers it.
 #[derive(Debug)]
@@ -68,9 +68,18 @@ impl Umem {
         Ok((umem, FramePool { free, total: frames as usize }))
     }
 
-    /// Takes frames out of the pool for packets that will grow.
+    /// Keeps a frame of a packet that shrank.
+    pub(crate) fn reserve(&self, frame: Frame) {
+        self.reserve.borrow_mut().push(frame);
+    }
+
+    /// Takes frames out of the pool for packets that will grow, or gives back
+    /// what is too much.
     pub(crate) fn replenish(&self, pool: &mut FramePool) {
         let mut reserve = self.reserve.borrow_mut();
+        while reserve.len() > RESERVE {
+            reserve.pop().into_iter().for_each(|frame| pool.give(frame));
+        }
         while reserve.len() < RESERVE {
             let Some(frame) = pool.take() else { return };
             reserve.push(frame);

@@ -377,6 +377,8 @@ pub struct CellStats {
     pub oversized: u64,
     /// Frames without metadata: dropped.
     pub no_metadata: u64,
+    /// Modules' events and trap notices that were left out of a storm.
+    pub notices_dropped: u64,
     /// Free packet frames.
     pub frames_free: u64,
     /// All packet frames.

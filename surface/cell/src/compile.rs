@@ -1,6 +1,7 @@
 //! Compilation in a process of its own: limits on time and memory, one job each.
 //!
-//! The daemon never runs the compiler: a module may be made to blow it up.
+//! The daemon never runs the compiler: a module may be made to blow it up. The
+//! worker gives up every right before it reads the module.
 //! The worker gets Wasm on standard input and writes code, or a reason, to
 //! standard output; both end with the process.
 
@@ -75,12 +76,15 @@ fn run_worker(mut worker: Command, wasm: &[u8]) -> io::Result<(ExitStatus, Vec<u
 /// # Errors
 /// When the limits cannot be set or the pipes fail.
 pub fn compile_worker() -> io::Result<()> {
+    rustix::thread::set_name(c"tam")?;
     limit(Resource::Cpu, CPU_SECONDS_MAX)?;
     limit(Resource::As, ADDRESS_SPACE_MAX)?;
     limit(Resource::Core, 0)?;
+    let engine = Engine::new();
+    os::sandbox::confine().map_err(io::Error::other)?;
     let mut wasm = Vec::new();
     io::stdin().lock().take(abi::layout::MODULE_LENGTH_MAX as u64 + 1).read_to_end(&mut wasm)?;
-    let compiled = Engine::new().and_then(|engine| engine.compile(&wasm));
+    let compiled = engine.and_then(|engine| engine.compile(&wasm));
     let mut out = io::stdout().lock();
     match compiled {
         Ok(code) => out.write_all(&[OK]).and_then(|()| out.write_all(&code)),

@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod checksum;
 mod compile;
 mod deliver;
 mod port;

@@ -164,6 +164,8 @@ pub struct CellReport {
     pub oversized: u64,
     /// Packets without the front door's metadata: dropped.
     pub no_metadata: u64,
+    /// Events and trap notices that were left out of a storm.
+    pub notices_dropped: u64,
     /// Free packet frames.
     pub frames_free: u64,
     /// All packet frames.

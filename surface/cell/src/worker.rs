@@ -1,5 +1,6 @@
 //! The cell's process: one thread that serves its sockets and its daemon in turn.
 
+use crate::checksum;
 use crate::deliver::{End, Exits};
 use crate::port::Ports;
 use crate::protocol::{CellReport, FromCell, PortFacts, ServiceFacts, ToCell, decode, encode};
@@ -22,7 +23,7 @@ const IDLE_ROUNDS_MAX: u32 = 8;
 /// Longest wait in the kernel, in milliseconds, when no timer is due earlier.
 const WAIT_MS_MAX: u64 = 1000;
 /// Event and trap messages of one round that the daemon gets; a storm of them
-/// must not fill its queue. The counters have them all.
+/// must not fill its queue. What is left out is counted.
 const NOTICES_PER_ROUND_MAX: usize = 16;
 
 struct Cell {
@@ -45,6 +46,8 @@ struct Cell {
 /// # Errors
 /// When the engine, the packet memory or the connection fails.
 pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
+    // Started through /proc/self/exe, it would be called "exe".
+    rustix::thread::set_name(c"tam").context("naming the process")?;
     if let Some(core) = core {
         pin(core).with_context(|| format!("pinning the cell to core {core}"))?;
     }
@@ -128,13 +131,14 @@ impl Cell {
     }
 
     #[inline]
-    fn handle(&mut self, packet: Packet, now_ms: u64) {
+    fn handle(&mut self, mut packet: Packet, now_ms: u64) {
         let Some(meta) = packet.metadata::<{ size_of::<PacketMeta>() }>() else {
             packet.recycle(&mut self.pool);
             self.report.no_metadata += 1;
             return;
         };
         let meta: PacketMeta = bytemuck::cast(meta);
+        checksum::complete(&mut packet, &meta);
         let mut exits =
             Exits { ports: &mut self.ports, pool: &mut self.pool, kernel: self.kernel.as_ref() };
         let service = self.services.get_mut(usize::from(meta.entry)).and_then(Option::as_mut);
@@ -150,6 +154,8 @@ impl Cell {
         let entry = service.facts.entry;
         if let Some(trapped) = after.trapped {
             self.tell_trap(entry, &trapped);
+            // A lane that could not be started again waits for its turn in `tick`.
+            self.next_tick_ms = 0;
         }
         if after.emitted {
             self.emit(entry);
@@ -280,6 +286,7 @@ impl Cell {
             service.message(&self.engine, message, now_ms, |trapped| traps.push(trapped))
         });
         traps.iter().for_each(|trapped| self.tell_trap(entry, trapped));
+        self.next_tick_ms = 0;
         self.emit(entry);
         self.tell(&FromCell::Answered(entry, answers))
     }
@@ -296,10 +303,8 @@ impl Cell {
     /// A message that may be lost: the counters have it.
     fn notice(&mut self, message: &FromCell) {
         self.notices += 1;
-        if self.notices <= NOTICES_PER_ROUND_MAX
-            && let Err(error) = self.tell(message)
-        {
-            tracing::debug!(%error, "a notice was not sent");
+        if self.notices > NOTICES_PER_ROUND_MAX || self.tell(message).is_err() {
+            self.report.notices_dropped += 1;
         }
     }
 }

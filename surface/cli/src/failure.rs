@@ -54,6 +54,9 @@ impl Failure {
             if let Some(client) = cause.downcast_ref::<ClientError>() {
                 return Self { code: client.code(), message, help: client.help() };
             }
+            if let Some(door) = cause.downcast_ref::<bpf::FrontDoorError>() {
+                return Self::of_front_door(door, message);
+            }
             if cause.is::<noded::ConfigError>() {
                 return Self::new(ErrorCode::Usage, message)
                     .help("correct the node file; `tam node` prints a commented sample");
@@ -66,6 +69,17 @@ impl Failure {
             }
         }
         Self::failed(message)
+    }
+
+    /// What the kernel or the BPF file system refused.
+    fn of_front_door(error: &bpf::FrontDoorError, message: String) -> Self {
+        let failure = Self::new(ErrorCode::Unsupported, message);
+        match error {
+            bpf::FrontDoorError::Folder { .. } => failure.help(
+                "mount -t bpf bpf /sys/fs/bpf; inside `ip netns exec` it is hidden: use `nsenter --net=/run/netns/NAME`",
+            ),
+            _ => failure.help("`tam doctor` says what this machine can do"),
+        }
     }
 
     /// As a document.

@@ -25,7 +25,7 @@ impl CellLink {
     /// Starts the worker process.
     pub(crate) fn spawn(queues: u32, core: usize) -> Result<Self> {
         let (ours, theirs) = fd_passing::pair().context("making the cell's socket")?;
-        let mut command = Command::new(crate::deploy::program()?);
+        let mut command = Command::new(crate::deploy::PROGRAM);
         let number = os::child::inherit(&mut command, theirs);
         let frames = (FRAMES_PER_QUEUE * queues.max(2)).min(FRAMES_MAX);
         let child = command

@@ -303,6 +303,7 @@ impl Daemon {
             }
             Notice::ServiceNotStarted { service, reason } => {
                 tracing::warn!(%service, reason, "the service did not start");
+                self.forget_modules();
                 if let Some(waiting) = self.waiting.remove(&service) {
                     let message = format!("the service '{service}' did not start: {reason}");
                     let refusal = http::error(api::ErrorCode::Failed, message, None);
@@ -312,11 +313,20 @@ impl Daemon {
             Notice::ServiceFailed { service, reason, .. } => {
                 tracing::error!(%service, reason, "the service failed, its packets go plainly");
             }
-            Notice::ServiceRemoved { service } => tracing::info!(%service, "the service is gone"),
+            Notice::ServiceRemoved { service } => {
+                tracing::info!(%service, "the service is gone");
+                self.forget_modules();
+            }
             Notice::CellLost { reason, .. } => {
                 tracing::error!(reason, "the cell is lost, packets go plainly");
             }
         }
+    }
+
+    /// Lets go of modules that no service runs; the store has them.
+    fn forget_modules(&mut self) {
+        let used: Vec<&str> = self.node.services().map(|s| s.module.digest.as_str()).collect();
+        self.modules.retain(|digest, _| used.contains(&digest.to_string().as_str()));
     }
 
     fn stop(&mut self) {

@@ -1,14 +1,11 @@
 //! From a module's bytes to code that a cell can run.
 
 use abi::check::{Checked, Unverified};
-use anyhow::{Context, Result};
-use std::path::PathBuf;
 use std::process::Command;
 
-/// The program that cell and compile worker are: this one.
-pub(crate) fn program() -> Result<PathBuf> {
-    std::env::current_exe().context("finding this program's own file")
-}
+/// The program that cell and compile worker are: this one, also when its file
+/// has been replaced by a newer version since.
+pub(crate) const PROGRAM: &str = "/proc/self/exe";
 
 /// A module that the ABI's check accepted.
 #[derive(Clone, Debug)]
@@ -27,8 +24,7 @@ impl Module {
 
 /// Compiles in a worker process; blocks until it is done.
 pub(crate) fn compile(wasm: &[u8]) -> Result<Vec<u8>, String> {
-    let program = program().map_err(|error| format!("{error:#}"))?;
-    let mut worker = Command::new(program);
+    let mut worker = Command::new(PROGRAM);
     worker.arg("compile-worker").env_clear();
     cell::compile_in_worker(worker, wasm).map_err(|error| error.to_string())
 }

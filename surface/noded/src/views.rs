@@ -347,7 +347,6 @@ impl Daemon {
         let manifest = module.checked.manifest.clone();
         let digest = self.store.put(&module.wasm, &manifest).map_err(failed)?;
         let size_bytes = module.wasm.len() as u64;
-        self.modules.entry(digest).or_insert(module);
         Ok(ModuleStored {
             schema_version: SCHEMA_VERSION,
             digest: digest.to_string(),
@@ -395,6 +394,7 @@ impl Daemon {
                 no_service_dropped: self.cell_report.no_service_dropped,
                 oversized: self.cell_report.oversized,
                 no_metadata: self.cell_report.no_metadata,
+                notices_dropped: self.cell_report.notices_dropped,
                 frames_free: self.cell_report.frames_free,
                 frames_total: self.cell_report.frames_total,
             },
@@ -453,12 +453,12 @@ fn message_bytes(digits: &str) -> Answer<Vec<u8>> {
         let message = format!("a message has at most {length_max} bytes");
         return Err(error(ErrorCode::Limit, message, None));
     }
-    let pair = |pair: &[u8]| {
-        let text = std::str::from_utf8(pair).ok().filter(|text| text.len() == 2)?;
-        u8::from_str_radix(text, 16).ok()
-    };
-    let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(pair).collect();
-    bytes.ok_or_else(|| usage("'data_hex' has an even number of hexadecimal digits"))
+    let wrong = || usage("'data_hex' has an even number of hexadecimal digits");
+    if digits.len() % 2 != 0 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    let pairs = (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16));
+    pairs.collect::<Result<_, _>>().map_err(|_| wrong())
 }
 
 /// `forward`, `drop` or `service NAME`.

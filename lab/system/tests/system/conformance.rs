@@ -107,7 +107,7 @@ impl Bench {
             }
             (Ok(_), _) => self.packets(case),
         };
-        client.remove("case", true).map_err(text)?;
+        self.line.node.remove("case").map_err(text)?;
         found
     }
 

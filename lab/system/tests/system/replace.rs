@@ -24,7 +24,7 @@ fn no_packet_is_lost_or_overtaken_while_a_service_comes_and_goes() {
     // Compiled before the traffic starts; the code is kept.
     let service = Service { rules: &["proto udp dport 7000"], ..Service::default() };
     line.node.deploy(&monitor, &service).unwrap();
-    line.node.client().remove("monitor", true).unwrap();
+    line.node.remove("monitor").unwrap();
     let (receiver, sender) = (line.udp("server", PORT), line.udp("client", 0));
     sender.connect(line.server(PORT)).unwrap();
     let before = line.books();
@@ -50,7 +50,7 @@ fn no_packet_is_lost_or_overtaken_while_a_service_comes_and_goes() {
             line.node.deploy(&monitor, &service).unwrap();
             std::thread::sleep(GAP * (PACKETS / CHANGES / 3));
             served += line.node.service("monitor").unwrap().stats.packets;
-            line.node.client().remove("monitor", true).unwrap();
+            line.node.remove("monitor").unwrap();
             std::thread::sleep(GAP * (PACKETS / CHANGES / 3));
         }
         received.join().unwrap()

@@ -201,7 +201,7 @@ fn differs_to_cell(door: &FrontDoor, parsed: &Parsed, done: &Done, frame: &[u8])
 fn differs_plain(door: &FrontDoor, parsed: &Parsed, done: &Done, frame: &[u8]) -> Option<String> {
     if !matches!(
         done.outcome,
-        "kernel_local" | "kernel_source" | "kernel_vlan_depth" | "kernel_other"
+        "kernel_local" | "kernel_partial" | "kernel_source" | "kernel_vlan_depth" | "kernel_other"
     ) {
         return Some(format!("C {}, Rust parsed it", done.outcome));
     }
