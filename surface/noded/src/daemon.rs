@@ -83,6 +83,8 @@ pub(crate) struct Daemon {
     /// Services that start when their module is compiled.
     pub(crate) compiling: BTreeMap<Digest, Vec<ServiceFacts>>,
     pub(crate) waiting: BTreeMap<Name, Waiting>,
+    /// Removals whose service the cell has not stopped yet.
+    pub(crate) removing: BTreeMap<Name, (Reply<api::Removed>, api::Removed)>,
     /// Who waits for what a service answers to a message, first come first.
     pub(crate) messages: VecDeque<(EntryId, Reply<api::MessageAnswers>)>,
     pub(crate) reports: BTreeMap<EntryId, ServiceReport>,
@@ -170,6 +172,7 @@ impl Daemon {
             modules: BTreeMap::new(),
             compiling: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            removing: BTreeMap::new(),
             messages: VecDeque::new(),
             reports: BTreeMap::new(),
             cell_report: CellReport::default(),
@@ -315,6 +318,9 @@ impl Daemon {
             }
             Notice::ServiceRemoved { service } => {
                 tracing::info!(%service, "the service is gone");
+                if let Some((reply, removed)) = self.removing.remove(&service) {
+                    drop(reply.send(Ok(removed)));
+                }
                 self.forget_modules();
             }
             Notice::CellLost { reason, .. } => {

@@ -54,9 +54,14 @@ impl Daemon {
                 drop(reply.send(daemon.find_service(&wanted)));
             }),
             Request::Deploy(request, reply) => self.deploy(*request, reply),
-            Request::Remove(wanted, cascade, reply) => {
-                drop(reply.send(self.remove(&wanted, cascade)));
-            }
+            Request::Remove(wanted, cascade, reply) => match self.remove(&wanted, cascade) {
+                // Its name is free when the cell has stopped it.
+                Ok((service, removed, true)) => {
+                    self.removing.insert(service, (reply, removed));
+                }
+                Ok((_, removed, false)) => drop(reply.send(Ok(removed))),
+                Err(refusal) => drop(reply.send(Err(refusal))),
+            },
             Request::Message(wanted, message, reply) => self.message(&wanted, &message, reply),
             Request::Rules(reply) => drop(reply.send(self.rule_list())),
             Request::AddRules(request, reply) => drop(reply.send(self.add_rules(&request))),
@@ -250,15 +255,20 @@ impl Daemon {
         })));
     }
 
-    fn remove(&mut self, wanted: &str, cascade: bool) -> Answer<Removed> {
+    /// Removes a service; true when the cell has yet to stop it.
+    fn remove(&mut self, wanted: &str, cascade: bool) -> Answer<(Name, Removed, bool)> {
         let service = name(wanted)?;
         let outcome = self.command(Command::Remove { service: service.clone(), cascade })?;
-        let Outcome::Removed { rules, .. } = outcome else {
+        let Outcome::Removed { rules, stopping, .. } = outcome else {
             return Err(failed("the node answered a removal with something else"));
         };
         self.close(&rules);
-        let (service, rules) = (service.to_string(), numbers(&rules));
-        Ok(Removed { schema_version: SCHEMA_VERSION, service, rules })
+        let removed = Removed {
+            schema_version: SCHEMA_VERSION,
+            service: service.to_string(),
+            rules: numbers(&rules),
+        };
+        Ok((service, removed, stopping))
     }
 
     fn add_rules(&mut self, request: &api::RulesRequest) -> Answer<RulesAdded> {
