@@ -63,11 +63,21 @@ pub(crate) struct Limits {
 }
 
 impl ResourceLimiter for Limits {
-    fn memory_growing(&mut self, _: usize, wanted: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+    fn memory_growing(
+        &mut self,
+        _: usize,
+        wanted: usize,
+        _: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         Ok(wanted <= self.memory_bytes_max)
     }
 
-    fn table_growing(&mut self, _: usize, wanted: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+    fn table_growing(
+        &mut self,
+        _: usize,
+        wanted: usize,
+        _: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         Ok(wanted <= TABLE_ELEMENTS_MAX)
     }
 }
@@ -219,7 +229,13 @@ fn resize<P: PacketBytes>(
     Ok(0)
 }
 
-fn packet_send<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: u32, port: u32) -> Answer {
+fn packet_send<P>(
+    memory: &mut [u8],
+    host: &mut Host<P>,
+    address: u32,
+    length: u32,
+    port: u32,
+) -> Answer {
     if host.hook != Hook::OnPacket {
         return Err(host_error::WRONG_HOOK);
     }
@@ -235,7 +251,13 @@ fn packet_send<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: u
     Ok(0)
 }
 
-fn event<P>(memory: &mut [u8], host: &mut Host<P>, number: u32, address: u32, length: u32) -> Answer {
+fn event<P>(
+    memory: &mut [u8],
+    host: &mut Host<P>,
+    number: u32,
+    address: u32,
+    length: u32,
+) -> Answer {
     let data = range(memory, address, length)?;
     if data.len() > EVENT_LENGTH_MAX || host.emitted.events.len() >= EVENTS_PER_CALL_MAX {
         return Err(host_error::OVER_LIMIT);
@@ -275,7 +297,12 @@ fn param_load<P>(
     Ok(value.len() as i32)
 }
 
-fn port_find<P>(memory: &mut [u8], host: &mut Host<P>, name_address: u32, name_length: u32) -> Answer {
+fn port_find<P>(
+    memory: &mut [u8],
+    host: &mut Host<P>,
+    name_address: u32,
+    name_length: u32,
+) -> Answer {
     preparing(host)?;
     let name = name_at(memory, name_address, name_length)?;
     host.ports.get(&name).map(|&port| i32::from(port)).ok_or(host_error::NOT_FOUND)

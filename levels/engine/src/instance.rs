@@ -110,10 +110,7 @@ const EMPTY_META: Meta = Meta {
     mark: [0; abi::layout::MARK_LENGTH],
 };
 
-fn counters_of<P>(
-    instance: &wasmtime::Instance,
-    store: &mut Store<Host<P>>,
-) -> Vec<(String, u32)> {
+fn counters_of<P>(instance: &wasmtime::Instance, store: &mut Store<Host<P>>) -> Vec<(String, u32)> {
     let globals: Vec<_> = instance
         .exports(&mut *store)
         .filter_map(|export| {
@@ -181,8 +178,8 @@ impl<P: PacketBytes + 'static> Instance<P> {
     pub fn on_message(&mut self, message: &[u8], now_ms: u64) -> Result<Option<i32>, Trap> {
         let Some(on_message) = self.on_message.clone() else { return Ok(None) };
         let memory = self.memory.data_mut(&mut self.store);
-        let Some(window) =
-            host::window_of(memory, message.len()).filter(|w| w.len() <= WINDOW_LENGTH_MAX as usize)
+        let Some(window) = host::window_of(memory, message.len())
+            .filter(|w| w.len() <= WINDOW_LENGTH_MAX as usize)
         else {
             return Ok(None);
         };

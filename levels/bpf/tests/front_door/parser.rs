@@ -143,8 +143,7 @@ impl Comparison {
                 _ if done.outcome == "kernel_other" && too_far(&frame, answer) => None,
                 Err(outcome) if done.outcome == outcome.name() => None,
                 Err(outcome) => Some(format!("C {}, Rust {}", done.outcome, outcome.name())),
-                Ok(parsed) if parsed.is_link_local(&frame) => (done.outcome
-                    != "kernel_link_local")
+                Ok(parsed) if parsed.is_link_local(&frame) => (done.outcome != "kernel_link_local")
                     .then(|| format!("C {}, Rust kernel_link_local", done.outcome)),
                 Ok(parsed) => check(&self.front_door, parsed, &done, &frame),
             };
