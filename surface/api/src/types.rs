@@ -347,7 +347,9 @@ pub struct PortStatsInfo {
     pub outcomes: BTreeMap<String, u64>,
     /// Frames whose rule and route came from the flow cache.
     pub cache_hits: u64,
-    /// Frames for the cell that were dropped because the receive ring was full.
+    /// The session whose packets wait in the queue in front of the cell.
+    pub socket_session: String,
+    /// Frames for the cell that were dropped because that queue, the receive ring, was full.
     pub socket_ring_full: u64,
     /// Frames for the cell that found no free memory, or were dropped otherwise.
     pub socket_dropped: u64,

@@ -1,7 +1,7 @@
 //! The daemon and its cell: what one tells the other, and what follows.
 
 use crate::cell_link::CellLink;
-use crate::daemon::{Daemon, Done};
+use crate::daemon::{Daemon, Done, Queue};
 use crate::deploy;
 use anyhow::{Context, Result};
 use cell::protocol::{FromCell, ServiceFacts, ToCell};
@@ -10,7 +10,7 @@ use registry::Digest;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use tokio::time::Duration;
-use units::{EntryId, Name, PortId};
+use units::{EntryId, Name, PortId, SessionId};
 
 /// A cell that does not report within this time is shown as it was.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
@@ -37,7 +37,9 @@ impl Daemon {
                     .context("opening an AF_XDP socket")?;
                 let facts = port.facts(queue);
                 cell.send(&ToCell::AddPort(facts), &[socket.as_fd()])?;
-                self.sockets.insert((port.port.id, queue), socket);
+                // Nobody has a reservation yet, and so a queue of its own.
+                let session = SessionId::BEST_EFFORT;
+                self.sockets.insert((port.port.id, queue), Queue { socket, session });
                 self.binding += 1;
             }
         }
@@ -163,7 +165,7 @@ impl Daemon {
 
     fn bound(&mut self, port: PortId, queue: u32, result: Result<(), String>) {
         let result = result.and_then(|()| {
-            let socket = self.sockets.get(&(port, queue)).map(AsFd::as_fd);
+            let socket = self.sockets.get(&(port, queue)).map(|queue| queue.socket.as_fd());
             self.front.set_socket(port, queue, socket).map_err(|error| error.to_string())
         });
         if let Err(reason) = result {

@@ -23,7 +23,7 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, MissedTickBehavior, interval};
-use units::{EntryId, Name, Nanos, PortId, RuleId};
+use units::{EntryId, Name, Nanos, PortId, RuleId, SessionId};
 
 /// How often the front door is told that this daemon listens; the lease is ten
 /// times as long on the fastest clock.
@@ -62,6 +62,14 @@ pub(crate) struct Waiting {
     pub(crate) shadowed: Vec<(u32, u32)>,
 }
 
+/// The queue in front of the cell: the receive ring of an AF_XDP socket.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) socket: OwnedFd,
+    /// Whose packets wait in it.
+    pub(crate) session: SessionId,
+}
+
 /// What is done when the cell has told how its services are.
 type AfterReport = Box<dyn FnOnce(&mut Daemon)>;
 
@@ -74,7 +82,7 @@ pub(crate) struct Daemon {
     pub(crate) store: Store,
     pub(crate) netlink: Netlink,
     pub(crate) ports: Vec<LivePort>,
-    pub(crate) sockets: BTreeMap<(PortId, u32), OwnedFd>,
+    pub(crate) sockets: BTreeMap<(PortId, u32), Queue>,
     pub(crate) kernel: OwnedFd,
     pub(crate) cell: Option<CellLink>,
     /// Queues of the cell whose sockets are not bound yet.

@@ -382,6 +382,7 @@ impl Daemon {
                     rx_bytes: counted.rx_bytes,
                     outcomes: named.map(|((name, _), n)| ((*name).to_owned(), n)).collect(),
                     cache_hits: counted.cache_hits,
+                    socket_session: self.queue_session(port),
                     socket_ring_full: full,
                     socket_dropped: dropped,
                     device_tx_dropped: device.map_or(0, |l| l.stats.tx_packets_dropped.0),
@@ -415,8 +416,15 @@ impl Daemon {
     /// What the kernel dropped in front of a port's sockets: ring full, and the rest.
     fn socket_drops(&self, port: &ports::LivePort) -> (u64, u64) {
         let queues = (0..port.queues).filter_map(|q| self.sockets.get(&(port.port.id, q)));
-        let counted = queues.filter_map(|socket| os::socket::xdp_drops(socket.as_fd()).ok());
+        let counted = queues.filter_map(|q| os::socket::xdp_drops(q.socket.as_fd()).ok());
         counted.fold((0, 0), |sum, one| (sum.0 + one.ring_full, sum.1 + one.other))
+    }
+
+    /// The session whose packets wait in a port's queues; empty while there is none.
+    fn queue_session(&self, port: &ports::LivePort) -> String {
+        let session = self.sockets.get(&(port.port.id, 0)).map(|queue| queue.session);
+        let named = self.node.sessions().iter().find(|s| Some(s.id) == session);
+        named.map(|session| session.name.to_string()).unwrap_or_default()
     }
 
     fn session_stats(&self) -> Answer<BTreeMap<String, SessionStats>> {
