@@ -130,8 +130,9 @@ main() {
         exit 2
         ;;
     esac
-    # One at a time: they measure and they fill both cores.
-    tests system cargo test --release --package system --no-fail-fast -- --test-threads=1
+    # One at a time: they measure and they fill both cores. With --workspace, so that
+    # dependencies keep the features, and so the builds, of the tests above.
+    tests system cargo test --release --workspace --test system --no-fail-fast -- --test-threads=1
     report
 }
 
