@@ -62,8 +62,8 @@ pub const META_FRAGMENT: u8 = 1 << 0;
 /// [`Meta::flags`]: the packet is a fragment that is not the first: it has no L4 header.
 pub const META_LATER_FRAGMENT: u8 = 1 << 1;
 
-/// Where the mark lies, counted from [`META_ADDRESS`].
-pub const MARK_OFFSET: u32 = 40;
+/// The bytes of [`Meta::packet_length`] and [`Meta::window_length`], which lie first.
+pub const META_LENGTHS_LENGTH: usize = 8;
 
 /// The bytes of [`Meta`] in linear memory.
 pub const META_LENGTH: usize = 64;
@@ -115,26 +115,29 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// The bytes that go to [`META_ADDRESS`].
-    #[must_use]
-    pub fn to_bytes(&self) -> [u8; META_LENGTH] {
-        let mut out = [0; META_LENGTH];
-        out[0..4].copy_from_slice(&self.packet_length.to_le_bytes());
-        out[4..8].copy_from_slice(&self.window_length.to_le_bytes());
-        out[8..10].copy_from_slice(&self.l3_offset.to_le_bytes());
-        out[10..12].copy_from_slice(&self.l4_offset.to_le_bytes());
-        out[12] = self.begins_with;
-        out[13] = self.ip_version;
-        out[14] = self.protocol;
-        out[15] = self.flags;
-        out[16..18].copy_from_slice(&self.port.to_le_bytes());
-        out[18..20].copy_from_slice(&self.session.to_le_bytes());
-        out[20..24].copy_from_slice(&self.rule.to_le_bytes());
-        out[24..28].copy_from_slice(&self.flow_hash.to_le_bytes());
-        out[28..32].copy_from_slice(&self.lane.to_le_bytes());
+    /// Writes the metadata to `out`, which lies at [`META_ADDRESS`].
+    ///
+    /// Word by word from registers: an array of small fields that is copied as
+    /// a whole waits for each of its stores, 20 ns a packet.
+    #[inline]
+    pub fn write_to(&self, out: &mut [u8; META_LENGTH]) {
+        let lengths = u64::from(self.packet_length) | u64::from(self.window_length) << 32;
+        let headers = u64::from(self.l3_offset)
+            | u64::from(self.l4_offset) << 16
+            | u64::from(self.begins_with) << 32
+            | u64::from(self.ip_version) << 40
+            | u64::from(self.protocol) << 48
+            | u64::from(self.flags) << 56;
+        let origin =
+            u64::from(self.port) | u64::from(self.session) << 16 | u64::from(self.rule) << 32;
+        let flow = u64::from(self.flow_hash) | u64::from(self.lane) << 32;
+        out[0..8].copy_from_slice(&lengths.to_le_bytes());
+        out[8..16].copy_from_slice(&headers.to_le_bytes());
+        out[16..24].copy_from_slice(&origin.to_le_bytes());
+        out[24..32].copy_from_slice(&flow.to_le_bytes());
         out[32..40].copy_from_slice(&self.now_ms.to_le_bytes());
         out[40..56].copy_from_slice(&self.mark);
-        out
+        out[56..64].fill(0);
     }
 }
 

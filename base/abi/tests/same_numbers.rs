@@ -59,7 +59,8 @@ fn the_sdk_has_the_nodes_codes() {
 #[test]
 fn the_sdk_finds_every_field_of_the_metadata() {
     use sdk::offset;
-    let bytes = Meta {
+    let mut bytes = [0xff; layout::META_LENGTH];
+    Meta {
         packet_length: 0x0102_0304,
         window_length: 0x1112_1314,
         l3_offset: 0x2122,
@@ -76,7 +77,7 @@ fn the_sdk_finds_every_field_of_the_metadata() {
         now_ms: 0xa1a2_a3a4_a5a6_a7a8,
         mark: [0xb1; layout::MARK_LENGTH],
     }
-    .to_bytes();
+    .write_to(&mut bytes);
     let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
     let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
     assert_eq!(u32_at(offset::PACKET_LENGTH), 0x0102_0304);

@@ -4,9 +4,9 @@
 //! linear memory and the packet are two copies of the same bytes; each function
 //! here that touches or moves bytes of the window makes them agree first.
 
+use abi::PacketBytes;
 use abi::host::{EVENT_LENGTH_MAX, Hook, SENDS_PER_PACKET_MAX};
-use abi::layout::{MARK_LENGTH, MARK_OFFSET, META_ADDRESS, WINDOW_ADDRESS, host_error};
-use abi::{Meta, PacketBytes};
+use abi::layout::{META_ADDRESS, META_LENGTHS_LENGTH, WINDOW_ADDRESS, host_error};
 use std::collections::BTreeMap;
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter};
 
@@ -14,9 +14,12 @@ use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter};
 pub(crate) struct Host<P> {
     /// The packet, while `on_packet` runs.
     pub(crate) packet: Option<P>,
-    pub(crate) meta: Meta,
     /// Bytes that the window takes at most.
     pub(crate) window: usize,
+    /// Bytes that it holds now.
+    pub(crate) window_length: usize,
+    /// The node's time at the call.
+    pub(crate) now_ms: u64,
     pub(crate) hook: Hook,
     pub(crate) parameters: BTreeMap<String, Vec<u8>>,
     pub(crate) ports: BTreeMap<String, u16>,
@@ -123,7 +126,7 @@ pub(crate) fn link<P: PacketBytes + 'static>(linker: &mut Linker<Host<P>>) -> wa
         .func_wrap(M, "port_find", |mut c: Caller<'_, Host<P>>, na: u32, nl: u32| {
             code(with_memory(&mut c, |memory, host| port_find(memory, host, na, nl)))
         })?
-        .func_wrap(M, "now_ms", |c: Caller<'_, Host<P>>| c.data().meta.now_ms as i64)?;
+        .func_wrap(M, "now_ms", |c: Caller<'_, Host<P>>| c.data().now_ms as i64)?;
     Ok(())
 }
 
@@ -155,29 +158,28 @@ pub(crate) fn window_of(memory: &mut [u8], length: usize) -> Option<&mut [u8]> {
     memory.get_mut(WINDOW_ADDRESS as usize..)?.get_mut(..length)
 }
 
-/// Copies head and metadata of the packet into linear memory.
+/// Copies the packet's head and its lengths into linear memory; the rest of the
+/// metadata stays as it is, the mark that the module may have left included.
+#[inline]
 pub(crate) fn show<P: PacketBytes>(memory: &mut [u8], host: &mut Host<P>) -> Result<(), i32> {
     let Some(packet) = &host.packet else { return Err(host_error::WRONG_HOOK) };
     let length = packet.length();
     let shown = length.min(host.window);
-    host.meta.packet_length = length as u32;
-    host.meta.window_length = shown as u32;
+    host.window_length = shown;
     let window = window_of(memory, shown).ok_or(host_error::OUT_OF_RANGE)?;
     packet.load(0, window).map_err(|_| host_error::OUT_OF_RANGE)?;
-    let meta = host.meta.to_bytes();
-    range(memory, META_ADDRESS, meta.len() as u32)?.copy_from_slice(&meta);
+    let lengths = length as u64 | (shown as u64) << 32;
+    range(memory, META_ADDRESS, META_LENGTHS_LENGTH as u32)?
+        .copy_from_slice(&lengths.to_le_bytes());
     Ok(())
 }
 
-/// Copies the window back into the packet, and keeps the mark that the module left.
+/// Copies the window back into the packet.
+#[inline]
 pub(crate) fn take_back<P: PacketBytes>(memory: &mut [u8], host: &mut Host<P>) -> Result<(), i32> {
     let Some(packet) = &mut host.packet else { return Err(host_error::WRONG_HOOK) };
-    let length = host.meta.window_length as usize;
-    let window = window_of(memory, length).ok_or(host_error::OUT_OF_RANGE)?;
-    packet.store(0, window).map_err(|_| host_error::OUT_OF_RANGE)?;
-    let mark = range(memory, META_ADDRESS + MARK_OFFSET, MARK_LENGTH as u32)?;
-    host.meta.mark.copy_from_slice(mark);
-    Ok(())
+    let window = window_of(memory, host.window_length).ok_or(host_error::OUT_OF_RANGE)?;
+    packet.store(0, window).map_err(|_| host_error::OUT_OF_RANGE)
 }
 
 fn packet_load<P: PacketBytes>(
@@ -187,7 +189,7 @@ fn packet_load<P: PacketBytes>(
     address: u32,
     length: u32,
 ) -> Answer {
-    if offset < host.meta.window_length {
+    if (offset as usize) < host.window_length {
         take_back(memory, host)?;
     }
     let packet = host.packet.as_ref().ok_or(host_error::WRONG_HOOK)?;
@@ -203,7 +205,7 @@ fn packet_store<P: PacketBytes>(
     address: u32,
     length: u32,
 ) -> Answer {
-    let in_window = offset < host.meta.window_length;
+    let in_window = (offset as usize) < host.window_length;
     if in_window {
         take_back(memory, host)?;
     }

@@ -4,7 +4,7 @@ use crate::host::{self, Emitted, Host, Limits};
 use crate::trap::{StartError, Trap, TrapKind};
 use crate::{Engine, Program};
 use abi::host::{COUNTER_PREFIX, Hook};
-use abi::layout::{WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
+use abi::layout::{META_ADDRESS, META_LENGTH, WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
 use abi::{Meta, PacketBytes, Verdict};
 use std::collections::BTreeMap;
 use wasmtime::{Memory, Store, TypedFunc};
@@ -81,8 +81,9 @@ impl<P: PacketBytes + 'static> Program<P> {
 fn new_host<P>(spec: &InstanceSpec) -> Host<P> {
     Host {
         packet: None,
-        meta: EMPTY_META,
         window: spec.window as usize,
+        window_length: 0,
+        now_ms: 0,
         hook: Hook::OnStart,
         parameters: spec.parameters.clone(),
         ports: spec.ports.clone(),
@@ -91,24 +92,6 @@ fn new_host<P>(spec: &InstanceSpec) -> Host<P> {
         limits: Limits { memory_bytes_max: spec.memory_pages_max as usize * 65_536 },
     }
 }
-
-const EMPTY_META: Meta = Meta {
-    packet_length: 0,
-    window_length: 0,
-    l3_offset: abi::layout::OFFSET_NONE,
-    l4_offset: abi::layout::OFFSET_NONE,
-    begins_with: 0,
-    ip_version: 0,
-    protocol: 0,
-    flags: 0,
-    port: 0,
-    session: 0,
-    rule: 0,
-    flow_hash: 0,
-    lane: 0,
-    now_ms: 0,
-    mark: [0; abi::layout::MARK_LENGTH],
-};
 
 fn counters_of<P>(instance: &wasmtime::Instance, store: &mut Store<Host<P>>) -> Vec<(String, u32)> {
     let globals: Vec<_> = instance
@@ -125,20 +108,27 @@ fn counters_of<P>(instance: &wasmtime::Instance, store: &mut Store<Host<P>>) -> 
 }
 
 impl<P: PacketBytes + 'static> Instance<P> {
-    /// Runs the module on one packet. The packet comes back whatever happens.
+    /// Runs the module on one packet; lengths are filled in here, the rest of
+    /// `meta` is the caller's. The packet comes back whatever happens.
     ///
     /// # Errors
     /// The trap that ended the instance; it must not be called again.
+    #[inline]
     pub fn on_packet(&mut self, packet: P, meta: &Meta) -> (P, Result<Verdict, Trap>) {
         let verdict = self.run_packet(packet, meta);
         let packet = self.store.data_mut().packet.take();
         (packet.expect("run_packet put it there and nothing takes it"), verdict)
     }
 
+    #[inline]
     fn run_packet(&mut self, packet: P, meta: &Meta) -> Result<Verdict, Trap> {
         let (bytes, host) = self.memory.data_and_store_mut(&mut self.store);
         host.packet = Some(packet);
-        host.meta = Meta { lane: self.lane, ..*meta };
+        host.now_ms = meta.now_ms;
+        let at = bytes.get_mut(META_ADDRESS as usize..).and_then(<[u8]>::first_chunk_mut);
+        let at: &mut [u8; META_LENGTH] = at.ok_or_else(out_of_memory)?;
+        meta.write_to(at);
+        at[28..32].copy_from_slice(&self.lane.to_le_bytes());
         host::show(bytes, host).map_err(|_| out_of_memory())?;
         self.store.set_epoch_deadline(self.call_slices);
         let value =
@@ -196,7 +186,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
     ) -> Result<R, Trap> {
         let host = self.store.data_mut();
         host.hook = hook;
-        host.meta.now_ms = now_ms;
+        host.now_ms = now_ms;
         self.store.set_epoch_deadline(self.call_slices);
         let result = call(&mut self.store).map_err(|error| Trap::from_error(&error));
         self.store.data_mut().hook = Hook::OnPacket;

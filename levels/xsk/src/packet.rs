@@ -88,6 +88,14 @@ impl Packet {
         self.umem.bytes(&segment.frame).get(start..end)?.try_into().ok()
     }
 
+    /// Starts loading metadata and headers, which another CPU has just written.
+    #[inline]
+    pub fn prefetch(&self) {
+        if let Some(first) = &self.segments[0] {
+            self.umem.prefetch(first.frame.address() + u64::from(first.start));
+        }
+    }
+
     /// The packet's parts, in order.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         self.segments[..self.count].iter().flatten().map(|s| bytes(&self.umem, s))

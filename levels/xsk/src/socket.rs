@@ -12,6 +12,7 @@ use rustix::net::xdp::{
     XdpDescOptions, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{SendFlags, bind, send};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -112,16 +113,19 @@ impl Socket {
     /// Takes up to `max` whole packets from the receive ring into `batch`.
     /// Packets of more than [`SEGMENTS_MAX`] frames go back to the pool; their
     /// number is returned.
-    pub fn receive(&mut self, batch: &mut Vec<Packet>, max: usize, pool: &mut FramePool) -> u32 {
+    pub fn receive(
+        &mut self,
+        batch: &mut VecDeque<Packet>,
+        max: usize,
+        pool: &mut FramePool,
+    ) -> u32 {
         let filled = self.receive.filled((max * SEGMENTS_MAX) as u32);
-        // All packets of the batch are on their way to this CPU while the first is handled.
-        (0..filled.min(max as u32)).for_each(|i| self.umem.prefetch(self.receive.read(i).addr));
         let (mut taken, mut oversized) = (0, 0);
         let mut at = 0;
         while at < filled && batch.len() < max {
             let Some(count) = self.descriptors(at, filled) else { break };
             match self.assemble(at, count, pool) {
-                Some(packet) => batch.push(packet),
+                Some(packet) => batch.push_back(packet),
                 None => oversized += 1,
             }
             at += count;

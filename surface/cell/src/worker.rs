@@ -11,15 +11,21 @@ use engine::Engine;
 use executor::Slicer;
 use os::fd_passing::{self, Received};
 use rustix::fd::{AsFd, OwnedFd};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use units::EntryId;
 use xsk::{FramePool, Packet, Umem};
 
 /// Packets taken from one socket before the next one has its turn.
 const BATCH: usize = 64;
-/// Empty rounds before the thread waits in the kernel: a burst's next packet
-/// is usually closer than a wake-up.
-const IDLE_ROUNDS_MAX: u32 = 8;
+/// Packets whose headers are on their way to this CPU while one is handled: as
+/// many as it takes to hide the way, and no more than a core has loads in flight.
+const AHEAD: usize = 4;
+/// Rounds without a look at the clock and the daemon: a round of slow modules
+/// takes a few milliseconds, one of quick ones some microseconds. An empty round
+/// ends them, and the thread waits in the kernel: looking again and again takes
+/// the rings' cache lines from the CPU that fills them.
+const BUSY_ROUNDS_MAX: u32 = 8;
 /// Longest wait in the kernel, in milliseconds, when no timer is due earlier.
 const WAIT_MS_MAX: u64 = 1000;
 /// Event and trap messages of one round that the daemon gets; a storm of them
@@ -87,20 +93,22 @@ fn now_ms() -> u64 {
 impl Cell {
     fn serve(&mut self) -> Result<()> {
         let mut buffer = vec![0; fd_passing::MESSAGE_LENGTH_MAX];
-        let mut batch = Vec::with_capacity(BATCH);
-        let mut idle_rounds = 0;
+        let mut batch = VecDeque::with_capacity(BATCH);
+        let mut busy_rounds = 0;
         loop {
             self.notices = 0;
             let now_ms = now_ms();
-            let busy = self.round(&mut batch, now_ms);
+            while self.round(&mut batch, now_ms) && busy_rounds < BUSY_ROUNDS_MAX {
+                busy_rounds += 1;
+            }
             if now_ms >= self.next_tick_ms {
                 self.tick(now_ms);
             }
-            idle_rounds = if busy { 0 } else { idle_rounds + 1 };
-            if idle_rounds > IDLE_ROUNDS_MAX {
+            if busy_rounds < BUSY_ROUNDS_MAX {
                 self.slicer.disarm();
                 self.wait(now_ms)?;
             }
+            busy_rounds = 0;
             if !self.obey(&mut buffer, now_ms)? {
                 return Ok(());
             }
@@ -108,7 +116,7 @@ impl Cell {
     }
 
     /// One batch of each socket, then what it left to send. True when there was any.
-    fn round(&mut self, batch: &mut Vec<Packet>, now_ms: u64) -> bool {
+    fn round(&mut self, batch: &mut VecDeque<Packet>, now_ms: u64) -> bool {
         let mut busy = false;
         let mut transmitting = false;
         let sockets: usize = self.ports.sockets().count();
@@ -119,7 +127,13 @@ impl Cell {
             if !batch.is_empty() {
                 busy = true;
                 self.slicer.arm();
-                batch.drain(..).for_each(|packet| self.handle(packet, now_ms));
+                batch.iter().take(AHEAD).for_each(Packet::prefetch);
+                while let Some(packet) = batch.pop_front() {
+                    if let Some(later) = batch.get(AHEAD - 1) {
+                        later.prefetch();
+                    }
+                    self.handle(packet, now_ms);
+                }
             }
         }
         for (_, socket) in self.ports.sockets() {
