@@ -15,9 +15,13 @@ const SEGMENT_LENGTH_MAX: usize = FRAME_LENGTH - crate::FRAME_HEADROOM;
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) frame: Frame,
-    pub(crate) start: u32,
-    pub(crate) length: u32,
+    pub(crate) start: u16,
+    pub(crate) length: u16,
 }
+
+// Packets are moved by value: with one word for each segment that is cheap.
+const _: () = assert!(size_of::<Option<Segment>>() == 8);
+const _: () = assert!(FRAME_LENGTH < u16::MAX as usize);
 
 /// A packet that this process owns. It must go to a transmit ring or back to
 /// the pool: one that is only dropped takes its frames with it.
@@ -54,8 +58,8 @@ impl Packet {
 
     /// Adds a segment of zeroed bytes; the caller has checked that it fits.
     fn push_zeroed(&mut self, frame: Frame, length: usize) {
-        let start = crate::FRAME_HEADROOM as u32;
-        let mut segment = Segment { frame, start, length: length as u32 };
+        let start = crate::FRAME_HEADROOM as u16;
+        let mut segment = Segment { frame, start, length: length as u16 };
         bytes_mut(&self.umem, &mut segment).fill(0);
         self.segments[self.count] = Some(segment);
         self.count += 1;
@@ -161,11 +165,11 @@ impl PacketBytes for Packet {
     }
 
     fn resize_head(&mut self, delta: i32) -> Result<(), PacketError> {
-        let mut count = resized(self.length(), delta)? as u32;
+        let mut count = resized(self.length(), delta)?;
         if delta < 0 {
             // `resized` leaves at least a byte, so a segment stays.
-            while let Some(first) = self.segments[0].take_if(|first| first.length <= count) {
-                count -= first.length;
+            while let Some(first) = self.segments[0].take_if(|s| usize::from(s.length) <= count) {
+                count -= usize::from(first.length);
                 self.umem.reserve(first.frame);
                 self.segments[..self.count].rotate_left(1);
                 self.count -= 1;
@@ -174,12 +178,13 @@ impl PacketBytes for Packet {
         let umem = &self.umem;
         let first = self.segments[0].as_mut().ok_or(PacketError::OverLimit)?;
         if delta >= 0 {
-            first.start = first.start.checked_sub(count).ok_or(PacketError::OverLimit)?;
-            first.length += count;
-            bytes_mut(umem, first)[..count as usize].fill(0);
+            let by = u16::try_from(count).map_err(|_| PacketError::OverLimit)?;
+            first.start = first.start.checked_sub(by).ok_or(PacketError::OverLimit)?;
+            first.length += by;
+            bytes_mut(umem, first)[..count].fill(0);
         } else {
-            first.start += count;
-            first.length -= count;
+            first.start += count as u16;
+            first.length -= count as u16;
         }
         Ok(())
     }
@@ -198,7 +203,7 @@ impl PacketBytes for Packet {
             last -= 1;
         }
         let last = self.segments[last].as_mut().ok_or(PacketError::OverLimit)?;
-        last.length -= count as u32;
+        last.length -= count as u16;
         Ok(())
     }
 }
@@ -216,7 +221,7 @@ impl Packet {
             _ if self.count == SEGMENTS_MAX => return Err(PacketError::OverLimit),
             _ => Some(umem.take_reserved().ok_or(PacketError::OverLimit)?),
         };
-        segment.length += here as u32;
+        segment.length += here as u16;
         let length = segment.length as usize;
         bytes_mut(&umem, segment)[length - here..].fill(0);
         if let Some(frame) = next {

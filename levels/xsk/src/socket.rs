@@ -152,7 +152,7 @@ impl Socket {
             let (frame, start) = self.umem.frame_at(descriptor.addr)?;
             if fits {
                 packet.segments[packet.count] =
-                    Some(Segment { frame, start: start as u32, length: descriptor.len });
+                    Some(Segment { frame, start: start as u16, length: descriptor.len as u16 });
                 packet.count += 1;
             } else {
                 pool.give(frame);
@@ -175,7 +175,7 @@ impl Socket {
             let more = at + 1 < packet.count;
             self.transmit.write(XdpDesc {
                 addr: segment.frame.address() + u64::from(segment.start),
-                len: segment.length,
+                len: u32::from(segment.length),
                 options: if more { XdpDescOptions::XDP_PKT_CONTD } else { XdpDescOptions::empty() },
             });
             self.in_transmit += 1;

@@ -11,6 +11,7 @@
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::cell::RefCell;
 use std::io;
+use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
 /// Bytes of one frame: a page, the largest chunk that needs no huge pages.
@@ -34,9 +35,9 @@ pub struct Umem {
     reserve: RefCell<Vec<Frame>>,
 }
 
-/// One frame of a UMEM: whoever holds the value owns its bytes.
+/// One frame of a UMEM, its number plus one: whoever holds the value owns its bytes.
 #[derive(Debug)]
-pub(crate) struct Frame(u32);
+pub(crate) struct Frame(NonZeroU32);
 
 /// The frames that are in no ring and in no packet.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl Umem {
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         // Frames are handed out from the low end, so that a short queue stays in the cache.
-        let free = (0..frames).rev().map(Frame).collect();
+        let free = (1..=frames).rev().filter_map(NonZeroU32::new).map(Frame).collect();
         let umem = Self { base, length, reserve: RefCell::new(Vec::with_capacity(RESERVE)) };
         Ok((umem, FramePool { free, total: frames as usize }))
     }
@@ -108,7 +109,7 @@ impl Umem {
         // is borrowed, so neither the kernel nor another packet writes to it.
         unsafe {
             std::slice::from_raw_parts(
-                self.base.as_ptr().add(frame.0 as usize * FRAME_LENGTH),
+                self.base.as_ptr().add(frame.address() as usize),
                 FRAME_LENGTH,
             )
         }
@@ -120,7 +121,7 @@ impl Umem {
         // are the only references to its bytes.
         unsafe {
             std::slice::from_raw_parts_mut(
-                self.base.as_ptr().add(frame.0 as usize * FRAME_LENGTH),
+                self.base.as_ptr().add(frame.address() as usize),
                 FRAME_LENGTH,
             )
         }
@@ -151,7 +152,8 @@ impl Umem {
     pub(crate) fn frame_at(&self, address: u64) -> Option<(Frame, usize)> {
         let offset = (address % FRAME_LENGTH as u64) as usize;
         let index = address / FRAME_LENGTH as u64;
-        (address < self.length as u64).then_some((Frame(index as u32), offset))
+        let number = NonZeroU32::new(u32::try_from(index).ok()?.checked_add(1)?)?;
+        (address < self.length as u64).then_some((Frame(number), offset))
     }
 }
 
@@ -167,7 +169,7 @@ impl Drop for Umem {
 impl Frame {
     /// The descriptor address of the frame's first byte.
     pub(crate) const fn address(&self) -> u64 {
-        self.0 as u64 * FRAME_LENGTH as u64
+        (self.0.get() as u64 - 1) * FRAME_LENGTH as u64
     }
 }
 
