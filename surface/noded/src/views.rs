@@ -472,7 +472,7 @@ fn message_bytes(digits: &str) -> Answer<Vec<u8>> {
         return Err(error(ErrorCode::Limit, message, None));
     }
     let wrong = || usage("'data_hex' has an even number of hexadecimal digits");
-    if digits.len() % 2 != 0 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+    if !digits.len().is_multiple_of(2) || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(wrong());
     }
     let pairs = (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16));
