@@ -1,6 +1,8 @@
 //! From a plan to namespaces, devices, addresses and routes. It only adds; who calls it
 //! removes everything when it fails.
 
+use std::time::Duration;
+
 use os::netlink::{DuplicateDetection, Netlink, Route, VethEnd};
 use os::netns::{NetNs, NetnsError, in_namespace};
 use os::offload::{self, Offload, OffloadError};
@@ -9,6 +11,9 @@ use os::sysctl;
 use crate::error::LabError;
 use crate::plan::{LinkEnd, NodeKind, Plan, PlannedLink, PlannedNode};
 use crate::state::no_node;
+
+/// How long a new link may take to be able to send; it takes milliseconds.
+const CARRIER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Every packet is one frame as on the wire, its checksum complete (design: the way of a
 /// packet). On veth a partial checksum would otherwise never be completed.
@@ -120,6 +125,7 @@ fn build_link(plan: &Plan, link: &PlannedLink, sites: &[Site<'_>]) -> Result<(),
     // With both ends up: only then does veth tell the other end that it can redirect here.
     for (site, end) in ends {
         set_gro(site, &end.device)?;
+        wait_running(end, &site.netlink).map_err(|source| network(site.node, source))?;
     }
     Ok(())
 }
@@ -165,6 +171,14 @@ fn build_end(
     }
     for address in [end.v4, end.v6] {
         netlink.add_address(address_device, address, DuplicateDetection::Skip)?;
+    }
+    Ok(())
+}
+
+/// Who is told that the lab is up may send at once.
+fn wait_running(end: &LinkEnd, netlink: &Netlink) -> Result<(), os::netlink::NetlinkError> {
+    for device in [&end.device, &end.address_device] {
+        netlink.wait_running(netlink.link(device)?.index, CARRIER_PATIENCE)?;
     }
     Ok(())
 }

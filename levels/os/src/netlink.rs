@@ -25,6 +25,7 @@ mod socket;
 mod tests;
 
 use std::io;
+use std::time::Duration;
 
 pub use self::address::{AddressPrefix, DuplicateDetection, Neighbour, NeighbourState, Route};
 pub use self::link::{Link, LinkStats, VethEnd};
@@ -84,6 +85,16 @@ pub enum NetlinkError {
         /// The module that brings it.
         module: &'static str,
     },
+    /// A device that is up cannot send.
+    #[error(
+        "the network device '{device}' was set up and has no carrier after {patience:?}; is the other end of its link up?"
+    )]
+    NoCarrier {
+        /// The device.
+        device: String,
+        /// How long it had.
+        patience: Duration,
+    },
     /// There is no such device.
     #[error(
         "there is no network device '{name}' in this network namespace; `ip link` lists those that exist"
@@ -108,6 +119,7 @@ impl NetlinkError {
             }
             Self::NoDevice { .. } => Some(libc::ENODEV),
             Self::NoKind { .. } => Some(libc::EOPNOTSUPP),
+            Self::NoCarrier { .. } => Some(libc::ENETDOWN),
             Self::Namespace(_) | Self::Malformed { .. } => None,
         }
     }

@@ -189,10 +189,13 @@ mod tests {
         let netlink = Netlink::open_in(&scratch.ns).unwrap();
         let ends = ["left", "right"].map(|name| VethEnd { name, namespace: &scratch.ns });
         netlink.create_veth(ends, 1500).unwrap();
-        let sockets = ["left", "right"].map(|name| {
-            let index = netlink.link(name).unwrap().index;
-            netlink.set_up(index).unwrap();
-            in_namespace(&scratch.ns, || PacketSocket::open(index).unwrap()).unwrap()
+        let devices = ["left", "right"].map(|name| netlink.link(name).unwrap().index);
+        for device in devices {
+            netlink.set_up(device).unwrap();
+        }
+        let sockets = devices.map(|device| {
+            netlink.wait_running(device, Duration::from_secs(5)).unwrap();
+            in_namespace(&scratch.ns, || PacketSocket::open(device).unwrap()).unwrap()
         });
         let macs = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         for rest in [

@@ -2,6 +2,7 @@
 //! Features of the hardware are `offload`'s story, addresses `address`'s.
 
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
 
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NetlinkDeserializable, NetlinkHeader};
 use rtnetlink::packet_route::RouteNetlinkMessage;
@@ -119,6 +120,26 @@ impl Netlink {
         let name = format!("number {index}");
         let message = LinkUnspec::new_with_index(index).build();
         self.one_link(&name, &format!("examine the network device number {index}"), message)
+    }
+
+    /// Waits until a device that was set up can send. The kernel connects a device to its
+    /// queueing discipline some time after both ends of the link are up, and until then drops
+    /// what is sent without an error (`linkwatch`, Linux).
+    ///
+    /// # Errors
+    /// [`NetlinkError::NoCarrier`] when it takes longer than `patience`.
+    pub fn wait_running(&self, index: u32, patience: Duration) -> Result<(), NetlinkError> {
+        let end = Instant::now() + patience;
+        loop {
+            let link = self.link_at(index)?;
+            if link.running {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                return Err(NetlinkError::NoCarrier { device: link.name, patience });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Makes a veth pair with one queue at each end; the ends appear in their namespaces at
