@@ -23,19 +23,16 @@
 
 /* One entry of the flow cache. */
 struct tam_flow {
-	struct tam_key key;
+	__u64 key[TAM_KEY_WORDS];
 	__u64 generation;	/* 0: empty */
-	__u32 rule;		/* TAM_RULE_NONE when none matched */
+	/* As it travels with a packet of the flow to the cell, but for the offsets and
+	 * TAM_META_ROUTED; rule is TAM_RULE_NONE when none matched. */
+	struct tam_meta meta;
 	__u32 mtu;		/* L3 MTU of the route */
-	__u16 session;
-	__u16 entry;
-	__u16 egress_port;
-	__u16 egress_vlan;
-	__u8 next_hop[6];
 	__u8 own_mac[6];
 	__u8 action;		/* enum tam_action */
 	__u8 outcome;		/* TAM_FORWARDED when routed, else why the kernel routes it */
-	__u16 zero;
+	__u32 zero;
 };
 
 /* Fragments of one datagram. */
@@ -145,6 +142,8 @@ struct {
 
 /* The port that this copy of the program serves; set before it is loaded. */
 const volatile __u32 port_number = 0;
+/* Tests set it: what parse_common() decides must be what parse() decides. */
+const volatile __u32 take_every_frame_apart = 0;
 
 /* Counts the outcome and returns the XDP action that belongs to it. */
 static __always_inline int finish(struct tam_port_stats *stats, __u32 outcome)
@@ -166,23 +165,32 @@ static __always_inline void count_rule(__u32 rule, __u32 length)
 
 /* The cache slot: independent products, so that they overlap in the pipeline.
  * The seed keeps outsiders from choosing flows that share a slot. */
-static __always_inline __u32 flow_slot(const struct tam_key *key, __u32 seed)
+static __always_inline __u32 slot_of(__u64 h)
 {
-	const __u64 *k = (const __u64 *)key;
-	__u64 h = (k[0] ^ seed) * 0x9e3779b97f4a7c15ULL ^ (k[2] + seed) * 0xc2b2ae3d27d4eb4fULL ^
-		  (k[4] ^ (__u64)seed << 32) * 0x165667b19e3779f9ULL ^ k[5] * 0xd6e8feb86659fd93ULL;
-
-	if (key->ip_version == 6)
-		h ^= k[1] * 0xff51afd7ed558ccdULL ^ k[3] * 0xc4ceb9fe1a85ec53ULL;
 	h ^= h >> 32;
 	h *= 0x9e3779b97f4a7c15ULL;
 	return h >> 51 & (TAM_FLOWS_MAX - 1);
 }
 
-static __always_inline int same_key(const struct tam_key *a, const struct tam_key *b)
+static __always_inline __u32 flow_slot(const __u64 k[TAM_KEY_WORDS], __u32 seed)
 {
-	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
+	return slot_of((k[0] ^ seed) * 0x9e3779b97f4a7c15ULL ^ (k[2] + seed) * 0xc2b2ae3d27d4eb4fULL ^
+		       (k[4] ^ (__u64)seed << 32) * 0x165667b19e3779f9ULL ^
+		       k[5] * 0xd6e8feb86659fd93ULL ^ k[1] * 0xff51afd7ed558ccdULL ^
+		       k[3] * 0xc4ceb9fe1a85ec53ULL);
+}
 
+/* Protocol and arrival port have no bits in common with the L4 ports. The
+ * MACs are left out: those of one port's flows are few. */
+static __always_inline __u32 common_slot(const __u64 k[TAM_KEY_WORDS], __u32 seed)
+{
+	return slot_of((k[3] ^ seed) * 0x9e3779b97f4a7c15ULL ^
+		       ((k[4] | k[2] | (__u64)port_number << 48) + ((__u64)seed << 32)) *
+			       0xc2b2ae3d27d4eb4fULL);
+}
+
+static __always_inline int same_key(const __u64 x[TAM_KEY_WORDS], const __u64 y[TAM_KEY_WORDS])
+{
 	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4]) |
 		 (x[5] ^ y[5]));
 }
@@ -221,9 +229,9 @@ static __noinline void find_rule(const struct packet *packet, struct tam_flow *f
 {
 	__u32 best = 0xffffffff;
 
-	flow->rule = TAM_RULE_NONE;
-	flow->session = 0;
-	flow->entry = 0;
+	flow->meta.rule = TAM_RULE_NONE;
+	flow->meta.session = 0;
+	flow->meta.entry = 0;
 	flow->action = TAM_ACTION_FORWARD;
 	for (__u32 i = 0; i < TAM_MASKS_MAX; i++) {
 		if (i >= count)
@@ -248,9 +256,9 @@ static __noinline void find_rule(const struct packet *packet, struct tam_flow *f
 
 		if (rule && rule->rank < best) {
 			best = rule->rank;
-			flow->rule = rule->rule;
-			flow->session = rule->session;
-			flow->entry = rule->entry;
+			flow->meta.rule = rule->rule;
+			flow->meta.session = rule->session;
+			flow->meta.entry = rule->entry;
 			flow->action = rule->action;
 		}
 	}
@@ -367,7 +375,7 @@ static __noinline int find_route(struct xdp_md *ctx, const struct packet *packet
 
 	if (below) {
 		egress = below->ifindex;
-		flow->egress_vlan = TAM_VLAN_PRESENT | below->vlan;
+		flow->meta.egress_vlan = TAM_VLAN_PRESENT | below->vlan;
 	}
 
 	__u32 *number = bpf_map_lookup_elem(&tam_egress, &egress);
@@ -381,9 +389,9 @@ static __noinline int find_route(struct xdp_md *ctx, const struct packet *packet
 
 	if (!port || port->slow)
 		return TAM_KERNEL_SLOW;
-	flow->egress_port = *number;
+	flow->meta.egress_port = *number;
 	flow->mtu = fib.mtu_result;
-	__builtin_memcpy(flow->next_hop, fib.dmac, ETH_ALEN);
+	__builtin_memcpy(flow->meta.next_hop, fib.dmac, ETH_ALEN);
 	__builtin_memcpy(flow->own_mac, fib.smac, ETH_ALEN);
 	return TAM_FORWARDED;
 }
@@ -420,20 +428,24 @@ static __noinline int checksum_is_partial(struct xdp_md *ctx, const struct packe
 	return *(__u16 *)(data + field) == sum && sum;
 }
 
-/* Finds rule and route and puts them into the packet's cache slot. */
+/* Finds rule and route of a packet and puts them into the cache slot of `key`. */
 static __noinline void resolve(struct xdp_md *ctx, const struct packet *packet,
-			       const struct tam_config *shared, __u64 generation, struct tam_flow *flow)
+			       const struct tam_config *shared, struct tam_flow *flow)
 {
+	__u64 generation = *(volatile __u64 *)&shared->generation;
 	__u32 set = generation & 1, port = port_number;
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 
 	if (!config)
 		return;		/* the map is as large as port_number allows: not reached */
 	flow->generation = 0;
-	flow->key = packet->key;
 	flow->mtu = 0;
-	flow->egress_port = 0;
-	flow->egress_vlan = 0;
+	__builtin_memset(&flow->meta, 0, sizeof(flow->meta));
+	flow->meta.arrival_port = port_number;
+	flow->meta.flow_hash = flow_hash(packet);
+	flow->meta.flags = (packet->key.fragment ? TAM_META_FRAGMENT : 0) |
+			   (packet->key.fragment == TAM_FRAGMENT_LATER ? TAM_META_LATER_FRAGMENT : 0) |
+			   (__u32)packet->key.ip_version << 8 | (__u32)packet->key.protocol << 16;
 	find_rule(packet, flow, set, shared->mask_count[set]);
 	/* The cell completes the checksum by itself. */
 	if (flow->action == TAM_ACTION_FORWARD && checksum_is_partial(ctx, packet))

@@ -4,10 +4,13 @@
  * It parses a frame (parse.h), finds its rule and its route once (classify.h),
  * counts, and ends in exactly one outcome of enum tam_outcome:
  *
- *   frame -> parse -> destination MAC -> flow cache -- hit --------+
- *              |            |                |miss                 |
- *              v            v                v                     v
- *        drop/kernel     kernel     rules, FIB, neighbour -> act: forward, drop,
+ *   common frame ----------------------> flow cache -- hit --------+
+ *     |other, or miss                                               |
+ *     v                                                             |
+ *   parse -> destination MAC ----------> flow cache -- hit ---------+
+ *     |            |                         |miss                  |
+ *     v            v                         v                      v
+ *   drop/kernel  kernel             rules, FIB, neighbour -> act: forward, drop,
  *                                                            cell, kernel
  *
  * What it never does: allocate, wait, read a clock, or change a packet that it
@@ -18,10 +21,23 @@
 #include "parse.h"
 #include "classify.h"
 
+static __always_inline int is_ipv4(const struct tam_flow *flow)
+{
+	return (flow->meta.flags >> 8 & 0xff) == 4;
+}
+
+static __always_inline __be16 ethertype_be(const struct tam_flow *flow)
+{
+	return is_ipv4(flow) ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+}
+
 /* Removes, inserts or rewrites the VLAN tag for the way out. Frames have at
  * most one tag here. Returns 0, or -1 when the head cannot move. */
-static __always_inline int retag(struct xdp_md *ctx, const struct packet *packet, __u16 egress_vlan)
+static __always_inline int retag(struct xdp_md *ctx, const struct packet *packet,
+				 const struct tam_flow *flow)
 {
+	__u16 egress_vlan = flow->meta.egress_vlan;
+
 	if (packet->vlan_tags && egress_vlan) {
 		void *data = (void *)(long)ctx->data;
 
@@ -49,7 +65,7 @@ static __always_inline int retag(struct xdp_md *ctx, const struct packet *packet
 		return -1;
 	eth->h_proto = bpf_htons(ETH_P_8021Q);
 	tag->tci_be = bpf_htons(egress_vlan & 0x0fff);
-	tag->ethertype_be = packet->key.ip_version == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	tag->ethertype_be = ethertype_be(flow);
 	return 0;
 }
 
@@ -64,7 +80,7 @@ static __always_inline int forward(struct xdp_md *ctx, const struct packet *pack
 
 	if (l3 > TAM_L3_OFFSET_MAX || data + l3 + sizeof(struct iphdr) > data_end)
 		return finish(stats, TAM_DROP_ADJUST);
-	if (packet->key.ip_version == 4) {
+	if (is_ipv4(flow)) {
 		struct iphdr *ip = data + l3;
 		/* RFC 1624: the checksum of a header whose TTL byte fell by one. */
 		__u32 sum = ip->check + bpf_htons(0x0100);
@@ -76,8 +92,8 @@ static __always_inline int forward(struct xdp_md *ctx, const struct packet *pack
 
 		ip6->hop_limit--;
 	}
-	if (packet->vlan_tags || flow->egress_vlan) {
-		if (retag(ctx, packet, flow->egress_vlan))
+	if (packet->vlan_tags || flow->meta.egress_vlan) {
+		if (retag(ctx, packet, flow))
 			return finish(stats, TAM_DROP_ADJUST);
 		data = (void *)(long)ctx->data;
 		data_end = (void *)(long)ctx->data_end;
@@ -88,11 +104,11 @@ static __always_inline int forward(struct xdp_md *ctx, const struct packet *pack
 
 	if ((void *)(eth + 1) > data_end)
 		return finish(stats, TAM_DROP_ADJUST);
-	__builtin_memcpy(eth->h_dest, flow->next_hop, ETH_ALEN);
+	__builtin_memcpy(eth->h_dest, flow->meta.next_hop, ETH_ALEN);
 	__builtin_memcpy(eth->h_source, flow->own_mac, ETH_ALEN);
-	if (packet->vlan_tags && !flow->egress_vlan)
-		eth->h_proto = packet->key.ip_version == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-	if (bpf_redirect_map(&tam_devices, flow->egress_port, XDP_DROP) != XDP_REDIRECT)
+	if (packet->vlan_tags && !flow->meta.egress_vlan)
+		eth->h_proto = ethertype_be(flow);
+	if (bpf_redirect_map(&tam_devices, flow->meta.egress_port, XDP_DROP) != XDP_REDIRECT)
 		return finish(stats, TAM_DROP_EGRESS_GONE);
 	finish(stats, TAM_FORWARDED);
 	return XDP_REDIRECT;
@@ -113,20 +129,11 @@ static __always_inline int to_user(struct xdp_md *ctx, const struct packet *pack
 
 	if ((void *)(meta + 1) > (void *)(long)ctx->data)
 		return finish(stats, TAM_DROP_ADJUST);
-	meta->rule = flow->rule;
-	meta->session = flow->session;
-	meta->entry = flow->entry;
-	meta->egress_port = flow->egress_port;
-	meta->egress_vlan = flow->egress_vlan;
-	__builtin_memcpy(meta->next_hop, flow->next_hop, ETH_ALEN);
-	meta->arrival_port = port_number;
+	*meta = flow->meta;
 	meta->l3_offset = packet->l3_offset;
 	meta->l4_offset = packet->l4_offset;
-	meta->flow_hash = flow_hash(packet);
-	meta->flags = (routed ? TAM_META_ROUTED : 0) |
-		      (packet->key.fragment ? TAM_META_FRAGMENT : 0) |
-		      (packet->key.fragment == TAM_FRAGMENT_LATER ? TAM_META_LATER_FRAGMENT : 0) |
-		      (__u32)packet->key.ip_version << 8 | (__u32)packet->key.protocol << 16;
+	if (routed)
+		meta->flags |= TAM_META_ROUTED;
 
 	if (bpf_redirect_map(&tam_sockets, port_number * TAM_QUEUES_MAX + queue, XDP_PASS) !=
 	    XDP_REDIRECT)
@@ -141,8 +148,8 @@ static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 {
 	__u32 kernel = flow->outcome;	/* TAM_FORWARDED, or why the kernel routes it */
 
-	if (flow->rule != TAM_RULE_NONE)
-		count_rule(flow->rule, packet->length);
+	if (flow->meta.rule != TAM_RULE_NONE)
+		count_rule(flow->meta.rule, packet->length);
 	if (flow->action == TAM_ACTION_DROP)
 		return finish(stats, TAM_DROP_RULE);
 	if (kernel == TAM_FORWARDED) {
@@ -162,16 +169,25 @@ static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 	return forward(ctx, packet, flow, stats);
 }
 
-SEC("xdp.frags")
-int tam_front_door(struct xdp_md *ctx)
+static __always_inline int is_fresh(const struct tam_flow *flow, const struct tam_config *shared)
+{
+	return flow->generation == *(volatile __u64 *)&shared->generation &&
+	       bpf_jiffies64() - *(volatile __u64 *)&shared->routes_heard < TAM_ROUTES_LEASE;
+}
+
+/* Any frame: taken apart, then looked up by what it is matched by. `common` is the
+ * key of a common frame that the cache lacks; of another frame its last word is 0. */
+static __noinline int take_apart(struct xdp_md *ctx, const __u64 common[TAM_KEY_WORDS],
+				 struct tam_port_stats *stats)
 {
 	struct packet packet = {};
-	__u32 zero = 0, port = port_number;
-	struct tam_port_stats *stats = bpf_map_lookup_elem(&tam_stats, &port);
+	__u32 zero = 0, port = port_number, slot;
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
+	struct tam_flow *flow;
+	const __u64 *key = (const __u64 *)&packet.key;
 
-	if (!stats || !config || !shared)
+	if (!config || !shared || !common || !stats)
 		return XDP_PASS;	/* the maps are as large as port_number allows: not reached */
 
 	int outcome = parse(ctx, config, &packet);
@@ -180,23 +196,51 @@ int tam_front_door(struct xdp_md *ctx)
 	stats->rx_bytes += packet.length;
 	if (outcome >= 0)
 		return finish(stats, outcome);
-
-	__u64 generation = *(volatile __u64 *)&shared->generation;
-	struct tam_flow *flow;
-	__u32 slot = flow_slot(&packet.key, shared->hash_seed);
-
 	packet.key.port = port_number;
-	if (packet.key.fragment && shared->mask_count[generation & 1])
+	if (packet.key.fragment && shared->mask_count[*(volatile __u64 *)&shared->generation & 1])
 		track_fragment(&packet);
+	if (common[5]) {
+		key = common;
+		slot = common_slot(key, shared->hash_seed);
+	} else {
+		slot = flow_slot(key, shared->hash_seed);
+	}
 	flow = bpf_map_lookup_elem(&tam_flows, &slot);
 	if (!flow)
 		return finish(stats, TAM_KERNEL_OTHER);
-	if (flow->generation == generation && same_key(&flow->key, &packet.key) &&
-	    bpf_jiffies64() - *(volatile __u64 *)&shared->routes_heard < TAM_ROUTES_LEASE) {
+	if (same_key(flow->key, key) && is_fresh(flow, shared)) {
 		stats->cache_hits++;
-		return act(ctx, &packet, flow, stats);
+	} else {
+		__builtin_memcpy(flow->key, key, sizeof(flow->key));
+		resolve(ctx, &packet, shared, flow);
 	}
-	resolve(ctx, &packet, shared, generation, flow);
+	return act(ctx, &packet, flow, stats);
+}
+
+SEC("xdp.frags")
+int tam_front_door(struct xdp_md *ctx)
+{
+	struct packet packet;
+	__u64 key[TAM_KEY_WORDS];
+	__u32 zero = 0, port = port_number, slot;
+	struct tam_port_stats *stats = bpf_map_lookup_elem(&tam_stats, &port);
+	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
+
+	if (!stats || !shared)
+		return XDP_PASS;	/* the maps are as large as port_number allows: not reached */
+	key[5] = 0;
+	if (take_every_frame_apart || !parse_common(ctx, &packet, key))
+		return take_apart(ctx, key, stats);
+	key[5] = TAM_COMMON | port_number;
+	slot = common_slot(key, shared->hash_seed);
+
+	struct tam_flow *flow = bpf_map_lookup_elem(&tam_flows, &slot);
+
+	if (!flow || !same_key(flow->key, key) || !is_fresh(flow, shared))
+		return take_apart(ctx, key, stats);
+	stats->rx_packets++;
+	stats->rx_bytes += packet.length;
+	stats->cache_hits++;
 	return act(ctx, &packet, flow, stats);
 }
 

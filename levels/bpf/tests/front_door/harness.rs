@@ -2,8 +2,8 @@
 
 use bpf::{DevmapValue, Map, MappedArray, Object, Program, Update, XdpContext, objects};
 use bpf_maps::{
-    Config, FLOWS_MAX, Key, MASKS_MAX, Mask, OUTCOMES, PortConfig, PortStats, Rule, RuleStats,
-    Vlan, VlanKey,
+    Config, FLOWS_MAX, Key, MASKS_MAX, Mask, OUTCOMES, PacketMeta, PortConfig, PortStats, Rule,
+    RuleStats, Vlan, VlanKey,
 };
 use bytemuck::{Pod, Zeroable};
 use wire::{Fragment, Parsed};
@@ -32,17 +32,12 @@ const SEED: u32 = 0x5eed_1234;
 pub struct Flow {
     pub key: Key,
     pub generation: u64,
-    pub rule: u32,
+    pub meta: PacketMeta,
     pub mtu: u32,
-    pub session: u16,
-    pub entry: u16,
-    pub egress_port: u16,
-    pub egress_vlan: u16,
-    pub next_hop: [u8; 6],
     pub own_mac: [u8; 6],
     pub action: u8,
     pub outcome: u8,
-    pub zero: u16,
+    pub zero: u32,
 }
 
 /// What the front door did with one frame.
@@ -78,7 +73,17 @@ pub struct FrontDoor {
 impl FrontDoor {
     /// Loads it; `out` is the index of the device that packets leave by.
     pub fn load(out: Option<u32>) -> Self {
+        Self::load_as(out, false)
+    }
+
+    /// One that looks for no common frames, so that each flow's key is in its cache.
+    pub fn load_taking_apart() -> Self {
+        Self::load_as(None, true)
+    }
+
+    fn load_as(out: Option<u32>, take_apart: bool) -> Self {
         let mut open = Object::open(objects::FRONT_DOOR, "front_door").unwrap();
+        open.set_global("take_every_frame_apart", &u32::from(take_apart)).unwrap();
         open.set_global("port_number", &u32::from(PORT)).unwrap();
         let object = open.load().unwrap();
         let map = |name| object.map(name).unwrap();
@@ -178,7 +183,8 @@ impl FrontDoor {
         self.config.generation
     }
 
-    /// The cache entry that a packet with this key uses, whatever is in it.
+    /// The cache entry that a packet with this key uses, whatever is in it, where every
+    /// frame is taken apart.
     pub fn flow(&self, key: &Key) -> Flow {
         let slot = flow_slot(key, SEED);
         let flows: Vec<Flow> = self.flows.lookup_percpu(&slot).unwrap().unwrap();
@@ -234,19 +240,16 @@ pub fn addressed(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// `flow_slot` of `c/classify.h`. Port number and L4 ports of later fragments
-/// are not in it: they are filled in afterwards.
+/// `flow_slot` of `c/classify.h`.
 fn flow_slot(key: &Key, seed: u32) -> u32 {
     let words: [u64; 6] = bytemuck::cast(*key);
     let seed = u64::from(seed);
     let mut hash = (words[0] ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ words[2].wrapping_add(seed).wrapping_mul(0xc2b2_ae3d_27d4_eb4f)
         ^ (words[4] ^ (seed << 32)).wrapping_mul(0x1656_67b1_9e37_79f9)
-        ^ words[5].wrapping_mul(0xd6e8_feb8_6659_fd93);
-    if key.ip_version == 6 {
-        hash ^= words[1].wrapping_mul(0xff51_afd7_ed55_8ccd)
-            ^ words[3].wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    }
+        ^ words[5].wrapping_mul(0xd6e8_feb8_6659_fd93)
+        ^ words[1].wrapping_mul(0xff51_afd7_ed55_8ccd)
+        ^ words[3].wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     hash ^= hash >> 32;
     hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (hash >> 51) as u32 & (FLOWS_MAX as u32 - 1)

@@ -29,20 +29,28 @@ fn the_best_rule_is_the_one_that_a_linear_search_finds() {
     if !enter("the_best_rule_is_the_one_that_a_linear_search_finds") {
         return;
     }
-    let mut front_door = FrontDoor::load(None);
+    let mut front_door = FrontDoor::load_taking_apart();
+    let mut common = FrontDoor::load(None);
     let mut chance = Chance::new(7);
     let (mut matched, mut unmatched) = (0, 0);
     for number in 0..SETS {
         let rules = random_rules(&mut chance);
         let set = number % 2;
-        install(&mut front_door, set, &rules);
-        front_door.activate(set);
+        for door in [&mut front_door, &mut common] {
+            install(door, set, &rules);
+            door.activate(set);
+            door.heartbeat();
+        }
         for _ in 0..PACKETS {
             let frame = random_frame(&mut chance);
             let key = key_of(&parse_frame(&frame).unwrap());
             let expected = rules.iter().find(|entry| masked(&key, &entry.bits) == entry.value);
             *(if expected.is_some() { &mut matched } else { &mut unmatched }) += 1;
-            check(&mut front_door, &frame, &key, expected, number);
+            let done = check(&mut front_door, &frame, &key, expected, number);
+            for cached in [false, true] {
+                let commonly = common.run(&frame);
+                assert_eq!(Done { cached, ..commonly }, Done { cached, ..done.clone() });
+            }
         }
     }
     assert!(matched > SETS * PACKETS / 4 && unmatched > SETS * PACKETS / 20);
@@ -53,7 +61,7 @@ fn as_many_masks_as_there_can_be_are_searched() {
     if !enter("as_many_masks_as_there_can_be_are_searched") {
         return;
     }
-    let mut front_door = FrontDoor::load(None);
+    let mut front_door = FrontDoor::load_taking_apart();
     // One rule for each combination of six fields; the last ones match least.
     let field = |at: usize| match at {
         0 => Key { source_port_be: [0xff; 2], ..Key::default() },
@@ -117,20 +125,26 @@ fn a_rule_counts_its_packets_and_bytes() {
 }
 
 /// Runs a frame and compares its rule, action and counters with what is expected.
-fn check(door: &mut FrontDoor, frame: &[u8], key: &Key, expected: Option<&Entry>, number: usize) {
+fn check(
+    door: &mut FrontDoor,
+    frame: &[u8],
+    key: &Key,
+    expected: Option<&Entry>,
+    number: usize,
+) -> Done {
     let before = expected.map(|entry| door.rule_stats(entry.rule.rule));
     let done = door.run(frame);
     let flow = door.flow(key);
     assert_eq!(flow.key, *key);
     let Some(Entry { rule, .. }) = expected else {
         assert_eq!(
-            (flow.rule, done.outcome),
+            (flow.meta.rule, done.outcome),
             (RULE_NONE, "kernel_other"),
             "set {number}: {key:x?}"
         );
-        return;
+        return done;
     };
-    let found = (flow.rule, flow.session, flow.entry, flow.action);
+    let found = (flow.meta.rule, flow.meta.session, flow.meta.entry, flow.action);
     assert_eq!(found, (rule.rule, rule.session, rule.entry, rule.action), "set {number}: {key:x?}");
     let outcome = match rule.action {
         ACTION_DROP => "drop_rule",
@@ -141,6 +155,7 @@ fn check(door: &mut FrontDoor, frame: &[u8], key: &Key, expected: Option<&Entry>
     let (before, after) = (before.unwrap_or_default(), door.rule_stats(rule.rule));
     let counted = (after.packets - before.packets, after.bytes - before.bytes);
     assert_eq!(counted, (1, frame.len() as u64));
+    done
 }
 
 /// Sorts rules, best first, into masks and exact entries.
