@@ -1,0 +1,90 @@
+//! Control messages: from a client of the API into the lanes of a service, and what they answer.
+
+use api::ErrorCode;
+use api::client::ClientError;
+use testkit::{RawPort, Service, root_or_skip, service_module};
+
+use crate::common::{Line, SOON, dscp, is_udp_to, module};
+
+const PORT: u16 = 7100;
+
+/// Marks each packet with the DSCP that the last message said: one byte, at most 63.
+const MARKER: &str = r#"
+(memory (export "memory") 1)
+(func (export "on_message") (param $length i32) (result i32)
+  (if (i32.ne (local.get $length) (i32.const 1)) (then (return (i32.const -1))))
+  (if (i32.gt_u (i32.load8_u (i32.const 0x8102)) (i32.const 63)) (then (return (i32.const -2))))
+  (if (i32.eq (i32.load8_u (i32.const 0x8102)) (i32.const 13)) (then unreachable))
+  (i32.store8 (i32.const 0x9000) (i32.load8_u (i32.const 0x8102)))
+  (i32.const 0))
+(func (export "on_packet") (result i32)
+  (local $dscp i32) (local $sum i32)
+  (local.set $dscp (i32.load8_u (i32.const 0x9000)))
+  ;; RFC 1624: the checksum as the first word goes from 45 00 to 45 xx.
+  (local.set $sum (i32.add
+    (i32.sub (i32.const 0xffff) (i32.or
+      (i32.shl (i32.load8_u (i32.const 0x811a)) (i32.const 8))
+      (i32.load8_u (i32.const 0x811b))))
+    (i32.shl (local.get $dscp) (i32.const 2))))
+  (local.set $sum (i32.add (i32.and (local.get $sum) (i32.const 0xffff))
+    (i32.shr_u (local.get $sum) (i32.const 16))))
+  (local.set $sum (i32.sub (i32.const 0xffff) (local.get $sum)))
+  (i32.store8 (i32.const 0x811a) (i32.shr_u (local.get $sum) (i32.const 8)))
+  (i32.store8 (i32.const 0x811b) (local.get $sum))
+  (i32.store8 (i32.const 0x8111) (i32.shl (local.get $dscp) (i32.const 2)))
+  (i32.const 0))"#;
+
+#[test]
+fn a_message_changes_what_a_service_does_while_packets_pass() {
+    if !root_or_skip("control messages") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    let wasm = module("marker", "window = 64", MARKER);
+    let rules = &["proto udp dport 7100"];
+    line.node.deploy(&wasm, &Service { rules, ..Service::default() }).unwrap();
+    let capture = RawPort::open(&line.net, "server", "r1").unwrap();
+    let marked = || {
+        line.udp("client", 0).send_to(b"hello", line.server(PORT)).unwrap();
+        let frame = capture.receive(SOON, |frame| is_udp_to(frame, PORT)).unwrap().unwrap();
+        assert!(wire::parse_frame(&frame).is_ok(), "its checksum is right: {frame:02x?}");
+        dscp(&frame)
+    };
+    let before = line.books();
+    let client = line.node.client();
+    let say = |data: &[u8]| client.message("marker", data).unwrap().answers;
+    for mark in [46, 0, 8, 63] {
+        assert_eq!(say(&[mark]), [Some(0)], "taken");
+        assert_eq!(marked(), mark);
+    }
+    // What the module does not take, it says, and goes on as before.
+    assert_eq!((say(&[64]), say(b"")), (vec![Some(-2)], vec![Some(-1)]));
+    assert_eq!(marked(), 63);
+    let balance = line.balance_since(&before);
+    assert_eq!(balance.dropped(), 0, "{balance}");
+
+    // A message that traps costs the lane its memory, and no packet.
+    assert_eq!(say(&[13]), [None]);
+    assert_eq!(marked(), 0, "a fresh memory");
+    let service = line.node.service("marker").unwrap();
+    assert_eq!(service.stats.traps, [("unreachable".to_owned(), 1)].into());
+}
+
+#[test]
+fn a_message_that_nobody_takes_is_an_answer_or_a_refusal() {
+    if !root_or_skip("control messages") {
+        return;
+    }
+    let line = Line::up();
+    let client = line.node.client();
+    let missing = client.message("marker", b"x").unwrap_err();
+    let ClientError::Refused(document) = &missing else { panic!("{missing:?}") };
+    assert_eq!(document.error.code, ErrorCode::NotFound, "{missing}");
+    assert!(missing.to_string().contains("'marker'"), "{missing}");
+
+    line.node.deploy(&service_module("monitor").unwrap(), &Service::default()).unwrap();
+    assert_eq!(client.message("monitor", b"x").unwrap().answers, [None], "it has no such hook");
+    let long = client.message("monitor", &[0; 2049]).unwrap_err();
+    assert!(long.to_string().contains("2,048") || long.to_string().contains("2048"), "{long}");
+}
