@@ -4,7 +4,7 @@ TAM := target/release/tam
 # Network devices, namespaces and BPF need root.
 ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 RUST := . tools/rust.sh && rust_find &&
-BENCHES := forward user touch
+BENCHES := forward user touch levels
 SOAK_MINUTES ?= 30
 FUZZ_SECONDS ?= 60
 ARGS ?=

@@ -18,6 +18,12 @@ pub const RULES_MAX: usize = 16_384;
 pub const MASKS_MAX: usize = 64;
 /// Flow cache entries on each CPU.
 pub const FLOWS_MAX: usize = 8192;
+/// Entries of one node: each has a lane and counters.
+pub const ENTRIES_MAX: usize = 1024;
+/// Programs made from modules: one for each lane below user level.
+pub const MODULES_MAX: usize = 1024;
+/// Pairs of entry and drop reason that are counted apart.
+pub const REASONS_MAX: usize = 4096;
 
 /// Set in [`Key::vlan`] when there is a tag.
 pub const VLAN_PRESENT: u16 = 0x8000;
@@ -76,6 +82,8 @@ pub const ACTION_FORWARD: u8 = 0;
 pub const ACTION_DROP: u8 = 1;
 /// `enum tam_action`: to the cell's socket.
 pub const ACTION_USER: u8 = 2;
+/// `enum tam_action`: to where the lane of the entry is.
+pub const ACTION_SERVICE: u8 = 3;
 
 /// What a rule says (`struct tam_rule`).
 #[repr(C)]
@@ -89,7 +97,7 @@ pub struct Rule {
     pub session: u16,
     /// The service's number in the cell.
     pub entry: u16,
-    /// [`ACTION_FORWARD`], [`ACTION_DROP`] or [`ACTION_USER`].
+    /// [`ACTION_FORWARD`], [`ACTION_DROP`], [`ACTION_USER`] or [`ACTION_SERVICE`].
     pub action: u8,
     /// Always 0.
     pub zero: [u8; 3],
@@ -109,6 +117,8 @@ pub struct RuleStats {
 pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ("forwarded", "redirected to an egress port"),
     ("to_user", "redirected to the cell's socket"),
+    ("to_nic", "given to a module in the driver: see the service's counters"),
+    ("to_module_kernel", "given to a module in the kernel's stack"),
     ("kernel_not_ip", "to the kernel: not IP (ARP, LLDP, STP)"),
     ("kernel_not_for_us", "to the kernel: the destination MAC is not this port's"),
     ("kernel_link_local", "to the kernel: IPv6 neighbour discovery or link-local addresses"),
@@ -136,10 +146,11 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ("drop_rule", "dropped: a rule says so"),
     ("drop_adjust", "dropped: no room to change the frame's head"),
     ("drop_egress_gone", "dropped: the egress port left while the packet was on its way"),
+    ("drop_lane", "dropped: another CPU did not leave the service's lane in time"),
 ];
 
 /// Outcomes that the front door counts (`TAM_OUTCOMES`).
-pub const OUTCOME_COUNT: usize = 26;
+pub const OUTCOME_COUNT: usize = 29;
 
 /// Counters of one port, on one CPU (`struct tam_port_stats`).
 #[repr(C)]
@@ -258,7 +269,7 @@ pub struct PacketMeta {
     pub l4_offset: u16,
     /// Equal for both directions of a flow.
     pub flow_hash: u32,
-    /// `META_*`, IP version in bits 8..15, protocol in bits 16..23.
+    /// `META_*`, IP version in bits 8..15, protocol in bits 16..23, epoch of the lane in 24..31.
     pub flags: u32,
 }
 
@@ -268,9 +279,176 @@ pub const META_ROUTED: u32 = 1 << 0;
 pub const META_FRAGMENT: u32 = 1 << 1;
 /// [`PacketMeta::flags`]: a fragment that is not the first.
 pub const META_LATER_FRAGMENT: u32 = 1 << 2;
+/// Where in [`PacketMeta::flags`] the lane's epoch begins ([`ACTION_SERVICE`] only).
+pub const META_EPOCH_SHIFT: u32 = 24;
+
+impl PacketMeta {
+    /// The epoch of its lane that the packet carries ([`ACTION_SERVICE`] only).
+    #[must_use]
+    pub const fn epoch(&self) -> u8 {
+        (self.flags >> META_EPOCH_SHIFT) as u8
+    }
+}
+
+/// `enum tam_level`: in the cell.
+pub const LEVEL_USER: u32 = 0;
+/// `enum tam_level`: in the driver.
+pub const LEVEL_NIC: u32 = 1;
+/// `enum tam_level`: in the kernel's stack.
+pub const LEVEL_KERNEL: u32 = 2;
+
+/// The lane of an entry (`struct tam_lane`): the header says who writes what.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Lane {
+    /// Packets given to user level.
+    pub sent_up: u64,
+    /// Packets that are gone from there.
+    pub left: u64,
+    /// `sent_up` when `epoch_seen` began.
+    pub epoch_start: u64,
+    /// The epoch that packets carry now.
+    pub epoch_seen: u32,
+    /// The one that they shall carry.
+    pub epoch: u32,
+    /// `LEVEL_*`: where packets go.
+    pub level: u32,
+    /// `LEVEL_*`: where they shall go.
+    pub target: u32,
+    /// The index of the module's program.
+    pub program: u32,
+    /// Bytes of the packet's head that the module sees.
+    pub window: u32,
+    /// 0: nobody is in the lane, else 1 and the number of the CPU that is.
+    pub busy: u32,
+    /// The CPU that was in it last.
+    pub cpu: u32,
+    /// Not 0: the module is not run; the trap's code, or [`NOT_A_VERDICT`].
+    pub trapped: u32,
+    /// Always 0.
+    pub zero: u32,
+}
+
+/// [`Lane::trapped`]: `on_packet` returned something else than a verdict.
+pub const NOT_A_VERDICT: u32 = 0xffff_fffe;
+/// [`HandOver::trapped`]: `on_packet` was not called.
+pub const NOT_RUN: u32 = 0xffff_ffff;
+
+/// From the front door to a module's program and on (`struct tam_hand_over`); the first
+/// 64 bytes are the metadata of the packet ABI.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct HandOver {
+    /// Bytes of the whole packet.
+    pub packet_length: u32,
+    /// Bytes of it in the window.
+    pub window_length: u32,
+    /// Where the IP header begins.
+    pub l3_offset: u16,
+    /// Where the L4 header begins, or 0xffff.
+    pub l4_offset: u16,
+    /// 1: with an Ethernet header.
+    pub begins_with: u8,
+    /// 4 or 6.
+    pub ip_version: u8,
+    /// After IP and its extension headers.
+    pub protocol: u8,
+    /// Bit 0: a fragment; bit 1: not the first.
+    pub flags: u8,
+    /// The arrival port.
+    pub port: u16,
+    /// The session that pays.
+    pub session: u16,
+    /// The rule that matched.
+    pub rule: u32,
+    /// Equal for both directions of a flow.
+    pub flow_hash: u32,
+    /// Always 0: an entry has one lane.
+    pub lane: u32,
+    /// The coarse clock.
+    pub now_ms: u64,
+    /// Of the previous module of the graph; zero at the first.
+    pub mark: [u64; 2],
+    /// 1: at `nic`. The ABI has one byte here, the others are zero.
+    pub level: u64,
+    /// What `on_packet` returned, when `trapped` is 0.
+    pub verdict: u32,
+    /// 0, a trap's code, or [`NOT_RUN`].
+    pub trapped: u32,
+    /// By `packet_resize_head`.
+    pub head_grown: i32,
+    /// By `packet_resize_tail`.
+    pub tail_grown: i32,
+    /// Zero bytes added behind a short packet.
+    pub padded: u32,
+    /// The packet's way.
+    pub meta: PacketMeta,
+    /// Address of the egress port.
+    pub own_mac: [u8; 6],
+    /// Not 0: another CPU was in the lane before.
+    pub moved: u16,
+    /// L3 MTU of the route.
+    pub mtu: u32,
+    /// Bytes of the frame as it came.
+    pub length: u32,
+    /// The index of the module's program.
+    pub program: u32,
+    /// The coarse clock in nanoseconds, when it was read last.
+    pub clock_ns: u64,
+    /// The same in milliseconds.
+    pub clock_ms: u64,
+}
+
+/// What became of an entry's packets below user level, on one CPU (`struct tam_service_stats`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct ServiceStats {
+    /// Packets given to the module's program: the sum of all that follow but `bytes`,
+    /// `handed_over` and `reasons_lost`.
+    pub packets: u64,
+    /// Their bytes, as they came.
+    pub bytes: u64,
+    /// Forwarded by their route.
+    pub forwarded: u64,
+    /// Left to the kernel, which routes or answers.
+    pub to_kernel: u64,
+    /// Sent back out of their arrival port.
+    pub bounced: u64,
+    /// Sent out of the port that the module named.
+    pub redirected: u64,
+    /// Raised to user level.
+    pub raised: u64,
+    /// Not run, or raised without a cell: gone as if there were no rule.
+    pub plain: u64,
+    /// Dropped by the module's verdict.
+    pub drop_module: u64,
+    /// Dropped because it trapped or its verdict was none.
+    pub drop_trap: u64,
+    /// Dropped because there is no such port to redirect to.
+    pub drop_no_port: u64,
+    /// Dropped because they are longer than that port takes.
+    pub drop_too_long: u64,
+    /// Dropped because they could not be forwarded as the module left them.
+    pub drop_malformed: u64,
+    /// Packets that found the lane at another CPU than the last one.
+    pub handed_over: u64,
+    /// Of `drop_module`: their reason is in no counter.
+    pub reasons_lost: u64,
+}
+
+/// A drop reason of an entry (`struct tam_reason_key`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
+pub struct ReasonKey {
+    /// The entry.
+    pub entry: u16,
+    /// The reason, as its module gives it.
+    pub reason: u16,
+}
 
 const _: () = assert!(size_of::<Key>() == 48);
 const _: () = assert!(size_of::<Mask>() == 56);
 const _: () = assert!(size_of::<Rule>() == 16);
 const _: () = assert!(size_of::<PacketMeta>() == 32, "older kernels take no more metadata");
+const _: () = assert!(size_of::<Lane>() == 64, "one cache line");
 const _: () = assert!(FLOWS_MAX.is_power_of_two());

@@ -16,6 +16,7 @@
 mod forward;
 mod frame;
 mod generator;
+pub mod levels;
 mod limits;
 mod line;
 mod machine;
@@ -46,7 +47,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 3] = [
+const BENCHES: [Bench; 4] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -58,6 +59,10 @@ const BENCHES: [Bench; 3] = [
     Bench {
         name: "touch",
         what: "a pass over every byte in the sandbox: against the same loop in native code",
+    },
+    Bench {
+        name: "levels",
+        what: "twelve packet functions as modules at nic level: against the same C compiled to eBPF by clang",
     },
 ];
 
@@ -162,12 +167,13 @@ pub fn run(
     subject: &mut dyn Subject,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Report> {
-    let driver = if name == "touch" { "none" } else { "veth" };
+    let driver = if matches!(name, "touch" | "levels") { "none" } else { "veth" };
     let machine = machine::Machine::read(driver);
     let measurements = match name {
         "forward" => forward::run(options, subject, progress)?,
         "user" => user::run(options, subject, progress)?,
         "touch" => touch::run(options, subject, progress)?,
+        "levels" => levels::run(options, progress)?,
         _ => {
             let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
             bail!("there is no benchmark '{name}'; there are: {}", names.join(", "));

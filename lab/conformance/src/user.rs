@@ -12,7 +12,7 @@ use abi::layout::{
 };
 use abi::packet::OwnedPacket;
 use abi::{Meta, Verdict};
-use engine::{CompileError, Engine, Instance, InstanceSpec, StartError};
+use engine::{CompileError, Engine, Instance, InstanceSpec, MemoryKind, StartError};
 use wire::{Fragment, flow_hash, parse_frame};
 
 use crate::{ARRIVAL_PORT, Case, Ending, Event, Level, LevelError, OTHER_PORT, Outcome, Sent};
@@ -63,8 +63,9 @@ impl Level for User {
             ports: PORTS.map(|(name, number)| (name.to_owned(), number)).into(),
             lane: 0,
             call_slices: CALL_SLICES,
+            memory: None,
         };
-        let program = self.engine.program(&wasm)?;
+        let program = self.engine.program(&wasm, MemoryKind::Own)?;
         let start = || program.start(&self.engine, &spec);
         let mut instance = match start() {
             Ok(instance) => instance,

@@ -7,7 +7,7 @@ use abi::layout::{WINDOW_ADDRESS, host_error};
 use abi::packet::{OwnedPacket, RESIZE_ROOM};
 use abi::{Meta, Verdict};
 use conformance::{Case, Ending, Level, LevelError, Module, Outcome, User};
-use engine::{Engine, InstanceSpec, Program};
+use engine::{Engine, InstanceSpec, MemoryKind, Program};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -179,7 +179,7 @@ fn run(
 #[test]
 fn whatever_a_module_does_to_a_packet_is_what_the_abi_says() {
     let engine = Engine::new().unwrap();
-    let program = engine.program(&wat::parse_str(STEPS).unwrap()).unwrap();
+    let program = engine.program(&wat::parse_str(STEPS).unwrap(), MemoryKind::Own).unwrap();
     let windows = prop_oneof![Just(0usize), Just(1), 1usize..200, Just(2048)];
     let packets = prop_oneof![
         proptest::collection::vec(any::<u8>(), 1..300),

@@ -447,8 +447,9 @@ static __noinline void resolve(struct xdp_md *ctx, const struct packet *packet,
 			   (packet->key.fragment == TAM_FRAGMENT_LATER ? TAM_META_LATER_FRAGMENT : 0) |
 			   (__u32)packet->key.ip_version << 8 | (__u32)packet->key.protocol << 16;
 	find_rule(packet, flow, set, shared->mask_count[set]);
-	/* The cell completes the checksum by itself. */
-	if (flow->action == TAM_ACTION_FORWARD && checksum_is_partial(ctx, packet))
+	/* The cell completes the checksum by itself; a module below cannot. */
+	if ((flow->action == TAM_ACTION_FORWARD || flow->action == TAM_ACTION_SERVICE) &&
+	    checksum_is_partial(ctx, packet))
 		flow->outcome = TAM_KERNEL_PARTIAL;
 	else
 		flow->outcome = find_route(ctx, packet, config, flow);

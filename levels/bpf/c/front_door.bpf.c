@@ -11,7 +11,10 @@
  *     |            |                         |miss                  |
  *     v            v                         v                      v
  *   drop/kernel  kernel             rules, FIB, neighbour -> act: forward, drop,
- *                                                            cell, kernel
+ *                                                            cell, kernel, module
+ *
+ * A module of a service runs between this program and its second half
+ * (service.h, afterwards.h).
  *
  * What it never does: allocate, wait, read a clock, or change a packet that it
  * hands to the kernel. Minimum kernel: 6.6 (XDP multi-buffer with AF_XDP).
@@ -20,6 +23,8 @@
 #include "tam_maps.h"
 #include "parse.h"
 #include "classify.h"
+#include "service.h"
+#include "afterwards.h"
 
 static __always_inline int is_ipv4(const struct tam_flow *flow)
 {
@@ -115,8 +120,8 @@ static __always_inline int forward(struct xdp_md *ctx, const struct packet *pack
 }
 
 /* To the socket of the cell, with what is known in front of the frame. */
-static __always_inline int to_user(struct xdp_md *ctx, const struct packet *packet,
-				   const struct tam_flow *flow, int routed, struct tam_port_stats *stats)
+static __always_inline int to_user(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
+				   int outcome, struct tam_port_stats *stats)
 {
 	__u32 queue = ctx->rx_queue_index;
 
@@ -129,12 +134,7 @@ static __always_inline int to_user(struct xdp_md *ctx, const struct packet *pack
 
 	if ((void *)(meta + 1) > (void *)(long)ctx->data)
 		return finish(stats, TAM_DROP_ADJUST);
-	*meta = flow->meta;
-	meta->l3_offset = packet->l3_offset;
-	meta->l4_offset = packet->l4_offset;
-	if (routed)
-		meta->flags |= TAM_META_ROUTED;
-
+	fill_way(meta, flow, extent, outcome);
 	if (bpf_redirect_map(&tam_sockets, port_number * TAM_QUEUES_MAX + queue, XDP_PASS) !=
 	    XDP_REDIRECT)
 		return finish(stats, TAM_KERNEL_NO_SOCKET);
@@ -142,7 +142,15 @@ static __always_inline int to_user(struct xdp_md *ctx, const struct packet *pack
 	return XDP_REDIRECT;
 }
 
-/* Does what the flow's rule and route say with this one packet. */
+static __noinline int to_entry(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
+			       int outcome, struct tam_port_stats *stats)
+{
+	return flow->action == TAM_ACTION_USER ? to_user(ctx, flow, extent, outcome, stats)
+					       : to_service(ctx, flow, extent, outcome, stats);
+}
+
+/* Does what the flow's rule and route say with this one packet. Returns an XDP
+ * action, or TAM_RUN. */
 static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 			       const struct tam_flow *flow, struct tam_port_stats *stats)
 {
@@ -162,8 +170,8 @@ static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 		else if (packet->vlan_tags > 1)
 			kernel = TAM_KERNEL_VLAN_DEPTH;
 	}
-	if (flow->action == TAM_ACTION_USER)
-		return to_user(ctx, packet, flow, kernel == TAM_FORWARDED, stats);
+	if (flow->action != TAM_ACTION_FORWARD)
+		return to_entry(ctx, flow, extent_of(packet), kernel, stats);
 	if (kernel != TAM_FORWARDED)
 		return finish(stats, kernel);
 	return forward(ctx, packet, flow, stats);
@@ -181,9 +189,12 @@ static __noinline int take_apart(struct xdp_md *ctx, const __u64 common[TAM_KEY_
 				 struct tam_port_stats *stats)
 {
 	struct packet packet = {};
-	__u32 zero = 0, port = port_number, slot;
-	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
-	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
+	__u32 at = port_number;	/* one word for all keys: the stack is nearly full */
+	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &at);
+
+	at = 0;
+
+	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &at);
 	struct tam_flow *flow;
 	const __u64 *key = (const __u64 *)&packet.key;
 
@@ -201,11 +212,11 @@ static __noinline int take_apart(struct xdp_md *ctx, const __u64 common[TAM_KEY_
 		track_fragment(&packet);
 	if (common[5]) {
 		key = common;
-		slot = common_slot(key, shared->hash_seed);
+		at = common_slot(key, shared->hash_seed);
 	} else {
-		slot = flow_slot(key, shared->hash_seed);
+		at = flow_slot(key, shared->hash_seed);
 	}
-	flow = bpf_map_lookup_elem(&tam_flows, &slot);
+	flow = bpf_map_lookup_elem(&tam_flows, &at);
 	if (!flow)
 		return finish(stats, TAM_KERNEL_OTHER);
 	if (same_key(flow->key, key) && is_fresh(flow, shared)) {
@@ -222,26 +233,36 @@ int tam_front_door(struct xdp_md *ctx)
 {
 	struct packet packet;
 	__u64 key[TAM_KEY_WORDS];
-	__u32 zero = 0, port = port_number, slot;
-	struct tam_port_stats *stats = bpf_map_lookup_elem(&tam_stats, &port);
-	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
+	__u32 at = port_number;	/* as in take_apart() */
+	struct tam_port_stats *stats = bpf_map_lookup_elem(&tam_stats, &at);
+	int action;
+
+	at = 0;
+
+	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &at);
 
 	if (!stats || !shared)
 		return XDP_PASS;	/* the maps are as large as port_number allows: not reached */
 	key[5] = 0;
 	if (take_every_frame_apart || !parse_common(ctx, &packet, key))
-		return take_apart(ctx, key, stats);
+		goto other;
 	key[5] = TAM_COMMON | port_number;
-	slot = common_slot(key, shared->hash_seed);
+	at = common_slot(key, shared->hash_seed);
 
-	struct tam_flow *flow = bpf_map_lookup_elem(&tam_flows, &slot);
+	struct tam_flow *flow = bpf_map_lookup_elem(&tam_flows, &at);
 
 	if (!flow || !same_key(flow->key, key) || !is_fresh(flow, shared))
-		return take_apart(ctx, key, stats);
+		goto other;
 	stats->rx_packets++;
 	stats->rx_bytes += packet.length;
 	stats->cache_hits++;
-	return act(ctx, &packet, flow, stats);
+	action = act(ctx, &packet, flow, stats);
+	goto done;
+other:
+	action = take_apart(ctx, key, stats);
+done:
+	/* The call is made here: none of a subprogram's stack is held across it. */
+	return action == TAM_RUN ? run_module(ctx) : action;
 }
 
 /* Run by the daemon through test-run: "I listen", in the kernel's own time. */

@@ -16,8 +16,13 @@ struct tam_config layout_config;
 struct tam_vlan_key layout_vlan_key;
 struct tam_vlan layout_vlan;
 struct tam_meta layout_meta;
+struct tam_lane layout_lane;
+struct tam_hand_over layout_hand_over;
+struct tam_service_stats layout_service_stats;
+struct tam_reason_key layout_reason_key;
 enum tam_outcome layout_outcome;
 enum tam_action layout_action;
+enum tam_level layout_level;
 
 /* The macros, which BTF does not hold by themselves. */
 enum layout_number {
@@ -42,5 +47,11 @@ enum layout_number {
 	META_ROUTED = TAM_META_ROUTED,
 	META_FRAGMENT = TAM_META_FRAGMENT,
 	META_LATER_FRAGMENT = TAM_META_LATER_FRAGMENT,
+	META_EPOCH_SHIFT = TAM_META_EPOCH_SHIFT,
+	ENTRIES_MAX = TAM_ENTRIES_MAX,
+	MODULES_MAX = TAM_MODULES_MAX,
+	REASONS_MAX = TAM_REASONS_MAX,
+	NOT_A_VERDICT = TAM_NOT_A_VERDICT,
+	NOT_RUN = TAM_NOT_RUN,
 };
 enum layout_number layout_number;

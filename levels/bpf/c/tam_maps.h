@@ -15,6 +15,9 @@
 #define TAM_ROUTES_LEASE 1000	/* jiffies: 1 s at HZ=1000, 4 s at 250, 10 s at 100 */
 #define TAM_VLANS_MAX 4096	/* VLAN devices above the ports */
 #define TAM_FRAGMENTS_MAX 4096	/* datagrams whose later fragments are awaited */
+#define TAM_ENTRIES_MAX 1024	/* entries of one node: each has a lane and counters */
+#define TAM_MODULES_MAX 1024	/* programs made from modules: one for each lane below user level */
+#define TAM_REASONS_MAX 4096	/* pairs of entry and drop reason that are counted apart */
 
 /* What a packet is matched by; one that a rule does not match by is zero in
  * the rule's mask. IPv4 addresses fill the first four bytes.
@@ -56,6 +59,7 @@ enum tam_action {
 	TAM_ACTION_FORWARD = 0,	/* plain forwarding: the rule only counts */
 	TAM_ACTION_DROP = 1,
 	TAM_ACTION_USER = 2,	/* to the cell's socket on the arrival port and queue */
+	TAM_ACTION_SERVICE = 3,	/* to where the entry's lane is: below, or as TAM_ACTION_USER */
 };
 
 /* What a rule says. */
@@ -78,6 +82,8 @@ struct tam_rule_stats {
 enum tam_outcome {
 	TAM_FORWARDED = 0,		/* redirected to an egress port */
 	TAM_TO_USER,			/* redirected to the cell's socket */
+	TAM_TO_NIC,			/* given to a module in the driver: see the service's counters */
+	TAM_TO_MODULE_KERNEL,		/* given to a module in the kernel's stack */
 	/* To the kernel's stack, because ... */
 	TAM_KERNEL_NOT_IP,		/* ARP, LLDP, STP and other ethertypes */
 	TAM_KERNEL_NOT_FOR_US,		/* the destination MAC is not this port's */
@@ -104,6 +110,7 @@ enum tam_outcome {
 	TAM_DROP_RULE,			/* a rule says so */
 	TAM_DROP_ADJUST,		/* no room to change the frame's head */
 	TAM_DROP_EGRESS_GONE,		/* the egress port left while the packet was on its way */
+	TAM_DROP_LANE,			/* another CPU did not leave the service's lane in time */
 	TAM_OUTCOMES
 };
 
@@ -187,11 +194,125 @@ struct tam_meta {
 	__u16 l3_offset;
 	__u16 l4_offset;	/* TAM_OFFSET_NONE when there is none */
 	__u32 flow_hash;	/* equal for both directions */
-	__u32 flags;		/* TAM_META_*, IP version in bits 8..15, protocol in bits 16..23 */
+	__u32 flags;		/* TAM_META_*, IP version in bits 8..15, protocol in bits 16..23,
+				 * TAM_ACTION_SERVICE: the lane's epoch in bits 24..31 */
 };
 #define TAM_OFFSET_NONE 0xffff
 #define TAM_META_ROUTED (1 << 0)	/* egress and next hop are resolved; else the kernel routes it */
 #define TAM_META_FRAGMENT (1 << 1)
 #define TAM_META_LATER_FRAGMENT (1 << 2)
+#define TAM_META_EPOCH_SHIFT 24
+
+enum tam_level {
+	TAM_LEVEL_USER = 0,
+	TAM_LEVEL_NIC = 1,
+	TAM_LEVEL_KERNEL = 2,
+};
+
+/* The lane of an entry: the one place where its packets meet its memory. Shared
+ * with the cell, which maps it. Who writes: D the front door while it is in the
+ * lane, C the cell, N the daemon.
+ *
+ *  0         8         16            24           28       32      36       40        44       48     52    56        60     64
+ * +---------+---------+-------------+------------+--------+-------+--------+---------+--------+------+-----+---------+------+
+ * | sent up | left    | epoch start | epoch seen | epoch  | level | target | program | window | busy | cpu | trapped | zero |
+ * |    D    |    C    |      D      |     D      |   C    |   D   |   C, N |    N    |   N    |  D   |  D  |  D, N   |      |
+ * +---------+---------+-------------+------------+--------+-------+--------+---------+--------+------+-----+---------+------+
+ *
+ * The lane goes below at the first packet that finds `target` below and all that
+ * was sent up gone: sent_up == left. It goes up at the first packet that finds
+ * `target` above, and with each packet that a module raises.
+ *
+ * A packet that was sent up and never came (its ring was full) keeps the two
+ * apart. Then the cell begins another epoch, which packets carry from then on;
+ * when every packet before that is gone for certain, `left` becomes
+ * epoch_start + what has left of this epoch. */
+struct tam_lane {
+	__u64 sent_up;		/* packets given to user level */
+	__u64 left;		/* packets that are gone from there */
+	__u64 epoch_start;	/* sent_up when epoch_seen began */
+	__u32 epoch_seen;	/* the epoch that packets carry now */
+	__u32 epoch;		/* the one that they shall carry; 8 bits */
+	__u32 level;		/* enum tam_level: where packets go */
+	__u32 target;		/* enum tam_level: where they shall go */
+	__u32 program;		/* index in tam_modules */
+	__u32 window;		/* bytes of the packet's head that the module sees */
+	__u32 busy;		/* 0: nobody is in the lane, else 1 + the number of the CPU that is */
+	__u32 cpu;		/* the CPU that was in it last */
+	__u32 trapped;		/* not 0: the module is not run; the cause, or TAM_NOT_A_VERDICT */
+	__u32 zero;
+};
+
+#define TAM_NOT_A_VERDICT 0xfffffffe	/* in `trapped`: on_packet returned something else */
+#define TAM_NOT_RUN 0xffffffff		/* in tam_hand_over.trapped: on_packet was not called */
+#define TAM_PROGRAM_NONE 0xffffffff	/* in tam_hand_over.program: do not call any */
+
+/* From the front door to a module's program and on to the second half of the
+ * front door: one for each CPU. The first 64 bytes are the metadata of
+ * docs/module-abi.md, as the module sees them; then comes what the module's
+ * program leaves; the rest is the front door's own. The compiler
+ * (levels/wasm-to-bpf, layout.rs) has the offsets of the first two parts.
+ *
+ *  0              64        68        72           76           80       84          116
+ * +--------------+---------+---------+------------+------------+--------+-----------+------------
+ * | ABI metadata | verdict | trapped | head grown | tail grown | padded | tam_meta  | own ...
+ * +--------------+---------+---------+------------+------------+--------+-----------+------------
+ */
+struct tam_hand_over {
+	__u32 packet_length;
+	__u32 window_length;
+	__u16 l3_offset;
+	__u16 l4_offset;
+	__u8 begins_with;
+	__u8 ip_version;
+	__u8 protocol;
+	__u8 flags;
+	__u16 port;
+	__u16 session;
+	__u32 rule;
+	__u32 flow_hash;
+	__u32 lane;
+	__u64 now_ms;
+	__u64 mark[2];
+	__u64 level;		/* one byte: 1, at nic; the others are zero */
+	__u32 verdict;		/* what on_packet returned, when `trapped` is 0 */
+	__u32 trapped;		/* 0, a trap's code, or TAM_NOT_RUN */
+	__s32 head_grown;
+	__s32 tail_grown;
+	__u32 padded;
+	struct tam_meta meta;	/* the packet's way; as it travels when the module raises it */
+	__u8 own_mac[6];	/* of the egress port */
+	__u16 moved;		/* not 0: another CPU was in the lane before */
+	__u32 mtu;		/* of the route */
+	__u32 length;		/* of the frame as it came */
+	__u32 program;		/* index in tam_modules, or TAM_PROGRAM_NONE */
+	__u64 clock_ns;		/* the coarse clock, and the same in milliseconds: */
+	__u64 clock_ms;		/* saves the division while it stands */
+};
+
+/* What became of an entry's packets below user level, on one CPU. `packets` is
+ * the sum of all from `forwarded` on, but for the last two. */
+struct tam_service_stats {
+	__u64 packets;		/* given to the module's program */
+	__u64 bytes;		/* as they came */
+	__u64 forwarded;
+	__u64 to_kernel;
+	__u64 bounced;
+	__u64 redirected;
+	__u64 raised;
+	__u64 plain;		/* not run, or raised and there is no cell: as if there were no rule */
+	__u64 drop_module;	/* the verdict */
+	__u64 drop_trap;	/* it trapped, or its verdict is none */
+	__u64 drop_no_port;	/* no such port to redirect to */
+	__u64 drop_too_long;	/* longer than that port takes */
+	__u64 drop_malformed;	/* not to be forwarded as the module left it */
+	__u64 handed_over;	/* packets that found the lane at another CPU than the last one */
+	__u64 reasons_lost;	/* of drop_module: their reason is in no counter, there are too many */
+};
+
+struct tam_reason_key {
+	__u16 entry;
+	__u16 reason;
+};
 
 #endif

@@ -10,6 +10,7 @@
 //! [`remove`] takes it down. What the rules are is core/node's decision; here
 //! they become visible to packets, as a whole and with one store.
 
+use crate::lanes::{Lanes, LanesError};
 use crate::map::{Map, MapError, MappedArray, Update};
 use crate::object::{LoadError, Object, ObjectError};
 use crate::pin::{self, PinError};
@@ -22,10 +23,12 @@ use bpf_maps::{
 };
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use units::{Name, PortId, RuleId};
+
+mod services;
 
 /// Where nodes pin what they keep in the kernel.
 pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/tamandua";
@@ -52,6 +55,9 @@ pub enum FrontDoorError {
     /// The BPF file system refused.
     #[error(transparent)]
     Pin(#[from] PinError),
+    /// The lanes cannot be mapped.
+    #[error(transparent)]
+    Lanes(#[from] LanesError),
     /// The heartbeat did not run.
     #[error(transparent)]
     Heartbeat(#[from] TestRunError),
@@ -74,6 +80,7 @@ pub struct FrontDoor {
     folder: PathBuf,
     maps: BTreeMap<&'static str, Map>,
     shared: MappedArray<Config>,
+    lanes: Lanes,
     heartbeat: Program,
     links: BTreeMap<PortId, Link>,
     /// Keys in each of the two rule sets, so that the inactive one can be emptied.
@@ -82,7 +89,7 @@ pub struct FrontDoor {
 }
 
 /// Maps that every copy of the program shares.
-const SHARED_MAPS: [&str; 12] = [
+const SHARED_MAPS: [&str; 18] = [
     "tam_shared",
     "tam_ports",
     "tam_stats",
@@ -95,7 +102,21 @@ const SHARED_MAPS: [&str; 12] = [
     "tam_vlans",
     "tam_egress",
     "tam_devices",
+    LANES,
+    HAND_OVER,
+    MODULES,
+    AFTER,
+    SERVICES,
+    REASONS,
 ];
+const LANES: &str = "tam_lanes";
+const HAND_OVER: &str = "tam_hand_over";
+const MODULES: &str = "tam_modules";
+const AFTER: &str = "tam_after";
+const SERVICES: &str = "tam_services";
+const REASONS: &str = "tam_reasons";
+/// The front door's second half: what modules' programs end with.
+const AFTERWARDS: &str = "tam_afterwards";
 /// The map of sockets, shared like the others; apart because its values are descriptors.
 const SOCKETS: &str = "tam_sockets";
 const RULE_SETS: [&str; 2] = ["tam_rules_0", "tam_rules_1"];
@@ -122,10 +143,15 @@ impl FrontDoor {
         // Bit 0 of generation 2 says "rule set 0", which is empty; 0 is kept for empty cache entries.
         shared.store(0, &Config { generation: 2, hash_seed, ..Config::default() });
         let heartbeat = object.program("tam_heartbeat")?;
+        let lanes = Lanes::new(&maps[LANES])?;
+        let afterwards = object.program(AFTERWARDS)?;
+        let fd = afterwards.as_fd().as_raw_fd() as u32;
+        maps[AFTER].update(&0u32, &fd, Update::Any)?;
         Ok(Self {
             folder,
             maps,
             shared,
+            lanes,
             heartbeat,
             links: BTreeMap::new(),
             keys: [const { Vec::new() }; 2],
@@ -145,7 +171,9 @@ impl FrontDoor {
     ) -> Result<(), FrontDoorError> {
         let mut object = Object::open(objects::FRONT_DOOR, "tam")?;
         object.set_global("port_number", &u32::from(port.0))?;
-        object.set_autoload("tam_heartbeat", false)?;
+        for once in ["tam_heartbeat", AFTERWARDS] {
+            object.set_autoload(once, false)?;
+        }
         for (name, map) in &self.maps {
             object.reuse_map(name, map)?;
         }
@@ -342,9 +370,13 @@ fn sum_port_stats(mut sum: PortStats, one: PortStats) -> PortStats {
     sum
 }
 
-/// Waits until every CPU has left the code that it was in: XDP programs run
-/// without being preempted, so none still looks at what was active before.
-fn wait_for_packets_in_flight() -> io::Result<()> {
+/// Waits until every CPU has left the code that it was in (10 to 50 ms): XDP programs run
+/// without being preempted, so none still looks at what was active before, and what they
+/// redirected to a socket is in its ring.
+///
+/// # Errors
+/// When the kernel cannot.
+pub fn wait_for_packets_in_flight() -> io::Result<()> {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes two numbers and touches no memory of ours.
     let done = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };

@@ -5,7 +5,8 @@
 use std::mem::offset_of;
 
 use bpf_maps::{
-    Config, Key, Mask, OUTCOMES, PacketMeta, PortConfig, PortStats, Rule, RuleStats, Vlan, VlanKey,
+    Config, HandOver, Key, Lane, Mask, OUTCOMES, PacketMeta, PortConfig, PortStats, ReasonKey,
+    Rule, RuleStats, ServiceStats, Vlan, VlanKey,
 };
 
 use crate::object::{Object, OpenObject};
@@ -72,6 +73,84 @@ fn layout_matches_header() {
 }
 
 #[test]
+fn layout_of_services_matches_header() {
+    let object = opened();
+    same!(
+        object,
+        "tam_lane",
+        Lane,
+        sent_up,
+        left,
+        epoch_start,
+        epoch_seen,
+        epoch,
+        level,
+        target,
+        program,
+        window,
+        busy,
+        cpu,
+        trapped,
+        zero,
+    );
+    same!(
+        object,
+        "tam_hand_over",
+        HandOver,
+        packet_length,
+        window_length,
+        l3_offset,
+        l4_offset,
+        begins_with,
+        ip_version,
+        protocol,
+        flags,
+        port,
+        session,
+        rule,
+        flow_hash,
+        lane,
+        now_ms,
+        mark,
+        level,
+        verdict,
+        trapped,
+        head_grown,
+        tail_grown,
+        padded,
+        meta,
+        own_mac,
+        moved,
+        mtu,
+        length,
+        program,
+        clock_ns,
+        clock_ms,
+    );
+    same!(
+        object,
+        "tam_service_stats",
+        ServiceStats,
+        packets,
+        bytes,
+        forwarded,
+        to_kernel,
+        bounced,
+        redirected,
+        raised,
+        plain,
+        drop_module,
+        drop_trap,
+        drop_no_port,
+        drop_too_long,
+        drop_malformed,
+        handed_over,
+        reasons_lost,
+    );
+    same!(object, "tam_reason_key", ReasonKey, entry, reason);
+}
+
+#[test]
 fn outcomes_match_header() {
     let mut names: Vec<String> = Vec::new();
     for (at, (name, value)) in opened().values("tam_outcome").unwrap().into_iter().enumerate() {
@@ -88,8 +167,17 @@ fn numbers_match_header() {
     let object = opened();
     let actions: Vec<i64> =
         object.values("tam_action").unwrap().into_iter().map(|(_, value)| value).collect();
-    let expected = [bpf_maps::ACTION_FORWARD, bpf_maps::ACTION_DROP, bpf_maps::ACTION_USER];
+    let expected = [
+        bpf_maps::ACTION_FORWARD,
+        bpf_maps::ACTION_DROP,
+        bpf_maps::ACTION_USER,
+        bpf_maps::ACTION_SERVICE,
+    ];
     assert_eq!(actions, expected.map(i64::from));
+    let levels: Vec<i64> =
+        object.values("tam_level").unwrap().into_iter().map(|(_, value)| value).collect();
+    let expected = [bpf_maps::LEVEL_USER, bpf_maps::LEVEL_NIC, bpf_maps::LEVEL_KERNEL];
+    assert_eq!(levels, expected.map(i64::from));
 
     macro_rules! numbers {
         ($($name:ident),+ $(,)?) => {
@@ -118,6 +206,15 @@ fn numbers_match_header() {
         META_ROUTED,
         META_FRAGMENT,
         META_LATER_FRAGMENT,
+        META_EPOCH_SHIFT,
+        ENTRIES_MAX,
+        MODULES_MAX,
+        REASONS_MAX,
+        NOT_A_VERDICT,
+        NOT_RUN,
     ];
-    assert_eq!(object.values("layout_number").unwrap(), expected);
+    // 32 bits each, and signed in BTF.
+    let found = object.values("layout_number").unwrap().into_iter();
+    let found: Vec<_> = found.map(|(name, value)| (name, value & 0xffff_ffff)).collect();
+    assert_eq!(found, expected);
 }

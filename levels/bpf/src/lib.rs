@@ -10,24 +10,39 @@
 //! the map's key or value, and that a pinned object is of the expected kind.
 //! It knows nothing of rules or nodes; `front_door` does.
 
+mod alloc_pages;
+mod arena;
+mod block;
 mod btf;
 pub mod front_door;
+mod function_btf;
+mod insn;
+pub mod lanes;
 #[cfg(test)]
 mod layout;
 mod map;
 mod mapped;
+mod new_map;
 mod object;
 pub mod pin;
 mod program;
+mod raw_program;
+mod reserved;
 mod test_run;
 #[cfg(test)]
 mod tests;
 
+pub use arena::{ARENA_PAGE, Arena, ArenaError, MappedArena};
+pub use block::{Block, BlockError};
 pub use front_door::{FrontDoor, FrontDoorError};
+pub use lanes::{Departures, Lane, Lanes, LanesError};
 pub use map::{DevmapValue, Map, MapError, MapInfo, MappedArray, Update, possible_cpus};
+pub use new_map::{MapSpec, NewMapError};
 pub use object::{LoadError, Object, ObjectError, OpenObject};
 pub use pin::PinError;
 pub use program::{AttachError, Link, Program, XdpMode, takes_redirects};
+pub use raw_program::{RawFunction, RawKind, RawLoadError, RawMap, RawProgram};
+pub use reserved::Reservation;
 pub use test_run::{TestRun, TestRunError, XdpContext};
 
 /// The compiled objects, by the upper-case name of their source file.

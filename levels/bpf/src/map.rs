@@ -299,7 +299,7 @@ impl Map {
             return Err(MapError::NotMappable { map: self.info.name.clone() });
         }
         self.check_value::<T>()?;
-        MappedArray::new(&self.fd, self.info.max_entries as usize)
+        MappedArray::new(self.fd.as_fd(), self.info.max_entries as usize)
             .map_err(|source| self.refused("map into memory", source))
     }
 
@@ -399,15 +399,7 @@ fn is_per_cpu(kind: u32) -> bool {
 }
 
 fn info_of(fd: BorrowedFd<'_>) -> io::Result<MapInfo> {
-    let mut info = sys::bpf_map_info::default();
-    let mut length = size_of_val(&info) as u32;
-    // SAFETY: `info` is zeroed and `length` is its size; the kernel writes no more.
-    let answer = unsafe {
-        sys::bpf_obj_get_info_by_fd(fd.as_raw_fd(), (&raw mut info).cast(), &raw mut length)
-    };
-    if answer < 0 {
-        return Err(io::Error::from_raw_os_error(-answer));
-    }
+    let info = raw_info(fd)?;
     let name = info.name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect();
     Ok(MapInfo {
         name,
@@ -418,4 +410,22 @@ fn info_of(fd: BorrowedFd<'_>) -> io::Result<MapInfo> {
         max_entries: info.max_entries,
         flags: info.map_flags,
     })
+}
+
+/// What the map was made with beside its sizes and flags; of an arena its address.
+pub(crate) fn map_extra(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(raw_info(fd)?.map_extra)
+}
+
+fn raw_info(fd: BorrowedFd<'_>) -> io::Result<sys::bpf_map_info> {
+    let mut info = sys::bpf_map_info::default();
+    let mut length = size_of_val(&info) as u32;
+    // SAFETY: `info` is zeroed and `length` is its size; the kernel writes no more.
+    let answer = unsafe {
+        sys::bpf_obj_get_info_by_fd(fd.as_raw_fd(), (&raw mut info).cast(), &raw mut length)
+    };
+    if answer < 0 {
+        return Err(io::Error::from_raw_os_error(-answer));
+    }
+    Ok(info)
 }

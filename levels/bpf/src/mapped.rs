@@ -3,8 +3,8 @@
 //! Which maps can be mapped is checked where they are: in `map`.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytemuck::Pod;
 
@@ -17,37 +17,18 @@ use bytemuck::Pod;
 /// Each word is atomic, an entry of several words is not.
 #[derive(Debug)]
 pub struct MappedArray<T> {
-    words: *mut AtomicU64,
+    words: MappedWords,
     entries: usize,
-    bytes: usize,
-    entry: std::marker::PhantomData<T>,
+    entry: std::marker::PhantomData<fn() -> T>,
 }
-
-// SAFETY: the region is shared with the kernel anyway and only touched through atomics.
-unsafe impl<T> Send for MappedArray<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for MappedArray<T> {}
 
 impl<T: Pod> MappedArray<T> {
     /// Words of one entry: the kernel rounds entries up to 8 bytes.
     const STRIDE: usize = size_of::<T>().div_ceil(8);
 
-    pub(crate) fn new(fd: &OwnedFd, entries: usize) -> io::Result<Self> {
-        // array_map_mmap (kernel/bpf/arraymap.c) takes at most the rounded-up size.
-        let bytes = (entries * Self::STRIDE * 8).next_multiple_of(rustix::param::page_size());
-        let protection = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice; it shadows nothing.
-        let address = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                rustix::mm::MapFlags::SHARED,
-                fd,
-                0,
-            )
-        }?;
-        Ok(Self { words: address.cast(), entries, bytes, entry: std::marker::PhantomData })
+    pub(crate) fn new(fd: BorrowedFd<'_>, entries: usize) -> io::Result<Self> {
+        let words = MappedWords::new(fd, entries * Self::STRIDE)?;
+        Ok(Self { words, entries, entry: std::marker::PhantomData })
     }
 
     /// One word of an entry; `None` when there is no such entry or word.
@@ -56,9 +37,7 @@ impl<T: Pod> MappedArray<T> {
         if index >= self.entries || word >= Self::STRIDE {
             return None;
         }
-        // SAFETY: index and word are within the mapping (checked above), which
-        // is aligned to a page, lives as long as self and is only used through atomics.
-        Some(unsafe { &*self.words.add(index * Self::STRIDE + word) })
+        self.words.word(index * Self::STRIDE + word)
     }
 
     /// Reads an entry, word by word (each `Acquire`).
@@ -85,9 +64,57 @@ impl<T: Pod> MappedArray<T> {
     }
 }
 
-impl<T> Drop for MappedArray<T> {
+/// The bytes of an array map in our memory, as atomics.
+#[derive(Debug)]
+pub(crate) struct MappedWords {
+    start: *mut AtomicU64,
+    words: usize,
+    bytes: usize,
+}
+
+// SAFETY: the region is shared with the kernel anyway and only touched through atomics.
+unsafe impl Send for MappedWords {}
+// SAFETY: as above.
+unsafe impl Sync for MappedWords {}
+
+impl MappedWords {
+    /// Maps so many words of an array map that has them.
+    pub(crate) fn new(fd: BorrowedFd<'_>, words: usize) -> io::Result<Self> {
+        // array_map_mmap (kernel/bpf/arraymap.c) takes at most the rounded-up size.
+        let bytes = (words * 8).next_multiple_of(rustix::param::page_size());
+        let protection = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice; it shadows nothing.
+        let address = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                rustix::mm::MapFlags::SHARED,
+                fd,
+                0,
+            )
+        }?;
+        Ok(Self { start: address.cast(), words, bytes })
+    }
+
+    /// The word of that number.
+    pub(crate) fn word(&self, index: usize) -> Option<&AtomicU64> {
+        // SAFETY: the index is within the mapping (checked), which is aligned to
+        // a page, lives as long as self and is only used through atomics.
+        (index < self.words).then(|| unsafe { &*self.start.add(index) })
+    }
+
+    /// The half word of that number, two to a word. A caller uses a place as
+    /// words or as halves, as its owner defines it, not as both.
+    pub(crate) fn half(&self, index: usize) -> Option<&AtomicU32> {
+        // SAFETY: as in `word`; a half is aligned where its word is.
+        (index / 2 < self.words).then(|| unsafe { &*self.start.cast::<AtomicU32>().add(index) })
+    }
+}
+
+impl Drop for MappedWords {
     fn drop(&mut self) {
         // SAFETY: our own mapping of that size; every reference to a word borrowed self.
-        let _ = unsafe { rustix::mm::munmap(self.words.cast(), self.bytes) };
+        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.bytes) };
     }
 }

@@ -400,14 +400,18 @@ fn explain(source: &io::Error, log: &str, messages: &str) -> String {
         Some(libc::ENOMEM) => "; raise the limit of locked memory, or free some",
         _ => "",
     };
+    let end = last_lines(log);
+    format!("{advice}{}", if end.is_empty() { indented(messages) } else { end })
+}
+
+/// The end of a verifier's log, as the end of an error's message.
+pub(crate) fn last_lines(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|line| !line.is_empty()).collect();
     let shown = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
-    let end = if shown.is_empty() {
-        indented(messages)
-    } else {
-        format!("; the verifier's last lines:{}", indented(&shown.join("\n")))
-    };
-    format!("{advice}{end}")
+    if shown.is_empty() {
+        return String::new();
+    }
+    format!("; the verifier's last lines:{}", indented(&shown.join("\n")))
 }
 
 fn indented(text: &str) -> String {

@@ -124,6 +124,16 @@ impl Program {
         self.id
     }
 
+    /// Instructions that the verifier went through, each as often as it did.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn verified_instructions(&self) -> io::Result<u32> {
+        let mut info = sys::bpf_prog_info::default();
+        object_info(self.fd.as_fd(), &mut info)?;
+        Ok(info.verified_insns)
+    }
+
     /// Attaches it to a device of the current network namespace (links for XDP: Linux 5.9).
     ///
     /// # Errors

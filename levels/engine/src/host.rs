@@ -166,8 +166,10 @@ pub(crate) fn show<P: PacketBytes>(memory: &mut [u8], host: &mut Host<P>) -> Res
     let length = packet.length();
     let shown = length.min(host.window);
     host.window_length = shown;
-    let window = window_of(memory, shown).ok_or(host_error::OUT_OF_RANGE)?;
-    packet.load(0, window).map_err(|_| host_error::OUT_OF_RANGE)?;
+    let window = window_of(memory, host.window).ok_or(host_error::OUT_OF_RANGE)?;
+    let (head, behind) = window.split_at_mut(shown);
+    packet.load(0, head).map_err(|_| host_error::OUT_OF_RANGE)?;
+    behind.fill(0);
     let lengths = length as u64 | (shown as u64) << 32;
     range(memory, META_ADDRESS, META_LENGTHS_LENGTH as u32)?
         .copy_from_slice(&lengths.to_le_bytes());

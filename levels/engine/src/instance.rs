@@ -2,12 +2,14 @@
 
 use crate::host::{self, Emitted, Host, Limits};
 use crate::trap::{StartError, Trap, TrapKind};
-use crate::{Engine, Program};
+use crate::{Engine, Program, globals, shared};
 use abi::host::{COUNTER_PREFIX, Hook};
 use abi::layout::{META_ADDRESS, META_LENGTH, WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
 use abi::{Meta, PacketBytes, Verdict};
+use level::SharedMemory;
 use std::collections::BTreeMap;
-use wasmtime::{Memory, Store, TypedFunc};
+use std::sync::Arc;
+use wasmtime::{Global, Memory, Store, TypedFunc, Val, ValType};
 
 /// What an instance is started with.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +26,8 @@ pub struct InstanceSpec {
     pub lane: u32,
     /// Slices that one call may see begin before it traps.
     pub call_slices: u64,
+    /// The memory, when the program was made for a shared one; all zero.
+    pub memory: Option<Arc<dyn SharedMemory>>,
 }
 
 /// A running module with its memory. One packet at a time.
@@ -34,6 +38,8 @@ pub struct Instance<P: 'static> {
     on_timer: Option<TypedFunc<(), ()>>,
     on_message: Option<TypedFunc<u32, i32>>,
     counters: Vec<(String, u32)>,
+    /// The mutable globals of a program for shared memory, by index.
+    globals: Vec<(u32, Global)>,
     lane: u32,
     call_slices: u64,
 }
@@ -44,13 +50,11 @@ impl<P: PacketBytes + 'static> Program<P> {
     /// # Errors
     /// When memory or exports are not as the ABI says, or `on_start` traps or refuses.
     pub fn start(&self, engine: &Engine, spec: &InstanceSpec) -> Result<Instance<P>, StartError> {
-        let mut store = Store::new(&engine.engine, new_host(spec));
+        let mut store = Store::new(engine.of(self.kind), new_host(spec));
         store.limiter(|host| &mut host.limits);
         store.epoch_deadline_trap();
         store.set_epoch_deadline(spec.call_slices);
-        let instance = self
-            .ready
-            .instantiate(&mut store)
+        let instance = shared::give(spec.memory.clone(), || self.ready.instantiate(&mut store))
             .map_err(|error| StartError::Instantiate(format!("{error:#}")))?;
         let memory =
             instance.get_memory(&mut store, "memory").ok_or(StartError::Export("memory"))?;
@@ -64,6 +68,7 @@ impl<P: PacketBytes + 'static> Program<P> {
         let on_timer = instance.get_typed_func(&mut store, "on_timer").ok();
         let on_message = instance.get_typed_func(&mut store, "on_message").ok();
         let counters = counters_of(&instance, &mut store);
+        let globals = globals_of(&instance, &mut store);
         if let Ok(on_start) = instance.get_typed_func::<(), i32>(&mut store, "on_start") {
             store.set_epoch_deadline(spec.call_slices);
             match on_start.call(&mut store, ()) {
@@ -74,7 +79,17 @@ impl<P: PacketBytes + 'static> Program<P> {
         }
         store.data_mut().hook = Hook::OnPacket;
         let (lane, call_slices) = (spec.lane, spec.call_slices);
-        Ok(Instance { store, memory, on_packet, on_timer, on_message, counters, lane, call_slices })
+        Ok(Instance {
+            store,
+            memory,
+            on_packet,
+            on_timer,
+            on_message,
+            counters,
+            globals,
+            lane,
+            call_slices,
+        })
     }
 }
 
@@ -105,6 +120,13 @@ fn counters_of<P>(instance: &wasmtime::Instance, store: &mut Store<Host<P>>) -> 
         .into_iter()
         .filter_map(|(name, global)| Some((name, global.get(&mut *store).i32()? as u32)))
         .collect()
+}
+
+fn globals_of<P>(instance: &wasmtime::Instance, store: &mut Store<Host<P>>) -> Vec<(u32, Global)> {
+    let found = instance
+        .exports(&mut *store)
+        .filter_map(|export| Some((globals::index_of(export.name())?, export.into_global()?)));
+    found.collect()
 }
 
 impl<P: PacketBytes + 'static> Instance<P> {
@@ -202,6 +224,42 @@ impl<P: PacketBytes + 'static> Instance<P> {
             Some(u64::from_le_bytes(bytes.try_into().ok()?))
         };
         self.counters.iter().filter_map(|(name, at)| Some((name.clone(), read(*at)?))).collect()
+    }
+
+    /// The mutable globals by index, when the program is for a shared memory: what
+    /// an instance takes along to another level. An `i32` is zero-extended.
+    pub fn globals(&mut self) -> impl Iterator<Item = (u32, u64)> {
+        self.globals.iter().filter_map(|(index, global)| {
+            let value = match global.get(&mut self.store) {
+                Val::I32(value) => u64::from(value as u32),
+                Val::I64(value) => value as u64,
+                Val::F32(bits) => u64::from(bits),
+                Val::F64(bits) => bits,
+                _ => return None,
+            };
+            Some((*index, value))
+        })
+    }
+
+    /// Sets one of them: what it brought back. False when there is none of this index.
+    pub fn set_global(&mut self, index: u32, value: u64) -> bool {
+        let found = self.globals.iter().find(|(at, _)| *at == index);
+        let Some((_, global)) = found else { return false };
+        let value = match global.ty(&self.store).content() {
+            ValType::I32 => Val::I32(value as u32 as i32),
+            ValType::I64 => Val::I64(value as i64),
+            ValType::F32 => Val::F32(value as u32),
+            ValType::F64 => Val::F64(value),
+            _ => return false,
+        };
+        global.set(&mut self.store, value).is_ok()
+    }
+
+    /// Lets the memory have at least so many bytes: it grew elsewhere. False
+    /// when it may not be so large.
+    pub fn grow_to(&mut self, bytes: u64) -> bool {
+        let more = bytes.saturating_sub(self.memory_bytes()).div_ceil(65_536);
+        more == 0 || self.memory.grow(&mut self.store, more).is_ok()
     }
 
     /// Bytes of linear memory in use.

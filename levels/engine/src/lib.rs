@@ -11,12 +11,15 @@
 //! memory may hold anything. Not here: whether a module keeps to the ABI
 //! (base/abi), which packets it gets and what a verdict does (the cell).
 
+mod globals;
 mod host;
 mod instance;
+mod shared;
 mod trap;
 
 pub use host::{Emitted, Event, Sent};
 pub use instance::{Instance, InstanceSpec};
+pub use shared::MemoryKind;
 pub use trap::{Place, StartError, Trap, TrapKind};
 
 use wasmtime::{Config, InstancePre, Linker, Module, OptLevel, WasmBacktraceDetails};
@@ -28,7 +31,9 @@ pub const STACK_LENGTH_MAX: usize = 256 << 10;
 /// A compiler and the code it made; one in each process.
 #[derive(Clone)]
 pub struct Engine {
-    engine: wasmtime::Engine,
+    own: wasmtime::Engine,
+    shared_fixed: wasmtime::Engine,
+    shared_growing: wasmtime::Engine,
 }
 
 /// Why code could not be made or taken. The author's fault, or the host's.
@@ -51,20 +56,19 @@ impl Engine {
     /// # Errors
     /// When the machine is not supported.
     pub fn new() -> Result<Self, CompileError> {
-        let mut config = Config::new();
-        config
-            .epoch_interruption(true)
-            .cranelift_opt_level(OptLevel::Speed)
-            .max_wasm_stack(STACK_LENGTH_MAX)
-            .wasm_backtrace_details(WasmBacktraceDetails::Disable)
-            .wasm_simd(false)
-            .wasm_relaxed_simd(false)
-            .wasm_multi_memory(false)
-            .wasm_memory64(false)
-            .wasm_tail_call(false);
-        let engine = wasmtime::Engine::new(&config)
-            .map_err(|error| CompileError::Unsupported(format!("{error:#}")))?;
-        Ok(Self { engine })
+        Ok(Self {
+            own: engine_for(MemoryKind::Own)?,
+            shared_fixed: engine_for(MemoryKind::SharedFixed)?,
+            shared_growing: engine_for(MemoryKind::SharedGrowing)?,
+        })
+    }
+
+    const fn of(&self, kind: MemoryKind) -> &wasmtime::Engine {
+        match kind {
+            MemoryKind::Own => &self.own,
+            MemoryKind::SharedFixed => &self.shared_fixed,
+            MemoryKind::SharedGrowing => &self.shared_growing,
+        }
     }
 
     /// Compiles a module that base/abi has checked. Takes time and memory in
@@ -73,9 +77,15 @@ impl Engine {
     ///
     /// # Errors
     /// [`CompileError::Refused`] with Cranelift's reason.
-    pub fn compile(&self, wasm: &[u8]) -> Result<Vec<u8>, CompileError> {
-        self.engine
-            .precompile_module(wasm)
+    pub fn compile(&self, wasm: &[u8], kind: MemoryKind) -> Result<Vec<u8>, CompileError> {
+        let moving = match kind {
+            MemoryKind::Own => None,
+            MemoryKind::SharedFixed | MemoryKind::SharedGrowing => {
+                Some(globals::with_globals_exported(wasm)?)
+            }
+        };
+        self.of(kind)
+            .precompile_module(moving.as_deref().unwrap_or(wasm))
             .map_err(|error| CompileError::Refused(format!("{error:#}")))
     }
 
@@ -91,14 +101,15 @@ impl Engine {
     pub unsafe fn load<P: abi::PacketBytes + 'static>(
         &self,
         code: &[u8],
+        kind: MemoryKind,
     ) -> Result<Program<P>, CompileError> {
         // SAFETY: the caller vouches for the origin of `code`.
-        let module = unsafe { Module::deserialize(&self.engine, code) }
+        let module = unsafe { Module::deserialize(self.of(kind), code) }
             .map_err(|error| CompileError::Foreign(format!("{error:#}")))?;
-        let mut linker = Linker::new(&self.engine);
+        let mut linker = Linker::new(self.of(kind));
         host::link(&mut linker)
             .and_then(|()| linker.instantiate_pre(&module))
-            .map(|ready| Program { ready })
+            .map(|ready| Program { ready, kind })
             .map_err(|error| CompileError::Foreign(format!("{error:#}")))
     }
 
@@ -110,12 +121,13 @@ impl Engine {
     pub fn load_from_parent<P: abi::PacketBytes + 'static>(
         &self,
         code: &std::os::fd::OwnedFd,
+        kind: MemoryKind,
     ) -> Result<Program<P>, CompileError> {
         let code = read_sealed(code).map_err(|e| CompileError::Foreign(e.to_string()))?;
         // SAFETY: descriptors reach this process only from its parent, which
         // chose its program and can trace it: it vouches for all that runs here.
         // The memory is sealed, so the code is what the parent's worker made.
-        unsafe { self.load(&code) }
+        unsafe { self.load(&code, kind) }
     }
 
     /// Compiles and loads in this process: for `tam run` and tests, where the
@@ -126,17 +138,36 @@ impl Engine {
     pub fn program<P: abi::PacketBytes + 'static>(
         &self,
         wasm: &[u8],
+        kind: MemoryKind,
     ) -> Result<Program<P>, CompileError> {
-        let code = self.compile(wasm)?;
+        let code = self.compile(wasm, kind)?;
         // SAFETY: the code comes unchanged from the line above.
-        unsafe { self.load(&code) }
+        unsafe { self.load(&code, kind) }
     }
 
     /// Ends the calls whose deadline passes; safe in a signal handler, for it
-    /// is one atomic addition.
+    /// is three atomic additions.
     pub fn raise_epoch(&self) {
-        self.engine.increment_epoch();
+        self.own.increment_epoch();
+        self.shared_fixed.increment_epoch();
+        self.shared_growing.increment_epoch();
     }
+}
+
+fn engine_for(kind: MemoryKind) -> Result<wasmtime::Engine, CompileError> {
+    let mut config = Config::new();
+    config
+        .epoch_interruption(true)
+        .cranelift_opt_level(OptLevel::Speed)
+        .max_wasm_stack(STACK_LENGTH_MAX)
+        .wasm_backtrace_details(WasmBacktraceDetails::Disable)
+        .wasm_simd(false)
+        .wasm_relaxed_simd(false)
+        .wasm_multi_memory(false)
+        .wasm_memory64(false)
+        .wasm_tail_call(false);
+    kind.configure(&mut config);
+    wasmtime::Engine::new(&config).map_err(|error| CompileError::Unsupported(format!("{error:#}")))
 }
 
 /// Largest code that is taken, in bytes: ten times the largest module.
@@ -167,6 +198,7 @@ fn read_sealed(fd: &std::os::fd::OwnedFd) -> std::io::Result<Vec<u8>> {
 /// A loaded module whose imports are linked: instances start from it in microseconds.
 pub struct Program<P: 'static> {
     ready: InstancePre<host::Host<P>>,
+    kind: MemoryKind,
 }
 
 #[cfg(test)]

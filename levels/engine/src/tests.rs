@@ -1,6 +1,6 @@
 //! The engine on small modules written as text.
 
-use crate::{Engine, Instance, InstanceSpec, StartError, TrapKind};
+use crate::{Engine, Instance, InstanceSpec, MemoryKind, StartError, TrapKind};
 use abi::packet::OwnedPacket;
 use abi::{Meta, Verdict};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ const META: Meta = Meta {
 fn try_start(body: &str) -> Result<Instance<OwnedPacket>, StartError> {
     let text = format!("(module {body})");
     let engine = Engine::new().unwrap();
-    let program = engine.program(&wat::parse_str(text).unwrap()).unwrap();
+    let program = engine.program(&wat::parse_str(text).unwrap(), MemoryKind::Own).unwrap();
     let spec = InstanceSpec {
         window: 64,
         memory_pages_max: 2,
@@ -35,6 +35,7 @@ fn try_start(body: &str) -> Result<Instance<OwnedPacket>, StartError> {
         ports: BTreeMap::from([("left".to_owned(), 7)]),
         lane: 5,
         call_slices: 2,
+        memory: None,
     };
     program.start(&engine, &spec)
 }
@@ -65,6 +66,24 @@ fn a_write_behind_a_short_packet_is_not_in_it() {
     );
     let expected = (vec![1, 2], Ok(Verdict::Drop { reason: 0 }));
     assert_eq!(run(&mut instance, &[1, 2]), expected);
+}
+
+#[test]
+fn the_window_behind_a_short_packet_is_zero_each_time() {
+    // The verdict's reason is what lies behind the packet; then it is overwritten.
+    let mut instance = start(
+        r#"(func (export "on_packet") (result i32)
+             (i32.or (i32.const 1) (i32.shl (i32.load16_u (i32.const 0x8110)) (i32.const 16)))
+             (i32.store16 (i32.const 0x8110) (i32.const 99)))"#,
+    );
+    for bytes in [vec![7; 2], vec![7; 14], vec![7; 40], vec![7; 14], vec![7; 15]] {
+        let reason = match bytes.len() {
+            15 => 7,
+            40 => 0x0707,
+            _ => 0,
+        };
+        assert_eq!(run(&mut instance, &bytes).1, Ok(Verdict::Drop { reason }), "{}", bytes.len());
+    }
 }
 
 #[test]
@@ -99,7 +118,7 @@ fn each_trap_has_its_kind() {
                (func (export "on_packet") (result i32) {body}))"#
         );
         let engine = Engine::new().unwrap();
-        let program = engine.program(&wat::parse_str(text).unwrap()).unwrap();
+        let program = engine.program(&wat::parse_str(text).unwrap(), MemoryKind::Own).unwrap();
         let spec = InstanceSpec { memory_pages_max: 1, call_slices: 2, ..Default::default() };
         let mut instance = program.start(&engine, &spec).unwrap();
         let done = std::sync::atomic::AtomicBool::new(false);
@@ -243,3 +262,6 @@ fn frames_of_its_own_are_bounded() {
     let sent = instance.take_emitted().sent;
     assert_eq!(sent.iter().map(|s| (s.port, s.frame.len())).collect::<Vec<_>>(), [(7, 60); 4]);
 }
+
+#[path = "tests/shared.rs"]
+mod shared;

@@ -5,7 +5,7 @@
 //! The worker gets Wasm on standard input and writes code, or a reason, to
 //! standard output; both end with the process.
 
-use engine::Engine;
+use engine::{Engine, MemoryKind};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::io::{self, Read, Write};
 use std::process::{Command, ExitStatus, Stdio};
@@ -84,7 +84,7 @@ pub fn compile_worker() -> io::Result<()> {
     os::sandbox::confine().map_err(io::Error::other)?;
     let mut wasm = Vec::new();
     io::stdin().lock().take(abi::layout::MODULE_LENGTH_MAX as u64 + 1).read_to_end(&mut wasm)?;
-    let compiled = engine.and_then(|engine| engine.compile(&wasm));
+    let compiled = engine.and_then(|engine| engine.compile(&wasm, MemoryKind::Own));
     let mut out = io::stdout().lock();
     match compiled {
         Ok(code) => out.write_all(&[OK]).and_then(|()| out.write_all(&code)),

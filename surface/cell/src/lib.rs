@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod below;
 mod checksum;
 mod compile;
 mod deliver;

@@ -64,6 +64,7 @@ impl Service {
             ports,
             lane: 0,
             call_slices: executor::CALL_SLICES,
+            memory: None,
         };
         let lanes = (0..u32::from(facts.lanes.max(1)))
             .map(|lane| {

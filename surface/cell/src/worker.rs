@@ -270,13 +270,14 @@ impl Cell {
         let entry = facts.entry;
         self.slicer.arm();
         let ports = self.ports.iter().map(|(number, port)| (port.name.clone(), number)).collect();
-        let started =
-            self.engine.load_from_parent(code).map_err(|error| error.to_string()).and_then(
-                |program| {
-                    Service::start(&self.engine, program, facts, ports, now_ms)
-                        .map_err(|error| error.to_string())
-                },
-            );
+        let started = self
+            .engine
+            .load_from_parent(code, engine::MemoryKind::Own)
+            .map_err(|error| error.to_string())
+            .and_then(|program| {
+                Service::start(&self.engine, program, facts, ports, now_ms)
+                    .map_err(|error| error.to_string())
+            });
         let answer = match started {
             Ok(service) => {
                 let index = usize::from(entry.0);

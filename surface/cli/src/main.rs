@@ -15,6 +15,7 @@ mod failure;
 mod nodes;
 mod output;
 mod project;
+mod source;
 
 use arguments::Arguments;
 use clap::Parser;

@@ -259,7 +259,35 @@ fn check_says_which_levels_a_module_fits() {
         .iter()
         .map(|level| (level["level"].as_str().unwrap(), level["fits"].as_bool().unwrap()))
         .collect();
-    assert_eq!(fits, [("nic", false), ("kernel", false), ("user", true), ("cluster", false)]);
+    assert_eq!(fits, [("nic", true), ("kernel", true), ("user", true), ("cluster", false)]);
+    let declared: Vec<_> = document["levels"].as_array().unwrap().iter().collect();
+    assert_eq!((&declared[0]["declared"], &declared[2]["declared"]), (&false.into(), &true.into()));
+    assert!(declared[0]["cost"]["instructions_max"].as_u64().unwrap() > 5);
+}
+
+#[test]
+fn check_names_what_does_not_become_ebpf_and_where() {
+    let directory = TempDir::new().unwrap();
+    let body = r#"(module
+      (@custom "tamandua" "abi = 1\nname = \"mean\"\nversion = \"0.1.0\"\nwindow = 64\n")
+      (memory (export "memory") 1)
+      (func $mean (param f64) (result i32) (i32.trunc_sat_f64_u (local.get 0)))
+      (func (export "on_packet") (result i32)
+        (call $mean (f64.convert_i32_u (i32.load8_u (i32.const 0x8102))))))"#;
+    let module = module(&directory, body);
+    let output = tam(&["check", "--json", module.to_str().unwrap()]);
+    let document = document(&output);
+    let nic = &document["levels"][0];
+    assert_eq!((&nic["level"], &nic["fits"]), (&"nic".into(), &false.into()));
+    let refusals = nic["refusals"].as_array().unwrap();
+    assert!(!refusals.is_empty());
+    for refusal in refusals {
+        assert_eq!(refusal["code"], "float", "{refusal}");
+        assert!(refusal["place"].as_u64().unwrap() > 8, "{refusal}");
+    }
+    assert_eq!(document["levels"][2]["fits"], true, "at user level it runs");
+    let text = String::from_utf8(tam(&["check", module.to_str().unwrap()]).stdout).unwrap();
+    assert!(text.contains("computes with floats"), "{text}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use bpf_maps::{
     RuleStats, Vlan, VlanKey,
 };
 use bytemuck::{Pod, Zeroable};
+use std::os::fd::{AsFd, AsRawFd};
 use wire::{Fragment, Parsed};
 
 use crate::namespace::{LOOPBACK, OUT_MAC, OUT_MTU};
@@ -18,9 +19,10 @@ pub const PORT: u16 = 0;
 pub const OUT_PORT: u16 = 1;
 /// `TAM_RULE_NONE`: no rule matched.
 pub const RULE_NONE: u32 = u32::MAX;
-/// `XDP_DROP`, `XDP_PASS`, `XDP_REDIRECT`.
+/// `XDP_DROP`, `XDP_PASS`, `XDP_TX`, `XDP_REDIRECT`.
 pub const XDP_DROP: u32 = 1;
 pub const XDP_PASS: u32 = 2;
+pub const XDP_TX: u32 = 3;
 pub const XDP_REDIRECT: u32 = 4;
 
 /// What the hash of the flow cache begins with.
@@ -57,6 +59,7 @@ pub struct Done {
 
 /// A front door with an arrival port on loopback.
 pub struct FrontDoor {
+    object: Object,
     program: Program,
     heartbeat: Program,
     shared: MappedArray<Config>,
@@ -87,6 +90,9 @@ impl FrontDoor {
         open.set_global("port_number", &u32::from(PORT)).unwrap();
         let object = open.load().unwrap();
         let map = |name| object.map(name).unwrap();
+        let afterwards = object.program("tam_afterwards").unwrap();
+        let fd = afterwards.as_fd().as_raw_fd() as u32;
+        map("tam_after").update(&0u32, &fd, Update::Any).unwrap();
         let port = PortConfig { ifindex: LOOPBACK, mac: MAC, mtu: 9000, ..Default::default() };
         map("tam_ports").update(&u32::from(PORT), &port, Update::Any).unwrap();
         if let Some(ifindex) = out {
@@ -110,9 +116,20 @@ impl FrontDoor {
             vlans: map("tam_vlans"),
             before: PortStats::default(),
             config,
+            object,
         };
         assert!(front_door.shared.store(0, &front_door.config));
         front_door
+    }
+
+    /// A map of the program's.
+    pub fn map(&self, name: &str) -> Map {
+        self.object.map(name).unwrap()
+    }
+
+    /// The program itself.
+    pub fn program(&self) -> &Program {
+        &self.program
     }
 
     /// Runs one frame of at least an Ethernet header.
@@ -198,6 +215,13 @@ impl FrontDoor {
             packets: sum.packets + count.packets,
             bytes: sum.bytes + count.bytes,
         })
+    }
+
+    /// Packets of an outcome, on all CPUs.
+    pub fn outcome_everywhere(&self, name: &str) -> u64 {
+        let at = OUTCOMES.iter().position(|&(known, _)| known == name).unwrap();
+        let stats: Vec<PortStats> = self.stats.lookup_percpu(&u32::from(PORT)).unwrap().unwrap();
+        stats.iter().map(|stats| stats.outcomes[at]).sum()
     }
 
     fn stats(&self) -> PortStats {

@@ -3,12 +3,15 @@
 use super::{Context, read_module};
 use crate::failure::Outcome;
 use crate::output::Rows;
+use crate::source::Lines;
 use abi::host::HOST_FUNCTIONS;
 use abi::{Checked, Level};
 use api::SCHEMA_VERSION;
 use clap::Args;
 use serde_json::{Value, json};
+use std::fmt;
 use std::path::PathBuf;
+use wasm_to_bpf::{Cost, Entry, Flavour, Options, Refusal};
 
 /// Arguments of `tam check`.
 #[derive(Debug, Args)]
@@ -22,19 +25,29 @@ pub struct Check {
 struct Fit {
     level: Level,
     fits: bool,
-    reason: &'static str,
+    /// Whether the manifest asks for it.
+    declared: bool,
+    reason: String,
+    /// What a packet costs there, where the compiler can say.
+    cost: Option<Cost>,
+    refusals: Vec<Found>,
 }
 
-const COMPILER_LATER: &str =
-    "not in this version: the compiler from WebAssembly to eBPF comes next";
+/// A reason why not, with its place in the source when there is debug information.
+struct Found {
+    refusal: Refusal,
+    line: Option<String>,
+}
 
+/// Reasons in the table for people; a document has them all.
+const REASONS_SHOWN: usize = 8;
 /// Names in one line for people; a document has them all.
 const NAMES_SHOWN: usize = 16;
 
 impl Check {
     pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
         let (bytes, checked) = read_module(&self.module)?;
-        let fits = fits(&checked);
+        let fits = fits(&bytes, &checked);
         let document = json!({
             "schema_version": SCHEMA_VERSION,
             "module": self.module,
@@ -46,22 +59,85 @@ impl Check {
     }
 }
 
-fn fits(checked: &Checked) -> Vec<Fit> {
-    let wished = |level| checked.manifest.levels.contains(&level);
+fn fits(bytes: &[u8], checked: &Checked) -> Vec<Fit> {
+    let lines = Lines::read(bytes);
     let fit = |&level: &Level| {
-        let (fits, reason) = match level {
-            Level::User if wished(level) => (true, "the module keeps to the packet ABI"),
-            Level::User => (false, "the manifest's levels leave it out"),
-            Level::Nic | Level::Kernel => (false, COMPILER_LATER),
-            Level::Cluster => (false, "not in this version: a node has no back-ends yet"),
+        let declared = checked.manifest.levels.contains(&level);
+        let simple = |fits, reason: &str| {
+            let reason = reason.to_owned();
+            Fit { level, fits, declared, reason, cost: None, refusals: Vec::new() }
         };
-        Fit { level, fits, reason }
+        match level {
+            Level::User => simple(true, "the module keeps to the packet ABI"),
+            Level::Cluster => simple(false, "not in this version: a node has no back-ends yet"),
+            Level::Nic => below(bytes, checked, level, Flavour::Xdp, lines.as_ref()),
+            Level::Kernel => below(bytes, checked, level, Flavour::Tc, lines.as_ref()),
+        }
     };
     Level::ALL.iter().map(fit).collect()
 }
 
+/// Whether it becomes eBPF.
+fn below(
+    bytes: &[u8],
+    checked: &Checked,
+    level: Level,
+    flavour: Flavour,
+    lines: Option<&Lines<'_>>,
+) -> Fit {
+    let options = Options {
+        entry: Entry::Packet { window: checked.manifest.window, standalone: false },
+        flavour,
+        memory_pages_max: checked.memory.pages_max,
+    };
+    let declared = checked.manifest.levels.contains(&level);
+    match wasm_to_bpf::compile(bytes, &options) {
+        Ok(program) => {
+            let cost = Some(program.cost);
+            let reason = format!("it becomes {} eBPF instructions", program.instructions.len());
+            Fit { level, fits: true, declared, reason, cost, refusals: Vec::new() }
+        }
+        Err(refusals) => {
+            let found = |refusal: Refusal| {
+                let line = lines.and_then(|lines| lines.at(refusal.place?));
+                Found { refusal, line }
+            };
+            let refusals: Vec<Found> = refusals.into_iter().map(found).collect();
+            let reason = refusals.first().map_or_else(String::new, Found::to_string);
+            Fit { level, fits: false, declared, reason, cost: None, refusals }
+        }
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.line {
+            Some(line) => write!(out, "{line}: {}", self.refusal),
+            None => write!(out, "{}", self.refusal),
+        }
+    }
+}
+
 fn fit_document(fit: &Fit) -> Value {
-    json!({"level": fit.level.name(), "fits": fit.fits, "reason": fit.reason})
+    let refusals = fit.refusals.iter().map(|found| {
+        let refusal = &found.refusal;
+        json!({
+            "code": refusal.code(),
+            "message": refusal.reason.to_string(),
+            "function": refusal.function,
+            "name": refusal.name,
+            "place": refusal.place,
+            "source": found.line,
+        })
+    });
+    json!({
+        "level": fit.level.name(),
+        "fits": fit.fits,
+        "declared": fit.declared,
+        "reason": fit.reason,
+        "cost": fit.cost,
+        "refusals": refusals.collect::<Vec<_>>(),
+    })
 }
 
 /// What a module declares and uses, as a document.
@@ -137,12 +213,43 @@ fn text(checked: &Checked, size: usize, fits: &[Fit]) -> String {
         let kind = format!("{:?}", parameter.kind).to_lowercase();
         add("parameter", format!("{name}: {kind}, {default}; {}", parameter.description));
     }
-    let mut levels = Rows::new(["level", "fits", "why"]);
+    let mut levels = Rows::new(["level", "fits", "declared", "a packet costs", "why"]);
+    let yes_or_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     for fit in fits {
-        let yes = if fit.fits { "yes" } else { "no" };
-        levels.add([fit.level.name().to_owned(), yes.to_owned(), fit.reason.to_owned()]);
+        levels.add([
+            fit.level.name().to_owned(),
+            yes_or_no(fit.fits),
+            yes_or_no(fit.declared),
+            fit.cost.as_ref().map_or_else(String::new, cost_text),
+            fit.reason.clone(),
+        ]);
     }
-    format!("{rows}\n{levels}")
+    format!("{rows}\n{levels}{}", more_reasons(fits))
+}
+
+/// What one packet costs, without having run it.
+fn cost_text(cost: &Cost) -> String {
+    let straight = cost.instructions_max;
+    if cost.has_loops {
+        format!("{straight} instructions, more as its loops turn")
+    } else {
+        format!("at most {straight} instructions")
+    }
+}
+
+/// The reasons beyond the first of each level.
+fn more_reasons(fits: &[Fit]) -> String {
+    let mut text = String::new();
+    for fit in fits.iter().filter(|fit| fit.refusals.len() > 1) {
+        text += &format!("\nwhy not at {}:\n", fit.level);
+        for found in fit.refusals.iter().take(REASONS_SHOWN) {
+            text += &format!("  {found}\n");
+        }
+        if let Some(more) = fit.refusals.len().checked_sub(REASONS_SHOWN).filter(|&more| more > 0) {
+            text += &format!("  and {more} more ('--json' has them all)\n");
+        }
+    }
+    text
 }
 
 fn or_none(names: &[&str]) -> String {

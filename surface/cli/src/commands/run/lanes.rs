@@ -10,7 +10,7 @@ use abi::layout::{
 use abi::packet::OwnedPacket;
 use abi::{Checked, Lanes as LanesWish, Meta, Verdict};
 use api::ErrorCode;
-use engine::{Engine, Event, Instance, InstanceSpec, Program, Sent, Trap};
+use engine::{Engine, Event, Instance, InstanceSpec, MemoryKind, Program, Sent, Trap};
 use executor::SLICE;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,7 +73,9 @@ impl Lanes {
     ) -> Result<Self, Failure> {
         let engine = Engine::new()
             .map_err(|error| Failure::new(ErrorCode::Unsupported, error.to_string()))?;
-        let program = engine.program(bytes).map_err(|error| Failure::failed(error.to_string()))?;
+        let program = engine
+            .program(bytes, MemoryKind::Own)
+            .map_err(|error| Failure::failed(error.to_string()))?;
         let ticker = Ticker::start(&engine)?;
         let spec = InstanceSpec {
             window: checked.manifest.window,
@@ -82,6 +84,7 @@ impl Lanes {
             ports,
             lane: 0,
             call_slices: CALL_SLICES,
+            memory: None,
         };
         let count = match checked.manifest.lanes {
             LanesWish::Count(count) => u32::from(count.max(1)),

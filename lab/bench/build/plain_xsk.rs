@@ -1,12 +1,9 @@
-//! Compiles `c/plain_xsk.c`, the baseline of `tam bench user`, with the C
-//! compiler and the flags that the `cc` crate finds, and leaves the program in
-//! `OUT_DIR` for `include_bytes!`.
+//! `c/plain_xsk.c`, the baseline of `tam bench user`, with the C compiler and
+//! the flags that the `cc` crate finds.
 
-use std::env;
-use std::path::PathBuf;
+use std::path::Path;
 
-fn main() {
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+pub fn build(out: &Path) {
     let program = out.join("plain_xsk");
     let compiler = cc::Build::new().opt_level(2).debug(false).warnings(true).get_compiler();
     let mut command = compiler.to_command();
@@ -22,6 +19,5 @@ fn main() {
         "{command:?} refused c/plain_xsk.c:\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=c/plain_xsk.c");
 }

@@ -1,0 +1,183 @@
+//! `functions/*.c`: each becomes a module and three XDP programs.
+//!
+//! They need clang 19 or newer (arenas, cpu v4) and LLVM's linker for
+//! WebAssembly. Where there is none the crate builds without them, and
+//! `tam bench levels` says what is missing.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::run;
+
+/// In the order of the report.
+const FUNCTIONS: [&str; 12] = [
+    "header_rewrite",
+    "count_min",
+    "lpm",
+    "token_bucket",
+    "nat",
+    "syn_flood",
+    "ipip",
+    "dscp",
+    "dns_match",
+    "bloom",
+    "conntrack",
+    "lb_hash",
+];
+/// A module that does nothing: what entry and exit cost.
+const NOTHING: &str = "nothing";
+/// What stands around a measured program.
+const RESTORE: &str = "restore";
+
+/// The oldest clang that knows arenas, and the newest that is looked for by its number.
+const CLANG_VERSIONS: std::ops::RangeInclusive<u32> = 19..=40;
+/// The oldest linker that leaves the packet's addresses free (docs/module-abi.md).
+const LINKER_VERSIONS: std::ops::RangeInclusive<u32> = 19..=40;
+
+const WARNINGS: [&str; 5] =
+    ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-Wno-unused-parameter"];
+const BPF: [&str; 4] = ["--target=bpf", "-mcpu=v4", "-O2", "-g"];
+const WASM: [&str; 4] = ["--target=wasm32", "-O2", "-ffreestanding", "-fvisibility=hidden"];
+const LINK: [&str; 7] = [
+    "--no-entry",
+    "--stack-first",
+    "-z",
+    "stack-size=32768",
+    "--global-base=36864",
+    "--export-dynamic",
+    "--strip-debug",
+];
+
+/// The programs that compile.
+struct Tools {
+    clang: String,
+    /// With the arguments that make it a linker for WebAssembly.
+    linker: Vec<String>,
+}
+
+pub fn build(out: &Path) {
+    let code = match tools() {
+        Ok(tools) => tools.compile(out),
+        Err(missing) => {
+            format!("pub(super) static COMPILED: Result<Compiled, &str> = Err({missing:?});\n")
+        }
+    };
+    fs::write(out.join("levels.rs"), code).expect("OUT_DIR is writable");
+    println!("cargo:rerun-if-changed=functions");
+    println!("cargo:rerun-if-env-changed=TAM_CLANG");
+    println!("cargo:rerun-if-env-changed=PATH");
+}
+
+impl Tools {
+    /// Compiles everything; answers with the Rust that embeds it.
+    fn compile(&self, out: &Path) -> String {
+        let mut functions = String::new();
+        for name in FUNCTIONS {
+            let module = self.module(name, out);
+            let arena = self.object(name, "arena", &[], out);
+            let entry = self.object(name, "entry", &["-DWITH_ENTRY"], out);
+            let maps = self.object(name, "maps", &["-DTABLES_IN_MAPS"], out);
+            let vectors = absolute(&format!("functions/{name}.toml"));
+            writeln!(
+                functions,
+                "    Function {{ name: {name:?}, module: include_bytes!({module:?}), \
+                 arena: &Aligned(*include_bytes!({arena:?})).0, \
+                 entry: &Aligned(*include_bytes!({entry:?})).0, \
+                 maps: &Aligned(*include_bytes!({maps:?})).0, \
+                 vectors: include_str!({vectors:?}) }},",
+            )
+            .expect("writing to a string cannot fail");
+        }
+        let (nothing, restore) =
+            (self.module(NOTHING, out), self.object(RESTORE, "arena", &[], out));
+        format!(
+            "pub(super) static COMPILED: Result<Compiled, &str> = Ok(Compiled {{\n  functions: &[\n\
+             {functions}  ],\n  nothing: include_bytes!({nothing:?}),\n  \
+             restore: &Aligned(*include_bytes!({restore:?})).0,\n}});\n"
+        )
+    }
+
+    fn object(&self, name: &str, variant: &str, more: &[&str], out: &Path) -> PathBuf {
+        let object = out.join(format!("{name}.{variant}.bpf.o"));
+        let mut clang = Command::new(&self.clang);
+        clang.args(BPF).args(WARNINGS).args(more);
+        run(clang.arg("-c").arg(source(name)).arg("-o").arg(&object));
+        object
+    }
+
+    fn module(&self, name: &str, out: &Path) -> PathBuf {
+        let (object, module) =
+            (out.join(format!("{name}.wasm.o")), out.join(format!("{name}.wasm")));
+        let mut clang = Command::new(&self.clang);
+        clang.args(WASM).args(WARNINGS);
+        run(clang.arg("-c").arg(source(name)).arg("-o").arg(&object));
+        let mut linker = Command::new(&self.linker[0]);
+        run(linker.args(&self.linker[1..]).args(LINK).arg(&object).arg("-o").arg(&module));
+        module
+    }
+}
+
+fn source(name: &str) -> String {
+    format!("functions/{name}.c")
+}
+
+fn absolute(path: &str) -> PathBuf {
+    let crate_folder = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    Path::new(&crate_folder).join(path)
+}
+
+fn tools() -> Result<Tools, &'static str> {
+    let clang =
+        clang().ok_or("clang 19 or newer ('apt-get install clang-19' on Debian, Ubuntu)")?;
+    let linker = linker().ok_or("LLVM's linker 19 or newer ('apt-get install lld-19')")?;
+    Ok(Tools { clang, linker })
+}
+
+/// `TAM_CLANG`, or the first one that is new enough and knows both targets.
+fn clang() -> Option<String> {
+    let numbered = CLANG_VERSIONS.map(|version| format!("clang-{version}"));
+    let mut names = env::var("TAM_CLANG").ok().into_iter().chain(numbered).chain(["clang".into()]);
+    names.find(|name| {
+        version_of(Command::new(name).arg("--version")) >= Some(*CLANG_VERSIONS.start()) && {
+            let targets = text_of(Command::new(name).arg("--print-targets")).unwrap_or_default();
+            ["bpf ", "wasm32 "].iter().all(|target| targets.contains(target))
+        }
+    })
+}
+
+/// `wasm-ld` of the system, or the one that Rust brings with it.
+fn linker() -> Option<Vec<String>> {
+    let numbered = LINKER_VERSIONS.map(|version| vec![format!("wasm-ld-{version}")]);
+    let mut known = numbered.chain([vec!["wasm-ld".to_owned()]]).chain(rust_lld());
+    known.find(|linker| {
+        let mut command = Command::new(&linker[0]);
+        version_of(command.args(&linker[1..]).arg("--version")) >= Some(*LINKER_VERSIONS.start())
+    })
+}
+
+fn rust_lld() -> Option<Vec<String>> {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| OsStr::new("rustc").to_owned());
+    let sysroot = text_of(Command::new(rustc).args(["--print", "sysroot"]))?;
+    let lld = Path::new(sysroot.trim())
+        .join("lib/rustlib")
+        .join(env::var_os("HOST")?)
+        .join("bin/rust-lld");
+    Some(vec![lld.to_str()?.to_owned(), "-flavor".to_owned(), "wasm".to_owned()])
+}
+
+/// The number in "clang version 19.1.7" or "LLD 19.1.7".
+fn version_of(command: &mut Command) -> Option<u32> {
+    let text = text_of(command)?;
+    let number =
+        text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+    number.split('.').next()?.parse().ok()
+}
+
+fn text_of(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    String::from_utf8(output.stdout).ok()
+}

@@ -1,0 +1,27 @@
+//! Compiles the baselines of the benchmarks, and the twelve functions of
+//! `tam bench levels`, with the compilers of this machine, and leaves them in
+//! `OUT_DIR` for `include_bytes!`.
+
+mod levels;
+mod plain_xsk;
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    plain_xsk::build(&out);
+    levels::build(&out);
+    println!("cargo:rerun-if-changed=build");
+}
+
+/// Runs a compiler or linker; what it says of a failure goes into the panic.
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?} failed:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

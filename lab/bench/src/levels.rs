@@ -1,0 +1,61 @@
+//! `tam bench levels`: twelve packet functions as modules below user level,
+//! against the same C compiled by clang as XDP programs.
+//!
+//! ```text
+//!                    ┌─ clang --target=wasm32 ─▶ module ─ our compiler ─▶ ours
+//! functions/NAME.c ──┼─ clang --target=bpf ────▶ tables in an arena ────▶ baseline
+//!                    └─ the same ──────────────▶ tables in array maps ──▶ baseline
+//! functions/NAME.toml: packets in, verdict and packets out, tables afterwards
+//! ```
+//!
+//! All three pass the vectors before anything is measured. Then each packet of
+//! the vectors is run over and over by each in turn, and an empty program beside
+//! them, whose time is subtracted. No device is involved.
+
+mod baseline;
+mod cpu;
+mod empty;
+mod functions;
+mod hand_over;
+mod measure;
+mod ours;
+mod tables;
+mod vectors;
+mod verify;
+
+use anyhow::Result;
+
+pub use baseline::{Baseline, Kind};
+pub use functions::{Function, NotBuilt, functions};
+pub use hand_over::metadata;
+pub use ours::Ours;
+pub use tables::{Table, addresses};
+pub use vectors::{Packet, State, Vectors, VectorsError};
+pub use verify::{Difference, verify};
+
+pub(crate) use measure::run;
+pub use measure::{Measured, measure, measure_entry};
+
+/// One function somewhere: at a level, or as a baseline.
+pub trait Runner {
+    /// Handles one packet; its tables stay for the next.
+    ///
+    /// # Errors
+    /// When it cannot be run, or traps.
+    fn handle(&mut self, packet: &[u8], now_ms: u64) -> Result<Handled>;
+
+    /// An entry of one of its tables.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn entry(&mut self, table: &Table, index: u32) -> Result<Vec<u8>>;
+}
+
+/// What a function made of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handled {
+    /// As the packet ABI has it.
+    pub verdict: u32,
+    /// The packet afterwards.
+    pub packet: Vec<u8>,
+}

@@ -1,0 +1,37 @@
+//! One CPU for a measurement, and its time.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Keeps this thread on one CPU until it is dropped.
+pub(super) struct Pinned {
+    before: CpuSet,
+}
+
+impl Pinned {
+    /// On the last CPU that the thread may have: the first one has the interrupts.
+    pub(super) fn new() -> Result<Self> {
+        let before = sched_getaffinity(None).context("asking which CPUs there are")?;
+        let last = (0..CpuSet::MAX_CPU).rev().find(|&cpu| before.is_set(cpu));
+        let mut one = CpuSet::new();
+        one.set(last.unwrap_or_default());
+        sched_setaffinity(None, &one).context("staying on one CPU")?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // It was allowed before; if it is not any more, the thread stays where it is.
+        let _ = sched_setaffinity(None, &self.before);
+    }
+}
+
+/// The time that this thread has had: what others take of the CPU is not in it.
+pub(super) fn time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+}

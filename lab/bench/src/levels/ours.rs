@@ -1,0 +1,102 @@
+//! A function as a module, compiled by us.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+
+use abi::check::Unverified;
+use anyhow::{Context, Result, bail};
+use bpf::{Map, MapSpec, Program};
+use cell::below::{Around, Instance};
+use wasm_to_bpf::{Entry, Flavour, Options};
+
+use super::hand_over::{self, HandOver};
+use super::measure::Measured;
+use super::{Handled, Runner, Table, addresses};
+
+/// Fuel of one packet: more than any of the functions uses.
+const FUEL_BUDGET: u64 = 1 << 20;
+/// Room for events, of which the functions have none.
+const EVENTS_LENGTH: u32 = 4096;
+
+/// The module's program, with a memory of its own.
+#[derive(Debug)]
+pub struct Ours {
+    program: Program,
+    instance: Instance,
+    hand_over: Map,
+    window: u32,
+    addresses: BTreeMap<String, u32>,
+}
+
+impl Ours {
+    /// Compiles a module for `nic` and loads it, its memory new.
+    ///
+    /// # Errors
+    /// When the compiler or the kernel refuses it.
+    pub fn load(module: &[u8]) -> Result<Self> {
+        let checked = Unverified(module).check()?;
+        let window = checked.manifest.window;
+        let options = Options {
+            entry: Entry::Packet { window, standalone: true },
+            flavour: Flavour::Xdp,
+            memory_pages_max: checked.memory.pages_max,
+        };
+        let compiled = match wasm_to_bpf::compile(module, &options) {
+            Ok(compiled) => compiled,
+            Err(refusals) => {
+                let reasons: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+                bail!("the compiler refuses the module: {}", reasons.join("; "));
+            }
+        };
+        let instance = Instance::new(&compiled.image, FUEL_BUDGET)?;
+        let per_cpu = MapSpec::per_cpu_array(size_of::<HandOver>() as u32, 1);
+        let hand_over = Map::create("hand_over", &per_cpu)?;
+        let afterwards = Map::create("afterwards", &MapSpec::program_array(1))?;
+        let events = Map::create("events", &MapSpec::ring_buffer(EVENTS_LENGTH))?;
+        let around = Around {
+            hand_over: hand_over.as_fd(),
+            afterwards: afterwards.as_fd(),
+            events: events.as_fd(),
+        };
+        let program = instance.load("ours", &compiled, around)?;
+        let addresses = addresses(module)?;
+        Ok(Self { program, instance, hand_over, window, addresses })
+    }
+}
+
+impl Measured for Ours {
+    fn program(&self) -> &Program {
+        &self.program
+    }
+
+    fn prepare(&self, packet: &[u8], now_ms: u64) -> Result<()> {
+        Ok(hand_over::give(&self.hand_over, packet, self.window, now_ms)?)
+    }
+
+    /// That no call has trapped.
+    fn check(&self) -> Result<()> {
+        match self.instance.take_trap()? {
+            (0, _) => Ok(()),
+            (code, place) => bail!("the module trapped with code {code} at byte {place:#x}"),
+        }
+    }
+}
+
+impl Runner for Ours {
+    fn handle(&mut self, packet: &[u8], now_ms: u64) -> Result<Handled> {
+        self.prepare(packet, now_ms)?;
+        let run = self.program.test_run(packet, None, 1)?;
+        self.check()?;
+        Ok(Handled { verdict: run.retval, packet: run.data_out })
+    }
+
+    fn entry(&mut self, table: &Table, index: u32) -> Result<Vec<u8>> {
+        let address = self.addresses.get(&table.name);
+        let address = address.with_context(|| format!("there is no table {}", table.name))?;
+        let mut bytes = vec![0; table.entry as usize];
+        self.instance
+            .memory
+            .read(u64::from(*address) + u64::from(index * table.entry), &mut bytes)?;
+        Ok(bytes)
+    }
+}

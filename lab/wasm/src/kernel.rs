@@ -1,0 +1,210 @@
+//! An instance in the kernel: arena and block as the compiler's image says,
+//! and programs on them, run by test-run.
+//!
+//! Several programs, one for each export, share an instance, as the functions
+//! of a module do. Packets of a front door are not its business.
+
+use std::os::fd::AsFd;
+
+use bpf::{
+    Block, Map, MapSpec, NewMapError, Program as Verified, RawLoadError, TestRun, TestRunError,
+};
+use cell::below::{self, Around, BelowError};
+use wasm_to_bpf::{Image, Program, ValueType, layout};
+
+use crate::outcome::{Ending, Outcome};
+
+/// Fuel of one call: beyond what any test uses, within what the kernel's own
+/// limit on loops (250 ms) lets happen.
+const FUEL_BUDGET: u64 = 1 << 32;
+/// A call without a packet runs over an empty Ethernet frame.
+const NO_PACKET: [u8; 64] = [0; 64];
+/// Room for events that nobody reads.
+const EVENTS_LENGTH: u32 = 1 << 16;
+
+/// Why an instance could not be made or called.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// No memory or block for it, or no arenas in this kernel.
+    #[error(transparent)]
+    Below(#[from] BelowError),
+    /// Its memory could not be read or written.
+    #[error(transparent)]
+    Arena(#[from] bpf::ArenaError),
+    /// Another map.
+    #[error(transparent)]
+    Map(#[from] NewMapError),
+    /// The verifier refused.
+    #[error(transparent)]
+    Load(#[from] RawLoadError),
+    /// The run did not begin.
+    #[error(transparent)]
+    Run(#[from] TestRunError),
+    /// Another number of arguments than the function takes.
+    #[error("the function takes {expected} arguments, not {found}")]
+    Arguments {
+        /// Parameters of the function.
+        expected: usize,
+        /// As given.
+        found: usize,
+    },
+    /// A trap code that the compiler does not have, or an answer that is none.
+    #[error("the program answered {answer} with trap code {code}, which means nothing")]
+    Answer {
+        /// What it returned.
+        answer: u32,
+        /// What the block says.
+        code: u32,
+    },
+}
+
+/// An instance of a module, with everything that lies in the kernel.
+#[derive(Debug)]
+pub struct Instance {
+    below: below::Instance,
+    hand_over: Map,
+    afterwards: Map,
+    events: Map,
+    globals: u32,
+}
+
+/// A program on an instance.
+#[derive(Debug)]
+pub struct Loaded {
+    program: Verified,
+    parameters: Vec<ValueType>,
+    results: Vec<ValueType>,
+}
+
+impl Instance {
+    /// A new instance as a program of the module describes it; all programs of
+    /// a module describe the same.
+    ///
+    /// # Errors
+    /// When the kernel lacks memory or arenas.
+    pub fn new(image: &Image) -> Result<Self, KernelError> {
+        let below = below::Instance::new(image, FUEL_BUDGET)?;
+        Ok(Self {
+            below,
+            hand_over: Map::create(
+                "tam_hand_over",
+                &MapSpec::per_cpu_array(layout::hand_over::LENGTH_MIN, 1),
+            )?,
+            afterwards: Map::create("tam_afterwards", &MapSpec::program_array(1))?,
+            events: Map::create("tam_events", &MapSpec::ring_buffer(EVENTS_LENGTH))?,
+            globals: image.globals.len() as u32,
+        })
+    }
+
+    /// Loads a program onto this instance.
+    ///
+    /// # Errors
+    /// When the verifier refuses: what the compiler gives, it should take.
+    pub fn load(&self, program: &Program) -> Result<Loaded, KernelError> {
+        let around = Around {
+            hand_over: self.hand_over.as_fd(),
+            afterwards: self.afterwards.as_fd(),
+            events: self.events.as_fd(),
+        };
+        let (parameters, results) = match &program.image.entry {
+            Some(entry) => (entry.parameters.clone(), entry.results.clone()),
+            None => (Vec::new(), Vec::new()),
+        };
+        let program = self.below.load("tam_lab", program, around)?;
+        Ok(Loaded { program, parameters, results })
+    }
+
+    /// Calls an exported function. Arguments and results are 64 bits each, an
+    /// `i32` zero-extended.
+    ///
+    /// # Errors
+    /// When the run does not begin; a trap is an outcome.
+    pub fn call(&self, function: &Loaded, arguments: &[u64]) -> Result<Outcome, KernelError> {
+        let (expected, found) = (function.parameters.len(), arguments.len());
+        if expected != found {
+            return Err(KernelError::Arguments { expected, found });
+        }
+        for (slot, argument) in arguments.iter().enumerate() {
+            self.below.set(layout::ARGUMENTS + 8 * slot as u32, *argument)?;
+        }
+        self.below.take_trap()?;
+        let run = function.program.test_run(&NO_PACKET, None, 1)?;
+        let (code, _) = self.below.take_trap()?;
+        match (run.retval, code) {
+            (0, 0) => {
+                let slots = 0..function.results.len() as u32;
+                let results: Result<_, _> =
+                    slots.map(|slot| self.below.get(layout::RESULTS + 8 * slot)).collect();
+                Ok(Outcome::Returned(results?))
+            }
+            (1, code) => match Ending::from_code(code) {
+                Some(ending) => Ok(Outcome::Trapped(ending)),
+                None => Err(KernelError::Answer { answer: 1, code }),
+            },
+            (answer, code) => Err(KernelError::Answer { answer, code }),
+        }
+    }
+
+    /// Runs a program of a packet entry, so often over what the run before left.
+    ///
+    /// # Errors
+    /// When the run does not begin.
+    pub fn packet(
+        &self,
+        program: &Loaded,
+        packet: &[u8],
+        repeat: u32,
+    ) -> Result<TestRun, KernelError> {
+        Ok(program.program.test_run(packet, None, repeat)?)
+    }
+
+    /// The linear memory as it is.
+    ///
+    /// # Errors
+    /// When the block says that it is larger than the arena.
+    pub fn memory(&self) -> Result<Vec<u8>, KernelError> {
+        let mut bytes = vec![0; self.below.get(layout::MEMORY_BYTES)? as usize];
+        self.below.memory.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Writes linear memory, for setting a state.
+    ///
+    /// # Errors
+    /// Beyond the memory.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), KernelError> {
+        Ok(self.below.memory.write(address, bytes)?)
+    }
+
+    /// A global by its index; `None` when the module has no such one.
+    #[must_use]
+    pub fn global(&self, index: u32) -> Option<u64> {
+        (index < self.globals).then(|| self.below.get(layout::GLOBALS + 8 * index).ok()).flatten()
+    }
+
+    /// The block, for its counters and for switching the instance off.
+    #[must_use]
+    pub fn block(&self) -> &Block {
+        &self.below.block
+    }
+
+    /// The hand-over, one value for each CPU.
+    #[must_use]
+    pub fn hand_over(&self) -> &Map {
+        &self.hand_over
+    }
+}
+
+impl Loaded {
+    /// Its parameters.
+    #[must_use]
+    pub fn parameters(&self) -> &[ValueType] {
+        &self.parameters
+    }
+
+    /// The verified program.
+    #[must_use]
+    pub fn program(&self) -> &Verified {
+        &self.program
+    }
+}

@@ -1,0 +1,150 @@
+//! Modules that compute: bounded loops, calls, memory and tables whose
+//! addresses mostly fit, so that a call gets far before it traps, if it does.
+//!
+//! `wasm-smith` finds odd shapes; this finds wrong values, registers and spills.
+
+mod body;
+
+use wasm_encoder::{
+    CodeSection, ConstExpr, DataSection, ElementSection, Elements, ExportKind, ExportSection,
+    FunctionSection, GlobalSection, GlobalType, MemorySection, MemoryType, Module, RefType,
+    TableSection, TableType, TypeSection, ValType,
+};
+
+use super::generate::PAGES_MAX;
+use super::rng::Rng;
+use body::{Body, STATEMENTS};
+
+/// Mutable globals: two of each type.
+const GLOBALS: [ValType; 4] = [ValType::I32, ValType::I32, ValType::I64, ValType::I64];
+/// Elements of the table.
+const TABLE: u64 = 12;
+/// Parameters and results of a function, at most.
+const PARAMETERS_MAX: u64 = 4;
+const RESULTS_MAX: u64 = 3;
+
+/// The type of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Signature {
+    parameters: Vec<ValType>,
+    results: Vec<ValType>,
+}
+
+/// What the functions of a module know of it.
+struct Plan {
+    /// The type of each function is the one of its own number.
+    signatures: Vec<Signature>,
+    /// Functions below this one are in the table and call nothing through it.
+    in_table: u32,
+    /// Bytes of memory that surely exist.
+    memory: u32,
+    grows: bool,
+    /// Statements of each function, at most.
+    statements: u32,
+}
+
+/// The module of a seed.
+pub(super) fn module(rng: &mut Rng) -> Vec<u8> {
+    let plan = Plan::new(rng);
+    let (mut types, mut functions) = (TypeSection::new(), FunctionSection::new());
+    let (mut exports, mut code) = (ExportSection::new(), CodeSection::new());
+    for (index, signature) in (0..).zip(&plan.signatures) {
+        types.ty().function(signature.parameters.clone(), signature.results.clone());
+        functions.function(index);
+        exports.export(&format!("f{index}"), ExportKind::Func, index);
+        code.function(&Body::write(rng, &plan, index));
+    }
+    let mut globals = GlobalSection::new();
+    for (index, val_type) in (0..).zip(GLOBALS) {
+        let value = match val_type {
+            ValType::I32 => ConstExpr::i32_const(rng.number() as i32),
+            _ => ConstExpr::i64_const(rng.number() as i64),
+        };
+        globals.global(GlobalType { val_type, mutable: true, shared: false }, &value);
+        exports.export(&format!("g{index}"), ExportKind::Global, index);
+    }
+    exports.export("memory", ExportKind::Memory, 0);
+    let mut module = Module::new();
+    module
+        .section(&types)
+        .section(&functions)
+        .section(&table())
+        .section(&memory(&plan))
+        .section(&globals)
+        .section(&exports)
+        .section(&elements(rng, &plan))
+        .section(&code)
+        .section(&data(rng, &plan));
+    module.finish()
+}
+
+impl Plan {
+    fn new(rng: &mut Rng) -> Self {
+        let count = 1 + rng.below(6);
+        let signatures = (0..count)
+            .map(|_| Signature {
+                parameters: types(rng, PARAMETERS_MAX),
+                results: types(rng, RESULTS_MAX),
+            })
+            .collect();
+        let in_table = rng.below(count) as u32;
+        let statements = STATEMENTS[rng.below(3) as usize];
+        Self { statements, signatures, in_table, memory: 0x1_0000, grows: rng.below(4) == 0 }
+    }
+}
+
+fn types(rng: &mut Rng, most: u64) -> Vec<ValType> {
+    (0..rng.below(most + 1)).map(|_| integer(rng)).collect()
+}
+
+fn integer(rng: &mut Rng) -> ValType {
+    if rng.below(2) == 0 { ValType::I32 } else { ValType::I64 }
+}
+
+fn table() -> TableSection {
+    let mut tables = TableSection::new();
+    tables.table(TableType {
+        element_type: RefType::FUNCREF,
+        table64: false,
+        minimum: TABLE,
+        maximum: Some(TABLE),
+        shared: false,
+    });
+    tables
+}
+
+fn memory(plan: &Plan) -> MemorySection {
+    let mut memories = MemorySection::new();
+    memories.memory(MemoryType {
+        minimum: u64::from(plan.memory >> 16),
+        maximum: Some(u64::from(PAGES_MAX)),
+        memory64: false,
+        shared: false,
+        page_size_log2: None,
+    });
+    memories
+}
+
+/// Some places of the table stay empty.
+fn elements(rng: &mut Rng, plan: &Plan) -> ElementSection {
+    let mut elements = ElementSection::new();
+    if plan.in_table > 0 {
+        let length = 1 + rng.below(TABLE - 2);
+        let functions: Vec<u32> =
+            (0..length).map(|_| rng.below(u64::from(plan.in_table)) as u32).collect();
+        let offset = ConstExpr::i32_const(rng.below(TABLE - length) as i32);
+        elements.active(None, &offset, Elements::Functions(functions.into()));
+    }
+    elements
+}
+
+fn data(rng: &mut Rng, plan: &Plan) -> DataSection {
+    const LENGTH: u64 = 300;
+    let mut data = DataSection::new();
+    for _ in 0..rng.below(4) {
+        let bytes: Vec<u8> = (0..rng.below(LENGTH)).map(|_| rng.next() as u8).collect();
+        let offset = rng.below(u64::from(plan.memory) - LENGTH) as i32;
+        data.active(0, &ConstExpr::i32_const(offset), bytes);
+    }
+    data
+}

@@ -1,0 +1,81 @@
+//! The count: right, wrong, refused by reason; and what of it is committed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Reasons that lie in what eBPF is, so that the goal leaves them out.
+const OUTSIDE: [&str; 4] = ["float", "recursion", "simd", "threads"];
+/// Reasons that lie in what a module of a node is: it stands alone, its tables never change.
+const BEYOND: [&str; 5] = ["global_only", "import", "reference", "table_changes", "unknown_import"];
+
+/// What a run of the suite gave.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    counts: Counts,
+    wrong: Vec<String>,
+    refused: BTreeMap<String, Vec<String>>,
+}
+
+/// Numbers of assertions; the committed file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counts {
+    /// Run in the kernel, with the right outcome.
+    pub right: u64,
+    /// Refused, by the code of the reason.
+    pub refused: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    pub(super) fn right(&mut self) {
+        self.counts.right += 1;
+    }
+
+    pub(super) fn refused(&mut self, reason: &str, place: &str) {
+        *self.counts.refused.entry(reason.to_owned()).or_default() += 1;
+        self.refused.entry(reason.to_owned()).or_default().push(place.to_owned());
+    }
+
+    pub(super) fn wrong(&mut self, message: String) {
+        self.wrong.push(message);
+    }
+
+    /// The numbers.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// File and line of what was refused, by the code of the reason.
+    #[must_use]
+    pub fn refused_ones(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.refused
+    }
+
+    /// Assertions with a wrong outcome, and what was compiled and did not load.
+    #[must_use]
+    pub fn wrong_ones(&self) -> &[String] {
+        &self.wrong
+    }
+}
+
+impl Counts {
+    /// Of the assertions that need no floats, SIMD, threads or recursion, how many run: in percent.
+    #[must_use]
+    pub fn share_run(&self) -> f64 {
+        self.share(&OUTSIDE)
+    }
+
+    /// The same without those that need another module, references, or tables that change.
+    #[must_use]
+    pub fn share_of_single(&self) -> f64 {
+        self.share(&[OUTSIDE.as_slice(), BEYOND.as_slice()].concat())
+    }
+
+    fn share(&self, left_out: &[&str]) -> f64 {
+        let inside = self.refused.iter().filter(|(reason, _)| !left_out.contains(&reason.as_str()));
+        let refused: u64 = inside.map(|(_, count)| count).sum();
+        100.0 * self.right as f64 / (self.right + refused).max(1) as f64
+    }
+}

@@ -1,0 +1,413 @@
+//! What a module does to packet, metadata and memory at addresses that are
+//! known only when it runs, and through host functions, in the kernel, compared
+//! with a model that is nothing but byte arrays.
+
+use std::sync::atomic::Ordering;
+
+use wasm_lab::{Instance, Loaded};
+use wasm_to_bpf::{Entry, Flavour, Options, TrapCode, layout};
+
+const MEMORY: usize = 65_536;
+const METADATA: usize = 0x8000;
+const METADATA_LENGTH: usize = 64;
+const WINDOW: usize = 0x8102;
+const WINDOW_LENGTH: usize = 64;
+/// Where the module finds what to do, and leaves what came out.
+const ORDER: usize = 0x9100;
+const RESULT: usize = ORDER + 24;
+/// Random orders for each module and level; the seed is fixed.
+const ROUNDS: u32 = 10_000;
+
+/// One order: what, three operands, a value.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    operation: u32,
+    a: u32,
+    b: u32,
+    c: u32,
+    value: u64,
+}
+
+/// The operations of [`module`], in the order of its `br_table`.
+const LOADS: [(usize, &str); 4] =
+    [(1, "i64.load8_u"), (2, "i64.load16_u"), (4, "i64.load32_u"), (8, "i64.load")];
+const STORES: [(usize, &str); 4] =
+    [(1, "i64.store8"), (2, "i64.store16"), (4, "i64.store32"), (8, "i64.store")];
+const COPY: u32 = 8;
+const FILL: u32 = 9;
+const PACKET_LOAD: u32 = 10;
+const PACKET_STORE: u32 = 11;
+const RESIZE_HEAD: u32 = 12;
+const RESIZE_TAIL: u32 = 13;
+const HEAD_FIXED: u32 = 14;
+const OPERATIONS: u32 = 16;
+/// What the last two operations move the head by.
+const FIXED: [i32; 2] = [20, -12];
+
+/// A module that does one operation. `address` makes an address of operand a;
+/// `first` is done before everything else.
+fn module(address: &str, first: &str, operations: u32) -> String {
+    let at = |offset: usize| format!("(i32.load (i32.const {}))", ORDER + offset);
+    let (a, b, c) = (at(4), at(8), at(12));
+    let value = format!("(i64.load (i32.const {}))", ORDER + 16);
+    let address = address.replace("$a", &a);
+    let give = |what: String| format!("(i64.store (i32.const {RESULT}) {what})");
+    let give32 = |what: String| give(format!("(i64.extend_i32_u {what})"));
+    let mut bodies: Vec<String> = Vec::new();
+    bodies.extend(LOADS.map(|(_, load)| give(format!("({load} {address})"))));
+    bodies.extend(STORES.map(|(_, store)| format!("({store} {address} {value})")));
+    bodies.push(format!("(memory.copy {a} {b} {c})"));
+    bodies.push(format!("(memory.fill {a} {b} {c})"));
+    bodies.push(give32(format!("(call $load {a} {b} {c})")));
+    bodies.push(give32(format!("(call $store {a} {b} {c})")));
+    bodies.push(give32(format!("(call $head {a})")));
+    bodies.push(give32(format!("(call $tail {a})")));
+    bodies.extend(FIXED.map(|by| give32(format!("(call $head (i32.const {by}))"))));
+    bodies.truncate(operations as usize);
+    let blocks = "(block ".repeat(bodies.len() + 1);
+    let table: Vec<String> = (0..=bodies.len()).map(|number| number.to_string()).collect();
+    let arms: String =
+        bodies.iter().map(|body| format!(") {body} (return (i32.const 0))\n")).collect();
+    format!(
+        r#"(module
+  (import "tam" "packet_load" (func $load (param i32 i32 i32) (result i32)))
+  (import "tam" "packet_store" (func $store (param i32 i32 i32) (result i32)))
+  (import "tam" "packet_resize_head" (func $head (param i32) (result i32)))
+  (import "tam" "packet_resize_tail" (func $tail (param i32) (result i32)))
+  (memory (export "memory") 1)
+  (func (export "on_packet") (result i32)
+    {first}
+    {blocks} (br_table {} {}) {arms} )
+    i32.const 1))"#,
+        table.join(" "),
+        at(0)
+    )
+}
+
+/// A module in the kernel.
+struct Subject {
+    instance: Instance,
+    program: Loaded,
+}
+
+impl Subject {
+    fn new(text: &str, flavour: Flavour) -> Self {
+        let bytes = wat::parse_str(text).unwrap();
+        let window = WINDOW_LENGTH as u32;
+        let entry = Entry::Packet { window, standalone: true };
+        let options = Options { entry, flavour, memory_pages_max: 1 };
+        let program = wasm_to_bpf::compile(&bytes, &options).unwrap_or_else(|refusals| {
+            panic!("{}", refusals.iter().map(ToString::to_string).collect::<String>())
+        });
+        let instance = Instance::new(&program.image).unwrap();
+        let program = instance.load(&program).unwrap();
+        Self { instance, program }
+    }
+
+    fn run(&self, before: &Model, order: Order) -> Model {
+        self.instance.write(0, &before.memory).unwrap();
+        let mut value = [0u32; 21];
+        for (word, bytes) in value.iter_mut().zip(before.metadata.chunks(4)) {
+            *word = u32::from_le_bytes(bytes.try_into().unwrap());
+        }
+        let hand_over = self.instance.hand_over();
+        hand_over.update_percpu(&0u32, &vec![value; bpf::possible_cpus()]).unwrap();
+        self.instance.write(ORDER as u64, &order.bytes()).unwrap();
+        let block = self.instance.block();
+        block.u32(layout::TRAP_CODE).unwrap().store(0, Ordering::Release);
+        let run = self.instance.packet(&self.program, &before.packet, 1);
+        let run = run.unwrap_or_else(|error| panic!("{error} after {order:x?}"));
+        let code = block.u32(layout::TRAP_CODE).unwrap().load(Ordering::Acquire);
+        assert_eq!(run.retval == u32::MAX, code != 0, "a verdict or a trap: {order:?}");
+        // The run was on one of the CPUs: the value that has changed.
+        let values: Vec<[u32; 21]> = hand_over.lookup_percpu(&0u32).unwrap().unwrap();
+        let after = values.iter().find(|after| **after != value).unwrap_or(&value);
+        assert_eq!(after[layout::hand_over::PADDED as usize / 4], 0, "{order:?}");
+        Model {
+            memory: self.instance.memory().unwrap(),
+            metadata: after[..16].iter().flat_map(|word| word.to_le_bytes()).collect(),
+            packet: run.data_out,
+            trap: (code != 0).then_some(code),
+        }
+    }
+}
+
+impl Order {
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = [self.operation, self.a, self.b, self.c]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
+        bytes.extend(self.value.to_le_bytes());
+        bytes
+    }
+}
+
+/// What a module sees, as arrays.
+#[derive(Clone, PartialEq, Eq)]
+struct Model {
+    memory: Vec<u8>,
+    metadata: Vec<u8>,
+    packet: Vec<u8>,
+    trap: Option<u32>,
+}
+
+impl Model {
+    fn get(&self, address: usize) -> u8 {
+        match address {
+            METADATA.. if address < METADATA + METADATA_LENGTH => self.metadata[address - METADATA],
+            WINDOW.. if address < WINDOW + WINDOW_LENGTH => {
+                self.packet.get(address - WINDOW).copied().unwrap_or(0)
+            }
+            _ => self.memory[address],
+        }
+    }
+
+    fn put(&mut self, address: usize, byte: u8) {
+        match address {
+            METADATA.. if address < METADATA + METADATA_LENGTH => {
+                self.metadata[address - METADATA] = byte;
+            }
+            WINDOW.. if address < WINDOW + WINDOW_LENGTH => {
+                if let Some(place) = self.packet.get_mut(address - WINDOW) {
+                    *place = byte;
+                }
+            }
+            _ => self.memory[address] = byte,
+        }
+    }
+
+    fn read(&self, address: usize, length: usize) -> Vec<u8> {
+        (address..address + length).map(|at| self.get(at)).collect()
+    }
+
+    fn write(&mut self, address: usize, bytes: &[u8]) {
+        for (at, &byte) in (address..).zip(bytes) {
+            self.put(at, byte);
+        }
+    }
+
+    fn give(&mut self, result: u64) {
+        self.memory[RESULT..RESULT + 8].copy_from_slice(&result.to_le_bytes());
+    }
+
+    fn run(mut self, order: Order, address: u64) -> Self {
+        self.memory[ORDER..ORDER + 24].copy_from_slice(&order.bytes());
+        let before = self.clone();
+        if self.perform(order, address).is_none() {
+            self = Self { trap: Some(TrapCode::OutOfBounds as u32), ..before };
+        }
+        self
+    }
+
+    /// Nothing if it traps.
+    fn perform(&mut self, order: Order, address: u64) -> Option<()> {
+        let Order { operation, a, b, c, value } = order;
+        let [a, b, c] = [a, b, c].map(|operand| operand as usize);
+        let inside = |at: u64, length: usize| at + length as u64 <= MEMORY as u64;
+        let operation_index = operation as usize;
+        if let Some((width, _)) = LOADS.get(operation_index) {
+            inside(address, *width).then_some(())?;
+            let mut bytes = self.read(address as usize, *width);
+            bytes.resize(8, 0);
+            self.give(u64::from_le_bytes(bytes.try_into().unwrap()));
+        } else if let Some((width, _)) = STORES.get(operation_index.wrapping_sub(4)) {
+            inside(address, *width).then_some(())?;
+            self.write(address as usize, &value.to_le_bytes()[..*width]);
+        } else {
+            match operation {
+                COPY => {
+                    (inside(a as u64, c) && inside(b as u64, c)).then_some(())?;
+                    let bytes = self.read(b, c);
+                    self.write(a, &bytes);
+                }
+                FILL => {
+                    inside(a as u64, c).then_some(())?;
+                    self.write(a, &vec![b as u8; c]);
+                }
+                PACKET_LOAD | PACKET_STORE => {
+                    let fits = a + c <= self.packet.len() && inside(b as u64, c);
+                    if fits && operation == PACKET_LOAD {
+                        let bytes = self.packet[a..a + c].to_vec();
+                        self.write(b, &bytes);
+                    } else if fits {
+                        let bytes = self.read(b, c);
+                        self.packet[a..a + c].copy_from_slice(&bytes);
+                    }
+                    self.give(u64::from(if fits { 0 } else { u32::MAX }));
+                }
+                RESIZE_HEAD | RESIZE_TAIL => self.resize(order.a as i32, operation == RESIZE_HEAD),
+                _ => self.resize(FIXED[(operation - HEAD_FIXED) as usize], true),
+            }
+        }
+        Some(())
+    }
+
+    fn resize(&mut self, by: i32, head: bool) {
+        let length = self.packet.len() as i32 + by;
+        // The kernel leaves no packet below an Ethernet header.
+        let fits = by <= 128 && length >= 14;
+        if fits {
+            let more = vec![0; by.max(0) as usize];
+            let less = (-by).max(0) as usize;
+            match (by > 0, head) {
+                (true, true) => drop(self.packet.splice(0..0, more)),
+                (true, false) => self.packet.extend(more),
+                (false, true) => drop(self.packet.drain(..less)),
+                (false, false) => self.packet.truncate(self.packet.len() - less),
+            }
+            let shown = (length as usize).min(WINDOW_LENGTH) as u32;
+            self.metadata[..4].copy_from_slice(&(length as u32).to_le_bytes());
+            self.metadata[4..8].copy_from_slice(&shown.to_le_bytes());
+        }
+        self.give(u64::from(if fits { 0 } else { -3i32 as u32 }));
+    }
+}
+
+/// A small generator: the same numbers on every machine.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: u64) -> u32 {
+        (self.next() % limit) as u32
+    }
+
+    fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| self.next() as u8).collect()
+    }
+
+    /// Near an edge, mostly; never among the order's own bytes.
+    fn address(&mut self) -> u32 {
+        let around =
+            |random: &mut Self, edge: usize| (edge as u32 + random.below(40)).saturating_sub(20);
+        match self.below(8) {
+            0 => around(self, METADATA),
+            1 => around(self, METADATA + METADATA_LENGTH),
+            2 | 3 => WINDOW as u32 + self.below(WINDOW_LENGTH as u64),
+            4 => around(self, WINDOW + WINDOW_LENGTH),
+            5 => around(self, MEMORY),
+            6 => 0x9200 + self.below(2000),
+            _ => around(self, 0),
+        }
+    }
+
+    fn order(&mut self, operations: u32) -> Order {
+        let operation = self.below(u64::from(operations));
+        let mut order = Order {
+            operation,
+            a: self.address(),
+            b: self.address(),
+            c: if self.below(8) == 0 { self.below(700) } else { self.below(40) },
+            value: self.next(),
+        };
+        match operation {
+            PACKET_LOAD | PACKET_STORE => order.a = self.below(220),
+            RESIZE_HEAD | RESIZE_TAIL => order.a = self.below(300).wrapping_sub(150),
+            _ => {}
+        }
+        order
+    }
+}
+
+/// Whether an access lies over an edge of metadata or window: it has no defined result.
+fn is_undefined(order: Order, address: u64) -> bool {
+    let width = match order.operation {
+        operation @ 0..8 => LOADS[operation as usize % 4].0 as u64,
+        _ => return false,
+    };
+    let edges = [METADATA, METADATA + METADATA_LENGTH, WINDOW, WINDOW + WINDOW_LENGTH];
+    edges.iter().any(|&edge| address < edge as u64 && address + width > edge as u64)
+}
+
+/// The order's bytes and what was overwritten there tell nothing.
+fn touches_order(order: Order) -> bool {
+    let range = |start: u32| start as usize <= ORDER + 32 && (start + order.c) as usize + 8 > ORDER;
+    match order.operation {
+        COPY => range(order.a) || range(order.b),
+        FILL => range(order.a),
+        PACKET_LOAD | PACKET_STORE => range(order.b),
+        _ => false,
+    }
+}
+
+fn compare(text: &str, address: impl Fn(u32) -> u64, flavour: Flavour, operations: u32) {
+    let subject = Subject::new(text, flavour);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let memory = random.bytes(MEMORY);
+    for round in 0..ROUNDS {
+        let length = 14 + random.below(150) as usize;
+        let mut metadata = random.bytes(METADATA_LENGTH);
+        metadata[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        metadata[4..8].copy_from_slice(&(length.min(WINDOW_LENGTH) as u32).to_le_bytes());
+        let mut packet = random.bytes(length);
+        // Test-run refuses an IP packet without its header.
+        packet[12] = 0;
+        let before = Model { memory: memory.clone(), metadata, packet, trap: None };
+        let order = random.order(operations);
+        if is_undefined(order, address(order.a)) || touches_order(order) {
+            continue;
+        }
+        let found = subject.run(&before, order);
+        let expected = before.clone().run(order, address(order.a));
+        let about = format!("round {round}, {length} bytes at {flavour:?}: {order:x?}");
+        assert_eq!(found.trap, expected.trap, "trap in {about}");
+        if expected.trap.is_some() {
+            continue;
+        }
+        let different = [0..METADATA, METADATA + 0x1000..MEMORY]
+            .into_iter()
+            .find(|range| found.memory[range.clone()] != expected.memory[range.clone()])
+            .and_then(|mut range| range.find(|&at| found.memory[at] != expected.memory[at]));
+        let shown = different.map(|at| {
+            (
+                at,
+                found.memory[at..].iter().take(8).copied().collect::<Vec<_>>(),
+                expected.memory[at..].iter().take(8).copied().collect::<Vec<_>>(),
+            )
+        });
+        assert_eq!(shown, None, "memory after {about}");
+        assert_eq!(found.metadata, expected.metadata, "metadata after {about}");
+        assert_eq!(found.packet, expected.packet, "packet after {about}");
+    }
+}
+
+fn identity(a: u32) -> u64 {
+    u64::from(a)
+}
+
+#[test]
+fn addresses_are_decided_when_they_are_known() {
+    if testkit::root_or_skip("accesses decided at run time") {
+        compare(&module("$a", "", COPY), identity, Flavour::Xdp, COPY);
+        compare(&module("$a", "", COPY), identity, Flavour::Tc, COPY);
+    }
+}
+
+#[test]
+fn addresses_counted_from_the_window_try_it_first() {
+    if testkit::root_or_skip("accesses decided at run time") {
+        let address = "(i32.add $a (i32.const 0x8102))";
+        let sum = |a: u32| u64::from(a.wrapping_add(0x8102));
+        // The operands are drawn around edges; only few of the sums are.
+        compare(&module(address, "", COPY), sum, Flavour::Xdp, COPY);
+        let address = "(i32.add (i32.and $a (i32.const 31)) (i32.const 0x8120))";
+        let masked = |a: u32| u64::from(a & 31) + 0x8120;
+        compare(&module(address, "", COPY), masked, Flavour::Xdp, COPY);
+        compare(&module(address, "", COPY), masked, Flavour::Tc, COPY);
+    }
+}
+
+#[test]
+fn host_functions_do_what_byte_arrays_do() {
+    if testkit::root_or_skip("host functions in the kernel") {
+        compare(&module("$a", "", OPERATIONS), identity, Flavour::Xdp, OPERATIONS);
+        compare(&module("$a", "", RESIZE_HEAD), identity, Flavour::Tc, RESIZE_HEAD);
+    }
+}

@@ -1,0 +1,31 @@
+//! The official test suite in the kernel: nothing wrong, and no refusal more
+//! than is written down.
+
+use wasm_lab::suite::{self, Counts};
+
+/// The committed counts. They can only get better: a change is made by hand, from the output.
+const COMMITTED: &str = include_str!("../testsuite-refusals.toml");
+
+#[test]
+fn every_assertion_is_right_or_refused_as_written_down() {
+    if !testkit::root_or_skip("the official test suite in the kernel") {
+        return;
+    }
+    let tally = suite::run("").unwrap();
+    let wrong = tally.wrong_ones();
+    assert!(wrong.is_empty(), "{} wrong, the first:\n{}", wrong.len(), head(wrong));
+
+    let found = tally.counts();
+    println!("run: {:.2} %; of single modules {:.2} %", found.share_run(), found.share_of_single());
+    let committed: Counts = toml::from_str(COMMITTED).unwrap();
+    assert_eq!(
+        *found,
+        committed,
+        "the counts changed; if less is refused, write this to lab/wasm/testsuite-refusals.toml:\n{}",
+        toml::to_string(found).unwrap()
+    );
+}
+
+fn head(wrong: &[String]) -> String {
+    wrong.iter().take(20).cloned().collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
+/* The second half of the front door: does what a module's verdict says.
+ *
+ * A module's program ends here by a tail call, still in its lane. The way of the
+ * packet is in the hand-over; the packet itself is looked at anew, for the module
+ * may have changed all of it. surface/cell's deliver.rs does the same at user level.
+ */
+#ifndef TAM_AFTERWARDS_H
+#define TAM_AFTERWARDS_H
+
+#include "service.h"
+
+/* Verdicts: docs/module-abi.md. */
+#define VERDICT_PASS 0
+#define VERDICT_REROUTE 0x100
+#define VERDICT_DROP 1
+#define VERDICT_BOUNCE 2
+#define VERDICT_REDIRECT 3
+#define VERDICT_RAISE 4
+
+/* Where a packet's IP header begins now, behind at most TAM_VLAN_TAGS_MAX tags; 0: nowhere. */
+static __always_inline __u32 find_l3(const void *data, const void *data_end)
+{
+	__u32 at = 2 * ETH_ALEN;
+
+	for (int tags = 0; tags <= TAM_VLAN_TAGS_MAX; tags++) {
+		const __be16 *type = data + at;
+
+		if ((const void *)(type + 1) > data_end)
+			return 0;
+		at += sizeof(*type);
+		if (*type == bpf_htons(ETH_P_IP) || *type == bpf_htons(ETH_P_IPV6))
+			return at;
+		if (*type != bpf_htons(ETH_P_8021Q) && *type != bpf_htons(ETH_P_8021AD))
+			return 0;
+		at += sizeof(__be16);
+	}
+	return 0;
+}
+
+/* Takes one off TTL or hop limit: TAM_FORWARDED, TAM_KERNEL_TTL, or TAM_DROP_HEADER_LENGTH
+ * when there is no whole header. */
+static __always_inline int one_hop(void *l3, const void *data_end)
+{
+	struct iphdr *ip = l3;
+	struct ipv6hdr *ip6 = l3;
+
+	if ((void *)(ip + 1) > data_end)
+		return TAM_DROP_HEADER_LENGTH;
+	if (ip->version == 4) {
+		if (ip->ttl <= 1)
+			return TAM_KERNEL_TTL;
+		/* As in forward(). */
+		__u32 sum = ip->check + bpf_htons(0x0100);
+
+		ip->check = (__u16)(sum + (sum >= 0xffff));
+		ip->ttl--;
+		return TAM_FORWARDED;
+	}
+	if (ip->version != 6 || (void *)(ip6 + 1) > data_end)
+		return TAM_DROP_HEADER_LENGTH;
+	if (ip6->hop_limit <= 1)
+		return TAM_KERNEL_TTL;
+	ip6->hop_limit--;
+	return TAM_FORWARDED;
+}
+
+/* Gives the frame the tag of its egress, or none, and its MACs. Returns 0, or -1
+ * when the head cannot move. */
+static __always_inline int readdress(struct xdp_md *ctx, const struct tam_hand_over *hand_over,
+				     __u32 l3)
+{
+	__u16 vlan = hand_over->meta.egress_vlan;
+	int insert = vlan && l3 == sizeof(struct ethhdr);
+
+	if (!vlan && l3 != sizeof(struct ethhdr)) {
+		if (bpf_xdp_adjust_head(ctx, l3 - sizeof(struct ethhdr)))
+			return -1;
+	} else if (insert) {
+		if (bpf_xdp_adjust_head(ctx, -(int)sizeof(struct vlan_header)))
+			return -1;
+	}
+
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+
+	hide(data);
+
+	struct ethhdr *eth = data;
+	struct vlan_header *tag = data + sizeof(*eth);
+
+	if ((void *)(eth + 1) > data_end)
+		return -1;
+	__builtin_memcpy(eth->h_dest, hand_over->meta.next_hop, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, hand_over->own_mac, ETH_ALEN);
+	if (!vlan)
+		return 0;
+	if ((void *)(tag + 1) > data_end)
+		return -1;
+	if (insert) {
+		eth->h_proto = bpf_htons(ETH_P_8021Q);
+		tag->tci_be = 0;
+	}
+	tag->tci_be = (tag->tci_be & bpf_htons(0xf000)) | bpf_htons(vlan & 0x0fff);
+	return 0;
+}
+
+/* Forwards by the route that came with the packet, or has the kernel do it. */
+static __noinline int pass_on(struct xdp_md *ctx, const struct tam_hand_over *hand_over,
+			      struct tam_service_stats *stats, int reroute)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	__u32 l3 = find_l3(data, data_end), port = hand_over->meta.egress_port;
+	int outcome = TAM_KERNEL_OTHER;
+
+	if (!l3) {
+		stats->drop_malformed++;
+		return XDP_DROP;
+	}
+	if (!reroute && hand_over->meta.flags & TAM_META_ROUTED &&
+	    bpf_map_lookup_elem(&tam_devices, &port) &&
+	    bpf_xdp_get_buff_len(ctx) - l3 <= hand_over->mtu)
+		outcome = one_hop(data + l3, data_end);
+	if (outcome == TAM_DROP_HEADER_LENGTH ||
+	    (outcome == TAM_FORWARDED && readdress(ctx, hand_over, l3))) {
+		stats->drop_malformed++;
+		return XDP_DROP;
+	}
+	if (outcome == TAM_FORWARDED &&
+	    bpf_redirect_map(&tam_devices, port, XDP_DROP) == XDP_REDIRECT) {
+		stats->forwarded++;
+		return XDP_REDIRECT;
+	}
+	stats->to_kernel++;
+	return XDP_PASS;
+}
+
+static __always_inline int bounce(struct xdp_md *ctx, struct tam_service_stats *stats)
+{
+	void *data = (void *)(long)ctx->data;
+	struct ethhdr *eth = data;
+	__u8 mac[ETH_ALEN];
+
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end) {
+		stats->drop_malformed++;
+		return XDP_DROP;
+	}
+	__builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
+	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
+	stats->bounced++;
+	return XDP_TX;
+}
+
+static __always_inline int redirect(struct xdp_md *ctx, __u32 port, struct tam_service_stats *stats)
+{
+	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
+
+	if (!config || !config->ifindex || config->slow & TAM_SLOW_NO_REDIRECT) {
+		stats->drop_no_port++;
+		return XDP_DROP;
+	}
+	/* What the kernel would drop without a counter (xdp_ok_fwd_dev). */
+	if (bpf_xdp_get_buff_len(ctx) >
+	    config->mtu + sizeof(struct ethhdr) + sizeof(struct vlan_header)) {
+		stats->drop_too_long++;
+		return XDP_DROP;
+	}
+	if (bpf_redirect_map(&tam_devices, port, XDP_DROP) != XDP_REDIRECT) {
+		stats->drop_no_port++;
+		return XDP_DROP;
+	}
+	stats->redirected++;
+	return XDP_REDIRECT;
+}
+
+static __noinline int count_reason(__u32 entry, __u32 reason, struct tam_service_stats *stats)
+{
+	struct tam_reason_key key = { .entry = entry, .reason = reason };
+	__u64 one = 1, *count = bpf_map_lookup_elem(&tam_reasons, &key);
+
+	if (!stats)
+		return 0;
+	stats->drop_module++;
+	if (count)
+		++*count;
+	else if (bpf_map_update_elem(&tam_reasons, &key, &one, BPF_NOEXIST))
+		stats->reasons_lost++;
+	return 0;
+}
+
+/* What was not run goes as if there were no rule. */
+static __always_inline int go_plainly(struct xdp_md *ctx, struct tam_hand_over *hand_over,
+				      struct tam_service_stats *stats)
+{
+	__u64 forwarded = stats->forwarded, to_kernel = stats->to_kernel;
+	int action = pass_on(ctx, hand_over, stats, 0);
+
+	if (action != XDP_DROP)
+		stats->plain++;
+	stats->forwarded = forwarded;
+	stats->to_kernel = to_kernel;
+	return action;
+}
+
+static __always_inline int raise(struct xdp_md *ctx, struct tam_lane *lane,
+				 const struct tam_hand_over *hand_over,
+				 struct tam_service_stats *stats)
+{
+	int action = send_up(ctx, lane, &hand_over->meta);
+
+	leave_lane(lane);
+	if (action == XDP_REDIRECT) {
+		stats->raised++;
+		return action;
+	}
+	/* Without a cell it goes as it does from a rule whose cell is not there. */
+	if (action == XDP_PASS)
+		stats->plain++;
+	else
+		stats->drop_malformed++;
+	return action;
+}
+
+static __always_inline int is_verdict(__u32 verdict)
+{
+	switch (verdict & 0xffff) {
+	case VERDICT_DROP:
+	case VERDICT_REDIRECT:
+		return 1;
+	case VERDICT_PASS:
+	case VERDICT_REROUTE:
+	case VERDICT_BOUNCE:
+	case VERDICT_RAISE:
+		return !(verdict >> 16);
+	default:
+		return 0;
+	}
+}
+
+SEC("xdp.frags")
+int tam_afterwards(struct xdp_md *ctx)
+{
+	__u32 zero = 0;
+	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
+
+	if (!hand_over)
+		return XDP_DROP;	/* the maps have what is asked for: not reached */
+
+	__u32 entry = hand_over->meta.entry, verdict = hand_over->verdict;
+	__u32 trapped = hand_over->trapped;
+	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
+	struct tam_service_stats *stats = bpf_map_lookup_elem(&tam_services, &entry);
+
+	if (!lane || !stats)
+		return XDP_DROP;
+	stats->packets++;
+	stats->bytes += hand_over->length;
+	stats->handed_over += hand_over->moved;
+	if (!trapped && !is_verdict(verdict))
+		trapped = TAM_NOT_A_VERDICT;
+	if (trapped && trapped != TAM_NOT_RUN) {
+		lane->trapped = trapped;
+		leave_lane(lane);
+		stats->drop_trap++;
+		return XDP_DROP;
+	}
+	if (!trapped && verdict == VERDICT_RAISE)
+		return raise(ctx, lane, hand_over, stats);
+	leave_lane(lane);
+	if (trapped)
+		return go_plainly(ctx, hand_over, stats);
+	switch (verdict & 0xffff) {
+	case VERDICT_DROP:
+		count_reason(entry, verdict >> 16, stats);
+		return XDP_DROP;
+	case VERDICT_BOUNCE:
+		return bounce(ctx, stats);
+	case VERDICT_REDIRECT:
+		return redirect(ctx, verdict >> 16, stats);
+	default:
+		return pass_on(ctx, hand_over, stats, verdict == VERDICT_REROUTE);
+	}
+}
+
+#endif

@@ -1,0 +1,310 @@
+//! BPF arenas: memory that programs and processes share, at one address.
+//!
+//! ```text
+//!  address ┌──────────────┐ a multiple of 4 GiB, the same in every process
+//!          │ populated    │ reads and writes
+//!          ├──────────────┤
+//!          │ arena        │ a process that touches it gets SIGSEGV,
+//!          ├──────────────┤ a program reads 0 and loses its writes
+//!          │ reserved     │ nothing, up to REACH + GUARD
+//!          └──────────────┘
+//! ```
+//!
+//! An [`Arena`] is the kernel's object, with or without a mapping in this
+//! process; a [`MappedArena`] is that mapping. Needs Linux 6.9, and
+//! `BPF_F_SEGV_ON_FAULT` with it. What lies in it is not known here.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use level::{REACH, SharedMemory};
+use libbpf_sys as sys;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::alloc_pages;
+use crate::map::{Map, map_extra};
+use crate::new_map::MapSpec;
+use crate::reserved::Reservation;
+
+/// Bytes of a page of an arena: the kernel's, on every machine that we support.
+pub const ARENA_PAGE: u64 = 4096;
+
+/// Why an arena could not be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum ArenaError {
+    /// Too old a kernel, or one without a JIT.
+    #[error(
+        "this kernel has no BPF arenas (Linux 6.9 with the BPF JIT has them); modules run at user level here"
+    )]
+    Unsupported,
+    /// More pages than a 32-bit address reaches, or none.
+    #[error("an arena has 1 to {most} pages, not {pages}")]
+    Size {
+        /// As asked.
+        pages: u64,
+        /// As many as a 32-bit address reaches.
+        most: u64,
+    },
+    /// A range outside.
+    #[error("bytes {start} to {end} are not in the {populated} populated bytes of the arena")]
+    OutOfRange {
+        /// First byte.
+        start: u64,
+        /// Behind the last one.
+        end: u64,
+        /// Bytes that exist.
+        populated: u64,
+    },
+    /// A descriptor of something else.
+    #[error("the map '{name}' is no arena that can be mapped at a multiple of 4 GiB")]
+    NotAnArena {
+        /// The map's name.
+        name: String,
+    },
+    /// The reservation is not where the arena belongs.
+    #[error("the arena belongs at {expected:#x}, not at the reserved {found:#x}")]
+    Elsewhere {
+        /// The arena's address.
+        expected: u64,
+        /// The reservation's.
+        found: u64,
+    },
+    /// The pages were there already, or memory ran out.
+    #[error(
+        "cannot populate {pages} pages of the arena from page {first}: they exist already, or there is no memory for them"
+    )]
+    Populate {
+        /// First page.
+        first: u64,
+        /// How many.
+        pages: u64,
+    },
+    /// Anything else that the kernel refused.
+    #[error("cannot {action} an arena of {pages} pages: {source}")]
+    Kernel {
+        /// What was tried.
+        action: &'static str,
+        /// Its pages.
+        pages: u64,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// An arena; the kernel drops it when no descriptor, mapping, pin or program is left.
+#[derive(Debug)]
+pub struct Arena {
+    map: Map,
+    pages: u64,
+    address: u64,
+}
+
+impl AsFd for Arena {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+}
+
+impl Arena {
+    /// Makes an arena of at most so many pages, none populated, that belongs at
+    /// the reserved addresses (of this process or of the one that will map it).
+    ///
+    /// # Errors
+    /// [`ArenaError::Unsupported`] on a kernel without arenas.
+    pub fn create(name: &str, pages: u64, address: u64) -> Result<Self, ArenaError> {
+        let most = REACH / ARENA_PAGE;
+        if pages == 0 || pages > most {
+            return Err(ArenaError::Size { pages, most });
+        }
+        let spec = MapSpec {
+            kind: sys::BPF_MAP_TYPE_ARENA,
+            max_entries: pages as u32,
+            flags: sys::BPF_F_MMAPABLE | sys::BPF_F_SEGV_ON_FAULT,
+            extra: address,
+            ..MapSpec::default()
+        };
+        let map = Map::create(name, &spec).map_err(|error| match error.source.raw_os_error() {
+            // An unknown type of map, and an unknown flag of a known one.
+            Some(libc::EINVAL | libc::EOPNOTSUPP) => ArenaError::Unsupported,
+            _ => ArenaError::Kernel { action: "make", pages, source: error.source },
+        })?;
+        Ok(Self { map, pages, address })
+    }
+
+    /// Takes a descriptor that another process made an arena of, or [`Arena::create`] in this one.
+    ///
+    /// # Errors
+    /// [`ArenaError::NotAnArena`] when it is something else.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, ArenaError> {
+        let refused = |source| ArenaError::Kernel { action: "open", pages: 0, source };
+        let map = Map::from_fd(fd).map_err(refused)?;
+        let address = map_extra(map.as_fd()).map_err(refused)?;
+        let wanted = sys::BPF_F_MMAPABLE | sys::BPF_F_SEGV_ON_FAULT;
+        let info = map.info();
+        let is_arena = info.kind == sys::BPF_MAP_TYPE_ARENA && info.flags & wanted == wanted;
+        if !is_arena || address == 0 || !address.is_multiple_of(REACH) {
+            return Err(ArenaError::NotAnArena { name: info.name.clone() });
+        }
+        let pages = u64::from(info.max_entries);
+        Ok(Self { map, pages, address })
+    }
+
+    /// Gives so many pages, from page `first` on, memory (zeros).
+    ///
+    /// # Errors
+    /// [`ArenaError::Populate`] when one of them has it already.
+    pub fn populate(&self, first: u64, pages: u64) -> Result<(), ArenaError> {
+        if pages == 0 {
+            return Ok(());
+        }
+        let end = first.saturating_add(pages);
+        if end > self.pages {
+            let page = |n: u64| n.saturating_mul(ARENA_PAGE);
+            let (start, end) = (page(first), page(end));
+            return Err(ArenaError::OutOfRange { start, end, populated: page(self.pages) });
+        }
+        let at = self.address + first * ARENA_PAGE;
+        match alloc_pages::run(self.map.as_fd(), at, pages as u32) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ArenaError::Populate { first, pages }),
+            Err(source) => Err(ArenaError::Kernel { action: "populate", pages, source }),
+        }
+    }
+
+    /// Pages that it may have at most.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Where it belongs in every process that maps it.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its map.
+    #[must_use]
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
+}
+
+/// An arena in this process's memory.
+///
+/// Programs and other processes read and write it at any time: bytes are
+/// copied in and out, none is borrowed.
+#[derive(Debug)]
+pub struct MappedArena {
+    arena: Arena,
+    reservation: Reservation,
+    /// Bytes from the beginning that may be touched.
+    populated: u64,
+}
+
+impl MappedArena {
+    /// Makes an arena at an address of our choice and maps it, `populated` of its pages populated.
+    ///
+    /// # Errors
+    /// As [`Arena::create`], and when the process has no room.
+    pub fn create(name: &str, pages: u64, populated: u64) -> Result<Self, ArenaError> {
+        let reservation = Reservation::new().map_err(|source| ArenaError::Kernel {
+            action: "reserve addresses for",
+            pages,
+            source,
+        })?;
+        let arena = Arena::create(name, pages, reservation.address())?;
+        arena.populate(0, populated)?;
+        Self::new(arena, reservation, populated)
+    }
+
+    /// Maps an arena into reserved addresses. So many of its first pages must be
+    /// populated, and no more ever: touching another one ends the process with SIGSEGV.
+    ///
+    /// # Errors
+    /// [`ArenaError::Elsewhere`] when they are not the arena's own addresses.
+    pub fn new(arena: Arena, reservation: Reservation, populated: u64) -> Result<Self, ArenaError> {
+        let (expected, found) = (arena.address, reservation.address());
+        if expected != found {
+            return Err(ArenaError::Elsewhere { expected, found });
+        }
+        let start = std::ptr::without_provenance_mut(expected as usize);
+        let length = (arena.pages * ARENA_PAGE) as usize;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: it replaces the beginning of our own reservation, which is as
+        // long as any arena and which nobody holds a reference into.
+        let answer = unsafe {
+            rustix::mm::mmap(start, length, ProtFlags::READ | ProtFlags::WRITE, flags, &arena, 0)
+        };
+        if let Err(source) = answer {
+            let (action, pages) = ("map", arena.pages);
+            return Err(ArenaError::Kernel { action, pages, source: source.into() });
+        }
+        let populated = populated.min(arena.pages) * ARENA_PAGE;
+        Ok(Self { arena, reservation, populated })
+    }
+
+    /// The arena itself.
+    #[must_use]
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    /// [`ArenaError::OutOfRange`] beyond the populated pages.
+    pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ArenaError> {
+        let from = self.range(address, into.len())?;
+        // SAFETY: the range is mapped and populated (checked); `into` is ours, so
+        // the two do not overlap. Another writer at the same time may mix old and
+        // new bytes, which is what callers are told.
+        unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    /// [`ArenaError::OutOfRange`] beyond the populated pages.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), ArenaError> {
+        let to = self.range(address, bytes.len())?;
+        // SAFETY: as in `read`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        Ok(())
+    }
+
+    /// Bytes from the beginning that exist.
+    #[must_use]
+    pub fn populated(&self) -> u64 {
+        self.populated
+    }
+
+    fn range(&self, start: u64, length: usize) -> Result<*mut u8, ArenaError> {
+        let end = start.saturating_add(length as u64);
+        let populated = self.populated;
+        if end > populated {
+            return Err(ArenaError::OutOfRange { start, end, populated });
+        }
+        let address = self.reservation.address() + start;
+        Ok(std::ptr::with_exposed_provenance_mut(address as usize))
+    }
+}
+
+// SAFETY: the populated bytes stay readable and writable while the mapping
+// lives; behind them the arena faults (`BPF_F_SEGV_ON_FAULT`: only whoever maps
+// it says how much is populated, and populates no more through this value), and
+// behind the arena lies our own reservation. No reference into it is given out.
+unsafe impl SharedMemory for MappedArena {
+    fn address(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.reservation.address() as usize)
+    }
+
+    fn length(&self) -> usize {
+        self.populated as usize
+    }
+}
+
+#[cfg(test)]
+#[path = "arena/tests.rs"]
+mod tests;

@@ -1,0 +1,111 @@
+//! A block of plain memory that programs reach by a constant address: an array
+//! map of one value, mapped here.
+//!
+//! What lies at which offset is the owner's: the compiler's `layout` says it
+//! for the blocks of instances.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use libbpf_sys as sys;
+
+use crate::map::{Map, MapError};
+use crate::mapped::MappedWords;
+use crate::new_map::{MapSpec, NewMapError};
+
+/// Why a block could not be made or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockError {
+    /// The map could not be made.
+    #[error(transparent)]
+    New(#[from] NewMapError),
+    /// The map could not be opened or mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The descriptor could not be asked.
+    #[error("cannot open a block: {0}")]
+    Open(std::io::Error),
+}
+
+/// The block: numbers at byte offsets, each read and written atomically.
+#[derive(Debug)]
+pub struct Block {
+    map: Map,
+    words: MappedWords,
+}
+
+impl AsFd for Block {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+}
+
+impl Block {
+    /// Makes a block of so many bytes, all zero, rounded up to 8.
+    ///
+    /// # Errors
+    /// When the kernel has no memory for it.
+    pub fn create(name: &str, length: u32) -> Result<Self, BlockError> {
+        let spec = MapSpec::mappable_array(length.next_multiple_of(8), 1);
+        Self::new(Map::create(name, &spec)?)
+    }
+
+    /// Takes a descriptor that another process made a block of.
+    ///
+    /// # Errors
+    /// When it is no array that can be mapped.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, BlockError> {
+        Self::new(Map::from_fd(fd).map_err(BlockError::Open)?)
+    }
+
+    /// Of a map, which may be pinned.
+    ///
+    /// # Errors
+    /// When it is no array that can be mapped.
+    pub fn new(map: Map) -> Result<Self, BlockError> {
+        let words = map.map_words()?;
+        Ok(Self { map, words })
+    }
+
+    /// The 8 bytes at an offset; `None` outside, or where the offset is no multiple of 8.
+    #[must_use]
+    pub fn u64(&self, offset: u32) -> Option<&AtomicU64> {
+        let words = offset.is_multiple_of(8) && offset < self.length();
+        words.then(|| self.words.word(offset as usize / 8)).flatten()
+    }
+
+    /// The 4 bytes at an offset; `None` outside, or where the offset is no multiple of 4.
+    #[must_use]
+    pub fn u32(&self, offset: u32) -> Option<&AtomicU32> {
+        let halves = offset.is_multiple_of(4) && offset < self.length();
+        halves.then(|| self.words.half(offset as usize / 4)).flatten()
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn length(&self) -> u32 {
+        self.map.info().value_size
+    }
+
+    /// Its map.
+    #[must_use]
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
+}
+
+impl Map {
+    /// The first value of an array made with `BPF_F_MMAPABLE`, whatever its size, in memory.
+    fn map_words(&self) -> Result<MappedWords, MapError> {
+        let info = self.info();
+        if info.kind != sys::BPF_MAP_TYPE_ARRAY || info.flags & sys::BPF_F_MMAPABLE == 0 {
+            return Err(MapError::NotMappable { map: info.name.clone() });
+        }
+        let words = (info.value_size as usize).div_ceil(8);
+        MappedWords::new(self.as_fd(), words).map_err(|source| MapError::Kernel {
+            map: info.name.clone(),
+            action: "map into memory",
+            source,
+        })
+    }
+}

@@ -1,0 +1,112 @@
+//! Services below user level: their lanes, their modules' programs, their counters.
+//!
+//! Which module runs where is core/node's decision.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use bpf_maps::{Lane, ReasonKey, ServiceStats};
+use units::EntryId;
+
+use super::{AFTER, FrontDoor, FrontDoorError, HAND_OVER, LANES, MODULES, REASONS, SERVICES};
+use crate::lanes::Lanes;
+use crate::map::{Map, Update};
+
+impl FrontDoor {
+    /// The lanes of all entries.
+    #[must_use]
+    pub fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// The map behind [`FrontDoor::lanes`], for the cell.
+    #[must_use]
+    pub fn lanes_map(&self) -> &Map {
+        self.map(LANES)
+    }
+
+    /// The map in which modules' programs find their packet's metadata and leave the verdict.
+    #[must_use]
+    pub fn hand_over_map(&self) -> &Map {
+        self.map(HAND_OVER)
+    }
+
+    /// The program array with what modules' programs end with, at index 0.
+    #[must_use]
+    pub fn after_map(&self) -> &Map {
+        self.map(AFTER)
+    }
+
+    /// Puts a module's program where lanes name it by `index`. It accepts packets of several
+    /// fragments (`xdp.frags`). Whoever runs the program before it is not waited for.
+    ///
+    /// # Errors
+    /// When the kernel refuses: another type of program, or an index above the last.
+    pub fn set_module(&self, index: u32, program: BorrowedFd<'_>) -> Result<(), FrontDoorError> {
+        self.map(MODULES).update(&index, &(program.as_raw_fd() as u32), Update::Any)?;
+        Ok(())
+    }
+
+    /// Takes a module's program away: packets of lanes that name it go as if there were no rule.
+    ///
+    /// # Errors
+    /// When the map cannot be changed.
+    pub fn clear_module(&self, index: u32) -> Result<(), FrontDoorError> {
+        self.map(MODULES).delete(&index)?;
+        Ok(())
+    }
+
+    /// What became of an entry's packets below user level, summed over the CPUs.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn service_stats(&self, entry: EntryId) -> Result<ServiceStats, FrontDoorError> {
+        let values: Vec<ServiceStats> =
+            self.map(SERVICES).lookup_percpu(&u32::from(entry.0))?.unwrap_or_default();
+        Ok(values.into_iter().fold(ServiceStats::default(), sum_service_stats))
+    }
+
+    /// The drop reasons that an entry's module gave below user level, with their packets.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn drop_reasons(&self, entry: EntryId) -> Result<BTreeMap<u16, u64>, FrontDoorError> {
+        let mut reasons = BTreeMap::new();
+        for key in self.reasons_of(entry)? {
+            let counts: Vec<u64> = self.map(REASONS).lookup_percpu(&key)?.unwrap_or_default();
+            reasons.insert(key.reason, counts.into_iter().sum());
+        }
+        Ok(reasons)
+    }
+
+    /// Sets an entry's counters to zero and its lane to what it is before the first packet:
+    /// another service has its number now.
+    ///
+    /// # Errors
+    /// When a map cannot be changed.
+    pub fn clear_entry(&self, entry: EntryId) -> Result<(), FrontDoorError> {
+        let zeroes = vec![ServiceStats::default(); crate::possible_cpus()];
+        self.map(SERVICES).update_percpu(&u32::from(entry.0), &zeroes)?;
+        for key in self.reasons_of(entry)? {
+            self.map(REASONS).delete(&key)?;
+        }
+        self.map(LANES).update(&u32::from(entry.0), &Lane::default(), Update::Any)?;
+        Ok(())
+    }
+
+    fn reasons_of(&self, entry: EntryId) -> Result<Vec<ReasonKey>, FrontDoorError> {
+        let mut keys: Vec<ReasonKey> = self.map(REASONS).keys()?;
+        keys.retain(|key| key.entry == entry.0);
+        Ok(keys)
+    }
+}
+
+fn sum_service_stats(sum: ServiceStats, one: ServiceStats) -> ServiceStats {
+    // A struct of 64-bit counters and nothing else.
+    let mut words: [u64; SERVICE_COUNTERS] = bytemuck::cast(sum);
+    let added: [u64; SERVICE_COUNTERS] = bytemuck::cast(one);
+    words.iter_mut().zip(added).for_each(|(word, more)| *word += more);
+    bytemuck::cast(words)
+}
+
+const SERVICE_COUNTERS: usize = size_of::<ServiceStats>() / 8;

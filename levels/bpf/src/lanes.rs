@@ -1,0 +1,340 @@
+//! The lanes of all entries, in memory: where packets of a service go, seen from
+//! the daemon and the cell. The front door's half is `c/service.h`; who writes which
+//! field, and why that is enough, is drawn in `c/tam_maps.h`.
+//!
+//! ```text
+//!   front door (in the lane)          cell
+//!   sent_up += 1 ── packet ─────────▶ ring ─▶ module ─▶ Departures::count: left += 1
+//!   target below, sent_up == left?
+//!     yes: this packet is the first below
+//! ```
+//!
+//! It decides nothing: when a lane moves is the node's decision.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use bpf_maps::{ENTRIES_MAX, LEVEL_USER, Lane as Record};
+use units::EntryId;
+
+use crate::map::{Map, MapError};
+use crate::mapped::MappedWords;
+
+/// Why the lanes are not to be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LanesError {
+    /// The descriptor could not be asked.
+    #[error("cannot open the map of lanes: {0}")]
+    Open(io::Error),
+    /// It is another map: a defect of ours.
+    #[error("the map of lanes has {found} entries, not {ENTRIES_MAX}")]
+    Entries {
+        /// As found.
+        found: u32,
+    },
+    /// Another map, or one that cannot be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The kernel did not map it.
+    #[error("cannot map the lanes into memory: {0}")]
+    Memory(io::Error),
+}
+
+/// The lanes of all entries.
+#[derive(Debug)]
+pub struct Lanes {
+    words: MappedWords,
+}
+
+impl Lanes {
+    /// Maps them.
+    ///
+    /// # Errors
+    /// When it is not that map.
+    pub fn new(map: &Map) -> Result<Self, LanesError> {
+        let found = map.info().max_entries;
+        if found as usize != ENTRIES_MAX {
+            return Err(LanesError::Entries { found });
+        }
+        // Asks for the value's size and for BPF_F_MMAPABLE.
+        map.map_array::<Record>()?;
+        let words = MappedWords::new(map.as_fd(), ENTRIES_MAX * WORDS);
+        Ok(Self { words: words.map_err(LanesError::Memory)? })
+    }
+
+    /// Maps them in another process, which was given the map's descriptor.
+    ///
+    /// # Errors
+    /// When it is not that map.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, LanesError> {
+        Self::new(&Map::from_fd(fd).map_err(LanesError::Open)?)
+    }
+
+    /// The lane of an entry; `None` above the last.
+    #[must_use]
+    pub fn lane(&self, entry: EntryId) -> Option<Lane<'_>> {
+        let first = usize::from(entry.0) * WORDS;
+        let word = |at: usize| self.words.word(first + at / 8);
+        let half = |at: usize| self.words.half(2 * first + at / 4);
+        Some(Lane {
+            sent_up: word(std::mem::offset_of!(Record, sent_up))?,
+            left: word(std::mem::offset_of!(Record, left))?,
+            epoch_start: word(std::mem::offset_of!(Record, epoch_start))?,
+            epoch_seen: half(std::mem::offset_of!(Record, epoch_seen))?,
+            epoch: half(std::mem::offset_of!(Record, epoch))?,
+            level: half(std::mem::offset_of!(Record, level))?,
+            target: half(std::mem::offset_of!(Record, target))?,
+            program: half(std::mem::offset_of!(Record, program))?,
+            window: half(std::mem::offset_of!(Record, window))?,
+            busy: half(std::mem::offset_of!(Record, busy))?,
+            trapped: half(std::mem::offset_of!(Record, trapped))?,
+        })
+    }
+}
+
+const WORDS: usize = size_of::<Record>() / 8;
+
+/// The lane of one entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane<'a> {
+    sent_up: &'a AtomicU64,
+    left: &'a AtomicU64,
+    epoch_start: &'a AtomicU64,
+    epoch_seen: &'a AtomicU32,
+    epoch: &'a AtomicU32,
+    level: &'a AtomicU32,
+    target: &'a AtomicU32,
+    program: &'a AtomicU32,
+    window: &'a AtomicU32,
+    busy: &'a AtomicU32,
+    trapped: &'a AtomicU32,
+}
+
+impl Lane<'_> {
+    /// Packets given to user level so far.
+    #[must_use]
+    pub fn sent_up(&self) -> u64 {
+        self.sent_up.load(Ordering::Acquire)
+    }
+
+    /// How many of them are gone from there.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// `LEVEL_*`: where the last packet went. It follows the target with the next packet,
+    /// at the earliest.
+    #[must_use]
+    pub fn level(&self) -> u32 {
+        self.level.load(Ordering::Acquire)
+    }
+
+    /// `LEVEL_*`: where packets shall go.
+    #[must_use]
+    pub fn target(&self) -> u32 {
+        self.target.load(Ordering::Acquire)
+    }
+
+    /// Says which program runs below (its index in the front door's modules) and how many
+    /// bytes of a packet's head it sees. Before the target is set.
+    pub fn set_program(&self, index: u32, window: u32) {
+        self.program.store(index, Ordering::Release);
+        self.window.store(window, Ordering::Release);
+    }
+
+    /// Says where packets shall go. Whoever set it to user level and then finds the lane
+    /// [free](Self::is_free) once has the module's memory for itself: no program below
+    /// enters it until the target changes again.
+    pub fn set_target(&self, level: u32) {
+        self.target.store(level, Ordering::SeqCst);
+        // The front door writes `busy`, then reads `target`; we the reverse. One of us sees the other.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether no CPU is in the lane at this moment.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.busy.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether packets go, or may go with the next one, to a program below.
+    #[must_use]
+    pub fn is_below(&self) -> bool {
+        self.target() != LEVEL_USER || !self.is_free()
+    }
+
+    /// Why its module is not run any more: a trap's code, or `NOT_A_VERDICT`. Its packets go
+    /// as if there were no rule.
+    #[must_use]
+    pub fn trapped(&self) -> Option<u32> {
+        Some(self.trapped.load(Ordering::Acquire)).filter(|&cause| cause != 0)
+    }
+
+    /// The instance below is a fresh one: it runs again.
+    pub fn clear_trapped(&self) {
+        self.trapped.store(0, Ordering::Release);
+    }
+}
+
+/// The cell's account of one lane: which packets are gone from user level.
+///
+/// Packets can be lost between the front door and the cell (a full ring, no buffer). The
+/// front door never learns of it, so `left` stays behind for ever and the lane cannot go
+/// below. Then the cell
+///
+/// 1. calls [`Departures::begin`]: packets carry another epoch from then on;
+/// 2. waits until no program runs that began before
+///    ([`crate::front_door::wait_for_packets_in_flight`]): all packets of the epochs before are in a ring, or lost;
+/// 3. handles what is in its rings at that moment: they are gone, or lost;
+/// 4. calls [`Departures::settle`], which knows exactly how many of the packets of this epoch
+///    are gone, and that all before are.
+///
+/// In between packets are handled and counted as always. Nothing is overtaken: `left` is never
+/// more than what is gone.
+#[derive(Debug)]
+pub struct Departures {
+    epoch: u8,
+    of_epoch: u64,
+}
+
+impl Departures {
+    /// Of a lane that this cell begins with. It begins an epoch, for a cell before may have
+    /// left packets behind: steps 2 to 4 are to follow.
+    #[must_use]
+    pub fn new(lane: &Lane<'_>) -> Self {
+        let mut new = Self { epoch: lane.epoch.load(Ordering::Acquire) as u8, of_epoch: 0 };
+        new.begin(lane);
+        new
+    }
+
+    /// One packet of the lane is gone: sent, dropped or handed on. `epoch` is what it carried.
+    #[inline]
+    pub fn count(&mut self, lane: &Lane<'_>, epoch: u8) {
+        self.of_epoch += u64::from(epoch == self.epoch);
+        // Nobody else writes it. Release: who sees it sees the module's memory as it is now.
+        let left = lane.left.load(Ordering::Relaxed) + 1;
+        lane.left.store(left, Ordering::Release);
+    }
+
+    /// Begins another epoch. The one before must have been settled.
+    pub fn begin(&mut self, lane: &Lane<'_>) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.of_epoch = 0;
+        lane.epoch.store(u32::from(self.epoch), Ordering::SeqCst);
+    }
+
+    /// All packets before this epoch are gone.
+    pub fn settle(&mut self, lane: &Lane<'_>) {
+        let is_seen = || lane.epoch_seen.load(Ordering::Acquire) == u32::from(self.epoch);
+        let sent_up = lane.sent_up.load(Ordering::Acquire);
+        // Before the epoch's first packet, `sent_up` is where it will begin. Looked at in this
+        // order: the front door writes epoch_start, epoch_seen, sent_up.
+        let start = if is_seen() { lane.epoch_start.load(Ordering::Acquire) } else { sent_up };
+        lane.left.store(start + self.of_epoch, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::new_map::MapSpec;
+
+    fn lanes() -> Option<(Map, Lanes)> {
+        if !rustix::process::geteuid().is_root() {
+            testkit::skip("lanes", "making BPF maps needs root");
+            return None;
+        }
+        let map = Map::create("lanes", &MapSpec::mappable_array(64, ENTRIES_MAX as u32)).unwrap();
+        let lanes = Lanes::new(&map).unwrap();
+        Some((map, lanes))
+    }
+
+    /// As the front door does it; answers the epoch that the packet carries.
+    fn send_up(lane: &Lane<'_>) -> u8 {
+        let epoch = lane.epoch.load(Ordering::SeqCst);
+        if lane.epoch_seen.load(Ordering::SeqCst) != epoch {
+            lane.epoch_start.store(lane.sent_up(), Ordering::SeqCst);
+            lane.epoch_seen.store(epoch, Ordering::SeqCst);
+        }
+        lane.sent_up.fetch_add(1, Ordering::SeqCst);
+        epoch as u8
+    }
+
+    #[test]
+    fn fields_are_where_the_front_door_has_them() {
+        let Some((map, lanes)) = lanes() else { return };
+        let record = Record {
+            sent_up: 1,
+            left: 2,
+            epoch_start: 3,
+            epoch_seen: 4,
+            epoch: 5,
+            level: 6,
+            target: 7,
+            program: 8,
+            window: 9,
+            busy: 10,
+            cpu: 11,
+            trapped: 12,
+            zero: 0,
+        };
+        map.update(&1023u32, &record, crate::Update::Any).unwrap();
+        let lane = lanes.lane(EntryId(1023)).unwrap();
+        let words = [lane.sent_up, lane.left, lane.epoch_start];
+        assert_eq!(words.map(|word| word.load(Ordering::SeqCst)), [1, 2, 3]);
+        let halves =
+            [lane.epoch_seen, lane.epoch, lane.level, lane.target, lane.program, lane.window];
+        assert_eq!(halves.map(|half| half.load(Ordering::SeqCst)), [4, 5, 6, 7, 8, 9]);
+        assert_eq!((lane.is_free(), lane.trapped()), (false, Some(12)));
+        assert!(lanes.lane(EntryId(1024)).is_none());
+    }
+
+    #[test]
+    fn lost_packets_keep_the_counts_apart_until_an_epoch_is_settled() {
+        let Some((_map, lanes)) = lanes() else { return };
+        let lane = lanes.lane(EntryId(3)).unwrap();
+        let mut departures = Departures::new(&lane);
+        departures.settle(&lane);
+        let sent: Vec<u8> = (0..10).map(|_| send_up(&lane)).collect();
+        sent[..7].iter().for_each(|&epoch| departures.count(&lane, epoch));
+        assert_eq!((lane.sent_up(), lane.left()), (10, 7), "three are lost");
+        departures.begin(&lane);
+        let after: Vec<u8> = (0..5).map(|_| send_up(&lane)).collect();
+        after[..2].iter().for_each(|&epoch| departures.count(&lane, epoch));
+        assert_eq!(lane.left(), 9);
+        departures.settle(&lane);
+        assert_eq!((lane.sent_up(), lane.left()), (15, 12), "three are on their way");
+        after[2..].iter().for_each(|&epoch| departures.count(&lane, epoch));
+        assert_eq!(lane.left(), 15);
+    }
+
+    #[test]
+    fn an_epoch_without_packets_settles_at_what_was_sent() {
+        let Some((_map, lanes)) = lanes() else { return };
+        let lane = lanes.lane(EntryId(0)).unwrap();
+        (0..4).for_each(|_| {
+            send_up(&lane);
+        });
+        for _ in 0..300 {
+            let mut departures = Departures::new(&lane);
+            departures.settle(&lane);
+            assert_eq!(lane.left(), lane.sent_up(), "a cell before it lost them");
+            let epoch = send_up(&lane);
+            departures.count(&lane, epoch);
+            assert_eq!(lane.left(), lane.sent_up());
+            send_up(&lane);
+        }
+    }
+
+    #[test]
+    fn another_map_is_refused() {
+        let Some((map, _lanes)) = lanes() else { return };
+        let few = Map::create("few", &MapSpec::mappable_array(64, 4)).unwrap();
+        assert!(matches!(Lanes::new(&few), Err(LanesError::Entries { found: 4 })));
+        let other = Map::create("other", &MapSpec::array(64, ENTRIES_MAX as u32)).unwrap();
+        assert!(matches!(Lanes::new(&other), Err(LanesError::Map(MapError::NotMappable { .. }))));
+        drop(map);
+    }
+}

@@ -1,0 +1,260 @@
+//! Loading a program that is nothing but instructions: what the compiler makes
+//! of a module.
+//!
+//! It fills in the maps' descriptors and describes the functions in BTF; the
+//! instructions are the caller's, and whether they are safe is the verifier's.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_sys as sys;
+
+use crate::function_btf::FunctionBtf;
+use crate::insn;
+use crate::object::last_lines;
+use crate::program::Program;
+
+/// Room for the verifier's log, which is only asked for after a refusal: the
+/// kernel keeps the end of a longer one, and the end names the fault.
+const LOG_LENGTH: usize = 256 << 10;
+/// Of programs made from modules: no helper that only GPL programs may call is used.
+const LICENCE: &CStr = c"Apache-2.0";
+
+/// Where a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawKind {
+    /// In the driver; with `fragments`, on packets of several pages too.
+    Xdp {
+        /// Whether it is `xdp.frags`. Programs that tail-call each other agree on it.
+        fragments: bool,
+    },
+    /// At tcx ingress.
+    Tc,
+}
+
+/// A program to be loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct RawProgram<'a> {
+    /// Its name; the kernel shows 15 characters of it.
+    pub name: &'a str,
+    /// Where it runs.
+    pub kind: RawKind,
+    /// `struct bpf_insn`s as little-endian words.
+    pub instructions: &'a [u64],
+    /// What is to be filled in.
+    pub maps: &'a [RawMap<'a>],
+    /// Its functions by rising first instruction, the entry first.
+    pub functions: &'a [RawFunction],
+}
+
+/// A reference to a map.
+#[derive(Clone, Copy, Debug)]
+pub struct RawMap<'a> {
+    /// The first of the two words of the load (`ld_imm64`).
+    pub instruction: u32,
+    /// The map.
+    pub fd: BorrowedFd<'a>,
+    /// Whether it is the address of the first value that is loaded, with the
+    /// offset that the second word has already; else the map.
+    pub value: bool,
+}
+
+/// A function of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawFunction {
+    /// Its first instruction.
+    pub start: u32,
+    /// Its name: letters, digits and `_`.
+    pub name: String,
+    /// Whether its first parameter is the context.
+    pub takes_context: bool,
+    /// How many 64-bit numbers follow.
+    pub scalars: u32,
+    /// Whether it is verified once, by itself; else at each call.
+    pub global: bool,
+}
+
+/// Why a program was not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum RawLoadError {
+    /// A map reference that is none: a defect of the compiler.
+    #[error("program '{name}': no map can be filled in at instruction {instruction}")]
+    NoReference {
+        /// The program.
+        name: String,
+        /// Where.
+        instruction: u32,
+    },
+    /// The kernel does not take the description of the functions.
+    #[error("program '{name}': the kernel refuses the BTF of its {functions} functions: {source}")]
+    Btf {
+        /// The program.
+        name: String,
+        /// How many.
+        functions: usize,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The verifier gave up.
+    #[error(
+        "program '{name}' of {instructions} instructions is too large for the verifier to follow all its ways"
+    )]
+    TooComplex {
+        /// The program.
+        name: String,
+        /// Its instructions.
+        instructions: usize,
+    },
+    /// The verifier refused it, or the kernel did.
+    #[error("the kernel refuses program '{name}': {source}{}", last_lines(.log))]
+    Refused {
+        /// The program.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+        /// The end of the verifier's log.
+        log: String,
+    },
+}
+
+impl RawProgram<'_> {
+    /// Has the kernel verify and load it.
+    ///
+    /// # Errors
+    /// [`RawLoadError::Refused`] with the verifier's log.
+    pub fn load(&self) -> Result<Program, RawLoadError> {
+        let words = self.with_maps()?;
+        let context = match self.kind {
+            RawKind::Xdp { .. } => c"xdp_md",
+            RawKind::Tc => c"__sk_buff",
+        };
+        let btf = FunctionBtf::load(context, self.functions).map_err(|source| {
+            let functions = self.functions.len();
+            RawLoadError::Btf { name: self.name.to_owned(), functions, source }
+        })?;
+        let (kind, c_name) = (self.kind.number(), short_name(self.name));
+        let mut options = self.options(&btf);
+        // SAFETY: the options point into `btf`, which lives across the call.
+        match unsafe { load_words(kind, &c_name, LICENCE, &words, &mut options) } {
+            Ok(fd) => Program::from_fd(fd).map_err(|source| self.refused(source, String::new())),
+            // The limit on instructions; the log would take another second.
+            Err(error) if error.raw_os_error() == Some(libc::E2BIG) => {
+                let instructions = words.len();
+                Err(RawLoadError::TooComplex { name: self.name.to_owned(), instructions })
+            }
+            Err(error) => {
+                let mut log = vec![0u8; LOG_LENGTH];
+                options.log_level = 1;
+                options.log_buf = log.as_mut_ptr().cast();
+                options.log_size = LOG_LENGTH as u32;
+                // SAFETY: as above; the log lives across the call.
+                let again = unsafe { load_words(kind, &c_name, LICENCE, &words, &mut options) };
+                let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+                let log = String::from_utf8_lossy(&log[..end]).into_owned();
+                Err(self.refused(again.err().unwrap_or(error), log))
+            }
+        }
+    }
+
+    fn options(&self, btf: &FunctionBtf) -> sys::bpf_prog_load_opts {
+        let fragments = self.kind == RawKind::Xdp { fragments: true };
+        sys::bpf_prog_load_opts {
+            sz: size_of::<sys::bpf_prog_load_opts>() as u64,
+            expected_attach_type: self.kind.attach_type(),
+            prog_flags: if fragments { sys::BPF_F_XDP_HAS_FRAGS } else { 0 },
+            prog_btf_fd: btf.as_raw_fd() as u32,
+            func_info: btf.functions.as_ptr().cast(),
+            func_info_cnt: btf.functions.len() as u32,
+            func_info_rec_size: size_of::<sys::bpf_func_info>() as u32,
+            ..Default::default()
+        }
+    }
+
+    /// The instructions with the descriptors in them.
+    fn with_maps(&self) -> Result<Vec<u64>, RawLoadError> {
+        const LOAD_IMMEDIATE: u64 = 0x18;
+        let mut words = self.instructions.to_vec();
+        for map in self.maps {
+            let (at, name) = (map.instruction as usize, self.name);
+            let missing = || RawLoadError::NoReference {
+                name: name.to_owned(),
+                instruction: map.instruction,
+            };
+            let [first, _second] =
+                words.get_mut(at..).and_then(<[u64]>::first_chunk_mut).ok_or_else(missing)?;
+            if *first & 0xff != LOAD_IMMEDIATE {
+                return Err(missing());
+            }
+            let register = (*first >> 8) as u8 & 0xf;
+            let kind = if map.value { sys::BPF_PSEUDO_MAP_VALUE } else { sys::BPF_PSEUDO_MAP_FD };
+            *first = insn::word(0x18, register, kind as u8, 0, map.fd.as_raw_fd());
+        }
+        Ok(words)
+    }
+
+    fn refused(&self, source: io::Error, log: String) -> RawLoadError {
+        RawLoadError::Refused { name: self.name.to_owned(), source, log }
+    }
+}
+
+impl RawKind {
+    fn number(self) -> sys::bpf_prog_type {
+        match self {
+            Self::Xdp { .. } => sys::BPF_PROG_TYPE_XDP,
+            Self::Tc => sys::BPF_PROG_TYPE_SCHED_CLS,
+        }
+    }
+
+    /// As libbpf sets it for `SEC("xdp")` and `SEC("tcx/ingress")`: programs
+    /// that tail-call each other agree on it.
+    fn attach_type(self) -> sys::bpf_attach_type {
+        match self {
+            Self::Xdp { .. } => sys::BPF_XDP,
+            Self::Tc => sys::BPF_TCX_INGRESS,
+        }
+    }
+}
+
+/// A name as the kernel takes it: 15 letters, digits, `_` and `.`.
+pub(crate) fn short_name(name: &str) -> CString {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' };
+    let short: String =
+        name.chars().map(allowed).take(sys::BPF_OBJ_NAME_LEN as usize - 1).collect();
+    // It has no NUL character any more.
+    CString::new(short).unwrap_or_default()
+}
+
+/// Loads instructions as they are.
+///
+/// # Safety
+/// What the options point to must be as long as they say, and live across the call.
+pub(crate) unsafe fn load_words(
+    kind: sys::bpf_prog_type,
+    name: &CStr,
+    licence: &CStr,
+    words: &[u64],
+    options: &mut sys::bpf_prog_load_opts,
+) -> io::Result<OwnedFd> {
+    // SAFETY: name and licence end with NUL, a word is as large as a
+    // `bpf_insn` and no less aligned; the options are the caller's promise.
+    let answer = unsafe {
+        sys::bpf_prog_load(
+            kind,
+            name.as_ptr(),
+            licence.as_ptr(),
+            words.as_ptr().cast(),
+            words.len() as u64,
+            std::ptr::from_mut(options),
+        )
+    };
+    if answer < 0 {
+        return Err(io::Error::from_raw_os_error(-answer));
+    }
+    // SAFETY: a new descriptor that nobody else holds.
+    Ok(unsafe { OwnedFd::from_raw_fd(answer) })
+}
+
+#[cfg(test)]
+#[path = "raw_program/tests.rs"]
+mod tests;

@@ -1,0 +1,205 @@
+//! Lanes: when a service goes below and up, and that one CPU at a time is in it.
+
+use bpf::{Departures, XdpContext};
+use bpf_maps::{LEVEL_NIC, LEVEL_USER};
+use wire::FrameBuilder;
+
+use crate::harness::{XDP_DROP, XDP_PASS, XDP_REDIRECT, addressed};
+use crate::namespace::{LOOPBACK, add_way_out, enter};
+use crate::nic_harness::{INDEX, Nic, WINDOW};
+
+const DROP: u32 = 1;
+const RAISE: u32 = 4;
+
+fn frame() -> Vec<u8> {
+    addressed(FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2).build())
+}
+
+/// A service at user level with a socket.
+fn at_user() -> Nic {
+    let mut nic = Nic::load(Some(add_way_out()));
+    nic.add_socket();
+    nic.lane().set_target(LEVEL_USER);
+    nic
+}
+
+#[test]
+fn a_lane_goes_below_at_the_first_packet_that_finds_all_gone() {
+    if !enter("a_lane_goes_below_at_the_first_packet_that_finds_all_gone") {
+        return;
+    }
+    let mut nic = at_user();
+    let mut departures = Departures::new(&nic.lane());
+    departures.settle(&nic.lane());
+    let epoch = nic.record().epoch as u8;
+    for sent in 1..=3 {
+        assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user");
+        assert_eq!(nic.lane().sent_up(), sent);
+    }
+    nic.lane().set_target(LEVEL_NIC);
+    for (left, outcome) in [(0, "to_user"), (3, "to_user"), (4, "to_user"), (6, "to_nic")] {
+        while nic.lane().left() < left {
+            departures.count(&nic.lane(), epoch);
+        }
+        assert_eq!(nic.verdict(&frame(), DROP).outcome, outcome, "{left} are gone");
+    }
+    assert_eq!((nic.lane().level(), nic.lane().sent_up()), (LEVEL_NIC, 6));
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_nic");
+}
+
+#[test]
+fn a_lane_goes_up_with_the_next_packet() {
+    if !enter("a_lane_goes_up_with_the_next_packet") {
+        return;
+    }
+    let mut nic = at_user();
+    nic.lane().set_target(LEVEL_NIC);
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_nic");
+    nic.lane().set_target(LEVEL_USER);
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user");
+    assert_eq!((nic.lane().level(), nic.lane().sent_up()), (LEVEL_USER, 1));
+}
+
+#[test]
+fn packets_follow_a_raised_one_until_it_is_gone() {
+    if !enter("packets_follow_a_raised_one_until_it_is_gone") {
+        return;
+    }
+    let mut nic = at_user();
+    let mut departures = Departures::new(&nic.lane());
+    departures.settle(&nic.lane());
+    let epoch = nic.record().epoch as u8;
+    nic.lane().set_target(LEVEL_NIC);
+    for round in 0..5 {
+        assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_nic", "round {round}");
+        assert_eq!(nic.verdict(&frame(), RAISE).action, XDP_REDIRECT);
+        departures.count(&nic.lane(), epoch);
+        assert_eq!(nic.verdict(&frame(), RAISE).outcome, "to_nic", "the one before is gone");
+        assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user");
+        departures.count(&nic.lane(), epoch);
+        assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user");
+        departures.count(&nic.lane(), epoch);
+        departures.count(&nic.lane(), epoch);
+    }
+    assert_eq!((nic.stats().raised, nic.stats().drop_module), (10, 5));
+}
+
+#[test]
+fn lost_packets_hold_a_lane_up_until_their_epoch_is_settled() {
+    if !enter("lost_packets_hold_a_lane_up_until_their_epoch_is_settled") {
+        return;
+    }
+    let mut nic = at_user();
+    let mut departures = Departures::new(&nic.lane());
+    departures.settle(&nic.lane());
+    for _ in 0..4 {
+        nic.verdict(&frame(), DROP);
+    }
+    nic.lane().set_target(LEVEL_NIC);
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user");
+    departures.begin(&nic.lane());
+    let epoch = nic.record().epoch as u8;
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user");
+    bpf::front_door::wait_for_packets_in_flight().unwrap();
+    departures.settle(&nic.lane());
+    assert_eq!((nic.lane().left(), nic.lane().sent_up()), (5, 6));
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user", "two are on their way");
+    departures.count(&nic.lane(), epoch);
+    departures.count(&nic.lane(), epoch);
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_nic");
+}
+
+#[test]
+fn without_a_socket_nothing_is_counted_as_sent() {
+    if !enter("without_a_socket_nothing_is_counted_as_sent") {
+        return;
+    }
+    let mut nic = Nic::load(Some(add_way_out()));
+    nic.lane().set_target(LEVEL_USER);
+    let done = nic.verdict(&frame(), DROP);
+    assert_eq!((done.outcome, done.action), ("kernel_no_socket", XDP_PASS));
+    assert_eq!(nic.lane().sent_up(), 0);
+}
+
+#[test]
+fn an_unfinished_checksum_is_for_the_cell() {
+    if !enter("an_unfinished_checksum_is_for_the_cell") {
+        return;
+    }
+    let mut nic = at_user();
+    nic.lane().set_target(LEVEL_NIC);
+    let mut partial = frame();
+    let words = [10 << 8, 1, 203 << 8, 113 << 8 | 9, 17, partial.len() as u32 - 34];
+    let sum: u32 = words.iter().sum();
+    let sum = ((sum & 0xffff) + (sum >> 16)) as u16;
+    partial[40..42].copy_from_slice(&sum.to_be_bytes());
+    assert_eq!(nic.verdict(&partial, DROP).outcome, "to_user");
+    assert_eq!((nic.lane().level(), nic.lane().sent_up()), (LEVEL_USER, 1));
+}
+
+#[test]
+fn a_packet_that_finds_the_lane_taken_for_long_is_dropped_and_counted() {
+    if !enter("a_packet_that_finds_the_lane_taken_for_long_is_dropped_and_counted") {
+        return;
+    }
+    let mut nic = at_user();
+    let another = 1000;
+    nic.change_record(|lane| lane.busy = another);
+    for target in [LEVEL_USER, LEVEL_NIC] {
+        nic.lane().set_target(target);
+        let done = nic.door.run(&frame());
+        assert_eq!((done.outcome, done.action), ("drop_lane", XDP_DROP));
+    }
+    let untouched = (nic.record().busy, nic.lane().sent_up(), nic.stats().packets);
+    assert_eq!(untouched, (another, 0, 0));
+}
+
+#[test]
+fn a_cpu_that_did_not_leave_the_lane_enters_it_again() {
+    if !enter("a_cpu_that_did_not_leave_the_lane_enters_it_again") {
+        return;
+    }
+    let mut nic = at_user();
+    nic.lane().set_target(LEVEL_NIC);
+    let here = rustix::thread::sched_getcpu() as u32;
+    nic.change_record(|lane| lane.busy = here + 1);
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_nic");
+    assert!(nic.lane().is_free());
+}
+
+#[test]
+fn one_cpu_at_a_time_is_in_the_memory() {
+    if !enter("one_cpu_at_a_time_is_in_the_memory") {
+        return;
+    }
+    const RUNS: u32 = 100_000;
+    let nic = Nic::load(Some(add_way_out()));
+    nic.set_module(INDEX, Some("counting"));
+    nic.lane().set_program(INDEX, WINDOW);
+    let cpus = bpf::possible_cpus();
+    let program = nic.program();
+    std::thread::scope(|scope| {
+        for cpu in 0..cpus {
+            scope.spawn(move || {
+                let mut here = rustix::thread::CpuSet::new();
+                here.set(cpu);
+                rustix::thread::sched_setaffinity(None, &here).unwrap();
+                let frame = frame();
+                let context = XdpContext {
+                    data_end: frame.len() as u32,
+                    ingress_ifindex: LOOPBACK,
+                    ..Default::default()
+                };
+                let context = bytemuck::bytes_of(&context);
+                program.test_run(&frame, Some(context), RUNS).unwrap();
+            });
+        }
+    });
+    let (stats, lost) = (nic.stats(), nic.door.outcome_everywhere("drop_lane"));
+    assert_eq!(stats.packets + lost, u64::from(RUNS) * cpus as u64);
+    assert_eq!(nic.counted(), stats.packets, "no count was overwritten");
+    assert_eq!(nic.ended(), stats.packets);
+    if cpus > 1 {
+        assert!(stats.handed_over > 0, "the CPUs met in the lane");
+    }
+}

@@ -1,0 +1,170 @@
+//! A front door with one service at `nic`, whose module does what the test says.
+
+use bpf::{Lanes, Map, Object, Program, Update, objects};
+use bpf_maps::{ACTION_SERVICE, HandOver, Key, LEVEL_NIC, Lane, Mask, Rule, ServiceStats};
+use bytemuck::{Pod, Zeroable};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use crate::harness::{Done, FrontDoor, PORT};
+
+/// The service's entry.
+pub const ENTRY: u16 = 700;
+/// The index of its program: one that the front door has a constant jump for.
+pub const INDEX: u32 = 5;
+/// Bytes of the packet that the module sees.
+pub const WINDOW: u32 = 64;
+
+/// What the module does (`struct script` in `c/bench/service_modules.bpf.c`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+pub struct Script {
+    pub verdict: u32,
+    pub trapped: u32,
+    pub head: i32,
+    pub ethertype_be: [u8; 2],
+    pub ttl_and_1: u16,
+}
+
+/// The front door, the service and the module.
+pub struct Nic {
+    pub door: FrontDoor,
+    pub lanes: Lanes,
+    lanes_map: Map,
+    modules: Object,
+    sockets: Vec<OwnedFd>,
+}
+
+impl Nic {
+    /// All packets are the service's, its lane shall be at `nic` and nothing was sent up.
+    pub fn load(out: Option<u32>) -> Self {
+        let mut door = FrontDoor::load(out);
+        let rule =
+            Rule { rule: 3, session: 4, entry: ENTRY, action: ACTION_SERVICE, ..Rule::default() };
+        door.install(0, &[Mask::default()], &[(Key::default(), rule)]);
+        door.activate(0);
+        door.heartbeat();
+        let mut modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
+        for shared in ["tam_hand_over", "tam_after"] {
+            modules.reuse_map(shared, &door.map(shared)).unwrap();
+        }
+        let modules = modules.load().unwrap();
+        let lanes_map = door.map("tam_lanes");
+        let lanes = Lanes::new(&lanes_map).unwrap();
+        let nic = Self { door, lanes, lanes_map, modules, sockets: Vec::new() };
+        nic.set_module(INDEX, Some("scripted"));
+        nic.lane().set_program(INDEX, WINDOW);
+        nic.lane().set_target(LEVEL_NIC);
+        nic
+    }
+
+    /// Puts a module of the test object, or none, at an index.
+    pub fn set_module(&self, index: u32, name: Option<&str>) {
+        let modules = self.door.map("tam_modules");
+        match name {
+            Some(name) => {
+                let program = self.modules.program(name).unwrap();
+                modules.update(&index, &(program.as_fd().as_raw_fd() as u32), Update::Any).unwrap();
+            }
+            None => assert!(modules.delete(&index).unwrap()),
+        }
+    }
+
+    pub fn lane(&self) -> bpf::Lane<'_> {
+        self.lanes.lane(units::EntryId(ENTRY)).unwrap()
+    }
+
+    /// The lane as it lies in the map.
+    pub fn record(&self) -> Lane {
+        self.lanes_map.lookup(&u32::from(ENTRY)).unwrap().unwrap()
+    }
+
+    /// Changes the lane as nobody else may.
+    pub fn change_record(&self, change: impl FnOnce(&mut Lane)) {
+        let mut record = self.record();
+        change(&mut record);
+        self.lanes_map.update(&u32::from(ENTRY), &record, Update::Any).unwrap();
+    }
+
+    /// Runs a frame with this script.
+    pub fn run(&mut self, frame: &[u8], script: Script) -> Done {
+        self.modules.map("script").unwrap().update(&0u32, &script, Update::Any).unwrap();
+        self.door.heartbeat();
+        let done = self.door.run(frame);
+        assert!(self.lane().is_free(), "nobody stays in the lane: {done:?}");
+        done
+    }
+
+    /// Runs a frame whose module returns this.
+    pub fn verdict(&mut self, frame: &[u8], verdict: u32) -> Done {
+        self.run(frame, Script { verdict, ..Script::default() })
+    }
+
+    /// What the module found, on this CPU.
+    pub fn hand_over(&self) -> HandOver {
+        let values: Vec<HandOver> =
+            self.door.map("tam_hand_over").lookup_percpu(&0u32).unwrap().unwrap();
+        values[rustix::thread::sched_getcpu()]
+    }
+
+    /// The service's counters, over all CPUs.
+    pub fn stats(&self) -> ServiceStats {
+        let values: Vec<ServiceStats> =
+            self.door.map("tam_services").lookup_percpu(&u32::from(ENTRY)).unwrap().unwrap();
+        let mut sum = [0u64; size_of::<ServiceStats>() / 8];
+        for value in values {
+            let words: [u64; size_of::<ServiceStats>() / 8] = bytemuck::cast(value);
+            sum.iter_mut().zip(words).for_each(|(sum, word)| *sum += word);
+        }
+        bytemuck::cast(sum)
+    }
+
+    /// The packets that [`Self::stats`] says ended.
+    pub fn ended(&self) -> u64 {
+        let s = self.stats();
+        s.forwarded
+            + s.to_kernel
+            + s.bounced
+            + s.redirected
+            + s.raised
+            + s.plain
+            + s.drop_module
+            + s.drop_trap
+            + s.drop_no_port
+            + s.drop_too_long
+            + s.drop_malformed
+    }
+
+    /// What `counting` counted.
+    pub fn counted(&self) -> u64 {
+        self.modules.map("memory").unwrap().lookup(&0u32).unwrap().unwrap()
+    }
+
+    /// The front door's program.
+    pub fn program(&self) -> &Program {
+        self.door.program()
+    }
+
+    /// Puts a socket behind the arrival port. It takes no packets: nothing is redirected really.
+    pub fn add_socket(&mut self) {
+        // SAFETY: it makes a descriptor and takes numbers only.
+        let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW, 0) };
+        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: a new descriptor that nobody else holds.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let entries: libc::c_int = 64;
+        // SAFETY: the option's value is an int, which lives across the call.
+        let answer = unsafe {
+            libc::setsockopt(
+                fd,
+                libc::SOL_XDP,
+                libc::XDP_RX_RING,
+                (&raw const entries).cast(),
+                size_of_val(&entries) as u32,
+            )
+        };
+        assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
+        let index = u32::from(PORT) * bpf_maps::QUEUES_MAX as u32;
+        self.door.map("tam_sockets").update(&index, &(fd as u32), Update::Any).unwrap();
+        self.sockets.push(socket);
+    }
+}

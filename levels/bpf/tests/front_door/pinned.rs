@@ -1,0 +1,94 @@
+//! The front door of a node as the daemon uses it: on a device, with pins, and a
+//! service whose module runs on frames that really arrive.
+
+use bpf::{FrontDoor, Object, XdpMode, objects};
+use bpf_maps::{ACTION_SERVICE, Key, LEVEL_NIC, Mask, PortConfig, Rule, ServiceStats};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+use units::{EntryId, Name, PortId};
+use wire::FrameBuilder;
+
+use crate::namespace::{OUT_MAC, add_way_out, enter, ifindex};
+
+const ENTRY: EntryId = EntryId(2);
+const FRAMES: u32 = 500;
+
+/// Sends frames to `out`, out of the other end of its pair.
+fn send(frame: &[u8], count: u32) {
+    // SAFETY: it makes a descriptor and takes numbers only.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: 0,
+        sll_ifindex: ifindex("far") as i32,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 6,
+        sll_addr: [0; 8],
+    };
+    for _ in 0..count {
+        // SAFETY: frame and address live across the call and are as long as said.
+        let sent = unsafe {
+            libc::sendto(
+                fd,
+                frame.as_ptr().cast(),
+                frame.len(),
+                0,
+                (&raw const address).cast(),
+                size_of_val(&address) as u32,
+            )
+        };
+        assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
+    }
+    // SAFETY: ours, and not used again.
+    unsafe { libc::close(fd) };
+}
+
+#[test]
+fn a_module_runs_on_frames_that_arrive() {
+    if !enter("a_module_runs_on_frames_that_arrive") {
+        return;
+    }
+    let out = add_way_out();
+    let node: Name = "tt-nicdoor".parse().unwrap();
+    let mut door = FrontDoor::create(&node, 7).unwrap();
+    let config = PortConfig { ifindex: out, mac: OUT_MAC, mtu: 1500, ..PortConfig::default() };
+    door.attach(PortId(0), &config, XdpMode::Native).unwrap();
+    let rule = Rule { entry: ENTRY.0, action: ACTION_SERVICE, ..Rule::default() };
+    door.install_rules(&[Mask::default()], &[(Key::default(), rule)]).unwrap();
+    let mut modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
+    modules.reuse_map("tam_hand_over", door.hand_over_map()).unwrap();
+    modules.reuse_map("tam_after", door.after_map()).unwrap();
+    let modules = modules.load().unwrap();
+    door.set_module(0, modules.program("dropping").unwrap().as_fd()).unwrap();
+    let lane = door.lanes().lane(ENTRY).unwrap();
+    lane.set_program(0, 64);
+    lane.set_target(LEVEL_NIC);
+
+    let frame = FrameBuilder::new().ethernet([2, 0, 0, 0, 9, 9], OUT_MAC);
+    let frame = frame.ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2).payload(&[1; 80]);
+    let mut frame = frame.build();
+    frame[..6].copy_from_slice(&OUT_MAC);
+    send(&frame, FRAMES);
+    let arrived = || {
+        let stats = door.service_stats(ENTRY).unwrap();
+        (stats.packets >= u64::from(FRAMES)).then_some(stats)
+    };
+    let stats = testkit::wait_for(Duration::from_secs(5), arrived).expect("all arrive");
+    assert_eq!((stats.packets, stats.drop_module), (FRAMES.into(), FRAMES.into()));
+    assert_eq!(stats.bytes, u64::from(FRAMES) * frame.len() as u64);
+    assert_eq!(door.drop_reasons(ENTRY).unwrap(), [(0, u64::from(FRAMES))].into());
+    assert_eq!(door.drop_reasons(EntryId(3)).unwrap().len(), 0);
+    door.clear_module(0).unwrap();
+    door.clear_entry(ENTRY).unwrap();
+    assert_eq!(door.service_stats(ENTRY).unwrap(), ServiceStats::default());
+    assert_eq!((lane.target(), door.drop_reasons(ENTRY).unwrap().len()), (0, 0));
+
+    drop(door);
+    let folder = Path::new(bpf::front_door::PIN_DIRECTORY).join("tt-nicdoor");
+    assert!(folder.join("tam_lanes").exists() && folder.join("tam_modules").exists());
+    bpf::front_door::remove(&node).unwrap();
+    assert!(!folder.exists());
+}

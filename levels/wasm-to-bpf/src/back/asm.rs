@@ -1,0 +1,182 @@
+//! A small assembler: instructions with labels, and references to maps and
+//! functions that are resolved when everything is linked. It checks nothing
+//! that the verifier checks.
+
+use super::insn::{Bits, Insn, Reg, pseudo};
+use crate::layout;
+use crate::program::MapKind;
+
+/// A place in the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Label(u32);
+
+/// What is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Callee {
+    /// A function of the unit.
+    Unit(u32),
+    /// A subprogram of ours.
+    Host(super::host::Subprogram),
+}
+
+/// The code of one function, not yet placed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Code {
+    pub(crate) insns: Vec<Insn>,
+    pub(crate) maps: Vec<(u32, MapKind)>,
+    pub(crate) calls: Vec<(u32, Callee)>,
+    /// (instruction, byte of the module) where a new one begins.
+    pub(crate) places: Vec<(u32, u32)>,
+}
+
+/// Code in the making.
+#[derive(Default)]
+pub(crate) struct Assembler {
+    code: Code,
+    labels: Vec<Option<u32>>,
+    wanted: Vec<bool>,
+    jumps: Vec<(u32, Label)>,
+    /// Conditional jumps may be too far for 16 bits, or too many for the
+    /// verifier's stack of ways not yet gone: each jumps over an unconditional one.
+    long: bool,
+}
+
+impl Assembler {
+    /// An empty one; `long` for functions of many thousand instructions.
+    pub(crate) fn new(long: bool) -> Self {
+        Self { long, ..Self::default() }
+    }
+
+    /// A label that stands nowhere yet.
+    pub(crate) fn label(&mut self) -> Label {
+        self.labels.push(None);
+        self.wanted.push(false);
+        Label(self.labels.len() as u32 - 1)
+    }
+
+    /// The label stands here.
+    pub(crate) fn bind(&mut self, label: Label) {
+        let here = self.here();
+        if let Some(place) = self.labels.get_mut(label.0 as usize) {
+            *place = Some(here);
+        }
+    }
+
+    /// Whether anything goes there: the verifier refuses what nothing reaches.
+    pub(crate) fn is_wanted(&self, label: Label) -> bool {
+        self.wanted.get(label.0 as usize).copied().unwrap_or(false)
+    }
+
+    fn want(&mut self, label: Label) {
+        self.jumps.push((self.here(), label));
+        if let Some(wanted) = self.wanted.get_mut(label.0 as usize) {
+            *wanted = true;
+        }
+    }
+
+    /// The number of the next instruction.
+    pub(crate) fn here(&self) -> u32 {
+        self.code.insns.len() as u32
+    }
+
+    /// One instruction.
+    pub(crate) fn push(&mut self, insn: Insn) {
+        self.code.insns.push(insn);
+    }
+
+    /// What follows comes from this byte of the module.
+    pub(crate) fn place(&mut self, place: u32) {
+        if self.code.places.last().is_none_or(|&(_, last)| last != place) {
+            let here = self.here();
+            self.code.places.push((here, place));
+        }
+    }
+
+    /// `goto label`
+    pub(crate) fn goto(&mut self, label: Label) {
+        self.want(label);
+        self.push(Insn::ja());
+    }
+
+    /// `jump` to the label, a conditional jump or a `may_goto`.
+    pub(crate) fn jump(&mut self, jump: Insn, label: Label) {
+        self.want(label);
+        self.push(jump);
+    }
+
+    /// To the label if the condition holds; `inverse` is the jump that is
+    /// taken where it does not.
+    pub(crate) fn branch(&mut self, jump: Insn, inverse: Insn, label: Label) {
+        if self.long {
+            self.push(Insn { off: 1, ..inverse });
+            self.goto(label);
+        } else {
+            self.jump(jump, label);
+        }
+    }
+
+    /// To the label when the kernel's patience with loops is at its end.
+    pub(crate) fn may_goto(&mut self, label: Label) {
+        if self.long {
+            self.push(Insn { off: 1, ..Insn::may_goto() });
+            self.push(Insn { off: 1, ..Insn::ja() });
+            self.goto(label);
+        } else {
+            self.jump(Insn::may_goto(), label);
+        }
+    }
+
+    /// A constant, in one instruction if it fits.
+    pub(crate) fn constant(&mut self, dst: Reg, value: u64) {
+        if i32::try_from(value as i64).is_ok() {
+            self.push(Insn::mov_imm(Bits::B64, dst, value as i32));
+        } else if let Ok(value) = u32::try_from(value) {
+            self.push(Insn::mov_imm(Bits::B32, dst, value as i32));
+        } else {
+            self.code.insns.extend(Insn::load_imm64(dst, pseudo::IMMEDIATE, value));
+        }
+    }
+
+    /// The map itself, as helpers take it.
+    pub(crate) fn map(&mut self, dst: Reg, map: MapKind) {
+        self.code.maps.push((self.here(), map));
+        self.code.insns.extend(Insn::load_imm64(dst, pseudo::MAP_FD, 0));
+    }
+
+    /// The address of a byte of the instance block.
+    pub(crate) fn block(&mut self, dst: Reg, offset: u32) {
+        self.code.maps.push((self.here(), MapKind::Block));
+        let value = u64::from(offset) << 32;
+        self.code.insns.extend(Insn::load_imm64(dst, pseudo::MAP_VALUE, value));
+    }
+
+    /// Calls a function of the program.
+    pub(crate) fn call(&mut self, callee: Callee) {
+        self.code.calls.push((self.here(), callee));
+        self.push(Insn::call_function());
+    }
+
+    /// The code with every jump resolved. Nothing when a label stands nowhere
+    /// or a conditional jump is too far: then it must be assembled as long.
+    pub(crate) fn finish(mut self) -> Option<Code> {
+        for (at, label) in self.jumps {
+            let target = self.labels.get(label.0 as usize).copied().flatten()?;
+            let distance = i64::from(target) - i64::from(at) - 1;
+            let insn = self.code.insns.get_mut(at as usize)?;
+            match i16::try_from(distance) {
+                Ok(near) => insn.off = near,
+                Err(_) if *insn == Insn::ja() => *insn = Insn::ja_far(distance as i32),
+                Err(_) => return None,
+            }
+        }
+        Some(self.code)
+    }
+}
+
+/// The offset of a field of the instance block within reach of one load.
+pub(crate) const fn field(offset: u32) -> i16 {
+    assert!(offset <= i16::MAX as u32, "the block's fields lie within 32 KiB");
+    offset as i16
+}
+
+const _: () = assert!(layout::GLOBALS < i16::MAX as u32);

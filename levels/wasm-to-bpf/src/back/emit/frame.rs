@@ -1,0 +1,57 @@
+//! The stack frame: fixed slots at its upper end, then values without a register.
+
+use super::super::plan::{Needs, Setting};
+use super::super::vcode::Slot;
+
+/// Bytes of a slot.
+const SLOT_BYTES: usize = 8;
+/// The verifier rounds each frame up to this.
+const FRAME_ALIGNMENT: u32 = 16;
+
+/// Where everything lies below the frame pointer.
+pub(crate) struct Frame {
+    fixed: Vec<Slot>,
+    spills: usize,
+}
+
+impl Frame {
+    pub(crate) fn new(setting: &Setting, needs: Needs, is_entry: bool, spills: usize) -> Self {
+        let with_packet = is_entry && setting.has_packet();
+        let mut fixed = Vec::new();
+        if with_packet || needs.context {
+            fixed.push(Slot::Context);
+        }
+        if with_packet || needs.hand_over {
+            fixed.push(Slot::HandOver);
+        }
+        if needs.changes_packet {
+            fixed.push(Slot::Data);
+        }
+        if needs.spare {
+            fixed.extend([Slot::Spare, Slot::Pointer]);
+        }
+        Self { fixed, spills }
+    }
+
+    /// The offset of a fixed slot.
+    pub(crate) fn slot(&self, slot: Slot) -> i16 {
+        let number = self.fixed.iter().position(|&fixed| fixed == slot).unwrap_or(0);
+        offset(number)
+    }
+
+    /// The offset of a spilled value.
+    pub(crate) fn spill(&self, number: usize) -> i16 {
+        offset(self.fixed.len() + number)
+    }
+
+    /// Bytes that the verifier counts.
+    pub(crate) fn bytes(&self) -> u32 {
+        let slots = self.fixed.len() + self.spills;
+        u32::try_from(slots * SLOT_BYTES).unwrap_or(u32::MAX / 2).next_multiple_of(FRAME_ALIGNMENT)
+    }
+}
+
+/// Frames that are too large are refused when all is linked.
+fn offset(number: usize) -> i16 {
+    i16::try_from((number + 1) * SLOT_BYTES).map_or(i16::MIN, |below| -below)
+}

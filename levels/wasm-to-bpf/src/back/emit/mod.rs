@@ -1,0 +1,426 @@
+//! From virtual registers to instructions: registers are assigned, blocks laid
+//! one behind the other, and what is rare put out of line.
+
+mod any;
+mod entry;
+mod frame;
+mod head;
+mod partial;
+mod traps;
+
+use std::collections::BTreeMap;
+
+use regalloc2::{Allocation, Edit, InstOrEdit, Output};
+
+use super::asm::{Assembler, Callee, Code, Label};
+use super::insn::{Alu, Bits, FP, Insn, R0, R1, R2, Reg, Test, helper};
+use super::lower::context_fields;
+use super::plan::{Needs, Plan, Setting};
+use super::vcode::{Condition, Op as V, Slot, Trap, VCode};
+use crate::TrapCode;
+use crate::ir::{Place, Width};
+use crate::program::MapKind;
+
+use any::Late;
+use entry::EntryLabels;
+use frame::Frame;
+
+/// Beyond so many operations conditional jumps are made over unconditional
+/// ones: the verifier keeps at most 8,192 ways that it has not gone yet, and
+/// 16 bits of distance are 32,767 instructions.
+const SHORT_MAX: usize = 4_000;
+
+/// A function's code and what is to be said about it.
+pub(crate) struct Emitted {
+    pub(crate) code: Code,
+    /// Bytes of its frame.
+    pub(crate) stack: u32,
+    /// Places of the frame that hold values without a register.
+    pub(crate) spills: u32,
+    /// Each block's instructions, in the code's order, with its successors' numbers.
+    pub(crate) blocks: Vec<BlockCost>,
+}
+
+/// What one block costs.
+pub(crate) struct BlockCost {
+    pub(crate) instructions: u32,
+    /// Positions of functions of the unit that it calls.
+    pub(crate) calls: Vec<u32>,
+    /// Successors, as positions in the code's order.
+    pub(crate) successors: Vec<usize>,
+}
+
+/// Emits the function at that position.
+pub(crate) fn emit(
+    plan: &Plan,
+    position: usize,
+    vcode: &VCode,
+    output: &Output,
+) -> Option<Emitted> {
+    let long = vcode.length() > SHORT_MAX;
+    let attempt = |long| Emit::new(plan, position, vcode, output, long)?.run();
+    attempt(long).or_else(|| if long { None } else { attempt(true) })
+}
+
+struct Emit<'a> {
+    plan: &'a Plan,
+    setting: Setting,
+    needs: Needs,
+    is_entry: bool,
+    vcode: &'a VCode,
+    output: &'a Output,
+    frame: Frame,
+    asm: Assembler,
+    /// Labels of the code's blocks, by number.
+    labels: Vec<Label>,
+    late: Vec<Late>,
+    traps: BTreeMap<Trap, Label>,
+    /// Where the entry goes when a function that it called has trapped.
+    trapped: Option<Label>,
+    /// Where the entry goes with a verdict in r0.
+    epilogue: Option<Label>,
+    entry: EntryLabels,
+    /// Whether the end of a packet's entry is emitted.
+    is_finished: bool,
+}
+
+impl<'a> Emit<'a> {
+    fn new(
+        plan: &'a Plan,
+        position: usize,
+        vcode: &'a VCode,
+        output: &'a Output,
+        long: bool,
+    ) -> Option<Self> {
+        let needs = plan.needs.get(position).copied()?;
+        let is_entry = position == 0;
+        let mut asm = Assembler::new(long);
+        let labels = vcode.blocks.iter().map(|_| asm.label()).collect();
+        let entry = EntryLabels::new(&mut asm);
+        Some(Self {
+            plan,
+            setting: plan.setting,
+            needs,
+            is_entry,
+            vcode,
+            output,
+            frame: Frame::new(&plan.setting, needs, is_entry, output.num_spillslots),
+            asm,
+            labels,
+            late: Vec::new(),
+            traps: BTreeMap::new(),
+            trapped: None,
+            epilogue: None,
+            entry,
+            is_finished: false,
+        })
+    }
+
+    fn run(mut self) -> Option<Emitted> {
+        if self.is_entry {
+            self.prologue();
+        } else if self.needs.context {
+            let at = self.frame.slot(Slot::Context);
+            self.asm.push(Insn::store(Width::Eight, FP, R1, at));
+        }
+        let order: Vec<_> = (0..self.vcode.blocks.len())
+            .map(regalloc2::Block::new)
+            .filter(|&block| !self.is_empty(block))
+            .collect();
+        let position: BTreeMap<usize, usize> =
+            order.iter().enumerate().map(|(at, block)| (block.index(), at)).collect();
+        let mut blocks = Vec::with_capacity(order.len());
+        for (at, &block) in order.iter().enumerate() {
+            let start = self.asm.here();
+            let calls = self.block(block, order.get(at + 1).copied())?;
+            let successors = &self.vcode.blocks.get(block.index())?.successors;
+            blocks.push(BlockCost {
+                instructions: self.asm.here() - start,
+                calls,
+                successors: successors
+                    .iter()
+                    .filter_map(|&next| position.get(&self.resolve(next).index()).copied())
+                    .collect(),
+            });
+        }
+        if let Some(label) = self.epilogue {
+            self.entry_epilogue(label);
+        }
+        self.late();
+        if self.is_entry && self.setting.has_packet() {
+            self.padding();
+        }
+        self.trap_stubs();
+        Some(Emitted {
+            code: self.asm.finish()?,
+            stack: self.frame.bytes(),
+            spills: self.output.num_spillslots as u32,
+            blocks,
+        })
+    }
+
+    /// Whether nothing is left of the block but its jump.
+    fn is_empty(&self, block: regalloc2::Block) -> bool {
+        let vcode = self.vcode;
+        let Some(inside) = vcode.blocks.get(block.index()) else { return false };
+        if block.index() == 0 || inside.is_loop_header {
+            return false;
+        }
+        let mut content = self.output.block_insts_and_edits(vcode, block);
+        let first = content.next();
+        matches!(first, Some(InstOrEdit::Inst(inst)) if matches!(vcode.op(inst).0, V::Jump))
+            && content.next().is_none()
+    }
+
+    /// The block that control reaches, past empty ones.
+    fn resolve(&self, mut block: regalloc2::Block) -> regalloc2::Block {
+        while self.is_empty(block) {
+            let next = self.vcode.blocks.get(block.index());
+            match next.and_then(|inside| inside.successors.first()) {
+                Some(&next) => block = next,
+                None => break,
+            }
+        }
+        block
+    }
+
+    fn label(&self, block: regalloc2::Block) -> Option<Label> {
+        self.labels.get(self.resolve(block).index()).copied()
+    }
+
+    /// Emits one block, returns whom it calls.
+    fn block(
+        &mut self,
+        block: regalloc2::Block,
+        next: Option<regalloc2::Block>,
+    ) -> Option<Vec<u32>> {
+        let label = *self.labels.get(block.index())?;
+        self.asm.bind(label);
+        let mut calls = Vec::new();
+        let (vcode, output) = (self.vcode, self.output);
+        for item in output.block_insts_and_edits(vcode, block) {
+            match item {
+                InstOrEdit::Edit(Edit::Move { from, to }) => self.transfer(*from, *to)?,
+                InstOrEdit::Inst(inst) => {
+                    let (op, place) = vcode.op(inst);
+                    self.asm.place(place.0);
+                    let registers: Vec<Reg> = output
+                        .inst_allocs(inst)
+                        .iter()
+                        .map(|allocation| {
+                            allocation.as_reg().map_or(R0, |register| register.hw_enc() as Reg)
+                        })
+                        .collect();
+                    if let V::Call(callee) = op {
+                        calls.push(callee);
+                    }
+                    self.op(op, place, &registers, block, next)?;
+                }
+            }
+        }
+        Some(calls)
+    }
+
+    fn transfer(&mut self, from: Allocation, to: Allocation) -> Option<()> {
+        let register = |allocation: Allocation| Some(allocation.as_reg()?.hw_enc() as Reg);
+        let insn = match (from.as_stack(), to.as_stack()) {
+            (None, None) if from == to => return Some(()),
+            (None, None) => Insn::mov(register(to)?, register(from)?),
+            (Some(slot), None) => {
+                Insn::load(Width::Eight, false, register(to)?, FP, self.frame.spill(slot.index()))
+            }
+            (None, Some(slot)) => {
+                Insn::store(Width::Eight, FP, register(from)?, self.frame.spill(slot.index()))
+            }
+            // The allocator makes no such moves.
+            (Some(_), Some(_)) => return None,
+        };
+        self.asm.push(insn);
+        Some(())
+    }
+
+    fn op(
+        &mut self,
+        op: V,
+        place: Place,
+        registers: &[Reg],
+        block: regalloc2::Block,
+        next: Option<regalloc2::Block>,
+    ) -> Option<()> {
+        let reg = |number: u8| registers.get(usize::from(number)).copied().unwrap_or(R0);
+        match op {
+            V::One { insn, dst, src } => self.asm.push(Insn {
+                dst: dst.map_or(insn.dst, reg),
+                src: src.map_or(insn.src, reg),
+                ..insn
+            }),
+            V::Wide(constant) => self.asm.constant(reg(0), constant),
+            V::Block => self.asm.block(reg(0), 0),
+            V::LoadSlot(slot) => self.load_slot(reg(0), slot),
+            V::Arguments => {}
+            V::Trap { condition, trap } => {
+                let label = self.trap(trap);
+                self.branch(condition, reg(0), reg(1), label);
+            }
+            V::Select { condition, other, first } => {
+                let skip = self.asm.label();
+                self.asm.jump(condition.jump(reg(first), reg(first + 1)), skip);
+                self.asm.push(match other {
+                    Some(constant) => Insn::mov_imm(Bits::B64, reg(0), constant),
+                    None => Insn::mov(reg(0), reg(2)),
+                });
+                self.asm.bind(skip);
+            }
+            V::Call(callee) => {
+                if self.plan.needs.get(callee as usize)?.context {
+                    self.load_slot(R1, Slot::Context);
+                }
+                self.asm.call(Callee::Unit(callee));
+            }
+            V::CallHost(subprogram) => {
+                if subprogram.takes_context(&self.setting) {
+                    self.load_slot(R1, Slot::Context);
+                }
+                self.asm.call(Callee::Host(subprogram));
+            }
+            V::TrapAfterCall(condition) => {
+                let label = self.trapped();
+                self.branch(condition, reg(0), R0, label);
+            }
+            V::HandOver => self.look_up_hand_over(place),
+            V::MoveHead(by) => self.move_head(by, place),
+            V::MayGoto(place) => self.may_goto(place),
+            V::WindowLoad { width, distance } => self.window_load(width, distance, registers)?,
+            V::WindowStore { width, distance } => self.window_store(width, distance, registers)?,
+            V::AnyLoad(access) => self.any_load(access, registers)?,
+            V::AnyStore(access) => self.any_store(access, registers)?,
+            V::Pointers { reach, keep } => self.pointers(reach, keep, place, registers)?,
+            V::CheckVerdict(place) => self.check_verdict(place, reg(0), reg(1)),
+            V::Jump => self.go(*self.successors(block)?.first()?, next)?,
+            V::Branch(condition) => {
+                let &[yes, no] = self.successors(block)? else { return None };
+                self.two_ways(condition, reg(0), reg(1), [yes, no], next)?;
+            }
+            V::Return => self.leave(next),
+            V::TrapAlways(trap) => {
+                let label = self.trap(trap);
+                self.asm.goto(label);
+            }
+        }
+        Some(())
+    }
+
+    fn successors(&self, block: regalloc2::Block) -> Option<&'a [regalloc2::Block]> {
+        self.vcode.blocks.get(block.index()).map(|inside| inside.successors.as_slice())
+    }
+
+    fn go(&mut self, target: regalloc2::Block, next: Option<regalloc2::Block>) -> Option<()> {
+        if Some(self.resolve(target)) != next {
+            let label = self.label(target)?;
+            self.asm.goto(label);
+        }
+        Some(())
+    }
+
+    fn two_ways(
+        &mut self,
+        condition: Condition,
+        x: Reg,
+        y: Reg,
+        [yes, no]: [regalloc2::Block; 2],
+        next: Option<regalloc2::Block>,
+    ) -> Option<()> {
+        if self.resolve(yes) == self.resolve(no) {
+            return self.go(yes, next);
+        }
+        if Some(self.resolve(yes)) == next {
+            let label = self.label(no)?;
+            self.branch(condition.inverse(), x, y, label);
+            return Some(());
+        }
+        let label = self.label(yes)?;
+        self.branch(condition, x, y, label);
+        self.go(no, next)
+    }
+
+    fn branch(&mut self, condition: Condition, x: Reg, y: Reg, label: Label) {
+        self.asm.branch(condition.jump(x, y), condition.inverse().jump(x, y), label);
+    }
+
+    fn leave(&mut self, next: Option<regalloc2::Block>) {
+        if !(self.is_entry && self.setting.has_packet()) {
+            return self.asm.push(Insn::exit());
+        }
+        let label = match self.epilogue {
+            Some(label) => label,
+            None => {
+                let label = self.asm.label();
+                self.epilogue = Some(label);
+                label
+            }
+        };
+        // The epilogue stands behind the last block.
+        if next.is_some() {
+            self.asm.goto(label);
+        }
+    }
+
+    fn load_slot(&mut self, register: Reg, slot: Slot) {
+        let at = self.frame.slot(slot);
+        self.asm.push(Insn::load(Width::Eight, false, register, FP, at));
+    }
+
+    fn may_goto(&mut self, place: Place) {
+        let trap = self.trap(Trap { code: TrapCode::OutOfTime, place });
+        self.asm.may_goto(trap);
+    }
+
+    fn look_up_hand_over(&mut self, place: Place) {
+        let at = self.frame.slot(Slot::HandOver);
+        self.asm.push(Insn::store_imm(Width::Eight, FP, at, 0));
+        self.asm.push(Insn::mov(R2, FP));
+        self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, R2, i32::from(at)));
+        self.asm.map(R1, MapKind::HandOver);
+        self.asm.push(Insn::call_helper(helper::MAP_LOOKUP_ELEM));
+        let none = self.trap(Trap { code: TrapCode::Packet, place });
+        let missing = Condition { test: Test::Eq, bits: Bits::B64, immediate: Some(0) };
+        self.branch(missing, R0, R0, none);
+        self.asm.push(Insn::store(Width::Eight, FP, R0, at));
+    }
+
+    fn pointers(&mut self, reach: u32, keep: bool, place: Place, registers: &[Reg]) -> Option<()> {
+        let &[data, data_end, temporary] = registers else { return None };
+        let (data_at, end_at) = context_fields(self.setting.flavour);
+        self.load_slot(data, Slot::Context);
+        self.asm.push(Insn::load(Width::Four, false, data_end, data, end_at));
+        self.asm.push(Insn::load(Width::Four, false, data, data, data_at));
+        if reach > 0 {
+            self.asm.push(Insn::mov(temporary, data));
+            self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, temporary, reach as i32));
+            let trap = self.trap(Trap { code: TrapCode::Packet, place });
+            let short = Condition { test: Test::GtU, bits: Bits::B64, immediate: None };
+            self.branch(short, temporary, data_end, trap);
+        }
+        if keep {
+            let at = self.frame.slot(Slot::Data);
+            self.asm.push(Insn::store(Width::Eight, FP, data, at));
+        }
+        Some(())
+    }
+
+    /// Drop and redirect carry a number; of pass, bounce and raise there is
+    /// one each, and pass with a new route.
+    fn check_verdict(&mut self, place: Place, verdict: Reg, temporary: Reg) {
+        let good = self.asm.label();
+        let bad = self.trap(Trap { code: TrapCode::BadVerdict, place });
+        let is = |register, test, immediate| Insn::jump_imm(test, Bits::B32, register, immediate);
+        self.asm.jump(is(verdict, Test::LeU, 4), good);
+        self.asm.jump(is(verdict, Test::Eq, 0x100), good);
+        self.asm.push(Insn::mov(temporary, verdict));
+        self.asm.push(Insn::alu_imm(Alu::And, Bits::B32, temporary, 0xffff));
+        self.asm.jump(is(temporary, Test::Eq, 1), good);
+        let other = Condition { test: Test::Ne, bits: Bits::B32, immediate: Some(3) };
+        self.branch(other, temporary, R0, bad);
+        self.asm.bind(good);
+    }
+}

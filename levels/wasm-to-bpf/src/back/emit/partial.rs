@@ -1,0 +1,98 @@
+//! Accesses of the window that reach over the packet's end: what is there is
+//! read or written, the rest reads as zero, and what is written there is lost.
+//!
+//! Each comparison is of a pointer that was never compared before. Once one was
+//! found to be beyond the packet's end, the verifier (Linux 6.18) holds it to be
+//! there even after it was made smaller, and takes the code behind the next
+//! comparison for dead.
+
+use super::super::asm::Label;
+use super::super::insn::{Alu, Bits, FP, Insn, Reg, Test};
+use super::super::lower::context_fields;
+use super::super::plan::bytes;
+use super::super::vcode::Slot;
+use super::Emit;
+use super::any::{WINDOW_MASK, What};
+use crate::ir::Width;
+
+/// One such access.
+#[derive(Clone, Copy)]
+pub(super) struct Partial {
+    pub(super) label: Label,
+    pub(super) back: Label,
+    pub(super) width: Width,
+    /// With `distance` it gives the offset in the packet.
+    pub(super) address: Reg,
+    pub(super) distance: i32,
+    /// Is overwritten.
+    pub(super) free: Reg,
+    /// Has its value again afterwards.
+    pub(super) borrowed: Reg,
+    pub(super) what: What,
+}
+
+impl Emit<'_> {
+    /// From the last byte to the first, each compared with the packet's end.
+    pub(super) fn partial(&mut self, access: Partial) {
+        let Partial { label, back, width, borrowed, what, .. } = access;
+        let size = bytes(width);
+        self.asm.bind(label);
+        if size > 1 {
+            self.keep_pointer(access);
+        }
+        if let What::Load(result) = what {
+            self.asm.push(Insn::mov_imm(Bits::B64, result, 0));
+        }
+        // A single byte beyond the end is all there is.
+        if size > 1 {
+            for byte in (0..size).rev() {
+                self.partial_byte(access, byte as i32);
+            }
+            let keep = self.frame.slot(Slot::Spare);
+            self.asm.push(Insn::load(Width::Eight, false, borrowed, FP, keep));
+        }
+        self.asm.goto(back);
+    }
+
+    /// The first byte's address into its slot.
+    fn keep_pointer(&mut self, access: Partial) {
+        let Partial { address, distance, free, borrowed, .. } = access;
+        let (data, _) = context_fields(self.setting.flavour);
+        let keep = self.frame.slot(Slot::Spare);
+        self.asm.push(Insn::mov(free, address));
+        self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, free, distance));
+        self.asm.push(Insn::alu_imm(Alu::And, Bits::B64, free, WINDOW_MASK));
+        self.asm.push(Insn::store(Width::Eight, FP, borrowed, keep));
+        self.load_slot(borrowed, Slot::Context);
+        self.asm.push(Insn::load(Width::Four, false, borrowed, borrowed, data));
+        self.asm.push(Insn::alu(Alu::Add, Bits::B64, free, borrowed));
+        let pointer = self.frame.slot(Slot::Pointer);
+        self.asm.push(Insn::store(Width::Eight, FP, free, pointer));
+    }
+
+    fn partial_byte(&mut self, access: Partial, byte: i32) {
+        let Partial { free: pointer, borrowed, what, .. } = access;
+        let (_, data_end) = context_fields(self.setting.flavour);
+        let skip = self.asm.label();
+        if let What::Load(result) = what {
+            self.asm.push(Insn::alu_imm(Alu::Shl, Bits::B64, result, 8));
+        }
+        self.load_slot(pointer, Slot::Pointer);
+        self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, pointer, byte + 1));
+        self.load_slot(borrowed, Slot::Context);
+        self.asm.push(Insn::load(Width::Four, false, borrowed, borrowed, data_end));
+        self.asm.jump(Insn::jump(Test::GtU, Bits::B64, pointer, borrowed), skip);
+        match what {
+            What::Load(result) => {
+                self.asm.push(Insn::load(Width::One, false, borrowed, pointer, -1));
+                self.asm.push(Insn::alu(Alu::Or, Bits::B64, result, borrowed));
+            }
+            What::Store(value) => {
+                self.asm.push(Insn::mov(borrowed, value));
+                self.asm.push(Insn::alu_imm(Alu::ShrU, Bits::B64, borrowed, 8 * byte));
+                self.asm.push(Insn::store(Width::One, pointer, borrowed, -1));
+            }
+        }
+        self.asm.bind(skip);
+    }
+}

@@ -1,0 +1,225 @@
+//! `packet_load` and `packet_store`: bytes between packet and memory, by way of
+//! the block's scratch, since the kernel's helpers take no arena pointers.
+
+use super::super::asm::{Code, Label};
+use super::super::insn::{Alu, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Reg, Test, helper};
+use super::super::plan::Setting;
+use super::shared::{Builder, CONTEXT};
+use crate::Flavour;
+use crate::ir::Width;
+use crate::layout::{self, SCRATCH_LENGTH, hand_over};
+use abi::layout::{WINDOW_ADDRESS, host_error};
+
+/// Where in the packet.
+const OFFSET: Reg = R6;
+/// Where in memory.
+const ADDRESS: Reg = R7;
+/// Bytes that are left.
+const LEFT: Reg = R8;
+/// Bytes of this round.
+const CHUNK: Reg = R9;
+/// Not zero: from the end downwards, since the ranges overlap in the window.
+const DOWNWARD: i16 = -24;
+/// Bytes between the beginning of what is left and this round's.
+const SKIPPED: i16 = -32;
+/// Next byte of the scratch.
+const AT: i16 = -40;
+const STACK: u32 = 48;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Packet to memory.
+    Load,
+    /// Memory to packet.
+    Store,
+}
+
+/// (offset, address, length)
+pub(super) fn load(setting: &Setting) -> (Code, u32) {
+    transfer(setting, Way::Load)
+}
+
+/// (offset, address, length)
+pub(super) fn store(setting: &Setting) -> (Code, u32) {
+    transfer(setting, Way::Store)
+}
+
+fn transfer(setting: &Setting, way: Way) -> (Code, u32) {
+    let mut b = Builder::new(setting);
+    let (outside, again, done) = (b.label(), b.label(), b.label());
+    begin(&mut b, outside);
+    direction(&mut b, way);
+    b.bind(again);
+    b.asm.may_goto(outside);
+    b.if_imm(LEFT, Test::Eq, 0, done);
+    next_chunk(&mut b);
+    match way {
+        Way::Load => {
+            call_helper(&mut b, way, outside);
+            scratch_and_memory(&mut b, way);
+        }
+        Way::Store => {
+            scratch_and_memory(&mut b, way);
+            call_helper(&mut b, way, outside);
+        }
+    }
+    advance(&mut b);
+    b.goto(again);
+    b.bind(done);
+    b.give(0);
+    b.bind(outside);
+    b.give(host_error::OUT_OF_RANGE);
+    b.finish(STACK)
+}
+
+/// Both ranges are inside, or nothing happens.
+fn begin(b: &mut Builder<'_>, outside: Label) {
+    b.keep(CONTEXT, R1);
+    b.mov(OFFSET, R2);
+    b.mov(ADDRESS, R3);
+    b.mov(LEFT, R4);
+    b.find_hand_over(outside);
+    b.load(Width::Four, R1, R0, hand_over::METADATA as i16);
+    b.mov(R2, OFFSET);
+    b.alu(Alu::Add, R2, LEFT);
+    b.if_reg(R2, Test::GtU, R1, outside);
+    b.check_range(ADDRESS, LEFT, [R1, R2], outside);
+}
+
+/// Downwards if the destination begins behind the source in the same bytes:
+/// memory at the window's address is the packet itself.
+fn direction(b: &mut Builder<'_>, way: Way) {
+    let set = b.label();
+    b.mov(R1, ADDRESS);
+    b.alu_imm(Alu::Sub, R1, WINDOW_ADDRESS as i32);
+    b.set(R2, 0);
+    let (destination, source) = match way {
+        Way::Load => (R1, OFFSET),
+        Way::Store => (OFFSET, R1),
+    };
+    b.if_reg(destination, Test::LeS, source, set);
+    b.set(R2, 1);
+    b.bind(set);
+    b.keep(DOWNWARD, R2);
+}
+
+fn next_chunk(b: &mut Builder<'_>) {
+    let (fits, upward) = (b.label(), b.label());
+    b.mov(CHUNK, LEFT);
+    b.if_imm(CHUNK, Test::LeU, SCRATCH_LENGTH as i32, fits);
+    b.set(CHUNK, SCRATCH_LENGTH as i32);
+    b.bind(fits);
+    b.set(R2, 0);
+    b.kept(R1, DOWNWARD);
+    b.if_imm(R1, Test::Eq, 0, upward);
+    b.mov(R2, LEFT);
+    b.alu(Alu::Sub, R2, CHUNK);
+    b.bind(upward);
+    b.keep(SKIPPED, R2);
+}
+
+fn advance(b: &mut Builder<'_>) {
+    let downward = b.label();
+    b.alu(Alu::Sub, LEFT, CHUNK);
+    b.kept(R1, DOWNWARD);
+    b.if_imm(R1, Test::Ne, 0, downward);
+    b.alu(Alu::Add, OFFSET, CHUNK);
+    b.alu(Alu::Add, ADDRESS, CHUNK);
+    b.bind(downward);
+}
+
+/// Between packet and scratch.
+fn call_helper(b: &mut Builder<'_>, way: Way, failed: Label) {
+    b.kept(R1, CONTEXT);
+    b.kept(R2, SKIPPED);
+    b.alu(Alu::Add, R2, OFFSET);
+    b.asm.block(R3, layout::scratch(b.setting.globals));
+    b.mov(R4, CHUNK);
+    // For the verifier, which has forgotten.
+    b.if_imm(R4, Test::Eq, 0, failed);
+    b.if_imm(R4, Test::GtU, SCRATCH_LENGTH as i32, failed);
+    b.set(R5, 0);
+    b.helper(match (way, b.setting.flavour) {
+        (Way::Load, Flavour::Xdp) => helper::XDP_LOAD_BYTES,
+        (Way::Store, Flavour::Xdp) => helper::XDP_STORE_BYTES,
+        (Way::Load, Flavour::Tc) => helper::SKB_LOAD_BYTES,
+        (Way::Store, Flavour::Tc) => helper::SKB_STORE_BYTES,
+    });
+    b.if_imm(R0, Test::Ne, 0, failed);
+}
+
+/// Between scratch and memory: words, then bytes; only bytes in the window.
+fn scratch_and_memory(b: &mut Builder<'_>, way: Way) {
+    let special = b.label();
+    b.unknown_zero(R1);
+    b.keep(AT, R1);
+    b.mov(R1, ADDRESS);
+    b.kept(R2, SKIPPED);
+    b.alu(Alu::Add, R1, R2);
+    b.if_special(R1, CHUNK, R2, special);
+    for (width, size) in [(Width::Eight, 8), (Width::One, 1)] {
+        let (again, end) = (b.label(), b.label());
+        b.bind(again);
+        b.asm.may_goto(end);
+        scratch_pointer(b, size, end);
+        b.kept(R1, SKIPPED);
+        b.alu(Alu::Add, R1, R0);
+        b.alu(Alu::Add, R1, ADDRESS);
+        b.cast(R1, R1);
+        match way {
+            Way::Load => {
+                b.load(width, R2, R3, 0);
+                b.store(width, R1, R2, 0);
+            }
+            Way::Store => {
+                b.load(width, R2, R1, 0);
+                b.store(width, R3, R2, 0);
+            }
+        }
+        b.alu_imm(Alu::Add, R0, size);
+        b.keep(AT, R0);
+        b.goto(again);
+        b.bind(end);
+        if size == 1 {
+            let over = b.label();
+            b.goto(over);
+            b.bind(special);
+            special_bytes(b, way, over);
+            b.bind(over);
+        }
+    }
+}
+
+/// r0: the next byte of the scratch, r3: its address; to `end` if not so many are left.
+fn scratch_pointer(b: &mut Builder<'_>, size: i32, end: Label) {
+    b.kept(R0, AT);
+    b.mov(R1, R0);
+    b.alu_imm(Alu::Add, R1, size);
+    b.if_reg(R1, Test::GtU, CHUNK, end);
+    b.if_imm(R0, Test::GtU, SCRATCH_LENGTH as i32 - size, end);
+    b.asm.block(R3, layout::scratch(b.setting.globals));
+    b.alu(Alu::Add, R3, R0);
+}
+
+fn special_bytes(b: &mut Builder<'_>, way: Way, over: Label) {
+    let again = b.label();
+    b.bind(again);
+    b.asm.may_goto(over);
+    scratch_pointer(b, 1, over);
+    b.kept(R4, SKIPPED);
+    b.alu(Alu::Add, R4, R0);
+    b.alu(Alu::Add, R4, ADDRESS);
+    match way {
+        Way::Load => {
+            b.load(Width::One, R5, R3, 0);
+            b.store_byte(R5, R4, R1, R2);
+        }
+        Way::Store => {
+            b.load_byte(R5, R4, R1, R2);
+            b.store(Width::One, R3, R5, 0);
+        }
+    }
+    b.alu_imm(Alu::Add, R0, 1);
+    b.keep(AT, R0);
+    b.goto(again);
+}

@@ -1,0 +1,233 @@
+//! What the subprograms have in common: their builder, the registers that they
+//! keep things in, and bytes whose region is decided when they run.
+
+use super::super::asm::{Assembler, Code, Label, field};
+use super::super::insn::{Alu, Bits, FP, Insn, R0, R1, R2, Reg, Test, helper};
+use super::super::lower::context_fields;
+use super::super::plan::Setting;
+use crate::ir::Width;
+use crate::layout;
+use crate::program::MapKind;
+use abi::layout::{META_ADDRESS, META_LENGTH, WINDOW_ADDRESS};
+
+/// Where a subprogram keeps the context.
+pub(super) const CONTEXT: i16 = -8;
+/// Where it keeps the hand-over's address.
+pub(super) const HAND_OVER: i16 = -16;
+/// Shows the verifier that an offset in the window is small.
+const WINDOW_MASK: i32 = 0xfff;
+
+/// A subprogram in the making.
+pub(super) struct Builder<'a> {
+    pub(super) asm: Assembler,
+    pub(super) setting: &'a Setting,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(setting: &'a Setting) -> Self {
+        Self { asm: Assembler::new(false), setting }
+    }
+
+    /// The code, with a frame of so many bytes. Our own code has no label
+    /// without a place and no distance beyond 16 bits; a test assembles all.
+    pub(super) fn finish(self, stack: u32) -> (Code, u32) {
+        (self.asm.finish().unwrap_or_default(), stack.next_multiple_of(16))
+    }
+
+    pub(super) fn label(&mut self) -> Label {
+        self.asm.label()
+    }
+
+    pub(super) fn bind(&mut self, label: Label) {
+        self.asm.bind(label);
+    }
+
+    pub(super) fn goto(&mut self, label: Label) {
+        self.asm.goto(label);
+    }
+
+    pub(super) fn mov(&mut self, to: Reg, from: Reg) {
+        self.asm.push(Insn::mov(to, from));
+    }
+
+    pub(super) fn set(&mut self, to: Reg, constant: i32) {
+        self.asm.push(Insn::mov_imm(Bits::B64, to, constant));
+    }
+
+    /// `to = to op from`, 64 bits.
+    pub(super) fn alu(&mut self, op: Alu, to: Reg, from: Reg) {
+        self.asm.push(Insn::alu(op, Bits::B64, to, from));
+    }
+
+    /// `to = to op constant`, 64 bits.
+    pub(super) fn alu_imm(&mut self, op: Alu, to: Reg, constant: i32) {
+        self.asm.push(Insn::alu_imm(op, Bits::B64, to, constant));
+    }
+
+    /// `if a test constant goto label`, 64 bits.
+    pub(super) fn if_imm(&mut self, a: Reg, test: Test, constant: i32, label: Label) {
+        self.asm.jump(Insn::jump_imm(test, Bits::B64, a, constant), label);
+    }
+
+    /// `if a test b goto label`, 64 bits.
+    pub(super) fn if_reg(&mut self, a: Reg, test: Test, b: Reg, label: Label) {
+        self.asm.jump(Insn::jump(test, Bits::B64, a, b), label);
+    }
+
+    pub(super) fn load(&mut self, width: Width, to: Reg, from: Reg, offset: i16) {
+        self.asm.push(Insn::load(width, false, to, from, offset));
+    }
+
+    pub(super) fn store(&mut self, width: Width, to: Reg, from: Reg, offset: i16) {
+        self.asm.push(Insn::store(width, to, from, offset));
+    }
+
+    pub(super) fn keep(&mut self, slot: i16, from: Reg) {
+        self.store(Width::Eight, FP, from, slot);
+    }
+
+    pub(super) fn kept(&mut self, to: Reg, slot: i16) {
+        self.load(Width::Eight, to, FP, slot);
+    }
+
+    pub(super) fn cast(&mut self, to: Reg, from: Reg) {
+        self.asm.push(Insn::cast(to, from));
+    }
+
+    pub(super) fn helper(&mut self, number: i32) {
+        self.asm.push(Insn::call_helper(number));
+    }
+
+    /// Returns a constant, as an `i32`.
+    pub(super) fn give(&mut self, constant: i32) {
+        self.asm.push(Insn::mov_imm(Bits::B32, R0, constant));
+        self.asm.push(Insn::exit());
+    }
+
+    /// Looks the hand-over up, keeps it in its slot and r0; `lost` without one.
+    pub(super) fn find_hand_over(&mut self, lost: Label) {
+        self.asm.push(Insn::store_imm(Width::Four, FP, HAND_OVER, 0));
+        self.mov(R2, FP);
+        self.alu_imm(Alu::Add, R2, i32::from(HAND_OVER));
+        self.asm.map(R1, MapKind::HandOver);
+        self.helper(helper::MAP_LOOKUP_ELEM);
+        self.if_imm(R0, Test::Eq, 0, lost);
+        self.keep(HAND_OVER, R0);
+    }
+
+    /// The address of a place in the frame.
+    pub(super) fn frame_address(&mut self, to: Reg, slot: i16) {
+        self.mov(to, FP);
+        self.alu_imm(Alu::Add, to, i32::from(slot));
+    }
+
+    /// A zero of which the verifier does not know that it is one: where a loop
+    /// begins to count, so that it is not walked.
+    pub(super) fn unknown_zero(&mut self, to: Reg) {
+        self.asm.block(to, 0);
+        self.load(Width::Eight, to, to, field(layout::OPAQUE_ZERO));
+    }
+
+    /// The size of the memory in bytes.
+    pub(super) fn memory_bytes(&mut self, to: Reg) {
+        if self.setting.memory_min == self.setting.memory_max {
+            self.asm.constant(to, self.setting.memory_max);
+        } else {
+            self.asm.block(to, 0);
+            self.load(Width::Eight, to, to, field(layout::MEMORY_BYTES));
+        }
+    }
+
+    /// To the label unless `[address, address + length)` is in the memory.
+    pub(super) fn check_range(
+        &mut self,
+        address: Reg,
+        length: Reg,
+        [end, size]: [Reg; 2],
+        outside: Label,
+    ) {
+        self.mov(end, address);
+        self.alu(Alu::Add, end, length);
+        self.memory_bytes(size);
+        self.if_reg(end, Test::GtU, size, outside);
+    }
+
+    /// Goes to the label if `[address, address + length)` touches metadata or window.
+    pub(super) fn if_special(&mut self, address: Reg, length: Reg, free: Reg, label: Label) {
+        let plain = self.label();
+        self.if_imm(address, Test::GeU, abi::layout::DATA_ADDRESS as i32, plain);
+        self.mov(free, address);
+        self.alu(Alu::Add, free, length);
+        self.if_imm(free, Test::GtU, META_ADDRESS as i32, label);
+        self.bind(plain);
+    }
+
+    /// One byte at the address in linear memory, wherever it is; `at` and
+    /// `free` are overwritten. The context and the hand-over are in their slots.
+    pub(super) fn load_byte(&mut self, to: Reg, address: Reg, at: Reg, free: Reg) {
+        self.byte(address, at, free, Transfer::Load(to));
+    }
+
+    /// The same for a write.
+    pub(super) fn store_byte(&mut self, from: Reg, address: Reg, at: Reg, free: Reg) {
+        self.byte(address, at, free, Transfer::Store(from));
+    }
+
+    fn byte(&mut self, address: Reg, at: Reg, free: Reg, transfer: Transfer) {
+        let done = self.label();
+        let window = self.setting.packet.map_or(0, |packet| packet.window);
+        self.mov(at, address);
+        self.alu_imm(Alu::Sub, at, WINDOW_ADDRESS as i32);
+        if window > 0 {
+            let other = self.label();
+            self.if_imm(at, Test::GeU, window as i32, other);
+            self.packet_byte(at, free, transfer, done);
+            self.bind(other);
+        }
+        let other = self.label();
+        self.alu_imm(Alu::Add, at, (WINDOW_ADDRESS - META_ADDRESS) as i32);
+        self.if_imm(at, Test::GeU, META_LENGTH as i32, other);
+        self.kept(free, HAND_OVER);
+        self.alu(Alu::Add, at, free);
+        self.transfer(transfer, at, 0);
+        self.goto(done);
+        self.bind(other);
+        self.cast(at, address);
+        self.transfer(transfer, at, 0);
+        self.bind(done);
+    }
+
+    fn packet_byte(&mut self, at: Reg, free: Reg, transfer: Transfer, done: Label) {
+        let beyond = self.label();
+        let (data, data_end) = context_fields(self.setting.flavour);
+        self.alu_imm(Alu::And, at, WINDOW_MASK);
+        self.kept(free, CONTEXT);
+        self.load(Width::Four, free, free, data);
+        self.alu(Alu::Add, at, free);
+        self.kept(free, CONTEXT);
+        self.load(Width::Four, free, free, data_end);
+        // The verifier learns from the end of an access, not from its beginning.
+        self.alu_imm(Alu::Add, at, 1);
+        self.if_reg(at, Test::GtU, free, beyond);
+        self.transfer(transfer, at, -1);
+        self.goto(done);
+        self.bind(beyond);
+        if let Transfer::Load(to) = transfer {
+            self.set(to, 0);
+        }
+        self.goto(done);
+    }
+
+    fn transfer(&mut self, transfer: Transfer, at: Reg, offset: i16) {
+        match transfer {
+            Transfer::Load(to) => self.load(Width::One, to, at, offset),
+            Transfer::Store(from) => self.store(Width::One, at, from, offset),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Transfer {
+    Load(Reg),
+    Store(Reg),
+}

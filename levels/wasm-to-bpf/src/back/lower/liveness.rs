@@ -1,0 +1,173 @@
+//! Which values need a register: not constants, not what nobody reads, and
+//! not comparisons that only decide something, for those are made again as a
+//! jump where they decide.
+
+use super::super::plan::Facts;
+use crate::ir::{CompareOp, Function, Instruction, Op, Terminator, Value};
+
+/// What is read, and how.
+pub(super) struct Uses {
+    /// Read as a number.
+    needed: Vec<bool>,
+    /// Whether the fuel that is put back is never looked at.
+    fuel_is_known: bool,
+}
+
+impl Uses {
+    /// Goes backwards once: a definition comes before its uses in reverse post-order.
+    pub(super) fn new(function: &Function, facts: &Facts, fuel_is_known: bool) -> Self {
+        let mut uses = Self { needed: vec![false; function.types.len()], fuel_is_known };
+        let mut decides = Decides { by: vec![false; function.types.len()], facts };
+        let compares = compares(function);
+        for block in function.blocks.iter().rev() {
+            for (value, is_condition) in terminator_reads(&block.terminator) {
+                uses.read(value, is_condition, &compares, &mut decides);
+            }
+            for instruction in block.instructions.iter().rev() {
+                uses.instruction(instruction, &compares, &mut decides);
+            }
+        }
+        uses
+    }
+
+    /// Whether the instruction does anything.
+    pub(super) fn is_alive(&self, instruction: &Instruction) -> bool {
+        if self.fuel_is_known && matches!(instruction.op, Op::FuelStore(_)) {
+            return false;
+        }
+        has_effect(&instruction.op)
+            || instruction.results.iter().any(|&value| self.is_needed(value))
+    }
+
+    /// Whether the value is in a register.
+    pub(super) fn is_needed(&self, Value(value): Value) -> bool {
+        self.needed.get(value as usize).copied().unwrap_or(false)
+    }
+
+    fn instruction(&mut self, at: &Instruction, compares: &[bool], decides: &mut Decides<'_>) {
+        if self.is_alive(at) {
+            let conditions = usize::from(matches!(at.op, Op::TrapIf(..) | Op::Select(..)));
+            for (number, value) in reads(&at.op).into_iter().enumerate() {
+                self.read(value, number < conditions, compares, decides);
+            }
+        } else if let (Op::Compare(op, a, b), Some(result)) = (&at.op, at.results.first())
+            && decides.is(*result)
+        {
+            if decides.of_comparison(*op, *a, *b, compares) {
+                self.read(*a, true, compares, decides);
+            } else {
+                self.read(*a, false, compares, decides);
+                self.read(*b, false, compares, decides);
+            }
+        }
+    }
+
+    fn read(&mut self, value: Value, is_condition: bool, compares: &[bool], to: &mut Decides<'_>) {
+        let index = value.0 as usize;
+        if is_condition && compares.get(index).copied().unwrap_or(false) {
+            if let Some(slot) = to.by.get_mut(index) {
+                *slot = true;
+            }
+        } else if let Some(slot) = self.needed.get_mut(index) {
+            *slot = true;
+        }
+    }
+}
+
+/// Comparisons that decide something.
+struct Decides<'a> {
+    by: Vec<bool>,
+    facts: &'a Facts,
+}
+
+impl Decides<'_> {
+    fn is(&self, Value(value): Value) -> bool {
+        self.by.get(value as usize).copied().unwrap_or(false)
+    }
+
+    /// `a == 0` or `a != 0` of a comparison `a`.
+    fn of_comparison(&self, op: CompareOp, a: Value, b: Value, compares: &[bool]) -> bool {
+        is_zero_test(op, b, self.facts) && compares.get(a.0 as usize).copied().unwrap_or(false)
+    }
+}
+
+/// Whether a comparison with `b` asks whether something is zero.
+pub(super) fn is_zero_test(op: CompareOp, b: Value, facts: &Facts) -> bool {
+    matches!(op, CompareOp::Eq | CompareOp::Ne) && facts.constant(b) == Some(0)
+}
+
+fn compares(function: &Function) -> Vec<bool> {
+    let mut compares = vec![false; function.types.len()];
+    for instruction in function.blocks.iter().flat_map(|block| &block.instructions) {
+        if let (Op::Compare(..), Some(Value(result))) =
+            (&instruction.op, instruction.results.first())
+            && let Some(slot) = compares.get_mut(*result as usize)
+        {
+            *slot = true;
+        }
+    }
+    compares
+}
+
+fn has_effect(op: &Op) -> bool {
+    match op {
+        Op::Load { access, .. } => access.bounds_check,
+        Op::Store { .. }
+        | Op::GlobalSet(..)
+        | Op::MemoryGrow(_)
+        | Op::MemoryCopy(..)
+        | Op::MemoryFill(..)
+        | Op::Call(..)
+        | Op::Host(..)
+        | Op::TrapIf(..)
+        | Op::FuelStore(_) => true,
+        Op::Const(_)
+        | Op::Unary(..)
+        | Op::Binary(..)
+        | Op::Compare(..)
+        | Op::ExtendUnsigned(_)
+        | Op::ExtendSigned(_)
+        | Op::Wrap(_)
+        | Op::Select(..)
+        | Op::GlobalGet(_)
+        | Op::MemorySize
+        | Op::FuelLoad
+        | Op::Opaque(_) => false,
+    }
+}
+
+/// What the operation reads; a condition comes first.
+fn reads(op: &Op) -> Vec<Value> {
+    match op {
+        Op::Const(_) | Op::GlobalGet(_) | Op::MemorySize | Op::FuelLoad => Vec::new(),
+        Op::Unary(_, a)
+        | Op::ExtendUnsigned(a)
+        | Op::ExtendSigned(a)
+        | Op::Wrap(a)
+        | Op::GlobalSet(_, a)
+        | Op::MemoryGrow(a)
+        | Op::TrapIf(a, _)
+        | Op::FuelStore(a)
+        | Op::Opaque(a) => vec![*a],
+        Op::Binary(_, a, b) | Op::Compare(_, a, b) => vec![*a, *b],
+        Op::Select(a, b, c) | Op::MemoryCopy(a, b, c) | Op::MemoryFill(a, b, c) => vec![*a, *b, *c],
+        Op::Load { access, .. } => vec![access.address],
+        Op::Store { value, access, .. } => vec![*value, access.address],
+        Op::Call(_, arguments) | Op::Host(_, arguments) => arguments.clone(),
+    }
+}
+
+/// What the terminator reads, and whether it only decides.
+fn terminator_reads(terminator: &Terminator) -> Vec<(Value, bool)> {
+    let mut reads: Vec<_> = terminator
+        .edges()
+        .flat_map(|edge| edge.arguments.iter().map(|&value| (value, false)))
+        .collect();
+    match terminator {
+        Terminator::Branch(condition, ..) => reads.push((*condition, true)),
+        Terminator::Switch(value, ..) => reads.push((*value, false)),
+        Terminator::Return(values) => reads.extend(values.iter().map(|&value| (value, false))),
+        Terminator::Jump(_) | Terminator::Trap(..) => {}
+    }
+    reads
+}

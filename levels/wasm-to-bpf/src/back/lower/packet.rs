@@ -1,0 +1,183 @@
+//! What only an entry with a packet has: its bytes, its metadata, its verdict.
+
+use regalloc2::VReg;
+
+use abi::layout::WINDOW_ADDRESS;
+
+use super::super::insn::{Insn, R0, R2, R3};
+use super::super::plan::Likely;
+use super::super::vcode::{
+    AnyAccess, Op as V, Slot, defined, defined_at, defined_early, used, used_late,
+};
+use super::{Lower, Pointers};
+use crate::Flavour;
+use crate::ir::{Access, Value, Width};
+
+/// Offsets of `data` and `data_end` in the context.
+pub(crate) const fn context_fields(flavour: Flavour) -> (i16, i16) {
+    match flavour {
+        Flavour::Xdp => (0, 4),
+        Flavour::Tc => (76, 80),
+    }
+}
+
+impl Lower<'_> {
+    /// The entry's prologue has left them in registers.
+    pub(super) fn take_packet(&mut self) {
+        let hand_over = self.vcode.register();
+        let pointers = Pointers { data: self.vcode.register(), data_end: self.vcode.register() };
+        self.push(
+            V::Arguments,
+            &[
+                defined_at(hand_over, R0),
+                defined_at(pointers.data, R2),
+                defined_at(pointers.data_end, R3),
+            ],
+        );
+        self.local.hand_over = Some(hand_over);
+        self.keep_pointers(pointers);
+    }
+
+    /// Takes them from the context, where the packet may have moved or a
+    /// function begins.
+    pub(super) fn take_pointers(&mut self) {
+        let pointers = Pointers { data: self.vcode.register(), data_end: self.vcode.register() };
+        let temporary = self.vcode.register();
+        let op = V::Pointers { reach: self.setting.reach, keep: self.is_in_slot() };
+        self.push(
+            op,
+            &[
+                defined_early(pointers.data),
+                defined_early(pointers.data_end),
+                defined_early(temporary),
+            ],
+        );
+        self.keep_pointers(pointers);
+    }
+
+    fn keep_pointers(&mut self, pointers: Pointers) {
+        if self.is_in_slot() {
+            self.local.data = Some(pointers.data);
+        } else {
+            self.packet = Some(pointers);
+        }
+    }
+
+    /// Where the packet may move, its address lies in the frame; else in a register.
+    pub(super) const fn is_in_slot(&self) -> bool {
+        self.needs.changes_packet
+    }
+
+    pub(super) fn data(&mut self) -> VReg {
+        if let Some(pointers) = self.packet {
+            return pointers.data;
+        }
+        if let Some(data) = self.local.data {
+            return data;
+        }
+        let data = self.slot(Slot::Data);
+        self.local.data = Some(data);
+        data
+    }
+
+    fn data_end(&mut self) -> VReg {
+        if let Some(pointers) = self.packet {
+            return pointers.data_end;
+        }
+        let context = self.slot(Slot::Context);
+        let (_, data_end) = context_fields(self.setting.flavour);
+        self.one(Insn::load(Width::Four, false, 0, 0, data_end), context)
+    }
+
+    pub(super) fn hand_over(&mut self) -> VReg {
+        if let Some(hand_over) = self.local.hand_over {
+            return hand_over;
+        }
+        let hand_over = self.slot(Slot::HandOver);
+        self.local.hand_over = Some(hand_over);
+        hand_over
+    }
+
+    fn slot(&mut self, slot: Slot) -> VReg {
+        let result = self.vcode.register();
+        self.push(V::LoadSlot(slot), &[defined(result)]);
+        result
+    }
+
+    pub(super) fn packet_load(&mut self, width: Width, access: &Access) -> VReg {
+        let (data, data_end) = (self.data(), self.data_end());
+        let address = self.value(access.address);
+        let (result, temporary) = (self.vcode.register(), self.vcode.register());
+        self.push(
+            V::WindowLoad { width, distance: distance(access) },
+            &[defined(result), used(address), used(data), used(data_end), defined_early(temporary)],
+        );
+        result
+    }
+
+    pub(super) fn packet_store(&mut self, width: Width, value: Value, access: &Access) {
+        let (data, data_end) = (self.data(), self.data_end());
+        let (value, address) = (self.value(value), self.value(access.address));
+        let temporary = self.vcode.register();
+        self.push(
+            V::WindowStore { width, distance: distance(access) },
+            &[
+                used_late(value),
+                used_late(address),
+                used_late(data),
+                used_late(data_end),
+                defined_early(temporary),
+            ],
+        );
+    }
+
+    pub(super) fn any_load(&mut self, width: Width, access: &Access, likely: Likely) -> VReg {
+        let ends = self.ends(likely);
+        let address = self.value(access.address);
+        let (result, temporary) = (self.vcode.register(), self.vcode.register());
+        let mut operands =
+            vec![defined_early(result), used_late(address), defined_early(temporary)];
+        operands.extend(ends.into_iter().map(used_late));
+        self.push(V::AnyLoad(self.any(width, access, likely)), &operands);
+        result
+    }
+
+    pub(super) fn any_store(
+        &mut self,
+        width: Width,
+        value: Value,
+        access: &Access,
+        likely: Likely,
+    ) {
+        let ends = self.ends(likely);
+        let (value, address) = (self.value(value), self.value(access.address));
+        let (one, two) = (self.vcode.register(), self.vcode.register());
+        let mut operands =
+            vec![used_late(value), used_late(address), defined_early(one), defined_early(two)];
+        operands.extend(ends.into_iter().map(used_late));
+        self.push(V::AnyStore(self.any(width, access, likely)), &operands);
+    }
+
+    /// The packet's ends in registers, where it is tried first.
+    fn ends(&mut self, likely: Likely) -> Vec<VReg> {
+        match likely {
+            Likely::Window => vec![self.data(), self.data_end()],
+            Likely::Below | Likely::Above => Vec::new(),
+        }
+    }
+
+    const fn any(&self, width: Width, access: &Access, likely: Likely) -> AnyAccess {
+        AnyAccess { width, offset: access.offset, likely, place: self.place }
+    }
+
+    pub(super) fn check_verdict(&mut self, value: VReg) {
+        let temporary = self.vcode.register();
+        self.push(V::CheckVerdict(self.place), &[used_late(value), defined_early(temporary)]);
+    }
+}
+
+/// Added to the address it gives the offset in the packet.
+const fn distance(access: &Access) -> i32 {
+    // Below 2^31 as the plan has made sure.
+    (access.offset as i32).wrapping_sub(WINDOW_ADDRESS as i32)
+}

@@ -1,0 +1,276 @@
+//! Structured control flow as blocks and edges.
+
+use wasmparser::{BlockType, BrTable, ValType};
+
+use super::module::Module;
+use super::translate::{Stop, Translator, type_of};
+use crate::ir::{BlockId, Edge, Place, Terminator, Type, Value};
+
+/// A block, loop, if or function that is open.
+pub(super) struct Frame {
+    kind: Kind,
+    /// Where a branch to it goes.
+    target: BlockId,
+    /// Where control goes on after its end.
+    end: BlockId,
+    parameters: Vec<Type>,
+    results: Vec<Type>,
+    /// Values below its own on the stack.
+    height: usize,
+    /// What its charge of fuel will be, if it has one of its own.
+    charge: Option<Charge>,
+}
+
+enum Kind {
+    /// In code that cannot be reached: only counted.
+    Dead,
+    Block,
+    Loop,
+    /// With the block of the other way while that is to come, and what it begins with.
+    If {
+        other: Option<BlockId>,
+        arguments: Vec<Value>,
+    },
+}
+
+/// A constant that becomes known at the end.
+#[derive(Clone, Copy)]
+struct Charge {
+    block: BlockId,
+    constant: Value,
+    cost: u64,
+}
+
+/// Parameters and results of a block type.
+pub(super) fn types_of(module: &Module<'_>, ty: BlockType) -> (Vec<ValType>, Vec<ValType>) {
+    match ty {
+        BlockType::Empty => (Vec::new(), Vec::new()),
+        BlockType::Type(ty) => (Vec::new(), vec![ty]),
+        BlockType::FuncType(index) => match module.types.get(index as usize) {
+            Some(Some(ty)) => (ty.params().to_vec(), ty.results().to_vec()),
+            _ => (Vec::new(), Vec::new()),
+        },
+    }
+}
+
+impl Translator<'_, '_> {
+    /// Opens the function itself: its end returns.
+    pub(super) fn open_function(&mut self, results: &[Type], place: Place) {
+        let (end, _) = self.ssa.block(results);
+        let charge = Some(self.charge(place));
+        self.frames.push(Frame {
+            kind: Kind::Block,
+            target: end,
+            end,
+            parameters: Vec::new(),
+            results: results.to_vec(),
+            height: 0,
+            charge,
+        });
+    }
+
+    pub(super) fn open_block(&mut self, ty: BlockType) -> Result<(), Stop> {
+        self.open(ty, |translator, frame| {
+            frame.end = translator.ssa.block(&frame.results).0;
+            frame.target = frame.end;
+            Ok(())
+        })
+    }
+
+    pub(super) fn open_loop(&mut self, ty: BlockType, place: Place) -> Result<(), Stop> {
+        self.open(ty, |translator, frame| {
+            let (header, parameters) = translator.ssa.block(&frame.parameters);
+            let arguments = translator.stack.split_off(frame.height);
+            translator.ssa.end(Terminator::Jump(Edge { target: header, arguments }));
+            translator.ssa.switch_to(header);
+            translator.stack.extend(parameters);
+            frame.kind = Kind::Loop;
+            frame.target = header;
+            frame.charge = Some(translator.charge(place));
+            Ok(())
+        })
+    }
+
+    pub(super) fn open_if(&mut self, ty: BlockType) -> Result<(), Stop> {
+        if !self.live {
+            return self.open(ty, |_, _| Ok(()));
+        }
+        let condition = self.pop()?;
+        self.open(ty, |translator, frame| {
+            let ssa = &mut translator.ssa;
+            let (then, other) = (ssa.block(&[]).0, ssa.block(&[]).0);
+            frame.end = ssa.block(&frame.results).0;
+            frame.target = frame.end;
+            ssa.end(Terminator::Branch(condition, plain(then), plain(other)));
+            ssa.seal(then);
+            ssa.seal(other);
+            ssa.switch_to(then);
+            let arguments = translator.stack.get(frame.height..).unwrap_or_default().to_vec();
+            frame.kind = Kind::If { other: Some(other), arguments };
+            Ok(())
+        })
+    }
+
+    pub(super) fn other_way(&mut self) -> Result<(), Stop> {
+        let Some(mut frame) = self.frames.pop() else { return Err(Stop::Malformed) };
+        if let Kind::If { other, arguments } = &mut frame.kind
+            && let Some(other) = other.take()
+        {
+            if self.live {
+                self.leave(frame.end, frame.results.len())?;
+            }
+            self.stack.truncate(frame.height);
+            self.stack.append(arguments);
+            self.ssa.switch_to(other);
+            self.live = true;
+        }
+        self.frames.push(frame);
+        Ok(())
+    }
+
+    /// Ends a frame.
+    pub(super) fn close(&mut self) -> Result<(), Stop> {
+        let Some(mut frame) = self.frames.pop() else { return Err(Stop::Malformed) };
+        if let Some(Charge { block, constant, cost }) = frame.charge {
+            self.ssa.set_constant(block, constant, cost);
+        }
+        match &mut frame.kind {
+            Kind::Dead => return Ok(()),
+            Kind::Loop => {
+                self.ssa.seal(frame.target);
+                return Ok(());
+            }
+            Kind::Block => {}
+            Kind::If { other, arguments } => {
+                if let Some(other) = other.take() {
+                    if self.live {
+                        self.leave(frame.end, frame.results.len())?;
+                    }
+                    let arguments = std::mem::take(arguments);
+                    self.ssa.switch_to(other);
+                    self.ssa.end(Terminator::Jump(Edge { target: frame.end, arguments }));
+                    self.live = false;
+                }
+            }
+        }
+        if self.live {
+            self.leave(frame.end, frame.results.len())?;
+        }
+        self.ssa.seal(frame.end);
+        self.stack.truncate(frame.height);
+        self.live = self.ssa.is_entered(frame.end);
+        if self.live {
+            self.ssa.switch_to(frame.end);
+            self.stack.extend(self.ssa.explicit_parameters(frame.end, frame.results.len()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn branch(&mut self, depth: u32) -> Result<(), Stop> {
+        let edge = self.edge_to(depth)?;
+        self.ssa.end(Terminator::Jump(edge));
+        self.live = false;
+        Ok(())
+    }
+
+    pub(super) fn branch_if(&mut self, depth: u32) -> Result<(), Stop> {
+        let condition = self.pop()?;
+        let taken = self.edge_to(depth)?;
+        let (next, _) = self.ssa.block(&[]);
+        self.ssa.end(Terminator::Branch(condition, taken, plain(next)));
+        self.ssa.seal(next);
+        self.ssa.switch_to(next);
+        Ok(())
+    }
+
+    /// Each target gets a block of its own for the arguments, so that a table
+    /// of a thousand lines to one target has them once.
+    pub(super) fn branch_table(&mut self, targets: &BrTable<'_>) -> Result<(), Stop> {
+        let index = self.pop()?;
+        let mut ways: std::collections::BTreeMap<u32, BlockId> = std::collections::BTreeMap::new();
+        let mut way = |translator: &mut Self, depth: u32| {
+            plain(*ways.entry(depth).or_insert_with(|| translator.ssa.block(&[]).0))
+        };
+        let mut list = Vec::new();
+        for depth in targets.targets() {
+            list.push(way(self, depth.map_err(|_| Stop::Malformed)?));
+        }
+        let default = way(self, targets.default());
+        self.ssa.end(Terminator::Switch(index, list, default));
+        for (depth, block) in ways {
+            self.ssa.seal(block);
+            self.ssa.switch_to(block);
+            let edge = self.edge_to(depth)?;
+            self.ssa.end(Terminator::Jump(edge));
+        }
+        self.live = false;
+        Ok(())
+    }
+
+    /// To the outermost frame, the function.
+    pub(super) fn leave_function(&mut self) -> Result<(), Stop> {
+        let depth = u32::try_from(self.frames.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        self.branch(depth)
+    }
+
+    /// One operator more in the innermost loop, or in the function.
+    pub(super) fn count(&mut self) {
+        if let Some(charge) = self.frames.iter_mut().rev().find_map(|frame| frame.charge.as_mut()) {
+            charge.cost += 1;
+        }
+    }
+
+    fn open(
+        &mut self,
+        ty: BlockType,
+        enter: impl FnOnce(&mut Self, &mut Frame) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let (parameters, results) = types_of(self.module, ty);
+        let types = |types: Vec<ValType>| types.into_iter().map(type_of).collect::<Vec<_>>();
+        let (parameters, results) = (types(parameters), types(results));
+        let height = self.stack.len().saturating_sub(parameters.len());
+        let nowhere = BlockId(0);
+        let mut frame = Frame {
+            kind: Kind::Dead,
+            target: nowhere,
+            end: nowhere,
+            parameters,
+            results,
+            height,
+            charge: None,
+        };
+        if self.live {
+            frame.kind = Kind::Block;
+            enter(self, &mut frame)?;
+        }
+        self.frames.push(frame);
+        Ok(())
+    }
+
+    /// Out of a frame by its end, with its results.
+    fn leave(&mut self, target: BlockId, results: usize) -> Result<(), Stop> {
+        let arguments = self.top(results)?;
+        self.ssa.end(Terminator::Jump(Edge { target, arguments }));
+        Ok(())
+    }
+
+    fn edge_to(&mut self, depth: u32) -> Result<Edge, Stop> {
+        let index = self.frames.len().checked_sub(1 + depth as usize).ok_or(Stop::Malformed)?;
+        let frame = self.frames.get(index).ok_or(Stop::Malformed)?;
+        let (target, count) = match frame.kind {
+            Kind::Loop => (frame.target, frame.parameters.len()),
+            _ => (frame.target, frame.results.len()),
+        };
+        Ok(Edge { target, arguments: self.top(count)? })
+    }
+
+    fn charge(&mut self, place: Place) -> Charge {
+        let constant = self.charge_fuel(place);
+        Charge { block: self.ssa.current(), constant, cost: 0 }
+    }
+}
+
+/// An edge without arguments.
+pub(super) const fn plain(target: BlockId) -> Edge {
+    Edge { target, arguments: Vec::new() }
+}

@@ -1,0 +1,79 @@
+//! Which operators are compiled, and the reason why one is not.
+
+use wasmparser::{Operator, ValType};
+
+use crate::refusal::Reason;
+
+/// The reason why an operator cannot become eBPF, or none.
+pub(super) fn refused(operator: &Operator<'_>) -> Option<Reason> {
+    let (proposal, visit) = described(operator);
+    let text = || text_of(visit);
+    match proposal {
+        _ if is_float(visit) => Some(Reason::Float { operator: text() }),
+        "mvp" | "sign_extension" => None,
+        "bulk_memory" => match operator {
+            Operator::MemoryCopy { .. } | Operator::MemoryFill { .. } => None,
+            Operator::MemoryInit { .. } => Some(Reason::PassiveData { operator: text() }),
+            // Nothing that is compiled can tell whether a segment was dropped.
+            Operator::DataDrop { .. } | Operator::ElemDrop { .. } => None,
+            _ => Some(Reason::Reference { operator: text() }),
+        },
+        "reference_types" => match operator {
+            Operator::TypedSelect { ty } => refused_type(*ty),
+            Operator::TableSize { .. } => None,
+            _ => Some(Reason::Reference { operator: text() }),
+        },
+        "simd" | "relaxed_simd" => Some(Reason::Simd { operator: text() }),
+        "threads" | "shared_everything_threads" => Some(Reason::Threads { operator: text() }),
+        "function_references" | "gc" => Some(Reason::Reference { operator: text() }),
+        other => Some(Reason::Proposal { operator: text(), proposal: other.replace('_', " ") }),
+    }
+}
+
+/// The reason why a value of this type cannot be, or none.
+pub(super) fn refused_type(ty: ValType) -> Option<Reason> {
+    let operator = ty.to_string();
+    match ty {
+        ValType::I32 | ValType::I64 => None,
+        ValType::F32 | ValType::F64 => Some(Reason::Float { operator }),
+        ValType::V128 => Some(Reason::Simd { operator }),
+        ValType::Ref(_) => Some(Reason::Reference { operator }),
+    }
+}
+
+/// The text of an operator, for messages.
+pub(super) fn text(operator: &Operator<'_>) -> String {
+    text_of(described(operator).1)
+}
+
+/// `visit_i32_div_s` is `i32.div_s`.
+fn text_of(visit: &str) -> String {
+    let name = visit.strip_prefix("visit_").unwrap_or(visit);
+    const FAMILIES: [&str; 24] = [
+        "i32", "i64", "f32", "f64", "v128", "i8x16", "i16x8", "i32x4", "i64x2", "f32x4", "f64x2",
+        "memory", "data", "table", "elem", "local", "global", "ref", "struct", "array", "any",
+        "extern", "i31", "atomic",
+    ];
+    match name.split_once('_') {
+        Some((family, rest)) if FAMILIES.contains(&family) => format!("{family}.{rest}"),
+        _ => name.to_owned(),
+    }
+}
+
+/// Scalar floats; vectors of them are SIMD (`f32x4`).
+fn is_float(visit: &str) -> bool {
+    visit.split('_').any(|part| part == "f32" || part == "f64")
+}
+
+macro_rules! describe {
+    ($( @$proposal:ident $op:ident $({ $($arg:ident: $ty:ty),* })? => $visit:ident ($($annotation:tt)*) )*) => {
+        /// The proposal of an operator, and its name as the parser has it.
+        fn described(operator: &Operator<'_>) -> (&'static str, &'static str) {
+            match operator {
+                $( Operator::$op { .. } => (stringify!($proposal), stringify!($visit)), )*
+                _ => ("later than this compiler", "visit_unknown"),
+            }
+        }
+    };
+}
+wasmparser::for_each_operator!(describe);

@@ -1,0 +1,443 @@
+//! What the entry can reach, and whether all of it can be compiled.
+//!
+//! ```text
+//! entry ─calls─▶ functions ─call_indirect─▶ those of the table with that type
+//! ```
+//!
+//! Only what is reached is judged: a formatting routine with floats that no
+//! packet ever meets refuses nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wasmparser::{ExternalKind, FuncType, Operator, ValType};
+
+use super::host;
+use super::module::{Element, Module};
+use super::operator;
+use crate::layout::SLOTS_MAX;
+use crate::refusal::{Reason, Refusal};
+use crate::{Entry, Options};
+
+/// Operators of all reached functions: an eBPF program has at most 1,000,000
+/// verified instructions, and compiling ends in bounded time.
+const OPERATORS_MAX: u64 = 200_000;
+/// Locals of one function; LLVM makes at most some hundreds.
+const LOCALS_MAX: u64 = 10_000;
+/// Elements of all tables together, 8 bytes each while compiling.
+const TABLE_ELEMENTS_MAX: u32 = 65_536;
+/// The index of a function in a path, for a message: longer cycles are cut.
+const CYCLE_SHOWN_MAX: usize = 8;
+
+/// The functions that the entry can reach.
+pub(super) struct Reach {
+    /// Their indices in the module; the entry first.
+    pub(super) functions: Vec<u32>,
+    /// The position of each in `functions`.
+    pub(super) position: BTreeMap<u32, u32>,
+    /// The elements of each table as the module begins.
+    pub(super) tables: Vec<Vec<Element>>,
+    /// Whether the memory can grow, by whatever function of the module.
+    pub(super) grows: bool,
+    /// Which globals any function writes.
+    pub(super) written: Vec<bool>,
+}
+
+/// Follows the calls from the entry. All reasons of all functions are named.
+pub(super) fn follow(module: &Module<'_>, options: &Options) -> Result<Reach, Vec<Refusal>> {
+    let mut refusals = Vec::new();
+    let entry = entry(module, options).map_err(|reason| vec![Refusal::of_module(reason)])?;
+    let tables = tables(module).map_err(|reason| vec![Refusal::of_module(reason)])?;
+    let habits = Habits::of(module);
+    let mut walk = Walk {
+        module,
+        tables: &tables,
+        habits: &habits,
+        functions: vec![entry],
+        position: BTreeMap::from([(entry, 0)]),
+        calls: Vec::new(),
+        operators: 0,
+        refusals: &mut refusals,
+    };
+    let mut next = 0;
+    while let Some(&function) = walk.functions.get(next) {
+        let calls = walk.function(function);
+        walk.calls.push(calls);
+        next += 1;
+        if walk.operators > OPERATORS_MAX {
+            break;
+        }
+    }
+    let Walk { functions, position, calls, .. } = walk;
+    if refusals.is_empty()
+        && let Some(cycle) = cycle(&calls)
+    {
+        let first = cycle.first().and_then(|position| functions.get(*position)).copied();
+        let name = |position: &usize| {
+            let index = functions.get(*position).copied().unwrap_or_default();
+            module.name_of(index).unwrap_or_else(|| index.to_string())
+        };
+        let names = cycle.iter().take(CYCLE_SHOWN_MAX).map(name).collect();
+        refusals.push(Refusal {
+            reason: Reason::Recursion { cycle: names },
+            function: first,
+            name: first.and_then(|index| module.name_of(index)),
+            place: None,
+        });
+    }
+    if !refusals.is_empty() {
+        return Err(refusals);
+    }
+    let Habits { grows, written, .. } = habits;
+    Ok(Reach { functions, position, tables, grows, written })
+}
+
+/// The index of the entry, its type as it must be.
+fn entry(module: &Module<'_>, options: &Options) -> Result<u32, Reason> {
+    let export = match &options.entry {
+        Entry::Packet { .. } => "on_packet",
+        Entry::Export(name) => name,
+    };
+    let Some(&(ExternalKind::Func, index)) = module.exports.get(export) else {
+        return Err(Reason::NoEntry { export: export.into() });
+    };
+    let Some(ty) = module.function_types.get(index as usize) else {
+        return Err(Reason::NoEntry { export: export.into() });
+    };
+    let is_packet = matches!(options.entry, Entry::Packet { .. });
+    if is_packet && (!ty.params().is_empty() || ty.results() != [ValType::I32]) {
+        let (found, expected) = (ty.to_string(), "() -> i32".into());
+        return Err(Reason::EntryType { export: export.into(), found, expected });
+    }
+    for (what, types) in [("parameters", ty.params()), ("results", ty.results())] {
+        if types.len() > SLOTS_MAX {
+            let count = u32::try_from(types.len()).unwrap_or(u32::MAX);
+            return Err(Reason::Signature { what: what.into(), count });
+        }
+    }
+    Ok(index)
+}
+
+/// The elements of each table, after the active segments.
+fn tables(module: &Module<'_>) -> Result<Vec<Vec<Element>>, Reason> {
+    let max = TABLE_ELEMENTS_MAX;
+    let elements = module.tables.iter().fold(0_u64, |sum, (ty, _)| sum.saturating_add(ty.initial));
+    if elements > u64::from(max) {
+        return Err(Reason::TableSize { elements, max });
+    }
+    let fill = |(ty, first): &(wasmparser::TableType, Element)| {
+        vec![*first; usize::try_from(ty.initial).unwrap_or_default()]
+    };
+    let mut tables: Vec<Vec<Element>> = module.tables.iter().map(fill).collect();
+    for segment in &module.elements {
+        let place = module.constant(&segment.offset).and_then(|offset| {
+            let begin = usize::try_from(offset).ok()?;
+            let table = tables.get_mut(segment.table as usize)?;
+            table.get_mut(begin..begin.checked_add(segment.elements.len())?)
+        });
+        match place {
+            Some(place) => place.copy_from_slice(&segment.elements),
+            None => {
+                return Err(Reason::Segment { kind: "element".into(), segment: segment.index });
+            }
+        }
+    }
+    Ok(tables)
+}
+
+/// What any function of the module does, reached or not: another export may
+/// have run before.
+struct Habits {
+    grows: bool,
+    written: Vec<bool>,
+    /// For each table, what changes it.
+    changed: Vec<Option<String>>,
+}
+
+impl Habits {
+    fn of(module: &Module<'_>) -> Self {
+        let mut habits = Self {
+            grows: false,
+            written: module
+                .globals
+                .iter()
+                .map(|global| global.ty.mutable && global.exported)
+                .collect(),
+            changed: vec![None; module.tables.len()],
+        };
+        for body in &module.bodies {
+            let Ok(operators) = body.get_operators_reader() else { continue };
+            for operator in operators.into_iter().flatten() {
+                habits.note(&operator);
+            }
+        }
+        habits
+    }
+
+    fn note(&mut self, operator: &Operator<'_>) {
+        match operator {
+            Operator::MemoryGrow { .. } => self.grows = true,
+            Operator::GlobalSet { global_index } => {
+                if let Some(written) = self.written.get_mut(*global_index as usize) {
+                    *written = true;
+                }
+            }
+            Operator::TableSet { table }
+            | Operator::TableGrow { table }
+            | Operator::TableFill { table }
+            | Operator::TableInit { table, .. }
+            | Operator::TableCopy { dst_table: table, .. } => {
+                if let Some(changed) = self.changed.get_mut(*table as usize) {
+                    *changed = Some(operator::text(operator));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// On the way through the call graph.
+struct Walk<'m, 'a> {
+    module: &'m Module<'a>,
+    tables: &'m [Vec<Element>],
+    habits: &'m Habits,
+    functions: Vec<u32>,
+    position: BTreeMap<u32, u32>,
+    /// For each of `functions`, the positions of those that it calls.
+    calls: Vec<BTreeSet<u32>>,
+    operators: u64,
+    refusals: &'m mut Vec<Refusal>,
+}
+
+impl Walk<'_, '_> {
+    /// Judges one function and notes what it calls.
+    fn function(&mut self, function: u32) -> BTreeSet<u32> {
+        let mut calls = BTreeSet::new();
+        if let Err(reason) = self.signature(function) {
+            self.refuse(function, None, reason);
+        }
+        if let Some(import) = self.module.imports.get(function as usize) {
+            // Only the entry: calls of imports are judged where they stand.
+            let (module, import) = (import.module.into(), import.name.into());
+            self.refuse(function, None, Reason::UnknownImport { module, import });
+            return calls;
+        }
+        let module = self.module;
+        let Some(body) = module.body_of(function) else { return calls };
+        if let Err(reason) = locals(body) {
+            self.refuse(function, None, reason);
+            return calls;
+        }
+        let Ok(operators) = body.get_operators_reader() else { return calls };
+        for item in operators.into_iter_with_offsets() {
+            let Ok((operator, place)) = item else { return calls };
+            self.operators += cost(&operator);
+            if let Err(reason) = self.operator(&operator, &mut calls) {
+                self.refuse(function, Some(place), reason);
+                return calls;
+            }
+            if self.operators > OPERATORS_MAX {
+                let (what, count) = ("operators, with all that led here,".into(), self.operators);
+                let reason = Reason::TooLarge { what, count, max: OPERATORS_MAX };
+                self.refuse(function, Some(place), reason);
+                return calls;
+            }
+        }
+        calls
+    }
+
+    fn signature(&self, function: u32) -> Result<(), Reason> {
+        let Some(ty) = self.module.function_types.get(function as usize) else { return Ok(()) };
+        let refused =
+            ty.params().iter().chain(ty.results()).find_map(|ty| operator::refused_type(*ty));
+        refused.map_or(Ok(()), Err)
+    }
+
+    fn operator(&mut self, op: &Operator<'_>, calls: &mut BTreeSet<u32>) -> Result<(), Reason> {
+        if let Some(reason) = operator::refused(op) {
+            return Err(reason);
+        }
+        match op {
+            Operator::Call { function_index } => match self.imported(*function_index)? {
+                true => Ok(()),
+                false => {
+                    self.call(*function_index, calls);
+                    Ok(())
+                }
+            },
+            Operator::CallIndirect { type_index, table_index } => {
+                self.call_indirect(*type_index, *table_index, calls)
+            }
+            Operator::TableSize { table } => self.unchanged(*table),
+            Operator::GlobalGet { global_index } | Operator::GlobalSet { global_index } => {
+                let global = self.module.globals.get(*global_index as usize);
+                global
+                    .and_then(|global| operator::refused_type(global.ty.content_type))
+                    .map_or(Ok(()), Err)
+            }
+            Operator::Block { blockty } | Operator::Loop { blockty } | Operator::If { blockty } => {
+                let types = super::control::types_of(self.module, *blockty);
+                types
+                    .0
+                    .iter()
+                    .chain(&types.1)
+                    .find_map(|ty| operator::refused_type(*ty))
+                    .map_or(Ok(()), Err)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it is an import; then whether it is a host function.
+    fn imported(&self, function: u32) -> Result<bool, Reason> {
+        let Some(import) = self.module.imports.get(function as usize) else { return Ok(false) };
+        let ty = self.module.function_types.get(function as usize);
+        match ty.and_then(|ty| host::function(import, ty)) {
+            Some(_) => Ok(true),
+            None => {
+                let (module, import) = (import.module.into(), import.name.into());
+                Err(Reason::UnknownImport { module, import })
+            }
+        }
+    }
+
+    fn call(&mut self, function: u32, calls: &mut BTreeSet<u32>) {
+        let next = u32::try_from(self.functions.len()).unwrap_or(u32::MAX);
+        let position = *self.position.entry(function).or_insert(next);
+        if position == next {
+            self.functions.push(function);
+        }
+        calls.insert(position);
+    }
+
+    fn call_indirect(
+        &mut self,
+        ty: u32,
+        table: u32,
+        calls: &mut BTreeSet<u32>,
+    ) -> Result<(), Reason> {
+        self.unchanged(table)?;
+        let targets = targets(self.module, self.tables, ty, table);
+        self.operators += targets.len() as u64;
+        for target in targets {
+            match target {
+                Target::Call(function) => {
+                    if !self.imported(function)? {
+                        self.call(function, calls);
+                    }
+                }
+                Target::Unknown => {
+                    return Err(Reason::Reference { operator: "call_indirect".into() });
+                }
+                Target::Null | Target::OtherType => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn unchanged(&self, table: u32) -> Result<(), Reason> {
+        match self.habits.changed.get(table as usize) {
+            Some(Some(operator)) => Err(Reason::TableChanges { table, operator: operator.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    fn refuse(&mut self, function: u32, place: Option<usize>, reason: Reason) {
+        self.refusals.push(Refusal {
+            reason,
+            function: Some(function),
+            name: self.module.name_of(function),
+            place: place.and_then(|place| u32::try_from(place).ok()),
+        });
+    }
+}
+
+/// What an element of a table is to a `call_indirect`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Target {
+    /// This function, of the right type.
+    Call(u32),
+    /// An empty place.
+    Null,
+    /// A function of another type.
+    OtherType,
+    /// Not known before it runs.
+    Unknown,
+}
+
+/// What each element of a table is to a call of that type.
+pub(super) fn targets(
+    module: &Module<'_>,
+    tables: &[Vec<Element>],
+    ty: u32,
+    table: u32,
+) -> Vec<Target> {
+    let wanted: Option<&FuncType> = module.types.get(ty as usize).and_then(Option::as_ref);
+    let target = |element: &Element| match element {
+        Element::Null => Target::Null,
+        Element::Unknown => Target::Unknown,
+        Element::Function(function) => match module.function_types.get(*function as usize) {
+            found if found == wanted => Target::Call(*function),
+            _ => Target::OtherType,
+        },
+    };
+    tables.get(table as usize).map(|table| table.iter().map(target).collect()).unwrap_or_default()
+}
+
+/// What an operator counts towards [`OPERATORS_MAX`].
+fn cost(operator: &Operator<'_>) -> u64 {
+    match operator {
+        Operator::BrTable { targets } => 1 + u64::from(targets.len()),
+        _ => 1,
+    }
+}
+
+fn locals(body: &wasmparser::FunctionBody<'_>) -> Result<(), Reason> {
+    let Ok(locals) = body.get_locals_reader() else { return Ok(()) };
+    let mut sum = 0;
+    for (count, ty) in locals.into_iter().flatten() {
+        sum += u64::from(count);
+        if let Some(reason) = operator::refused_type(ty) {
+            return Err(reason);
+        }
+    }
+    if sum > LOCALS_MAX {
+        return Err(Reason::TooLarge { what: "locals".into(), count: sum, max: LOCALS_MAX });
+    }
+    Ok(())
+}
+
+/// A way around in a graph, if there is one: depth first, without recursion.
+fn cycle(calls: &[BTreeSet<u32>]) -> Option<Vec<usize>> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mark {
+        New,
+        Open,
+        Done,
+    }
+    let mut marks = vec![Mark::New; calls.len()];
+    let edges = |node: usize| calls.get(node).into_iter().flatten();
+    let mut path = vec![(0, edges(0))];
+    if let Some(mark) = marks.first_mut() {
+        *mark = Mark::Open;
+    }
+    while let Some((node, rest)) = path.last_mut() {
+        let Some(&next) = rest.next() else {
+            marks[*node] = Mark::Done;
+            path.pop();
+            continue;
+        };
+        let next = next as usize;
+        match marks.get(next) {
+            Some(Mark::Open) => {
+                let around = path.iter().map(|(node, _)| *node).skip_while(|node| *node != next);
+                return Some(around.chain([next]).collect());
+            }
+            Some(Mark::New) => {
+                marks[next] = Mark::Open;
+                path.push((next, edges(next)));
+            }
+            _ => {}
+        }
+    }
+    None
+}

@@ -1,0 +1,318 @@
+//! The intermediate representation: one function in SSA form, with block
+//! parameters instead of phi nodes.
+//!
+//! ```text
+//! Wasm ─build─▶ ir::Function ─passes─▶ ir::Function ─back─▶ eBPF
+//! ```
+//!
+//! It is WebAssembly with the stack machine taken out and every trap made
+//! explicit: [`Op::Binary`] never traps (a division is preceded by
+//! [`Op::TrapIf`]), `call_indirect` is a [`Terminator::Switch`] over direct
+//! calls, and fuel is an ordinary 64-bit value that blocks pass on.
+//! What it does not know: registers, eBPF, packets beyond [`Region`].
+
+use abi::HostFunction;
+
+use crate::TrapCode;
+
+/// A number in SSA form, defined once: by an instruction or as a parameter of
+/// a block. An index into [`Function::types`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Value(pub u32);
+
+/// A block, as an index into [`Function::blocks`]. The entry is block 0; it
+/// has the function's parameters as its parameters, and no predecessor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// A function of the module, by its index in the module's function space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FunctionIndex(pub u32);
+
+/// Where in the module's bytes something came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(pub u32);
+
+/// The type of a value. An `I32` is always zero-extended to 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// 32 bits.
+    I32,
+    /// 64 bits.
+    I64,
+}
+
+/// All functions that the entry can reach, each inlined as far as it pays.
+#[derive(Clone, Debug)]
+pub struct Unit {
+    /// Function 0 is the entry. No recursion: the call graph is acyclic.
+    pub functions: Vec<Function>,
+    /// Types and initial values of the module's globals, by index.
+    pub globals: Vec<Global>,
+    /// The memory, if the module has one.
+    pub memory: Option<Memory>,
+}
+
+/// A global of the module.
+#[derive(Clone, Copy, Debug)]
+pub struct Global {
+    /// Its type.
+    pub ty: Type,
+    /// Its value in a new instance (an `i32` zero-extended).
+    pub initial: u64,
+    /// Whether it ever changes; if not, the IR has its value instead.
+    pub mutable: bool,
+}
+
+/// The linear memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Pages of 64 KiB that it begins with.
+    pub pages_min: u32,
+    /// Pages that it may grow to; equal to `pages_min` if the code never
+    /// grows it, so that its size is a constant.
+    pub pages_max: u32,
+}
+
+/// One function.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Its index in the module.
+    pub index: FunctionIndex,
+    /// Its name, from the name section or an export.
+    pub name: Option<String>,
+    /// Types of its parameters.
+    pub parameters: Vec<Type>,
+    /// Types of its results.
+    pub results: Vec<Type>,
+    /// The type of each value, by its number.
+    pub types: Vec<Type>,
+    /// Its blocks, in reverse post-order, every one reachable.
+    pub blocks: Vec<Block>,
+    /// Whether it, or what it calls, can end in a trap: then a caller looks
+    /// after the call.
+    pub can_trap: bool,
+}
+
+/// Straight-line code.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// Defined by the edges that come in.
+    pub parameters: Vec<Value>,
+    /// In order.
+    pub instructions: Vec<Instruction>,
+    /// What follows.
+    pub terminator: Terminator,
+    /// Whether an edge comes back here from a block that this one dominates
+    /// (WebAssembly's control flow is reducible, so no other cycle exists).
+    pub is_loop_header: bool,
+    /// How many loops it is in.
+    pub loop_depth: u32,
+}
+
+/// One operation with its results.
+#[derive(Clone, Debug)]
+pub struct Instruction {
+    /// What is defined: none, one, or (calls) several.
+    pub results: Vec<Value>,
+    /// What is done.
+    pub op: Op,
+    /// Where in the module it stands, for traps and refusals.
+    pub place: Place,
+}
+
+/// An operation. Operands of one operation have one type unless it says so.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// A constant; an `i32` zero-extended.
+    Const(u64),
+    /// `i32.clz` and its kind.
+    Unary(UnaryOp, Value),
+    /// Arithmetic of the type of its result. Division and remainder: the
+    /// divisor is not zero, the signed quotient does not overflow; the signed
+    /// remainder by -1 is 0. Shifts and rotations: the count is taken modulo
+    /// the width, whatever it is.
+    Binary(BinaryOp, Value, Value),
+    /// 1 or 0, an `i32`; the operands have one type, either.
+    Compare(CompareOp, Value, Value),
+    /// `i64.extend_i32_u`.
+    ExtendUnsigned(Value),
+    /// `i64.extend_i32_s`.
+    ExtendSigned(Value),
+    /// `i32.wrap_i64`.
+    Wrap(Value),
+    /// The second if the first, an `i32`, is not zero, else the third.
+    Select(Value, Value, Value),
+    /// Reads linear memory, little-endian, at `address + offset`.
+    Load {
+        /// Bytes that are read.
+        width: Width,
+        /// Whether they are sign-extended to the result's type.
+        signed: bool,
+        /// Where.
+        access: Access,
+    },
+    /// Writes the value's low bytes.
+    Store {
+        /// Bytes that are written.
+        width: Width,
+        /// What.
+        value: Value,
+        /// Where.
+        access: Access,
+    },
+    /// Reads a mutable global.
+    GlobalGet(u32),
+    /// Writes a mutable global.
+    GlobalSet(u32, Value),
+    /// The size in pages, an `i32`.
+    MemorySize,
+    /// Grows by so many pages; the former size, or -1.
+    MemoryGrow(Value),
+    /// `memory.copy`: destination, source, length. Traps if out of bounds.
+    MemoryCopy(Value, Value, Value),
+    /// `memory.fill`: destination, byte, length. Traps if out of bounds.
+    MemoryFill(Value, Value, Value),
+    /// A direct call: the callee's position in [`Unit::functions`].
+    Call(u32, Vec<Value>),
+    /// A host function.
+    Host(HostFunction, Vec<Value>),
+    /// Ends the call with a trap if the `i32` is not zero.
+    TrapIf(Value, TrapCode),
+    /// The fuel that is left, an `i64`: at the beginning of a function and
+    /// after a call, since the callee spends of the same.
+    FuelLoad,
+    /// Puts it back: before a call and before a return.
+    FuelStore(Value),
+    /// The same number, of which the verifier knows nothing: at the entry of
+    /// loops, and where ways join that later decide a branch.
+    Opaque(Value),
+}
+
+/// An address, and what is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// An `i32`, unsigned.
+    pub address: Value,
+    /// Added without overflow (33 bits).
+    pub offset: u32,
+    /// Where it may point.
+    pub region: Region,
+    /// Whether `address + offset + width` may lie beyond the memory; if not,
+    /// an earlier check or the address itself shows it.
+    pub bounds_check: bool,
+}
+
+/// Where an access may lie. Only [`Region::Memory`] exists where there is no
+/// packet (hooks, the conformance suite).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Region {
+    /// Certainly outside metadata and window.
+    Memory,
+    /// Certainly in the declared window: packet bytes.
+    Window,
+    /// Certainly in the 64 bytes of metadata.
+    Metadata,
+    /// Decided when it runs. `below` says that it is probably below the
+    /// metadata (derived from the stack pointer), so which test comes first.
+    Unknown {
+        /// See above.
+        below: bool,
+    },
+}
+
+/// Bytes of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Width {
+    /// 1 byte.
+    One,
+    /// 2 bytes.
+    Two,
+    /// 4 bytes.
+    Four,
+    /// 8 bytes.
+    Eight,
+}
+
+/// Of one operand, with a result of the same type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UnaryOp {
+    /// Leading zeros.
+    Clz,
+    /// Trailing zeros.
+    Ctz,
+    /// Ones.
+    Popcnt,
+    /// `extend8_s`.
+    Extend8,
+    /// `extend16_s`.
+    Extend16,
+    /// `i64.extend32_s`.
+    Extend32,
+    /// The bytes in reverse order: WebAssembly has no such operator; passes
+    /// find it in shifts and masks.
+    ByteSwap,
+    /// The low two bytes in reverse order, the others zero.
+    ByteSwap16,
+}
+
+/// Of two operands, with a result of the same type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "WebAssembly's names")]
+pub enum BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    DivS,
+    DivU,
+    RemS,
+    RemU,
+    And,
+    Or,
+    Xor,
+    Shl,
+    ShrS,
+    ShrU,
+    Rotl,
+    Rotr,
+}
+
+/// `eqz` is [`CompareOp::Eq`] with a zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "WebAssembly's names")]
+pub enum CompareOp {
+    Eq,
+    Ne,
+    LtS,
+    LtU,
+    GtS,
+    GtU,
+    LeS,
+    LeU,
+    GeS,
+    GeU,
+}
+
+/// Where control goes, with the values for the target's parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The block.
+    pub target: BlockId,
+    /// One for each of its parameters.
+    pub arguments: Vec<Value>,
+}
+
+/// How a block ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Terminator {
+    /// On.
+    Jump(Edge),
+    /// By an `i32`: not zero, then the first, else the second.
+    Branch(Value, Edge, Edge),
+    /// `br_table`: by an unsigned `i32`, beyond the list the default.
+    Switch(Value, Vec<Edge>, Edge),
+    /// Back, with the results.
+    Return(Vec<Value>),
+    /// Ends the call.
+    Trap(TrapCode, Place),
+}

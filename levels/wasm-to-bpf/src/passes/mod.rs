@@ -1,0 +1,139 @@
+//! From right but slow to fast: SSA form in, SSA form out, the same meaning.
+//!
+//! ```text
+//! callees first, each function:  tidy ─▶ switch ─▶ globals ─▶ simplify ─▶ inline ─▶ again
+//! then all:                      fuel ─▶ split critical edges ─▶ opaque
+//! ```
+
+mod alias;
+mod compact;
+mod dead;
+mod fold;
+mod fuel;
+mod globals;
+pub(crate) mod graph;
+mod inline;
+mod merge;
+mod opaque;
+mod order;
+mod parameters;
+mod simplify;
+mod split;
+mod switch;
+
+use crate::Options;
+use crate::ir::{Function, Op, Terminator, Unit};
+use crate::refusal::{Reason, Refusal};
+use simplify::Surroundings;
+
+/// Times that a function is simplified: what one round finds, the next uses.
+const ROUNDS: u32 = 2;
+/// Functions of one program: the kernel allows 256 with the entry, and the
+/// back makes some of its own.
+const FUNCTIONS_MAX: usize = 200;
+
+/// Instructions that are simplified once more because something was inlined;
+/// beyond, calls stay calls. A chain of thousands of functions would grow and
+/// be simplified at each link.
+const INLINED_MAX: usize = 200_000;
+
+/// Runs all passes.
+pub(crate) fn run(
+    unit: &mut Unit,
+    options: &Options,
+    kept: Option<u32>,
+) -> Result<(), Vec<Refusal>> {
+    let mut surroundings = Surroundings::new(&options.entry, unit.memory, &unit.globals);
+    let sites = inline::call_sites(unit);
+    let mut work = 0;
+    for index in inline::callees_first(unit) {
+        surroundings.is_entry = index == 0;
+        simplify_all(&mut unit.functions[index], &surroundings, kept);
+        if work < INLINED_MAX && inline::run(unit, index, &sites) {
+            work += inline::size(&unit.functions[index]);
+            simplify_all(&mut unit.functions[index], &surroundings, kept);
+        }
+    }
+    inline::drop_unused(unit);
+    inline::flatten(unit).map_err(|refusal| vec![refusal])?;
+    inline::drop_unused(unit);
+    let (count, max) = (unit.functions.len(), FUNCTIONS_MAX);
+    if count > max {
+        let [count, max] = [count, max].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        return Err(vec![Refusal::of_module(Reason::Functions { count, max })]);
+    }
+    finish(unit);
+    Ok(())
+}
+
+/// What the back needs, and no more: for tests that compare.
+#[cfg(test)]
+pub(crate) fn plain(unit: &mut Unit) {
+    for function in &mut unit.functions {
+        order::run(function);
+    }
+    finish(unit);
+}
+
+fn finish(unit: &mut Unit) {
+    for function in &mut unit.functions {
+        order::run(function);
+    }
+    fuel::run(unit);
+    for function in &mut unit.functions {
+        parameters::run(function);
+        dead::run(function);
+        split::run(function);
+        opaque::run(function);
+        compact::run(function);
+    }
+    for index in inline::callees_first(unit) {
+        unit.functions[index].can_trap = can_trap(unit, index);
+    }
+}
+
+fn simplify_all(function: &mut Function, surroundings: &Surroundings, kept: Option<u32>) {
+    let is_packet = surroundings.window.is_some();
+    let known = globals::Known {
+        globals: &surroundings.globals,
+        kept,
+        is_packet_entry: surroundings.is_entry && is_packet,
+        // After a trap there is a new instance; the conformance suite looks at the old one.
+        traps_forget: is_packet,
+    };
+    tidy(function);
+    switch::run(function);
+    order::run(function);
+    for _ in 0..ROUNDS {
+        globals::run(function, known);
+        simplify::run(function, surroundings);
+        tidy(function);
+    }
+    fuel::join(function);
+    dead::run(function);
+    compact::run(function);
+}
+
+/// Blocks in order, nothing left that nobody uses.
+fn tidy(function: &mut Function) {
+    order::run(function);
+    merge::run(function);
+    order::run(function);
+    parameters::run(function);
+    dead::run(function);
+}
+
+/// Whether a call can end in a trap; callees are known.
+fn can_trap(unit: &Unit, index: usize) -> bool {
+    unit.functions[index].blocks.iter().any(|block| {
+        // The back adds the kernel's own limit to each loop.
+        block.is_loop_header
+            || matches!(block.terminator, Terminator::Trap(..))
+            || block.instructions.iter().any(|instruction| match &instruction.op {
+                Op::Load { access, .. } | Op::Store { access, .. } => access.bounds_check,
+                Op::TrapIf(..) | Op::MemoryCopy(..) | Op::MemoryFill(..) => true,
+                Op::Call(callee, _) => unit.functions[*callee as usize].can_trap,
+                _ => false,
+            })
+    })
+}

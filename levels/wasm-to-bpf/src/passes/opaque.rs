@@ -1,0 +1,156 @@
+//! Hides numbers from the verifier. It follows every way with the numbers it
+//! knows: a counter that starts from a constant makes it walk the loop, and
+//! flags that joined ways set make it walk each combination. A value that it
+//! cannot know makes states equal, so that it looks at each block once.
+//!
+//! Runs last, when every edge into a loop comes from a block of its own.
+
+use crate::ir::{BinaryOp, Function, Instruction, Op, Place, Terminator, Value, Width};
+
+/// Joined parameters that decide a branch, in one function, before they are
+/// hidden: each doubles, at worst, what the verifier walks.
+const JOINS_MAX: usize = 3;
+
+/// Puts [`Op::Opaque`] where loops are entered and where flags join.
+pub(super) fn run(function: &mut Function) {
+    let tame = tame(function);
+    enter_loops(function, &tame);
+    join_flags(function, &tame);
+}
+
+fn enter_loops(function: &mut Function, tame: &[bool]) {
+    let headers: Vec<bool> = function.blocks.iter().map(|block| block.is_loop_header).collect();
+    for index in 0..function.blocks.len() {
+        let Terminator::Jump(edge) = &function.blocks[index].terminator else { continue };
+        let target = edge.target.0 as usize;
+        if !headers[target] || target <= index {
+            continue;
+        }
+        let arguments = edge.arguments.clone();
+        let hidden: Vec<Value> =
+            arguments
+                .into_iter()
+                .map(|value| {
+                    if tame[value.0 as usize] { hide(function, index, value, false) } else { value }
+                })
+                .collect();
+        if let Terminator::Jump(edge) = &mut function.blocks[index].terminator {
+            edge.arguments = hidden;
+        }
+    }
+}
+
+fn join_flags(function: &mut Function, tame: &[bool]) {
+    let deciding = deciding(function);
+    let flags: Vec<(usize, Value)> = function
+        .blocks
+        .iter()
+        .enumerate()
+        .skip(1)
+        .filter(|(_, block)| !block.is_loop_header)
+        .flat_map(|(index, block)| block.parameters.iter().map(move |value| (index, *value)))
+        .filter(|(_, value)| tame[value.0 as usize] && deciding[value.0 as usize])
+        .collect();
+    if flags.len() <= JOINS_MAX {
+        return;
+    }
+    let mut instead: Vec<Value> = (0..).map(Value).take(function.types.len()).collect();
+    for (block, value) in flags {
+        instead[value.0 as usize] = hide(function, block, value, true);
+    }
+    for block in &mut function.blocks {
+        let replace = |value: &mut Value| {
+            if let Some(other) = instead.get(value.0 as usize) {
+                *value = *other;
+            }
+        };
+        for instruction in &mut block.instructions {
+            if !matches!(instruction.op, Op::Opaque(_)) {
+                instruction.op.for_each_use_mut(replace);
+            }
+        }
+        block.terminator.for_each_use_mut(replace);
+    }
+}
+
+fn hide(function: &mut Function, block: usize, value: Value, first: bool) -> Value {
+    let hidden = Value(u32::try_from(function.types.len()).unwrap_or(u32::MAX));
+    function.types.push(function.types[value.0 as usize]);
+    let instructions = &mut function.blocks[block].instructions;
+    let place = instructions.last().map_or(Place::default(), |last| last.place);
+    let instruction = Instruction { results: vec![hidden], op: Op::Opaque(value), place };
+    let at = if first { 0 } else { instructions.len() };
+    instructions.insert(at, instruction);
+    hidden
+}
+
+/// Which values the verifier may know, as a number or as a small range, on
+/// some way. Headers' parameters are not: they are hidden on the way in.
+fn tame(function: &Function) -> Vec<bool> {
+    let mut tame = vec![false; function.types.len()];
+    // Without the back edges one walk in order sees every value before its uses.
+    for block in &function.blocks {
+        for instruction in &block.instructions {
+            if let [result] = instruction.results[..] {
+                tame[result.0 as usize] = is_tame(&instruction.op, |value| tame[value.0 as usize]);
+            }
+        }
+        for edge in block.terminator.edges() {
+            let target = &function.blocks[edge.target.0 as usize];
+            if target.is_loop_header {
+                continue;
+            }
+            for (parameter, argument) in target.parameters.iter().zip(&edge.arguments) {
+                tame[parameter.0 as usize] |= tame[argument.0 as usize];
+            }
+        }
+    }
+    tame
+}
+
+fn is_tame(op: &Op, tame: impl Fn(Value) -> bool) -> bool {
+    match op {
+        Op::Const(_) | Op::Compare(..) | Op::Unary(..) | Op::MemorySize => true,
+        Op::Load { width, .. } => matches!(width, Width::One | Width::Two),
+        Op::Binary(BinaryOp::And | BinaryOp::ShrU | BinaryOp::RemU, a, b) => tame(*a) || tame(*b),
+        Op::Binary(_, a, b) => tame(*a) && tame(*b),
+        Op::Select(_, b, c) => tame(*b) || tame(*c),
+        Op::ExtendUnsigned(a) | Op::ExtendSigned(a) | Op::Wrap(a) => tame(*a),
+        _ => false,
+    }
+}
+
+/// Which values decide a branch, by themselves or through what is computed
+/// of them: from the branches backwards.
+fn deciding(function: &Function) -> Vec<bool> {
+    let mut sources: Vec<Vec<Value>> = vec![Vec::new(); function.types.len()];
+    let mut work = Vec::new();
+    for block in &function.blocks {
+        for instruction in &block.instructions {
+            if let [result] = instruction.results[..]
+                && instruction.op.is_pure()
+            {
+                instruction.op.for_each_use(|value| sources[result.0 as usize].push(value));
+            }
+            if let Op::TrapIf(value, _) = instruction.op {
+                work.push(value);
+            }
+        }
+        if let Terminator::Branch(value, ..) | Terminator::Switch(value, ..) = &block.terminator {
+            work.push(*value);
+        }
+        for edge in block.terminator.edges() {
+            let target = &function.blocks[edge.target.0 as usize];
+            for (parameter, argument) in target.parameters.iter().zip(&edge.arguments) {
+                sources[parameter.0 as usize].push(*argument);
+            }
+        }
+    }
+    let mut deciding = vec![false; function.types.len()];
+    while let Some(value) = work.pop() {
+        if !std::mem::replace(&mut deciding[value.0 as usize], true) {
+            work.extend(&sources[value.0 as usize]);
+        }
+    }
+    deciding
+}

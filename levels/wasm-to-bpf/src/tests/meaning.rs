@@ -1,0 +1,120 @@
+//! Control flow, memory, calls, traps and fuel, each by an example.
+
+use super::{bytes, export, plain, run};
+use crate::interpret::Machine;
+use crate::{TrapCode, unit};
+
+#[test]
+fn a_loop_sums_up() {
+    let text = r#"(module (func (export "sum") (param $n i32) (result i64)
+        (local $sum i64)
+        (loop $next
+            (local.set $sum (i64.add (local.get $sum) (i64.extend_i32_u (local.get $n))))
+            (br_if $next (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
+        (local.get $sum)))"#;
+    assert_eq!(run(text, "sum", &[10]), Ok(vec![55]));
+    assert_eq!(run(text, "sum", &[1]), Ok(vec![1]));
+}
+
+#[test]
+fn branches_carry_values() {
+    let text = r#"(module (func (export "pick") (param i32) (result i32 i32)
+        (block $out (result i32 i32)
+            (block $two (block $one (block $zero
+                (br_table $zero $one $two (local.get 0)))
+                (br $out (i32.const 10) (i32.const 11)))
+                (br $out (i32.const 20) (i32.const 21)))
+            (if (result i32 i32) (i32.eqz (i32.sub (local.get 0) (i32.const 2)))
+                (then (i32.const 30) (i32.const 31))
+                (else (i32.const 40) (i32.const 41)))
+            (i32.const 1) (i32.add)
+        )))"#;
+    assert_eq!(run(text, "pick", &[0]), Ok(vec![10, 11]));
+    assert_eq!(run(text, "pick", &[1]), Ok(vec![20, 21]));
+    assert_eq!(run(text, "pick", &[2]), Ok(vec![30, 32]));
+    assert_eq!(run(text, "pick", &[9]), Ok(vec![40, 42]));
+}
+
+#[test]
+fn divisions_trap() {
+    let text = r#"(module
+        (func (export "div") (param i32 i32) (result i32)
+            (i32.div_s (local.get 0) (local.get 1)))
+        (func (export "rem") (param i64 i64) (result i64)
+            (i64.rem_s (local.get 0) (local.get 1))))"#;
+    assert_eq!(run(text, "div", &[0xffff_fff9, 2]), Ok(vec![0xffff_fffd]));
+    assert_eq!(run(text, "div", &[1, 0]), Err(TrapCode::DivisionByZero));
+    assert_eq!(run(text, "div", &[1 << 31, 0xffff_ffff]), Err(TrapCode::IntegerOverflow));
+    assert_eq!(run(text, "rem", &[1 << 63, u64::MAX]), Ok(vec![0]));
+    assert_eq!(run(text, "rem", &[1, 0]), Err(TrapCode::DivisionByZero));
+}
+
+#[test]
+fn memory_traps_beyond_its_end() {
+    let text = r#"(module (memory 1) (data (i32.const 65528) "\01\02\03\04\05\06\07\08")
+        (func (export "load") (param i32) (result i64) (i64.load offset=8 (local.get 0)))
+        (func (export "signed") (result i32) (i32.load8_s (i32.const 65535)))
+        (func (export "grow") (result i32)
+            (drop (memory.grow (i32.const 1)))
+            (i32.store (i32.const 65536) (i32.const 5))
+            (i32.add (memory.size) (i32.load (i32.const 65536)))))"#;
+    assert_eq!(run(text, "load", &[65_520]), Ok(vec![0x0807_0605_0403_0201]));
+    assert_eq!(run(text, "load", &[65_521]), Err(TrapCode::OutOfBounds));
+    assert_eq!(run(text, "load", &[0xffff_fff8]), Err(TrapCode::OutOfBounds));
+    assert_eq!(run(text, "signed", &[]), Ok(vec![8]));
+    assert_eq!(run(text, "grow", &[]), Ok(vec![7]));
+}
+
+#[test]
+fn indirect_calls_go_where_the_table_says() {
+    let text = r#"(module
+        (type $one (func (param i32) (result i32)))
+        (table 5 funcref)
+        (elem (i32.const 0) $double $square)
+        (elem (i32.const 3) $other $double)
+        (func $double (param i32) (result i32) (i32.mul (local.get 0) (i32.const 2)))
+        (func $square (param i32) (result i32) (i32.mul (local.get 0) (local.get 0)))
+        (func $other (param i64))
+        (func (export "call") (param i32 i32) (result i32)
+            (call_indirect (type $one) (local.get 1) (local.get 0))))"#;
+    assert_eq!(run(text, "call", &[0, 7]), Ok(vec![14]));
+    assert_eq!(run(text, "call", &[1, 7]), Ok(vec![49]));
+    assert_eq!(run(text, "call", &[4, 7]), Ok(vec![14]));
+    assert_eq!(run(text, "call", &[2, 7]), Err(TrapCode::NullFunction));
+    assert_eq!(run(text, "call", &[3, 7]), Err(TrapCode::WrongSignature));
+    assert_eq!(run(text, "call", &[5, 7]), Err(TrapCode::TableOutOfBounds));
+    assert_eq!(run(text, "call", &[0xffff_ffff, 7]), Err(TrapCode::TableOutOfBounds));
+}
+
+#[test]
+fn fuel_is_one_for_each_operator() {
+    let text = r#"(module (func (export "f") (param $n i32)
+        (loop $next
+            (br_if $next (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
+        (nop)
+        (drop (i32.const 1))))"#;
+    let bytes = bytes(text);
+    for (unit, image) in [plain(&bytes, &export("f")), unit(&bytes, &export("f")).unwrap()] {
+        let mut machine = Machine::new(&unit, &image);
+        machine.fuel = 1_000;
+        assert_eq!(machine.run(&[10]), Ok(vec![]));
+        assert_eq!(machine.fuel, 1_000 - 2 - 10 * 5);
+        let mut machine = Machine::new(&unit, &image);
+        machine.fuel = 20;
+        assert_eq!(machine.run(&[10]), Err(TrapCode::OutOfFuel));
+    }
+}
+
+#[test]
+fn code_that_cannot_be_reached_is_left_out() {
+    let text = r#"(module (func (export "f") (param i32) (result i32)
+        (block $b (result i32)
+            (br $b (i32.const 3))
+            (loop (result i32) (if (result i32) (i32.const 1)
+                (then (unreachable)) (else (br 1 ))) )
+            (i32.add (i32.const 1)))
+        (if (local.get 0) (then (return (i32.const 4)) (drop)))
+        ))"#;
+    assert_eq!(run(text, "f", &[0]), Ok(vec![3]));
+    assert_eq!(run(text, "f", &[1]), Ok(vec![4]));
+}

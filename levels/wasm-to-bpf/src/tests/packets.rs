@@ -1,0 +1,237 @@
+//! Packet entries: where accesses lie, and what is known of them. The
+//! interpreter panics when an access lies elsewhere than its region says.
+
+use proptest::prelude::*;
+
+use super::{EXPIRE, bytes, packet, plain};
+use crate::interpret::Machine;
+use crate::ir::{Access, Op, Region, Unit};
+use crate::unit;
+
+const WINDOW: u32 = 64;
+
+fn accesses(unit: &Unit) -> Vec<Access> {
+    let blocks = unit.functions.iter().flat_map(|function| &function.blocks);
+    blocks
+        .flat_map(|block| &block.instructions)
+        .filter_map(|instruction| match &instruction.op {
+            Op::Load { access, .. } | Op::Store { access, .. } => Some(*access),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The verdict on a packet with that TTL and header offset, and the counter.
+fn expire(unit: &Unit, image: &crate::Image, l3: u16, window: u32, ttl: u8) -> (u64, u64) {
+    let mut machine = Machine::new(unit, image);
+    machine.window = Some((0x8102, 0x8102 + WINDOW));
+    machine.memory[0x8004..0x8008].copy_from_slice(&window.to_le_bytes());
+    machine.memory[0x8008..0x800a].copy_from_slice(&l3.to_le_bytes());
+    machine.memory[0x800d] = 4;
+    if u32::from(l3) + 8 < window {
+        machine.memory[0x8102 + usize::from(l3) + 8] = ttl;
+    }
+    let verdict = machine.run(&[]).expect("no trap");
+    let counter = &machine.memory[0x9000..0x9008];
+    (verdict[0], u64::from_le_bytes(counter.try_into().expect("eight bytes")))
+}
+
+#[test]
+fn the_example_drops_what_expires() {
+    let bytes = bytes(EXPIRE);
+    for (unit, image) in [plain(&bytes, &packet(WINDOW)), unit(&bytes, &packet(WINDOW)).unwrap()] {
+        assert_eq!(expire(&unit, &image, 14, 34, 1), (0x7_0001, 1));
+        assert_eq!(expire(&unit, &image, 14, 34, 64), (0, 0));
+        assert_eq!(expire(&unit, &image, 0xffff, 34, 1), (0, 0));
+        assert_eq!(expire(&unit, &image, 55, 64, 0), (0x7_0001, 1));
+    }
+}
+
+#[test]
+fn a_compared_offset_needs_no_other_check() {
+    let (unit, _) = unit(&bytes(EXPIRE), &packet(WINDOW)).unwrap();
+    let accesses = accesses(&unit);
+    assert_eq!(accesses.len(), 6);
+    for access in accesses {
+        assert!(!access.bounds_check, "{access}");
+        assert!(!matches!(access.region, Region::Unknown { .. }), "{access}");
+    }
+}
+
+#[test]
+fn an_offset_that_nobody_compared_is_decided_when_it_runs() {
+    let text = r#"(module (memory (export "memory") 1)
+        (func (export "on_packet") (result i32)
+            (i32.load8_u offset=0x8102 (i32.load16_u (i32.const 0x8008)))))"#;
+    let (unit, _) = unit(&bytes(text), &packet(WINDOW)).unwrap();
+    let accesses = accesses(&unit);
+    assert_eq!(accesses[0].region, Region::Metadata);
+    assert_eq!(accesses[1].region, Region::Unknown { below: false });
+    assert!(accesses[1].bounds_check, "65,535 beyond 0x8102 is outside one page");
+}
+
+/// A packet module with a stack, whose entry ends with `epilogue`.
+fn with_stack(epilogue: &str) -> Vec<u8> {
+    bytes(&format!(
+        r#"(module (memory (export "memory") 1)
+        (global $stack (mut i32) (i32.const 0x8000))
+        (func (export "on_packet") (result i32)
+            (local $frame i32)
+            (global.set $stack
+                (local.tee $frame (i32.sub (global.get $stack) (i32.const 16))))
+            (i32.store offset=12 (local.get $frame) (call $other (local.get $frame)))
+            {epilogue}
+            (i32.load offset=12 (local.get $frame)))
+        (func $other (param i32) (result i32)
+            (i32.store offset=8 (local.get 0) (i32.const 7))
+            (i32.const 9)))"#
+    ))
+}
+
+fn ops(unit: &Unit) -> Vec<&Op> {
+    let blocks = unit.functions.iter().flat_map(|function| &function.blocks);
+    blocks.flat_map(|block| &block.instructions).map(|instruction| &instruction.op).collect()
+}
+
+#[test]
+fn a_stack_that_is_kept_is_at_known_addresses() {
+    let epilogue = "(global.set $stack (i32.add (local.get $frame) (i32.const 16)))";
+    let (unit, image) = unit(&with_stack(epilogue), &packet(WINDOW)).unwrap();
+    assert_eq!(unit.functions.len(), 1, "the callee is inlined");
+    assert_eq!(accesses(&unit).len(), 2, "what was stored is not loaded");
+    for access in accesses(&unit) {
+        assert_eq!((access.region, access.bounds_check), (Region::Memory, false), "{access}");
+    }
+    let touches = |op: &&&Op| matches!(op, Op::GlobalGet(_) | Op::GlobalSet(..));
+    assert_eq!(ops(&unit).iter().filter(touches).count(), 0);
+    let mut machine = Machine::new(&unit, &image);
+    assert_eq!(machine.run(&[]), Ok(vec![9]));
+    assert_eq!(machine.memory[0x7ff8..0x8000], [7, 0, 0, 0, 9, 0, 0, 0]);
+}
+
+#[test]
+fn a_stack_that_sinks_is_only_probably_below() {
+    let cases = [
+        "",
+        "(global.set $stack (i32.add (local.get $frame) (i32.const 8)))",
+        "(if (i32.load (i32.const 0x9000)) (then
+            (global.set $stack (i32.add (local.get $frame) (i32.const 16)))))",
+    ];
+    for epilogue in cases {
+        let (unit, image) = unit(&with_stack(epilogue), &packet(WINDOW)).unwrap();
+        let below = accesses(&unit).into_iter().filter(|access| access.offset != 0);
+        for access in below {
+            assert_eq!(access.region, Region::Unknown { below: true }, "{access}");
+        }
+        let mut machine = Machine::new(&unit, &image);
+        machine.window = Some((0x8102, 0x8102 + WINDOW));
+        assert_eq!(machine.run(&[]), Ok(vec![9]));
+        assert_ne!(machine.globals[0], 0x8000, "{epilogue}");
+    }
+}
+
+#[test]
+fn the_same_bytes_give_the_same_code() {
+    let bytes = bytes(EXPIRE);
+    let once = unit(&bytes, &packet(64)).expect("it compiles").0.to_string();
+    let twice = unit(&bytes, &packet(64)).expect("it compiles").0.to_string();
+    assert_eq!(once, twice);
+}
+
+/// A loop over the window with a counter and an address of its own.
+fn walk(begin: i64, compare: &str) -> (Unit, crate::Image) {
+    let text = format!(
+        r#"(module (memory (export "memory") 1)
+        (func (export "on_packet") (result i32)
+            (local $i i32) (local $at i32) (local $sum i32)
+            (local.set $i (i32.const {begin}))
+            (local.set $at (i32.const 0x8102))
+            (loop $next
+                (local.set $sum (i32.add (local.get $sum) (i32.load8_u (local.get $at))))
+                (local.set $at (i32.add (local.get $at) (i32.const 1)))
+                (br_if $next ({compare} (local.tee $i
+                    (i32.add (local.get $i) (i32.const 1))) (i32.const 64))))
+            (local.get $sum)))"#
+    );
+    unit(&bytes(&text), &packet(WINDOW)).expect("it compiles")
+}
+
+#[test]
+fn a_counted_loop_stays_in_the_window() {
+    for (begin, compare) in [(0, "i32.ne"), (0, "i32.lt_u"), (1, "i32.ne"), (10, "i32.lt_u")] {
+        let (unit, image) = walk(begin, compare);
+        let accesses = accesses(&unit);
+        assert_eq!(accesses.len(), 1);
+        let access = accesses[0];
+        assert_eq!((access.region, access.bounds_check), (Region::Window, false), "{compare}");
+        let mut machine = Machine::new(&unit, &image);
+        machine.window = Some((0x8102, 0x8102 + WINDOW));
+        machine.memory[0x8102..0x8142].fill(1);
+        assert_eq!(machine.run(&[]), Ok(vec![64 - begin.cast_unsigned()]), "{compare}");
+    }
+}
+
+#[test]
+fn a_loop_that_may_go_too_far_is_decided_when_it_runs() {
+    // One beyond the window; past the number; around all 32 bits.
+    for (begin, compare) in [(-1, "i32.ne"), (65, "i32.ne"), (0, "i32.ge_u")] {
+        let (unit, _) = walk(begin, compare);
+        for access in accesses(&unit) {
+            assert_ne!(access.region, Region::Window, "{begin} {compare}");
+        }
+    }
+}
+
+/// Numbers at both ends of 32 bits.
+fn edge() -> impl Strategy<Value = i32> {
+    prop_oneof![-6..80_i32, 0x7ffe_i32..0x8150, Just(i32::MAX), Just(i32::MIN)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever a loop counts and asks: regions and checks that were taken
+    /// out are right, or the interpreter panics.
+    #[test]
+    fn loops_go_where_ranges_say(
+        begin in edge(), other in edge(), end in edge(), end_2 in edge(),
+        step in -3..4_i32, step_2 in -3..4_i32,
+        compare in prop::sample::select(&["ne", "lt_u", "gt_u", "lt_s", "ge_s", "eq", "le_u"][..]),
+        compare_2 in prop::sample::select(&["ne", "lt_u", "gt_u"][..]),
+        asked in 0..3_usize,
+    ) {
+        let what = ["(local.get $i)", "(i32.add (local.get $i) (i32.const 1))",
+            "(i32.sub (local.get $i) (i32.const 1))"][asked];
+        let text = format!(r#"(module (memory (export "memory") 1)
+            (func (export "on_packet") (result i32)
+            (local $i i32) (local $at i32) (local $sum i32) (local $left i32) (local $go i32)
+            (local.set $i (i32.const {begin}))
+            (local.set $at (i32.const {other}))
+            (local.set $left (i32.load (i32.const 0x9000)))
+            (block $out
+            (loop $next
+                (local.set $sum (i32.add (local.get $sum) (i32.load8_u (local.get $at))))
+                (local.set $sum (i32.add (local.get $sum)
+                    (i32.load8_u offset=0x8100 (i32.and (local.get $i) (i32.const 0xffff)))))
+                (br_if $out (i32.eqz
+                    (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))
+                (local.set $go (i32.{compare} {what} (i32.const {end})))
+                (local.set $i (i32.add (local.get $i) (i32.const {step})))
+                (if (i32.{compare_2} (local.get $at) (i32.const {end_2})) (then
+                    (local.set $at (i32.add (local.get $at) (i32.const {step_2})))
+                    (br_if $next (local.get $go))))))
+            (local.get $sum)))"#);
+        let bytes = bytes(&text);
+        let both = [plain(&bytes, &packet(WINDOW)), unit(&bytes, &packet(WINDOW)).unwrap()];
+        let results = both.map(|(unit, image)| {
+            let mut machine = Machine::new(&unit, &image);
+            machine.window = Some((0x8102, 0x8102 + WINDOW));
+            machine.memory[0x9000] = 200;
+            for (index, byte) in machine.memory[..0x9000].iter_mut().enumerate() {
+                *byte = index as u8 ^ (index >> 8) as u8;
+            }
+            machine.run(&[])
+        });
+        prop_assert_eq!(&results[0], &results[1]);
+    }
+}

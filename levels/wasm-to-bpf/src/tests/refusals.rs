@@ -1,0 +1,189 @@
+//! Each reason, by a module that gives it.
+
+use super::{bytes, export, packet};
+use crate::{Options, Refusal, unit};
+
+fn refusals(text: &str, options: &Options) -> Vec<Refusal> {
+    unit(&bytes(text), options).expect_err("a refusal")
+}
+
+/// The codes of all reasons that the export `f` of a module gives.
+fn codes(text: &str) -> Vec<&'static str> {
+    refusals(text, &export("f")).iter().map(Refusal::code).collect()
+}
+
+#[test]
+fn bytes_that_are_no_module_are_invalid() {
+    let refusals = unit(b"\0asm\x01\0\0\0\x07", &export("f")).expect_err("a refusal");
+    assert_eq!(refusals[0].code(), "invalid");
+    let refusals = unit(&bytes("(component)"), &export("f")).expect_err("a refusal");
+    assert_eq!(refusals[0].code(), "component");
+}
+
+#[test]
+fn a_float_is_named_with_its_place() {
+    let text = r#"(module (func $half (export "f") (result i32)
+        (i32.trunc_f64_s (f64.mul (f64.const 3) (f64.const 0.5)))))"#;
+    let refusal = refusals(text, &export("f")).remove(0);
+    assert_eq!(refusal.code(), "float");
+    assert!(refusal.place.is_some());
+    let message = refusal.to_string();
+    assert!(message.starts_with("function 'half' at byte 0x"), "{message}");
+    assert!(message.contains("'f64.const' computes with floats"), "{message}");
+}
+
+#[test]
+fn what_the_entry_does_not_reach_refuses_nothing() {
+    let text = r#"(module
+        (func (export "f"))
+        (func (export "g") (drop (f32.const 1)))
+        (func $loop (export "h") (call $loop)))"#;
+    assert!(unit(&bytes(text), &export("f")).is_ok());
+}
+
+#[test]
+fn all_functions_with_a_fault_are_named() {
+    let text = r#"(module
+        (func (export "f") (call $a) (call $b))
+        (func $a (drop (f32.const 1)))
+        (func $b (drop (v128.const i64x2 1 2))))"#;
+    assert_eq!(codes(text), ["float", "simd"]);
+}
+
+#[test]
+fn other_proposals_are_named() {
+    let cases = [
+        (
+            r#"(module (memory 1 1 shared) (func (export "f") (drop (i32.atomic.load (i32.const 0)))))"#,
+            &["memory", "threads"][..],
+        ),
+        (r#"(module (func (export "f") (return_call $g)) (func $g))"#, &["proposal"]),
+        (r#"(module (func (export "f") (drop (ref.null func))))"#, &["reference"]),
+        (r#"(module (memory i64 1) (func (export "f")))"#, &["memory"]),
+        (r#"(module (memory 1) (memory 1) (func (export "f")))"#, &["memory"]),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(codes(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn imports_are_host_functions_or_refused() {
+    let cases = [
+        (r#"(module (import "env" "memory" (memory 1)) (func (export "f")))"#, "import"),
+        (
+            r#"(module (import "env" "g" (func $g)) (func (export "f") (call $g)))"#,
+            "unknown_import",
+        ),
+        (
+            r#"(module (import "tam" "now_ms" (func $g (result i32))) (func (export "f") (drop (call $g))))"#,
+            "unknown_import",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(codes(text), [expected], "{text}");
+    }
+    let unused = r#"(module (import "env" "g" (func $g)) (func (export "f")))"#;
+    assert!(unit(&bytes(unused), &export("f")).is_ok());
+    let host = r#"(module (import "tam" "now_ms" (func $now (result i64)))
+        (func (export "f") (result i64) (call $now)))"#;
+    assert!(unit(&bytes(host), &export("f")).is_ok());
+}
+
+#[test]
+fn recursion_names_the_way_around() {
+    let text = r#"(module
+        (func (export "f") (call $a))
+        (func $a (call $b)) (func $b (call $c)) (func $c (call $a)))"#;
+    let refusal = refusals(text, &export("f")).remove(0);
+    assert_eq!(refusal.code(), "recursion");
+    assert!(refusal.to_string().contains("(a -> b -> c -> a)"), "{refusal}");
+    let through_table = r#"(module (table 1 funcref) (elem (i32.const 0) $f)
+        (func $f (export "f") (call_indirect (i32.const 0))))"#;
+    assert_eq!(codes(through_table), ["recursion"]);
+}
+
+#[test]
+fn tables_that_change_are_refused_where_they_are_called_through() {
+    let text = r#"(module (table 2 funcref) (elem declare func $a)
+        (func $a)
+        (func (export "change") (table.set (i32.const 0) (ref.func $a)))
+        (func (export "g"))
+        (func (export "f") (call_indirect (i32.const 0))))"#;
+    assert_eq!(codes(text), ["table_changes"]);
+    assert!(unit(&bytes(text), &export("g")).is_ok());
+}
+
+#[test]
+fn an_entry_must_be_there_and_of_its_type() {
+    let text = r#"(module (func (export "on_packet") (param i32)))"#;
+    assert_eq!(codes(text), ["no_entry"]);
+    assert_eq!(refusals(text, &packet(64))[0].code(), "entry_type");
+    let parameters = "(param i32)".repeat(17);
+    let many = format!(r#"(module (func (export "f") {parameters}))"#);
+    assert_eq!(codes(&many), ["signature"]);
+}
+
+#[test]
+fn segments_and_memories_must_fit() {
+    let cases = [
+        (r#"(module (func $s) (start $s) (func (export "f")))"#, "start_function"),
+        (r#"(module (memory 1) (data (i32.const 65535) "ab") (func (export "f")))"#, "segment"),
+        (
+            r#"(module (table 1 funcref) (elem (i32.const 1) $g) (func $g) (func (export "f")))"#,
+            "segment",
+        ),
+        (r#"(module (memory 17) (func (export "f")))"#, "memory_size"),
+        (r#"(module (table 70000 funcref) (func (export "f")))"#, "table_size"),
+        (
+            r#"(module (memory 1) (data $d "a") (func (export "f")
+            (memory.init $d (i32.const 0) (i32.const 0) (i32.const 1))))"#,
+            "passive_data",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(codes(text), [expected], "{text}");
+    }
+}
+
+#[test]
+fn large_functions_end_in_a_reason() {
+    let body = "(drop (i32.const 1))".repeat(100_001);
+    let text = format!(r#"(module (func (export "f") {body}))"#);
+    assert_eq!(codes(&text), ["too_large"]);
+    let locals = "i32 ".repeat(10_001);
+    let text = format!(r#"(module (func (export "f") (local {locals})))"#);
+    assert_eq!(codes(&text), ["too_large"]);
+}
+
+#[test]
+fn a_deep_chain_of_large_functions_is_flattened_or_refused() {
+    // Each is called twice and too large to be copied: it stays a function.
+    let body =
+        "(i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.const 1)))".repeat(900);
+    let chain = |length: usize| {
+        let functions: String = (0..length)
+            .map(|index| {
+                let next = index + 1;
+                format!("(func $f{index} {body} (call $f{next}) (call $f{next}))")
+            })
+            .collect();
+        let text = format!(
+            r#"(module (memory 1) (func (export "f") (call $f0) (call $f0)) {functions} (func $f{length} {body}))"#
+        );
+        unit(&bytes(&text), &export("f"))
+    };
+    let (flat, _) = chain(6).expect("seven calls deep");
+    assert_eq!(flat.functions.len(), 8);
+    let (flat, _) = chain(7).expect("the eighth is inlined");
+    assert_eq!(flat.functions.len(), 8);
+    let refusals = chain(14).expect_err("too deep");
+    assert_eq!(refusals[0].code(), "call_depth");
+}
+
+#[test]
+fn a_refusal_survives_serde() {
+    let refusal = refusals(r#"(module (func (export "g")))"#, &export("f")).remove(0);
+    let text = toml::to_string(&refusal).expect("it can be written");
+    assert_eq!(toml::from_str::<Refusal>(&text).expect("it can be read"), refusal);
+}

@@ -1,0 +1,157 @@
+//! An instance below user level: the compiler's program on an arena and a block.
+//!
+//! ```text
+//!  wasm_to_bpf::Program ── image ──▶ Instance (arena, block)
+//!           └── instructions, holes ──┬─▶ load ─▶ bpf::Program
+//!  hand-over, afterwards, events ─────┘
+//! ```
+//!
+//! Here the compiler, which knows no maps, and the loader, which knows no
+//! modules, meet. Who calls the program is not decided here: a front door, or a
+//! test run.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+
+use bpf::{
+    ARENA_PAGE, ArenaError, Block, BlockError, MappedArena, Program, RawFunction, RawKind,
+    RawLoadError, RawMap, RawProgram,
+};
+use wasm_to_bpf::{Flavour, Image, MapKind, layout};
+
+/// Bytes of a WebAssembly page.
+pub const PAGE: u64 = 65_536;
+
+/// Why an instance could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum BelowError {
+    /// No memory for it, or no arenas in this kernel.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+    /// No instance block.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// The layout has a field that the block has not: a defect of ours.
+    #[error("the instance block of {length} bytes has nothing at {offset}")]
+    Field {
+        /// Its bytes.
+        length: u32,
+        /// Where.
+        offset: u32,
+    },
+}
+
+/// Linear memory and block of one instance.
+#[derive(Debug)]
+pub struct Instance {
+    /// The linear memory.
+    pub memory: MappedArena,
+    /// Globals, fuel, traps: [`layout`].
+    pub block: Block,
+}
+
+/// What a program shares with those before and after it.
+#[derive(Clone, Copy, Debug)]
+pub struct Around<'a> {
+    /// [`MapKind::HandOver`].
+    pub hand_over: BorrowedFd<'a>,
+    /// [`MapKind::Afterwards`].
+    pub afterwards: BorrowedFd<'a>,
+    /// [`MapKind::Events`].
+    pub events: BorrowedFd<'a>,
+}
+
+impl Instance {
+    /// A new instance as a program of the module describes it: all programs of a
+    /// module describe the same. The memory is populated as far as it may grow.
+    ///
+    /// # Errors
+    /// When the kernel lacks memory or arenas.
+    pub fn new(image: &Image, fuel_budget: u64) -> Result<Self, BelowError> {
+        // A module without memory has programs that name an arena all the same.
+        let pages = u64::from(image.pages_max) * PAGE / ARENA_PAGE;
+        let memory = MappedArena::create("tam_memory", pages.max(1), pages)?;
+        for (address, bytes) in &image.data {
+            memory.write(u64::from(*address), bytes)?;
+        }
+        let globals = image.globals.len() as u32;
+        let block = Block::create("tam_block", layout::block_length(globals))?;
+        let instance = Self { memory, block };
+        for (index, value) in (0u32..).zip(&image.globals) {
+            instance.set(layout::GLOBALS + 8 * index, *value)?;
+        }
+        instance.set(layout::MEMORY_BYTES, u64::from(image.pages_min) * PAGE)?;
+        instance.set(layout::FUEL_BUDGET, fuel_budget)?;
+        Ok(instance)
+    }
+
+    /// Has the kernel verify and load a program of this instance's module.
+    ///
+    /// # Errors
+    /// When the verifier refuses: what the compiler gives, it should take.
+    pub fn load(
+        &self,
+        name: &str,
+        program: &wasm_to_bpf::Program,
+        around: Around<'_>,
+    ) -> Result<Program, RawLoadError> {
+        let map = |reference: &wasm_to_bpf::MapReference| {
+            let (fd, value) = match reference.map {
+                MapKind::Arena => (self.memory.arena().as_fd(), false),
+                MapKind::Block => (self.block.as_fd(), true),
+                MapKind::HandOver => (around.hand_over, false),
+                MapKind::Afterwards => (around.afterwards, false),
+                MapKind::Events => (around.events, false),
+            };
+            RawMap { instruction: reference.instruction, fd, value }
+        };
+        let function = |function: &wasm_to_bpf::ProgramFunction| RawFunction {
+            start: function.start,
+            name: function.name.clone(),
+            takes_context: function.takes_context,
+            scalars: function.scalars,
+            global: function.global,
+        };
+        let maps: Vec<RawMap<'_>> = program.maps.iter().map(map).collect();
+        let functions: Vec<RawFunction> = program.functions.iter().map(function).collect();
+        let kind = match program.flavour {
+            Flavour::Xdp => RawKind::Xdp { fragments: program.fragments },
+            Flavour::Tc => RawKind::Tc,
+        };
+        let instructions = &program.instructions;
+        RawProgram { name, kind, instructions, maps: &maps, functions: &functions }.load()
+    }
+
+    /// A 64-bit field of the block.
+    ///
+    /// # Errors
+    /// When the block has no such field.
+    pub fn get(&self, offset: u32) -> Result<u64, BelowError> {
+        let word = self.block.u64(offset).ok_or_else(|| self.missing(offset))?;
+        Ok(word.load(Ordering::Acquire))
+    }
+
+    /// Sets one.
+    ///
+    /// # Errors
+    /// When the block has no such field.
+    pub fn set(&self, offset: u32, value: u64) -> Result<(), BelowError> {
+        let word = self.block.u64(offset).ok_or_else(|| self.missing(offset))?;
+        word.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes the trap of the last call: its code and its place, both 0 when there is none.
+    ///
+    /// # Errors
+    /// When the block has no such field.
+    pub fn take_trap(&self) -> Result<(u32, u32), BelowError> {
+        let half = |offset| self.block.u32(offset).ok_or_else(|| self.missing(offset));
+        let place = half(layout::TRAP_PLACE)?.load(Ordering::Acquire);
+        Ok((half(layout::TRAP_CODE)?.swap(0, Ordering::AcqRel), place))
+    }
+
+    fn missing(&self, offset: u32) -> BelowError {
+        BelowError::Field { length: self.block.length(), offset }
+    }
+}
