@@ -24,10 +24,19 @@ use crate::rule::{Action, FragmentMatch, Match, Rule, VlanMatch};
 pub struct Lookup {
     /// Ports of the node.
     pub ports: BTreeMap<Name, PortId>,
-    /// Services that run, by their entry in the cell.
-    pub services: BTreeMap<Name, EntryId>,
+    /// Services that run.
+    pub services: BTreeMap<Name, Destination>,
     /// Sessions of the node.
     pub sessions: BTreeMap<Name, SessionId>,
+}
+
+/// Where a rule's service is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// Its entry in the cell.
+    pub entry: EntryId,
+    /// Whether its packets go by a lane, which says the level.
+    pub movable: bool,
 }
 
 /// What the front door is told.
@@ -191,7 +200,9 @@ fn compile_action(rule: &Rule, rank: u32, lookup: &Lookup) -> Result<bpf_maps::R
         Action::Forward => (bpf_maps::ACTION_FORWARD, 0),
         Action::Drop => (bpf_maps::ACTION_DROP, 0),
         Action::Service(name) => {
-            (bpf_maps::ACTION_USER, find(&lookup.services, name, rule, "service")?.0)
+            let Destination { entry, movable } = find(&lookup.services, name, rule, "service")?;
+            let action = if movable { bpf_maps::ACTION_SERVICE } else { bpf_maps::ACTION_USER };
+            (action, entry.0)
         }
     };
     let session = find(&lookup.sessions, &rule.spec.session, rule, "session")?.0;

@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use abi::Lanes;
 use abi::manifest::ParameterValue;
+use abi::{Lanes, Level};
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
@@ -48,6 +48,13 @@ pub enum Command {
         #[serde(default)]
         cascade: bool,
     },
+    /// Let a service run at another level, with its state.
+    Move {
+        /// The service's name.
+        service: Name,
+        /// Where to; one that its module declares.
+        level: Level,
+    },
     /// Add rules, all or none.
     RuleAdd {
         /// The rules.
@@ -84,6 +91,13 @@ pub enum Outcome {
         /// The cell still has to stop it; [`Notice::ServiceRemoved`] says when it has.
         stopping: bool,
     },
+    /// The service is moving; a [`Notice`] says how that went.
+    Moving {
+        /// The service's name.
+        service: Name,
+        /// Where from; the same as asked for when there is nothing to do.
+        from: Level,
+    },
     /// The rules are there.
     RulesAdded {
         /// Their numbers, in the order of the command.
@@ -116,6 +130,25 @@ pub enum Event {
     ServiceStarted {
         /// Its number in the cell.
         entry: EntryId,
+    },
+    /// A service has its place: told before [`Event::ServiceStarted`] if it is not just user
+    /// level, and after every move.
+    ServicePlaced {
+        /// Its number in the cell.
+        entry: EntryId,
+        /// Where it runs.
+        level: Level,
+        /// Why there, and not at a level that the module would rather have.
+        reason: String,
+        /// Whether its packets go by a lane, so that it can move.
+        movable: bool,
+    },
+    /// A move was given up; the service is where it was.
+    MoveFailed {
+        /// Its number in the cell.
+        entry: EntryId,
+        /// Why.
+        reason: String,
     },
     /// The service could not be started or can go on no longer; the cell keeps nothing of it.
     ServiceFailed {
@@ -156,6 +189,13 @@ pub enum Effect {
         /// How often it was started before.
         restarts: u32,
     },
+    /// Let a service run elsewhere; answered by [`Event::ServicePlaced`] or [`Event::MoveFailed`].
+    MoveService {
+        /// Its number in the cell.
+        entry: EntryId,
+        /// Where to.
+        level: Level,
+    },
     /// Stop a service in the cell; answered by [`Event::ServiceStopped`].
     StopService {
         /// Its number in the cell.
@@ -187,6 +227,20 @@ pub enum Notice {
         service: Name,
         /// How often it was started before.
         restarts: u32,
+    },
+    /// The service runs at another level now.
+    ServiceMoved {
+        /// Its name.
+        service: Name,
+        /// Where.
+        level: Level,
+    },
+    /// The service did not move.
+    MoveFailed {
+        /// Its name.
+        service: Name,
+        /// Why.
+        reason: String,
     },
     /// The service never ran and is gone, with its rules.
     ServiceNotStarted {

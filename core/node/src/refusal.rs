@@ -65,7 +65,7 @@ pub enum Refusal {
     },
     /// The node has no level that the module wants.
     #[error(
-        "the module '{module}' wants to run at {}, and this node runs modules at user level only; add \"user\" to 'levels' in its manifest",
+        "the module '{module}' wants to run at {}, and this node has no back-ends; add \"nic\", \"kernel\" or \"user\" to 'levels' in its manifest",
         listed(levels)
     )]
     Level {
@@ -73,6 +73,25 @@ pub enum Refusal {
         module: Name,
         /// What it wants.
         levels: Vec<Level>,
+    },
+    /// A service is to move where its module does not want to run.
+    #[error(
+        "the module of the service '{service}' declares {} and not {level}; add it to 'levels' in its manifest",
+        listed(levels)
+    )]
+    LevelNotDeclared {
+        /// The service.
+        service: Name,
+        /// Where it was to move.
+        level: Level,
+        /// What the module declares.
+        levels: Vec<Level>,
+    },
+    /// A service is to move that does not run.
+    #[error("the service '{service}' does not run at present; 'tam show {service}' says why")]
+    ServiceNotRunning {
+        /// The service.
+        service: Name,
     },
     /// The module does not take these parameters.
     #[error(transparent)]
@@ -183,6 +202,7 @@ impl Refusal {
             Self::ServiceExists { .. } => RefusalClass::Exists,
             Self::ServiceStopping { .. }
             | Self::ServiceStarting { .. }
+            | Self::ServiceNotRunning { .. }
             | Self::ServiceInUse { .. } => RefusalClass::Busy,
             Self::ServiceUnknown { .. }
             | Self::SessionUnknown { .. }
@@ -195,6 +215,7 @@ impl Refusal {
                 RuleSetError::TooManyRules { .. } | RuleSetError::TooManyMasks { .. },
             ) => RefusalClass::Limit,
             Self::Level { .. }
+            | Self::LevelNotDeclared { .. }
             | Self::Parameter(_)
             | Self::SessionDiffers { .. }
             | Self::ActionElsewhere { .. }
@@ -213,6 +234,8 @@ impl Refusal {
             Self::ServiceInUse { .. } => "service_in_use",
             Self::TooManyServices { .. } => "too_many_services",
             Self::Level { .. } => "level",
+            Self::LevelNotDeclared { .. } => "level_not_declared",
+            Self::ServiceNotRunning { .. } => "service_not_running",
             Self::Parameter(_) => "parameter",
             Self::SessionUnknown { .. } => "session_unknown",
             Self::SessionDiffers { .. } => "session_differs",

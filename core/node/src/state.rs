@@ -129,6 +129,7 @@ impl Node {
                 self.deploy(now, services::Wanted { service, module, parameters, session }, rules)
             }
             Command::Remove { service, cascade } => self.remove(now, &service, cascade),
+            Command::Move { service, level } => self.move_service(&service, level),
             Command::RuleAdd { specs } => self.rule_add(specs),
             Command::RuleRemove { rule } => self.rule_remove(rule),
         }
@@ -141,6 +142,10 @@ impl Node {
             Event::CellReady => self.cell_ready(now),
             Event::CellLost { reason } => self.cell_lost(now, reason),
             Event::ServiceStarted { entry } => self.service_started(now, entry),
+            Event::ServicePlaced { entry, level, reason, movable } => {
+                self.service_placed(entry, services::Place { level, reason, movable });
+            }
+            Event::MoveFailed { entry, reason } => self.move_failed(entry, reason),
             Event::ServiceFailed { entry, reason } => self.service_failed(now, entry, reason),
             Event::ServiceStopped { entry } => {
                 self.service_failed(now, entry, "it stopped without being asked to".to_owned());

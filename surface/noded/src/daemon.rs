@@ -266,6 +266,10 @@ impl Daemon {
                         parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
                     self.start_service(entry, &service, &digest, lanes, values, session);
                 }
+                Effect::MoveService { entry, level } => {
+                    let reason = format!("this node runs nothing at {level}");
+                    self.event(Event::MoveFailed { entry, reason });
+                }
                 Effect::StopService { entry } => self.tell(&ToCell::Stop(entry), &[]),
                 Effect::ClearRuleCounters { rule } => {
                     if let Err(error) = self.front.clear_rule_stats(rule) {
@@ -311,6 +315,12 @@ impl Daemon {
                 if let Some(waiting) = self.waiting.remove(&service) {
                     self.deployed(&service, waiting);
                 }
+            }
+            Notice::ServiceMoved { service, level } => {
+                tracing::info!(%service, %level, "the service moved");
+            }
+            Notice::MoveFailed { service, reason } => {
+                tracing::warn!(%service, reason, "the service did not move");
             }
             Notice::ServiceNotStarted { service, reason } => {
                 tracing::warn!(%service, reason, "the service did not start");

@@ -16,7 +16,7 @@ fn name(text: &str) -> Name {
 fn names() -> Lookup {
     Lookup {
         ports: (0..).map(PortId).zip(PORTS).map(|(id, port)| (name(port), id)).collect(),
-        services: [(name("monitor"), EntryId(7))].into(),
+        services: [(name("monitor"), Destination { entry: EntryId(7), movable: false })].into(),
         sessions: crate::session::built_in().map(|s| (s.name, s.id)).into(),
     }
 }

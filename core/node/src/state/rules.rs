@@ -6,8 +6,9 @@ use abi::manifest::Meant;
 use bpf_maps::RULES_MAX;
 use units::{EntryId, Name, RuleId};
 
+use super::services::Managed;
 use super::{Node, OwnedRule};
-use crate::classifier::{Lookup, compile};
+use crate::classifier::{Destination, Lookup, compile};
 use crate::command::{Effect, Outcome};
 use crate::refusal::Refusal;
 use crate::rule::{Rule, RuleSpec};
@@ -74,7 +75,9 @@ impl Node {
             return Ok(Admitted { rules, came_with: None, shadowed: Vec::new() });
         }
         let mut lookup = self.lookup(|_| true);
-        lookup.services.extend(coming.map(|(service, entry)| (service.clone(), entry)));
+        lookup.services.extend(
+            coming.map(|(service, entry)| (service.clone(), Destination { entry, movable: false })),
+        );
         let all = self.rules.values().map(|owned| &owned.rule).chain(&rules);
         let mut shadowed = compile(all, &lookup)?.shadowed;
         let added: BTreeSet<RuleId> = rules.iter().map(|rule| rule.id).collect();
@@ -155,10 +158,14 @@ impl Node {
 
     /// What names stand for, with the services whose state is asked for.
     fn lookup(&self, wanted: impl Fn(&ServiceState) -> bool) -> Lookup {
-        let services = self.services().filter(|service| wanted(&service.state));
+        let services = self.services.values().filter(|m| wanted(&m.service().state));
+        let destination = |managed: &Managed| Destination {
+            entry: managed.service().entry,
+            movable: managed.is_movable(),
+        };
         Lookup {
             ports: self.ports.iter().map(|port| (port.spec.name.clone(), port.id)).collect(),
-            services: services.map(|service| (service.name.clone(), service.entry)).collect(),
+            services: services.map(|m| (m.service().name.clone(), destination(m))).collect(),
             sessions: self.sessions.iter().map(|s| (s.name.clone(), s.id)).collect(),
         }
     }

@@ -23,6 +23,8 @@ pub(super) struct Managed {
     service: Service,
     session: SessionId,
     values: BTreeMap<Name, ParameterValue>,
+    /// Its packets go by a lane.
+    movable: bool,
     /// The cell has it: it was asked to start it, and has neither failed nor stopped.
     held: bool,
     /// Starts that the cell was asked for.
@@ -46,10 +48,29 @@ impl Managed {
         self.retry_at
     }
 
+    pub(super) const fn is_movable(&self) -> bool {
+        self.movable
+    }
+
     fn enter(&mut self, now: Nanos, state: ServiceState) {
         self.service.state = state;
         self.service.since = now;
     }
+
+    /// Nothing of it runs anywhere any more.
+    fn lose(&mut self) {
+        self.held = false;
+        self.movable = false;
+        self.service.level = Level::User;
+        self.service.level_reason = user_reason(&self.service.module);
+    }
+}
+
+/// Where a service runs.
+pub(super) struct Place {
+    pub(super) level: Level,
+    pub(super) reason: String,
+    pub(super) movable: bool,
 }
 
 /// The service that a deploy asks for.
@@ -79,7 +100,8 @@ impl Node {
             .find(|known| known.name == session)
             .map(|known| known.id)
             .ok_or_else(|| self.session_unknown(&session))?;
-        let level_reason = user_level(&module)?;
+        check_levels(&module)?;
+        let level_reason = user_reason(&module);
         let values = module.manifest.values(&parameters)?;
         for spec in &rules {
             check_rule_of(spec, &name, &session)?;
@@ -111,6 +133,7 @@ impl Node {
             service,
             session: session_id,
             values,
+            movable: false,
             held: false,
             starts: 0,
             has_run: false,
@@ -165,13 +188,51 @@ impl Node {
         self.effects.push_back(Effect::Report(notice));
     }
 
+    pub(super) fn service_placed(&mut self, entry: EntryId, place: Place) {
+        let Some(managed) = self.managed(entry).filter(|managed| managed.held) else { return };
+        let moved = managed.service.level != place.level;
+        managed.service.level = place.level;
+        managed.service.level_reason = place.reason;
+        managed.movable = place.movable;
+        if managed.service.state == ServiceState::Running && moved {
+            let notice =
+                Notice::ServiceMoved { service: managed.service.name.clone(), level: place.level };
+            self.effects.push_back(Effect::Report(notice));
+        }
+        self.install_rules();
+    }
+
+    pub(super) fn move_service(&mut self, name: &Name, level: Level) -> Result<Outcome, Refusal> {
+        let managed = self.find_service(name)?;
+        let service = managed.service();
+        let declared = &service.module.manifest.levels;
+        if !declared.contains(&level) {
+            let (service, levels) = (name.clone(), declared.clone());
+            return Err(Refusal::LevelNotDeclared { service, level, levels });
+        }
+        if service.state != ServiceState::Running {
+            return Err(Refusal::ServiceNotRunning { service: name.clone() });
+        }
+        let (entry, from) = (service.entry, service.level);
+        if from != level {
+            self.effects.push_back(Effect::MoveService { entry, level });
+        }
+        Ok(Outcome::Moving { service: name.clone(), from })
+    }
+
+    pub(super) fn move_failed(&mut self, entry: EntryId, reason: String) {
+        let Some(managed) = self.managed(entry) else { return };
+        let notice = Notice::MoveFailed { service: managed.service.name.clone(), reason };
+        self.effects.push_back(Effect::Report(notice));
+    }
+
     /// The cell has nothing of it any more: because it failed or, when it was asked to, stopped.
     pub(super) fn service_failed(&mut self, now: Nanos, entry: EntryId, reason: String) {
         let Some(managed) = self.managed(entry) else { return };
         if !managed.held {
             return;
         }
-        managed.held = false;
+        managed.lose();
         let service = managed.service.name.clone();
         let notice = match managed.service.state {
             ServiceState::Stopping => {
@@ -200,7 +261,7 @@ impl Node {
         let mut removed = Vec::new();
         let mut given_up = Vec::new();
         for managed in self.services.values_mut().filter(|managed| managed.held) {
-            managed.held = false;
+            managed.lose();
             match managed.service.state {
                 ServiceState::Stopping => removed.push(managed.service.name.clone()),
                 _ if !managed.has_run && managed.starts >= FIRST_STARTS_MAX => {
@@ -306,18 +367,23 @@ impl Node {
     }
 }
 
-/// Why the service runs at user level.
-fn user_level(module: &ModuleInfo) -> Result<String, Refusal> {
+/// A module that wants none of the levels that a node has is refused at once; whether it
+/// fits one of them is seen when it starts.
+fn check_levels(module: &ModuleInfo) -> Result<(), Refusal> {
     let levels = &module.manifest.levels;
-    match levels.iter().position(|&level| level == Level::User) {
-        Some(0) => Ok("the module asks for it first".to_owned()),
-        Some(_) => Ok(format!(
-            "the module would rather run at {}, and this node runs modules at user level only",
-            levels[0]
-        )),
-        None => {
-            Err(Refusal::Level { module: module.manifest.name.clone(), levels: levels.clone() })
-        }
+    if levels.iter().all(|&level| level == Level::Cluster) {
+        let module = module.manifest.name.clone();
+        return Err(Refusal::Level { module, levels: levels.clone() });
+    }
+    Ok(())
+}
+
+/// Why a service runs at user level as long as it has no other place.
+fn user_reason(module: &ModuleInfo) -> String {
+    match module.manifest.levels.first() {
+        Some(Level::User) => "the module asks for it first".to_owned(),
+        Some(first) => format!("it has no place at {first} yet"),
+        None => "the module names no level".to_owned(),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use abi::Level;
 use units::{EntryId, Name, Nanos, RuleId};
 
 use super::Node;
@@ -51,6 +52,10 @@ struct World {
     cell_asked: bool,
     cell_up: bool,
     held: BTreeMap<EntryId, Held>,
+    /// Where entries were last said to be, and whether they can move.
+    placed: BTreeMap<EntryId, (Level, bool)>,
+    /// Moves that were asked for and not answered.
+    moving: Vec<(EntryId, Level)>,
     installed: RuleSet,
     generation: u64,
     starts: u64,
@@ -72,6 +77,8 @@ impl World {
             cell_asked: false,
             cell_up: false,
             held: BTreeMap::new(),
+            placed: BTreeMap::new(),
+            moving: Vec::new(),
             installed: RuleSet::default(),
             generation: 0,
             starts: 0,
@@ -105,10 +112,19 @@ impl World {
     fn command(&mut self) {
         let service = name(self.dice.one_of(&SERVICES));
         let to_service = Action::Service(service.clone());
-        let command = match self.dice.below(6) {
+        let command = match self.dice.below(7) {
+            6 => {
+                let level = self.dice.one_of(&[Level::Nic, Level::Kernel, Level::User]);
+                Command::Move { service, level }
+            }
             0 | 1 => Command::Deploy {
                 service,
-                module: module(self.dice.one_of(&["\"user\"", "\"user\"", "\"nic\""])),
+                module: module(self.dice.one_of(&[
+                    "\"user\"",
+                    "\"nic\", \"user\"",
+                    "\"user\", \"kernel\", \"nic\"",
+                    "\"cluster\"",
+                ])),
                 parameters: BTreeMap::new(),
                 session: name("best-effort"),
                 rules: (0..self.dice.below(3)).map(|_| self.spec(to_service.clone())).collect(),
@@ -130,8 +146,25 @@ impl World {
         }
     }
 
+    /// Says where an entry is; whether the node believes it depends on whether it runs.
+    fn place(&mut self, entry: EntryId, level: Level) {
+        let movable = level != Level::User || self.dice.below(2) == 0;
+        if self.held.contains_key(&entry) {
+            self.placed.insert(entry, (level, movable));
+        }
+        let reason = "it fits".to_owned();
+        self.node.handle_event(self.now, Event::ServicePlaced { entry, level, reason, movable });
+    }
+
     /// The cell answers one thing that it was asked for, or a service in it fails.
     fn answer(&mut self) {
+        if let Some((entry, level)) = self.moving.pop() {
+            if self.dice.below(3) > 0 {
+                return self.place(entry, level);
+            }
+            let reason = "the lane was never idle".to_owned();
+            return self.node.handle_event(self.now, Event::MoveFailed { entry, reason });
+        }
         if self.cell_asked {
             self.cell_asked = false;
             self.cell_up = self.dice.below(4) > 0;
@@ -147,6 +180,9 @@ impl World {
         let fails = self.dice.below(4) == 0;
         let event = match state {
             Held::Starting if !fails => {
+                if self.dice.below(2) == 0 {
+                    self.place(entry, Level::Nic);
+                }
                 self.held.insert(entry, Held::Running);
                 return self.node.handle_event(self.now, Event::ServiceStarted { entry });
             }
@@ -155,6 +191,7 @@ impl World {
             _ => Event::ServiceFailed { entry, reason: "trap".into() },
         };
         self.held.remove(&entry);
+        self.placed.remove(&entry);
         self.ends += 1;
         self.node.handle_event(self.now, event);
     }
@@ -164,6 +201,7 @@ impl World {
             self.cell_up = false;
             self.ends += self.held.len() as u64;
             self.held.clear();
+            self.placed.clear();
             self.node.handle_event(self.now, Event::CellLost { reason: "killed".into() });
         }
     }
@@ -176,6 +214,7 @@ impl World {
         for event in events {
             self.node.handle_event(self.now, event);
         }
+        self.place(entry, Level::Nic);
     }
 
     fn take_effects(&mut self) {
@@ -204,6 +243,11 @@ impl World {
                     self.installed = rules;
                     self.rules_lead_to_what_runs();
                 }
+                Effect::MoveService { entry, level } => {
+                    let running = self.held.get(&entry) == Some(&Held::Running);
+                    assert!(running, "seed {seed}: {entry} moves and does not run");
+                    self.moving.push((entry, level));
+                }
                 Effect::ClearRuleCounters { .. } | Effect::Report(_) => {}
             }
         }
@@ -212,13 +256,19 @@ impl World {
     fn rules_lead_to_what_runs(&self) {
         for (_, rule) in &self.installed.entries {
             let entry = EntryId(rule.entry);
+            let by_lane = match rule.action {
+                bpf_maps::ACTION_USER => false,
+                bpf_maps::ACTION_SERVICE => true,
+                _ => continue,
+            };
             assert!(
-                rule.action != bpf_maps::ACTION_USER
-                    || self.held.get(&entry) == Some(&Held::Running),
+                self.held.get(&entry) == Some(&Held::Running),
                 "seed {}: rule {} leads to entry {entry}, which does not run",
                 self.seed,
                 rule.rule
             );
+            let movable = self.placed.get(&entry).is_some_and(|(_, movable)| *movable);
+            assert_eq!(by_lane, movable, "seed {}: rule {} of {entry}", self.seed, rule.rule);
         }
     }
 
@@ -233,6 +283,10 @@ impl World {
         let entries: BTreeSet<EntryId> = self.node.services().map(|s| s.entry).collect();
         assert_eq!(entries.len(), self.node.services().count(), "seed {seed}: an entry twice");
         assert!(self.held.keys().all(|e| entries.contains(e)), "seed {seed}: an entry forgotten");
+        for service in self.node.services() {
+            let level = self.placed.get(&service.entry).map_or(Level::User, |(level, _)| *level);
+            assert_eq!(service.level, level, "seed {seed}: {}", service.name);
+        }
         for view in self.node.rules() {
             if let Some(service) = view.rule.spec.action.service() {
                 assert!(self.node.service(service).is_some(), "seed {seed}: a rule to nothing");
@@ -256,6 +310,7 @@ impl World {
                     }
                     Held::Stopping => {
                         self.held.remove(&entry);
+                        self.placed.remove(&entry);
                         self.ends += 1;
                         self.node.handle_event(self.now, Event::ServiceStopped { entry });
                     }

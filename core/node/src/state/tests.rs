@@ -284,10 +284,9 @@ fn a_wrong_name_is_refused_with_the_nearest() {
 #[test]
 fn what_a_module_cannot_be_is_refused() {
     let mut node = running();
-    let (class, message) =
-        refused(&mut node, deploy_with("a", module("\"nic\", \"kernel\""), vec![]));
+    let (class, message) = refused(&mut node, deploy_with("a", module("\"cluster\""), vec![]));
     assert_eq!(class, RefusalClass::Invalid);
-    assert!(message.contains("nic, kernel"), "{message}");
+    assert!(message.contains("cluster"), "{message}");
     assert_eq!(refused(&mut node, deploy("monitor", "any")).0, RefusalClass::Exists);
     let elsewhere = vec![to_service("any", "monitor")];
     let (_, message) = refused(&mut node, deploy_with("a", module("\"user\""), elsewhere));
@@ -316,9 +315,54 @@ fn the_level_and_its_reason_are_told() {
     node.handle_command(NOW, command).unwrap();
     let service = node.service(&name("a")).unwrap();
     assert_eq!(service.level, abi::Level::User);
-    assert!(service.level_reason.contains("rather run at nic"), "{}", service.level_reason);
+    assert!(service.level_reason.contains("no place at nic yet"), "{}", service.level_reason);
     let json = serde_json::to_value(service).unwrap();
     assert_eq!((&json["state"], &json["level"]), (&"starting".into(), &"user".into()));
+
+    let place = |level, reason: &str| {
+        let (entry, reason) = (EntryId(0), reason.to_owned());
+        Event::ServicePlaced { entry, level, reason, movable: true }
+    };
+    node.handle_event(NOW, place(abi::Level::Nic, "the module asks for it first"));
+    node.handle_event(NOW, started(0));
+    let service = node.service(&name("a")).unwrap();
+    assert_eq!((service.level, &service.state), (abi::Level::Nic, &ServiceState::Running));
+}
+
+#[test]
+fn a_service_moves_where_its_module_wants_to_run() {
+    let mut node = node();
+    let module = module("\"nic\", \"user\"");
+    node.handle_command(NOW, deploy_with("a", module, vec![to_service("any", "a")])).unwrap();
+    effects(&mut node);
+    let to = |level| Command::Move { service: name("a"), level };
+    let (class, message) = refused(&mut node, to(abi::Level::Nic));
+    assert_eq!(class, RefusalClass::Busy, "{message}");
+    let place = |level, movable| {
+        let (entry, reason) = (EntryId(0), "asked".to_owned());
+        Event::ServicePlaced { entry, level, reason, movable }
+    };
+    node.handle_event(NOW, place(abi::Level::User, true));
+    node.handle_event(NOW, started(0));
+    effects(&mut node);
+    let (class, message) = refused(&mut node, to(abi::Level::Kernel));
+    assert_eq!(class, RefusalClass::Invalid);
+    assert!(message.contains("declares nic, user and not kernel"), "{message}");
+
+    effects(&mut node);
+    let outcome = node.handle_command(NOW, to(abi::Level::User)).unwrap();
+    assert_eq!(outcome, Outcome::Moving { service: name("a"), from: abi::Level::User });
+    assert_eq!(effects(&mut node), [], "it is there already");
+    node.handle_command(NOW, to(abi::Level::Nic)).unwrap();
+    let (entry, level) = (EntryId(0), abi::Level::Nic);
+    assert_eq!(effects(&mut node), [Effect::MoveService { entry, level }]);
+    node.handle_event(NOW, place(level, true));
+    let notice = Notice::ServiceMoved { service: name("a"), level };
+    assert_eq!(effects(&mut node), [Effect::Report(notice)], "its rules lead to its lane already");
+    let reason = "the lane was never idle".to_owned();
+    node.handle_event(NOW, Event::MoveFailed { entry, reason: reason.clone() });
+    let notice = Notice::MoveFailed { service: name("a"), reason };
+    assert_eq!(effects(&mut node), [Effect::Report(notice)]);
 }
 
 #[test]
