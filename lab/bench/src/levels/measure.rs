@@ -17,6 +17,8 @@ const REPEAT: u32 = 1 << 17;
 /// Samples of each program in a round, in turn. The smallest counts: whatever else
 /// happens on the machine, on the other thread of the same core for one, only adds.
 const SAMPLES: usize = 5;
+/// Rounds with `--quick`: one takes 3 s for each of the twelve, and 45 s are promised.
+const ROUNDS_QUICK: u32 = 1;
 /// Nanoseconds of ours divided by those of the baseline, for each function.
 const GOAL: f64 = 1.3;
 /// The same for the geometric mean of all.
@@ -53,8 +55,9 @@ pub fn measure(
 ) -> Result<[Measurement; 3]> {
     let _pinned = cpu::Pinned::new()?;
     let mut rounds = Rounds::default();
-    for round in 1..=options.rounds() {
-        progress(&format!("{}, round {round} of {}", function.name, options.rounds()));
+    let count = if options.quick { ROUNDS_QUICK } else { options.rounds() };
+    for round in 1..=count {
+        progress(&format!("{}, round {round} of {count}", function.name));
         rounds.add(Case::new(function)?.round()?);
     }
     Ok(compared(function.name, &rounds))
