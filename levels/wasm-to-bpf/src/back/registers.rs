@@ -18,7 +18,8 @@ pub(crate) fn allocate(vcode: &VCode) -> Result<Output, RegAllocError> {
     };
     let options = RegallocOptions {
         verbose_log: false,
-        validate_ssa: cfg!(debug_assertions),
+        // In release builds, too: what it finds becomes a refusal and not a panic.
+        validate_ssa: true,
         algorithm: Algorithm::Ion,
     };
     regalloc2::run(vcode, &environment, &options)

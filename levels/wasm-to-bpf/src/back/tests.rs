@@ -4,8 +4,8 @@
 use super::host::Subprogram;
 use super::plan::Plan;
 use crate::ir::{
-    Access, BinaryOp, Block, Function, FunctionIndex, Instruction, Memory, Op, Place, Region,
-    Terminator, Type, Unit, Value, Width,
+    Access, BinaryOp, Block, BlockId, Edge, Function, FunctionIndex, Instruction, Memory, Op,
+    Place, Region, Terminator, Type, Unit, Value, Width,
 };
 use crate::{Entry, Flavour, Image, MapKind, Options, Program, Reason, Refusal};
 
@@ -137,6 +137,43 @@ fn all_subprograms_assemble_at_each_level() {
                 assert!(stack.is_multiple_of(16) && stack <= 256, "{}", subprogram.name());
             }
         }
+    }
+}
+
+/// The passes may find so late that a condition is constant that its ways are both there: by
+/// seeds 31471 (a value of the way never taken) and 43939 (its instructions) of lab/wasm.
+#[test]
+fn a_constant_condition_leaves_both_ways_in_place() {
+    let to = |block| Edge { target: BlockId(block), arguments: Vec::new() };
+    let ways = |constant| {
+        let mut one = function(0, 0, vec![Op::Const(constant), Op::GlobalGet(0)], Vec::new());
+        one.types[0] = Type::I32;
+        let block = |ops: Vec<Op>, first, returned, terminator| Block {
+            instructions: (first..)
+                .zip(ops)
+                .map(|(at, op)| Instruction { results: vec![Value(at)], op, place: Place(7) })
+                .collect(),
+            parameters: Vec::new(),
+            terminator: Option::unwrap_or(terminator, Terminator::Return(returned)),
+            is_loop_header: false,
+            loop_depth: 0,
+        };
+        let double = Op::Binary(BinaryOp::Add, Value(1), Value(1));
+        one.types.extend([Type::I64; 2]);
+        one.blocks.push(block(vec![double], 2, Vec::new(), Some(Terminator::Jump(to(3)))));
+        one.blocks.push(block(Vec::new(), 3, vec![Value(1)], None));
+        let square = Op::Binary(BinaryOp::Mul, Value(2), Value(2));
+        one.blocks.push(block(vec![square], 3, vec![Value(3)], None));
+        one.results = vec![Type::I64];
+        one
+    };
+    for constant in [0, 1] {
+        let mut branch = ways(constant);
+        branch.blocks[0].terminator = Terminator::Branch(Value(0), to(1), to(2));
+        assert!(export(vec![branch]).is_ok(), "a branch on {constant}");
+        let mut switch = ways(constant);
+        switch.blocks[0].terminator = Terminator::Switch(Value(0), vec![to(1)], to(2));
+        assert!(export(vec![switch]).is_ok(), "a switch by {constant}");
     }
 }
 

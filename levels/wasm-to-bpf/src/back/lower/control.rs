@@ -53,9 +53,8 @@ impl Lower<'_> {
     }
 
     fn branch(&mut self, here: Block, condition: Value, yes: &Edge, no: &Edge) {
-        if let Some(constant) = self.constant(condition) {
-            return self.jump(here, if constant == 0 { no } else { yes });
-        }
+        // A constant condition is tested like another: both ways stay reachable, as the
+        // allocator and the kernel want. The passes leave hardly any.
         let (condition, operands) = self.condition(condition);
         self.branch_on(here, condition, &operands, |lower| [lower.outlet(yes), lower.outlet(no)]);
     }
@@ -97,10 +96,6 @@ impl Lower<'_> {
             if ranges.last().is_none_or(|last| last.edge != edge) {
                 ranges.push(Range { from, edge });
             }
-        }
-        if let Some(constant) = self.constant(value) {
-            let way = ranges.iter().rev().find(|range| u64::from(range.from) <= constant);
-            return self.jump(here, way.map_or(default, |range| range.edge));
         }
         let value = self.value(value);
         self.decide(here, value, &ranges);
