@@ -118,7 +118,6 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ("forwarded", "redirected to an egress port"),
     ("to_user", "redirected to the cell's socket"),
     ("to_nic", "given to a module in the driver: see the service's counters"),
-    ("to_module_kernel", "given to a module in the kernel's stack"),
     ("kernel_not_ip", "to the kernel: not IP (ARP, LLDP, STP)"),
     ("kernel_not_for_us", "to the kernel: the destination MAC is not this port's"),
     ("kernel_link_local", "to the kernel: IPv6 neighbour discovery or link-local addresses"),
@@ -150,7 +149,7 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
 ];
 
 /// Outcomes that the front door counts (`TAM_OUTCOMES`).
-pub const OUTCOME_COUNT: usize = 29;
+pub const OUTCOME_COUNT: usize = 28;
 
 /// Counters of one port, on one CPU (`struct tam_port_stats`).
 #[repr(C)]
@@ -216,8 +215,12 @@ pub struct Config {
     pub mask_count: [u32; 2],
     /// Drawn when the node starts.
     pub hash_seed: u32,
-    /// Always 0.
-    pub zero: u32,
+    /// Nanoseconds of a jiffy.
+    pub tick_ns: u32,
+    /// The jiffy at which the first heartbeat came.
+    pub clock_jiffies: u64,
+    /// The coarse clock at that jiffy, in milliseconds.
+    pub clock_ms: u64,
 }
 
 /// [`VlanKey::vlan`] of the way from an L3 device to its port.
@@ -294,8 +297,6 @@ impl PacketMeta {
 pub const LEVEL_USER: u32 = 0;
 /// `enum tam_level`: in the driver.
 pub const LEVEL_NIC: u32 = 1;
-/// `enum tam_level`: in the kernel's stack.
-pub const LEVEL_KERNEL: u32 = 2;
 
 /// The lane of an entry (`struct tam_lane`): the header says who writes what.
 #[repr(C)]
@@ -325,8 +326,8 @@ pub struct Lane {
     pub cpu: u32,
     /// Not 0: the module is not run; the trap's code, or [`NOT_A_VERDICT`].
     pub trapped: u32,
-    /// Always 0.
-    pub zero: u32,
+    /// 1 when the module has run below since the cell made it 0.
+    pub ran: u32,
 }
 
 /// [`Lane::trapped`]: `on_packet` returned something else than a verdict.
@@ -375,10 +376,6 @@ pub struct HandOver {
     pub verdict: u32,
     /// 0, a trap's code, or [`NOT_RUN`].
     pub trapped: u32,
-    /// By `packet_resize_head`.
-    pub head_grown: i32,
-    /// By `packet_resize_tail`.
-    pub tail_grown: i32,
     /// Zero bytes added behind a short packet.
     pub padded: u32,
     /// The packet's way.
@@ -393,9 +390,9 @@ pub struct HandOver {
     pub length: u32,
     /// The index of the module's program.
     pub program: u32,
-    /// The coarse clock in nanoseconds, when it was read last.
-    pub clock_ns: u64,
-    /// The same in milliseconds.
+    /// The jiffy for which the time was worked out last.
+    pub clock_jiffies: u64,
+    /// That time, in milliseconds.
     pub clock_ms: u64,
 }
 

@@ -1,6 +1,6 @@
 //! One export of a module through the compiler.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 
 use wasm_to_bpf::{Entry, Flavour, Options, Program};
 
@@ -20,8 +20,7 @@ pub(crate) fn export(bytes: &[u8], name: &str, pages_max: u32) -> Result<Program
         flavour: Flavour::Xdp,
         memory_pages_max: pages_max,
     };
-    let compile = AssertUnwindSafe(|| wasm_to_bpf::compile(bytes, &options));
-    match catch_unwind(compile) {
+    match catch_unwind(|| wasm_to_bpf::compile(bytes, &options)) {
         Ok(Ok(program)) => Ok(program),
         Ok(Err(refusals)) => {
             let code = refusals.first().map_or("none", |refusal| refusal.code());

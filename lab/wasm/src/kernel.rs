@@ -2,15 +2,17 @@
 //! and programs on them, run by test-run.
 //!
 //! Several programs, one for each export, share an instance, as the functions
-//! of a module do. Packets of a front door are not its business.
+//! of a module do. There is no front door: who runs a packet entry writes the
+//! hand-over.
 
 use std::os::fd::AsFd;
 
 use bpf::{
-    Block, Map, MapSpec, NewMapError, Program as Verified, RawLoadError, TestRun, TestRunError,
+    Block, Map, MapSpec, MappedArena, NewMapError, Program as Verified, RawLoadError, TestRun,
+    TestRunError,
 };
 use cell::below::{self, Around, BelowError};
-use wasm_to_bpf::{Image, Program, ValueType, layout};
+use wasm_to_bpf::{Image, Program, layout};
 
 use crate::outcome::{Ending, Outcome};
 
@@ -62,6 +64,7 @@ pub enum KernelError {
 #[derive(Debug)]
 pub struct Instance {
     below: below::Instance,
+    memory: MappedArena,
     hand_over: Map,
     afterwards: Map,
     events: Map,
@@ -72,8 +75,9 @@ pub struct Instance {
 #[derive(Debug)]
 pub struct Loaded {
     program: Verified,
-    parameters: Vec<ValueType>,
-    results: Vec<ValueType>,
+    /// How many; a packet entry has none.
+    parameters: usize,
+    results: u32,
 }
 
 impl Instance {
@@ -83,9 +87,10 @@ impl Instance {
     /// # Errors
     /// When the kernel lacks memory or arenas.
     pub fn new(image: &Image) -> Result<Self, KernelError> {
-        let below = below::Instance::new(image, FUEL_BUDGET)?;
+        let (below, memory) = below::Instance::here(image, FUEL_BUDGET)?;
         Ok(Self {
             below,
+            memory,
             hand_over: Map::create(
                 "tam_hand_over",
                 &MapSpec::per_cpu_array(layout::hand_over::LENGTH_MIN, 1),
@@ -106,10 +111,9 @@ impl Instance {
             afterwards: self.afterwards.as_fd(),
             events: self.events.as_fd(),
         };
-        let (parameters, results) = match &program.image.entry {
-            Some(entry) => (entry.parameters.clone(), entry.results.clone()),
-            None => (Vec::new(), Vec::new()),
-        };
+        let numbers = program.image.entry.as_ref();
+        let (parameters, results) =
+            numbers.map_or((0, 0), |entry| (entry.parameters.len(), entry.results.len() as u32));
         let program = self.below.load("tam_lab", program, around)?;
         Ok(Loaded { program, parameters, results })
     }
@@ -120,7 +124,7 @@ impl Instance {
     /// # Errors
     /// When the run does not begin; a trap is an outcome.
     pub fn call(&self, function: &Loaded, arguments: &[u64]) -> Result<Outcome, KernelError> {
-        let (expected, found) = (function.parameters.len(), arguments.len());
+        let (expected, found) = (function.parameters, arguments.len());
         if expected != found {
             return Err(KernelError::Arguments { expected, found });
         }
@@ -132,9 +136,9 @@ impl Instance {
         let (code, _) = self.below.take_trap()?;
         match (run.retval, code) {
             (0, 0) => {
-                let slots = 0..function.results.len() as u32;
-                let results: Result<_, _> =
-                    slots.map(|slot| self.below.get(layout::RESULTS + 8 * slot)).collect();
+                let results: Result<_, _> = (0..function.results)
+                    .map(|slot| self.below.get(layout::RESULTS + 8 * slot))
+                    .collect();
                 Ok(Outcome::Returned(results?))
             }
             (1, code) => match Ending::from_code(code) {
@@ -145,17 +149,12 @@ impl Instance {
         }
     }
 
-    /// Runs a program of a packet entry, so often over what the run before left.
+    /// Runs a program of a packet entry over a packet.
     ///
     /// # Errors
     /// When the run does not begin.
-    pub fn packet(
-        &self,
-        program: &Loaded,
-        packet: &[u8],
-        repeat: u32,
-    ) -> Result<TestRun, KernelError> {
-        Ok(program.program.test_run(packet, None, repeat)?)
+    pub fn packet(&self, program: &Loaded, packet: &[u8]) -> Result<TestRun, KernelError> {
+        Ok(program.program.test_run(packet, None, 1)?)
     }
 
     /// The linear memory as it is.
@@ -164,7 +163,7 @@ impl Instance {
     /// When the block says that it is larger than the arena.
     pub fn memory(&self) -> Result<Vec<u8>, KernelError> {
         let mut bytes = vec![0; self.below.get(layout::MEMORY_BYTES)? as usize];
-        self.below.memory.read(0, &mut bytes)?;
+        self.memory.read(0, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -173,7 +172,7 @@ impl Instance {
     /// # Errors
     /// Beyond the memory.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), KernelError> {
-        Ok(self.below.memory.write(address, bytes)?)
+        Ok(self.memory.write(address, bytes)?)
     }
 
     /// A global by its index; `None` when the module has no such one.
@@ -192,19 +191,5 @@ impl Instance {
     #[must_use]
     pub fn hand_over(&self) -> &Map {
         &self.hand_over
-    }
-}
-
-impl Loaded {
-    /// Its parameters.
-    #[must_use]
-    pub fn parameters(&self) -> &[ValueType] {
-        &self.parameters
-    }
-
-    /// The verified program.
-    #[must_use]
-    pub fn program(&self) -> &Verified {
-        &self.program
     }
 }

@@ -75,8 +75,8 @@ fn run_random(seed: &str, count: &str) -> Result<ExitCode, Box<dyn Error>> {
             Ok(Verdict::Skipped(why)) => format!("skipped: {why}"),
             Err(fault) => {
                 let (kind, text) = (fault.kind(), fault.to_string());
-                let least = smallest.entry(kind.clone()).or_insert_with(|| (0, text.clone()));
-                if least.0 == 0 || text.len() < least.1.len() {
+                let least = smallest.entry(kind.clone()).or_insert_with(|| (seed, text.clone()));
+                if text.len() < least.1.len() {
                     *least = (seed, text);
                 }
                 kind

@@ -36,7 +36,6 @@ impl Ending {
     /// From the number in the instance block.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
-        let known = |trap: TrapCode| trap as u32 == code;
         let endings = [
             (TrapCode::Unreachable, Self::Unreachable),
             (TrapCode::OutOfBounds, Self::OutOfBounds),
@@ -48,7 +47,7 @@ impl Ending {
             (TrapCode::OutOfFuel, Self::Exhausted),
             (TrapCode::OutOfTime, Self::Exhausted),
         ];
-        endings.into_iter().find(|(trap, _)| known(*trap)).map(|(_, ending)| ending)
+        endings.into_iter().find(|(trap, _)| *trap as u32 == code).map(|(_, ending)| ending)
     }
 
     /// From the message that the official test suite expects.

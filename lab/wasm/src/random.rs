@@ -270,7 +270,7 @@ impl<'m> Trio<'m> {
         for (name, index) in &self.module.globals {
             let values =
                 [self.kernel.global(*index), self.wasmtime.global(name), self.wasmi.global(name)];
-            if values[1] != values[2] || values[0] != values[1] {
+            if values != [values[0]; 3] {
                 let what =
                     format!("global {index} ('{name}') is {values:x?} in kernel, wasmtime, wasmi");
                 return Err(self.mismatch(what));

@@ -10,6 +10,8 @@ use wasm_to_bpf::{Entry, Flavour, Options, TrapCode, layout};
 const MEMORY: usize = 65_536;
 const METADATA: usize = 0x8000;
 const METADATA_LENGTH: usize = 64;
+/// Words of the hand-over, which begins with the metadata.
+const HAND_OVER_WORDS: usize = layout::hand_over::LENGTH_MIN as usize / 4;
 const WINDOW: usize = 0x8102;
 const WINDOW_LENGTH: usize = 64;
 /// Where the module finds what to do, and leaves what came out.
@@ -106,7 +108,7 @@ impl Subject {
 
     fn run(&self, before: &Model, order: Order) -> Model {
         self.instance.write(0, &before.memory).unwrap();
-        let mut value = [0u32; 21];
+        let mut value = [0u32; HAND_OVER_WORDS];
         for (word, bytes) in value.iter_mut().zip(before.metadata.chunks(4)) {
             *word = u32::from_le_bytes(bytes.try_into().unwrap());
         }
@@ -115,12 +117,12 @@ impl Subject {
         self.instance.write(ORDER as u64, &order.bytes()).unwrap();
         let block = self.instance.block();
         block.u32(layout::TRAP_CODE).unwrap().store(0, Ordering::Release);
-        let run = self.instance.packet(&self.program, &before.packet, 1);
+        let run = self.instance.packet(&self.program, &before.packet);
         let run = run.unwrap_or_else(|error| panic!("{error} after {order:x?}"));
         let code = block.u32(layout::TRAP_CODE).unwrap().load(Ordering::Acquire);
         assert_eq!(run.retval == u32::MAX, code != 0, "a verdict or a trap: {order:?}");
         // The run was on one of the CPUs: the value that has changed.
-        let values: Vec<[u32; 21]> = hand_over.lookup_percpu(&0u32).unwrap().unwrap();
+        let values: Vec<[u32; HAND_OVER_WORDS]> = hand_over.lookup_percpu(&0u32).unwrap().unwrap();
         let after = values.iter().find(|after| **after != value).unwrap_or(&value);
         assert_eq!(after[layout::hand_over::PADDED as usize / 4], 0, "{order:?}");
         Model {

@@ -8,6 +8,7 @@
 #ifndef TAM_AFTERWARDS_H
 #define TAM_AFTERWARDS_H
 
+#include "rewrite.h"
 #include "service.h"
 
 /* Verdicts: docs/module-abi.md. */
@@ -50,11 +51,7 @@ static __always_inline int one_hop(void *l3, const void *data_end)
 	if (ip->version == 4) {
 		if (ip->ttl <= 1)
 			return TAM_KERNEL_TTL;
-		/* As in forward(). */
-		__u32 sum = ip->check + bpf_htons(0x0100);
-
-		ip->check = (__u16)(sum + (sum >= 0xffff));
-		ip->ttl--;
+		decrease_ttl(ip);
 		return TAM_FORWARDED;
 	}
 	if (ip->version != 6 || (void *)(ip6 + 1) > data_end)
@@ -63,45 +60,6 @@ static __always_inline int one_hop(void *l3, const void *data_end)
 		return TAM_KERNEL_TTL;
 	ip6->hop_limit--;
 	return TAM_FORWARDED;
-}
-
-/* Gives the frame the tag of its egress, or none, and its MACs. Returns 0, or -1
- * when the head cannot move. */
-static __always_inline int readdress(struct xdp_md *ctx, const struct tam_hand_over *hand_over,
-				     __u32 l3)
-{
-	__u16 vlan = hand_over->meta.egress_vlan;
-	int insert = vlan && l3 == sizeof(struct ethhdr);
-
-	if (!vlan && l3 != sizeof(struct ethhdr)) {
-		if (bpf_xdp_adjust_head(ctx, l3 - sizeof(struct ethhdr)))
-			return -1;
-	} else if (insert) {
-		if (bpf_xdp_adjust_head(ctx, -(int)sizeof(struct vlan_header)))
-			return -1;
-	}
-
-	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
-
-	hide(data);
-
-	struct ethhdr *eth = data;
-	struct vlan_header *tag = data + sizeof(*eth);
-
-	if ((void *)(eth + 1) > data_end)
-		return -1;
-	__builtin_memcpy(eth->h_dest, hand_over->meta.next_hop, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, hand_over->own_mac, ETH_ALEN);
-	if (!vlan)
-		return 0;
-	if ((void *)(tag + 1) > data_end)
-		return -1;
-	if (insert) {
-		eth->h_proto = bpf_htons(ETH_P_8021Q);
-		tag->tci_be = 0;
-	}
-	tag->tci_be = (tag->tci_be & bpf_htons(0xf000)) | bpf_htons(vlan & 0x0fff);
-	return 0;
 }
 
 /* Forwards by the route that came with the packet, or has the kernel do it. */
@@ -121,7 +79,7 @@ static __noinline int pass_on(struct xdp_md *ctx, const struct tam_hand_over *ha
 	    bpf_xdp_get_buff_len(ctx) - l3 <= hand_over->mtu)
 		outcome = one_hop(data + l3, data_end);
 	if (outcome == TAM_DROP_HEADER_LENGTH ||
-	    (outcome == TAM_FORWARDED && readdress(ctx, hand_over, l3))) {
+	    (outcome == TAM_FORWARDED && readdress(ctx, &hand_over->meta, hand_over->own_mac, l3))) {
 		stats->drop_malformed++;
 		return XDP_DROP;
 	}

@@ -23,56 +23,9 @@
 #include "tam_maps.h"
 #include "parse.h"
 #include "classify.h"
+#include "rewrite.h"
 #include "service.h"
 #include "afterwards.h"
-
-static __always_inline int is_ipv4(const struct tam_flow *flow)
-{
-	return (flow->meta.flags >> 8 & 0xff) == 4;
-}
-
-static __always_inline __be16 ethertype_be(const struct tam_flow *flow)
-{
-	return is_ipv4(flow) ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-}
-
-/* Removes, inserts or rewrites the VLAN tag for the way out. Frames have at
- * most one tag here. Returns 0, or -1 when the head cannot move. */
-static __always_inline int retag(struct xdp_md *ctx, const struct packet *packet,
-				 const struct tam_flow *flow)
-{
-	__u16 egress_vlan = flow->meta.egress_vlan;
-
-	if (packet->vlan_tags && egress_vlan) {
-		void *data = (void *)(long)ctx->data;
-
-		hide(data);
-
-		struct vlan_header *tag = data + sizeof(struct ethhdr);
-
-		if ((void *)(tag + 1) > (void *)(long)ctx->data_end)
-			return -1;
-		tag->tci_be = (tag->tci_be & bpf_htons(0xf000)) | bpf_htons(egress_vlan & 0x0fff);
-		return 0;
-	}
-	if (packet->vlan_tags)
-		return bpf_xdp_adjust_head(ctx, sizeof(struct vlan_header)) ? -1 : 0;
-	if (!egress_vlan)
-		return 0;
-	if (bpf_xdp_adjust_head(ctx, -(int)sizeof(struct vlan_header)))
-		return -1;
-
-	void *data = (void *)(long)ctx->data;
-	struct ethhdr *eth = data;
-	struct vlan_header *tag = data + sizeof(*eth);
-
-	if ((void *)(tag + 1) > (void *)(long)ctx->data_end)
-		return -1;
-	eth->h_proto = bpf_htons(ETH_P_8021Q);
-	tag->tci_be = bpf_htons(egress_vlan & 0x0fff);
-	tag->ethertype_be = ethertype_be(flow);
-	return 0;
-}
 
 /* One hop further: TTL or hop limit down by one, MACs of the next hop, the
  * egress tag, and out. The caller has checked that the TTL is above one. */
@@ -85,34 +38,15 @@ static __always_inline int forward(struct xdp_md *ctx, const struct packet *pack
 
 	if (l3 > TAM_L3_OFFSET_MAX || data + l3 + sizeof(struct iphdr) > data_end)
 		return finish(stats, TAM_DROP_ADJUST);
-	if (is_ipv4(flow)) {
-		struct iphdr *ip = data + l3;
-		/* RFC 1624: the checksum of a header whose TTL byte fell by one. */
-		__u32 sum = ip->check + bpf_htons(0x0100);
-
-		ip->check = (__u16)(sum + (sum >= 0xffff));
-		ip->ttl--;
+	if ((flow->meta.flags >> 8 & 0xff) == 4) {
+		decrease_ttl(data + l3);
 	} else {
 		struct ipv6hdr *ip6 = data + l3;
 
 		ip6->hop_limit--;
 	}
-	if (packet->vlan_tags || flow->meta.egress_vlan) {
-		if (retag(ctx, packet, flow))
-			return finish(stats, TAM_DROP_ADJUST);
-		data = (void *)(long)ctx->data;
-		data_end = (void *)(long)ctx->data_end;
-	}
-	hide(data);
-
-	struct ethhdr *eth = data;
-
-	if ((void *)(eth + 1) > data_end)
+	if (readdress(ctx, &flow->meta, flow->own_mac, l3))
 		return finish(stats, TAM_DROP_ADJUST);
-	__builtin_memcpy(eth->h_dest, flow->meta.next_hop, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, flow->own_mac, ETH_ALEN);
-	if (packet->vlan_tags && !flow->meta.egress_vlan)
-		eth->h_proto = ethertype_be(flow);
 	if (bpf_redirect_map(&tam_devices, flow->meta.egress_port, XDP_DROP) != XDP_REDIRECT)
 		return finish(stats, TAM_DROP_EGRESS_GONE);
 	finish(stats, TAM_FORWARDED);
@@ -127,12 +61,10 @@ static __always_inline int to_user(struct xdp_md *ctx, const struct tam_flow *fl
 
 	if (queue >= TAM_QUEUES_MAX)
 		return finish(stats, TAM_KERNEL_NO_SOCKET);
-	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct tam_meta)))
-		return finish(stats, TAM_DROP_ADJUST);
 
-	struct tam_meta *meta = (void *)(long)ctx->data_meta;
+	struct tam_meta *meta = meta_in_front(ctx);
 
-	if ((void *)(meta + 1) > (void *)(long)ctx->data)
+	if (!meta)
 		return finish(stats, TAM_DROP_ADJUST);
 	fill_way(meta, flow, extent, outcome);
 	if (bpf_redirect_map(&tam_sockets, port_number * TAM_QUEUES_MAX + queue, XDP_PASS) !=
@@ -265,7 +197,8 @@ done:
 	return action == TAM_RUN ? run_module(ctx) : action;
 }
 
-/* Run by the daemon through test-run: "I listen", in the kernel's own time. */
+/* Run by the daemon through test-run: "I listen", in the kernel's own time. The
+ * first time the modules' clock is set. */
 SEC("xdp")
 int tam_heartbeat(struct xdp_md *ctx)
 {
@@ -273,8 +206,13 @@ int tam_heartbeat(struct xdp_md *ctx)
 	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
 
 	(void)ctx;
-	if (shared)
-		shared->routes_heard = bpf_jiffies64();
+	if (!shared)
+		return XDP_DROP;
+	shared->routes_heard = bpf_jiffies64();
+	if (!shared->clock_jiffies) {
+		shared->clock_jiffies = shared->routes_heard;
+		shared->clock_ms = bpf_ktime_get_coarse_ns() / 1000000;
+	}
 	return XDP_DROP;
 }
 

@@ -115,6 +115,17 @@ static __always_inline void leave_lane(struct tam_lane *lane)
 	__sync_lock_test_and_set(&lane->busy, 0);
 }
 
+/* Room for metadata in front of the frame, or none. */
+static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx)
+{
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct tam_meta)))
+		return 0;
+
+	struct tam_meta *meta = (void *)(long)ctx->data_meta;
+
+	return (void *)(meta + 1) > (void *)(long)ctx->data ? 0 : meta;
+}
+
 /* Gives a packet to the cell's socket with its metadata in front; returns an XDP
  * action, XDP_REDIRECT when there is a socket. The caller is in the lane. */
 static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
@@ -125,12 +136,10 @@ static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
 	lane->level = TAM_LEVEL_USER;
 	if (queue >= TAM_QUEUES_MAX)
 		return XDP_PASS;
-	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct tam_meta)))
-		return XDP_DROP;
 
-	struct tam_meta *meta = (void *)(long)ctx->data_meta;
+	struct tam_meta *meta = meta_in_front(ctx);
 
-	if ((void *)(meta + 1) > (void *)(long)ctx->data)
+	if (!meta)
 		return XDP_DROP;
 	*meta = *from;
 	meta->flags |= epoch << TAM_META_EPOCH_SHIFT;
@@ -177,14 +186,21 @@ static __always_inline void fill_way(struct tam_meta *meta, const struct tam_flo
 		meta->flags |= TAM_META_ROUTED;
 }
 
-/* Milliseconds of CLOCK_MONOTONIC_COARSE, as the cell gives them to modules. */
+/* The node's time: milliseconds of CLOCK_MONOTONIC_COARSE, counted on by jiffies,
+ * which move with it. No packet reads a clock, the first of a jiffy divides, and
+ * all CPUs agree: it never goes back. */
 static __always_inline __u64 now_ms(struct tam_hand_over *hand_over)
 {
-	__u64 now = bpf_ktime_get_coarse_ns();
+	__u64 now = bpf_jiffies64();
 
-	if (now != hand_over->clock_ns) {
-		hand_over->clock_ns = now;
-		hand_over->clock_ms = now / 1000000;
+	if (now != hand_over->clock_jiffies) {
+		__u32 zero = 0;
+		struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
+
+		if (shared)
+			hand_over->clock_ms = shared->clock_ms + (now - shared->clock_jiffies) *
+									 shared->tick_ns / 1000000;
+		hand_over->clock_jiffies = now;
 	}
 	return hand_over->clock_ms;
 }
@@ -246,6 +262,7 @@ static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow 
 	fill_hand_over(hand_over, flow, lane, extent, outcome);
 	hand_over->moved = lane->cpu != cpu;
 	lane->cpu = cpu;
+	lane->ran = 1;
 	finish(stats, TAM_TO_NIC);
 	return TAM_RUN;
 }

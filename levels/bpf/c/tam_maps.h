@@ -83,7 +83,6 @@ enum tam_outcome {
 	TAM_FORWARDED = 0,		/* redirected to an egress port */
 	TAM_TO_USER,			/* redirected to the cell's socket */
 	TAM_TO_NIC,			/* given to a module in the driver: see the service's counters */
-	TAM_TO_MODULE_KERNEL,		/* given to a module in the kernel's stack */
 	/* To the kernel's stack, because ... */
 	TAM_KERNEL_NOT_IP,		/* ARP, LLDP, STP and other ethertypes */
 	TAM_KERNEL_NOT_FOR_US,		/* the destination MAC is not this port's */
@@ -159,7 +158,11 @@ struct tam_config {
 	__u64 routes_heard;
 	__u32 mask_count[2];	/* masks of each rule set */
 	__u32 hash_seed;	/* drawn when the node starts */
-	__u32 zero;
+	__u32 tick_ns;		/* nanoseconds of a jiffy */
+	/* The first heartbeat's jiffy, and the coarse clock then: the time of modules
+	 * is counted on from there. */
+	__u64 clock_jiffies;
+	__u64 clock_ms;
 };
 
 /* A VLAN device above a port. Keyed both ways:
@@ -206,7 +209,6 @@ struct tam_meta {
 enum tam_level {
 	TAM_LEVEL_USER = 0,
 	TAM_LEVEL_NIC = 1,
-	TAM_LEVEL_KERNEL = 2,
 };
 
 /* The lane of an entry: the one place where its packets meet its memory. Shared
@@ -215,8 +217,8 @@ enum tam_level {
  *
  *  0         8         16            24           28       32      36       40        44       48     52    56        60     64
  * +---------+---------+-------------+------------+--------+-------+--------+---------+--------+------+-----+---------+------+
- * | sent up | left    | epoch start | epoch seen | epoch  | level | target | program | window | busy | cpu | trapped | zero |
- * |    D    |    C    |      D      |     D      |   C    |   D   |   C, N |    N    |   N    |  D   |  D  |  D, N   |      |
+ * | sent up | left    | epoch start | epoch seen | epoch  | level | target | program | window | busy | cpu | trapped | ran  |
+ * |    D    |    C    |      D      |     D      |   C    |   D   |   C, N |    N    |   N    |  D   |  D  |  D, N   | D, C |
  * +---------+---------+-------------+------------+--------+-------+--------+---------+--------+------+-----+---------+------+
  *
  * The lane goes below at the first packet that finds `target` below and all that
@@ -240,7 +242,7 @@ struct tam_lane {
 	__u32 busy;		/* 0: nobody is in the lane, else 1 + the number of the CPU that is */
 	__u32 cpu;		/* the CPU that was in it last */
 	__u32 trapped;		/* not 0: the module is not run; the cause, or TAM_NOT_A_VERDICT */
-	__u32 zero;
+	__u32 ran;		/* 1 when it has run below; the cell, in the lane, makes it 0 */
 };
 
 #define TAM_NOT_A_VERDICT 0xfffffffe	/* in `trapped`: on_packet returned something else */
@@ -253,10 +255,10 @@ struct tam_lane {
  * program leaves; the rest is the front door's own. The compiler
  * (levels/wasm-to-bpf, layout.rs) has the offsets of the first two parts.
  *
- *  0              64        68        72           76           80       84          116
- * +--------------+---------+---------+------------+------------+--------+-----------+------------
- * | ABI metadata | verdict | trapped | head grown | tail grown | padded | tam_meta  | own ...
- * +--------------+---------+---------+------------+------------+--------+-----------+------------
+ *  0              64        68        72       76          108
+ * +--------------+---------+---------+--------+-----------+------------
+ * | ABI metadata | verdict | trapped | padded | tam_meta  | own ...
+ * +--------------+---------+---------+--------+-----------+------------
  */
 struct tam_hand_over {
 	__u32 packet_length;
@@ -277,8 +279,6 @@ struct tam_hand_over {
 	__u64 level;		/* one byte: 1, at nic; the others are zero */
 	__u32 verdict;		/* what on_packet returned, when `trapped` is 0 */
 	__u32 trapped;		/* 0, a trap's code, or TAM_NOT_RUN */
-	__s32 head_grown;
-	__s32 tail_grown;
 	__u32 padded;
 	struct tam_meta meta;	/* the packet's way; as it travels when the module raises it */
 	__u8 own_mac[6];	/* of the egress port */
@@ -286,8 +286,8 @@ struct tam_hand_over {
 	__u32 mtu;		/* of the route */
 	__u32 length;		/* of the frame as it came */
 	__u32 program;		/* index in tam_modules, or TAM_PROGRAM_NONE */
-	__u64 clock_ns;		/* the coarse clock, and the same in milliseconds: */
-	__u64 clock_ms;		/* saves the division while it stands */
+	__u64 clock_jiffies;	/* the jiffy for which the time was worked out last, */
+	__u64 clock_ms;		/* and that time */
 };
 
 /* What became of an entry's packets below user level, on one CPU. `packets` is

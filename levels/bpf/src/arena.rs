@@ -15,14 +15,14 @@
 //! `BPF_F_SEGV_ON_FAULT` with it. What lies in it is not known here.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use level::{REACH, SharedMemory};
 use libbpf_sys as sys;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::alloc_pages;
-use crate::map::{Map, map_extra};
+use crate::map::Map;
 use crate::new_map::MapSpec;
 use crate::reserved::Reservation;
 
@@ -54,12 +54,6 @@ pub enum ArenaError {
         end: u64,
         /// Bytes that exist.
         populated: u64,
-    },
-    /// A descriptor of something else.
-    #[error("the map '{name}' is no arena that can be mapped at a multiple of 4 GiB")]
-    NotAnArena {
-        /// The map's name.
-        name: String,
     },
     /// The reservation is not where the arena belongs.
     #[error("the arena belongs at {expected:#x}, not at the reserved {found:#x}")]
@@ -131,24 +125,6 @@ impl Arena {
         Ok(Self { map, pages, address })
     }
 
-    /// Takes a descriptor that another process made an arena of, or [`Arena::create`] in this one.
-    ///
-    /// # Errors
-    /// [`ArenaError::NotAnArena`] when it is something else.
-    pub fn from_fd(fd: OwnedFd) -> Result<Self, ArenaError> {
-        let refused = |source| ArenaError::Kernel { action: "open", pages: 0, source };
-        let map = Map::from_fd(fd).map_err(refused)?;
-        let address = map_extra(map.as_fd()).map_err(refused)?;
-        let wanted = sys::BPF_F_MMAPABLE | sys::BPF_F_SEGV_ON_FAULT;
-        let info = map.info();
-        let is_arena = info.kind == sys::BPF_MAP_TYPE_ARENA && info.flags & wanted == wanted;
-        if !is_arena || address == 0 || !address.is_multiple_of(REACH) {
-            return Err(ArenaError::NotAnArena { name: info.name.clone() });
-        }
-        let pages = u64::from(info.max_entries);
-        Ok(Self { map, pages, address })
-    }
-
     /// Gives so many pages, from page `first` on, memory (zeros).
     ///
     /// # Errors
@@ -190,13 +166,12 @@ impl Arena {
     }
 }
 
-/// An arena in this process's memory.
+/// An arena in this process's memory; it lives as long as the mapping.
 ///
 /// Programs and other processes read and write it at any time: bytes are
 /// copied in and out, none is borrowed.
 #[derive(Debug)]
 pub struct MappedArena {
-    arena: Arena,
     reservation: Reservation,
     /// Bytes from the beginning that may be touched.
     populated: u64,
@@ -207,7 +182,7 @@ impl MappedArena {
     ///
     /// # Errors
     /// As [`Arena::create`], and when the process has no room.
-    pub fn create(name: &str, pages: u64, populated: u64) -> Result<Self, ArenaError> {
+    pub fn create(name: &str, pages: u64, populated: u64) -> Result<(Arena, Self), ArenaError> {
         let reservation = Reservation::new().map_err(|source| ArenaError::Kernel {
             action: "reserve addresses for",
             pages,
@@ -215,7 +190,8 @@ impl MappedArena {
         })?;
         let arena = Arena::create(name, pages, reservation.address())?;
         arena.populate(0, populated)?;
-        Self::new(arena, reservation, populated)
+        let mapped = Self::new(&arena, reservation, populated)?;
+        Ok((arena, mapped))
     }
 
     /// Maps an arena into reserved addresses. So many of its first pages must be
@@ -223,31 +199,51 @@ impl MappedArena {
     ///
     /// # Errors
     /// [`ArenaError::Elsewhere`] when they are not the arena's own addresses.
-    pub fn new(arena: Arena, reservation: Reservation, populated: u64) -> Result<Self, ArenaError> {
+    pub fn new(
+        arena: &Arena,
+        reservation: Reservation,
+        populated: u64,
+    ) -> Result<Self, ArenaError> {
         let (expected, found) = (arena.address, reservation.address());
         if expected != found {
             return Err(ArenaError::Elsewhere { expected, found });
         }
-        let start = std::ptr::without_provenance_mut(expected as usize);
-        let length = (arena.pages * ARENA_PAGE) as usize;
+        Self::map(arena.as_fd(), reservation, arena.pages, populated.min(arena.pages))
+    }
+
+    /// Maps an arena whose descriptor came from the process that made it, which says where it
+    /// belongs and that all of its pages are populated. For a cell, which may ask the kernel
+    /// nothing.
+    ///
+    /// # Errors
+    /// When the addresses are taken here, or the kernel does not map it there.
+    pub fn given(fd: BorrowedFd<'_>, address: u64, pages: u64) -> Result<Self, ArenaError> {
+        let reservation = Reservation::at(address).map_err(|source| ArenaError::Kernel {
+            action: "reserve the addresses of",
+            pages,
+            source,
+        })?;
+        Self::map(fd, reservation, pages, pages)
+    }
+
+    fn map(
+        fd: BorrowedFd<'_>,
+        reservation: Reservation,
+        pages: u64,
+        populated: u64,
+    ) -> Result<Self, ArenaError> {
+        let start = std::ptr::without_provenance_mut(reservation.address() as usize);
+        let length = (pages.min(REACH / ARENA_PAGE) * ARENA_PAGE) as usize;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: it replaces the beginning of our own reservation, which is as
         // long as any arena and which nobody holds a reference into.
         let answer = unsafe {
-            rustix::mm::mmap(start, length, ProtFlags::READ | ProtFlags::WRITE, flags, &arena, 0)
+            rustix::mm::mmap(start, length, ProtFlags::READ | ProtFlags::WRITE, flags, fd, 0)
         };
         if let Err(source) = answer {
-            let (action, pages) = ("map", arena.pages);
-            return Err(ArenaError::Kernel { action, pages, source: source.into() });
+            return Err(ArenaError::Kernel { action: "map", pages, source: source.into() });
         }
-        let populated = populated.min(arena.pages) * ARENA_PAGE;
-        Ok(Self { arena, reservation, populated })
-    }
-
-    /// The arena itself.
-    #[must_use]
-    pub fn arena(&self) -> &Arena {
-        &self.arena
+        Ok(Self { reservation, populated: populated * ARENA_PAGE })
     }
 
     /// Copies bytes out.

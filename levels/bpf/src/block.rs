@@ -4,7 +4,9 @@
 //! What lies at which offset is the owner's: the compiler's `layout` says it
 //! for the blocks of instances.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use libbpf_sys as sys;
@@ -22,21 +24,26 @@ pub enum BlockError {
     /// The map could not be opened or mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The descriptor could not be asked.
-    #[error("cannot open a block: {0}")]
-    Open(std::io::Error),
 }
 
 /// The block: numbers at byte offsets, each read and written atomically.
 #[derive(Debug)]
 pub struct Block {
     map: Map,
-    words: MappedWords,
+    mapped: MappedBlock,
 }
 
 impl AsFd for Block {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
+    }
+}
+
+impl Deref for Block {
+    type Target = MappedBlock;
+
+    fn deref(&self) -> &MappedBlock {
+        &self.mapped
     }
 }
 
@@ -50,47 +57,52 @@ impl Block {
         Self::new(Map::create(name, &spec)?)
     }
 
-    /// Takes a descriptor that another process made a block of.
-    ///
-    /// # Errors
-    /// When it is no array that can be mapped.
-    pub fn from_fd(fd: OwnedFd) -> Result<Self, BlockError> {
-        Self::new(Map::from_fd(fd).map_err(BlockError::Open)?)
-    }
-
     /// Of a map, which may be pinned.
     ///
     /// # Errors
     /// When it is no array that can be mapped.
     pub fn new(map: Map) -> Result<Self, BlockError> {
-        let words = map.map_words()?;
-        Ok(Self { map, words })
+        let mapped = MappedBlock { words: map.map_words()?, length: map.info().value_size };
+        Ok(Self { map, mapped })
+    }
+}
+
+/// A block in this process's memory.
+#[derive(Debug)]
+pub struct MappedBlock {
+    words: MappedWords,
+    length: u32,
+}
+
+impl MappedBlock {
+    /// Maps a block whose descriptor came from the process that made it with so many bytes.
+    /// For a cell, which may ask the kernel nothing.
+    ///
+    /// # Errors
+    /// When the kernel does not map so much of it.
+    pub fn given(fd: BorrowedFd<'_>, length: u32) -> io::Result<Self> {
+        let length = length.next_multiple_of(8);
+        Ok(Self { words: MappedWords::new(fd, length as usize / 8)?, length })
     }
 
     /// The 8 bytes at an offset; `None` outside, or where the offset is no multiple of 8.
     #[must_use]
     pub fn u64(&self, offset: u32) -> Option<&AtomicU64> {
-        let words = offset.is_multiple_of(8) && offset < self.length();
+        let words = offset.is_multiple_of(8) && offset < self.length;
         words.then(|| self.words.word(offset as usize / 8)).flatten()
     }
 
     /// The 4 bytes at an offset; `None` outside, or where the offset is no multiple of 4.
     #[must_use]
     pub fn u32(&self, offset: u32) -> Option<&AtomicU32> {
-        let halves = offset.is_multiple_of(4) && offset < self.length();
+        let halves = offset.is_multiple_of(4) && offset < self.length;
         halves.then(|| self.words.half(offset as usize / 4)).flatten()
     }
 
     /// Its bytes.
     #[must_use]
     pub fn length(&self) -> u32 {
-        self.map.info().value_size
-    }
-
-    /// Its map.
-    #[must_use]
-    pub fn map(&self) -> &Map {
-        &self.map
+        self.length
     }
 }
 

@@ -130,7 +130,8 @@ impl FrontDoor {
     pub fn create(node: &Name, hash_seed: u32) -> Result<Self, FrontDoorError> {
         remove(node)?;
         let folder = Path::new(PIN_DIRECTORY).join(node.as_str());
-        std::fs::create_dir_all(&folder)
+        pin::mount_bpffs()
+            .and_then(|()| std::fs::create_dir_all(&folder))
             .map_err(|source| FrontDoorError::Folder { path: folder.clone(), source })?;
         let object = Object::open(objects::FRONT_DOOR, "tam")?.load()?;
         let mut maps = BTreeMap::new();
@@ -141,13 +142,14 @@ impl FrontDoor {
         }
         let shared = maps["tam_shared"].map_array::<Config>()?;
         // Bit 0 of generation 2 says "rule set 0", which is empty; 0 is kept for empty cache entries.
-        shared.store(0, &Config { generation: 2, hash_seed, ..Config::default() });
+        let config = Config { generation: 2, hash_seed, tick_ns: tick_ns(), ..Config::default() };
+        shared.store(0, &config);
         let heartbeat = object.program("tam_heartbeat")?;
         let lanes = Lanes::new(&maps[LANES])?;
         let afterwards = object.program(AFTERWARDS)?;
         let fd = afterwards.as_fd().as_raw_fd() as u32;
         maps[AFTER].update(&0u32, &fd, Update::Any)?;
-        Ok(Self {
+        let front_door = Self {
             folder,
             maps,
             shared,
@@ -156,7 +158,10 @@ impl FrontDoor {
             links: BTreeMap::new(),
             keys: [const { Vec::new() }; 2],
             vlans: Vec::new(),
-        })
+        };
+        // Before the first packet: it sets the clock.
+        front_door.heartbeat()?;
+        Ok(front_door)
     }
 
     /// Puts a copy of the program on a port's device.
@@ -368,6 +373,12 @@ fn sum_port_stats(mut sum: PortStats, one: PortStats) -> PortStats {
         sum.outcomes[outcome] += one.outcomes[outcome];
     }
     sum
+}
+
+/// Nanoseconds of a jiffy: the coarse clocks move with it (Linux, `TICK_NSEC`).
+#[must_use]
+pub fn tick_ns() -> u32 {
+    rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse).tv_nsec as u32
 }
 
 /// Waits until every CPU has left the code that it was in (10 to 50 ms): XDP programs run

@@ -24,9 +24,6 @@ use crate::mapped::MappedWords;
 /// Why the lanes are not to be had.
 #[derive(Debug, thiserror::Error)]
 pub enum LanesError {
-    /// The descriptor could not be asked.
-    #[error("cannot open the map of lanes: {0}")]
-    Open(io::Error),
     /// It is another map: a defect of ours.
     #[error("the map of lanes has {found} entries, not {ENTRIES_MAX}")]
     Entries {
@@ -63,12 +60,13 @@ impl Lanes {
         Ok(Self { words: words.map_err(LanesError::Memory)? })
     }
 
-    /// Maps them in another process, which was given the map's descriptor.
+    /// Maps them in another process, which got the map's descriptor from the one that made
+    /// it and may ask the kernel nothing: a cell.
     ///
     /// # Errors
-    /// When it is not that map.
-    pub fn from_fd(fd: OwnedFd) -> Result<Self, LanesError> {
-        Self::new(&Map::from_fd(fd).map_err(LanesError::Open)?)
+    /// When the kernel does not map so much of it.
+    pub fn given(fd: &OwnedFd) -> io::Result<Self> {
+        Ok(Self { words: MappedWords::new(fd.as_fd(), ENTRIES_MAX * WORDS)? })
     }
 
     /// The lane of an entry; `None` above the last.
@@ -89,6 +87,7 @@ impl Lanes {
             window: half(std::mem::offset_of!(Record, window))?,
             busy: half(std::mem::offset_of!(Record, busy))?,
             trapped: half(std::mem::offset_of!(Record, trapped))?,
+            ran: half(std::mem::offset_of!(Record, ran))?,
         })
     }
 }
@@ -109,6 +108,7 @@ pub struct Lane<'a> {
     window: &'a AtomicU32,
     busy: &'a AtomicU32,
     trapped: &'a AtomicU32,
+    ran: &'a AtomicU32,
 }
 
 impl Lane<'_> {
@@ -170,6 +170,18 @@ impl Lane<'_> {
     #[must_use]
     pub fn trapped(&self) -> Option<u32> {
         Some(self.trapped.load(Ordering::Acquire)).filter(|&cause| cause != 0)
+    }
+
+    /// Whether the module has run below since this was asked last. For the cell, while no
+    /// program below may enter the lane: it handles a packet that was sent up, or found the
+    /// lane [free](Self::is_free).
+    pub fn take_ran(&self) -> bool {
+        // Nobody else writes it now; most of the time nobody has.
+        let ran = self.ran.load(Ordering::Acquire) != 0;
+        if ran {
+            self.ran.store(0, Ordering::Release);
+        }
+        ran
     }
 
     /// The instance below is a fresh one: it runs again.
@@ -278,7 +290,7 @@ mod tests {
             busy: 10,
             cpu: 11,
             trapped: 12,
-            zero: 0,
+            ran: 1,
         };
         map.update(&1023u32, &record, crate::Update::Any).unwrap();
         let lane = lanes.lane(EntryId(1023)).unwrap();
@@ -288,6 +300,7 @@ mod tests {
             [lane.epoch_seen, lane.epoch, lane.level, lane.target, lane.program, lane.window];
         assert_eq!(halves.map(|half| half.load(Ordering::SeqCst)), [4, 5, 6, 7, 8, 9]);
         assert_eq!((lane.is_free(), lane.trapped()), (false, Some(12)));
+        assert!(lane.take_ran() && !lane.take_ran());
         assert!(lanes.lane(EntryId(1024)).is_none());
     }
 

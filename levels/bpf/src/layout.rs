@@ -51,7 +51,18 @@ fn layout_matches_header() {
     same!(object, "tam_rule_stats", RuleStats, packets, bytes);
     same!(object, "tam_port_stats", PortStats, rx_packets, rx_bytes, outcomes, cache_hits);
     same!(object, "tam_port_config", PortConfig, ifindex, slow, mac, rpf, zero, mtu);
-    same!(object, "tam_config", Config, generation, routes_heard, mask_count, hash_seed, zero);
+    same!(
+        object,
+        "tam_config",
+        Config,
+        generation,
+        routes_heard,
+        mask_count,
+        hash_seed,
+        tick_ns,
+        clock_jiffies,
+        clock_ms,
+    );
     same!(object, "tam_vlan_key", VlanKey, ifindex, vlan);
     same!(object, "tam_vlan", Vlan, ifindex, vlan, zero);
     same!(
@@ -91,7 +102,7 @@ fn layout_of_services_matches_header() {
         busy,
         cpu,
         trapped,
-        zero,
+        ran,
     );
     same!(
         object,
@@ -115,8 +126,6 @@ fn layout_of_services_matches_header() {
         level,
         verdict,
         trapped,
-        head_grown,
-        tail_grown,
         padded,
         meta,
         own_mac,
@@ -124,7 +133,7 @@ fn layout_of_services_matches_header() {
         mtu,
         length,
         program,
-        clock_ns,
+        clock_jiffies,
         clock_ms,
     );
     same!(
@@ -176,7 +185,7 @@ fn numbers_match_header() {
     assert_eq!(actions, expected.map(i64::from));
     let levels: Vec<i64> =
         object.values("tam_level").unwrap().into_iter().map(|(_, value)| value).collect();
-    let expected = [bpf_maps::LEVEL_USER, bpf_maps::LEVEL_NIC, bpf_maps::LEVEL_KERNEL];
+    let expected = [bpf_maps::LEVEL_USER, bpf_maps::LEVEL_NIC];
     assert_eq!(levels, expected.map(i64::from));
 
     macro_rules! numbers {

@@ -33,7 +33,7 @@ mod test_run;
 mod tests;
 
 pub use arena::{ARENA_PAGE, Arena, ArenaError, MappedArena};
-pub use block::{Block, BlockError};
+pub use block::{Block, BlockError, MappedBlock};
 pub use front_door::{FrontDoor, FrontDoorError};
 pub use lanes::{Departures, Lane, Lanes, LanesError};
 pub use map::{DevmapValue, Map, MapError, MapInfo, MappedArray, Update, possible_cpus};

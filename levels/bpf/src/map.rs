@@ -412,11 +412,6 @@ fn info_of(fd: BorrowedFd<'_>) -> io::Result<MapInfo> {
     })
 }
 
-/// What the map was made with beside its sizes and flags; of an arena its address.
-pub(crate) fn map_extra(fd: BorrowedFd<'_>) -> io::Result<u64> {
-    Ok(raw_info(fd)?.map_extra)
-}
-
 fn raw_info(fd: BorrowedFd<'_>) -> io::Result<sys::bpf_map_info> {
     let mut info = sys::bpf_map_info::default();
     let mut length = size_of_val(&info) as u32;

@@ -93,6 +93,29 @@ pub fn is_bpffs(folder: &Path) -> bool {
     rustix::fs::statfs(folder).is_ok_and(|found| found.f_type as u64 & 0xffff_ffff == BPF_FS_MAGIC)
 }
 
+/// Where the BPF file system belongs.
+pub const BPFFS: &str = "/sys/fs/bpf";
+
+/// Mounts the BPF file system where it belongs, if nobody has yet: systemd does at boot,
+/// elsewhere nobody may have needed it. It stays, as after bpftool.
+///
+/// # Errors
+/// When the kernel refuses. In a mount namespace that is not the machine's (`ip netns exec`
+/// makes one) nothing is mounted: pins would be gone with the last process in it.
+pub fn mount_bpffs() -> io::Result<()> {
+    let machines = std::fs::read_link("/proc/1/ns/mnt");
+    // Some containers do not let even root look at the first process: then this is the machine.
+    let elsewhere = machines.is_ok_and(|machines| {
+        std::fs::read_link("/proc/self/ns/mnt").is_ok_and(|own| own != machines)
+    });
+    if elsewhere || is_bpffs(Path::new(BPFFS)) {
+        return Ok(());
+    }
+    use rustix::mount::{MountFlags, mount};
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RELATIME;
+    Ok(mount("bpf", BPFFS, "bpf", flags, Some(c"mode=700"))?)
+}
+
 /// Gives the object behind `fd` a name.
 pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> Result<(), PinError> {
     let name = c_path("pin", path)?;

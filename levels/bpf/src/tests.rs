@@ -218,11 +218,9 @@ fn pins_are_opened_by_what_they_are() {
     if !privileged() {
         return;
     }
-    if !pin::is_bpffs("/sys/fs/bpf".as_ref()) {
-        return testkit::skip_this("there is no BPF file system at /sys/fs/bpf");
-    }
+    pin::mount_bpffs().unwrap();
     // The BPF file system takes no name with a dot.
-    let folder = tempfile::Builder::new().prefix("tt-bpf-").tempdir_in("/sys/fs/bpf").unwrap();
+    let folder = tempfile::Builder::new().prefix("tt-bpf-").tempdir_in(pin::BPFFS).unwrap();
     let object = opened().load().unwrap();
     let (map, program) = (folder.path().join("map"), folder.path().join("program"));
     object.map("pairs").unwrap().pin(&map).unwrap();

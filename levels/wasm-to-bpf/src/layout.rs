@@ -78,11 +78,9 @@ pub const fn block_length(globals: u32) -> u32 {
 ///     │ the ABI's metadata, 64 bytes   │  as the module sees it at 0x8000
 ///  64 │ verdict      u32               │  what on_packet returned, or
 ///  68 │ trapped      u32               │  the trap's code, else 0
-///  72 │ head_grown   i32               │  by packet_resize_head, bytes
-///  76 │ tail_grown   i32               │  by packet_resize_tail, bytes
-///  80 │ padded       u32               │  zero bytes added behind a short packet:
+///  72 │ padded       u32               │  zero bytes added behind a short packet:
 ///     │                                │  0 before and after a program
-///  84 │ the front door's own           │
+///  76 │ the front door's own           │
 ///     └────────────────────────────────┘
 /// ```
 pub mod hand_over {
@@ -90,11 +88,9 @@ pub mod hand_over {
     pub const METADATA: u32 = 0;
     pub const VERDICT: u32 = 64;
     pub const TRAPPED: u32 = 68;
-    pub const HEAD_GROWN: u32 = 72;
-    pub const TAIL_GROWN: u32 = 76;
-    pub const PADDED: u32 = 80;
+    pub const PADDED: u32 = 72;
     /// The least that the map's value has.
-    pub const LENGTH_MIN: u32 = 84;
+    pub const LENGTH_MIN: u32 = 76;
 }
 
 /// A record in the ring buffer to the cell: an event, or a frame to be sent.

@@ -14,8 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 
 use bpf::{
-    ARENA_PAGE, ArenaError, Block, BlockError, MappedArena, Program, RawFunction, RawKind,
-    RawLoadError, RawMap, RawProgram,
+    ARENA_PAGE, Arena, ArenaError, Block, BlockError, MappedArena, Program, RawFunction, RawKind,
+    RawLoadError, RawMap, RawProgram, Reservation,
 };
 use wasm_to_bpf::{Flavour, Image, MapKind, layout};
 
@@ -41,11 +41,11 @@ pub enum BelowError {
     },
 }
 
-/// Linear memory and block of one instance.
+/// Linear memory and block of one instance: what its programs need.
 #[derive(Debug)]
 pub struct Instance {
-    /// The linear memory.
-    pub memory: MappedArena,
+    /// The linear memory, populated as far as it may grow.
+    pub arena: Arena,
     /// Globals, fuel, traps: [`layout`].
     pub block: Block,
 }
@@ -63,26 +63,44 @@ pub struct Around<'a> {
 
 impl Instance {
     /// A new instance as a program of the module describes it: all programs of a
-    /// module describe the same. The memory is populated as far as it may grow.
+    /// module describe the same. Its memory belongs at `address` and is all zeros, for an
+    /// engine to put the module's data there.
     ///
     /// # Errors
     /// When the kernel lacks memory or arenas.
-    pub fn new(image: &Image, fuel_budget: u64) -> Result<Self, BelowError> {
+    pub fn new(image: &Image, fuel_budget: u64, address: u64) -> Result<Self, BelowError> {
         // A module without memory has programs that name an arena all the same.
-        let pages = u64::from(image.pages_max) * PAGE / ARENA_PAGE;
-        let memory = MappedArena::create("tam_memory", pages.max(1), pages)?;
-        for (address, bytes) in &image.data {
-            memory.write(u64::from(*address), bytes)?;
-        }
+        let pages = arena_pages(image);
+        let arena = Arena::create("tam_memory", pages.max(1), address)?;
+        arena.populate(0, pages)?;
         let globals = image.globals.len() as u32;
         let block = Block::create("tam_block", layout::block_length(globals))?;
-        let instance = Self { memory, block };
+        let instance = Self { arena, block };
         for (index, value) in (0u32..).zip(&image.globals) {
             instance.set(layout::GLOBALS + 8 * index, *value)?;
         }
         instance.set(layout::MEMORY_BYTES, u64::from(image.pages_min) * PAGE)?;
         instance.set(layout::FUEL_BUDGET, fuel_budget)?;
         Ok(instance)
+    }
+
+    /// The same without an engine: with its memory in this process, and the module's data in it.
+    ///
+    /// # Errors
+    /// As [`Instance::new`], and when the process has no room.
+    pub fn here(image: &Image, fuel_budget: u64) -> Result<(Self, MappedArena), BelowError> {
+        let pages = arena_pages(image);
+        let reservation = Reservation::new().map_err(|source| ArenaError::Kernel {
+            action: "reserve addresses for",
+            pages,
+            source,
+        })?;
+        let instance = Self::new(image, fuel_budget, reservation.address())?;
+        let memory = MappedArena::new(&instance.arena, reservation, pages)?;
+        for (address, bytes) in &image.data {
+            memory.write(u64::from(*address), bytes)?;
+        }
+        Ok((instance, memory))
     }
 
     /// Has the kernel verify and load a program of this instance's module.
@@ -97,7 +115,7 @@ impl Instance {
     ) -> Result<Program, RawLoadError> {
         let map = |reference: &wasm_to_bpf::MapReference| {
             let (fd, value) = match reference.map {
-                MapKind::Arena => (self.memory.arena().as_fd(), false),
+                MapKind::Arena => (self.arena.as_fd(), false),
                 MapKind::Block => (self.block.as_fd(), true),
                 MapKind::HandOver => (around.hand_over, false),
                 MapKind::Afterwards => (around.afterwards, false),
@@ -154,4 +172,8 @@ impl Instance {
     fn missing(&self, offset: u32) -> BelowError {
         BelowError::Field { length: self.block.length(), offset }
     }
+}
+
+fn arena_pages(image: &Image) -> u64 {
+    u64::from(image.pages_max) * PAGE / ARENA_PAGE
 }

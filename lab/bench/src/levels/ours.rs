@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use abi::check::Unverified;
 use anyhow::{Context, Result, bail};
-use bpf::{Map, MapSpec, Program};
+use bpf::{Map, MapSpec, MappedArena, Program};
 use cell::below::{Around, Instance};
 use wasm_to_bpf::{Entry, Flavour, Options};
 
@@ -23,6 +23,7 @@ const EVENTS_LENGTH: u32 = 4096;
 pub struct Ours {
     program: Program,
     instance: Instance,
+    memory: MappedArena,
     hand_over: Map,
     window: u32,
     addresses: BTreeMap<String, u32>,
@@ -48,7 +49,7 @@ impl Ours {
                 bail!("the compiler refuses the module: {}", reasons.join("; "));
             }
         };
-        let instance = Instance::new(&compiled.image, FUEL_BUDGET)?;
+        let (instance, memory) = Instance::here(&compiled.image, FUEL_BUDGET)?;
         let per_cpu = MapSpec::per_cpu_array(size_of::<HandOver>() as u32, 1);
         let hand_over = Map::create("hand_over", &per_cpu)?;
         let afterwards = Map::create("afterwards", &MapSpec::program_array(1))?;
@@ -60,7 +61,7 @@ impl Ours {
         };
         let program = instance.load("ours", &compiled, around)?;
         let addresses = addresses(module)?;
-        Ok(Self { program, instance, hand_over, window, addresses })
+        Ok(Self { program, instance, memory, hand_over, window, addresses })
     }
 }
 
@@ -94,9 +95,7 @@ impl Runner for Ours {
         let address = self.addresses.get(&table.name);
         let address = address.with_context(|| format!("there is no table {}", table.name))?;
         let mut bytes = vec![0; table.entry as usize];
-        self.instance
-            .memory
-            .read(u64::from(*address) + u64::from(index * table.entry), &mut bytes)?;
+        self.memory.read(u64::from(*address) + u64::from(index * table.entry), &mut bytes)?;
         Ok(bytes)
     }
 }

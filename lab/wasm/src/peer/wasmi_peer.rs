@@ -1,11 +1,9 @@
 //! wasmi, an interpreter that shares no code with wasmtime.
 
-use wasmi::{Config, Engine, Extern, Linker, Module, Store, TrapCode, Val, ValType};
+use wasmi::{Config, Engine, Linker, Module, Store, TrapCode, Val, ValType};
 
-use super::{FUEL, Peer, PeerError};
+use super::{FUEL, Peer, PeerError, bits, returned, values};
 use crate::outcome::{Ending, Outcome};
-
-const ENGINE: &str = "wasmi";
 
 /// An instance in wasmi.
 pub struct Wasmi {
@@ -38,34 +36,20 @@ impl Wasmi {
 }
 
 impl Peer for Wasmi {
-    fn call(&mut self, name: &str, arguments: &[u64]) -> Result<Outcome, PeerError> {
-        let refused =
-            |message: String| PeerError::Call { engine: ENGINE, name: name.into(), message };
-        let Some(function) = self.instance.get_func(&self.store, name) else {
-            return Err(refused("there is no such function".into()));
-        };
+    const ENGINE: &'static str = "wasmi";
+
+    fn try_call(&mut self, name: &str, arguments: &[u64]) -> Result<Outcome, String> {
+        let function = self.instance.get_func(&self.store, name);
+        let function = function.ok_or("there is no such function")?;
         let ty = function.ty(&self.store);
-        if ty.params().len() != arguments.len() {
-            return Err(refused(format!("it takes {} arguments", ty.params().len())));
-        }
-        let value = |(ty, bits): (&ValType, &u64)| match ty {
-            ValType::I32 => Some(Val::I32(*bits as u32 as i32)),
-            ValType::I64 => Some(Val::I64(*bits as i64)),
-            _ => None,
-        };
-        let values: Option<Vec<Val>> = ty.params().iter().zip(arguments).map(value).collect();
-        let values = values.ok_or_else(|| refused("an argument is no integer".into()))?;
+        let values = values(ty.params().iter(), arguments, value)?;
         let mut results = vec![Val::I32(0); ty.results().len()];
-        self.store.set_fuel(FUEL).map_err(|error| refused(error.to_string()))?;
+        self.store.set_fuel(FUEL).map_err(|error| error.to_string())?;
         match function.call(&mut self.store, &values, &mut results) {
-            Ok(()) => {
-                let bits: Option<Vec<u64>> = results.iter().map(bits).collect();
-                let bits = bits.ok_or_else(|| refused("a result is no integer".into()))?;
-                Ok(Outcome::Returned(bits))
-            }
+            Ok(()) => returned(results.iter().map(|value| bits(value.i32(), value.i64()))),
             Err(error) => match error.as_trap_code().and_then(ending) {
                 Some(ending) => Ok(Outcome::Trapped(ending)),
-                None => Err(refused(error.to_string())),
+                None => Err(error.to_string()),
             },
         }
     }
@@ -76,17 +60,15 @@ impl Peer for Wasmi {
     }
 
     fn global(&mut self, name: &str) -> Option<u64> {
-        match self.instance.get_export(&self.store, name)? {
-            Extern::Global(global) => bits(&global.get(&self.store)),
-            _ => None,
-        }
+        let value = self.instance.get_global(&self.store, name)?.get(&self.store);
+        bits(value.i32(), value.i64())
     }
 }
 
-fn bits(value: &Val) -> Option<u64> {
-    match value {
-        Val::I32(number) => Some(u64::from(*number as u32)),
-        Val::I64(number) => Some(*number as u64),
+fn value(ty: &ValType, bits: u64) -> Option<Val> {
+    match ty {
+        ValType::I32 => Some(Val::I32(bits as u32 as i32)),
+        ValType::I64 => Some(Val::I64(bits as i64)),
         _ => None,
     }
 }
@@ -106,5 +88,5 @@ fn ending(trap: TrapCode) -> Option<Ending> {
 }
 
 fn module_error(error: &wasmi::Error) -> PeerError {
-    PeerError::Module { engine: ENGINE, message: error.to_string() }
+    PeerError::Module { engine: Wasmi::ENGINE, message: error.to_string() }
 }

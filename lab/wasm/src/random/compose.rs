@@ -17,6 +17,8 @@ use body::{Body, STATEMENTS};
 
 /// Mutable globals: two of each type.
 const GLOBALS: [ValType; 4] = [ValType::I32, ValType::I32, ValType::I64, ValType::I64];
+/// Bytes of memory that surely exist: one page.
+const MEMORY: u32 = 0x1_0000;
 /// Elements of the table.
 const TABLE: u64 = 12;
 /// Parameters and results of a function, at most.
@@ -36,8 +38,6 @@ struct Plan {
     signatures: Vec<Signature>,
     /// Functions below this one are in the table and call nothing through it.
     in_table: u32,
-    /// Bytes of memory that surely exist.
-    memory: u32,
     grows: bool,
     /// Statements of each function, at most.
     statements: u32,
@@ -69,12 +69,12 @@ pub(super) fn module(rng: &mut Rng) -> Vec<u8> {
         .section(&types)
         .section(&functions)
         .section(&table())
-        .section(&memory(&plan))
+        .section(&memory())
         .section(&globals)
         .section(&exports)
         .section(&elements(rng, &plan))
         .section(&code)
-        .section(&data(rng, &plan));
+        .section(&data(rng));
     module.finish()
 }
 
@@ -89,7 +89,7 @@ impl Plan {
             .collect();
         let in_table = rng.below(count) as u32;
         let statements = STATEMENTS[rng.below(3) as usize];
-        Self { statements, signatures, in_table, memory: 0x1_0000, grows: rng.below(4) == 0 }
+        Self { signatures, in_table, grows: rng.below(4) == 0, statements }
     }
 }
 
@@ -113,10 +113,10 @@ fn table() -> TableSection {
     tables
 }
 
-fn memory(plan: &Plan) -> MemorySection {
+fn memory() -> MemorySection {
     let mut memories = MemorySection::new();
     memories.memory(MemoryType {
-        minimum: u64::from(plan.memory >> 16),
+        minimum: u64::from(MEMORY >> 16),
         maximum: Some(u64::from(PAGES_MAX)),
         memory64: false,
         shared: false,
@@ -138,12 +138,12 @@ fn elements(rng: &mut Rng, plan: &Plan) -> ElementSection {
     elements
 }
 
-fn data(rng: &mut Rng, plan: &Plan) -> DataSection {
+fn data(rng: &mut Rng) -> DataSection {
     const LENGTH: u64 = 300;
     let mut data = DataSection::new();
     for _ in 0..rng.below(4) {
         let bytes: Vec<u8> = (0..rng.below(LENGTH)).map(|_| rng.next() as u8).collect();
-        let offset = rng.below(u64::from(plan.memory) - LENGTH) as i32;
+        let offset = rng.below(u64::from(MEMORY) - LENGTH) as i32;
         data.active(0, &ConstExpr::i32_const(offset), bytes);
     }
     data

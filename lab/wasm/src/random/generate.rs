@@ -3,7 +3,7 @@
 use arbitrary::Unstructured;
 use wasm_smith::{Config, InstructionKind, InstructionKinds, MemoryOffsetChoices, Module};
 use wasm_to_bpf::ValueType;
-use wasmparser::{ExternalKind, Parser, Payload, TypeRef, ValType};
+use wasmparser::{ExternalKind, Parser, Payload, ValType};
 
 use super::compose;
 use super::rng::Rng;
@@ -94,7 +94,8 @@ fn config(rng: &mut Rng) -> Config {
 }
 
 impl Generated {
-    /// Reads what a module exports; nothing if that is no function of integers.
+    /// Reads what a module, which imports nothing, exports; nothing if that is no function
+    /// of integers.
     pub(super) fn of(bytes: Vec<u8>) -> Option<Self> {
         let mut types = Vec::new();
         let mut functions = Vec::new();
@@ -103,13 +104,6 @@ impl Generated {
             match payload.ok()? {
                 Payload::TypeSection(section) => {
                     types.extend(section.into_iter_err_on_gc_types().flatten());
-                }
-                Payload::ImportSection(section) => {
-                    for import in section.into_imports().flatten() {
-                        if let TypeRef::Func(ty) = import.ty {
-                            functions.push(ty);
-                        }
-                    }
                 }
                 Payload::FunctionSection(section) => {
                     functions.extend(section.into_iter().flatten())

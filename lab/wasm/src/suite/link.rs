@@ -47,18 +47,21 @@ struct Linker {
     data: DataSection,
     type_count: u32,
     function_count: u32,
-    imported_globals: Vec<ConstExpr>,
+    constants: Constants,
     start: Option<u32>,
 }
+
+/// Copies sections. A global that was imported is a constant now, and may not be named
+/// in constant expressions any more: these are the values, in the order of the imports.
+#[derive(Default)]
+struct Constants(Vec<ConstExpr>);
 
 impl Linker {
     fn payload(&mut self, payload: Payload<'_>) -> Option<()> {
         match payload {
             Payload::TypeSection(section) => {
                 self.type_count = section.count();
-                let mut types = std::mem::take(&mut self.types);
-                self.parse_type_section(&mut types, section).ok()?;
-                self.types = types;
+                self.constants.parse_type_section(&mut self.types, section).ok()?;
             }
             Payload::ImportSection(section) => {
                 for import in section.into_imports() {
@@ -72,39 +75,27 @@ impl Linker {
                 }
             }
             Payload::TableSection(section) => {
-                let mut tables = std::mem::take(&mut self.tables);
-                self.parse_table_section(&mut tables, section).ok()?;
-                self.tables = tables;
+                self.constants.parse_table_section(&mut self.tables, section).ok()?;
             }
             Payload::MemorySection(section) => {
-                let mut memories = std::mem::take(&mut self.memories);
-                self.parse_memory_section(&mut memories, section).ok()?;
-                self.memories = memories;
+                self.constants.parse_memory_section(&mut self.memories, section).ok()?;
             }
             Payload::GlobalSection(section) => {
-                let mut globals = std::mem::take(&mut self.globals);
-                self.parse_global_section(&mut globals, section).ok()?;
-                self.globals = globals;
+                self.constants.parse_global_section(&mut self.globals, section).ok()?;
             }
             Payload::ExportSection(section) => {
-                let mut exports = std::mem::take(&mut self.exports);
-                self.parse_export_section(&mut exports, section).ok()?;
-                self.exports = exports;
+                self.constants.parse_export_section(&mut self.exports, section).ok()?;
             }
             Payload::StartSection { func, .. } => self.start = Some(func),
             Payload::ElementSection(section) => {
-                let mut elements = std::mem::take(&mut self.elements);
-                self.parse_element_section(&mut elements, section).ok()?;
-                self.elements = elements;
+                self.constants.parse_element_section(&mut self.elements, section).ok()?;
             }
             Payload::DataCountSection { count, .. } => self.data_count = Some(count),
             Payload::CodeSectionEntry(body) => {
                 self.code.raw(body.as_bytes());
             }
             Payload::DataSection(section) => {
-                let mut data = std::mem::take(&mut self.data);
-                self.parse_data_section(&mut data, section).ok()?;
-                self.data = data;
+                self.constants.parse_data_section(&mut self.data, section).ok()?;
             }
             _ => {}
         }
@@ -130,17 +121,17 @@ impl Linker {
                     ValType::F64 => ConstExpr::f64_const(666.6_f64.into()),
                     _ => return None,
                 };
-                let ty = self.global_type(ty).ok()?;
+                let ty = self.constants.global_type(ty).ok()?;
                 self.globals.global(ty, &value);
-                self.imported_globals.push(value);
+                self.constants.0.push(value);
             }
             TypeRef::Memory(ty) if import.name == "memory" => {
-                let mut own = self.memory_type(ty).ok()?;
+                let mut own = self.constants.memory_type(ty).ok()?;
                 (own.minimum, own.maximum) = (1, Some(2));
                 self.memories.memory(own);
             }
             TypeRef::Table(ty) if import.name == "table" => {
-                let mut own = self.table_type(ty).ok()?;
+                let mut own = self.constants.table_type(ty).ok()?;
                 (own.minimum, own.maximum) = (10, Some(20));
                 self.tables.table(own);
             }
@@ -174,18 +165,16 @@ impl Linker {
     }
 }
 
-impl Reencode for Linker {
+impl Reencode for Constants {
     type Error = std::convert::Infallible;
 
-    /// A global that was imported is a constant now, and may not be named in
-    /// constant expressions any more.
     fn const_expr(
         &mut self,
         expression: wasmparser::ConstExpr<'_>,
     ) -> Result<ConstExpr, reencode::Error<Self::Error>> {
         let mut operators = expression.get_operators_reader();
         if let Ok(Operator::GlobalGet { global_index }) = operators.read()
-            && let Some(value) = self.imported_globals.get(global_index as usize)
+            && let Some(value) = self.0.get(global_index as usize)
         {
             return Ok(value.clone());
         }

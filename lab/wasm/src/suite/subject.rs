@@ -114,11 +114,11 @@ impl Subject {
         }
         let prepared = match compile::export(&self.bytes, name, PAGES_MAX) {
             Ok(program) => {
-                if self.kernel.is_none() {
-                    let instance = Instance::new(&program.image);
-                    self.kernel = Some(instance.map_err(|error| error.to_string())?);
-                }
-                let Some(kernel) = &self.kernel else { return Ok(()) };
+                let kernel = match self.kernel.take() {
+                    Some(kernel) => kernel,
+                    None => Instance::new(&program.image).map_err(|error| error.to_string())?,
+                };
+                let kernel = self.kernel.insert(kernel);
                 Ok(kernel.load(&program).map_err(|error| format!("'{name}': {error}"))?)
             }
             Err(NoProgram::Refused(code)) => Err(code),

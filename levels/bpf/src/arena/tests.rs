@@ -17,17 +17,17 @@ fn bytes_are_kept_in_populated_pages_only() {
     if !privileged() {
         return;
     }
-    let arena = MappedArena::create("tam_test", 32, 2).unwrap();
-    arena.write(8190, b"ab").unwrap();
+    let (arena, memory) = MappedArena::create("tam_test", 32, 2).unwrap();
+    memory.write(8190, b"ab").unwrap();
     let mut bytes = [9u8; 4];
-    arena.read(8188, &mut bytes).unwrap();
+    memory.read(8188, &mut bytes).unwrap();
     assert_eq!(&bytes, b"\0\0ab");
 
-    let error = arena.write(8191, b"ab").unwrap_err();
+    let error = memory.write(8191, b"ab").unwrap_err();
     assert!(matches!(error, ArenaError::OutOfRange { start: 8191, end: 8193, populated: 8192 }));
 
-    arena.arena().populate(2, 30).unwrap();
-    let more = arena.arena().populate(32, 1);
+    arena.populate(2, 30).unwrap();
+    let more = arena.populate(32, 1);
     assert!(matches!(more, Err(ArenaError::OutOfRange { end: 135_168, populated: 131_072, .. })));
 }
 
@@ -36,36 +36,44 @@ fn a_page_is_populated_once() {
     if !privileged() {
         return;
     }
-    let arena = MappedArena::create("tam_test", 4, 1).unwrap();
-    let again = arena.arena().populate(0, 2);
+    let (arena, _memory) = MappedArena::create("tam_test", 4, 1).unwrap();
+    let again = arena.populate(0, 2);
     assert!(matches!(again, Err(ArenaError::Populate { first: 0, pages: 2 })));
 }
 
 #[test]
-fn a_received_arena_knows_where_it_belongs() {
+fn an_arena_lies_where_it_belongs_whoever_maps_it() {
     if !privileged() {
         return;
     }
     let reservation = Reservation::new().unwrap();
-    let made = Arena::create("tam_test", 3, reservation.address()).unwrap();
-    made.populate(0, 1).unwrap();
-    let received = Arena::from_fd(made.as_fd().try_clone_to_owned().unwrap()).unwrap();
-    assert_eq!((received.pages(), received.address()), (3, reservation.address()));
-
-    let mapped = MappedArena::new(received, reservation, 1).unwrap();
-    mapped.write(0, b"x").unwrap();
-
-    let elsewhere = MappedArena::new(made, Reservation::new().unwrap(), 1);
+    let address = reservation.address();
+    let made = Arena::create("tam_test", 3, address).unwrap();
+    made.populate(0, 3).unwrap();
+    let elsewhere = MappedArena::new(&made, Reservation::new().unwrap(), 1);
     assert!(matches!(elsewhere, Err(ArenaError::Elsewhere { .. })));
+
+    let mapped = MappedArena::new(&made, reservation, 1).unwrap();
+    mapped.write(0, b"x").unwrap();
+    let twice = MappedArena::given(made.as_fd(), address, 3);
+    assert!(matches!(twice, Err(ArenaError::Kernel { .. })), "{twice:?}");
+    drop(mapped);
+    let again = MappedArena::given(made.as_fd(), address, 3).unwrap();
+    let mut byte = [0];
+    again.read(0, &mut byte).unwrap();
+    assert_eq!((&byte, again.populated()), (b"x", 3 * ARENA_PAGE));
+    let elsewhere = MappedArena::given(made.as_fd(), address + REACH * 64, 3);
+    assert!(matches!(elsewhere, Err(ArenaError::Kernel { .. })), "{elsewhere:?}");
 }
 
 #[test]
-fn another_map_is_no_arena() {
+fn an_arena_has_pages_and_another_map_is_none() {
     if !privileged() {
         return;
     }
     let array = Map::create("tam_test", &MapSpec::array(8, 1)).unwrap();
-    let answer = Arena::from_fd(array.as_fd().try_clone_to_owned().unwrap());
-    assert!(matches!(answer, Err(ArenaError::NotAnArena { .. })));
+    let address = Reservation::new().unwrap().address();
+    let answer = MappedArena::given(array.as_fd(), address, 1);
+    assert!(matches!(answer, Err(ArenaError::Kernel { .. })));
     assert!(matches!(Arena::create("tam_test", 0, 0), Err(ArenaError::Size { pages: 0, .. })));
 }

@@ -67,8 +67,8 @@ fn an_arena_is_reached_by_its_addresses() {
     if !privileged() {
         return;
     }
-    let arena = MappedArena::create("tam_test", 16, 16).unwrap();
-    arena.write(0x9004, &7u32.to_le_bytes()).unwrap();
+    let (arena, memory) = MappedArena::create("tam_test", 16, 16).unwrap();
+    memory.write(0x9004, &7u32.to_le_bytes()).unwrap();
     let words = [
         insn::word(0x18, 1, 0, 0, 0), // the program's arena
         insn::word(0, 0, 0, 0, 0),
@@ -82,12 +82,12 @@ fn an_arena_is_reached_by_its_addresses() {
         name: "tam_test",
         kind: XDP,
         instructions: &words,
-        maps: &[RawMap { instruction: 0, fd: arena.arena().as_fd(), value: false }],
+        maps: &[RawMap { instruction: 0, fd: arena.as_fd(), value: false }],
         functions: &[function(0, "entry", 0, true)],
     };
     assert_eq!(program.load().unwrap().test_run(&FRAME, None, 1).unwrap().retval, 7);
     let mut bytes = [0; 4];
-    arena.read(0x9008, &mut bytes).unwrap();
+    memory.read(0x9008, &mut bytes).unwrap();
     assert_eq!(u32::from_le_bytes(bytes), 11);
 }
 

@@ -103,7 +103,8 @@ impl FrontDoor {
             let device = DevmapValue { ifindex, program: 0 };
             map("tam_devices").update(&number, &device, Update::Any).unwrap();
         }
-        let config = Config { generation: 2, hash_seed: SEED, ..Default::default() };
+        let tick_ns = bpf::front_door::tick_ns();
+        let config = Config { generation: 2, hash_seed: SEED, tick_ns, ..Default::default() };
         let front_door = Self {
             program: object.program("tam_front_door").unwrap(),
             heartbeat: object.program("tam_heartbeat").unwrap(),
@@ -171,7 +172,9 @@ impl FrontDoor {
     /// Makes a new generation whose active rule set is `set`.
     pub fn activate(&mut self, set: usize) {
         self.config.generation = (self.config.generation & !1) + 2 + set as u64;
-        assert!(self.shared.store(0, &Config { routes_heard: self.heard(), ..self.config }));
+        let Config { routes_heard, clock_jiffies, clock_ms, .. } = self.shared.load(0).unwrap();
+        let config = Config { routes_heard, clock_jiffies, clock_ms, ..self.config };
+        assert!(self.shared.store(0, &config));
     }
 
     /// Fills a rule set; it is looked at when the next generation activates it.
@@ -227,10 +230,6 @@ impl FrontDoor {
     fn stats(&self) -> PortStats {
         let stats: Vec<PortStats> = self.stats.lookup_percpu(&u32::from(PORT)).unwrap().unwrap();
         stats[rustix::thread::sched_getcpu()]
-    }
-
-    fn heard(&self) -> u64 {
-        self.shared.load(0).unwrap().routes_heard
     }
 }
 

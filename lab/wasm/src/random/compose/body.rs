@@ -4,7 +4,7 @@ mod operators;
 
 use wasm_encoder::{BlockType, Function, InstructionSink, MemArg, MemArgTarget, ValType};
 
-use super::{GLOBALS, Plan, Signature, TABLE, integer};
+use super::{GLOBALS, MEMORY, Plan, Signature, TABLE, integer};
 use crate::random::rng::Rng;
 
 /// How deep expressions and statements nest.
@@ -32,16 +32,16 @@ pub(super) struct Body<'m> {
 impl<'m> Body<'m> {
     /// Writes the function of that index.
     pub(super) fn write(rng: &'m mut Rng, plan: &'m Plan, index: u32) -> Function {
-        let signature = plan.signatures[index as usize].clone();
+        let signature = &plan.signatures[index as usize];
         // Few locals, or more than there are registers.
         let most = [4, 8, 24][rng.below(3) as usize];
-        let own: Vec<ValType> = (0..1 + rng.below(most)).map(|_| integer(rng)).collect();
-        let mut locals = [signature.parameters, own.clone()].concat();
+        let mut locals = signature.parameters.clone();
+        locals.extend((0..1 + rng.below(most)).map(|_| integer(rng)));
         let counters = locals.len() as u32;
         let depth = STATEMENT_DEPTH as usize + 1;
         locals.extend(std::iter::repeat_n(ValType::I32, depth));
-        let declared = own.iter().copied().chain(std::iter::repeat_n(ValType::I32, depth));
-        let function = Function::new_with_locals_types(declared);
+        let declared = &locals[signature.parameters.len()..];
+        let function = Function::new_with_locals_types(declared.iter().copied());
         let statements = plan.statements;
         let mut body = Self { rng, plan, index, locals, counters, loops: 0, statements, function };
         let first = 1 + body.rng.below(6);
@@ -120,7 +120,7 @@ impl<'m> Body<'m> {
         let offset = if self.rng.below(30) == 0 { offset } else { offset & 0xffff };
         match self.rng.below(4) {
             0 => {
-                let address = self.rng.below(u64::from(self.plan.memory)) as i32;
+                let address = self.rng.below(u64::from(MEMORY)) as i32;
                 self.emit().i32_const(address);
             }
             1 => {
@@ -164,9 +164,7 @@ impl<'m> Body<'m> {
     fn call_statement(&mut self) {
         let Some(results) = self.call() else { return self.set_global() };
         for ty in results.into_iter().rev() {
-            let fits = |(_, local): &(u32, &ValType)| **local == ty;
-            let places: Vec<u32> =
-                (0..self.counters).zip(&self.locals).filter(fits).map(|(index, _)| index).collect();
+            let places = self.locals_of(ty, self.counters);
             match self.rng.below(places.len() as u64 + 1) as usize {
                 place if place < places.len() => self.emit().local_set(places[place]),
                 _ => self.emit().drop(),
@@ -176,11 +174,8 @@ impl<'m> Body<'m> {
 
     /// Calls a function with a lower index, so that calls end; its results are on the stack.
     fn call(&mut self) -> Option<Vec<ValType>> {
-        if self.index == 0 {
-            return None;
-        }
         // Calls in loops of loops multiply.
-        if self.loops > 1 {
+        if self.index == 0 || self.loops > 1 {
             return None;
         }
         let through_table = self.index >= self.plan.in_table && self.plan.in_table > 0;
@@ -273,8 +268,7 @@ impl<'m> Body<'m> {
         self.statement(depth);
         self.expression(ty, 3);
         self.emit().end();
-        let fits: Vec<u32> =
-            (0..self.counters).filter(|local| self.locals[*local as usize] == ty).collect();
+        let fits = self.locals_of(ty, self.counters);
         let chosen = fits.get(self.rng.below(fits.len() as u64) as usize).copied();
         match chosen {
             Some(local) => self.emit().local_set(local),
@@ -330,17 +324,18 @@ impl<'m> Body<'m> {
     }
 
     fn variable(&mut self, ty: ValType) {
-        let fits: Vec<u32> = (0..)
-            .zip(&self.locals)
-            .filter(|(_, local)| **local == ty)
-            .map(|(index, _)| index)
-            .collect();
+        let fits = self.locals_of(ty, self.locals.len() as u32);
         // Two globals of each type.
         let first = if ty == ValType::I32 { 0 } else { 2 };
         match self.rng.below(fits.len() as u64 + 2) as usize {
             local if local < fits.len() => self.emit().local_get(fits[local]),
             other => self.emit().global_get(first + (other - fits.len()) as u32),
         };
+    }
+
+    /// The locals of a type, of all that come before `end`.
+    fn locals_of(&self, ty: ValType, end: u32) -> Vec<u32> {
+        (0..end).filter(|local| self.locals[*local as usize] == ty).collect()
     }
 
     fn rare(&mut self, ty: ValType, depth: u32) {
@@ -363,9 +358,7 @@ impl<'m> Body<'m> {
             },
             _ => {
                 self.expression(ty, depth);
-                let fits: Vec<u32> =
-                    (0..self.counters).filter(|local| self.locals[*local as usize] == ty).collect();
-                if let Some(local) = fits.first() {
+                if let Some(local) = self.locals_of(ty, self.counters).first() {
                     self.emit().local_tee(*local);
                 }
             }

@@ -72,11 +72,6 @@ impl Emit<'_> {
         let context = self.frame.slot(Slot::Context);
         self.asm.push(Insn::store(Width::Eight, FP, R1, context));
         self.find_hand_over();
-        if self.needs.changes_packet {
-            // Both ends, side by side.
-            let grown = hand_over::HEAD_GROWN as i16;
-            self.asm.push(Insn::store_imm(Width::Eight, R0, grown, 0));
-        }
         self.reset();
         self.reach_packet();
     }

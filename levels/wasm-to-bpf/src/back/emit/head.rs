@@ -74,10 +74,6 @@ impl Emit<'_> {
         self.asm.push(Insn::mov_imm(Bits::B32, R2, window));
         self.asm.bind(whole);
         self.asm.push(Insn::store(Width::Four, R1, R2, lengths + 4));
-        let grown = hand_over::HEAD_GROWN as i16;
-        self.asm.push(Insn::load(Width::Four, false, R2, R1, grown));
-        self.asm.push(Insn::alu_imm(Alu::Add, Bits::B32, R2, count));
-        self.asm.push(Insn::store(Width::Four, R1, R2, grown));
     }
 
     /// The packet's ends into r2 and r3, so far apart or to the label.

@@ -46,7 +46,7 @@ pub(super) fn head(setting: &Setting) -> (Code, u32) {
             b.asm.push(Insn::neg(Bits::B64, R2));
             b.helper(helper::XDP_ADJUST_HEAD);
             b.if_imm(R0, Test::Ne, 0, refused);
-            record(&mut b, hand_over::HEAD_GROWN as i16);
+            record(&mut b);
             zero_head(&mut b, done);
         }
         // The compiler has made sure that bytes are added.
@@ -56,7 +56,7 @@ pub(super) fn head(setting: &Setting) -> (Code, u32) {
             b.set(R3, 0);
             b.helper(helper::SKB_CHANGE_HEAD);
             b.if_imm(R0, Test::Ne, 0, refused);
-            record(&mut b, hand_over::HEAD_GROWN as i16);
+            record(&mut b);
             b.goto(done);
         }
     }
@@ -79,7 +79,7 @@ pub(super) fn tail(setting: &Setting) -> (Code, u32) {
     b.mov(R2, DELTA);
     change_tail(&mut b, R2);
     b.if_imm(R0, Test::Ne, 0, refused);
-    record(&mut b, hand_over::TAIL_GROWN as i16);
+    record(&mut b);
     b.goto(done);
     end(&mut b, refused, done);
     b.finish(STACK)
@@ -136,8 +136,8 @@ fn change_tail(b: &mut Builder<'_>, by: Reg) {
     }
 }
 
-/// The new lengths, and the sum of the changes at that end.
-fn record(b: &mut Builder<'_>, grown: i16) {
+/// The new lengths.
+fn record(b: &mut Builder<'_>) {
     let window = b.setting.packet.map_or(0, |packet| packet.window) as i32;
     b.store(Width::Four, HAND, AFTER, PACKET_LENGTH);
     let whole = b.label();
@@ -146,9 +146,6 @@ fn record(b: &mut Builder<'_>, grown: i16) {
     b.set(R1, window);
     b.bind(whole);
     b.store(Width::Four, HAND, R1, WINDOW_LENGTH);
-    b.load(Width::Four, R1, HAND, grown);
-    b.alu(Alu::Add, R1, DELTA);
-    b.store(Width::Four, HAND, R1, grown);
 }
 
 /// The kernel leaves in front what was there. DELTA is 0 afterwards.

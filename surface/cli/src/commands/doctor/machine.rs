@@ -92,11 +92,12 @@ fn bpf_jit() -> Check {
 }
 
 fn bpf_file_system() -> Check {
-    const FOLDER: &str = "/sys/fs/bpf";
-    let mounted = bpf::pin::is_bpffs(Path::new(FOLDER));
+    use bpf::pin::BPFFS;
+    // A node would do the same.
+    let mounted = bpf::pin::mount_bpffs().is_ok() && bpf::pin::is_bpffs(Path::new(BPFFS));
     let found = if mounted { "mounted on " } else { "not mounted on " };
-    Check::needed("bpffs", mounted.into(), format!("{found}{FOLDER}"))
-        .advice(format!("mount -t bpf bpf {FOLDER}"))
+    Check::needed("bpffs", mounted.into(), format!("{found}{BPFFS}"))
+        .advice(format!("mount -t bpf bpf {BPFFS}"))
 }
 
 fn btf() -> Check {
