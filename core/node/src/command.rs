@@ -39,6 +39,9 @@ pub enum Command {
         /// Rules that come and go with it.
         #[serde(default)]
         rules: Vec<RuleSpec>,
+        /// Where to run it; the level that its module names first when there is none.
+        #[serde(default)]
+        level: Option<Level>,
     },
     /// Stop a service and remove the rules that came with it.
     Remove {
@@ -54,6 +57,11 @@ pub enum Command {
         service: Name,
         /// Where to; one that its module declares.
         level: Level,
+    },
+    /// Let modules run as BPF programs, or take every service to user level and keep it there.
+    Bpf {
+        /// Whether they may.
+        enabled: bool,
     },
     /// Add rules, all or none.
     RuleAdd {
@@ -97,6 +105,11 @@ pub enum Outcome {
         service: Name,
         /// Where from; the same as asked for when there is nothing to do.
         from: Level,
+    },
+    /// The switch is set; notices tell of each service that moves.
+    Bpf {
+        /// The services that move.
+        moving: Vec<Name>,
     },
     /// The rules are there.
     RulesAdded {
@@ -186,6 +199,8 @@ pub enum Effect {
         parameters: BTreeMap<Name, ParameterValue>,
         /// Who pays.
         session: SessionId,
+        /// Where to run it: the first of these that it fits. The last is user level.
+        levels: Vec<Level>,
         /// How often it was started before.
         restarts: u32,
     },

@@ -87,6 +87,12 @@ pub enum Refusal {
         /// What the module declares.
         levels: Vec<Level>,
     },
+    /// A service is to run below user level while nothing may.
+    #[error("nothing runs at {level} on this node at present; 'tam node --bpf on' allows it")]
+    BpfOff {
+        /// Where it was to run.
+        level: Level,
+    },
     /// A service is to move that does not run.
     #[error("the service '{service}' does not run at present; 'tam show {service}' says why")]
     ServiceNotRunning {
@@ -203,6 +209,7 @@ impl Refusal {
             Self::ServiceStopping { .. }
             | Self::ServiceStarting { .. }
             | Self::ServiceNotRunning { .. }
+            | Self::BpfOff { .. }
             | Self::ServiceInUse { .. } => RefusalClass::Busy,
             Self::ServiceUnknown { .. }
             | Self::SessionUnknown { .. }
@@ -235,6 +242,7 @@ impl Refusal {
             Self::TooManyServices { .. } => "too_many_services",
             Self::Level { .. } => "level",
             Self::LevelNotDeclared { .. } => "level_not_declared",
+            Self::BpfOff { .. } => "bpf_off",
             Self::ServiceNotRunning { .. } => "service_not_running",
             Self::Parameter(_) => "parameter",
             Self::SessionUnknown { .. } => "session_unknown",

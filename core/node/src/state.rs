@@ -46,6 +46,8 @@ pub struct Node {
     installed: RuleSet,
     generation: u64,
     cell: Cell,
+    /// Whether services may run below user level.
+    bpf: bool,
     effects: VecDeque<Effect>,
 }
 
@@ -115,6 +117,7 @@ impl Node {
                 restarts: 0,
                 backoff: Backoff::default(),
             },
+            bpf: true,
             effects: [Effect::StartCell { restarts: 0 }].into(),
         })
     }
@@ -125,11 +128,13 @@ impl Node {
     /// When it cannot be done; then nothing has changed.
     pub fn handle_command(&mut self, now: Nanos, command: Command) -> Result<Outcome, Refusal> {
         match command {
-            Command::Deploy { service, module, parameters, session, rules } => {
-                self.deploy(now, services::Wanted { service, module, parameters, session }, rules)
+            Command::Deploy { service, module, parameters, session, rules, level } => {
+                let wanted = services::Wanted { service, module, parameters, session, level };
+                self.deploy(now, wanted, rules)
             }
             Command::Remove { service, cascade } => self.remove(now, &service, cascade),
             Command::Move { service, level } => self.move_service(&service, level),
+            Command::Bpf { enabled } => Ok(self.set_bpf(enabled)),
             Command::RuleAdd { specs } => self.rule_add(specs),
             Command::RuleRemove { rule } => self.rule_remove(rule),
         }
@@ -261,6 +266,12 @@ impl Node {
     #[must_use]
     pub const fn cell(&self) -> (CellState, u32) {
         (self.cell.state, self.cell.restarts)
+    }
+
+    /// Whether services may run below user level.
+    #[must_use]
+    pub const fn bpf(&self) -> bool {
+        self.bpf
     }
 
     /// The number of times that the front door's rules were replaced.

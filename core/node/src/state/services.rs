@@ -23,6 +23,8 @@ pub(super) struct Managed {
     service: Service,
     session: SessionId,
     values: BTreeMap<Name, ParameterValue>,
+    /// Where the operator wants it; else the module's own wish counts.
+    wanted: Option<Level>,
     /// Its packets go by a lane.
     movable: bool,
     /// The cell has it: it was asked to start it, and has neither failed nor stopped.
@@ -52,6 +54,21 @@ impl Managed {
         self.movable
     }
 
+    /// Where to run it, best first: where it is wanted, and the levels above that it may
+    /// run at. The last is user level, where every module runs.
+    fn levels(&self, bpf: bool) -> Vec<Level> {
+        let declared = &self.service.module.manifest.levels;
+        let first =
+            self.wanted.or_else(|| declared.iter().copied().find(|&level| level != Level::Cluster));
+        let first = first.unwrap_or(Level::User);
+        let fits = |&level: &Level| match level {
+            Level::User => true,
+            Level::Nic | Level::Kernel => bpf && level >= first && declared.contains(&level),
+            Level::Cluster => false,
+        };
+        Level::ALL.iter().copied().filter(fits).collect()
+    }
+
     fn enter(&mut self, now: Nanos, state: ServiceState) {
         self.service.state = state;
         self.service.since = now;
@@ -79,6 +96,7 @@ pub(super) struct Wanted {
     pub(super) module: ModuleInfo,
     pub(super) parameters: BTreeMap<String, String>,
     pub(super) session: Name,
+    pub(super) level: Option<Level>,
 }
 
 impl Node {
@@ -88,7 +106,7 @@ impl Node {
         wanted: Wanted,
         rules: Vec<RuleSpec>,
     ) -> Result<Outcome, Refusal> {
-        let Wanted { service: name, module, parameters, session } = wanted;
+        let Wanted { service: name, module, parameters, session, level: wanted } = wanted;
         match self.services.get(&name).map(|managed| &managed.service.state) {
             Some(ServiceState::Stopping) => return Err(Refusal::ServiceStopping { service: name }),
             Some(_) => return Err(Refusal::ServiceExists { service: name }),
@@ -101,6 +119,9 @@ impl Node {
             .map(|known| known.id)
             .ok_or_else(|| self.session_unknown(&session))?;
         check_levels(&module)?;
+        if let Some(level) = wanted {
+            self.check_level(&name, &module, level)?;
+        }
         let level_reason = user_reason(&module);
         let values = module.manifest.values(&parameters)?;
         for spec in &rules {
@@ -133,6 +154,7 @@ impl Node {
             service,
             session: session_id,
             values,
+            wanted,
             movable: false,
             held: false,
             starts: 0,
@@ -199,29 +221,67 @@ impl Node {
                 Notice::ServiceMoved { service: managed.service.name.clone(), level: place.level };
             self.effects.push_back(Effect::Report(notice));
         }
+        if place.level != Level::User && !self.bpf {
+            // The switch was set while it started or moved.
+            self.effects.push_back(Effect::MoveService { entry, level: Level::User });
+        }
         self.install_rules();
     }
 
     pub(super) fn move_service(&mut self, name: &Name, level: Level) -> Result<Outcome, Refusal> {
         let managed = self.find_service(name)?;
         let service = managed.service();
-        let declared = &service.module.manifest.levels;
-        if !declared.contains(&level) {
-            let (service, levels) = (name.clone(), declared.clone());
-            return Err(Refusal::LevelNotDeclared { service, level, levels });
-        }
+        self.check_level(name, &service.module, level)?;
         if service.state != ServiceState::Running {
             return Err(Refusal::ServiceNotRunning { service: name.clone() });
         }
         let (entry, from) = (service.entry, service.level);
+        if let Some(managed) = self.services.get_mut(name) {
+            managed.wanted = Some(level);
+        }
         if from != level {
             self.effects.push_back(Effect::MoveService { entry, level });
         }
         Ok(Outcome::Moving { service: name.clone(), from })
     }
 
+    /// Sets the switch; services go up, or back to where they are wanted.
+    pub(super) fn set_bpf(&mut self, enabled: bool) -> Outcome {
+        self.bpf = enabled;
+        let mut moving = Vec::new();
+        for (name, managed) in &self.services {
+            let service = &managed.service;
+            let level = managed.levels(enabled)[0];
+            let moves = if enabled { managed.movable } else { service.level != Level::User };
+            if service.state == ServiceState::Running && moves && service.level != level {
+                moving.push(name.clone());
+                self.effects.push_back(Effect::MoveService { entry: service.entry, level });
+            }
+        }
+        Outcome::Bpf { moving }
+    }
+
+    /// A level that a service can be asked to run at.
+    fn check_level(
+        &self,
+        service: &Name,
+        module: &ModuleInfo,
+        level: Level,
+    ) -> Result<(), Refusal> {
+        let declared = &module.manifest.levels;
+        if level != Level::User && !declared.contains(&level) {
+            let (service, levels) = (service.clone(), declared.clone());
+            return Err(Refusal::LevelNotDeclared { service, level, levels });
+        }
+        if level != Level::User && !self.bpf {
+            return Err(Refusal::BpfOff { level });
+        }
+        Ok(())
+    }
+
     pub(super) fn move_failed(&mut self, entry: EntryId, reason: String) {
         let Some(managed) = self.managed(entry) else { return };
+        managed.wanted = Some(managed.service.level);
         let notice = Notice::MoveFailed { service: managed.service.name.clone(), reason };
         self.effects.push_back(Effect::Report(notice));
     }
@@ -299,6 +359,7 @@ impl Node {
         if self.cell.state != CellState::Ready {
             return;
         }
+        let bpf = self.bpf;
         for managed in self.services.values_mut() {
             if managed.held || managed.service.state != ServiceState::Starting {
                 continue;
@@ -313,6 +374,7 @@ impl Node {
                 lanes: managed.service.module.manifest.lanes,
                 parameters: managed.values.clone(),
                 session: managed.session,
+                levels: managed.levels(bpf),
                 restarts: managed.service.restarts,
             });
         }

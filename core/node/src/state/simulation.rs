@@ -112,11 +112,12 @@ impl World {
     fn command(&mut self) {
         let service = name(self.dice.one_of(&SERVICES));
         let to_service = Action::Service(service.clone());
-        let command = match self.dice.below(7) {
+        let command = match self.dice.below(8) {
             6 => {
                 let level = self.dice.one_of(&[Level::Nic, Level::Kernel, Level::User]);
                 Command::Move { service, level }
             }
+            7 => Command::Bpf { enabled: self.dice.below(2) == 0 },
             0 | 1 => Command::Deploy {
                 service,
                 module: module(self.dice.one_of(&[
@@ -128,6 +129,7 @@ impl World {
                 parameters: BTreeMap::new(),
                 session: name("best-effort"),
                 rules: (0..self.dice.below(3)).map(|_| self.spec(to_service.clone())).collect(),
+                level: self.dice.one_of(&[None, None, Some(Level::Nic), Some(Level::User)]),
             },
             2 => Command::Remove { service, cascade: self.dice.below(2) == 0 },
             3 => Command::RuleAdd { specs: vec![self.spec(to_service)] },

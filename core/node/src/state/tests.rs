@@ -40,7 +40,7 @@ fn to_service(text: &str, service: &str) -> RuleSpec {
 fn deploy_with(service: &str, module: ModuleInfo, rules: Vec<RuleSpec>) -> Command {
     let parameters = [("dscp".to_owned(), "10".to_owned())].into();
     let session = name("best-effort");
-    Command::Deploy { service: name(service), module, parameters, session, rules }
+    Command::Deploy { service: name(service), module, parameters, session, rules, level: None }
 }
 
 fn deploy(service: &str, text: &str) -> Command {
@@ -363,6 +363,71 @@ fn a_service_moves_where_its_module_wants_to_run() {
     node.handle_event(NOW, Event::MoveFailed { entry, reason: reason.clone() });
     let notice = Notice::MoveFailed { service: name("a"), reason };
     assert_eq!(effects(&mut node), [Effect::Report(notice)]);
+}
+
+#[test]
+fn a_service_starts_where_it_is_wanted_or_above() {
+    use abi::Level::{Kernel, Nic, User};
+    let levels_of = |declared: &str, wanted| {
+        let mut node = node();
+        let mut command = deploy_with("a", module(declared), vec![]);
+        if let Command::Deploy { level, .. } = &mut command {
+            *level = wanted;
+        }
+        node.handle_command(NOW, command).map(|_| match &effects(&mut node)[..] {
+            [Effect::StartService { levels, .. }] => levels.clone(),
+            other => panic!("{other:?}"),
+        })
+    };
+    let of = |declared, wanted| levels_of(declared, wanted).unwrap();
+    assert_eq!(of("\"nic\", \"kernel\", \"user\"", None), [Nic, Kernel, User]);
+    assert_eq!(of("\"kernel\", \"nic\"", None), [Kernel, User]);
+    assert_eq!(of("\"user\", \"nic\"", None), [User]);
+    assert_eq!(of("\"user\", \"nic\"", Some(Nic)), [Nic, User]);
+    assert_eq!(of("\"cluster\", \"nic\"", None), [Nic, User]);
+    assert_eq!(of("\"nic\"", Some(User)), [User]);
+    let refusal = levels_of("\"user\"", Some(Nic)).unwrap_err();
+    assert!(refusal.to_string().contains("declares user and not nic"), "{refusal}");
+}
+
+#[test]
+fn a_switch_takes_everything_to_user_level_and_keeps_it_there() {
+    let mut node = node();
+    let (entry, nic, user) = (EntryId(0), abi::Level::Nic, abi::Level::User);
+    node.handle_command(NOW, deploy_with("a", module("\"nic\", \"user\""), vec![])).unwrap();
+    let place = |level| {
+        let reason = "it fits".to_owned();
+        Event::ServicePlaced { entry, level, reason, movable: true }
+    };
+    node.handle_event(NOW, place(nic));
+    node.handle_event(NOW, started(0));
+    effects(&mut node);
+    let off = node.handle_command(NOW, Command::Bpf { enabled: false }).unwrap();
+    assert_eq!(off, Outcome::Bpf { moving: vec![name("a")] });
+    assert_eq!(effects(&mut node), [Effect::MoveService { entry, level: user }]);
+    node.handle_event(NOW, place(user));
+    effects(&mut node);
+    let (class, message) = refused(&mut node, Command::Move { service: name("a"), level: nic });
+    assert_eq!(class, RefusalClass::Busy);
+    assert!(message.contains("--bpf on"), "{message}");
+    node.handle_event(NOW, place(nic));
+    let back = Effect::MoveService { entry, level: user };
+    assert!(effects(&mut node).contains(&back), "what was on its way down comes up again");
+    node.handle_event(NOW, place(user));
+    effects(&mut node);
+
+    node.handle_event(NOW, failed(0));
+    node.handle_timeout(NOW + crate::service::BACKOFF_MAX);
+    let started_at = effects(&mut node).into_iter().find_map(|effect| match effect {
+        Effect::StartService { levels, .. } => Some(levels),
+        _ => None,
+    });
+    assert_eq!(started_at, Some(vec![user]));
+    node.handle_event(NOW, place(user));
+    node.handle_event(NOW, started(0));
+    effects(&mut node);
+    node.handle_command(NOW, Command::Bpf { enabled: true }).unwrap();
+    assert_eq!(effects(&mut node), [Effect::MoveService { entry, level: nic }]);
 }
 
 #[test]
