@@ -46,6 +46,8 @@ pub struct Service<'a> {
     pub rules: &'a [&'a str],
     /// Parameters as text.
     pub parameters: &'a [(&'a str, &'a str)],
+    /// Where to run it; user level when empty.
+    pub level: &'a str,
 }
 
 /// The program under test: `TAM_BIN`, or the workspace's release build.
@@ -201,6 +203,7 @@ impl NodeUnderTest {
             session: None,
             rules: service.rules.iter().map(|rule| (*rule).to_owned()).collect(),
             priority: None,
+            level: Some(if service.level.is_empty() { "user" } else { service.level }.to_owned()),
         })?)
     }
 

@@ -241,18 +241,20 @@ impl<P: PacketBytes + 'static> Instance<P> {
         })
     }
 
-    /// Sets one of them: what it brought back. False when there is none of this index.
-    pub fn set_global(&mut self, index: u32, value: u64) -> bool {
-        let found = self.globals.iter().find(|(at, _)| *at == index);
-        let Some((_, global)) = found else { return false };
-        let value = match global.ty(&self.store).content() {
-            ValType::I32 => Val::I32(value as u32 as i32),
-            ValType::I64 => Val::I64(value as i64),
-            ValType::F32 => Val::F32(value as u32),
-            ValType::F64 => Val::F64(value),
-            _ => return false,
-        };
-        global.set(&mut self.store, value).is_ok()
+    /// Sets each of them for which there is a value: what it brought back.
+    pub fn set_globals(&mut self, value: impl Fn(u32) -> Option<u64>) {
+        for (index, global) in &self.globals {
+            let Some(value) = value(*index) else { continue };
+            let value = match global.ty(&self.store).content() {
+                ValType::I32 => Val::I32(value as u32 as i32),
+                ValType::I64 => Val::I64(value as i64),
+                ValType::F32 => Val::F32(value as u32),
+                ValType::F64 => Val::F64(value),
+                _ => continue,
+            };
+            // A mutable global of this type, as its export said: it cannot fail.
+            let _ = global.set(&mut self.store, value);
+        }
     }
 
     /// Lets the memory have at least so many bytes: it grew elsewhere. False

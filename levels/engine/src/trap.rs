@@ -32,8 +32,8 @@ pub struct Trap {
 /// A place in a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The function's name from the name section, or its index.
-    pub function: String,
+    /// The function's name from the name section, or its index; where it is known.
+    pub function: Option<String>,
     /// Offset of the instruction in the module's bytes.
     pub offset: Option<usize>,
 }
@@ -53,8 +53,12 @@ pub enum TrapKind {
     StackOverflow,
     /// The call outlived its slices.
     TimeLimit,
+    /// The call spent its fuel: below user level.
+    OutOfFuel,
     /// `on_packet` returned this number, which is no verdict.
     NotAVerdict(u32),
+    /// It returned one, and nobody knows which: below user level.
+    BadVerdict,
     /// Something else that WebAssembly traps on.
     Other,
 }
@@ -70,7 +74,8 @@ impl TrapKind {
             Self::Arithmetic => "arithmetic",
             Self::StackOverflow => "stack_overflow",
             Self::TimeLimit => "time_limit",
-            Self::NotAVerdict(_) => "not_a_verdict",
+            Self::OutOfFuel => "out_of_fuel",
+            Self::NotAVerdict(_) | Self::BadVerdict => "not_a_verdict",
             Self::Other => "other",
         }
     }
@@ -86,10 +91,14 @@ impl fmt::Display for Trap {
             TrapKind::Arithmetic => f.write_str("divided by zero or overflowed a division")?,
             TrapKind::StackOverflow => f.write_str("overflowed its stack")?,
             TrapKind::TimeLimit => f.write_str("ran longer than a call may")?,
+            TrapKind::OutOfFuel => f.write_str("spent the fuel of a call")?,
+            TrapKind::BadVerdict => f.write_str("on_packet returned no verdict")?,
             TrapKind::Other => f.write_str("trapped")?,
         }
         let Some(place) = &self.place else { return Ok(()) };
-        write!(f, " in function {}", place.function)?;
+        if let Some(function) = &place.function {
+            write!(f, " in function {function}")?;
+        }
         match place.offset {
             Some(offset) => write!(f, " at module offset {offset:#x}"),
             None => Ok(()),
@@ -122,5 +131,5 @@ fn place(error: &wasmtime::Error) -> Option<Place> {
     let frame = error.downcast_ref::<wasmtime::WasmBacktrace>()?.frames().first()?;
     let function =
         frame.func_name().map_or_else(|| format!("#{}", frame.func_index()), str::to_owned);
-    Some(Place { function, offset: frame.module_offset() })
+    Some(Place { function: Some(function), offset: frame.module_offset() })
 }

@@ -5,9 +5,9 @@
 
 use crate::endpoints::{ENDPOINTS, Method, Operation};
 use crate::types::{
-    DeployRequest, Deployed, ErrorCode, ErrorDocument, MessageAnswers, MessageRequest, ModuleList,
-    ModuleStored, NodeInfo, Removed, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo,
-    ServiceList, Stats,
+    BpfRequest, BpfSet, DeployRequest, Deployed, ErrorCode, ErrorDocument, MessageAnswers,
+    MessageRequest, ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RuleList,
+    RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -168,6 +168,23 @@ impl Client {
             call.target.push_str("?cascade=true");
         }
         self.call(call)
+    }
+
+    /// Lets a service run at another level; returns when it does.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn move_service(&self, name: &str, level: &str) -> Result<Moved, ClientError> {
+        let request = MoveRequest { level: level.to_owned() };
+        self.write(Call::of(Operation::Move, Some(name)), &request)
+    }
+
+    /// Lets modules run as BPF programs, or takes every service to user level.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn set_bpf(&self, enabled: bool) -> Result<BpfSet, ClientError> {
+        self.write(Call::of(Operation::Bpf, None), &BpfRequest { enabled })
     }
 
     /// Gives a control message to every lane of a service.

@@ -4,8 +4,9 @@
 //! Not here: what an endpoint does (noded).
 
 use crate::types::{
-    DeployRequest, Deployed, MessageAnswers, MessageRequest, ModuleList, ModuleStored, NodeInfo,
-    Removed, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
+    BpfRequest, BpfSet, DeployRequest, Deployed, MessageAnswers, MessageRequest, ModuleList,
+    ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RuleList, RuleRemoved, RulesAdded,
+    RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use std::borrow::Cow;
 use utoipa::openapi::{RefOr, Schema};
@@ -26,6 +27,10 @@ pub enum Operation {
     Remove,
     /// Gives a service a control message.
     Message,
+    /// Moves a service to another level.
+    Move,
+    /// Allows or forbids levels below user.
+    Bpf,
     /// All rules.
     Rules,
     /// Adds rules.
@@ -189,6 +194,26 @@ pub const ENDPOINTS: &[Endpoint] = &[
             "/v1/services/{name}/messages",
             json::<MessageAnswers>(),
             "Give a control message to every lane of a service",
+        )
+    },
+    Endpoint {
+        request: Some(json::<MoveRequest>()),
+        ..endpoint(
+            Operation::Move,
+            Method::Post,
+            "/v1/services/{name}/move",
+            json::<Moved>(),
+            "Let a service run at another level, with its state; answers when it does",
+        )
+    },
+    Endpoint {
+        request: Some(json::<BpfRequest>()),
+        ..endpoint(
+            Operation::Bpf,
+            Method::Post,
+            "/v1/bpf",
+            json::<BpfSet>(),
+            "Let modules run as BPF programs, or take every service to user level",
         )
     },
     endpoint(

@@ -24,6 +24,9 @@ pub struct NodeInfo {
     pub uptime_seconds: u64,
     /// `auto`, `always` or `never`.
     pub fast_path: String,
+    /// Whether modules may run below user level: `on`, or `off` and why.
+    #[serde(default)]
+    pub bpf: String,
     /// Its ports.
     pub ports: Vec<PortInfo>,
     /// Its sessions.
@@ -89,6 +92,51 @@ pub struct DeployRequest {
     /// Priority of these rules; higher wins.
     #[serde(default)]
     pub priority: Option<u16>,
+    /// Where to run it: `nic`, `kernel` or `user`; where its module wants when there is none.
+    #[serde(default)]
+    pub level: Option<String>,
+}
+
+/// Asks a service to run at another level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveRequest {
+    /// `nic`, `kernel` or `user`.
+    pub level: String,
+}
+
+/// A service runs at another level now, with its state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Moved {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Its name.
+    pub service: String,
+    /// Where it was.
+    pub from: String,
+    /// Where it is.
+    pub level: String,
+    /// Microseconds from request to arrival.
+    pub took_us: u64,
+}
+
+/// Lets modules run as BPF programs, or takes every service to user level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BpfRequest {
+    /// Whether they may.
+    pub enabled: bool,
+}
+
+/// The switch is set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BpfSet {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// As it is now.
+    pub enabled: bool,
+    /// The services that move.
+    pub moving: Vec<String>,
 }
 
 /// A service.
@@ -129,7 +177,7 @@ pub struct ServiceInfo {
 }
 
 /// What a service did since it started. `packets` is the sum of `forwarded`,
-/// `to_kernel`, `bounced`, `redirected` and all of `dropped`.
+/// `to_kernel`, `bounced`, `redirected`, `plain` and all of `dropped`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceStats {
     /// Packets given to it.
@@ -144,6 +192,10 @@ pub struct ServiceStats {
     pub bounced: u64,
     /// Sent out of a port that the module named.
     pub redirected: u64,
+    /// Not given to the module, because it had trapped or its cell was gone: as if there were
+    /// no rule.
+    #[serde(default)]
+    pub plain: u64,
     /// Dropped packets by reason: `module.N` or `module.NAME` for the module's
     /// own, `trap`, `down`, `raise`, `no_port`, `egress_full`, `malformed`, `kernel`.
     pub dropped: BTreeMap<String, u64>,
@@ -161,6 +213,24 @@ pub struct ServiceStats {
     pub lanes_running: u16,
     /// The module's own counters.
     pub counters: BTreeMap<String, u64>,
+    /// The part of it below user level.
+    #[serde(default)]
+    pub below: BelowStats,
+}
+
+/// What a service did below user level.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BelowStats {
+    /// Packets given to its program there.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets that it raised to user level, where they are counted again.
+    pub raised: u64,
+    /// Packets that came on another CPU than the one before.
+    pub handed_over: u64,
+    /// Fuel that its calls used.
+    pub fuel: u64,
 }
 
 /// What a deployment did.

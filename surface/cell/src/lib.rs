@@ -22,7 +22,8 @@ mod deliver;
 mod port;
 pub mod protocol;
 mod service;
+mod shared;
 mod worker;
 
-pub use compile::{CompileFailure, compile_in_worker, compile_worker};
+pub use compile::{Below, CompileFailure, Compiled, compile_in_worker, compile_worker};
 pub use worker::run;

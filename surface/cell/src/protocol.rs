@@ -11,8 +11,18 @@ pub enum ToCell {
     Kernel,
     /// Receive and send on one queue of a port. Descriptor: a fresh AF_XDP socket.
     AddPort(PortFacts),
-    /// Run a service. Descriptor: its code, in sealed memory.
+    /// The lanes of services that can leave user level. Descriptor: the front door's map.
+    Lanes,
+    /// Run a service. Descriptors: its code, in sealed memory; of one that can leave user
+    /// level the arena that is its memory and the instance block.
     Start(Box<ServiceFacts>),
+    /// A service's packets shall be handled at this level (`bpf_maps::LEVEL_*`) from the
+    /// next one on that can be.
+    Target(EntryId, u32),
+    /// Packets of a service were lost on their way up: begin to count anew.
+    Recount(EntryId),
+    /// Every packet of the service from before [`ToCell::Recount`] is in a ring by now, or lost.
+    Settle(EntryId),
     /// Stop a service; the answer carries its last report.
     Stop(EntryId),
     /// Give a control message to every lane of a service.
@@ -57,6 +67,29 @@ pub struct ServiceFacts {
     pub timer_ms: Option<u32>,
     /// Parameters by name, encoded as their types say.
     pub parameters: BTreeMap<String, Vec<u8>>,
+    /// Of a service that can leave user level.
+    pub shared: Option<SharedFacts>,
+}
+
+/// Memory that a service shares with programs in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedFacts {
+    /// Where the arena belongs in every process.
+    pub address: u64,
+    /// Its pages of 4 KiB, all populated, all zero.
+    pub arena_pages: u64,
+    /// Whether the linear memory begins smaller than it may become.
+    pub grows: bool,
+    /// Globals of the module, which the instance block has room for.
+    pub globals: u32,
+}
+
+impl SharedFacts {
+    /// For which kind of memory the code was made.
+    #[must_use]
+    pub const fn kind(self) -> engine::MemoryKind {
+        if self.grows { engine::MemoryKind::SharedGrowing } else { engine::MemoryKind::SharedFixed }
+    }
 }
 
 /// From the cell.
@@ -70,6 +103,14 @@ pub enum FromCell {
     Started(EntryId),
     /// The service did not start.
     StartFailed(EntryId, String),
+    /// The service has its new level: [`ToCell::Target`].
+    Targeted(EntryId),
+    /// It has not: a program stays in its lane.
+    TargetFailed(EntryId),
+    /// Packets carry the new count from now on: [`ToCell::Recount`].
+    Recounting(EntryId),
+    /// The count is right: [`ToCell::Settle`].
+    Settled(EntryId),
     /// The service is gone; its last report.
     Stopped(EntryId, Box<ServiceReport>),
     /// An instance trapped and was replaced.

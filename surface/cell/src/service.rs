@@ -3,12 +3,14 @@
 use crate::deliver::{End, Exits};
 use crate::port::SendFailure;
 use crate::protocol::{ServiceFacts, ServiceReport};
+use crate::shared::Shared;
 use abi::layout::{BEGINS_WITH_ETHERNET, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT};
 use abi::{Meta, PacketBytes, Verdict};
 use bpf_maps::{self as maps, PacketMeta};
-use engine::{Engine, Instance, InstanceSpec, Program, StartError, Trap};
+use engine::{Engine, Instance, InstanceSpec, Place, Program, StartError, Trap, TrapKind};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use wasm_to_bpf::TrapCode;
 use xsk::{Packet, Umem};
 
 /// Reasons of a module that are counted apart; further ones share [`REASON_OTHER`].
@@ -18,6 +20,9 @@ const REASON_OTHER: u16 = u16::MAX;
 /// A lane whose instance could not be started again is tried after so long.
 const RESTART_AFTER_MS: u64 = 100;
 
+/// How often a lane below is looked at for a trap.
+const LOOK_BELOW_MS: u64 = 10;
+
 /// A service that runs.
 pub(crate) struct Service {
     pub(crate) facts: ServiceFacts,
@@ -26,6 +31,10 @@ pub(crate) struct Service {
     spec: InstanceSpec,
     report: ServiceReport,
     timer_at_ms: u64,
+    /// Of a service that can leave user level; it has one lane.
+    shared: Option<Shared>,
+    /// Traps that the daemon has not heard of.
+    untold: Vec<Trapped>,
 }
 
 struct Lane {
@@ -36,8 +45,8 @@ struct Lane {
 /// What a packet left to be done beside its delivery.
 #[derive(Default)]
 pub(crate) struct Aftermath {
-    /// The instance trapped and was replaced.
-    pub(crate) trapped: Option<Trapped>,
+    /// An instance trapped and was replaced.
+    pub(crate) trapped: bool,
     /// The instance has frames or events to pick up.
     pub(crate) emitted: bool,
 }
@@ -55,6 +64,7 @@ impl Service {
         program: Program<Packet>,
         facts: ServiceFacts,
         ports: BTreeMap<String, u16>,
+        shared: Option<Shared>,
         now_ms: u64,
     ) -> Result<Self, StartError> {
         let spec = InstanceSpec {
@@ -64,7 +74,7 @@ impl Service {
             ports,
             lane: 0,
             call_slices: executor::CALL_SLICES,
-            memory: None,
+            memory: shared.as_ref().map(Shared::memory),
         };
         let lanes = (0..u32::from(facts.lanes.max(1)))
             .map(|lane| {
@@ -73,7 +83,8 @@ impl Service {
             })
             .collect::<Result<_, StartError>>()?;
         let timer_at_ms = facts.timer_ms.map_or(u64::MAX, |period| now_ms + u64::from(period));
-        Ok(Self { facts, program, lanes, spec, report: ServiceReport::default(), timer_at_ms })
+        let report = ServiceReport::default();
+        Ok(Self { facts, program, lanes, spec, report, timer_at_ms, shared, untold: Vec::new() })
     }
 
     /// Runs the service on one packet and does what it says.
@@ -93,24 +104,35 @@ impl Service {
             1 => 0,
             lanes => meta.flow_hash as usize % lanes,
         };
+        if self.shared.as_ref().is_some_and(Shared::has_run) {
+            self.take_over(engine, now_ms);
+        }
         let Some(instance) = self.lanes[index].instance.as_mut() else {
             packet.recycle(exits.pool);
             self.report.drop_down += 1;
-            return Aftermath::default();
+            self.gone(meta);
+            return Aftermath { trapped: !self.untold.is_empty(), emitted: false };
         };
         let (packet, verdict) = instance.on_packet(packet, &module_meta(meta, now_ms));
         let emitted = instance.has_emitted();
         match verdict {
-            Ok(verdict) => {
-                self.deliver(packet, verdict, meta, exits);
-                Aftermath { trapped: None, emitted }
-            }
+            Ok(verdict) => self.deliver(packet, verdict, meta, exits),
             Err(trap) => {
                 packet.recycle(exits.pool);
                 self.report.drop_trap += 1;
-                let trapped = Some(self.replace(engine, index, trap, now_ms));
-                Aftermath { trapped, emitted: false }
+                self.replace(engine, index, trap, now_ms);
             }
+        }
+        self.gone(meta);
+        Aftermath { trapped: !self.untold.is_empty(), emitted }
+    }
+
+    /// A packet of a shared lane has left user level.
+    #[inline]
+    fn gone(&mut self, meta: &PacketMeta) {
+        if let Some(shared) = &mut self.shared {
+            let epoch = (meta.flags >> maps::META_EPOCH_SHIFT) as u8;
+            shared.leave(self.lanes[0].instance.as_mut(), epoch);
         }
     }
 
@@ -180,19 +202,27 @@ impl Service {
     }
 
     /// Throws a trapped instance away and starts another in its place.
-    fn replace(&mut self, engine: &Engine, index: usize, trap: Trap, now_ms: u64) -> Trapped {
+    fn replace(&mut self, engine: &Engine, index: usize, trap: Trap, now_ms: u64) {
         *self.report.traps.entry(trap.kind.name().to_owned()).or_default() += 1;
         self.report.last_trap = Some(trap.to_string());
         self.lanes[index].instance = None;
         self.restart(engine, index, now_ms);
-        Trapped { lane: index as u32, trap }
+        self.untold.push(Trapped { lane: index as u32, trap });
     }
 
     fn restart(&mut self, engine: &Engine, index: usize, now_ms: u64) {
         let spec = InstanceSpec { lane: index as u32, ..self.spec.clone() };
         let lane = &mut self.lanes[index];
+        if let Some(shared) = &self.shared {
+            shared.clear_memory();
+        }
         match self.program.start(engine, &spec) {
-            Ok(instance) => lane.instance = Some(instance),
+            Ok(instance) => {
+                lane.instance = Some(instance);
+                if let Some(shared) = &self.shared {
+                    shared.clear_trap();
+                }
+            }
             Err(error) => {
                 self.report.last_trap = Some(format!("not started again: {error}"));
                 lane.restart_at_ms = now_ms + RESTART_AFTER_MS;
@@ -200,30 +230,67 @@ impl Service {
         }
     }
 
-    /// Timers, and lanes that wait to be started again; gives the next time to be called.
-    pub(crate) fn tick(
+    /// Goes on from what the module did below user level.
+    #[cold]
+    fn take_over(&mut self, engine: &Engine, now_ms: u64) {
+        let Some(shared) = &self.shared else { return };
+        match (shared.trapped(), self.lanes[0].instance.as_mut()) {
+            (Some((cause, place)), _) => self.replace(engine, 0, below_trap(cause, place), now_ms),
+            (None, Some(instance)) => shared.load(instance),
+            (None, None) => {}
+        }
+    }
+
+    /// Does something with the instances while nobody below can be in their memory. Not at
+    /// all when a program stays there: `None`.
+    fn alone<R>(
         &mut self,
         engine: &Engine,
         now_ms: u64,
-        mut trapped: impl FnMut(Trapped),
-    ) -> u64 {
+        act: impl FnOnce(&mut Self) -> R,
+    ) -> Option<R> {
+        if let Some(shared) = &self.shared {
+            if !shared.take() {
+                return None;
+            }
+            if shared.has_run() {
+                self.take_over(engine, now_ms);
+            }
+        }
+        let result = act(self);
+        if let Some(shared) = &self.shared {
+            shared.give_back(self.lanes[0].instance.as_mut());
+        }
+        Some(result)
+    }
+
+    /// Timers, and lanes that wait to be started again; gives the next time to be called.
+    pub(crate) fn tick(&mut self, engine: &Engine, now_ms: u64) -> u64 {
+        let below = self.shared.as_ref();
+        if below.is_some_and(|shared| shared.trapped().is_some()) {
+            self.alone(engine, now_ms, |_| ());
+        }
         for index in 0..self.lanes.len() {
             let lane = &self.lanes[index];
             if lane.instance.is_none() && lane.restart_at_ms <= now_ms {
-                self.restart(engine, index, now_ms);
+                self.alone(engine, now_ms, |service| service.restart(engine, index, now_ms));
             }
         }
         if let Some(period) = self.facts.timer_ms.filter(|_| self.timer_at_ms <= now_ms) {
             self.timer_at_ms = now_ms + u64::from(period);
-            for index in 0..self.lanes.len() {
-                let Some(instance) = self.lanes[index].instance.as_mut() else { continue };
-                if let Err(trap) = instance.on_timer(now_ms) {
-                    trapped(self.replace(engine, index, trap, now_ms));
+            self.alone(engine, now_ms, |service| {
+                for index in 0..service.lanes.len() {
+                    let Some(instance) = service.lanes[index].instance.as_mut() else { continue };
+                    if let Err(trap) = instance.on_timer(now_ms) {
+                        service.replace(engine, index, trap, now_ms);
+                    }
                 }
-            }
+            });
         }
         let restart = self.lanes.iter().filter(|l| l.instance.is_none()).map(|l| l.restart_at_ms);
-        restart.min().unwrap_or(u64::MAX).min(self.timer_at_ms)
+        let below = self.shared.as_ref().filter(|shared| shared.may_be_below());
+        let look = below.map_or(u64::MAX, |_| now_ms + LOOK_BELOW_MS);
+        restart.min().unwrap_or(u64::MAX).min(self.timer_at_ms).min(look)
     }
 
     /// Gives a control message to every lane.
@@ -232,20 +299,40 @@ impl Service {
         engine: &Engine,
         message: &[u8],
         now_ms: u64,
-        mut trapped: impl FnMut(Trapped),
     ) -> Vec<Option<i32>> {
-        (0..self.lanes.len())
-            .map(|index| {
-                let instance = self.lanes[index].instance.as_mut()?;
+        let lanes = self.lanes.len();
+        let answers = self.alone(engine, now_ms, |service| {
+            let answer = |index: usize| {
+                let instance = service.lanes[index].instance.as_mut()?;
                 match instance.on_message(message, now_ms) {
                     Ok(answer) => answer,
                     Err(trap) => {
-                        trapped(self.replace(engine, index, trap, now_ms));
+                        service.replace(engine, index, trap, now_ms);
                         None
                     }
                 }
-            })
-            .collect()
+            };
+            (0..lanes).map(answer).collect()
+        });
+        answers.unwrap_or_else(|| vec![None; lanes])
+    }
+
+    /// Lets packets be handled at this level; false when a program stays in the lane.
+    pub(crate) fn set_level(&mut self, engine: &Engine, level: u32, now_ms: u64) -> bool {
+        let set = self.alone(engine, now_ms, |service| {
+            service.shared.as_mut().map(|shared| shared.set_home(level))
+        });
+        set.flatten().is_some()
+    }
+
+    /// What a service that can leave user level shares.
+    pub(crate) fn shared(&mut self) -> Option<&mut Shared> {
+        self.shared.as_mut()
+    }
+
+    /// Traps since the last call.
+    pub(crate) fn take_untold(&mut self) -> Vec<Trapped> {
+        std::mem::take(&mut self.untold)
     }
 
     /// What happened so far.
@@ -302,4 +389,29 @@ fn module_meta(meta: &PacketMeta, now_ms: u64) -> Meta {
         now_ms,
         mark: [0; MARK_LENGTH],
     }
+}
+
+/// A trap of a program in the kernel, in the engine's words.
+fn below_trap(cause: u32, place: u32) -> Trap {
+    use TrapKind::{
+        Arithmetic, BadVerdict, IndirectCall, MemoryOutOfBounds, Other, OutOfFuel, TimeLimit,
+        Unreachable,
+    };
+    let kinds = [
+        (TrapCode::Unreachable as u32, Unreachable),
+        (TrapCode::OutOfBounds as u32, MemoryOutOfBounds),
+        (TrapCode::DivisionByZero as u32, Arithmetic),
+        (TrapCode::IntegerOverflow as u32, Arithmetic),
+        (TrapCode::TableOutOfBounds as u32, IndirectCall),
+        (TrapCode::NullFunction as u32, IndirectCall),
+        (TrapCode::WrongSignature as u32, IndirectCall),
+        (TrapCode::OutOfFuel as u32, OutOfFuel),
+        (TrapCode::OutOfTime as u32, TimeLimit),
+        (TrapCode::BadVerdict as u32, BadVerdict),
+        (maps::NOT_A_VERDICT, BadVerdict),
+    ];
+    let kind = kinds.iter().find(|(code, _)| *code == cause).map_or(Other, |(_, kind)| *kind);
+    let known = !matches!(kind, BadVerdict | Other);
+    let place = known.then_some(Place { function: None, offset: Some(place as usize) });
+    Trap { kind, place }
 }

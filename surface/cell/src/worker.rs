@@ -2,12 +2,16 @@
 
 use crate::checksum;
 use crate::deliver::{End, Exits};
-use crate::port::Ports;
-use crate::protocol::{CellReport, FromCell, PortFacts, ServiceFacts, ToCell, decode, encode};
-use crate::service::{Service, Trapped};
+use crate::port::{Ports, RING_ENTRIES};
+use crate::protocol::{
+    CellReport, FromCell, PortFacts, ServiceFacts, SharedFacts, ToCell, decode, encode,
+};
+use crate::service::Service;
+use crate::shared::Shared;
 use anyhow::{Context, Result, bail};
+use bpf::Lanes;
 use bpf_maps::PacketMeta;
-use engine::Engine;
+use engine::{Engine, MemoryKind};
 use executor::Slicer;
 use os::fd_passing::{self, Received};
 use rustix::fd::{AsFd, OwnedFd};
@@ -40,6 +44,7 @@ struct Cell {
     pool: FramePool,
     ports: Ports,
     kernel: Option<OwnedFd>,
+    lanes: Option<&'static Lanes>,
     services: Vec<Option<Service>>,
     report: CellReport,
     notices: usize,
@@ -61,6 +66,8 @@ pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
     let raised = engine.clone();
     let slicer = Slicer::new(move || raised.raise_epoch()).context("making the slice timer")?;
     let (umem, pool) = Umem::new(frames).context("mapping the packet memory")?;
+    // Asked for once, in a way that a confined process cannot.
+    let _ = rustix::param::page_size();
     os::sandbox::confine().context("confining the cell")?;
     let mut cell = Cell {
         daemon,
@@ -70,6 +77,7 @@ pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
         pool,
         ports: Ports::default(),
         kernel: None,
+        lanes: None,
         services: Vec::new(),
         report: CellReport::default(),
         notices: 0,
@@ -166,10 +174,8 @@ impl Cell {
         };
         let after = service.handle(&self.engine, packet, &meta, now_ms, &mut exits);
         let entry = service.facts.entry;
-        if let Some(trapped) = after.trapped {
-            self.tell_trap(entry, &trapped);
-            // A lane that could not be started again waits for its turn in `tick`.
-            self.next_tick_ms = 0;
+        if after.trapped {
+            self.tell_traps(entry);
         }
         if after.emitted {
             self.emit(entry);
@@ -191,18 +197,18 @@ impl Cell {
     }
 
     fn tick(&mut self, now_ms: u64) {
-        let mut traps = Vec::new();
         let mut next = u64::MAX;
         for service in self.services.iter_mut().flatten() {
-            let entry = service.facts.entry;
             self.slicer.arm();
-            next = next.min(service.tick(&self.engine, now_ms, |t| traps.push((entry, t))));
+            next = next.min(service.tick(&self.engine, now_ms));
         }
         self.next_tick_ms = next;
-        traps.iter().for_each(|(entry, trapped)| self.tell_trap(*entry, trapped));
         let entries: Vec<EntryId> =
             self.services.iter().flatten().map(|service| service.facts.entry).collect();
-        entries.into_iter().for_each(|entry| self.emit(entry));
+        for entry in entries {
+            self.tell_traps(entry);
+            self.emit(entry);
+        }
     }
 
     fn wait(&mut self, now_ms: u64) -> Result<()> {
@@ -235,10 +241,25 @@ impl Cell {
                 let Some(fd) = fds.pop() else { bail!("AddPort came without its socket") };
                 self.add_port(&facts, fd)?;
             }
-            ToCell::Start(facts) => {
-                let Some(code) = fds.pop() else { bail!("Start came without its code") };
-                self.start(*facts, &code, now_ms)?;
+            ToCell::Lanes => {
+                let Some(fd) = fds.pop() else { bail!("Lanes came without their map") };
+                let lanes = Lanes::given(&fd).context("mapping the lanes")?;
+                // They stay for as long as the process: each service has its own in hand.
+                self.lanes = Some(Box::leak(Box::new(lanes)));
             }
+            ToCell::Start(facts) => {
+                if fds.is_empty() {
+                    bail!("Start came without its code");
+                }
+                let code = fds.remove(0);
+                self.start(*facts, &code, &fds, now_ms)?;
+            }
+            ToCell::Target(entry, level) => self.set_level(entry, level, now_ms)?,
+            ToCell::Recount(entry) => {
+                self.recount(entry, Shared::begin_recount);
+                self.tell(&FromCell::Recounting(entry))?;
+            }
+            ToCell::Settle(entry) => self.settle(entry, now_ms)?,
             ToCell::Stop(entry) => {
                 let slot = self.services.get_mut(usize::from(entry.0)).and_then(Option::take);
                 let report = slot.map(|service| service.report()).unwrap_or_default();
@@ -266,19 +287,16 @@ impl Cell {
         })
     }
 
-    fn start(&mut self, facts: ServiceFacts, code: &OwnedFd, now_ms: u64) -> Result<()> {
+    fn start(
+        &mut self,
+        facts: ServiceFacts,
+        code: &OwnedFd,
+        memory: &[OwnedFd],
+        now_ms: u64,
+    ) -> Result<()> {
         let entry = facts.entry;
         self.slicer.arm();
-        let ports = self.ports.iter().map(|(number, port)| (port.name.clone(), number)).collect();
-        let started = self
-            .engine
-            .load_from_parent(code, engine::MemoryKind::Own)
-            .map_err(|error| error.to_string())
-            .and_then(|program| {
-                Service::start(&self.engine, program, facts, ports, now_ms)
-                    .map_err(|error| error.to_string())
-            });
-        let answer = match started {
+        let answer = match self.try_start(facts, code, memory, now_ms) {
             Ok(service) => {
                 let index = usize::from(entry.0);
                 if self.services.len() <= index {
@@ -288,22 +306,62 @@ impl Cell {
                 self.next_tick_ms = 0;
                 FromCell::Started(entry)
             }
-            Err(reason) => FromCell::StartFailed(entry, reason),
+            Err(error) => FromCell::StartFailed(entry, error.to_string()),
         };
         self.tell(&answer)
     }
 
+    fn try_start(
+        &self,
+        facts: ServiceFacts,
+        code: &OwnedFd,
+        memory: &[OwnedFd],
+        now_ms: u64,
+    ) -> Result<Service> {
+        let ports = self.ports.iter().map(|(number, port)| (port.name.clone(), number)).collect();
+        let lane = self.lanes.and_then(|lanes| lanes.lane(facts.entry));
+        let shared = facts.shared.as_ref().map(|shared| Shared::map(shared, memory, lane));
+        let shared = shared.transpose()?;
+        let kind = facts.shared.map_or(MemoryKind::Own, SharedFacts::kind);
+        let program = self.engine.load_from_parent(code, kind)?;
+        Ok(Service::start(&self.engine, program, facts, ports, shared, now_ms)?)
+    }
+
     fn message(&mut self, entry: EntryId, message: &[u8], now_ms: u64) -> Result<()> {
         self.slicer.arm();
-        let mut traps: Vec<Trapped> = Vec::new();
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
-        let answers = service.map_or_else(Vec::new, |service| {
-            service.message(&self.engine, message, now_ms, |trapped| traps.push(trapped))
-        });
-        traps.iter().for_each(|trapped| self.tell_trap(entry, trapped));
-        self.next_tick_ms = 0;
+        let answers =
+            service.map_or_else(Vec::new, |service| service.message(&self.engine, message, now_ms));
+        self.tell_traps(entry);
         self.emit(entry);
         self.tell(&FromCell::Answered(entry, answers))
+    }
+
+    fn set_level(&mut self, entry: EntryId, level: u32, now_ms: u64) -> Result<()> {
+        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let set = service.is_some_and(|service| service.set_level(&self.engine, level, now_ms));
+        // The lane is looked at from now on.
+        self.next_tick_ms = 0;
+        self.tell_traps(entry);
+        let answer = if set { FromCell::Targeted } else { FromCell::TargetFailed };
+        self.tell(&answer(entry))
+    }
+
+    /// Handles what is in the rings at this moment, after which nothing of before
+    /// [`ToCell::Recount`] is anywhere.
+    fn settle(&mut self, entry: EntryId, now_ms: u64) -> Result<()> {
+        let mut batch = VecDeque::with_capacity(BATCH);
+        let rounds = RING_ENTRIES as usize / BATCH;
+        let _ = (0..rounds).all(|_| self.round(&mut batch, now_ms));
+        self.recount(entry, Shared::settle);
+        self.tell(&FromCell::Settled(entry))
+    }
+
+    fn recount(&mut self, entry: EntryId, act: impl FnOnce(&mut Shared)) {
+        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        if let Some(shared) = service.and_then(Service::shared) {
+            act(shared);
+        }
     }
 
     fn tell(&self, message: &FromCell) -> Result<()> {
@@ -311,8 +369,14 @@ impl Cell {
         fd_passing::send(self.daemon.as_fd(), &bytes, &[]).context("telling the daemon")
     }
 
-    fn tell_trap(&mut self, entry: EntryId, trapped: &Trapped) {
-        self.notice(&FromCell::Trapped(entry, trapped.lane, trapped.trap.to_string()));
+    /// Tells of the service's traps, and has lanes that could not be started again wait for
+    /// their turn in `tick`.
+    fn tell_traps(&mut self, entry: EntryId) {
+        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        for trapped in service.map_or_else(Vec::new, Service::take_untold) {
+            self.notice(&FromCell::Trapped(entry, trapped.lane, trapped.trap.to_string()));
+            self.next_tick_ms = 0;
+        }
     }
 
     /// A message that may be lost: the counters have it.

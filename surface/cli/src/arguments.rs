@@ -59,6 +59,8 @@ pub enum Command {
     Show(commands::services::Show),
     /// Stop a service
     Remove(commands::services::Remove),
+    /// Let a service run at another level, with its state
+    Move(commands::services::Move),
     /// The classifier's rules
     #[command(subcommand)]
     Rule(commands::rule::Rule),
@@ -73,7 +75,7 @@ pub enum Command {
     Cell(commands::cell::Cell),
     /// The process that compiles one module; started by a node
     #[command(hide = true)]
-    CompileWorker,
+    CompileWorker(commands::cell::CompileWorker),
 }
 
 /// Says what is wrong with the arguments, or gives the help that they ask for.

@@ -1,14 +1,17 @@
 //! The daemon and its cell: what one tells the other, and what follows.
 
+use crate::below::Begin;
 use crate::cell_link::CellLink;
 use crate::daemon::{Daemon, Done, Queue};
 use crate::deploy;
 use anyhow::{Context, Result};
+use cell::Compiled;
 use cell::protocol::{FromCell, ServiceFacts, ToCell};
 use node::Event;
 use registry::Digest;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use tokio::time::Duration;
 use units::{EntryId, Name, PortId, SessionId};
 
@@ -28,6 +31,7 @@ impl Daemon {
         let core = self.file.guest_core.unwrap_or_else(last_core);
         let cell = CellLink::spawn(queues, core)?;
         cell.send(&ToCell::Kernel, &[self.kernel.as_fd()])?;
+        cell.send(&ToCell::Lanes, &[self.front.lanes_map().as_fd()])?;
         self.binding = 0;
         for port in &self.ports {
             for queue in 0..port.queues {
@@ -51,6 +55,7 @@ impl Daemon {
         Ok(())
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the fields of one effect")]
     pub(crate) fn start_service(
         &mut self,
         entry: EntryId,
@@ -59,6 +64,7 @@ impl Daemon {
         lanes: abi::Lanes,
         parameters: BTreeMap<String, Vec<u8>>,
         session: units::SessionId,
+        levels: Vec<abi::Level>,
     ) {
         let module = digest.parse().ok().and_then(|d: Digest| Some((d, self.modules.get(&d)?)));
         let Some((digest, module)) = module else {
@@ -79,33 +85,57 @@ impl Daemon {
             },
             timer_ms: manifest.timer_ms,
             parameters,
+            shared: None,
         };
-        if let Some(code) = &module.code {
-            let code = code.clone();
-            return self.start_in_cell(facts, &code);
+        if let Some(compiled) = &module.compiled {
+            let compiled = Rc::clone(compiled);
+            return self.start_in_cell(facts, levels, &compiled);
         }
         let waiting = self.compiling.entry(digest).or_default();
-        waiting.push(facts);
+        waiting.push((facts, levels));
         if waiting.len() == 1 {
             let (wasm, done) = (module.wasm.clone(), self.done.clone());
+            let bpf = self.no_bpf.is_none() && self.node.bpf();
             tokio::task::spawn_blocking(move || {
                 // The daemon is gone when nobody receives: nothing is left to do.
-                let _ = done.send(Done::Compiled(digest, deploy::compile(&wasm)));
+                let _ = done.send(Done::Compiled(digest, deploy::compile(&wasm, bpf)));
             });
         }
     }
 
-    pub(crate) fn start_in_cell(&mut self, facts: ServiceFacts, code: &[u8]) {
+    pub(crate) fn start_in_cell(
+        &mut self,
+        facts: ServiceFacts,
+        levels: Vec<abi::Level>,
+        compiled: &Rc<Compiled>,
+    ) {
         let entry = facts.entry;
-        let sent = os::fd_passing::sealed_memory("tam-code", code)
-            .context("putting the code into memory")
-            .and_then(|memory| match &self.cell {
-                Some(cell) => cell.send(&ToCell::Start(Box::new(facts)), &[memory.as_fd()]),
-                // Its loss has been told; it starts the service anew when it is back.
-                None => Ok(()),
-            });
-        if let Err(error) = sent {
-            self.event(Event::ServiceFailed { entry, reason: format!("{error:#}") });
+        if let Err(error) = self.try_start_in_cell(facts, compiled) {
+            self.end_below(entry);
+            return self.event(Event::ServiceFailed { entry, reason: format!("{error:#}") });
+        }
+        let programs = Rc::clone(compiled);
+        self.beginning.insert(entry, Begin { levels, programs });
+    }
+
+    fn try_start_in_cell(
+        &mut self,
+        mut facts: ServiceFacts,
+        compiled: &Rc<Compiled>,
+    ) -> Result<()> {
+        let entry = facts.entry;
+        facts.shared = self
+            .share(entry, facts.window, compiled)
+            .map_err(anyhow::Error::msg)
+            .context("making the memory that it shares with the kernel")?;
+        let memory = os::fd_passing::sealed_memory("tam-code", &compiled.code)
+            .context("putting the code into memory")?;
+        let mut fds = vec![memory.as_fd()];
+        fds.extend(self.shared_fds(entry));
+        match &self.cell {
+            Some(cell) => cell.send(&ToCell::Start(Box::new(facts)), &fds),
+            // Its loss has been told; it starts the service anew when it is back.
+            None => Ok(()),
         }
     }
 
@@ -126,12 +156,18 @@ impl Daemon {
         match message {
             FromCell::PortReady(port, queue) => self.bound(port, queue, Ok(())),
             FromCell::PortFailed(port, queue, reason) => self.bound(port, queue, Err(reason)),
-            FromCell::Started(entry) => self.event(Event::ServiceStarted { entry }),
+            FromCell::Started(entry) => self.begin(entry),
             FromCell::StartFailed(entry, reason) => {
+                self.end_below(entry);
                 self.event(Event::ServiceFailed { entry, reason });
             }
+            FromCell::Targeted(entry) => self.targeted(entry, true),
+            FromCell::TargetFailed(entry) => self.targeted(entry, false),
+            FromCell::Recounting(entry) => self.recounting(entry),
+            FromCell::Settled(entry) => self.settled(entry),
             FromCell::Stopped(entry, _) => {
                 self.reports.remove(&entry);
+                self.end_below(entry);
                 self.event(Event::ServiceStopped { entry });
             }
             FromCell::Trapped(entry, lane, trap) => {
@@ -184,6 +220,9 @@ impl Daemon {
             let _ = self.front.set_socket(port, queue, None);
         }
         self.reports.clear();
+        let shared: Vec<EntryId> = self.shared.keys().copied().collect();
+        shared.into_iter().for_each(|entry| self.end_below(entry));
+        self.beginning.clear();
         // Their senders hear that nobody answers any more.
         self.messages.clear();
         self.reported();

@@ -1,5 +1,6 @@
 //! The daemon's one task: what comes in, what is decided, what is done.
 
+use crate::below::{self, Begin, Move, Shared};
 use crate::cell_link::CellLink;
 use crate::cell_work::hear;
 use crate::config::NodeFile;
@@ -10,6 +11,7 @@ use crate::{http, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorInfo};
 use bpf::{FrontDoor, XdpMode};
+use cell::Compiled;
 use cell::protocol::{CellReport, ServiceFacts, ServiceReport, ToCell};
 use node::{Command, Effect, Event, Node, Notice};
 use os::netlink::{Change, Monitor, Netlink};
@@ -18,6 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::time::Instant;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,6 +43,8 @@ pub(crate) enum Request {
     Service(String, Reply<api::ServiceInfo>),
     Deploy(Box<api::DeployRequest>, Reply<Deployed>),
     Remove(String, bool, Reply<api::Removed>),
+    Move(String, api::MoveRequest, Reply<api::Moved>),
+    Bpf(api::BpfRequest, Reply<api::BpfSet>),
     Message(String, api::MessageRequest, Reply<api::MessageAnswers>),
     Rules(Reply<api::RuleList>),
     AddRules(api::RulesRequest, Reply<api::RulesAdded>),
@@ -51,7 +56,9 @@ pub(crate) enum Request {
 
 /// What comes back from work that was given away.
 pub(crate) enum Done {
-    Compiled(Digest, Result<Vec<u8>, String>),
+    Compiled(Digest, Result<Compiled, String>),
+    /// No packet of before a recount is on its way to a ring.
+    Landed(EntryId),
     ReportOverdue(u64),
 }
 
@@ -60,6 +67,13 @@ pub(crate) struct Waiting {
     pub(crate) reply: Reply<Deployed>,
     pub(crate) since: Instant,
     pub(crate) shadowed: Vec<(u32, u32)>,
+}
+
+/// Somebody who waits for a service to move.
+pub(crate) struct Mover {
+    pub(crate) reply: Reply<api::Moved>,
+    pub(crate) since: Instant,
+    pub(crate) from: abi::Level,
 }
 
 /// The queue in front of the cell: the receive ring of an AF_XDP socket.
@@ -88,9 +102,17 @@ pub(crate) struct Daemon {
     /// Queues of the cell whose sockets are not bound yet.
     pub(crate) binding: usize,
     pub(crate) modules: BTreeMap<Digest, Module>,
-    /// Services that start when their module is compiled.
-    pub(crate) compiling: BTreeMap<Digest, Vec<ServiceFacts>>,
+    /// Services that start when their module is compiled, each with its levels.
+    pub(crate) compiling: BTreeMap<Digest, Vec<(ServiceFacts, Vec<abi::Level>)>>,
+    /// Services that the cell has been asked to start.
+    pub(crate) beginning: BTreeMap<EntryId, Begin>,
+    /// Services that can leave user level.
+    pub(crate) shared: BTreeMap<EntryId, Shared>,
+    pub(crate) moves: BTreeMap<EntryId, Move>,
+    /// Why nothing can run below user level here; the node's own switch apart.
+    pub(crate) no_bpf: Option<String>,
     pub(crate) waiting: BTreeMap<Name, Waiting>,
+    pub(crate) movers: BTreeMap<Name, Vec<Mover>>,
     /// Removals whose service the cell has not stopped yet.
     pub(crate) removing: BTreeMap<Name, (Reply<api::Removed>, api::Removed)>,
     /// Who waits for what a service answers to a message, first come first.
@@ -117,10 +139,10 @@ pub(crate) fn lock(name: &Name) -> Result<File> {
 }
 
 /// Runs the node to its end.
-pub(crate) async fn run(file: NodeFile) -> Result<()> {
+pub(crate) async fn run(file: NodeFile, bpf: bool) -> Result<()> {
     let lock = lock(&file.name)?;
     let name = file.name.clone();
-    let ended = run_locked(file).await;
+    let ended = run_locked(file, bpf).await;
     drop(lock);
     let directory = run_directory(&name);
     std::fs::remove_dir_all(&directory)
@@ -128,7 +150,7 @@ pub(crate) async fn run(file: NodeFile) -> Result<()> {
     ended
 }
 
-async fn run_locked(file: NodeFile) -> Result<()> {
+async fn run_locked(file: NodeFile, bpf: bool) -> Result<()> {
     let (done, done_rx) = mpsc::unbounded_channel();
     let monitor = Monitor::open().context("listening for changes of routes and devices")?;
     let name = file.name.clone();
@@ -137,6 +159,9 @@ async fn run_locked(file: NodeFile) -> Result<()> {
         let _ = bpf::front_door::remove(&name);
         let _ = ports::restore_left_over(&name);
     })?;
+    if !bpf {
+        daemon.set_bpf(false)?;
+    }
     let (requests, request_rx) = mpsc::channel(REQUESTS_MAX);
     let socket = api::socket_of(&daemon.file.name);
     let _ = std::fs::remove_file(&socket);
@@ -179,7 +204,12 @@ impl Daemon {
             binding: 0,
             modules: BTreeMap::new(),
             compiling: BTreeMap::new(),
+            beginning: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            moves: BTreeMap::new(),
+            no_bpf: below::unsupported(),
             waiting: BTreeMap::new(),
+            movers: BTreeMap::new(),
             removing: BTreeMap::new(),
             messages: VecDeque::new(),
             reports: BTreeMap::new(),
@@ -230,6 +260,9 @@ impl Daemon {
                 Some(done) = done.recv() => self.finish(done),
                 _ = heartbeat.tick() => self.front.heartbeat()?,
                 _ = look.tick() => self.look()?,
+                () = tokio::time::sleep(below::LOOK_EVERY), if !self.moves.is_empty() => {
+                    self.look_at_moves();
+                }
                 () = alarm => {
                     let now = self.now();
                     self.node.handle_timeout(now);
@@ -260,16 +293,20 @@ impl Daemon {
             match effect {
                 Effect::StartCell { restarts } => self.start_cell(restarts),
                 Effect::StartService {
-                    entry, service, digest, lanes, parameters, session, ..
+                    entry,
+                    service,
+                    digest,
+                    lanes,
+                    parameters,
+                    session,
+                    levels,
+                    ..
                 } => {
                     let values =
                         parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
-                    self.start_service(entry, &service, &digest, lanes, values, session);
+                    self.start_service(entry, &service, &digest, lanes, values, session, levels);
                 }
-                Effect::MoveService { entry, level } => {
-                    let reason = format!("this node runs nothing at {level}");
-                    self.event(Event::MoveFailed { entry, reason });
-                }
+                Effect::MoveService { entry, level } => self.move_service(entry, level),
                 Effect::StopService { entry } => self.tell(&ToCell::Stop(entry), &[]),
                 Effect::ClearRuleCounters { rule } => {
                     if let Err(error) = self.front.clear_rule_stats(rule) {
@@ -290,12 +327,13 @@ impl Daemon {
         match done {
             Done::Compiled(digest, result) => {
                 let waiting = self.compiling.remove(&digest).unwrap_or_default();
-                if let (Ok(code), Some(module)) = (&result, self.modules.get_mut(&digest)) {
-                    module.code = Some(code.clone());
+                let result = result.map(Rc::new);
+                if let (Ok(compiled), Some(module)) = (&result, self.modules.get_mut(&digest)) {
+                    module.compiled = Some(Rc::clone(compiled));
                 }
-                for facts in waiting {
+                for (facts, levels) in waiting {
                     match &result {
-                        Ok(code) => self.start_in_cell(facts, code),
+                        Ok(compiled) => self.start_in_cell(facts, levels, compiled),
                         Err(reason) => {
                             let (entry, reason) = (facts.entry, reason.clone());
                             self.event(Event::ServiceFailed { entry, reason });
@@ -303,6 +341,7 @@ impl Daemon {
                     }
                 }
             }
+            Done::Landed(entry) => self.tell(&ToCell::Settle(entry), &[]),
             Done::ReportOverdue(number) if number == self.report_number => self.reported(),
             Done::ReportOverdue(_) => {}
         }
@@ -318,9 +357,12 @@ impl Daemon {
             }
             Notice::ServiceMoved { service, level } => {
                 tracing::info!(%service, %level, "the service moved");
+                self.moved(&service, level);
             }
             Notice::MoveFailed { service, reason } => {
                 tracing::warn!(%service, reason, "the service did not move");
+                let message = format!("the service '{service}' stays where it is: {reason}");
+                self.refuse_movers(&service, &message);
             }
             Notice::ServiceNotStarted { service, reason } => {
                 tracing::warn!(%service, reason, "the service did not start");
@@ -333,9 +375,11 @@ impl Daemon {
             }
             Notice::ServiceFailed { service, reason, .. } => {
                 tracing::error!(%service, reason, "the service failed, its packets go plainly");
+                self.refuse_movers(&service, &format!("the service '{service}' failed: {reason}"));
             }
             Notice::ServiceRemoved { service } => {
                 tracing::info!(%service, "the service is gone");
+                self.refuse_movers(&service, &format!("the service '{service}' was removed"));
                 if let Some((reply, removed)) = self.removing.remove(&service) {
                     drop(reply.send(Ok(removed)));
                 }
@@ -343,6 +387,11 @@ impl Daemon {
             }
             Notice::CellLost { reason, .. } => {
                 tracing::error!(reason, "the cell is lost, packets go plainly");
+                for service in std::mem::take(&mut self.movers).into_values().flatten() {
+                    let message = format!("the cell was lost: {reason}");
+                    let _ =
+                        service.reply.send(Err(http::error(api::ErrorCode::Failed, message, None)));
+                }
             }
         }
     }

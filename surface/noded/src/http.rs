@@ -34,6 +34,8 @@ pub(crate) fn router(requests: mpsc::Sender<Request>) -> Router {
         .route("/v1/services", get(services).post(deploy))
         .route("/v1/services/{name}", get(service).delete(remove))
         .route("/v1/services/{name}/messages", post(message))
+        .route("/v1/services/{name}/move", post(move_service))
+        .route("/v1/bpf", post(set_bpf))
         .route("/v1/rules", get(rules).post(add_rules))
         .route("/v1/rules/{id}", delete(remove_rule))
         .route("/v1/modules", get(modules).post(put_module))
@@ -126,6 +128,24 @@ async fn message(
 ) -> Response {
     match body(request) {
         Ok(request) => ask(state, |reply| Request::Message(name, request, reply)).await,
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+async fn move_service(
+    state: Daemon,
+    Path(name): Path<String>,
+    request: Result<Json<api::MoveRequest>, JsonRejection>,
+) -> Response {
+    match body(request) {
+        Ok(request) => ask(state, |reply| Request::Move(name, request, reply)).await,
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+async fn set_bpf(state: Daemon, request: Result<Json<api::BpfRequest>, JsonRejection>) -> Response {
+    match body(request) {
+        Ok(request) => ask(state, |reply| Request::Bpf(request, reply)).await,
         Err(refusal) => refuse(refusal),
     }
 }

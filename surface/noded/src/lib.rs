@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod below;
 mod cell_link;
 mod cell_work;
 pub mod config;
@@ -34,6 +35,8 @@ use units::Name;
 pub struct Options {
     /// The node file.
     pub config: PathBuf,
+    /// Whether modules may run as BPF programs; else all run at user level.
+    pub bpf: bool,
 }
 
 /// Runs a node until it is told to stop (SIGINT, SIGTERM); then takes down
@@ -47,7 +50,7 @@ pub fn run(options: Options) -> Result<()> {
         .with_context(|| format!("reading the node file {}", options.config.display()))?;
     let file = NodeFile::parse(&text, &options.config.display().to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(daemon::run(file))
+    runtime.block_on(daemon::run(file, options.bpf))
 }
 
 /// Where a node keeps what lives as long as it runs.

@@ -1,12 +1,13 @@
 //! Requests of the API, and the documents that answer them.
 
-use crate::daemon::{Daemon, Request, Waiting};
+use crate::daemon::{Daemon, Mover, Request, Waiting};
 use crate::deploy::Module;
 use crate::http::{Answer, Reply, error};
 use crate::ports;
+use abi::Level;
 use api::{
-    CellStats, Deployed, ErrorCode, ErrorInfo, ModuleList, ModuleStored, NodeInfo, PortInfo,
-    PortStatsInfo, Removed, RuleInfo, RuleList, RuleRemoved, RulesAdded, SCHEMA_VERSION,
+    BelowStats, CellStats, Deployed, ErrorCode, ErrorInfo, ModuleList, ModuleStored, NodeInfo,
+    PortInfo, PortStatsInfo, Removed, RuleInfo, RuleList, RuleRemoved, RulesAdded, SCHEMA_VERSION,
     ServiceInfo, ServiceList, ServiceStats, SessionInfo, SessionStats, Stats,
 };
 use cell::protocol::ServiceReport;
@@ -62,6 +63,8 @@ impl Daemon {
                 Ok((_, removed, false)) => drop(reply.send(Ok(removed))),
                 Err(refusal) => drop(reply.send(Err(refusal))),
             },
+            Request::Move(wanted, request, reply) => self.start_move(&wanted, &request, reply),
+            Request::Bpf(request, reply) => drop(reply.send(self.set_bpf_answer(request.enabled))),
             Request::Message(wanted, message, reply) => self.message(&wanted, &message, reply),
             Request::Rules(reply) => drop(reply.send(self.rule_list())),
             Request::AddRules(request, reply) => drop(reply.send(self.add_rules(&request))),
@@ -82,6 +85,11 @@ impl Daemon {
             pid: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs(),
             fast_path: self.file.fast_path.name().to_owned(),
+            bpf: match &self.no_bpf {
+                Some(reason) => format!("off: {reason}"),
+                None if self.node.bpf() => "on".to_owned(),
+                None => "off: it was switched off".to_owned(),
+            },
             ports: self.ports.iter().map(port_info).collect(),
             sessions: self
                 .node
@@ -120,6 +128,71 @@ impl Daemon {
         }
     }
 
+    /// Asks a service to move; answered when it has, or has not.
+    fn start_move(&mut self, wanted: &str, request: &api::MoveRequest, reply: Reply<api::Moved>) {
+        let since = Instant::now();
+        let asked = name(wanted).and_then(|service| {
+            let level = level(&request.level)?;
+            // Beforehand: the service may be there before the command returns.
+            let from = self.find(wanted)?.level;
+            Ok((service, level, from))
+        });
+        let (service, level, from) = match asked {
+            Ok(asked) => asked,
+            Err(refusal) => return drop(reply.send(Err(refusal))),
+        };
+        let mover = Mover { reply, since, from };
+        self.movers.entry(service.clone()).or_default().push(mover);
+        match self.command(Command::Move { service: service.clone(), level }) {
+            Ok(_) if from == level => self.moved(&service, level),
+            Ok(_) => {}
+            Err(refusal) => {
+                let mover = self.movers.get_mut(&service).and_then(Vec::pop);
+                drop(mover.map(|mover| mover.reply.send(Err(refusal))));
+            }
+        }
+    }
+
+    /// Tells those who wait that a service is where they wanted it.
+    pub(crate) fn moved(&mut self, service: &Name, level: Level) {
+        for mover in self.movers.remove(service).unwrap_or_default() {
+            drop(mover.reply.send(Ok(api::Moved {
+                schema_version: SCHEMA_VERSION,
+                service: service.to_string(),
+                from: mover.from.name().to_owned(),
+                level: level.name().to_owned(),
+                took_us: u64::try_from(mover.since.elapsed().as_micros()).unwrap_or(u64::MAX),
+            })));
+        }
+    }
+
+    /// Tells those who wait that it did not move.
+    pub(crate) fn refuse_movers(&mut self, service: &Name, message: &str) {
+        for mover in self.movers.remove(service).unwrap_or_default() {
+            drop(mover.reply.send(Err(failed(message))));
+        }
+    }
+
+    fn set_bpf_answer(&mut self, enabled: bool) -> Answer<api::BpfSet> {
+        let moving = self.set_bpf(enabled).map_err(failed)?;
+        let moving = moving.iter().map(Name::to_string).collect();
+        Ok(api::BpfSet { schema_version: SCHEMA_VERSION, enabled, moving })
+    }
+
+    /// Lets modules run as BPF programs, or takes all to user level; those that move.
+    pub(crate) fn set_bpf(&mut self, enabled: bool) -> anyhow::Result<Vec<Name>> {
+        if let Some(reason) = self.no_bpf.as_ref().filter(|_| enabled) {
+            anyhow::bail!("{reason}");
+        }
+        // What was compiled for user level only is compiled anew when it starts again.
+        self.modules.values_mut().for_each(|module| module.compiled = None);
+        match self.command(Command::Bpf { enabled }) {
+            Ok(Outcome::Bpf { moving }) => Ok(moving),
+            Ok(_) => Ok(Vec::new()),
+            Err(refusal) => anyhow::bail!("{}", refusal.message),
+        }
+    }
+
     fn find_service(&self, wanted: &str) -> Answer<ServiceInfo> {
         self.find(wanted).map(|service| self.service_info(service))
     }
@@ -148,6 +221,7 @@ impl Daemon {
             ServiceState::Stopping => ("stopping", None),
         };
         let report = self.reports.get(&service.entry).cloned().unwrap_or_default();
+        let below = self.below_stats(service.entry).unwrap_or_default();
         let leads_here =
             |action: &Action| matches!(action, Action::Service(name) if *name == service.name);
         ServiceInfo {
@@ -175,7 +249,7 @@ impl Daemon {
                 .filter(|view| leads_here(&view.rule.spec.action))
                 .map(|view| view.rule.id.0)
                 .collect(),
-            stats: service_stats(report, &manifest.reasons),
+            stats: service_stats(report, below, &manifest.reasons),
         }
     }
 
@@ -204,6 +278,7 @@ impl Daemon {
             None => manifest.name.clone(),
         };
         let session = self.session(request.session.as_deref())?;
+        let level = request.level.as_deref().map(level).transpose()?;
         let rules = request
             .rules
             .iter()
@@ -221,6 +296,7 @@ impl Daemon {
             parameters: request.parameters.clone(),
             session,
             rules,
+            level,
         })?;
         let Outcome::Deployed { shadowed, .. } = outcome else {
             return Err(failed("the node answered a deployment with something else"));
@@ -492,9 +568,27 @@ fn action(text: &str) -> Answer<Action> {
     }
 }
 
-fn service_stats(report: ServiceReport, reasons: &BTreeMap<u16, String>) -> ServiceStats {
-    let mut dropped: BTreeMap<String, u64> = report
-        .drop_module
+/// The level of that name.
+fn level(text: &str) -> Answer<Level> {
+    Level::ALL.iter().copied().find(|level| level.name() == text).ok_or_else(|| {
+        let known = Level::ALL.iter().map(|level| level.name());
+        let meant = abi::manifest::Meant::new(text, known);
+        let shown: String = text.chars().take(40).flat_map(char::escape_default).collect();
+        usage(format!("'{shown}' is no level{meant}; levels are nic, kernel, user and cluster"))
+    })
+}
+
+/// What a service did at all levels: the cell's report, and what became of its packets below.
+fn service_stats(
+    report: ServiceReport,
+    (below, reasons_below, fuel): (bpf_maps::ServiceStats, BTreeMap<u16, u64>, u64),
+    reasons: &BTreeMap<u16, String>,
+) -> ServiceStats {
+    let mut drop_module = report.drop_module;
+    for (reason, count) in reasons_below {
+        *drop_module.entry(reason).or_default() += count;
+    }
+    let mut dropped: BTreeMap<String, u64> = drop_module
         .iter()
         .map(|(reason, count)| match reasons.get(reason) {
             Some(name) => (format!("module.{name}"), *count),
@@ -502,22 +596,26 @@ fn service_stats(report: ServiceReport, reasons: &BTreeMap<u16, String>) -> Serv
         })
         .collect();
     let others = [
-        ("trap", report.drop_trap),
+        ("trap", report.drop_trap + below.drop_trap),
         ("down", report.drop_down),
         ("raise", report.drop_raise),
-        ("no_port", report.drop_no_port),
+        ("no_port", report.drop_no_port + below.drop_no_port),
+        ("too_long", below.drop_too_long),
         ("egress_full", report.drop_egress_full),
-        ("malformed", report.drop_malformed),
+        ("malformed", report.drop_malformed + below.drop_malformed),
         ("kernel", report.drop_kernel),
+        ("module.not_counted", below.reasons_lost),
     ];
     dropped.extend(others.iter().filter(|(_, n)| *n > 0).map(|(k, n)| ((*k).to_owned(), *n)));
     ServiceStats {
-        packets: report.packets,
-        bytes: report.bytes,
-        forwarded: report.forwarded,
-        to_kernel: report.to_kernel,
-        bounced: report.bounced,
-        redirected: report.redirected,
+        // A raised packet is counted where it is handled.
+        packets: report.packets + below.packets - below.raised,
+        bytes: report.bytes + below.bytes,
+        forwarded: report.forwarded + below.forwarded,
+        to_kernel: report.to_kernel + below.to_kernel,
+        bounced: report.bounced + below.bounced,
+        redirected: report.redirected + below.redirected,
+        plain: below.plain,
         dropped,
         sent: report.sent,
         sent_dropped: report.sent_dropped,
@@ -526,5 +624,12 @@ fn service_stats(report: ServiceReport, reasons: &BTreeMap<u16, String>) -> Serv
         memory_bytes: report.memory_bytes,
         lanes_running: report.lanes_running,
         counters: report.counters,
+        below: BelowStats {
+            packets: below.packets,
+            bytes: below.bytes,
+            raised: below.raised,
+            handed_over: below.handed_over,
+            fuel,
+        },
     }
 }

@@ -92,6 +92,7 @@ impl Bench {
             session: None,
             rules: vec!["in left".to_owned()],
             priority: None,
+            level: None,
         });
         let ending = &case.expected.ending;
         let found = match (deployed, ending) {

@@ -31,8 +31,18 @@ impl Cell {
     }
 }
 
-/// `tam compile-worker`: Wasm on standard input, code on standard output.
-pub fn compile_worker() -> Outcome {
-    cell::compile_worker().map_err(|error| Failure::io("compiling a module", &error))?;
-    Ok(DONE)
+/// Arguments of `tam compile-worker`: Wasm on standard input, code on standard output.
+#[derive(Debug, Args)]
+pub struct CompileWorker {
+    /// For user level only
+    #[arg(long)]
+    no_bpf: bool,
+}
+
+impl CompileWorker {
+    pub(crate) fn run(&self) -> Outcome {
+        let compiled = cell::compile_worker(!self.no_bpf);
+        compiled.map_err(|error| Failure::io("compiling a module", &error))?;
+        Ok(DONE)
+    }
 }

@@ -119,6 +119,7 @@ fn run_phases(
         session: None,
         rules: RULES.map(str::to_owned).to_vec(),
         priority: None,
+        level: Some("user".to_owned()),
     };
     let deployed = client.deploy(&request)?;
     step("through the service: the same again, each packet handled by WebAssembly");

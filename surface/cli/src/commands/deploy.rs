@@ -27,6 +27,9 @@ pub struct Deploy {
     /// The session that pays
     #[arg(long)]
     session: Option<String>,
+    /// Where to run it: nic, kernel or user; where its module wants when it is left out
+    #[arg(long)]
+    level: Option<String>,
 }
 
 impl Deploy {
@@ -44,6 +47,7 @@ impl Deploy {
             session: self.session,
             rules: self.rules,
             priority: self.priority,
+            level: self.level,
         };
         let deployed = client.deploy(&request)?;
         context.output.result(&deployed, || text(&deployed))

@@ -56,12 +56,13 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::List(list) => list.run(context),
         Command::Show(show) => show.run(context),
         Command::Remove(remove) => remove.run(context),
+        Command::Move(r#move) => r#move.run(context),
         Command::Rule(rule) => rule.run(context),
         Command::Stats(stats) => stats.run(context),
         Command::Bench(bench) => bench.run(context),
         Command::Reproduce(reproduce) => reproduce.run(context),
         Command::Cell(cell) => cell.run(),
-        Command::CompileWorker => cell::compile_worker(),
+        Command::CompileWorker(worker) => worker.run(),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Context;
 use crate::failure::{Failure, Outcome};
 use api::{ErrorCode, SCHEMA_VERSION};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
@@ -18,6 +18,22 @@ pub struct Node {
     /// Remove what a node of this name left when it died
     #[arg(long, value_name = "NAME")]
     cleanup: Option<Name>,
+    /// Run every service at user level: no module becomes a BPF program
+    #[arg(long, requires = "config")]
+    no_bpf: bool,
+    /// Tell the running node (--node NAME) whether modules may run as BPF programs; with "off"
+    /// every service goes to user level and stays there
+    #[arg(long, value_name = "on|off", conflicts_with_all = ["config", "cleanup"])]
+    bpf: Option<Switch>,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// They may.
+    On,
+    /// They may not.
+    Off,
 }
 
 impl Node {
@@ -25,11 +41,14 @@ impl Node {
         if let Some(name) = self.cleanup {
             return cleanup(&name, context);
         }
+        if let Some(switch) = self.bpf {
+            return set_bpf(switch == Switch::On, context);
+        }
         let Some(config) = self.config else {
             return sample(context);
         };
         log_to_standard_error();
-        noded::run(noded::Options { config })?;
+        noded::run(noded::Options { config, bpf: !self.no_bpf })?;
         Ok(crate::failure::DONE)
     }
 }
@@ -43,6 +62,20 @@ fn sample(context: &Context<'_>) -> Outcome {
         context.output.print(noded::SAMPLE_CONFIG.trim_end())?;
     }
     Err(failure)
+}
+
+fn set_bpf(enabled: bool, context: &Context<'_>) -> Outcome {
+    let set = context.client()?.set_bpf(enabled)?;
+    context.output.result(&set, || {
+        let moving = match set.moving.as_slice() {
+            [] => "no service moves".to_owned(),
+            services => format!("moving: {}", services.join(", ")),
+        };
+        match set.enabled {
+            true => format!("modules may run as BPF programs; {moving}"),
+            false => format!("everything runs at user level; {moving}"),
+        }
+    })
 }
 
 fn cleanup(name: &Name, context: &Context<'_>) -> Outcome {

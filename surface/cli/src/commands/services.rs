@@ -29,6 +29,16 @@ pub struct Remove {
     cascade: bool,
 }
 
+/// Arguments of `tam move`.
+#[derive(Debug, Args)]
+pub struct Move {
+    /// The service
+    service: String,
+    /// Where to: nic, kernel or user
+    #[arg(long)]
+    to: String,
+}
+
 /// One service as a document.
 #[derive(Serialize)]
 struct ServiceDocument<'a> {
@@ -64,6 +74,22 @@ impl Remove {
             rules => {
                 format!("removed service {} and its rules {}", removed.service, numbers(rules))
             }
+        })
+    }
+}
+
+impl Move {
+    pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
+        let moved = context.client()?.move_service(&self.service, &self.to)?;
+        context.output.result(&moved, || match moved.from == moved.level {
+            true => format!("{} is at {} already", moved.service, moved.level),
+            false => format!(
+                "{} moved from {} to {} in {:.1} ms, with its state",
+                moved.service,
+                moved.from,
+                moved.level,
+                moved.took_us as f64 / 1000.0
+            ),
         })
     }
 }
@@ -137,6 +163,11 @@ pub(crate) fn service_counts(stats: &ServiceStats) -> Vec<(String, u64)> {
         ("to kernel", stats.to_kernel),
         ("bounced", stats.bounced),
         ("redirected", stats.redirected),
+        ("plain", stats.plain),
+        ("below user level", stats.below.packets),
+        ("raised", stats.below.raised),
+        ("handed over", stats.below.handed_over),
+        ("fuel below", stats.below.fuel),
         ("sent by itself", stats.sent),
         ("sent, no room", stats.sent_dropped),
     ];
@@ -156,6 +187,7 @@ fn node_text(node: &NodeInfo) -> String {
     add("up", format!("{} s", node.uptime_seconds));
     add("cell", node.cell.clone());
     add("fast path", node.fast_path.clone());
+    add("bpf", node.bpf.clone());
     let sessions: Vec<_> = node.sessions.iter().map(|session| session.name.as_str()).collect();
     add("sessions", sessions.join(", "));
     format!("{rows}\n{}{}", ports_text(&node.ports), slow_text(&node.ports))

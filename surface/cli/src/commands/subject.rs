@@ -108,6 +108,7 @@ impl Nodes {
             session: None,
             rules: vec![format!("in {port}")],
             priority: None,
+            level: Some("user".to_owned()),
         })?;
         Ok(())
     }

@@ -1,0 +1,185 @@
+//! The cell's half of a service that can leave user level: one lane, whose memory
+//! programs below share.
+//!
+//! ```text
+//!   packet from a ring ─▶ has_run? load: what ran below is taken over
+//!                         on_packet
+//!                         leave: what comes next below is laid ready, left += 1
+//!   timer, message ─────▶ take: nobody below any more ─▶ load, hook ─▶ give_back
+//! ```
+//!
+//! Linear memory is the same pages everywhere. The globals and the memory's size are
+//! not: wasmtime keeps its own, and programs have theirs in the instance block. They
+//! are carried over where the lane changes hands, and nowhere else. When that is, the
+//! front door decides (levels/bpf/c/service.h).
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bpf::{Departures, Lane, MappedArena, MappedBlock};
+use bpf_maps::LEVEL_USER;
+use engine::Instance;
+use level::SharedMemory;
+use rustix::fd::OwnedFd;
+use wasm_to_bpf::layout;
+use xsk::Packet;
+
+use crate::protocol::SharedFacts;
+
+/// Looks at a lane that a program is in before it is given up: far more than the
+/// largest fuel budget takes.
+const PATIENCE: u32 = 1 << 24;
+
+/// Why the memory could not be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SharedError {
+    #[error("the service shares its memory with programs in the kernel, and {0} is missing")]
+    Missing(&'static str),
+    #[error("mapping the memory that the service shares with the kernel: {0}")]
+    Arena(#[from] bpf::ArenaError),
+    #[error("mapping the instance block: {0}")]
+    Block(std::io::Error),
+}
+
+/// Lane, block and memory of one service.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    lane: Lane<'static>,
+    block: MappedBlock,
+    memory: Arc<MappedArena>,
+    departures: Departures,
+    /// `LEVEL_*`: where the daemon wants its packets.
+    home: u32,
+}
+
+impl Shared {
+    /// Maps what the daemon made; `fds` are an arena and a block.
+    pub(crate) fn map(
+        facts: &SharedFacts,
+        fds: &[OwnedFd],
+        lane: Option<Lane<'static>>,
+    ) -> Result<Self, SharedError> {
+        let lane = lane.ok_or(SharedError::Missing("its lane"))?;
+        let [arena, block] = fds else { return Err(SharedError::Missing("a descriptor")) };
+        let memory = MappedArena::given(arena.as_fd(), facts.address, facts.arena_pages)?;
+        let block = MappedBlock::given(block.as_fd(), layout::block_length(facts.globals))
+            .map_err(SharedError::Block)?;
+        // The daemon has set the lane to its beginning: nothing was ever sent up.
+        let departures = Departures::new(&lane);
+        Ok(Self { lane, block, memory: Arc::new(memory), departures, home: LEVEL_USER })
+    }
+
+    /// The memory, for an instance.
+    pub(crate) fn memory(&self) -> Arc<dyn SharedMemory> {
+        Arc::clone(&self.memory) as Arc<dyn SharedMemory>
+    }
+
+    /// Zeros in all of the memory, for another instance. The caller has the memory.
+    pub(crate) fn clear_memory(&self) {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        for at in (0..self.memory.populated()).step_by(ZEROS.len()) {
+            // All of it is populated, in whole pages.
+            let _ = self.memory.write(at, &ZEROS);
+        }
+    }
+
+    /// Whether the module has run below since this was asked last. To be asked with the memory
+    /// in hand: before a packet that was sent up is handled, and after [`Shared::take`].
+    #[inline]
+    pub(crate) fn has_run(&self) -> bool {
+        self.lane.take_ran()
+    }
+
+    /// The packet is gone, and with it the module's memory if it was the last one up here.
+    #[inline]
+    pub(crate) fn leave(&mut self, instance: Option<&mut Instance<Packet>>, epoch: u8) {
+        match instance {
+            Some(instance) if self.home != LEVEL_USER => self.save(instance),
+            Some(_) => {}
+            // Nobody may run in what a trap left.
+            None => self.lane.set_target(LEVEL_USER),
+        }
+        self.departures.count(&self.lane, epoch);
+    }
+
+    /// Has the memory for this thread alone until [`Shared::give_back`]: packets come up,
+    /// and wait. False when a program does not leave the lane.
+    pub(crate) fn take(&self) -> bool {
+        self.lane.set_target(LEVEL_USER);
+        (0..PATIENCE).any(|_| {
+            std::hint::spin_loop();
+            self.lane.is_free()
+        })
+    }
+
+    /// Lets packets go where the daemon wants them, if there is an instance for them.
+    pub(crate) fn give_back(&self, instance: Option<&mut Instance<Packet>>) {
+        let Some(instance) = instance else { return };
+        self.save(instance);
+        self.lane.set_target(self.home);
+    }
+
+    /// The daemon wants the packets at this level. To be followed by [`Shared::give_back`].
+    pub(crate) fn set_home(&mut self, level: u32) {
+        self.home = level;
+    }
+
+    /// Whether packets may be handled below.
+    pub(crate) fn may_be_below(&self) -> bool {
+        self.home != LEVEL_USER
+    }
+
+    /// Why programs below are no longer run: the trap's code, or `NOT_A_VERDICT`, and the
+    /// place in the module.
+    pub(crate) fn trapped(&self) -> Option<(u32, u32)> {
+        let cause = self.lane.trapped()?;
+        let place = self.block.u32(layout::TRAP_PLACE);
+        Some((cause, place.map_or(0, |place| place.load(Ordering::Acquire))))
+    }
+
+    /// There is another instance: programs below may run again.
+    pub(crate) fn clear_trap(&self) {
+        self.lane.clear_trapped();
+    }
+
+    /// Begins to count anew: some of what was sent up never came.
+    pub(crate) fn begin_recount(&mut self) {
+        self.departures.begin(&self.lane);
+    }
+
+    /// All that was sent up before [`Shared::begin_recount`] has been handled, or is lost.
+    pub(crate) fn settle(&mut self) {
+        self.departures.settle(&self.lane);
+    }
+
+    /// What programs below left.
+    pub(crate) fn load(&self, instance: &mut Instance<Packet>) {
+        instance.set_globals(|index| {
+            Some(self.block.u64(layout::GLOBALS + 8 * index)?.load(Ordering::Acquire))
+        });
+        if let Some(bytes) = self.block.u64(layout::MEMORY_BYTES) {
+            // Both have the same limit: what grew below fits.
+            instance.grow_to(bytes.load(Ordering::Acquire));
+        }
+    }
+
+    /// What programs below begin with.
+    fn save(&self, instance: &mut Instance<Packet>) {
+        for (index, value) in instance.globals() {
+            if let Some(word) = self.block.u64(layout::GLOBALS + 8 * index) {
+                word.store(value, Ordering::Release);
+            }
+        }
+        if let Some(word) = self.block.u64(layout::MEMORY_BYTES) {
+            word.store(instance.memory_bytes(), Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Shared {
+    /// The service goes: its memory is not shared any more.
+    fn drop(&mut self) {
+        self.lane.set_target(LEVEL_USER);
+    }
+}

@@ -1,0 +1,364 @@
+//! Services below user level: what the daemon makes for them, and how they move.
+//!
+//! ```text
+//!  Started ─▶ begin: the first level whose program the kernel takes
+//!                │ load, set_module, lane.set_program
+//!  MoveService ──┤
+//!                ▼
+//!             Target ─▶ cell ─▶ Targeted ─▶ look (each ms): may the next packet go there?
+//!                                             │ yes: ServicePlaced
+//!                                             │ not within 20 ms: Recount ─▶ … ─▶ Settle
+//!                                             │ nor after that: back, MoveFailed
+//! ```
+//!
+//! When a lane changes hands is decided by the front door and the cell alone; here
+//! it is asked for, and looked at.
+
+use crate::daemon::{Daemon, Done};
+use abi::Level;
+use bpf::{Map, MapSpec};
+use bpf_maps::{LEVEL_NIC, LEVEL_USER, ServiceStats};
+use cell::below::{Around, Instance};
+use cell::protocol::{SharedFacts, ToCell};
+use cell::{Below, Compiled};
+use node::Event;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::Instant;
+use tokio::time::Duration;
+use units::EntryId;
+use wasm_to_bpf::layout;
+
+/// Where the arenas of all entries lie, in the cell as in the kernel: far from where
+/// Linux puts anything by itself, and a multiple of 4 GiB.
+const ARENAS_AT: u64 = 0x1000_0000_0000;
+/// From one arena to the next: what 32-bit addresses reach, and as much again as a guard.
+const ARENA_STRIDE: u64 = 8 << 30;
+/// Bytes for events and frames of one service that the cell has not picked up yet.
+const EVENTS_LENGTH: u32 = 256 << 10;
+/// A lane that is not idle for so long stays where it is.
+const MOVE_WITHIN: Duration = Duration::from_millis(20);
+/// How often a lane that moves is looked at.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// A service that can leave user level.
+pub(crate) struct Shared {
+    instance: Instance,
+    events: Map,
+    programs: Rc<Compiled>,
+    window: u32,
+    /// Those of its programs that the kernel has taken.
+    loaded: BTreeMap<Level, bpf::Program>,
+}
+
+/// A service on its way to a level.
+pub(crate) struct Move {
+    level: Level,
+    why: String,
+    /// It starts there: nothing has come to it yet.
+    starts: bool,
+    since: Instant,
+    /// The cell has set its part.
+    targeted: bool,
+    recount: Recount,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recount {
+    No,
+    Runs,
+    Done,
+}
+
+/// What follows from a compiled module, beside what the cell is told.
+pub(crate) struct Begin {
+    /// Where to run it, best first.
+    pub(crate) levels: Vec<Level>,
+    pub(crate) programs: Rc<Compiled>,
+}
+
+impl Daemon {
+    /// Makes memory and instance block of a service that can leave user level.
+    pub(crate) fn share(
+        &mut self,
+        entry: EntryId,
+        window: u32,
+        programs: &Rc<Compiled>,
+    ) -> Result<Option<SharedFacts>, String> {
+        let Some(program) = programs.below.as_ref().and_then(Below::any) else { return Ok(None) };
+        let image = &program.image;
+        let address = ARENAS_AT + u64::from(entry.0) * ARENA_STRIDE;
+        let make = || -> anyhow::Result<Shared> {
+            let instance = Instance::new(image, wasm_to_bpf::FUEL_BUDGET_MIN, address)?;
+            instance.set(layout::INSTANCE, u64::from(entry.0))?;
+            for (offset, ports) in [layout::PORTS, layout::PORTS + 8]
+                .into_iter()
+                .zip([self.ports.iter().fold(0, |bits, port| bits | 1 << port.port.id.0), 0])
+            {
+                instance.set(offset, ports)?;
+            }
+            let events = Map::create("tam_events", &MapSpec::ring_buffer(EVENTS_LENGTH))?;
+            let (programs, loaded) = (Rc::clone(programs), BTreeMap::new());
+            Ok(Shared { instance, events, programs, window, loaded })
+        };
+        let shared = make().map_err(|error| format!("{error:#}"))?;
+        let facts = SharedFacts {
+            address,
+            arena_pages: shared.instance.arena.pages(),
+            grows: image.pages_min != image.pages_max,
+            globals: image.globals.len() as u32,
+        };
+        self.shared.insert(entry, shared);
+        Ok(Some(facts))
+    }
+
+    /// What the cell needs of a service that can leave user level.
+    pub(crate) fn shared_fds(&self, entry: EntryId) -> Vec<std::os::fd::BorrowedFd<'_>> {
+        self.shared.get(&entry).map_or_else(Vec::new, |shared| {
+            vec![shared.instance.arena.as_fd(), shared.instance.block.as_fd()]
+        })
+    }
+
+    /// The service runs in the cell: to its level, then it takes packets.
+    pub(crate) fn begin(&mut self, entry: EntryId) {
+        let Some(Begin { levels, programs }) = self.beginning.remove(&entry) else {
+            return self.event(Event::ServiceStarted { entry });
+        };
+        let mut refused = programs.refused.clone();
+        if let Some(reason) = &self.no_bpf {
+            refused
+                .extend(levels.iter().filter(|l| **l < Level::User).map(|l| (*l, reason.clone())));
+        }
+        for &level in &levels {
+            if level == Level::User {
+                break;
+            }
+            if refused.iter().any(|(no, _)| *no == level) {
+                continue;
+            }
+            match self.load(entry, level) {
+                Ok(()) => {
+                    let why = self.why(entry, &levels, &refused, level);
+                    return self.set_out(entry, level, why, true);
+                }
+                Err(reason) => refused.push((level, reason)),
+            }
+        }
+        let reason = self.why(entry, &levels, &refused, Level::User);
+        let movable = self.shared.contains_key(&entry);
+        self.event(Event::ServicePlaced { entry, level: Level::User, reason, movable });
+        self.event(Event::ServiceStarted { entry });
+    }
+
+    /// Why it is at this level and not at one before.
+    fn why(
+        &self,
+        entry: EntryId,
+        levels: &[Level],
+        refused: &[(Level, String)],
+        level: Level,
+    ) -> String {
+        let better = |no: &&(Level, String)| levels.contains(&no.0) && no.0 < level;
+        let reasons: Vec<String> =
+            refused.iter().filter(better).map(|(no, why)| format!("not at {no}: {why}")).collect();
+        if !reasons.is_empty() {
+            return reasons.join("; ");
+        }
+        let first = self.node.service_of(entry).and_then(|s| s.module.manifest.levels.first());
+        match first {
+            Some(first) if *first == level => "the module asks for it first".to_owned(),
+            _ => "it was asked for".to_owned(),
+        }
+    }
+
+    pub(crate) fn move_service(&mut self, entry: EntryId, level: Level) {
+        let movable = self.shared.contains_key(&entry);
+        let loaded = match level {
+            _ if !movable => Err(self.unmovable(entry)),
+            Level::User => Ok(()),
+            Level::Nic | Level::Kernel | Level::Cluster => self.load(entry, level),
+        };
+        match loaded {
+            Ok(()) => self.set_out(entry, level, "it was moved there".to_owned(), false),
+            Err(reason) => self.event(Event::MoveFailed { entry, reason }),
+        }
+    }
+
+    fn unmovable(&self, entry: EntryId) -> String {
+        let service = self.node.service_of(entry);
+        let reason = service.map_or("", |service| service.level_reason.as_str());
+        format!("its memory is not shared with the kernel ({reason})")
+    }
+
+    /// Has the kernel take the service's program for a level, if it has not yet.
+    fn load(&mut self, entry: EntryId, level: Level) -> Result<(), String> {
+        let Some(shared) = self.shared.get_mut(&entry) else {
+            return Err("its memory is not shared with the kernel".to_owned());
+        };
+        let Some(program) = shared.programs.below.as_ref().and_then(|b| b.program(level)) else {
+            let refused = shared.programs.refused.iter().find(|(no, _)| *no == level);
+            return Err(refused.map_or_else(
+                || format!("its module was not compiled for {level}"),
+                |(_, reason)| reason.clone(),
+            ));
+        };
+        if shared.loaded.contains_key(&level) {
+            return Ok(());
+        }
+        let around = Around {
+            hand_over: self.front.hand_over_map().as_fd(),
+            afterwards: self.front.after_map().as_fd(),
+            events: shared.events.as_fd(),
+        };
+        let loaded = shared
+            .instance
+            .load("tam_module", program, around)
+            .map_err(|error| error.to_string())?;
+        let index = u32::from(entry.0);
+        self.front.set_module(index, loaded.as_fd()).map_err(|error| error.to_string())?;
+        if let Some(lane) = self.front.lanes().lane(entry) {
+            lane.set_program(index, shared.window);
+        }
+        shared.loaded.insert(level, loaded);
+        Ok(())
+    }
+
+    fn set_out(&mut self, entry: EntryId, level: Level, why: String, starts: bool) {
+        let since = Instant::now();
+        let (targeted, recount) = (false, Recount::No);
+        self.moves.insert(entry, Move { level, why, starts, since, targeted, recount });
+        self.tell(&ToCell::Target(entry, word_of(level)), &[]);
+    }
+
+    /// The cell has set its part of a move.
+    pub(crate) fn targeted(&mut self, entry: EntryId, done: bool) {
+        let Some(moving) = self.moves.get_mut(&entry) else { return };
+        moving.targeted = true;
+        moving.since = Instant::now();
+        match done {
+            true => self.look_at(entry),
+            false => self.give_up_move(entry, "a program does not leave its memory".to_owned()),
+        }
+    }
+
+    /// Looks at every lane that moves.
+    pub(crate) fn look_at_moves(&mut self) {
+        let entries: Vec<EntryId> = self.moves.keys().copied().collect();
+        entries.into_iter().for_each(|entry| self.look_at(entry));
+    }
+
+    fn look_at(&mut self, entry: EntryId) {
+        let Some(moving) = self.moves.get_mut(&entry).filter(|moving| moving.targeted) else {
+            return;
+        };
+        let Some(lane) = self.front.lanes().lane(entry) else { return };
+        let waiting = lane.sent_up().wrapping_sub(lane.left());
+        // What finds all gone goes below, and then the lane says so.
+        let there = match moving.level {
+            Level::User | Level::Cluster => true,
+            Level::Nic | Level::Kernel => lane.level() == word_of(moving.level) || waiting == 0,
+        };
+        if there {
+            return self.arrived(entry);
+        }
+        if moving.since.elapsed() < MOVE_WITHIN {
+            return;
+        }
+        match moving.recount {
+            Recount::No => {
+                moving.recount = Recount::Runs;
+                self.tell(&ToCell::Recount(entry), &[]);
+            }
+            Recount::Runs => {}
+            Recount::Done => {
+                let reason = format!(
+                    "user level was never idle within {} ms: {waiting} packets were still there; try it under less load",
+                    MOVE_WITHIN.as_millis()
+                );
+                self.give_up_move(entry, reason);
+            }
+        }
+    }
+
+    fn arrived(&mut self, entry: EntryId) {
+        let Some(moving) = self.moves.remove(&entry) else { return };
+        let (level, reason) = (moving.level, moving.why);
+        self.event(Event::ServicePlaced { entry, level, reason, movable: true });
+        if moving.starts {
+            self.event(Event::ServiceStarted { entry });
+        }
+    }
+
+    fn give_up_move(&mut self, entry: EntryId, reason: String) {
+        let Some(moving) = self.moves.remove(&entry) else { return };
+        let stays = self.node.service_of(entry).map_or(Level::User, |service| service.level);
+        self.tell(&ToCell::Target(entry, word_of(stays)), &[]);
+        if moving.starts {
+            let (level, reason) = (Level::User, format!("not at {}: {reason}", moving.level));
+            self.event(Event::ServicePlaced { entry, level, reason, movable: true });
+            return self.event(Event::ServiceStarted { entry });
+        }
+        self.event(Event::MoveFailed { entry, reason });
+    }
+
+    /// Packets carry the new count: what came before will be in a ring soon, or is lost.
+    pub(crate) fn recounting(&self, entry: EntryId) {
+        let done = self.done.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = bpf::front_door::wait_for_packets_in_flight() {
+                tracing::error!(%error, "packets in flight were not waited for");
+                return;
+            }
+            // The daemon is gone when nobody receives: nothing is left to do.
+            let _ = done.send(Done::Landed(entry));
+        });
+    }
+
+    pub(crate) fn settled(&mut self, entry: EntryId) {
+        if let Some(moving) = self.moves.get_mut(&entry) {
+            moving.recount = Recount::Done;
+            moving.since = Instant::now();
+            self.look_at(entry);
+        }
+    }
+
+    /// The cell has nothing of the service any more, and no rule leads to it.
+    pub(crate) fn end_below(&mut self, entry: EntryId) {
+        self.beginning.remove(&entry);
+        self.moves.remove(&entry);
+        let Some(shared) = self.shared.remove(&entry) else { return };
+        if !shared.loaded.is_empty()
+            && let Err(error) = self.front.clear_module(u32::from(entry.0))
+        {
+            tracing::error!(%entry, %error, "a module's program was not taken away");
+        }
+        if let Err(error) = self.front.clear_entry(entry) {
+            tracing::error!(%entry, %error, "the counters of an entry were not cleared");
+        }
+    }
+
+    /// What became of a service's packets below user level, and the fuel that it used there.
+    pub(crate) fn below_stats(
+        &self,
+        entry: EntryId,
+    ) -> Option<(ServiceStats, BTreeMap<u16, u64>, u64)> {
+        let shared = self.shared.get(&entry)?;
+        let stats = self.front.service_stats(entry).ok()?;
+        let reasons = self.front.drop_reasons(entry).ok()?;
+        Some((stats, reasons, shared.instance.get(layout::FUEL_USED).ok()?))
+    }
+}
+
+const fn word_of(level: Level) -> u32 {
+    match level {
+        Level::Nic => LEVEL_NIC,
+        Level::Kernel | Level::User | Level::Cluster => LEVEL_USER,
+    }
+}
+
+/// Why this machine runs no programs of modules; `None` when it does.
+pub(crate) fn unsupported() -> Option<String> {
+    let made = bpf::Arena::create("tam_trial", 1, ARENAS_AT);
+    made.err().map(|error| error.to_string())
+}
