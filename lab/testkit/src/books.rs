@@ -169,11 +169,13 @@ pub fn inconsistencies(stats: &Stats) -> Vec<String> {
             found.push(format!("{what}: {left} is not {right}"));
         }
     };
-    let (mut to_user, mut lost) = (0, 0);
+    let (mut to_services, mut lost) = (0, 0);
     for port in &stats.ports {
         let outcomes = port.outcomes.values().sum();
         differ(format!("port {}: rx_packets and outcomes", port.port), port.rx_packets, outcomes);
-        to_user += port.outcomes.get("to_user").copied().unwrap_or(0);
+        for outcome in ["to_user", "to_nic", "to_kernel_module"] {
+            to_services += port.outcomes.get(outcome).copied().unwrap_or(0);
+        }
         lost += port.socket_ring_full + port.socket_dropped;
     }
     for (name, service) in &stats.services {
@@ -182,13 +184,14 @@ pub fn inconsistencies(stats: &Stats) -> Vec<String> {
     let cell = &stats.cell;
     let served: u64 = stats.services.values().map(|service| service.packets).sum();
     let beside = cell.no_service + cell.oversized + cell.no_metadata;
-    differ("to_user, and where it went".to_owned(), to_user, served + beside + lost);
+    let ended = served + beside + lost;
+    differ("given to services, and where it went".to_owned(), to_services, ended);
     found
 }
 
 fn ends(service: &ServiceStats) -> u64 {
     let left = service.forwarded + service.to_kernel + service.bounced + service.redirected;
-    left + service.dropped.values().sum::<u64>()
+    left + service.plain + service.dropped.values().sum::<u64>()
 }
 
 /// What a host sent, whether its own device took it or not: `/proc/net/snmp`.

@@ -16,6 +16,7 @@ mod demo;
 mod downloads;
 mod http;
 mod iperf;
+mod levels;
 mod messages;
 mod node_file;
 mod overload;

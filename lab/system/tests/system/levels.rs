@@ -1,0 +1,260 @@
+//! The same module at several levels: what it does, its state, its failures, its moves.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Line, PAYLOAD_ADDRESS, module};
+use testkit::{Service, root_or_skip, service_module};
+
+const PORT: u16 = 7000;
+const RULES: &[&str] = &["proto udp dport 7000"];
+
+/// Writes into each packet how many it has seen: as its memory says, and as its global says.
+/// A payload that begins with 0xdead is reached by a trap; 0xfeed is dropped with reason 9.
+const STAMPER: &str = r#"
+(memory (export "memory") 1)
+(global $seen (mut i32) (i32.const 0))
+(func (export "on_message") (param $length i32) (result i32) (global.get $seen))
+(func (export "on_packet") (result i32)
+  (if (i32.eq (i32.load16_u (i32.const PAYLOAD)) (i32.const 0xadde)) (then unreachable))
+  (if (i32.eq (i32.load16_u (i32.const PAYLOAD)) (i32.const 0xedfe))
+    (then (return (i32.const 0x90001))))
+  (global.set $seen (i32.add (global.get $seen) (i32.const 1)))
+  (i32.store (i32.const 0x9000) (i32.add (i32.load (i32.const 0x9000)) (i32.const 1)))
+  (i32.store offset=4 (i32.const PAYLOAD) (i32.load (i32.const 0x9000)))
+  (i32.store offset=8 (i32.const PAYLOAD) (global.get $seen))
+  ;; No checksum, which IPv4 allows.
+  (i32.store16 (i32.sub (i32.const PAYLOAD) (i32.const 2)) (i32.const 0))
+  (i32.const 0))"#;
+
+fn stamper(manifest: &str) -> Vec<u8> {
+    let fields = STAMPER.replace("PAYLOAD", &PAYLOAD_ADDRESS.to_string());
+    module("stamper", &format!("window = 64\n{manifest}"), &fields)
+}
+
+const BELOW: &str = "levels = [\"nic\", \"kernel\", \"user\"]";
+
+/// A packet's number, and the two stamps that it came with.
+type Stamped = (u32, u32, u32);
+
+fn stamped(payload: &[u8; 12]) -> Stamped {
+    let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| payload[at + byte]));
+    (number(0), number(4), number(8))
+}
+
+/// A sender and a receiver that know each other.
+struct Flow {
+    sender: std::net::UdpSocket,
+    receiver: std::net::UdpSocket,
+}
+
+impl Flow {
+    fn new(line: &Line) -> Self {
+        let (receiver, sender) = (line.udp("server", PORT), line.udp("client", 0));
+        sender.connect(line.server(PORT)).unwrap();
+        Self { sender, receiver }
+    }
+
+    fn send(&self, number: u32) {
+        let mut payload = [0; 12];
+        payload[..4].copy_from_slice(&number.to_le_bytes());
+        self.sender.send(&payload).unwrap();
+    }
+
+    fn receive(&self) -> Option<Stamped> {
+        let mut payload = [0; 12];
+        let length = self.receiver.recv(&mut payload).ok()?;
+        (length == 12).then(|| stamped(&payload))
+    }
+
+    fn one(&self, number: u32) -> Option<Stamped> {
+        self.send(number);
+        self.receive()
+    }
+}
+
+#[test]
+fn the_same_monitor_counts_the_same_at_every_level() {
+    if !root_or_skip("levels") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    let monitor = service_module("monitor").unwrap();
+    let flow = Flow::new(&line);
+    for level in ["user", "nic", "kernel"] {
+        let service = Service { rules: RULES, level, ..Service::default() };
+        let deployed = line.node.deploy(&monitor, &service).unwrap();
+        assert_eq!(deployed.service.level, level, "{}", deployed.service.level_reason);
+        let before = line.books();
+        for number in 0..100 {
+            assert_eq!(flow.one(number).unwrap().0, number);
+        }
+        let balance = line.balance_since(&before);
+        assert_eq!((balance.sent, balance.dropped()), (100, 0), "{balance}");
+        let stats = line.node.service("monitor").unwrap().stats;
+        assert_eq!((stats.packets, stats.forwarded), (100, 100), "{level}: {stats:#?}");
+        let counted = ["packets", "udp", "ipv4", "marked"].map(|name| stats.counters[name]);
+        assert_eq!(counted, [100; 4], "{level}");
+        let below = if level == "user" { 0 } else { 100 };
+        assert_eq!(stats.below.packets, below, "{level}");
+        assert_eq!(stats.below.fuel > 0, below > 0, "{level}: {}", stats.below.fuel);
+        line.node.remove("monitor").unwrap();
+    }
+}
+
+#[test]
+fn a_service_moves_under_traffic_with_its_state_and_every_packet_meets_it_once_in_order() {
+    if !root_or_skip("moves under traffic") {
+        return;
+    }
+    const PACKETS: u32 = 8000;
+    const GAP: Duration = Duration::from_micros(500);
+    let line = Line::up();
+    line.acquaint();
+    let service = Service { rules: RULES, level: "nic", ..Service::default() };
+    line.node.deploy(&stamper(BELOW), &service).unwrap();
+    let flow = Flow::new(&line);
+    let before = line.books();
+    let (arrived, moves) = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let start = Instant::now();
+            for number in 0..PACKETS {
+                let due = start + GAP * number;
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                flow.send(number);
+            }
+        });
+        let received = scope.spawn(|| {
+            std::iter::from_fn(|| flow.receive()).take(PACKETS as usize).collect::<Vec<_>>()
+        });
+        let client = line.node.client();
+        let mut moves = 0;
+        while !sender.is_finished() {
+            for level in ["user", "kernel", "nic", "kernel", "user", "nic"] {
+                let moved = client.move_service("stamper", level).unwrap();
+                assert_eq!(moved.level, level);
+                moves += 1;
+                std::thread::sleep(GAP * 7);
+            }
+        }
+        (received.join().unwrap(), moves)
+    });
+    let expected: Vec<Stamped> = (0..PACKETS).map(|n| (n, n + 1, n + 1)).collect();
+    let wrong = arrived.iter().zip(&expected).find(|(found, wanted)| found != wanted);
+    assert_eq!(wrong, None, "{} arrived, after {moves} moves", arrived.len());
+    assert_eq!(arrived.len(), expected.len(), "after {moves} moves");
+    assert!(moves > 100, "only {moves} moves");
+    let balance = line.balance_since(&before);
+    assert_eq!(balance.dropped(), 0, "{balance}");
+}
+
+#[test]
+fn hooks_run_in_the_lane_wherever_the_packets_are() {
+    if !root_or_skip("hooks below user level") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    for level in ["nic", "kernel"] {
+        let service = Service { rules: RULES, level, ..Service::default() };
+        line.node.deploy(&stamper(BELOW), &service).unwrap();
+        let (flow, client) = (Flow::new(&line), line.node.client());
+        for number in 1..=50 {
+            assert_eq!(flow.one(number), Some((number, number, number)));
+            let answers = client.message("stamper", b"").unwrap().answers;
+            assert_eq!(answers, [Some(number as i32)], "the global as the program left it");
+        }
+        let service = line.node.service("stamper").unwrap();
+        assert_eq!((service.level.as_str(), service.stats.below.packets), (level, 50));
+        line.node.remove("stamper").unwrap();
+    }
+}
+
+#[test]
+fn a_trap_below_costs_its_packet_and_the_memory() {
+    if !root_or_skip("traps below user level") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    for level in ["nic", "kernel"] {
+        let service = Service { rules: RULES, level, ..Service::default() };
+        line.node.deploy(&stamper(BELOW), &service).unwrap();
+        let flow = Flow::new(&line);
+        assert_eq!(flow.one(1), Some((1, 1, 1)));
+        let before = line.books();
+        flow.send(0xadde);
+        // Until its instance is replaced packets go as if there were no rule: unstamped.
+        let fresh = std::iter::repeat_with(|| flow.one(2).unwrap()).find(|found| found.1 != 0);
+        assert_eq!(fresh, Some((2, 1, 1)), "a fresh memory");
+        flow.send(0xedfe);
+        let stats = std::iter::repeat_with(|| line.node.service("stamper").unwrap().stats)
+            .find(|stats| stats.dropped.len() == 2)
+            .unwrap();
+        assert_eq!(stats.traps, [("unreachable".to_owned(), 1)].into());
+        let dropped = [("module.9".to_owned(), 1), ("trap".to_owned(), 1)];
+        assert_eq!(stats.dropped, dropped.into());
+        assert!(stats.last_trap.unwrap().contains("module offset"), "it names the place");
+        assert_eq!(line.balance_since(&before).dropped(), 2);
+        line.node.remove("stamper").unwrap();
+    }
+}
+
+#[test]
+fn what_does_not_fit_runs_at_the_next_level_up_and_says_why() {
+    if !root_or_skip("levels that do not fit") {
+        return;
+    }
+    let line = Line::up();
+    let floats = r#"(memory (export "memory") 1)
+      (func (export "on_packet") (result i32)
+        (i32.trunc_f32_u (f32.mul (f32.load (i32.const 0x9000)) (f32.const 2))))"#;
+    let wasm = module("floats", &format!("window = 64\n{BELOW}"), floats);
+    let service = Service { rules: RULES, level: "nic", ..Service::default() };
+    let deployed = line.node.deploy(&wasm, &service).unwrap().service;
+    assert_eq!(deployed.level, "user");
+    let reason = &deployed.level_reason;
+    assert!(reason.contains("not at nic: ") && reason.contains("not at kernel: "), "{reason}");
+    assert!(reason.contains("float"), "{reason}");
+    let refused = line.node.client().move_service("floats", "nic").unwrap_err().to_string();
+    assert!(refused.contains("stays where it is") && refused.contains("float"), "{refused}");
+
+    let lanes = stamper("lanes = 2\nlevels = [\"nic\", \"user\"]");
+    let deployed = line.node.deploy(&lanes, &service).unwrap().service;
+    assert_eq!(deployed.level, "user");
+    assert!(deployed.level_reason.contains("several lanes"), "{}", deployed.level_reason);
+}
+
+#[test]
+fn one_switch_takes_everything_to_user_level_at_once() {
+    if !root_or_skip("the switch") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    for (name, level, port) in [("a", "nic", 7000), ("b", "kernel", 7001), ("c", "user", 7002)] {
+        let rule = format!("proto udp dport {port}");
+        let service = Service { name, rules: &[&rule], level, ..Service::default() };
+        line.node.deploy(&stamper(BELOW), &service).unwrap();
+    }
+    let flow = Flow::new(&line);
+    assert_eq!(flow.one(1), Some((1, 1, 1)));
+    let levels = || ["a", "b", "c"].map(|name| line.node.service(name).unwrap().level);
+    let client = line.node.client();
+    let set = client.set_bpf(false).unwrap();
+    assert_eq!(set.moving, ["a", "b"]);
+    let deadline = Instant::now() + Duration::from_secs(1);
+    while levels() != ["user", "user", "user"] {
+        assert!(Instant::now() < deadline, "in under a second: {:?}", levels());
+    }
+    assert_eq!(flow.one(2), Some((2, 2, 2)), "with its state");
+    let refused = client.move_service("a", "nic").unwrap_err().to_string();
+    assert!(refused.contains("--bpf on"), "{refused}");
+    client.set_bpf(true).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while levels() != ["nic", "kernel", "user"] {
+        assert!(Instant::now() < deadline, "back where they were: {:?}", levels());
+    }
+    assert_eq!(flow.one(3), Some((3, 3, 3)));
+    assert_eq!(line.node.service("a").unwrap().stats.below.packets, 2);
+}
