@@ -28,6 +28,7 @@ pub mod pin;
 mod program;
 mod raw_program;
 mod reserved;
+mod ring;
 mod test_run;
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,7 @@ pub use pin::PinError;
 pub use program::{AttachError, Link, Program, XdpMode, takes_redirects};
 pub use raw_program::{RawFunction, RawKind, RawLoadError, RawMap, RawProgram};
 pub use reserved::Reservation;
+pub use ring::{BrokenRing, RingBuffer};
 pub use test_run::{TestRun, TestRunError, XdpContext};
 
 /// The compiled objects, by the upper-case name of their source file.
