@@ -9,6 +9,11 @@ use core::fmt;
 /// Frames that a module may send for one packet with `packet_send`: a reply, a
 /// copy and their fragments, and no amplifier.
 pub const SENDS_PER_PACKET_MAX: usize = 4;
+/// Shortest frame that `packet_send` takes, in bytes: an Ethernet header.
+pub const FRAME_LENGTH_MIN: usize = 14;
+/// Longest frame that `packet_send` takes, in bytes: a packet of 9,000 bytes with an Ethernet
+/// header and a VLAN tag.
+pub const FRAME_LENGTH_MAX: usize = 9_018;
 /// Longest data of one event, in bytes: an event is a notice, not a stream.
 pub const EVENT_LENGTH_MAX: usize = 256;
 /// Longest control message, in bytes: it lies where the window lies.

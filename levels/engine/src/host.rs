@@ -5,7 +5,7 @@
 //! here that touches or moves bytes of the window makes them agree first.
 
 use abi::PacketBytes;
-use abi::host::{EVENT_LENGTH_MAX, Hook, SENDS_PER_PACKET_MAX};
+use abi::host::{EVENT_LENGTH_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, Hook, SENDS_PER_PACKET_MAX};
 use abi::layout::{META_ADDRESS, META_LENGTHS_LENGTH, WINDOW_ADDRESS, host_error};
 use std::collections::BTreeMap;
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter};
@@ -248,7 +248,8 @@ fn packet_send<P>(
     if !host.ports.values().any(|&known| known == port) {
         return Err(host_error::NOT_FOUND);
     }
-    if host.emitted.sent.len() >= SENDS_PER_PACKET_MAX || !(14..=9018).contains(&frame.len()) {
+    let lengths = FRAME_LENGTH_MIN..=FRAME_LENGTH_MAX;
+    if host.emitted.sent.len() >= SENDS_PER_PACKET_MAX || !lengths.contains(&frame.len()) {
         return Err(host_error::OVER_LIMIT);
     }
     host.emitted.sent.push(Sent { port, frame: frame.to_vec() });

@@ -10,7 +10,7 @@ use super::shared::{Builder, CONTEXT};
 use crate::ir::Width;
 use crate::layout::{self, SCRATCH_LENGTH, record};
 use crate::program::MapKind;
-use abi::host::{EVENT_LENGTH_MAX, SENDS_PER_PACKET_MAX};
+use abi::host::{EVENT_LENGTH_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, SENDS_PER_PACKET_MAX};
 use abi::layout::host_error;
 
 /// The event's code, or the port.
@@ -32,9 +32,6 @@ const STACK: u32 = 80;
 
 /// Events of one call.
 const EVENTS_MAX: i32 = 4;
-/// A frame's least and greatest length.
-const FRAME_MIN: i32 = 14;
-const FRAME_MAX: i32 = 9_018;
 
 /// (code, address, length)
 pub(super) fn event(setting: &Setting) -> (Code, u32) {
@@ -68,8 +65,8 @@ pub(super) fn send(setting: &Setting) -> (Code, u32) {
     b.find_hand_over(outside);
     b.check_range(ADDRESS, LENGTH, [R1, R2], outside);
     find_port(&mut b, nowhere);
-    b.if_imm(LENGTH, Test::LtU, FRAME_MIN, over);
-    b.if_imm(LENGTH, Test::GtU, FRAME_MAX, over);
+    b.if_imm(LENGTH, Test::LtU, FRAME_LENGTH_MIN as i32, over);
+    b.if_imm(LENGTH, Test::GtU, FRAME_LENGTH_MAX as i32, over);
     count(&mut b, layout::SENT, SENDS_PER_PACKET_MAX as i32, over);
     write(&mut b, record::KIND_FRAME, over);
     refusals(&mut b, outside, over);
