@@ -5,11 +5,12 @@
 //! of a module do. There is no front door: who runs a packet entry writes the
 //! hand-over.
 
+use std::io;
 use std::os::fd::AsFd;
 
 use bpf::{
-    Block, Map, MapSpec, MappedArena, NewMapError, Program as Verified, RawLoadError, TestRun,
-    TestRunError,
+    Block, Map, MapSpec, MappedArena, NewMapError, Program as Verified, RawLoadError, RingBuffer,
+    TestRun, TestRunError,
 };
 use cell::below::{self, Around, BelowError};
 use wasm_to_bpf::{Image, Program, layout};
@@ -21,7 +22,7 @@ use crate::outcome::{Ending, Outcome};
 const FUEL_BUDGET: u64 = 1 << 32;
 /// A call without a packet runs over an empty Ethernet frame.
 const NO_PACKET: [u8; 64] = [0; 64];
-/// Room for events that nobody reads.
+/// Room for records until somebody reads them: some 3,000 short events, or 7 of the longest frames.
 const EVENTS_LENGTH: u32 = 1 << 16;
 
 /// Why an instance could not be made or called.
@@ -185,6 +186,14 @@ impl Instance {
     #[must_use]
     pub fn block(&self) -> &Block {
         &self.below.block
+    }
+
+    /// The reading end of what its programs tell the cell; one at a time.
+    ///
+    /// # Errors
+    /// When the process has no descriptor or addresses left.
+    pub fn records(&self) -> io::Result<RingBuffer> {
+        RingBuffer::given(self.events.as_fd(), EVENTS_LENGTH)
     }
 
     /// The hand-over, one value for each CPU.

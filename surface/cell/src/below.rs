@@ -10,6 +10,8 @@
 //! modules, meet. Who calls the program is not decided here: a front door, or a
 //! test run.
 
+mod record;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 
@@ -18,6 +20,8 @@ use bpf::{
     RawLoadError, RawMap, RawProgram, Reservation,
 };
 use wasm_to_bpf::{Flavour, Image, MapKind, layout};
+
+pub use record::{Record, RecordError};
 
 /// Bytes of a WebAssembly page.
 pub const PAGE: u64 = 65_536;
