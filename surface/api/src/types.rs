@@ -229,6 +229,8 @@ pub struct BelowStats {
     pub raised: u64,
     /// Packets that came on another CPU than the one before.
     pub handed_over: u64,
+    /// Events, and frames of its own making, for which the way to the cell had no room.
+    pub records_lost: u64,
     /// Fuel that its calls used.
     pub fuel: u64,
 }

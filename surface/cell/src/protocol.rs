@@ -14,7 +14,7 @@ pub enum ToCell {
     /// The lanes of services that can leave user level. Descriptor: the front door's map.
     Lanes,
     /// Run a service. Descriptors: its code, in sealed memory; of one that can leave user
-    /// level the arena that is its memory and the instance block.
+    /// level the arena that is its memory, the instance block, and the ring of its records.
     Start(Box<ServiceFacts>),
     /// A service's packets shall be handled at this level (`bpf_maps::LEVEL_*`) from the
     /// next one on that can be.
@@ -82,6 +82,8 @@ pub struct SharedFacts {
     pub grows: bool,
     /// Globals of the module, which the instance block has room for.
     pub globals: u32,
+    /// Bytes of the ring in which programs leave events and frames.
+    pub ring_length: u32,
 }
 
 impl SharedFacts {

@@ -1,5 +1,6 @@
 //! One service in a cell: its lanes, what happened to its packets, its traps.
 
+use crate::below::Record;
 use crate::deliver::{End, Exits};
 use crate::port::SendFailure;
 use crate::protocol::{ServiceFacts, ServiceReport};
@@ -9,6 +10,7 @@ use abi::{Meta, PacketBytes, Verdict};
 use bpf_maps::{self as maps, PacketMeta};
 use engine::{Engine, Instance, InstanceSpec, Place, Program, StartError, Trap, TrapKind};
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use wasm_to_bpf::TrapCode;
 use xsk::{Packet, Umem};
@@ -20,6 +22,8 @@ const REASON_OTHER: u16 = u16::MAX;
 /// A lane whose instance could not be started again is tried after so long.
 const RESTART_AFTER_MS: u64 = 100;
 
+/// Records of one service that are handled before others have their turn.
+const RECORDS_PER_TURN: usize = 64;
 /// How often a lane below is looked at for a trap.
 const LOOK_BELOW_MS: u64 = 10;
 
@@ -180,6 +184,7 @@ impl Service {
         exits: &mut Exits<'_>,
         mut event: impl FnMut(engine::Event),
     ) {
+        let report = &mut self.report;
         for lane in &mut self.lanes {
             let Some(instance) = lane.instance.as_mut().filter(|i| i.has_emitted()) else {
                 continue;
@@ -187,18 +192,42 @@ impl Service {
             let emitted = instance.take_emitted();
             emitted.events.into_iter().for_each(&mut event);
             for sent in emitted.sent {
-                let packet = Packet::allocate(umem, exits.pool, sent.frame.len());
-                let end = packet.map(|mut packet| {
-                    // Allocated with the frame's length: the store fits.
-                    let _ = packet.store(0, &sent.frame);
-                    exits.send(sent.port, packet)
-                });
-                match end {
-                    Some(End::Sent) => self.report.sent += 1,
-                    _ => self.report.sent_dropped += 1,
+                send(report, umem, exits, sent.port, &sent.frame);
+            }
+        }
+    }
+
+    /// The same of what programs below left; at most so much that others have their turn.
+    pub(crate) fn take_records(
+        &mut self,
+        umem: &Rc<Umem>,
+        exits: &mut Exits<'_>,
+        mut event: impl FnMut(engine::Event),
+    ) {
+        let Some(shared) = &mut self.shared else { return };
+        let report = &mut self.report;
+        for _ in 0..RECORDS_PER_TURN {
+            let taken = shared.ring().next(|bytes| match Record::parse(bytes) {
+                Ok(Record::Event { code, data, .. }) => {
+                    event(engine::Event { code, data: data.to_vec() });
+                }
+                Ok(Record::Send { port, frame, .. }) => send(report, umem, exits, port, frame),
+                Err(error) => report.last_trap = Some(error.to_string()),
+            });
+            match taken {
+                Ok(Some(())) => {}
+                Ok(None) => return,
+                Err(error) => {
+                    report.last_trap = Some(error.to_string());
+                    return;
                 }
             }
         }
+    }
+
+    /// What becomes readable when a program below leaves something.
+    pub(crate) fn ring_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.as_ref().map(Shared::ring_fd)
     }
 
     /// Throws a trapped instance away and starts another in its place.
@@ -347,6 +376,26 @@ impl Service {
             }
         }
         report
+    }
+}
+
+/// Sends a frame of the module's own making.
+fn send(
+    report: &mut ServiceReport,
+    umem: &Rc<Umem>,
+    exits: &mut Exits<'_>,
+    port: u16,
+    frame: &[u8],
+) {
+    let packet = Packet::allocate(umem, exits.pool, frame.len());
+    let end = packet.map(|mut packet| {
+        // Allocated with the frame's length: the store fits.
+        let _ = packet.store(0, frame);
+        exits.send(port, packet)
+    });
+    match end {
+        Some(End::Sent) => report.sent += 1,
+        _ => report.sent_dropped += 1,
     }
 }
 

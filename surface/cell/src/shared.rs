@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bpf::{Departures, Lane, MappedArena, MappedBlock};
+use bpf::{Departures, Lane, MappedArena, MappedBlock, RingBuffer};
 use bpf_maps::LEVEL_USER;
 use engine::Instance;
 use level::SharedMemory;
@@ -40,6 +40,8 @@ pub(crate) enum SharedError {
     Arena(#[from] bpf::ArenaError),
     #[error("mapping the instance block: {0}")]
     Block(std::io::Error),
+    #[error("mapping the ring of what its programs send: {0}")]
+    Ring(std::io::Error),
 }
 
 /// Lane, block and memory of one service.
@@ -48,26 +50,39 @@ pub(crate) struct Shared {
     lane: Lane<'static>,
     block: MappedBlock,
     memory: Arc<MappedArena>,
+    ring: RingBuffer,
     departures: Departures,
     /// `LEVEL_*`: where the daemon wants its packets.
     home: u32,
 }
 
 impl Shared {
-    /// Maps what the daemon made; `fds` are an arena and a block.
+    /// Maps what the daemon made; `fds` are an arena, a block and a ring.
     pub(crate) fn map(
         facts: &SharedFacts,
         fds: &[OwnedFd],
         lane: Option<Lane<'static>>,
     ) -> Result<Self, SharedError> {
         let lane = lane.ok_or(SharedError::Missing("its lane"))?;
-        let [arena, block] = fds else { return Err(SharedError::Missing("a descriptor")) };
+        let [arena, block, ring] = fds else { return Err(SharedError::Missing("a descriptor")) };
         let memory = MappedArena::given(arena.as_fd(), facts.address, facts.arena_pages)?;
         let block = MappedBlock::given(block.as_fd(), layout::block_length(facts.globals))
             .map_err(SharedError::Block)?;
+        let ring = RingBuffer::given(ring.as_fd(), facts.ring_length).map_err(SharedError::Ring)?;
         // The daemon has set the lane to its beginning: nothing was ever sent up.
         let departures = Departures::new(&lane);
-        Ok(Self { lane, block, memory: Arc::new(memory), departures, home: LEVEL_USER })
+        let memory = Arc::new(memory);
+        Ok(Self { lane, block, memory, ring, departures, home: LEVEL_USER })
+    }
+
+    /// What its programs sent and told, oldest first.
+    pub(crate) fn ring(&mut self) -> &mut RingBuffer {
+        &mut self.ring
+    }
+
+    /// Becomes readable when a program leaves something.
+    pub(crate) fn ring_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.ring.as_fd()
     }
 
     /// The memory, for an instance.

@@ -109,11 +109,14 @@ impl Cell {
             while self.round(&mut batch, now_ms) && busy_rounds < BUSY_ROUNDS_MAX {
                 busy_rounds += 1;
             }
+            self.take_records();
             if now_ms >= self.next_tick_ms {
                 self.tick(now_ms);
             }
             if busy_rounds < BUSY_ROUNDS_MAX {
                 self.slicer.disarm();
+                // What timers and programs below left to send.
+                self.ports.sockets().for_each(|(_, socket)| socket.flush(&mut self.pool));
                 self.wait(now_ms)?;
             }
             busy_rounds = 0;
@@ -196,6 +199,20 @@ impl Cell {
         }
     }
 
+    /// Sends what programs below left, and passes their events on.
+    fn take_records(&mut self) {
+        let mut events = Vec::new();
+        for service in self.services.iter_mut().flatten() {
+            let entry = service.facts.entry;
+            let (ports, pool) = (&mut self.ports, &mut self.pool);
+            let mut exits = Exits { ports, pool, kernel: self.kernel.as_ref() };
+            service.take_records(&self.umem, &mut exits, |event| events.push((entry, event)));
+        }
+        for (entry, event) in events {
+            self.notice(&FromCell::Event(entry, event.code, event.data));
+        }
+    }
+
     fn tick(&mut self, now_ms: u64) {
         let mut next = u64::MAX;
         for service in self.services.iter_mut().flatten() {
@@ -216,6 +233,7 @@ impl Cell {
         let sockets: Vec<_> = self.ports.sockets().map(|(_, socket)| socket).collect();
         let mut fds = vec![self.daemon.as_fd()];
         fds.extend(sockets.iter().map(|socket| socket.as_fd()));
+        fds.extend(self.services.iter().flatten().filter_map(Service::ring_fd));
         fd_passing::wait_readable(&fds, Some(millis)).context("waiting for packets")
     }
 

@@ -71,6 +71,17 @@ enum Recount {
     Done,
 }
 
+/// What a service did below user level.
+#[derive(Default)]
+pub(crate) struct BelowReport {
+    pub(crate) stats: ServiceStats,
+    /// Its drop verdicts there, by reason.
+    pub(crate) reasons: BTreeMap<u16, u64>,
+    pub(crate) fuel: u64,
+    /// Events and frames for which its ring had no room.
+    pub(crate) records_lost: u64,
+}
+
 /// What follows from a compiled module, beside what the cell is told.
 pub(crate) struct Begin {
     /// Where to run it, best first.
@@ -108,6 +119,7 @@ impl Daemon {
             arena_pages: shared.instance.arena.pages(),
             grows: image.pages_min != image.pages_max,
             globals: image.globals.len() as u32,
+            ring_length: EVENTS_LENGTH,
         };
         self.shared.insert(entry, shared);
         Ok(Some(facts))
@@ -116,7 +128,8 @@ impl Daemon {
     /// What the cell needs of a service that can leave user level.
     pub(crate) fn shared_fds(&self, entry: EntryId) -> Vec<std::os::fd::BorrowedFd<'_>> {
         self.shared.get(&entry).map_or_else(Vec::new, |shared| {
-            vec![shared.instance.arena.as_fd(), shared.instance.block.as_fd()]
+            let Instance { arena, block } = &shared.instance;
+            vec![arena.as_fd(), block.as_fd(), shared.events.as_fd()]
         })
     }
 
@@ -338,15 +351,15 @@ impl Daemon {
         }
     }
 
-    /// What became of a service's packets below user level, and the fuel that it used there.
-    pub(crate) fn below_stats(
-        &self,
-        entry: EntryId,
-    ) -> Option<(ServiceStats, BTreeMap<u16, u64>, u64)> {
+    /// What a service did below user level.
+    pub(crate) fn below_report(&self, entry: EntryId) -> Option<BelowReport> {
         let shared = self.shared.get(&entry)?;
-        let stats = self.front.service_stats(entry).ok()?;
-        let reasons = self.front.drop_reasons(entry).ok()?;
-        Some((stats, reasons, shared.instance.get(layout::FUEL_USED).ok()?))
+        Some(BelowReport {
+            stats: self.front.service_stats(entry).ok()?,
+            reasons: self.front.drop_reasons(entry).ok()?,
+            fuel: shared.instance.get(layout::FUEL_USED).ok()?,
+            records_lost: shared.instance.get(layout::LOST).ok()?,
+        })
     }
 }
 

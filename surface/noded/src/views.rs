@@ -1,5 +1,6 @@
 //! Requests of the API, and the documents that answer them.
 
+use crate::below::BelowReport;
 use crate::daemon::{Daemon, Mover, Request, Waiting};
 use crate::deploy::Module;
 use crate::http::{Answer, Reply, error};
@@ -221,7 +222,7 @@ impl Daemon {
             ServiceState::Stopping => ("stopping", None),
         };
         let report = self.reports.get(&service.entry).cloned().unwrap_or_default();
-        let below = self.below_stats(service.entry).unwrap_or_default();
+        let below = self.below_report(service.entry).unwrap_or_default();
         let leads_here =
             |action: &Action| matches!(action, Action::Service(name) if *name == service.name);
         ServiceInfo {
@@ -581,9 +582,10 @@ fn level(text: &str) -> Answer<Level> {
 /// What a service did at all levels: the cell's report, and what became of its packets below.
 fn service_stats(
     report: ServiceReport,
-    (below, reasons_below, fuel): (bpf_maps::ServiceStats, BTreeMap<u16, u64>, u64),
+    below: BelowReport,
     reasons: &BTreeMap<u16, String>,
 ) -> ServiceStats {
+    let BelowReport { stats: below, reasons: reasons_below, fuel, records_lost } = below;
     let mut drop_module = report.drop_module;
     for (reason, count) in reasons_below {
         *drop_module.entry(reason).or_default() += count;
@@ -629,6 +631,7 @@ fn service_stats(
             bytes: below.bytes,
             raised: below.raised,
             handed_over: below.handed_over,
+            records_lost,
             fuel,
         },
     }
