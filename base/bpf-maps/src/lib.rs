@@ -20,7 +20,7 @@ pub const MASKS_MAX: usize = 64;
 pub const FLOWS_MAX: usize = 8192;
 /// Entries of one node: each has a lane and counters.
 pub const ENTRIES_MAX: usize = 1024;
-/// Programs made from modules: one for each lane below user level.
+/// Programs made from modules at one level: one for each lane there.
 pub const MODULES_MAX: usize = 1024;
 /// Pairs of entry and drop reason that are counted apart.
 pub const REASONS_MAX: usize = 4096;
@@ -118,6 +118,10 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ("forwarded", "redirected to an egress port"),
     ("to_user", "redirected to the cell's socket"),
     ("to_nic", "given to a module in the driver: see the service's counters"),
+    (
+        "to_kernel_module",
+        "given to a module in the kernel's stack (tc): see the service's counters",
+    ),
     ("kernel_not_ip", "to the kernel: not IP (ARP, LLDP, STP)"),
     ("kernel_not_for_us", "to the kernel: the destination MAC is not this port's"),
     ("kernel_link_local", "to the kernel: IPv6 neighbour discovery or link-local addresses"),
@@ -149,7 +153,7 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
 ];
 
 /// Outcomes that the front door counts (`TAM_OUTCOMES`).
-pub const OUTCOME_COUNT: usize = 28;
+pub const OUTCOME_COUNT: usize = 29;
 
 /// Counters of one port, on one CPU (`struct tam_port_stats`).
 #[repr(C)]
@@ -221,6 +225,10 @@ pub struct Config {
     pub clock_jiffies: u64,
     /// The coarse clock at that jiffy, in milliseconds.
     pub clock_ms: u64,
+    /// The TAP device by which packets go from tc to the cell, 0 when there is none.
+    pub up_ifindex: u32,
+    /// Always 0.
+    pub zero: u32,
 }
 
 /// [`VlanKey::vlan`] of the way from an L3 device to its port.
@@ -282,6 +290,10 @@ pub const META_ROUTED: u32 = 1 << 0;
 pub const META_FRAGMENT: u32 = 1 << 1;
 /// [`PacketMeta::flags`]: a fragment that is not the first.
 pub const META_LATER_FRAGMENT: u32 = 1 << 2;
+/// [`PacketMeta::flags`], from XDP to tc only: the packet is a lane's.
+pub const META_TO_TC: u32 = 1 << 3;
+/// [`PacketMeta::flags`], from XDP to tc only: it cannot be run there.
+pub const META_UP: u32 = 1 << 4;
 /// Where in [`PacketMeta::flags`] the lane's epoch begins ([`ACTION_SERVICE`] only).
 pub const META_EPOCH_SHIFT: u32 = 24;
 
@@ -297,6 +309,13 @@ impl PacketMeta {
 pub const LEVEL_USER: u32 = 0;
 /// `enum tam_level`: in the driver.
 pub const LEVEL_NIC: u32 = 1;
+/// `enum tam_level`: in the kernel's stack, at tcx ingress.
+pub const LEVEL_KERNEL: u32 = 2;
+
+/// `enum tam_path`: to the module at `nic`, or to the cell's socket.
+pub const PATH_DIRECT: u32 = 0;
+/// `enum tam_path`: to tc, and from there to the module or to the cell's TAP device.
+pub const PATH_TC: u32 = 1;
 
 /// The lane of an entry (`struct tam_lane`): the header says who writes what.
 #[repr(C)]
@@ -316,7 +335,7 @@ pub struct Lane {
     pub level: u32,
     /// `LEVEL_*`: where they shall go.
     pub target: u32,
-    /// The index of the module's program.
+    /// The index of the module's program, at `nic` and at `kernel`.
     pub program: u32,
     /// Bytes of the packet's head that the module sees.
     pub window: u32,
@@ -328,6 +347,20 @@ pub struct Lane {
     pub trapped: u32,
     /// 1 when the module has run below since the cell made it 0.
     pub ran: u32,
+    /// Packets given to the stack on their way to tc.
+    pub sent_tc: u64,
+    /// Packets that came there, or are lost.
+    pub left_tc: u64,
+    /// Packets of the `tc_epoch` before that did not come yet.
+    pub tc_awaited: u64,
+    /// Jiffies at which `tc_epoch` began.
+    pub tc_began: u64,
+    /// `PATH_*`.
+    pub path: u32,
+    /// The epoch that packets to tc carry.
+    pub tc_epoch: u32,
+    /// Always 0.
+    pub zero: [u64; 3],
 }
 
 /// [`Lane::trapped`]: `on_packet` returned something else than a verdict.
@@ -370,7 +403,7 @@ pub struct HandOver {
     pub now_ms: u64,
     /// Of the previous module of the graph; zero at the first.
     pub mark: [u64; 2],
-    /// 1: at `nic`. The ABI has one byte here, the others are zero.
+    /// `LEVEL_*`. The ABI has one byte here, the others are zero.
     pub level: u64,
     /// What `on_packet` returned, when `trapped` is 0.
     pub verdict: u32,
@@ -384,7 +417,7 @@ pub struct HandOver {
     pub own_mac: [u8; 6],
     /// Not 0: another CPU was in the lane before.
     pub moved: u16,
-    /// L3 MTU of the route.
+    /// L3 MTU of the route; at tc the length of the IP packet as it came.
     pub mtu: u32,
     /// Bytes of the frame as it came.
     pub length: u32,
@@ -400,8 +433,8 @@ pub struct HandOver {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct ServiceStats {
-    /// Packets given to the module's program: the sum of all that follow but `bytes`,
-    /// `handed_over` and `reasons_lost`.
+    /// Packets given to the module's program, or brought to tc and not run there: the sum of
+    /// all that follow but `bytes`, `handed_over`, `reasons_lost` and `raised_bytes`.
     pub packets: u64,
     /// Their bytes, as they came.
     pub bytes: u64,
@@ -413,7 +446,7 @@ pub struct ServiceStats {
     pub bounced: u64,
     /// Sent out of the port that the module named.
     pub redirected: u64,
-    /// Raised to user level.
+    /// Given to user level, by the module or from tc in its place. There they are counted again.
     pub raised: u64,
     /// Not run, or raised without a cell: gone as if there were no rule.
     pub plain: u64,
@@ -427,10 +460,14 @@ pub struct ServiceStats {
     pub drop_too_long: u64,
     /// Dropped because they could not be forwarded as the module left them.
     pub drop_malformed: u64,
+    /// Dropped at tc because another CPU did not leave the lane in time.
+    pub drop_lane: u64,
     /// Packets that found the lane at another CPU than the last one.
     pub handed_over: u64,
     /// Of `drop_module`: their reason is in no counter.
     pub reasons_lost: u64,
+    /// Bytes of the packets in `raised`, as they came.
+    pub raised_bytes: u64,
 }
 
 /// A drop reason of an entry (`struct tam_reason_key`).
@@ -447,5 +484,5 @@ const _: () = assert!(size_of::<Key>() == 48);
 const _: () = assert!(size_of::<Mask>() == 56);
 const _: () = assert!(size_of::<Rule>() == 16);
 const _: () = assert!(size_of::<PacketMeta>() == 32, "older kernels take no more metadata");
-const _: () = assert!(size_of::<Lane>() == 64, "one cache line");
+const _: () = assert!(size_of::<Lane>() == 128, "two cache lines: what tc needs is in the second");
 const _: () = assert!(FLOWS_MAX.is_power_of_two());

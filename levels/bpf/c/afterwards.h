@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* The second half of the front door: does what a module's verdict says.
+/* The second half of the front door: does what a module's verdict says, at nic and
+ * at kernel.
  *
  * A module's program ends here by a tail call, still in its lane. The way of the
  * packet is in the hand-over; the packet itself is looked at anew, for the module
@@ -9,7 +10,7 @@
 #define TAM_AFTERWARDS_H
 
 #include "rewrite.h"
-#include "service.h"
+#include "ways.h"
 
 /* Verdicts: docs/module-abi.md. */
 #define VERDICT_PASS 0
@@ -63,72 +64,101 @@ static __always_inline int one_hop(void *l3, const void *data_end)
 }
 
 /* Forwards by the route that came with the packet, or has the kernel do it. */
-static __noinline int pass_on(struct xdp_md *ctx, const struct tam_hand_over *hand_over,
-			      struct tam_service_stats *stats, int reroute)
+static __always_inline int pass_on(void *ctx, enum tam_level level,
+				   const struct tam_hand_over *hand_over,
+				   struct tam_service_stats *stats, int reroute)
 {
-	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	bring_head(ctx, level);
+
+	void *data = first_byte(ctx, level), *data_end = last_byte(ctx, level);
 	__u32 l3 = find_l3(data, data_end), port = hand_over->meta.egress_port;
 	int outcome = TAM_KERNEL_OTHER;
 
 	if (!l3) {
 		stats->drop_malformed++;
-		return XDP_DROP;
+		return dropped(level);
 	}
 	if (!reroute && hand_over->meta.flags & TAM_META_ROUTED &&
-	    bpf_map_lookup_elem(&tam_devices, &port) &&
-	    bpf_xdp_get_buff_len(ctx) - l3 <= hand_over->mtu)
+	    device_of(level, port) &&
+	    frame_length(ctx, level) - l3 <= hand_over->mtu)
 		outcome = one_hop(data + l3, data_end);
 	if (outcome == TAM_DROP_HEADER_LENGTH ||
-	    (outcome == TAM_FORWARDED && readdress(ctx, &hand_over->meta, hand_over->own_mac, l3))) {
+	    (outcome == TAM_FORWARDED &&
+	     readdress(ctx, level, &hand_over->meta, hand_over->own_mac, l3))) {
 		stats->drop_malformed++;
-		return XDP_DROP;
+		return dropped(level);
 	}
-	if (outcome == TAM_FORWARDED &&
-	    bpf_redirect_map(&tam_devices, port, XDP_DROP) == XDP_REDIRECT) {
+	if (outcome == TAM_FORWARDED && out_of(ctx, level, port) == redirected(level)) {
 		stats->forwarded++;
-		return XDP_REDIRECT;
+		return redirected(level);
 	}
 	stats->to_kernel++;
-	return XDP_PASS;
+	return to_stack(ctx, level, hand_over);
 }
 
-static __always_inline int bounce(struct xdp_md *ctx, struct tam_service_stats *stats)
+static __noinline int pass_on_nic(struct xdp_md *ctx, const struct tam_hand_over *hand_over,
+				  struct tam_service_stats *stats, int reroute)
 {
-	void *data = (void *)(long)ctx->data;
+	return pass_on(ctx, TAM_LEVEL_NIC, hand_over, stats, reroute);
+}
+
+static __noinline int pass_on_tc(struct __sk_buff *ctx, const struct tam_hand_over *hand_over,
+				 struct tam_service_stats *stats, int reroute)
+{
+	return pass_on(ctx, TAM_LEVEL_KERNEL, hand_over, stats, reroute);
+}
+
+/* One copy of it for each level: it is called at two places. */
+static __always_inline int go_on(void *ctx, enum tam_level level,
+				 const struct tam_hand_over *hand_over,
+				 struct tam_service_stats *stats, int reroute)
+{
+	return level == TAM_LEVEL_NIC ? pass_on_nic(ctx, hand_over, stats, reroute)
+				      : pass_on_tc(ctx, hand_over, stats, reroute);
+}
+
+static __always_inline int bounce(void *ctx, enum tam_level level, struct tam_service_stats *stats)
+{
+	bring_head(ctx, level);
+
+	void *data = first_byte(ctx, level);
 	struct ethhdr *eth = data;
 	__u8 mac[ETH_ALEN];
 
-	if ((void *)(eth + 1) > (void *)(long)ctx->data_end) {
+	if ((void *)(eth + 1) > last_byte(ctx, level)) {
 		stats->drop_malformed++;
-		return XDP_DROP;
+		return dropped(level);
 	}
 	__builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
 	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
 	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
 	stats->bounced++;
-	return XDP_TX;
+	return back_out(ctx, level);
 }
 
-static __always_inline int redirect(struct xdp_md *ctx, __u32 port, struct tam_service_stats *stats)
+static __always_inline int redirect(void *ctx, enum tam_level level, __u32 port,
+				    struct tam_service_stats *stats)
 {
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 
-	if (!config || !config->ifindex || config->slow & TAM_SLOW_NO_REDIRECT) {
+	/* Any device takes what tc redirects. */
+	if (!config || !config->ifindex ||
+	    (level == TAM_LEVEL_NIC && config->slow & TAM_SLOW_NO_REDIRECT)) {
 		stats->drop_no_port++;
-		return XDP_DROP;
+		return dropped(level);
 	}
 	/* What the kernel would drop without a counter (xdp_ok_fwd_dev). */
-	if (bpf_xdp_get_buff_len(ctx) >
+	if (frame_length(ctx, level) >
 	    config->mtu + sizeof(struct ethhdr) + sizeof(struct vlan_header)) {
 		stats->drop_too_long++;
-		return XDP_DROP;
+		return dropped(level);
 	}
-	if (bpf_redirect_map(&tam_devices, port, XDP_DROP) != XDP_REDIRECT) {
+	if (out_of(ctx, level, port) != redirected(level)) {
 		stats->drop_no_port++;
-		return XDP_DROP;
+		return dropped(level);
 	}
 	stats->redirected++;
-	return XDP_REDIRECT;
+	return redirected(level);
 }
 
 static __noinline int count_reason(__u32 entry, __u32 reason, struct tam_service_stats *stats)
@@ -147,35 +177,17 @@ static __noinline int count_reason(__u32 entry, __u32 reason, struct tam_service
 }
 
 /* What was not run goes as if there were no rule. */
-static __always_inline int go_plainly(struct xdp_md *ctx, struct tam_hand_over *hand_over,
+static __always_inline int go_plainly(void *ctx, enum tam_level level,
+				      const struct tam_hand_over *hand_over,
 				      struct tam_service_stats *stats)
 {
 	__u64 forwarded = stats->forwarded, to_kernel = stats->to_kernel;
-	int action = pass_on(ctx, hand_over, stats, 0);
+	int action = go_on(ctx, level, hand_over, stats, 0);
 
-	if (action != XDP_DROP)
+	if (action != dropped(level))
 		stats->plain++;
 	stats->forwarded = forwarded;
 	stats->to_kernel = to_kernel;
-	return action;
-}
-
-static __always_inline int raise(struct xdp_md *ctx, struct tam_lane *lane,
-				 const struct tam_hand_over *hand_over,
-				 struct tam_service_stats *stats)
-{
-	int action = send_up(ctx, lane, &hand_over->meta);
-
-	leave_lane(lane);
-	if (action == XDP_REDIRECT) {
-		stats->raised++;
-		return action;
-	}
-	/* Without a cell it goes as it does from a rule whose cell is not there. */
-	if (action == XDP_PASS)
-		stats->plain++;
-	else
-		stats->drop_malformed++;
 	return action;
 }
 
@@ -195,14 +207,13 @@ static __always_inline int is_verdict(__u32 verdict)
 	}
 }
 
-SEC("xdp.frags")
-int tam_afterwards(struct xdp_md *ctx)
+static __always_inline int afterwards(void *ctx, enum tam_level level)
 {
 	__u32 zero = 0;
 	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
 
 	if (!hand_over)
-		return XDP_DROP;	/* the maps have what is asked for: not reached */
+		return dropped(level);	/* the maps have what is asked for: not reached */
 
 	__u32 entry = hand_over->meta.entry, verdict = hand_over->verdict;
 	__u32 trapped = hand_over->trapped;
@@ -210,7 +221,7 @@ int tam_afterwards(struct xdp_md *ctx)
 	struct tam_service_stats *stats = bpf_map_lookup_elem(&tam_services, &entry);
 
 	if (!lane || !stats)
-		return XDP_DROP;
+		return dropped(level);
 	stats->packets++;
 	stats->bytes += hand_over->length;
 	stats->handed_over += hand_over->moved;
@@ -220,24 +231,30 @@ int tam_afterwards(struct xdp_md *ctx)
 		lane->trapped = trapped;
 		leave_lane(lane);
 		stats->drop_trap++;
-		return XDP_DROP;
+		return dropped(level);
 	}
 	if (!trapped && verdict == VERDICT_RAISE)
-		return raise(ctx, lane, hand_over, stats);
+		return raise(ctx, level, lane, hand_over, stats);
 	leave_lane(lane);
 	if (trapped)
-		return go_plainly(ctx, hand_over, stats);
+		return go_plainly(ctx, level, hand_over, stats);
 	switch (verdict & 0xffff) {
 	case VERDICT_DROP:
 		count_reason(entry, verdict >> 16, stats);
-		return XDP_DROP;
+		return dropped(level);
 	case VERDICT_BOUNCE:
-		return bounce(ctx, stats);
+		return bounce(ctx, level, stats);
 	case VERDICT_REDIRECT:
-		return redirect(ctx, verdict >> 16, stats);
+		return redirect(ctx, level, verdict >> 16, stats);
 	default:
-		return pass_on(ctx, hand_over, stats, verdict == VERDICT_REROUTE);
+		return go_on(ctx, level, hand_over, stats, verdict == VERDICT_REROUTE);
 	}
+}
+
+SEC("xdp.frags")
+int tam_afterwards(struct xdp_md *ctx)
+{
+	return afterwards(ctx, TAM_LEVEL_NIC);
 }
 
 #endif

@@ -26,6 +26,7 @@
 #include "rewrite.h"
 #include "service.h"
 #include "afterwards.h"
+#include "tc.h"
 
 /* One hop further: TTL or hop limit down by one, MACs of the next hop, the
  * egress tag, and out. The caller has checked that the TTL is above one. */
@@ -45,7 +46,7 @@ static __always_inline int forward(struct xdp_md *ctx, const struct packet *pack
 
 		ip6->hop_limit--;
 	}
-	if (readdress(ctx, &flow->meta, flow->own_mac, l3))
+	if (readdress(ctx, TAM_LEVEL_NIC, &flow->meta, flow->own_mac, l3))
 		return finish(stats, TAM_DROP_ADJUST);
 	if (bpf_redirect_map(&tam_devices, flow->meta.egress_port, XDP_DROP) != XDP_REDIRECT)
 		return finish(stats, TAM_DROP_EGRESS_GONE);
@@ -194,7 +195,10 @@ other:
 	action = take_apart(ctx, key, stats);
 done:
 	/* The call is made here: none of a subprogram's stack is held across it. */
-	return action == TAM_RUN ? run_module(ctx) : action;
+	if (action != TAM_RUN)
+		return action;
+	run_module(ctx, &tam_modules, &tam_after);
+	return XDP_PASS;
 }
 
 /* Run by the daemon through test-run: "I listen", in the kernel's own time. The

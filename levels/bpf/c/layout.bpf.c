@@ -23,6 +23,7 @@ struct tam_reason_key layout_reason_key;
 enum tam_outcome layout_outcome;
 enum tam_action layout_action;
 enum tam_level layout_level;
+enum tam_path layout_path;
 
 /* The macros, which BTF does not hold by themselves. */
 enum layout_number {
@@ -47,6 +48,8 @@ enum layout_number {
 	META_ROUTED = TAM_META_ROUTED,
 	META_FRAGMENT = TAM_META_FRAGMENT,
 	META_LATER_FRAGMENT = TAM_META_LATER_FRAGMENT,
+	META_TO_TC = TAM_META_TO_TC,
+	META_UP = TAM_META_UP,
 	META_EPOCH_SHIFT = TAM_META_EPOCH_SHIFT,
 	ENTRIES_MAX = TAM_ENTRIES_MAX,
 	MODULES_MAX = TAM_MODULES_MAX,

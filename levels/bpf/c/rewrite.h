@@ -4,8 +4,7 @@
 #ifndef TAM_REWRITE_H
 #define TAM_REWRITE_H
 
-#include "tam_bpf.h"
-#include "tam_maps.h"
+#include "context.h"
 
 /* RFC 1624: the checksum of a header whose TTL byte falls by one. */
 static __always_inline void decrease_ttl(struct iphdr *ip)
@@ -18,21 +17,21 @@ static __always_inline void decrease_ttl(struct iphdr *ip)
 
 /* Gives the frame the tag of its egress, or none, and its MACs. The IP header is
  * at `l3`, behind the tags that the frame has. Returns 0, or -1 when the head cannot move. */
-static __always_inline int readdress(struct xdp_md *ctx, const struct tam_meta *way,
+static __always_inline int readdress(void *ctx, enum tam_level level, const struct tam_meta *way,
 				     const __u8 own_mac[ETH_ALEN], __u32 l3)
 {
 	__u16 vlan = way->egress_vlan;
 	int insert = vlan && l3 == sizeof(struct ethhdr);
 
 	if (!vlan && l3 != sizeof(struct ethhdr)) {
-		if (bpf_xdp_adjust_head(ctx, l3 - sizeof(struct ethhdr)))
+		if (cut_tags(ctx, level, l3 - sizeof(struct ethhdr)))
 			return -1;
 	} else if (insert) {
-		if (bpf_xdp_adjust_head(ctx, -(int)sizeof(struct vlan_header)))
+		if (add_head(ctx, level, sizeof(struct vlan_header)))
 			return -1;
 	}
 
-	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	void *data = first_byte(ctx, level), *data_end = last_byte(ctx, level);
 
 	hide(data);
 

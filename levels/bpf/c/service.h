@@ -1,39 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
 /* Services below user level: from a rule to the module's program.
  *
- *   act() --> to_service(): enter the lane, up or below?
+ *   act() --> to_service(): enter the lane; which way?
  *               | up: the cell's socket, leave the lane
- *               | below: fill the hand-over, stay in the lane
+ *               | tc: its metadata in front, on to the stack, leave the lane; go on in tc.h
+ *               | nic: fill the hand-over, stay in the lane
  *               v
  *             run_module() --tail call--> the module --tail call--> afterwards.h
- *
- * One CPU at a time is in a lane, and so in the module's memory: it holds `busy`
- * from here to afterwards.h. Another CPU waits for it, for a bounded time. The
- * memory goes to the packet's CPU, not the packet to the memory's: a frame that
- * was queued for another CPU (cpumap) has lost the number of its receive queue,
- * and no socket may be given it from there when the module raises it.
- *
- * Where packets go changes only under `busy`, so all CPUs see one order.
  */
 #ifndef TAM_SERVICE_H
 #define TAM_SERVICE_H
 
 #include "classify.h"
-
-/* Looks at a lane that another CPU is in before the packet is dropped: about
- * 0.2 ms, four times what the least fuel budget takes. */
-#define TAM_LANE_PATIENCE 65536
+#include "lane.h"
 
 /* What act() returns when a program is to be called: no XDP action. */
 #define TAM_RUN 0x100
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, TAM_ENTRIES_MAX);
-	__type(key, __u32);
-	__type(value, struct tam_lane);
-} tam_lanes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -71,50 +53,6 @@ struct {
 	__type(value, __u64);
 } tam_reasons SEC(".maps");
 
-/* What waiting for a lane needs to know. */
-struct waiting {
-	struct tam_lane *lane;
-	__u32 self;
-	__u32 entered;
-};
-
-/* Reads before it writes, so that the CPU inside keeps its cache line. */
-static long try_lane(__u32 turn, struct waiting *waiting)
-{
-	struct tam_lane *lane = waiting->lane;
-
-	(void)turn;
-	if (*(volatile __u32 *)&lane->busy || __sync_val_compare_and_swap(&lane->busy, 0, waiting->self))
-		return 0;
-	waiting->entered = 1;
-	return 1;
-}
-
-/* Returns 0 when the lane stays with another CPU for too long. */
-static __always_inline int wait_for_lane(struct tam_lane *lane, __u32 self)
-{
-	struct waiting waiting = { .lane = lane, .self = self };
-
-	bpf_loop(TAM_LANE_PATIENCE, try_lane, &waiting, 0);
-	return waiting.entered;
-}
-
-/* A full barrier: what the last one in the lane wrote is seen. A CPU that finds
- * itself in the lane left it without saying so: nothing here runs within itself. */
-static __always_inline int enter_lane(struct tam_lane *lane)
-{
-	__u32 self = bpf_get_smp_processor_id() + 1;
-	__u32 found = __sync_val_compare_and_swap(&lane->busy, 0, self);
-
-	return !found || found == self || wait_for_lane(lane, self);
-}
-
-/* A full barrier: who comes next sees what was written here. */
-static __always_inline void leave_lane(struct tam_lane *lane)
-{
-	__sync_lock_test_and_set(&lane->busy, 0);
-}
-
 /* Room for metadata in front of the frame, or none. */
 static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx)
 {
@@ -131,7 +69,7 @@ static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx)
 static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
 				   const struct tam_meta *from)
 {
-	__u32 queue = ctx->rx_queue_index, epoch = *(volatile __u32 *)&lane->epoch;
+	__u32 queue = ctx->rx_queue_index, epoch = epoch_of(lane);
 
 	lane->level = TAM_LEVEL_USER;
 	if (queue >= TAM_QUEUES_MAX)
@@ -146,27 +84,24 @@ static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
 	if (bpf_redirect_map(&tam_sockets, from->arrival_port * TAM_QUEUES_MAX + queue, XDP_PASS) !=
 	    XDP_REDIRECT)
 		return XDP_PASS;
-	if (lane->epoch_seen != epoch) {
-		lane->epoch_start = lane->sent_up;
-		/* The cell reads epoch_start once it sees this. */
-		__sync_lock_test_and_set(&lane->epoch_seen, epoch);
-	}
-	lane->sent_up++;
+	count_up(lane, epoch);
 	return XDP_REDIRECT;
 }
 
-/* Whether this packet meets the module below; the caller is in the lane. */
-static __always_inline int goes_below(struct tam_lane *lane, __u32 outcome)
+/* Gives a packet to the stack with its metadata in front, for tam_tc; returns an
+ * XDP action, XDP_PASS when it goes. The caller is in the lane. */
+static __always_inline int send_to_tc(struct xdp_md *ctx, struct tam_lane *lane,
+				      const struct tam_meta *from, int whole)
 {
-	if (*(volatile __u32 *)&lane->target != TAM_LEVEL_NIC || outcome == TAM_KERNEL_PARTIAL)
-		return 0;
-	if (lane->level == TAM_LEVEL_NIC)
-		return 1;
-	if (*(volatile __u64 *)&lane->left != lane->sent_up)
-		return 0;
-	/* A full barrier: what the cell wrote before it said that all has left is seen. */
-	__sync_lock_test_and_set(&lane->level, TAM_LEVEL_NIC);
-	return 1;
+	struct tam_meta *meta = meta_in_front(ctx);
+
+	if (!meta)
+		return XDP_DROP;
+	*meta = *from;
+	meta->flags |= lane->tc_epoch << TAM_META_EPOCH_SHIFT | TAM_META_TO_TC |
+		       (whole ? 0 : TAM_META_UP);
+	count_to_tc(lane);
+	return XDP_PASS;
 }
 
 /* What a subprogram is told of a packet, in one argument: a pointer would keep
@@ -205,34 +140,36 @@ static __always_inline __u64 now_ms(struct tam_hand_over *hand_over)
 	return hand_over->clock_ms;
 }
 
+/* What the module sees of a packet that comes by `meta`, and what is called. The
+ * caller is in the lane. */
 static __always_inline void fill_hand_over(struct tam_hand_over *hand_over,
-					   const struct tam_flow *flow, const struct tam_lane *lane,
-					   __u64 extent, __u32 outcome)
+					   const struct tam_meta *meta, struct tam_lane *lane,
+					   __u64 extent, enum tam_level level)
 {
-	__u32 length = extent >> 32, window = lane->window;
+	__u32 length = extent >> 32, window = lane->window, cpu = bpf_get_smp_processor_id();
 
 	hand_over->packet_length = length;
 	hand_over->window_length = length < window ? length : window;
 	hand_over->l3_offset = extent;
 	hand_over->l4_offset = extent >> 16;
 	hand_over->begins_with = 1;
-	hand_over->ip_version = flow->meta.flags >> 8;
-	hand_over->protocol = flow->meta.flags >> 16;
-	hand_over->flags = flow->meta.flags >> 1 & 3;	/* TAM_META_FRAGMENT is bit 1 */
-	hand_over->port = flow->meta.arrival_port;
-	hand_over->session = flow->meta.session;
-	hand_over->rule = flow->meta.rule;
-	hand_over->flow_hash = flow->meta.flow_hash;
+	hand_over->ip_version = meta->flags >> 8;
+	hand_over->protocol = meta->flags >> 16;
+	hand_over->flags = meta->flags >> 1 & 3;	/* TAM_META_FRAGMENT is bit 1 */
+	hand_over->port = meta->arrival_port;
+	hand_over->session = meta->session;
+	hand_over->rule = meta->rule;
+	hand_over->flow_hash = meta->flow_hash;
 	hand_over->lane = 0;
 	hand_over->now_ms = now_ms(hand_over);
 	hand_over->mark[0] = 0;
 	hand_over->mark[1] = 0;
-	hand_over->level = TAM_LEVEL_NIC;
-	fill_way(&hand_over->meta, flow, extent, outcome);
-	__builtin_memcpy(hand_over->own_mac, flow->own_mac, ETH_ALEN);
-	hand_over->mtu = flow->mtu;
+	hand_over->level = level;
 	hand_over->length = length;
 	hand_over->program = lane->trapped ? TAM_PROGRAM_NONE : lane->program;
+	hand_over->moved = lane->cpu != cpu;
+	lane->cpu = cpu;
+	lane->ran = 1;
 }
 
 /* A packet of a service that can run below user level. `outcome` is TAM_FORWARDED
@@ -240,55 +177,69 @@ static __always_inline void fill_hand_over(struct tam_hand_over *hand_over,
 static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
 				      __u32 outcome, struct tam_port_stats *stats)
 {
-	__u32 zero = 0, entry = flow->meta.entry, cpu = bpf_get_smp_processor_id();
+	__u32 zero = 0, entry = flow->meta.entry;
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
 	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
+	int complete = outcome != TAM_KERNEL_PARTIAL;
+	/* The kernel takes tags out of a frame before tc. */
+	int whole = complete && (__u16)extent == sizeof(struct ethhdr), action;
 
 	if (!lane || !hand_over)
 		return finish(stats, TAM_KERNEL_NO_SOCKET);
 	if (!enter_lane(lane))
 		return finish(stats, TAM_DROP_LANE);
-	if (!goes_below(lane, outcome)) {
-		fill_way(&hand_over->meta, flow, extent, outcome);
-
-		int action = send_up(ctx, lane, &hand_over->meta);
-
+	fill_way(&hand_over->meta, flow, extent, outcome);
+	switch (choose_way(lane, complete, whole)) {
+	case TAM_WAY_NIC:
+		fill_hand_over(hand_over, &flow->meta, lane, extent, TAM_LEVEL_NIC);
+		__builtin_memcpy(hand_over->own_mac, flow->own_mac, ETH_ALEN);
+		hand_over->mtu = flow->mtu;
+		finish(stats, TAM_TO_NIC);
+		return TAM_RUN;
+	case TAM_WAY_TC:
+		action = send_to_tc(ctx, lane, &hand_over->meta, whole);
+		leave_lane(lane);
+		finish(stats, action == XDP_PASS ? TAM_TO_KERNEL_MODULE : TAM_DROP_ADJUST);
+		return action;
+	default:
+		action = send_up(ctx, lane, &hand_over->meta);
 		leave_lane(lane);
 		finish(stats, action == XDP_REDIRECT ? TAM_TO_USER
 			      : action == XDP_DROP   ? TAM_DROP_ADJUST
 						     : TAM_KERNEL_NO_SOCKET);
 		return action;
 	}
-	fill_hand_over(hand_over, flow, lane, extent, outcome);
-	hand_over->moved = lane->cpu != cpu;
-	lane->cpu = cpu;
-	lane->ran = 1;
-	finish(stats, TAM_TO_NIC);
-	return TAM_RUN;
 }
 
-/* Calls the module that the hand-over names. A constant index is a patched jump,
- * a fourth of what another costs. Returns only when all is gone. */
-static __always_inline int run_module(struct xdp_md *ctx)
+/* Calls a program of `modules`. A constant index is a patched jump, a fourth of
+ * what another costs. Returns when there is none. */
+static __always_inline void call_module(void *ctx, void *modules, __u32 program)
+{
+	switch (program) {
+	case 0: bpf_tail_call_static(ctx, modules, 0); break;
+	case 1: bpf_tail_call_static(ctx, modules, 1); break;
+	case 2: bpf_tail_call_static(ctx, modules, 2); break;
+	case 3: bpf_tail_call_static(ctx, modules, 3); break;
+	case 4: bpf_tail_call_static(ctx, modules, 4); break;
+	case 5: bpf_tail_call_static(ctx, modules, 5); break;
+	case 6: bpf_tail_call_static(ctx, modules, 6); break;
+	case 7: bpf_tail_call_static(ctx, modules, 7); break;
+	default: bpf_tail_call(ctx, modules, program);
+	}
+}
+
+/* Calls the module that the hand-over names; what is left of the packet is done by
+ * whoever `after` has. Returns only when all is gone. */
+static __always_inline void run_module(void *ctx, void *modules, void *after)
 {
 	__u32 zero = 0;
 	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
 
 	if (!hand_over)
-		return XDP_DROP;	/* the map has it: not reached */
-	switch (hand_over->program) {
-	case 0: bpf_tail_call_static(ctx, &tam_modules, 0); break;
-	case 1: bpf_tail_call_static(ctx, &tam_modules, 1); break;
-	case 2: bpf_tail_call_static(ctx, &tam_modules, 2); break;
-	case 3: bpf_tail_call_static(ctx, &tam_modules, 3); break;
-	case 4: bpf_tail_call_static(ctx, &tam_modules, 4); break;
-	case 5: bpf_tail_call_static(ctx, &tam_modules, 5); break;
-	case 6: bpf_tail_call_static(ctx, &tam_modules, 6); break;
-	case 7: bpf_tail_call_static(ctx, &tam_modules, 7); break;
-	default: bpf_tail_call(ctx, &tam_modules, hand_over->program);
-	}
+		return;		/* the map has it: not reached */
+	call_module(ctx, modules, hand_over->program);
 	hand_over->trapped = TAM_NOT_RUN;	/* no such program */
-	bpf_tail_call_static(ctx, &tam_after, 0);
+	bpf_tail_call_static(ctx, after, 0);
 
 	/* A node that is being taken down. */
 	__u32 entry = hand_over->meta.entry;
@@ -296,7 +247,6 @@ static __always_inline int run_module(struct xdp_md *ctx)
 
 	if (lane)
 		leave_lane(lane);
-	return XDP_PASS;
 }
 
 #endif

@@ -16,7 +16,7 @@
 #define TAM_VLANS_MAX 4096	/* VLAN devices above the ports */
 #define TAM_FRAGMENTS_MAX 4096	/* datagrams whose later fragments are awaited */
 #define TAM_ENTRIES_MAX 1024	/* entries of one node: each has a lane and counters */
-#define TAM_MODULES_MAX 1024	/* programs made from modules: one for each lane below user level */
+#define TAM_MODULES_MAX 1024	/* programs made from modules at one level: one for each lane there */
 #define TAM_REASONS_MAX 4096	/* pairs of entry and drop reason that are counted apart */
 
 /* What a packet is matched by; one that a rule does not match by is zero in
@@ -83,6 +83,7 @@ enum tam_outcome {
 	TAM_FORWARDED = 0,		/* redirected to an egress port */
 	TAM_TO_USER,			/* redirected to the cell's socket */
 	TAM_TO_NIC,			/* given to a module in the driver: see the service's counters */
+	TAM_TO_KERNEL_MODULE,		/* given to a module in the kernel's stack (tc): as above */
 	/* To the kernel's stack, because ... */
 	TAM_KERNEL_NOT_IP,		/* ARP, LLDP, STP and other ethertypes */
 	TAM_KERNEL_NOT_FOR_US,		/* the destination MAC is not this port's */
@@ -163,6 +164,10 @@ struct tam_config {
 	 * is counted on from there. */
 	__u64 clock_jiffies;
 	__u64 clock_ms;
+	/* The TAP device by which packets go from tc to the cell, each with its
+	 * tam_meta as the first bytes of the frame; 0: they cannot. */
+	__u32 up_ifindex;
+	__u32 zero;
 };
 
 /* A VLAN device above a port. Keyed both ways:
@@ -198,37 +203,73 @@ struct tam_meta {
 	__u16 l4_offset;	/* TAM_OFFSET_NONE when there is none */
 	__u32 flow_hash;	/* equal for both directions */
 	__u32 flags;		/* TAM_META_*, IP version in bits 8..15, protocol in bits 16..23,
-				 * TAM_ACTION_SERVICE: the lane's epoch in bits 24..31 */
+				 * TAM_ACTION_SERVICE: the lane's epoch in bits 24..31; on the
+				 * way to tc its tc_epoch */
 };
 #define TAM_OFFSET_NONE 0xffff
 #define TAM_META_ROUTED (1 << 0)	/* egress and next hop are resolved; else the kernel routes it */
 #define TAM_META_FRAGMENT (1 << 1)
 #define TAM_META_LATER_FRAGMENT (1 << 2)
+/* On the way from XDP to tc, and nowhere else: */
+#define TAM_META_TO_TC (1 << 3)	/* the packet is a lane's */
+#define TAM_META_UP (1 << 4)	/* it cannot be run there, for the stack shows it otherwise than it came */
 #define TAM_META_EPOCH_SHIFT 24
 
 enum tam_level {
 	TAM_LEVEL_USER = 0,
 	TAM_LEVEL_NIC = 1,
+	TAM_LEVEL_KERNEL = 2,
+};
+
+/* The way of a lane's packets from XDP on. */
+enum tam_path {
+	TAM_PATH_DIRECT = 0,	/* the module at nic, or the cell's socket */
+	TAM_PATH_TC = 1,	/* the stack, and at tc the module there, or the cell's TAP device */
 };
 
 /* The lane of an entry: the one place where its packets meet its memory. Shared
- * with the cell, which maps it. Who writes: D the front door while it is in the
- * lane, C the cell, N the daemon.
+ * with the cell, which maps it. Who writes: D the front door (XDP and tc) while it
+ * is in the lane, C the cell, N the daemon.
  *
  *  0         8         16            24           28       32      36       40        44       48     52    56        60     64
  * +---------+---------+-------------+------------+--------+-------+--------+---------+--------+------+-----+---------+------+
  * | sent up | left    | epoch start | epoch seen | epoch  | level | target | program | window | busy | cpu | trapped | ran  |
  * |    D    |    C    |      D      |     D      |   C    |   D   |   C, N |    N    |   N    |  D   |  D  |  D, N   | D, C |
  * +---------+---------+-------------+------------+--------+-------+--------+---------+--------+------+-----+---------+------+
+ * | sent tc | left tc | tc awaited  | tc began                | path  | tc     | unused, zero                            128
+ * |    D    |    D    |      D      |     D                   |   D   | epoch D|
+ * +---------+---------+-------------+-------------------------+-------+--------+-----
+ *
+ * The ways of a packet, and what counts it on and off them:
+ *
+ *                        sent_up                          left
+ *          ┌─ DIRECT ──────────────▶ socket ─▶ cell ──────▶
+ *   XDP ───┤          └▶ module at nic                    left
+ *          │ sent_tc          left_tc   sent_up ┌▶ TAP ─▶ cell ─▶
+ *          └─ TC ──────▶ stack ───────▶ tc ─────┴▶ module at kernel
  *
  * The lane goes below at the first packet that finds `target` below and all that
  * was sent up gone: sent_up == left. It goes up at the first packet that finds
  * `target` above, and with each packet that a module raises.
  *
+ * On the way TC all packets of the lane go that way, whatever `target` says: what
+ * may not be run at tc goes up from there. The way is left at the first packet
+ * that finds `target` elsewhere and nothing under way: sent_tc == left_tc,
+ * nothing awaited, sent_up == left. It is taken at the first packet that finds
+ * `target` at kernel and all that was sent up gone, but never straight from nic,
+ * whose redirected packets leave at the end of the driver's poll, later than
+ * those of tc: one packet at least goes by the cell in between. So nothing
+ * overtakes anything. `level` NIC implies DIRECT.
+ *
  * A packet that was sent up and never came (its ring was full) keeps the two
  * apart. Then the cell begins another epoch, which packets carry from then on;
  * when every packet before that is gone for certain, `left` becomes
- * epoch_start + what has left of this epoch. */
+ * epoch_start + what has left of this epoch.
+ *
+ * The same between XDP and tc (no memory for its buffer, no way into the lane):
+ * XDP begins another tc_epoch when it wants to leave the way TC and waits in vain.
+ * What was not there by then is `tc_awaited`; TAM_TC_PATIENCE jiffies later it is
+ * lost for certain. */
 struct tam_lane {
 	__u64 sent_up;		/* packets given to user level */
 	__u64 left;		/* packets that are gone from there */
@@ -237,20 +278,30 @@ struct tam_lane {
 	__u32 epoch;		/* the one that they shall carry; 8 bits */
 	__u32 level;		/* enum tam_level: where packets go */
 	__u32 target;		/* enum tam_level: where they shall go */
-	__u32 program;		/* index in tam_modules */
+	__u32 program;		/* index in tam_modules, tam_modules_tc */
 	__u32 window;		/* bytes of the packet's head that the module sees */
 	__u32 busy;		/* 0: nobody is in the lane, else 1 + the number of the CPU that is */
 	__u32 cpu;		/* the CPU that was in it last */
 	__u32 trapped;		/* not 0: the module is not run; the cause, or TAM_NOT_A_VERDICT */
 	__u32 ran;		/* 1 when it has run below; the cell, in the lane, makes it 0 */
+	__u64 sent_tc;		/* packets given to the stack on their way to tc */
+	__u64 left_tc;		/* packets that came there, or are lost */
+	__u64 tc_awaited;	/* packets of the tc_epoch before that did not come yet */
+	__u64 tc_began;		/* jiffies at which tc_epoch began */
+	__u32 path;		/* enum tam_path */
+	__u32 tc_epoch;		/* that packets to tc carry; 8 bits */
+	__u64 zero[3];
 };
+
+/* Jiffies (1 s at HZ=1000, 10 s at 100) after which a packet that is not at tc is lost. */
+#define TAM_TC_PATIENCE 1000
 
 #define TAM_NOT_A_VERDICT 0xfffffffe	/* in `trapped`: on_packet returned something else */
 #define TAM_NOT_RUN 0xffffffff		/* in tam_hand_over.trapped: on_packet was not called */
 #define TAM_PROGRAM_NONE 0xffffffff	/* in tam_hand_over.program: do not call any */
 
 /* From the front door to a module's program and on to the second half of the
- * front door: one for each CPU. The first 64 bytes are the metadata of
+ * front door, in XDP and at tc: one for each CPU. The first 64 bytes are the metadata of
  * docs/module-abi.md, as the module sees them; then comes what the module's
  * program leaves; the rest is the front door's own. The compiler
  * (levels/wasm-to-bpf, layout.rs) has the offsets of the first two parts.
@@ -276,38 +327,40 @@ struct tam_hand_over {
 	__u32 lane;
 	__u64 now_ms;
 	__u64 mark[2];
-	__u64 level;		/* one byte: 1, at nic; the others are zero */
+	__u64 level;		/* one byte: enum tam_level; the others are zero */
 	__u32 verdict;		/* what on_packet returned, when `trapped` is 0 */
 	__u32 trapped;		/* 0, a trap's code, or TAM_NOT_RUN */
 	__u32 padded;
 	struct tam_meta meta;	/* the packet's way; as it travels when the module raises it */
 	__u8 own_mac[6];	/* of the egress port */
 	__u16 moved;		/* not 0: another CPU was in the lane before */
-	__u32 mtu;		/* of the route */
+	__u32 mtu;		/* of the route; at tc the length of the IP packet as it came */
 	__u32 length;		/* of the frame as it came */
-	__u32 program;		/* index in tam_modules, or TAM_PROGRAM_NONE */
+	__u32 program;		/* index in tam_modules or tam_modules_tc, or TAM_PROGRAM_NONE */
 	__u64 clock_jiffies;	/* the jiffy for which the time was worked out last, */
 	__u64 clock_ms;		/* and that time */
 };
 
 /* What became of an entry's packets below user level, on one CPU. `packets` is
- * the sum of all from `forwarded` on, but for the last two. */
+ * the sum of all from `forwarded` on, but for the last three. */
 struct tam_service_stats {
-	__u64 packets;		/* given to the module's program */
+	__u64 packets;		/* given to the module's program, or brought to tc and not run there */
 	__u64 bytes;		/* as they came */
 	__u64 forwarded;
 	__u64 to_kernel;
 	__u64 bounced;
 	__u64 redirected;
-	__u64 raised;
+	__u64 raised;		/* given to user level, by the module or from tc in its place */
 	__u64 plain;		/* not run, or raised and there is no cell: as if there were no rule */
 	__u64 drop_module;	/* the verdict */
 	__u64 drop_trap;	/* it trapped, or its verdict is none */
 	__u64 drop_no_port;	/* no such port to redirect to */
 	__u64 drop_too_long;	/* longer than that port takes */
 	__u64 drop_malformed;	/* not to be forwarded as the module left it */
+	__u64 drop_lane;	/* at tc: another CPU did not leave the lane in time */
 	__u64 handed_over;	/* packets that found the lane at another CPU than the last one */
 	__u64 reasons_lost;	/* of drop_module: their reason is in no counter, there are too many */
+	__u64 raised_bytes;	/* of those that were raised: as they came */
 };
 
 struct tam_reason_key {

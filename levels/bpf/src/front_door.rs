@@ -3,6 +3,7 @@
 //! ```text
 //!  /sys/fs/bpf/tamandua/NODE/
 //!      link_PORT      the program on the port's device
+//!      tcx_PORT       the program at its tcx ingress, for modules at kernel level
 //!      tam_shared     and the other maps, shared by all copies
 //! ```
 //!
@@ -30,12 +31,17 @@ use units::{Name, PortId, RuleId};
 
 mod services;
 
+pub use services::Below;
+
 /// Where nodes pin what they keep in the kernel.
 pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/tamandua";
 
 /// The word of [`Config`] that holds the generation.
 const GENERATION_WORD: usize = 0;
 const _: () = assert!(std::mem::offset_of!(Config, generation) == GENERATION_WORD * 8);
+/// The word of [`Config`] that holds the TAP device's index, and zeros.
+const UP_WORD: usize = std::mem::offset_of!(Config, up_ifindex) / 8;
+const _: () = assert!(std::mem::offset_of!(Config, up_ifindex) == UP_WORD * 8);
 
 /// Why the front door cannot do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -82,14 +88,15 @@ pub struct FrontDoor {
     shared: MappedArray<Config>,
     lanes: Lanes,
     heartbeat: Program,
-    links: BTreeMap<PortId, Link>,
+    tc: Program,
+    links: BTreeMap<PortId, [Link; 2]>,
     /// Keys in each of the two rule sets, so that the inactive one can be emptied.
     keys: [Vec<Key>; 2],
     vlans: Vec<VlanKey>,
 }
 
 /// Maps that every copy of the program shares.
-const SHARED_MAPS: [&str; 18] = [
+const SHARED_MAPS: [&str; 20] = [
     "tam_shared",
     "tam_ports",
     "tam_stats",
@@ -105,18 +112,28 @@ const SHARED_MAPS: [&str; 18] = [
     LANES,
     HAND_OVER,
     MODULES,
+    MODULES_TC,
     AFTER,
+    AFTER_TC,
     SERVICES,
     REASONS,
 ];
 const LANES: &str = "tam_lanes";
 const HAND_OVER: &str = "tam_hand_over";
 const MODULES: &str = "tam_modules";
+const MODULES_TC: &str = "tam_modules_tc";
 const AFTER: &str = "tam_after";
+const AFTER_TC: &str = "tam_after_tc";
 const SERVICES: &str = "tam_services";
 const REASONS: &str = "tam_reasons";
 /// The front door's second half: what modules' programs end with.
 const AFTERWARDS: &str = "tam_afterwards";
+/// The same at kernel level.
+const AFTERWARDS_TC: &str = "tam_afterwards_tc";
+/// The program at tcx ingress: one for all ports.
+const TC: &str = "tam_tc";
+/// What [`FrontDoor::create`] loads, and no port loads again.
+const ONCE: [&str; 4] = ["tam_heartbeat", AFTERWARDS, AFTERWARDS_TC, TC];
 /// The map of sockets, shared like the others; apart because its values are descriptors.
 const SOCKETS: &str = "tam_sockets";
 const RULE_SETS: [&str; 2] = ["tam_rules_0", "tam_rules_1"];
@@ -146,15 +163,17 @@ impl FrontDoor {
         shared.store(0, &config);
         let heartbeat = object.program("tam_heartbeat")?;
         let lanes = Lanes::new(&maps[LANES])?;
-        let afterwards = object.program(AFTERWARDS)?;
-        let fd = afterwards.as_fd().as_raw_fd() as u32;
-        maps[AFTER].update(&0u32, &fd, Update::Any)?;
+        for (map, program) in [(AFTER, AFTERWARDS), (AFTER_TC, AFTERWARDS_TC)] {
+            let program = object.program(program)?;
+            maps[map].update(&0u32, &(program.as_fd().as_raw_fd() as u32), Update::Any)?;
+        }
         let front_door = Self {
             folder,
             maps,
             shared,
             lanes,
             heartbeat,
+            tc: object.program(TC)?,
             links: BTreeMap::new(),
             keys: [const { Vec::new() }; 2],
             vlans: Vec::new(),
@@ -164,10 +183,11 @@ impl FrontDoor {
         Ok(front_door)
     }
 
-    /// Puts a copy of the program on a port's device.
+    /// Puts a copy of the program on a port's device, and at its tcx ingress what serves
+    /// modules at kernel level, before other programs there.
     ///
     /// # Errors
-    /// When another program is there or the driver cannot.
+    /// When another XDP program is there, the driver cannot, or the kernel has no tcx.
     pub fn attach(
         &mut self,
         port: PortId,
@@ -176,7 +196,7 @@ impl FrontDoor {
     ) -> Result<(), FrontDoorError> {
         let mut object = Object::open(objects::FRONT_DOOR, "tam")?;
         object.set_global("port_number", &u32::from(port.0))?;
-        for once in ["tam_heartbeat", AFTERWARDS] {
+        for once in ONCE {
             object.set_autoload(once, false)?;
         }
         for (name, map) in &self.maps {
@@ -188,14 +208,25 @@ impl FrontDoor {
         let device = DevmapValue { ifindex: config.ifindex, program: 0 };
         self.map("tam_devices").update(&number, &device, Update::Any)?;
         self.map("tam_egress").update(&config.ifindex, &number, Update::Any)?;
-        let link = object.program("tam_front_door")?.attach_xdp(config.ifindex, mode)?;
-        link.pin(&self.folder.join(format!("link_{port}")))?;
-        self.links.insert(port, link);
+        // First tc: XDP may send packets there at once.
+        let links = [
+            self.tc.attach_tcx(config.ifindex)?,
+            object.program("tam_front_door")?.attach_xdp(config.ifindex, mode)?,
+        ];
+        for (link, pin) in links.iter().zip(self.link_pins(port)) {
+            link.pin(&pin)?;
+        }
+        self.links.insert(port, links);
         self.invalidate();
         Ok(())
     }
 
-    /// Takes the program off a port.
+    /// Where the links of a port are pinned, in the order in which they are attached.
+    fn link_pins(&self, port: PortId) -> [PathBuf; 2] {
+        ["tcx", "link"].map(|kind| self.folder.join(format!("{kind}_{port}")))
+    }
+
+    /// Takes the programs off a port.
     ///
     /// # Errors
     /// When a map or pin cannot be changed.
@@ -203,11 +234,30 @@ impl FrontDoor {
         let number = u32::from(port.0);
         self.map("tam_egress").delete(&ifindex)?;
         self.map("tam_devices").delete(&number)?;
-        if self.links.remove(&port).is_some() {
-            pin::unpin(&self.folder.join(format!("link_{port}")))?;
+        self.map("tam_ports").update(&number, &PortConfig::default(), Update::Any)?;
+        if let Some([tcx, xdp]) = self.links.remove(&port) {
+            let [tcx_pin, xdp_pin] = self.link_pins(port);
+            drop(xdp);
+            pin::unpin(&xdp_pin)?;
+            drop(tcx);
+            pin::unpin(&tcx_pin)?;
         }
         self.invalidate();
         Ok(())
+    }
+
+    /// Names the TAP device by which packets go from tc to the cell: modules at kernel level
+    /// raise by it. Without one what would go up goes as if there were no rule.
+    ///
+    /// A frame that is read from it begins with [`bpf_maps::PacketMeta`], the frame as it came
+    /// follows, tags in line. The device is up, and takes frames longer by 32 bytes than the
+    /// ports do; a queueing discipline would only change their order (`noqueue`).
+    pub fn set_up_device(&self, ifindex: Option<u32>) {
+        if let Some(word) = self.shared.word(0, UP_WORD) {
+            // As the struct lies in memory: the index, then zeros.
+            let value: u64 = bytemuck::cast([ifindex.unwrap_or(0), 0]);
+            word.store(value, Ordering::Release);
+        }
     }
 
     /// Tells the program about a port; cached routes are forgotten.

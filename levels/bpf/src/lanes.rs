@@ -9,13 +9,16 @@
 //!     yes: this packet is the first below
 //! ```
 //!
+//! At kernel level the front door has two halves, XDP and tc, and counts what is under way
+//! from one to the other in the same way; that is its own affair.
+//!
 //! It decides nothing: when a lane moves is the node's decision.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use bpf_maps::{ENTRIES_MAX, LEVEL_USER, Lane as Record};
+use bpf_maps::{ENTRIES_MAX, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, Lane as Record, PATH_TC};
 use units::EntryId;
 
 use crate::map::{Map, MapError};
@@ -88,6 +91,10 @@ impl Lanes {
             busy: half(std::mem::offset_of!(Record, busy))?,
             trapped: half(std::mem::offset_of!(Record, trapped))?,
             ran: half(std::mem::offset_of!(Record, ran))?,
+            sent_tc: word(std::mem::offset_of!(Record, sent_tc))?,
+            left_tc: word(std::mem::offset_of!(Record, left_tc))?,
+            tc_awaited: word(std::mem::offset_of!(Record, tc_awaited))?,
+            path: half(std::mem::offset_of!(Record, path))?,
         })
     }
 }
@@ -109,6 +116,10 @@ pub struct Lane<'a> {
     busy: &'a AtomicU32,
     trapped: &'a AtomicU32,
     ran: &'a AtomicU32,
+    sent_tc: &'a AtomicU64,
+    left_tc: &'a AtomicU64,
+    tc_awaited: &'a AtomicU64,
+    path: &'a AtomicU32,
 }
 
 impl Lane<'_> {
@@ -137,8 +148,29 @@ impl Lane<'_> {
         self.target.load(Ordering::Acquire)
     }
 
-    /// Says which program runs below (its index in the front door's modules) and how many
-    /// bytes of a packet's head it sees. Before the target is set.
+    /// Whether, with this target set, the next packet of the lane meets the module at that
+    /// level: nothing is under way that would have to be gone before. From `nic` to `kernel`
+    /// that packet still goes by the cell.
+    ///
+    /// It follows the packets. Those that were lost between XDP and tc are given up with
+    /// packets that come later.
+    #[must_use]
+    pub fn settled(&self, level: u32) -> bool {
+        // What is read first moves last: a packet goes from tc up, and none back.
+        let by_tc = self.path.load(Ordering::Acquire) == PATH_TC;
+        let is_tc_drained = self.left_tc.load(Ordering::Acquire)
+            == self.sent_tc.load(Ordering::Acquire)
+            && self.tc_awaited.load(Ordering::Acquire) == 0;
+        let is_drained = self.left() == self.sent_up();
+        match level {
+            LEVEL_NIC => (!by_tc || is_tc_drained) && is_drained,
+            LEVEL_KERNEL => is_drained,
+            _ => true,
+        }
+    }
+
+    /// Says which program runs below (its index in the front door's modules, at `nic` and at
+    /// `kernel`) and how many bytes of a packet's head it sees. Before the target is set.
     pub fn set_program(&self, index: u32, window: u32) {
         self.program.store(index, Ordering::Release);
         self.window.store(window, Ordering::Release);
@@ -253,12 +285,14 @@ mod tests {
     use super::*;
     use crate::new_map::MapSpec;
 
+    const LANE: u32 = size_of::<Record>() as u32;
+
     fn lanes() -> Option<(Map, Lanes)> {
         if !rustix::process::geteuid().is_root() {
             testkit::skip("lanes", "making BPF maps needs root");
             return None;
         }
-        let map = Map::create("lanes", &MapSpec::mappable_array(64, ENTRIES_MAX as u32)).unwrap();
+        let map = Map::create("lanes", &MapSpec::mappable_array(LANE, ENTRIES_MAX as u32)).unwrap();
         let lanes = Lanes::new(&map).unwrap();
         Some((map, lanes))
     }
@@ -291,11 +325,24 @@ mod tests {
             cpu: 11,
             trapped: 12,
             ran: 1,
+            sent_tc: 13,
+            left_tc: 14,
+            tc_awaited: 15,
+            path: 16,
+            ..Record::default()
         };
         map.update(&1023u32, &record, crate::Update::Any).unwrap();
         let lane = lanes.lane(EntryId(1023)).unwrap();
-        let words = [lane.sent_up, lane.left, lane.epoch_start];
-        assert_eq!(words.map(|word| word.load(Ordering::SeqCst)), [1, 2, 3]);
+        let words = [
+            lane.sent_up,
+            lane.left,
+            lane.epoch_start,
+            lane.sent_tc,
+            lane.left_tc,
+            lane.tc_awaited,
+        ];
+        assert_eq!(words.map(|word| word.load(Ordering::SeqCst)), [1, 2, 3, 13, 14, 15]);
+        assert_eq!(lane.path.load(Ordering::SeqCst), 16);
         let halves =
             [lane.epoch_seen, lane.epoch, lane.level, lane.target, lane.program, lane.window];
         assert_eq!(halves.map(|half| half.load(Ordering::SeqCst)), [4, 5, 6, 7, 8, 9]);
@@ -344,9 +391,9 @@ mod tests {
     #[test]
     fn another_map_is_refused() {
         let Some((map, _lanes)) = lanes() else { return };
-        let few = Map::create("few", &MapSpec::mappable_array(64, 4)).unwrap();
+        let few = Map::create("few", &MapSpec::mappable_array(LANE, 4)).unwrap();
         assert!(matches!(Lanes::new(&few), Err(LanesError::Entries { found: 4 })));
-        let other = Map::create("other", &MapSpec::array(64, ENTRIES_MAX as u32)).unwrap();
+        let other = Map::create("other", &MapSpec::array(LANE, ENTRIES_MAX as u32)).unwrap();
         assert!(matches!(Lanes::new(&other), Err(LanesError::Map(MapError::NotMappable { .. }))));
         drop(map);
     }

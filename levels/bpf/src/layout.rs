@@ -62,6 +62,8 @@ fn layout_matches_header() {
         tick_ns,
         clock_jiffies,
         clock_ms,
+        up_ifindex,
+        zero,
     );
     same!(object, "tam_vlan_key", VlanKey, ifindex, vlan);
     same!(object, "tam_vlan", Vlan, ifindex, vlan, zero);
@@ -103,6 +105,13 @@ fn layout_of_services_matches_header() {
         cpu,
         trapped,
         ran,
+        sent_tc,
+        left_tc,
+        tc_awaited,
+        tc_began,
+        path,
+        tc_epoch,
+        zero,
     );
     same!(
         object,
@@ -153,8 +162,10 @@ fn layout_of_services_matches_header() {
         drop_no_port,
         drop_too_long,
         drop_malformed,
+        drop_lane,
         handed_over,
         reasons_lost,
+        raised_bytes,
     );
     same!(object, "tam_reason_key", ReasonKey, entry, reason);
 }
@@ -185,8 +196,11 @@ fn numbers_match_header() {
     assert_eq!(actions, expected.map(i64::from));
     let levels: Vec<i64> =
         object.values("tam_level").unwrap().into_iter().map(|(_, value)| value).collect();
-    let expected = [bpf_maps::LEVEL_USER, bpf_maps::LEVEL_NIC];
+    let expected = [bpf_maps::LEVEL_USER, bpf_maps::LEVEL_NIC, bpf_maps::LEVEL_KERNEL];
     assert_eq!(levels, expected.map(i64::from));
+    let paths: Vec<i64> =
+        object.values("tam_path").unwrap().into_iter().map(|(_, value)| value).collect();
+    assert_eq!(paths, [bpf_maps::PATH_DIRECT, bpf_maps::PATH_TC].map(i64::from));
 
     macro_rules! numbers {
         ($($name:ident),+ $(,)?) => {
@@ -215,6 +229,8 @@ fn numbers_match_header() {
         META_ROUTED,
         META_FRAGMENT,
         META_LATER_FRAGMENT,
+        META_TO_TC,
+        META_UP,
         META_EPOCH_SHIFT,
         ENTRIES_MAX,
         MODULES_MAX,

@@ -35,7 +35,7 @@ mod tests;
 
 pub use arena::{ARENA_PAGE, Arena, ArenaError, MappedArena};
 pub use block::{Block, BlockError, MappedBlock};
-pub use front_door::{FrontDoor, FrontDoorError};
+pub use front_door::{Below, FrontDoor, FrontDoorError};
 pub use lanes::{Departures, Lane, Lanes, LanesError};
 pub use map::{DevmapValue, Map, MapError, MapInfo, MappedArray, Update, possible_cpus};
 pub use new_map::{MapSpec, NewMapError};

@@ -143,18 +143,7 @@ impl Program {
             XdpMode::Native => sys::XDP_FLAGS_DRV_MODE,
             XdpMode::Generic => sys::XDP_FLAGS_SKB_MODE,
         };
-        let options = sys::bpf_link_create_opts {
-            sz: size_of::<sys::bpf_link_create_opts>() as u64,
-            flags,
-            ..Default::default()
-        };
-        let Ok(target) = i32::try_from(ifindex) else {
-            return Err(AttachError::NoDevice { ifindex });
-        };
-        // SAFETY: the descriptor is open and the options live across the call.
-        let answer = unsafe {
-            sys::bpf_link_create(self.fd.as_raw_fd(), target, sys::BPF_XDP, &raw const options)
-        };
+        let answer = self.link_to(ifindex, sys::BPF_XDP, flags)?;
         if answer >= 0 {
             return Ok(Link::from_answer(answer));
         }
@@ -178,6 +167,46 @@ impl Program {
                 AttachError::Kernel { action, source }
             }
         })
+    }
+
+    /// Attaches it to the ingress of a device of the current network namespace (tcx: Linux 6.6),
+    /// before all programs that are there.
+    ///
+    /// # Errors
+    /// When there is no such device, or the kernel refuses.
+    pub fn attach_tcx(&self, ifindex: u32) -> Result<Link, AttachError> {
+        let answer = self.link_to(ifindex, sys::BPF_TCX_INGRESS, sys::BPF_F_BEFORE)?;
+        match -answer {
+            ..=0 => Ok(Link::from_answer(answer)),
+            libc::ENODEV => Err(AttachError::NoDevice { ifindex }),
+            errno => {
+                let source = io::Error::from_raw_os_error(errno);
+                let action = format!(
+                    "attach the program '{}' to the tcx ingress of the device with index {ifindex}",
+                    self.name
+                );
+                Err(AttachError::Kernel { action, source })
+            }
+        }
+    }
+
+    /// The kernel's answer: a new descriptor, or a negative error.
+    fn link_to(
+        &self,
+        ifindex: u32,
+        place: sys::bpf_attach_type,
+        flags: u32,
+    ) -> Result<i32, AttachError> {
+        let options = sys::bpf_link_create_opts {
+            sz: size_of::<sys::bpf_link_create_opts>() as u64,
+            flags,
+            ..Default::default()
+        };
+        let Ok(target) = i32::try_from(ifindex) else {
+            return Err(AttachError::NoDevice { ifindex });
+        };
+        // SAFETY: the descriptor is open and the options live across the call.
+        Ok(unsafe { sys::bpf_link_create(self.fd.as_raw_fd(), target, place, &raw const options) })
     }
 
     /// Attaches it to a raw tracepoint, such as `xdp_devmap_xmit`.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
 /* What a module's program looks like to the front door, for its tests: it leaves
  * what the script says in the hand-over and ends with tam_after. */
+#include <linux/pkt_cls.h>
+
 #include "tam_bpf.h"
 #include "tam_maps.h"
 
@@ -10,6 +12,14 @@ struct script {
 	__s32 head;		/* bpf_xdp_adjust_head() */
 	__be16 ethertype_be;	/* written into the frame when not 0 */
 	__u16 ttl;		/* the same, plus 1 */
+	__u32 growth;		/* enum growth; at tc only */
+};
+
+enum growth {
+	GROWTH_NONE,
+	GROWTH_TAG,		/* a VLAN tag with the identifier 7 */
+	GROWTH_TUNNEL,		/* an IPv4 header in front of the one that is there */
+	GROWTH_TAIL,		/* 8 bytes */
 };
 
 struct {
@@ -41,21 +51,73 @@ struct {
 	__type(value, __u32);
 } tam_after SEC(".maps");
 
-static __always_inline void change(struct xdp_md *ctx, const struct script *script)
-{
-	if (script->head && bpf_xdp_adjust_head(ctx, script->head))
-		return;
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} tam_after_tc SEC(".maps");
 
-	void *data = (void *)(long)ctx->data;
+static __always_inline void change(const struct script *script, void *data, void *data_end)
+{
 	struct ethhdr *eth = data;
 	struct iphdr *ip = (void *)(eth + 1);
 
-	if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
+	if ((void *)(ip + 1) > data_end)
 		return;
 	if (script->ethertype_be)
 		eth->h_proto = script->ethertype_be;
 	if (script->ttl)
 		ip->ttl = script->ttl - 1;
+}
+
+static __always_inline void grow(struct __sk_buff *ctx, __u32 growth)
+{
+	__u8 macs[2 * ETH_ALEN];
+	struct vlan_header tag = { .tci_be = bpf_htons(ETH_P_8021Q), .ethertype_be = bpf_htons(7) };
+	struct iphdr outer = {
+		.version = 4, .ihl = 5, .ttl = 30, .protocol = IPPROTO_IPIP,
+		.tot_len = bpf_htons(ctx->len - sizeof(struct ethhdr) + sizeof(outer)),
+		.saddr = bpf_htonl(0x0a000001), .daddr = bpf_htonl(0xcb00714d),
+	};
+	__u32 bytes = growth == GROWTH_TAG ? sizeof(tag) : sizeof(outer);
+
+	if (growth == GROWTH_TAIL)
+		bpf_skb_change_tail(ctx, ctx->len + 8, 0);
+	if (growth == GROWTH_NONE || growth == GROWTH_TAIL)
+		return;
+	__u32 sum = bpf_csum_diff(0, 0, (void *)&outer, sizeof(outer), 0);
+
+	sum = (sum & 0xffff) + (sum >> 16);
+	outer.check = ~((sum & 0xffff) + (sum >> 16));
+	if (bpf_skb_load_bytes(ctx, 0, macs, sizeof(macs)) || bpf_skb_change_head(ctx, bytes, 0))
+		return;
+	bpf_skb_store_bytes(ctx, 0, macs, sizeof(macs), 0);
+	if (growth == GROWTH_TAG) {
+		bpf_skb_store_bytes(ctx, sizeof(macs), &tag, sizeof(tag), 0);
+	} else {
+		__be16 type = bpf_htons(ETH_P_IP);
+
+		bpf_skb_store_bytes(ctx, sizeof(macs), &type, sizeof(type), 0);
+		bpf_skb_store_bytes(ctx, sizeof(struct ethhdr), &outer, sizeof(outer), 0);
+	}
+}
+
+SEC("tc")
+int scripted_tc(struct __sk_buff *ctx)
+{
+	__u32 zero = 0;
+	struct script *says = bpf_map_lookup_elem(&script, &zero);
+	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
+
+	if (!says || !hand_over)
+		return TC_ACT_SHOT;
+	hand_over->verdict = says->verdict;
+	hand_over->trapped = says->trapped;
+	change(says, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	grow(ctx, says->growth);
+	bpf_tail_call_static(ctx, &tam_after_tc, 0);
+	return TC_ACT_SHOT;
 }
 
 SEC("xdp.frags")
@@ -69,7 +131,8 @@ int scripted(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	hand_over->verdict = says->verdict;
 	hand_over->trapped = says->trapped;
-	change(ctx, says);
+	if (!says->head || !bpf_xdp_adjust_head(ctx, says->head))
+		change(says, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	bpf_tail_call_static(ctx, &tam_after, 0);
 	return XDP_ABORTED;
 }
@@ -109,6 +172,14 @@ int dropping(struct xdp_md *ctx)
 	hand_over->trapped = 0;
 	bpf_tail_call_static(ctx, &tam_after, 0);
 	return XDP_ABORTED;
+}
+
+/* On the other end of a port: with any program there a veth takes redirected frames. */
+SEC("xdp.frags")
+int passing(struct xdp_md *ctx)
+{
+	(void)ctx;
+	return XDP_PASS;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -5,12 +5,52 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use bpf_maps::{Lane, ReasonKey, ServiceStats};
+use bpf_maps::{LEVEL_KERNEL, LEVEL_NIC, Lane, ReasonKey, ServiceStats};
 use units::EntryId;
 
-use super::{AFTER, FrontDoor, FrontDoorError, HAND_OVER, LANES, MODULES, REASONS, SERVICES};
+use super::{
+    AFTER, AFTER_TC, FrontDoor, FrontDoorError, HAND_OVER, LANES, MODULES, MODULES_TC, REASONS,
+    SERVICES,
+};
 use crate::lanes::Lanes;
 use crate::map::{Map, Update};
+
+/// A level below user level: where a module is an eBPF program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Below {
+    /// In the driver (XDP).
+    Nic,
+    /// In the kernel's stack (tcx ingress).
+    Kernel,
+}
+
+impl Below {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Nic, Self::Kernel];
+
+    /// `LEVEL_*`, as lanes have it.
+    #[must_use]
+    pub const fn word(self) -> u32 {
+        match self {
+            Self::Nic => LEVEL_NIC,
+            Self::Kernel => LEVEL_KERNEL,
+        }
+    }
+
+    const fn modules(self) -> &'static str {
+        match self {
+            Self::Nic => MODULES,
+            Self::Kernel => MODULES_TC,
+        }
+    }
+
+    const fn after(self) -> &'static str {
+        match self {
+            Self::Nic => AFTER,
+            Self::Kernel => AFTER_TC,
+        }
+    }
+}
 
 impl FrontDoor {
     /// The lanes of all entries.
@@ -31,32 +71,40 @@ impl FrontDoor {
         self.map(HAND_OVER)
     }
 
-    /// The program array with what modules' programs end with, at index 0.
+    /// The program array with what modules' programs of a level end with, at index 0.
     #[must_use]
-    pub fn after_map(&self) -> &Map {
-        self.map(AFTER)
+    pub fn after_map(&self, level: Below) -> &Map {
+        self.map(level.after())
     }
 
-    /// Puts a module's program where lanes name it by `index`. It accepts packets of several
-    /// fragments (`xdp.frags`). Whoever runs the program before it is not waited for.
+    /// Puts a module's program of a level where lanes name it by `index`, which is the same at
+    /// both levels. At nic it accepts packets of several fragments (`xdp.frags`). Whoever runs
+    /// the program before it is not waited for.
     ///
     /// # Errors
     /// When the kernel refuses: another type of program, or an index above the last.
-    pub fn set_module(&self, index: u32, program: BorrowedFd<'_>) -> Result<(), FrontDoorError> {
-        self.map(MODULES).update(&index, &(program.as_raw_fd() as u32), Update::Any)?;
+    pub fn set_module(
+        &self,
+        level: Below,
+        index: u32,
+        program: BorrowedFd<'_>,
+    ) -> Result<(), FrontDoorError> {
+        self.map(level.modules()).update(&index, &(program.as_raw_fd() as u32), Update::Any)?;
         Ok(())
     }
 
-    /// Takes a module's program away: packets of lanes that name it go as if there were no rule.
+    /// Takes a module's program of a level away: packets of lanes that name it go as if there
+    /// were no rule.
     ///
     /// # Errors
     /// When the map cannot be changed.
-    pub fn clear_module(&self, index: u32) -> Result<(), FrontDoorError> {
-        self.map(MODULES).delete(&index)?;
+    pub fn clear_module(&self, level: Below, index: u32) -> Result<(), FrontDoorError> {
+        self.map(level.modules()).delete(&index)?;
         Ok(())
     }
 
-    /// What became of an entry's packets below user level, summed over the CPUs.
+    /// What became of an entry's packets below user level, at nic and kernel together, summed
+    /// over the CPUs.
     ///
     /// # Errors
     /// When the map cannot be read.

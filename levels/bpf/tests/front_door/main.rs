@@ -1,7 +1,7 @@
 //! The front door as the kernel runs it: every frame goes through the loaded
 //! program by `BPF_PROG_TEST_RUN`, and what it did is read from its maps.
 //!
-//! No frame is sent anywhere, but in `pinned`. Each test is in a network namespace of its own
+//! No frame is sent anywhere, but in `pinned` and `kernel`. Each test is in a network namespace of its own
 //! and needs root; without it the tests say so and are counted as skipped.
 
 mod cache;
@@ -9,6 +9,8 @@ mod chance;
 mod forward;
 mod fragments;
 mod harness;
+mod kernel;
+mod kernel_harness;
 mod lanes;
 mod namespace;
 mod nic;
@@ -16,3 +18,4 @@ mod nic_harness;
 mod parser;
 mod pinned;
 mod rules;
+mod wire_end;

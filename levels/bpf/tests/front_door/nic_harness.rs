@@ -23,6 +23,8 @@ pub struct Script {
     pub head: i32,
     pub ethertype_be: [u8; 2],
     pub ttl_and_1: u16,
+    /// `GROWTH_*`: only at tc.
+    pub growth: u32,
 }
 
 /// The front door, the service and the module.
@@ -44,7 +46,7 @@ impl Nic {
         door.activate(0);
         door.heartbeat();
         let mut modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
-        for shared in ["tam_hand_over", "tam_after"] {
+        for shared in ["tam_hand_over", "tam_after", "tam_after_tc"] {
             modules.reuse_map(shared, &door.map(shared)).unwrap();
         }
         let modules = modules.load().unwrap();
@@ -120,18 +122,7 @@ impl Nic {
 
     /// The packets that [`Self::stats`] says ended.
     pub fn ended(&self) -> u64 {
-        let s = self.stats();
-        s.forwarded
-            + s.to_kernel
-            + s.bounced
-            + s.redirected
-            + s.raised
-            + s.plain
-            + s.drop_module
-            + s.drop_trap
-            + s.drop_no_port
-            + s.drop_too_long
-            + s.drop_malformed
+        crate::kernel_harness::ended(&self.stats())
     }
 
     /// What `counting` counted.

@@ -1,7 +1,7 @@
 //! The front door of a node as the daemon uses it: on a device, with pins, and a
 //! service whose module runs on frames that really arrive.
 
-use bpf::{FrontDoor, Object, XdpMode, objects};
+use bpf::{Below, FrontDoor, Object, XdpMode, objects};
 use bpf_maps::{ACTION_SERVICE, Key, LEVEL_NIC, Mask, PortConfig, Rule, ServiceStats};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -60,9 +60,9 @@ fn a_module_runs_on_frames_that_arrive() {
     door.install_rules(&[Mask::default()], &[(Key::default(), rule)]).unwrap();
     let mut modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
     modules.reuse_map("tam_hand_over", door.hand_over_map()).unwrap();
-    modules.reuse_map("tam_after", door.after_map()).unwrap();
+    modules.reuse_map("tam_after", door.after_map(Below::Nic)).unwrap();
     let modules = modules.load().unwrap();
-    door.set_module(0, modules.program("dropping").unwrap().as_fd()).unwrap();
+    door.set_module(Below::Nic, 0, modules.program("dropping").unwrap().as_fd()).unwrap();
     let lane = door.lanes().lane(ENTRY).unwrap();
     lane.set_program(0, 64);
     lane.set_target(LEVEL_NIC);
@@ -81,7 +81,7 @@ fn a_module_runs_on_frames_that_arrive() {
     assert_eq!(stats.bytes, u64::from(FRAMES) * frame.len() as u64);
     assert_eq!(door.drop_reasons(ENTRY).unwrap(), [(0, u64::from(FRAMES))].into());
     assert_eq!(door.drop_reasons(EntryId(3)).unwrap().len(), 0);
-    door.clear_module(0).unwrap();
+    door.clear_module(Below::Nic, 0).unwrap();
     door.clear_entry(ENTRY).unwrap();
     assert_eq!(door.service_stats(ENTRY).unwrap(), ServiceStats::default());
     assert_eq!((lane.target(), door.drop_reasons(ENTRY).unwrap().len()), (0, 0));

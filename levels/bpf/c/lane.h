@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
+/* The lane of an entry: who is in it, what is under way, where the next packet
+ * goes. tam_maps.h has the picture.
+ *
+ * One CPU at a time is in a lane, and so in the module's memory: it holds `busy`
+ * from here to afterwards.h. Another CPU waits for it, for a bounded time. The
+ * memory goes to the packet's CPU, not the packet to the memory's: a frame that
+ * was queued for another CPU (cpumap) has lost the number of its receive queue,
+ * and no socket may be given it from there when the module raises it.
+ *
+ * Where packets go changes only under `busy`, so all CPUs see one order.
+ */
+#ifndef TAM_LANE_H
+#define TAM_LANE_H
+
+#include "tam_bpf.h"
+#include "tam_maps.h"
+
+/* Looks at a lane that another CPU is in before the packet is dropped: about
+ * 0.2 ms, four times what the least fuel budget takes. */
+#define TAM_LANE_PATIENCE 65536
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TAM_ENTRIES_MAX);
+	__type(key, __u32);
+	__type(value, struct tam_lane);
+} tam_lanes SEC(".maps");
+
+/* What waiting for a lane needs to know. */
+struct waiting {
+	struct tam_lane *lane;
+	__u32 self;
+	__u32 entered;
+};
+
+/* Reads before it writes, so that the CPU inside keeps its cache line. */
+static long try_lane(__u32 turn, struct waiting *waiting)
+{
+	struct tam_lane *lane = waiting->lane;
+
+	(void)turn;
+	if (*(volatile __u32 *)&lane->busy || __sync_val_compare_and_swap(&lane->busy, 0, waiting->self))
+		return 0;
+	waiting->entered = 1;
+	return 1;
+}
+
+/* Returns 0 when the lane stays with another CPU for too long. */
+static __always_inline int wait_for_lane(struct tam_lane *lane, __u32 self)
+{
+	struct waiting waiting = { .lane = lane, .self = self };
+
+	bpf_loop(TAM_LANE_PATIENCE, try_lane, &waiting, 0);
+	return waiting.entered;
+}
+
+/* A full barrier: what the last one in the lane wrote is seen. A CPU that finds
+ * itself in the lane left it without saying so: nothing here runs within itself. */
+static __always_inline int enter_lane(struct tam_lane *lane)
+{
+	__u32 self = bpf_get_smp_processor_id() + 1;
+	__u32 found = __sync_val_compare_and_swap(&lane->busy, 0, self);
+
+	return !found || found == self || wait_for_lane(lane, self);
+}
+
+/* A full barrier: who comes next sees what was written here. */
+static __always_inline void leave_lane(struct tam_lane *lane)
+{
+	__sync_lock_test_and_set(&lane->busy, 0);
+}
+
+/* Who calls what follows is in the lane. */
+
+/* The epoch that a packet for user level is to carry. */
+static __always_inline __u32 epoch_of(struct tam_lane *lane)
+{
+	return *(volatile __u32 *)&lane->epoch;
+}
+
+/* One packet that carries `epoch` is given to user level. */
+static __always_inline void count_up(struct tam_lane *lane, __u32 epoch)
+{
+	if (lane->epoch_seen != epoch) {
+		lane->epoch_start = lane->sent_up;
+		/* The cell reads epoch_start once it sees this. */
+		__sync_lock_test_and_set(&lane->epoch_seen, epoch);
+	}
+	lane->sent_up++;
+}
+
+/* Whether all that was given to user level is gone from there. */
+static __always_inline int is_drained(struct tam_lane *lane)
+{
+	return *(volatile __u64 *)&lane->left == lane->sent_up;
+}
+
+static __always_inline void count_to_tc(struct tam_lane *lane)
+{
+	lane->sent_tc++;
+}
+
+/* A packet has come to tc. */
+static __always_inline void count_at_tc(struct tam_lane *lane, __u32 epoch)
+{
+	if (epoch != lane->tc_epoch) {
+		if (lane->tc_awaited)
+			lane->tc_awaited--;
+	} else if (lane->left_tc != lane->sent_tc) {
+		lane->left_tc++;
+	}
+}
+
+/* Whether nothing is under way to tc. What has not come for long is given up. */
+static __always_inline int is_tc_drained(struct tam_lane *lane)
+{
+	if (lane->left_tc == lane->sent_tc && !lane->tc_awaited)
+		return 1;
+
+	__u64 now = bpf_jiffies64();
+
+	if (now - lane->tc_began <= TAM_TC_PATIENCE)
+		return 0;
+	lane->tc_awaited = lane->sent_tc - lane->left_tc;
+	lane->left_tc = lane->sent_tc;
+	lane->tc_epoch = (lane->tc_epoch + 1) & 0xff;
+	lane->tc_began = now;
+	return !lane->tc_awaited;
+}
+
+/* A full barrier: what the cell wrote before it said that all has left is seen. */
+static __always_inline void go_to(struct tam_lane *lane, enum tam_level level)
+{
+	__sync_lock_test_and_set(&lane->level, level);
+}
+
+/* Where XDP sends a packet. */
+enum tam_way {
+	TAM_WAY_UP,	/* the cell's socket */
+	TAM_WAY_NIC,	/* the module, here */
+	TAM_WAY_TC,
+};
+
+/* `complete`: it can be run at nic; `whole`: and at kernel. */
+static __always_inline enum tam_way choose_way(struct tam_lane *lane, int complete, int whole)
+{
+	__u32 target = *(volatile __u32 *)&lane->target;
+
+	/* First, for it needs nothing of the lane's second cache line. */
+	if (target == TAM_LEVEL_NIC && lane->level == TAM_LEVEL_NIC)
+		return complete ? TAM_WAY_NIC : TAM_WAY_UP;
+	if (lane->path == TAM_PATH_TC) {
+		if (target == TAM_LEVEL_KERNEL || !is_tc_drained(lane) || !is_drained(lane))
+			return TAM_WAY_TC;
+		lane->path = TAM_PATH_DIRECT;
+	}
+	if (target == TAM_LEVEL_USER || !complete || !is_drained(lane))
+		return TAM_WAY_UP;
+	if (target == TAM_LEVEL_NIC) {
+		go_to(lane, TAM_LEVEL_NIC);
+		return TAM_WAY_NIC;
+	}
+	if (!whole || lane->level == TAM_LEVEL_NIC)
+		return TAM_WAY_UP;
+	lane->path = TAM_PATH_TC;
+	return TAM_WAY_TC;
+}
+
+/* Whether a packet that came to tc meets the module there. One whose lane is on its
+ * way from there to nic does: so it need not go by the cell. */
+static __always_inline int runs_at_tc(struct tam_lane *lane)
+{
+	__u32 target = *(volatile __u32 *)&lane->target;
+
+	if (lane->level == TAM_LEVEL_KERNEL)
+		return target != TAM_LEVEL_USER;
+	if (target != TAM_LEVEL_KERNEL || !is_drained(lane))
+		return 0;
+	go_to(lane, TAM_LEVEL_KERNEL);
+	return 1;
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
+/* Services at kernel level: the program at tcx ingress of every port.
+ *
+ *   XDP: to_service() -- metadata in front, XDP_PASS --> stack --> tam_tc: the lane again
+ *     | not a lane's: on, untouched
+ *     | may not run here: up, by the TAP device (ways.h)
+ *     v
+ *   run_module() --tail call--> the module --tail call--> tam_afterwards_tc (afterwards.h)
+ *
+ * One copy serves all ports: what is to be known of the port is in the metadata.
+ * Ports have GRO off, so that one buffer is one frame here.
+ */
+#ifndef TAM_TC_H
+#define TAM_TC_H
+
+#include "afterwards.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, TAM_MODULES_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} tam_modules_tc SEC(".maps");
+
+/* At 0: what modules' programs end with. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} tam_after_tc SEC(".maps");
+
+/* What the hand-over has from XDP's cache at nic, without which a packet has no route. */
+static __always_inline void fill_route(struct tam_hand_over *hand_over)
+{
+	__u32 port = hand_over->meta.egress_port;
+	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
+
+	/* It fitted as it came. What the module makes longer is measured by the kernel. */
+	hand_over->mtu = hand_over->length - hand_over->meta.l3_offset;
+	if (config)
+		__builtin_memcpy(hand_over->own_mac, config->mac, ETH_ALEN);
+	else
+		hand_over->meta.flags &= ~TAM_META_ROUTED;
+}
+
+/* A packet of a lane that came here; returns a tc action, or TAM_RUN. */
+static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
+{
+	__u32 zero = 0, entry = meta->entry, flags = meta->flags, length = ctx->len;
+	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
+	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
+	struct tam_service_stats *stats = bpf_map_lookup_elem(&tam_services, &entry);
+
+	if (!hand_over || !lane || !stats)
+		return TC_ACT_UNSPEC;
+	meta->flags = 0;
+	hand_over->meta = *meta;
+	hand_over->meta.flags = flags & ((1 << TAM_META_EPOCH_SHIFT) - 1) &
+				~(TAM_META_TO_TC | TAM_META_UP);
+	if (!enter_lane(lane)) {
+		stats->packets++;
+		stats->bytes += length;
+		stats->drop_lane++;
+		return TC_ACT_SHOT;
+	}
+	count_at_tc(lane, flags >> TAM_META_EPOCH_SHIFT);
+	hand_over->length = length;
+	if (flags & TAM_META_UP || !runs_at_tc(lane)) {
+		stats->packets++;
+		stats->bytes += length;
+		return raise(ctx, TAM_LEVEL_KERNEL, lane, hand_over, stats);
+	}
+	fill_hand_over(hand_over, &hand_over->meta, lane,
+		       (__u64)length << 32 | (__u32)hand_over->meta.l4_offset << 16 |
+			       hand_over->meta.l3_offset,
+		       TAM_LEVEL_KERNEL);
+	fill_route(hand_over);
+	return TAM_RUN;
+}
+
+/* Not "tcx/ingress": programs that call each other must have been loaded for the
+ * same place, and those of modules are for tc as such. */
+SEC("tc")
+int tam_tc(struct __sk_buff *ctx)
+{
+	struct tam_meta *meta = metadata_of(ctx);
+	int action;
+
+	if (!meta || !(meta->flags & TAM_META_TO_TC))
+		return TC_ACT_UNSPEC;
+	action = arrive(ctx, meta);
+	if (action != TAM_RUN)
+		return action;
+	run_module(ctx, &tam_modules_tc, &tam_after_tc);
+	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int tam_afterwards_tc(struct __sk_buff *ctx)
+{
+	return afterwards(ctx, TAM_LEVEL_KERNEL);
+}
+
+#endif

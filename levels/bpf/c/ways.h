@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
+/* The ways on for a packet that was with a module, at nic and at kernel.
+ *
+ *          nic (XDP)                       kernel (tc)
+ *   out    devmap                          redirect to the device
+ *   back   XDP_TX                          redirect to the arrival device
+ *   stack  XDP_PASS                        on, or in by the arrival device once more
+ *   up     socket, metadata in front       TAP device, metadata as the frame's beginning
+ */
+#ifndef TAM_WAYS_H
+#define TAM_WAYS_H
+
+#include "context.h"
+#include "service.h"
+
+/* The metadata that XDP put in front of the packet, or 0. */
+static __always_inline struct tam_meta *metadata_of(struct __sk_buff *ctx)
+{
+	struct tam_meta *meta = (void *)(long)ctx->data_meta;
+
+	return (void *)(meta + 1) > (void *)(long)ctx->data ? 0 : meta;
+}
+
+/* Where the frame's beginning was moved, other bytes lie where the kernel takes the
+ * metadata to be. They must not look like a lane's on a device further on. */
+static __always_inline void unmark(struct __sk_buff *ctx)
+{
+	struct tam_meta *meta = metadata_of(ctx);
+
+	if (meta)
+		meta->flags = 0;
+}
+
+/* Whether the packet still is what the stack took it for when it came. */
+static __always_inline int is_as_it_came(struct __sk_buff *ctx,
+					 const struct tam_hand_over *hand_over)
+{
+	__u32 port = hand_over->meta.arrival_port;
+	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
+	struct ethhdr *eth = first_byte(ctx, TAM_LEVEL_KERNEL);
+	__be16 type = bpf_htons((hand_over->meta.flags >> 8 & 0xff) == 4 ? ETH_P_IP : ETH_P_IPV6);
+
+	if (!config || (void *)(eth + 1) > last_byte(ctx, TAM_LEVEL_KERNEL))
+		return 0;
+	return ctx->len == hand_over->length && eth->h_proto == type &&
+	       !__builtin_memcmp(eth->h_dest, config->mac, ETH_ALEN);
+}
+
+/* Leaves the packet to the kernel's stack as XDP_PASS does: it takes it as it is
+ * now. What the stack knows of it already cannot be changed, but it may come anew. */
+static __always_inline int to_stack(void *ctx, enum tam_level level,
+				    const struct tam_hand_over *hand_over)
+{
+	struct __sk_buff *skb = ctx;
+
+	if (level == TAM_LEVEL_NIC)
+		return XDP_PASS;
+	if (skb->vlan_present || is_as_it_came(ctx, hand_over))
+		return TC_ACT_UNSPEC;
+	unmark(ctx);
+	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+}
+
+/* The port's device, 0: there is no such port. Programs of tc may not look into the devmap. */
+static __always_inline __u32 device_of(enum tam_level level, __u32 port)
+{
+	if (level == TAM_LEVEL_NIC) {
+		struct bpf_devmap_val *device = bpf_map_lookup_elem(&tam_devices, &port);
+
+		return device ? device->ifindex : 0;
+	}
+
+	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
+
+	return config ? config->ifindex : 0;
+}
+
+static __always_inline int out_of(void *ctx, enum tam_level level, __u32 port)
+{
+	if (level == TAM_LEVEL_NIC)
+		return bpf_redirect_map(&tam_devices, port, XDP_DROP);
+
+	__u32 device = device_of(level, port);
+
+	if (!device)
+		return TC_ACT_SHOT;
+	unmark(ctx);
+	return bpf_redirect(device, 0);
+}
+
+static __always_inline int back_out(void *ctx, enum tam_level level)
+{
+	if (level == TAM_LEVEL_NIC)
+		return XDP_TX;
+	unmark(ctx);
+	return bpf_redirect(((struct __sk_buff *)ctx)->ifindex, 0);
+}
+
+/* Takes a tag that the stack keeps beside the packet, puts it into `tag`; bytes that
+ * it takes in the frame, 0 when there is none, or an error. The next one comes in its place. */
+static __always_inline long take_tag(struct __sk_buff *ctx, struct vlan_header *tag)
+{
+	if (!ctx->vlan_present)
+		return 0;
+	/* In the order of a frame: the ethertype of the tag, then what it says. */
+	tag->tci_be = (__be16)ctx->vlan_proto;
+	tag->ethertype_be = bpf_htons(ctx->vlan_tci);
+	return bpf_skb_vlan_pop(ctx) ? -1 : (long)sizeof(*tag);
+}
+
+/* Puts the metadata and the tags in front of the frame, whose MACs move to the front
+ * of the tags; 0, or an error. */
+static __always_inline long put_in_front(struct __sk_buff *ctx, const struct tam_meta *meta)
+{
+	struct vlan_header tags[TAM_VLAN_TAGS_MAX];
+	long outer = take_tag(ctx, &tags[0]), inner = outer > 0 ? take_tag(ctx, &tags[1]) : 0;
+	__u8 macs[2 * ETH_ALEN];
+	__u32 at = sizeof(*meta);
+
+	if (outer < 0 || inner < 0 || bpf_skb_load_bytes(ctx, 0, macs, sizeof(macs)) ||
+	    bpf_skb_change_head(ctx, sizeof(*meta) + outer + inner, 0) ||
+	    bpf_skb_store_bytes(ctx, 0, meta, sizeof(*meta), 0))
+		return -1;
+	if (!outer)
+		return 0;
+	if (bpf_skb_store_bytes(ctx, at, macs, sizeof(macs), 0) ||
+	    bpf_skb_store_bytes(ctx, at + sizeof(macs), &tags[0], sizeof(tags[0]), 0))
+		return -1;
+	return inner ? bpf_skb_store_bytes(ctx, at + sizeof(macs) + sizeof(tags[0]), &tags[1],
+					   sizeof(tags[1]), 0)
+		     : 0;
+}
+
+/* From tc to user level: as send_up(). The caller is in the lane. */
+static __always_inline int send_up_by_tap(struct __sk_buff *ctx, struct tam_lane *lane,
+					  const struct tam_meta *from)
+{
+	__u32 zero = 0, epoch = epoch_of(lane);
+	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
+	__u32 device = shared ? *(volatile __u32 *)&shared->up_ifindex : 0;
+	struct tam_meta meta = *from;
+
+	lane->level = TAM_LEVEL_USER;
+	if (!device)
+		return TC_ACT_UNSPEC;
+	meta.flags |= epoch << TAM_META_EPOCH_SHIFT;
+	if (put_in_front(ctx, &meta))
+		return TC_ACT_SHOT;
+	unmark(ctx);
+	count_up(lane, epoch);
+	return bpf_redirect(device, 0);
+}
+
+/* To user level, or without a cell as from a rule whose cell is not there. The
+ * caller is in the lane, and out of it afterwards. */
+static __always_inline int raise(void *ctx, enum tam_level level, struct tam_lane *lane,
+				 const struct tam_hand_over *hand_over,
+				 struct tam_service_stats *stats)
+{
+	int action = level == TAM_LEVEL_NIC ? send_up(ctx, lane, &hand_over->meta)
+					    : send_up_by_tap(ctx, lane, &hand_over->meta);
+
+	leave_lane(lane);
+	if (action == redirected(level)) {
+		stats->raised++;
+		stats->raised_bytes += hand_over->length;
+		return action;
+	}
+	if (action == dropped(level)) {
+		stats->drop_malformed++;
+		return action;
+	}
+	stats->plain++;
+	return to_stack(ctx, level, hand_over);
+}
+
+#endif

@@ -1,0 +1,186 @@
+//! A node's front door on two ports with a service at `kernel`, and real frames: whatever
+//! passes tc cannot be shown to a program by a test run.
+//!
+//! ```text
+//!   near ══ in ── front door ── module at tc ── out ══ far
+//!                                  └─ above (TAP)
+//! ```
+
+use bpf::{Below, FrontDoor, Link, Object, Update, XdpMode, objects};
+use bpf_maps::{
+    ACTION_SERVICE, HandOver, Key, LEVEL_KERNEL, Lane, Mask, OUTCOMES, PortConfig, Rule,
+    ServiceStats,
+};
+use std::os::fd::AsFd;
+use std::time::Duration;
+use units::{EntryId, Name, PortId};
+
+use crate::harness::{MAC, OUT_PORT, PORT};
+use crate::namespace::{OUT_MAC, OUT_MTU, add_way_out, ifindex, ip};
+use crate::nic_harness::{ENTRY, INDEX, Script, WINDOW};
+use crate::wire_end::WireEnd;
+
+/// What the test's frames carry, and no other frame does.
+pub const MARK: [u8; 8] = *b"tam-mark";
+/// How long counters may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The front door, the service and the wires.
+pub struct Kernel {
+    pub door: FrontDoor,
+    pub near: WireEnd,
+    pub far: WireEnd,
+    pub up: WireEnd,
+    node: Name,
+    modules: Object,
+    _on_far: Link,
+}
+
+impl Kernel {
+    /// All packets are the service's, its lane shall be at `kernel` and nothing was sent up;
+    /// there is no TAP device yet. `node` is the test's own.
+    pub fn load(node: &str) -> Self {
+        let out = add_way_out();
+        let mac = MAC.map(|byte| format!("{byte:02x}")).join(":");
+        ip(&format!("link add in mtu 1500 address {mac} type veth peer name near"));
+        ip("link set near up");
+        ip("link set in up");
+        let node: Name = node.parse().unwrap();
+        let mut door = FrontDoor::create(&node, 7).unwrap();
+        let modules = Self::modules(&door);
+        let on_far = modules.program("passing").unwrap();
+        let on_far = on_far.attach_xdp(ifindex("far"), XdpMode::Native).unwrap();
+        for (port, ifindex, mac) in [(PORT, ifindex("in"), MAC), (OUT_PORT, out, OUT_MAC)] {
+            let config = PortConfig { ifindex, mac, mtu: OUT_MTU, ..PortConfig::default() };
+            door.attach(PortId(port), &config, XdpMode::Native).unwrap();
+        }
+        let rule =
+            Rule { rule: 3, session: 4, entry: ENTRY, action: ACTION_SERVICE, ..Rule::default() };
+        let key = Key { port: PORT, ..Key::default() };
+        let bits = Key { port: u16::MAX, ..Key::default() };
+        door.install_rules(&[Mask { bits, ..Mask::default() }], &[(key, rule)]).unwrap();
+        let up = WireEnd::of_new_tap("above");
+        ip("link set above mtu 2000 up");
+        let (near, far) = (WireEnd::of_device("near"), WireEnd::of_device("far"));
+        let kernel = Self { door, near, far, up, node, modules, _on_far: on_far };
+        kernel.set_module("scripted_tc");
+        kernel.lane().set_program(INDEX, WINDOW);
+        kernel.lane().set_target(LEVEL_KERNEL);
+        kernel
+    }
+
+    fn modules(door: &FrontDoor) -> Object {
+        let mut modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
+        for (name, map) in [
+            ("tam_hand_over", door.hand_over_map()),
+            ("tam_after", door.after_map(Below::Nic)),
+            ("tam_after_tc", door.after_map(Below::Kernel)),
+        ] {
+            modules.reuse_map(name, map).unwrap();
+        }
+        modules.load().unwrap()
+    }
+
+    /// Puts a module of the test object at `kernel`.
+    pub fn set_module(&self, name: &str) {
+        let program = self.modules.program(name).unwrap();
+        self.door.set_module(Below::Kernel, INDEX, program.as_fd()).unwrap();
+    }
+
+    /// Names the TAP device: what goes up goes there.
+    pub fn add_tap(&self) {
+        self.door.set_up_device(Some(ifindex("above")));
+    }
+
+    pub fn lane(&self) -> bpf::Lane<'_> {
+        self.door.lanes().lane(EntryId(ENTRY)).unwrap()
+    }
+
+    /// The lane as it lies in the map.
+    pub fn record(&self) -> Lane {
+        self.door.lanes_map().lookup(&u32::from(ENTRY)).unwrap().unwrap()
+    }
+
+    /// Changes the lane as nobody else may.
+    pub fn change_record(&self, change: impl FnOnce(&mut Lane)) {
+        let mut record = self.record();
+        change(&mut record);
+        self.door.lanes_map().update(&u32::from(ENTRY), &record, Update::Any).unwrap();
+    }
+
+    /// Sends a frame to the arrival port whose module does this.
+    pub fn send(&self, frame: &[u8], script: Script) {
+        self.modules.map("script").unwrap().update(&0u32, &script, Update::Any).unwrap();
+        self.door.heartbeat().unwrap();
+        self.near.send(frame);
+    }
+
+    /// The same, with a verdict only, and waits until the service has counted it.
+    pub fn verdict(&self, frame: &[u8], verdict: u32) -> ServiceStats {
+        self.run(frame, Script { verdict, ..Script::default() })
+    }
+
+    /// Sends a frame and waits until the service has counted it.
+    pub fn run(&self, frame: &[u8], script: Script) -> ServiceStats {
+        let before = self.stats().packets;
+        self.send(frame, script);
+        self.ended(before + 1)
+    }
+
+    /// The service's counters once `packets` have ended.
+    pub fn ended(&self, packets: u64) -> ServiceStats {
+        let all = || {
+            let stats = self.stats();
+            (ended(&stats) == packets && stats.packets == packets && self.lane().is_free())
+                .then_some(stats)
+        };
+        testkit::wait_for(PATIENCE, all)
+            .unwrap_or_else(|| panic!("{packets} packets, not {:?}", self.stats()))
+    }
+
+    pub fn stats(&self) -> ServiceStats {
+        self.door.service_stats(EntryId(ENTRY)).unwrap()
+    }
+
+    /// Packets of an outcome at the arrival port.
+    pub fn outcome(&self, name: &str) -> u64 {
+        let at = OUTCOMES.iter().position(|&(known, _)| known == name).unwrap();
+        self.door.port_stats(PortId(PORT)).unwrap().outcomes[at]
+    }
+
+    /// What the module found on the CPU that last ran it.
+    pub fn hand_over(&self) -> HandOver {
+        let values: Vec<HandOver> =
+            self.door.hand_over_map().lookup_percpu(&0u32).unwrap().unwrap();
+        values[self.record().cpu as usize]
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // What is left of a test that failed is removed with the next one.
+        let removed = bpf::front_door::remove(&self.node);
+        assert!(removed.is_ok() || std::thread::panicking(), "{removed:?}");
+    }
+}
+
+/// The packets that the counters say ended.
+pub fn ended(s: &ServiceStats) -> u64 {
+    s.forwarded
+        + s.to_kernel
+        + s.bounced
+        + s.redirected
+        + s.raised
+        + s.plain
+        + s.drop_module
+        + s.drop_trap
+        + s.drop_no_port
+        + s.drop_too_long
+        + s.drop_malformed
+        + s.drop_lane
+}
+
+/// Whether a frame is one of the test's.
+pub fn ours(frame: &[u8]) -> bool {
+    frame.windows(MARK.len()).any(|window| window == MARK)
+}
