@@ -126,6 +126,7 @@ impl Books {
         drops.insert("cell.no_service".to_owned(), cell.no_service_dropped);
         drops.insert("cell.oversized".to_owned(), cell.oversized);
         drops.insert("cell.no_metadata".to_owned(), cell.no_metadata);
+        drops.insert("cell.up_dropped".to_owned(), cell.up_dropped);
         drops
     }
 
@@ -183,7 +184,7 @@ pub fn inconsistencies(stats: &Stats) -> Vec<String> {
     }
     let cell = &stats.cell;
     let served: u64 = stats.services.values().map(|service| service.packets).sum();
-    let beside = cell.no_service + cell.oversized + cell.no_metadata;
+    let beside = cell.no_service + cell.oversized + cell.no_metadata + cell.up_dropped;
     let ended = served + beside + lost;
     differ("given to services, and where it went".to_owned(), to_services, ended);
     found

@@ -1,7 +1,8 @@
-//! A TUN device: IP packets that a process hands to the kernel's stack.
+//! TUN and TAP devices: packets between a process and the kernel, through a descriptor.
 //!
-//! The node uses one for packets that only the kernel can route: addressed to
-//! the node itself, to a neighbour not yet resolved, or with a TTL that ran out.
+//! The node uses a TUN device for packets that only the kernel can route: addressed
+//! to the node itself, to a neighbour not yet resolved, or with a TTL that ran out.
+//! By a TAP device frames come up from modules at kernel level.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, open};
@@ -10,12 +11,21 @@ use std::io;
 /// Longest device name, without the terminating zero (`IFNAMSIZ - 1`).
 pub const DEVICE_NAME_MAX: usize = 15;
 
-/// Makes the TUN device `name` in the current network namespace, without
-/// packet information headers. It exists as long as the descriptor.
+/// What a device carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// IP packets: TUN.
+    Packets,
+    /// Ethernet frames: TAP.
+    Frames,
+}
+
+/// Makes the device `name` in the current network namespace, without packet
+/// information headers. It exists as long as the descriptor, which does not block.
 ///
 /// # Errors
 /// `InvalidInput` for a name that is too long; else what the kernel says.
-pub fn create(name: &str) -> io::Result<OwnedFd> {
+pub fn create(name: &str, kind: Kind) -> io::Result<OwnedFd> {
     if name.is_empty() || name.len() > DEVICE_NAME_MAX {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -29,7 +39,11 @@ pub fn create(name: &str) -> io::Result<OwnedFd> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    let kind = match kind {
+        Kind::Packets => libc::IFF_TUN,
+        Kind::Frames => libc::IFF_TAP,
+    };
+    request.ifr_ifru.ifru_flags = (kind | libc::IFF_NO_PI) as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call.
     let done =
         unsafe { libc::ioctl(rustix::fd::AsRawFd::as_raw_fd(&fd), libc::TUNSETIFF, &mut request) };

@@ -449,6 +449,9 @@ pub struct CellStats {
     pub no_service_dropped: u64,
     /// Frames in more parts than a packet may have: dropped.
     pub oversized: u64,
+    /// Packets from kernel level for which the way to the cell had no room: dropped.
+    #[serde(default)]
+    pub up_dropped: u64,
     /// Frames without metadata: dropped.
     pub no_metadata: u64,
     /// Modules' events and trap notices that were left out of a storm.

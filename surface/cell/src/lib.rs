@@ -23,6 +23,7 @@ mod port;
 pub mod protocol;
 mod service;
 mod shared;
+mod up;
 mod worker;
 
 pub use compile::{Below, CompileFailure, Compiled, compile_in_worker, compile_worker};

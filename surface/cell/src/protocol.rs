@@ -11,6 +11,8 @@ pub enum ToCell {
     Kernel,
     /// Receive and send on one queue of a port. Descriptor: a fresh AF_XDP socket.
     AddPort(PortFacts),
+    /// The device by which packets come up from kernel level. Descriptor: a TAP device.
+    Up,
     /// The lanes of services that can leave user level. Descriptor: the front door's map.
     Lanes,
     /// Run a service. Descriptors: its code, in sealed memory; of one that can leave user
@@ -205,6 +207,8 @@ pub struct CellReport {
     pub no_service_dropped: u64,
     /// Frames that need more descriptors than a packet may have: dropped.
     pub oversized: u64,
+    /// Packets from kernel level for which there was no frame: dropped.
+    pub up_dropped: u64,
     /// Packets without the front door's metadata: dropped.
     pub no_metadata: u64,
     /// Events and trap notices that were left out of a storm.

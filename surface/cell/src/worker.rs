@@ -8,6 +8,8 @@ use crate::protocol::{
 };
 use crate::service::Service;
 use crate::shared::Shared;
+use crate::up::Up;
+use abi::PacketBytes;
 use anyhow::{Context, Result, bail};
 use bpf::Lanes;
 use bpf_maps::PacketMeta;
@@ -44,6 +46,7 @@ struct Cell {
     pool: FramePool,
     ports: Ports,
     kernel: Option<OwnedFd>,
+    up: Option<Up>,
     lanes: Option<&'static Lanes>,
     services: Vec<Option<Service>>,
     report: CellReport,
@@ -77,6 +80,7 @@ pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
         pool,
         ports: Ports::default(),
         kernel: None,
+        up: None,
         lanes: None,
         services: Vec::new(),
         report: CellReport::default(),
@@ -109,11 +113,12 @@ impl Cell {
             while self.round(&mut batch, now_ms) && busy_rounds < BUSY_ROUNDS_MAX {
                 busy_rounds += 1;
             }
+            let came_up = self.receive_up(BATCH, now_ms);
             self.take_records();
             if now_ms >= self.next_tick_ms {
                 self.tick(now_ms);
             }
-            if busy_rounds < BUSY_ROUNDS_MAX {
+            if busy_rounds < BUSY_ROUNDS_MAX && !came_up {
                 self.slicer.disarm();
                 // What timers and programs below left to send.
                 self.ports.sockets().for_each(|(_, socket)| socket.flush(&mut self.pool));
@@ -155,14 +160,41 @@ impl Cell {
         busy || transmitting
     }
 
+    /// At most so many packets that came up from kernel level. True when there were any.
+    fn receive_up(&mut self, most: usize, now_ms: u64) -> bool {
+        let Some(mut up) = self.up.take() else { return false };
+        let mut count = 0;
+        while count < most
+            && let Some((meta, frame)) = up.next()
+        {
+            count += 1;
+            self.slicer.arm();
+            match Packet::allocate(&self.umem, &mut self.pool, frame.len()) {
+                Some(mut packet) => {
+                    // Allocated with the frame's length: the store fits.
+                    let _ = packet.store(0, frame);
+                    self.handle_with(packet, meta, now_ms);
+                }
+                None => self.report.up_dropped += 1,
+            }
+        }
+        self.report.no_metadata += up.take_bare();
+        self.up = Some(up);
+        count > 0
+    }
+
     #[inline]
-    fn handle(&mut self, mut packet: Packet, now_ms: u64) {
+    fn handle(&mut self, packet: Packet, now_ms: u64) {
         let Some(meta) = packet.metadata::<{ size_of::<PacketMeta>() }>() else {
             packet.recycle(&mut self.pool);
             self.report.no_metadata += 1;
             return;
         };
-        let meta: PacketMeta = bytemuck::cast(meta);
+        self.handle_with(packet, bytemuck::cast(meta), now_ms);
+    }
+
+    #[inline]
+    fn handle_with(&mut self, mut packet: Packet, meta: PacketMeta, now_ms: u64) {
         checksum::complete(&mut packet, &meta);
         let mut exits =
             Exits { ports: &mut self.ports, pool: &mut self.pool, kernel: self.kernel.as_ref() };
@@ -233,6 +265,7 @@ impl Cell {
         let sockets: Vec<_> = self.ports.sockets().map(|(_, socket)| socket).collect();
         let mut fds = vec![self.daemon.as_fd()];
         fds.extend(sockets.iter().map(|socket| socket.as_fd()));
+        fds.extend(self.up.as_ref().map(Up::as_fd));
         fds.extend(self.services.iter().flatten().filter_map(Service::ring_fd));
         fd_passing::wait_readable(&fds, Some(millis)).context("waiting for packets")
     }
@@ -259,6 +292,7 @@ impl Cell {
                 let Some(fd) = fds.pop() else { bail!("AddPort came without its socket") };
                 self.add_port(&facts, fd)?;
             }
+            ToCell::Up => self.up = fds.pop().map(Up::new),
             ToCell::Lanes => {
                 let Some(fd) = fds.pop() else { bail!("Lanes came without their map") };
                 let lanes = Lanes::given(&fd).context("mapping the lanes")?;
@@ -371,6 +405,7 @@ impl Cell {
         let mut batch = VecDeque::with_capacity(BATCH);
         let rounds = RING_ENTRIES as usize / BATCH;
         let _ = (0..rounds).all(|_| self.round(&mut batch, now_ms));
+        self.receive_up(RING_ENTRIES as usize, now_ms);
         self.recount(entry, Shared::settle);
         self.tell(&FromCell::Settled(entry))
     }

@@ -17,7 +17,7 @@
 use crate::daemon::{Daemon, Done};
 use abi::Level;
 use bpf::{Map, MapSpec};
-use bpf_maps::{LEVEL_NIC, LEVEL_USER, ServiceStats};
+use bpf_maps::{LEVEL_USER, ServiceStats};
 use cell::below::{Around, Instance};
 use cell::protocol::{SharedFacts, ToCell};
 use cell::{Below, Compiled};
@@ -219,9 +219,12 @@ impl Daemon {
         if shared.loaded.contains_key(&level) {
             return Ok(());
         }
+        let Some(at) = below_of(level) else {
+            return Err(format!("nothing is compiled for {level}"));
+        };
         let around = Around {
             hand_over: self.front.hand_over_map().as_fd(),
-            afterwards: self.front.after_map().as_fd(),
+            afterwards: self.front.after_map(at).as_fd(),
             events: shared.events.as_fd(),
         };
         let loaded = shared
@@ -229,7 +232,7 @@ impl Daemon {
             .load("tam_module", program, around)
             .map_err(|error| error.to_string())?;
         let index = u32::from(entry.0);
-        self.front.set_module(index, loaded.as_fd()).map_err(|error| error.to_string())?;
+        self.front.set_module(at, index, loaded.as_fd()).map_err(|error| error.to_string())?;
         if let Some(lane) = self.front.lanes().lane(entry) {
             lane.set_program(index, shared.window);
         }
@@ -267,12 +270,7 @@ impl Daemon {
         };
         let Some(lane) = self.front.lanes().lane(entry) else { return };
         let waiting = lane.sent_up().wrapping_sub(lane.left());
-        // What finds all gone goes below, and then the lane says so.
-        let there = match moving.level {
-            Level::User | Level::Cluster => true,
-            Level::Nic | Level::Kernel => lane.level() == word_of(moving.level) || waiting == 0,
-        };
-        if there {
+        if lane.settled(word_of(moving.level)) {
             return self.arrived(entry);
         }
         if moving.since.elapsed() < MOVE_WITHIN {
@@ -341,10 +339,10 @@ impl Daemon {
         self.beginning.remove(&entry);
         self.moves.remove(&entry);
         let Some(shared) = self.shared.remove(&entry) else { return };
-        if !shared.loaded.is_empty()
-            && let Err(error) = self.front.clear_module(u32::from(entry.0))
-        {
-            tracing::error!(%entry, %error, "a module's program was not taken away");
+        for at in shared.loaded.keys().filter_map(|level| below_of(*level)) {
+            if let Err(error) = self.front.clear_module(at, u32::from(entry.0)) {
+                tracing::error!(%entry, %error, "a module's program was not taken away");
+            }
         }
         if let Err(error) = self.front.clear_entry(entry) {
             tracing::error!(%entry, %error, "the counters of an entry were not cleared");
@@ -363,10 +361,16 @@ impl Daemon {
     }
 }
 
-const fn word_of(level: Level) -> u32 {
+fn word_of(level: Level) -> u32 {
+    below_of(level).map_or(LEVEL_USER, bpf::front_door::Below::word)
+}
+
+const fn below_of(level: Level) -> Option<bpf::front_door::Below> {
+    use bpf::front_door::Below;
     match level {
-        Level::Nic => LEVEL_NIC,
-        Level::Kernel | Level::User | Level::Cluster => LEVEL_USER,
+        Level::Nic => Some(Below::Nic),
+        Level::Kernel => Some(Below::Kernel),
+        Level::User | Level::Cluster => None,
     }
 }
 

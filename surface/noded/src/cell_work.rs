@@ -31,6 +31,7 @@ impl Daemon {
         let core = self.file.guest_core.unwrap_or_else(last_core);
         let cell = CellLink::spawn(queues, core)?;
         cell.send(&ToCell::Kernel, &[self.kernel.as_fd()])?;
+        cell.send(&ToCell::Up, &[self.up.as_fd()])?;
         cell.send(&ToCell::Lanes, &[self.front.lanes_map().as_fd()])?;
         self.binding = 0;
         for port in &self.ports {

@@ -98,6 +98,9 @@ pub(crate) struct Daemon {
     pub(crate) ports: Vec<LivePort>,
     pub(crate) sockets: BTreeMap<(PortId, u32), Queue>,
     pub(crate) kernel: OwnedFd,
+    /// Of the device by which packets come up from kernel level.
+    pub(crate) up: OwnedFd,
+    pub(crate) up_ifindex: u32,
     pub(crate) cell: Option<CellLink>,
     /// Queues of the cell whose sockets are not bound yet.
     pub(crate) binding: usize,
@@ -188,6 +191,8 @@ impl Daemon {
         let ports = bring_up(&netlink, &mut front, &node)?;
         ports::remember(&file.name, &ports)?;
         let kernel = ports::kernel_device(&netlink, &file.name)?;
+        let (up_ifindex, up) = ports::up_device(&netlink, &file.name)?;
+        front.set_up_device(Some(up_ifindex));
         front.heartbeat()?;
         node.handle_timeout(Nanos::ZERO);
         let mut daemon = Self {
@@ -200,6 +205,8 @@ impl Daemon {
             ports,
             sockets: BTreeMap::new(),
             kernel,
+            up,
+            up_ifindex,
             cell: None,
             binding: 0,
             modules: BTreeMap::new(),

@@ -144,12 +144,14 @@ pub(crate) fn restore_left_over(node: &Name) -> Result<Vec<String>> {
     Ok(restored)
 }
 
+/// MTU of the node's own devices: above every port's, with metadata in front.
+const DEVICE_MTU: u32 = 9216;
+
 /// The device through which the cell hands packets to the kernel.
 pub(crate) fn kernel_device(netlink: &Netlink, node: &Name) -> Result<std::os::fd::OwnedFd> {
-    const MTU: u32 = 9216;
     let short: String = node.as_str().chars().take(11).collect();
     let device = format!("tam-{short}");
-    let fd = os::tun::create(&device)
+    let fd = os::tun::create(&device, os::tun::Kind::Packets)
         .with_context(|| format!("making the TUN device {device} (is /dev/net/tun there?)"))?;
     // It has no addresses of its own; packets come with foreign sources.
     for (key, value) in [("ipv6/conf/{}/addr_gen_mode", "1"), ("ipv4/conf/{}/rp_filter", "0")] {
@@ -159,9 +161,27 @@ pub(crate) fn kernel_device(netlink: &Netlink, node: &Name) -> Result<std::os::f
         }
     }
     let link = netlink.link(&device)?;
-    netlink.set_mtu(link.index, MTU)?;
+    netlink.set_mtu(link.index, DEVICE_MTU)?;
     netlink.set_up(link.index)?;
     Ok(fd)
+}
+
+/// The device by which packets come up to the cell from modules at kernel level; its index,
+/// and the end that the cell reads.
+pub(crate) fn up_device(netlink: &Netlink, node: &Name) -> Result<(u32, std::os::fd::OwnedFd)> {
+    let short: String = node.as_str().chars().take(11).collect();
+    let device = format!("tup-{short}");
+    let fd = os::tun::create(&device, os::tun::Kind::Frames)
+        .with_context(|| format!("making the TAP device {device}"))?;
+    // The kernel says nothing of its own there.
+    if let Err(error) = sysctl::write(&format!("net/ipv6/conf/{device}/disable_ipv6"), "1") {
+        tracing::debug!(%error, "no such setting");
+    }
+    let link = netlink.link(&device)?;
+    netlink.set_mtu(link.index, DEVICE_MTU)?;
+    netlink.set_no_queue(link.index)?;
+    netlink.set_up(link.index)?;
+    Ok((link.index, fd))
 }
 
 /// Whether the kernel would add something, for all ports and for each one.

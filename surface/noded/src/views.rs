@@ -481,6 +481,7 @@ impl Daemon {
                 no_service: self.cell_report.no_service,
                 no_service_dropped: self.cell_report.no_service_dropped,
                 oversized: self.cell_report.oversized,
+                up_dropped: self.cell_report.up_dropped + self.up_full(&links),
                 no_metadata: self.cell_report.no_metadata,
                 notices_dropped: self.cell_report.notices_dropped,
                 frames_free: self.cell_report.frames_free,
@@ -488,6 +489,12 @@ impl Daemon {
             },
             generation: self.front.generation(),
         })
+    }
+
+    /// Packets from kernel level for which the way to the cell had no room.
+    fn up_full(&self, links: &[os::netlink::Link]) -> u64 {
+        let device = links.iter().find(|link| link.index == self.up_ifindex);
+        device.map_or(0, |device| device.stats.tx_packets_dropped.0)
     }
 
     /// What the kernel dropped in front of a port's sockets: ring full, and the rest.

@@ -34,11 +34,33 @@ impl Netlink {
     /// When the rate is zero, or the kernel lacks `sch_tbf`.
     pub fn set_rate(&self, index: u32, rate: BitsPerSecond) -> Result<(), NetlinkError> {
         let request = format!("limit the network device number {index} to {rate}");
+        self.set_root(index, request, "tbf", tbf_options(rate))
+    }
+
+    /// Has a device send in the order in which it is given packets, without a queue of the
+    /// kernel's in front of its own.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn set_no_queue(&self, index: u32) -> Result<(), NetlinkError> {
+        let request = format!("take the queue off the network device number {index}");
+        self.set_root(index, request, "noqueue", Vec::new())
+    }
+
+    fn set_root(
+        &self,
+        index: u32,
+        request: String,
+        kind: &str,
+        options: Vec<TcOption>,
+    ) -> Result<(), NetlinkError> {
         let mut message = TcMessage::with_index(i32::try_from(index).unwrap_or(i32::MAX));
         message.header.parent = TcHandle::ROOT;
         message.header.handle = TcHandle { major: 1, minor: 0 };
-        message.attributes.push(TcAttribute::Kind("tbf".to_owned()));
-        message.attributes.push(TcAttribute::Options(tbf_options(rate)));
+        message.attributes.push(TcAttribute::Kind(kind.to_owned()));
+        if !options.is_empty() {
+            message.attributes.push(TcAttribute::Options(options));
+        }
         let message = RouteNetlinkMessage::NewQueueDiscipline(message);
         self.channel.change(request, &message, NLM_F_CREATE | NLM_F_REPLACE)
     }

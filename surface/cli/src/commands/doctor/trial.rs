@@ -131,5 +131,5 @@ fn make_vlan(parent: u32) -> Result<(), String> {
 }
 
 fn make_tun() -> Result<(), String> {
-    os::tun::create("trytun").map(drop).map_err(text)
+    os::tun::create("trytun", os::tun::Kind::Packets).map(drop).map_err(text)
 }
