@@ -60,6 +60,7 @@ pub(crate) fn run(
             namespace: contestants[0].line.node.name().to_owned(),
             ports: [line::PORT_IN.to_owned(), line::PORT_OUT.to_owned()],
             service: None,
+            rule: None,
             cell_cpu: CELL_CPU,
         };
         progress(&format!("starting a node with {rules} rules"));

@@ -7,29 +7,57 @@ use crate::line;
 /// The discard service's L4 port (RFC 863): a socket of ours is bound there.
 pub(crate) const DESTINATION_PORT: u16 = 9;
 const SOURCE_PORT: u16 = 1024;
-/// Ethernet, IPv4 and UDP headers.
-const HEADERS_LENGTH: usize = 14 + 20 + 8;
 /// Where the UDP checksum lies: zero says "none" (RFC 768), for the generator changes the ports.
 const UDP_CHECKSUM_OFFSET: usize = 40;
 
+/// What a benchmark's frames are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Datagrams.
+    Udp,
+    /// Segments in the middle of a stream. Their checksum is wrong as soon as the generator has
+    /// changed them: no router on the way looks at it.
+    Tcp,
+}
+
+impl Kind {
+    /// Ethernet, IPv4 and the transport's header.
+    pub(crate) const fn headers_length(self) -> usize {
+        match self {
+            Self::Udp => 14 + 20 + 8,
+            Self::Tcp => 14 + 20 + 20,
+        }
+    }
+}
+
 /// A frame of `length` bytes as on the wire, without the frame check sequence.
-pub(crate) fn of_length(length: usize) -> Vec<u8> {
-    let payload = vec![0xa5; length.saturating_sub(HEADERS_LENGTH)];
-    FrameBuilder::new()
-        .ethernet(line::MAC_SOURCE, line::MAC_IN)
-        .ipv4(line::ADDRESS_SOURCE, line::ADDRESS_FAR, 64)
-        .udp(SOURCE_PORT, DESTINATION_PORT)
-        .payload(&payload)
-        .patch(UDP_CHECKSUM_OFFSET, &[0, 0])
-        .build()
+pub(crate) fn of_length(kind: Kind, length: usize) -> Vec<u8> {
+    let payload = vec![0xa5; length.saturating_sub(kind.headers_length())];
+    let ip = FrameBuilder::new().ethernet(line::MAC_SOURCE, line::MAC_IN).ipv4(
+        line::ADDRESS_SOURCE,
+        line::ADDRESS_FAR,
+        64,
+    );
+    match kind {
+        Kind::Udp => ip
+            .udp(SOURCE_PORT, DESTINATION_PORT)
+            .payload(&payload)
+            .patch(UDP_CHECKSUM_OFFSET, &[0, 0])
+            .build(),
+        Kind::Tcp => {
+            ip.tcp(SOURCE_PORT, DESTINATION_PORT, wire::protocol::TCP_ACK).payload(&payload).build()
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Kind;
+
     #[test]
     fn frames_have_the_length_asked_for_and_parse() {
-        for length in [64, 1460] {
-            let frame = super::of_length(length);
+        for (kind, length) in [(Kind::Udp, 64), (Kind::Udp, 1460), (Kind::Tcp, 80)] {
+            let frame = super::of_length(kind, length);
             assert_eq!(frame.len(), length);
             let parsed = wire::parse_frame(&frame).unwrap();
             assert_eq!(parsed.destination_port, super::DESTINATION_PORT);

@@ -14,7 +14,7 @@ use bytemuck::{Pod, Zeroable};
 use os::netns::{self, NetNs};
 use rustix::thread::CpuSet;
 
-use crate::frame;
+use crate::frame::{self, Kind};
 
 /// Where the generator, and with it all work in softirq, runs.
 const CPU: usize = 0;
@@ -23,6 +23,10 @@ const CPU: usize = 0;
 const REPEAT: u32 = 1 << 23;
 /// Frames between two flushes, as a driver would have in one poll (NAPI_POLL_WEIGHT).
 const BATCH: u32 = 64;
+/// Frames per second that no generator reaches.
+const FLOOD_MAX: u64 = 20_000_000;
+/// Runs of one system call of unbroken traffic: some seconds, most of them runs that wait.
+const REPEAT_UNBROKEN: u32 = 1 << 26;
 
 /// `struct headers` of generator.bpf.c.
 #[repr(C)]
@@ -46,12 +50,24 @@ pub(crate) struct Traffic {
     pub(crate) rate: Option<u64>,
     /// Flows to walk through, a power of two of at most 65,536.
     pub(crate) flows: u32,
+    /// What is in the frames.
+    pub(crate) kind: Kind,
+    /// Whether each frame has its number and time in its payload, for [`Arrivals`](crate::arrivals::Arrivals).
+    pub(crate) stamped: bool,
+    /// Whether the gaps between system calls, which look like pauses of the node, are to be
+    /// rare. Ending then takes seconds.
+    pub(crate) unbroken: bool,
 }
 
 impl Traffic {
     /// One flow, as fast as it goes.
     pub(crate) const fn flood(length: usize) -> Self {
-        Self { length, rate: None, flows: 1 }
+        Self { length, rate: None, flows: 1, kind: Kind::Udp, stamped: false, unbroken: false }
+    }
+
+    /// Where the stamp lies in its frames.
+    pub(crate) const fn stamp_at(&self) -> u32 {
+        self.kind.headers_length() as u32
     }
 }
 
@@ -60,6 +76,7 @@ impl Traffic {
 pub(crate) struct Generator {
     settings: MappedArray<Settings>,
     sent: MappedArray<u64>,
+    rate: u64,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
 }
@@ -67,7 +84,7 @@ pub(crate) struct Generator {
 impl Generator {
     /// Starts sending out of `device` of `source`.
     pub(crate) fn start(source: &NetNs, device: u32, traffic: Traffic) -> Result<Self> {
-        let frame = frame::of_length(traffic.length);
+        let frame = frame::of_length(traffic.kind, traffic.length);
         // A device's number in a map is looked up in the namespace of who writes it.
         let object = netns::in_namespace(source, || load(&frame, device, traffic))??;
         let settings = object.map("settings")?.map_array::<Settings>()?;
@@ -76,8 +93,10 @@ impl Generator {
         settings.store(0, &Settings { stopped: 0, interval_ns });
         let program = object.program("generate")?;
         let ended = Arc::new(AtomicBool::new(false));
-        let thread = spawn(source, program, frame, Arc::clone(&ended))?;
-        Ok(Self { settings, sent, ended, thread: Some(thread) })
+        let repeat = if traffic.unbroken { REPEAT_UNBROKEN } else { REPEAT };
+        let thread = spawn(source, program, (frame, repeat), Arc::clone(&ended))?;
+        let rate = traffic.rate.unwrap_or(FLOOD_MAX);
+        Ok(Self { settings, sent, rate, ended, thread: Some(thread) })
     }
 
     /// Frames given to the device so far.
@@ -85,9 +104,16 @@ impl Generator {
         self.sent.load(0).unwrap_or(0)
     }
 
-    /// Stops, waits for the last call to end, and says what went wrong, if anything did.
-    pub(crate) fn stop(mut self) -> Result<()> {
-        self.halt().unwrap_or(Ok(()))
+    /// Frames that it sends in such a time at most, and 1.
+    pub(crate) fn sent_within(&self, time: std::time::Duration) -> u64 {
+        (self.rate as f64 * time.as_secs_f64()) as u64 + 1
+    }
+
+    /// Stops, waits for the last call to end, and says how many frames were sent, or what went
+    /// wrong.
+    pub(crate) fn stop(mut self) -> Result<u64> {
+        self.halt().unwrap_or(Ok(()))?;
+        Ok(self.sent())
     }
 
     fn halt(&mut self) -> Option<Result<()>> {
@@ -115,6 +141,9 @@ fn load(frame: &[u8], device: u32, traffic: Traffic) -> Result<Object> {
     bytes[..length].copy_from_slice(&frame[..length]);
     open.set_global("headers", &headers)?;
     open.set_global("flows", &traffic.flows)?;
+    if traffic.stamped {
+        open.set_global("stamp_at", &traffic.stamp_at())?;
+    }
     let object = open.load()?;
     object.map("device")?.update(&0u32, &device, Update::Any)?;
     Ok(object)
@@ -123,7 +152,7 @@ fn load(frame: &[u8], device: u32, traffic: Traffic) -> Result<Object> {
 fn spawn(
     source: &NetNs,
     program: Program,
-    frame: Vec<u8>,
+    (frame, repeat): (Vec<u8>, u32),
     ended: Arc<AtomicBool>,
 ) -> Result<JoinHandle<Result<()>>> {
     let source = NetNs::open(source.name())?;
@@ -136,7 +165,7 @@ fn spawn(
             cpus.set(CPU);
             rustix::thread::sched_setaffinity(None, &cpus).context("binding to CPU 0")?;
             while !ended.load(Ordering::Acquire) {
-                program.test_run_live(&frame, 0, REPEAT, BATCH)?;
+                program.test_run_live(&frame, 0, repeat, BATCH)?;
             }
             Ok(())
         })

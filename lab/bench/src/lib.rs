@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod forward;
 mod frame;
 mod generator;
@@ -21,6 +22,7 @@ mod limits;
 mod line;
 mod machine;
 mod measure;
+mod move_service;
 mod plain_xsk;
 pub mod report;
 pub mod reproduce;
@@ -31,9 +33,11 @@ mod tests;
 mod touch;
 mod user;
 
+use abi::Level;
 use anyhow::{Result, bail};
+use report::Measured;
 
-pub use report::{Better, Measurement, Report};
+pub use report::{Better, GoalFor, Measurement, Report};
 
 /// Prefix of the network namespaces that a benchmark makes.
 pub const NAMESPACE_PREFIX: &str = "tt-bench-";
@@ -47,7 +51,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 4] = [
+const BENCHES: [Bench; 5] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -63,6 +67,10 @@ const BENCHES: [Bench; 4] = [
     Bench {
         name: "levels",
         what: "twelve packet functions as modules at nic level: against the same C compiled to eBPF by clang",
+    },
+    Bench {
+        name: "move",
+        what: "a service that goes round its levels under load: lost, overtaken, doubled packets, the longest pause",
     },
 ];
 
@@ -97,6 +105,10 @@ pub enum Service {
     Monitor,
     /// The shortest module that drops every packet: reception alone.
     Reception,
+    /// The shortest module that lets every packet pass: what a level itself costs.
+    Pass,
+    /// A module that lets every packet pass, every second one at user level.
+    RaiseHalf,
     /// `touch` with this many passes over every byte, then forwards.
     Touch {
         /// 0 to 4.
@@ -113,8 +125,10 @@ pub struct Plan {
     pub namespace: String,
     /// Its two ports: packets come in by the first and leave by the second.
     pub ports: [String; 2],
-    /// The service for packets of the first port; none is plain forwarding.
+    /// The service, which begins at user level; none is plain forwarding.
     pub service: Option<Service>,
+    /// Which packets of the first port it gets, as a match without the port; none is all.
+    pub rule: Option<String>,
     /// The CPU of the cell; the generator and all interrupts have CPU 0.
     pub cell_cpu: usize,
 }
@@ -133,6 +147,12 @@ pub trait Subject {
     /// # Errors
     /// When the node does not answer.
     fn handled(&mut self, name: &str) -> Result<u64>;
+
+    /// Moves the service of the node of this name; returns when it runs at that level.
+    ///
+    /// # Errors
+    /// When the node refuses or fails to; the service stays where it was.
+    fn move_to(&mut self, name: &str, level: Level) -> Result<()>;
 
     /// Stops the node of this name and waits until it has detached.
     ///
@@ -169,15 +189,16 @@ pub fn run(
 ) -> Result<Report> {
     let driver = if matches!(name, "touch" | "levels") { "none" } else { "veth" };
     let machine = machine::Machine::read(driver);
-    let measurements = match name {
-        "forward" => forward::run(options, subject, progress)?,
-        "user" => user::run(options, subject, progress)?,
-        "touch" => touch::run(options, subject, progress)?,
-        "levels" => levels::run(options, progress)?,
+    let measured: Measured = match name {
+        "forward" => forward::run(options, subject, progress)?.into(),
+        "user" => user::run(options, subject, progress)?.into(),
+        "touch" => touch::run(options, subject, progress)?.into(),
+        "levels" => levels::run(options, progress)?.into(),
+        "move" => move_service::run(options, subject, progress)?,
         _ => {
             let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
             bail!("there is no benchmark '{name}'; there are: {}", names.join(", "));
         }
     };
-    Ok(Report::new(name, measurements, machine))
+    Ok(Report::new(name, measured, machine))
 }

@@ -93,7 +93,7 @@ fn against_figures(results: &[Measurement], machine: &Machine) -> Judged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Better;
+    use crate::report::{Better, GoalFor};
 
     fn judged(baseline: f64, family: &str) -> Judged {
         let measurement = Measurement {
@@ -105,6 +105,7 @@ mod tests {
             ratio: 1.0,
             better: Better::Higher,
             goal: None,
+            goal_for: GoalFor::Ratio,
             rounds: 1,
             spread: 0.0,
         };

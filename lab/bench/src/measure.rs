@@ -46,7 +46,7 @@ impl Reading {
     }
 
     /// Packets per second since an earlier reading.
-    fn rate_since(self, earlier: Self) -> Option<f64> {
+    pub(crate) fn rate_since(self, earlier: Self) -> Option<f64> {
         let nanos = self.nanos.checked_sub(earlier.nanos).filter(|&nanos| nanos > 0)?;
         Some(self.packets.saturating_sub(earlier.packets) as f64 * 1e9 / nanos as f64)
     }

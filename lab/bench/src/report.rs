@@ -19,6 +19,33 @@ pub enum Better {
     Lower,
 }
 
+/// What a goal is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GoalFor {
+    /// Ours divided by the baseline.
+    #[default]
+    Ratio,
+    /// Ours, whatever the baseline is.
+    Ours,
+    /// Ours less the baseline.
+    Difference,
+}
+
+/// What a benchmark found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Measured {
+    pub(crate) measurements: Vec<Measurement>,
+    /// Sentences for people: under which conditions it was measured.
+    pub(crate) notes: Vec<String>,
+}
+
+impl From<Vec<Measurement>> for Measured {
+    fn from(measurements: Vec<Measurement>) -> Self {
+        Self { measurements, notes: Vec::new() }
+    }
+}
+
 /// One metric: ours against a baseline, medians over interleaved rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measurement {
@@ -36,8 +63,10 @@ pub struct Measurement {
     pub ratio: f64,
     /// Which way is good.
     pub better: Better,
-    /// What the ratio is to reach; none when it is only reported.
+    /// What is to be reached; none when it is only reported.
     pub goal: Option<f64>,
+    /// By what.
+    pub goal_for: GoalFor,
     /// Rounds measured.
     pub rounds: u32,
     /// (Largest - smallest) / median of the rounds' ratios.
@@ -48,9 +77,14 @@ impl Measurement {
     /// Whether the goal is reached; none without a goal.
     #[must_use]
     pub fn reached(&self) -> Option<bool> {
+        let value = match self.goal_for {
+            GoalFor::Ratio => self.ratio,
+            GoalFor::Ours => self.ours,
+            GoalFor::Difference => self.ours - self.baseline,
+        };
         self.goal.map(|goal| match self.better {
-            Better::Higher => self.ratio >= goal,
-            Better::Lower => self.ratio <= goal,
+            Better::Higher => value >= goal,
+            Better::Lower => value <= goal,
         })
     }
 }
@@ -65,14 +99,16 @@ pub struct Report {
     machine: Machine,
     /// False when a baseline was so slow that the run says nothing.
     valid: bool,
-    /// Why it is not valid, or why that could not be judged; else nothing.
+    /// How it was measured; why it is not valid, or why that could not be judged.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
 }
 
 impl Report {
-    pub(crate) fn new(bench: &str, results: Vec<Measurement>, machine: Machine) -> Self {
-        let Judged { valid, notes } = limits::judge(&results, &machine);
+    pub(crate) fn new(bench: &str, measured: Measured, machine: Machine) -> Self {
+        let Measured { measurements: results, mut notes } = measured;
+        let Judged { valid, notes: doubts } = limits::judge(&results, &machine);
+        notes.extend(doubts);
         let bench = bench.to_owned();
         Self { schema_version: SCHEMA_VERSION, bench, results, machine, valid, notes }
     }
@@ -104,7 +140,11 @@ impl Report {
                 m.baseline_name.to_owned(),
                 format!("{:.2}", m.ratio),
                 format!("{:.0} %", m.spread * 100.0),
-                m.goal.map_or_else(String::new, |goal| goal.to_string()),
+                m.goal.map_or_else(String::new, |goal| match m.goal_for {
+                    GoalFor::Ratio => goal.to_string(),
+                    GoalFor::Ours => format!("{goal} {}", m.unit),
+                    GoalFor::Difference => format!("+{goal} {}", m.unit),
+                }),
                 m.reached().map_or("", |yes| if yes { "reached" } else { "missed" }).to_owned(),
             ]);
         }
@@ -142,6 +182,7 @@ mod tests {
             ratio: 0.95,
             better: Better::Higher,
             goal: Some(0.95),
+            goal_for: GoalFor::Ratio,
             rounds: 3,
             spread: 0.02,
         };
@@ -153,7 +194,7 @@ mod tests {
             driver: "veth".to_owned(),
             load: 0.0,
         };
-        Report::new("forward", vec![measurement], machine)
+        Report::new("forward", vec![measurement].into(), machine)
     }
 
     #[test]
@@ -199,6 +240,22 @@ mod tests {
         assert_eq!(measurement.reached(), Some(false));
         measurement.ratio = 1.05;
         assert_eq!(measurement.reached(), Some(true));
+    }
+
+    #[test]
+    fn a_goal_may_be_for_ours_or_for_the_difference() {
+        let mut measurement = report().results.remove(0);
+        measurement.better = Better::Lower;
+        (measurement.ours, measurement.baseline) = (7.0, 5.0);
+        for (goal_for, goal, reached) in [
+            (GoalFor::Ours, 6.0, false),
+            (GoalFor::Ours, 7.0, true),
+            (GoalFor::Difference, 1.0, false),
+            (GoalFor::Difference, 2.0, true),
+        ] {
+            let measured = Measurement { goal: Some(goal), goal_for, ..measurement.clone() };
+            assert_eq!(measured.reached(), Some(reached), "{goal_for:?} {goal}");
+        }
     }
 
     #[test]

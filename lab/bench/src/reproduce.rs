@@ -231,6 +231,7 @@ impl Setup<'_> {
             namespace: self.line.node.name().to_owned(),
             ports: [line::PORT_IN.to_owned(), line::PORT_OUT.to_owned()],
             service: passes.map(|passes| Service::Touch { passes }),
+            rule: None,
             cell_cpu: CELL_CPU,
         };
         (self.progress)(&format!("starting a node with {}", curve(passes)));
@@ -254,7 +255,7 @@ impl Setup<'_> {
     /// Packets per second, medians of the rounds.
     fn rates(&mut self, length: usize, rate: Option<u64>) -> Result<Rates> {
         let sink = Sink::new(&self.line, Kind::Xdp)?;
-        let traffic = Traffic { length, rate, flows: 1 };
+        let traffic = Traffic { rate, ..Traffic::flood(length) };
         let window = Window::new(self.options.quick);
         // One round of a figure with some thirty points is enough for its shape.
         let rounds = if self.options.quick { 1 } else { self.options.rounds().min(3) };

@@ -1,6 +1,6 @@
 //! Rounds that take turns, and their medians.
 
-use crate::report::{Better, Measurement};
+use crate::report::{Better, GoalFor, Measurement};
 
 /// What a case measured, round by round: index 0 is ours.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +54,7 @@ impl Rounds {
             ratio,
             better: pair.better,
             goal: pair.goal,
+            goal_for: GoalFor::Ratio,
             rounds: self.values.len() as u32,
             spread: if ratio > 0.0 && range.is_finite() { range / ratio } else { 0.0 },
         }

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use crate::generator::Traffic;
+use crate::arrivals::Arrivals;
+use crate::frame;
+use crate::generator::{Generator, Traffic};
 use crate::line::Line;
 use crate::measure::{Rates, Reading, Window, measure};
 use crate::plain_xsk::{Mode, PlainXsk};
@@ -25,7 +27,7 @@ fn privileged() -> bool {
 /// A slow stream of frames through a line, and what arrives of it.
 fn through(line: &Line, kind: Kind, length: usize, flows: u32) -> Rates {
     let sink = Sink::new(line, kind).unwrap();
-    let traffic = Traffic { length, rate: Some(RATE), flows };
+    let traffic = Traffic { rate: Some(RATE), flows, ..Traffic::flood(length) };
     measure(line, traffic, WINDOW, &mut || Ok(Reading::now(sink.packets().unwrap()))).unwrap()
 }
 
@@ -45,6 +47,30 @@ fn the_kernel_forwards_along_a_line_to_both_sinks() {
     let line = Line::new("t-kernel").unwrap();
     assert_all_arrives(through(&line, Kind::Xdp, 64, 1));
     assert_all_arrives(through(&line, Kind::Ordinary, 1460, 1));
+}
+
+#[test]
+fn stamped_frames_arrive_once_and_in_order() {
+    if !privileged() {
+        return;
+    }
+    let line = Line::new("t-stamped").unwrap();
+    for kind in [frame::Kind::Udp, frame::Kind::Tcp] {
+        let traffic =
+            Traffic { rate: Some(RATE), flows: 4, kind, stamped: true, ..Traffic::flood(100) };
+        let arrivals = Arrivals::new(&line, traffic.flows, traffic.stamp_at()).unwrap();
+        let device = Line::ifindex(&line.source, "s0").unwrap();
+        let generator = Generator::start(&line.source, device, traffic).unwrap();
+        std::thread::sleep(WINDOW.warm_up);
+        let from = arrivals.begin(&generator);
+        std::thread::sleep(WINDOW.length);
+        let sent = generator.stop().unwrap() - from;
+        std::thread::sleep(WINDOW.warm_up);
+        let counts = arrivals.counts().unwrap();
+        assert_eq!((counts.packets, counts.doubled, counts.reordered), (sent, 0, 0), "{kind:?}");
+        assert!(sent > 0 && (0..4).all(|flow| arrivals.of_flow(flow).abs_diff(sent / 4) <= 1));
+        assert!(arrivals.delay(0.5).unwrap() > 0.0);
+    }
 }
 
 #[test]
@@ -93,7 +119,7 @@ fn the_plain_program_forwards_and_receives() {
         assert!(plain.received().packets > 0);
     }
     let plain = PlainXsk::start(&line, Mode::Drop, 0).unwrap();
-    let traffic = Traffic { length: 64, rate: Some(RATE), flows: 1 };
+    let traffic = Traffic { rate: Some(RATE), ..Traffic::flood(64) };
     let rates = measure(&line, traffic, WINDOW, &mut || Ok(plain.received())).unwrap();
     assert_all_arrives(rates);
 }

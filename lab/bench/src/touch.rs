@@ -31,7 +31,7 @@ pub(crate) fn run(
 ) -> Result<Vec<Measurement>> {
     let mut measurements = Vec::new();
     for length in LENGTHS {
-        let packet = frame::of_length(length);
+        let packet = frame::of_length(frame::Kind::Udp, length);
         let mut rounds = Rounds::default();
         for round in 1..=options.rounds() {
             progress(&format!("{length} bytes, round {round} of {}", options.rounds()));

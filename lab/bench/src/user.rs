@@ -40,6 +40,7 @@ pub(crate) fn run(
             namespace: lines.ours.node.name().to_owned(),
             ports: [line::PORT_IN.to_owned(), line::PORT_OUT.to_owned()],
             service: Some(service),
+            rule: None,
             cell_cpu: APPLICATION_CPU,
         };
         progress(&format!("starting a node for {}", name(mode)));

@@ -8,7 +8,7 @@ use bpf::Program;
 use super::empty::{self, Restore};
 use super::{Baseline, Function, Kind, Ours, Packet, Runner, Vectors, cpu, functions, verify};
 use crate::Options;
-use crate::report::{Better, Measurement};
+use crate::report::{Better, GoalFor, Measurement};
 use crate::rounds::{Pair, Rounds};
 
 /// Runs of a program in one sample: 2 to 8 ms, so that neither the clock's
@@ -250,6 +250,7 @@ fn mean(measurements: &[Measurement], variant: &str, goal: Option<f64>) -> Measu
         ratio: geometric(&|m| m.ratio),
         better: Better::Lower,
         goal,
+        goal_for: GoalFor::Ratio,
         rounds: of_table.first().map_or(0, |m| m.rounds),
         spread: of_table.iter().map(|m| m.spread).fold(0.0, f64::max),
     }

@@ -13,6 +13,7 @@
 #include <linux/udp.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
+#include "stamp.h"
 
 #define PORT_FIRST 1024		/* L4 ports below belong to system services */
 #define PORT_MASK 0x3fff
@@ -30,6 +31,7 @@ struct settings {
 
 struct headers headers;		/* set before loading */
 const volatile __u32 flows = 1;	/* destinations to walk through: a power of two */
+const volatile __u32 stamp_at;	/* where in the frame its stamp goes; 0: it has none */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -109,6 +111,15 @@ int generate(struct xdp_md *ctx)
 	__builtin_memcpy(data, &headers, sizeof(headers));
 	if (flows > 1)
 		vary(ip, udp, *counter & (flows - 1) & 0xffff);
+	if (stamp_at) {
+		struct stamp *stamp = data + stamp_at;
+
+		if ((void *)(stamp + 1) > end)
+			return XDP_ABORTED;
+		stamp->magic = STAMP_MAGIC;
+		stamp->number = *counter;
+		stamp->sent_ns = bpf_ktime_get_ns();
+	}
 	++*counter;
 	return bpf_redirect_map(&device, 0, XDP_DROP);
 }

@@ -7,6 +7,7 @@ use super::read_module;
 use super::run::{Lanes, parameters};
 use crate::failure::Failure;
 use crate::project;
+use abi::Level;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use api::{Client, DeployRequest, RuleRequest, RulesRequest};
 use bench::{Plan, Service, Subject, Touched};
@@ -31,6 +32,22 @@ const RECEPTION: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"reception\"\nversion = \"0.1.0\"\nwindow = 64\n")
     (memory (export "memory") 1 1)
     (func (export "on_packet") (result i32) (i32.const 1)))"#;
+
+/// The shortest module that lets every packet pass.
+const PASS: &str = r#"(module
+    (@custom "tamandua" "abi = 1\nname = \"pass\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\nmemory_pages_max = 1\n")
+    (memory (export "memory") 1 1)
+    (func (export "on_packet") (result i32) (i32.const 0)))"#;
+/// Every packet passes, every second one at the next level up: of three calls the first raises
+/// its packet, the second gets it again there, the third is the next packet's.
+const RAISE_HALF: &str = r#"(module
+    (@custom "tamandua" "abi = 1\nname = \"raise-half\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\nmemory_pages_max = 1\n")
+    (memory (export "memory") 1 1)
+    (func (export "on_packet") (result i32)
+      (local $call i32)
+      (local.set $call (i32.rem_u (i32.load (i32.const 0x9000)) (i32.const 3)))
+      (i32.store (i32.const 0x9000) (i32.add (local.get $call) (i32.const 1)))
+      (select (i32.const 4) (i32.const 0) (i32.eqz (local.get $call)))))"#;
 
 /// The nodes of a run; those that still run end with it.
 pub struct Nodes {
@@ -88,14 +105,14 @@ impl Nodes {
         Ok((command.spawn().context("starting the node")?, log))
     }
 
-    fn deploy(&self, client: &Client, service: Service, port: &str) -> Result<()> {
+    fn deploy(&self, client: &Client, service: Service, plan: &Plan) -> Result<()> {
+        let made = |text| wat::parse_str(text).context("making a module of the benchmarks' own");
         let module = match service {
             Service::Monitor => self.upload(client, "monitor")?,
             Service::Touch { .. } => self.upload(client, "touch")?,
-            Service::Reception => {
-                let wasm = wat::parse_str(RECEPTION).context("making the module that drops")?;
-                client.store_module(wasm)?.digest
-            }
+            Service::Reception => client.store_module(made(RECEPTION)?)?.digest,
+            Service::Pass => client.store_module(made(PASS)?)?.digest,
+            Service::RaiseHalf => client.store_module(made(RAISE_HALF)?)?.digest,
         };
         let mut parameters = BTreeMap::new();
         if let Service::Touch { passes } = service {
@@ -106,7 +123,7 @@ impl Nodes {
             module,
             parameters,
             session: None,
-            rules: vec![format!("in {port}")],
+            rules: vec![format!("in {} {}", plan.ports[0], plan.rule.as_deref().unwrap_or(""))],
             priority: None,
             level: Some("user".to_owned()),
         })?;
@@ -143,7 +160,7 @@ impl Subject for Nodes {
             client.add_rules(&RulesRequest { rules: (0..rules).map(rule).collect() })?;
         }
         match plan.service {
-            Some(service) => self.deploy(&client, service, &plan.ports[0]),
+            Some(service) => self.deploy(&client, service, plan),
             None => Ok(()),
         }
     }
@@ -151,6 +168,12 @@ impl Subject for Nodes {
     fn handled(&mut self, name: &str) -> Result<u64> {
         let stats = Client::of(&Name::new(name)?).stats()?;
         Ok(stats.services.get(SERVICE).map_or(0, |service| service.packets))
+    }
+
+    fn move_to(&mut self, name: &str, level: Level) -> Result<()> {
+        let moved = Client::of(&Name::new(name)?).move_service(SERVICE, level.name())?;
+        ensure!(moved.level == level.name(), "it is at {} instead of {level}", moved.level);
+        Ok(())
     }
 
     fn stop(&mut self, name: &str) -> Result<()> {
@@ -229,8 +252,10 @@ mod tests {
     }
 
     #[test]
-    fn the_module_that_drops_keeps_to_the_abi() {
-        let wasm = wat::parse_str(RECEPTION).unwrap();
-        assert_eq!(abi::Unverified(&wasm).check().unwrap().manifest.name.as_str(), "reception");
+    fn the_modules_of_our_own_keep_to_the_abi() {
+        for (text, name) in [(RECEPTION, "reception"), (PASS, "pass"), (RAISE_HALF, "raise-half")] {
+            let wasm = wat::parse_str(text).unwrap();
+            assert_eq!(abi::Unverified(&wasm).check().unwrap().manifest.name.as_str(), name);
+        }
     }
 }

@@ -1,0 +1,333 @@
+//! `tam bench move`: a service goes round its levels while numbered packets pass.
+//!
+//! ```text
+//! generator ─▶ s0 ═ n0 [ nic ⇄ user ] n1 ═ d0 ─▶ arrivals: each number once, in order?
+//!   number, time                                  when, behind the one before it?
+//! ```
+//!
+//! The load is 0.9 of what the slower level carries, measured first. Blocks
+//! with moves and equally long ones without take turns; what the machine does
+//! by itself is in both. A pause is how much later a packet came behind the one before it than
+//! it was sent behind it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use abi::Level;
+use anyhow::{Result, ensure};
+
+use crate::arrivals::Arrivals;
+use crate::generator::{Generator, Traffic};
+use crate::line::{self, Line};
+use crate::measure::{Reading, Window, measure};
+use crate::report::{Better, GoalFor, Measured, Measurement};
+use crate::rounds::median;
+use crate::sink::{Kind, Sink};
+use crate::{Options, Plan, Service, Subject};
+
+/// The goals: nothing lost, doubled or overtaken, and a pause that nobody hears.
+const MOVES: u32 = 1000;
+const MOVES_QUICK: u32 = 50;
+const GOAL_PAUSE_US: f64 = 50.0;
+/// Frames with room for a stamp.
+const LENGTH: usize = 64;
+/// A power of two; order is that within a flow.
+const FLOWS: u32 = 8;
+/// Of what the slower level carries.
+const SHARE: f64 = 0.9;
+/// Blocks with moves, and as many without.
+const BLOCKS: u32 = 5;
+const CELL_CPU: usize = 1;
+const NODE: &str = "bench-move";
+/// Between two moves, so that one's end is not the next one's beginning.
+const REST: Duration = Duration::from_millis(2);
+/// From the generator's first packet on.
+const WARM_UP: Duration = Duration::from_millis(200);
+/// After the generator's last packet.
+const ARRIVAL: Duration = Duration::from_millis(100);
+/// Requests that only ask, for a median.
+const REQUESTS: usize = 21;
+const BASELINE: &str = "no_moves";
+
+pub(crate) fn run(
+    options: &Options,
+    subject: &mut dyn Subject,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Measured> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    ensure!(cores > CELL_CPU, "this benchmark needs two CPUs, and there is only one");
+    progress("making a line of namespaces");
+    let line = Line::new("move")?;
+    let plan = Plan {
+        name: NODE.to_owned(),
+        namespace: line.node.name().to_owned(),
+        ports: [line::PORT_IN.to_owned(), line::PORT_OUT.to_owned()],
+        service: Some(Service::Monitor),
+        rule: None,
+        cell_cpu: CELL_CPU,
+    };
+    progress("starting a node");
+    subject.start(&plan, 0)?;
+    let measured = moved(options, &line, subject, progress);
+    subject.stop(NODE)?;
+    measured
+}
+
+fn moved(
+    options: &Options,
+    line: &Line,
+    subject: &mut dyn Subject,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Measured> {
+    let mut notes = Vec::new();
+    let capacities = capacities(options, line, subject, &mut notes, progress)?;
+    ensure!(
+        capacities.len() > 1,
+        "the service runs at one level only, so there is nothing to move: {}",
+        notes.join("; ")
+    );
+    let slowest = capacities.iter().map(|(_, rate)| *rate).fold(f64::INFINITY, f64::min);
+    let rate = (slowest * SHARE) as u64;
+    for (level, capacity) in &capacities {
+        notes.push(format!("{level} carries {capacity:.0} packets/s of {LENGTH} bytes"));
+    }
+    let moves = if options.quick { MOVES_QUICK } else { MOVES };
+    notes.push(format!("{moves} moves at {rate} packets/s in {FLOWS} flows"));
+    let traffic = Traffic {
+        rate: Some(rate),
+        flows: FLOWS,
+        stamped: true,
+        unbroken: true,
+        ..Traffic::flood(LENGTH)
+    };
+    let mut bench = Bench {
+        line,
+        traffic,
+        tour: tour(capacities.iter().map(|(level, _)| *level).collect()),
+        next: 0,
+        subject,
+    };
+    let (mut moving, mut quiet) = (Blocks::default(), Blocks::default());
+    let steps = (moves / BLOCKS) as usize;
+    for block in 1..=BLOCKS {
+        progress(&format!("block {block} of {BLOCKS}, {} moves", moves / BLOCKS));
+        bench.block(&vec![Step::Move; steps], &mut moving)?;
+        // As long as a move took so far.
+        let each = Duration::from_secs_f64(median(&moving.took) / 1e6);
+        progress(&format!("block {block} of {BLOCKS}, no moves"));
+        bench.block(&vec![Step::Quiet(each); steps], &mut quiet)?;
+    }
+    let request = request(bench.subject)?;
+    notes.extend(moving.failures.iter().map(|(why, count)| format!("{count} moves failed: {why}")));
+    Ok(Measured { measurements: measurements(&moving, &quiet, request), notes })
+}
+
+/// What each level carries, in packets per second; those that the node refuses are noted.
+fn capacities(
+    options: &Options,
+    line: &Line,
+    subject: &mut dyn Subject,
+    notes: &mut Vec<String>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<(Level, f64)>> {
+    let mut capacities = Vec::new();
+    let sink = Sink::new(line, Kind::Xdp)?;
+    for level in [Level::Nic, Level::Kernel, Level::User] {
+        progress(&format!("what {level} carries"));
+        if let Err(error) = subject.move_to(NODE, level) {
+            notes.push(format!("not at {level}: {error:#}"));
+            continue;
+        }
+        let window = Window::new(options.quick);
+        let rates: Vec<f64> = (0..3)
+            .map(|_| {
+                let mut read = || Ok(Reading::now(sink.packets()?));
+                Ok(measure(line, Traffic::flood(LENGTH), window, &mut read)?.counted)
+            })
+            .collect::<Result<_>>()?;
+        capacities.push((level, median(&rates)));
+    }
+    Ok(capacities)
+}
+
+/// Up and down between user level and each other one: user is where it begins.
+fn tour(levels: Vec<Level>) -> Vec<Level> {
+    let below = levels.into_iter().filter(|level| *level != Level::User);
+    below.flat_map(|level| [level, Level::User]).collect()
+}
+
+struct Bench<'a> {
+    line: &'a Line,
+    traffic: Traffic,
+    /// Where it goes, again and again.
+    tour: Vec<Level>,
+    /// Of the tour.
+    next: usize,
+    subject: &'a mut dyn Subject,
+}
+
+/// What happens while traffic flows.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Move,
+    /// Nothing, for so long.
+    Quiet(Duration),
+}
+
+/// What blocks of one kind showed, all together.
+#[derive(Clone, Debug, Default)]
+struct Blocks {
+    sent: u64,
+    lost: u64,
+    reordered: u64,
+    doubled: u64,
+    /// Longest of each step, in microseconds.
+    pauses: Vec<f64>,
+    /// Microseconds of each move.
+    took: Vec<f64>,
+    /// How often moves failed, by reason.
+    failures: BTreeMap<String, u64>,
+}
+
+impl Bench<'_> {
+    /// Traffic, and the steps while it flows.
+    fn block(&mut self, steps: &[Step], into: &mut Blocks) -> Result<()> {
+        let arrivals = Arrivals::new(self.line, FLOWS, self.traffic.stamp_at())?;
+        let device = Line::ifindex(&self.line.source, "s0")?;
+        let generator = Generator::start(&self.line.source, device, self.traffic)?;
+        std::thread::sleep(WARM_UP);
+        let from = arrivals.begin(&generator);
+        for step in steps {
+            arrivals.take_pause();
+            self.step(*step, into);
+            std::thread::sleep(REST);
+            into.pauses.push(arrivals.take_pause());
+        }
+        let sent = generator.stop()?;
+        std::thread::sleep(ARRIVAL);
+        ensure!(sent > from, "the generator sent only {sent} packets");
+        let counts = arrivals.counts()?;
+        into.sent += sent - from;
+        into.lost += (sent - from).saturating_sub(counts.packets);
+        into.reordered += counts.reordered;
+        into.doubled += counts.doubled;
+        Ok(())
+    }
+
+    /// One that fails leaves the service where it is, and is tried again.
+    fn step(&mut self, step: Step, into: &mut Blocks) {
+        let begun = Instant::now();
+        let level = self.tour[self.next];
+        match step {
+            Step::Quiet(length) => std::thread::sleep(length),
+            Step::Move => match self.subject.move_to(NODE, level) {
+                Ok(()) => {
+                    into.took.push(begun.elapsed().as_secs_f64() * 1e6);
+                    self.next = (self.next + 1) % self.tour.len();
+                }
+                Err(error) => {
+                    *into.failures.entry(format!("to {level}: {error:#}")).or_default() += 1
+                }
+            },
+        }
+    }
+}
+
+/// Microseconds of a request that only asks.
+fn request(subject: &mut dyn Subject) -> Result<f64> {
+    let times: Vec<f64> = (0..REQUESTS)
+        .map(|_| {
+            let begun = Instant::now();
+            subject.handled(NODE)?;
+            Ok(begun.elapsed().as_secs_f64() * 1e6)
+        })
+        .collect::<Result<_>>()?;
+    Ok(median(&times))
+}
+
+fn measurements(moving: &Blocks, quiet: &Blocks, request: f64) -> Vec<Measurement> {
+    let count = |metric: &str, unit, of: fn(&Blocks) -> u64| Measurement {
+        metric: format!("move.{metric}"),
+        unit,
+        goal: Some(0.0),
+        goal_for: GoalFor::Ours,
+        ..single(of(moving) as f64, of(quiet) as f64, BASELINE)
+    };
+    let longest = |blocks: &Blocks| blocks.pauses.iter().copied().fold(0.0, f64::max);
+    let time = |metric: &str, goal, pair| Measurement {
+        metric: format!("move.{metric}"),
+        unit: "us",
+        goal,
+        goal_for: GoalFor::Difference,
+        ..pair
+    };
+    vec![
+        count("lost", "packets", |blocks| blocks.lost),
+        count("reordered", "packets", |blocks| blocks.reordered),
+        count("doubled", "packets", |blocks| blocks.doubled),
+        count("failed", "moves", |blocks| blocks.failures.values().sum()),
+        time(
+            "pause.longest",
+            Some(GOAL_PAUSE_US),
+            single(longest(moving), longest(quiet), BASELINE),
+        ),
+        time(
+            "pause.median",
+            Some(GOAL_PAUSE_US),
+            single(median(&moving.pauses), median(&quiet.pauses), BASELINE),
+        ),
+        time("took", None, single(median(&moving.took), request, "question")),
+    ]
+}
+
+/// Of the whole run, which is one round.
+fn single(ours: f64, baseline: f64, baseline_name: &'static str) -> Measurement {
+    Measurement {
+        metric: String::new(),
+        unit: "",
+        ours,
+        baseline,
+        baseline_name,
+        // Nothing beside nothing is equal; something beside nothing has no ratio (null in JSON).
+        ratio: if ours == baseline { 1.0 } else { ours / baseline },
+        better: Better::Lower,
+        goal: None,
+        goal_for: GoalFor::Ratio,
+        rounds: 1,
+        spread: 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tour_comes_back_to_user_level_each_time() {
+        use Level::{Kernel, Nic, User};
+        assert_eq!(tour(vec![Nic, Kernel, User]), [Nic, User, Kernel, User]);
+        assert_eq!(tour(vec![Nic, User]), [Nic, User]);
+    }
+
+    #[test]
+    fn counts_are_judged_by_themselves_and_pauses_by_the_difference() {
+        let blocks = |lost, pauses: &[f64]| Blocks {
+            lost,
+            pauses: pauses.to_vec(),
+            took: vec![900.0],
+            ..Blocks::default()
+        };
+        let judged = |moving: &Blocks, quiet: &Blocks| -> BTreeMap<String, Option<bool>> {
+            let all = measurements(moving, quiet, 300.0);
+            all.into_iter().map(|m| (m.metric.clone(), m.reached())).collect()
+        };
+        let good = judged(&blocks(0, &[70.0, 90.0]), &blocks(3, &[60.0, 41.0]));
+        assert_eq!(good["move.lost"], Some(true));
+        assert_eq!(good["move.pause.longest"], Some(true));
+        assert_eq!(good["move.took"], None);
+        let bad = judged(&blocks(1, &[70.0, 111.0]), &blocks(3, &[60.0, 41.0]));
+        assert_eq!(bad["move.lost"], Some(false));
+        assert_eq!(bad["move.pause.longest"], Some(false));
+        assert_eq!(bad["move.pause.median"], Some(true));
+    }
+}
