@@ -1,16 +1,19 @@
 //! `tam reproduce`: figures of the papers, measured again: CSV, a plot, and the paper's
 //! values beside ours.
 //!
-//! Both figures are of one measurement of AMnet: a source, a node and a sink
-//! in line, and a service that passes 0 to 4 times over every byte. The paper:
-//! "On the Performance of Active Networking Services", section IV, on a
-//! Pentium with 800 MHz and Ethernet with 100 Mbit/s. Ours differ in the
-//! absolute by the machine; what is compared are the proportions.
+//! What each figure is, and what stands for the paper's machines, is said where it is measured:
+//! `amnet`, `crossing` and `shifting` (Tamanoir), `promethos`. Ours differ in the absolute by
+//! twenty years; what is compared are the proportions.
 //!
 //! Offered load is paced by the generator's clock, and what it really sent is
 //! counted: that, not what was asked for, is the x axis.
 
+mod amnet;
+mod crossing;
 mod plot;
+mod promethos;
+mod shifting;
+mod stamped;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,39 +21,41 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
-use crate::generator::Traffic;
 use crate::line::{self, Line};
-use crate::measure::{Rates, Reading, Window, measure};
-use crate::rounds::median;
-use crate::sink::{Kind, Sink};
-use crate::{Bench, Options, Plan, Service, Subject};
+use crate::{Bench, Options, Plan, Service, Subject, frame};
 
-const FIGURES: [Bench; 2] = [
+const FIGURES: [Bench; 8] = [
     Bench {
         name: "amnet-3",
         what: "AMnet, figure 3: throughput under rising load, by passes over every byte",
     },
     Bench { name: "amnet-4", what: "AMnet, figure 4: throughput by packet size, at a fixed load" },
+    Bench {
+        name: "tamanoir-11",
+        what: "Tamanoir, figure 11: time to cross the node by packet size and level, UDP",
+    },
+    Bench {
+        name: "tamanoir-12",
+        what: "Tamanoir, figure 12: time to cross the node by packet size and level, TCP",
+    },
+    Bench {
+        name: "tamanoir-13",
+        what: "Tamanoir, figure 13: every second packet goes up to user level",
+    },
+    Bench {
+        name: "tamanoir-14",
+        what: "Tamanoir, figure 14: the service moves down after 500 packets",
+    },
+    Bench {
+        name: "tamanoir-15",
+        what: "Tamanoir, figure 15: the service is switched between two levels",
+    },
+    Bench {
+        name: "promethos-4",
+        what: "PromethOS NP, figure 4 and table 1: rate and delay under rising load, by level",
+    },
 ];
 
-/// The papers' packet size, in bytes.
-const LENGTH: usize = 1460;
-/// Sizes of figure 4; 700 is where the paper has its knee.
-const LENGTHS: [usize; 9] = [64, 128, 256, 400, 550, 700, 900, 1200, 1460];
-/// Most passes of the papers' service.
-const PASSES_MAX: u32 = 4;
-/// The paper's throughput with no service, in Mbit/s (figure 3).
-const PAPER_PLAIN: f64 = 92.0;
-/// With one pass; the text also says 68.
-const PAPER_ONE_PASS: f64 = 66.0;
-/// Each further pass costs this much.
-const PAPER_PER_PASS: f64 = 12.0;
-/// The load of figure 4.
-const PAPER_LOAD: f64 = 40.0;
-/// The smallest packets that carry that load.
-const PAPER_KNEE: f64 = 700.0;
-/// A load counts as carried when at most this share is lost.
-const LOSS_MAX: f64 = 0.05;
 /// The guest's CPU; the generator and the kernel's part have CPU 0.
 const CELL_CPU: usize = 1;
 
@@ -60,17 +65,76 @@ pub fn figures() -> &'static [Bench] {
     &FIGURES
 }
 
-/// One measured point.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// One measured point; it has the quantities of its figure.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Point {
     /// The curve that it belongs to.
     pub curve: String,
     /// Bytes of each frame.
     pub length: usize,
-    /// Mbit/s given to the node, median of the rounds.
-    pub offered: f64,
-    /// Mbit/s that arrived, median of the rounds.
-    pub throughput: f64,
+    /// Mbit/s given to the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offered: Option<f64>,
+    /// Mbit/s that arrived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<f64>,
+    /// Packets per second given to the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offered_packets: Option<f64>,
+    /// Packets per second that arrived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<f64>,
+    /// Microseconds from source to sink: a median, or of one packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_us: Option<f64>,
+    /// Microseconds within which 99 % of the packets came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_p99_us: Option<f64>,
+    /// Which packet it is, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<usize>,
+}
+
+/// A quantity of a point: a column of the CSV, an axis of the plot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quantity {
+    Length,
+    Offered,
+    Throughput,
+    OfferedPackets,
+    Packets,
+    Delay,
+    DelayP99,
+    Number,
+}
+
+impl Quantity {
+    /// In the CSV, and on the axis.
+    const fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Length => ("length_bytes", "packet size, bytes"),
+            Self::Offered => ("offered_mbit_s", "offered load, Mbit/s"),
+            Self::Throughput => ("throughput_mbit_s", "throughput, Mbit/s"),
+            Self::OfferedPackets => ("offered_packets_s", "offered load, packets/s"),
+            Self::Packets => ("packets_s", "packets/s"),
+            Self::Delay => ("delay_us", "source to sink, µs"),
+            Self::DelayP99 => ("delay_p99_us", "source to sink, 99 %, µs"),
+            Self::Number => ("number", "packet"),
+        }
+    }
+
+    fn of(self, point: &Point) -> Option<f64> {
+        match self {
+            Self::Length => Some(point.length as f64),
+            Self::Offered => point.offered,
+            Self::Throughput => point.throughput,
+            Self::OfferedPackets => point.offered_packets,
+            Self::Packets => point.packets,
+            Self::Delay => point.delay_us,
+            Self::DelayP99 => point.delay_p99_us,
+            Self::Number => point.number.map(|number| number as f64),
+        }
+    }
 }
 
 /// A value of the paper's beside ours.
@@ -86,6 +150,25 @@ pub struct Compared {
     pub ours: Option<f64>,
 }
 
+/// One plot of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Panel {
+    x: Quantity,
+    y: Quantity,
+    /// In powers of ten.
+    log_x: bool,
+    log_y: bool,
+}
+
+/// A figure before it is written.
+struct Drawn {
+    points: Vec<Point>,
+    compared: Vec<Compared>,
+    columns: &'static [Quantity],
+    panels: Vec<Panel>,
+    notes: Vec<String>,
+}
+
 /// A figure, measured again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reproduced {
@@ -95,6 +178,8 @@ pub struct Reproduced {
     pub points: Vec<Point>,
     /// The paper's values beside ours.
     pub compared: Vec<Compared>,
+    /// Sentences for people: what was left out, and why.
+    pub notes: Vec<String>,
     /// Where the points were written.
     pub csv: PathBuf,
     /// Where the plot was written.
@@ -112,16 +197,16 @@ pub fn run(
     folder: &Path,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Reproduced> {
-    let mut bench = Setup { options, line: Line::new("repro")?, subject, progress };
-    let (points, compared, axis) = match name {
-        "amnet-3" => {
-            let (points, compared) = bench.by_passes()?;
-            (points, compared, plot::Axis::Offered)
-        }
-        "amnet-4" => {
-            let (points, compared) = bench.by_length()?;
-            (points, compared, plot::Axis::Length)
-        }
+    let mut lab = Lab { options, line: Line::new("repro")?, subject, progress };
+    let drawn = match name {
+        "amnet-3" => lab.by_passes()?,
+        "amnet-4" => lab.by_length()?,
+        "tamanoir-11" => lab.crossing(frame::Kind::Udp)?,
+        "tamanoir-12" => lab.crossing(frame::Kind::Tcp)?,
+        "tamanoir-13" => lab.half_goes_up()?,
+        "tamanoir-14" => lab.moves_down()?,
+        "tamanoir-15" => lab.switches()?,
+        "promethos-4" => lab.under_load()?,
         _ => {
             let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
             bail!("there is no figure '{name}'; there are: {}", names.join(", "));
@@ -130,177 +215,68 @@ pub fn run(
     std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     let csv = folder.join(format!("{name}.csv"));
     let svg = folder.join(format!("{name}.svg"));
-    std::fs::write(&csv, to_csv(&points)).with_context(|| format!("writing {}", csv.display()))?;
-    plot::draw(&svg, name, axis, &points, &compared)?;
-    Ok(Reproduced { figure: name.to_owned(), points, compared, csv, svg })
+    std::fs::write(&csv, to_csv(drawn.columns, &drawn.points))
+        .with_context(|| format!("writing {}", csv.display()))?;
+    plot::draw(&svg, name, &drawn)?;
+    let Drawn { points, compared, notes, .. } = drawn;
+    Ok(Reproduced { figure: name.to_owned(), points, compared, notes, csv, svg })
 }
 
-struct Setup<'a> {
+/// A line, and what stands in it.
+struct Lab<'a> {
     options: &'a Options,
     line: Line,
     subject: &'a mut dyn Subject,
     progress: &'a mut dyn FnMut(&str),
 }
 
-impl Setup<'_> {
-    /// Figure 3.
-    fn by_passes(&mut self) -> Result<(Vec<Point>, Vec<Compared>)> {
-        // The highest load is that at which one pass is far beyond its limit,
-        // as the paper's wire was for its node.
-        let limit = self.with_service(Some(1), |setup| setup.rates(LENGTH, None))?.counted;
-        let loads = steps(self.options.quick).map(|step| (limit * step) as u64);
-        let mut points = Vec::new();
-        for passes in [None, Some(1), Some(2), Some(3), Some(PASSES_MAX)] {
-            let curve = curve(passes);
-            points.extend(self.with_service(passes, |setup| {
-                let point = |load| setup.point(&curve, LENGTH, Some(load));
-                loads.clone().map(point).collect::<Result<Vec<Point>>>()
-            })?);
-        }
-        let best = |passes| {
-            let curve = curve(passes);
-            let of_curve = points.iter().filter(|point| point.curve == curve);
-            of_curve.map(|point| point.throughput).fold(0.0, f64::max)
-        };
-        let one = best(Some(1));
-        let share = |passes: u32| Compared {
-            what: format!("{passes} passes, of the best throughput with one"),
-            unit: "ratio",
-            paper: (PAPER_ONE_PASS - PAPER_PER_PASS * f64::from(passes - 1)) / PAPER_ONE_PASS,
-            ours: Some(best(Some(passes)) / one),
-        };
-        let mut compared = vec![
-            Compared {
-                what: "no service, best throughput".to_owned(),
-                unit: "Mbit/s",
-                paper: PAPER_PLAIN,
-                ours: Some(best(None)),
-            },
-            Compared {
-                what: "1 pass, best throughput".to_owned(),
-                unit: "Mbit/s",
-                paper: PAPER_ONE_PASS,
-                ours: Some(one),
-            },
-        ];
-        compared.extend((2..=PASSES_MAX).map(share));
-        Ok((points, compared))
-    }
-
-    /// Figure 4.
-    fn by_length(&mut self) -> Result<(Vec<Point>, Vec<Compared>)> {
-        let (load, points) = self.with_service(Some(1), |setup| {
-            let limit = setup.rates(LENGTH, None)?.counted;
-            // The same share of what full packets reach as in the paper.
-            let load = limit * PAPER_LOAD / PAPER_ONE_PASS * LENGTH as f64;
-            let mut points = Vec::new();
-            for length in LENGTHS {
-                points.push(setup.point(LOADED, length, Some((load / length as f64) as u64))?);
-                points.push(setup.point(FLOODED, length, None)?);
-            }
-            Ok((load, points))
-        })?;
-        let wanted = (1.0 - LOSS_MAX) * megabits(load, 1);
-        let knee = knee(&points, wanted);
-        let compared = vec![
-            Compared {
-                what: "offered load".to_owned(),
-                unit: "Mbit/s",
-                paper: PAPER_LOAD,
-                ours: Some(megabits(load, 1)),
-            },
-            Compared {
-                what: "smallest packets that carry it".to_owned(),
-                unit: "bytes",
-                paper: PAPER_KNEE,
-                ours: knee.map(|length| length as f64),
-            },
-        ];
-        Ok((points, compared))
-    }
-
-    /// Runs a node with `touch`, or with no service, for as long as `work` takes.
-    fn with_service<T>(
-        &mut self,
-        passes: Option<u32>,
-        work: impl FnOnce(&mut Self) -> Result<T>,
-    ) -> Result<T> {
-        let name = passes.map_or("bench-plain".to_owned(), |passes| format!("bench-touch{passes}"));
-        let plan = Plan {
-            name,
+impl Lab<'_> {
+    fn plan(&self, name: &str, service: Option<Service>) -> Plan {
+        Plan {
+            name: name.to_owned(),
             namespace: self.line.node.name().to_owned(),
             ports: [line::PORT_IN.to_owned(), line::PORT_OUT.to_owned()],
-            service: passes.map(|passes| Service::Touch { passes }),
+            service,
             rule: None,
             cell_cpu: CELL_CPU,
-        };
-        (self.progress)(&format!("starting a node with {}", curve(passes)));
-        self.subject.start(&plan, 0)?;
+        }
+    }
+
+    /// Runs a node for as long as `work` takes.
+    fn with_node<T>(
+        &mut self,
+        plan: &Plan,
+        work: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        self.subject.start(plan, 0)?;
         let done = work(self);
         self.subject.stop(&plan.name)?;
         done
     }
-
-    fn point(&mut self, curve: &str, length: usize, rate: Option<u64>) -> Result<Point> {
-        (self.progress)(&format!("{curve}, {length} bytes"));
-        let Rates { offered, counted } = self.rates(length, rate)?;
-        Ok(Point {
-            curve: curve.to_owned(),
-            length,
-            offered: megabits(offered, length),
-            throughput: megabits(counted, length),
-        })
-    }
-
-    /// Packets per second, medians of the rounds.
-    fn rates(&mut self, length: usize, rate: Option<u64>) -> Result<Rates> {
-        let sink = Sink::new(&self.line, Kind::Xdp)?;
-        let traffic = Traffic { rate, ..Traffic::flood(length) };
-        let window = Window::new(self.options.quick);
-        // One round of a figure with some thirty points is enough for its shape.
-        let rounds = if self.options.quick { 1 } else { self.options.rounds().min(3) };
-        let mut read = || Ok(Reading::now(sink.packets()?));
-        let measured: Vec<Rates> = (0..rounds)
-            .map(|_| measure(&self.line, traffic, window, &mut read))
-            .collect::<Result<_>>()?;
-        let of = |value: fn(&Rates) -> f64| median(&measured.iter().map(value).collect::<Vec<_>>());
-        Ok(Rates { offered: of(|rates| rates.offered), counted: of(|rates| rates.counted) })
-    }
-}
-
-/// The smallest packets that carry a load, and so do all larger ones.
-fn knee(points: &[Point], wanted: f64) -> Option<usize> {
-    let loaded = points.iter().rev().filter(|point| point.curve == LOADED);
-    loaded.take_while(|point| point.throughput >= wanted).last().map(|point| point.length)
-}
-
-const LOADED: &str = "1 pass, fixed load";
-const FLOODED: &str = "1 pass, as much as the source sends";
-
-fn curve(passes: Option<u32>) -> String {
-    match passes {
-        None => "no service".to_owned(),
-        Some(1) => "1 pass".to_owned(),
-        Some(passes) => format!("{passes} passes"),
-    }
-}
-
-/// Loads as shares of what one pass can carry; the last ones overload every curve with a service.
-fn steps(quick: bool) -> impl Iterator<Item = f64> + Clone {
-    let count = if quick { 6 } else { 12 };
-    (1..=count).map(move |step| 1.5 * f64::from(step) / f64::from(count))
 }
 
 fn megabits(packets_per_second: f64, length: usize) -> f64 {
     packets_per_second * length as f64 * 8.0 / 1e6
 }
 
-fn to_csv(points: &[Point]) -> String {
-    let mut csv = String::from("curve,length_bytes,offered_mbit_s,throughput_mbit_s\n");
-    for Point { curve, length, offered, throughput } in points {
+fn to_csv(columns: &[Quantity], points: &[Point]) -> String {
+    let mut csv = String::from("curve");
+    for column in columns {
         // Writing to a string cannot fail; a curve's name has at most commas.
-        let _ = writeln!(csv, "\"{curve}\",{length},{offered:.3},{throughput:.3}");
+        let _ = write!(csv, ",{}", column.names().0);
     }
+    for point in points {
+        let _ = write!(csv, "\n\"{}\"", point.curve);
+        for column in columns {
+            let whole = matches!(column, Quantity::Length | Quantity::Number);
+            let digits = if whole { 0 } else { 3 };
+            let _ = match column.of(point) {
+                Some(value) => write!(csv, ",{value:.digits$}"),
+                None => write!(csv, ","),
+            };
+        }
+    }
+    csv.push('\n');
     csv
 }
 
@@ -314,28 +290,19 @@ mod tests {
     }
 
     #[test]
-    fn the_knee_is_below_no_size_that_fails() {
-        let point = |length, throughput| {
-            let curve = LOADED.to_owned();
-            Point { curve, length, offered: 40.0, throughput }
-        };
-        // 256 carries by luck: 400 does not.
-        let points = [point(256, 40.0), point(400, 30.0), point(700, 39.0), point(1460, 40.0)];
-        assert_eq!(knee(&points, 38.0), Some(700));
-        assert_eq!(knee(&points, 41.0), None);
-    }
-
-    #[test]
     fn points_are_written_one_a_line() {
         let curve = "1 pass, fixed load".to_owned();
-        let point = Point { curve, length: 700, offered: 40.0, throughput: 39.5 };
-        let csv = to_csv(&[point]);
-        assert_eq!(csv.lines().nth(1), Some("\"1 pass, fixed load\",700,40.000,39.500"));
-    }
-
-    #[test]
-    fn loads_go_beyond_what_one_pass_carries() {
-        let loads: Vec<f64> = steps(true).collect();
-        assert_eq!((loads.len(), loads.last().copied()), (6, Some(1.5)));
+        let (offered, throughput) = (Some(40.0), Some(39.5));
+        let point = Point { curve, length: 700, offered, throughput, ..Point::default() };
+        let columns = [Quantity::Length, Quantity::Offered, Quantity::Throughput, Quantity::Delay];
+        let csv = to_csv(&columns, &[point]);
+        let lines: Vec<&str> = csv.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "curve,length_bytes,offered_mbit_s,throughput_mbit_s,delay_us",
+                "\"1 pass, fixed load\",700,40.000,39.500,"
+            ]
+        );
     }
 }

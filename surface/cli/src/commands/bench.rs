@@ -114,8 +114,9 @@ fn figure_text(done: &Reproduced) -> String {
             compared.ours.map_or("-".to_owned(), |ours| format!("{ours:.1}")),
         ]);
     }
+    let notes: String = done.notes.iter().map(|note| format!("{note}\n")).collect();
     format!(
-        "{rows}{} points in {}, plotted in {}\n\n",
+        "{rows}{notes}{} points in {}, plotted in {}\n\n",
         done.points.len(),
         done.csv.display(),
         done.svg.display()

@@ -1,0 +1,205 @@
+//! AMnet, "On the Performance of Active Networking Services", section IV: figures 3 and 4.
+//!
+//! Both are of one measurement: a source, a node and a sink in line, and a service that passes
+//! 0 to 4 times over every byte; a Pentium with 800 MHz and Ethernet with 100 Mbit/s. Ours
+//! differ in the absolute by the machine; what is compared are the proportions.
+
+use anyhow::Result;
+
+use super::{Compared, Drawn, Lab, Panel, Point, Quantity, megabits};
+use crate::Service;
+use crate::generator::Traffic;
+use crate::measure::{Rates, Reading, Window, measure};
+use crate::rounds::median;
+use crate::sink::{Kind, Sink};
+
+/// The papers' packet size, in bytes.
+const LENGTH: usize = 1460;
+/// Sizes of figure 4; 700 is where the paper has its knee.
+const LENGTHS: [usize; 9] = [64, 128, 256, 400, 550, 700, 900, 1200, 1460];
+/// Most passes of the papers' service.
+const PASSES_MAX: u32 = 4;
+/// The paper's throughput with no service, in Mbit/s (figure 3).
+const PAPER_PLAIN: f64 = 92.0;
+/// With one pass; the text also says 68.
+const PAPER_ONE_PASS: f64 = 66.0;
+/// Each further pass costs this much.
+const PAPER_PER_PASS: f64 = 12.0;
+/// The load of figure 4.
+const PAPER_LOAD: f64 = 40.0;
+/// The smallest packets that carry that load.
+const PAPER_KNEE: f64 = 700.0;
+/// A load counts as carried when at most this share is lost.
+const LOSS_MAX: f64 = 0.05;
+impl Lab<'_> {
+    /// Figure 3.
+    pub(super) fn by_passes(&mut self) -> Result<Drawn> {
+        // The highest load is that at which one pass is far beyond its limit,
+        // as the paper's wire was for its node.
+        let limit = self.with_passes(Some(1), |lab| lab.rates(LENGTH, None))?.counted;
+        let loads = steps(self.options.quick).map(|step| (limit * step) as u64);
+        let mut points = Vec::new();
+        for passes in [None, Some(1), Some(2), Some(3), Some(PASSES_MAX)] {
+            let curve = curve(passes);
+            points.extend(self.with_passes(passes, |lab| {
+                let point = |load| lab.at_load(&curve, LENGTH, Some(load));
+                loads.clone().map(point).collect::<Result<Vec<Point>>>()
+            })?);
+        }
+        let best = |passes| {
+            let curve = curve(passes);
+            let of_curve = points.iter().filter(|point| point.curve == curve);
+            of_curve.map(|point| point.throughput.unwrap_or(0.0)).fold(0.0, f64::max)
+        };
+        let one = best(Some(1));
+        let share = |passes: u32| Compared {
+            what: format!("{passes} passes, of the best throughput with one"),
+            unit: "ratio",
+            paper: (PAPER_ONE_PASS - PAPER_PER_PASS * f64::from(passes - 1)) / PAPER_ONE_PASS,
+            ours: Some(best(Some(passes)) / one),
+        };
+        let mut compared = vec![
+            Compared {
+                what: "no service, best throughput".to_owned(),
+                unit: "Mbit/s",
+                paper: PAPER_PLAIN,
+                ours: Some(best(None)),
+            },
+            Compared {
+                what: "1 pass, best throughput".to_owned(),
+                unit: "Mbit/s",
+                paper: PAPER_ONE_PASS,
+                ours: Some(one),
+            },
+        ];
+        compared.extend((2..=PASSES_MAX).map(share));
+        Ok(drawn(points, compared, Quantity::Offered))
+    }
+
+    /// Figure 4.
+    pub(super) fn by_length(&mut self) -> Result<Drawn> {
+        let (load, points) = self.with_passes(Some(1), |lab| {
+            let limit = lab.rates(LENGTH, None)?.counted;
+            // The same share of what full packets reach as in the paper.
+            let load = limit * PAPER_LOAD / PAPER_ONE_PASS * LENGTH as f64;
+            let mut points = Vec::new();
+            for length in LENGTHS {
+                points.push(lab.at_load(LOADED, length, Some((load / length as f64) as u64))?);
+                points.push(lab.at_load(FLOODED, length, None)?);
+            }
+            Ok((load, points))
+        })?;
+        let wanted = (1.0 - LOSS_MAX) * megabits(load, 1);
+        let knee = knee(&points, wanted);
+        let compared = vec![
+            Compared {
+                what: "offered load".to_owned(),
+                unit: "Mbit/s",
+                paper: PAPER_LOAD,
+                ours: Some(megabits(load, 1)),
+            },
+            Compared {
+                what: "smallest packets that carry it".to_owned(),
+                unit: "bytes",
+                paper: PAPER_KNEE,
+                ours: knee.map(|length| length as f64),
+            },
+        ];
+        Ok(drawn(points, compared, Quantity::Length))
+    }
+
+    /// Runs a node with `touch`, or with no service, for as long as `work` takes.
+    fn with_passes<T>(
+        &mut self,
+        passes: Option<u32>,
+        work: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        (self.progress)(&format!("starting a node with {}", curve(passes)));
+        let name = passes.map_or("bench-plain".to_owned(), |passes| format!("bench-touch{passes}"));
+        let plan = self.plan(&name, passes.map(|passes| Service::Touch { passes }));
+        self.with_node(&plan, work)
+    }
+
+    fn at_load(&mut self, curve: &str, length: usize, rate: Option<u64>) -> Result<Point> {
+        (self.progress)(&format!("{curve}, {length} bytes"));
+        let Rates { offered, counted } = self.rates(length, rate)?;
+        Ok(Point {
+            curve: curve.to_owned(),
+            length,
+            offered: Some(megabits(offered, length)),
+            throughput: Some(megabits(counted, length)),
+            ..Point::default()
+        })
+    }
+
+    /// Packets per second, medians of the rounds.
+    fn rates(&mut self, length: usize, rate: Option<u64>) -> Result<Rates> {
+        let sink = Sink::new(&self.line, Kind::Xdp)?;
+        let traffic = Traffic { rate, ..Traffic::flood(length) };
+        let window = Window::new(self.options.quick);
+        // One round of a figure with some thirty points is enough for its shape.
+        let rounds = if self.options.quick { 1 } else { self.options.rounds().min(3) };
+        let mut read = || Ok(Reading::now(sink.packets()?));
+        let measured: Vec<Rates> = (0..rounds)
+            .map(|_| measure(&self.line, traffic, window, &mut read))
+            .collect::<Result<_>>()?;
+        let of = |value: fn(&Rates) -> f64| median(&measured.iter().map(value).collect::<Vec<_>>());
+        Ok(Rates { offered: of(|rates| rates.offered), counted: of(|rates| rates.counted) })
+    }
+}
+
+/// The smallest packets that carry a load, and so do all larger ones.
+fn knee(points: &[Point], wanted: f64) -> Option<usize> {
+    let loaded = points.iter().rev().filter(|point| point.curve == LOADED);
+    loaded
+        .take_while(|point| point.throughput.is_some_and(|rate| rate >= wanted))
+        .last()
+        .map(|point| point.length)
+}
+
+const LOADED: &str = "1 pass, fixed load";
+const FLOODED: &str = "1 pass, as much as the source sends";
+
+fn curve(passes: Option<u32>) -> String {
+    match passes {
+        None => "no service".to_owned(),
+        Some(1) => "1 pass".to_owned(),
+        Some(passes) => format!("{passes} passes"),
+    }
+}
+
+/// Loads as shares of what one pass can carry; the last ones overload every curve with a service.
+fn steps(quick: bool) -> impl Iterator<Item = f64> + Clone {
+    let count = if quick { 6 } else { 12 };
+    (1..=count).map(move |step| 1.5 * f64::from(step) / f64::from(count))
+}
+
+fn drawn(points: Vec<Point>, compared: Vec<Compared>, x: Quantity) -> Drawn {
+    let columns = &[Quantity::Length, Quantity::Offered, Quantity::Throughput];
+    let panels = vec![Panel { x, y: Quantity::Throughput, log_x: false, log_y: false }];
+    Drawn { points, compared, columns, panels, notes: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_knee_is_below_no_size_that_fails() {
+        let point = |length, throughput| {
+            let curve = LOADED.to_owned();
+            let throughput = Some(throughput);
+            Point { curve, length, throughput, ..Point::default() }
+        };
+        // 256 carries by luck: 400 does not.
+        let points = [point(256, 40.0), point(400, 30.0), point(700, 39.0), point(1460, 40.0)];
+        assert_eq!(knee(&points, 38.0), Some(700));
+        assert_eq!(knee(&points, 41.0), None);
+    }
+
+    #[test]
+    fn loads_go_beyond_what_one_pass_carries() {
+        let loads: Vec<f64> = steps(true).collect();
+        assert_eq!((loads.len(), loads.last().copied()), (6, Some(1.5)));
+    }
+}

@@ -1,0 +1,124 @@
+//! Tamanoir, figures 11 and 12: the time that a packet takes to cross the node, by its size and
+//! the level of the service (section 4.1 of the paper).
+//!
+//! The paper's service marks and counts packets; in the kernel it is a netfilter module, at
+//! user level Java: a dual Pentium III with 1 GHz and Fast Ethernet, ANEP packets of up to
+//! several kilobytes. Ours is `monitor` at each level, one packet a frame. Where the paper's
+//! user level received TCP and sent it anew, ours marks each segment as it passes, so that the
+//! paper's waiting for small packets to be put together has nothing that stands for it.
+//!
+//! Time is from the source's stamp to the sink's program. A fixed redirect in the node's place
+//! shows how much of that is the line's own; it and the kernel's forwarding take turns with ours.
+
+use abi::Level;
+use anyhow::Result;
+
+use super::stamped::{self, at};
+use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
+use crate::generator::Traffic;
+use crate::line::Line;
+use crate::{Service, forward, frame};
+
+/// Bytes; the paper's small packets have 200.
+const LENGTHS: [usize; 5] = [80, 200, 512, 1024, 1460];
+/// Packets per second: far from every limit, so that none waits for another one.
+const RATE: u64 = 2_000;
+const NODE: &str = "bench-cross";
+const FIXED: &str = "the line alone (fixed redirect)";
+const KERNEL: &str = "the kernel's forwarding";
+/// Both figures: within the kernel, at every size.
+const PAPER_KERNEL_US: f64 = 7.0;
+/// Figure 11: small packets at user level, the least of them.
+const PAPER_USER_UDP_US: f64 = 500.0;
+/// Figure 12: packets below 4,096 bytes at user level.
+const PAPER_USER_TCP_US: f64 = 16_000.0;
+/// The size that is compared with the paper's values.
+const COMPARED_LENGTH: usize = 200;
+
+impl Lab<'_> {
+    /// Figures 11 and 12.
+    pub(super) fn crossing(&mut self, kind: frame::Kind) -> Result<Drawn> {
+        let (fixed, kernel) = (Line::new("fixed")?, Line::new("kernel")?);
+        let _links = os::netns::in_namespace(&fixed.node, || forward::fixed_redirect(&fixed))??;
+        let plan = self.plan(NODE, Some(Service::Monitor));
+        (self.progress)("starting a node");
+        let (points, notes) = self.with_node(&plan, |lab| {
+            let (levels, notes) = lab.levels(NODE);
+            let mut points = Vec::new();
+            for length in LENGTHS {
+                let traffic =
+                    Traffic { rate: Some(RATE), kind, stamped: true, ..Traffic::flood(length) };
+                (lab.progress)(&format!("{length} bytes"));
+                for (curve, line) in [(FIXED, &fixed), (KERNEL, &kernel)] {
+                    let measured = stamped::rounds(line, traffic, lab)?;
+                    points.push(measured.point(curve, length));
+                }
+                for level in &levels {
+                    lab.subject.move_to(NODE, *level)?;
+                    let measured = stamped::rounds(&lab.line, traffic, lab)?;
+                    points.push(measured.point(&at(*level), length));
+                }
+            }
+            Ok((points, notes))
+        })?;
+        let compared = compared(&points, kind);
+        let columns = &[Quantity::Length, Quantity::Delay, Quantity::DelayP99];
+        let (x, y) = (Quantity::Length, Quantity::Delay);
+        let panels = vec![Panel { x, y, log_x: false, log_y: true }];
+        Ok(Drawn { points, compared, columns, panels, notes })
+    }
+}
+
+fn compared(points: &[Point], kind: frame::Kind) -> Vec<Compared> {
+    let ours = |curve: &str| {
+        points
+            .iter()
+            .find(|point| point.curve == curve && point.length == COMPARED_LENGTH)
+            .and_then(|point| point.delay_us)
+    };
+    let paper_user = match kind {
+        frame::Kind::Udp => PAPER_USER_UDP_US,
+        frame::Kind::Tcp => PAPER_USER_TCP_US,
+    };
+    let (nic, user) = (ours(&at(Level::Nic)), ours(&at(Level::User)));
+    let time = |what: &str, paper, ours| Compared {
+        what: format!("{what}, {COMPARED_LENGTH} bytes"),
+        unit: "us",
+        paper,
+        ours,
+    };
+    vec![
+        time("the kernel's forwarding", PAPER_KERNEL_US, ours(KERNEL)),
+        time("service below user level (nic)", PAPER_KERNEL_US, nic),
+        time("service at user level", paper_user, user),
+        Compared {
+            what: "user level, of below it".to_owned(),
+            unit: "ratio",
+            paper: paper_user / PAPER_KERNEL_US,
+            ours: user.zip(nic).map(|(user, nic)| user / nic),
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_papers_values_stand_beside_the_same_size_of_ours() {
+        let point = |curve: &str, length, delay| Point {
+            curve: curve.to_owned(),
+            length,
+            delay_us: Some(delay),
+            ..Point::default()
+        };
+        let points = [
+            point(&at(Level::Nic), 80, 1.0),
+            point(&at(Level::Nic), COMPARED_LENGTH, 5.0),
+            point(&at(Level::User), COMPARED_LENGTH, 20.0),
+        ];
+        let ours: Vec<Option<f64>> =
+            compared(&points, frame::Kind::Udp).iter().map(|compared| compared.ours).collect();
+        assert_eq!(ours, [None, Some(5.0), Some(20.0), Some(4.0)]);
+    }
+}
