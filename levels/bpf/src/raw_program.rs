@@ -140,8 +140,7 @@ impl RawProgram<'_> {
             Ok(fd) => Program::from_fd(fd).map_err(|source| self.refused(source, String::new())),
             // The limit on instructions; the log would take another second.
             Err(error) if error.raw_os_error() == Some(libc::E2BIG) => {
-                let instructions = words.len();
-                Err(RawLoadError::TooComplex { name: self.name.to_owned(), instructions })
+                Err(self.too_complex(words.len()))
             }
             Err(error) => {
                 let mut log = vec![0u8; LOG_LENGTH];
@@ -152,7 +151,12 @@ impl RawProgram<'_> {
                 let again = unsafe { load_words(kind, &c_name, LICENCE, &words, &mut options) };
                 let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
                 let log = String::from_utf8_lossy(&log[..end]).into_owned();
-                Err(self.refused(again.err().unwrap_or(error), log))
+                if is_too_complex(&log) {
+                    return Err(self.too_complex(words.len()));
+                }
+                // The kernel's answer to a log that did not fit says nothing of the program.
+                let of_program = |error: &io::Error| error.raw_os_error() != Some(libc::ENOSPC);
+                Err(self.refused(again.err().filter(of_program).unwrap_or(error), log))
             }
         }
     }
@@ -193,9 +197,19 @@ impl RawProgram<'_> {
         Ok(words)
     }
 
+    fn too_complex(&self, instructions: usize) -> RawLoadError {
+        RawLoadError::TooComplex { name: self.name.to_owned(), instructions }
+    }
+
     fn refused(&self, source: io::Error, log: String) -> RawLoadError {
         RawLoadError::Refused { name: self.name.to_owned(), source, log }
     }
+}
+
+/// Whether the verifier's last words are that there are more ways than it follows
+/// (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`), for which it has no error of its own.
+fn is_too_complex(log: &str) -> bool {
+    log.lines().rev().take(2).any(|line| line.ends_with("jumps is too complex."))
 }
 
 impl RawKind {
