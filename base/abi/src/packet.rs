@@ -1,5 +1,7 @@
 //! The packet as host functions see it: bytes that can be read, written and resized.
 
+use crate::host::FRAME_LENGTH_MIN;
+
 /// Why a packet access was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
@@ -34,14 +36,15 @@ pub trait PacketBytes {
     /// negative one removes them.
     ///
     /// # Errors
-    /// [`PacketError::OverLimit`] when there is no room in front or nothing would be left.
+    /// [`PacketError::OverLimit`] when there is no room in front or less than an Ethernet header
+    /// would be left.
     fn resize_head(&mut self, delta: i32) -> Result<(), PacketError>;
 
     /// Moves the last byte: a positive `delta` adds zeroed bytes at the end, a
     /// negative one removes them.
     ///
     /// # Errors
-    /// [`PacketError::OverLimit`] when there is no room or nothing would be left.
+    /// [`PacketError::OverLimit`] when there is no room or less than an Ethernet header would be left.
     fn resize_tail(&mut self, delta: i32) -> Result<(), PacketError>;
 }
 
@@ -104,13 +107,14 @@ impl PacketBytes for OwnedPacket {
 /// The number of bytes to add or remove, when that is allowed at every level.
 ///
 /// # Errors
-/// [`PacketError::OverLimit`] beyond [`RESIZE_ROOM`], past the longest packet, or when nothing is left.
+/// [`PacketError::OverLimit`] beyond [`RESIZE_ROOM`], past the longest packet, or when less than
+/// an Ethernet header is left: the kernel, and so `nic` and `kernel`, has no shorter packets.
 pub fn resized(length: usize, delta: i32) -> Result<usize, PacketError> {
     let count = delta.unsigned_abs() as usize;
     let fits = if delta >= 0 {
         count <= RESIZE_ROOM && length + count <= crate::layout::PACKET_LENGTH_MAX as usize
     } else {
-        count < length
+        length.checked_sub(count).is_some_and(|rest| rest >= FRAME_LENGTH_MIN)
     };
     if fits { Ok(count) } else { Err(PacketError::OverLimit) }
 }
@@ -120,12 +124,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_is_never_resized_to_nothing() {
-        let mut packet = OwnedPacket::new(vec![1, 2, 3]);
+    fn an_ethernet_header_is_left_of_every_packet() {
+        let mut packet = OwnedPacket::new((0..16).collect());
         assert_eq!(packet.resize_tail(-3), Err(PacketError::OverLimit));
         assert_eq!(packet.resize_head(-2), Ok(()));
+        assert_eq!(packet.resize_head(-1), Err(PacketError::OverLimit));
         assert_eq!(packet.resize_head(2), Ok(()));
-        assert_eq!(packet.into_bytes(), [0, 0, 3]);
+        assert_eq!(packet.into_bytes(), [0, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+        // One that came shorter stays as it is.
+        let mut packet = OwnedPacket::new(vec![1, 2]);
+        assert_eq!(packet.resize_tail(-1), Err(PacketError::OverLimit));
+        assert_eq!((packet.resize_tail(0), packet.length()), (Ok(()), 2));
     }
 
     #[test]

@@ -269,12 +269,12 @@ mod tests {
 
     #[test]
     fn growing_in_front_keeps_the_bytes_and_zeroes_the_new_ones() {
-        let (mut packet, _) = packet_of(&[4]);
+        let (mut packet, _) = packet_of(&[15]);
         packet.resize_head(2).unwrap();
-        assert_eq!(packet.head(), [0, 0, 0, 1, 2, 3]);
+        assert_eq!(packet.head(), [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
         packet.resize_head(-3).unwrap();
-        assert_eq!(packet.head(), [1, 2, 3]);
-        assert_eq!(packet.resize_head(-3), Err(PacketError::OverLimit));
+        assert_eq!(packet.head(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
+        assert_eq!(packet.resize_head(-1), Err(PacketError::OverLimit));
     }
 
     #[test]
@@ -292,12 +292,12 @@ mod tests {
 
     #[test]
     fn shrinking_goes_through_segments() {
-        let (mut packet, mut pool) = packet_of(&[10, 10, 5]);
+        let (mut packet, mut pool) = packet_of(&[10, 20, 5]);
         packet.resize_head(-12).unwrap();
-        assert_eq!((packet.length(), packet.count), (13, 2));
-        packet.resize_tail(-6).unwrap();
-        assert_eq!((packet.head(), packet.count), (&[12, 13, 14, 15, 16, 17, 18][..], 1));
-        assert_eq!(packet.resize_tail(-7), Err(PacketError::OverLimit));
+        assert_eq!((packet.length(), packet.count), (23, 2));
+        packet.resize_tail(-9).unwrap();
+        assert_eq!((packet.head(), packet.count), (&(12..26).collect::<Vec<u8>>()[..], 1));
+        assert_eq!(packet.resize_tail(-1), Err(PacketError::OverLimit));
         packet.umem.clone().replenish(&mut pool);
         packet.recycle(&mut pool);
         assert_eq!(pool.free() + crate::umem::RESERVE.min(8 - 1), pool.total());

@@ -183,7 +183,8 @@ impl Packet<'_> {
     /// Adds (`delta` above 0) zeroed bytes in front of the packet, or removes some there.
     ///
     /// # Errors
-    /// [`HostError::OverLimit`] beyond 128 bytes more, or when nothing would be left.
+    /// [`HostError::OverLimit`] beyond 128 bytes more, or when less than an Ethernet header
+    /// would be left.
     #[inline]
     pub fn resize_head(&mut self, delta: i32) -> Result<(), HostError> {
         self.place.resize_head(delta)
@@ -192,7 +193,8 @@ impl Packet<'_> {
     /// Adds (`delta` above 0) zeroed bytes at the packet's end, or removes some there.
     ///
     /// # Errors
-    /// [`HostError::OverLimit`] beyond 128 bytes more, or when nothing would be left.
+    /// [`HostError::OverLimit`] beyond 128 bytes more, or when less than an Ethernet header
+    /// would be left.
     #[inline]
     pub fn resize_tail(&mut self, delta: i32) -> Result<(), HostError> {
         self.place.resize_tail(delta)

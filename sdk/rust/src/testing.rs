@@ -246,7 +246,7 @@ impl Frame {
         let grown = self.grown[end].saturating_add(delta);
         let fits = match delta {
             0.. => grown <= RESIZE_ROOM && self.bytes.len() + count <= PACKET_LENGTH_MAX,
-            _ => count < self.bytes.len(),
+            _ => self.bytes.len() >= count + FRAME_LENGTHS.start(),
         };
         if !fits {
             return Err(HostError::OverLimit);

@@ -64,12 +64,15 @@ fn a_packet_grows_and_shrinks_within_its_room() {
         assert_eq!((packet.length(), packet.window().len()), (64, 32));
         assert_eq!(packet.resize_head(125), Err(HostError::OverLimit));
         assert_eq!(packet.resize_tail(129), Err(HostError::OverLimit));
-        assert_eq!(packet.resize_tail(-63), Ok(()));
+        assert_eq!(packet.resize_tail(-50), Ok(()));
         assert_eq!(packet.resize_tail(-1), Err(HostError::OverLimit));
-        assert_eq!(packet.window(), [0]);
+        assert_eq!(packet.window().len(), 14);
         Verdict::PASS
     }
-    assert_eq!(Node::new().with_window(32).packet(resize, &[1; 60]).bytes, [0]);
+    assert_eq!(
+        Node::new().with_window(32).packet(resize, &[1; 60]).bytes,
+        [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    );
 }
 
 #[test]
