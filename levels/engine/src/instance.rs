@@ -158,7 +158,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         let (bytes, host) = self.memory.data_and_store_mut(&mut self.store);
         host::take_back(bytes, host).map_err(|_| out_of_memory())?;
         Verdict::parse(value)
-            .map_err(|error| Trap { kind: TrapKind::NotAVerdict(error.0), place: None })
+            .map_err(|error| Trap { kind: TrapKind::NotAVerdict(Some(error.0)), place: None })
     }
 
     /// True when calls left frames or events to pick up.

@@ -1,6 +1,6 @@
 //! The engine on small modules written as text.
 
-use crate::{Engine, Instance, InstanceSpec, MemoryKind, StartError, TrapKind};
+use crate::{Engine, Instance, InstanceSpec, MemoryKind, Place, StartError, TrapKind};
 use abi::packet::OwnedPacket;
 use abi::{Meta, Verdict};
 use std::collections::BTreeMap;
@@ -109,7 +109,7 @@ fn each_trap_has_its_kind() {
         ("(call_indirect (result i32) (i32.const 9))", TrapKind::IndirectCall),
         ("(call $deep)", TrapKind::StackOverflow),
         ("(loop (br 0)) (i32.const 0)", TrapKind::TimeLimit),
-        ("(i32.const 77)", TrapKind::NotAVerdict(77)),
+        ("(i32.const 77)", TrapKind::NotAVerdict(Some(77))),
     ];
     for (body, kind) in cases {
         let text = format!(
@@ -147,6 +147,25 @@ fn a_trap_names_its_function() {
     let (_, verdict) = instance.on_packet(OwnedPacket::new(vec![0; 60]), &META);
     let message = verdict.unwrap_err().to_string();
     assert!(message.contains("in function inner at module offset 0x"), "{message}");
+}
+
+#[test]
+fn the_place_of_a_byte_is_that_of_a_trap_there() {
+    for function in ["$inner", ""] {
+        let text = format!(
+            r#"(module (import "tam" "now_ms" (func (result i64))) (memory (export "memory") 1)
+               (func {function} unreachable)
+               (func (export "on_packet") (result i32) (call 1) (i32.const 0)))"#
+        );
+        let (engine, wasm) = (Engine::new().unwrap(), wat::parse_str(text).unwrap());
+        let program = engine.program(&wasm, MemoryKind::Own).unwrap();
+        let spec = InstanceSpec { memory_pages_max: 1, call_slices: 2, ..Default::default() };
+        let mut instance = program.start(&engine, &spec).unwrap();
+        let (_, verdict) = instance.on_packet(OwnedPacket::new(vec![0; 60]), &META);
+        let place = verdict.unwrap_err().place.unwrap();
+        assert_eq!(Place::at(&wasm, place.offset.unwrap()), Some(place), "{function}");
+        assert_eq!(Place::at(&wasm, 0), None);
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! What went wrong in a module, and where.
 
 use abi::layout::NotAVerdict;
+use std::collections::BTreeMap;
 use std::fmt;
+use wasmparser::{CustomSectionReader, Import, KnownCustom, Name, Parser, Payload, TypeRef};
 
 /// Why an instance did not start. The author's or the operator's fault.
 #[derive(Debug, thiserror::Error)]
@@ -55,10 +57,8 @@ pub enum TrapKind {
     TimeLimit,
     /// The call spent its fuel: below user level.
     OutOfFuel,
-    /// `on_packet` returned this number, which is no verdict.
-    NotAVerdict(u32),
-    /// It returned one, and nobody knows which: below user level.
-    BadVerdict,
+    /// `on_packet` returned this number, which is no verdict; below user level nobody keeps it.
+    NotAVerdict(Option<u32>),
     /// Something else that WebAssembly traps on.
     Other,
 }
@@ -75,7 +75,7 @@ impl TrapKind {
             Self::StackOverflow => "stack_overflow",
             Self::TimeLimit => "time_limit",
             Self::OutOfFuel => "out_of_fuel",
-            Self::NotAVerdict(_) | Self::BadVerdict => "not_a_verdict",
+            Self::NotAVerdict(_) => "not_a_verdict",
             Self::Other => "other",
         }
     }
@@ -84,7 +84,8 @@ impl TrapKind {
 impl fmt::Display for Trap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            TrapKind::NotAVerdict(value) => NotAVerdict(value).fmt(f)?,
+            TrapKind::NotAVerdict(Some(value)) => NotAVerdict(value).fmt(f)?,
+            TrapKind::NotAVerdict(None) => f.write_str("returned a number that is no verdict")?,
             TrapKind::Unreachable => f.write_str("reached 'unreachable' (a panic ends so)")?,
             TrapKind::MemoryOutOfBounds => f.write_str("accessed memory out of bounds")?,
             TrapKind::IndirectCall => f.write_str("called through a bad table entry")?,
@@ -92,7 +93,6 @@ impl fmt::Display for Trap {
             TrapKind::StackOverflow => f.write_str("overflowed its stack")?,
             TrapKind::TimeLimit => f.write_str("ran longer than a call may")?,
             TrapKind::OutOfFuel => f.write_str("spent the fuel of a call")?,
-            TrapKind::BadVerdict => f.write_str("on_packet returned no verdict")?,
             TrapKind::Other => f.write_str("trapped")?,
         }
         let Some(place) = &self.place else { return Ok(()) };
@@ -125,6 +125,46 @@ impl Trap {
         };
         Self { kind, place: place(error) }
     }
+}
+
+impl Place {
+    /// The place of a byte of a module's code, in the words that a trap of this
+    /// engine has for it; `None` when no function has this byte. For a trap that a
+    /// branch leads to the engine has the branch's byte.
+    #[must_use]
+    pub fn at(wasm: &[u8], offset: usize) -> Option<Self> {
+        let (mut imported, mut bodies, mut names) = (0, 0, BTreeMap::new());
+        let mut found = None;
+        for payload in Parser::new(0).parse_all(wasm) {
+            match payload.ok()? {
+                Payload::ImportSection(imports) => {
+                    let is_function = |import: &Import<'_>| matches!(import.ty, TypeRef::Func(_));
+                    imported = imports.into_imports().flatten().filter(is_function).count();
+                }
+                Payload::CodeSectionEntry(body) => {
+                    if body.range().contains(&offset) {
+                        found = Some((imported + bodies) as u32);
+                    }
+                    bodies += 1;
+                }
+                Payload::CustomSection(section) => names.extend(function_names(&section)),
+                _ => {}
+            }
+        }
+        let index = found?;
+        let function = names.remove(&index).unwrap_or_else(|| format!("#{index}"));
+        Some(Self { function: Some(function), offset: Some(offset) })
+    }
+}
+
+/// What the name section says; what cannot be read has no name.
+fn function_names(section: &CustomSectionReader<'_>) -> BTreeMap<u32, String> {
+    let KnownCustom::Name(names) = section.as_known() else { return BTreeMap::new() };
+    let functions = names.flatten().filter_map(|name| match name {
+        Name::Function(functions) => Some(functions),
+        _ => None,
+    });
+    functions.flatten().flatten().map(|naming| (naming.index, naming.name.to_owned())).collect()
 }
 
 fn place(error: &wasmtime::Error) -> Option<Place> {
