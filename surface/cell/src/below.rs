@@ -10,18 +10,22 @@
 //! modules, meet. Who calls the program is not decided here: a front door, or a
 //! test run.
 
+mod alone;
 mod record;
+mod start;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bpf::{
-    ARENA_PAGE, Arena, ArenaError, Block, BlockError, MappedArena, Program, RawFunction, RawKind,
-    RawLoadError, RawMap, RawProgram, Reservation,
+    ARENA_PAGE, Arena, ArenaError, Block, BlockError, MappedArena, MappedBlock, Program,
+    RawFunction, RawKind, RawLoadError, RawMap, RawProgram, Reservation,
 };
 use wasm_to_bpf::{Flavour, Image, MapKind, layout};
 
+pub use alone::{Alone, AloneError, AloneModule, CompileAloneError, Handled};
 pub use record::{Record, RecordError};
+pub use start::{StartBelowError, Started, take_below, take_up};
 
 /// Bytes of a WebAssembly page.
 pub const PAGE: u64 = 65_536;
@@ -42,6 +46,14 @@ pub enum BelowError {
         length: u32,
         /// Where.
         offset: u32,
+    },
+    /// Sandbox and programs are not of one module: a defect of ours.
+    #[error("the sandbox does not take {what} of {value} back from below")]
+    NotTaken {
+        /// A global by its index, or the memory.
+        what: String,
+        /// Its value, or its bytes.
+        value: u64,
     },
 }
 
@@ -88,11 +100,11 @@ impl Instance {
         Ok(instance)
     }
 
-    /// The same without an engine: with its memory in this process, and the module's data in it.
+    /// The same with its memory in this process, all zeros, for an engine here.
     ///
     /// # Errors
     /// As [`Instance::new`], and when the process has no room.
-    pub fn here(image: &Image, fuel_budget: u64) -> Result<(Self, MappedArena), BelowError> {
+    pub fn mapped(image: &Image, fuel_budget: u64) -> Result<(Self, MappedArena), BelowError> {
         let pages = arena_pages(image);
         let reservation = Reservation::new().map_err(|source| ArenaError::Kernel {
             action: "reserve addresses for",
@@ -101,6 +113,15 @@ impl Instance {
         })?;
         let instance = Self::new(image, fuel_budget, reservation.address())?;
         let memory = MappedArena::new(&instance.arena, reservation, pages)?;
+        Ok((instance, memory))
+    }
+
+    /// The same without an engine: the module's data is in it.
+    ///
+    /// # Errors
+    /// As [`Instance::mapped`].
+    pub fn here(image: &Image, fuel_budget: u64) -> Result<(Self, MappedArena), BelowError> {
+        let (instance, memory) = Self::mapped(image, fuel_budget)?;
         for (address, bytes) in &image.data {
             memory.write(u64::from(*address), bytes)?;
         }
@@ -149,8 +170,7 @@ impl Instance {
     /// # Errors
     /// When the block has no such field.
     pub fn get(&self, offset: u32) -> Result<u64, BelowError> {
-        let word = self.block.u64(offset).ok_or_else(|| self.missing(offset))?;
-        Ok(word.load(Ordering::Acquire))
+        Ok(word(&self.block, offset)?.load(Ordering::Acquire))
     }
 
     /// Sets one.
@@ -158,8 +178,7 @@ impl Instance {
     /// # Errors
     /// When the block has no such field.
     pub fn set(&self, offset: u32, value: u64) -> Result<(), BelowError> {
-        let word = self.block.u64(offset).ok_or_else(|| self.missing(offset))?;
-        word.store(value, Ordering::Release);
+        word(&self.block, offset)?.store(value, Ordering::Release);
         Ok(())
     }
 
@@ -168,14 +187,19 @@ impl Instance {
     /// # Errors
     /// When the block has no such field.
     pub fn take_trap(&self) -> Result<(u32, u32), BelowError> {
-        let half = |offset| self.block.u32(offset).ok_or_else(|| self.missing(offset));
+        let half = |offset| self.block.u32(offset).ok_or_else(|| missing(&self.block, offset));
         let place = half(layout::TRAP_PLACE)?.load(Ordering::Acquire);
         Ok((half(layout::TRAP_CODE)?.swap(0, Ordering::AcqRel), place))
     }
+}
 
-    fn missing(&self, offset: u32) -> BelowError {
-        BelowError::Field { length: self.block.length(), offset }
-    }
+/// A 64-bit field of a block.
+fn word(block: &MappedBlock, offset: u32) -> Result<&AtomicU64, BelowError> {
+    block.u64(offset).ok_or_else(|| missing(block, offset))
+}
+
+fn missing(block: &MappedBlock, offset: u32) -> BelowError {
+    BelowError::Field { length: block.length(), offset }
 }
 
 fn arena_pages(image: &Image) -> u64 {
