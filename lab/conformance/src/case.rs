@@ -25,6 +25,9 @@ pub struct Case {
     pub module: Module,
     /// The operator's parameters, as text.
     pub parameters: BTreeMap<String, String>,
+    /// Levels that refuse it, each with the code of its reason: what cannot become
+    /// eBPF, `verifier` or `frame_length`. Every other level runs it.
+    pub refused: BTreeMap<abi::Level, String>,
     /// Frames that the instance gets first; only what they leave in it matters.
     pub before: Vec<Vec<u8>>,
     /// The frame whose outcome counts.

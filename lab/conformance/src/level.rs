@@ -1,5 +1,8 @@
 //! What every level offers to the table, and how its answers are compared.
 
+use bpf::RawLoadError;
+use cell::below::AloneError;
+
 use crate::{Case, Ending, ModuleError, Outcome};
 
 /// The port that the frames of a case come in by; modules find it by this name.
@@ -9,8 +12,8 @@ pub const OTHER_PORT: &str = "right";
 
 /// Something that runs modules on packets.
 pub trait Level {
-    /// Its name in messages.
-    fn name(&self) -> &'static str;
+    /// Which.
+    fn level(&self) -> abi::Level;
 
     /// Runs a case in a fresh instance of its module. An instance that traps on
     /// a frame of `before` is replaced, as a node does.
@@ -38,12 +41,44 @@ pub enum LevelError {
     /// No memory for an instance, or a wrong export that the check let pass.
     #[error("the instance cannot be made: {0}")]
     Start(engine::StartError),
+    /// The compiler does not make eBPF of it: at least one reason.
+    #[error("it does not become eBPF: {}", .0.first().map_or_else(String::new, ToString::to_string))]
+    Refused(Vec<wasm_to_bpf::Refusal>),
+    /// The kernel runs no program over a frame of this length.
+    #[error("the kernel runs no program over a frame of {length} bytes: {source}")]
+    Frame {
+        /// Its bytes.
+        length: usize,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// Something else in the kernel.
+    #[error(transparent)]
+    Alone(AloneError),
     /// The module redirected or sent to a port that the level does not have.
     #[error("the module named port {number}, which is none of this level's")]
     Port {
         /// The number.
         number: u16,
     },
+}
+
+/// The word for [`LevelError::Frame`] in the table.
+const FRAME_LENGTH: &str = "frame_length";
+/// The word for a program that the kernel's verifier gives up on.
+const VERIFIER: &str = "verifier";
+
+impl LevelError {
+    /// The word with which a case declares that a level refuses it, when this is such a refusal.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&'static str> {
+        match self {
+            Self::Refused(refusals) => refusals.first().map(wasm_to_bpf::Refusal::code),
+            Self::Frame { .. } => Some(FRAME_LENGTH),
+            Self::Alone(AloneError::Load(RawLoadError::TooComplex { .. })) => Some(VERIFIER),
+            _ => None,
+        }
+    }
 }
 
 /// What is not as expected, one sentence each; none when the level conforms.

@@ -7,19 +7,24 @@
 //! ```
 //!
 //! A level is whatever runs a module on packets: [`User`] is the engine that
-//! `tam run` and a cell use, without a device. What a node does with a verdict
+//! `tam run` and a cell use, without a device; [`Below`] is the module as eBPF in the
+//! kernel, at `nic` or `kernel`, without a device as well. What a node does with a verdict
 //! afterwards (routing, swapping MACs, sending) is not in the table. Levels that
 //! disagree are a defect, even if both answers look fine.
 
 #![forbid(unsafe_code)]
 
+mod below;
 mod case;
+mod clock;
 mod ending;
 mod frame;
 mod level;
+mod subject;
 mod table;
 mod user;
 
+pub use below::Below;
 pub use case::{Case, Event, Module, ModuleError, Outcome, Sent};
 pub use ending::{Ending, EndingError};
 pub use frame::{FrameTextError, frame};

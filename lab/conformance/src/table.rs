@@ -150,12 +150,20 @@ struct Table {
     cases: Vec<Row>,
 }
 
+/// A reason's code for each level that refuses.
+type Refused = BTreeMap<abi::Level, String>;
+/// The modules of a file: bytes, and who refuses them.
+type Modules = BTreeMap<String, (Vec<u8>, Refused)>;
+
 /// A module: its manifest without the fields that all of them share, and its body.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModuleText {
     manifest: String,
     wat: Spanned<String>,
+    /// Levels that refuse it, with the reason's code.
+    #[serde(default)]
+    refused: Refused,
 }
 
 /// A case as it is written.
@@ -166,6 +174,9 @@ struct Row {
     module: Spanned<String>,
     #[serde(default)]
     parameters: BTreeMap<String, String>,
+    /// Levels that refuse this case beside those that refuse its module.
+    #[serde(default)]
+    refused: Refused,
     #[serde(default)]
     before: Vec<Spanned<String>>,
     frame: Spanned<String>,
@@ -207,7 +218,7 @@ impl Source<'_> {
         (self.file.to_owned(), line_at(self.text, start), value.get_ref())
     }
 
-    fn modules(&self, table: &Table) -> Result<BTreeMap<String, Vec<u8>>, LoadError> {
+    fn modules(&self, table: &Table) -> Result<Modules, LoadError> {
         let translated = |(name, module): (&String, &ModuleText)| {
             let (file, line, body) = self.place(&module.wat);
             let manifest =
@@ -220,12 +231,12 @@ impl Source<'_> {
                 module: name.clone(),
                 reason: error.to_string(),
             })?;
-            Ok((name.clone(), wasm))
+            Ok((name.clone(), (wasm, module.refused.clone())))
         };
         table.modules.iter().map(translated).collect()
     }
 
-    fn case(&self, row: Row, modules: &BTreeMap<String, Vec<u8>>) -> Result<Case, LoadError> {
+    fn case(&self, row: Row, modules: &Modules) -> Result<Case, LoadError> {
         let (file, line, name) = self.place(&row.name);
         let name = name.clone();
         let came = self.frame(&row.frame, None)?;
@@ -255,23 +266,24 @@ impl Source<'_> {
         };
         let before: Result<_, LoadError> =
             row.before.iter().map(|text| self.frame(text, Some(&came))).collect();
-        let module = self.module(&row.module, modules)?;
+        let (module, mut refused) = self.module(&row.module, modules)?;
+        refused.extend(row.refused);
         let (before, parameters) = (before?, row.parameters);
-        Ok(Case { name, file, line, module, parameters, before, frame: came, expected })
+        Ok(Case { name, file, line, module, parameters, refused, before, frame: came, expected })
     }
 
     fn module(
         &self,
         named: &Spanned<String>,
-        modules: &BTreeMap<String, Vec<u8>>,
-    ) -> Result<Module, LoadError> {
+        modules: &Modules,
+    ) -> Result<(Module, Refused), LoadError> {
         let (file, line, name) = self.place(named);
         if let Some(service) = name.strip_prefix(SERVICE_PREFIX) {
-            return Ok(Module::Service(service.to_owned()));
+            return Ok((Module::Service(service.to_owned()), Refused::new()));
         }
         let known = || modules.keys().cloned().collect::<Vec<_>>().join(", ");
         match modules.get(name) {
-            Some(wasm) => Ok(Module::Wasm(wasm.clone())),
+            Some((wasm, refused)) => Ok((Module::Wasm(wasm.clone()), refused.clone())),
             None => {
                 let (module, known) = (name.clone(), known());
                 Err(LoadError::UnknownModule { file, line, module, known })

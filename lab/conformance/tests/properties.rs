@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+use abi::host::FRAME_LENGTH_MIN;
 use abi::layout::{WINDOW_ADDRESS, host_error};
 use abi::packet::{OwnedPacket, RESIZE_ROOM};
 use abi::{Meta, Verdict};
@@ -119,7 +120,7 @@ fn follow(packet: &mut Vec<u8>, window: usize, step: Step) -> i32 {
                 }
                 let at = if in_front { 0 } else { packet.len() };
                 packet.splice(at..at, std::iter::repeat_n(0, count));
-            } else if count >= packet.len() {
+            } else if packet.len() < count + FRAME_LENGTH_MIN {
                 return host_error::OVER_LIMIT;
             } else if in_front {
                 packet.drain(..count);
@@ -208,6 +209,7 @@ fn touch_reads_what_a_loop_over_the_bytes_reads() {
         line: 0,
         module: Module::Service("touch".to_owned()),
         parameters: BTreeMap::from([("passes".to_owned(), passes.to_string())]),
+        refused: BTreeMap::new(),
         before: Vec::new(),
         frame: frame.to_vec(),
         expected: Outcome::of(Ending::Pass, Some(frame.to_vec())),

@@ -1,0 +1,144 @@
+//! What all levels do with a case: the same instance specification, the same
+//! metadata, the same reading of what came out.
+
+use abi::check::Unverified;
+use abi::layout::{
+    BEGINS_WITH_ETHERNET, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT, OFFSET_NONE,
+};
+use abi::{Checked, Meta, Verdict};
+use engine::{Emitted, InstanceSpec, StartError, Trap};
+use wire::{Fragment, flow_hash, parse_frame};
+
+use crate::clock::CALL_SLICES;
+use crate::{ARRIVAL_PORT, Case, Ending, Event, LevelError, OTHER_PORT, Outcome, Sent};
+
+/// The ports of a level without devices and their numbers.
+const PORTS: [(&str, u16); 2] = [(ARRIVAL_PORT, 3), (OTHER_PORT, 7)];
+
+/// A case's module and what its instances start with.
+pub(crate) struct Subject {
+    pub(crate) wasm: Vec<u8>,
+    pub(crate) checked: Checked,
+    pub(crate) spec: InstanceSpec,
+}
+
+impl Subject {
+    pub(crate) fn of(case: &Case) -> Result<Self, LevelError> {
+        let wasm = case.wasm()?;
+        let checked = Unverified(&wasm).check()?;
+        let values = checked.manifest.values(&case.parameters)?;
+        let parameter = |(name, value): (units::Name, abi::manifest::ParameterValue)| {
+            (name.as_str().to_owned(), value.to_bytes())
+        };
+        let spec = InstanceSpec {
+            window: checked.manifest.window,
+            memory_pages_max: checked.memory.pages_max,
+            parameters: values.into_iter().map(parameter).collect(),
+            ports: PORTS.map(|(name, number)| (name.to_owned(), number)).into(),
+            lane: 0,
+            call_slices: CALL_SLICES,
+            memory: None,
+        };
+        Ok(Self { wasm, checked, spec })
+    }
+}
+
+/// An instance at some level.
+pub(crate) trait Running {
+    /// One packet: its bytes afterwards, the verdict or trap, what was left beside it.
+    fn handle(&mut self, frame: &[u8]) -> Result<Handled, LevelError>;
+
+    /// The module's counters.
+    fn counters(&self) -> Vec<(String, u64)>;
+}
+
+pub(crate) struct Handled {
+    pub(crate) packet: Vec<u8>,
+    pub(crate) verdict: Result<Verdict, Trap>,
+    pub(crate) emitted: Emitted,
+}
+
+/// Runs a case with instances that `start` makes: one that traps on a frame of
+/// `before` is replaced.
+pub(crate) fn run<R: Running>(
+    case: &Case,
+    start: impl Fn() -> Result<R, LevelError>,
+) -> Result<Outcome, LevelError> {
+    let mut instance = match start() {
+        Ok(instance) => instance,
+        Err(LevelError::Start(error)) => return not_started(error),
+        Err(error) => return Err(error),
+    };
+    for frame in &case.before {
+        if instance.handle(frame)?.verdict.is_err() {
+            instance = start()?;
+        }
+    }
+    let Handled { packet, verdict, emitted } = instance.handle(&case.frame)?;
+    let ending = match verdict {
+        Ok(verdict) => ending_of(verdict)?,
+        Err(trap) => Ending::Trap(trap.kind.name().to_owned()),
+    };
+    let sent =
+        |sent: engine::Sent| Ok(Sent { port: port_name(sent.port)?.to_owned(), frame: sent.frame });
+    Ok(Outcome {
+        frame: ending.keeps_packet().then_some(packet),
+        counters: instance.counters().into_iter().collect(),
+        sent: emitted.sent.into_iter().map(sent).collect::<Result<_, LevelError>>()?,
+        events: emitted.events.into_iter().map(|e| Event { code: e.code, data: e.data }).collect(),
+        ending,
+    })
+}
+
+/// A module that refuses to start is an outcome; an instance that cannot be made is not.
+fn not_started(error: StartError) -> Result<Outcome, LevelError> {
+    let ending = match error {
+        StartError::Refused(code) => Ending::StartRefused(code),
+        StartError::Trapped(trap) => Ending::StartTrapped(trap.kind.name().to_owned()),
+        other => return Err(LevelError::Start(other)),
+    };
+    Ok(Outcome::of(ending, None))
+}
+
+fn ending_of(verdict: Verdict) -> Result<Ending, LevelError> {
+    Ok(match verdict {
+        Verdict::Pass { reroute: false } => Ending::Pass,
+        Verdict::Pass { reroute: true } => Ending::Reroute,
+        Verdict::Drop { reason } => Ending::Drop(reason),
+        Verdict::Bounce => Ending::Bounce,
+        Verdict::Redirect { port } => Ending::Redirect(port_name(port)?.to_owned()),
+        Verdict::Raise => Ending::Raise,
+    })
+}
+
+fn port_name(number: u16) -> Result<&'static str, LevelError> {
+    let found = PORTS.iter().find(|(_, known)| *known == number);
+    found.map(|(name, _)| *name).ok_or(LevelError::Port { number })
+}
+
+/// What the front door would say of a frame; one that is not IP has no offsets.
+pub(crate) fn meta_of(frame: &[u8]) -> Meta {
+    let parsed = parse_frame(frame).ok();
+    let fragment = parsed.map_or(Fragment::None, |parsed| parsed.fragment);
+    Meta {
+        packet_length: 0,
+        window_length: 0,
+        l3_offset: parsed.map_or(OFFSET_NONE, |parsed| parsed.l3_offset),
+        l4_offset: parsed.and_then(|parsed| parsed.l4_offset).unwrap_or(OFFSET_NONE),
+        begins_with: BEGINS_WITH_ETHERNET,
+        ip_version: parsed.map_or(0, |parsed| parsed.ip_version),
+        protocol: parsed.map_or(0, |parsed| parsed.protocol),
+        flags: match fragment {
+            Fragment::None => 0,
+            Fragment::First => META_FRAGMENT,
+            Fragment::Later => META_FRAGMENT | META_LATER_FRAGMENT,
+        },
+        port: PORTS[0].1,
+        session: units::SessionId::BEST_EFFORT.0,
+        rule: 1,
+        flow_hash: parsed.map_or(0, |parsed| flow_hash(&parsed)),
+        lane: 0,
+        now_ms: 1,
+        mark: [0; MARK_LENGTH],
+    }
+}
