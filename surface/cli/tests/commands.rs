@@ -1,5 +1,8 @@
 //! The built binary as a user meets it: output, errors as documents, exit
-//! statuses. Nothing here needs root or a node.
+//! statuses. Nothing here needs a node; only what runs in the kernel needs root.
+
+#[path = "commands/levels.rs"]
+mod levels;
 
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
@@ -226,7 +229,7 @@ fn what_cannot_be_run_on_is_refused() {
     let (module, capture) = (module(&directory, MARKER), capture(&directory, 1));
     let (module, capture) = (module.to_str().unwrap(), capture.to_str().unwrap());
     fails(&["run", module, module], 2, "usage", "neither pcap nor pcapng");
-    fails(&["run", module, capture, "--level", "nic"], 7, "unsupported", "not built yet");
+    fails(&["run", module, capture, "--level", "cluster"], 7, "unsupported", "not built yet");
     fails(&["run", module, capture, "--param", "x=1"], 2, "usage", "no parameter \"x\"");
     let link = directory.path().join("link.pcap");
     let header = PcapHeader { datalink: DataLink::RAW, ..PcapHeader::default() };

@@ -1,15 +1,17 @@
 //! `tam run`: a module over a capture, packet by packet, in this process.
 //!
 //! ```text
-//! FILE.pcap ─▶ capture ─▶ parse_frame ─▶ lanes (the engine) ─▶ fate ─▶ report
-//!                             │ what no rule can see                    └▶ OUT.pcap
-//!                             └─▶ the front door's own outcome
+//! FILE.pcap ─▶ capture ─▶ parse_frame ─▶ lanes ─▶ instance ─▶ fate ─▶ report
+//!                             │                  (engine, kernel)   └▶ OUT.pcap
+//!                             └─▶ what no rule can see: the front door's own outcome
 //! ```
 //!
-//! No node, no device, no root; the same engine as in a cell. What the node
+//! No node and no device; at `user` the same engine as in a cell and no root, at
+//! `nic` and `kernel` the same program as in a node, in the kernel. What the node
 //! does to a packet behind the module (route, TTL, MACs) does not happen here.
 
 mod capture;
+mod instance;
 mod lanes;
 mod report;
 
@@ -41,7 +43,7 @@ pub struct Run {
     /// Write the packets that the module lets go on, and those that it sends, to this file
     #[arg(long, value_name = "OUT.pcap")]
     out: Option<PathBuf>,
-    /// Where it runs: nic, kernel or user
+    /// Where it runs: user, or nic or kernel, which need root
     #[arg(long, default_value = "user", value_parser = level)]
     level: Level,
     /// A port that the module can find; numbered from 0, packets come in by the first
@@ -51,16 +53,12 @@ pub struct Run {
 
 impl Run {
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
-        if self.level != Level::User {
-            let message = format!("level {} is not built yet in this version", self.level);
-            return Err(Failure::new(ErrorCode::Unsupported, message).help("use --level user"));
-        }
         let (bytes, checked) = read_module(&self.module)?;
         let mut capture = Capture::open(&self.capture)?;
         let mut out = self.out.as_deref().map(CaptureWriter::create).transpose()?;
         let parameters = parameters(&checked, self.parameters.into_iter().collect())?;
         let ports = (0..).zip(&self.ports).map(|(id, name)| (name.to_string(), id)).collect();
-        let mut lanes = Lanes::start(&bytes, &checked, parameters, ports)?;
+        let mut lanes = Lanes::start(&bytes, &checked, parameters, ports, self.level)?;
         let mut report = Report::new(&checked, &bytes, &self.capture);
         while let Some(frame) = capture.next_frame() {
             let frame = match frame {
@@ -70,7 +68,7 @@ impl Run {
                     break;
                 }
             };
-            let done = lanes.handle(&frame);
+            let done = lanes.handle(&frame)?;
             if let Some(out) = &mut out {
                 out.write(frame.time, &done)?;
             }

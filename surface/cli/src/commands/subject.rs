@@ -145,7 +145,8 @@ impl Nodes {
     fn start_touch(&self, passes: u32) -> Result<Lanes, Failure> {
         let (bytes, checked) = read_module(&self.module("touch")?)?;
         let given = BTreeMap::from([("passes".to_owned(), passes.to_string())]);
-        Lanes::start(&bytes, &checked, parameters(&checked, given)?, BTreeMap::new())
+        let given = parameters(&checked, given)?;
+        Lanes::start(&bytes, &checked, given, BTreeMap::new(), abi::Level::User)
     }
 }
 

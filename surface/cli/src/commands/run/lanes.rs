@@ -2,15 +2,16 @@
 //! the ways that lead in and out.
 
 use super::capture::Frame;
+use super::instance::{Handled, Module, NotHandled, NotStarted, Running};
 use crate::failure::Failure;
 use abi::layout::{
     BEGINS_WITH_ETHERNET, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT, OFFSET_NONE,
     PACKET_LENGTH_MAX,
 };
 use abi::packet::OwnedPacket;
-use abi::{Checked, Lanes as LanesWish, Meta, Verdict};
+use abi::{Checked, Lanes as LanesWish, Level, Meta, Verdict};
 use api::ErrorCode;
-use engine::{Engine, Event, Instance, InstanceSpec, MemoryKind, Program, Sent, Trap};
+use engine::{Engine, Event, InstanceSpec, Sent, Trap};
 use executor::SLICE;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub enum Fate {
     NoPacket,
     /// The instance that it belongs to could not be started again.
     Down,
+    /// The kernel does not run a program over such a packet without a device: its reason.
+    NotRun(String),
 }
 
 /// What came of a frame.
@@ -55,9 +58,9 @@ pub struct Done {
 /// The running instances, one for each lane.
 pub struct Lanes {
     engine: Engine,
-    program: Program<OwnedPacket>,
+    module: Module,
     spec: InstanceSpec,
-    instances: Vec<Option<Instance<OwnedPacket>>>,
+    instances: Vec<Option<Running>>,
     timer_ms: Option<u32>,
     timer_at_ms: u64,
     _ticker: Ticker,
@@ -70,12 +73,11 @@ impl Lanes {
         checked: &Checked,
         parameters: BTreeMap<String, Vec<u8>>,
         ports: BTreeMap<String, u16>,
+        level: Level,
     ) -> Result<Self, Failure> {
         let engine = Engine::new()
             .map_err(|error| Failure::new(ErrorCode::Unsupported, error.to_string()))?;
-        let program = engine
-            .program(bytes, MemoryKind::Own)
-            .map_err(|error| Failure::failed(error.to_string()))?;
+        let module = Module::compile(&engine, bytes, checked, level)?;
         let ticker = Ticker::start(&engine)?;
         let spec = InstanceSpec {
             window: checked.manifest.window,
@@ -92,80 +94,93 @@ impl Lanes {
         };
         let instances = (0..count)
             .map(|lane| {
-                let started = program.start(&engine, &InstanceSpec { lane, ..spec.clone() });
-                started.map(Some).map_err(|error| {
-                    let name = &checked.manifest.name;
-                    Failure::failed(format!("module '{name}' does not start: {error}"))
-                        .help("`tam check` shows its parameters; set them with --param NAME=VALUE")
-                })
+                let started = module.start(&engine, &InstanceSpec { lane, ..spec.clone() });
+                started.map(Some).map_err(|error| not_started(error, checked))
             })
             .collect::<Result<_, _>>()?;
         let (timer_ms, timer_at_ms) = (checked.manifest.timer_ms, 0);
-        Ok(Self { engine, program, spec, instances, timer_ms, timer_at_ms, _ticker: ticker })
+        Ok(Self { engine, module, spec, instances, timer_ms, timer_at_ms, _ticker: ticker })
     }
 
     /// Runs the module on one frame.
-    pub fn handle(&mut self, frame: &Frame) -> Done {
+    ///
+    /// # Errors
+    /// When nothing can be run any more.
+    pub fn handle(&mut self, frame: &Frame) -> Result<Done, Failure> {
         let left = |fate| Done { fate, bytes: frame.bytes.clone(), sent: vec![], events: vec![] };
         if frame.bytes.is_empty() || frame.bytes.len() > PACKET_LENGTH_MAX as usize {
-            return left(Fate::NoPacket);
+            return Ok(left(Fate::NoPacket));
         }
         let parsed = match wire::parse_frame(&frame.bytes) {
             Ok(parsed) => parsed,
-            Err(outcome) => return left(Fate::FrontDoor(outcome.name())),
+            Err(outcome) => return Ok(left(Fate::FrontDoor(outcome.name()))),
         };
         if parsed.is_link_local(&frame.bytes) {
-            return left(Fate::FrontDoor("kernel_link_local"));
+            return Ok(left(Fate::FrontDoor("kernel_link_local")));
         }
         let meta = meta(&parsed, frame.time.as_millis() as u64);
-        self.tick(meta.now_ms);
+        self.tick(meta.now_ms)?;
         let lane = meta.flow_hash as usize % self.instances.len();
-        let Some(instance) = self.instances[lane].as_mut() else { return left(Fate::Down) };
-        let (packet, verdict) = instance.on_packet(OwnedPacket::new(frame.bytes.clone()), &meta);
-        let emitted = instance.take_emitted();
+        let Some(instance) = self.instances[lane].as_mut() else { return Ok(left(Fate::Down)) };
+        let Handled { bytes, verdict, emitted } = match instance.on_packet(&frame.bytes, &meta) {
+            Ok(handled) => handled,
+            Err(NotHandled::Packet(why)) => return Ok(left(Fate::NotRun(why.to_string()))),
+            Err(NotHandled::Failed(failure)) => return Err(failure),
+        };
         let fate = match verdict {
             Ok(verdict) => Fate::Verdict(verdict),
             Err(trap) => {
-                self.replace(lane);
+                self.replace(lane)?;
                 Fate::Trapped(trap)
             }
         };
-        Done { fate, bytes: packet.into_bytes(), sent: emitted.sent, events: emitted.events }
+        Ok(Done { fate, bytes, sent: emitted.sent, events: emitted.events })
     }
 
     /// Runs `on_timer` when the capture's time says so, as a cell does by the clock.
-    fn tick(&mut self, now_ms: u64) {
-        let Some(period) = self.timer_ms.filter(|_| self.timer_at_ms <= now_ms) else { return };
+    fn tick(&mut self, now_ms: u64) -> Result<(), Failure> {
+        let due = self.timer_ms.filter(|_| self.timer_at_ms <= now_ms);
+        let Some(period) = due else { return Ok(()) };
         let is_first = self.timer_at_ms == 0;
         self.timer_at_ms = now_ms + u64::from(period);
         for lane in (0..self.instances.len()).filter(|_| !is_first) {
             let Some(instance) = self.instances[lane].as_mut() else { continue };
-            if instance.on_timer(now_ms).is_err() {
-                self.replace(lane);
+            if !instance.on_timer(now_ms)? {
+                self.replace(lane)?;
             }
         }
+        Ok(())
     }
 
-    fn replace(&mut self, lane: usize) {
+    /// Starts the lane's instance anew; one that does not start leaves the lane down.
+    fn replace(&mut self, lane: usize) -> Result<(), Failure> {
         let spec = InstanceSpec { lane: lane as u32, ..self.spec.clone() };
-        self.instances[lane] = self.program.start(&self.engine, &spec).ok();
+        // The old one goes first: the two would need their memory together.
+        self.instances[lane] = None;
+        self.instances[lane] = match self.module.start(&self.engine, &spec) {
+            Ok(instance) => Some(instance),
+            Err(NotStarted::Module(_)) => None,
+            Err(NotStarted::Failed(failure)) => return Err(failure),
+        };
+        Ok(())
     }
 
     /// The module's counters, the sum of all lanes.
     pub fn counters(&self) -> BTreeMap<String, u64> {
         let mut counters = BTreeMap::new();
-        for (name, value) in self.instances.iter().flatten().flat_map(Instance::counters) {
+        for (name, value) in self.instances.iter().flatten().flat_map(Running::counters) {
             let sum: &mut u64 = counters.entry(name).or_default();
             *sum = sum.wrapping_add(value);
         }
         counters
     }
 
-    /// Runs the first lane on the same packet again and again; gives the packets that it passed.
+    /// Runs the first lane, which is at user level, on the same packet again and again; gives
+    /// the packets that it passed.
     pub fn repeat(&mut self, bytes: &[u8], times: u32) -> u32 {
         let Ok(parsed) = wire::parse_frame(bytes) else { return 0 };
         let meta = meta(&parsed, 0);
-        let Some(instance) = self.instances[0].as_mut() else { return 0 };
+        let Some(Running::User(instance)) = self.instances[0].as_mut() else { return 0 };
         let mut packet = OwnedPacket::new(bytes.to_vec());
         for done in 0..times {
             let verdict;
@@ -175,6 +190,17 @@ impl Lanes {
             }
         }
         times
+    }
+}
+
+fn not_started(error: NotStarted, checked: &Checked) -> Failure {
+    match error {
+        NotStarted::Failed(failure) => failure,
+        NotStarted::Module(error) => {
+            let name = &checked.manifest.name;
+            Failure::failed(format!("module '{name}' does not start: {error}"))
+                .help("`tam check` shows its parameters; set them with --param NAME=VALUE")
+        }
     }
 }
 

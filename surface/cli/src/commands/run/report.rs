@@ -21,6 +21,10 @@ const CHANGES_IN_LINE: usize = 4;
 /// Bytes of one range in a line for people.
 const BYTES_IN_LINE: usize = 8;
 
+/// Why, and what to do.
+const NOT_RUN: &str = "without a device the kernel runs programs of level kernel over 14 bytes to \
+                       about 3,500 only, those of level nic over 14 bytes and more; --level user runs all";
+
 /// The result.
 #[derive(Serialize)]
 pub struct Report {
@@ -39,6 +43,9 @@ pub struct Report {
     counters: BTreeMap<String, u64>,
     /// Where and why the capture could not be read on.
     capture_fault: Option<Fault>,
+    /// Packets that the level did not run.
+    #[serde(skip)]
+    not_run: u64,
     #[serde(skip)]
     manifest: Manifest,
 }
@@ -62,6 +69,9 @@ struct PacketShown {
     changes: Vec<Change>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trap: Option<String>,
+    /// Why the level did not run it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_run: Option<String>,
     #[serde(skip_serializing_if = "is_zero")]
     sent: usize,
     #[serde(skip_serializing_if = "is_zero")]
@@ -103,6 +113,7 @@ impl Report {
             events: 0,
             counters: BTreeMap::new(),
             capture_fault: None,
+            not_run: 0,
             manifest,
         }
     }
@@ -112,6 +123,7 @@ impl Report {
         let verdict = fate_text(&done.fate, &self.manifest);
         *self.summary.entry(verdict.clone()).or_default() += 1;
         self.bytes_in += frame.bytes.len() as u64;
+        self.not_run += u64::from(matches!(done.fate, Fate::NotRun(_)));
         if matches!(
             done.fate,
             Fate::Verdict(Verdict::Pass { .. } | Verdict::Bounce | Verdict::Redirect { .. })
@@ -140,6 +152,10 @@ impl Report {
             length_out: done.bytes.len(),
             changes: changes(&frame.bytes, &done.bytes),
             trap,
+            not_run: match &done.fate {
+                Fate::NotRun(why) => Some(why.clone()),
+                _ => None,
+            },
             sent: done.sent.len(),
             events: done.events.len(),
         });
@@ -155,16 +171,20 @@ impl Report {
         self.counters = counters;
     }
 
-    /// Prints it all; a capture that could not be read to its end is partly done.
+    /// Prints it all; it is partly done when the capture could not be read to its end or a
+    /// packet could not be run.
     pub fn print(&self, context: &Context<'_>) -> Outcome {
         context.output.result(self, || self.text())?;
-        match &self.capture_fault {
-            None => Ok(DONE),
-            Some(fault) => {
-                context.output.note(&format!("error: {fault}"));
-                Ok(ErrorCode::Partial.exit_status())
-            }
+        if let Some(fault) = &self.capture_fault {
+            context.output.note(&format!("error: {fault}"));
         }
+        if self.not_run > 0 {
+            let count = self.not_run;
+            let note = format!("error: {count} packets were not run at this level: {NOT_RUN}");
+            context.output.note(&note);
+        }
+        let whole = self.capture_fault.is_none() && self.not_run == 0;
+        Ok(if whole { DONE } else { ErrorCode::Partial.exit_status() })
     }
 
     fn text(&self) -> String {
@@ -230,6 +250,7 @@ fn fate_text(fate: &Fate, manifest: &Manifest) -> String {
         Fate::FrontDoor(outcome) => (*outcome).to_owned(),
         Fate::NoPacket => "no packet".to_owned(),
         Fate::Down => "down".to_owned(),
+        Fate::NotRun(_) => "not run".to_owned(),
     }
 }
 
@@ -264,6 +285,7 @@ fn packet_notes(packet: &PacketShown) -> String {
     if let Some(trap) = &packet.trap {
         notes.push(trap.clone());
     }
+    notes.extend(packet.not_run.clone());
     if packet.length_in != packet.length_out {
         notes.push("resized".to_owned());
     }
