@@ -13,6 +13,7 @@
 mod alone;
 mod record;
 mod start;
+mod trap;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,7 @@ use wasm_to_bpf::{Flavour, Image, MapKind, layout};
 pub use alone::{Alone, AloneError, AloneModule, CompileAloneError, Handled};
 pub use record::{Record, RecordError};
 pub use start::{StartBelowError, Started, take_below, take_up};
+pub(crate) use trap::kind_of;
 
 /// Bytes of a WebAssembly page.
 pub const PAGE: u64 = 65_536;
@@ -48,12 +50,10 @@ pub enum BelowError {
         offset: u32,
     },
     /// Sandbox and programs are not of one module: a defect of ours.
-    #[error("the sandbox does not take {what} of {value} back from below")]
+    #[error("the sandbox does not take a memory of {bytes} bytes back from below")]
     NotTaken {
-        /// A global by its index, or the memory.
-        what: String,
-        /// Its value, or its bytes.
-        value: u64,
+        /// Its bytes.
+        bytes: u64,
     },
 }
 

@@ -1,6 +1,6 @@
 //! One service in a cell: its lanes, what happened to its packets, its traps.
 
-use crate::below::Record;
+use crate::below::{self, Record};
 use crate::deliver::{End, Exits};
 use crate::port::SendFailure;
 use crate::protocol::{ServiceFacts, ServiceReport};
@@ -12,7 +12,6 @@ use engine::{Engine, Instance, InstanceSpec, Place, Program, StartError, Trap, T
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use wasm_to_bpf::TrapCode;
 use xsk::{Packet, Umem};
 
 /// Reasons of a module that are counted apart; further ones share [`REASON_OTHER`].
@@ -440,27 +439,10 @@ fn module_meta(meta: &PacketMeta, now_ms: u64) -> Meta {
     }
 }
 
-/// A trap of a program in the kernel, in the engine's words.
+/// A trap of a program below, in the engine's words.
 fn below_trap(cause: u32, place: u32) -> Trap {
-    use TrapKind::{
-        Arithmetic, BadVerdict, IndirectCall, MemoryOutOfBounds, Other, OutOfFuel, TimeLimit,
-        Unreachable,
-    };
-    let kinds = [
-        (TrapCode::Unreachable as u32, Unreachable),
-        (TrapCode::OutOfBounds as u32, MemoryOutOfBounds),
-        (TrapCode::DivisionByZero as u32, Arithmetic),
-        (TrapCode::IntegerOverflow as u32, Arithmetic),
-        (TrapCode::TableOutOfBounds as u32, IndirectCall),
-        (TrapCode::NullFunction as u32, IndirectCall),
-        (TrapCode::WrongSignature as u32, IndirectCall),
-        (TrapCode::OutOfFuel as u32, OutOfFuel),
-        (TrapCode::OutOfTime as u32, TimeLimit),
-        (TrapCode::BadVerdict as u32, BadVerdict),
-        (maps::NOT_A_VERDICT, BadVerdict),
-    ];
-    let kind = kinds.iter().find(|(code, _)| *code == cause).map_or(Other, |(_, kind)| *kind);
-    let known = !matches!(kind, BadVerdict | Other);
-    let place = known.then_some(Place { function: None, offset: Some(place as usize) });
+    let kind = below::kind_of(cause).unwrap_or(TrapKind::Other);
+    let has_place = !matches!(kind, TrapKind::NotAVerdict(_) | TrapKind::Other);
+    let place = has_place.then_some(Place { function: None, offset: Some(place as usize) });
     Trap { kind, place }
 }

@@ -25,6 +25,7 @@ use rustix::fd::OwnedFd;
 use wasm_to_bpf::layout;
 use xsk::Packet;
 
+use crate::below::{take_below, take_up};
 use crate::protocol::SharedFacts;
 
 /// Looks at a lane that a program is in before it is given up: far more than the
@@ -170,25 +171,13 @@ impl Shared {
 
     /// What programs below left.
     pub(crate) fn load(&self, instance: &mut Instance<Packet>) {
-        instance.set_globals(|index| {
-            Some(self.block.u64(layout::GLOBALS + 8 * index)?.load(Ordering::Acquire))
-        });
-        if let Some(bytes) = self.block.u64(layout::MEMORY_BYTES) {
-            // Both have the same limit: what grew below fits.
-            instance.grow_to(bytes.load(Ordering::Acquire));
-        }
+        // The block is the module's own, and both have the same limit: it fits.
+        let _ = take_up(instance, &self.block);
     }
 
     /// What programs below begin with.
     fn save(&self, instance: &mut Instance<Packet>) {
-        for (index, value) in instance.globals() {
-            if let Some(word) = self.block.u64(layout::GLOBALS + 8 * index) {
-                word.store(value, Ordering::Release);
-            }
-        }
-        if let Some(word) = self.block.u64(layout::MEMORY_BYTES) {
-            word.store(instance.memory_bytes(), Ordering::Release);
-        }
+        let _ = take_below(instance, &self.block);
     }
 }
 

@@ -180,7 +180,7 @@ impl Alone {
             let verdict = Verdict::parse(run.retval).map_err(not_a_verdict);
             return Ok(Handled { packet: run.data_out, verdict, emitted });
         }
-        let kind = trap_kind(code).ok_or(AloneError::Code { code })?;
+        let kind = kind_of(code).ok_or(AloneError::Code { code })?;
         // The sandbox finds a number that is no verdict behind the module's last instruction.
         let has_place = !matches!(kind, TrapKind::NotAVerdict(_));
         let place = has_place.then(|| Place::at(&self.wasm, place as usize)).flatten();
@@ -248,22 +248,4 @@ impl Alone {
         }
         self.hand_over.update_percpu(&0u32, &vec![value; bpf::possible_cpus()])
     }
-}
-
-/// The kind at user level of a trap below.
-fn trap_kind(code: u32) -> Option<TrapKind> {
-    let kinds = [
-        (TrapCode::Unreachable, TrapKind::Unreachable),
-        (TrapCode::OutOfBounds, TrapKind::MemoryOutOfBounds),
-        (TrapCode::DivisionByZero, TrapKind::Arithmetic),
-        (TrapCode::IntegerOverflow, TrapKind::Arithmetic),
-        (TrapCode::TableOutOfBounds, TrapKind::IndirectCall),
-        (TrapCode::NullFunction, TrapKind::IndirectCall),
-        (TrapCode::WrongSignature, TrapKind::IndirectCall),
-        (TrapCode::OutOfFuel, TrapKind::TimeLimit),
-        (TrapCode::OutOfTime, TrapKind::TimeLimit),
-        (TrapCode::BadVerdict, TrapKind::NotAVerdict(None)),
-        (TrapCode::Packet, TrapKind::Other),
-    ];
-    kinds.into_iter().find(|(known, _)| *known as u32 == code).map(|(_, kind)| kind)
 }

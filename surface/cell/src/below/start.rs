@@ -95,24 +95,14 @@ pub fn take_below<P: PacketBytes + 'static>(
 /// Takes it back. No program may run until [`take_below`].
 ///
 /// # Errors
-/// When the sandbox does not take a global or the memory's size: it is another module's.
+/// When the sandbox does not take the memory's size: the block is another module's.
 pub fn take_up<P: PacketBytes + 'static>(
     user: &mut engine::Instance<P>,
     block: &MappedBlock,
 ) -> Result<(), BelowError> {
-    let globals: Vec<u32> = user.globals().map(|(index, _)| index).collect();
-    for index in globals {
-        let value = word(block, global(index))?.load(Ordering::Acquire);
-        if !user.set_global(index, value) {
-            return Err(BelowError::NotTaken { what: format!("global {index}"), value });
-        }
-    }
-    let value = word(block, layout::MEMORY_BYTES)?.load(Ordering::Acquire);
-    if user.grow_to(value) {
-        Ok(())
-    } else {
-        Err(BelowError::NotTaken { what: "memory".to_owned(), value })
-    }
+    user.set_globals(|index| Some(block.u64(global(index))?.load(Ordering::Acquire)));
+    let bytes = word(block, layout::MEMORY_BYTES)?.load(Ordering::Acquire);
+    if user.grow_to(bytes) { Ok(()) } else { Err(BelowError::NotTaken { bytes }) }
 }
 
 /// Where a global lies in the block.
