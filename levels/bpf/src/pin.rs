@@ -27,7 +27,8 @@ impl Kind {
         match self {
             Self::Map => "bpf-map",
             Self::Program => "bpf-prog",
-            Self::Link => "bpf_link",
+            // Of a link that was opened anew; a new one is a "bpf_link".
+            Self::Link => "bpf-link",
         }
     }
 }

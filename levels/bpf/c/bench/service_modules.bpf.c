@@ -174,6 +174,29 @@ int dropping(struct xdp_md *ctx)
 	return XDP_ABORTED;
 }
 
+/* What XDP says of a packet to tc, true or not. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tam_meta);
+} marked SEC(".maps");
+
+SEC("xdp.frags")
+int marking(struct xdp_md *ctx)
+{
+	__u32 zero = 0;
+	struct tam_meta *says = bpf_map_lookup_elem(&marked, &zero), *meta;
+
+	if (!says || bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
+		return XDP_ABORTED;
+	meta = (void *)(long)ctx->data_meta;
+	if ((void *)(meta + 1) > (void *)(long)ctx->data)
+		return XDP_ABORTED;
+	*meta = *says;
+	return XDP_PASS;
+}
+
 /* On the other end of a port: with any program there a veth takes redirected frames. */
 SEC("xdp.frags")
 int passing(struct xdp_md *ctx)

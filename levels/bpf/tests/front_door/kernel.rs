@@ -1,6 +1,8 @@
 //! Services at `kernel`: what becomes of real frames whose module runs at tc.
 
-use bpf_maps::{LEVEL_KERNEL, META_EPOCH_SHIFT, META_ROUTED, NOT_RUN, PATH_TC, PacketMeta};
+use bpf_maps::{
+    LEVEL_KERNEL, META_EPOCH_SHIFT, META_ROUTED, META_TO_TC, NOT_RUN, PATH_TC, PacketMeta,
+};
 use wire::{FrameBuilder, VlanTag, parse_frame, protocol, rewrite};
 
 use crate::harness::{OUT_PORT, PORT, addressed};
@@ -298,4 +300,59 @@ fn what_is_not_run_at_kernel_goes_as_if_there_were_no_rule() {
     let stats = kernel.verdict(&frame, drop_for(1));
     arrives();
     assert_eq!((stats.plain, stats.drop_trap, stats.packets), (4, 1, 5));
+}
+
+#[test]
+fn a_packet_that_finds_the_lane_taken_at_tc_is_dropped_and_counted() {
+    if !enter("a_packet_that_finds_the_lane_taken_at_tc_is_dropped_and_counted") {
+        return;
+    }
+    let kernel = Kernel::load("tt-tclane");
+    let frame = addressed(udp4().build());
+    kernel.mark(&marked(0));
+    kernel.change_record(|lane| (lane.busy, lane.sent_tc) = (1000, 1));
+    kernel.near.send(&frame);
+    let dropped = || (kernel.stats().drop_lane == 1).then(|| kernel.stats());
+    let stats = testkit::wait_for(std::time::Duration::from_secs(5), dropped).expect("a drop");
+    assert_eq!((stats.packets, stats.bytes), (1, frame.len() as u64));
+    assert_eq!((kernel.record().busy, kernel.record().left_tc), (1000, 0), "untouched");
+    kernel.change_record(|lane| lane.busy = 0);
+    assert_eq!(kernel.verdict(&frame, drop_for(1)).drop_module, 1);
+    assert_eq!(kernel.record().left_tc, 1);
+}
+
+/// A packet of the lane on its way to tc, as XDP marks it.
+fn marked(epoch: u32) -> PacketMeta {
+    let flags = META_TO_TC | 4 << 8 | 17 << 16 | epoch << META_EPOCH_SHIFT;
+    PacketMeta {
+        entry: ENTRY,
+        arrival_port: PORT,
+        l3_offset: 14,
+        l4_offset: 34,
+        flags,
+        ..PacketMeta::default()
+    }
+}
+
+#[test]
+fn packets_of_the_epoch_before_are_counted_as_such_at_tc() {
+    if !enter("packets_of_the_epoch_before_are_counted_as_such_at_tc") {
+        return;
+    }
+    let kernel = Kernel::load("tt-tcepoch");
+    let frame = addressed(udp4().build());
+    kernel.change_record(|lane| {
+        (lane.sent_tc, lane.left_tc, lane.tc_awaited, lane.tc_epoch) = (9, 8, 1, 5);
+    });
+    let counts = || (kernel.record().left_tc, kernel.record().tc_awaited);
+    for (epoch, expected) in [(4, (8, 0)), (4, (8, 0)), (5, (9, 0)), (5, (9, 0))] {
+        kernel.mark(&marked(epoch));
+        kernel.verdict(&frame, drop_for(1));
+        assert_eq!(counts(), expected, "a packet of epoch {epoch}");
+    }
+    // What is no lane's is nothing to it.
+    kernel.mark(&PacketMeta { flags: 0, ..marked(5) });
+    kernel.near.send(&frame);
+    assert_ne!(kernel.far.receive(ours), frame, "the kernel has forwarded it");
+    assert_eq!(kernel.stats().packets, 4);
 }

@@ -8,10 +8,11 @@
 
 use bpf::{Below, FrontDoor, Link, Object, Update, XdpMode, objects};
 use bpf_maps::{
-    ACTION_SERVICE, HandOver, Key, LEVEL_KERNEL, Lane, Mask, OUTCOMES, PortConfig, Rule,
-    ServiceStats,
+    ACTION_SERVICE, HandOver, Key, LEVEL_KERNEL, Lane, Mask, OUTCOMES, PacketMeta, PortConfig,
+    Rule, ServiceStats,
 };
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 use units::{EntryId, Name, PortId};
 
@@ -63,7 +64,7 @@ impl Kernel {
         ip("link set above mtu 2000 up");
         let (near, far) = (WireEnd::of_device("near"), WireEnd::of_device("far"));
         let kernel = Self { door, near, far, up, node, modules, _on_far: on_far };
-        kernel.set_module("scripted_tc");
+        kernel.set_module(Below::Kernel, "scripted_tc");
         kernel.lane().set_program(INDEX, WINDOW);
         kernel.lane().set_target(LEVEL_KERNEL);
         kernel
@@ -81,10 +82,23 @@ impl Kernel {
         modules.load().unwrap()
     }
 
-    /// Puts a module of the test object at `kernel`.
-    pub fn set_module(&self, name: &str) {
+    /// Puts a module of the test object at a level.
+    pub fn set_module(&self, level: Below, name: &str) {
         let program = self.modules.program(name).unwrap();
-        self.door.set_module(Below::Kernel, INDEX, program.as_fd()).unwrap();
+        self.door.set_module(level, INDEX, program.as_fd()).unwrap();
+    }
+
+    /// What the module does from now on.
+    pub fn set_script(&self, script: Script) {
+        self.modules.map("script").unwrap().update(&0u32, &script, Update::Any).unwrap();
+    }
+
+    /// In place of the front door's XDP half: every packet that comes in goes to tc with this.
+    pub fn mark(&self, meta: &PacketMeta) {
+        self.modules.map("marked").unwrap().update(&0u32, meta, Update::Any).unwrap();
+        let folder = Path::new(bpf::front_door::PIN_DIRECTORY).join(self.node.as_str());
+        let link = Link::open_pinned(&folder.join(format!("link_{}", PortId(PORT)))).unwrap();
+        link.update(&self.modules.program("marking").unwrap()).unwrap();
     }
 
     /// Names the TAP device: what goes up goes there.
@@ -110,7 +124,7 @@ impl Kernel {
 
     /// Sends a frame to the arrival port whose module does this.
     pub fn send(&self, frame: &[u8], script: Script) {
-        self.modules.map("script").unwrap().update(&0u32, &script, Update::Any).unwrap();
+        self.set_script(script);
         self.door.heartbeat().unwrap();
         self.near.send(frame);
     }

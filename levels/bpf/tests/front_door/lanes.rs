@@ -1,7 +1,10 @@
 //! Lanes: when a service goes below and up, and that one CPU at a time is in it.
 
 use bpf::{Departures, XdpContext};
-use bpf_maps::{LEVEL_NIC, LEVEL_USER};
+use bpf_maps::{
+    LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, META_EPOCH_SHIFT, META_TO_TC, META_UP, PATH_DIRECT,
+    PATH_TC, PacketMeta,
+};
 use wire::FrameBuilder;
 
 use crate::harness::{XDP_DROP, XDP_PASS, XDP_REDIRECT, addressed};
@@ -202,4 +205,124 @@ fn one_cpu_at_a_time_is_in_the_memory() {
     if cpus > 1 {
         assert!(stats.handed_over > 0, "the CPUs met in the lane");
     }
+}
+
+/// What lies in front of a frame on its way to tc.
+fn to_tc(nic: &mut Nic, frame: &[u8]) -> PacketMeta {
+    let done = nic.verdict(frame, DROP);
+    assert_eq!((done.outcome, done.action), ("to_kernel_module", XDP_PASS));
+    let (meta, rest) = done.bytes.split_at(size_of::<PacketMeta>());
+    assert_eq!(rest, frame);
+    let meta: PacketMeta = bytemuck::pod_read_unaligned(meta);
+    assert_eq!(meta.flags & META_TO_TC, META_TO_TC);
+    meta
+}
+
+/// All that is under way to tc arrives there, and is run.
+fn all_arrive(nic: &Nic) {
+    nic.change_record(|lane| {
+        (lane.left_tc, lane.tc_awaited, lane.level) = (lane.sent_tc, 0, LEVEL_KERNEL);
+    });
+}
+
+#[test]
+fn the_way_to_tc_is_left_when_nothing_is_on_it() {
+    for (target, outcome) in [(LEVEL_NIC, "to_nic"), (LEVEL_USER, "to_user")] {
+        if !enter("the_way_to_tc_is_left_when_nothing_is_on_it") {
+            return;
+        }
+        let mut nic = at_user();
+        nic.lane().set_target(LEVEL_KERNEL);
+        to_tc(&mut nic, &frame());
+        to_tc(&mut nic, &frame());
+        assert_eq!((nic.record().sent_tc, nic.record().path), (2, PATH_TC));
+        all_arrive(&nic);
+        to_tc(&mut nic, &frame());
+        nic.lane().set_target(target);
+        assert!(!nic.lane().settled(LEVEL_NIC));
+        for _ in 0..3 {
+            to_tc(&mut nic, &frame());
+        }
+        all_arrive(&nic);
+        // One of them went up.
+        nic.change_record(|lane| lane.sent_up = 1);
+        to_tc(&mut nic, &frame());
+        nic.change_record(|lane| lane.left = 1);
+        to_tc(&mut nic, &frame());
+        all_arrive(&nic);
+        assert!(nic.lane().settled(target));
+        assert_eq!(nic.verdict(&frame(), DROP).outcome, outcome);
+        assert_eq!((nic.record().path, nic.lane().level()), (PATH_DIRECT, target));
+    }
+}
+
+#[test]
+fn a_lane_at_user_goes_to_tc_when_all_that_was_sent_up_is_gone() {
+    if !enter("a_lane_at_user_goes_to_tc_when_all_that_was_sent_up_is_gone") {
+        return;
+    }
+    let mut nic = at_user();
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user");
+    nic.lane().set_target(LEVEL_KERNEL);
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user");
+    assert!(!nic.lane().settled(LEVEL_KERNEL));
+    nic.change_record(|lane| lane.left = 2);
+    assert!(nic.lane().settled(LEVEL_KERNEL));
+    to_tc(&mut nic, &frame());
+}
+
+#[test]
+fn from_nic_to_kernel_a_packet_goes_by_the_cell() {
+    if !enter("from_nic_to_kernel_a_packet_goes_by_the_cell") {
+        return;
+    }
+    let mut nic = at_user();
+    nic.lane().set_target(LEVEL_NIC);
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_nic");
+    nic.lane().set_target(LEVEL_KERNEL);
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user");
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user", "it is still there");
+    nic.change_record(|lane| lane.left = 2);
+    to_tc(&mut nic, &frame());
+}
+
+#[test]
+fn what_the_stack_shows_otherwise_is_for_the_cell() {
+    if !enter("what_the_stack_shows_otherwise_is_for_the_cell") {
+        return;
+    }
+    let mut nic = at_user();
+    let mut tagged = frame();
+    drop(tagged.splice(12..12, [0x81, 0, 0, 9]));
+    nic.lane().set_target(LEVEL_KERNEL);
+    assert_eq!(nic.verdict(&tagged, DROP).outcome, "to_user");
+    nic.change_record(|lane| lane.left = 1);
+    assert_eq!(to_tc(&mut nic, &frame()).flags & META_UP, 0);
+    // Now it may not overtake: it goes up from tc.
+    assert_eq!(to_tc(&mut nic, &tagged).flags & META_UP, META_UP);
+}
+
+#[test]
+fn packets_lost_on_the_way_to_tc_do_not_hold_the_lane_for_ever() {
+    if !enter("packets_lost_on_the_way_to_tc_do_not_hold_the_lane_for_ever") {
+        return;
+    }
+    let mut nic = at_user();
+    nic.lane().set_target(LEVEL_KERNEL);
+    for _ in 0..3 {
+        assert_eq!(to_tc(&mut nic, &frame()).flags >> META_EPOCH_SHIFT, 0);
+    }
+    // One of them has arrived when the lane is to leave.
+    nic.change_record(|lane| lane.left_tc = 1);
+    nic.lane().set_target(LEVEL_NIC);
+    assert_eq!(to_tc(&mut nic, &frame()).flags >> META_EPOCH_SHIFT, 1, "another epoch begins");
+    let record = nic.record();
+    assert_eq!((record.sent_tc, record.left_tc, record.tc_awaited), (4, 3, 2));
+    // All of this epoch have arrived, but two of the one before have not.
+    nic.change_record(|lane| lane.left_tc = 4);
+    assert!(!nic.lane().settled(LEVEL_NIC));
+    assert_eq!(to_tc(&mut nic, &frame()).flags >> META_EPOCH_SHIFT, 1, "not yet");
+    nic.change_record(|lane| (lane.left_tc, lane.tc_began) = (5, lane.tc_began - 1001));
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_nic", "they are lost");
+    assert!(nic.lane().settled(LEVEL_NIC));
 }

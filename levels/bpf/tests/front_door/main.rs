@@ -1,7 +1,7 @@
 //! The front door as the kernel runs it: every frame goes through the loaded
 //! program by `BPF_PROG_TEST_RUN`, and what it did is read from its maps.
 //!
-//! No frame is sent anywhere, but in `pinned` and `kernel`. Each test is in a network namespace of its own
+//! No frame is sent anywhere, but in `pinned`, `kernel` and `order`. Each test is in a network namespace of its own
 //! and needs root; without it the tests say so and are counted as skipped.
 
 mod cache;
@@ -15,7 +15,9 @@ mod lanes;
 mod namespace;
 mod nic;
 mod nic_harness;
+mod order;
 mod parser;
 mod pinned;
 mod rules;
 mod wire_end;
+mod xsk;

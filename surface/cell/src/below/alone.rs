@@ -22,10 +22,10 @@ use engine::{
     CompileError, Emitted, Engine, Event, InstanceSpec, MemoryKind, Place, Program, Sent, Trap,
     TrapKind,
 };
-use wasm_to_bpf::{Entry, Flavour, Options, Refusal, TrapCode, layout};
+use wasm_to_bpf::{Entry, Flavour, Options, Refusal, layout};
 
 use super::start::{StartBelowError, Started, take_below, take_up};
-use super::{Around, BelowError, Record, RecordError};
+use super::{Around, BelowError, Record, RecordError, kind_of};
 
 /// Fuel of one call: about what user level does in its 10 ms.
 const FUEL_BUDGET: u64 = 1 << 24;
