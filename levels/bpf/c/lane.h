@@ -143,14 +143,15 @@ enum tam_way {
 	TAM_WAY_TC,
 };
 
-/* `complete`: it can be run at nic; `whole`: and at kernel. */
-static __always_inline enum tam_way choose_way(struct tam_lane *lane, int complete, int whole)
+/* While the lane moves, or is at kernel. `complete`: the packet can be run at nic;
+ * `whole`: and at kernel. */
+static __noinline int choose_among_all(struct tam_lane *lane, int complete, int whole)
 {
+	if (!lane)
+		return TAM_WAY_UP;	/* not reached: the verifier asks for it */
+
 	__u32 target = *(volatile __u32 *)&lane->target;
 
-	/* First, for it needs nothing of the lane's second cache line. */
-	if (target == TAM_LEVEL_NIC && lane->level == TAM_LEVEL_NIC)
-		return complete ? TAM_WAY_NIC : TAM_WAY_UP;
 	if (lane->path == TAM_PATH_TC) {
 		if (target == TAM_LEVEL_KERNEL || !is_tc_drained(lane) || !is_drained(lane))
 			return TAM_WAY_TC;
@@ -166,6 +167,19 @@ static __always_inline enum tam_way choose_way(struct tam_lane *lane, int comple
 		return TAM_WAY_UP;
 	lane->path = TAM_PATH_TC;
 	return TAM_WAY_TC;
+}
+
+/* A lane that stays at nic or at user is told first, and nic without a look at the
+ * lane's second cache line. */
+static __always_inline int choose_way(struct tam_lane *lane, int complete, int whole)
+{
+	__u32 target = *(volatile __u32 *)&lane->target;
+
+	if (target == TAM_LEVEL_NIC && lane->level == TAM_LEVEL_NIC)
+		return complete ? TAM_WAY_NIC : TAM_WAY_UP;
+	if (target == TAM_LEVEL_USER && lane->path == TAM_PATH_DIRECT)
+		return TAM_WAY_UP;
+	return choose_among_all(lane, complete, whole);
 }
 
 /* Whether a packet that came to tc meets the module there. One whose lane is on its
