@@ -9,7 +9,7 @@ use bpf::{Link, MappedArray, Object, XdpMode, objects};
 use bytemuck::{Pod, Zeroable};
 use os::netns;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::generator::Generator;
 use crate::line::Line;
@@ -40,6 +40,8 @@ pub(crate) struct Counts {
 
 /// Between what has been sent and the first frame that is looked at.
 const AHEAD: Duration = Duration::from_millis(10);
+/// A generator that does not send that much until then has failed, and will say why.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Words of [`Counts`].
 const FROM: usize = 0;
 const PAUSE: usize = 4;
@@ -77,12 +79,16 @@ impl Arrivals {
         })
     }
 
-    /// Looks at frames that are sent from now on; answers the first one's number.
+    /// Looks at frames that are sent from now on; answers the first one's number when it is sent.
     pub(crate) fn begin(&self, generator: &Generator) -> u64 {
         // One that is not sent yet, whatever happens between these two lines.
         let number = generator.sent() + generator.sent_within(AHEAD);
         if let Some(from) = self.counts.word(0, FROM) {
             from.store(number, Ordering::Release);
+        }
+        let begun = Instant::now();
+        while generator.sent() < number && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
         }
         number
     }

@@ -35,8 +35,9 @@ const LENGTH: usize = 64;
 const FLOWS: u32 = 8;
 /// Of what the slower level carries.
 const SHARE: f64 = 0.9;
-/// Blocks with moves, and as many without.
+/// Blocks with moves, and as many without: each ends with seconds in which nothing is measured.
 const BLOCKS: u32 = 5;
+const BLOCKS_QUICK: u32 = 2;
 const CELL_CPU: usize = 1;
 const NODE: &str = "bench-move";
 /// Between two moves, so that one's end is not the next one's beginning.
@@ -91,7 +92,7 @@ fn moved(
     for (level, capacity) in &capacities {
         notes.push(format!("{level} carries {capacity:.0} packets/s of {LENGTH} bytes"));
     }
-    let moves = if options.quick { MOVES_QUICK } else { MOVES };
+    let (moves, blocks) = if options.quick { (MOVES_QUICK, BLOCKS_QUICK) } else { (MOVES, BLOCKS) };
     notes.push(format!("{moves} moves at {rate} packets/s in {FLOWS} flows"));
     let traffic = Traffic {
         rate: Some(rate),
@@ -108,13 +109,13 @@ fn moved(
         subject,
     };
     let (mut moving, mut quiet) = (Blocks::default(), Blocks::default());
-    let steps = (moves / BLOCKS) as usize;
-    for block in 1..=BLOCKS {
-        progress(&format!("block {block} of {BLOCKS}, {} moves", moves / BLOCKS));
+    let steps = (moves / blocks) as usize;
+    for block in 1..=blocks {
+        progress(&format!("block {block} of {blocks}, {steps} moves"));
         bench.block(&vec![Step::Move; steps], &mut moving)?;
         // As long as a move took so far.
         let each = Duration::from_secs_f64(median(&moving.took) / 1e6);
-        progress(&format!("block {block} of {BLOCKS}, no moves"));
+        progress(&format!("block {block} of {blocks}, no moves"));
         bench.block(&vec![Step::Quiet(each); steps], &mut quiet)?;
     }
     let request = request(bench.subject)?;

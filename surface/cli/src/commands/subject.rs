@@ -123,7 +123,10 @@ impl Nodes {
             module,
             parameters,
             session: None,
-            rules: vec![format!("in {} {}", plan.ports[0], plan.rule.as_deref().unwrap_or(""))],
+            rules: vec![match &plan.rule {
+                Some(rule) => format!("in {} {rule}", plan.ports[0]),
+                None => format!("in {}", plan.ports[0]),
+            }],
             priority: None,
             level: Some("user".to_owned()),
         })?;
