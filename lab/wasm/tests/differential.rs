@@ -7,8 +7,22 @@ use wasm_lab::random::{Engines, Verdict};
 
 /// The public seed: the first module's; each has the next number.
 const SEED: u64 = 0x7461_6d00;
+/// Modules that once showed a fault of the compiler.
+const REGRESSIONS: [u64; 4] = [31_471, 43_939, 2_877, 1_952_542_059];
 /// Refused modules, at most: one of a hundred.
 const REFUSED_MAX_PERCENT: u64 = 1;
+
+#[test]
+fn modules_that_once_showed_a_fault_agree() {
+    if !testkit::root_or_skip("modules that once showed a fault") {
+        return;
+    }
+    let engines = Engines::new().unwrap();
+    for seed in REGRESSIONS {
+        let verdict = engines.compare(seed).unwrap_or_else(|fault| panic!("{fault}"));
+        assert!(matches!(verdict, Verdict::Equal { .. }), "seed {seed}: {verdict:?}");
+    }
+}
 
 #[test]
 fn random_modules_agree_in_kernel_wasmtime_and_wasmi() {
