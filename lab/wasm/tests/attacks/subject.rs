@@ -1,0 +1,127 @@
+//! A module under attack, in the kernel, and one beside it that must not notice.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use wasm_lab::{Instance, KernelError, Loaded};
+use wasm_to_bpf::{Entry, Flavour, Options, Program, layout};
+
+pub const WINDOW: u32 = 64;
+/// What a worker has to compile one module: `surface/cell/src/compile.rs`.
+const COMPILE_TIME_MAX: Duration = Duration::from_secs(20);
+/// What the verifier takes.
+const INSTRUCTIONS_MAX: usize = 1_000_000;
+/// Fuel of a call that shall not end.
+pub const FUEL: u64 = 1 << 20;
+/// Words of the hand-over.
+const HAND_OVER_WORDS: usize = layout::hand_over::LENGTH_MIN as usize / 4;
+pub const FLAVOURS: [Flavour; 2] = [Flavour::Xdp, Flavour::Tc];
+
+/// How an attack ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The compiler's word for why not.
+    Refused(&'static str),
+    /// The verifier cannot follow it.
+    TooComplex,
+    /// It runs.
+    Runs,
+}
+
+pub fn compile(bytes: &[u8], flavour: Flavour) -> Result<Program, &'static str> {
+    let entry = Entry::Packet { window: WINDOW, standalone: true };
+    let options = Options { entry, flavour, memory_pages_max: 4 };
+    let begun = processor_time();
+    let compiled = wasm_to_bpf::compile(bytes, &options);
+    let took = processor_time() - begun;
+    assert!(took < COMPILE_TIME_MAX, "compiling took {took:?} of processor time");
+    match compiled {
+        Ok(program) => {
+            assert!(program.instructions.len() <= INSTRUCTIONS_MAX);
+            Ok(program)
+        }
+        Err(refusals) => {
+            let first = refusals.first().expect("a refusal has a reason");
+            assert_ne!(first.code(), "internal", "{first}");
+            Err(first.code())
+        }
+    }
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A module in the kernel.
+pub struct Subject {
+    pub instance: Instance,
+    pub program: Loaded,
+}
+
+impl Subject {
+    pub fn load(bytes: &[u8], flavour: Flavour) -> Result<Self, End> {
+        let program = compile(bytes, flavour).map_err(End::Refused)?;
+        let instance = Instance::new(&program.image).unwrap();
+        instance.block().u64(layout::FUEL_BUDGET).unwrap().store(FUEL, Ordering::Release);
+        match instance.load(&program) {
+            Ok(program) => Ok(Self { instance, program }),
+            Err(KernelError::Load(bpf::RawLoadError::TooComplex { .. })) => Err(End::TooComplex),
+            Err(error) => panic!("neither a typed reason nor a program: {error}"),
+        }
+    }
+
+    /// Runs a packet: the verdict, or why it trapped.
+    pub fn run(&self, packet: &[u8]) -> Result<u32, u32> {
+        let mut value = [0u32; HAND_OVER_WORDS];
+        value[0] = packet.len() as u32;
+        value[1] = (packet.len() as u32).min(WINDOW);
+        let values = vec![value; bpf::possible_cpus()];
+        self.instance.hand_over().update_percpu(&0u32, &values).unwrap();
+        let code = self.instance.block().u32(layout::TRAP_CODE).unwrap();
+        code.store(0, Ordering::Release);
+        let run = self.instance.packet(&self.program, packet).unwrap();
+        match code.load(Ordering::Acquire) {
+            0 => Ok(run.retval),
+            code => Err(code),
+        }
+    }
+
+    pub fn fuel_used(&self) -> u64 {
+        self.instance.block().u64(layout::FUEL_USED).unwrap().load(Ordering::Acquire)
+    }
+}
+
+/// It drops each packet with its number as the reason.
+pub const WITNESS: &str = r#"(module (memory (export "memory") 1)
+    (global $n (mut i32) (i32.const 0))
+    (func (export "on_packet") (result i32)
+      (global.set $n (i32.add (global.get $n) (i32.const 1)))
+      (i32.or (i32.const 1) (i32.shl (global.get $n) (i32.const 16)))))"#;
+
+/// A program that was there before the attack.
+pub struct Witness {
+    subject: Subject,
+    packets: u32,
+}
+
+impl Witness {
+    pub fn new() -> Self {
+        let subject = Subject::load(&wat::parse_str(WITNESS).unwrap(), Flavour::Xdp);
+        Self { subject: subject.unwrap_or_else(|end| panic!("{end:?}")), packets: 0 }
+    }
+
+    pub fn works(&mut self) {
+        self.packets += 1;
+        assert_eq!(self.subject.run(&[0; 64]), Ok(1 | self.packets << 16));
+    }
+}
+
+pub fn privileged() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        testkit::skip_this("BPF programs need root");
+    }
+    root
+}
