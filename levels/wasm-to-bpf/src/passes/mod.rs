@@ -76,6 +76,7 @@ pub(crate) fn plain(unit: &mut Unit) {
 }
 
 fn finish(unit: &mut Unit) {
+    let functions = unit.functions.len();
     for function in &mut unit.functions {
         order::run(function);
     }
@@ -84,7 +85,7 @@ fn finish(unit: &mut Unit) {
         parameters::run(function);
         dead::run(function);
         split::run(function);
-        opaque::run(function);
+        opaque::run(function, functions);
         compact::run(function);
     }
     for index in inline::callees_first(unit) {

@@ -5,17 +5,21 @@
 //!
 //! Runs last, when every edge into a loop comes from a block of its own.
 
+use std::collections::{BTreeMap, HashSet};
+
+use super::fold;
 use crate::ir::{BinaryOp, Function, Instruction, Op, Place, Terminator, Value, Width};
 
-/// Joined parameters that decide a branch, in one function, before they are
-/// hidden: each doubles, at worst, what the verifier walks.
-const JOINS_MAX: usize = 3;
+/// Instructions that the verifier may walk because of flags that are not hidden,
+/// in all functions of a program: 30 ms, and a thirtieth of what it allows.
+const WALKED_MAX: u64 = 32_768;
 
-/// Puts [`Op::Opaque`] where loops are entered and where flags join.
-pub(super) fn run(function: &mut Function) {
+/// Puts [`Op::Opaque`] where loops are entered and where flags join, in one of
+/// so many functions of a program.
+pub(super) fn run(function: &mut Function, functions: usize) {
     let tame = tame(function);
     enter_loops(function, &tame);
-    join_flags(function, &tame);
+    join_flags(function, &tame, WALKED_MAX / functions.max(1) as u64);
 }
 
 fn enter_loops(function: &mut Function, tame: &[bool]) {
@@ -40,20 +44,60 @@ fn enter_loops(function: &mut Function, tame: &[bool]) {
     }
 }
 
-fn join_flags(function: &mut Function, tame: &[bool]) {
+/// Hides what joins bring and branches ask, but for as many joins as the
+/// verifier can be left to walk each combination of.
+fn join_flags(function: &mut Function, tame: &[bool], walked_max: u64) {
     let deciding = deciding(function);
-    let flags: Vec<(usize, Value)> = function
-        .blocks
-        .iter()
-        .enumerate()
-        .skip(1)
-        .filter(|(_, block)| !block.is_loop_header)
-        .flat_map(|(index, block)| block.parameters.iter().map(move |value| (index, *value)))
-        .filter(|(_, value)| tame[value.0 as usize] && deciding[value.0 as usize])
-        .collect();
-    if flags.len() <= JOINS_MAX {
-        return;
+    let is_flag = |Value(value): &Value| tame[*value as usize] && deciding[*value as usize];
+    let mut joins = joins(function, is_flag);
+    joins.sort_by_key(|join| join.ways);
+    let mut walked: u64 =
+        function.blocks.iter().map(|block| block.instructions.len() as u64 + 1).sum();
+    joins.retain(|join| {
+        walked = walked.saturating_mul(join.ways);
+        walked > walked_max
+    });
+    let flags = joins
+        .into_iter()
+        .flat_map(|join| join.flags.into_iter().map(move |flag| (join.block, flag)));
+    hide_joined(function, flags.collect());
+}
+
+/// A block where flags join.
+struct Join {
+    block: usize,
+    flags: Vec<Value>,
+    /// How many different combinations of them come in.
+    ways: u64,
+}
+
+fn joins(function: &Function, is_flag: impl Fn(&Value) -> bool) -> Vec<Join> {
+    let constants = fold::constants(function);
+    // Equal constants are one, whatever defines them.
+    let known = |value: Value| constants.get(&value).map_or(Err(value), |&constant| Ok(constant));
+    let mut incoming: BTreeMap<usize, HashSet<Vec<_>>> = BTreeMap::new();
+    for edge in function.blocks.iter().flat_map(|block| block.terminator.edges()) {
+        let target = edge.target.0 as usize;
+        let block = &function.blocks[target];
+        if block.is_loop_header {
+            continue;
+        }
+        let pairs = block.parameters.iter().zip(&edge.arguments);
+        let flags = pairs.filter(|(parameter, _)| is_flag(parameter));
+        incoming.entry(target).or_default().insert(flags.map(|(_, &from)| known(from)).collect());
     }
+    incoming
+        .into_iter()
+        .map(|(block, ways)| Join {
+            block,
+            flags: function.blocks[block].parameters.iter().copied().filter(&is_flag).collect(),
+            ways: ways.len() as u64,
+        })
+        .filter(|join| !join.flags.is_empty())
+        .collect()
+}
+
+fn hide_joined(function: &mut Function, flags: Vec<(usize, Value)>) {
     let mut instead: Vec<Value> = (0..).map(Value).take(function.types.len()).collect();
     for (block, value) in flags {
         instead[value.0 as usize] = hide(function, block, value, true);

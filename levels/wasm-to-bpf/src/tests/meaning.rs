@@ -2,6 +2,7 @@
 
 use super::{bytes, export, plain, run};
 use crate::interpret::Machine;
+use crate::ir::Op;
 use crate::{TrapCode, unit};
 
 #[test]
@@ -117,4 +118,38 @@ fn code_that_cannot_be_reached_is_left_out() {
         ))"#;
     assert_eq!(run(text, "f", &[0]), Ok(vec![3]));
     assert_eq!(run(text, "f", &[1]), Ok(vec![4]));
+}
+
+/// A function in which so many flags are set, one behind the other, and then asked;
+/// how many the passes hide from the verifier.
+fn hidden_flags(flags: u32) -> usize {
+    let set = |flag: u32| {
+        format!(
+            "(if (i32.load8_u (i32.const {flag})) (then
+                (i32.store8 (i32.const {}) (i32.const 1))
+                (local.set $x (i32.add (local.get $x) (i32.const 1)))))",
+            100 + flag
+        )
+    };
+    let body: String = (0..flags).map(set).collect();
+    let text = format!(
+        "(module (memory 1) (func (export \"f\") (result i32) (local $x i32)
+            {body}
+            (if (i32.eq (local.get $x) (i32.const 2)) (then (return (i32.const 7))))
+            (local.get $x)))"
+    );
+    let (unit, _) = unit(&bytes(&text), &export("f")).expect("a module that compiles");
+    let blocks = unit.functions.iter().flat_map(|function| &function.blocks);
+    let operations = blocks.flat_map(|block| &block.instructions);
+    operations.filter(|instruction| matches!(instruction.op, Op::Opaque(_))).count()
+}
+
+#[test]
+fn as_many_flags_are_left_to_the_verifier_as_it_can_walk() {
+    assert_eq!(hidden_flags(4), 0);
+    // More than 2^12 ways through hundreds of instructions are too many.
+    for flags in [24, 60] {
+        let left = flags as usize - hidden_flags(flags);
+        assert!((1..=12).contains(&left), "{left} of {flags} flags are left");
+    }
 }
