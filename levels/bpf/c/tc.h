@@ -81,7 +81,7 @@ static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
 
 /* Not "tcx/ingress": programs that call each other must have been loaded for the
  * same place, and those of modules are for tc as such. */
-SEC("tc")
+SEC("tcx/ingress")
 int tam_tc(struct __sk_buff *ctx)
 {
 	struct tam_meta *meta = metadata_of(ctx);
@@ -96,7 +96,7 @@ int tam_tc(struct __sk_buff *ctx)
 	return TC_ACT_UNSPEC;
 }
 
-SEC("tc")
+SEC("tcx/ingress")
 int tam_afterwards_tc(struct __sk_buff *ctx)
 {
 	return afterwards(ctx, TAM_LEVEL_KERNEL);

@@ -141,11 +141,10 @@ fn compile(engine: &Engine, wasm: &[u8], checked: &Checked, bpf: bool) -> Result
         program.map_err(|reason| refused.push((level, reason))).ok()
     });
     let below = (nic.is_some() || kernel.is_some()).then_some(Below { nic, kernel });
-    let memory = checked.memory;
-    let kind = match &below {
-        Some(_) => MemoryKind::shared(memory.pages_min, memory.pages_max),
-        None => MemoryKind::Own,
-    };
+    // The programs know whether the module ever grows its memory.
+    let kind = below.as_ref().and_then(Below::any).map_or(MemoryKind::Own, |program| {
+        MemoryKind::shared(program.image.pages_min, program.image.pages_max)
+    });
     let code = engine.compile(wasm, kind).map_err(|error| error.to_string())?;
     Ok(Compiled { code, below, refused })
 }

@@ -77,11 +77,11 @@ fn the_same_monitor_counts_the_same_at_every_level() {
     if !root_or_skip("levels") {
         return;
     }
-    let line = Line::up();
-    line.acquaint();
     let monitor = service_module("monitor").unwrap();
-    let flow = Flow::new(&line);
     for level in ["user", "nic", "kernel"] {
+        let line = Line::up();
+        line.acquaint();
+        let flow = Flow::new(&line);
         let service = Service { rules: RULES, level, ..Service::default() };
         let deployed = line.node.deploy(&monitor, &service).unwrap();
         assert_eq!(deployed.service.level, level, "{}", deployed.service.level_reason);
@@ -98,7 +98,6 @@ fn the_same_monitor_counts_the_same_at_every_level() {
         let below = if level == "user" { 0 } else { 100 };
         assert_eq!(stats.below.packets, below, "{level}");
         assert_eq!(stats.below.fuel > 0, below > 0, "{level}: {}", stats.below.fuel);
-        line.node.remove("monitor").unwrap();
     }
 }
 
@@ -153,9 +152,9 @@ fn hooks_run_in_the_lane_wherever_the_packets_are() {
     if !root_or_skip("hooks below user level") {
         return;
     }
-    let line = Line::up();
-    line.acquaint();
     for level in ["nic", "kernel"] {
+        let line = Line::up();
+        line.acquaint();
         let service = Service { rules: RULES, level, ..Service::default() };
         line.node.deploy(&stamper(BELOW), &service).unwrap();
         let (flow, client) = (Flow::new(&line), line.node.client());
@@ -166,7 +165,6 @@ fn hooks_run_in_the_lane_wherever_the_packets_are() {
         }
         let service = line.node.service("stamper").unwrap();
         assert_eq!((service.level.as_str(), service.stats.below.packets), (level, 50));
-        line.node.remove("stamper").unwrap();
     }
 }
 
@@ -175,9 +173,9 @@ fn a_trap_below_costs_its_packet_and_the_memory() {
     if !root_or_skip("traps below user level") {
         return;
     }
-    let line = Line::up();
-    line.acquaint();
     for level in ["nic", "kernel"] {
+        let line = Line::up();
+        line.acquaint();
         let service = Service { rules: RULES, level, ..Service::default() };
         line.node.deploy(&stamper(BELOW), &service).unwrap();
         let flow = Flow::new(&line);
@@ -196,7 +194,6 @@ fn a_trap_below_costs_its_packet_and_the_memory() {
         assert_eq!(stats.dropped, dropped.into());
         assert!(stats.last_trap.unwrap().contains("module offset"), "it names the place");
         assert_eq!(line.balance_since(&before).dropped(), 2);
-        line.node.remove("stamper").unwrap();
     }
 }
 

@@ -103,7 +103,7 @@ static __always_inline void grow(struct __sk_buff *ctx, __u32 growth)
 	}
 }
 
-SEC("tc")
+SEC("tcx/ingress")
 int scripted_tc(struct __sk_buff *ctx)
 {
 	__u32 zero = 0;
