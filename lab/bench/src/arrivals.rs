@@ -62,9 +62,14 @@ impl Arrivals {
     pub(crate) fn new(line: &Line, flows: u32, stamp_at: u32) -> Result<Self> {
         netns::in_namespace(&line.destination, || {
             let object = load(flows, stamp_at)?;
+            let arrivals = Self::of(&object, None)?;
+            // Nothing is looked at before the beginning.
+            if let Some(from) = arrivals.counts.word(0, FROM) {
+                from.store(u64::MAX, Ordering::Release);
+            }
             let device = Line::ifindex(&line.destination, "d0")?;
             let link = object.program("arrive")?.attach_xdp(device, XdpMode::Native)?;
-            Self::of(&object, Some(link))
+            Ok(Self { _link: Some(link), ..arrivals })
         })?
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Started ─▶ begin: the first level whose program the kernel takes
-//!                │ load, set_module, lane.set_program
+//!                │ load (a thread of its own), then set_module, lane.set_program
 //!  MoveService ──┤
 //!                ▼
 //!             Target ─▶ cell ─▶ Targeted ─▶ look (each ms): may the next packet go there?
@@ -24,7 +24,7 @@ use cell::{Below, Compiled};
 use node::Event;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::time::Duration;
 use units::EntryId;
@@ -39,17 +39,28 @@ const ARENA_STRIDE: u64 = 8 << 30;
 const EVENTS_LENGTH: u32 = 256 << 10;
 /// A lane that is not idle for so long stays where it is.
 const MOVE_WITHIN: Duration = Duration::from_millis(20);
+/// Why a service is where it was moved to.
+const MOVED: &str = "it was moved there";
 /// How often a lane that moves is looked at.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// A service that can leave user level.
 pub(crate) struct Shared {
-    instance: Instance,
+    instance: Arc<Instance>,
     events: Map,
-    programs: Rc<Compiled>,
+    programs: Arc<Compiled>,
     window: u32,
     /// Those of its programs that the kernel has taken.
     loaded: BTreeMap<Level, bpf::Program>,
+}
+
+/// A program that was given to the kernel.
+pub(crate) struct Loaded {
+    entry: EntryId,
+    level: Level,
+    /// Whose it is.
+    instance: Arc<Instance>,
+    result: Result<bpf::Program, String>,
 }
 
 /// A service on its way to a level.
@@ -86,7 +97,9 @@ pub(crate) struct BelowReport {
 pub(crate) struct Begin {
     /// Where to run it, best first.
     pub(crate) levels: Vec<Level>,
-    pub(crate) programs: Rc<Compiled>,
+    pub(crate) programs: Arc<Compiled>,
+    /// What stands against some of them.
+    pub(crate) refused: Vec<(Level, String)>,
 }
 
 impl Daemon {
@@ -95,7 +108,7 @@ impl Daemon {
         &mut self,
         entry: EntryId,
         window: u32,
-        programs: &Rc<Compiled>,
+        programs: &Arc<Compiled>,
     ) -> Result<Option<SharedFacts>, String> {
         let Some(program) = programs.below.as_ref().and_then(Below::any) else { return Ok(None) };
         let image = &program.image;
@@ -110,8 +123,8 @@ impl Daemon {
                 instance.set(offset, ports)?;
             }
             let events = Map::create("tam_events", &MapSpec::ring_buffer(EVENTS_LENGTH))?;
-            let (programs, loaded) = (Rc::clone(programs), BTreeMap::new());
-            Ok(Shared { instance, events, programs, window, loaded })
+            let (programs, loaded) = (Arc::clone(programs), BTreeMap::new());
+            Ok(Shared { instance: Arc::new(instance), events, programs, window, loaded })
         };
         let shared = make().map_err(|error| format!("{error:#}"))?;
         let facts = SharedFacts {
@@ -128,53 +141,86 @@ impl Daemon {
     /// What the cell needs of a service that can leave user level.
     pub(crate) fn shared_fds(&self, entry: EntryId) -> Vec<std::os::fd::BorrowedFd<'_>> {
         self.shared.get(&entry).map_or_else(Vec::new, |shared| {
-            let Instance { arena, block } = &shared.instance;
+            let Instance { arena, block } = &*shared.instance;
             vec![arena.as_fd(), block.as_fd(), shared.events.as_fd()]
         })
     }
 
     /// The service runs in the cell: to its level, then it takes packets.
     pub(crate) fn begin(&mut self, entry: EntryId) {
-        let Some(Begin { levels, programs }) = self.beginning.remove(&entry) else {
+        let Some(begin) = self.beginning.get_mut(&entry) else {
             return self.event(Event::ServiceStarted { entry });
         };
-        let mut refused = programs.refused.clone();
+        begin.refused.clone_from(&begin.programs.refused);
         if let Some(reason) = &self.no_bpf {
-            refused
-                .extend(levels.iter().filter(|l| **l < Level::User).map(|l| (*l, reason.clone())));
+            let below = begin.levels.iter().filter(|level| **level < Level::User);
+            begin.refused.extend(below.map(|level| (*level, reason.clone())));
         }
-        for &level in &levels {
-            if level == Level::User {
-                break;
-            }
-            if refused.iter().any(|(no, _)| *no == level) {
-                continue;
-            }
-            match self.load(entry, level) {
-                Ok(()) => {
-                    let why = self.why(entry, &levels, &refused, level);
-                    return self.set_out(entry, level, why, true);
-                }
-                Err(reason) => refused.push((level, reason)),
-            }
+        self.try_next_level(entry);
+    }
+
+    /// Loads the program of the next level that nothing stands against; takes packets at user
+    /// level when there is none.
+    fn try_next_level(&mut self, entry: EntryId) {
+        let Some(begin) = self.beginning.get(&entry) else { return };
+        let open = |level: &&Level| !begin.refused.iter().any(|(no, _)| no == *level);
+        let level = begin.levels.iter().find(open).copied().unwrap_or(Level::User);
+        if level != Level::User {
+            return self.load(entry, level);
         }
-        let reason = self.why(entry, &levels, &refused, Level::User);
+        let reason = self.why(entry, level);
+        self.beginning.remove(&entry);
         let movable = self.shared.contains_key(&entry);
-        self.event(Event::ServicePlaced { entry, level: Level::User, reason, movable });
+        self.event(Event::ServicePlaced { entry, level, reason, movable });
         self.event(Event::ServiceStarted { entry });
     }
 
+    /// The kernel has taken a program, or not.
+    pub(crate) fn loaded(&mut self, loaded: Loaded) {
+        let Loaded { entry, level, instance, result } = loaded;
+        // Another service may have the number by now.
+        let shared = self.shared.get(&entry);
+        if !shared.is_some_and(|shared| Arc::ptr_eq(&shared.instance, &instance)) {
+            return;
+        }
+        let result = result.and_then(|program| self.put(entry, level, program));
+        // Asked to be elsewhere meanwhile.
+        if self.loading.get(&entry) == Some(&level) {
+            self.loading.remove(&entry);
+            self.go_on(entry, level, result);
+        }
+    }
+
+    /// A service begins or moves, now that its program is loaded or refused.
+    fn go_on(&mut self, entry: EntryId, level: Level, result: Result<(), String>) {
+        let starts = self.beginning.contains_key(&entry);
+        match result {
+            Ok(()) if starts => {
+                let why = self.why(entry, level);
+                self.beginning.remove(&entry);
+                self.set_out(entry, level, why, true);
+            }
+            Ok(()) => self.set_out(entry, level, MOVED.to_owned(), false),
+            Err(reason) if starts => {
+                if let Some(begin) = self.beginning.get_mut(&entry) {
+                    begin.refused.push((level, reason));
+                }
+                self.try_next_level(entry);
+            }
+            Err(reason) => self.event(Event::MoveFailed { entry, reason }),
+        }
+    }
+
     /// Why it is at this level and not at one before.
-    fn why(
-        &self,
-        entry: EntryId,
-        levels: &[Level],
-        refused: &[(Level, String)],
-        level: Level,
-    ) -> String {
-        let better = |no: &&(Level, String)| levels.contains(&no.0) && no.0 < level;
-        let reasons: Vec<String> =
-            refused.iter().filter(better).map(|(no, why)| format!("not at {no}: {why}")).collect();
+    fn why(&self, entry: EntryId, level: Level) -> String {
+        let begin = self.beginning.get(&entry);
+        let refused = begin.map_or(&[][..], |begin| &begin.refused);
+        let is_asked = |no: &Level| begin.is_some_and(|begin| begin.levels.contains(no));
+        let reasons: Vec<String> = refused
+            .iter()
+            .filter(|(no, _)| is_asked(no) && *no < level)
+            .map(|(no, why)| format!("not at {no}: {why}"))
+            .collect();
         if !reasons.is_empty() {
             return reasons.join("; ");
         }
@@ -186,15 +232,14 @@ impl Daemon {
     }
 
     pub(crate) fn move_service(&mut self, entry: EntryId, level: Level) {
-        let movable = self.shared.contains_key(&entry);
-        let loaded = match level {
-            _ if !movable => Err(self.unmovable(entry)),
-            Level::User => Ok(()),
+        if !self.shared.contains_key(&entry) {
+            let reason = self.unmovable(entry);
+            return self.event(Event::MoveFailed { entry, reason });
+        }
+        self.loading.remove(&entry);
+        match level {
+            Level::User => self.set_out(entry, level, MOVED.to_owned(), false),
             Level::Nic | Level::Kernel | Level::Cluster => self.load(entry, level),
-        };
-        match loaded {
-            Ok(()) => self.set_out(entry, level, "it was moved there".to_owned(), false),
-            Err(reason) => self.event(Event::MoveFailed { entry, reason }),
         }
     }
 
@@ -204,39 +249,76 @@ impl Daemon {
         format!("its memory is not shared with the kernel ({reason})")
     }
 
-    /// Has the kernel take the service's program for a level, if it has not yet.
-    fn load(&mut self, entry: EntryId, level: Level) -> Result<(), String> {
-        let Some(shared) = self.shared.get_mut(&entry) else {
-            return Err("its memory is not shared with the kernel".to_owned());
-        };
-        let Some(program) = shared.programs.below.as_ref().and_then(|b| b.program(level)) else {
-            let refused = shared.programs.refused.iter().find(|(no, _)| *no == level);
+    /// Has the kernel take the service's program for a level, if it has not yet; goes on in
+    /// [`Daemon::loaded`]. The verifier may take seconds over a program, and the daemon goes on
+    /// meanwhile.
+    fn load(&mut self, entry: EntryId, level: Level) {
+        if self.shared.get(&entry).is_some_and(|shared| shared.loaded.contains_key(&level)) {
+            return self.go_on(entry, level, Ok(()));
+        }
+        let done = self.done.clone();
+        match self.loader(entry, level) {
+            Ok(load) => {
+                self.loading.insert(entry, level);
+                tokio::task::spawn_blocking(move || {
+                    // The daemon is gone when nobody receives: nothing is left to do.
+                    let _ = done.send(Done::Loaded(Box::new(load())));
+                });
+            }
+            Err(reason) => self.go_on(entry, level, Err(reason)),
+        }
+    }
+
+    /// What loads a program, on whatever thread.
+    fn loader(
+        &self,
+        entry: EntryId,
+        level: Level,
+    ) -> Result<impl FnOnce() -> Loaded + Send + 'static, String> {
+        let missing = || "its memory is not shared with the kernel".to_owned();
+        let shared = self.shared.get(&entry).ok_or_else(missing)?;
+        let compiled = Arc::clone(&shared.programs);
+        if compiled.below.as_ref().and_then(|below| below.program(level)).is_none() {
+            let refused = compiled.refused.iter().find(|(no, _)| *no == level);
             return Err(refused.map_or_else(
                 || format!("its module was not compiled for {level}"),
                 |(_, reason)| reason.clone(),
             ));
-        };
-        if shared.loaded.contains_key(&level) {
-            return Ok(());
         }
-        let Some(at) = below_of(level) else {
-            return Err(format!("nothing is compiled for {level}"));
+        let at = below_of(level).ok_or_else(|| format!("nothing is compiled for {level}"))?;
+        let copy = |fd: std::os::fd::BorrowedFd<'_>| {
+            fd.try_clone_to_owned().map_err(|error| format!("copying a descriptor: {error}"))
         };
-        let around = Around {
-            hand_over: self.front.hand_over_map().as_fd(),
-            afterwards: self.front.after_map(at).as_fd(),
-            events: shared.events.as_fd(),
-        };
-        let loaded = shared
-            .instance
-            .load("tam_module", program, around)
-            .map_err(|error| error.to_string())?;
+        let hand_over = copy(self.front.hand_over_map().as_fd())?;
+        let afterwards = copy(self.front.after_map(at).as_fd())?;
+        let events = copy(shared.events.as_fd())?;
+        let instance = Arc::clone(&shared.instance);
+        Ok(move || {
+            let around = Around {
+                hand_over: hand_over.as_fd(),
+                afterwards: afterwards.as_fd(),
+                events: events.as_fd(),
+            };
+            let program = compiled.below.as_ref().and_then(|below| below.program(level));
+            let result = program.ok_or_else(missing).and_then(|program| {
+                instance.load("tam_module", program, around).map_err(|error| error.to_string())
+            });
+            Loaded { entry, level, instance, result }
+        })
+    }
+
+    /// Puts a program where the front door calls it.
+    fn put(&mut self, entry: EntryId, level: Level, program: bpf::Program) -> Result<(), String> {
+        let gone = || "the service is gone".to_owned();
+        let shared = self.shared.get_mut(&entry).ok_or_else(gone)?;
+        let at = below_of(level).ok_or_else(gone)?;
         let index = u32::from(entry.0);
-        self.front.set_module(at, index, loaded.as_fd()).map_err(|error| error.to_string())?;
+        let placed = self.front.set_module(at, index, program.as_fd());
+        placed.map_err(|error| error.to_string())?;
         if let Some(lane) = self.front.lanes().lane(entry) {
             lane.set_program(index, shared.window);
         }
-        shared.loaded.insert(level, loaded);
+        shared.loaded.insert(level, program);
         Ok(())
     }
 
@@ -338,6 +420,7 @@ impl Daemon {
     pub(crate) fn end_below(&mut self, entry: EntryId) {
         self.beginning.remove(&entry);
         self.moves.remove(&entry);
+        self.loading.remove(&entry);
         let Some(shared) = self.shared.remove(&entry) else { return };
         for at in shared.loaded.keys().filter_map(|level| below_of(*level)) {
             if let Err(error) = self.front.clear_module(at, u32::from(entry.0)) {

@@ -11,7 +11,7 @@ use node::Event;
 use registry::Digest;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::rc::Rc;
+use std::sync::Arc;
 use tokio::time::Duration;
 use units::{EntryId, Name, PortId, SessionId};
 
@@ -89,7 +89,7 @@ impl Daemon {
             shared: None,
         };
         if let Some(compiled) = &module.compiled {
-            let compiled = Rc::clone(compiled);
+            let compiled = Arc::clone(compiled);
             return self.start_in_cell(facts, levels, &compiled);
         }
         let waiting = self.compiling.entry(digest).or_default();
@@ -108,21 +108,21 @@ impl Daemon {
         &mut self,
         facts: ServiceFacts,
         levels: Vec<abi::Level>,
-        compiled: &Rc<Compiled>,
+        compiled: &Arc<Compiled>,
     ) {
         let entry = facts.entry;
         if let Err(error) = self.try_start_in_cell(facts, compiled) {
             self.end_below(entry);
             return self.event(Event::ServiceFailed { entry, reason: format!("{error:#}") });
         }
-        let programs = Rc::clone(compiled);
-        self.beginning.insert(entry, Begin { levels, programs });
+        let programs = Arc::clone(compiled);
+        self.beginning.insert(entry, Begin { levels, programs, refused: Vec::new() });
     }
 
     fn try_start_in_cell(
         &mut self,
         mut facts: ServiceFacts,
-        compiled: &Rc<Compiled>,
+        compiled: &Arc<Compiled>,
     ) -> Result<()> {
         let entry = facts.entry;
         facts.shared = self

@@ -1,6 +1,6 @@
 //! The daemon's one task: what comes in, what is decided, what is done.
 
-use crate::below::{self, Begin, Move, Shared};
+use crate::below::{self, Begin, Loaded, Move, Shared};
 use crate::cell_link::CellLink;
 use crate::cell_work::hear;
 use crate::config::NodeFile;
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -57,6 +57,8 @@ pub(crate) enum Request {
 /// What comes back from work that was given away.
 pub(crate) enum Done {
     Compiled(Digest, Result<Compiled, String>),
+    /// The kernel has taken a service's program for a level, or not.
+    Loaded(Box<Loaded>),
     /// No packet of before a recount is on its way to a ring.
     Landed(EntryId),
     ReportOverdue(u64),
@@ -111,6 +113,8 @@ pub(crate) struct Daemon {
     pub(crate) beginning: BTreeMap<EntryId, Begin>,
     /// Services that can leave user level.
     pub(crate) shared: BTreeMap<EntryId, Shared>,
+    /// Services whose program for a level the kernel looks at.
+    pub(crate) loading: BTreeMap<EntryId, abi::Level>,
     pub(crate) moves: BTreeMap<EntryId, Move>,
     /// Why nothing can run below user level here; the node's own switch apart.
     pub(crate) no_bpf: Option<String>,
@@ -213,6 +217,7 @@ impl Daemon {
             compiling: BTreeMap::new(),
             beginning: BTreeMap::new(),
             shared: BTreeMap::new(),
+            loading: BTreeMap::new(),
             moves: BTreeMap::new(),
             no_bpf: below::unsupported(),
             waiting: BTreeMap::new(),
@@ -334,9 +339,9 @@ impl Daemon {
         match done {
             Done::Compiled(digest, result) => {
                 let waiting = self.compiling.remove(&digest).unwrap_or_default();
-                let result = result.map(Rc::new);
+                let result = result.map(Arc::new);
                 if let (Ok(compiled), Some(module)) = (&result, self.modules.get_mut(&digest)) {
-                    module.compiled = Some(Rc::clone(compiled));
+                    module.compiled = Some(Arc::clone(compiled));
                 }
                 for (facts, levels) in waiting {
                     match &result {
@@ -348,6 +353,7 @@ impl Daemon {
                     }
                 }
             }
+            Done::Loaded(loaded) => self.loaded(*loaded),
             Done::Landed(entry) => self.tell(&ToCell::Settle(entry), &[]),
             Done::ReportOverdue(number) if number == self.report_number => self.reported(),
             Done::ReportOverdue(_) => {}

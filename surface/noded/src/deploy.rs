@@ -3,7 +3,7 @@
 use abi::check::{Checked, Unverified};
 use cell::Compiled;
 use std::process::Command;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The program that cell and compile worker are: this one, also when its file
 /// has been replaced by a newer version since.
@@ -14,7 +14,7 @@ pub(crate) const PROGRAM: &str = "/proc/self/exe";
 pub(crate) struct Module {
     pub(crate) wasm: Vec<u8>,
     pub(crate) checked: Checked,
-    pub(crate) compiled: Option<Rc<Compiled>>,
+    pub(crate) compiled: Option<Arc<Compiled>>,
 }
 
 impl Module {

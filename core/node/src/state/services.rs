@@ -27,6 +27,8 @@ pub(super) struct Managed {
     wanted: Option<Level>,
     /// Its packets go by a lane.
     movable: bool,
+    /// It was asked to move, and has not answered.
+    moving: bool,
     /// The cell has it: it was asked to start it, and has neither failed nor stopped.
     held: bool,
     /// Starts that the cell was asked for.
@@ -78,6 +80,7 @@ impl Managed {
     fn lose(&mut self) {
         self.held = false;
         self.movable = false;
+        self.moving = false;
         self.service.level = Level::User;
         self.service.level_reason = user_reason(&self.service.module);
     }
@@ -156,6 +159,7 @@ impl Node {
             values,
             wanted,
             movable: false,
+            moving: false,
             held: false,
             starts: 0,
             has_run: false,
@@ -216,6 +220,7 @@ impl Node {
         managed.service.level = place.level;
         managed.service.level_reason = place.reason;
         managed.movable = place.movable;
+        managed.moving = false;
         if managed.service.state == ServiceState::Running && moved {
             let notice =
                 Notice::ServiceMoved { service: managed.service.name.clone(), level: place.level };
@@ -236,10 +241,12 @@ impl Node {
             return Err(Refusal::ServiceNotRunning { service: name.clone() });
         }
         let (entry, from) = (service.entry, service.level);
+        let moves = from != level || managed.moving;
         if let Some(managed) = self.services.get_mut(name) {
             managed.wanted = Some(level);
+            managed.moving = moves;
         }
-        if from != level {
+        if moves {
             self.effects.push_back(Effect::MoveService { entry, level });
         }
         Ok(Outcome::Moving { service: name.clone(), from })
@@ -282,6 +289,7 @@ impl Node {
     pub(super) fn move_failed(&mut self, entry: EntryId, reason: String) {
         let Some(managed) = self.managed(entry) else { return };
         managed.wanted = Some(managed.service.level);
+        managed.moving = false;
         let notice = Notice::MoveFailed { service: managed.service.name.clone(), reason };
         self.effects.push_back(Effect::Report(notice));
     }
