@@ -58,7 +58,7 @@ fn text(now: &Counters, before: Option<&Counters>) -> String {
 
 fn ports(now: &Counters, before: Option<&Counters>) -> Rows {
     let headings =
-        ["port", "rx", "rx/s", "bytes", "forwarded", "to user", "to kernel", "dropped", "cached"];
+        ["port", "rx", "rx/s", "bytes", "forwarded", "to service", "to kernel", "dropped", "cached"];
     let mut rows = Rows::new(headings);
     for port in &now.ports {
         let earlier = before.and_then(|b| b.ports.iter().find(|p| p.port == port.port));
@@ -70,7 +70,7 @@ fn ports(now: &Counters, before: Option<&Counters>) -> Rows {
             rate.map_or("-".to_owned(), |rate| rate.to_string()),
             port.rx_bytes.to_string(),
             outcome("forwarded").to_string(),
-            outcome("to_user").to_string(),
+            sum(port, "to_").to_string(),
             sum(port, "kernel_").to_string(),
             (sum(port, "drop_") + port.socket_ring_full + port.socket_dropped).to_string(),
             port.cache_hits.to_string(),
