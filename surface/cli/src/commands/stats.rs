@@ -57,8 +57,17 @@ fn text(now: &Counters, before: Option<&Counters>) -> String {
 }
 
 fn ports(now: &Counters, before: Option<&Counters>) -> Rows {
-    let headings =
-        ["port", "rx", "rx/s", "bytes", "forwarded", "to service", "to kernel", "dropped", "cached"];
+    let headings = [
+        "port",
+        "rx",
+        "rx/s",
+        "bytes",
+        "forwarded",
+        "to service",
+        "to kernel",
+        "dropped",
+        "cached",
+    ];
     let mut rows = Rows::new(headings);
     for port in &now.ports {
         let earlier = before.and_then(|b| b.ports.iter().find(|p| p.port == port.port));
