@@ -2,7 +2,7 @@
 # Installs by package name what building and running needs; says nothing when
 # nothing is missing. Debian and Ubuntu; elsewhere it names what to install and
 # ends with 1. It never asks and may be run again at any time. `--tests` adds
-# what only the tests need: rustfmt and clippy.
+# what only the tests need: rustfmt, clippy and nft.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/rust.sh
@@ -25,6 +25,7 @@ missing_tools() {
     for tool in gcc make pkg-config curl git ip ping iperf3 ethtool tcpdump; do
         have "$tool" || echo "$tool"
     done
+    [ -z "$for_tests" ] || have nft || echo nft
     if have pkg-config; then
         pkg-config --exists libelf || echo libelf
         pkg-config --exists zlib || echo zlib
@@ -84,6 +85,7 @@ debian_package() {
     case $1 in
     clang) if has_candidate clang-19; then echo clang-19; else echo clang; fi ;;
     ip) echo iproute2 ;;
+    nft) echo nftables ;;
     ping) echo iputils-ping ;;
     libelf) echo libelf-dev ;;
     zlib) echo zlib1g-dev ;;

@@ -53,10 +53,8 @@ pub enum TrapKind {
     Arithmetic,
     /// Calls nested beyond [`STACK_LENGTH_MAX`](crate::STACK_LENGTH_MAX).
     StackOverflow,
-    /// The call outlived its slices.
+    /// The call outlived its slices or, below user level, spent its fuel.
     TimeLimit,
-    /// The call spent its fuel: below user level.
-    OutOfFuel,
     /// `on_packet` returned this number, which is no verdict; below user level nobody keeps it.
     NotAVerdict(Option<u32>),
     /// Something else that WebAssembly traps on.
@@ -74,7 +72,6 @@ impl TrapKind {
             Self::Arithmetic => "arithmetic",
             Self::StackOverflow => "stack_overflow",
             Self::TimeLimit => "time_limit",
-            Self::OutOfFuel => "out_of_fuel",
             Self::NotAVerdict(_) => "not_a_verdict",
             Self::Other => "other",
         }
@@ -92,7 +89,6 @@ impl fmt::Display for Trap {
             TrapKind::Arithmetic => f.write_str("divided by zero or overflowed a division")?,
             TrapKind::StackOverflow => f.write_str("overflowed its stack")?,
             TrapKind::TimeLimit => f.write_str("ran longer than a call may")?,
-            TrapKind::OutOfFuel => f.write_str("spent the fuel of a call")?,
             TrapKind::Other => f.write_str("trapped")?,
         }
         let Some(place) = &self.place else { return Ok(()) };

@@ -99,7 +99,8 @@ impl Daemon {
             let bpf = self.no_bpf.is_none() && self.node.bpf();
             tokio::task::spawn_blocking(move || {
                 // The daemon is gone when nobody receives: nothing is left to do.
-                let _ = done.send(Done::Compiled(digest, deploy::compile(&wasm, bpf)));
+                let _ =
+                    done.send(Done::Compiled(digest, deploy::compile(&wasm, bpf).map(Arc::new)));
             });
         }
     }

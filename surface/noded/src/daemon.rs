@@ -56,7 +56,7 @@ pub(crate) enum Request {
 
 /// What comes back from work that was given away.
 pub(crate) enum Done {
-    Compiled(Digest, Result<Compiled, String>),
+    Compiled(Digest, Result<Arc<Compiled>, String>),
     /// The kernel has taken a service's program for a level, or not.
     Loaded(Box<Loaded>),
     /// No packet of before a recount is on its way to a ring.
@@ -339,7 +339,6 @@ impl Daemon {
         match done {
             Done::Compiled(digest, result) => {
                 let waiting = self.compiling.remove(&digest).unwrap_or_default();
-                let result = result.map(Arc::new);
                 if let (Ok(compiled), Some(module)) = (&result, self.modules.get_mut(&digest)) {
                     module.compiled = Some(Arc::clone(compiled));
                 }

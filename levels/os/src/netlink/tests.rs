@@ -81,7 +81,7 @@ fn the_kernels_own_words_are_in_the_message() {
     if !root_or_reason() {
         return;
     }
-    let [(first, netlink), _] = pair("words", 1500);
+    let [(first, netlink), _second] = pair("words", 1500);
     let index = netlink.link("a").unwrap().index;
     let error = netlink.set_mtu(index, 70_000).unwrap_err();
     let message = error.to_string();
@@ -146,7 +146,7 @@ fn a_rate_is_a_bucket_at_the_root() {
     if !root_or_reason() {
         return;
     }
-    let [(first, netlink), _] = pair("rate", 1500);
+    let [(first, netlink), _second] = pair("rate", 1500);
     let index = netlink.link("a").unwrap().index;
     let own = |netlink: &Netlink| netlink.qdiscs().unwrap().into_iter().find(|q| q.index == index);
     assert!(own(&netlink).is_none_or(|qdisc| qdisc.is_default));

@@ -14,7 +14,7 @@ pub(crate) fn kind_of(code: u32) -> Option<TrapKind> {
         (TrapCode::TableOutOfBounds as u32, TrapKind::IndirectCall),
         (TrapCode::NullFunction as u32, TrapKind::IndirectCall),
         (TrapCode::WrongSignature as u32, TrapKind::IndirectCall),
-        (TrapCode::OutOfFuel as u32, TrapKind::OutOfFuel),
+        (TrapCode::OutOfFuel as u32, TrapKind::TimeLimit),
         (TrapCode::OutOfTime as u32, TrapKind::TimeLimit),
         (TrapCode::BadVerdict as u32, TrapKind::NotAVerdict(None)),
         (NOT_A_VERDICT, TrapKind::NotAVerdict(None)),
