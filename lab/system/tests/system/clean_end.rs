@@ -59,7 +59,8 @@ fn a_node_that_is_asked_to_end_leaves_nothing() {
     line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
     line.acquaint();
     let during = traces(&line.net);
-    assert!(during.xdp && during.devices.len() == before.devices.len() + 1, "{during:#?}");
+    // A TUN device to the kernel, and a TAP device from it.
+    assert!(during.xdp && during.devices.len() == before.devices.len() + 2, "{during:#?}");
     assert_ne!(during.offloads, before.offloads);
     let workers = line.node.workers().unwrap();
     assert_eq!(workers.len(), 1, "the cell");
