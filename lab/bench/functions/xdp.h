@@ -51,12 +51,8 @@ struct hand_over {
 	u32 afterwards[6];
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct hand_over);
-} hand_over SEC(".maps");
+/* At a constant address, as it is to a module's program. */
+volatile struct hand_over hand_over SEC(".data.hand_over");
 
 #ifdef TABLES_IN_MAPS
 #define TABLE_SPACE
@@ -124,9 +120,7 @@ static inline __attribute__((always_inline)) u32 length_of(const struct packet *
 
 static inline __attribute__((always_inline)) u64 now_ms(void)
 {
-	u32 zero = 0;
-	const struct hand_over *known = bpf_map_lookup_elem(&hand_over, &zero);
-	return known ? known->now_ms : 0;
+	return hand_over.now_ms;
 }
 
 /* Adds bytes in front, or takes some away; whether that went well. */
@@ -141,8 +135,8 @@ static inline __attribute__((always_inline)) int resize_head(struct packet *pack
 
 #ifdef WITH_ENTRY
 /* What a node's program does around each module, in C: so much of the difference
- * between module and program is not the compiler's. It finds the hand-over,
- * leaves the verdict there, and adds to the fuel that the instance has used. */
+ * between module and program is not the compiler's. It leaves the verdict in the
+ * hand-over, and adds to the fuel that the instance has used. */
 volatile u64 fuel_used;
 
 /* What a packet may cost: any number does. */
@@ -152,10 +146,6 @@ volatile u64 fuel_used;
 	static inline __attribute__((always_inline)) u32 handle(struct packet *packet); \
 	SEC("xdp.frags") int on_packet(struct xdp_md *ctx)                              \
 	{                                                                               \
-		u32 zero = 0;                                                           \
-		volatile struct hand_over *known = bpf_map_lookup_elem(&hand_over, &zero); \
-		if (!known)                                                             \
-			return -1;                                                      \
 		struct packet packet = {                                                \
 			(u8 *)(long)ctx->data,                                          \
 			(u8 *)(long)ctx->data_end,                                      \
@@ -163,7 +153,7 @@ volatile u64 fuel_used;
 		};                                                                      \
 		u64 verdict = handle(&packet);                                          \
 		fuel_used += FUEL;                                                      \
-		*(volatile u64 *)&known->afterwards[0] = verdict;                       \
+		*(volatile u64 *)&hand_over.afterwards[0] = verdict;                    \
 		return verdict;                                                         \
 	}
 #else

@@ -16,7 +16,6 @@ mod baseline;
 mod cpu;
 mod empty;
 mod functions;
-mod hand_over;
 mod measure;
 mod ours;
 mod tables;
@@ -27,7 +26,6 @@ use anyhow::Result;
 
 pub use baseline::{Baseline, Kind};
 pub use functions::{Function, NotBuilt, functions};
-pub use hand_over::metadata;
 pub use ours::Ours;
 pub use tables::{Table, addresses};
 pub use vectors::{Packet, State, Vectors, VectorsError};

@@ -6,12 +6,13 @@ mod levels_user;
 
 use std::collections::BTreeMap;
 
+use abi::Meta;
 use abi::check::Unverified;
 use anyhow::{Context, Result, ensure};
 use bench::levels::{
-    Function, Handled, Ours, Runner, Table, Vectors, addresses, functions, metadata, verify,
+    Function, Handled, Ours, Runner, Table, Vectors, addresses, functions, verify,
 };
-use cell::below::{Alone, AloneModule, CompileAloneError};
+use cell::below::{Alone, AloneModule, CompileAloneError, metadata_of};
 use engine::{Engine, InstanceSpec};
 use levels_packets::{ETHERNET_LENGTH, Random, packets};
 use levels_user::User;
@@ -41,7 +42,7 @@ impl Kernel {
 
 impl Runner for Kernel {
     fn handle(&mut self, packet: &[u8], now_ms: u64) -> Result<Handled> {
-        let handled = self.alone.on_packet(packet, &metadata(packet, now_ms))?;
+        let handled = self.alone.on_packet(packet, &Meta { now_ms, ..metadata_of(packet) })?;
         let verdict = handled.verdict.ok().context("a trap")?.to_value();
         Ok(Handled { verdict, packet: handled.packet })
     }

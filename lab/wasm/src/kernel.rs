@@ -66,7 +66,7 @@ pub enum KernelError {
 pub struct Instance {
     below: below::Instance,
     memory: MappedArena,
-    hand_over: Map,
+    hand_over: Block,
     afterwards: Map,
     events: Map,
     globals: u32,
@@ -92,10 +92,7 @@ impl Instance {
         Ok(Self {
             below,
             memory,
-            hand_over: Map::create(
-                "tam_hand_over",
-                &MapSpec::per_cpu_array(layout::hand_over::LENGTH_MIN, 1),
-            )?,
+            hand_over: below::new_hand_over()?,
             afterwards: Map::create("tam_afterwards", &MapSpec::program_array(1))?,
             events: Map::create("tam_events", &MapSpec::ring_buffer(EVENTS_LENGTH))?,
             globals: image.globals.len() as u32,
@@ -109,6 +106,7 @@ impl Instance {
     pub fn load(&self, program: &Program) -> Result<Loaded, KernelError> {
         let around = Around {
             hand_over: self.hand_over.as_fd(),
+            hand_over_at: 0,
             afterwards: self.afterwards.as_fd(),
             events: self.events.as_fd(),
         };
@@ -196,9 +194,9 @@ impl Instance {
         RingBuffer::given(self.events.as_fd(), EVENTS_LENGTH)
     }
 
-    /// The hand-over, one value for each CPU.
+    /// The hand-over: metadata in, verdict out.
     #[must_use]
-    pub fn hand_over(&self) -> &Map {
+    pub fn hand_over(&self) -> &Block {
         &self.hand_over
     }
 }

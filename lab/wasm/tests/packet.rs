@@ -4,14 +4,13 @@
 
 use std::sync::atomic::Ordering;
 
+use cell::below::give_bytes;
 use wasm_lab::{Instance, Loaded};
 use wasm_to_bpf::{Entry, Flavour, Options, TrapCode, layout};
 
 const MEMORY: usize = 65_536;
 const METADATA: usize = 0x8000;
 const METADATA_LENGTH: usize = 64;
-/// Words of the hand-over, which begins with the metadata.
-const HAND_OVER_WORDS: usize = layout::hand_over::LENGTH_MIN as usize / 4;
 const WINDOW: usize = 0x8102;
 const WINDOW_LENGTH: usize = 64;
 /// Where the module finds what to do, and leaves what came out.
@@ -108,12 +107,8 @@ impl Subject {
 
     fn run(&self, before: &Model, order: Order) -> Model {
         self.instance.write(0, &before.memory).unwrap();
-        let mut value = [0u32; HAND_OVER_WORDS];
-        for (word, bytes) in value.iter_mut().zip(before.metadata.chunks(4)) {
-            *word = u32::from_le_bytes(bytes.try_into().unwrap());
-        }
         let hand_over = self.instance.hand_over();
-        hand_over.update_percpu(&0u32, &vec![value; bpf::possible_cpus()]).unwrap();
+        give_bytes(hand_over, before.metadata.as_slice().try_into().unwrap());
         self.instance.write(ORDER as u64, &order.bytes()).unwrap();
         let block = self.instance.block();
         block.u32(layout::TRAP_CODE).unwrap().store(0, Ordering::Release);
@@ -121,13 +116,13 @@ impl Subject {
         let run = run.unwrap_or_else(|error| panic!("{error} after {order:x?}"));
         let code = block.u32(layout::TRAP_CODE).unwrap().load(Ordering::Acquire);
         assert_eq!(run.retval == u32::MAX, code != 0, "a verdict or a trap: {order:?}");
-        // The run was on one of the CPUs: the value that has changed.
-        let values: Vec<[u32; HAND_OVER_WORDS]> = hand_over.lookup_percpu(&0u32).unwrap().unwrap();
-        let after = values.iter().find(|after| **after != value).unwrap_or(&value);
-        assert_eq!(after[layout::hand_over::PADDED as usize / 4], 0, "{order:?}");
+        let padded = hand_over.u32(layout::hand_over::PADDED).unwrap();
+        assert_eq!(padded.load(Ordering::Acquire), 0, "{order:?}");
+        let metadata = (0..METADATA_LENGTH as u32).step_by(8);
+        let metadata = metadata.map(|at| hand_over.u64(at).unwrap().load(Ordering::Acquire));
         Model {
             memory: self.instance.memory().unwrap(),
-            metadata: after[..16].iter().flat_map(|word| word.to_le_bytes()).collect(),
+            metadata: metadata.flat_map(u64::to_le_bytes).collect(),
             packet: run.data_out,
             trap: (code != 0).then_some(code),
         }

@@ -2,9 +2,10 @@
 /* The second half of the front door: does what a module's verdict says, at nic and
  * at kernel.
  *
- * A module's program ends here by a tail call, still in its lane. The way of the
- * packet is in the hand-over; the packet itself is looked at anew, for the module
- * may have changed all of it. surface/cell's deliver.rs does the same at user level.
+ * A module's program ends here by a tail call, still in its lane; what it left in
+ * the hand-over is read before another CPU may be in there. The way of the packet
+ * is this CPU's; the packet itself is looked at anew, for the module may have
+ * changed all of it. surface/cell's deliver.rs does the same at user level.
  */
 #ifndef TAM_AFTERWARDS_H
 #define TAM_AFTERWARDS_H
@@ -64,27 +65,26 @@ static __always_inline int one_hop(void *l3, const void *data_end)
 }
 
 /* Forwards by the route that came with the packet, or has the kernel do it. */
-static __always_inline int pass_on(void *ctx, enum tam_level level,
-				   const struct tam_hand_over *hand_over,
+static __always_inline int pass_on(void *ctx, enum tam_level level, const struct tam_passage *way,
 				   struct tam_service_stats *stats, int reroute)
 {
 	bring_head(ctx, level);
 
 	void *data = first_byte(ctx, level), *data_end = last_byte(ctx, level);
-	__u32 l3 = find_l3(data, data_end), port = hand_over->meta.egress_port;
+	__u32 l3 = find_l3(data, data_end), port = way->meta.egress_port;
 	int outcome = TAM_KERNEL_OTHER;
 
 	if (!l3) {
 		stats->drop_malformed++;
 		return dropped(level);
 	}
-	if (!reroute && hand_over->meta.flags & TAM_META_ROUTED &&
+	if (!reroute && way->meta.flags & TAM_META_ROUTED &&
 	    device_of(level, port) &&
-	    frame_length(ctx, level) - l3 <= hand_over->mtu)
+	    frame_length(ctx, level) - l3 <= way->mtu)
 		outcome = one_hop(data + l3, data_end);
 	if (outcome == TAM_DROP_HEADER_LENGTH ||
 	    (outcome == TAM_FORWARDED &&
-	     readdress(ctx, level, &hand_over->meta, hand_over->own_mac, l3))) {
+	     readdress(ctx, level, &way->meta, way->own_mac, l3))) {
 		stats->drop_malformed++;
 		return dropped(level);
 	}
@@ -93,28 +93,27 @@ static __always_inline int pass_on(void *ctx, enum tam_level level,
 		return redirected(level);
 	}
 	stats->to_kernel++;
-	return to_stack(ctx, level, hand_over);
+	return to_stack(ctx, level, way);
 }
 
-static __noinline int pass_on_nic(struct xdp_md *ctx, const struct tam_hand_over *hand_over,
+static __noinline int pass_on_nic(struct xdp_md *ctx, const struct tam_passage *way,
 				  struct tam_service_stats *stats, int reroute)
 {
-	return pass_on(ctx, TAM_LEVEL_NIC, hand_over, stats, reroute);
+	return pass_on(ctx, TAM_LEVEL_NIC, way, stats, reroute);
 }
 
-static __noinline int pass_on_tc(struct __sk_buff *ctx, const struct tam_hand_over *hand_over,
+static __noinline int pass_on_tc(struct __sk_buff *ctx, const struct tam_passage *way,
 				 struct tam_service_stats *stats, int reroute)
 {
-	return pass_on(ctx, TAM_LEVEL_KERNEL, hand_over, stats, reroute);
+	return pass_on(ctx, TAM_LEVEL_KERNEL, way, stats, reroute);
 }
 
 /* One copy of it for each level: it is called at two places. */
-static __always_inline int go_on(void *ctx, enum tam_level level,
-				 const struct tam_hand_over *hand_over,
+static __always_inline int go_on(void *ctx, enum tam_level level, const struct tam_passage *way,
 				 struct tam_service_stats *stats, int reroute)
 {
-	return level == TAM_LEVEL_NIC ? pass_on_nic(ctx, hand_over, stats, reroute)
-				      : pass_on_tc(ctx, hand_over, stats, reroute);
+	return level == TAM_LEVEL_NIC ? pass_on_nic(ctx, way, stats, reroute)
+				      : pass_on_tc(ctx, way, stats, reroute);
 }
 
 static __always_inline int bounce(void *ctx, enum tam_level level, struct tam_service_stats *stats)
@@ -177,12 +176,11 @@ static __noinline int count_reason(__u32 entry, __u32 reason, struct tam_service
 }
 
 /* What was not run goes as if there were no rule. */
-static __always_inline int go_plainly(void *ctx, enum tam_level level,
-				      const struct tam_hand_over *hand_over,
+static __always_inline int go_plainly(void *ctx, enum tam_level level, const struct tam_passage *way,
 				      struct tam_service_stats *stats)
 {
 	__u64 forwarded = stats->forwarded, to_kernel = stats->to_kernel;
-	int action = go_on(ctx, level, hand_over, stats, 0);
+	int action = go_on(ctx, level, way, stats, 0);
 
 	if (action != dropped(level))
 		stats->plain++;
@@ -210,21 +208,22 @@ static __always_inline int is_verdict(__u32 verdict)
 static __always_inline int afterwards(void *ctx, enum tam_level level)
 {
 	__u32 zero = 0;
-	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
+	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
 
-	if (!hand_over)
+	if (!way)
 		return dropped(level);	/* the maps have what is asked for: not reached */
 
-	__u32 entry = hand_over->meta.entry, verdict = hand_over->verdict;
-	__u32 trapped = hand_over->trapped;
+	__u32 entry = way->meta.entry;
+	const struct tam_hand_over *hand_over = hand_over_of(entry);
+	__u32 verdict = hand_over->verdict, trapped = hand_over->trapped;
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
 	struct tam_service_stats *stats = bpf_map_lookup_elem(&tam_services, &entry);
 
 	if (!lane || !stats)
 		return dropped(level);
 	stats->packets++;
-	stats->bytes += hand_over->length;
-	stats->handed_over += hand_over->moved;
+	stats->bytes += way->length;
+	stats->handed_over += way->moved;
 	if (!trapped && !is_verdict(verdict))
 		trapped = TAM_NOT_A_VERDICT;
 	if (trapped && trapped != TAM_NOT_RUN) {
@@ -234,10 +233,10 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 		return dropped(level);
 	}
 	if (!trapped && verdict == VERDICT_RAISE)
-		return raise(ctx, level, lane, hand_over, stats);
+		return raise(ctx, level, lane, way, stats);
 	leave_lane(lane);
 	if (trapped)
-		return go_plainly(ctx, level, hand_over, stats);
+		return go_plainly(ctx, level, way, stats);
 	switch (verdict & 0xffff) {
 	case VERDICT_DROP:
 		count_reason(entry, verdict >> 16, stats);
@@ -247,7 +246,7 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 	case VERDICT_REDIRECT:
 		return redirect(ctx, level, verdict >> 16, stats);
 	default:
-		return go_on(ctx, level, hand_over, stats, verdict == VERDICT_REROUTE);
+		return go_on(ctx, level, way, stats, verdict == VERDICT_REROUTE);
 	}
 }
 

@@ -18,6 +18,7 @@ struct tam_vlan layout_vlan;
 struct tam_meta layout_meta;
 struct tam_lane layout_lane;
 struct tam_hand_over layout_hand_over;
+struct tam_passage layout_passage;
 struct tam_service_stats layout_service_stats;
 struct tam_reason_key layout_reason_key;
 enum tam_outcome layout_outcome;

@@ -4,7 +4,7 @@
  *   act() --> to_service(): enter the lane; which way?
  *               | up: the cell's socket, leave the lane
  *               | tc: its metadata in front, on to the stack, leave the lane; go on in tc.h
- *               | nic: fill the hand-over, stay in the lane
+ *               | nic: fill the entry's hand-over, stay in the lane
  *               v
  *             run_module() --tail call--> the module --tail call--> afterwards.h
  */
@@ -21,8 +21,11 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct tam_hand_over);
-} tam_hand_over SEC(".maps");
+	__type(value, struct tam_passage);
+} tam_passages SEC(".maps");
+
+/* A section of its own is a map of its own, of one value: what lies in it has an address. */
+struct tam_hand_over tam_hand_overs[TAM_ENTRIES_MAX] SEC(".data.hand_overs");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -52,6 +55,12 @@ struct {
 	__type(key, struct tam_reason_key);
 	__type(value, __u64);
 } tam_reasons SEC(".maps");
+
+/* For whoever is in the entry's lane. */
+static __always_inline struct tam_hand_over *hand_over_of(__u32 entry)
+{
+	return &tam_hand_overs[entry & (TAM_ENTRIES_MAX - 1)];
+}
 
 /* Room for metadata in front of the frame, or none. */
 static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx)
@@ -124,29 +133,30 @@ static __always_inline void fill_way(struct tam_meta *meta, const struct tam_flo
 /* The node's time: milliseconds of CLOCK_MONOTONIC_COARSE, counted on by jiffies,
  * which move with it. No packet reads a clock, the first of a jiffy divides, and
  * all CPUs agree: it never goes back. */
-static __always_inline __u64 now_ms(struct tam_hand_over *hand_over)
+static __always_inline __u64 now_ms(struct tam_passage *way)
 {
 	__u64 now = bpf_jiffies64();
 
-	if (now != hand_over->clock_jiffies) {
+	if (now != way->clock_jiffies) {
 		__u32 zero = 0;
 		struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
 
 		if (shared)
-			hand_over->clock_ms = shared->clock_ms + (now - shared->clock_jiffies) *
-									 shared->tick_ns / 1000000;
-		hand_over->clock_jiffies = now;
+			way->clock_ms = shared->clock_ms + (now - shared->clock_jiffies) *
+								   shared->tick_ns / 1000000;
+		way->clock_jiffies = now;
 	}
-	return hand_over->clock_ms;
+	return way->clock_ms;
 }
 
 /* What the module sees of a packet that comes by `meta`, and what is called. The
  * caller is in the lane. */
-static __always_inline void fill_hand_over(struct tam_hand_over *hand_over,
-					   const struct tam_meta *meta, struct tam_lane *lane,
-					   __u64 extent, enum tam_level level)
+static __always_inline void fill_hand_over(struct tam_passage *way, const struct tam_meta *meta,
+					   struct tam_lane *lane, __u64 extent,
+					   enum tam_level level)
 {
 	__u32 length = extent >> 32, window = lane->window, cpu = bpf_get_smp_processor_id();
+	struct tam_hand_over *hand_over = hand_over_of(meta->entry);
 
 	hand_over->packet_length = length;
 	hand_over->window_length = length < window ? length : window;
@@ -161,13 +171,13 @@ static __always_inline void fill_hand_over(struct tam_hand_over *hand_over,
 	hand_over->rule = meta->rule;
 	hand_over->flow_hash = meta->flow_hash;
 	hand_over->lane = 0;
-	hand_over->now_ms = now_ms(hand_over);
+	hand_over->now_ms = now_ms(way);
 	hand_over->mark[0] = 0;
 	hand_over->mark[1] = 0;
 	hand_over->level = level;
-	hand_over->length = length;
-	hand_over->program = lane->trapped ? TAM_PROGRAM_NONE : lane->program;
-	hand_over->moved = lane->cpu != cpu;
+	way->length = length;
+	way->program = lane->trapped ? TAM_PROGRAM_NONE : lane->program;
+	way->moved = lane->cpu != cpu;
 	lane->cpu = cpu;
 	lane->ran = 1;
 }
@@ -179,30 +189,30 @@ static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow 
 {
 	__u32 zero = 0, entry = flow->meta.entry;
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
-	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
+	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
 	int complete = outcome != TAM_KERNEL_PARTIAL;
 	/* The kernel takes tags out of a frame before tc. */
 	int whole = complete && (__u16)extent == sizeof(struct ethhdr), action;
 
-	if (!lane || !hand_over)
+	if (!lane || !way)
 		return finish(stats, TAM_KERNEL_NO_SOCKET);
 	if (!enter_lane(lane))
 		return finish(stats, TAM_DROP_LANE);
-	fill_way(&hand_over->meta, flow, extent, outcome);
+	fill_way(&way->meta, flow, extent, outcome);
 	switch (choose_way(lane, complete, whole)) {
 	case TAM_WAY_NIC:
-		fill_hand_over(hand_over, &flow->meta, lane, extent, TAM_LEVEL_NIC);
-		__builtin_memcpy(hand_over->own_mac, flow->own_mac, ETH_ALEN);
-		hand_over->mtu = flow->mtu;
+		fill_hand_over(way, &flow->meta, lane, extent, TAM_LEVEL_NIC);
+		__builtin_memcpy(way->own_mac, flow->own_mac, ETH_ALEN);
+		way->mtu = flow->mtu;
 		finish(stats, TAM_TO_NIC);
 		return TAM_RUN;
 	case TAM_WAY_TC:
-		action = send_to_tc(ctx, lane, &hand_over->meta, whole);
+		action = send_to_tc(ctx, lane, &way->meta, whole);
 		leave_lane(lane);
 		finish(stats, action == XDP_PASS ? TAM_TO_KERNEL_MODULE : TAM_DROP_ADJUST);
 		return action;
 	default:
-		action = send_up(ctx, lane, &hand_over->meta);
+		action = send_up(ctx, lane, &way->meta);
 		leave_lane(lane);
 		finish(stats, action == XDP_REDIRECT ? TAM_TO_USER
 			      : action == XDP_DROP   ? TAM_DROP_ADJUST
@@ -228,21 +238,23 @@ static __always_inline void call_module(void *ctx, void *modules, __u32 program)
 	}
 }
 
-/* Calls the module that the hand-over names; what is left of the packet is done by
+/* Calls the module that the packet's way names; what is left of the packet is done by
  * whoever `after` has. Returns only when all is gone. */
 static __always_inline void run_module(void *ctx, void *modules, void *after)
 {
 	__u32 zero = 0;
-	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
+	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
 
-	if (!hand_over)
+	if (!way)
 		return;		/* the map has it: not reached */
-	call_module(ctx, modules, hand_over->program);
-	hand_over->trapped = TAM_NOT_RUN;	/* no such program */
+	call_module(ctx, modules, way->program);
+
+	__u32 entry = way->meta.entry;
+
+	hand_over_of(entry)->trapped = TAM_NOT_RUN;	/* no such program */
 	bpf_tail_call_static(ctx, after, 0);
 
 	/* A node that is being taken down. */
-	__u32 entry = hand_over->meta.entry;
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
 
 	if (lane)

@@ -298,18 +298,18 @@ struct tam_lane {
 
 #define TAM_NOT_A_VERDICT 0xfffffffe	/* in `trapped`: on_packet returned something else */
 #define TAM_NOT_RUN 0xffffffff		/* in tam_hand_over.trapped: on_packet was not called */
-#define TAM_PROGRAM_NONE 0xffffffff	/* in tam_hand_over.program: do not call any */
+#define TAM_PROGRAM_NONE 0xffffffff	/* in tam_passage.program: do not call any */
 
-/* From the front door to a module's program and on to the second half of the
- * front door, in XDP and at tc: one for each CPU. The first 64 bytes are the metadata of
- * docs/module-abi.md, as the module sees them; then comes what the module's
- * program leaves; the rest is the front door's own. The compiler
- * (levels/wasm-to-bpf, layout.rs) has the offsets of the first two parts.
+/* From the front door to a module's program and back: one for each entry, and so at
+ * an address that the program has as a constant. Who reads or writes it is in the
+ * entry's lane. The first 64 bytes are the metadata of docs/module-abi.md, as the
+ * module sees them; then comes what the module's program leaves. The compiler
+ * (levels/wasm-to-bpf, layout.rs) has the same offsets.
  *
- *  0              64        68        72       76          108
- * +--------------+---------+---------+--------+-----------+------------
- * | ABI metadata | verdict | trapped | padded | tam_meta  | own ...
- * +--------------+---------+---------+--------+-----------+------------
+ *  0              64        68        72       76      128
+ * +--------------+---------+---------+--------+-------+
+ * | ABI metadata | verdict | trapped | padded | zero  |
+ * +--------------+---------+---------+--------+-------+
  */
 struct tam_hand_over {
 	__u32 packet_length;
@@ -331,12 +331,19 @@ struct tam_hand_over {
 	__u32 verdict;		/* what on_packet returned, when `trapped` is 0 */
 	__u32 trapped;		/* 0, a trap's code, or TAM_NOT_RUN */
 	__u32 padded;
+	__u32 zero[13];		/* each begins a cache line */
+};
+
+/* From the first half of the front door to the second, in XDP and at tc: one for
+ * each CPU, since the packet is still on its way when another CPU is in the lane. */
+struct tam_passage {
 	struct tam_meta meta;	/* the packet's way; as it travels when the module raises it */
 	__u8 own_mac[6];	/* of the egress port */
 	__u16 moved;		/* not 0: another CPU was in the lane before */
 	__u32 mtu;		/* of the route; at tc the length of the IP packet as it came */
 	__u32 length;		/* of the frame as it came */
 	__u32 program;		/* index in tam_modules or tam_modules_tc, or TAM_PROGRAM_NONE */
+	__u32 zero;
 	__u64 clock_jiffies;	/* the jiffy for which the time was worked out last, */
 	__u64 clock_ms;		/* and that time */
 };

@@ -30,34 +30,34 @@ struct {
 	__type(value, __u32);
 } tam_after_tc SEC(".maps");
 
-/* What the hand-over has from XDP's cache at nic, without which a packet has no route. */
-static __always_inline void fill_route(struct tam_hand_over *hand_over)
+/* What the way has from XDP's cache at nic, without which a packet has no route. */
+static __always_inline void fill_route(struct tam_passage *way)
 {
-	__u32 port = hand_over->meta.egress_port;
+	__u32 port = way->meta.egress_port;
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 
 	/* It fitted as it came. What the module makes longer is measured by the kernel. */
-	hand_over->mtu = hand_over->length - hand_over->meta.l3_offset;
+	way->mtu = way->length - way->meta.l3_offset;
 	if (config)
-		__builtin_memcpy(hand_over->own_mac, config->mac, ETH_ALEN);
+		__builtin_memcpy(way->own_mac, config->mac, ETH_ALEN);
 	else
-		hand_over->meta.flags &= ~TAM_META_ROUTED;
+		way->meta.flags &= ~TAM_META_ROUTED;
 }
 
 /* A packet of a lane that came here; returns a tc action, or TAM_RUN. */
 static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
 {
 	__u32 zero = 0, entry = meta->entry, flags = meta->flags, length = ctx->len;
-	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
+	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
 	struct tam_service_stats *stats = bpf_map_lookup_elem(&tam_services, &entry);
 
-	if (!hand_over || !lane || !stats)
+	if (!way || !lane || !stats)
 		return TC_ACT_UNSPEC;
 	meta->flags = 0;
-	hand_over->meta = *meta;
-	hand_over->meta.flags = flags & ((1 << TAM_META_EPOCH_SHIFT) - 1) &
-				~(TAM_META_TO_TC | TAM_META_UP);
+	way->meta = *meta;
+	way->meta.flags = flags & ((1 << TAM_META_EPOCH_SHIFT) - 1) &
+			  ~(TAM_META_TO_TC | TAM_META_UP);
 	if (!enter_lane(lane)) {
 		stats->packets++;
 		stats->bytes += length;
@@ -65,17 +65,16 @@ static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
 		return TC_ACT_SHOT;
 	}
 	count_at_tc(lane, flags >> TAM_META_EPOCH_SHIFT);
-	hand_over->length = length;
+	way->length = length;
 	if (flags & TAM_META_UP || !runs_at_tc(lane)) {
 		stats->packets++;
 		stats->bytes += length;
-		return raise(ctx, TAM_LEVEL_KERNEL, lane, hand_over, stats);
+		return raise(ctx, TAM_LEVEL_KERNEL, lane, way, stats);
 	}
-	fill_hand_over(hand_over, &hand_over->meta, lane,
-		       (__u64)length << 32 | (__u32)hand_over->meta.l4_offset << 16 |
-			       hand_over->meta.l3_offset,
+	fill_hand_over(way, &way->meta, lane,
+		       (__u64)length << 32 | (__u32)way->meta.l4_offset << 16 | way->meta.l3_offset,
 		       TAM_LEVEL_KERNEL);
-	fill_route(hand_over);
+	fill_route(way);
 	return TAM_RUN;
 }
 

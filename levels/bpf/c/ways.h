@@ -32,30 +32,28 @@ static __always_inline void unmark(struct __sk_buff *ctx)
 }
 
 /* Whether the packet still is what the stack took it for when it came. */
-static __always_inline int is_as_it_came(struct __sk_buff *ctx,
-					 const struct tam_hand_over *hand_over)
+static __always_inline int is_as_it_came(struct __sk_buff *ctx, const struct tam_passage *way)
 {
-	__u32 port = hand_over->meta.arrival_port;
+	__u32 port = way->meta.arrival_port;
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 	struct ethhdr *eth = first_byte(ctx, TAM_LEVEL_KERNEL);
-	__be16 type = bpf_htons((hand_over->meta.flags >> 8 & 0xff) == 4 ? ETH_P_IP : ETH_P_IPV6);
+	__be16 type = bpf_htons((way->meta.flags >> 8 & 0xff) == 4 ? ETH_P_IP : ETH_P_IPV6);
 
 	if (!config || (void *)(eth + 1) > last_byte(ctx, TAM_LEVEL_KERNEL))
 		return 0;
-	return ctx->len == hand_over->length && eth->h_proto == type &&
+	return ctx->len == way->length && eth->h_proto == type &&
 	       !__builtin_memcmp(eth->h_dest, config->mac, ETH_ALEN);
 }
 
 /* Leaves the packet to the kernel's stack as XDP_PASS does: it takes it as it is
  * now. What the stack knows of it already cannot be changed, but it may come anew. */
-static __always_inline int to_stack(void *ctx, enum tam_level level,
-				    const struct tam_hand_over *hand_over)
+static __always_inline int to_stack(void *ctx, enum tam_level level, const struct tam_passage *way)
 {
 	struct __sk_buff *skb = ctx;
 
 	if (level == TAM_LEVEL_NIC)
 		return XDP_PASS;
-	if (skb->vlan_present || is_as_it_came(ctx, hand_over))
+	if (skb->vlan_present || is_as_it_came(ctx, way))
 		return TC_ACT_UNSPEC;
 	unmark(ctx);
 	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
@@ -154,16 +152,15 @@ static __always_inline int send_up_by_tap(struct __sk_buff *ctx, struct tam_lane
 /* To user level, or without a cell as from a rule whose cell is not there. The
  * caller is in the lane, and out of it afterwards. */
 static __always_inline int raise(void *ctx, enum tam_level level, struct tam_lane *lane,
-				 const struct tam_hand_over *hand_over,
-				 struct tam_service_stats *stats)
+				 const struct tam_passage *way, struct tam_service_stats *stats)
 {
-	int action = level == TAM_LEVEL_NIC ? send_up(ctx, lane, &hand_over->meta)
-					    : send_up_by_tap(ctx, lane, &hand_over->meta);
+	int action = level == TAM_LEVEL_NIC ? send_up(ctx, lane, &way->meta)
+					    : send_up_by_tap(ctx, lane, &way->meta);
 
 	leave_lane(lane);
 	if (action == redirected(level)) {
 		stats->raised++;
-		stats->raised_bytes += hand_over->length;
+		stats->raised_bytes += way->length;
 		return action;
 	}
 	if (action == dropped(level)) {
@@ -171,7 +168,7 @@ static __always_inline int raise(void *ctx, enum tam_level level, struct tam_lan
 		return action;
 	}
 	stats->plain++;
-	return to_stack(ctx, level, hand_over);
+	return to_stack(ctx, level, way);
 }
 
 #endif

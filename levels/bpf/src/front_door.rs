@@ -31,7 +31,7 @@ use units::{Name, PortId, RuleId};
 
 mod services;
 
-pub use services::Below;
+pub use services::{Below, hand_over_at};
 
 /// Where nodes pin what they keep in the kernel.
 pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/tamandua";
@@ -96,7 +96,7 @@ pub struct FrontDoor {
 }
 
 /// Maps that every copy of the program shares.
-const SHARED_MAPS: [&str; 20] = [
+const SHARED_MAPS: [&str; 21] = [
     "tam_shared",
     "tam_ports",
     "tam_stats",
@@ -110,7 +110,8 @@ const SHARED_MAPS: [&str; 20] = [
     "tam_egress",
     "tam_devices",
     LANES,
-    HAND_OVER,
+    HAND_OVERS,
+    "tam_passages",
     MODULES,
     MODULES_TC,
     AFTER,
@@ -119,7 +120,8 @@ const SHARED_MAPS: [&str; 20] = [
     REASONS,
 ];
 const LANES: &str = "tam_lanes";
-const HAND_OVER: &str = "tam_hand_over";
+/// A data section.
+const HAND_OVERS: &str = ".data.hand_overs";
 const MODULES: &str = "tam_modules";
 const MODULES_TC: &str = "tam_modules_tc";
 const AFTER: &str = "tam_after";
@@ -154,7 +156,7 @@ impl FrontDoor {
         let mut maps = BTreeMap::new();
         for name in SHARED_MAPS.into_iter().chain([SOCKETS]) {
             let map = object.map(name)?;
-            map.pin(&folder.join(name))?;
+            map.pin(&folder.join(pin_name(name)))?;
             maps.insert(name, map);
         }
         let shared = maps["tam_shared"].map_array::<Config>()?;
@@ -413,6 +415,11 @@ impl FrontDoor {
         // Made for every name in SHARED_MAPS and SOCKETS by `create`.
         &self.maps[name]
     }
+}
+
+/// The file of a map: data sections begin with a dot, which the BPF file system does not take.
+fn pin_name(map: &str) -> String {
+    map.trim_start_matches('.').replace('.', "_")
 }
 
 fn sum_port_stats(mut sum: PortStats, one: PortStats) -> PortStats {

@@ -5,8 +5,8 @@
 use std::mem::offset_of;
 
 use bpf_maps::{
-    Config, HandOver, Key, Lane, Mask, OUTCOMES, PacketMeta, PortConfig, PortStats, ReasonKey,
-    Rule, RuleStats, ServiceStats, Vlan, VlanKey,
+    Config, HandOver, Key, Lane, Mask, OUTCOMES, PacketMeta, Passage, PortConfig, PortStats,
+    ReasonKey, Rule, RuleStats, ServiceStats, Vlan, VlanKey,
 };
 
 use crate::object::{Object, OpenObject};
@@ -136,12 +136,19 @@ fn layout_of_services_matches_header() {
         verdict,
         trapped,
         padded,
+        zero,
+    );
+    same!(
+        object,
+        "tam_passage",
+        Passage,
         meta,
         own_mac,
         moved,
         mtu,
         length,
         program,
+        zero,
         clock_jiffies,
         clock_ms,
     );

@@ -55,9 +55,9 @@ pub struct RawMap<'a> {
     pub instruction: u32,
     /// The map.
     pub fd: BorrowedFd<'a>,
-    /// Whether it is the address of the first value that is loaded, with the
-    /// offset that the second word has already; else the map.
-    pub value: bool,
+    /// So many bytes into the first value, whose address is loaded; the second word says how
+    /// many more. Without it the map itself is.
+    pub value: Option<u32>,
 }
 
 /// A function of a program.
@@ -185,13 +185,19 @@ impl RawProgram<'_> {
                 name: name.to_owned(),
                 instruction: map.instruction,
             };
-            let [first, _second] =
+            let [first, second] =
                 words.get_mut(at..).and_then(<[u64]>::first_chunk_mut).ok_or_else(missing)?;
             if *first & 0xff != LOAD_IMMEDIATE {
                 return Err(missing());
             }
             let register = (*first >> 8) as u8 & 0xf;
-            let kind = if map.value { sys::BPF_PSEUDO_MAP_VALUE } else { sys::BPF_PSEUDO_MAP_FD };
+            let kind = match map.value {
+                Some(offset) => {
+                    *second += u64::from(offset) << 32;
+                    sys::BPF_PSEUDO_MAP_VALUE
+                }
+                None => sys::BPF_PSEUDO_MAP_FD,
+            };
             *first = insn::word(0x18, register, kind as u8, 0, map.fd.as_raw_fd());
         }
         Ok(words)

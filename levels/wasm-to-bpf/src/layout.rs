@@ -70,8 +70,9 @@ pub const fn block_length(globals: u32) -> u32 {
 }
 
 /// The hand-over: what the front door knows of the packet and what the module
-/// decided. One value per CPU, in a per-CPU array map that the front door's
-/// programs and the modules' programs share.
+/// decided. One for each entry, in the value of an array map that the front
+/// door's programs and the modules' programs share; whoever is in the entry's
+/// lane has it for himself.
 ///
 /// ```text
 ///   0 ┌────────────────────────────────┐
@@ -80,8 +81,7 @@ pub const fn block_length(globals: u32) -> u32 {
 ///  68 │ trapped      u32               │  the trap's code, else 0
 ///  72 │ padded       u32               │  zero bytes added behind a short packet:
 ///     │                                │  0 before and after a program
-///  76 │ the front door's own           │
-///     └────────────────────────────────┘
+///  76 └────────────────────────────────┘
 /// ```
 pub mod hand_over {
     #![expect(missing_docs, reason = "the picture above")]
@@ -89,8 +89,8 @@ pub mod hand_over {
     pub const VERDICT: u32 = 64;
     pub const TRAPPED: u32 = 68;
     pub const PADDED: u32 = 72;
-    /// The least that the map's value has.
-    pub const LENGTH_MIN: u32 = 76;
+    /// Its bytes.
+    pub const LENGTH: u32 = 76;
 }
 
 /// A record in the ring buffer to the cell: an event, or a frame to be sent.

@@ -49,7 +49,8 @@ pub enum MapKind {
     /// The instance block ([`crate::layout`]): `BPF_PSEUDO_MAP_VALUE` with the offset in the
     /// second slot's immediate.
     Block,
-    /// The per-CPU hand-over ([`crate::layout::hand_over`]), looked up with key 0.
+    /// The hand-over ([`crate::layout::hand_over`]), in the same way: the loader adds where in
+    /// the value it begins.
     HandOver,
     /// The program array with the front door's second half at index 0
     /// (`BPF_MAP_TYPE_PROG_ARRAY`).

@@ -11,6 +11,7 @@
 //! test run.
 
 mod alone;
+mod hand_over;
 mod record;
 mod start;
 mod trap;
@@ -25,6 +26,7 @@ use bpf::{
 use wasm_to_bpf::{Flavour, Image, MapKind, layout};
 
 pub use alone::{Alone, AloneError, AloneModule, CompileAloneError, Handled};
+pub use hand_over::{give, give_bytes, metadata_of, new_hand_over};
 pub use record::{Record, RecordError};
 pub use start::{StartBelowError, Started, take_below, take_up};
 pub(crate) use trap::kind_of;
@@ -71,6 +73,8 @@ pub struct Instance {
 pub struct Around<'a> {
     /// [`MapKind::HandOver`].
     pub hand_over: BorrowedFd<'a>,
+    /// Where in its value the instance's begins, in bytes.
+    pub hand_over_at: u32,
     /// [`MapKind::Afterwards`].
     pub afterwards: BorrowedFd<'a>,
     /// [`MapKind::Events`].
@@ -140,11 +144,11 @@ impl Instance {
     ) -> Result<Program, RawLoadError> {
         let map = |reference: &wasm_to_bpf::MapReference| {
             let (fd, value) = match reference.map {
-                MapKind::Arena => (self.arena.as_fd(), false),
-                MapKind::Block => (self.block.as_fd(), true),
-                MapKind::HandOver => (around.hand_over, false),
-                MapKind::Afterwards => (around.afterwards, false),
-                MapKind::Events => (around.events, false),
+                MapKind::Arena => (self.arena.as_fd(), None),
+                MapKind::Block => (self.block.as_fd(), Some(0)),
+                MapKind::HandOver => (around.hand_over, Some(around.hand_over_at)),
+                MapKind::Afterwards => (around.afterwards, None),
+                MapKind::Events => (around.events, None),
             };
             RawMap { instruction: reference.instruction, fd, value }
         };

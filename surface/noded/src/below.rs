@@ -289,13 +289,14 @@ impl Daemon {
         let copy = |fd: std::os::fd::BorrowedFd<'_>| {
             fd.try_clone_to_owned().map_err(|error| format!("copying a descriptor: {error}"))
         };
-        let hand_over = copy(self.front.hand_over_map().as_fd())?;
+        let hand_over = copy(self.front.hand_overs_map().as_fd())?;
         let afterwards = copy(self.front.after_map(at).as_fd())?;
         let events = copy(shared.events.as_fd())?;
         let instance = Arc::clone(&shared.instance);
         Ok(move || {
             let around = Around {
                 hand_over: hand_over.as_fd(),
+                hand_over_at: bpf::front_door::hand_over_at(entry),
                 afterwards: afterwards.as_fd(),
                 events: events.as_fd(),
             };

@@ -1,10 +1,12 @@
 //! A function as an XDP program made by clang.
 
+use abi::Meta;
 use anyhow::{Context, Result, ensure};
-use bpf::{Map, Object, Program};
+use bpf::{Block, Object, Program};
+use cell::below::{give, metadata_of};
 
 use super::measure::Measured;
-use super::{Function, Handled, Runner, Table, hand_over};
+use super::{Function, Handled, Runner, Table};
 
 /// Which program, by where it has its tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +24,14 @@ pub enum Kind {
 pub struct Baseline {
     program: Program,
     inspect: Program,
-    hand_over: Map,
+    hand_over: Block,
     tables: Vec<Table>,
 }
 
 /// The frame that `inspect` and `fill` get: table and entry, then room for the entry.
 const QUESTION_LENGTH: usize = 64;
+/// The section of the variable `hand_over`.
+const HAND_OVER: &str = ".data.hand_over";
 /// Where `inspect` writes.
 const ANSWER_AT: usize = 8;
 
@@ -52,7 +56,7 @@ impl Baseline {
         Ok(Self {
             program: object.program("on_packet")?,
             inspect: object.program("inspect")?,
-            hand_over: object.map("hand_over")?,
+            hand_over: Block::new(object.map(HAND_OVER)?)?,
             tables: tables.to_vec(),
         })
     }
@@ -64,7 +68,8 @@ impl Measured for Baseline {
     }
 
     fn prepare(&self, packet: &[u8], now_ms: u64) -> Result<()> {
-        Ok(hand_over::give(&self.hand_over, packet, 0, now_ms)?)
+        give(&self.hand_over, &Meta { now_ms, ..metadata_of(packet) });
+        Ok(())
     }
 
     fn check(&self) -> Result<()> {

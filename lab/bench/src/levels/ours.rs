@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
+use abi::Meta;
 use abi::check::Unverified;
 use anyhow::{Context, Result, bail};
-use bpf::{Map, MapSpec, MappedArena, Program};
-use cell::below::{Around, Instance};
+use bpf::{Block, Map, MapSpec, MappedArena, Program};
+use cell::below::{Around, Instance, give, metadata_of, new_hand_over};
 use wasm_to_bpf::{Entry, Flavour, Options};
 
-use super::hand_over::{self, HandOver};
 use super::measure::Measured;
 use super::{Handled, Runner, Table, addresses};
 
@@ -24,7 +24,7 @@ pub struct Ours {
     program: Program,
     instance: Instance,
     memory: MappedArena,
-    hand_over: Map,
+    hand_over: Block,
     window: u32,
     addresses: BTreeMap<String, u32>,
 }
@@ -50,12 +50,12 @@ impl Ours {
             }
         };
         let (instance, memory) = Instance::here(&compiled.image, FUEL_BUDGET)?;
-        let per_cpu = MapSpec::per_cpu_array(size_of::<HandOver>() as u32, 1);
-        let hand_over = Map::create("hand_over", &per_cpu)?;
+        let hand_over = new_hand_over()?;
         let afterwards = Map::create("afterwards", &MapSpec::program_array(1))?;
         let events = Map::create("events", &MapSpec::ring_buffer(EVENTS_LENGTH))?;
         let around = Around {
             hand_over: hand_over.as_fd(),
+            hand_over_at: 0,
             afterwards: afterwards.as_fd(),
             events: events.as_fd(),
         };
@@ -71,7 +71,10 @@ impl Measured for Ours {
     }
 
     fn prepare(&self, packet: &[u8], now_ms: u64) -> Result<()> {
-        Ok(hand_over::give(&self.hand_over, packet, self.window, now_ms)?)
+        let meta = metadata_of(packet);
+        let window_length = meta.packet_length.min(self.window);
+        give(&self.hand_over, &Meta { window_length, now_ms, ..meta });
+        Ok(())
     }
 
     /// That no call has trapped.

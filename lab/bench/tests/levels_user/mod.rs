@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use abi::Meta;
 use abi::check::Unverified;
 use abi::packet::OwnedPacket;
 use anyhow::{Context, Result, ensure};
-use bench::levels::{Handled, Runner, Table, addresses, metadata};
+use bench::levels::{Handled, Runner, Table, addresses};
+use cell::below::metadata_of;
 use engine::{Engine, Instance, InstanceSpec};
 
 /// A module in the engine.
@@ -32,7 +34,8 @@ impl User {
 impl Runner for User {
     fn handle(&mut self, packet: &[u8], now_ms: u64) -> Result<Handled> {
         let owned = OwnedPacket::new(packet.to_vec());
-        let (packet, verdict) = self.instance.on_packet(owned, &metadata(packet, now_ms));
+        let (packet, verdict) =
+            self.instance.on_packet(owned, &Meta { now_ms, ..metadata_of(packet) });
         let verdict = verdict.ok().context("a trap")?.to_value();
         Ok(Handled { verdict, packet: packet.into_bytes() })
     }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use cell::below::give_bytes;
 use rustix::time::{ClockId, clock_gettime};
 use wasm_lab::{Instance, KernelError, Loaded};
 use wasm_to_bpf::{Entry, Flavour, Options, Program, layout};
@@ -14,8 +15,6 @@ const COMPILE_TIME_MAX: Duration = Duration::from_secs(20);
 const INSTRUCTIONS_MAX: usize = 1_000_000;
 /// Fuel of a call that shall not end.
 pub const FUEL: u64 = 1 << 20;
-/// Words of the hand-over.
-const HAND_OVER_WORDS: usize = layout::hand_over::LENGTH_MIN as usize / 4;
 pub const FLAVOURS: [Flavour; 2] = [Flavour::Xdp, Flavour::Tc];
 
 /// How an attack ended.
@@ -74,11 +73,10 @@ impl Subject {
 
     /// Runs a packet: the verdict, or why it trapped.
     pub fn run(&self, packet: &[u8]) -> Result<u32, u32> {
-        let mut value = [0u32; HAND_OVER_WORDS];
-        value[0] = packet.len() as u32;
-        value[1] = (packet.len() as u32).min(WINDOW);
-        let values = vec![value; bpf::possible_cpus()];
-        self.instance.hand_over().update_percpu(&0u32, &values).unwrap();
+        let length = packet.len() as u64;
+        let mut metadata = [0; 64];
+        metadata[..8].copy_from_slice(&(length | length.min(WINDOW.into()) << 32).to_ne_bytes());
+        give_bytes(self.instance.hand_over(), &metadata);
         let code = self.instance.block().u32(layout::TRAP_CODE).unwrap();
         code.store(0, Ordering::Release);
         let run = self.instance.packet(&self.program, packet).unwrap();

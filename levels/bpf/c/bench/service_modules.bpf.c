@@ -37,12 +37,10 @@ struct {
 	__type(value, __u64);
 } memory SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct tam_hand_over);
-} tam_hand_over SEC(".maps");
+/* The service's entry, set before loading. */
+const volatile __u32 own_entry = 0;
+
+struct tam_hand_over tam_hand_overs[TAM_ENTRIES_MAX] SEC(".data.hand_overs");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -57,6 +55,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } tam_after_tc SEC(".maps");
+
+static __always_inline void leave(__u32 verdict, __u32 trapped)
+{
+	struct tam_hand_over *hand_over = &tam_hand_overs[own_entry & (TAM_ENTRIES_MAX - 1)];
+
+	hand_over->verdict = verdict;
+	hand_over->trapped = trapped;
+}
 
 static __always_inline void change(const struct script *script, void *data, void *data_end)
 {
@@ -108,12 +114,10 @@ int scripted_tc(struct __sk_buff *ctx)
 {
 	__u32 zero = 0;
 	struct script *says = bpf_map_lookup_elem(&script, &zero);
-	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
 
-	if (!says || !hand_over)
+	if (!says)
 		return TC_ACT_SHOT;
-	hand_over->verdict = says->verdict;
-	hand_over->trapped = says->trapped;
+	leave(says->verdict, says->trapped);
 	change(says, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	grow(ctx, says->growth);
 	bpf_tail_call_static(ctx, &tam_after_tc, 0);
@@ -125,12 +129,10 @@ int scripted(struct xdp_md *ctx)
 {
 	__u32 zero = 0;
 	struct script *says = bpf_map_lookup_elem(&script, &zero);
-	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
 
-	if (!says || !hand_over)
+	if (!says)
 		return XDP_ABORTED;
-	hand_over->verdict = says->verdict;
-	hand_over->trapped = says->trapped;
+	leave(says->verdict, says->trapped);
 	if (!says->head || !bpf_xdp_adjust_head(ctx, says->head))
 		change(says, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	bpf_tail_call_static(ctx, &tam_after, 0);
@@ -143,9 +145,8 @@ int counting(struct xdp_md *ctx)
 {
 	__u32 zero = 0;
 	volatile __u64 *count = bpf_map_lookup_elem(&memory, &zero);
-	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
 
-	if (!count || !hand_over)
+	if (!count)
 		return XDP_ABORTED;
 
 	__u64 before = *count;
@@ -153,8 +154,21 @@ int counting(struct xdp_md *ctx)
 	for (int i = 0; i < 200; i++)
 		*count = before;
 	*count = before + 1;
-	hand_over->verdict = 1;
-	hand_over->trapped = 0;
+	leave(1, 0);
+	bpf_tail_call_static(ctx, &tam_after, 0);
+	return XDP_ABORTED;
+}
+
+/* Drops each packet with its TTL as the reason. */
+SEC("xdp.frags")
+int telling(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct iphdr *ip = data + sizeof(struct ethhdr);
+
+	leave(0, 1);
+	if ((void *)(ip + 1) <= data_end)
+		leave(1 | (__u32)ip->ttl << 16, 0);
 	bpf_tail_call_static(ctx, &tam_after, 0);
 	return XDP_ABORTED;
 }
@@ -163,13 +177,7 @@ int counting(struct xdp_md *ctx)
 SEC("xdp.frags")
 int dropping(struct xdp_md *ctx)
 {
-	__u32 zero = 0;
-	struct tam_hand_over *hand_over = bpf_map_lookup_elem(&tam_hand_over, &zero);
-
-	if (!hand_over)
-		return XDP_ABORTED;
-	hand_over->verdict = 1;
-	hand_over->trapped = 0;
+	leave(1, 0);
 	bpf_tail_call_static(ctx, &tam_after, 0);
 	return XDP_ABORTED;
 }

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use bpf_maps::{LEVEL_KERNEL, LEVEL_NIC, Lane, ReasonKey, ServiceStats};
+use bpf_maps::{HandOver, LEVEL_KERNEL, LEVEL_NIC, Lane, ReasonKey, ServiceStats};
 use units::EntryId;
 
 use super::{
-    AFTER, AFTER_TC, FrontDoor, FrontDoorError, HAND_OVER, LANES, MODULES, MODULES_TC, REASONS,
+    AFTER, AFTER_TC, FrontDoor, FrontDoorError, HAND_OVERS, LANES, MODULES, MODULES_TC, REASONS,
     SERVICES,
 };
 use crate::lanes::Lanes;
@@ -65,10 +65,11 @@ impl FrontDoor {
         self.map(LANES)
     }
 
-    /// The map in which modules' programs find their packet's metadata and leave the verdict.
+    /// The map in whose one value modules' programs find their packet's metadata and leave the
+    /// verdict, each where [`hand_over_at`] says.
     #[must_use]
-    pub fn hand_over_map(&self) -> &Map {
-        self.map(HAND_OVER)
+    pub fn hand_overs_map(&self) -> &Map {
+        self.map(HAND_OVERS)
     }
 
     /// The program array with what modules' programs of a level end with, at index 0.
@@ -147,6 +148,12 @@ impl FrontDoor {
         keys.retain(|key| key.entry == entry.0);
         Ok(keys)
     }
+}
+
+/// Where the entry's part of [`FrontDoor::hand_overs_map`] begins, in bytes.
+#[must_use]
+pub const fn hand_over_at(entry: EntryId) -> u32 {
+    entry.0 as u32 * size_of::<HandOver>() as u32
 }
 
 fn sum_service_stats(sum: ServiceStats, one: ServiceStats) -> ServiceStats {

@@ -49,7 +49,7 @@ fn a_function_of_scalars_is_called_and_maps_are_filled_in() {
                 name: "a name of more than fifteen characters",
                 kind,
                 instructions: &words,
-                maps: &[RawMap { instruction: 0, fd: block.as_fd(), value: true }],
+                maps: &[RawMap { instruction: 0, fd: block.as_fd(), value: Some(0) }],
                 functions: &[function(0, "entry", 0, true), function(8, "sum", 2, global)],
             };
             block.u64(16).unwrap().store(0, Ordering::Relaxed);
@@ -82,7 +82,7 @@ fn an_arena_is_reached_by_its_addresses() {
         name: "tam_test",
         kind: XDP,
         instructions: &words,
-        maps: &[RawMap { instruction: 0, fd: arena.as_fd(), value: false }],
+        maps: &[RawMap { instruction: 0, fd: arena.as_fd(), value: None }],
         functions: &[function(0, "entry", 0, true)],
     };
     assert_eq!(program.load().unwrap().test_run(&FRAME, None, 1).unwrap().retval, 7);
@@ -143,7 +143,7 @@ fn what_is_no_map_reference_is_not_filled_in() {
             name: "tam_test",
             kind: XDP,
             instructions: &[insn::word(0xb7, 0, 0, 0, 0), insn::exit()],
-            maps: &[RawMap { instruction, fd: array.as_fd(), value: false }],
+            maps: &[RawMap { instruction, fd: array.as_fd(), value: None }],
             functions: &[function(0, "entry", 0, true)],
         };
         assert!(matches!(program.load(), Err(RawLoadError::NoReference { .. })));
@@ -171,7 +171,7 @@ fn a_tail_call_goes_through_a_program_array() {
         insn::word(0xb7, 0, 0, 0, 0),
         insn::exit(),
     ];
-    let maps = [RawMap { instruction: 0, fd: array.as_fd(), value: false }];
+    let maps = [RawMap { instruction: 0, fd: array.as_fd(), value: None }];
     let first = load("first", &first, &maps);
     assert_eq!(first.test_run(&FRAME, None, 1).unwrap().retval, 3);
 }

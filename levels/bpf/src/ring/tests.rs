@@ -187,7 +187,7 @@ fn writer(ring: &Map) -> Program {
         insn::word(0xb7, 0, 0, 0, 2), // end: XDP_PASS
         insn::exit(),
     ];
-    let map = |instruction| RawMap { instruction, fd: ring.as_fd(), value: false };
+    let map = |instruction| RawMap { instruction, fd: ring.as_fd(), value: None };
     let entry = RawFunction {
         start: 0,
         name: "entry".into(),

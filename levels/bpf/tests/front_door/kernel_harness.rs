@@ -18,7 +18,7 @@ use units::{EntryId, Name, PortId};
 
 use crate::harness::{MAC, OUT_PORT, PORT};
 use crate::namespace::{OUT_MAC, OUT_MTU, add_way_out, ifindex, ip};
-use crate::nic_harness::{ENTRY, INDEX, Script, WINDOW};
+use crate::nic_harness::{ENTRY, HAND_OVERS, INDEX, Script, WINDOW, hand_over_in};
 use crate::wire_end::WireEnd;
 
 /// What the test's frames carry, and no other frame does.
@@ -72,8 +72,9 @@ impl Kernel {
 
     fn modules(door: &FrontDoor) -> Object {
         let mut modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
+        modules.set_global("own_entry", &u32::from(ENTRY)).unwrap();
         for (name, map) in [
-            ("tam_hand_over", door.hand_over_map()),
+            (HAND_OVERS, door.hand_overs_map()),
             ("tam_after", door.after_map(Below::Nic)),
             ("tam_after_tc", door.after_map(Below::Kernel)),
         ] {
@@ -162,11 +163,9 @@ impl Kernel {
         self.door.port_stats(PortId(PORT)).unwrap().outcomes[at]
     }
 
-    /// What the module found on the CPU that last ran it.
+    /// What the module found.
     pub fn hand_over(&self) -> HandOver {
-        let values: Vec<HandOver> =
-            self.door.hand_over_map().lookup_percpu(&0u32).unwrap().unwrap();
-        values[self.record().cpu as usize]
+        hand_over_in(self.door.hand_overs_map().try_clone().unwrap())
     }
 }
 

@@ -3,13 +3,13 @@
 use bpf::{Departures, XdpContext};
 use bpf_maps::{
     LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, META_EPOCH_SHIFT, META_TO_TC, META_UP, PATH_DIRECT,
-    PATH_TC, PacketMeta,
+    PATH_TC, PacketMeta, ReasonKey,
 };
 use wire::FrameBuilder;
 
 use crate::harness::{XDP_DROP, XDP_PASS, XDP_REDIRECT, addressed};
 use crate::namespace::{LOOPBACK, add_way_out, enter};
-use crate::nic_harness::{INDEX, Nic, WINDOW};
+use crate::nic_harness::{ENTRY, INDEX, Nic, WINDOW};
 
 const DROP: u32 = 1;
 const RAISE: u32 = 4;
@@ -170,24 +170,19 @@ fn a_cpu_that_did_not_leave_the_lane_enters_it_again() {
     assert!(nic.lane().is_free());
 }
 
-#[test]
-fn one_cpu_at_a_time_is_in_the_memory() {
-    if !enter("one_cpu_at_a_time_is_in_the_memory") {
-        return;
-    }
-    const RUNS: u32 = 100_000;
-    let nic = Nic::load(Some(add_way_out()));
-    nic.set_module(INDEX, Some("counting"));
-    nic.lane().set_program(INDEX, WINDOW);
-    let cpus = bpf::possible_cpus();
+/// Frames that each CPU brings.
+const RUNS: u32 = 100_000;
+
+/// All CPUs bring their frames at once.
+fn on_every_cpu(nic: &Nic, frame_of: impl Fn(usize) -> Vec<u8>) {
     let program = nic.program();
     std::thread::scope(|scope| {
-        for cpu in 0..cpus {
+        for cpu in 0..bpf::possible_cpus() {
+            let frame = frame_of(cpu);
             scope.spawn(move || {
                 let mut here = rustix::thread::CpuSet::new();
                 here.set(cpu);
                 rustix::thread::sched_setaffinity(None, &here).unwrap();
-                let frame = frame();
                 let context = XdpContext {
                     data_end: frame.len() as u32,
                     ingress_ifindex: LOOPBACK,
@@ -198,6 +193,45 @@ fn one_cpu_at_a_time_is_in_the_memory() {
             });
         }
     });
+}
+
+#[test]
+fn a_packet_gets_its_own_verdict_when_cpus_meet_in_a_lane() {
+    if !enter("a_packet_gets_its_own_verdict_when_cpus_meet_in_a_lane") {
+        return;
+    }
+    const TTL: u8 = 10;
+    let nic = Nic::load(Some(add_way_out()));
+    nic.set_module(INDEX, Some("telling"));
+    nic.lane().set_program(INDEX, WINDOW);
+    on_every_cpu(&nic, |cpu| {
+        let ip = FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], TTL + cpu as u8);
+        addressed(ip.udp(1, 2).build())
+    });
+    let cpus = bpf::possible_cpus();
+    let (stats, lost) = (nic.stats(), nic.door.outcome_everywhere("drop_lane"));
+    assert_eq!(stats.packets + lost, u64::from(RUNS) * cpus as u64);
+    assert_eq!((stats.drop_module, stats.drop_trap), (stats.packets, 0));
+    let reasons = nic.door.map("tam_reasons");
+    for cpu in 0..cpus {
+        let key = ReasonKey { entry: ENTRY, reason: u16::from(TTL) + cpu as u16 };
+        let counts: Vec<u64> = reasons.lookup_percpu(&key).unwrap().unwrap();
+        let elsewhere = counts.iter().enumerate().filter(|&(at, _)| at != cpu);
+        assert_eq!(elsewhere.map(|(_, count)| count).sum::<u64>(), 0, "of CPU {cpu}: {counts:?}");
+        assert!(counts[cpu] <= RUNS.into());
+    }
+}
+
+#[test]
+fn one_cpu_at_a_time_is_in_the_memory() {
+    if !enter("one_cpu_at_a_time_is_in_the_memory") {
+        return;
+    }
+    let nic = Nic::load(Some(add_way_out()));
+    nic.set_module(INDEX, Some("counting"));
+    nic.lane().set_program(INDEX, WINDOW);
+    on_every_cpu(&nic, |_| frame());
+    let cpus = bpf::possible_cpus();
     let (stats, lost) = (nic.stats(), nic.door.outcome_everywhere("drop_lane"));
     assert_eq!(stats.packets + lost, u64::from(RUNS) * cpus as u64);
     assert_eq!(nic.counted(), stats.packets, "no count was overwritten");

@@ -1,7 +1,8 @@
 //! A front door with one service at `nic`, whose module does what the test says.
 
-use bpf::{Lanes, Map, Object, Program, Update, objects};
-use bpf_maps::{ACTION_SERVICE, HandOver, Key, LEVEL_NIC, Lane, Mask, Rule, ServiceStats};
+use bpf::front_door::hand_over_at;
+use bpf::{Block, Lanes, Map, Object, Program, Update, objects};
+use bpf_maps::{ACTION_SERVICE, HandOver, Key, LEVEL_NIC, Lane, Mask, Passage, Rule, ServiceStats};
 use bytemuck::{Pod, Zeroable};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
@@ -11,6 +12,8 @@ use crate::harness::{Done, FrontDoor, PORT};
 pub const ENTRY: u16 = 700;
 /// The index of its program: one that the front door has a constant jump for.
 pub const INDEX: u32 = 5;
+/// The map of all entries' hand-overs.
+pub const HAND_OVERS: &str = ".data.hand_overs";
 /// Bytes of the packet that the module sees.
 pub const WINDOW: u32 = 64;
 
@@ -25,6 +28,16 @@ pub struct Script {
     pub ttl_and_1: u16,
     /// `GROWTH_*`: only at tc.
     pub growth: u32,
+}
+
+/// The hand-over of [`ENTRY`].
+pub fn hand_over_in(hand_overs: Map) -> HandOver {
+    let all = Block::new(hand_overs).unwrap();
+    let begin = hand_over_at(units::EntryId(ENTRY));
+    let word = |at: usize| {
+        all.u64(begin + 8 * at as u32).unwrap().load(std::sync::atomic::Ordering::Acquire)
+    };
+    bytemuck::cast::<[u64; size_of::<HandOver>() / 8], _>(std::array::from_fn(word))
 }
 
 /// The front door, the service and the module.
@@ -46,7 +59,8 @@ impl Nic {
         door.activate(0);
         door.heartbeat();
         let mut modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
-        for shared in ["tam_hand_over", "tam_after", "tam_after_tc"] {
+        modules.set_global("own_entry", &u32::from(ENTRY)).unwrap();
+        for shared in [HAND_OVERS, "tam_after", "tam_after_tc"] {
             modules.reuse_map(shared, &door.map(shared)).unwrap();
         }
         let modules = modules.load().unwrap();
@@ -101,10 +115,15 @@ impl Nic {
         self.run(frame, Script { verdict, ..Script::default() })
     }
 
-    /// What the module found, on this CPU.
+    /// What the module found.
     pub fn hand_over(&self) -> HandOver {
-        let values: Vec<HandOver> =
-            self.door.map("tam_hand_over").lookup_percpu(&0u32).unwrap().unwrap();
+        hand_over_in(self.door.map(HAND_OVERS))
+    }
+
+    /// What this CPU's last packet had with it.
+    pub fn passage(&self) -> Passage {
+        let values: Vec<Passage> =
+            self.door.map("tam_passages").lookup_percpu(&0u32).unwrap().unwrap();
         values[rustix::thread::sched_getcpu()]
     }
 

@@ -10,6 +10,7 @@ use units::{EntryId, Name, PortId};
 use wire::FrameBuilder;
 
 use crate::namespace::{OUT_MAC, add_way_out, enter, ifindex};
+use crate::nic_harness::HAND_OVERS;
 
 const ENTRY: EntryId = EntryId(2);
 const FRAMES: u32 = 500;
@@ -59,7 +60,8 @@ fn a_module_runs_on_frames_that_arrive() {
     let rule = Rule { entry: ENTRY.0, action: ACTION_SERVICE, ..Rule::default() };
     door.install_rules(&[Mask::default()], &[(Key::default(), rule)]).unwrap();
     let mut modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
-    modules.reuse_map("tam_hand_over", door.hand_over_map()).unwrap();
+    modules.reuse_map(HAND_OVERS, door.hand_overs_map()).unwrap();
+    modules.set_global("own_entry", &u32::from(ENTRY.0)).unwrap();
     modules.reuse_map("tam_after", door.after_map(Below::Nic)).unwrap();
     let modules = modules.load().unwrap();
     door.set_module(Below::Nic, 0, modules.program("dropping").unwrap().as_fd()).unwrap();

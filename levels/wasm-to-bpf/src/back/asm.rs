@@ -145,7 +145,16 @@ impl Assembler {
 
     /// The address of a byte of the instance block.
     pub(crate) fn block(&mut self, dst: Reg, offset: u32) {
-        self.code.maps.push((self.here(), MapKind::Block));
+        self.address(dst, MapKind::Block, offset);
+    }
+
+    /// The address of a byte of the hand-over.
+    pub(crate) fn hand_over(&mut self, dst: Reg, offset: u32) {
+        self.address(dst, MapKind::HandOver, offset);
+    }
+
+    fn address(&mut self, dst: Reg, map: MapKind, offset: u32) {
+        self.code.maps.push((self.here(), map));
         let value = u64::from(offset) << 32;
         self.code.insns.extend(Insn::load_imm64(dst, pseudo::MAP_VALUE, value));
     }

@@ -172,7 +172,6 @@ pub(crate) struct Insn {
 
 /// A helper function of the kernel, by its number in `enum bpf_func_id`.
 pub(crate) mod helper {
-    pub(crate) const MAP_LOOKUP_ELEM: i32 = 1;
     pub(crate) const SKB_STORE_BYTES: i32 = 9;
     pub(crate) const TAIL_CALL: i32 = 12;
     pub(crate) const SKB_LOAD_BYTES: i32 = 26;

@@ -1,5 +1,5 @@
 //! What each function of a unit needs beside its own code, found before any is
-//! selected: the context, the packet's pointers, the hand-over.
+//! selected: the context and the packet's pointers.
 
 use abi::HostFunction;
 use abi::layout::{META_ADDRESS, WINDOW_ADDRESS};
@@ -46,8 +46,6 @@ pub(crate) struct Needs {
     pub(crate) pointers: bool,
     /// `data_end` for accesses at run-time addresses.
     pub(crate) data_end: bool,
-    /// The hand-over's address.
-    pub(crate) hand_over: bool,
     /// It, or what it calls, changes the packet's length: pointers must be taken again.
     pub(crate) changes_packet: bool,
     /// A place in the frame for accesses over the packet's end.
@@ -270,9 +268,6 @@ fn own_needs(function: &Function, setting: &mut Setting) -> Needs {
             Op::Load { access, width, .. } | Op::Store { access, width, .. } => (access, *width),
             Op::Host(host, _) => {
                 needs.context |= setting.has_packet() && takes_packet(*host);
-                // Where it grows in place its lengths are written there; the time is read there.
-                needs.hand_over |= setting.has_packet()
-                    && matches!(host, HostFunction::PacketResizeHead | HostFunction::NowMs);
                 needs.changes_packet |=
                     setting.has_packet() && moves_packet(*host, setting.flavour);
                 setting.emits |= matches!(host, HostFunction::Event | HostFunction::PacketSend);
@@ -287,7 +282,7 @@ fn own_needs(function: &Function, setting: &mut Setting) -> Needs {
             _ => continue,
         };
         match setting.target(access, width, function, &facts) {
-            Target::Memory => {}
+            Target::Memory | Target::Metadata(_) => {}
             Target::Packet(at) => {
                 needs.pointers = true;
                 setting.reach = setting.reach.max(at as u32 + bytes(width));
@@ -296,9 +291,8 @@ fn own_needs(function: &Function, setting: &mut Setting) -> Needs {
                 (needs.pointers, needs.data_end, needs.spare) = (true, true, true);
                 setting.dynamic_window = true;
             }
-            Target::Metadata(_) => needs.hand_over = true,
             Target::Any(likely) => {
-                (needs.context, needs.hand_over, needs.spare) = (true, true, true);
+                (needs.context, needs.spare) = (true, true);
                 needs.pointers |= likely == Likely::Window;
                 needs.data_end |= likely == Likely::Window;
                 setting.dynamic_window = true;

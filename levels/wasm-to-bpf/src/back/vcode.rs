@@ -32,7 +32,7 @@ pub(crate) enum Op {
     CallHost(super::host::Subprogram),
     /// After a call: out by the trap that the callee left, if it left one.
     TrapAfterCall(Condition),
-    /// Looks the hand-over up, keeps it in its slot; into r0.
+    /// The address of the hand-over into operand 0.
     HandOver,
     /// So many bytes in front of the packet, or fewer; 0 or an error in r0, the
     /// packet's ends in r2 and r3.
@@ -79,8 +79,6 @@ pub(crate) struct AnyAccess {
 pub(crate) enum Slot {
     /// The context that the kernel gave.
     Context,
-    /// The hand-over value's address.
-    HandOver,
     /// The packet's first byte, checked.
     Data,
     /// A register that code out of line borrows.
@@ -271,7 +269,7 @@ impl VCode {
 
 impl Op {
     const fn calls(self) -> bool {
-        matches!(self, Self::Call(_) | Self::CallHost(_) | Self::HandOver | Self::MoveHead(_))
+        matches!(self, Self::Call(_) | Self::CallHost(_) | Self::MoveHead(_))
     }
 }
 

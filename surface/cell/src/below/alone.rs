@@ -12,18 +12,16 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use abi::layout::META_LENGTH;
 use abi::packet::OwnedPacket;
 use abi::{Checked, Meta, Verdict};
-use bpf::{
-    BrokenRing, Map, MapError, MapSpec, NewMapError, RawLoadError, RingBuffer, TestRunError,
-};
+use bpf::{Block, BrokenRing, Map, MapSpec, NewMapError, RawLoadError, RingBuffer, TestRunError};
 use engine::{
     CompileError, Emitted, Engine, Event, InstanceSpec, MemoryKind, Place, Program, Sent, Trap,
     TrapKind,
 };
-use wasm_to_bpf::{Entry, Flavour, Options, Refusal, layout};
+use wasm_to_bpf::{Entry, Flavour, Options, Refusal};
 
+use super::hand_over::{give, new_hand_over};
 use super::start::{StartBelowError, Started, take_below, take_up};
 use super::{Around, BelowError, Record, RecordError, kind_of};
 
@@ -31,8 +29,6 @@ use super::{Around, BelowError, Record, RecordError, kind_of};
 const FUEL_BUDGET: u64 = 1 << 24;
 /// Bytes for what one packet can leave: 4 frames of 9,018 bytes and 4 events.
 const EVENTS_LENGTH: u32 = 1 << 16;
-/// Words of the hand-over.
-const HAND_OVER_WORDS: usize = layout::hand_over::LENGTH_MIN as usize / 4;
 
 /// Why a module cannot run below.
 #[derive(Debug, thiserror::Error)]
@@ -57,9 +53,6 @@ pub enum AloneError {
     /// A map could not be made.
     #[error(transparent)]
     NewMap(#[from] NewMapError),
-    /// A map could not be written.
-    #[error(transparent)]
-    Map(#[from] MapError),
     /// The verifier refused the program.
     #[error(transparent)]
     Load(#[from] RawLoadError),
@@ -128,7 +121,7 @@ pub struct Handled {
 pub struct Alone {
     started: Started<OwnedPacket>,
     program: bpf::Program,
-    hand_over: Map,
+    hand_over: Block,
     records: RingBuffer,
     window: u32,
     lane: u32,
@@ -148,12 +141,12 @@ impl Alone {
         let AloneModule { sandbox, compiled, wasm } = module;
         let mut started = Started::new(engine, sandbox, &compiled.image, spec, FUEL_BUDGET)?;
         take_below(&mut started.user, &started.below.block)?;
-        let hand_over = MapSpec::per_cpu_array(layout::hand_over::LENGTH_MIN, 1);
-        let hand_over = Map::create("tam_hand_over", &hand_over)?;
+        let hand_over = new_hand_over()?;
         let afterwards = Map::create("tam_afterwards", &MapSpec::program_array(1))?;
         let events = Map::create("tam_events", &MapSpec::ring_buffer(EVENTS_LENGTH))?;
         let around = Around {
             hand_over: hand_over.as_fd(),
+            hand_over_at: 0,
             afterwards: afterwards.as_fd(),
             events: events.as_fd(),
         };
@@ -170,7 +163,7 @@ impl Alone {
     /// When the kernel does not run programs over such a packet: it has less than an
     /// Ethernet header, or at tc more than a page.
     pub fn on_packet(&mut self, frame: &[u8], meta: &Meta) -> Result<Handled, AloneError> {
-        self.give(frame, meta)?;
+        self.give(frame, meta);
         self.started.below.take_trap()?;
         let run = self.program.test_run(frame, None, 1)?;
         let (code, place) = self.started.below.take_trap()?;
@@ -231,8 +224,7 @@ impl Alone {
         self.started.user.counters()
     }
 
-    /// Writes the hand-over of every CPU: the run is on one of them.
-    fn give(&self, frame: &[u8], meta: &Meta) -> Result<(), MapError> {
+    fn give(&self, frame: &[u8], meta: &Meta) {
         let length = frame.len() as u32;
         let meta = Meta {
             packet_length: length,
@@ -240,12 +232,6 @@ impl Alone {
             lane: self.lane,
             ..*meta
         };
-        let mut bytes = [0; META_LENGTH];
-        meta.write_to(&mut bytes);
-        let mut value = [0u32; HAND_OVER_WORDS];
-        for (word, bytes) in value.iter_mut().zip(bytes.as_chunks().0) {
-            *word = u32::from_ne_bytes(*bytes);
-        }
-        self.hand_over.update_percpu(&0u32, &vec![value; bpf::possible_cpus()])
+        give(&self.hand_over, &meta);
     }
 }

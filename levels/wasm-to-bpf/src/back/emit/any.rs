@@ -257,9 +257,9 @@ impl Emit<'_> {
         self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, at, forth));
         let limit = (META_LENGTH as u32 - width) as i32;
         self.asm.jump(Insn::jump_imm(Test::GtU, Bits::B64, at, limit), other);
-        self.load_slot(free, Slot::HandOver);
+        self.asm.hand_over(free, layout::hand_over::METADATA);
         self.asm.push(Insn::alu(Alu::Add, Bits::B64, at, free));
-        self.perform(what, access.width, at, layout::hand_over::METADATA as i16);
+        self.perform(what, access.width, at, 0);
         self.asm.goto(back);
         self.asm.bind(other);
         self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, at, META_ADDRESS as i32));

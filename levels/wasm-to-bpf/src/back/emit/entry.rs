@@ -2,10 +2,10 @@
 //! between the front door's two halves.
 //!
 //! ```text
-//! hand-over ─▶ long enough? ─▶ on_packet ─▶ verdict ─▶ cut ─▶ front door
-//!                  └▶ pad, or trap ─┘  │                ▲
-//!                           stop ◀─────┴ trap           │
-//!                             └─────────────────────────┘
+//! long enough? ─▶ on_packet ─▶ verdict ─▶ cut ─▶ front door
+//!     └▶ pad, or trap ─┘  │                ▲
+//!              stop ◀─────┴ trap           │
+//!                └─────────────────────────┘
 //! ```
 //!
 //! Whether the instance may run, and who counts the packet, is the front
@@ -30,8 +30,8 @@ const SHOT: i32 = 2;
 
 /// Where the parts of a packet's entry stand.
 pub(super) struct EntryLabels {
-    /// There is no hand-over: nothing can be said.
-    lost: Label,
+    /// Never: the arena is named here.
+    never: Label,
     /// The window is not in one piece, and now it is.
     pull: Label,
     pulled: Label,
@@ -48,7 +48,7 @@ pub(super) struct EntryLabels {
 impl EntryLabels {
     pub(super) fn new(asm: &mut super::Assembler) -> Self {
         Self {
-            lost: asm.label(),
+            never: asm.label(),
             pull: asm.label(),
             pulled: asm.label(),
             pad: asm.label(),
@@ -59,10 +59,6 @@ impl EntryLabels {
     }
 }
 
-const fn null(register: u8) -> Insn {
-    Insn::jump_imm(Test::Eq, Bits::B64, register, 0)
-}
-
 impl Emit<'_> {
     pub(super) fn prologue(&mut self) {
         if !self.setting.has_packet() {
@@ -71,25 +67,11 @@ impl Emit<'_> {
         }
         let context = self.frame.slot(Slot::Context);
         self.asm.push(Insn::store(Width::Eight, FP, R1, context));
-        self.find_hand_over();
         self.reset();
         self.reach_packet();
     }
 
-    /// Its address into r0 and its slot.
-    fn find_hand_over(&mut self) {
-        let at = self.frame.slot(Slot::HandOver);
-        // The key is 0; one that lies in memory already need not be written.
-        self.asm.block(R2, layout::OPAQUE_ZERO);
-        self.asm.map(R1, MapKind::HandOver);
-        self.asm.push(Insn::call_helper(helper::MAP_LOOKUP_ELEM));
-        let lost = self.entry.lost;
-        let found = Insn::jump_imm(Test::Ne, Bits::B64, R0, 0);
-        self.asm.branch(null(R0), found, lost);
-        self.asm.push(Insn::store(Width::Eight, FP, R0, at));
-    }
-
-    /// What is counted for one call, and what a callee may leave; r0 stays.
+    /// What is counted for one call, and what a callee may leave; r1 stays.
     fn reset(&mut self) {
         // The node clears the cause of a packet's trap; an export's is of its last call.
         let has_callees = self.plan.needs.len() > 1 || !self.setting.has_packet();
@@ -109,9 +91,8 @@ impl Emit<'_> {
         }
     }
 
-    /// `data` into r2 and `data_end` into r3; r0 stays the hand-over.
+    /// `data` into r2 and `data_end` into r3; r1 is the context.
     fn reach_packet(&mut self) {
-        self.load_slot(R1, Slot::Context);
         self.load_packet();
         if self.pulls_window() {
             let pull = self.entry.pull;
@@ -167,7 +148,6 @@ impl Emit<'_> {
         self.asm.bind(short);
         self.asm.push(Insn::call_helper(helper::SKB_PULL_DATA));
         self.load_slot(R1, Slot::Context);
-        self.load_slot(R0, Slot::HandOver);
         self.load_packet();
         let pulled = self.entry.pulled;
         self.asm.goto(pulled);
@@ -186,7 +166,6 @@ impl Emit<'_> {
                 Flavour::Tc => self.pad_tc(reach),
             }
             self.load_slot(R1, Slot::Context);
-            self.load_slot(R0, Slot::HandOver);
             self.load_packet();
             let unfit = Trap { code: TrapCode::Packet, place: Place::default() };
             let unfit = self.trap(unfit);
@@ -194,14 +173,10 @@ impl Emit<'_> {
             let ready = self.entry.ready;
             self.asm.goto(ready);
             self.asm.bind(self.entry.unfit);
-            self.load_slot(R1, Slot::HandOver);
-            self.asm.push(Insn::store_imm(Width::Four, R1, hand_over::PADDED as i16, 0));
+            self.asm.hand_over(R1, hand_over::PADDED);
+            self.asm.push(Insn::store_imm(Width::Four, R1, 0, 0));
             self.asm.goto(unfit);
         }
-        self.asm.bind(self.entry.lost);
-        self.mention_arena();
-        self.asm.push(Insn::mov_imm(Bits::B32, R0, self.refused()));
-        self.asm.push(Insn::exit());
     }
 
     const fn refused(&self) -> i32 {
@@ -211,12 +186,13 @@ impl Emit<'_> {
         }
     }
 
-    /// r0 hand-over, r1 context, r2 and r3 the packet's ends.
+    /// r1 context, r2 and r3 the packet's ends.
     fn pad_xdp(&mut self, reach: u32) {
         self.asm.push(Insn::alu(Alu::Sub, Bits::B64, R3, R2));
         self.asm.push(Insn::mov_imm(Bits::B64, R2, reach as i32));
         self.asm.push(Insn::alu(Alu::Sub, Bits::B64, R2, R3));
-        self.asm.push(Insn::store(Width::Four, R0, R2, hand_over::PADDED as i16));
+        self.asm.hand_over(R4, hand_over::PADDED);
+        self.asm.push(Insn::store(Width::Four, R4, R2, 0));
         self.asm.push(Insn::call_helper(helper::XDP_ADJUST_TAIL));
         let unfit = self.entry.unfit;
         self.asm.jump(Insn::jump_imm(Test::Ne, Bits::B64, R0, 0), unfit);
@@ -229,7 +205,8 @@ impl Emit<'_> {
         self.asm.jump(Insn::jump_imm(Test::GeU, Bits::B32, R2, reach as i32), pull);
         self.asm.push(Insn::mov_imm(Bits::B64, R3, reach as i32));
         self.asm.push(Insn::alu(Alu::Sub, Bits::B64, R3, R2));
-        self.asm.push(Insn::store(Width::Four, R0, R3, hand_over::PADDED as i16));
+        self.asm.hand_over(R4, hand_over::PADDED);
+        self.asm.push(Insn::store(Width::Four, R4, R3, 0));
         self.asm.push(Insn::mov_imm(Bits::B64, R2, reach as i32));
         self.asm.push(Insn::mov_imm(Bits::B64, R3, 0));
         self.asm.push(Insn::call_helper(helper::SKB_CHANGE_TAIL));
@@ -243,7 +220,7 @@ impl Emit<'_> {
     /// The verdict is in r0.
     pub(super) fn entry_epilogue(&mut self, label: Label) {
         self.asm.bind(label);
-        self.load_slot(R1, Slot::HandOver);
+        self.asm.hand_over(R1, 0);
         self.asm.push(Insn::store(Width::Eight, R1, R0, hand_over::VERDICT as i16));
         self.finish_packet();
     }
@@ -261,14 +238,23 @@ impl Emit<'_> {
             self.asm.push(Insn::load(Width::Four, false, R2, R1, hand_over::PADDED as i16));
             self.asm.jump(Insn::jump_imm(Test::Ne, Bits::B32, R2, 0), cut);
         }
+        if self.is_alone() && self.setting.has_memory {
+            // The verifier knows that it is not taken, and takes it out.
+            let never = self.entry.never;
+            self.asm.jump(Insn::jump_imm(Test::Eq, Bits::B64, R1, 0), never);
+        }
         self.asm.bind(done);
         if self.is_alone() {
             self.asm.push(Insn::exit());
+            self.asm.bind(self.entry.never);
         } else {
             self.load_slot(R1, Slot::Context);
             self.asm.map(R2, MapKind::Afterwards);
             self.asm.push(Insn::mov_imm(Bits::B64, R3, 0));
             self.asm.push(Insn::call_helper(helper::TAIL_CALL));
+        }
+        if !self.is_alone() || self.setting.has_memory {
+            self.mention_arena();
             self.asm.push(Insn::mov_imm(Bits::B32, R0, self.refused()));
             self.asm.push(Insn::exit());
         }

@@ -21,9 +21,6 @@ impl Frame {
         if with_packet || needs.context {
             fixed.push(Slot::Context);
         }
-        if with_packet || needs.hand_over {
-            fixed.push(Slot::HandOver);
-        }
         if needs.changes_packet {
             fixed.push(Slot::Data);
         }

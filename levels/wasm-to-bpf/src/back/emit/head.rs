@@ -38,8 +38,8 @@ impl Emit<'_> {
             place,
         };
         let count = i32::from(by);
-        self.load_slot(R1, Slot::HandOver);
-        self.asm.push(Insn::load(Width::Four, false, R2, R1, hand_over::METADATA as i16));
+        self.asm.hand_over(R1, hand_over::METADATA);
+        self.asm.push(Insn::load(Width::Four, false, R2, R1, 0));
         let (test, limit) = if by > 0 {
             (Test::GtU, PACKET_LENGTH_MAX as i32 - count)
         } else {
@@ -63,17 +63,16 @@ impl Emit<'_> {
     }
 
     fn record_head(&mut self, count: i32) {
-        let lengths = hand_over::METADATA as i16;
         let window = self.setting.packet.map_or(0, |packet| packet.window) as i32;
         let whole = self.asm.label();
-        self.load_slot(R1, Slot::HandOver);
-        self.asm.push(Insn::load(Width::Four, false, R2, R1, lengths));
+        self.asm.hand_over(R1, hand_over::METADATA);
+        self.asm.push(Insn::load(Width::Four, false, R2, R1, 0));
         self.asm.push(Insn::alu_imm(Alu::Add, Bits::B32, R2, count));
-        self.asm.push(Insn::store(Width::Four, R1, R2, lengths));
+        self.asm.push(Insn::store(Width::Four, R1, R2, 0));
         self.asm.jump(Insn::jump_imm(Test::LeU, Bits::B32, R2, window), whole);
         self.asm.push(Insn::mov_imm(Bits::B32, R2, window));
         self.asm.bind(whole);
-        self.asm.push(Insn::store(Width::Four, R1, R2, lengths + 4));
+        self.asm.push(Insn::store(Width::Four, R1, R2, 4));
     }
 
     /// The packet's ends into r2 and r3, so far apart or to the label.

@@ -13,13 +13,12 @@ use std::collections::BTreeMap;
 use regalloc2::{Allocation, Edit, InstOrEdit, Output};
 
 use super::asm::{Assembler, Callee, Code, Label};
-use super::insn::{Alu, Bits, FP, Insn, R0, R1, R2, Reg, Test, helper};
+use super::insn::{Alu, Bits, FP, Insn, R0, R1, Reg, Test};
 use super::lower::context_fields;
 use super::plan::{Needs, Plan, Setting};
 use super::vcode::{Condition, Op as V, Slot, Trap, VCode};
 use crate::TrapCode;
 use crate::ir::{Place, Width};
-use crate::program::MapKind;
 
 use any::Late;
 use entry::EntryLabels;
@@ -287,7 +286,7 @@ impl<'a> Emit<'a> {
                 let label = self.trapped();
                 self.branch(condition, reg(0), R0, label);
             }
-            V::HandOver => self.look_up_hand_over(place),
+            V::HandOver => self.asm.hand_over(reg(0), 0),
             V::MoveHead(by) => self.move_head(by, place),
             V::MayGoto(place) => self.may_goto(place),
             V::WindowLoad { width, distance } => self.window_load(width, distance, registers)?,
@@ -373,19 +372,6 @@ impl<'a> Emit<'a> {
     fn may_goto(&mut self, place: Place) {
         let trap = self.trap(Trap { code: TrapCode::OutOfTime, place });
         self.asm.may_goto(trap);
-    }
-
-    fn look_up_hand_over(&mut self, place: Place) {
-        let at = self.frame.slot(Slot::HandOver);
-        self.asm.push(Insn::store_imm(Width::Eight, FP, at, 0));
-        self.asm.push(Insn::mov(R2, FP));
-        self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, R2, i32::from(at)));
-        self.asm.map(R1, MapKind::HandOver);
-        self.asm.push(Insn::call_helper(helper::MAP_LOOKUP_ELEM));
-        let none = self.trap(Trap { code: TrapCode::Packet, place });
-        let missing = Condition { test: Test::Eq, bits: Bits::B64, immediate: Some(0) };
-        self.branch(missing, R0, R0, none);
-        self.asm.push(Insn::store(Width::Eight, FP, R0, at));
     }
 
     fn pointers(&mut self, reach: u32, keep: bool, place: Place, registers: &[Reg]) -> Option<()> {

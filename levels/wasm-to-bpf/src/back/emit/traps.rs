@@ -3,7 +3,7 @@
 
 use super::super::asm::{Label, field};
 use super::super::insn::{Alu, Bits, Insn, R0, R1, R2, R3};
-use super::super::vcode::{Slot, Trap};
+use super::super::vcode::Trap;
 use super::Emit;
 use crate::ir::Width;
 use crate::layout::{self, hand_over};
@@ -79,7 +79,7 @@ impl Emit<'_> {
 
     /// Out without a verdict, the cause in r2.
     fn stop(&mut self) {
-        self.load_slot(R1, Slot::HandOver);
+        self.asm.hand_over(R1, 0);
         // No verdict, the cause above it.
         self.asm.push(Insn::alu_imm(Alu::Shl, Bits::B64, R2, 32));
         self.asm.push(Insn::store(Width::Eight, R1, R2, hand_over::VERDICT as i16));

@@ -15,8 +15,8 @@ const FROM: Reg = R7;
 const LEFT: Reg = R8;
 /// Zero, but the verifier does not know it.
 const ZERO: Reg = R9;
-/// Their frame: the context and the hand-over.
-const STACK: u32 = 16;
+/// Their frame: the context.
+const STACK: u32 = 8;
 /// A byte in all eight places, when it is multiplied with it.
 const EIGHT_TIMES: u64 = 0x0101_0101_0101_0101;
 
@@ -136,7 +136,6 @@ fn forget_ranges(b: &mut Builder<'_>) {
 /// Byte by byte, upwards or downwards.
 fn copy_special(b: &mut Builder<'_>) {
     let (lost, down) = (b.label(), b.label());
-    b.find_hand_over(lost);
     b.mov(R1, TO);
     b.alu(Alu::Sub, R1, FROM);
     b.if_reg(R1, Test::LtU, LEFT, down);
@@ -198,7 +197,6 @@ pub(super) fn fill(setting: &Setting) -> (Code, u32) {
     if setting.has_packet() {
         b.bind(special);
         let lost = b.label();
-        b.find_hand_over(lost);
         bytes(&mut b, lost, |b| {
             b.store_byte(FROM, TO, R1, R2);
             b.alu_imm(Alu::Add, TO, 1);

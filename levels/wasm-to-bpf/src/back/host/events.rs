@@ -22,13 +22,13 @@ const LENGTH: Reg = R8;
 /// Bytes written.
 const DONE: Reg = R9;
 /// The dynptr, 16 bytes.
-const DYNPTR: i16 = -32;
+const DYNPTR: i16 = -24;
 /// The record's first bytes.
-const HEADER: i16 = -56;
+const HEADER: i16 = -48;
 /// Bytes of this round, and the next of them.
-const CHUNK: i16 = -64;
-const AT: i16 = -72;
-const STACK: u32 = 80;
+const CHUNK: i16 = -56;
+const AT: i16 = -64;
+const STACK: u32 = 64;
 
 /// Events of one call.
 const EVENTS_MAX: i32 = 4;
@@ -41,7 +41,6 @@ pub(super) fn event(setting: &Setting) -> (Code, u32) {
     b.mov(VALUE, R2);
     b.mov(ADDRESS, R3);
     b.mov(LENGTH, R4);
-    b.find_hand_over(outside);
     b.check_range(ADDRESS, LENGTH, [R1, R2], outside);
     b.if_imm(LENGTH, Test::GtU, EVENT_LENGTH_MAX as i32, over);
     count(&mut b, layout::EVENTS, EVENTS_MAX, over);
@@ -62,7 +61,6 @@ pub(super) fn send(setting: &Setting) -> (Code, u32) {
     b.mov(VALUE, R4);
     b.mov(ADDRESS, R2);
     b.mov(LENGTH, R3);
-    b.find_hand_over(outside);
     b.check_range(ADDRESS, LENGTH, [R1, R2], outside);
     find_port(&mut b, nowhere);
     b.if_imm(LENGTH, Test::LtU, FRAME_LENGTH_MIN as i32, over);

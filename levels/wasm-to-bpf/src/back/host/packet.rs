@@ -19,12 +19,12 @@ const LEFT: Reg = R8;
 /// Bytes of this round.
 const CHUNK: Reg = R9;
 /// Not zero: from the end downwards, since the ranges overlap in the window.
-const DOWNWARD: i16 = -24;
+const DOWNWARD: i16 = -16;
 /// Bytes between the beginning of what is left and this round's.
-const SKIPPED: i16 = -32;
+const SKIPPED: i16 = -24;
 /// Next byte of the scratch.
-const AT: i16 = -40;
-const STACK: u32 = 48;
+const AT: i16 = -32;
+const STACK: u32 = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -78,8 +78,8 @@ fn begin(b: &mut Builder<'_>, outside: Label) {
     b.mov(OFFSET, R2);
     b.mov(ADDRESS, R3);
     b.mov(LEFT, R4);
-    b.find_hand_over(outside);
-    b.load(Width::Four, R1, R0, hand_over::METADATA as i16);
+    b.asm.hand_over(R1, hand_over::METADATA);
+    b.load(Width::Four, R1, R1, 0);
     b.mov(R2, OFFSET);
     b.alu(Alu::Add, R2, LEFT);
     b.if_reg(R2, Test::GtU, R1, outside);

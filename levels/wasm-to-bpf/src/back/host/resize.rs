@@ -8,7 +8,7 @@ use super::super::insn::{
 };
 use super::super::lower::context_fields;
 use super::super::plan::Setting;
-use super::shared::{Builder, CONTEXT, HAND_OVER};
+use super::shared::{Builder, CONTEXT};
 use crate::Flavour;
 use crate::ir::Width;
 use crate::layout::hand_over;
@@ -23,9 +23,9 @@ const HAND: Reg = R7;
 const BEFORE: Reg = R8;
 /// And after.
 const AFTER: Reg = R9;
-/// Two addresses, and zeros for what is added in front.
-const STACK: u32 = ADDRESSES + RESIZE_ROOM as u32;
-const ADDRESSES: u32 = 16;
+/// The context, and zeros for what is added in front.
+const STACK: u32 = CONTEXT_BYTES + RESIZE_ROOM as u32;
+const CONTEXT_BYTES: u32 = 8;
 const ZEROS: i16 = -(STACK as i16);
 /// `skb->len` in the context of tc.
 const SKB_LENGTH: i16 = 0;
@@ -88,27 +88,17 @@ pub(super) fn tail(setting: &Setting) -> (Code, u32) {
 /// Nothing but the padding, after the head has moved in place.
 pub(super) fn pad(setting: &Setting) -> (Code, u32) {
     let mut b = Builder::new(setting);
-    let lost = b.label();
     b.keep(CONTEXT, R1);
-    b.find_hand_over(lost);
     pad_again(&mut b);
-    b.bind(lost);
     b.give(0);
-    b.finish(ADDRESSES)
+    b.finish(CONTEXT_BYTES)
 }
 
 /// Everything into its register, and what every level refuses.
 fn begin(b: &mut Builder<'_>, refused: Label) {
     b.keep(CONTEXT, R1);
     b.asm.push(Insn::mov_signed(Bits::B64, 32, DELTA, R2));
-    let (lost, found) = (b.label(), b.label());
-    b.find_hand_over(lost);
-    b.goto(found);
-    // Without a hand-over there was no entry.
-    b.bind(lost);
-    b.give(host_error::OVER_LIMIT);
-    b.bind(found);
-    b.mov(HAND, R0);
+    b.asm.hand_over(HAND, 0);
     b.load(Width::Four, BEFORE, HAND, PACKET_LENGTH);
     b.mov(AFTER, BEFORE);
     b.alu(Alu::Add, AFTER, DELTA);
@@ -198,7 +188,7 @@ fn pad_again(b: &mut Builder<'_>) {
     b.if_imm(BEFORE, Test::LeS, 0, long_enough);
     change_tail(b, BEFORE);
     b.if_imm(R0, Test::Ne, 0, long_enough);
-    b.kept(R1, HAND_OVER);
+    b.asm.hand_over(R1, 0);
     b.load(Width::Four, R2, R1, PADDED);
     b.alu(Alu::Add, R2, BEFORE);
     b.store(Width::Four, R1, R2, PADDED);

@@ -2,18 +2,15 @@
 //! keep things in, and bytes whose region is decided when they run.
 
 use super::super::asm::{Assembler, Code, Label, field};
-use super::super::insn::{Alu, Bits, FP, Insn, R0, R1, R2, Reg, Test, helper};
+use super::super::insn::{Alu, Bits, FP, Insn, R0, Reg, Test};
 use super::super::lower::context_fields;
 use super::super::plan::Setting;
 use crate::ir::Width;
-use crate::layout;
-use crate::program::MapKind;
+use crate::layout::{self, hand_over::METADATA};
 use abi::layout::{META_ADDRESS, META_LENGTH, WINDOW_ADDRESS};
 
 /// Where a subprogram keeps the context.
 pub(super) const CONTEXT: i16 = -8;
-/// Where it keeps the hand-over's address.
-pub(super) const HAND_OVER: i16 = -16;
 /// Shows the verifier that an offset in the window is small.
 const WINDOW_MASK: i32 = 0xfff;
 
@@ -104,17 +101,6 @@ impl<'a> Builder<'a> {
         self.asm.push(Insn::exit());
     }
 
-    /// Looks the hand-over up, keeps it in its slot and r0; `lost` without one.
-    pub(super) fn find_hand_over(&mut self, lost: Label) {
-        self.asm.push(Insn::store_imm(Width::Four, FP, HAND_OVER, 0));
-        self.mov(R2, FP);
-        self.alu_imm(Alu::Add, R2, i32::from(HAND_OVER));
-        self.asm.map(R1, MapKind::HandOver);
-        self.helper(helper::MAP_LOOKUP_ELEM);
-        self.if_imm(R0, Test::Eq, 0, lost);
-        self.keep(HAND_OVER, R0);
-    }
-
     /// The address of a place in the frame.
     pub(super) fn frame_address(&mut self, to: Reg, slot: i16) {
         self.mov(to, FP);
@@ -163,7 +149,7 @@ impl<'a> Builder<'a> {
     }
 
     /// One byte at the address in linear memory, wherever it is; `at` and
-    /// `free` are overwritten. The context and the hand-over are in their slots.
+    /// `free` are overwritten. The context is in its slot.
     pub(super) fn load_byte(&mut self, to: Reg, address: Reg, at: Reg, free: Reg) {
         self.byte(address, at, free, Transfer::Load(to));
     }
@@ -187,7 +173,7 @@ impl<'a> Builder<'a> {
         let other = self.label();
         self.alu_imm(Alu::Add, at, (WINDOW_ADDRESS - META_ADDRESS) as i32);
         self.if_imm(at, Test::GeU, META_LENGTH as i32, other);
-        self.kept(free, HAND_OVER);
+        self.asm.hand_over(free, METADATA);
         self.alu(Alu::Add, at, free);
         self.transfer(transfer, at, 0);
         self.goto(done);

@@ -47,12 +47,6 @@ impl Lower<'_> {
             .collect();
         self.push(V::Arguments, &operands);
         self.load_parameters(rest, 0);
-        if self.needs.hand_over {
-            let hand_over = self.vcode.register();
-            self.push(V::HandOver, &[defined_at(hand_over, R0)]);
-            self.forget();
-            self.local.hand_over = Some(hand_over);
-        }
         if self.needs.pointers {
             self.take_pointers();
         }
@@ -86,7 +80,7 @@ impl Lower<'_> {
         self.forget();
         let can_trap =
             self.unit.functions.get(callee as usize).is_none_or(|function| function.can_trap);
-        if can_trap || needs.pointers || needs.changes_packet || needs.hand_over {
+        if can_trap || needs.pointers || needs.changes_packet {
             let block = self.block_address();
             let code = self.load_field(Width::Four, block, layout::TRAP_CODE);
             let left = Condition { test: Test::Ne, bits: Bits::B32, immediate: Some(0) };

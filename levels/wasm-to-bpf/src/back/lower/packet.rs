@@ -4,7 +4,7 @@ use regalloc2::VReg;
 
 use abi::layout::WINDOW_ADDRESS;
 
-use super::super::insn::{Insn, R0, R2, R3};
+use super::super::insn::{Insn, R2, R3};
 use super::super::plan::Likely;
 use super::super::vcode::{
     AnyAccess, Op as V, Slot, defined, defined_at, defined_early, used, used_late,
@@ -24,17 +24,11 @@ pub(crate) const fn context_fields(flavour: Flavour) -> (i16, i16) {
 impl Lower<'_> {
     /// The entry's prologue has left them in registers.
     pub(super) fn take_packet(&mut self) {
-        let hand_over = self.vcode.register();
         let pointers = Pointers { data: self.vcode.register(), data_end: self.vcode.register() };
         self.push(
             V::Arguments,
-            &[
-                defined_at(hand_over, R0),
-                defined_at(pointers.data, R2),
-                defined_at(pointers.data_end, R3),
-            ],
+            &[defined_at(pointers.data, R2), defined_at(pointers.data_end, R3)],
         );
-        self.local.hand_over = Some(hand_over);
         self.keep_pointers(pointers);
     }
 
@@ -93,7 +87,8 @@ impl Lower<'_> {
         if let Some(hand_over) = self.local.hand_over {
             return hand_over;
         }
-        let hand_over = self.slot(Slot::HandOver);
+        let hand_over = self.vcode.register();
+        self.push(V::HandOver, &[defined(hand_over)]);
         self.local.hand_over = Some(hand_over);
         hand_over
     }
