@@ -2,12 +2,9 @@
 //! metadata, the same reading of what came out.
 
 use abi::check::Unverified;
-use abi::layout::{
-    BEGINS_WITH_ETHERNET, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT, OFFSET_NONE,
-};
 use abi::{Checked, Meta, Verdict};
+use cell::below::metadata_of;
 use engine::{Emitted, InstanceSpec, StartError, Trap};
-use wire::{Fragment, flow_hash, parse_frame};
 
 use crate::clock::CALL_SLICES;
 use crate::{ARRIVAL_PORT, Case, Ending, Event, LevelError, OTHER_PORT, Outcome, Sent};
@@ -116,29 +113,7 @@ fn port_name(number: u16) -> Result<&'static str, LevelError> {
     found.map(|(name, _)| *name).ok_or(LevelError::Port { number })
 }
 
-/// What the front door would say of a frame; one that is not IP has no offsets.
+/// What the front door would say of a frame that came in by the arrival port.
 pub(crate) fn meta_of(frame: &[u8]) -> Meta {
-    let parsed = parse_frame(frame).ok();
-    let fragment = parsed.map_or(Fragment::None, |parsed| parsed.fragment);
-    Meta {
-        packet_length: 0,
-        window_length: 0,
-        l3_offset: parsed.map_or(OFFSET_NONE, |parsed| parsed.l3_offset),
-        l4_offset: parsed.and_then(|parsed| parsed.l4_offset).unwrap_or(OFFSET_NONE),
-        begins_with: BEGINS_WITH_ETHERNET,
-        ip_version: parsed.map_or(0, |parsed| parsed.ip_version),
-        protocol: parsed.map_or(0, |parsed| parsed.protocol),
-        flags: match fragment {
-            Fragment::None => 0,
-            Fragment::First => META_FRAGMENT,
-            Fragment::Later => META_FRAGMENT | META_LATER_FRAGMENT,
-        },
-        port: PORTS[0].1,
-        session: units::SessionId::BEST_EFFORT.0,
-        rule: 1,
-        flow_hash: parsed.map_or(0, |parsed| flow_hash(&parsed)),
-        lane: 0,
-        now_ms: 1,
-        mark: [0; MARK_LENGTH],
-    }
+    Meta { port: PORTS[0].1, ..metadata_of(frame) }
 }
