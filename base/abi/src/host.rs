@@ -14,8 +14,10 @@ pub const FRAME_LENGTH_MIN: usize = 14;
 /// Longest frame that `packet_send` takes, in bytes: a packet of 9,000 bytes with an Ethernet
 /// header and a VLAN tag.
 pub const FRAME_LENGTH_MAX: usize = 9_018;
-/// Longest data of one event, in bytes: an event is a notice, not a stream.
+/// Longest data of one event, or message to another module, in bytes: a notice, not a stream.
 pub const EVENT_LENGTH_MAX: usize = 256;
+/// Events and messages that one call may leave: a notice for each reason.
+pub const EVENTS_PER_CALL_MAX: usize = 4;
 /// Longest control message, in bytes: it lies where the window lies.
 pub const MESSAGE_LENGTH_MAX: usize = crate::layout::WINDOW_LENGTH_MAX as usize;
 /// An exported global of this prefix is a counter; the rest is its name.
@@ -51,6 +53,8 @@ pub enum HostFunction {
     PortFind,
     /// The node's coarse time.
     NowMs,
+    /// Sends a control message to the modules before this one in the graph.
+    MessageSend,
 }
 
 impl HostFunction {
@@ -91,6 +95,8 @@ pub enum Need {
     Send,
     /// The node's event stream: `event`.
     Events,
+    /// Control messages to the modules before it in the graph: `message_send`.
+    Messages,
 }
 
 /// One line of the table of host functions.
@@ -206,6 +212,14 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         hooks: CALLED,
         need: None,
     },
+    HostFunctionSpec {
+        function: HostFunction::MessageSend,
+        name: "message_send",
+        parameters: &[I32, I32],
+        result: I32,
+        hooks: CALLED,
+        need: Some(Need::Messages),
+    },
 ];
 
 /// Every hook of version 1, in the order of [`Hook`].
@@ -230,7 +244,7 @@ impl Hook {
 
 impl Need {
     /// Every need, in the order of the enum.
-    pub const ALL: &'static [Self] = &[Self::Send, Self::Events];
+    pub const ALL: &'static [Self] = &[Self::Send, Self::Events, Self::Messages];
 
     /// The word in the manifest.
     #[must_use]
@@ -238,6 +252,7 @@ impl Need {
         match self {
             Self::Send => "send",
             Self::Events => "events",
+            Self::Messages => "messages",
         }
     }
 }

@@ -45,6 +45,8 @@ pub const PACKET_LENGTH_MAX: u32 = 65_535;
 pub const MEMORY_PAGES_MAX: u32 = 256;
 /// Lanes that a module may ask for: the number of instances of one service in one cell.
 pub const LANES_MAX: u16 = 64;
+/// Where the mark begins in the metadata.
+pub const MARK_OFFSET: usize = 40;
 /// The size of the mark that travels between the nodes of a service's graph.
 pub const MARK_LENGTH: usize = 16;
 /// Largest manifest section, in bytes: read before anything is verified.
@@ -136,14 +138,14 @@ impl Meta {
         out[16..24].copy_from_slice(&origin.to_le_bytes());
         out[24..32].copy_from_slice(&flow.to_le_bytes());
         out[32..40].copy_from_slice(&self.now_ms.to_le_bytes());
-        out[40..56].copy_from_slice(&self.mark);
+        out[MARK_OFFSET..56].copy_from_slice(&self.mark);
         out[56..64].fill(0);
     }
 }
 
 /// The low byte of what `on_packet` returns.
 pub mod verdict_code {
-    /// The next edge of the graph; after the last one, forward.
+    /// By the edge of the graph in the high 16 bits; where there is none, forward.
     pub const PASS: u32 = 0;
     /// Drop, with the module's own reason in the high 16 bits.
     pub const DROP: u32 = 1;
@@ -157,19 +159,25 @@ pub mod verdict_code {
     pub const REROUTE_FLAG: u32 = 1 << 8;
 }
 
+/// Edges that lead on from one module of a graph: enough to sort packets by kind, few enough
+/// to lie in one word.
+pub const EDGES_MAX: usize = 4;
+
 /// What a module decided about one packet.
 ///
 /// ```text
-/// 31            16 15        9  8  7             0
-/// ┌───────────────┬───────────┬───┬───────────────┐
-/// │ reason or port│ zero      │ R │ code          │
-/// └───────────────┴───────────┴───┴───────────────┘
+/// 31                    16 15        9  8  7             0
+/// ┌───────────────────────┬───────────┬───┬───────────────┐
+/// │ edge, reason, or port │ zero      │ R │ code          │
+/// └───────────────────────┴───────────┴───┴───────────────┘
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Forward; with `reroute`, after a new route lookup.
+    /// To the next module, by an edge of the graph; forward where that edge leads nowhere.
     Pass {
-        /// The module changed where the packet goes.
+        /// Below [`EDGES_MAX`].
+        edge: u8,
+        /// The module changed where the packet goes: its route is looked up again.
         reroute: bool,
     },
     /// Drop, with the module's own reason.
@@ -194,18 +202,23 @@ pub enum Verdict {
 pub struct NotAVerdict(pub u32);
 
 impl Verdict {
-    /// Forward, by the route that the packet came with.
-    pub const PASS: Self = Self::Pass { reroute: false };
+    /// To the next module; after the last one, forward by the route that the packet came with.
+    pub const PASS: Self = Self::Pass { edge: 0, reroute: false };
 
     /// Reads the value that `on_packet` returned.
     ///
     /// # Errors
     /// When the code is unknown or a bit is set that has no meaning for it.
     pub const fn parse(value: u32) -> Result<Self, NotAVerdict> {
+        const PASS_REROUTED: u32 = verdict_code::PASS | verdict_code::REROUTE_FLAG;
         let high = (value >> 16) as u16;
         match value & 0xffff {
-            verdict_code::PASS if high == 0 => Ok(Self::Pass { reroute: false }),
-            0x100 if high == 0 => Ok(Self::Pass { reroute: true }),
+            verdict_code::PASS if high < EDGES_MAX as u16 => {
+                Ok(Self::Pass { edge: high as u8, reroute: false })
+            }
+            PASS_REROUTED if high < EDGES_MAX as u16 => {
+                Ok(Self::Pass { edge: high as u8, reroute: true })
+            }
             verdict_code::DROP => Ok(Self::Drop { reason: high }),
             verdict_code::BOUNCE if high == 0 => Ok(Self::Bounce),
             verdict_code::REDIRECT => Ok(Self::Redirect { port: high }),
@@ -218,8 +231,10 @@ impl Verdict {
     #[must_use]
     pub const fn to_value(self) -> u32 {
         match self {
-            Self::Pass { reroute: false } => verdict_code::PASS,
-            Self::Pass { reroute: true } => verdict_code::PASS | verdict_code::REROUTE_FLAG,
+            Self::Pass { edge, reroute } => {
+                let flag = if reroute { verdict_code::REROUTE_FLAG } else { 0 };
+                verdict_code::PASS | flag | (edge as u32) << 16
+            }
             Self::Drop { reason } => verdict_code::DROP | (reason as u32) << 16,
             Self::Bounce => verdict_code::BOUNCE,
             Self::Redirect { port } => verdict_code::REDIRECT | (port as u32) << 16,
@@ -248,7 +263,9 @@ mod tests {
     fn every_verdict_survives_its_encoding() {
         let all = [
             Verdict::PASS,
-            Verdict::Pass { reroute: true },
+            Verdict::Pass { edge: 0, reroute: true },
+            Verdict::Pass { edge: 3, reroute: false },
+            Verdict::Pass { edge: 1, reroute: true },
             Verdict::Drop { reason: 0 },
             Verdict::Drop { reason: 65_535 },
             Verdict::Bounce,
@@ -262,7 +279,7 @@ mod tests {
 
     #[test]
     fn numbers_without_meaning_are_no_verdict() {
-        for value in [5, 0x101, 0x200, 0x1_0000, 0x1_0002, 0xffff_ffff] {
+        for value in [5, 0x101, 0x200, 0x4_0000, 0x4_0100, 0x1_0002, 0xffff_ffff] {
             assert_eq!(Verdict::parse(value), Err(NotAVerdict(value)), "{value:#x}");
         }
     }

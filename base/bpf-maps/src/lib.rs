@@ -29,6 +29,8 @@ pub const FLOWS_MAX: usize = 8192;
 pub const ENTRIES_MAX: usize = 1024;
 /// Programs made from modules at one level: one for each lane there.
 pub const MODULES_MAX: usize = 1024;
+/// Edges out of one entry.
+pub const EDGES_MAX: usize = 4;
 /// Pairs of entry and drop reason that are counted apart.
 pub const REASONS_MAX: usize = 4096;
 
@@ -301,6 +303,8 @@ pub const META_LATER_FRAGMENT: u32 = 1 << 2;
 pub const META_TO_TC: u32 = 1 << 3;
 /// [`PacketMeta::flags`], from XDP to tc only: it cannot be run there.
 pub const META_UP: u32 = 1 << 4;
+/// [`PacketMeta::flags`]: the mark of the module before lies in front of the metadata.
+pub const META_MARK: u32 = 1 << 5;
 /// Where in [`PacketMeta::flags`] the lane's epoch begins ([`ACTION_SERVICE`] only).
 pub const META_EPOCH_SHIFT: u32 = 24;
 

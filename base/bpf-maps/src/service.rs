@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::PacketMeta;
+use crate::{EDGES_MAX, PacketMeta};
 
 /// `enum tam_level`: in the cell.
 pub const LEVEL_USER: u32 = 0;
@@ -37,7 +37,9 @@ pub struct Lane {
     /// The index of the module's program, at `nic` and at `kernel`.
     pub program: u32,
     /// Bytes of the packet's head that the module sees.
-    pub window: u32,
+    pub window: u16,
+    /// Bit n: edge n leads somewhere.
+    pub edges: u16,
     /// 0: nobody is in the lane, else 1 and the number of the CPU that is.
     pub busy: u32,
     /// The CPU that was in it last.
@@ -58,8 +60,10 @@ pub struct Lane {
     pub path: u32,
     /// The epoch that packets to tc carry.
     pub tc_epoch: u32,
+    /// The entry at the end of each edge.
+    pub next: [u16; EDGES_MAX],
     /// Always 0.
-    pub zero: [u64; 3],
+    pub zero: [u64; 2],
 }
 
 /// [`Lane::trapped`]: `on_packet` returned something else than a verdict.
@@ -131,8 +135,10 @@ pub struct Passage {
     pub length: u32,
     /// The index of the module's program.
     pub program: u32,
-    /// Always 0.
-    pub zero: u32,
+    /// Bytes of the frame as it came to the module.
+    pub bytes: u32,
+    /// What the module before left; with `META_MARK` it travels along.
+    pub mark: [u64; 2],
     /// The jiffy for which the time was worked out last.
     pub clock_jiffies: u64,
     /// That time, in milliseconds.
@@ -156,6 +162,8 @@ pub struct ServiceStats {
     pub bounced: u64,
     /// Sent out of the port that the module named.
     pub redirected: u64,
+    /// To the next entry of the graph, which counts it, too.
+    pub passed_on: u64,
     /// Given to user level, by the module or from tc in its place. There they are counted again.
     pub raised: u64,
     /// Not run, or raised without a cell: gone as if there were no rule.

@@ -15,7 +15,7 @@ use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
 use crate::classifier::RuleSet;
 use crate::rule::RuleSpec;
-use crate::service::ModuleInfo;
+use crate::service::{Edges, ModuleInfo};
 use crate::session;
 
 /// What an operator asks for; all of it happens or nothing.
@@ -42,12 +42,15 @@ pub enum Command {
         /// Where to run it; the level that its module names first when there is none.
         #[serde(default)]
         level: Option<Level>,
+        /// The services that come after it: what passes it by edge n goes to the nth.
+        #[serde(default)]
+        then: Vec<Name>,
     },
     /// Stop a service and remove the rules that came with it.
     Remove {
         /// The service's name.
         service: Name,
-        /// Remove also the other rules that lead to it.
+        /// Remove also the other rules, and the edges, that lead to it.
         #[serde(default)]
         cascade: bool,
     },
@@ -210,6 +213,14 @@ pub enum Effect {
         entry: EntryId,
         /// Where to.
         level: Level,
+    },
+    /// Let what passes a service go on to others. Told before its first packet, and again when
+    /// one of the others comes or goes.
+    SetEdges {
+        /// Its number in the cell.
+        entry: EntryId,
+        /// Where each edge leads.
+        edges: Edges,
     },
     /// Stop a service in the cell; answered by [`Event::ServiceStopped`].
     StopService {

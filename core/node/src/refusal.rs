@@ -9,7 +9,7 @@ use units::{Name, RuleId};
 use crate::classifier::RuleSetError;
 use crate::message::listed;
 use crate::rule::{Action, MatchError};
-use crate::service::SERVICES_MAX;
+use crate::service::{EDGES_MAX, GRAPH_DEPTH_MAX, SERVICES_MAX};
 
 /// Why a command was refused; nothing has changed. Whose fault: the operator's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +54,49 @@ pub enum Refusal {
         service: Name,
         /// Those rules.
         rules: Vec<RuleId>,
+    },
+    /// Other services pass packets on to it.
+    #[error(
+        "the service '{service}' comes after {}; remove that first, or remove '{service}' with --cascade, and what passes there is forwarded",
+        listed(before)
+    )]
+    ServiceFollows {
+        /// The service.
+        service: Name,
+        /// Those that lead to it.
+        before: Vec<Name>,
+    },
+    /// More edges than a verdict can tell apart.
+    #[error("{asked} services are to come after '{service}', and at most {EDGES_MAX} may")]
+    TooManyEdges {
+        /// The service.
+        service: Name,
+        /// Edges in the command.
+        asked: usize,
+    },
+    /// More services in a row than a packet may meet.
+    #[error(
+        "with '{service}' {found} services would come one after another, and at most {GRAPH_DEPTH_MAX} may"
+    )]
+    GraphTooDeep {
+        /// The service in front.
+        service: Name,
+        /// How many there would be.
+        found: usize,
+    },
+    /// A graph has one session.
+    #[error(
+        "'{next}' is of the session '{found}', and '{service}', which it is to follow, of '{expected}'; deploy both under one session"
+    )]
+    EdgeToOtherSession {
+        /// The service in front.
+        service: Name,
+        /// Its session.
+        expected: Name,
+        /// The one after it.
+        next: Name,
+        /// Its session.
+        found: Name,
     },
     /// No entry is left.
     #[error(
@@ -210,7 +253,8 @@ impl Refusal {
             | Self::ServiceStarting { .. }
             | Self::ServiceNotRunning { .. }
             | Self::BpfOff { .. }
-            | Self::ServiceInUse { .. } => RefusalClass::Busy,
+            | Self::ServiceInUse { .. }
+            | Self::ServiceFollows { .. } => RefusalClass::Busy,
             Self::ServiceUnknown { .. }
             | Self::SessionUnknown { .. }
             | Self::PortUnknown { .. }
@@ -218,6 +262,8 @@ impl Refusal {
             | Self::RuleSet(RuleSetError::Unknown { .. }) => RefusalClass::NotFound,
             Self::TooManyServices { .. }
             | Self::TooManyRules { .. }
+            | Self::TooManyEdges { .. }
+            | Self::GraphTooDeep { .. }
             | Self::RuleSet(
                 RuleSetError::TooManyRules { .. } | RuleSetError::TooManyMasks { .. },
             ) => RefusalClass::Limit,
@@ -225,6 +271,7 @@ impl Refusal {
             | Self::LevelNotDeclared { .. }
             | Self::Parameter(_)
             | Self::SessionDiffers { .. }
+            | Self::EdgeToOtherSession { .. }
             | Self::ActionElsewhere { .. }
             | Self::Match(_) => RefusalClass::Invalid,
         }
@@ -239,6 +286,10 @@ impl Refusal {
             Self::ServiceStarting { .. } => "service_starting",
             Self::ServiceUnknown { .. } => "service_unknown",
             Self::ServiceInUse { .. } => "service_in_use",
+            Self::ServiceFollows { .. } => "service_follows",
+            Self::TooManyEdges { .. } => "too_many_edges",
+            Self::GraphTooDeep { .. } => "graph_too_deep",
+            Self::EdgeToOtherSession { .. } => "edge_to_other_session",
             Self::TooManyServices { .. } => "too_many_services",
             Self::Level { .. } => "level",
             Self::LevelNotDeclared { .. } => "level_not_declared",

@@ -11,6 +11,14 @@ pub const SERVICES_MAX: usize = 256;
 
 const _: () = assert!(SERVICES_MAX <= u16::MAX as usize, "an entry's number has 16 bits");
 
+pub use abi::layout::EDGES_MAX;
+
+/// Services in a row: in the kernel each takes two of the 33 tail calls that a packet may make.
+pub const GRAPH_DEPTH_MAX: usize = 8;
+
+/// Where each edge out of a service leads; `None`: out of the graph, so the packet is forwarded.
+pub type Edges = [Option<EntryId>; EDGES_MAX];
+
 /// A module that the daemon has in its store and has checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleInfo {
@@ -50,6 +58,8 @@ pub struct Service {
     pub parameters: BTreeMap<String, String>,
     /// The session that pays.
     pub session: Name,
+    /// The services after it, by the number of the edge that leads there.
+    pub then: BTreeMap<u16, Name>,
     /// Where it runs.
     pub level: Level,
     /// Why there.

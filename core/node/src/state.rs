@@ -12,6 +12,7 @@
 //! cell runs all services; it and each service have a pause of their own
 //! before they are started again.
 
+mod graph;
 mod rules;
 mod services;
 
@@ -128,8 +129,8 @@ impl Node {
     /// When it cannot be done; then nothing has changed.
     pub fn handle_command(&mut self, now: Nanos, command: Command) -> Result<Outcome, Refusal> {
         match command {
-            Command::Deploy { service, module, parameters, session, rules, level } => {
-                let wanted = services::Wanted { service, module, parameters, session, level };
+            Command::Deploy { service, module, parameters, session, rules, level, then } => {
+                let wanted = services::Wanted { service, module, parameters, session, level, then };
                 self.deploy(now, wanted, rules)
             }
             Command::Remove { service, cascade } => self.remove(now, &service, cascade),
@@ -186,6 +187,12 @@ impl Node {
         self.effects.pop_front()
     }
 
+    /// Tells the front door and the cell where packets go, if that has changed.
+    fn install(&mut self) {
+        self.set_edges();
+        self.install_rules();
+    }
+
     fn cell_ready(&mut self, now: Nanos) {
         if self.cell.state == CellState::Ready {
             return;
@@ -204,7 +211,7 @@ impl Node {
         let retry_at = now + self.cell.backoff.pause(ran_for);
         self.cell.state = CellState::Lost { retry_at };
         let notices = self.services_lost(now, &reason);
-        self.install_rules();
+        self.install();
         self.effects.push_back(Effect::Report(Notice::CellLost { reason, retry_at }));
         self.effects.extend(notices.into_iter().map(Effect::Report));
     }

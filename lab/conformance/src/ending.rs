@@ -6,10 +6,10 @@ use std::str::FromStr;
 /// The verdict on a packet, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// `pass`.
-    Pass,
+    /// `pass`, or `pass EDGE`.
+    Pass(u8),
     /// `reroute`: pass, after a new look-up of the route.
-    Reroute,
+    Reroute(u8),
     /// `drop REASON`.
     Drop(u16),
     /// `bounce`.
@@ -29,7 +29,7 @@ pub enum Ending {
 /// Text that names no ending.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no ending; write pass, reroute, drop REASON, bounce, redirect PORT, raise, trap KIND, \
+    "'{0}' is no ending; write pass, pass EDGE, reroute, reroute EDGE, drop REASON, bounce, redirect PORT, raise, trap KIND, \
      start refused CODE or start trapped KIND"
 )]
 pub struct EndingError(String);
@@ -38,7 +38,10 @@ impl Ending {
     /// Whether there is still a packet.
     #[must_use]
     pub const fn keeps_packet(&self) -> bool {
-        matches!(self, Self::Pass | Self::Reroute | Self::Bounce | Self::Redirect(_) | Self::Raise)
+        matches!(
+            self,
+            Self::Pass(_) | Self::Reroute(_) | Self::Bounce | Self::Redirect(_) | Self::Raise
+        )
     }
 }
 
@@ -49,8 +52,10 @@ impl FromStr for Ending {
         let wrong = || EndingError(text.to_owned());
         let words: Vec<_> = text.split_whitespace().collect();
         Ok(match words.as_slice() {
-            ["pass"] => Self::Pass,
-            ["reroute"] => Self::Reroute,
+            ["pass"] => Self::Pass(0),
+            ["pass", edge] => Self::Pass(edge.parse().map_err(|_| wrong())?),
+            ["reroute"] => Self::Reroute(0),
+            ["reroute", edge] => Self::Reroute(edge.parse().map_err(|_| wrong())?),
             ["drop", reason] => Self::Drop(reason.parse().map_err(|_| wrong())?),
             ["bounce"] => Self::Bounce,
             ["redirect", port] => Self::Redirect((*port).to_owned()),
@@ -66,8 +71,10 @@ impl FromStr for Ending {
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pass => f.write_str("pass"),
-            Self::Reroute => f.write_str("reroute"),
+            Self::Pass(0) => f.write_str("pass"),
+            Self::Pass(edge) => write!(f, "pass {edge}"),
+            Self::Reroute(0) => f.write_str("reroute"),
+            Self::Reroute(edge) => write!(f, "reroute {edge}"),
             Self::Drop(reason) => write!(f, "drop {reason}"),
             Self::Bounce => f.write_str("bounce"),
             Self::Redirect(port) => write!(f, "redirect {port}"),

@@ -127,7 +127,7 @@ mod tests {
     fn every_part_of_an_outcome_is_compared() {
         let expected = Outcome {
             counters: [("packets".to_owned(), 1)].into(),
-            ..Outcome::of(Ending::Pass, Some(vec![1]))
+            ..Outcome::of(Ending::Pass(0), Some(vec![1]))
         };
         let count = |change: fn(&mut Outcome)| {
             let mut found = expected.clone();
@@ -136,7 +136,7 @@ mod tests {
         };
         assert_eq!(count(|_| {}), 0);
         assert_eq!(count(|found| found.counters.extend([("more".to_owned(), 1)])), 0);
-        assert_eq!(count(|found| found.ending = Ending::Reroute), 1);
+        assert_eq!(count(|found| found.ending = Ending::Reroute(0)), 1);
         assert_eq!(count(|found| found.frame = None), 1);
         assert_eq!(count(|found| found.frame = Some(vec![2])), 1);
         assert_eq!(count(|found| found.counters.clear()), 1);

@@ -99,8 +99,8 @@ fn not_started(error: StartError) -> Result<Outcome, LevelError> {
 
 fn ending_of(verdict: Verdict) -> Result<Ending, LevelError> {
     Ok(match verdict {
-        Verdict::Pass { reroute: false } => Ending::Pass,
-        Verdict::Pass { reroute: true } => Ending::Reroute,
+        Verdict::Pass { edge, reroute: false } => Ending::Pass(edge),
+        Verdict::Pass { edge, reroute: true } => Ending::Reroute(edge),
         Verdict::Drop { reason } => Ending::Drop(reason),
         Verdict::Bounce => Ending::Bounce,
         Verdict::Redirect { port } => Ending::Redirect(port_name(port)?.to_owned()),

@@ -212,7 +212,7 @@ fn touch_reads_what_a_loop_over_the_bytes_reads() {
         refused: BTreeMap::new(),
         before: Vec::new(),
         frame: frame.to_vec(),
-        expected: Outcome::of(Ending::Pass, Some(frame.to_vec())),
+        expected: Outcome::of(Ending::Pass(0), Some(frame.to_vec())),
     };
     if let Err(LevelError::Module(error)) = user.borrow_mut().run(&case(1, &[0])) {
         // tests/table.rs counts it as skipped.

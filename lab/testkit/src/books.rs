@@ -184,15 +184,16 @@ pub fn inconsistencies(stats: &Stats) -> Vec<String> {
     }
     let cell = &stats.cell;
     let served: u64 = stats.services.values().map(|service| service.packets).sum();
+    let passed_on: u64 = stats.services.values().map(|service| service.passed_on).sum();
     let beside = cell.no_service + cell.oversized + cell.no_metadata + cell.up_dropped;
     let ended = served + beside + lost;
-    differ("given to services, and where it went".to_owned(), to_services, ended);
+    differ("given to services, and where it went".to_owned(), to_services + passed_on, ended);
     found
 }
 
 fn ends(service: &ServiceStats) -> u64 {
     let left = service.forwarded + service.to_kernel + service.bounced + service.redirected;
-    left + service.plain + service.dropped.values().sum::<u64>()
+    left + service.passed_on + service.plain + service.dropped.values().sum::<u64>()
 }
 
 /// What a host sent, whether its own device took it or not: `/proc/net/snmp`.

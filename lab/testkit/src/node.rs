@@ -48,6 +48,8 @@ pub struct Service<'a> {
     pub parameters: &'a [(&'a str, &'a str)],
     /// Where to run it; user level when empty.
     pub level: &'a str,
+    /// The services after it.
+    pub then: &'a [&'a str],
 }
 
 /// The program under test: `TAM_BIN`, or the workspace's release build.
@@ -200,10 +202,10 @@ impl NodeUnderTest {
             name: (!service.name.is_empty()).then(|| service.name.to_owned()),
             module,
             parameters: texts(service.parameters),
-            session: None,
             rules: service.rules.iter().map(|rule| (*rule).to_owned()).collect(),
-            priority: None,
             level: Some(if service.level.is_empty() { "user" } else { service.level }.to_owned()),
+            then: service.then.iter().map(|next| (*next).to_owned()).collect(),
+            ..DeployRequest::default()
         })?)
     }
 

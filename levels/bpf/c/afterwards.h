@@ -3,7 +3,8 @@
  * at kernel.
  *
  * A module's program ends here by a tail call, still in its lane; what it left in
- * the hand-over is read before another CPU may be in there. The way of the packet
+ * the hand-over is read before another CPU may be in there. What it passes by an edge
+ * that leads to another module goes into that one's lane from here. The way of the packet
  * is this CPU's; the packet itself is looked at anew, for the module may have
  * changed all of it. surface/cell's deliver.rs does the same at user level.
  */
@@ -20,6 +21,8 @@
 #define VERDICT_BOUNCE 2
 #define VERDICT_REDIRECT 3
 #define VERDICT_RAISE 4
+
+#define TAM_ENTRY_NONE 0xffffffff
 
 /* Where a packet's IP header begins now, behind at most TAM_VLAN_TAGS_MAX tags; 0: nowhere. */
 static __always_inline __u32 find_l3(const void *data, const void *data_end)
@@ -66,7 +69,7 @@ static __always_inline int one_hop(void *l3, const void *data_end)
 
 /* Forwards by the route that came with the packet, or has the kernel do it. */
 static __always_inline int pass_on(void *ctx, enum tam_level level, const struct tam_passage *way,
-				   struct tam_service_stats *stats, int reroute)
+				   struct tam_service_stats *stats)
 {
 	bring_head(ctx, level);
 
@@ -78,7 +81,7 @@ static __always_inline int pass_on(void *ctx, enum tam_level level, const struct
 		stats->drop_malformed++;
 		return dropped(level);
 	}
-	if (!reroute && way->meta.flags & TAM_META_ROUTED &&
+	if (way->meta.flags & TAM_META_ROUTED &&
 	    device_of(level, port) &&
 	    frame_length(ctx, level) - l3 <= way->mtu)
 		outcome = one_hop(data + l3, data_end);
@@ -97,23 +100,23 @@ static __always_inline int pass_on(void *ctx, enum tam_level level, const struct
 }
 
 static __noinline int pass_on_nic(struct xdp_md *ctx, const struct tam_passage *way,
-				  struct tam_service_stats *stats, int reroute)
+				  struct tam_service_stats *stats)
 {
-	return pass_on(ctx, TAM_LEVEL_NIC, way, stats, reroute);
+	return pass_on(ctx, TAM_LEVEL_NIC, way, stats);
 }
 
 static __noinline int pass_on_tc(struct __sk_buff *ctx, const struct tam_passage *way,
-				 struct tam_service_stats *stats, int reroute)
+				 struct tam_service_stats *stats)
 {
-	return pass_on(ctx, TAM_LEVEL_KERNEL, way, stats, reroute);
+	return pass_on(ctx, TAM_LEVEL_KERNEL, way, stats);
 }
 
 /* One copy of it for each level: it is called at two places. */
 static __always_inline int go_on(void *ctx, enum tam_level level, const struct tam_passage *way,
-				 struct tam_service_stats *stats, int reroute)
+				 struct tam_service_stats *stats)
 {
-	return level == TAM_LEVEL_NIC ? pass_on_nic(ctx, way, stats, reroute)
-				      : pass_on_tc(ctx, way, stats, reroute);
+	return level == TAM_LEVEL_NIC ? pass_on_nic(ctx, way, stats)
+				      : pass_on_tc(ctx, way, stats);
 }
 
 static __always_inline int bounce(void *ctx, enum tam_level level, struct tam_service_stats *stats)
@@ -180,7 +183,7 @@ static __always_inline int go_plainly(void *ctx, enum tam_level level, const str
 				      struct tam_service_stats *stats)
 {
 	__u64 forwarded = stats->forwarded, to_kernel = stats->to_kernel;
-	int action = go_on(ctx, level, way, stats, 0);
+	int action = go_on(ctx, level, way, stats);
 
 	if (action != dropped(level))
 		stats->plain++;
@@ -197,6 +200,7 @@ static __always_inline int is_verdict(__u32 verdict)
 		return 1;
 	case VERDICT_PASS:
 	case VERDICT_REROUTE:
+		return verdict >> 16 < TAM_EDGES_MAX;
 	case VERDICT_BOUNCE:
 	case VERDICT_RAISE:
 		return !(verdict >> 16);
@@ -205,6 +209,86 @@ static __always_inline int is_verdict(__u32 verdict)
 	}
 }
 
+/* The entry after this one, or TAM_ENTRY_NONE: the packet is out of its graph. */
+static __always_inline __u32 entry_after(const struct tam_lane *lane, __u32 verdict)
+{
+	__u32 edge = verdict >> 16 & (TAM_EDGES_MAX - 1);
+
+	if ((verdict & 0xff) != VERDICT_PASS || !(lane->edges >> edge & 1))
+		return TAM_ENTRY_NONE;
+	return lane->next[edge];
+}
+
+/* Whether a frame has no VLAN tag, which the kernel would take out of it before tc. */
+static __always_inline int is_untagged(struct xdp_md *ctx)
+{
+	const struct ethhdr *eth = first_byte(ctx, TAM_LEVEL_NIC);
+
+	return (const void *)(eth + 1) <= last_byte(ctx, TAM_LEVEL_NIC) &&
+	       eth->h_proto != bpf_htons(ETH_P_8021Q) && eth->h_proto != bpf_htons(ETH_P_8021AD);
+}
+
+/* Into the lane of another module, with the mark; as to_service() and arrive(). Along the
+ * graph or up, never down. Returns an action, or TAM_RUN. */
+static __always_inline int visit(void *ctx, enum tam_level level, struct tam_passage *way,
+				 __u32 entry)
+{
+	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
+	struct tam_service_stats *stats = bpf_map_lookup_elem(&tam_services, &entry);
+	int runs = 0;
+
+	if (!lane || !stats)
+		return dropped(level);
+	way->meta.entry = entry;
+	way->meta.flags |= TAM_META_MARK;
+	way->bytes = frame_length(ctx, level);
+	if (!enter_lane(lane)) {
+		stats->packets++;
+		stats->bytes += way->bytes;
+		stats->drop_lane++;
+		return dropped(level);
+	}
+	if (level == TAM_LEVEL_NIC) {
+		int whole = is_untagged(ctx), which = choose_way(lane, 1, whole);
+
+		if (which == TAM_WAY_TC) {
+			int action = send_to_tc(ctx, lane, way, whole);
+
+			leave_lane(lane);
+			if (action != XDP_PASS) {
+				stats->packets++;
+				stats->bytes += way->bytes;
+				stats->drop_malformed++;
+			}
+			return action;
+		}
+		runs = which == TAM_WAY_NIC;
+	} else {
+		runs = runs_at_tc(lane);
+	}
+	if (!runs) {
+		stats->packets++;
+		stats->bytes += way->bytes;
+		return raise(ctx, level, lane, way, stats);
+	}
+	fill_hand_over(way, &way->meta, lane,
+		       (__u64)way->bytes << 32 | (__u32)way->meta.l4_offset << 16 |
+			       way->meta.l3_offset,
+		       level);
+	return TAM_RUN;
+}
+
+static __noinline int visit_nic(struct xdp_md *ctx, struct tam_passage *way, __u32 entry)
+{
+	return way ? visit(ctx, TAM_LEVEL_NIC, way, entry) : XDP_DROP;
+}
+
+static __noinline int visit_tc(struct __sk_buff *ctx, struct tam_passage *way, __u32 entry)
+{
+	return way ? visit(ctx, TAM_LEVEL_KERNEL, way, entry) : TC_ACT_SHOT;
+}
+
+/* Does what a verdict says. Returns an action, or TAM_RUN. */
 static __always_inline int afterwards(void *ctx, enum tam_level level)
 {
 	__u32 zero = 0;
@@ -222,7 +306,7 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 	if (!lane || !stats)
 		return dropped(level);
 	stats->packets++;
-	stats->bytes += way->length;
+	stats->bytes += way->bytes;
 	stats->handed_over += way->moved;
 	if (!trapped && !is_verdict(verdict))
 		trapped = TAM_NOT_A_VERDICT;
@@ -234,6 +318,11 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 	}
 	if (!trapped && verdict == VERDICT_RAISE)
 		return raise(ctx, level, lane, way, stats);
+
+	__u32 next = entry_after(lane, verdict);
+
+	way->mark[0] = hand_over->mark[0];
+	way->mark[1] = hand_over->mark[1];
 	leave_lane(lane);
 	if (trapped)
 		return go_plainly(ctx, level, way, stats);
@@ -246,14 +335,25 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 	case VERDICT_REDIRECT:
 		return redirect(ctx, level, verdict >> 16, stats);
 	default:
-		return go_on(ctx, level, way, stats, verdict == VERDICT_REROUTE);
+		if (verdict & VERDICT_REROUTE)
+			way->meta.flags &= ~TAM_META_ROUTED;
+		if (next == TAM_ENTRY_NONE)
+			return go_on(ctx, level, way, stats);
+		stats->passed_on++;
+		return level == TAM_LEVEL_NIC ? visit_nic(ctx, way, next)
+					      : visit_tc(ctx, way, next);
 	}
 }
 
 SEC("xdp.frags")
 int tam_afterwards(struct xdp_md *ctx)
 {
-	return afterwards(ctx, TAM_LEVEL_NIC);
+	int action = afterwards(ctx, TAM_LEVEL_NIC);
+
+	if (action != TAM_RUN)
+		return action;
+	run_module(ctx, &tam_modules, &tam_after);
+	return XDP_PASS;
 }
 
 #endif

@@ -63,7 +63,7 @@ static __always_inline int to_user(struct xdp_md *ctx, const struct tam_flow *fl
 	if (queue >= TAM_QUEUES_MAX)
 		return finish(stats, TAM_KERNEL_NO_SOCKET);
 
-	struct tam_meta *meta = meta_in_front(ctx);
+	struct tam_meta *meta = meta_in_front(ctx, 0);
 
 	if (!meta)
 		return finish(stats, TAM_DROP_ADJUST);

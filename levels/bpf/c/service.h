@@ -62,9 +62,22 @@ static __always_inline struct tam_hand_over *hand_over_of(__u32 entry)
 	return &tam_hand_overs[entry & (TAM_ENTRIES_MAX - 1)];
 }
 
-/* Room for metadata in front of the frame, or none. */
-static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx)
+/* Room for metadata in front of the frame, or none; behind the mark of the module
+ * before, if there was one. */
+static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx,
+						      const struct tam_passage *way)
 {
+	if (way && way->meta.flags & TAM_META_MARK) {
+		if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct tam_marked)))
+			return 0;
+
+		struct tam_marked *marked = (void *)(long)ctx->data_meta;
+
+		if ((void *)(marked + 1) > (void *)(long)ctx->data)
+			return 0;
+		__builtin_memcpy(marked->mark, way->mark, sizeof(marked->mark));
+		return &marked->meta;
+	}
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct tam_meta)))
 		return 0;
 
@@ -76,15 +89,16 @@ static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx)
 /* Gives a packet to the cell's socket with its metadata in front; returns an XDP
  * action, XDP_REDIRECT when there is a socket. The caller is in the lane. */
 static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
-				   const struct tam_meta *from)
+				   const struct tam_passage *way)
 {
+	const struct tam_meta *from = &way->meta;
 	__u32 queue = ctx->rx_queue_index, epoch = epoch_of(lane);
 
 	lane->level = TAM_LEVEL_USER;
 	if (queue >= TAM_QUEUES_MAX)
 		return XDP_PASS;
 
-	struct tam_meta *meta = meta_in_front(ctx);
+	struct tam_meta *meta = meta_in_front(ctx, way);
 
 	if (!meta)
 		return XDP_DROP;
@@ -100,13 +114,13 @@ static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
 /* Gives a packet to the stack with its metadata in front, for tam_tc; returns an
  * XDP action, XDP_PASS when it goes. The caller is in the lane. */
 static __always_inline int send_to_tc(struct xdp_md *ctx, struct tam_lane *lane,
-				      const struct tam_meta *from, int whole)
+				      const struct tam_passage *way, int whole)
 {
-	struct tam_meta *meta = meta_in_front(ctx);
+	struct tam_meta *meta = meta_in_front(ctx, way);
 
 	if (!meta)
 		return XDP_DROP;
-	*meta = *from;
+	*meta = way->meta;
 	meta->flags |= lane->tc_epoch << TAM_META_EPOCH_SHIFT | TAM_META_TO_TC |
 		       (whole ? 0 : TAM_META_UP);
 	count_to_tc(lane);
@@ -172,10 +186,10 @@ static __always_inline void fill_hand_over(struct tam_passage *way, const struct
 	hand_over->flow_hash = meta->flow_hash;
 	hand_over->lane = 0;
 	hand_over->now_ms = now_ms(way);
-	hand_over->mark[0] = 0;
-	hand_over->mark[1] = 0;
+	hand_over->mark[0] = way->mark[0];
+	hand_over->mark[1] = way->mark[1];
 	hand_over->level = level;
-	way->length = length;
+	way->bytes = length;
 	way->program = lane->trapped ? TAM_PROGRAM_NONE : lane->program;
 	way->moved = lane->cpu != cpu;
 	lane->cpu = cpu;
@@ -199,20 +213,23 @@ static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow 
 	if (!enter_lane(lane))
 		return finish(stats, TAM_DROP_LANE);
 	fill_way(&way->meta, flow, extent, outcome);
+	way->mark[0] = 0;
+	way->mark[1] = 0;
 	switch (choose_way(lane, complete, whole)) {
 	case TAM_WAY_NIC:
 		fill_hand_over(way, &flow->meta, lane, extent, TAM_LEVEL_NIC);
 		__builtin_memcpy(way->own_mac, flow->own_mac, ETH_ALEN);
 		way->mtu = flow->mtu;
+		way->length = extent >> 32;
 		finish(stats, TAM_TO_NIC);
 		return TAM_RUN;
 	case TAM_WAY_TC:
-		action = send_to_tc(ctx, lane, &way->meta, whole);
+		action = send_to_tc(ctx, lane, way, whole);
 		leave_lane(lane);
 		finish(stats, action == XDP_PASS ? TAM_TO_KERNEL_MODULE : TAM_DROP_ADJUST);
 		return action;
 	default:
-		action = send_up(ctx, lane, &way->meta);
+		action = send_up(ctx, lane, way);
 		leave_lane(lane);
 		finish(stats, action == XDP_REDIRECT ? TAM_TO_USER
 			      : action == XDP_DROP   ? TAM_DROP_ADJUST

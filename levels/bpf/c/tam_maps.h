@@ -17,6 +17,7 @@
 #define TAM_FRAGMENTS_MAX 4096	/* datagrams whose later fragments are awaited */
 #define TAM_ENTRIES_MAX 1024	/* entries of one node: each has a lane and counters */
 #define TAM_MODULES_MAX 1024	/* programs made from modules at one level: one for each lane there */
+#define TAM_EDGES_MAX 4		/* edges out of one entry */
 #define TAM_REASONS_MAX 4096	/* pairs of entry and drop reason that are counted apart */
 
 /* What a packet is matched by; one that a rule does not match by is zero in
@@ -207,12 +208,19 @@ struct tam_meta {
 				 * way to tc its tc_epoch */
 };
 #define TAM_OFFSET_NONE 0xffff
+
+/* Metadata of a packet that was with a module already. */
+struct tam_marked {
+	__u64 mark[2];		/* what that module left for the next */
+	struct tam_meta meta;	/* with TAM_META_MARK */
+};
 #define TAM_META_ROUTED (1 << 0)	/* egress and next hop are resolved; else the kernel routes it */
 #define TAM_META_FRAGMENT (1 << 1)
 #define TAM_META_LATER_FRAGMENT (1 << 2)
 /* On the way from XDP to tc, and nowhere else: */
 #define TAM_META_TO_TC (1 << 3)	/* the packet is a lane's */
 #define TAM_META_UP (1 << 4)	/* it cannot be run there, for the stack shows it otherwise than it came */
+#define TAM_META_MARK (1 << 5)	/* the mark of the module before lies in front of this */
 #define TAM_META_EPOCH_SHIFT 24
 
 enum tam_level {
@@ -233,12 +241,12 @@ enum tam_path {
  *
  *  0         8         16            24           28       32      36       40        44       48     52    56        60     64
  * +---------+---------+-------------+------------+--------+-------+--------+---------+--------+------+-----+---------+------+
- * | sent up | left    | epoch start | epoch seen | epoch  | level | target | program | window | busy | cpu | trapped | ran  |
- * |    D    |    C    |      D      |     D      |   C    |   D   |   C, N |    N    |   N    |  D   |  D  |  D, N   | D, C |
+ * | sent up | left    | epoch start | epoch seen | epoch  | level | target | program | window,| busy | cpu | trapped | ran  |
+ * |    D    |    C    |      D      |     D      |   C    |   D   |   C, N |    N    | edges N|  D   |  D  |  D, N   | D, C |
  * +---------+---------+-------------+------------+--------+-------+--------+---------+--------+------+-----+---------+------+
- * | sent tc | left tc | tc awaited  | tc began                | path  | tc     | unused, zero                            128
- * |    D    |    D    |      D      |     D                   |   D   | epoch D|
- * +---------+---------+-------------+-------------------------+-------+--------+-----
+ * | sent tc | left tc | tc awaited  | tc began                | path  | tc     | next, by edge    | unused, zero         128
+ * |    D    |    D    |      D      |     D                   |   D   | epoch D|        N         |
+ * +---------+---------+-------------+-------------------------+-------+--------+------------------+-----
  *
  * The ways of a packet, and what counts it on and off them:
  *
@@ -279,7 +287,8 @@ struct tam_lane {
 	__u32 level;		/* enum tam_level: where packets go */
 	__u32 target;		/* enum tam_level: where they shall go */
 	__u32 program;		/* index in tam_modules, tam_modules_tc */
-	__u32 window;		/* bytes of the packet's head that the module sees */
+	__u16 window;		/* bytes of the packet's head that the module sees */
+	__u16 edges;		/* bit n: edge n leads somewhere */
 	__u32 busy;		/* 0: nobody is in the lane, else 1 + the number of the CPU that is */
 	__u32 cpu;		/* the CPU that was in it last */
 	__u32 trapped;		/* not 0: the module is not run; the cause, or TAM_NOT_A_VERDICT */
@@ -290,7 +299,8 @@ struct tam_lane {
 	__u64 tc_began;		/* jiffies at which tc_epoch began */
 	__u32 path;		/* enum tam_path */
 	__u32 tc_epoch;		/* that packets to tc carry; 8 bits */
-	__u64 zero[3];
+	__u16 next[TAM_EDGES_MAX];	/* the entry at the end of each edge */
+	__u64 zero[2];
 };
 
 /* Jiffies (1 s at HZ=1000, 10 s at 100) after which a packet that is not at tc is lost. */
@@ -343,7 +353,8 @@ struct tam_passage {
 	__u32 mtu;		/* of the route; at tc the length of the IP packet as it came */
 	__u32 length;		/* of the frame as it came */
 	__u32 program;		/* index in tam_modules or tam_modules_tc, or TAM_PROGRAM_NONE */
-	__u32 zero;
+	__u32 bytes;		/* of the frame as it came to the module */
+	__u64 mark[2];		/* what the module before left; with TAM_META_MARK it travels along */
 	__u64 clock_jiffies;	/* the jiffy for which the time was worked out last, */
 	__u64 clock_ms;		/* and that time */
 };
@@ -357,6 +368,7 @@ struct tam_service_stats {
 	__u64 to_kernel;
 	__u64 bounced;
 	__u64 redirected;
+	__u64 passed_on;	/* to the next entry of the graph, which counts it, too */
 	__u64 raised;		/* given to user level, by the module or from tc in its place */
 	__u64 plain;		/* not run, or raised and there is no cell: as if there were no rule */
 	__u64 drop_module;	/* the verdict */

@@ -54,6 +54,14 @@ static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
 
 	if (!way || !lane || !stats)
 		return TC_ACT_UNSPEC;
+	way->mark[0] = 0;
+	way->mark[1] = 0;
+	if (flags & TAM_META_MARK) {
+		struct tam_marked *marked = marked_of(ctx);
+
+		if (marked)
+			__builtin_memcpy(way->mark, marked->mark, sizeof(way->mark));
+	}
 	meta->flags = 0;
 	way->meta = *meta;
 	way->meta.flags = flags & ((1 << TAM_META_EPOCH_SHIFT) - 1) &
@@ -66,6 +74,7 @@ static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
 	}
 	count_at_tc(lane, flags >> TAM_META_EPOCH_SHIFT);
 	way->length = length;
+	way->bytes = length;
 	if (flags & TAM_META_UP || !runs_at_tc(lane)) {
 		stats->packets++;
 		stats->bytes += length;
@@ -98,7 +107,12 @@ int tam_tc(struct __sk_buff *ctx)
 SEC("tcx/ingress")
 int tam_afterwards_tc(struct __sk_buff *ctx)
 {
-	return afterwards(ctx, TAM_LEVEL_KERNEL);
+	int action = afterwards(ctx, TAM_LEVEL_KERNEL);
+
+	if (action != TAM_RUN)
+		return action;
+	run_module(ctx, &tam_modules_tc, &tam_after_tc);
+	return TC_ACT_UNSPEC;
 }
 
 #endif

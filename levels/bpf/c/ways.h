@@ -13,9 +13,22 @@
 #include "context.h"
 #include "service.h"
 
+/* The same with a mark in front of it, or 0. */
+static __always_inline struct tam_marked *marked_of(struct __sk_buff *ctx)
+{
+	struct tam_marked *marked = (void *)(long)ctx->data_meta;
+
+	return (void *)(marked + 1) > (void *)(long)ctx->data ? 0 : marked;
+}
+
 /* The metadata that XDP put in front of the packet, or 0. */
 static __always_inline struct tam_meta *metadata_of(struct __sk_buff *ctx)
 {
+	struct tam_marked *marked = marked_of(ctx);
+
+	if (marked)
+		return &marked->meta;
+
 	struct tam_meta *meta = (void *)(long)ctx->data_meta;
 
 	return (void *)(meta + 1) > (void *)(long)ctx->data ? 0 : meta;
@@ -106,18 +119,21 @@ static __always_inline long take_tag(struct __sk_buff *ctx, struct vlan_header *
 	return bpf_skb_vlan_pop(ctx) ? -1 : (long)sizeof(*tag);
 }
 
-/* Puts the metadata and the tags in front of the frame, whose MACs move to the front
- * of the tags; 0, or an error. */
-static __always_inline long put_in_front(struct __sk_buff *ctx, const struct tam_meta *meta)
+/* Puts the metadata, the mark and the tags in front of the frame, whose MACs move to
+ * the front of the tags; 0, or an error. */
+static __always_inline long put_in_front(struct __sk_buff *ctx, const struct tam_meta *meta,
+					 const __u64 mark[2])
 {
 	struct vlan_header tags[TAM_VLAN_TAGS_MAX];
 	long outer = take_tag(ctx, &tags[0]), inner = outer > 0 ? take_tag(ctx, &tags[1]) : 0;
 	__u8 macs[2 * ETH_ALEN];
-	__u32 at = sizeof(*meta);
+	__u32 marked = meta->flags & TAM_META_MARK ? 2 * sizeof(*mark) : 0;
+	__u32 at = sizeof(*meta) + marked;
 
 	if (outer < 0 || inner < 0 || bpf_skb_load_bytes(ctx, 0, macs, sizeof(macs)) ||
-	    bpf_skb_change_head(ctx, sizeof(*meta) + outer + inner, 0) ||
-	    bpf_skb_store_bytes(ctx, 0, meta, sizeof(*meta), 0))
+	    bpf_skb_change_head(ctx, at + outer + inner, 0) ||
+	    bpf_skb_store_bytes(ctx, 0, meta, sizeof(*meta), 0) ||
+	    (marked && bpf_skb_store_bytes(ctx, sizeof(*meta), mark, 2 * sizeof(*mark), 0)))
 		return -1;
 	if (!outer)
 		return 0;
@@ -129,20 +145,22 @@ static __always_inline long put_in_front(struct __sk_buff *ctx, const struct tam
 		     : 0;
 }
 
-/* From tc to user level: as send_up(). The caller is in the lane. */
+/* From tc to user level: as send_up(). The caller is in the lane, whose other packets
+ * go the same way from now on: one by the socket would overtake this one. */
 static __always_inline int send_up_by_tap(struct __sk_buff *ctx, struct tam_lane *lane,
-					  const struct tam_meta *from)
+					  const struct tam_passage *way)
 {
 	__u32 zero = 0, epoch = epoch_of(lane);
 	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
 	__u32 device = shared ? *(volatile __u32 *)&shared->up_ifindex : 0;
-	struct tam_meta meta = *from;
+	struct tam_meta meta = way->meta;
 
 	lane->level = TAM_LEVEL_USER;
+	lane->path = TAM_PATH_TC;
 	if (!device)
 		return TC_ACT_UNSPEC;
 	meta.flags |= epoch << TAM_META_EPOCH_SHIFT;
-	if (put_in_front(ctx, &meta))
+	if (put_in_front(ctx, &meta, way->mark))
 		return TC_ACT_SHOT;
 	unmark(ctx);
 	count_up(lane, epoch);
@@ -154,13 +172,13 @@ static __always_inline int send_up_by_tap(struct __sk_buff *ctx, struct tam_lane
 static __always_inline int raise(void *ctx, enum tam_level level, struct tam_lane *lane,
 				 const struct tam_passage *way, struct tam_service_stats *stats)
 {
-	int action = level == TAM_LEVEL_NIC ? send_up(ctx, lane, &way->meta)
-					    : send_up_by_tap(ctx, lane, &way->meta);
+	int action = level == TAM_LEVEL_NIC ? send_up(ctx, lane, way)
+					    : send_up_by_tap(ctx, lane, way);
 
 	leave_lane(lane);
 	if (action == redirected(level)) {
 		stats->raised++;
-		stats->raised_bytes += way->length;
+		stats->raised_bytes += way->bytes;
 		return action;
 	}
 	if (action == dropped(level)) {

@@ -18,7 +18,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use bpf_maps::{ENTRIES_MAX, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, Lane as Record, PATH_TC};
+use bpf_maps::{
+    EDGES_MAX, ENTRIES_MAX, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, Lane as Record, PATH_TC,
+};
 use units::EntryId;
 
 use crate::map::{Map, MapError};
@@ -88,6 +90,7 @@ impl Lanes {
             target: half(std::mem::offset_of!(Record, target))?,
             program: half(std::mem::offset_of!(Record, program))?,
             window: half(std::mem::offset_of!(Record, window))?,
+            next: word(std::mem::offset_of!(Record, next))?,
             busy: half(std::mem::offset_of!(Record, busy))?,
             trapped: half(std::mem::offset_of!(Record, trapped))?,
             ran: half(std::mem::offset_of!(Record, ran))?,
@@ -99,6 +102,8 @@ impl Lanes {
     }
 }
 
+/// [`Record::edges`] in the word that begins with the window.
+const EDGES_MASK: u32 = 0xffff_0000;
 const WORDS: usize = size_of::<Record>() / 8;
 
 /// The lane of one entry.
@@ -112,7 +117,9 @@ pub struct Lane<'a> {
     level: &'a AtomicU32,
     target: &'a AtomicU32,
     program: &'a AtomicU32,
+    /// And which edges lead somewhere, in its upper half.
     window: &'a AtomicU32,
+    next: &'a AtomicU64,
     busy: &'a AtomicU32,
     trapped: &'a AtomicU32,
     ran: &'a AtomicU32,
@@ -173,7 +180,25 @@ impl Lane<'_> {
     /// `kernel`) and how many bytes of a packet's head it sees. Before the target is set.
     pub fn set_program(&self, index: u32, window: u32) {
         self.program.store(index, Ordering::Release);
-        self.window.store(window, Ordering::Release);
+        let edges = self.window.load(Ordering::Acquire) & EDGES_MASK;
+        self.window.store(edges | window & !EDGES_MASK, Ordering::Release);
+    }
+
+    /// Says where what its module passes goes on to, by edge; out of the graph where there is
+    /// none.
+    pub fn set_edges(&self, edges: [Option<EntryId>; EDGES_MAX]) {
+        let bits = |of: fn(usize, EntryId) -> u64| {
+            let there = edges.iter().enumerate().filter_map(|(edge, to)| Some((edge, (*to)?)));
+            there.fold(0, |bits, (edge, to)| bits | of(edge, to))
+        };
+        let window = self.window.load(Ordering::Acquire) & !EDGES_MASK;
+        // An edge that is there leads somewhere at any moment: it comes after its end, and
+        // goes before it.
+        let kept =
+            self.window.load(Ordering::Acquire) & EDGES_MASK & (bits(|e, _| 1 << e) as u32) << 16;
+        self.window.store(window | kept, Ordering::SeqCst);
+        self.next.store(bits(|edge, to| u64::from(to.0) << (16 * edge)), Ordering::SeqCst);
+        self.window.store(window | (bits(|edge, _| 1 << edge) as u32) << 16, Ordering::SeqCst);
     }
 
     /// Says where packets shall go. Whoever set it to user level and then finds the lane
@@ -321,6 +346,7 @@ mod tests {
             target: 7,
             program: 8,
             window: 9,
+            edges: 0,
             busy: 10,
             cpu: 11,
             trapped: 12,
@@ -329,6 +355,7 @@ mod tests {
             left_tc: 14,
             tc_awaited: 15,
             path: 16,
+            next: [17, 18, 19, 20],
             ..Record::default()
         };
         map.update(&1023u32, &record, crate::Update::Any).unwrap();
@@ -340,8 +367,12 @@ mod tests {
             lane.sent_tc,
             lane.left_tc,
             lane.tc_awaited,
+            lane.next,
         ];
-        assert_eq!(words.map(|word| word.load(Ordering::SeqCst)), [1, 2, 3, 13, 14, 15]);
+        assert_eq!(
+            words.map(|word| word.load(Ordering::SeqCst)),
+            [1, 2, 3, 13, 14, 15, 0x14_0013_0012_0011]
+        );
         assert_eq!(lane.path.load(Ordering::SeqCst), 16);
         let halves =
             [lane.epoch_seen, lane.epoch, lane.level, lane.target, lane.program, lane.window];
@@ -349,6 +380,14 @@ mod tests {
         assert_eq!((lane.is_free(), lane.trapped()), (false, Some(12)));
         assert!(lane.take_ran() && !lane.take_ran());
         assert!(lanes.lane(EntryId(1024)).is_none());
+
+        lane.set_edges([None, Some(EntryId(7)), None, Some(EntryId(1023))]);
+        lane.set_program(8, 96);
+        let record: Record = map.lookup(&1023u32).unwrap().unwrap();
+        assert_eq!((record.window, record.edges, record.next), (96, 0b1010, [0, 7, 0, 1023]));
+        lane.set_edges([None; EDGES_MAX]);
+        let record: Record = map.lookup(&1023u32).unwrap().unwrap();
+        assert_eq!((record.window, record.edges), (96, 0));
     }
 
     #[test]

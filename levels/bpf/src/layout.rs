@@ -101,6 +101,7 @@ fn layout_of_services_matches_header() {
         target,
         program,
         window,
+        edges,
         busy,
         cpu,
         trapped,
@@ -111,6 +112,7 @@ fn layout_of_services_matches_header() {
         tc_began,
         path,
         tc_epoch,
+        next,
         zero,
     );
     same!(
@@ -148,7 +150,8 @@ fn layout_of_services_matches_header() {
         mtu,
         length,
         program,
-        zero,
+        bytes,
+        mark,
         clock_jiffies,
         clock_ms,
     );
@@ -162,6 +165,7 @@ fn layout_of_services_matches_header() {
         to_kernel,
         bounced,
         redirected,
+        passed_on,
         raised,
         plain,
         drop_module,

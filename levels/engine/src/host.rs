@@ -5,7 +5,10 @@
 //! here that touches or moves bytes of the window makes them agree first.
 
 use abi::PacketBytes;
-use abi::host::{EVENT_LENGTH_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, Hook, SENDS_PER_PACKET_MAX};
+use abi::host::{
+    EVENT_LENGTH_MAX, EVENTS_PER_CALL_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, Hook,
+    SENDS_PER_PACKET_MAX,
+};
 use abi::layout::{META_ADDRESS, META_LENGTHS_LENGTH, WINDOW_ADDRESS, host_error};
 use std::collections::BTreeMap;
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter};
@@ -35,6 +38,21 @@ pub struct Emitted {
     pub sent: Vec<Sent>,
     /// Events to pass on.
     pub events: Vec<Event>,
+    /// Control messages to the modules before this one in the graph.
+    pub messages: Vec<Vec<u8>>,
+}
+
+impl Emitted {
+    /// Whether there is nothing.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.sent.is_empty() && self.events.is_empty() && self.messages.is_empty()
+    }
+
+    /// Whether a call has left as many notices as it may.
+    const fn is_noisy(&self) -> bool {
+        self.events.len() + self.messages.len() >= EVENTS_PER_CALL_MAX
+    }
 }
 
 /// A frame of a module's own making.
@@ -55,8 +73,6 @@ pub struct Event {
     pub data: Vec<u8>,
 }
 
-/// Events that one call may leave: a notice for each reason, not a stream.
-const EVENTS_PER_CALL_MAX: usize = 4;
 /// Table elements of one instance: indirect calls, not data.
 const TABLE_ELEMENTS_MAX: usize = 65_536;
 
@@ -126,7 +142,10 @@ pub(crate) fn link<P: PacketBytes + 'static>(linker: &mut Linker<Host<P>>) -> wa
         .func_wrap(M, "port_find", |mut c: Caller<'_, Host<P>>, na: u32, nl: u32| {
             code(with_memory(&mut c, |memory, host| port_find(memory, host, na, nl)))
         })?
-        .func_wrap(M, "now_ms", |c: Caller<'_, Host<P>>| c.data().now_ms as i64)?;
+        .func_wrap(M, "now_ms", |c: Caller<'_, Host<P>>| c.data().now_ms as i64)?
+        .func_wrap(M, "message_send", |mut c: Caller<'_, Host<P>>, a: u32, l: u32| {
+            code(with_memory(&mut c, |memory, host| message_send(memory, host, a, l)))
+        })?;
     Ok(())
 }
 
@@ -264,10 +283,19 @@ fn event<P>(
     length: u32,
 ) -> Answer {
     let data = range(memory, address, length)?;
-    if data.len() > EVENT_LENGTH_MAX || host.emitted.events.len() >= EVENTS_PER_CALL_MAX {
+    if data.len() > EVENT_LENGTH_MAX || host.emitted.is_noisy() {
         return Err(host_error::OVER_LIMIT);
     }
     host.emitted.events.push(Event { code: number, data: data.to_vec() });
+    Ok(0)
+}
+
+fn message_send<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: u32) -> Answer {
+    let message = range(memory, address, length)?;
+    if message.len() > EVENT_LENGTH_MAX || host.emitted.is_noisy() {
+        return Err(host_error::OVER_LIMIT);
+    }
+    host.emitted.messages.push(message.to_vec());
     Ok(0)
 }
 

@@ -4,7 +4,9 @@ use crate::host::{self, Emitted, Host, Limits};
 use crate::trap::{StartError, Trap, TrapKind};
 use crate::{Engine, Program, globals, shared};
 use abi::host::{COUNTER_PREFIX, Hook};
-use abi::layout::{META_ADDRESS, META_LENGTH, WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
+use abi::layout::{
+    MARK_LENGTH, MARK_OFFSET, META_ADDRESS, META_LENGTH, WINDOW_ADDRESS, WINDOW_LENGTH_MAX,
+};
 use abi::{Meta, PacketBytes, Verdict};
 use level::SharedMemory;
 use std::collections::BTreeMap;
@@ -164,8 +166,16 @@ impl<P: PacketBytes + 'static> Instance<P> {
     /// True when calls left frames or events to pick up.
     #[must_use]
     pub fn has_emitted(&self) -> bool {
-        let emitted = &self.store.data().emitted;
-        !(emitted.sent.is_empty() && emitted.events.is_empty())
+        !self.store.data().emitted.is_empty()
+    }
+
+    /// What the last packet's call left for the next module of the graph.
+    #[must_use]
+    pub fn mark(&self) -> [u8; MARK_LENGTH] {
+        let memory = self.memory.data(&self.store);
+        let mark = memory.get(META_ADDRESS as usize + MARK_OFFSET..).and_then(<[u8]>::first_chunk);
+        // Memory never shrinks, and it had the metadata when it began.
+        mark.copied().unwrap_or_default()
     }
 
     /// Takes what calls left beside their verdicts.

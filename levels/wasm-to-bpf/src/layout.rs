@@ -15,7 +15,7 @@
 //!   56 │ reserved      u64            │
 //!   64 │ traps         u64            │  calls that trapped
 //!   72 │ reserved      u64            │
-//!   80 │ events        u32            │  of this packet so far
+//!   80 │ events        u32            │  and messages of this packet so far
 //!   84 │ sent          u32            │  frames of this packet so far
 //!   88 │ instance      u64            │  goes into its records; set by the node
 //!   96 │ lost          u64            │  records for which there was no room
@@ -93,12 +93,12 @@ pub mod hand_over {
     pub const LENGTH: u32 = 76;
 }
 
-/// A record in the ring buffer to the cell: an event, or a frame to be sent.
+/// A record in the ring buffer to the cell: an event, a frame to be sent, or a message.
 ///
 /// ```text
 ///   0 ┌────────────────────────────────┐
-///     │ kind         u32               │  1: an event, 2: a frame
-///   4 │ value        u32               │  the event's code, or the port
+///     │ kind         u32               │  1: an event, 2: a frame, 3: a message
+///   4 │ value        u32               │  the event's code, or the port; else 0
 ///   8 │ instance     u64               │  whose it is
 ///  16 │ length       u32               │  of the bytes
 ///  20 │ reserved     u32, 0            │
@@ -117,4 +117,6 @@ pub mod record {
     pub const KIND_EVENT: u32 = 1;
     /// [`KIND`] of a frame.
     pub const KIND_FRAME: u32 = 2;
+    /// [`KIND`] of a message to the modules before this one in the graph.
+    pub const KIND_MESSAGE: u32 = 3;
 }

@@ -43,6 +43,17 @@ pub fn event(code: u32, data: &[u8]) -> Result<(), HostError> {
     node::event(code, data)
 }
 
+/// Sends a control message of at most 256 bytes to the modules before this one in the graph:
+/// each gets it in `on_message`, once this call is over. `module.toml` must have
+/// `needs = ["messages"]`.
+///
+/// # Errors
+/// [`HostError::OverLimit`] when it is too long, or after four messages and events of one call.
+#[inline]
+pub fn message(message: &[u8]) -> Result<(), HostError> {
+    node::message(message)
+}
+
 /// The value of a parameter, in `on_start` and `on_message` only.
 ///
 /// `None` when `module.toml` declares no such parameter, or one of another type.
@@ -166,6 +177,7 @@ pub(crate) mod import {
         ) -> i32;
         pub(crate) fn port_find(name: *const u8, name_length: usize) -> i32;
         pub(crate) safe fn now_ms() -> u64;
+        pub(crate) fn message_send(address: *const u8, length: usize) -> i32;
     }
 }
 
@@ -185,6 +197,12 @@ mod node {
     pub(super) fn event(code: u32, data: &[u8]) -> Result<(), HostError> {
         // SAFETY: the node reads `data.len()` bytes at `data` and writes none.
         done(unsafe { import::event(code, data.as_ptr(), data.len()) })
+    }
+
+    #[inline]
+    pub(super) fn message(message: &[u8]) -> Result<(), HostError> {
+        // SAFETY: the node reads `message.len()` bytes at `message` and writes none.
+        done(unsafe { import::message_send(message.as_ptr(), message.len()) })
     }
 
     pub(super) fn parameter(name: &str, value: &mut [u8]) -> Result<usize, HostError> {

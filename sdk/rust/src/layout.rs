@@ -57,6 +57,8 @@ pub mod offset {
     pub const NOW_MS: usize = 32;
     /// What the previous module of the service left.
     pub const MARK: usize = 40;
+    /// Where the module runs now: 0 `user`, 1 `nic`, 2 `kernel`.
+    pub const LEVEL: usize = 56;
 }
 
 /// The low byte of what `on_packet` returns.

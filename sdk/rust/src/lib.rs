@@ -47,9 +47,9 @@ pub mod link;
 pub mod testing;
 
 pub use counter::Counter;
-pub use host::{HostError, Parameter, Text, event, now_ms, parameter, port, send};
+pub use host::{HostError, Parameter, Text, event, message, now_ms, parameter, port, send};
 pub use ip::{Ipv4, Ipv6};
-pub use packet::Packet;
+pub use packet::{Level, Packet};
 pub use state::State;
 pub use verdict::Verdict;
 

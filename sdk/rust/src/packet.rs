@@ -8,6 +8,17 @@ use crate::host::HostError;
 use crate::ip::{Ipv4, Ipv6};
 use crate::layout::{MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT, OFFSET_NONE, offset};
 
+/// Where a module runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// In the node's sandbox.
+    User,
+    /// In the driver of the network device.
+    Nic,
+    /// In the kernel, behind the driver.
+    Kernel,
+}
+
 /// One packet: a frame as on the wire.
 ///
 /// Its head lies in [`window`](Self::window), as much as `module.toml` asks
@@ -148,7 +159,18 @@ impl Packet<'_> {
         high << 32 | low
     }
 
-    /// What the previous module of the service left for this one.
+    /// Where the module runs now.
+    #[inline]
+    #[must_use]
+    pub fn level(&self) -> Level {
+        match self.place.meta()[offset::LEVEL] {
+            1 => Level::Nic,
+            2 => Level::Kernel,
+            _ => Level::User,
+        }
+    }
+
+    /// What the previous module of the graph left for this one.
     #[inline]
     #[must_use]
     pub fn mark(&self) -> [u8; MARK_LENGTH] {
@@ -156,7 +178,7 @@ impl Packet<'_> {
         core::array::from_fn(|at| meta[offset::MARK + at])
     }
 
-    /// Leaves something for the next module of the service.
+    /// Leaves something for the next module of the graph.
     #[inline]
     pub fn set_mark(&mut self, mark: [u8; MARK_LENGTH]) {
         self.place.meta_mut()[offset::MARK..offset::MARK + MARK_LENGTH].copy_from_slice(&mark);

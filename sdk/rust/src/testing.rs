@@ -35,9 +35,9 @@ const RESIZE_ROOM: i32 = 128;
 const SENDS_PER_PACKET_MAX: usize = 4;
 /// Lengths of a frame that can be sent: an Ethernet header to the largest MTU with a VLAN tag.
 const FRAME_LENGTHS: std::ops::RangeInclusive<usize> = 14..=9018;
-/// Events that one call can leave.
+/// Events and messages that one call can leave.
 const EVENTS_PER_CALL_MAX: usize = 4;
-/// Longest data of an event.
+/// Longest data of an event or a message.
 const EVENT_LENGTH_MAX: usize = 256;
 /// The longest packet.
 const PACKET_LENGTH_MAX: usize = 65_535;
@@ -63,6 +63,8 @@ pub struct Outcome {
     pub sent: Vec<(u16, Vec<u8>)>,
     /// Events, with their codes.
     pub events: Vec<(u32, Vec<u8>)>,
+    /// Messages to the modules before it.
+    pub messages: Vec<Vec<u8>>,
     /// What the service left for the next module.
     pub mark: [u8; MARK_LENGTH],
 }
@@ -183,11 +185,13 @@ impl Node {
         };
         frame.measure();
         let verdict = within(Hook::Packet, || on_packet(&mut Packet { place: &mut frame }));
-        let (sent, events) = SURROUNDINGS.with_borrow_mut(|here| {
-            (std::mem::take(&mut here.sent), std::mem::take(&mut here.events))
+        let (sent, events, messages) = SURROUNDINGS.with_borrow_mut(|here| {
+            let (sent, events) = (&mut here.sent, &mut here.events);
+            let messages = &mut here.messages;
+            (std::mem::take(sent), std::mem::take(events), std::mem::take(messages))
         });
         let mark = std::array::from_fn(|at| frame.meta[offset::MARK + at]);
-        Outcome { verdict, bytes: frame.bytes, sent, events, mark }
+        Outcome { verdict, bytes: frame.bytes, sent, events, messages, mark }
     }
 }
 
@@ -285,6 +289,21 @@ struct Surroundings {
     ports: BTreeMap<String, u16>,
     sent: Vec<(u16, Vec<u8>)>,
     events: Vec<(u32, Vec<u8>)>,
+    messages: Vec<Vec<u8>>,
+}
+
+impl Surroundings {
+    /// Whether a call may leave a notice of so many bytes.
+    fn takes_notice(&self, length: usize) -> Result<(), HostError> {
+        if self.hook == Hook::None {
+            return Err(HostError::WrongHook);
+        }
+        let left = self.events.len() + self.messages.len();
+        match length <= EVENT_LENGTH_MAX && left < EVENTS_PER_CALL_MAX {
+            true => Ok(()),
+            false => Err(HostError::OverLimit),
+        }
+    }
 }
 
 thread_local! {
@@ -305,7 +324,7 @@ fn now_ms() -> u64 {
 /// What the node answers to the functions of [`host`](crate::host).
 pub(crate) mod answers {
     use super::{
-        EVENT_LENGTH_MAX, EVENTS_PER_CALL_MAX, FRAME_LENGTHS, Hook, HostError, PARAMETER_TEXT_MAX,
+        FRAME_LENGTHS, Hook, HostError, PARAMETER_TEXT_MAX,
         SENDS_PER_PACKET_MAX, SURROUNDINGS,
     };
 
@@ -327,13 +346,16 @@ pub(crate) mod answers {
 
     pub(crate) fn event(code: u32, data: &[u8]) -> Result<(), HostError> {
         SURROUNDINGS.with_borrow_mut(|here| {
-            if here.hook == Hook::None {
-                return Err(HostError::WrongHook);
-            }
-            if data.len() > EVENT_LENGTH_MAX || here.events.len() >= EVENTS_PER_CALL_MAX {
-                return Err(HostError::OverLimit);
-            }
+            here.takes_notice(data.len())?;
             here.events.push((code, data.into()));
+            Ok(())
+        })
+    }
+
+    pub(crate) fn message(message: &[u8]) -> Result<(), HostError> {
+        SURROUNDINGS.with_borrow_mut(|here| {
+            here.takes_notice(message.len())?;
+            here.messages.push(message.into());
             Ok(())
         })
     }

@@ -72,7 +72,7 @@ pub struct SessionInfo {
 }
 
 /// Asks for a service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeployRequest {
     /// The service's name; the module's when there is none.
@@ -95,6 +95,9 @@ pub struct DeployRequest {
     /// Where to run it: `nic`, `kernel` or `user`; where its module wants when there is none.
     #[serde(default)]
     pub level: Option<String>,
+    /// The services after it, at most 4: what passes it by edge n goes to the nth.
+    #[serde(default)]
+    pub then: Vec<String>,
 }
 
 /// Asks a service to run at another level.
@@ -172,12 +175,15 @@ pub struct ServiceInfo {
     pub parameters: BTreeMap<String, String>,
     /// The rules that lead to it.
     pub rules: Vec<u32>,
+    /// The services after it, by the number of the edge that leads there.
+    #[serde(default)]
+    pub then: BTreeMap<u16, String>,
     /// What it did since it started.
     pub stats: ServiceStats,
 }
 
 /// What a service did since it started. `packets` is the sum of `forwarded`,
-/// `to_kernel`, `bounced`, `redirected`, `plain` and all of `dropped`.
+/// `to_kernel`, `bounced`, `redirected`, `passed_on`, `plain` and all of `dropped`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceStats {
     /// Packets given to it.
@@ -192,12 +198,15 @@ pub struct ServiceStats {
     pub bounced: u64,
     /// Sent out of a port that the module named.
     pub redirected: u64,
+    /// Given to the next service of the graph, which counts them, too.
+    #[serde(default)]
+    pub passed_on: u64,
     /// Not given to the module, because it had trapped or its cell was gone: as if there were
     /// no rule.
     #[serde(default)]
     pub plain: u64,
     /// Dropped packets by reason: `module.N` or `module.NAME` for the module's
-    /// own, `trap`, `down`, `raise`, `no_port`, `egress_full`, `malformed`, `kernel`.
+    /// own, `trap`, `down`, `raise`, `lane`, `no_port`, `egress_full`, `malformed`, `kernel`.
     pub dropped: BTreeMap<String, u64>,
     /// Frames of the module's own making that were sent.
     pub sent: u64,

@@ -1,5 +1,6 @@
 //! What the daemon and a cell say to each other: one value each way a message.
 
+use abi::layout::EDGES_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use units::{EntryId, PortId, SessionId};
@@ -21,6 +22,8 @@ pub enum ToCell {
     /// A service's packets shall be handled at this level (`bpf_maps::LEVEL_*`) from the
     /// next one on that can be.
     Target(EntryId, u32),
+    /// Where the edges out of a service lead from now on; what passes by another is forwarded.
+    Edges(EntryId, [Option<EntryId>; EDGES_MAX]),
     /// Packets of a service were lost on their way up: begin to count anew.
     Recount(EntryId),
     /// Every packet of the service from before [`ToCell::Recount`] is in a ring by now, or lost.
@@ -145,6 +148,8 @@ pub struct ServiceReport {
     pub bounced: u64,
     /// Sent to a named port by `redirect`.
     pub redirected: u64,
+    /// Given to the next service of the graph.
+    pub passed_on: u64,
     /// Dropped by the module, by its own reason.
     pub drop_module: BTreeMap<u16, u64>,
     /// Dropped because the instance trapped on them.
@@ -194,7 +199,12 @@ impl ServiceReport {
     /// Packets whose end is known: equal to `packets`.
     #[must_use]
     pub fn ended(&self) -> u64 {
-        self.forwarded + self.to_kernel + self.bounced + self.redirected + self.dropped()
+        self.forwarded
+            + self.to_kernel
+            + self.bounced
+            + self.redirected
+            + self.passed_on
+            + self.dropped()
     }
 }
 
@@ -211,6 +221,8 @@ pub struct CellReport {
     pub up_dropped: u64,
     /// Packets without the front door's metadata: dropped.
     pub no_metadata: u64,
+    /// Messages from one module to another that were left out of a storm.
+    pub messages_dropped: u64,
     /// Events and trap notices that were left out of a storm.
     pub notices_dropped: u64,
     /// Free packet frames.

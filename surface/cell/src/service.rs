@@ -5,13 +5,16 @@ use crate::deliver::{End, Exits};
 use crate::port::SendFailure;
 use crate::protocol::{ServiceFacts, ServiceReport};
 use crate::shared::Shared;
-use abi::layout::{BEGINS_WITH_ETHERNET, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT};
+use abi::layout::{
+    BEGINS_WITH_ETHERNET, EDGES_MAX, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT,
+};
 use abi::{Meta, PacketBytes, Verdict};
 use bpf_maps::{self as maps, PacketMeta};
 use engine::{Engine, Instance, InstanceSpec, Place, Program, StartError, Trap, TrapKind};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+use units::EntryId;
 use xsk::{Packet, Umem};
 
 /// Reasons of a module that are counted apart; further ones share [`REASON_OTHER`].
@@ -32,6 +35,8 @@ pub(crate) struct Service {
     program: Program<Packet>,
     lanes: Vec<Lane>,
     spec: InstanceSpec,
+    /// Where what passes it goes.
+    edges: [Option<EntryId>; EDGES_MAX],
     report: ServiceReport,
     timer_at_ms: u64,
     /// Of a service that can leave user level; it has one lane.
@@ -45,13 +50,34 @@ struct Lane {
     restart_at_ms: u64,
 }
 
-/// What a packet left to be done beside its delivery.
+/// A packet on its way through services.
+pub(crate) struct Visit {
+    pub(crate) packet: Packet,
+    pub(crate) meta: PacketMeta,
+    /// What the module before left.
+    pub(crate) mark: [u8; MARK_LENGTH],
+    /// It came straight from the front door, which has counted it, and not from another service.
+    pub(crate) counted: bool,
+}
+
+/// What a packet left to be done.
 #[derive(Default)]
 pub(crate) struct Aftermath {
     /// An instance trapped and was replaced.
     pub(crate) trapped: bool,
-    /// The instance has frames or events to pick up.
+    /// The instance has frames, events or messages to pick up.
     pub(crate) emitted: bool,
+    /// The packet goes on to another service.
+    pub(crate) next: Option<Visit>,
+}
+
+/// What modules tell others.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    /// For the daemon's event stream.
+    pub(crate) events: Vec<(EntryId, engine::Event)>,
+    /// For the modules before the one that sent them.
+    pub(crate) messages: Vec<(EntryId, Vec<u8>)>,
 }
 
 /// A trap to tell the daemon of.
@@ -87,59 +113,114 @@ impl Service {
             .collect::<Result<_, StartError>>()?;
         let timer_at_ms = facts.timer_ms.map_or(u64::MAX, |period| now_ms + u64::from(period));
         let report = ServiceReport::default();
-        Ok(Self { facts, program, lanes, spec, report, timer_at_ms, shared, untold: Vec::new() })
+        let (edges, untold) = ([None; EDGES_MAX], Vec::new());
+        Ok(Self { facts, program, lanes, spec, edges, report, timer_at_ms, shared, untold })
     }
 
-    /// Runs the service on one packet and does what it says.
+    /// What passes it goes there from now on.
+    pub(crate) fn set_edges(&mut self, edges: [Option<EntryId>; EDGES_MAX]) {
+        self.edges = edges;
+    }
+
+    /// Whether it leads straight to that one.
+    pub(crate) fn leads_to(&self, entry: EntryId) -> bool {
+        self.edges.contains(&Some(entry))
+    }
+
+    /// Runs the service on one packet and does what it says. What the front door has counted
+    /// is to be [`Service::gone`] when it has left the last service of its graph.
     #[inline]
     pub(crate) fn handle(
         &mut self,
         engine: &Engine,
-        packet: Packet,
-        meta: &PacketMeta,
+        visit: Visit,
         now_ms: u64,
         exits: &mut Exits<'_>,
     ) -> Aftermath {
-        let length = packet.length();
         self.report.packets += 1;
-        self.report.bytes += length as u64;
+        self.report.bytes += visit.packet.length() as u64;
+        if visit.counted || self.shared.is_none() {
+            if self.shared.as_ref().is_some_and(Shared::has_run) {
+                self.take_over(engine, now_ms);
+            }
+            return self.run(engine, visit, now_ms, exits);
+        }
+        // Its lane may be below, and has not heard of this packet: it never goes down.
+        let mut visit = Some(visit);
+        let after = self.alone(engine, now_ms, |service| {
+            Some(service.run(engine, visit.take()?, now_ms, exits))
+        });
+        if let Some(visit) = visit {
+            visit.packet.recycle(exits.pool);
+            self.report.drop_down += 1;
+        }
+        after.flatten().unwrap_or_default()
+    }
+
+    #[inline]
+    fn run(
+        &mut self,
+        engine: &Engine,
+        visit: Visit,
+        now_ms: u64,
+        exits: &mut Exits<'_>,
+    ) -> Aftermath {
+        let Visit { packet, meta, mark, .. } = visit;
         let index = match self.lanes.len() {
             1 => 0,
             lanes => meta.flow_hash as usize % lanes,
         };
-        if self.shared.as_ref().is_some_and(Shared::has_run) {
-            self.take_over(engine, now_ms);
-        }
         let Some(instance) = self.lanes[index].instance.as_mut() else {
             packet.recycle(exits.pool);
             self.report.drop_down += 1;
-            self.gone(meta);
-            return Aftermath { trapped: !self.untold.is_empty(), emitted: false };
+            return Aftermath { trapped: !self.untold.is_empty(), ..Aftermath::default() };
         };
-        let (packet, verdict) = instance.on_packet(packet, &module_meta(meta, now_ms));
+        let (packet, verdict) = instance.on_packet(packet, &module_meta(&meta, mark, now_ms));
         let emitted = instance.has_emitted();
+        let mut next = None;
         match verdict {
-            Ok(verdict) => self.deliver(packet, verdict, meta, exits),
+            Ok(Verdict::Pass { edge, reroute }) => {
+                if let Some(Some(to)) = self.edges.get(usize::from(edge)) {
+                    let (mark, mut meta) = (instance.mark(), meta);
+                    meta.entry = to.0;
+                    if reroute {
+                        meta.flags &= !maps::META_ROUTED;
+                    }
+                    self.report.passed_on += 1;
+                    next = Some(Visit { packet, meta, mark, counted: false });
+                } else {
+                    self.pass(packet, reroute, &meta, exits);
+                }
+            }
+            Ok(verdict) => self.deliver(packet, verdict, &meta, exits),
             Err(trap) => {
                 packet.recycle(exits.pool);
                 self.report.drop_trap += 1;
                 self.replace(engine, index, trap, now_ms);
             }
         }
-        self.gone(meta);
-        Aftermath { trapped: !self.untold.is_empty(), emitted }
+        Aftermath { trapped: !self.untold.is_empty(), emitted, next }
     }
 
     /// A packet of a shared lane has left user level.
     #[inline]
-    fn gone(&mut self, meta: &PacketMeta) {
+    pub(crate) fn gone(&mut self, meta: &PacketMeta) {
         if let Some(shared) = &mut self.shared {
             let epoch = (meta.flags >> maps::META_EPOCH_SHIFT) as u8;
             shared.leave(self.lanes[0].instance.as_mut(), epoch);
         }
     }
 
+    /// Out of the graph.
     #[inline]
+    fn pass(&mut self, packet: Packet, reroute: bool, meta: &PacketMeta, exits: &mut Exits<'_>) {
+        let end = match reroute {
+            false => exits.forward(packet, meta),
+            true => exits.hand_to_kernel(packet),
+        };
+        count_end(&mut self.report, end);
+    }
+
     fn deliver(
         &mut self,
         packet: Packet,
@@ -149,14 +230,7 @@ impl Service {
     ) {
         let report = &mut self.report;
         match verdict {
-            Verdict::Pass { reroute: false } => match exits.forward(packet, meta) {
-                End::Sent => report.forwarded += 1,
-                end => count_end(report, end),
-            },
-            Verdict::Pass { reroute: true } => {
-                let end = exits.hand_to_kernel(packet);
-                count_end(report, end);
-            }
+            Verdict::Pass { reroute, .. } => self.pass(packet, reroute, meta, exits),
             Verdict::Drop { reason } => {
                 packet.recycle(exits.pool);
                 count_reason(&mut report.drop_module, reason);
@@ -176,20 +250,21 @@ impl Service {
         }
     }
 
-    /// Frames and events that the lanes left since the last call.
+    /// What the lanes left since the last call: frames go out, the rest into `outbox`.
     pub(crate) fn take_emitted(
         &mut self,
         umem: &Rc<Umem>,
         exits: &mut Exits<'_>,
-        mut event: impl FnMut(engine::Event),
+        outbox: &mut Outbox,
     ) {
-        let report = &mut self.report;
+        let (entry, report) = (self.facts.entry, &mut self.report);
         for lane in &mut self.lanes {
             let Some(instance) = lane.instance.as_mut().filter(|i| i.has_emitted()) else {
                 continue;
             };
             let emitted = instance.take_emitted();
-            emitted.events.into_iter().for_each(&mut event);
+            outbox.events.extend(emitted.events.into_iter().map(|event| (entry, event)));
+            outbox.messages.extend(emitted.messages.into_iter().map(|message| (entry, message)));
             for sent in emitted.sent {
                 send(report, umem, exits, sent.port, &sent.frame);
             }
@@ -201,14 +276,18 @@ impl Service {
         &mut self,
         umem: &Rc<Umem>,
         exits: &mut Exits<'_>,
-        mut event: impl FnMut(engine::Event),
+        outbox: &mut Outbox,
     ) {
         let Some(shared) = &mut self.shared else { return };
-        let report = &mut self.report;
+        let (entry, report) = (self.facts.entry, &mut self.report);
         for _ in 0..RECORDS_PER_TURN {
             let taken = shared.ring().next(|bytes| match Record::parse(bytes) {
                 Ok(Record::Event { code, data, .. }) => {
-                    event(engine::Event { code, data: data.to_vec() });
+                    let data = data.to_vec();
+                    outbox.events.push((entry, engine::Event { code, data }));
+                }
+                Ok(Record::Message { message, .. }) => {
+                    outbox.messages.push((entry, message.to_vec()));
                 }
                 Ok(Record::Send { port, frame, .. }) => send(report, umem, exits, port, frame),
                 Err(error) => report.last_trap = Some(error.to_string()),
@@ -417,7 +496,7 @@ fn count_reason(reasons: &mut BTreeMap<u16, u64>, reason: u16) {
 
 /// The front door's metadata in the words of the ABI.
 #[inline]
-fn module_meta(meta: &PacketMeta, now_ms: u64) -> Meta {
+fn module_meta(meta: &PacketMeta, mark: [u8; MARK_LENGTH], now_ms: u64) -> Meta {
     let fragment = if meta.flags & maps::META_FRAGMENT != 0 { META_FRAGMENT } else { 0 };
     let later = if meta.flags & maps::META_LATER_FRAGMENT != 0 { META_LATER_FRAGMENT } else { 0 };
     Meta {
@@ -435,7 +514,7 @@ fn module_meta(meta: &PacketMeta, now_ms: u64) -> Meta {
         flow_hash: meta.flow_hash,
         lane: 0,
         now_ms,
-        mark: [0; MARK_LENGTH],
+        mark,
     }
 }
 

@@ -1,28 +1,36 @@
 //! Packets that come up from modules at kernel level, by a TAP device.
 //!
 //! ```text
-//! │ metadata, 32 bytes │ the frame as it came, tags in line │
+//! │ metadata, 32 bytes │ mark, 16 bytes, with META_MARK │ the frame as it came, tags in line │
 //! ```
 
-use bpf_maps::PacketMeta;
+use abi::layout::MARK_LENGTH;
+use bpf_maps::{META_MARK, PacketMeta};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const META_LENGTH: usize = size_of::<PacketMeta>();
+/// Metadata with a mark.
+pub(crate) const MARKED_LENGTH: usize = META_LENGTH + MARK_LENGTH;
 /// The largest frame: MTU 9,000, the Ethernet header and two tags, and as much as makes it round.
 const FRAME_LENGTH_MAX: usize = 9216;
+
+/// The mark in front of metadata, as it lies in front of a packet.
+pub(crate) fn mark_of(bytes: [u8; MARKED_LENGTH]) -> [u8; MARK_LENGTH] {
+    std::array::from_fn(|at| bytes[at])
+}
 
 /// The reading end.
 #[derive(Debug)]
 pub(crate) struct Up {
     device: OwnedFd,
-    buffer: Box<[u8; META_LENGTH + FRAME_LENGTH_MAX]>,
+    buffer: Box<[u8; MARKED_LENGTH + FRAME_LENGTH_MAX]>,
     /// Frames too short for metadata since the last look: not the front door's.
     bare: u64,
 }
 
 impl Up {
     pub(crate) fn new(device: OwnedFd) -> Self {
-        Self { device, buffer: Box::new([0; META_LENGTH + FRAME_LENGTH_MAX]), bare: 0 }
+        Self { device, buffer: Box::new([0; MARKED_LENGTH + FRAME_LENGTH_MAX]), bare: 0 }
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -30,13 +38,17 @@ impl Up {
     }
 
     /// The next packet, if there is one.
-    pub(crate) fn next(&mut self) -> Option<(PacketMeta, &[u8])> {
+    pub(crate) fn next(&mut self) -> Option<(PacketMeta, [u8; MARK_LENGTH], &[u8])> {
         loop {
             // Nothing there, or a signal: the next turn reads again.
             let length = rustix::io::read(&self.device, self.buffer.as_mut_slice()).ok()?;
-            if length > META_LENGTH {
+            if length > MARKED_LENGTH {
                 let (meta, frame) = self.buffer[..length].split_at(META_LENGTH);
-                return Some((bytemuck::pod_read_unaligned(meta), frame));
+                let meta: PacketMeta = bytemuck::pod_read_unaligned(meta);
+                return Some(match frame.split_first_chunk() {
+                    Some((mark, frame)) if meta.flags & META_MARK != 0 => (meta, *mark, frame),
+                    _ => (meta, [0; MARK_LENGTH], frame),
+                });
             }
             self.bare += 1;
         }

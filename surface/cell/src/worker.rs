@@ -6,13 +6,14 @@ use crate::port::{Ports, RING_ENTRIES};
 use crate::protocol::{
     CellReport, FromCell, PortFacts, ServiceFacts, SharedFacts, ToCell, decode, encode,
 };
-use crate::service::Service;
+use crate::service::{Outbox, Service, Visit};
 use crate::shared::Shared;
-use crate::up::Up;
+use crate::up::{MARKED_LENGTH, Up, mark_of};
 use abi::PacketBytes;
+use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result, bail};
 use bpf::Lanes;
-use bpf_maps::PacketMeta;
+use bpf_maps::{META_MARK, PacketMeta};
 use engine::{Engine, MemoryKind};
 use executor::Slicer;
 use os::fd_passing::{self, Received};
@@ -34,6 +35,9 @@ const AHEAD: usize = 4;
 const BUSY_ROUNDS_MAX: u32 = 8;
 /// Longest wait in the kernel, in milliseconds, when no timer is due earlier.
 const WAIT_MS_MAX: u64 = 1000;
+/// Messages between modules that wait for their turn: one batch of packets with the four that
+/// each call may send.
+const MESSAGES_WAITING_MAX: usize = 4 * BATCH;
 /// Event and trap messages of one round that the daemon gets; a storm of them
 /// must not fill its queue. What is left out is counted.
 const NOTICES_PER_ROUND_MAX: usize = 16;
@@ -49,6 +53,8 @@ struct Cell {
     up: Option<Up>,
     lanes: Option<&'static Lanes>,
     services: Vec<Option<Service>>,
+    /// From modules to those before them, oldest first, with their senders.
+    messages: VecDeque<(EntryId, Vec<u8>)>,
     report: CellReport,
     notices: usize,
     next_tick_ms: u64,
@@ -83,6 +89,7 @@ pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
         up: None,
         lanes: None,
         services: Vec::new(),
+        messages: VecDeque::new(),
         report: CellReport::default(),
         notices: 0,
         next_tick_ms: u64::MAX,
@@ -115,10 +122,11 @@ impl Cell {
             }
             let came_up = self.receive_up(BATCH, now_ms);
             self.take_records();
+            self.deliver_messages(now_ms);
             if now_ms >= self.next_tick_ms {
                 self.tick(now_ms);
             }
-            if busy_rounds < BUSY_ROUNDS_MAX && !came_up {
+            if busy_rounds < BUSY_ROUNDS_MAX && !came_up && self.messages.is_empty() {
                 self.slicer.disarm();
                 // What timers and programs below left to send.
                 self.ports.sockets().for_each(|(_, socket)| socket.flush(&mut self.pool));
@@ -165,7 +173,7 @@ impl Cell {
         let Some(mut up) = self.up.take() else { return false };
         let mut count = 0;
         while count < most
-            && let Some((meta, frame)) = up.next()
+            && let Some((meta, mark, frame)) = up.next()
         {
             count += 1;
             self.slicer.arm();
@@ -173,7 +181,7 @@ impl Cell {
                 Some(mut packet) => {
                     // Allocated with the frame's length: the store fits.
                     let _ = packet.store(0, frame);
-                    self.handle_with(packet, meta, now_ms);
+                    self.handle_with(Visit { packet, meta, mark, counted: true }, now_ms);
                 }
                 None => self.report.up_dropped += 1,
             }
@@ -190,59 +198,114 @@ impl Cell {
             self.report.no_metadata += 1;
             return;
         };
-        self.handle_with(packet, bytemuck::cast(meta), now_ms);
+        let meta: PacketMeta = bytemuck::cast(meta);
+        let mark = match meta.flags & META_MARK {
+            0 => [0; MARK_LENGTH],
+            // The front door wrote both, the mark in front.
+            _ => packet.metadata::<MARKED_LENGTH>().map_or([0; MARK_LENGTH], mark_of),
+        };
+        self.handle_with(Visit { packet, meta, mark, counted: true }, now_ms);
     }
 
+    /// Takes a packet through the services of its graph.
     #[inline]
-    fn handle_with(&mut self, mut packet: Packet, meta: PacketMeta, now_ms: u64) {
-        checksum::complete(&mut packet, &meta);
+    fn handle_with(&mut self, mut visit: Visit, now_ms: u64) {
+        let meta = visit.meta;
+        checksum::complete(&mut visit.packet, &meta);
+        let mut visit = self.visit(visit, now_ms);
+        while let Some(next) = visit {
+            visit = self.visit(next, now_ms);
+        }
+        if let Some(service) = self.service_mut(EntryId(meta.entry)) {
+            service.gone(&meta);
+        }
+    }
+
+    /// Gives a packet to its service; what comes back goes on to another.
+    #[inline]
+    fn visit(&mut self, visit: Visit, now_ms: u64) -> Option<Visit> {
+        let entry = EntryId(visit.meta.entry);
         let mut exits =
             Exits { ports: &mut self.ports, pool: &mut self.pool, kernel: self.kernel.as_ref() };
-        let service = self.services.get_mut(usize::from(meta.entry)).and_then(Option::as_mut);
+        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
             // The rule is on its way out: the packet goes where it was going.
             self.report.no_service += 1;
-            if !matches!(exits.forward(packet, &meta), End::Sent | End::ToKernel) {
+            if !matches!(exits.forward(visit.packet, &visit.meta), End::Sent | End::ToKernel) {
                 self.report.no_service_dropped += 1;
             }
-            return;
+            return None;
         };
-        let after = service.handle(&self.engine, packet, &meta, now_ms, &mut exits);
-        let entry = service.facts.entry;
+        let after = service.handle(&self.engine, visit, now_ms, &mut exits);
         if after.trapped {
             self.tell_traps(entry);
         }
         if after.emitted {
             self.emit(entry);
         }
+        after.next
     }
 
-    /// Sends what the service's lanes emitted, and passes its events on.
-    #[inline]
+    fn service_mut(&mut self, entry: EntryId) -> Option<&mut Service> {
+        self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut)
+    }
+
+    /// Sends what the service's lanes emitted, and passes on what they tell others.
     fn emit(&mut self, entry: EntryId) {
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else { return };
-        let mut events = Vec::new();
+        let mut outbox = Outbox::default();
         let mut exits =
             Exits { ports: &mut self.ports, pool: &mut self.pool, kernel: self.kernel.as_ref() };
-        service.take_emitted(&self.umem, &mut exits, |event| events.push(event));
-        for event in events {
+        service.take_emitted(&self.umem, &mut exits, &mut outbox);
+        self.post(outbox);
+    }
+
+    /// The same of what programs below left.
+    fn take_records(&mut self) {
+        let mut outbox = Outbox::default();
+        for service in self.services.iter_mut().flatten() {
+            let (ports, pool) = (&mut self.ports, &mut self.pool);
+            let mut exits = Exits { ports, pool, kernel: self.kernel.as_ref() };
+            service.take_records(&self.umem, &mut exits, &mut outbox);
+        }
+        self.post(outbox);
+    }
+
+    fn post(&mut self, outbox: Outbox) {
+        for (entry, event) in outbox.events {
             self.notice(&FromCell::Event(entry, event.code, event.data));
+        }
+        let room = MESSAGES_WAITING_MAX - self.messages.len();
+        self.report.messages_dropped += outbox.messages.len().saturating_sub(room) as u64;
+        self.messages.extend(outbox.messages.into_iter().take(room));
+    }
+
+    /// Gives modules what those after them sent; at most as many as there are now, for who
+    /// gets one may send another.
+    fn deliver_messages(&mut self, now_ms: u64) {
+        for _ in 0..self.messages.len() {
+            let Some((from, message)) = self.messages.pop_front() else { return };
+            let services = self.services.iter().flatten();
+            let before: Vec<EntryId> = services
+                .filter(|service| service.leads_to(from))
+                .map(|service| service.facts.entry)
+                .collect();
+            for entry in before {
+                self.give_message(entry, &message, now_ms);
+            }
         }
     }
 
-    /// Sends what programs below left, and passes their events on.
-    fn take_records(&mut self) {
-        let mut events = Vec::new();
-        for service in self.services.iter_mut().flatten() {
-            let entry = service.facts.entry;
-            let (ports, pool) = (&mut self.ports, &mut self.pool);
-            let mut exits = Exits { ports, pool, kernel: self.kernel.as_ref() };
-            service.take_records(&self.umem, &mut exits, |event| events.push((entry, event)));
-        }
-        for (entry, event) in events {
-            self.notice(&FromCell::Event(entry, event.code, event.data));
-        }
+    fn give_message(&mut self, entry: EntryId, message: &[u8], now_ms: u64) -> Vec<Option<i32>> {
+        self.slicer.arm();
+        let engine = self.engine.clone();
+        let answers = self
+            .service_mut(entry)
+            .map_or_else(Vec::new, |service| service.message(&engine, message, now_ms));
+        self.tell_traps(entry);
+        self.emit(entry);
+        answers
     }
 
     fn tick(&mut self, now_ms: u64) {
@@ -306,6 +369,11 @@ impl Cell {
                 let code = fds.remove(0);
                 self.start(*facts, &code, &fds, now_ms)?;
             }
+            ToCell::Edges(entry, edges) => {
+                if let Some(service) = self.service_mut(entry) {
+                    service.set_edges(edges);
+                }
+            }
             ToCell::Target(entry, level) => self.set_level(entry, level, now_ms)?,
             ToCell::Recount(entry) => {
                 self.recount(entry, Shared::begin_recount);
@@ -317,7 +385,10 @@ impl Cell {
                 let report = slot.map(|service| service.report()).unwrap_or_default();
                 self.tell(&FromCell::Stopped(entry, Box::new(report)))?;
             }
-            ToCell::Message(entry, message) => self.message(entry, &message, now_ms)?,
+            ToCell::Message(entry, message) => {
+                let answers = self.give_message(entry, &message, now_ms);
+                self.tell(&FromCell::Answered(entry, answers))?;
+            }
             ToCell::Report => {
                 for service in self.services.iter().flatten() {
                     let report = Box::new(service.report());
@@ -379,16 +450,6 @@ impl Cell {
         Ok(Service::start(&self.engine, program, facts, ports, shared, now_ms)?)
     }
 
-    fn message(&mut self, entry: EntryId, message: &[u8], now_ms: u64) -> Result<()> {
-        self.slicer.arm();
-        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
-        let answers =
-            service.map_or_else(Vec::new, |service| service.message(&self.engine, message, now_ms));
-        self.tell_traps(entry);
-        self.emit(entry);
-        self.tell(&FromCell::Answered(entry, answers))
-    }
-
     fn set_level(&mut self, entry: EntryId, level: u32, now_ms: u64) -> Result<()> {
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let set = service.is_some_and(|service| service.set_level(&self.engine, level, now_ms));
@@ -411,8 +472,7 @@ impl Cell {
     }
 
     fn recount(&mut self, entry: EntryId, act: impl FnOnce(&mut Shared)) {
-        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
-        if let Some(shared) = service.and_then(Service::shared) {
+        if let Some(shared) = self.service_mut(entry).and_then(Service::shared) {
             act(shared);
         }
     }
@@ -425,8 +485,8 @@ impl Cell {
     /// Tells of the service's traps, and has lanes that could not be started again wait for
     /// their turn in `tick`.
     fn tell_traps(&mut self, entry: EntryId) {
-        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
-        for trapped in service.map_or_else(Vec::new, Service::take_untold) {
+        let untold = self.service_mut(entry).map_or_else(Vec::new, Service::take_untold);
+        for trapped in untold {
             self.notice(&FromCell::Trapped(entry, trapped.lane, trapped.trap.to_string()));
             self.next_tick_ms = 0;
         }

@@ -319,6 +319,12 @@ impl Daemon {
                     self.start_service(entry, &service, &digest, lanes, values, session, levels);
                 }
                 Effect::MoveService { entry, level } => self.move_service(entry, level),
+                Effect::SetEdges { entry, edges } => {
+                    if let Some(lane) = self.front.lanes().lane(entry) {
+                        lane.set_edges(edges);
+                    }
+                    self.tell(&ToCell::Edges(entry, edges), &[]);
+                }
                 Effect::StopService { entry } => self.tell(&ToCell::Stop(entry), &[]),
                 Effect::ClearRuleCounters { rule } => {
                     if let Err(error) = self.front.clear_rule_stats(rule) {

@@ -250,6 +250,7 @@ impl Daemon {
                 .filter(|view| leads_here(&view.rule.spec.action))
                 .map(|view| view.rule.id.0)
                 .collect(),
+            then: service.then.iter().map(|(edge, next)| (*edge, next.to_string())).collect(),
             stats: service_stats(report, below, &manifest.reasons),
         }
     }
@@ -298,6 +299,7 @@ impl Daemon {
             session,
             rules,
             level,
+            then: request.then.iter().map(|next| name(next)).collect::<Answer<_>>()?,
         })?;
         let Outcome::Deployed { shadowed, .. } = outcome else {
             return Err(failed("the node answered a deployment with something else"));
@@ -608,6 +610,7 @@ fn service_stats(
         ("trap", report.drop_trap + below.drop_trap),
         ("down", report.drop_down),
         ("raise", report.drop_raise),
+        ("lane", below.drop_lane),
         ("no_port", report.drop_no_port + below.drop_no_port),
         ("too_long", below.drop_too_long),
         ("egress_full", report.drop_egress_full),
@@ -619,11 +622,12 @@ fn service_stats(
     ServiceStats {
         // A raised packet is counted where it is handled.
         packets: report.packets + below.packets - below.raised,
-        bytes: report.bytes + below.bytes,
+        bytes: report.bytes + below.bytes - below.raised_bytes,
         forwarded: report.forwarded + below.forwarded,
         to_kernel: report.to_kernel + below.to_kernel,
         bounced: report.bounced + below.bounced,
         redirected: report.redirected + below.redirected,
+        passed_on: report.passed_on + below.passed_on,
         plain: below.plain,
         dropped,
         sent: report.sent,

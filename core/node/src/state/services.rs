@@ -11,7 +11,7 @@ use super::{CellState, Node};
 use crate::command::{Effect, Notice, Outcome};
 use crate::refusal::Refusal;
 use crate::rule::RuleSpec;
-use crate::service::{Backoff, ModuleInfo, SERVICES_MAX, Service, ServiceState};
+use crate::service::{Backoff, Edges, ModuleInfo, SERVICES_MAX, Service, ServiceState};
 
 /// Cells that may be lost while a service that never ran is starting; it may
 /// well be what ended them, and after that it is given up.
@@ -31,6 +31,8 @@ pub(super) struct Managed {
     moving: bool,
     /// The cell has it: it was asked to start it, and has neither failed nor stopped.
     held: bool,
+    /// Where the cell and the front door take its edges to lead.
+    edges: Edges,
     /// Starts that the cell was asked for.
     starts: u32,
     has_run: bool,
@@ -54,6 +56,11 @@ impl Managed {
 
     pub(super) const fn is_movable(&self) -> bool {
         self.movable
+    }
+
+    /// Takes note of where its edges lead; whether that is news.
+    pub(super) fn learn(&mut self, edges: Edges) -> bool {
+        std::mem::replace(&mut self.edges, edges) != edges
     }
 
     /// Where to run it, best first: where it is wanted, and the levels above that it may
@@ -81,6 +88,7 @@ impl Managed {
         self.held = false;
         self.movable = false;
         self.moving = false;
+        self.edges = Edges::default();
         self.service.level = Level::User;
         self.service.level_reason = user_reason(&self.service.module);
     }
@@ -100,6 +108,7 @@ pub(super) struct Wanted {
     pub(super) parameters: BTreeMap<String, String>,
     pub(super) session: Name,
     pub(super) level: Option<Level>,
+    pub(super) then: Vec<Name>,
 }
 
 impl Node {
@@ -109,7 +118,7 @@ impl Node {
         wanted: Wanted,
         rules: Vec<RuleSpec>,
     ) -> Result<Outcome, Refusal> {
-        let Wanted { service: name, module, parameters, session, level: wanted } = wanted;
+        let Wanted { service: name, module, parameters, session, level: wanted, then } = wanted;
         match self.services.get(&name).map(|managed| &managed.service.state) {
             Some(ServiceState::Stopping) => return Err(Refusal::ServiceStopping { service: name }),
             Some(_) => return Err(Refusal::ServiceExists { service: name }),
@@ -130,6 +139,7 @@ impl Node {
         for spec in &rules {
             check_rule_of(spec, &name, &session)?;
         }
+        let then = self.check_edges(&name, &session, &then)?;
         let entry = self.free_entry(&name)?;
         let admitted = self.admit_rules(rules, Some((&name, entry)))?;
         let outcome = Outcome::Deployed {
@@ -147,6 +157,7 @@ impl Node {
             module,
             parameters,
             session,
+            then,
             level: Level::User,
             level_reason,
             state: ServiceState::Starting,
@@ -161,6 +172,7 @@ impl Node {
             movable: false,
             moving: false,
             held: false,
+            edges: Edges::default(),
             starts: 0,
             has_run: false,
             retry_at: None,
@@ -184,8 +196,15 @@ impl Node {
         if !cascade && !others.is_empty() {
             return Err(Refusal::ServiceInUse { service: name.clone(), rules: others });
         }
+        let before = self.services_before(name);
+        if !cascade && !before.is_empty() {
+            return Err(Refusal::ServiceFollows { service: name.clone(), before });
+        }
+        for managed in self.services.values_mut() {
+            managed.service.then.retain(|_, next| next != name);
+        }
         let rules = self.drop_rules_of(name);
-        self.install_rules();
+        self.install();
         if held {
             self.effects.push_back(Effect::StopService { entry });
             if let Some(managed) = self.services.get_mut(name) {
@@ -209,7 +228,7 @@ impl Node {
         managed.enter(now, ServiceState::Running);
         let service = managed.service.name.clone();
         let restarts = managed.service.restarts;
-        self.install_rules();
+        self.install();
         let notice = Notice::ServiceRunning { service, restarts };
         self.effects.push_back(Effect::Report(notice));
     }
@@ -230,7 +249,7 @@ impl Node {
             // The switch was set while it started or moved.
             self.effects.push_back(Effect::MoveService { entry, level: Level::User });
         }
-        self.install_rules();
+        self.install();
     }
 
     pub(super) fn move_service(&mut self, name: &Name, level: Level) -> Result<Outcome, Refusal> {
@@ -319,7 +338,7 @@ impl Node {
                 Notice::ServiceFailed { service, reason, retry_at }
             }
         };
-        self.install_rules();
+        self.install();
         self.effects.push_back(Effect::Report(notice));
     }
 

@@ -13,7 +13,7 @@ use crate::classifier::{Reach, RuleSet};
 use crate::command::{Command, Effect, Event};
 use crate::port::PortSpec;
 use crate::rule::{Action, RuleSpec};
-use crate::service::ServiceState;
+use crate::service::{Edges, ServiceState};
 use crate::testing::{PORTS, module};
 
 const SERVICES: [&str; 5] = ["monitor", "touch", "mark", "cache", "shape"];
@@ -57,6 +57,8 @@ struct World {
     /// Moves that were asked for and not answered.
     moving: Vec<(EntryId, Level)>,
     installed: RuleSet,
+    /// What was last told of the edges out of each entry.
+    edges: BTreeMap<EntryId, Edges>,
     generation: u64,
     starts: u64,
     ends: u64,
@@ -80,6 +82,7 @@ impl World {
             placed: BTreeMap::new(),
             moving: Vec::new(),
             installed: RuleSet::default(),
+            edges: BTreeMap::new(),
             generation: 0,
             starts: 0,
             ends: 0,
@@ -130,6 +133,7 @@ impl World {
                 session: name("best-effort"),
                 rules: (0..self.dice.below(3)).map(|_| self.spec(to_service.clone())).collect(),
                 level: self.dice.one_of(&[None, None, Some(Level::Nic), Some(Level::User)]),
+                then: (0..self.dice.below(3)).map(|_| name(self.dice.one_of(&SERVICES))).collect(),
             },
             2 => Command::Remove { service, cascade: self.dice.below(2) == 0 },
             3 => Command::RuleAdd { specs: vec![self.spec(to_service)] },
@@ -229,6 +233,7 @@ impl World {
                 }
                 Effect::StartService { entry, .. } => {
                     assert!(self.cell_up, "seed {seed}: a start without a cell");
+                    self.edges.remove(&entry);
                     let before = self.held.insert(entry, Held::Starting);
                     assert_eq!(before, None, "seed {seed}: entry {entry} started twice");
                     self.starts += 1;
@@ -249,6 +254,11 @@ impl World {
                     let running = self.held.get(&entry) == Some(&Held::Running);
                     assert!(running, "seed {seed}: {entry} moves and does not run");
                     self.moving.push((entry, level));
+                }
+                Effect::SetEdges { entry, edges } => {
+                    let running = self.held.get(&entry) == Some(&Held::Running);
+                    assert!(running, "seed {seed}: edges of {entry}, which does not run");
+                    self.edges.insert(entry, edges);
                 }
                 Effect::ClearRuleCounters { .. } | Effect::Report(_) => {}
             }
@@ -274,9 +284,27 @@ impl World {
         }
     }
 
+    /// After all effects: an edge leads to what it names while that runs, and nowhere else.
+    fn edges_lead_to_what_runs(&self) {
+        for service in self.node.services() {
+            if self.held.get(&service.entry) != Some(&Held::Running) {
+                continue;
+            }
+            let told = self.edges.get(&service.entry).copied().unwrap_or_default();
+            for (edge, to) in told.iter().enumerate() {
+                let next = service.then.get(&(edge as u16));
+                let next = next.map(|next| self.node.service(next).expect("an edge to nothing"));
+                let runs = next.filter(|next| self.held.get(&next.entry) == Some(&Held::Running));
+                let expected = runs.map(|next| next.entry);
+                assert_eq!(*to, expected, "seed {}: edge {edge} of {}", self.seed, service.name);
+            }
+        }
+    }
+
     fn check(&self) {
         let seed = self.seed;
         self.rules_lead_to_what_runs();
+        self.edges_lead_to_what_runs();
         assert_eq!(
             self.starts,
             self.ends + self.held.len() as u64,

@@ -40,7 +40,15 @@ fn to_service(text: &str, service: &str) -> RuleSpec {
 fn deploy_with(service: &str, module: ModuleInfo, rules: Vec<RuleSpec>) -> Command {
     let parameters = [("dscp".to_owned(), "10".to_owned())].into();
     let session = name("best-effort");
-    Command::Deploy { service: name(service), module, parameters, session, rules, level: None }
+    Command::Deploy {
+        service: name(service),
+        module,
+        parameters,
+        session,
+        rules,
+        level: None,
+        then: Vec::new(),
+    }
 }
 
 fn deploy(service: &str, text: &str) -> Command {
@@ -478,4 +486,101 @@ fn what_the_api_shows_reads_back() {
     for command in [deploy("a", "ip 4"), add(vec![to_service("any", "a")]), remove("a", true)] {
         assert_eq!(back(&command), command);
     }
+}
+
+fn then(service: &str, next: &[&str]) -> Command {
+    let mut command = deploy_with(service, module("\"user\""), Vec::new());
+    let Command::Deploy { then, .. } = &mut command else { unreachable!() };
+    *then = next.iter().map(|next| name(next)).collect();
+    command
+}
+
+fn edges(node: &mut Node) -> Vec<(u16, Vec<Option<u16>>)> {
+    let told = effects(node).into_iter().filter_map(|effect| match effect {
+        Effect::SetEdges { entry, edges } => {
+            Some((entry.0, edges.map(|to| to.map(|e| e.0)).to_vec()))
+        }
+        _ => None,
+    });
+    told.collect()
+}
+
+/// `classify` (1) leads to `monitor` (0); both run.
+fn graph() -> Node {
+    let mut node = running();
+    node.handle_command(NOW, then("classify", &["monitor"])).unwrap();
+    node.handle_event(NOW, started(1));
+    assert_eq!(edges(&mut node), [(1, vec![Some(0), None, None, None])]);
+    node
+}
+
+#[test]
+fn an_edge_leads_where_a_service_runs_and_nowhere_when_it_does_not() {
+    let mut node = graph();
+    node.handle_event(NOW, failed(0));
+    assert_eq!(edges(&mut node), [(1, vec![None; 4])], "what passes is forwarded");
+    node.handle_timeout(NOW + Nanos::from_millis(10_000));
+    node.handle_event(NOW, started(0));
+    assert_eq!(edges(&mut node), [(1, vec![Some(0), None, None, None])]);
+}
+
+#[test]
+fn a_service_learns_its_edges_anew_with_each_start() {
+    let mut node = graph();
+    node.handle_event(NOW, lost());
+    node.handle_timeout(NOW + Nanos::from_millis(10_000));
+    node.handle_event(NOW, Event::CellReady);
+    effects(&mut node);
+    node.handle_event(NOW, started(1));
+    assert_eq!(edges(&mut node), [], "monitor does not run yet");
+    node.handle_event(NOW, started(0));
+    assert_eq!(edges(&mut node), [(1, vec![Some(0), None, None, None])]);
+}
+
+#[test]
+fn a_service_stays_while_another_leads_to_it() {
+    let mut node = graph();
+    let (class, text) = refused(&mut node, remove("monitor", false));
+    assert_eq!(class, RefusalClass::Busy);
+    assert!(text.contains("comes after classify"), "{text}");
+    node.handle_command(NOW, remove("monitor", true)).unwrap();
+    assert!(node.service(&name("classify")).unwrap().then.is_empty());
+    let told = effects(&mut node);
+    let at = |found: fn(&Effect) -> bool| told.iter().position(found).unwrap();
+    let edge = at(|effect| matches!(effect, Effect::SetEdges { .. }));
+    let stop = at(|effect| matches!(effect, Effect::StopService { .. }));
+    assert!(edge < stop, "{told:?}");
+}
+
+#[test]
+fn a_graph_has_no_way_round_one_session_and_few_edges() {
+    let mut node = running();
+    let (class, _) = refused(&mut node, then("round", &["round"]));
+    assert_eq!(class, RefusalClass::NotFound);
+    let (class, text) = refused(&mut node, then("many", &["monitor"; 5]));
+    assert_eq!((class, text.contains("at most 4")), (RefusalClass::Limit, true), "{text}");
+    let mut other = then("other", &["monitor"]);
+    let Command::Deploy { session, .. } = &mut other else { unreachable!() };
+    *session = name("system");
+    let (class, text) = refused(&mut node, other);
+    assert_eq!((class, text.contains("under one session")), (RefusalClass::Invalid, true));
+    let mut last = "monitor".to_owned();
+    for number in 1..8 {
+        let service = format!("s{number}");
+        node.handle_command(NOW, then(&service, &[&last])).unwrap();
+        node.handle_event(NOW, started(number));
+        last = service;
+    }
+    effects(&mut node);
+    let (class, text) = refused(&mut node, then("s8", &[&last]));
+    assert_eq!((class, text.contains("9 services")), (RefusalClass::Limit, true), "{text}");
+}
+
+#[test]
+fn an_edge_to_what_has_not_run_is_refused() {
+    let mut node = node();
+    node.handle_command(NOW, deploy("monitor", "proto udp")).unwrap();
+    effects(&mut node);
+    let (class, _) = refused(&mut node, then("classify", &["monitor"]));
+    assert_eq!(class, RefusalClass::Busy);
 }

@@ -34,7 +34,7 @@ fn the_table_loads_and_no_name_is_in_it_twice() {
 fn a_case_says_what_it_expects_by_default() {
     let case = load("f", &file(GOOD)).unwrap().remove(0);
     assert_eq!((case.file.as_str(), case.line), ("f", 7));
-    assert_eq!(case.expected, Outcome::of(Ending::Pass, Some(case.frame.clone())));
+    assert_eq!(case.expected, Outcome::of(Ending::Pass(0), Some(case.frame.clone())));
     assert!(case.is_routable());
 }
 

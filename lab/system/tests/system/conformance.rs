@@ -93,10 +93,9 @@ impl Bench {
             name: Some("case".to_owned()),
             module: stored.digest,
             parameters: case.parameters.clone(),
-            session: None,
             rules: vec!["in left".to_owned()],
-            priority: None,
             level: Some("user".to_owned()),
+            ..DeployRequest::default()
         });
         let ending = &case.expected.ending;
         let found = match (deployed, ending) {
@@ -170,12 +169,12 @@ impl Bench {
         let wrong = || format!("does not end with '{}': {after:?}", case.expected.ending);
         let ended = |yes: bool| if yes { Ok(()) } else { Err(wrong()) };
         match &case.expected.ending {
-            Ending::Pass | Ending::Reroute if after.to_kernel > before.to_kernel => {
+            Ending::Pass(_) | Ending::Reroute(_) if after.to_kernel > before.to_kernel => {
                 self.kernel_routes(frame)
             }
-            Ending::Pass if after.forwarded > before.forwarded => self.routed(frame),
+            Ending::Pass(_) if after.forwarded > before.forwarded => self.routed(frame),
             // Nothing that could be routed is left of it.
-            Ending::Pass if grown("malformed") => ended(l3_offset(frame).is_none()),
+            Ending::Pass(_) if grown("malformed") => ended(l3_offset(frame).is_none()),
             Ending::Bounce if after.bounced > before.bounced => {
                 let mut frame = frame.to_vec();
                 rewrite::swap_macs(&mut frame).map_err(text)?;

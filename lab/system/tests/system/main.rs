@@ -14,6 +14,7 @@ mod common;
 mod conformance;
 mod demo;
 mod downloads;
+mod graph;
 mod http;
 mod iperf;
 mod levels;

@@ -270,7 +270,10 @@ fn own_needs(function: &Function, setting: &mut Setting) -> Needs {
                 needs.context |= setting.has_packet() && takes_packet(*host);
                 needs.changes_packet |=
                     setting.has_packet() && moves_packet(*host, setting.flavour);
-                setting.emits |= matches!(host, HostFunction::Event | HostFunction::PacketSend);
+                setting.emits |= matches!(
+                    host,
+                    HostFunction::Event | HostFunction::MessageSend | HostFunction::PacketSend
+                );
                 continue;
             }
             Op::MemoryCopy(..) | Op::MemoryFill(..) => {

@@ -209,6 +209,7 @@ impl Alone {
                 Record::Send { port, frame, .. } => {
                     emitted.sent.push(Sent { port, frame: frame.to_vec() });
                 }
+                Record::Message { message, .. } => emitted.messages.push(message.to_vec()),
             }
             Ok::<(), RecordError>(())
         };

@@ -24,6 +24,13 @@ pub enum Record<'a> {
         /// The whole frame, [`FRAME_LENGTH_MIN`] to [`FRAME_LENGTH_MAX`] bytes.
         frame: &'a [u8],
     },
+    /// A module has a control message for those before it in the graph.
+    Message {
+        /// Whose it is: what the node put into [`layout::INSTANCE`].
+        instance: u64,
+        /// At most [`EVENT_LENGTH_MAX`] bytes.
+        message: &'a [u8],
+    },
 }
 
 /// Bytes that are no record.
@@ -37,14 +44,16 @@ pub enum RecordError {
         /// Bytes of the whole record.
         found: usize,
     },
-    /// Neither an event nor a frame.
-    #[error("a record from below is of kind {kind}; there are 1, an event, and 2, a frame")]
+    /// None of those that there are.
+    #[error(
+        "a record from below is of kind {kind}; there are 1, an event, 2, a frame, and 3, a message"
+    )]
     Kind {
         /// What it says.
         kind: u32,
     },
-    /// More data than an event has.
-    #[error("an event from below has {length} bytes; it can have {EVENT_LENGTH_MAX}")]
+    /// More data than an event or a message has.
+    #[error("an event or message from below has {length} bytes; it can have {EVENT_LENGTH_MAX}")]
     Event {
         /// Bytes of its data.
         length: usize,
@@ -84,10 +93,11 @@ impl<'a> Record<'a> {
         let data = bytes.get(record::BYTES as usize..).filter(|data| data.len() == length as usize);
         let data = data.ok_or(RecordError::Length { said: Some(length), found })?;
         match kind {
-            record::KIND_EVENT if data.len() > EVENT_LENGTH_MAX => {
+            record::KIND_EVENT | record::KIND_MESSAGE if data.len() > EVENT_LENGTH_MAX => {
                 Err(RecordError::Event { length: data.len() })
             }
             record::KIND_EVENT => Ok(Self::Event { instance, code: value, data }),
+            record::KIND_MESSAGE => Ok(Self::Message { instance, message: data }),
             record::KIND_FRAME if !(FRAME_LENGTH_MIN..=FRAME_LENGTH_MAX).contains(&data.len()) => {
                 Err(RecordError::Frame { length: data.len() })
             }

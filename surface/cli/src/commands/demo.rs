@@ -113,13 +113,10 @@ fn run_phases(
     let before = client.stats()?;
     step("deploying the service while the stream runs");
     let request = DeployRequest {
-        name: None,
         module: deploy::upload(&client, module)?,
-        parameters: std::collections::BTreeMap::new(),
-        session: None,
         rules: RULES.map(str::to_owned).to_vec(),
-        priority: None,
         level: Some("user".to_owned()),
+        ..DeployRequest::default()
     };
     let deployed = client.deploy(&request)?;
     step("through the service: the same again, each packet handled by WebAssembly");

@@ -30,6 +30,10 @@ pub struct Deploy {
     /// Where to run it: nic, kernel or user; where its module wants when it is left out
     #[arg(long)]
     level: Option<String>,
+    /// A running service that comes after it: what it passes goes there. Up to 4, in the order
+    /// of the edges that its module passes by
+    #[arg(long = "then", value_name = "SERVICE")]
+    then: Vec<String>,
 }
 
 impl Deploy {
@@ -48,6 +52,7 @@ impl Deploy {
             rules: self.rules,
             priority: self.priority,
             level: self.level,
+            then: self.then,
         };
         let deployed = client.deploy(&request)?;
         context.output.result(&deployed, || text(&deployed))
@@ -74,6 +79,9 @@ fn text(deployed: &Deployed) -> String {
     rows.add(["module".into(), format!("{} {} {digest}", service.module, service.version)]);
     rows.add(["level".into(), format!("{}: {}", service.level, service.level_reason)]);
     rows.add(["rules".into(), numbers(&service.rules)]);
+    for (edge, next) in &service.then {
+        rows.add([format!("edge {edge}"), next.clone()]);
+    }
     for (rule, better) in &deployed.shadowed {
         rows.add([
             String::new(),

@@ -134,6 +134,9 @@ fn service_text(service: &ServiceInfo) -> String {
     add("memory", format!("{} KiB", service.stats.memory_bytes / 1024));
     add("restarts", service.restarts.to_string());
     add("rules", numbers(&service.rules));
+    for (edge, next) in &service.then {
+        add(&format!("edge {edge}"), next.clone());
+    }
     for (name, value) in &service.parameters {
         add("parameter", format!("{name} = {value}"));
     }
@@ -163,6 +166,7 @@ pub(crate) fn service_counts(stats: &ServiceStats) -> Vec<(String, u64)> {
         ("to kernel", stats.to_kernel),
         ("bounced", stats.bounced),
         ("redirected", stats.redirected),
+        ("passed on", stats.passed_on),
         ("plain", stats.plain),
         ("below user level", stats.below.packets),
         ("raised", stats.below.raised),

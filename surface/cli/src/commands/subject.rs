@@ -122,13 +122,12 @@ impl Nodes {
             name: Some(SERVICE.to_owned()),
             module,
             parameters,
-            session: None,
             rules: vec![match &plan.rule {
                 Some(rule) => format!("in {} {rule}", plan.ports[0]),
                 None => format!("in {}", plan.ports[0]),
             }],
-            priority: None,
             level: Some("user".to_owned()),
+            ..DeployRequest::default()
         })?;
         Ok(())
     }

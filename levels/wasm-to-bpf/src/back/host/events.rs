@@ -1,4 +1,4 @@
-//! `event` and `packet_send`: a record in the ring buffer to the cell, written
+//! `event`, `message_send` and `packet_send`: a record in the ring buffer to the cell, written
 //! through a dynptr in pieces, since the kernel takes no arena pointers.
 
 use super::super::asm::{Code, Label, field};
@@ -10,7 +10,9 @@ use super::shared::{Builder, CONTEXT};
 use crate::ir::Width;
 use crate::layout::{self, SCRATCH_LENGTH, record};
 use crate::program::MapKind;
-use abi::host::{EVENT_LENGTH_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, SENDS_PER_PACKET_MAX};
+use abi::host::{
+    EVENT_LENGTH_MAX, EVENTS_PER_CALL_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, SENDS_PER_PACKET_MAX,
+};
 use abi::layout::host_error;
 
 /// The event's code, or the port.
@@ -30,23 +32,34 @@ const CHUNK: i16 = -56;
 const AT: i16 = -64;
 const STACK: u32 = 64;
 
-/// Events of one call.
-const EVENTS_MAX: i32 = 4;
-
 /// (code, address, length)
 pub(super) fn event(setting: &Setting) -> (Code, u32) {
     let mut b = Builder::new(setting);
-    let (outside, over) = (b.label(), b.label());
     b.keep(CONTEXT, R1);
     b.mov(VALUE, R2);
     b.mov(ADDRESS, R3);
     b.mov(LENGTH, R4);
+    notice(b, record::KIND_EVENT)
+}
+
+/// (address, length)
+pub(super) fn message(setting: &Setting) -> (Code, u32) {
+    let mut b = Builder::new(setting);
+    b.keep(CONTEXT, R1);
+    b.set(VALUE, 0);
+    b.mov(ADDRESS, R2);
+    b.mov(LENGTH, R3);
+    notice(b, record::KIND_MESSAGE)
+}
+
+fn notice(mut b: Builder<'_>, kind: u32) -> (Code, u32) {
+    let (outside, over) = (b.label(), b.label());
     b.check_range(ADDRESS, LENGTH, [R1, R2], outside);
     b.if_imm(LENGTH, Test::GtU, EVENT_LENGTH_MAX as i32, over);
-    count(&mut b, layout::EVENTS, EVENTS_MAX, over);
-    // An event that finds no room is one that the node leaves out.
+    count(&mut b, layout::EVENTS, EVENTS_PER_CALL_MAX as i32, over);
+    // One that finds no room is one that the node leaves out.
     let lost = b.label();
-    write(&mut b, record::KIND_EVENT, lost);
+    write(&mut b, kind, lost);
     b.bind(lost);
     b.give(0);
     refusals(&mut b, outside, over);

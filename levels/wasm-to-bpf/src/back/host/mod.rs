@@ -37,12 +37,14 @@ pub(crate) enum Subprogram {
     Event,
     /// `packet_send`
     Send,
+    /// `message_send`
+    Message,
 }
 
 impl Subprogram {
     /// All of them.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::MemoryCopy,
         Self::MemoryFill,
         Self::PacketLoad,
@@ -52,6 +54,7 @@ impl Subprogram {
         Self::Pad,
         Self::Event,
         Self::Send,
+        Self::Message,
     ];
 
     /// Its name in BTF.
@@ -66,6 +69,7 @@ impl Subprogram {
             Self::Pad => "tam_pad",
             Self::Event => "tam_event",
             Self::Send => "tam_send",
+            Self::Message => "tam_message",
         }
     }
 
@@ -74,6 +78,7 @@ impl Subprogram {
         match self {
             Self::Pad => 0,
             Self::ResizeHead | Self::ResizeTail => 1,
+            Self::Message => 2,
             _ => 3,
         }
     }
@@ -95,6 +100,7 @@ impl Subprogram {
             Self::Pad => resize::pad(setting),
             Self::Event => events::event(setting),
             Self::Send => events::send(setting),
+            Self::Message => events::message(setting),
         }
     }
 }

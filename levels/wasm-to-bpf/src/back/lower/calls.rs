@@ -122,6 +122,7 @@ impl Lower<'_> {
             HostFunction::PacketResizeTail => Subprogram::ResizeTail,
             HostFunction::PacketSend => Subprogram::Send,
             HostFunction::Event => Subprogram::Event,
+            HostFunction::MessageSend => Subprogram::Message,
         };
         if let (Subprogram::ResizeHead, Some(by)) = (subprogram, self.head_moves(arguments)) {
             return self.move_head(by);

@@ -115,6 +115,7 @@ fn writes(op: &Op) -> Vec<usize> {
         Op::Host(host, _) => match host {
             HostFunction::NowMs
             | HostFunction::Event
+            | HostFunction::MessageSend
             | HostFunction::PacketSend
             | HostFunction::PortFind => Vec::new(),
             _ => PLACES.to_vec(),

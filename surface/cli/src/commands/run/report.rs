@@ -237,8 +237,10 @@ impl Report {
 /// What became of a packet, in the words of verdicts and counters.
 fn fate_text(fate: &Fate, manifest: &Manifest) -> String {
     match fate {
-        Fate::Verdict(Verdict::Pass { reroute: false }) => "pass".to_owned(),
-        Fate::Verdict(Verdict::Pass { reroute: true }) => "pass reroute".to_owned(),
+        Fate::Verdict(Verdict::Pass { edge, reroute }) => {
+            let edge = if *edge == 0 { String::new() } else { format!(" by {edge}") };
+            format!("pass{edge}{}", if *reroute { " reroute" } else { "" })
+        }
         Fate::Verdict(Verdict::Drop { reason }) => match manifest.reasons.get(reason) {
             Some(name) => format!("drop {name}"),
             None => format!("drop {reason}"),

@@ -1,0 +1,88 @@
+//! Services joined into graphs: what passes one goes on to another.
+//!
+//! ```text
+//! deploy heavy      rule ─▶ classify ─ edge 0 ─▶ heavy ─▶ forward
+//! deploy classify ─▶           └────── edge 1 ─▶ forward
+//!   then heavy
+//! ```
+//!
+//! A service is deployed after those that it leads to, so there is no way round. An edge is told
+//! to the front door and the cell only while the service at its end runs; else it leads nowhere,
+//! and the packet is forwarded.
+
+use std::collections::BTreeMap;
+
+use units::{EntryId, Name};
+
+use super::Node;
+use crate::command::Effect;
+use crate::refusal::Refusal;
+use crate::service::{EDGES_MAX, Edges, GRAPH_DEPTH_MAX, ServiceState};
+
+impl Node {
+    /// Checks the services that are to come after a new one.
+    pub(super) fn check_edges(
+        &self,
+        service: &Name,
+        session: &Name,
+        then: &[Name],
+    ) -> Result<BTreeMap<u16, Name>, Refusal> {
+        if then.len() > EDGES_MAX {
+            return Err(Refusal::TooManyEdges { service: service.clone(), asked: then.len() });
+        }
+        for next in then {
+            let found = self.find_service(next)?;
+            if !found.has_run() {
+                return Err(Refusal::ServiceStarting { service: next.clone() });
+            }
+            let found = &found.service().session;
+            if found != session {
+                let (service, expected) = (service.clone(), session.clone());
+                let (next, found) = (next.clone(), found.clone());
+                return Err(Refusal::EdgeToOtherSession { service, expected, next, found });
+            }
+        }
+        let found = 1 + then.iter().map(|next| self.depth(next)).max().unwrap_or(0);
+        if found > GRAPH_DEPTH_MAX {
+            return Err(Refusal::GraphTooDeep { service: service.clone(), found });
+        }
+        Ok((0..).zip(then.iter().cloned()).collect())
+    }
+
+    /// Services on the longest way from this one to the end of its graph, itself included.
+    fn depth(&self, service: &Name) -> usize {
+        let then = self.services.get(service).map(|managed| &managed.service().then);
+        let after = then.into_iter().flat_map(BTreeMap::values);
+        1 + after.map(|next| self.depth(next)).max().unwrap_or(0)
+    }
+
+    /// The services with an edge to this one.
+    pub(super) fn services_before(&self, service: &Name) -> Vec<Name> {
+        let leads_there =
+            self.services().filter(|before| before.then.values().any(|n| n == service));
+        leads_there.map(|before| before.name.clone()).collect()
+    }
+
+    /// Where the edges out of a service lead now.
+    fn edges_of(&self, then: &BTreeMap<u16, Name>) -> Edges {
+        let runs = |next: &Name| -> Option<EntryId> {
+            let service = self.service(next)?;
+            (service.state == ServiceState::Running).then_some(service.entry)
+        };
+        std::array::from_fn(|edge| then.get(&(edge as u16)).and_then(runs))
+    }
+
+    /// Tells the front door and the cell of edges, where they have changed.
+    pub(super) fn set_edges(&mut self) {
+        let running = self.services().filter(|service| service.state == ServiceState::Running);
+        let now: Vec<(Name, Edges)> =
+            running.map(|service| (service.name.clone(), self.edges_of(&service.then))).collect();
+        for (name, edges) in now {
+            let Some(managed) = self.services.get_mut(&name) else { continue };
+            if managed.learn(edges) {
+                let entry = managed.service().entry;
+                self.effects.push_back(Effect::SetEdges { entry, edges });
+            }
+        }
+    }
+}
