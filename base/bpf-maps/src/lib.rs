@@ -11,8 +11,8 @@ mod service;
 use bytemuck::{Pod, Zeroable};
 
 pub use service::{
-    HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, Lane, NOT_A_VERDICT, NOT_RUN, PATH_DIRECT,
-    PATH_TC, Passage, ReasonKey, ServiceStats,
+    HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, Lane, NOT_A_VERDICT, NOT_RUN, OVER_DROP,
+    OVER_NOT, OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ReasonKey, ServiceStats,
 };
 
 /// Ports of one node: their counters and sockets are arrays.

@@ -39,7 +39,9 @@ pub struct Lane {
     /// Bytes of the packet's head that the module sees.
     pub window: u16,
     /// Bit n: edge n leads somewhere.
-    pub edges: u16,
+    pub edges: u8,
+    /// `OVER_*`: it has used up its budget.
+    pub over: u8,
     /// 0: nobody is in the lane, else 1 and the number of the CPU that is.
     pub busy: u32,
     /// The CPU that was in it last.
@@ -70,6 +72,13 @@ pub struct Lane {
 pub const NOT_A_VERDICT: u32 = 0xffff_fffe;
 /// [`HandOver::trapped`]: `on_packet` was not called.
 pub const NOT_RUN: u32 = 0xffff_ffff;
+
+/// `enum tam_over`: the budget below user level is not used up.
+pub const OVER_NOT: u8 = 0;
+/// `enum tam_over`: it is, and packets are dropped.
+pub const OVER_DROP: u8 = 1;
+/// `enum tam_over`: it is, and packets go to user level.
+pub const OVER_RAISE: u8 = 2;
 
 /// From the front door to a module's program and back (`struct tam_hand_over`): one for each
 /// entry, written by whoever is in its lane. The first 64 bytes are the metadata of the packet
@@ -150,7 +159,7 @@ pub struct Passage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct ServiceStats {
     /// Packets given to the module's program, or brought to tc and not run there: the sum of
-    /// all that follow but `bytes`, `handed_over`, `reasons_lost` and `raised_bytes`.
+    /// all that follow but `bytes`, `handed_over` and what follows it.
     pub packets: u64,
     /// Their bytes, as they came.
     pub bytes: u64,
@@ -178,7 +187,9 @@ pub struct ServiceStats {
     pub drop_too_long: u64,
     /// Dropped because they could not be forwarded as the module left them.
     pub drop_malformed: u64,
-    /// Dropped at tc because another CPU did not leave the lane in time.
+    /// Dropped because the module had used up its budget.
+    pub drop_budget: u64,
+    /// Dropped because another CPU did not leave the lane in time.
     pub drop_lane: u64,
     /// Packets that found the lane at another CPU than the last one.
     pub handed_over: u64,
@@ -186,6 +197,8 @@ pub struct ServiceStats {
     pub reasons_lost: u64,
     /// Bytes of the packets in `raised`, as they came.
     pub raised_bytes: u64,
+    /// Bytes of the packets in `drop_budget`.
+    pub drop_budget_bytes: u64,
 }
 
 /// A drop reason of an entry (`struct tam_reason_key`).

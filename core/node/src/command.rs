@@ -13,6 +13,7 @@ use abi::{Lanes, Level};
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
+use crate::budget::Budget;
 use crate::classifier::RuleSet;
 use crate::rule::RuleSpec;
 use crate::service::{Edges, ModuleInfo};
@@ -45,6 +46,9 @@ pub enum Command {
         /// The services that come after it: what passes it by edge n goes to the nth.
         #[serde(default)]
         then: Vec<Name>,
+        /// What it may use below user level.
+        #[serde(default)]
+        budget: Budget,
     },
     /// Stop a service and remove the rules that came with it.
     Remove {

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod classifier;
 pub mod command;
 mod message;

@@ -6,6 +6,8 @@ use abi::{Level, Manifest};
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos};
 
+use crate::budget::Budget;
+
 /// Services of one node: their entries index an array in every cell.
 pub const SERVICES_MAX: usize = 256;
 
@@ -60,6 +62,8 @@ pub struct Service {
     pub session: Name,
     /// The services after it, by the number of the edge that leads there.
     pub then: BTreeMap<u16, Name>,
+    /// What it may use below user level.
+    pub budget: Budget,
     /// Where it runs.
     pub level: Level,
     /// Why there.

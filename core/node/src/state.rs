@@ -129,8 +129,18 @@ impl Node {
     /// When it cannot be done; then nothing has changed.
     pub fn handle_command(&mut self, now: Nanos, command: Command) -> Result<Outcome, Refusal> {
         match command {
-            Command::Deploy { service, module, parameters, session, rules, level, then } => {
-                let wanted = services::Wanted { service, module, parameters, session, level, then };
+            Command::Deploy {
+                service,
+                module,
+                parameters,
+                session,
+                rules,
+                level,
+                then,
+                budget,
+            } => {
+                let wanted =
+                    services::Wanted { service, module, parameters, session, level, then, budget };
                 self.deploy(now, wanted, rules)
             }
             Command::Remove { service, cascade } => self.remove(now, &service, cascade),

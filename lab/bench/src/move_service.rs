@@ -119,8 +119,19 @@ fn moved(
         bench.block(&vec![Step::Quiet(each); steps], &mut quiet)?;
     }
     let request = request(bench.subject)?;
-    notes.extend(moving.failures.iter().map(|(why, count)| format!("{count} moves failed: {why}")));
+    notes
+        .extend(alike(&moving.failures).map(|(why, count)| format!("{count} moves failed: {why}")));
     Ok(Measured { measurements: measurements(&moving, &quiet, request), notes })
+}
+
+/// Reasons that differ in their numbers only, as one: the first of them, and how often.
+fn alike(failures: &BTreeMap<String, u64>) -> impl Iterator<Item = (&str, u64)> {
+    let mut found: BTreeMap<String, (&str, u64)> = BTreeMap::new();
+    for (why, count) in failures {
+        let kind = why.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+        found.entry(kind).or_insert((why, 0)).1 += count;
+    }
+    found.into_values()
 }
 
 /// What each level carries, in packets per second; those that the node refuses are noted.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use api::client::Client;
-use api::{DeployRequest, Deployed, ServiceInfo, Stats};
+use api::{Budget, DeployRequest, Deployed, ServiceInfo, Stats};
 use os::netns::command_in;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -50,6 +50,8 @@ pub struct Service<'a> {
     pub level: &'a str,
     /// The services after it.
     pub then: &'a [&'a str],
+    /// What it may use below user level.
+    pub budget: Option<Budget>,
 }
 
 /// The program under test: `TAM_BIN`, or the workspace's release build.
@@ -204,6 +206,7 @@ impl NodeUnderTest {
             parameters: texts(service.parameters),
             rules: service.rules.iter().map(|rule| (*rule).to_owned()).collect(),
             level: Some(if service.level.is_empty() { "user" } else { service.level }.to_owned()),
+            budget: service.budget.clone(),
             then: service.then.iter().map(|next| (*next).to_owned()).collect(),
             ..DeployRequest::default()
         })?)

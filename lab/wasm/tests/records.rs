@@ -17,6 +17,7 @@ const RESULTS: usize = 0x9000;
 const MODULE: &str = r#"(module
   (import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
   (import "tam" "packet_send" (func $send (param i32 i32 i32) (result i32)))
+  (import "tam" "message_send" (func $message (param i32 i32) (result i32)))
   (memory (export "memory") 1)
   (data (i32.const 0x9100) "hello")
   (func (export "on_packet") (result i32)
@@ -30,6 +31,10 @@ const MODULE: &str = r#"(module
       (call $send (i32.const 0x8102) (i32.const 60) (i32.const 127)))
     (i32.store (i32.const 0x9010)
       (call $send (i32.const 0x9200) (i32.const 60) (i32.const 4)))
+    (i32.store (i32.const 0x9014) (call $message (i32.const 0x9101) (i32.const 3)))
+    ;; Events and messages are counted together: one more, and none after it.
+    (i32.store (i32.const 0x9018) (call $message (i32.const 0x8102) (i32.const 1)))
+    (i32.store (i32.const 0x901c) (call $message (i32.const 0x9101) (i32.const 3)))
     (i32.const 0)))"#;
 
 /// It sends as long a frame as there can be, and tells of it.
@@ -86,7 +91,7 @@ fn events_and_frames_reach_the_reader_whole_and_in_order() {
         // The same for each packet: what is counted is counted for one.
         for _ in 0..3 {
             instance.packet(&program, &packet).unwrap();
-            assert_eq!(results(&instance), [0, 0, 0, 0, -2], "{flavour:?}");
+            assert_eq!(results(&instance), [0, 0, 0, 0, -2, 0, 0, -3], "{flavour:?}");
         }
         for _ in 0..3 {
             for expected in [
@@ -94,6 +99,8 @@ fn events_and_frames_reach_the_reader_whole_and_in_order() {
                 Record::Event { instance: INSTANCE, code: u32::MAX, data: b"" },
                 Record::Send { instance: INSTANCE, port: 3, frame: &frame },
                 Record::Send { instance: INSTANCE, port: 127, frame: &packet[..60] },
+                Record::Message { instance: INSTANCE, message: b"ell" },
+                Record::Message { instance: INSTANCE, message: &packet[..1] },
             ] {
                 let read = ring.next(|bytes| assert_eq!(Record::parse(bytes), Ok(expected)));
                 assert_eq!(read, Ok(Some(())), "{flavour:?}");
@@ -126,6 +133,7 @@ fn a_full_ring_refuses_frames_and_counts_what_it_lost() {
                 assert_eq!(data.len(), 256);
                 false
             }
+            Record::Message { .. } => unreachable!("it sends none"),
         })
         .unwrap()
     {

@@ -308,6 +308,14 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 	stats->packets++;
 	stats->bytes += way->bytes;
 	stats->handed_over += way->moved;
+	if (trapped == TAM_OVER_BUDGET) {
+		if (lane->over != TAM_OVER_DROP)
+			return raise(ctx, level, lane, way, stats);
+		leave_lane(lane);
+		stats->drop_budget++;
+		stats->drop_budget_bytes += way->bytes;
+		return dropped(level);
+	}
 	if (!trapped && !is_verdict(verdict))
 		trapped = TAM_NOT_A_VERDICT;
 	if (trapped && trapped != TAM_NOT_RUN) {

@@ -220,4 +220,12 @@ int tam_heartbeat(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
+/* Run by the daemon through test-run: does a packet carry metadata with a mark? Older
+ * kernels have room for 32 bytes. */
+SEC("xdp")
+int tam_carries_marks(struct xdp_md *ctx)
+{
+	return bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct tam_marked)) ? XDP_DROP : XDP_PASS;
+}
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

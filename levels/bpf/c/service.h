@@ -190,7 +190,9 @@ static __always_inline void fill_hand_over(struct tam_passage *way, const struct
 	hand_over->mark[1] = way->mark[1];
 	hand_over->level = level;
 	way->bytes = length;
-	way->program = lane->trapped ? TAM_PROGRAM_NONE : lane->program;
+	way->program = lane->trapped  ? TAM_PROGRAM_NONE
+		       : lane->over ? TAM_PROGRAM_OVER
+				    : lane->program;
 	way->moved = lane->cpu != cpu;
 	lane->cpu = cpu;
 	lane->ran = 1;
@@ -268,7 +270,8 @@ static __always_inline void run_module(void *ctx, void *modules, void *after)
 
 	__u32 entry = way->meta.entry;
 
-	hand_over_of(entry)->trapped = TAM_NOT_RUN;	/* no such program */
+	/* There is no such program. */
+	hand_over_of(entry)->trapped = way->program == TAM_PROGRAM_OVER ? TAM_OVER_BUDGET : TAM_NOT_RUN;
 	bpf_tail_call_static(ctx, after, 0);
 
 	/* A node that is being taken down. */

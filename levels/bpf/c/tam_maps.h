@@ -235,6 +235,13 @@ enum tam_path {
 	TAM_PATH_TC = 1,	/* the stack, and at tc the module there, or the cell's TAP device */
 };
 
+/* What becomes of packets for a module that has used up its budget below user level. */
+enum tam_over {
+	TAM_OVER_NOT = 0,	/* it has not */
+	TAM_OVER_DROP = 1,
+	TAM_OVER_RAISE = 2,	/* to user level */
+};
+
 /* The lane of an entry: the one place where its packets meet its memory. Shared
  * with the cell, which maps it. Who writes: D the front door (XDP and tc) while it
  * is in the lane, C the cell, N the daemon.
@@ -288,7 +295,8 @@ struct tam_lane {
 	__u32 target;		/* enum tam_level: where they shall go */
 	__u32 program;		/* index in tam_modules, tam_modules_tc */
 	__u16 window;		/* bytes of the packet's head that the module sees */
-	__u16 edges;		/* bit n: edge n leads somewhere */
+	__u8 edges;		/* bit n: edge n leads somewhere */
+	__u8 over;		/* enum tam_over: it has used up its budget */
 	__u32 busy;		/* 0: nobody is in the lane, else 1 + the number of the CPU that is */
 	__u32 cpu;		/* the CPU that was in it last */
 	__u32 trapped;		/* not 0: the module is not run; the cause, or TAM_NOT_A_VERDICT */
@@ -308,7 +316,9 @@ struct tam_lane {
 
 #define TAM_NOT_A_VERDICT 0xfffffffe	/* in `trapped`: on_packet returned something else */
 #define TAM_NOT_RUN 0xffffffff		/* in tam_hand_over.trapped: on_packet was not called */
+#define TAM_OVER_BUDGET 0xfffffffd	/* in tam_hand_over.trapped: it was not called, for it has used up its budget */
 #define TAM_PROGRAM_NONE 0xffffffff	/* in tam_passage.program: do not call any */
+#define TAM_PROGRAM_OVER 0xfffffffe	/* the same, for the budget's sake */
 
 /* From the front door to a module's program and back: one for each entry, and so at
  * an address that the program has as a constant. Who reads or writes it is in the
@@ -360,7 +370,7 @@ struct tam_passage {
 };
 
 /* What became of an entry's packets below user level, on one CPU. `packets` is
- * the sum of all from `forwarded` on, but for the last three. */
+ * the sum of all from `forwarded` on, but for the last four. */
 struct tam_service_stats {
 	__u64 packets;		/* given to the module's program, or brought to tc and not run there */
 	__u64 bytes;		/* as they came */
@@ -376,10 +386,12 @@ struct tam_service_stats {
 	__u64 drop_no_port;	/* no such port to redirect to */
 	__u64 drop_too_long;	/* longer than that port takes */
 	__u64 drop_malformed;	/* not to be forwarded as the module left it */
+	__u64 drop_budget;	/* it had used up its budget */
 	__u64 drop_lane;	/* at tc: another CPU did not leave the lane in time */
 	__u64 handed_over;	/* packets that found the lane at another CPU than the last one */
 	__u64 reasons_lost;	/* of drop_module: their reason is in no counter, there are too many */
 	__u64 raised_bytes;	/* of those that were raised: as they came */
+	__u64 drop_budget_bytes; /* of those that were dropped for the budget's sake */
 };
 
 struct tam_reason_key {

@@ -88,6 +88,7 @@ pub struct FrontDoor {
     shared: MappedArray<Config>,
     lanes: Lanes,
     heartbeat: Program,
+    carries_marks: bool,
     tc: Program,
     links: BTreeMap<PortId, [Link; 2]>,
     /// Keys in each of the two rule sets, so that the inactive one can be emptied.
@@ -135,7 +136,11 @@ const AFTERWARDS_TC: &str = "tam_afterwards_tc";
 /// The program at tcx ingress: one for all ports.
 const TC: &str = "tam_tc";
 /// What [`FrontDoor::create`] loads, and no port loads again.
-const ONCE: [&str; 4] = ["tam_heartbeat", AFTERWARDS, AFTERWARDS_TC, TC];
+const ONCE: [&str; 5] = ["tam_heartbeat", CARRIES_MARKS, AFTERWARDS, AFTERWARDS_TC, TC];
+/// `XDP_PASS`: the packet carries a mark.
+const PASS: u32 = 2;
+/// Says whether a packet can carry a mark.
+const CARRIES_MARKS: &str = "tam_carries_marks";
 /// The map of sockets, shared like the others; apart because its values are descriptors.
 const SOCKETS: &str = "tam_sockets";
 const RULE_SETS: [&str; 2] = ["tam_rules_0", "tam_rules_1"];
@@ -164,6 +169,7 @@ impl FrontDoor {
         let config = Config { generation: 2, hash_seed, tick_ns: tick_ns(), ..Config::default() };
         shared.store(0, &config);
         let heartbeat = object.program("tam_heartbeat")?;
+        let marks = object.program(CARRIES_MARKS)?.test_run(&[0; 14], None, 1)?;
         let lanes = Lanes::new(&maps[LANES])?;
         for (map, program) in [(AFTER, AFTERWARDS), (AFTER_TC, AFTERWARDS_TC)] {
             let program = object.program(program)?;
@@ -175,6 +181,7 @@ impl FrontDoor {
             shared,
             lanes,
             heartbeat,
+            carries_marks: marks.retval == PASS,
             tc: object.program(TC)?,
             links: BTreeMap::new(),
             keys: [const { Vec::new() }; 2],
@@ -183,6 +190,12 @@ impl FrontDoor {
         // Before the first packet: it sets the clock.
         front_door.heartbeat()?;
         Ok(front_door)
+    }
+
+    /// Whether the kernel carries a module's mark with a packet from `nic` to another level.
+    #[must_use]
+    pub const fn carries_marks(&self) -> bool {
+        self.carries_marks
     }
 
     /// Puts a copy of the program on a port's device, and at its tcx ingress what serves

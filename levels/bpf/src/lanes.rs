@@ -102,8 +102,12 @@ impl Lanes {
     }
 }
 
-/// [`Record::edges`] in the word that begins with the window.
-const EDGES_MASK: u32 = 0xffff_0000;
+/// [`Record::window`] in the word that it begins, ...
+const WINDOW_MASK: u32 = 0xffff;
+/// [`Record::edges`] there,
+const EDGES_SHIFT: u32 = 16;
+/// and [`Record::over`].
+const OVER_SHIFT: u32 = 24;
 const WORDS: usize = size_of::<Record>() / 8;
 
 /// The lane of one entry.
@@ -117,7 +121,7 @@ pub struct Lane<'a> {
     level: &'a AtomicU32,
     target: &'a AtomicU32,
     program: &'a AtomicU32,
-    /// And which edges lead somewhere, in its upper half.
+    /// And which edges lead somewhere, and whether the budget is used up.
     window: &'a AtomicU32,
     next: &'a AtomicU64,
     busy: &'a AtomicU32,
@@ -180,8 +184,19 @@ impl Lane<'_> {
     /// `kernel`) and how many bytes of a packet's head it sees. Before the target is set.
     pub fn set_program(&self, index: u32, window: u32) {
         self.program.store(index, Ordering::Release);
-        let edges = self.window.load(Ordering::Acquire) & EDGES_MASK;
-        self.window.store(edges | window & !EDGES_MASK, Ordering::Release);
+        self.set(0, WINDOW_MASK, window);
+    }
+
+    /// Sets a part of the word that begins with the window, which nobody else writes.
+    fn set(&self, shift: u32, mask: u32, value: u32) {
+        let others = self.window.load(Ordering::Acquire) & !(mask << shift);
+        self.window.store(others | (value & mask) << shift, Ordering::SeqCst);
+    }
+
+    /// Says what becomes of packets for its module: `OVER_NOT`, or that it has used up its
+    /// budget below user level.
+    pub fn set_over(&self, over: u8) {
+        self.set(OVER_SHIFT, 0xff, u32::from(over));
     }
 
     /// Says where what its module passes goes on to, by edge; out of the graph where there is
@@ -191,14 +206,13 @@ impl Lane<'_> {
             let there = edges.iter().enumerate().filter_map(|(edge, to)| Some((edge, (*to)?)));
             there.fold(0, |bits, (edge, to)| bits | of(edge, to))
         };
-        let window = self.window.load(Ordering::Acquire) & !EDGES_MASK;
+        let there = bits(|edge, _| 1 << edge) as u32;
         // An edge that is there leads somewhere at any moment: it comes after its end, and
         // goes before it.
-        let kept =
-            self.window.load(Ordering::Acquire) & EDGES_MASK & (bits(|e, _| 1 << e) as u32) << 16;
-        self.window.store(window | kept, Ordering::SeqCst);
+        let before = self.window.load(Ordering::Acquire) >> EDGES_SHIFT;
+        self.set(EDGES_SHIFT, 0xff, before & there);
         self.next.store(bits(|edge, to| u64::from(to.0) << (16 * edge)), Ordering::SeqCst);
-        self.window.store(window | (bits(|edge, _| 1 << edge) as u32) << 16, Ordering::SeqCst);
+        self.set(EDGES_SHIFT, 0xff, there);
     }
 
     /// Says where packets shall go. Whoever set it to user level and then finds the lane
@@ -347,6 +361,7 @@ mod tests {
             program: 8,
             window: 9,
             edges: 0,
+            over: 0,
             busy: 10,
             cpu: 11,
             trapped: 12,
@@ -385,9 +400,10 @@ mod tests {
         lane.set_program(8, 96);
         let record: Record = map.lookup(&1023u32).unwrap().unwrap();
         assert_eq!((record.window, record.edges, record.next), (96, 0b1010, [0, 7, 0, 1023]));
+        lane.set_over(bpf_maps::OVER_RAISE);
         lane.set_edges([None; EDGES_MAX]);
         let record: Record = map.lookup(&1023u32).unwrap().unwrap();
-        assert_eq!((record.window, record.edges), (96, 0));
+        assert_eq!((record.window, record.edges, record.over), (96, 0, 2));
     }
 
     #[test]

@@ -102,6 +102,7 @@ fn layout_of_services_matches_header() {
         program,
         window,
         edges,
+        over,
         busy,
         cpu,
         trapped,
@@ -173,10 +174,12 @@ fn layout_of_services_matches_header() {
         drop_no_port,
         drop_too_long,
         drop_malformed,
+        drop_budget,
         drop_lane,
         handed_over,
         reasons_lost,
         raised_bytes,
+        drop_budget_bytes,
     );
     same!(object, "tam_reason_key", ReasonKey, entry, reason);
 }

@@ -106,6 +106,11 @@ impl<T: Copy> Ring<T> {
         self.word(self.offsets.producer).store(self.own, Ordering::Release);
     }
 
+    /// Whether the kernel has taken everything that was written. For rings that we fill.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.word(self.offsets.consumer).load(Ordering::Acquire) == self.own
+    }
+
     /// Entries that can be read, at most `wanted`. For rings that the kernel fills.
     pub(crate) fn filled(&mut self, wanted: u32) -> u32 {
         let mut filled = self.other.wrapping_sub(self.own);

@@ -232,7 +232,14 @@ impl Socket {
         }
     }
 
-    /// True while descriptors wait to be transmitted.
+    /// Whether the device has everything that was sent before the last [`Socket::flush`]: what
+    /// somebody else sends from now on comes later.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        self.transmit.is_taken()
+    }
+
+    /// True while frames are not back from the device.
     #[must_use]
     pub const fn transmitting(&self) -> bool {
         self.in_transmit > 0

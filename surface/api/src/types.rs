@@ -98,6 +98,28 @@ pub struct DeployRequest {
     /// The services after it, at most 4: what passes it by edge n goes to the nth.
     #[serde(default)]
     pub then: Vec<String>,
+    /// What it may use below user level; everything when there is none.
+    #[serde(default)]
+    pub budget: Option<Budget>,
+}
+
+/// What a service may use below user level in a second; what is left out has no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// Fuel of its calls.
+    #[serde(default)]
+    pub fuel: Option<u64>,
+    /// Packets that its program is given.
+    #[serde(default)]
+    pub packets: Option<u64>,
+    /// Their bytes.
+    #[serde(default)]
+    pub bytes: Option<u64>,
+    /// What becomes of packets beyond it: `drop`, or `raise` to user level, which is also meant
+    /// when nothing is said.
+    #[serde(default)]
+    pub over: Option<String>,
 }
 
 /// Asks a service to run at another level.
@@ -178,6 +200,9 @@ pub struct ServiceInfo {
     /// The services after it, by the number of the edge that leads there.
     #[serde(default)]
     pub then: BTreeMap<u16, String>,
+    /// What it may use below user level, if that is limited.
+    #[serde(default)]
+    pub budget: Option<Budget>,
     /// What it did since it started.
     pub stats: ServiceStats,
 }
@@ -206,7 +231,7 @@ pub struct ServiceStats {
     #[serde(default)]
     pub plain: u64,
     /// Dropped packets by reason: `module.N` or `module.NAME` for the module's
-    /// own, `trap`, `down`, `raise`, `lane`, `no_port`, `egress_full`, `malformed`, `kernel`.
+    /// own, `trap`, `down`, `raise`, `budget`, `lane`, `no_port`, `egress_full`, `malformed`, `kernel`.
     pub dropped: BTreeMap<String, u64>,
     /// Frames of the module's own making that were sent.
     pub sent: u64,
@@ -407,7 +432,7 @@ pub struct Stats {
     pub ports: Vec<PortStatsInfo>,
     /// By service.
     pub services: BTreeMap<String, ServiceStats>,
-    /// By session: packets and bytes that rules of the session took.
+    /// By session: packets and bytes that rules of the session took, and fuel below user level.
     pub sessions: BTreeMap<String, SessionStats>,
     /// The cell.
     pub cell: CellStats,
@@ -447,6 +472,9 @@ pub struct SessionStats {
     pub packets: u64,
     /// Bytes.
     pub bytes: u64,
+    /// Fuel that calls of its services used below user level.
+    #[serde(default)]
+    pub fuel: u64,
 }
 
 /// What the cell counts beside its services.

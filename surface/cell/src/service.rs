@@ -128,7 +128,7 @@ impl Service {
     }
 
     /// Runs the service on one packet and does what it says. What the front door has counted
-    /// is to be [`Service::gone`] when it has left the last service of its graph.
+    /// is to [`Service::leave`] when it is through with the last service of its graph.
     #[inline]
     pub(crate) fn handle(
         &mut self,
@@ -202,12 +202,19 @@ impl Service {
         Aftermath { trapped: !self.untold.is_empty(), emitted, next }
     }
 
-    /// A packet of a shared lane has left user level.
+    /// A packet of a shared lane has left the last service of its graph; true when it is to
+    /// [`Service::depart`].
     #[inline]
-    pub(crate) fn gone(&mut self, meta: &PacketMeta) {
+    pub(crate) fn leave(&mut self, meta: &PacketMeta) -> bool {
+        let Some(shared) = &mut self.shared else { return false };
+        shared.leave(meta.epoch());
+        true
+    }
+
+    /// The devices have all packets that left.
+    pub(crate) fn depart(&mut self) {
         if let Some(shared) = &mut self.shared {
-            let epoch = (meta.flags >> maps::META_EPOCH_SHIFT) as u8;
-            shared.leave(self.lanes[0].instance.as_mut(), epoch);
+            shared.depart(self.lanes[0].instance.as_mut());
         }
     }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!   packet from a ring ─▶ has_run? load: what ran below is taken over
 //!                         on_packet
-//!                         leave: what comes next below is laid ready, left += 1
+//!   transmit rings empty ▶ depart: what comes next below is laid ready, left += 1
 //!   timer, message ─────▶ take: nobody below any more ─▶ load, hook ─▶ give_back
 //! ```
 //!
@@ -32,6 +32,9 @@ use crate::protocol::SharedFacts;
 /// largest fuel budget takes.
 const PATIENCE: u32 = 1 << 24;
 
+/// Packets of one round of the cell, of which each may leave the service.
+const LEAVING_EXPECTED: usize = 256;
+
 /// Why the memory could not be had.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SharedError {
@@ -53,6 +56,8 @@ pub(crate) struct Shared {
     memory: Arc<MappedArena>,
     ring: RingBuffer,
     departures: Departures,
+    /// Epochs of packets that are done with and may still lie in a transmit ring.
+    leaving: Vec<u8>,
     /// `LEVEL_*`: where the daemon wants its packets.
     home: u32,
 }
@@ -73,7 +78,8 @@ impl Shared {
         // The daemon has set the lane to its beginning: nothing was ever sent up.
         let departures = Departures::new(&lane);
         let memory = Arc::new(memory);
-        Ok(Self { lane, block, memory, ring, departures, home: LEVEL_USER })
+        let leaving = Vec::with_capacity(LEAVING_EXPECTED);
+        Ok(Self { lane, block, memory, ring, departures, leaving, home: LEVEL_USER })
     }
 
     /// What its programs sent and told, oldest first.
@@ -107,16 +113,27 @@ impl Shared {
         self.lane.take_ran()
     }
 
-    /// The packet is gone, and with it the module's memory if it was the last one up here.
+    /// All services are done with a packet; it is gone with [`Shared::depart`].
     #[inline]
-    pub(crate) fn leave(&mut self, instance: Option<&mut Instance<Packet>>, epoch: u8) {
+    pub(crate) fn leave(&mut self, epoch: u8) {
+        self.leaving.push(epoch);
+    }
+
+    /// The devices have all packets that left: they are gone, and with them the module's memory
+    /// if the last one was among them.
+    pub(crate) fn depart(&mut self, instance: Option<&mut Instance<Packet>>) {
+        if self.leaving.is_empty() {
+            return;
+        }
         match instance {
             Some(instance) if self.home != LEVEL_USER => self.save(instance),
             Some(_) => {}
             // Nobody may run in what a trap left.
             None => self.lane.set_target(LEVEL_USER),
         }
-        self.departures.count(&self.lane, epoch);
+        for epoch in self.leaving.drain(..) {
+            self.departures.count(&self.lane, epoch);
+        }
     }
 
     /// Has the memory for this thread alone until [`Shared::give_back`]: packets come up,

@@ -55,6 +55,8 @@ struct Cell {
     services: Vec<Option<Service>>,
     /// From modules to those before them, oldest first, with their senders.
     messages: VecDeque<(EntryId, Vec<u8>)>,
+    /// Packets that lanes have sent up may still lie in transmit rings.
+    leaving: bool,
     report: CellReport,
     notices: usize,
     next_tick_ms: u64,
@@ -90,6 +92,7 @@ pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
         lanes: None,
         services: Vec::new(),
         messages: VecDeque::new(),
+        leaving: false,
         report: CellReport::default(),
         notices: 0,
         next_tick_ms: u64::MAX,
@@ -129,7 +132,7 @@ impl Cell {
             if busy_rounds < BUSY_ROUNDS_MAX && !came_up && self.messages.is_empty() {
                 self.slicer.disarm();
                 // What timers and programs below left to send.
-                self.ports.sockets().for_each(|(_, socket)| socket.flush(&mut self.pool));
+                self.flush();
                 self.wait(now_ms)?;
             }
             busy_rounds = 0;
@@ -160,12 +163,26 @@ impl Cell {
                 }
             }
         }
+        self.flush();
         for (_, socket) in self.ports.sockets() {
-            socket.flush(&mut self.pool);
             socket.refill(&mut self.pool);
             transmitting |= socket.transmitting();
         }
         busy || transmitting
+    }
+
+    /// Has the devices take what was sent. When they have all, lanes may go below: nothing
+    /// from there overtakes it.
+    fn flush(&mut self) {
+        let mut is_sent = true;
+        for (_, socket) in self.ports.sockets() {
+            socket.flush(&mut self.pool);
+            is_sent &= socket.is_sent();
+        }
+        if self.leaving && is_sent {
+            self.leaving = false;
+            self.services.iter_mut().flatten().for_each(Service::depart);
+        }
     }
 
     /// At most so many packets that came up from kernel level. True when there were any.
@@ -217,7 +234,8 @@ impl Cell {
             visit = self.visit(next, now_ms);
         }
         if let Some(service) = self.service_mut(EntryId(meta.entry)) {
-            service.gone(&meta);
+            let leaves = service.leave(&meta);
+            self.leaving |= leaves;
         }
     }
 
@@ -467,6 +485,7 @@ impl Cell {
         let rounds = RING_ENTRIES as usize / BATCH;
         let _ = (0..rounds).all(|_| self.round(&mut batch, now_ms));
         self.receive_up(RING_ENTRIES as usize, now_ms);
+        self.flush();
         self.recount(entry, Shared::settle);
         self.tell(&FromCell::Settled(entry))
     }

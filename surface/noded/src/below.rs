@@ -27,7 +27,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::time::Duration;
-use units::EntryId;
+use units::{EntryId, Name};
 use wasm_to_bpf::layout;
 
 /// Where the arenas of all entries lie, in the cell as in the kernel: far from where
@@ -39,6 +39,9 @@ const ARENA_STRIDE: u64 = 8 << 30;
 const EVENTS_LENGTH: u32 = 256 << 10;
 /// A lane that is not idle for so long stays where it is.
 const MOVE_WITHIN: Duration = Duration::from_millis(20);
+/// Why a service with others behind it does not run at `nic`.
+const NO_MARKS: &str =
+    "this kernel has no room for the mark that packets of a graph carry from there: 48 bytes";
 /// Why a service is where it was moved to.
 const MOVED: &str = "it was moved there";
 /// How often a lane that moves is looked at.
@@ -50,6 +53,8 @@ pub(crate) struct Shared {
     events: Map,
     programs: Arc<Compiled>,
     window: u32,
+    /// Who pays.
+    session: Option<Name>,
     /// Those of its programs that the kernel has taken.
     loaded: BTreeMap<Level, bpf::Program>,
 }
@@ -124,7 +129,9 @@ impl Daemon {
             }
             let events = Map::create("tam_events", &MapSpec::ring_buffer(EVENTS_LENGTH))?;
             let (programs, loaded) = (Arc::clone(programs), BTreeMap::new());
-            Ok(Shared { instance: Arc::new(instance), events, programs, window, loaded })
+            let instance = Arc::new(instance);
+            let session = self.node.service_of(entry).map(|service| service.session.clone());
+            Ok(Shared { instance, events, programs, window, session, loaded })
         };
         let shared = make().map_err(|error| format!("{error:#}"))?;
         let facts = SharedFacts {
@@ -286,6 +293,10 @@ impl Daemon {
             ));
         }
         let at = below_of(level).ok_or_else(|| format!("nothing is compiled for {level}"))?;
+        let joined = self.node.service_of(entry).is_some_and(|service| !service.then.is_empty());
+        if level == Level::Nic && joined && !self.front.carries_marks() {
+            return Err(NO_MARKS.to_owned());
+        }
         let copy = |fd: std::os::fd::BorrowedFd<'_>| {
             fd.try_clone_to_owned().map_err(|error| format!("copying a descriptor: {error}"))
         };
@@ -422,7 +433,11 @@ impl Daemon {
         self.beginning.remove(&entry);
         self.moves.remove(&entry);
         self.loading.remove(&entry);
+        let fuel = self.below_report(entry).map_or(0, |below| below.fuel);
         let Some(shared) = self.shared.remove(&entry) else { return };
+        if let Some(session) = &shared.session {
+            *self.fuel_closed.entry(session.clone()).or_default() += fuel;
+        }
         for at in shared.loaded.keys().filter_map(|level| below_of(*level)) {
             if let Err(error) = self.front.clear_module(at, u32::from(entry.0)) {
                 tracing::error!(%entry, %error, "a module's program was not taken away");

@@ -1,6 +1,7 @@
 //! The daemon's one task: what comes in, what is decided, what is done.
 
 use crate::below::{self, Begin, Loaded, Move, Shared};
+use crate::budgets;
 use crate::cell_link::CellLink;
 use crate::cell_work::hear;
 use crate::config::NodeFile;
@@ -13,6 +14,7 @@ use api::{Deployed, ErrorInfo};
 use bpf::{FrontDoor, XdpMode};
 use cell::Compiled;
 use cell::protocol::{CellReport, ServiceFacts, ServiceReport, ToCell};
+use node::budget::Meter;
 use node::{Command, Effect, Event, Node, Notice};
 use os::netlink::{Change, Monitor, Netlink};
 use registry::{Digest, Store};
@@ -116,6 +118,10 @@ pub(crate) struct Daemon {
     /// Services whose program for a level the kernel looks at.
     pub(crate) loading: BTreeMap<EntryId, abi::Level>,
     pub(crate) moves: BTreeMap<EntryId, Move>,
+    /// Accounts of services with a budget below user level.
+    pub(crate) meters: BTreeMap<EntryId, Meter>,
+    /// Fuel that services of each session used which are no longer there.
+    pub(crate) fuel_closed: BTreeMap<Name, u64>,
     /// Why nothing can run below user level here; the node's own switch apart.
     pub(crate) no_bpf: Option<String>,
     pub(crate) waiting: BTreeMap<Name, Waiting>,
@@ -219,6 +225,8 @@ impl Daemon {
             shared: BTreeMap::new(),
             loading: BTreeMap::new(),
             moves: BTreeMap::new(),
+            meters: BTreeMap::new(),
+            fuel_closed: BTreeMap::new(),
             no_bpf: below::unsupported(),
             waiting: BTreeMap::new(),
             movers: BTreeMap::new(),
@@ -250,6 +258,8 @@ impl Daemon {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut heartbeat = interval(HEARTBEAT);
         let mut look = interval(LOOK);
+        let mut budgets = interval(budgets::LOOK_EVERY);
+        budgets.set_missed_tick_behavior(MissedTickBehavior::Skip);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Skip);
         look.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
@@ -272,6 +282,7 @@ impl Daemon {
                 Some(done) = done.recv() => self.finish(done),
                 _ = heartbeat.tick() => self.front.heartbeat()?,
                 _ = look.tick() => self.look()?,
+                _ = budgets.tick(), if self.has_budgets() => self.look_at_budgets(),
                 () = tokio::time::sleep(below::LOOK_EVERY), if !self.moves.is_empty() => {
                     self.look_at_moves();
                 }

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod below;
+mod budgets;
 mod cell_link;
 mod cell_work;
 pub mod config;

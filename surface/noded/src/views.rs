@@ -250,6 +250,7 @@ impl Daemon {
                 .filter(|view| leads_here(&view.rule.spec.action))
                 .map(|view| view.rule.id.0)
                 .collect(),
+            budget: service.budget.is_limited().then(|| shown(&service.budget)),
             then: service.then.iter().map(|(edge, next)| (*edge, next.to_string())).collect(),
             stats: service_stats(report, below, &manifest.reasons),
         }
@@ -299,6 +300,7 @@ impl Daemon {
             session,
             rules,
             level,
+            budget: request.budget.as_ref().map(budget).transpose()?.unwrap_or_default(),
             then: request.then.iter().map(|next| name(next)).collect::<Answer<_>>()?,
         })?;
         let Outcome::Deployed { shadowed, .. } = outcome else {
@@ -520,7 +522,8 @@ impl Daemon {
             .iter()
             .map(|session| {
                 let (packets, bytes) = self.closed.get(&session.name).copied().unwrap_or_default();
-                (session.name.to_string(), SessionStats { packets, bytes })
+                let fuel = self.fuel_closed.get(&session.name).copied().unwrap_or_default();
+                (session.name.to_string(), SessionStats { packets, bytes, fuel })
             })
             .collect();
         for view in self.node.rules() {
@@ -529,8 +532,35 @@ impl Daemon {
             sum.packets += stats.packets;
             sum.bytes += stats.bytes;
         }
+        for service in self.node.services() {
+            let below = self.below_report(service.entry);
+            let sum = sessions.entry(service.session.to_string()).or_default();
+            sum.fuel += below.map_or(0, |below| below.fuel);
+        }
         Ok(sessions)
     }
+}
+
+fn budget(wanted: &api::Budget) -> Answer<node::budget::Budget> {
+    use node::budget::{Budget, OverBudget};
+    let over = match wanted.over.as_deref() {
+        None | Some("raise") => OverBudget::Raise,
+        Some("drop") => OverBudget::Drop,
+        Some(other) => {
+            let shown: String = other.chars().take(40).flat_map(char::escape_default).collect();
+            return Err(usage(format!("over budget there is drop and raise, not '{shown}'")));
+        }
+    };
+    Ok(Budget { fuel: wanted.fuel, packets: wanted.packets, bytes: wanted.bytes, over })
+}
+
+fn shown(budget: &node::budget::Budget) -> api::Budget {
+    let over = match budget.over {
+        node::budget::OverBudget::Drop => "drop",
+        node::budget::OverBudget::Raise => "raise",
+    };
+    let (fuel, packets, bytes) = (budget.fuel, budget.packets, budget.bytes);
+    api::Budget { fuel, packets, bytes, over: Some(over.to_owned()) }
 }
 
 fn port_info(port: &ports::LivePort) -> PortInfo {
@@ -610,6 +640,7 @@ fn service_stats(
         ("trap", report.drop_trap + below.drop_trap),
         ("down", report.drop_down),
         ("raise", report.drop_raise),
+        ("budget", below.drop_budget),
         ("lane", below.drop_lane),
         ("no_port", report.drop_no_port + below.drop_no_port),
         ("too_long", below.drop_too_long),

@@ -8,6 +8,7 @@ use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
 use super::rules::session_agrees;
 use super::{CellState, Node};
+use crate::budget::Budget;
 use crate::command::{Effect, Notice, Outcome};
 use crate::refusal::Refusal;
 use crate::rule::RuleSpec;
@@ -109,6 +110,7 @@ pub(super) struct Wanted {
     pub(super) session: Name,
     pub(super) level: Option<Level>,
     pub(super) then: Vec<Name>,
+    pub(super) budget: Budget,
 }
 
 impl Node {
@@ -118,7 +120,8 @@ impl Node {
         wanted: Wanted,
         rules: Vec<RuleSpec>,
     ) -> Result<Outcome, Refusal> {
-        let Wanted { service: name, module, parameters, session, level: wanted, then } = wanted;
+        let Wanted { service: name, module, parameters, session, level: wanted, then, budget } =
+            wanted;
         match self.services.get(&name).map(|managed| &managed.service.state) {
             Some(ServiceState::Stopping) => return Err(Refusal::ServiceStopping { service: name }),
             Some(_) => return Err(Refusal::ServiceExists { service: name }),
@@ -158,6 +161,7 @@ impl Node {
             parameters,
             session,
             then,
+            budget,
             level: Level::User,
             level_reason,
             state: ServiceState::Starting,

@@ -9,6 +9,7 @@ use abi::Level;
 use units::{EntryId, Name, Nanos, RuleId};
 
 use super::Node;
+use crate::budget::Budget;
 use crate::classifier::{Reach, RuleSet};
 use crate::command::{Command, Effect, Event};
 use crate::port::PortSpec;
@@ -133,6 +134,7 @@ impl World {
                 session: name("best-effort"),
                 rules: (0..self.dice.below(3)).map(|_| self.spec(to_service.clone())).collect(),
                 level: self.dice.one_of(&[None, None, Some(Level::Nic), Some(Level::User)]),
+                budget: Budget::default(),
                 then: (0..self.dice.below(3)).map(|_| name(self.dice.one_of(&SERVICES))).collect(),
             },
             2 => Command::Remove { service, cascade: self.dice.below(2) == 0 },

@@ -3,6 +3,7 @@
 use units::SessionId;
 
 use super::*;
+use crate::budget::Budget;
 use crate::command::{Command, Event, Notice, Outcome};
 use crate::refusal::RefusalClass;
 use crate::rule::{Action, Match, RuleSpec};
@@ -48,6 +49,7 @@ fn deploy_with(service: &str, module: ModuleInfo, rules: Vec<RuleSpec>) -> Comma
         rules,
         level: None,
         then: Vec::new(),
+        budget: Budget::default(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{Line, PAYLOAD_ADDRESS, module};
+use api::Budget;
 use testkit::{Service, root_or_skip, service_module};
 
 const PORT: u16 = 7000;
@@ -254,4 +255,51 @@ fn one_switch_takes_everything_to_user_level_at_once() {
     }
     assert_eq!(flow.one(3), Some((3, 3, 3)));
     assert_eq!(line.node.service("a").unwrap().stats.below.packets, 2);
+}
+
+#[test]
+fn beyond_its_budget_below_a_service_is_raised_or_dropped_and_all_is_counted() {
+    if !root_or_skip("budgets below user level") {
+        return;
+    }
+    const PACKETS: u32 = 3000;
+    for (level, over) in [("nic", "raise"), ("nic", "drop"), ("kernel", "drop")] {
+        let line = Line::up();
+        line.acquaint();
+        // A tenth of what is offered.
+        let budget = Budget { packets: Some(200), over: Some(over.into()), ..Budget::default() };
+        let budget = Some(budget);
+        let service = Service { rules: RULES, level, budget, ..Service::default() };
+        let deployed = line.node.deploy(&stamper(BELOW), &service).unwrap().service;
+        assert_eq!(deployed.budget.unwrap().packets, Some(200));
+        let (flow, before) = (Flow::new(&line), line.books());
+        let start = Instant::now();
+        for number in 0..PACKETS {
+            let due = start + Duration::from_micros(500) * number;
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            flow.send(number);
+        }
+        let took = start.elapsed().as_secs_f64();
+        let balance = line.balance_since(&before);
+        let stats = line.node.service("stamper").unwrap().stats;
+        let dropped = stats.dropped.get("budget").copied().unwrap_or(0);
+        assert_eq!(stats.packets, u64::from(PACKETS), "{level} {over}");
+        let not_run = if over == "raise" { stats.below.raised } else { dropped };
+        let ran = stats.below.packets - not_run;
+        // The rate, 100 ms of burst, and what comes between two looks, here generously.
+        let most = 200.0 * (took + 0.1) + 2000.0 * 0.1;
+        assert!((100.0..most).contains(&(ran as f64)), "{level} {over}: {ran} in {took} s");
+        assert_eq!(balance.dropped(), dropped, "{balance}");
+        assert_eq!(dropped > 0, over == "drop", "{stats:#?}");
+        let arrived: Vec<Stamped> = std::iter::from_fn(|| flow.receive()).collect();
+        assert_eq!(arrived.len() as u64, u64::from(PACKETS) - dropped, "{level} {over}");
+        // In one memory and in order, wherever each was handled.
+        assert!(arrived.is_sorted_by_key(|packet| packet.0), "{level} {over}");
+        assert!((1..).zip(&arrived).all(|(count, packet)| packet.1 == count), "{level} {over}");
+        let spent = line.node.stats().unwrap().sessions["best-effort"];
+        assert_eq!((spent.fuel, spent.fuel > 0), (stats.below.fuel, true));
+        line.node.remove("stamper").unwrap();
+        let after = line.node.stats().unwrap().sessions["best-effort"];
+        assert_eq!(after, spent, "what was used stays on the session's account");
+    }
 }

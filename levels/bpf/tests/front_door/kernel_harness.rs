@@ -183,6 +183,7 @@ pub fn ended(s: &ServiceStats) -> u64 {
         + s.to_kernel
         + s.bounced
         + s.redirected
+        + s.passed_on
         + s.raised
         + s.plain
         + s.drop_module
@@ -190,6 +191,7 @@ pub fn ended(s: &ServiceStats) -> u64 {
         + s.drop_no_port
         + s.drop_too_long
         + s.drop_malformed
+        + s.drop_budget
         + s.drop_lane
 }
 

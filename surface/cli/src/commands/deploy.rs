@@ -3,7 +3,7 @@
 use super::{Context, key_and_value, read_module, short_digest};
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
-use api::{Client, DeployRequest, Deployed};
+use api::{Budget, Client, DeployRequest, Deployed};
 use clap::Args;
 use std::path::Path;
 
@@ -34,6 +34,56 @@ pub struct Deploy {
     /// of the edges that its module passes by
     #[arg(long = "then", value_name = "SERVICE")]
     then: Vec<String>,
+    /// What it may use below user level in a second: fuel, packets or bytes; may be repeated
+    #[arg(long = "limit", value_name = "WHAT=NUMBER", value_parser = limit)]
+    limits: Vec<(Limit, u64)>,
+    /// What becomes of packets beyond a limit: drop, or raise to user level
+    #[arg(long = "over", value_name = "POLICY", requires = "limits", default_value = "raise")]
+    over: String,
+}
+
+/// What can be limited.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    Fuel,
+    Packets,
+    Bytes,
+}
+
+fn limit(text: &str) -> Result<(Limit, u64), String> {
+    let wrong = || format!("'{text}' is no limit; write fuel=N, packets=N or bytes=N");
+    let (what, number) = text.split_once('=').ok_or_else(wrong)?;
+    let number = number.parse().map_err(|_| wrong())?;
+    match what {
+        "fuel" => Ok((Limit::Fuel, number)),
+        "packets" => Ok((Limit::Packets, number)),
+        "bytes" => Ok((Limit::Bytes, number)),
+        _ => Err(wrong()),
+    }
+}
+
+fn budget(limits: &[(Limit, u64)], over: String) -> Option<Budget> {
+    let mut budget = Budget { over: Some(over), ..Budget::default() };
+    for (what, number) in limits {
+        let place = match what {
+            Limit::Fuel => &mut budget.fuel,
+            Limit::Packets => &mut budget.packets,
+            Limit::Bytes => &mut budget.bytes,
+        };
+        *place = Some(*number);
+    }
+    (!limits.is_empty()).then_some(budget)
+}
+
+/// A budget in words.
+pub(crate) fn budget_text(budget: &Budget) -> String {
+    let limits = [("fuel", budget.fuel), ("packets", budget.packets), ("bytes", budget.bytes)];
+    let limits: Vec<String> = limits
+        .iter()
+        .filter_map(|(what, limit)| limit.map(|limit| format!("{limit} {what}")))
+        .collect();
+    let over = budget.over.as_deref().unwrap_or("raise");
+    format!("{} a second below user level; over it: {over}", limits.join(", "))
 }
 
 impl Deploy {
@@ -53,6 +103,7 @@ impl Deploy {
             priority: self.priority,
             level: self.level,
             then: self.then,
+            budget: budget(&self.limits, self.over),
         };
         let deployed = client.deploy(&request)?;
         context.output.result(&deployed, || text(&deployed))
@@ -81,6 +132,9 @@ fn text(deployed: &Deployed) -> String {
     rows.add(["rules".into(), numbers(&service.rules)]);
     for (edge, next) in &service.then {
         rows.add([format!("edge {edge}"), next.clone()]);
+    }
+    if let Some(budget) = &service.budget {
+        rows.add(["budget".into(), budget_text(budget)]);
     }
     for (rule, better) in &deployed.shadowed {
         rows.add([
@@ -112,6 +166,17 @@ pub(crate) fn numbers(rules: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_is_read_and_told() {
+        let limits = [limit("fuel=1000").unwrap(), limit("packets=5").unwrap()];
+        let budget = budget(&limits, "drop".to_owned()).unwrap();
+        assert_eq!(
+            budget_text(&budget),
+            "1000 fuel, 5 packets a second below user level; over it: drop"
+        );
+        assert!(limit("fuel").is_err() && limit("time=3").is_err() && limit("bytes=-1").is_err());
+    }
 
     #[test]
     fn a_path_is_no_name_of_the_store() {

@@ -1,6 +1,6 @@
 //! `tam list`, `tam show`, `tam remove`: the services of a node, and the node itself.
 
-use super::deploy::numbers;
+use super::deploy::{budget_text, numbers};
 use super::{Context, short_digest};
 use crate::failure::Outcome;
 use crate::output::Rows;
@@ -136,6 +136,9 @@ fn service_text(service: &ServiceInfo) -> String {
     add("rules", numbers(&service.rules));
     for (edge, next) in &service.then {
         add(&format!("edge {edge}"), next.clone());
+    }
+    if let Some(budget) = &service.budget {
+        add("budget", budget_text(budget));
     }
     for (name, value) in &service.parameters {
         add("parameter", format!("{name} = {value}"));

@@ -134,9 +134,11 @@ fn services(now: &Counters) -> Rows {
 }
 
 fn sessions(now: &Counters) -> Rows {
-    let mut rows = Rows::new(["session", "packets", "bytes"]);
+    let mut rows = Rows::new(["session", "packets", "bytes", "fuel below"]);
     for (name, stats) in &now.sessions {
-        rows.add([name.clone(), stats.packets.to_string(), stats.bytes.to_string()]);
+        let [packets, bytes, fuel] =
+            [stats.packets, stats.bytes, stats.fuel].map(|n| n.to_string());
+        rows.add([name.clone(), packets, bytes, fuel]);
     }
     rows
 }

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 use regalloc2::{Allocation, Edit, InstOrEdit, Output};
 
+use abi::layout::verdict_code;
+
 use super::asm::{Assembler, Callee, Code, Label};
 use super::insn::{Alu, Bits, FP, Insn, R0, R1, Reg, Test};
 use super::lower::context_fields;
@@ -28,6 +30,10 @@ use frame::Frame;
 /// ones: the verifier keeps at most 8,192 ways that it has not gone yet, and
 /// 16 bits of distance are 32,767 instructions.
 const SHORT_MAX: usize = 4_000;
+
+/// Bits that a pass may have: of an edge, and of a new route.
+const PASS_BITS: i32 =
+    verdict_code::REROUTE_FLAG as i32 | (abi::layout::EDGES_MAX as i32 - 1) << 16;
 
 /// A function's code and what is to be said about it.
 pub(crate) struct Emitted {
@@ -394,14 +400,16 @@ impl<'a> Emit<'a> {
         Some(())
     }
 
-    /// Drop and redirect carry a number; of pass, bounce and raise there is
-    /// one each, and pass with a new route.
+    /// Drop and redirect carry any number, pass that of an edge and perhaps a new route;
+    /// of bounce and raise there is one each.
     fn check_verdict(&mut self, place: Place, verdict: Reg, temporary: Reg) {
         let good = self.asm.label();
         let bad = self.trap(Trap { code: TrapCode::BadVerdict, place });
         let is = |register, test, immediate| Insn::jump_imm(test, Bits::B32, register, immediate);
         self.asm.jump(is(verdict, Test::LeU, 4), good);
-        self.asm.jump(is(verdict, Test::Eq, 0x100), good);
+        self.asm.push(Insn::mov(temporary, verdict));
+        self.asm.push(Insn::alu_imm(Alu::And, Bits::B32, temporary, !PASS_BITS));
+        self.asm.jump(is(temporary, Test::Eq, 0), good);
         self.asm.push(Insn::mov(temporary, verdict));
         self.asm.push(Insn::alu_imm(Alu::And, Bits::B32, temporary, 0xffff));
         self.asm.jump(is(temporary, Test::Eq, 1), good);

@@ -1,0 +1,54 @@
+//! What services may use below user level: counters are looked at, lanes are told.
+
+use crate::daemon::Daemon;
+use bpf_maps::{OVER_DROP, OVER_NOT, OVER_RAISE};
+use node::budget::{self, Meter, OverBudget, Used};
+use std::collections::BTreeMap;
+use tokio::time::Duration;
+use units::EntryId;
+
+/// How often budgets are looked at.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_nanos(budget::LOOK_EVERY.0);
+
+impl Daemon {
+    /// Whether any service below user level has a budget.
+    pub(crate) fn has_budgets(&self) -> bool {
+        let mut limited = self.node.services().filter(|service| service.budget.is_limited());
+        limited.any(|service| self.shared.contains_key(&service.entry))
+    }
+
+    /// Compares what services have used with what they may, and says to the front door who has
+    /// used it up.
+    pub(crate) fn look_at_budgets(&mut self) {
+        let now = self.now();
+        let mut meters = BTreeMap::new();
+        for service in self.node.services().filter(|service| service.budget.is_limited()) {
+            let (entry, budget) = (service.entry, &service.budget);
+            let Some(used) = self.used_below(entry) else { continue };
+            let meter = self.meters.get(&entry).cloned();
+            let mut meter = meter.unwrap_or_else(|| Meter::new(budget, now, used));
+            let over = match (meter.settle(now, used), budget.over) {
+                (false, _) => OVER_NOT,
+                (true, OverBudget::Drop) => OVER_DROP,
+                (true, OverBudget::Raise) => OVER_RAISE,
+            };
+            if let Some(lane) = self.front.lanes().lane(entry) {
+                lane.set_over(over);
+            }
+            meters.insert(entry, meter);
+        }
+        self.meters = meters;
+    }
+
+    fn used_below(&self, entry: EntryId) -> Option<Used> {
+        let below = self.below_report(entry)?;
+        // What is raised or dropped for the budget's sake has cost its session nothing here.
+        let stats = below.stats;
+        let not_run = stats.raised + stats.drop_budget;
+        Some(Used {
+            fuel: below.fuel,
+            packets: stats.packets.saturating_sub(not_run),
+            bytes: stats.bytes.saturating_sub(stats.raised_bytes + stats.drop_budget_bytes),
+        })
+    }
+}
