@@ -177,6 +177,22 @@ impl Instance {
         Ok(word(&self.block, offset)?.load(Ordering::Acquire))
     }
 
+    /// Sets the ports that the module can send to.
+    ///
+    /// # Errors
+    /// [`BelowError::Field`], which no block of ours has.
+    pub fn let_send(&self, ports: impl Iterator<Item = u16>) -> Result<(), BelowError> {
+        let mut words = [0u64; layout::PORTS_MAX as usize / 64];
+        for port in ports {
+            // One beyond the bits cannot be sent to from below.
+            if let Some(word) = words.get_mut(usize::from(port) / 64) {
+                *word |= 1 << (port % 64);
+            }
+        }
+        let mut offsets = (layout::PORTS..).step_by(8).zip(words);
+        offsets.try_for_each(|(offset, word)| self.set(offset, word))
+    }
+
     /// Sets one.
     ///
     /// # Errors

@@ -118,7 +118,9 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorCode>
         Some(NetlinkError::NoKind { .. }) => return Some(ErrorCode::Unsupported),
         _ => {}
     }
-    let kernel_cannot = cause.is::<bpf::AttachError>() || cause.is::<bpf::LoadError>();
+    let kernel_cannot = cause.is::<bpf::AttachError>()
+        || cause.is::<bpf::LoadError>()
+        || cause.is::<bpf::RawLoadError>();
     kernel_cannot.then_some(ErrorCode::Unsupported)
 }
 

@@ -121,12 +121,7 @@ impl Daemon {
         let make = || -> anyhow::Result<Shared> {
             let instance = Instance::new(image, wasm_to_bpf::FUEL_BUDGET_MIN, address)?;
             instance.set(layout::INSTANCE, u64::from(entry.0))?;
-            for (offset, ports) in [layout::PORTS, layout::PORTS + 8]
-                .into_iter()
-                .zip([self.ports.iter().fold(0, |bits, port| bits | 1 << port.port.id.0), 0])
-            {
-                instance.set(offset, ports)?;
-            }
+            instance.let_send(self.ports.iter().map(|port| port.port.id.0))?;
             let events = Map::create("tam_events", &MapSpec::ring_buffer(EVENTS_LENGTH))?;
             let (programs, loaded) = (Arc::clone(programs), BTreeMap::new());
             let instance = Arc::new(instance);

@@ -18,6 +18,7 @@ mod budgets;
 mod cell_link;
 mod cell_work;
 pub mod config;
+mod counters;
 mod daemon;
 mod deploy;
 mod housekeeping;

@@ -58,21 +58,8 @@ impl<P: PacketBytes + 'static> Started<P> {
         let spec = InstanceSpec { memory: Some(Arc::new(memory)), ..spec.clone() };
         let user = program.start(engine, &spec)?;
         let started = Self { user, below };
-        started.let_send(&spec)?;
+        started.below.let_send(spec.ports.values().copied())?;
         Ok(started)
-    }
-
-    /// Sets the ports that the module can send to.
-    fn let_send(&self, spec: &InstanceSpec) -> Result<(), BelowError> {
-        let mut words = [0u64; layout::PORTS_MAX as usize / 64];
-        for &port in spec.ports.values() {
-            // One beyond the bits cannot be sent to from below.
-            if let Some(word) = words.get_mut(usize::from(port) / 64) {
-                *word |= 1 << (port % 64);
-            }
-        }
-        let mut offsets = (layout::PORTS..).step_by(8).zip(words);
-        offsets.try_for_each(|(offset, word)| self.below.set(offset, word))
     }
 }
 

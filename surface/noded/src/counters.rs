@@ -1,0 +1,177 @@
+//! The counters of a node as one document: every place where a packet can end.
+
+use crate::below::BelowReport;
+use crate::daemon::Daemon;
+use crate::http::Answer;
+use crate::ports;
+use crate::views::failed;
+use api::{
+    BelowStats, CellStats, PortStatsInfo, SCHEMA_VERSION, ServiceStats, SessionStats, Stats,
+};
+use cell::protocol::ServiceReport;
+use node::Service;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+
+impl Daemon {
+    pub(crate) fn stats(&self) -> Answer<Stats> {
+        let links = self.netlink.links().map_err(failed)?;
+        let ports = self
+            .ports
+            .iter()
+            .map(|port| {
+                let counted = self.front.port_stats(port.port.id).map_err(failed)?;
+                let named = bpf_maps::OUTCOMES.iter().zip(counted.outcomes);
+                let device = links.iter().find(|l| l.index == port.config.ifindex);
+                let (full, dropped) = self.socket_drops(port);
+                Ok(PortStatsInfo {
+                    port: port.port.spec.name.to_string(),
+                    rx_packets: counted.rx_packets,
+                    rx_bytes: counted.rx_bytes,
+                    outcomes: named.map(|((name, _), n)| ((*name).to_owned(), n)).collect(),
+                    cache_hits: counted.cache_hits,
+                    socket_session: self.queue_session(port),
+                    socket_ring_full: full,
+                    socket_dropped: dropped,
+                    device_tx_dropped: device.map_or(0, |l| l.stats.tx_packets_dropped.0),
+                    device_rx_dropped: device.map_or(0, |l| l.stats.rx_packets_dropped.0),
+                })
+            })
+            .collect::<Answer<_>>()?;
+        Ok(Stats {
+            schema_version: SCHEMA_VERSION,
+            node: self.file.name.to_string(),
+            ports,
+            services: self
+                .node
+                .services()
+                .map(|s| (s.name.to_string(), self.service_stats(s)))
+                .collect(),
+            sessions: self.session_stats()?,
+            cell: CellStats {
+                no_service: self.cell_report.no_service,
+                no_service_dropped: self.cell_report.no_service_dropped,
+                oversized: self.cell_report.oversized,
+                up_dropped: self.cell_report.up_dropped + self.up_full(&links),
+                no_metadata: self.cell_report.no_metadata,
+                notices_dropped: self.cell_report.notices_dropped,
+                frames_free: self.cell_report.frames_free,
+                frames_total: self.cell_report.frames_total,
+            },
+            generation: self.front.generation(),
+        })
+    }
+
+    /// Packets from kernel level for which the way to the cell had no room.
+    fn up_full(&self, links: &[os::netlink::Link]) -> u64 {
+        let device = links.iter().find(|link| link.index == self.up_ifindex);
+        device.map_or(0, |device| device.stats.tx_packets_dropped.0)
+    }
+
+    /// What the kernel dropped in front of a port's sockets: ring full, and the rest.
+    fn socket_drops(&self, port: &ports::LivePort) -> (u64, u64) {
+        let queues = (0..port.queues).filter_map(|q| self.sockets.get(&(port.port.id, q)));
+        let counted = queues.filter_map(|q| os::socket::xdp_drops(q.socket.as_fd()).ok());
+        counted.fold((0, 0), |sum, one| (sum.0 + one.ring_full, sum.1 + one.other))
+    }
+
+    /// The session whose packets wait in a port's queues; empty while there is none.
+    fn queue_session(&self, port: &ports::LivePort) -> String {
+        let session = self.sockets.get(&(port.port.id, 0)).map(|queue| queue.session);
+        let named = self.node.sessions().iter().find(|s| Some(s.id) == session);
+        named.map(|session| session.name.to_string()).unwrap_or_default()
+    }
+
+    /// What a service did since it started.
+    pub(crate) fn service_stats(&self, service: &Service) -> ServiceStats {
+        let report = self.reports.get(&service.entry).cloned().unwrap_or_default();
+        let below = self.below_report(service.entry).unwrap_or_default();
+        service_stats(report, below, &service.module.manifest.reasons)
+    }
+
+    fn session_stats(&self) -> Answer<BTreeMap<String, SessionStats>> {
+        let mut sessions: BTreeMap<String, SessionStats> = self
+            .node
+            .sessions()
+            .iter()
+            .map(|session| {
+                let (packets, bytes) = self.closed.get(&session.name).copied().unwrap_or_default();
+                let fuel = self.fuel_closed.get(&session.name).copied().unwrap_or_default();
+                (session.name.to_string(), SessionStats { packets, bytes, fuel })
+            })
+            .collect();
+        for view in self.node.rules() {
+            let stats = self.front.rule_stats(view.rule.id).map_err(failed)?;
+            let sum = sessions.entry(view.rule.spec.session.to_string()).or_default();
+            sum.packets += stats.packets;
+            sum.bytes += stats.bytes;
+        }
+        for service in self.node.services() {
+            let below = self.below_report(service.entry);
+            let sum = sessions.entry(service.session.to_string()).or_default();
+            sum.fuel += below.map_or(0, |below| below.fuel);
+        }
+        Ok(sessions)
+    }
+}
+
+/// What a service did at all levels: the cell's report, and what became of its packets below.
+fn service_stats(
+    report: ServiceReport,
+    below: BelowReport,
+    reasons: &BTreeMap<u16, String>,
+) -> ServiceStats {
+    let BelowReport { stats: below, reasons: reasons_below, fuel, records_lost } = below;
+    let mut drop_module = report.drop_module;
+    for (reason, count) in reasons_below {
+        *drop_module.entry(reason).or_default() += count;
+    }
+    let mut dropped: BTreeMap<String, u64> = drop_module
+        .iter()
+        .map(|(reason, count)| match reasons.get(reason) {
+            Some(name) => (format!("module.{name}"), *count),
+            None => (format!("module.{reason}"), *count),
+        })
+        .collect();
+    let others = [
+        ("trap", report.drop_trap + below.drop_trap),
+        ("down", report.drop_down),
+        ("raise", report.drop_raise),
+        ("budget", below.drop_budget),
+        ("lane", below.drop_lane),
+        ("no_port", report.drop_no_port + below.drop_no_port),
+        ("too_long", below.drop_too_long),
+        ("egress_full", report.drop_egress_full),
+        ("malformed", report.drop_malformed + below.drop_malformed),
+        ("kernel", report.drop_kernel),
+        ("module.not_counted", below.reasons_lost),
+    ];
+    dropped.extend(others.iter().filter(|(_, n)| *n > 0).map(|(k, n)| ((*k).to_owned(), *n)));
+    ServiceStats {
+        // A raised packet is counted where it is handled.
+        packets: report.packets + below.packets - below.raised,
+        bytes: report.bytes + below.bytes - below.raised_bytes,
+        forwarded: report.forwarded + below.forwarded,
+        to_kernel: report.to_kernel + below.to_kernel,
+        bounced: report.bounced + below.bounced,
+        redirected: report.redirected + below.redirected,
+        passed_on: report.passed_on + below.passed_on,
+        plain: below.plain,
+        dropped,
+        sent: report.sent,
+        sent_dropped: report.sent_dropped,
+        traps: report.traps,
+        last_trap: report.last_trap,
+        memory_bytes: report.memory_bytes,
+        lanes_running: report.lanes_running,
+        counters: report.counters,
+        below: BelowStats {
+            packets: below.packets,
+            bytes: below.bytes,
+            raised: below.raised,
+            handed_over: below.handed_over,
+            records_lost,
+            fuel,
+        },
+    }
+}
