@@ -20,6 +20,7 @@ mod generator;
 pub mod levels;
 mod limits;
 mod line;
+mod load;
 mod machine;
 mod measure;
 mod move_service;
@@ -51,7 +52,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 5] = [
+const BENCHES: [Bench; 6] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -67,6 +68,10 @@ const BENCHES: [Bench; 5] = [
     Bench {
         name: "levels",
         what: "twelve packet functions as modules at nic level: against the same C compiled to eBPF by clang",
+    },
+    Bench {
+        name: "load",
+        what: "from a module's bytes to a program that the kernel runs: against Cranelift and the sandbox",
     },
     Bench {
         name: "move",
@@ -187,13 +192,14 @@ pub fn run(
     subject: &mut dyn Subject,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Report> {
-    let driver = if matches!(name, "touch" | "levels") { "none" } else { "veth" };
+    let driver = if matches!(name, "touch" | "levels" | "load") { "none" } else { "veth" };
     let machine = machine::Machine::read(driver);
     let measured: Measured = match name {
         "forward" => forward::run(options, subject, progress)?.into(),
         "user" => user::run(options, subject, progress)?.into(),
         "touch" => touch::run(options, subject, progress)?.into(),
         "levels" => levels::run(options, progress)?.into(),
+        "load" => load::run(options, progress)?.into(),
         "move" => move_service::run(options, subject, progress)?,
         _ => {
             let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();

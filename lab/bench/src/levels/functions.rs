@@ -30,6 +30,14 @@ pub fn functions() -> Result<&'static [Function], NotBuilt> {
     Ok(compiled()?.functions)
 }
 
+/// A module that lets every packet pass.
+///
+/// # Errors
+/// [`NotBuilt`] when the build had no compiler for it.
+pub(crate) fn nothing() -> Result<&'static [u8], NotBuilt> {
+    Ok(compiled()?.nothing)
+}
+
 /// What the build leaves.
 pub(super) struct Compiled {
     functions: &'static [Function],
