@@ -16,10 +16,11 @@ use std::collections::BTreeMap;
 
 use regalloc2::VReg;
 
+use super::guard::Guard;
 use super::insn::{Alu, Bits, Insn, Test};
 use super::plan::{Facts, Needs, Plan, Setting};
 use super::vcode::{Op as V, VCode, defined, defined_in, used};
-use crate::ir::{BlockId, Function, Instruction, Op, Place, Type, Unit, Value, Width};
+use crate::ir::{BlockId, Function, Instruction, Op, Place, Terminator, Type, Unit, Value, Width};
 use crate::layout;
 use crate::passes::graph::Graph;
 
@@ -36,7 +37,7 @@ pub(crate) fn lower(unit: &Unit, plan: &Plan, position: usize) -> Option<VCode> 
         needs: plan.needs.get(position).copied()?,
         is_entry: position == 0,
         function,
-        uses: Uses::new(function, &facts, false),
+        uses: Uses::new(function, &facts, false, |_| false),
         dominators: Graph::of(function).dominator,
         bases_at_end: vec![BTreeMap::new(); function.blocks.len()],
         facts,
@@ -153,8 +154,18 @@ impl<'a> Lower<'a> {
             if let Some(bases) = self.bases_at_end.get_mut(number) {
                 bases.clone_from(&self.local.bases);
             }
-            self.terminator(here, &block.terminator);
+            match (self.guard(number), &block.terminator) {
+                (Some(guard), Terminator::Branch(_, yes, no)) => {
+                    self.branch_on_length(here, guard, yes, no);
+                }
+                (_, terminator) => self.terminator(here, terminator),
+            }
         }
+    }
+
+    /// What the block's branch asks of the packet, if it makes it accessible.
+    fn guard(&self, number: usize) -> Option<Guard> {
+        self.plan.guards.get(&number).copied().filter(|_| self.is_entry)
     }
 
     /// Takes over the arena pointers of the block that dominates this one.
@@ -207,7 +218,10 @@ impl<'a> Lower<'a> {
             _ => None,
         };
         self.only_charge = only.filter(|&fuel| self.spent(fuel).is_some());
-        self.uses = Uses::new(self.function, &self.facts, self.only_charge.is_some());
+        let is_known = self.only_charge.is_some();
+        self.uses = Uses::new(self.function, &self.facts, is_known, |number| {
+            self.plan.guards.contains_key(&number)
+        });
     }
 
     fn instruction(
