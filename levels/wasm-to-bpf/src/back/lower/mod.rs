@@ -7,6 +7,7 @@ mod calls;
 mod control;
 mod liveness;
 mod memory;
+mod moves;
 mod packet;
 
 pub(crate) use calls::in_registers;
@@ -40,6 +41,9 @@ pub(crate) fn lower(unit: &Unit, plan: &Plan, position: usize) -> Option<VCode> 
         uses: Uses::new(function, &facts, false, |_| false),
         dominators: Graph::of(function).dominator,
         bases_at_end: vec![BTreeMap::new(); function.blocks.len()],
+        moved: moves::moved(function, plan),
+        data_at_end: vec![None; function.blocks.len()],
+        first_data: None,
         facts,
         registers: vec![None; function.types.len()],
         blocks: Vec::new(),
@@ -102,6 +106,12 @@ struct Lower<'a> {
     dominators: Vec<BlockId>,
     /// The arena pointers at the end of each block: those that it dominates have them too.
     bases_at_end: Vec<Bases>,
+    /// For each block, whether the packet may have moved before it.
+    moved: Vec<bool>,
+    /// The packet's address at the end of each block, where it is in a register there.
+    data_at_end: Vec<Option<VReg>>,
+    /// The packet's address when the function began.
+    first_data: Option<VReg>,
     registers: Vec<Option<VReg>>,
     /// The code's block for each of the IR's.
     blocks: Vec<regalloc2::Block>,
@@ -136,6 +146,7 @@ impl<'a> Lower<'a> {
             self.inherit(number);
             if number == 0 {
                 self.enter();
+                self.first_data = self.local.data;
             } else {
                 let parameters = block.parameters.iter().map(|&value| self.define(value)).collect();
                 self.vcode.blocks[here.index()].parameters = parameters;
@@ -154,6 +165,9 @@ impl<'a> Lower<'a> {
             if let Some(bases) = self.bases_at_end.get_mut(number) {
                 bases.clone_from(&self.local.bases);
             }
+            if let Some(data) = self.data_at_end.get_mut(number) {
+                *data = self.local.data;
+            }
             match (self.guard(number), &block.terminator) {
                 (Some(guard), Terminator::Branch(_, yes, no)) => {
                     self.branch_on_length(here, guard, yes, no);
@@ -168,9 +182,16 @@ impl<'a> Lower<'a> {
         self.plan.guards.get(&number).copied().filter(|_| self.is_entry)
     }
 
-    /// Takes over the arena pointers of the block that dominates this one.
+    /// Takes over the arena pointers of the block that dominates this one, and the packet's
+    /// address where it is known to be the same.
     fn inherit(&mut self, number: usize) {
         let above = self.dominators.get(number).map_or(0, |above| above.0 as usize);
+        let is_only_way = self.predecessors.get(number) == Some(&1);
+        if self.moved.get(number) == Some(&false) {
+            self.local.data = self.first_data;
+        } else if is_only_way && above != number {
+            self.local.data = self.data_at_end.get(above).copied().flatten();
+        }
         if above != number
             && let Some(bases) = self.bases_at_end.get(above)
         {
