@@ -161,7 +161,7 @@ pub(crate) enum Bits {
 }
 
 /// A `struct bpf_insn`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Insn {
     pub(crate) code: u8,
     pub(crate) dst: Reg,

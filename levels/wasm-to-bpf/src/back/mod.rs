@@ -10,6 +10,7 @@
 mod asm;
 mod cost;
 mod emit;
+mod guard;
 mod host;
 mod insn;
 mod link;

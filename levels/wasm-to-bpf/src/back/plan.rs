@@ -1,9 +1,12 @@
 //! What each function of a unit needs beside its own code, found before any is
 //! selected: the context and the packet's pointers.
 
+use std::collections::BTreeMap;
+
 use abi::HostFunction;
 use abi::layout::{META_ADDRESS, WINDOW_ADDRESS};
 
+use super::guard::{Guard, guards};
 use crate::ir::{Access, BinaryOp, Function, Op, Region, Unit, Value, Width};
 use crate::{Entry, Flavour, Options};
 
@@ -18,7 +21,7 @@ pub(crate) struct Setting {
     pub(crate) memory_max: u64,
     pub(crate) globals: u32,
     /// Packet bytes that the prologue makes accessible: the end of the
-    /// farthest access at a constant address.
+    /// farthest access at a constant address; 0 where guards do.
     pub(crate) reach: u32,
     /// Whether some access decides at run time that it is of the packet.
     pub(crate) dynamic_window: bool,
@@ -56,6 +59,8 @@ pub(crate) struct Needs {
 pub(crate) struct Plan {
     pub(crate) setting: Setting,
     pub(crate) needs: Vec<Needs>,
+    /// The entry's branches that make the packet accessible, by their blocks.
+    pub(crate) guards: BTreeMap<usize, Guard>,
 }
 
 /// Where an access goes, with what is known of its address.
@@ -229,6 +234,8 @@ impl Setting {
 }
 
 const META_LENGTH: u32 = abi::layout::META_LENGTH as u32;
+/// Where in the metadata the packet's lengths are, of the whole and in the window.
+pub(crate) const META_LENGTHS: [i16; 2] = [0, 4];
 
 impl Plan {
     /// Looks through the unit; callees come after their callers nowhere in
@@ -256,7 +263,11 @@ impl Plan {
         let mut needs: Vec<Needs> =
             unit.functions.iter().map(|function| own_needs(function, &mut setting)).collect();
         while pass_up(unit, &mut needs) {}
-        Self { setting, needs }
+        let guards = guards(unit, &setting, &needs).unwrap_or_default();
+        if !guards.is_empty() {
+            setting.reach = 0;
+        }
+        Self { setting, needs, guards }
     }
 }
 

@@ -235,3 +235,42 @@ proptest! {
         prop_assert_eq!(&results[0], &results[1]);
     }
 }
+
+/// Whether the program of a module with this body makes short packets longer.
+fn pads(body: &str) -> bool {
+    const XDP_ADJUST_TAIL: u64 = 65;
+    const CALL: u64 = 0x85;
+    let text = format!(
+        r#"(module (memory (export "memory") 1)
+          (func (export "on_packet") (result i32) {body}))"#
+    );
+    let program = crate::compile(&bytes(&text), &packet(WINDOW)).expect("a module that compiles");
+    program.instructions.contains(&(CALL | XDP_ADJUST_TAIL << 32))
+}
+
+#[test]
+fn a_packet_is_made_longer_unless_the_module_asks_first() {
+    // The word at 4 in the metadata is the window's length, the window begins at 0x8102.
+    let ask = |least: u32| {
+        format!(
+            "(if (i32.lt_u (i32.load (i32.const 0x8004)) (i32.const {least}))
+               (then (return (i32.const 1))))"
+        )
+    };
+    let read = |at: u32| format!("(i32.load8_u (i32.const {}))", 0x8102 + at);
+    let drop_if = |value: String| format!("(i32.eq {value} (i32.const 6))");
+    assert!(pads(&drop_if(read(23))), "nobody asks");
+    assert!(!pads(&(ask(24) + &drop_if(read(23)))));
+    assert!(pads(&(ask(23) + &drop_if(read(23)))), "a byte too few");
+    let two = format!(
+        "{} (if (i32.eq {} (i32.const 6)) (then {} (return (i32.eq {} (i32.const 7)))))
+         (i32.const 0)",
+        ask(24),
+        read(23),
+        ask(40),
+        read(39)
+    );
+    assert!(!pads(&two), "each access is behind a question of its own");
+    let written = "(i32.store (i32.const 0x8004) (i32.const 64))";
+    assert!(pads(&format!("{written} {} {}", ask(24), drop_if(read(23)))), "not the front door's");
+}

@@ -7,6 +7,7 @@ mod frame;
 mod head;
 mod partial;
 mod traps;
+mod twins;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,7 @@ use crate::ir::{Place, Width};
 use any::Late;
 use entry::EntryLabels;
 use frame::Frame;
+use twins::placed;
 
 /// Beyond so many operations conditional jumps are made over unconditional
 /// ones: the verifier keeps at most 8,192 ways that it has not gone yet, and
@@ -78,6 +80,8 @@ struct Emit<'a> {
     asm: Assembler,
     /// Labels of the code's blocks, by number.
     labels: Vec<Label>,
+    /// For each block another one that does the same in its place.
+    twins: Vec<Option<regalloc2::Block>>,
     late: Vec<Late>,
     traps: BTreeMap<Trap, Label>,
     /// Where the entry goes when a function that it called has trapped.
@@ -112,6 +116,7 @@ impl<'a> Emit<'a> {
             frame: Frame::new(&plan.setting, needs, is_entry, output.num_spillslots),
             asm,
             labels,
+            twins: vec![None; vcode.blocks.len()],
             late: Vec::new(),
             traps: BTreeMap::new(),
             trapped: None,
@@ -128,9 +133,10 @@ impl<'a> Emit<'a> {
             let at = self.frame.slot(Slot::Context);
             self.asm.push(Insn::store(Width::Eight, FP, R1, at));
         }
+        self.find_twins();
         let order: Vec<_> = (0..self.vcode.blocks.len())
             .map(regalloc2::Block::new)
-            .filter(|&block| !self.is_empty(block))
+            .filter(|&block| self.resolve(block) == block)
             .collect();
         let position: BTreeMap<usize, usize> =
             order.iter().enumerate().map(|(at, block)| (block.index(), at)).collect();
@@ -177,7 +183,7 @@ impl<'a> Emit<'a> {
             && content.next().is_none()
     }
 
-    /// The block that control reaches, past empty ones.
+    /// The block that control reaches, past empty ones, or its twin.
     fn resolve(&self, mut block: regalloc2::Block) -> regalloc2::Block {
         while self.is_empty(block) {
             let next = self.vcode.blocks.get(block.index());
@@ -186,7 +192,7 @@ impl<'a> Emit<'a> {
                 None => break,
             }
         }
-        block
+        self.twins.get(block.index()).copied().flatten().unwrap_or(block)
     }
 
     fn label(&self, block: regalloc2::Block) -> Option<Label> {
@@ -205,17 +211,15 @@ impl<'a> Emit<'a> {
         let (vcode, output) = (self.vcode, self.output);
         for item in output.block_insts_and_edits(vcode, block) {
             match item {
-                InstOrEdit::Edit(Edit::Move { from, to }) => self.transfer(*from, *to)?,
+                InstOrEdit::Edit(Edit::Move { from, to }) => {
+                    if let Some(insn) = self.moved(*from, *to)? {
+                        self.asm.push(insn);
+                    }
+                }
                 InstOrEdit::Inst(inst) => {
                     let (op, place) = vcode.op(inst);
                     self.asm.place(place.0);
-                    let registers: Vec<Reg> = output
-                        .inst_allocs(inst)
-                        .iter()
-                        .map(|allocation| {
-                            allocation.as_reg().map_or(R0, |register| register.hw_enc() as Reg)
-                        })
-                        .collect();
+                    let registers = self.registers(inst);
                     if let V::Call(callee) = op {
                         calls.push(callee);
                     }
@@ -226,10 +230,18 @@ impl<'a> Emit<'a> {
         Some(calls)
     }
 
-    fn transfer(&mut self, from: Allocation, to: Allocation) -> Option<()> {
+    fn registers(&self, inst: regalloc2::Inst) -> Vec<Reg> {
+        let register = |allocation: &Allocation| {
+            allocation.as_reg().map_or(R0, |register| register.hw_enc() as Reg)
+        };
+        self.output.inst_allocs(inst).iter().map(register).collect()
+    }
+
+    /// One instruction at most; not every move is one.
+    fn moved(&self, from: Allocation, to: Allocation) -> Option<Option<Insn>> {
         let register = |allocation: Allocation| Some(allocation.as_reg()?.hw_enc() as Reg);
-        let insn = match (from.as_stack(), to.as_stack()) {
-            (None, None) if from == to => return Some(()),
+        Some(Some(match (from.as_stack(), to.as_stack()) {
+            (None, None) if from == to => return Some(None),
             (None, None) => Insn::mov(register(to)?, register(from)?),
             (Some(slot), None) => {
                 Insn::load(Width::Eight, false, register(to)?, FP, self.frame.spill(slot.index()))
@@ -239,9 +251,7 @@ impl<'a> Emit<'a> {
             }
             // The allocator makes no such moves.
             (Some(_), Some(_)) => return None,
-        };
-        self.asm.push(insn);
-        Some(())
+        }))
     }
 
     fn op(
@@ -254,11 +264,7 @@ impl<'a> Emit<'a> {
     ) -> Option<()> {
         let reg = |number: u8| registers.get(usize::from(number)).copied().unwrap_or(R0);
         match op {
-            V::One { insn, dst, src } => self.asm.push(Insn {
-                dst: dst.map_or(insn.dst, reg),
-                src: src.map_or(insn.src, reg),
-                ..insn
-            }),
+            V::One { insn, dst, src } => self.asm.push(placed(insn, dst, src, registers)),
             V::Wide(constant) => self.asm.constant(reg(0), constant),
             V::Block => self.asm.block(reg(0), 0),
             V::LoadSlot(slot) => self.load_slot(reg(0), slot),

@@ -4,7 +4,8 @@
 
 use regalloc2::{Block, VReg};
 
-use super::super::insn::{Bits, R0, Test};
+use super::super::guard::Guard;
+use super::super::insn::{Alu, Bits, Insn, R0, Test};
 use super::super::vcode::{Condition, Op as V, Trap, used_in};
 use super::Lower;
 use crate::TrapCode;
@@ -57,6 +58,18 @@ impl Lower<'_> {
         // allocator and the kernel want. The passes leave hardly any.
         let (condition, operands) = self.condition(condition);
         self.branch_on(here, condition, &operands, |lower| [lower.outlet(yes), lower.outlet(no)]);
+    }
+
+    /// The module's question for the packet's length, put to the packet's end.
+    pub(super) fn branch_on_length(&mut self, here: Block, guard: Guard, yes: &Edge, no: &Edge) {
+        let (data, data_end) = (self.data(), self.data_end());
+        let end = self.one(Insn::mov(0, 0), data);
+        let end = self.alu_imm(Alu::Add, Bits::B64, end, guard.length as i32);
+        let test = if guard.short_first { Test::GtU } else { Test::LeU };
+        let condition = Condition { test, bits: Bits::B64, immediate: None };
+        self.branch_on(here, condition, &[end, data_end], |lower| {
+            [lower.outlet(yes), lower.outlet(no)]
+        });
     }
 
     /// Ends the block with a branch; the ways are prepared by `outlets`, and

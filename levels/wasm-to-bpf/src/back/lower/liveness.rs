@@ -14,13 +14,23 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// Goes backwards once: a definition comes before its uses in reverse post-order.
-    pub(super) fn new(function: &Function, facts: &Facts, fuel_is_known: bool) -> Self {
+    /// Goes backwards once: a definition comes before its uses in reverse post-order. The
+    /// branches of `guards` read no condition.
+    pub(super) fn new(
+        function: &Function,
+        facts: &Facts,
+        fuel_is_known: bool,
+        guards: impl Fn(usize) -> bool,
+    ) -> Self {
         let mut uses = Self { needed: vec![false; function.types.len()], fuel_is_known };
         let mut decides = Decides { by: vec![false; function.types.len()], facts };
         let compares = compares(function);
-        for block in function.blocks.iter().rev() {
+        for (number, block) in function.blocks.iter().enumerate().rev() {
+            let is_guard = guards(number);
             for (value, is_condition) in terminator_reads(&block.terminator) {
+                if is_condition && is_guard {
+                    continue;
+                }
                 uses.read(value, is_condition, &compares, &mut decides);
             }
             for instruction in block.instructions.iter().rev() {

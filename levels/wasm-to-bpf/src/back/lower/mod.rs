@@ -7,6 +7,7 @@ mod calls;
 mod control;
 mod liveness;
 mod memory;
+mod moves;
 mod packet;
 
 pub(crate) use calls::in_registers;
@@ -16,10 +17,11 @@ use std::collections::BTreeMap;
 
 use regalloc2::VReg;
 
+use super::guard::Guard;
 use super::insn::{Alu, Bits, Insn, Test};
 use super::plan::{Facts, Needs, Plan, Setting};
 use super::vcode::{Op as V, VCode, defined, defined_in, used};
-use crate::ir::{BlockId, Function, Instruction, Op, Place, Type, Unit, Value, Width};
+use crate::ir::{BlockId, Function, Instruction, Op, Place, Terminator, Type, Unit, Value, Width};
 use crate::layout;
 use crate::passes::graph::Graph;
 
@@ -36,9 +38,12 @@ pub(crate) fn lower(unit: &Unit, plan: &Plan, position: usize) -> Option<VCode> 
         needs: plan.needs.get(position).copied()?,
         is_entry: position == 0,
         function,
-        uses: Uses::new(function, &facts, false),
+        uses: Uses::new(function, &facts, false, |_| false),
         dominators: Graph::of(function).dominator,
         bases_at_end: vec![BTreeMap::new(); function.blocks.len()],
+        moved: moves::moved(function, plan),
+        data_at_end: vec![None; function.blocks.len()],
+        first_data: None,
         facts,
         registers: vec![None; function.types.len()],
         blocks: Vec::new(),
@@ -101,6 +106,12 @@ struct Lower<'a> {
     dominators: Vec<BlockId>,
     /// The arena pointers at the end of each block: those that it dominates have them too.
     bases_at_end: Vec<Bases>,
+    /// For each block, whether the packet may have moved before it.
+    moved: Vec<bool>,
+    /// The packet's address at the end of each block, where it is in a register there.
+    data_at_end: Vec<Option<VReg>>,
+    /// The packet's address when the function began.
+    first_data: Option<VReg>,
     registers: Vec<Option<VReg>>,
     /// The code's block for each of the IR's.
     blocks: Vec<regalloc2::Block>,
@@ -135,6 +146,7 @@ impl<'a> Lower<'a> {
             self.inherit(number);
             if number == 0 {
                 self.enter();
+                self.first_data = self.local.data;
             } else {
                 let parameters = block.parameters.iter().map(|&value| self.define(value)).collect();
                 self.vcode.blocks[here.index()].parameters = parameters;
@@ -153,13 +165,33 @@ impl<'a> Lower<'a> {
             if let Some(bases) = self.bases_at_end.get_mut(number) {
                 bases.clone_from(&self.local.bases);
             }
-            self.terminator(here, &block.terminator);
+            if let Some(data) = self.data_at_end.get_mut(number) {
+                *data = self.local.data;
+            }
+            match (self.guard(number), &block.terminator) {
+                (Some(guard), Terminator::Branch(_, yes, no)) => {
+                    self.branch_on_length(here, guard, yes, no);
+                }
+                (_, terminator) => self.terminator(here, terminator),
+            }
         }
     }
 
-    /// Takes over the arena pointers of the block that dominates this one.
+    /// What the block's branch asks of the packet, if it makes it accessible.
+    fn guard(&self, number: usize) -> Option<Guard> {
+        self.plan.guards.get(&number).copied().filter(|_| self.is_entry)
+    }
+
+    /// Takes over the arena pointers of the block that dominates this one, and the packet's
+    /// address where it is known to be the same.
     fn inherit(&mut self, number: usize) {
         let above = self.dominators.get(number).map_or(0, |above| above.0 as usize);
+        let is_only_way = self.predecessors.get(number) == Some(&1);
+        if self.moved.get(number) == Some(&false) {
+            self.local.data = self.first_data;
+        } else if is_only_way && above != number {
+            self.local.data = self.data_at_end.get(above).copied().flatten();
+        }
         if above != number
             && let Some(bases) = self.bases_at_end.get(above)
         {
@@ -207,7 +239,10 @@ impl<'a> Lower<'a> {
             _ => None,
         };
         self.only_charge = only.filter(|&fuel| self.spent(fuel).is_some());
-        self.uses = Uses::new(self.function, &self.facts, self.only_charge.is_some());
+        let is_known = self.only_charge.is_some();
+        self.uses = Uses::new(self.function, &self.facts, is_known, |number| {
+            self.plan.guards.contains_key(&number)
+        });
     }
 
     fn instruction(

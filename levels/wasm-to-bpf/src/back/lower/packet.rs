@@ -74,7 +74,7 @@ impl Lower<'_> {
         data
     }
 
-    fn data_end(&mut self) -> VReg {
+    pub(super) fn data_end(&mut self) -> VReg {
         if let Some(pointers) = self.packet {
             return pointers.data_end;
         }
