@@ -25,5 +25,5 @@ pub(super) fn module(names: &[&str]) -> Option<Vec<u8>> {
         DEFINITIONS.iter().filter(is_wanted).map(|(_, definition)| *definition).collect();
     let exists = |name: &&str| DEFINITIONS.iter().any(|(found, _)| found == name);
     let text = format!("(module {definitions})");
-    names.iter().all(|name| exists(name)).then(|| wat::parse_str(text).ok()).flatten()
+    names.iter().all(exists).then(|| wat::parse_str(text).ok()).flatten()
 }
