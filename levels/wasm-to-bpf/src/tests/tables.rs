@@ -1,8 +1,9 @@
 //! References, tables that change and passive segments: what their operators
 //! give, before the passes and after them.
 
-use super::run;
-use crate::TrapCode;
+use super::{bytes, export, run};
+use crate::interpret::Machine;
+use crate::{TrapCode, unit};
 
 /// A table of four places (0: `$one`, 1: `$two`, 2: another type) that may have six.
 fn module(parameters: &str, body: &str) -> String {
@@ -102,6 +103,24 @@ fn tables_are_filled_and_grow_as_far_as_they_may() {
     assert_eq!(call(answer, &[2, 0, 0]), Ok(vec![4]));
     assert_eq!(call(answer, &[3, 0, 0]), Ok(vec![u64::from(u32::MAX)]));
     assert_eq!(call(answer, &[u32::MAX.into(), 0, 0]), Ok(vec![u64::from(u32::MAX)]));
+}
+
+#[test]
+fn each_element_that_is_moved_costs_a_unit() {
+    let fuel = |count| {
+        let text = module(
+            "",
+            &format!(
+                "(table.fill $t (i32.const 0) (ref.func $one) (i32.const {count})) (i32.const 0)"
+            ),
+        );
+        let (unit, image) = unit(&bytes(&text), &export("f")).expect("a module that compiles");
+        let mut machine = Machine::new(&unit, &image);
+        let before = machine.fuel;
+        machine.run(&[]).expect("no trap");
+        before - machine.fuel
+    };
+    assert_eq!([0, 1, 4].map(fuel), [5, 6, 9]);
 }
 
 #[test]
