@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::control::plain;
+use super::elements::{Target, targets};
 use super::host;
-use super::reach::{Target, targets};
 use super::translate::{Stop, Translator, type_of};
 use crate::TrapCode;
 use crate::ir::{BlockId, Edge, Op, Place, Terminator, Type, Value};

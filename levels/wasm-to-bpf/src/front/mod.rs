@@ -12,6 +12,7 @@
 mod behind;
 mod calls;
 mod control;
+mod elements;
 mod habits;
 mod host;
 mod module;

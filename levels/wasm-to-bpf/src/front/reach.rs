@@ -9,11 +9,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wasmparser::{ExternalKind, FuncType, Operator, ValType};
+use wasmparser::{ExternalKind, Operator, ValType};
 
+use super::elements::{self, Target, targets};
 use super::habits::Habits;
 use super::host;
-use super::module::{Element, ElementMode, Module};
+use super::module::{Element, Module};
 use super::operator;
 use crate::layout::SLOTS_MAX;
 use crate::refusal::{Reason, Refusal};
@@ -24,8 +25,6 @@ use crate::{Entry, Options};
 const OPERATORS_MAX: u64 = 200_000;
 /// Locals of one function; LLVM makes at most some hundreds.
 const LOCALS_MAX: u64 = 10_000;
-/// Elements of all tables together, 8 bytes each while compiling.
-const TABLE_ELEMENTS_MAX: u32 = 65_536;
 /// The index of a function in a path, for a message: longer cycles are cut.
 const CYCLE_SHOWN_MAX: usize = 8;
 
@@ -48,10 +47,9 @@ impl Reach {
         self.habits.written.get(global as usize).copied().unwrap_or(true)
     }
 
-    /// What a call through that table can meet: by the places of a table that never
-    /// changes, else by the numbers of references.
+    /// What a call through that table can meet.
     pub(super) fn elements(&self, table: u32) -> Vec<Element> {
-        elements(&self.tables, &self.habits, self.is_packet, table)
+        elements::met(&self.tables, &self.habits, self.is_packet, table)
     }
 }
 
@@ -59,7 +57,7 @@ impl Reach {
 pub(super) fn follow(module: &Module<'_>, options: &Options) -> Result<Reach, Vec<Refusal>> {
     let mut refusals = Vec::new();
     let entry = entry(module, options).map_err(|reason| vec![Refusal::of_module(reason)])?;
-    let tables = tables(module).map_err(|reason| vec![Refusal::of_module(reason)])?;
+    let tables = elements::of(module).map_err(|reason| vec![Refusal::of_module(reason)])?;
     let habits = Habits::of(module);
     let mut walk = Walk {
         module,
@@ -128,34 +126,6 @@ fn entry(module: &Module<'_>, options: &Options) -> Result<u32, Reason> {
         }
     }
     Ok(index)
-}
-
-/// The elements of each table, after the active segments.
-fn tables(module: &Module<'_>) -> Result<Vec<Vec<Element>>, Reason> {
-    let max = TABLE_ELEMENTS_MAX;
-    let elements = module.tables.iter().fold(0_u64, |sum, (ty, _)| sum.saturating_add(ty.initial));
-    if elements > u64::from(max) {
-        return Err(Reason::TableSize { elements, max });
-    }
-    let fill = |(ty, first): &(wasmparser::TableType, Element)| {
-        vec![*first; usize::try_from(ty.initial).unwrap_or_default()]
-    };
-    let mut tables: Vec<Vec<Element>> = module.tables.iter().map(fill).collect();
-    for (index, segment) in (0..).zip(&module.elements) {
-        let ElementMode::Active { table, offset } = &segment.mode else { continue };
-        let place = module.constant(offset).and_then(|offset| {
-            let begin = usize::try_from(offset).ok()?;
-            let table = tables.get_mut(*table as usize)?;
-            table.get_mut(begin..begin.checked_add(segment.elements.len())?)
-        });
-        match place {
-            Some(place) => place.copy_from_slice(&segment.elements),
-            None => {
-                return Err(Reason::Segment { kind: "element".into(), segment: index });
-            }
-        }
-    }
-    Ok(tables)
 }
 
 /// On the way through the call graph.
@@ -305,7 +275,7 @@ impl Walk<'_, '_> {
         calls: &mut BTreeSet<u32>,
     ) -> Result<(), Reason> {
         self.unchanged(table)?;
-        let elements = elements(self.tables, self.habits, self.is_packet, table);
+        let elements = elements::met(self.tables, self.habits, self.is_packet, table);
         let targets = targets(self.module, &elements, ty);
         self.operators += targets.len() as u64;
         for target in targets {
@@ -344,40 +314,6 @@ impl Walk<'_, '_> {
             place: place.and_then(|place| u32::try_from(place).ok()),
         });
     }
-}
-
-/// What an element of a table is to a `call_indirect`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Target {
-    /// This function, of the right type.
-    Call(u32),
-    /// An empty place.
-    Null,
-    /// A function of another type.
-    OtherType,
-    /// Not known before it runs.
-    Unknown,
-}
-
-fn elements(tables: &[Vec<Element>], habits: &Habits, is_packet: bool, table: u32) -> Vec<Element> {
-    match habits.tables.get(table as usize) {
-        Some(habit) if habit.is_kept() && !is_packet => habits.references(),
-        _ => tables.get(table as usize).cloned().unwrap_or_default(),
-    }
-}
-
-/// What each element is to a call of that type.
-pub(super) fn targets(module: &Module<'_>, elements: &[Element], ty: u32) -> Vec<Target> {
-    let wanted: Option<&FuncType> = module.types.get(ty as usize).and_then(Option::as_ref);
-    let target = |element: &Element| match element {
-        Element::Null => Target::Null,
-        Element::Unknown => Target::Unknown,
-        Element::Function(function) => match module.function_types.get(*function as usize) {
-            found if found == wanted => Target::Call(*function),
-            _ => Target::OtherType,
-        },
-    };
-    elements.iter().map(target).collect()
 }
 
 /// What an operator counts towards [`OPERATORS_MAX`].
