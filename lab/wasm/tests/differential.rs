@@ -7,8 +7,13 @@ use wasm_lab::random::{Engines, Verdict};
 
 /// The public seed: the first module's; each has the next number.
 const SEED: u64 = 0x7461_6d00;
-/// Modules that once showed a fault of the compiler.
-const REGRESSIONS: [u64; 4] = [31_471, 43_939, 2_877, 1_952_542_059];
+/// Modules that once showed a fault of the compiler, with the seeds of their arguments.
+const REGRESSIONS: [(u64, &str); 4] = [
+    (31_471, include_str!("regressions/31471.wat")),
+    (43_939, include_str!("regressions/43939.wat")),
+    (2_877, include_str!("regressions/2877.wat")),
+    (1_952_542_059, include_str!("regressions/1952542059.wat")),
+];
 /// Refused modules, at most: one of a hundred.
 const REFUSED_MAX_PERCENT: u64 = 1;
 
@@ -18,8 +23,9 @@ fn modules_that_once_showed_a_fault_agree() {
         return;
     }
     let engines = Engines::new().unwrap();
-    for seed in REGRESSIONS {
-        let verdict = engines.compare(seed).unwrap_or_else(|fault| panic!("{fault}"));
+    for (seed, text) in REGRESSIONS {
+        let module = wat::parse_str(text).unwrap();
+        let verdict = engines.compare_bytes(seed, module).unwrap_or_else(|fault| panic!("{fault}"));
         assert!(matches!(verdict, Verdict::Equal { .. }), "seed {seed}: {verdict:?}");
     }
 }

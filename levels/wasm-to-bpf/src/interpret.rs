@@ -17,6 +17,8 @@ const PAGE_LENGTH: usize = 65_536;
 pub(crate) struct Machine<'u> {
     unit: &'u Unit,
     pub(crate) memory: Vec<u8>,
+    /// What lies behind the most that the memory may have.
+    pub(crate) behind: Vec<u8>,
     pub(crate) globals: Vec<u64>,
     pub(crate) fuel: i64,
     /// Where packet bytes begin and end, if there is a packet.
@@ -27,11 +29,16 @@ pub(crate) struct Machine<'u> {
 impl<'u> Machine<'u> {
     pub(crate) fn new(unit: &'u Unit, image: &Image) -> Self {
         let mut memory = vec![0; image.pages_min as usize * PAGE_LENGTH];
+        let mut behind = vec![0; image.pages_behind as usize * PAGE_LENGTH];
         for (address, bytes) in &image.data {
-            memory[*address as usize..][..bytes.len()].copy_from_slice(bytes);
+            let place = match (*address as usize).checked_sub(end_of_memory(unit)) {
+                Some(address) => &mut behind[address..],
+                None => &mut memory[*address as usize..],
+            };
+            place[..bytes.len()].copy_from_slice(bytes);
         }
         let globals = image.globals.clone();
-        Self { unit, memory, globals, fuel: 1 << 40, window: None, steps: 0 }
+        Self { unit, memory, behind, globals, fuel: 1 << 40, window: None, steps: 0 }
     }
 
     /// Calls the entry.
@@ -99,19 +106,17 @@ impl<'u> Machine<'u> {
             Op::Wrap(a) => one(u64::from(get(a) as u32)),
             Op::Select(a, b, c) => one(if get(a) != 0 { get(b) } else { get(c) }),
             Op::Load { width, signed, access } => {
-                let begin = self.access(frame, access, *width)?;
                 let mut bytes = [0; 8];
-                let length = width.bytes() as usize;
-                bytes[..length].copy_from_slice(&self.memory[begin..begin + length]);
+                let place = self.access(frame, access, *width)?;
+                bytes[..place.len()].copy_from_slice(place);
                 let value = u64::from_le_bytes(bytes);
                 let wide = if *signed { sign(value, 8 * width.bytes()) } else { value };
                 one(narrow(ty(&results[0]), wide))
             }
             Op::Store { width, value, access } => {
-                let begin = self.access(frame, access, *width)?;
-                let length = width.bytes() as usize;
                 let bytes = get(value).to_le_bytes();
-                self.memory[begin..begin + length].copy_from_slice(&bytes[..length]);
+                let place = self.access(frame, access, *width)?;
+                place.copy_from_slice(&bytes[..place.len()]);
                 Ok(vec![])
             }
             Op::GlobalGet(index) => one(self.globals[*index as usize]),
@@ -153,9 +158,20 @@ impl<'u> Machine<'u> {
         }
     }
 
-    fn access(&self, frame: &Frame<'_>, access: &Access, width: Width) -> Result<usize, TrapCode> {
+    /// The bytes of an access.
+    fn access(
+        &mut self,
+        frame: &Frame<'_>,
+        access: &Access,
+        width: Width,
+    ) -> Result<&mut [u8], TrapCode> {
         let begin = frame.get(access.address) + u64::from(access.offset);
         let end = begin + u64::from(width.bytes());
+        if access.region == Region::Behind {
+            let within = |at: u64| (at as usize).checked_sub(end_of_memory(self.unit));
+            let place = within(begin).zip(within(end)).expect("an access behind the memory");
+            return Ok(&mut self.behind[place.0..place.1]);
+        }
         if end > self.memory.len() as u64 {
             assert!(access.bounds_check, "an unchecked access to {begin:#x}");
             return Err(TrapCode::OutOfBounds);
@@ -170,12 +186,12 @@ impl<'u> Machine<'u> {
                 }
                 Region::Window => assert!(within(from, to), "{begin:#x} is outside the window"),
                 Region::Metadata => assert!(within(0x8000, 0x8040), "{begin:#x} is no metadata"),
-                Region::Unknown { .. } => {}
+                Region::Behind | Region::Unknown { .. } => {}
             }
         } else {
             assert_eq!(access.region, Region::Memory, "a region without a packet");
         }
-        Ok(begin as usize)
+        Ok(&mut self.memory[begin as usize..end as usize])
     }
 
     fn grow(&mut self, pages: u64) -> u64 {
@@ -192,6 +208,10 @@ impl<'u> Machine<'u> {
         let (begin, end) = (begin as usize, (begin + length) as usize);
         if end > self.memory.len() { Err(TrapCode::OutOfBounds) } else { Ok(begin..end) }
     }
+}
+
+fn end_of_memory(unit: &Unit) -> usize {
+    unit.memory.map_or(0, |memory| memory.pages_max as usize * PAGE_LENGTH)
 }
 
 struct Frame<'u> {
@@ -248,47 +268,34 @@ fn binary(op: BinaryOp, ty: Type, a: u64, b: u64) -> u64 {
     }
 }
 
-fn binary_64(op: BinaryOp, a: u64, b: u64) -> u64 {
-    let (x, y) = (a as i64, b as i64);
-    match op {
-        BinaryOp::Add => a.wrapping_add(b),
-        BinaryOp::Sub => a.wrapping_sub(b),
-        BinaryOp::Mul => a.wrapping_mul(b),
-        BinaryOp::DivS => x.checked_div(y).expect("a division that traps") as u64,
-        BinaryOp::DivU => a.checked_div(b).expect("a division that traps"),
-        BinaryOp::RemS => x.wrapping_rem(y) as u64,
-        BinaryOp::RemU => a % b,
-        BinaryOp::And => a & b,
-        BinaryOp::Or => a | b,
-        BinaryOp::Xor => a ^ b,
-        BinaryOp::Shl => a.wrapping_shl(b as u32),
-        BinaryOp::ShrS => x.wrapping_shr(b as u32) as u64,
-        BinaryOp::ShrU => a.wrapping_shr(b as u32),
-        BinaryOp::Rotl => a.rotate_left((b & 63) as u32),
-        BinaryOp::Rotr => a.rotate_right((b & 63) as u32),
-    }
+/// What an operator computes at one width.
+macro_rules! binary {
+    ($name:ident, $unsigned:ty, $signed:ty) => {
+        fn $name(op: BinaryOp, a: $unsigned, b: $unsigned) -> $unsigned {
+            let (x, y, count) = (a as $signed, b as $signed, b as u32);
+            match op {
+                BinaryOp::Add => a.wrapping_add(b),
+                BinaryOp::Sub => a.wrapping_sub(b),
+                BinaryOp::Mul => a.wrapping_mul(b),
+                BinaryOp::DivS => x.checked_div(y).expect("a division that traps") as $unsigned,
+                BinaryOp::DivU => a.checked_div(b).expect("a division that traps"),
+                BinaryOp::RemS => x.wrapping_rem(y) as $unsigned,
+                BinaryOp::RemU => a % b,
+                BinaryOp::And => a & b,
+                BinaryOp::Or => a | b,
+                BinaryOp::Xor => a ^ b,
+                BinaryOp::Shl => a.wrapping_shl(count),
+                BinaryOp::ShrS => x.wrapping_shr(count) as $unsigned,
+                BinaryOp::ShrU => a.wrapping_shr(count),
+                BinaryOp::Rotl => a.rotate_left(count % <$unsigned>::BITS),
+                BinaryOp::Rotr => a.rotate_right(count % <$unsigned>::BITS),
+            }
+        }
+    };
 }
 
-fn binary_32(op: BinaryOp, a: u32, b: u32) -> u32 {
-    let (x, y) = (a as i32, b as i32);
-    match op {
-        BinaryOp::Add => a.wrapping_add(b),
-        BinaryOp::Sub => a.wrapping_sub(b),
-        BinaryOp::Mul => a.wrapping_mul(b),
-        BinaryOp::DivS => x.checked_div(y).expect("a division that traps") as u32,
-        BinaryOp::DivU => a.checked_div(b).expect("a division that traps"),
-        BinaryOp::RemS => x.wrapping_rem(y) as u32,
-        BinaryOp::RemU => a % b,
-        BinaryOp::And => a & b,
-        BinaryOp::Or => a | b,
-        BinaryOp::Xor => a ^ b,
-        BinaryOp::Shl => a.wrapping_shl(b),
-        BinaryOp::ShrS => x.wrapping_shr(b) as u32,
-        BinaryOp::ShrU => a.wrapping_shr(b),
-        BinaryOp::Rotl => a.rotate_left(b & 31),
-        BinaryOp::Rotr => a.rotate_right(b & 31),
-    }
-}
+binary!(binary_64, u64, i64);
+binary!(binary_32, u32, i32);
 
 fn compare(op: CompareOp, ty: Type, a: u64, b: u64) -> bool {
     let (x, y) = match ty {

@@ -203,12 +203,15 @@ pub struct Access {
     pub bounds_check: bool,
 }
 
-/// Where an access may lie. Only [`Region::Memory`] exists where there is no
-/// packet (hooks, the conformance suite).
+/// Where an access may lie. Where there is no packet (hooks, the conformance
+/// suite) it is [`Region::Memory`] or [`Region::Behind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
     /// Certainly outside metadata and window.
     Memory,
+    /// What the compiler keeps behind the memory: tables that change, passive
+    /// segments. Only its own accesses lie there, and none needs a check.
+    Behind,
     /// Certainly in the declared window: packet bytes.
     Window,
     /// Certainly in the 64 bytes of metadata.

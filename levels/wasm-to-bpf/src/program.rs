@@ -90,9 +90,12 @@ pub struct Image {
     pub pages_min: u32,
     /// Pages that it may grow to.
     pub pages_max: u32,
+    /// Pages behind those, for tables that change and passive segments: an arena has them
+    /// too, the module cannot reach them.
+    pub pages_behind: u32,
     /// (address, bytes) to write, in this order.
     pub data: Vec<(u32, Vec<u8>)>,
-    /// The globals, by index, 64 bits each.
+    /// The globals, by index, 64 bits each; behind the module's own those of the compiler.
     pub globals: Vec<u64>,
     /// Parameters and results of the entry (in [`crate::layout::ARGUMENTS`] and
     /// `RESULTS`), when it is an export other than `on_packet`.

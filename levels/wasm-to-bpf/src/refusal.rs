@@ -85,9 +85,10 @@ pub enum Reason {
         /// The operator.
         operator: String,
     },
-    /// References other than those in a table that never changes.
+    /// References of other types than functions and things of the host, or, for packets, in
+    /// what would have to move between levels.
     #[error(
-        "'{operator}' makes references, and only tables that never change are known here; call functions directly or through such a table"
+        "'{operator}' needs a reference that cannot be here; call functions directly, or through a table that stays as it begins"
     )]
     Reference {
         /// The operator.
@@ -167,9 +168,9 @@ pub enum Reason {
         /// How many.
         count: u32,
     },
-    /// A table that the module changes or that is made in an unknown way.
+    /// A table that the module changes: it is at user level, and cannot move from there.
     #[error(
-        "it calls through table {table}, which the module changes ('{operator}'); use a table that stays as it begins"
+        "it uses table {table}, which the module changes ('{operator}') and which stays at user level; use a table that stays as it begins"
     )]
     TableChanges {
         /// Which table.
@@ -246,7 +247,7 @@ pub enum Reason {
     StartFunction,
     /// `memory.init` and passive segments.
     #[error(
-        "'{operator}' needs a passive data segment, and only active ones are compiled; build with -bulk-memory-opt, or make the segment active"
+        "'{operator}' needs a passive data segment, which stays at user level; build with -bulk-memory-opt, or make the segment active"
     )]
     PassiveData {
         /// The operator.

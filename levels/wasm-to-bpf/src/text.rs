@@ -128,6 +128,7 @@ impl Display for Access {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let region = match self.region {
             Region::Memory => "memory",
+            Region::Behind => "behind",
             Region::Window => "window",
             Region::Metadata => "metadata",
             Region::Unknown { below: false } => "unknown",

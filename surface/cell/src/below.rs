@@ -223,5 +223,5 @@ fn missing(block: &MappedBlock, offset: u32) -> BelowError {
 }
 
 fn arena_pages(image: &Image) -> u64 {
-    u64::from(image.pages_max) * PAGE / ARENA_PAGE
+    (u64::from(image.pages_max) + u64::from(image.pages_behind)) * PAGE / ARENA_PAGE
 }

@@ -1,5 +1,6 @@
 //! wasmi, an interpreter that shares no code with wasmtime.
 
+use wasmi::errors::{ErrorKind, TableError};
 use wasmi::{Config, Engine, Linker, Module, Store, TrapCode, Val, ValType};
 
 use super::{FUEL, Peer, PeerError, bits, returned, values};
@@ -47,7 +48,7 @@ impl Peer for Wasmi {
         self.store.set_fuel(FUEL).map_err(|error| error.to_string())?;
         match function.call(&mut self.store, &values, &mut results) {
             Ok(()) => returned(results.iter().map(|value| bits(value.i32(), value.i64()))),
-            Err(error) => match error.as_trap_code().and_then(ending) {
+            Err(error) => match ended(&error) {
                 Some(ending) => Ok(Outcome::Trapped(ending)),
                 None => Err(error.to_string()),
             },
@@ -70,6 +71,14 @@ fn value(ty: &ValType, bits: u64) -> Option<Val> {
         ValType::I32 => Some(Val::I32(bits as u32 as i32)),
         ValType::I64 => Some(Val::I64(bits as i64)),
         _ => None,
+    }
+}
+
+/// One of its traps has no code.
+fn ended(error: &wasmi::Error) -> Option<Ending> {
+    match error.kind() {
+        ErrorKind::Table(TableError::CopyOutOfBounds) => Some(Ending::TableOutOfBounds),
+        _ => ending(error.as_trap_code()?),
     }
 }
 

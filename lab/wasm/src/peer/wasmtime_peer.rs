@@ -1,6 +1,6 @@
 //! wasmtime.
 
-use wasmtime::{Config, Engine, Linker, Module, Store, Trap, Val, ValType};
+use wasmtime::{Config, Engine, Linker, Module, RefType, Store, Trap, Val, ValType};
 
 use super::{FUEL, Peer, PeerError, bits, returned, values};
 use crate::outcome::{Ending, Outcome};
@@ -48,7 +48,11 @@ impl Peer for Wasmtime {
         let mut results = vec![Val::I32(0); ty.results().len()];
         self.store.set_fuel(FUEL).map_err(|error| error.to_string())?;
         match function.call(&mut self.store, &values, &mut results) {
-            Ok(()) => returned(results.iter().map(|value| bits(value.i32(), value.i64()))),
+            Ok(()) => returned(results.iter().map(|value| match value {
+                // Which function it is has another number in every engine.
+                Val::FuncRef(function) => Some(u64::from(function.is_some())),
+                _ => bits(value.i32(), value.i64()),
+            })),
             Err(error) => match error.downcast_ref::<Trap>().and_then(|trap| ending(*trap)) {
                 Some(ending) => Ok(Outcome::Trapped(ending)),
                 None => Err(format!("{error:#}")),
@@ -71,6 +75,7 @@ fn value(ty: ValType, bits: u64) -> Option<Val> {
     match ty {
         ValType::I32 => Some(Val::I32(bits as u32 as i32)),
         ValType::I64 => Some(Val::I64(bits as i64)),
+        ValType::Ref(ty) if bits == 0 && ty.matches(&RefType::FUNCREF) => Some(Val::FuncRef(None)),
         _ => None,
     }
 }

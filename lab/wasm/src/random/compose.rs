@@ -6,9 +6,9 @@
 mod body;
 
 use wasm_encoder::{
-    CodeSection, ConstExpr, DataSection, ElementSection, Elements, ExportKind, ExportSection,
-    FunctionSection, GlobalSection, GlobalType, MemorySection, MemoryType, Module, RefType,
-    TableSection, TableType, TypeSection, ValType,
+    CodeSection, ConstExpr, DataCountSection, DataSection, ElementSection, Elements, ExportKind,
+    ExportSection, FunctionSection, GlobalSection, GlobalType, HeapType, MemorySection, MemoryType,
+    Module, RefType, TableSection, TableType, TypeSection, ValType,
 };
 
 use super::generate::PAGES_MAX;
@@ -19,8 +19,16 @@ use body::{Body, STATEMENTS};
 const GLOBALS: [ValType; 4] = [ValType::I32, ValType::I32, ValType::I64, ValType::I64];
 /// Bytes of memory that surely exist: one page.
 const MEMORY: u32 = 0x1_0000;
-/// Elements of the table.
+/// The mutable global behind them: a reference.
+const REFERENCE: u32 = GLOBALS.len() as u32;
+/// Elements of the first table.
 const TABLE: u64 = 12;
+/// The second table changes: what it begins with, and may have.
+const CHANGING: u64 = 5;
+const CHANGING_MAX: u64 = 9;
+/// What the passive segments have, which are the first of their kinds.
+const PASSIVE_ELEMENTS: u64 = 5;
+const PASSIVE_BYTES: u64 = 40;
 /// Parameters and results of a function, at most.
 const PARAMETERS_MAX: u64 = 4;
 const RESULTS_MAX: u64 = 3;
@@ -39,6 +47,10 @@ struct Plan {
     /// Functions below this one are in the table and call nothing through it.
     in_table: u32,
     grows: bool,
+    /// Whether there are operators that change the second table, and such that copy from
+    /// the first.
+    changes: bool,
+    copies: bool,
     /// Statements of each function, at most.
     statements: u32,
 }
@@ -63,18 +75,21 @@ pub(super) fn module(rng: &mut Rng) -> Vec<u8> {
         globals.global(GlobalType { val_type, mutable: true, shared: false }, &value);
         exports.export(&format!("g{index}"), ExportKind::Global, index);
     }
+    let val_type = ValType::Ref(RefType::FUNCREF);
+    let none = ConstExpr::ref_null(HeapType::FUNC);
+    globals.global(GlobalType { val_type, mutable: true, shared: false }, &none);
     exports.export("memory", ExportKind::Memory, 0);
     let mut module = Module::new();
     module
         .section(&types)
         .section(&functions)
-        .section(&table())
+        .section(&tables())
         .section(&memory())
         .section(&globals)
         .section(&exports)
-        .section(&elements(rng, &plan))
-        .section(&code)
-        .section(&data(rng));
+        .section(&elements(rng, &plan));
+    let (data, count) = data(rng);
+    module.section(&DataCountSection { count }).section(&code).section(&data);
     module.finish()
 }
 
@@ -89,7 +104,8 @@ impl Plan {
             .collect();
         let in_table = rng.below(count) as u32;
         let statements = STATEMENTS[rng.below(3) as usize];
-        Self { signatures, in_table, grows: rng.below(4) == 0, statements }
+        let (grows, changes, copies) = (rng.below(4) == 0, rng.below(2) == 0, rng.below(4) == 0);
+        Self { signatures, in_table, grows, changes, copies, statements }
     }
 }
 
@@ -101,15 +117,17 @@ fn integer(rng: &mut Rng) -> ValType {
     if rng.below(2) == 0 { ValType::I32 } else { ValType::I64 }
 }
 
-fn table() -> TableSection {
+fn tables() -> TableSection {
     let mut tables = TableSection::new();
-    tables.table(TableType {
-        element_type: RefType::FUNCREF,
-        table64: false,
-        minimum: TABLE,
-        maximum: Some(TABLE),
-        shared: false,
-    });
+    for (minimum, maximum) in [(TABLE, TABLE), (CHANGING, CHANGING_MAX)] {
+        tables.table(TableType {
+            element_type: RefType::FUNCREF,
+            table64: false,
+            minimum,
+            maximum: Some(maximum),
+            shared: false,
+        });
+    }
     tables
 }
 
@@ -128,23 +146,37 @@ fn memory() -> MemorySection {
 /// Some places of the table stay empty.
 fn elements(rng: &mut Rng, plan: &Plan) -> ElementSection {
     let mut elements = ElementSection::new();
+    let any = |rng: &mut Rng| rng.below(u64::from(plan.in_table)) as u32;
+    let reference = |rng: &mut Rng| match rng.below(4) {
+        1.. if plan.in_table > 0 => ConstExpr::ref_func(any(rng)),
+        _ => ConstExpr::ref_null(HeapType::FUNC),
+    };
+    let passive: Vec<ConstExpr> = (0..PASSIVE_ELEMENTS).map(|_| reference(rng)).collect();
+    elements.passive(Elements::Expressions(RefType::FUNCREF, passive.into()));
     if plan.in_table > 0 {
-        let length = 1 + rng.below(TABLE - 2);
-        let functions: Vec<u32> =
-            (0..length).map(|_| rng.below(u64::from(plan.in_table)) as u32).collect();
-        let offset = ConstExpr::i32_const(rng.below(TABLE - length) as i32);
-        elements.active(None, &offset, Elements::Functions(functions.into()));
+        let declared: Vec<u32> = (0..plan.in_table).collect();
+        elements.declared(Elements::Functions(declared.into()));
+        for (table, size) in [(0, TABLE), (1, CHANGING)] {
+            let length = 1 + rng.below(size - 2);
+            let functions: Vec<u32> = (0..length).map(|_| any(rng)).collect();
+            let offset = ConstExpr::i32_const(rng.below(size - length) as i32);
+            elements.active(Some(table), &offset, Elements::Functions(functions.into()));
+        }
     }
     elements
 }
 
-fn data(rng: &mut Rng) -> DataSection {
+/// The segments, and how many they are.
+fn data(rng: &mut Rng) -> (DataSection, u32) {
     const LENGTH: u64 = 300;
     let mut data = DataSection::new();
+    let passive: Vec<u8> = (0..PASSIVE_BYTES).map(|_| rng.next() as u8).collect();
+    data.passive(passive);
     for _ in 0..rng.below(4) {
         let bytes: Vec<u8> = (0..rng.below(LENGTH)).map(|_| rng.next() as u8).collect();
         let offset = rng.below(u64::from(MEMORY) - LENGTH) as i32;
         data.active(0, &ConstExpr::i32_const(offset), bytes);
     }
-    data
+    let count = data.len();
+    (data, count)
 }

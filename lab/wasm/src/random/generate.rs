@@ -3,7 +3,7 @@
 use arbitrary::Unstructured;
 use wasm_smith::{Config, InstructionKind, InstructionKinds, MemoryOffsetChoices, Module};
 use wasm_to_bpf::ValueType;
-use wasmparser::{ExternalKind, Parser, Payload, ValType};
+use wasmparser::{ExternalKind, Parser, Payload, ValType, Validator, WasmFeatures};
 
 use super::compose;
 use super::rng::Rng;
@@ -22,6 +22,9 @@ pub(super) struct Generated {
     /// Exported integer globals: name and index.
     pub(super) globals: Vec<(String, u32)>,
     pub(super) memory: Option<String>,
+    /// Whether it has references to things of the host, which wasmtime takes with its
+    /// garbage collector only.
+    pub(super) has_externals: bool,
 }
 
 /// An exported function of integers.
@@ -45,32 +48,29 @@ pub(super) fn module(seed: u64, rng: &mut Rng) -> Option<Generated> {
 /// Every seed has its own mix: with tables or with bulk memory, large or small,
 /// free to trap or not.
 fn config(rng: &mut Rng) -> Config {
-    use InstructionKind::{Control, MemoryInt, NumericInt, Parametric, Variable};
-    // `memory.init` and `table.copy` need passive segments and tables that change:
-    // refused, so not made. Bulk memory therefore comes without segments and tables.
-    let bulk = rng.below(2) == 0;
-    let segments = if bulk { 0 } else { 4 };
+    use InstructionKind::{Control, MemoryInt, NumericInt, Parametric, Reference, Variable};
+    let references = rng.below(2) == 0;
+    let mut allowed = vec![Control, MemoryInt, NumericInt, Parametric, Variable];
+    allowed.extend(references.then_some(Reference));
     Config {
         allow_floats: false,
         allow_start_export: false,
-        allowed_instructions: InstructionKinds::new(&[
-            Control, MemoryInt, NumericInt, Parametric, Variable,
-        ]),
-        bulk_memory_enabled: bulk,
+        allowed_instructions: InstructionKinds::new(&allowed),
+        bulk_memory_enabled: references || rng.below(2) == 0,
         disallow_traps: rng.below(2) == 0,
         exceptions_enabled: false,
         export_everything: true,
         extended_const_enabled: false,
         gc_enabled: false,
-        max_data_segments: segments,
-        max_element_segments: segments,
+        max_data_segments: 4,
+        max_element_segments: 4,
         max_funcs: 1 + rng.below(5) as usize,
         max_globals: 6,
         max_imports: 0,
         max_instructions: [30, 100, 400][rng.below(3) as usize],
         max_memories: 1,
         max_memory32_bytes: u64::from(PAGES_MAX) << 16,
-        max_tables: usize::from(!bulk),
+        max_tables: if references { 3 } else { 1 },
         max_table_elements: 16,
         max_types: 8,
         memory64_enabled: false,
@@ -82,10 +82,11 @@ fn config(rng: &mut Rng) -> Config {
         min_types: 2,
         min_memories: u32::from(rng.below(4) != 0),
         multi_value_enabled: true,
-        reference_types_enabled: false,
+        reference_types_enabled: references,
         relaxed_simd_enabled: false,
         saturating_float_to_int_enabled: false,
         simd_enabled: false,
+        table_max_size_required: true,
         tail_call_enabled: false,
         threads_enabled: false,
         wide_arithmetic_enabled: false,
@@ -99,6 +100,7 @@ impl Generated {
     pub(super) fn of(bytes: Vec<u8>) -> Option<Self> {
         let mut types = Vec::new();
         let mut functions = Vec::new();
+        let mut globals = Vec::new();
         let mut found = Vec::new();
         for payload in Parser::new(0).parse_all(&bytes) {
             match payload.ok()? {
@@ -107,6 +109,9 @@ impl Generated {
                 }
                 Payload::FunctionSection(section) => {
                     functions.extend(section.into_iter().flatten())
+                }
+                Payload::GlobalSection(section) => {
+                    globals.extend(section.into_iter().flatten().map(|global| global.ty));
                 }
                 Payload::ExportSection(section) => {
                     found.extend(
@@ -127,10 +132,16 @@ impl Generated {
             results.and(Some(Export { name: name.clone(), parameters: parameters? }))
         };
         let exports: Vec<Export> = of_kind(ExternalKind::Func).filter_map(function).collect();
-        let globals =
-            of_kind(ExternalKind::Global).map(|(name, _, index)| (name.clone(), *index)).collect();
+        let of_integer = |(_, _, index): &&(String, ExternalKind, u32)| {
+            globals.get(*index as usize).is_some_and(|ty| integer(ty.content_type).is_some())
+        };
+        let exported = of_kind(ExternalKind::Global).filter(of_integer);
+        let globals = exported.map(|(name, _, index)| (name.clone(), *index)).collect();
+        let without = WasmFeatures::default().difference(WasmFeatures::GC_TYPES);
+        let has_externals = Validator::new_with_features(without).validate_all(&bytes).is_err();
         let memory = of_kind(ExternalKind::Memory).map(|(name, ..)| name.clone()).next();
-        (!exports.is_empty()).then_some(Self { bytes, functions: exports, globals, memory })
+        let functions = exports;
+        (!functions.is_empty()).then_some(Self { bytes, functions, globals, memory, has_externals })
     }
 }
 

@@ -1,38 +1,92 @@
-//! A module of the suite made to stand alone: what it imports from `spectest`
-//! (the suite's host) becomes its own, and its start function an export.
+//! Several modules of the suite made one, which imports nothing: those that a
+//! module imports from, and then the module itself.
 //!
-//! Imports come first in every index space, so definitions that come first
-//! keep all indices. Modules that import from other modules stay as they are.
+//! ```text
+//! givers ─┬─ one whose instance lives on: its exports stay, its state is replayed
+//!         └─ one without state: a copy, of which only what is imported is seen
+//! module ─── its exports get its number in front
+//! ```
+//!
+//! Nothing is imported afterwards, so every index space is the definitions of
+//! one module after the other. When an instance lives on, the module's active
+//! segments come later than that instance's calls: they become passive, and a
+//! function copies them.
 
-use wasm_encoder::reencode::{self, Reencode};
+use std::collections::HashMap;
+
+use wasm_encoder::reencode::{self, Reencode, utils};
 use wasm_encoder::{
-    CodeSection, ConstExpr, DataCountSection, DataSection, ElementSection, ExportKind,
-    ExportSection, Function, FunctionSection, GlobalSection, MemorySection, Module, TableSection,
-    TypeSection,
+    CodeSection, ConstExpr, DataCountSection, DataSection, ElementSection, Encode, ExportKind,
+    ExportSection, Function, FunctionSection, GlobalSection, Instruction, MemorySection, Module,
+    TableSection, TypeSection,
 };
-use wasmparser::{Import, Operator, Parser, Payload, TypeRef, ValType};
+use wasmparser::{
+    DataKind, ElementItems, ElementKind, ExternalKind, FuncType, Import, Operator, Parser, Payload,
+    TypeRef, ValType,
+};
 
 /// An export that does nothing, for making an instance.
 pub(super) const NOTHING: &str = "tam:nothing";
-/// The start function.
-pub(super) const START: &str = "tam:start";
+/// What is to be called first: segments that come late, the start function.
+const FIRST: &str = "tam:first";
+
+/// A module that another one imports from.
+pub(super) struct Giver<'g> {
+    pub(super) bytes: &'g [u8],
+    /// Whether its instance lives on in the new one.
+    pub(super) lives_on: bool,
+}
 
 /// A module that imports nothing.
 pub(super) struct Linked {
     pub(super) bytes: Vec<u8>,
-    /// Whether there is [`START`], to be called first.
-    pub(super) has_start: bool,
+    /// The export that is to be called first.
+    pub(super) first: Option<String>,
+    /// For each exported function which of its results are references to functions.
+    pub(super) functions: HashMap<String, Vec<bool>>,
 }
 
-/// Links; nothing when the module imports from elsewhere, or is not valid.
-pub(super) fn link(bytes: &[u8]) -> Option<Linked> {
+/// The name of an export of the module with that number.
+pub(super) fn name_in(number: usize, name: &str) -> String {
+    format!("{number}:{name}")
+}
+
+/// Links; nothing when an import is not found, when there would be two
+/// memories, or when a module is not valid. `found` says for an import which
+/// giver has it, and by what name.
+pub(super) fn link(
+    givers: &[Giver<'_>],
+    bytes: &[u8],
+    number: usize,
+    found: impl Fn(&Import<'_>) -> Option<(usize, String)>,
+) -> Option<Linked> {
     let mut linker = Linker::default();
-    for payload in Parser::new(0).parse_all(bytes) {
-        linker.payload(payload.ok()?)?;
+    let mut given: Vec<Exports> = Vec::new();
+    for giver in givers {
+        let exports = linker.module(giver.bytes, |_| None)?;
+        if giver.lives_on {
+            for (name, (kind, index)) in &exports {
+                linker.export(name.clone(), *kind, *index);
+            }
+        }
+        given.push(exports);
     }
-    linker.finish()
+    linker.indices.late = givers.iter().any(|giver| giver.lives_on).then(Vec::new);
+    linker.start = None;
+    let exports = linker.module(bytes, |import| {
+        let (giver, name) = found(import)?;
+        given.get(giver)?.get(&name).copied()
+    })?;
+    for (name, (kind, index)) in exports {
+        linker.export(name_in(number, &name), kind, index);
+    }
+    linker.finish(number)
 }
 
+/// What a module exports, by name.
+type Exports = HashMap<String, (ExternalKind, u32)>;
+
+/// The module as it grows.
 #[derive(Default)]
 struct Linker {
     types: TypeSection,
@@ -42,113 +96,170 @@ struct Linker {
     globals: GlobalSection,
     exports: ExportSection,
     elements: ElementSection,
-    data_count: Option<u32>,
     code: CodeSection,
     data: DataSection,
-    type_count: u32,
-    function_count: u32,
-    constants: Constants,
+    signatures: Vec<FuncType>,
+    /// The type of each function.
+    function_types: Vec<u32>,
+    indices: Indices,
     start: Option<u32>,
+    results: HashMap<String, Vec<bool>>,
 }
 
-/// Copies sections. A global that was imported is a constant now, and may not be named
-/// in constant expressions any more: these are the values, in the order of the imports.
+/// Indices of the module that is copied, as they are afterwards.
 #[derive(Default)]
-struct Constants(Vec<ConstExpr>);
+struct Indices {
+    types: u32,
+    functions: Space,
+    tables: Space,
+    memories: Space,
+    globals: Space,
+    elements: u32,
+    data: u32,
+    /// What each global begins with: those of other modules may not be named in constant
+    /// expressions once they are no imports.
+    values: Vec<ConstExpr>,
+    /// Instructions that do what active segments do, if they come late.
+    late: Option<Vec<u8>>,
+}
+
+/// Of one kind: imported ones first.
+#[derive(Default)]
+struct Space {
+    imported: Vec<u32>,
+    /// The first own one.
+    own: u32,
+}
+
+impl Space {
+    fn begin(&mut self, own: u32) {
+        self.imported.clear();
+        self.own = own;
+    }
+
+    fn at(&self, index: u32) -> u32 {
+        let imported = self.imported.len() as u32;
+        match self.imported.get(index as usize) {
+            Some(index) => *index,
+            None => self.own + index - imported,
+        }
+    }
+}
 
 impl Linker {
-    fn payload(&mut self, payload: Payload<'_>) -> Option<()> {
+    /// Appends a module; gives what it exports.
+    fn module(
+        &mut self,
+        bytes: &[u8],
+        found: impl Fn(&Import<'_>) -> Option<(ExternalKind, u32)>,
+    ) -> Option<Exports> {
+        self.indices.types = self.signatures.len() as u32;
+        self.indices.functions.begin(self.function_types.len() as u32);
+        self.indices.tables.begin(self.tables.len());
+        self.indices.memories.begin(self.memories.len());
+        self.indices.globals.begin(self.globals.len());
+        self.indices.elements = self.elements.len();
+        self.indices.data = self.data.len();
+        let mut exports = Exports::new();
+        for payload in Parser::new(0).parse_all(bytes) {
+            match payload.ok()? {
+                Payload::ImportSection(section) => {
+                    for import in section.into_imports() {
+                        let import = import.ok()?;
+                        self.indices.import(&import, found(&import)?)?;
+                    }
+                }
+                Payload::ExportSection(section) => {
+                    for export in section {
+                        let export = export.ok()?;
+                        let index = self.indices.external_index(export.kind, export.index).ok()?;
+                        exports.insert(export.name.to_owned(), (export.kind, index));
+                    }
+                }
+                Payload::StartSection { func, .. } => {
+                    self.start = Some(self.indices.functions.at(func))
+                }
+                payload => self.section(payload)?,
+            }
+        }
+        Some(exports)
+    }
+
+    fn section(&mut self, payload: Payload<'_>) -> Option<()> {
+        let indices = &mut self.indices;
         match payload {
             Payload::TypeSection(section) => {
-                self.type_count = section.count();
-                self.constants.parse_type_section(&mut self.types, section).ok()?;
-            }
-            Payload::ImportSection(section) => {
-                for import in section.into_imports() {
-                    self.import(&import.ok()?)?;
-                }
+                let types: Result<Vec<_>, _> =
+                    section.clone().into_iter_err_on_gc_types().collect();
+                self.signatures.extend(types.ok()?);
+                indices.parse_type_section(&mut self.types, section).ok()
             }
             Payload::FunctionSection(section) => {
                 for ty in section {
-                    self.functions.function(ty.ok()?);
-                    self.function_count += 1;
+                    let ty = indices.types + ty.ok()?;
+                    self.functions.function(ty);
+                    self.function_types.push(ty);
                 }
+                Some(())
             }
             Payload::TableSection(section) => {
-                self.constants.parse_table_section(&mut self.tables, section).ok()?;
+                indices.parse_table_section(&mut self.tables, section).ok()
             }
             Payload::MemorySection(section) => {
-                self.constants.parse_memory_section(&mut self.memories, section).ok()?;
+                indices.parse_memory_section(&mut self.memories, section).ok()
             }
             Payload::GlobalSection(section) => {
-                self.constants.parse_global_section(&mut self.globals, section).ok()?;
+                indices.parse_global_section(&mut self.globals, section).ok()
             }
-            Payload::ExportSection(section) => {
-                self.constants.parse_export_section(&mut self.exports, section).ok()?;
-            }
-            Payload::StartSection { func, .. } => self.start = Some(func),
             Payload::ElementSection(section) => {
-                self.constants.parse_element_section(&mut self.elements, section).ok()?;
+                indices.parse_element_section(&mut self.elements, section).ok()
             }
-            Payload::DataCountSection { count, .. } => self.data_count = Some(count),
             Payload::CodeSectionEntry(body) => {
-                self.code.raw(body.as_bytes());
+                indices.parse_function_body(&mut self.code, body).ok()
             }
             Payload::DataSection(section) => {
-                self.constants.parse_data_section(&mut self.data, section).ok()?;
+                indices.parse_data_section(&mut self.data, section).ok()
             }
-            _ => {}
+            _ => Some(()),
         }
-        Some(())
     }
 
-    /// What the suite's host has under that name (the interpreter's README lists it).
-    fn import(&mut self, import: &Import<'_>) -> Option<()> {
-        if import.module != "spectest" {
+    fn export(&mut self, name: String, kind: ExternalKind, index: u32) {
+        let kind = match kind {
+            ExternalKind::Table => ExportKind::Table,
+            ExternalKind::Memory => ExportKind::Memory,
+            ExternalKind::Global => ExportKind::Global,
+            _ => {
+                let ty = self.function_types.get(index as usize);
+                let ty = ty.and_then(|ty| self.signatures.get(*ty as usize));
+                let results = ty.map(FuncType::results).unwrap_or_default();
+                let is_function = |ty: &ValType| *ty == ValType::FUNCREF;
+                self.results.insert(name.clone(), results.iter().map(is_function).collect());
+                ExportKind::Func
+            }
+        };
+        self.exports.export(&name, kind, index);
+    }
+
+    fn finish(mut self, number: usize) -> Option<Linked> {
+        if self.memories.len() > 1 {
             return None;
         }
-        match import.ty {
-            TypeRef::Func(ty) if import.name.starts_with("print") => {
-                self.functions.function(ty);
-                self.function_count += 1;
-                self.code.function(&empty());
-            }
-            TypeRef::Global(ty) => {
-                let value = match ty.content_type {
-                    ValType::I32 => ConstExpr::i32_const(666),
-                    ValType::I64 => ConstExpr::i64_const(666),
-                    ValType::F32 => ConstExpr::f32_const(666.6_f32.into()),
-                    ValType::F64 => ConstExpr::f64_const(666.6_f64.into()),
-                    _ => return None,
-                };
-                let ty = self.constants.global_type(ty).ok()?;
-                self.globals.global(ty, &value);
-                self.constants.0.push(value);
-            }
-            TypeRef::Memory(ty) if import.name == "memory" => {
-                let mut own = self.constants.memory_type(ty).ok()?;
-                (own.minimum, own.maximum) = (1, Some(2));
-                self.memories.memory(own);
-            }
-            TypeRef::Table(ty) if import.name == "table" => {
-                let mut own = self.constants.table_type(ty).ok()?;
-                (own.minimum, own.maximum) = (10, Some(20));
-                self.tables.table(own);
-            }
-            _ => return None,
-        }
-        Some(())
-    }
-
-    fn finish(mut self) -> Option<Linked> {
         self.types.ty().function([], []);
-        self.functions.function(self.type_count);
-        self.code.function(&empty());
-        self.exports.export(NOTHING, ExportKind::Func, self.function_count);
-        if let Some(start) = self.start {
-            self.exports.export(START, ExportKind::Func, start);
+        let ty = self.signatures.len() as u32;
+        self.add(ty, number, NOTHING, Function::new([]));
+        let late = self.indices.late.take().unwrap_or_default();
+        let has_first = !late.is_empty() || self.start.is_some();
+        if has_first {
+            let mut first = Function::new([]);
+            first.raw(late);
+            if let Some(start) = self.start {
+                first.instructions().call(start);
+            }
+            self.add(ty, number, FIRST, first);
         }
         let mut module = Module::new();
+        let count = self.data.len();
         module
             .section(&self.types)
             .section(&self.functions)
@@ -156,34 +267,143 @@ impl Linker {
             .section(&self.memories)
             .section(&self.globals)
             .section(&self.exports)
-            .section(&self.elements);
-        if let Some(count) = self.data_count {
-            module.section(&DataCountSection { count });
-        }
-        module.section(&self.code).section(&self.data);
-        Some(Linked { bytes: module.finish(), has_start: self.start.is_some() })
+            .section(&self.elements)
+            .section(&DataCountSection { count })
+            .section(&self.code)
+            .section(&self.data);
+        Some(Linked {
+            bytes: module.finish(),
+            first: has_first.then(|| name_in(number, FIRST)),
+            functions: self.results,
+        })
+    }
+
+    /// A function of ours, exported.
+    fn add(&mut self, ty: u32, number: usize, name: &str, mut function: Function) {
+        let index = self.function_types.len() as u32;
+        self.functions.function(ty);
+        self.function_types.push(ty);
+        function.instructions().end();
+        self.code.function(&function);
+        self.export(name_in(number, name), ExternalKind::Func, index);
     }
 }
 
-impl Reencode for Constants {
+impl Indices {
+    fn import(&mut self, import: &Import<'_>, (kind, index): (ExternalKind, u32)) -> Option<()> {
+        let space = match (import.ty, kind) {
+            (TypeRef::Func(_), ExternalKind::Func) => &mut self.functions,
+            (TypeRef::Table(_), ExternalKind::Table) => &mut self.tables,
+            (TypeRef::Memory(_), ExternalKind::Memory) => &mut self.memories,
+            (TypeRef::Global(_), ExternalKind::Global) => &mut self.globals,
+            _ => return None,
+        };
+        space.imported.push(index);
+        Some(())
+    }
+
+    /// From zero up to its length to that offset.
+    fn copy_late(&mut self, offset: &ConstExpr, length: u32, then: [Instruction<'_>; 2]) {
+        let Some(late) = &mut self.late else { return };
+        offset.encode(late);
+        // The end of the expression.
+        late.pop();
+        Instruction::I32Const(0).encode(late);
+        Instruction::I32Const(length.cast_signed()).encode(late);
+        then.iter().for_each(|instruction| instruction.encode(late));
+    }
+}
+
+type Answer<T> = Result<T, reencode::Error<std::convert::Infallible>>;
+
+impl Reencode for Indices {
     type Error = std::convert::Infallible;
 
-    fn const_expr(
-        &mut self,
-        expression: wasmparser::ConstExpr<'_>,
-    ) -> Result<ConstExpr, reencode::Error<Self::Error>> {
+    fn type_index(&mut self, ty: u32) -> Answer<u32> {
+        Ok(self.types + ty)
+    }
+
+    fn function_index(&mut self, function: u32) -> Answer<u32> {
+        Ok(self.functions.at(function))
+    }
+
+    fn table_index(&mut self, table: u32) -> Answer<u32> {
+        Ok(self.tables.at(table))
+    }
+
+    fn memory_index(&mut self, memory: u32) -> Answer<u32> {
+        Ok(self.memories.at(memory))
+    }
+
+    fn global_index(&mut self, global: u32) -> Answer<u32> {
+        Ok(self.globals.at(global))
+    }
+
+    fn element_index(&mut self, element: u32) -> Answer<u32> {
+        Ok(self.elements + element)
+    }
+
+    fn data_index(&mut self, data: u32) -> Answer<u32> {
+        Ok(self.data + data)
+    }
+
+    fn const_expr(&mut self, expression: wasmparser::ConstExpr<'_>) -> Answer<ConstExpr> {
         let mut operators = expression.get_operators_reader();
         if let Ok(Operator::GlobalGet { global_index }) = operators.read()
-            && let Some(value) = self.0.get(global_index as usize)
+            && let Some(value) = self.values.get(self.globals.at(global_index) as usize)
         {
             return Ok(value.clone());
         }
-        reencode::utils::const_expr(self, expression)
+        utils::const_expr(self, expression)
     }
-}
 
-fn empty() -> Function {
-    let mut function = Function::new([]);
-    function.instructions().end();
-    function
+    fn parse_global(
+        &mut self,
+        globals: &mut GlobalSection,
+        global: wasmparser::Global<'_>,
+    ) -> Answer<()> {
+        let value = self.const_expr(global.init_expr)?;
+        globals.global(self.global_type(global.ty)?, &value);
+        self.values.push(value);
+        Ok(())
+    }
+
+    fn parse_element(
+        &mut self,
+        elements: &mut ElementSection,
+        element: wasmparser::Element<'_>,
+    ) -> Answer<()> {
+        let ElementKind::Active { table_index, offset_expr } = &element.kind else {
+            return utils::parse_element(self, elements, element);
+        };
+        if self.late.is_none() {
+            return utils::parse_element(self, elements, element);
+        }
+        let count = match &element.items {
+            ElementItems::Functions(items) => items.count(),
+            ElementItems::Expressions(_, items) => items.count(),
+        };
+        let table = self.tables.at(table_index.unwrap_or(0));
+        let (offset, elem_index) = (self.const_expr(offset_expr.clone())?, elements.len());
+        let drop = Instruction::ElemDrop(elem_index);
+        self.copy_late(&offset, count, [Instruction::TableInit { elem_index, table }, drop]);
+        elements.passive(self.element_items(element.items)?);
+        Ok(())
+    }
+
+    fn parse_data(&mut self, data: &mut DataSection, datum: wasmparser::Data<'_>) -> Answer<()> {
+        let DataKind::Active { memory_index, offset_expr } = &datum.kind else {
+            return utils::parse_data(self, data, datum);
+        };
+        if self.late.is_none() {
+            return utils::parse_data(self, data, datum);
+        }
+        let mem = self.memories.at(*memory_index);
+        let (offset, data_index) = (self.const_expr(offset_expr.clone())?, data.len());
+        let length = datum.data.len() as u32;
+        let drop = Instruction::DataDrop(data_index);
+        self.copy_late(&offset, length, [Instruction::MemoryInit { mem, data_index }, drop]);
+        data.passive(datum.data.iter().copied());
+        Ok(())
+    }
 }

@@ -6,8 +6,6 @@ use serde::{Deserialize, Serialize};
 
 /// Reasons that lie in what eBPF is, so that the goal leaves them out.
 const OUTSIDE: [&str; 4] = ["float", "recursion", "simd", "threads"];
-/// Reasons that lie in what a module of a node is: it stands alone, its tables never change.
-const BEYOND: [&str; 5] = ["global_only", "import", "reference", "table_changes", "unknown_import"];
 
 /// What a run of the suite gave.
 #[derive(Clone, Debug, Default)]
@@ -64,17 +62,7 @@ impl Counts {
     /// Of the assertions that need no floats, SIMD, threads or recursion, how many run: in percent.
     #[must_use]
     pub fn share_run(&self) -> f64 {
-        self.share(&OUTSIDE)
-    }
-
-    /// The same without those that need another module, references, or tables that change.
-    #[must_use]
-    pub fn share_of_single(&self) -> f64 {
-        self.share(&[OUTSIDE.as_slice(), BEYOND.as_slice()].concat())
-    }
-
-    fn share(&self, left_out: &[&str]) -> f64 {
-        let inside = self.refused.iter().filter(|(reason, _)| !left_out.contains(&reason.as_str()));
+        let inside = self.refused.iter().filter(|(reason, _)| !OUTSIDE.contains(&reason.as_str()));
         let refused: u64 = inside.map(|(_, count)| count).sum();
         100.0 * self.right as f64 / (self.right + refused).max(1) as f64
     }

@@ -195,7 +195,7 @@ impl Setting {
             (at + u64::from(width) <= u64::from(length)).then_some(at as i16)
         };
         match access.region {
-            Region::Memory => Target::Memory,
+            Region::Memory | Region::Behind => Target::Memory,
             // Beyond metadata and window whatever the address is.
             Region::Unknown { .. } if access.offset >= abi::layout::DATA_ADDRESS => Target::Memory,
             _ => match (within(WINDOW_ADDRESS, packet.window), within(META_ADDRESS, META_LENGTH)) {
@@ -295,6 +295,7 @@ fn own_needs(function: &Function, setting: &mut Setting) -> Needs {
             }
             _ => continue,
         };
+        setting.has_memory |= access.region == Region::Behind;
         match setting.target(access, width, function, &facts) {
             Target::Memory | Target::Metadata(_) => {}
             Target::Packet(at) => {

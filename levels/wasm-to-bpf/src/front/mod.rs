@@ -2,13 +2,18 @@
 //!
 //! ```text
 //! bytes ─▶ module.rs: valid, taken apart ─▶ reach.rs: what the entry reaches,
-//!       ─▶ translate.rs with control.rs, numeric.rs, ssa.rs: each function
+//!       ─▶ habits.rs, behind.rs: tables that change, where they lie
+//!       ─▶ translate.rs with control.rs, calls.rs, tables.rs, numeric.rs, ssa.rs: each function
 //! ```
 //!
 //! The result is right but slow: every access checked, every charge of fuel
 //! in memory, every call a call. passes/ makes it fast.
 
+mod behind;
+mod calls;
 mod control;
+mod elements;
+mod habits;
 mod host;
 mod module;
 mod numeric;
@@ -16,6 +21,7 @@ mod operator;
 mod reach;
 mod ssa;
 mod stack;
+mod tables;
 mod translate;
 
 use wasmparser::TypeRef;
@@ -23,6 +29,7 @@ use wasmparser::TypeRef;
 use crate::ir::{Global, Memory, Region, Unit};
 use crate::refusal::{Reason, Refusal};
 use crate::{Entry, Function, Image, Options, ValueType};
+use behind::Behind;
 use module::Module;
 use reach::Reach;
 
@@ -54,15 +61,17 @@ pub(crate) fn unit(bytes: &[u8], options: &Options) -> Result<Built, Vec<Refusal
         }
     };
     let memory = memory(&module, &reach, options).map_err(of_one)?;
-    let globals = globals(&module, &reach).map_err(of_one)?;
-    let image = image(&module, memory, &globals, options, &reach).map_err(of_one)?;
+    let pages_max = memory.map_or(0, |memory| memory.pages_max);
+    let behind = behind::lay_out(&module, &reach, pages_max, options).map_err(of_one)?;
+    let globals = globals(&module, &reach, &behind).map_err(of_one)?;
+    let image = image(&module, memory, &globals, &behind, &reach).map_err(of_one)?;
     let region = match options.entry {
         Entry::Packet { .. } => Region::Unknown { below: false },
         Entry::Export(_) => Region::Memory,
     };
     let mut functions = Vec::with_capacity(reach.functions.len());
     for function in &reach.functions {
-        let translated = translate::function(&module, &reach, *function, region);
+        let translated = translate::function(&module, &reach, &behind, *function, region);
         functions.push(translated.map_err(|refusal| vec![refusal])?);
     }
     let kept = stack::kept(&module);
@@ -114,42 +123,44 @@ fn memory(module: &Module<'_>, reach: &Reach, options: &Options) -> Result<Optio
     let max = options.memory_pages_max.min(u32::try_from(own).unwrap_or(u32::MAX));
     match u32::try_from(memory.initial) {
         Ok(pages_min) if pages_min <= max => {
-            let pages_max = if reach.grows { max } else { pages_min };
+            let pages_max = if reach.habits.grows { max } else { pages_min };
             Ok(Some(Memory { pages_min, pages_max }))
         }
         _ => Err(Reason::MemorySize { pages: memory.initial, max }),
     }
 }
 
-fn globals(module: &Module<'_>, reach: &Reach) -> Result<Vec<Global>, Reason> {
+fn globals(module: &Module<'_>, reach: &Reach, behind: &Behind) -> Result<Vec<Global>, Reason> {
     let global = |(index, global): (u32, &module::DefinedGlobal)| {
-        let mutable = reach.written.get(index as usize).copied().unwrap_or(true);
+        let mutable = reach.is_written(index);
         let ty = translate::type_of(global.ty.content_type);
-        match global.value {
+        match reach.habits.first_value(global) {
             Some(initial) => Ok(Global { ty, initial, mutable }),
-            // A float or a reference: nothing that is compiled reads it.
+            // A float or an unusual reference: nothing that is compiled reads it.
             None if operator::refused_type(global.ty.content_type).is_some() => {
                 Ok(Global { ty, initial: 0, mutable: false })
             }
             None => Err(Reason::GlobalValue { global: index }),
         }
     };
-    (0..).zip(&module.globals).map(global).collect()
+    let own: Result<Vec<Global>, Reason> = (0..).zip(&module.globals).map(global).collect();
+    Ok([own?, behind.globals.clone()].concat())
 }
 
 fn image(
     module: &Module<'_>,
     memory: Option<Memory>,
     globals: &[Global],
-    options: &Options,
+    behind: &Behind,
     reach: &Reach,
 ) -> Result<Image, Reason> {
     let memory = memory.unwrap_or(Memory { pages_min: 0, pages_max: 0 });
     let end = u64::from(memory.pages_min) * PAGE_LENGTH;
     let mut data = Vec::new();
-    for segment in &module.data {
-        let outside = || Reason::Segment { kind: "data".into(), segment: segment.index };
-        let offset = module.constant(&segment.offset).ok_or_else(outside)?;
+    for (index, segment) in (0..).zip(&module.data) {
+        let Some(offset) = &segment.offset else { continue };
+        let outside = || Reason::Segment { kind: "data".into(), segment: index };
+        let offset = module.constant(offset).ok_or_else(outside)?;
         if offset.saturating_add(segment.bytes.len() as u64) > end {
             return Err(outside());
         }
@@ -158,13 +169,12 @@ fn image(
             data.push((address, segment.bytes.to_vec()));
         }
     }
-    let entry = match options.entry {
-        Entry::Packet { .. } => None,
-        Entry::Export(_) => entry_type(module, reach),
-    };
+    data.extend(behind.image.iter().cloned());
+    let entry = if reach.is_packet { None } else { entry_type(module, reach) };
     Ok(Image {
         pages_min: memory.pages_min,
         pages_max: memory.pages_max,
+        pages_behind: behind.pages,
         data,
         globals: globals.iter().map(|global| global.initial).collect(),
         entry,

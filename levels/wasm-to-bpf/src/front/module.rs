@@ -44,6 +44,8 @@ pub(super) struct DefinedGlobal {
     pub(super) ty: GlobalType,
     /// Its first value, if that is an integer.
     pub(super) value: Option<u64>,
+    /// Its first value, if that is a reference.
+    pub(super) element: Element,
     pub(super) exported: bool,
 }
 
@@ -56,18 +58,25 @@ pub(super) enum Element {
     Unknown,
 }
 
-/// An active element segment; others cannot change a table that stays as it is.
+/// An element segment.
 pub(super) struct ElementSegment<'a> {
-    pub(super) index: u32,
-    pub(super) table: u32,
-    pub(super) offset: ConstExpr<'a>,
+    pub(super) mode: ElementMode<'a>,
     pub(super) elements: Vec<Element>,
 }
 
-/// An active data segment.
+/// When its elements go into a table.
+pub(super) enum ElementMode<'a> {
+    /// When the instance is made.
+    Active { table: u32, offset: ConstExpr<'a> },
+    /// By `table.init`.
+    Passive,
+    /// Never.
+    Declared,
+}
+
+/// A data segment; a passive one has no offset.
 pub(super) struct DataSegment<'a> {
-    pub(super) index: u32,
-    pub(super) offset: ConstExpr<'a>,
+    pub(super) offset: Option<ConstExpr<'a>>,
     pub(super) bytes: &'a [u8],
 }
 
@@ -174,6 +183,22 @@ impl<'a> Module<'a> {
         stack.pop()
     }
 
+    /// The value of a constant expression of references.
+    fn element(&self, expression: &ConstExpr<'_>) -> Element {
+        let mut operators = expression.get_operators_reader();
+        match (operators.read(), operators.read()) {
+            (Ok(Operator::RefFunc { function_index }), Ok(Operator::End)) => {
+                Element::Function(function_index)
+            }
+            (Ok(Operator::RefNull { .. }), Ok(Operator::End)) => Element::Null,
+            (Ok(Operator::GlobalGet { global_index }), Ok(Operator::End)) => {
+                let global = self.globals.get(global_index as usize);
+                global.map_or(Element::Unknown, |global| global.element)
+            }
+            _ => Element::Unknown,
+        }
+    }
+
     fn keep(&mut self, payload: Payload<'a>) -> Result<(), wasmparser::Error> {
         match payload {
             Payload::ImportSection(section) => {
@@ -186,7 +211,7 @@ impl<'a> Module<'a> {
                     let table = table?;
                     let first = match table.init {
                         TableInit::RefNull => Element::Null,
-                        TableInit::Expr(expression) => element(&expression),
+                        TableInit::Expr(expression) => self.element(&expression),
                     };
                     self.tables.push((table.ty, first));
                 }
@@ -201,7 +226,9 @@ impl<'a> Module<'a> {
                     let global = global?;
                     // Others that it names come before it.
                     let value = self.constant(&global.init_expr);
-                    self.globals.push(DefinedGlobal { ty: global.ty, value, exported: false });
+                    let element = self.element(&global.init_expr);
+                    let ty = global.ty;
+                    self.globals.push(DefinedGlobal { ty, value, element, exported: false });
                 }
             }
             Payload::ExportSection(section) => {
@@ -213,12 +240,13 @@ impl<'a> Module<'a> {
             Payload::StartSection { func, .. } => self.start = Some(func),
             Payload::ElementSection(section) => self.element_section(section)?,
             Payload::DataSection(section) => {
-                for (index, data) in (0..).zip(section) {
+                for data in section {
                     let data = data?;
-                    if let DataKind::Active { offset_expr, .. } = data.kind {
-                        let (offset, bytes) = (offset_expr, data.data);
-                        self.data.push(DataSegment { index, offset, bytes });
-                    }
+                    let offset = match data.kind {
+                        DataKind::Active { offset_expr, .. } => Some(offset_expr),
+                        DataKind::Passive => None,
+                    };
+                    self.data.push(DataSegment { offset, bytes: data.data });
                 }
             }
             Payload::CustomSection(section) => {
@@ -244,9 +272,15 @@ impl<'a> Module<'a> {
         &mut self,
         section: wasmparser::ElementSectionReader<'a>,
     ) -> Result<(), wasmparser::Error> {
-        for (index, segment) in (0..).zip(section) {
+        for segment in section {
             let segment = segment?;
-            let ElementKind::Active { table_index, offset_expr } = segment.kind else { continue };
+            let mode = match segment.kind {
+                ElementKind::Active { table_index, offset_expr } => {
+                    ElementMode::Active { table: table_index.unwrap_or(0), offset: offset_expr }
+                }
+                ElementKind::Passive => ElementMode::Passive,
+                ElementKind::Declared => ElementMode::Declared,
+            };
             let mut elements = Vec::new();
             match segment.items {
                 ElementItems::Functions(functions) => {
@@ -256,12 +290,11 @@ impl<'a> Module<'a> {
                 }
                 ElementItems::Expressions(_, expressions) => {
                     for expression in expressions {
-                        elements.push(element(&expression?));
+                        elements.push(self.element(&expression?));
                     }
                 }
             }
-            let (table, offset) = (table_index.unwrap_or(0), offset_expr);
-            self.elements.push(ElementSegment { index, table, offset, elements });
+            self.elements.push(ElementSegment { mode, elements });
         }
         Ok(())
     }
@@ -310,16 +343,5 @@ fn invalid(error: &wasmparser::Error) -> Refusal {
         function: None,
         name: None,
         place: u32::try_from(error.offset()).ok(),
-    }
-}
-
-fn element(expression: &ConstExpr<'_>) -> Element {
-    let mut operators = expression.get_operators_reader();
-    match (operators.read(), operators.read()) {
-        (Ok(Operator::RefFunc { function_index }), Ok(Operator::End)) => {
-            Element::Function(function_index)
-        }
-        (Ok(Operator::RefNull { .. }), Ok(Operator::End)) => Element::Null,
-        _ => Element::Unknown,
     }
 }

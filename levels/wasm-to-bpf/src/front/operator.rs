@@ -1,6 +1,6 @@
 //! Which operators are compiled, and the reason why one is not.
 
-use wasmparser::{Operator, ValType};
+use wasmparser::{HeapType, Operator, ValType};
 
 use crate::refusal::Reason;
 
@@ -11,17 +11,13 @@ pub(super) fn refused(operator: &Operator<'_>) -> Option<Reason> {
     match proposal {
         _ if is_float(visit) => Some(Reason::Float { operator: text() }),
         "mvp" | "sign_extension" => None,
-        "bulk_memory" => match operator {
-            Operator::MemoryCopy { .. } | Operator::MemoryFill { .. } => None,
-            Operator::MemoryInit { .. } => Some(Reason::PassiveData { operator: text() }),
-            // Nothing that is compiled can tell whether a segment was dropped.
-            Operator::DataDrop { .. } | Operator::ElemDrop { .. } => None,
-            _ => Some(Reason::Reference { operator: text() }),
-        },
+        "bulk_memory" => None,
         "reference_types" => match operator {
             Operator::TypedSelect { ty } => refused_type(*ty),
-            Operator::TableSize { .. } => None,
-            _ => Some(Reason::Reference { operator: text() }),
+            Operator::RefNull { hty } => {
+                refused_heap(*hty).then(|| Reason::Reference { operator: text() })
+            }
+            _ => None,
         },
         "simd" | "relaxed_simd" => Some(Reason::Simd { operator: text() }),
         "threads" | "shared_everything_threads" => Some(Reason::Threads { operator: text() }),
@@ -37,8 +33,13 @@ pub(super) fn refused_type(ty: ValType) -> Option<Reason> {
         ValType::I32 | ValType::I64 => None,
         ValType::F32 | ValType::F64 => Some(Reason::Float { operator }),
         ValType::V128 => Some(Reason::Simd { operator }),
+        ValType::FUNCREF | ValType::EXTERNREF => None,
         ValType::Ref(_) => Some(Reason::Reference { operator }),
     }
+}
+
+const fn refused_heap(ty: HeapType) -> bool {
+    !matches!(ty, HeapType::FUNC | HeapType::EXTERN)
 }
 
 /// The text of an operator, for messages.

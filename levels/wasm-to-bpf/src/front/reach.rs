@@ -9,8 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wasmparser::{ExternalKind, FuncType, Operator, ValType};
+use wasmparser::{ExternalKind, Operator, ValType};
 
+use super::elements::{self, Target, targets};
+use super::habits::Habits;
 use super::host;
 use super::module::{Element, Module};
 use super::operator;
@@ -23,8 +25,6 @@ use crate::{Entry, Options};
 const OPERATORS_MAX: u64 = 200_000;
 /// Locals of one function; LLVM makes at most some hundreds.
 const LOCALS_MAX: u64 = 10_000;
-/// Elements of all tables together, 8 bytes each while compiling.
-const TABLE_ELEMENTS_MAX: u32 = 65_536;
 /// The index of a function in a path, for a message: longer cycles are cut.
 const CYCLE_SHOWN_MAX: usize = 8;
 
@@ -36,22 +36,34 @@ pub(super) struct Reach {
     pub(super) position: BTreeMap<u32, u32>,
     /// The elements of each table as the module begins.
     pub(super) tables: Vec<Vec<Element>>,
-    /// Whether the memory can grow, by whatever function of the module.
-    pub(super) grows: bool,
-    /// Which globals any function writes.
-    pub(super) written: Vec<bool>,
+    pub(super) habits: Habits,
+    /// Whether the entry is one of a packet: then the instance moves between levels.
+    pub(super) is_packet: bool,
+}
+
+impl Reach {
+    /// Whether any function writes that global.
+    pub(super) fn is_written(&self, global: u32) -> bool {
+        self.habits.written.get(global as usize).copied().unwrap_or(true)
+    }
+
+    /// What a call through that table can meet.
+    pub(super) fn elements(&self, table: u32) -> Vec<Element> {
+        elements::met(&self.tables, &self.habits, self.is_packet, table)
+    }
 }
 
 /// Follows the calls from the entry. All reasons of all functions are named.
 pub(super) fn follow(module: &Module<'_>, options: &Options) -> Result<Reach, Vec<Refusal>> {
     let mut refusals = Vec::new();
     let entry = entry(module, options).map_err(|reason| vec![Refusal::of_module(reason)])?;
-    let tables = tables(module).map_err(|reason| vec![Refusal::of_module(reason)])?;
+    let tables = elements::of(module).map_err(|reason| vec![Refusal::of_module(reason)])?;
     let habits = Habits::of(module);
     let mut walk = Walk {
         module,
         tables: &tables,
         habits: &habits,
+        is_packet: matches!(options.entry, Entry::Packet { .. }),
         functions: vec![entry],
         position: BTreeMap::from([(entry, 0)]),
         calls: Vec::new(),
@@ -67,7 +79,7 @@ pub(super) fn follow(module: &Module<'_>, options: &Options) -> Result<Reach, Ve
             break;
         }
     }
-    let Walk { functions, position, calls, .. } = walk;
+    let Walk { functions, position, calls, is_packet, .. } = walk;
     if refusals.is_empty()
         && let Some(cycle) = cycle(&calls)
     {
@@ -87,8 +99,7 @@ pub(super) fn follow(module: &Module<'_>, options: &Options) -> Result<Reach, Ve
     if !refusals.is_empty() {
         return Err(refusals);
     }
-    let Habits { grows, written, .. } = habits;
-    Ok(Reach { functions, position, tables, grows, written })
+    Ok(Reach { functions, position, tables, habits, is_packet })
 }
 
 /// The index of the entry, its type as it must be.
@@ -117,89 +128,12 @@ fn entry(module: &Module<'_>, options: &Options) -> Result<u32, Reason> {
     Ok(index)
 }
 
-/// The elements of each table, after the active segments.
-fn tables(module: &Module<'_>) -> Result<Vec<Vec<Element>>, Reason> {
-    let max = TABLE_ELEMENTS_MAX;
-    let elements = module.tables.iter().fold(0_u64, |sum, (ty, _)| sum.saturating_add(ty.initial));
-    if elements > u64::from(max) {
-        return Err(Reason::TableSize { elements, max });
-    }
-    let fill = |(ty, first): &(wasmparser::TableType, Element)| {
-        vec![*first; usize::try_from(ty.initial).unwrap_or_default()]
-    };
-    let mut tables: Vec<Vec<Element>> = module.tables.iter().map(fill).collect();
-    for segment in &module.elements {
-        let place = module.constant(&segment.offset).and_then(|offset| {
-            let begin = usize::try_from(offset).ok()?;
-            let table = tables.get_mut(segment.table as usize)?;
-            table.get_mut(begin..begin.checked_add(segment.elements.len())?)
-        });
-        match place {
-            Some(place) => place.copy_from_slice(&segment.elements),
-            None => {
-                return Err(Reason::Segment { kind: "element".into(), segment: segment.index });
-            }
-        }
-    }
-    Ok(tables)
-}
-
-/// What any function of the module does, reached or not: another export may
-/// have run before.
-struct Habits {
-    grows: bool,
-    written: Vec<bool>,
-    /// For each table, what changes it.
-    changed: Vec<Option<String>>,
-}
-
-impl Habits {
-    fn of(module: &Module<'_>) -> Self {
-        let mut habits = Self {
-            grows: false,
-            written: module
-                .globals
-                .iter()
-                .map(|global| global.ty.mutable && global.exported)
-                .collect(),
-            changed: vec![None; module.tables.len()],
-        };
-        for body in &module.bodies {
-            let Ok(operators) = body.get_operators_reader() else { continue };
-            for operator in operators.into_iter().flatten() {
-                habits.note(&operator);
-            }
-        }
-        habits
-    }
-
-    fn note(&mut self, operator: &Operator<'_>) {
-        match operator {
-            Operator::MemoryGrow { .. } => self.grows = true,
-            Operator::GlobalSet { global_index } => {
-                if let Some(written) = self.written.get_mut(*global_index as usize) {
-                    *written = true;
-                }
-            }
-            Operator::TableSet { table }
-            | Operator::TableGrow { table }
-            | Operator::TableFill { table }
-            | Operator::TableInit { table, .. }
-            | Operator::TableCopy { dst_table: table, .. } => {
-                if let Some(changed) = self.changed.get_mut(*table as usize) {
-                    *changed = Some(operator::text(operator));
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
 /// On the way through the call graph.
 struct Walk<'m, 'a> {
     module: &'m Module<'a>,
     tables: &'m [Vec<Element>],
     habits: &'m Habits,
+    is_packet: bool,
     functions: Vec<u32>,
     position: BTreeMap<u32, u32>,
     /// For each of `functions`, the positions of those that it calls.
@@ -267,12 +201,22 @@ impl Walk<'_, '_> {
             Operator::CallIndirect { type_index, table_index } => {
                 self.call_indirect(*type_index, *table_index, calls)
             }
+            Operator::TableGet { table } => {
+                let elements = self.tables.get(*table as usize).map_or(0, Vec::len);
+                self.operators += elements as u64;
+                self.unchanged(*table)
+            }
             Operator::TableSize { table } => self.unchanged(*table),
+            Operator::TableSet { table }
+            | Operator::TableGrow { table }
+            | Operator::TableFill { table }
+            | Operator::TableInit { table, .. }
+            | Operator::TableCopy { dst_table: table, .. } => self.unchanged(*table),
+            Operator::MemoryInit { .. } if self.is_packet => {
+                Err(Reason::PassiveData { operator: operator::text(op) })
+            }
             Operator::GlobalGet { global_index } | Operator::GlobalSet { global_index } => {
-                let global = self.module.globals.get(*global_index as usize);
-                global
-                    .and_then(|global| operator::refused_type(global.ty.content_type))
-                    .map_or(Ok(()), Err)
+                self.global(*global_index, op)
             }
             Operator::Block { blockty } | Operator::Loop { blockty } | Operator::If { blockty } => {
                 let types = super::control::types_of(self.module, *blockty);
@@ -282,6 +226,21 @@ impl Walk<'_, '_> {
                     .chain(&types.1)
                     .find_map(|ty| operator::refused_type(*ty))
                     .map_or(Ok(()), Err)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A reference in a global that changes could not move between levels.
+    fn global(&self, index: u32, op: &Operator<'_>) -> Result<(), Reason> {
+        let Some(global) = self.module.globals.get(index as usize) else { return Ok(()) };
+        if let Some(reason) = operator::refused_type(global.ty.content_type) {
+            return Err(reason);
+        }
+        let is_written = self.habits.written.get(index as usize).copied().unwrap_or(true);
+        match global.ty.content_type {
+            ValType::Ref(_) if self.is_packet && is_written => {
+                Err(Reason::Reference { operator: operator::text(op) })
             }
             _ => Ok(()),
         }
@@ -316,7 +275,8 @@ impl Walk<'_, '_> {
         calls: &mut BTreeSet<u32>,
     ) -> Result<(), Reason> {
         self.unchanged(table)?;
-        let targets = targets(self.module, self.tables, ty, table);
+        let elements = elements::met(self.tables, self.habits, self.is_packet, table);
+        let targets = targets(self.module, &elements, ty);
         self.operators += targets.len() as u64;
         for target in targets {
             match target {
@@ -334,9 +294,14 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
+    /// Whether it stays as it is, where that matters: a table that changes lies in the
+    /// sandbox at user level, and could not move.
     fn unchanged(&self, table: u32) -> Result<(), Reason> {
-        match self.habits.changed.get(table as usize) {
-            Some(Some(operator)) => Err(Reason::TableChanges { table, operator: operator.clone() }),
+        let habit = self.habits.tables.get(table as usize);
+        match habit.and_then(|habit| habit.changed.as_ref()) {
+            Some(operator) if self.is_packet => {
+                Err(Reason::TableChanges { table, operator: operator.clone() })
+            }
             _ => Ok(()),
         }
     }
@@ -349,38 +314,6 @@ impl Walk<'_, '_> {
             place: place.and_then(|place| u32::try_from(place).ok()),
         });
     }
-}
-
-/// What an element of a table is to a `call_indirect`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Target {
-    /// This function, of the right type.
-    Call(u32),
-    /// An empty place.
-    Null,
-    /// A function of another type.
-    OtherType,
-    /// Not known before it runs.
-    Unknown,
-}
-
-/// What each element of a table is to a call of that type.
-pub(super) fn targets(
-    module: &Module<'_>,
-    tables: &[Vec<Element>],
-    ty: u32,
-    table: u32,
-) -> Vec<Target> {
-    let wanted: Option<&FuncType> = module.types.get(ty as usize).and_then(Option::as_ref);
-    let target = |element: &Element| match element {
-        Element::Null => Target::Null,
-        Element::Unknown => Target::Unknown,
-        Element::Function(function) => match module.function_types.get(*function as usize) {
-            found if found == wanted => Target::Call(*function),
-            _ => Target::OtherType,
-        },
-    };
-    tables.get(table as usize).map(|table| table.iter().map(target).collect()).unwrap_or_default()
 }
 
 /// What an operator counts towards [`OPERATORS_MAX`].

@@ -1,22 +1,20 @@
 //! One function from WebAssembly's stack machine to SSA form. Control flow is
-//! in control.rs, what an operator computes in numeric.rs; here are the
-//! stack, memory, globals, calls, traps and fuel.
-
-use std::collections::BTreeMap;
+//! in control.rs, calls in calls.rs, tables in tables.rs, what an operator
+//! computes in numeric.rs; here are the stack, memory, globals, traps and fuel.
 
 use wasmparser::{FunctionBody, Operator, ValType};
 
-use super::control::{Frame, plain};
-use super::host;
+use super::behind::Behind;
+use super::control::Frame;
 use super::module::Module;
 use super::numeric::{self, MemoryOperator, Numeric};
 use super::operator;
-use super::reach::{Reach, Target, targets};
+use super::reach::Reach;
 use super::ssa::{Ssa, TooMany, VALUES_MAX, Variable};
 use crate::TrapCode;
 use crate::ir::{
-    Access, BinaryOp, CompareOp, Edge, Function, FunctionIndex, Op, Place, Region, Terminator,
-    Type, Value,
+    Access, BinaryOp, CompareOp, Function, FunctionIndex, Op, Place, Region, Terminator, Type,
+    Value,
 };
 use crate::refusal::{Reason, Refusal};
 
@@ -24,6 +22,7 @@ use crate::refusal::{Reason, Refusal};
 pub(super) fn function(
     module: &Module<'_>,
     reach: &Reach,
+    behind: &Behind,
     index: u32,
     region: Region,
 ) -> Result<Function, Refusal> {
@@ -42,6 +41,7 @@ pub(super) fn function(
     let mut translator = Translator {
         module,
         reach,
+        behind,
         ssa: Ssa::new(&parameters),
         stack: Vec::new(),
         frames: Vec::new(),
@@ -89,7 +89,8 @@ impl Stop {
 /// A function on its way into SSA form.
 pub(super) struct Translator<'m, 'a> {
     pub(super) module: &'m Module<'a>,
-    reach: &'m Reach,
+    pub(super) reach: &'m Reach,
+    pub(super) behind: &'m Behind,
     pub(super) ssa: Ssa,
     pub(super) stack: Vec<Value>,
     pub(super) frames: Vec<Frame>,
@@ -97,7 +98,7 @@ pub(super) struct Translator<'m, 'a> {
     /// Whether the code that follows can be reached.
     pub(super) live: bool,
     /// What is known of an access at first.
-    region: Region,
+    pub(super) region: Region,
 }
 
 impl Translator<'_, '_> {
@@ -205,11 +206,6 @@ impl Translator<'_, '_> {
                 let value = self.pop()?;
                 self.ssa.push(Op::GlobalSet(*global_index, value), &[], place);
             }
-            Operator::DataDrop { .. } | Operator::ElemDrop { .. } => {}
-            Operator::TableSize { table } => {
-                let size = self.reach.tables.get(*table as usize).map_or(0, Vec::len);
-                self.constant(Type::I32, size as u64, place);
-            }
             _ => return self.call_or_memory(operator, place),
         }
         Ok(true)
@@ -239,7 +235,7 @@ impl Translator<'_, '_> {
             Operator::CallIndirect { type_index, table_index } => {
                 self.call_indirect(*type_index, *table_index, place)?;
             }
-            _ => return Ok(false),
+            _ => return self.reference(operator, place),
         }
         Ok(true)
     }
@@ -306,79 +302,12 @@ impl Translator<'_, '_> {
     fn global_get(&mut self, index: u32, place: Place) -> Result<(), Stop> {
         let global = self.module.globals.get(index as usize).ok_or(Stop::Malformed)?;
         let ty = type_of(global.ty.content_type);
-        if self.reach.written.get(index as usize).copied().unwrap_or(true) {
+        if self.reach.is_written(index) {
             self.give(Op::GlobalGet(index), ty, place);
         } else {
-            let value = global.value.ok_or(Stop::Malformed)?;
+            let value = self.reach.habits.first_value(global).ok_or(Stop::Malformed)?;
             self.constant(ty, value, place);
         }
-        Ok(())
-    }
-
-    /// Number of parameters, and types of results.
-    fn signature(&self, function: u32) -> Result<(usize, Vec<Type>), Stop> {
-        let ty = self.module.function_types.get(function as usize).ok_or(Stop::Malformed)?;
-        Ok((ty.params().len(), ty.results().iter().copied().map(type_of).collect()))
-    }
-
-    fn call(
-        &mut self,
-        function: u32,
-        arguments: Vec<Value>,
-        place: Place,
-    ) -> Result<Vec<Value>, Stop> {
-        let (_, results) = self.signature(function)?;
-        let op = match self.module.imports.get(function as usize) {
-            Some(import) => {
-                let ty = self.module.function_types.get(function as usize);
-                let host = ty.and_then(|ty| host::function(import, ty)).ok_or(Stop::Malformed)?;
-                Op::Host(host, arguments)
-            }
-            None => {
-                let position = self.reach.position.get(&function).ok_or(Stop::Malformed)?;
-                Op::Call(*position, arguments)
-            }
-        };
-        Ok(self.ssa.push(op, &results, place))
-    }
-
-    /// A switch over the table's places; equal ones share a block.
-    fn call_indirect(&mut self, ty: u32, table: u32, place: Place) -> Result<(), Stop> {
-        let index = self.pop()?;
-        let callee = self.module.types.get(ty as usize).and_then(Option::as_ref);
-        let callee = callee.ok_or(Stop::Malformed)?;
-        let results: Vec<Type> = callee.results().iter().copied().map(type_of).collect();
-        let arguments = self.take(callee.params().len())?;
-        let mut ways = BTreeMap::new();
-        let mut list = Vec::new();
-        for target in targets(self.module, &self.reach.tables, ty, table) {
-            let way = *ways.entry(target).or_insert_with(|| self.ssa.block(&[]).0);
-            list.push(plain(way));
-        }
-        let (beyond, _) = self.ssa.block(&[]);
-        let (join, joined) = self.ssa.block(&results);
-        self.ssa.end(Terminator::Switch(index, list, plain(beyond)));
-        self.ssa.seal(beyond);
-        self.ssa.switch_to(beyond);
-        self.ssa.end(Terminator::Trap(TrapCode::TableOutOfBounds, place));
-        for (target, way) in ways {
-            self.ssa.seal(way);
-            self.ssa.switch_to(way);
-            let terminator = match target {
-                Target::Null => Terminator::Trap(TrapCode::NullFunction, place),
-                Target::OtherType => Terminator::Trap(TrapCode::WrongSignature, place),
-                Target::Unknown => return Err(Stop::Malformed),
-                Target::Call(function) => {
-                    let arguments = self.call(function, arguments.clone(), place)?;
-                    Terminator::Jump(Edge { target: join, arguments })
-                }
-            };
-            self.ssa.end(terminator);
-        }
-        self.ssa.seal(join);
-        self.live = self.ssa.is_entered(join);
-        self.ssa.switch_to(join);
-        self.stack.extend(joined);
         Ok(())
     }
 
@@ -395,12 +324,12 @@ impl Translator<'_, '_> {
         Ok(self.ssa.read(Variable(index), ty))
     }
 
-    fn constant(&mut self, ty: Type, value: u64, place: Place) {
+    pub(super) fn constant(&mut self, ty: Type, value: u64, place: Place) {
         let value = self.ssa.constant(ty, value, place);
         self.stack.push(value);
     }
 
-    fn give(&mut self, op: Op, ty: Type, place: Place) {
+    pub(super) fn give(&mut self, op: Op, ty: Type, place: Place) {
         let value = self.ssa.one(op, ty, place);
         self.stack.push(value);
     }
@@ -415,7 +344,7 @@ impl Translator<'_, '_> {
         Ok(self.stack.get(begin..).unwrap_or_default().to_vec())
     }
 
-    fn take(&mut self, count: usize) -> Result<Vec<Value>, Stop> {
+    pub(super) fn take(&mut self, count: usize) -> Result<Vec<Value>, Stop> {
         let begin = self.stack.len().checked_sub(count).ok_or(Stop::Malformed)?;
         Ok(self.stack.split_off(begin))
     }

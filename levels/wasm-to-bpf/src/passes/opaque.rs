@@ -156,6 +156,8 @@ fn is_tame(op: &Op, tame: impl Fn(Value) -> bool) -> bool {
     match op {
         Op::Const(_) | Op::Compare(..) | Op::Unary(..) | Op::MemorySize => true,
         Op::Load { width, .. } => matches!(width, Width::One | Width::Two),
+        // By a constant. Of a sign it takes both numbers apart where a mask meets them.
+        Op::Binary(BinaryOp::ShrS, _, b) => tame(*b),
         Op::Binary(BinaryOp::And | BinaryOp::ShrU | BinaryOp::RemU, a, b) => tame(*a) || tame(*b),
         Op::Binary(_, a, b) => tame(*a) && tame(*b),
         Op::Select(_, b, c) => tame(*b) || tame(*c),

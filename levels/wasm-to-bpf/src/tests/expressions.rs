@@ -93,102 +93,72 @@ impl Expression {
             }
         }
     }
-
-    fn value_32(&self, arguments: [u32; 2]) -> Result<u32, TrapCode> {
-        Ok(match self {
-            Argument(index) => arguments[*index],
-            Number(number) => *number as u32,
-            Unary(op, a) => {
-                let a = a.value_32(arguments)?;
-                match *op {
-                    "clz" => a.leading_zeros(),
-                    "ctz" => a.trailing_zeros(),
-                    "popcnt" => a.count_ones(),
-                    "extend8_s" => a as i8 as u32,
-                    "extend16_s" => a as i16 as u32,
-                    _ => u32::from(a == 0),
-                }
-            }
-            Binary(op, a, b) => {
-                let (a, b) = (a.value_32(arguments)?, b.value_32(arguments)?);
-                let (x, y) = (a as i32, b as i32);
-                match *op {
-                    "add" => a.wrapping_add(b),
-                    "sub" => a.wrapping_sub(b),
-                    "mul" => a.wrapping_mul(b),
-                    "div_s" | "div_u" | "rem_s" | "rem_u" if b == 0 => {
-                        return Err(TrapCode::DivisionByZero);
-                    }
-                    "div_s" => x.checked_div(y).ok_or(TrapCode::IntegerOverflow)? as u32,
-                    "div_u" => a / b,
-                    "rem_s" => x.wrapping_rem(y) as u32,
-                    "rem_u" => a % b,
-                    "and" => a & b,
-                    "or" => a | b,
-                    "xor" => a ^ b,
-                    "shl" => a.wrapping_shl(b),
-                    "shr_s" => x.wrapping_shr(b) as u32,
-                    "shr_u" => a.wrapping_shr(b),
-                    "rotl" => a.rotate_left(b % 32),
-                    "rotr" => a.rotate_right(b % 32),
-                    other => u32::from(compared(other, i64::from(x), i64::from(y), a.cmp(&b))),
-                }
-            }
-            Choice(condition, a, b) => {
-                // All three are computed, in this order.
-                let (a, b) = (a.value_32(arguments)?, b.value_32(arguments)?);
-                if condition.value_32(arguments)? != 0 { a } else { b }
-            }
-        })
-    }
-
-    fn value_64(&self, arguments: [u64; 2]) -> Result<u64, TrapCode> {
-        Ok(match self {
-            Argument(index) => arguments[*index],
-            Number(number) => *number,
-            Unary(op, a) => {
-                let a = a.value_64(arguments)?;
-                match *op {
-                    "clz" => u64::from(a.leading_zeros()),
-                    "ctz" => u64::from(a.trailing_zeros()),
-                    "popcnt" => u64::from(a.count_ones()),
-                    "extend8_s" => a as i8 as u64,
-                    "extend16_s" => a as i16 as u64,
-                    _ => u64::from(a == 0),
-                }
-            }
-            Binary(op, a, b) => {
-                let (a, b) = (a.value_64(arguments)?, b.value_64(arguments)?);
-                let (x, y) = (a as i64, b as i64);
-                match *op {
-                    "add" => a.wrapping_add(b),
-                    "sub" => a.wrapping_sub(b),
-                    "mul" => a.wrapping_mul(b),
-                    "div_s" | "div_u" | "rem_s" | "rem_u" if b == 0 => {
-                        return Err(TrapCode::DivisionByZero);
-                    }
-                    "div_s" => x.checked_div(y).ok_or(TrapCode::IntegerOverflow)? as u64,
-                    "div_u" => a / b,
-                    "rem_s" => x.wrapping_rem(y) as u64,
-                    "rem_u" => a % b,
-                    "and" => a & b,
-                    "or" => a | b,
-                    "xor" => a ^ b,
-                    "shl" => a.wrapping_shl(b as u32),
-                    "shr_s" => x.wrapping_shr(b as u32) as u64,
-                    "shr_u" => a.wrapping_shr(b as u32),
-                    "rotl" => a.rotate_left((b % 64) as u32),
-                    "rotr" => a.rotate_right((b % 64) as u32),
-                    other => u64::from(compared(other, x, y, a.cmp(&b))),
-                }
-            }
-            Choice(condition, a, b) => {
-                let (a, b) = (a.value_64(arguments)?, b.value_64(arguments)?);
-                if condition.value_64(arguments)? as u32 != 0 { a } else { b }
-            }
-        })
-    }
 }
+
+/// What Rust computes at one width.
+macro_rules! value {
+    ($name:ident, $unsigned:ty, $signed:ty) => {
+        impl Expression {
+            fn $name(&self, arguments: [$unsigned; 2]) -> Result<$unsigned, TrapCode> {
+                Ok(match self {
+                    Argument(index) => arguments[*index],
+                    Number(number) => *number as $unsigned,
+                    Unary(op, a) => {
+                        let a = a.$name(arguments)?;
+                        match *op {
+                            "clz" => <$unsigned>::from(a.leading_zeros()),
+                            "ctz" => <$unsigned>::from(a.trailing_zeros()),
+                            "popcnt" => <$unsigned>::from(a.count_ones()),
+                            "extend8_s" => a as i8 as $unsigned,
+                            "extend16_s" => a as i16 as $unsigned,
+                            _ => <$unsigned>::from(a == 0),
+                        }
+                    }
+                    Binary(op, a, b) => {
+                        let (a, b) = (a.$name(arguments)?, b.$name(arguments)?);
+                        let (x, y, count) = (a as $signed, b as $signed, b as u32);
+                        match *op {
+                            "add" => a.wrapping_add(b),
+                            "sub" => a.wrapping_sub(b),
+                            "mul" => a.wrapping_mul(b),
+                            "div_s" | "div_u" | "rem_s" | "rem_u" if b == 0 => {
+                                return Err(TrapCode::DivisionByZero);
+                            }
+                            "div_s" => {
+                                x.checked_div(y).ok_or(TrapCode::IntegerOverflow)? as $unsigned
+                            }
+                            "div_u" => a / b,
+                            "rem_s" => x.wrapping_rem(y) as $unsigned,
+                            "rem_u" => a % b,
+                            "and" => a & b,
+                            "or" => a | b,
+                            "xor" => a ^ b,
+                            "shl" => a.wrapping_shl(count),
+                            "shr_s" => x.wrapping_shr(count) as $unsigned,
+                            "shr_u" => a.wrapping_shr(count),
+                            "rotl" => a.rotate_left(count % <$unsigned>::BITS),
+                            "rotr" => a.rotate_right(count % <$unsigned>::BITS),
+                            other => <$unsigned>::from(compared(
+                                other,
+                                i64::from(x),
+                                i64::from(y),
+                                a.cmp(&b),
+                            )),
+                        }
+                    }
+                    Choice(condition, a, b) => {
+                        // All three are computed, in this order.
+                        let (a, b) = (a.$name(arguments)?, b.$name(arguments)?);
+                        if condition.$name(arguments)? as u32 != 0 { a } else { b }
+                    }
+                })
+            }
+        }
+    };
+}
+
+value!(value_32, u32, i32);
+value!(value_64, u64, i64);
 
 fn is_comparison(op: &str) -> bool {
     op == "eqz" || BINARY[15..].contains(&op)

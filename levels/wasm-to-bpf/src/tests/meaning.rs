@@ -153,3 +153,19 @@ fn as_many_flags_are_left_to_the_verifier_as_it_can_walk() {
         assert!((1..=12).contains(&left), "{left} of {flags} flags are left");
     }
 }
+
+#[test]
+fn a_counter_that_begins_with_a_sign_is_hidden_on_the_way_into_its_loop() {
+    let text = r#"(module (func (export "f") (param i32) (result i32) (local $i i32) (local $s i32)
+        (local.set $i (i32.or (i32.shr_s (local.get 0) (i32.const 31)) (i32.const 1)))
+        (loop $next
+            (local.set $s (i32.add (i32.mul (local.get $s) (i32.const 3)) (local.get $i)))
+            (local.set $i (i32.add (local.get $i) (i32.const 1)))
+            (br_if $next (i32.lt_s (local.get $i) (i32.const 3))))
+        (local.get $s)))"#;
+    assert_eq!(run(text, "f", &[0]), Ok(vec![5]));
+    let (unit, _) = unit(&bytes(text), &export("f")).expect("a module that compiles");
+    let instructions = unit.functions[0].blocks.iter().flat_map(|block| &block.instructions);
+    let hidden = instructions.filter(|found| matches!(found.op, Op::Opaque(_))).count();
+    assert_eq!(hidden, 2, "the counter and the sum");
+}

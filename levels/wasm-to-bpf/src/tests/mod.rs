@@ -5,6 +5,7 @@ mod expressions;
 mod meaning;
 mod packets;
 mod refusals;
+mod tables;
 
 use crate::interpret::Machine;
 use crate::{Entry, Flavour, Image, Options, TrapCode, front, ir, passes, unit};
@@ -44,7 +45,9 @@ fn run(text: &str, name: &str, arguments: &[u64]) -> Result<Vec<u64>, TrapCode> 
     let both = [plain, fast].map(|(unit, image): (ir::Unit, Image)| {
         let mut machine = Machine::new(&unit, &image);
         let result = machine.run(arguments);
-        (result, machine.memory, machine.globals)
+        // After a trap the whole budget counts as spent, whatever is left.
+        let fuel = result.is_ok().then_some(machine.fuel);
+        (result, fuel, machine.memory, machine.behind, machine.globals)
     });
     assert_eq!(both[0], both[1], "passes change the meaning");
     both[0].0.clone()

@@ -58,7 +58,8 @@ fn other_proposals_are_named() {
             &["memory", "threads"][..],
         ),
         (r#"(module (func (export "f") (return_call $g)) (func $g))"#, &["proposal"]),
-        (r#"(module (func (export "f") (drop (ref.null func))))"#, &["reference"]),
+        (r#"(module (type $t (func)) (func (export "f") (drop (ref.null $t))))"#, &["reference"]),
+        (r#"(module (type $t (func)) (func (export "f") (local (ref null $t))))"#, &["reference"]),
         (r#"(module (memory i64 1) (func (export "f")))"#, &["memory"]),
         (r#"(module (memory 1) (memory 1) (func (export "f")))"#, &["memory"]),
     ];
@@ -104,14 +105,64 @@ fn recursion_names_the_way_around() {
 }
 
 #[test]
-fn tables_that_change_are_refused_where_they_are_called_through() {
-    let text = r#"(module (table 2 funcref) (elem declare func $a)
-        (func $a)
-        (func (export "change") (table.set (i32.const 0) (ref.func $a)))
-        (func (export "g"))
-        (func (export "f") (call_indirect (i32.const 0))))"#;
-    assert_eq!(codes(text), ["table_changes"]);
-    assert!(unit(&bytes(text), &export("g")).is_ok());
+fn what_could_not_move_between_levels_is_refused_for_packets_only() {
+    let module = |body: &str| {
+        format!(
+            r#"(module (memory 1) (table $kept 2 funcref) (table $changing 2 funcref)
+            (global $reference (mut funcref) (ref.null func)) (data $d "a") (elem $e func $a)
+            (elem (table $kept) (i32.const 0) func $a)
+            (func $a) (func (export "change")
+                (table.set $changing (i32.const 0) (ref.func $a))
+                (global.set $reference (ref.func $a)) (data.drop $d) (elem.drop $e))
+            (func $body {body})
+            (func (export "f") (call $body))
+            (func (export "on_packet") (result i32) (call $body) (i32.const 0)))"#
+        )
+    };
+    let zeros = "(i32.const 0) (i32.const 0) (i32.const 0)";
+    let cases = [
+        ("(call_indirect $changing (i32.const 0))", "table_changes"),
+        ("(table.set $changing (i32.const 0) (ref.null func))", "table_changes"),
+        ("(drop (table.get $changing (i32.const 0)))", "table_changes"),
+        ("(drop (table.size $changing))", "table_changes"),
+        ("(global.set $reference (ref.null func))", "reference"),
+        (&format!("(memory.init $d {zeros})"), "passive_data"),
+        (&format!("(table.init $changing $e {zeros})"), "table_changes"),
+        (&format!("(table.copy $changing $kept {zeros})"), "table_changes"),
+    ];
+    for (body, expected) in cases {
+        let text = module(body);
+        assert_eq!(refusals(&text, &packet(64))[0].code(), expected, "{body}");
+        assert!(unit(&bytes(&text), &export("f")).is_ok(), "{body}");
+    }
+    let allowed = [
+        "(call_indirect $kept (i32.const 0))",
+        "(drop (ref.is_null (table.get $kept (i32.const 1))))",
+        "(drop (select (result funcref) (ref.func $a) (ref.null func) (table.size $kept)))",
+        "(elem.drop $e) (data.drop $d)",
+    ];
+    for body in allowed {
+        let (_, image) = unit(&bytes(&module(body)), &packet(64)).expect(body);
+        assert_eq!(image.pages_behind, 0, "{body}");
+    }
+}
+
+#[test]
+fn tables_and_segments_have_a_size_that_is_compiled() {
+    let growing = |tables: usize| {
+        let tables = "(table 1 funcref)".repeat(tables);
+        format!(
+            r#"(module {tables}
+            (func (export "f") (drop (table.grow 0 (ref.null func) (i32.const 1)))
+                (table.set 1 (i32.const 0) (ref.null func))))"#
+        )
+    };
+    let (_, image) = unit(&bytes(&growing(2)), &export("f")).expect("a module that compiles");
+    assert_eq!(image.pages_behind, 5, "four for the one that grows, one for the other");
+    let all = "(drop (table.grow $t (ref.null func) (i32.const 1)))";
+    let many: String = (0..17).map(|t| all.replace("$t", &t.to_string())).collect();
+    let text = format!(r#"(module {} (func (export "f") {many}))"#, "(table 1 funcref)".repeat(17));
+    assert_eq!(codes(&text), ["table_size"]);
 }
 
 #[test]
@@ -135,11 +186,6 @@ fn segments_and_memories_must_fit() {
         ),
         (r#"(module (memory 17) (func (export "f")))"#, "memory_size"),
         (r#"(module (table 70000 funcref) (func (export "f")))"#, "table_size"),
-        (
-            r#"(module (memory 1) (data $d "a") (func (export "f")
-            (memory.init $d (i32.const 0) (i32.const 0) (i32.const 1))))"#,
-            "passive_data",
-        ),
     ];
     for (text, expected) in cases {
         assert_eq!(codes(text), [expected], "{text}");

@@ -1,6 +1,7 @@
 //! The body of one function: statements that end, expressions of a type.
 
 mod operators;
+mod tables;
 
 use wasm_encoder::{BlockType, Function, InstructionSink, MemArg, MemArgTarget, ValType};
 
@@ -72,6 +73,7 @@ impl<'m> Body<'m> {
             0..=2 => self.set_local(),
             3 => self.set_global(),
             4 | 5 => self.store(),
+            6 if self.plan.changes && self.rng.below(2) == 0 => self.table(),
             6 => self.bulk(),
             7 => self.call_statement(),
             8 | 9 => self.round(depth - 1),
@@ -193,7 +195,8 @@ impl<'m> Body<'m> {
             } else {
                 self.emit().i32_const(element);
             }
-            self.emit().call_indirect(0, callee);
+            let table = self.rng.below(2) as u32;
+            self.emit().call_indirect(table, callee);
         } else {
             self.emit().call(callee);
         }
@@ -347,6 +350,7 @@ impl<'m> Body<'m> {
                 let pages = self.rng.below(3) as i32;
                 self.emit().i32_const(pages).memory_grow(0);
             }
+            1 if ty == ValType::I32 => self.asked(),
             2 => match self.call() {
                 Some(results) => {
                     for _ in &results {

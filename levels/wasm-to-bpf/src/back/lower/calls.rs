@@ -68,16 +68,7 @@ impl Lower<'_> {
         for (&value, number) in rest.iter().zip(0..) {
             self.store_field_value(layout::ARGUMENTS + 8 * number, value);
         }
-        let first = R1 + Reg::from(needs.context);
-        let mut operands: Vec<_> = direct
-            .iter()
-            .zip(first..)
-            .map(|(&value, register)| used_in(self.value(value), register))
-            .collect();
-        let returned = self.vcode.register();
-        operands.push(defined_at(returned, R0));
-        self.push(V::Call(callee), &operands);
-        self.forget();
+        let returned = self.call_with(V::Call(callee), needs.context, direct);
         let can_trap =
             self.unit.functions.get(callee as usize).is_none_or(|function| function.can_trap);
         if can_trap || needs.pointers || needs.changes_packet {
@@ -101,6 +92,21 @@ impl Lower<'_> {
             };
             self.set(value, register);
         }
+    }
+
+    /// A call with arguments in registers, the context first if it is taken; what it returns.
+    pub(super) fn call_with(&mut self, call: V, with_context: bool, arguments: &[Value]) -> VReg {
+        let first = R1 + Reg::from(with_context);
+        let mut operands: Vec<_> = arguments
+            .iter()
+            .zip(first..)
+            .map(|(&value, register)| used_in(self.value(value), register))
+            .collect();
+        let returned = self.vcode.register();
+        operands.push(defined_at(returned, R0));
+        self.push(call, &operands);
+        self.forget();
+        returned
     }
 
     /// After the packet's length has changed.
@@ -127,16 +133,7 @@ impl Lower<'_> {
         if let (Subprogram::ResizeHead, Some(by)) = (subprogram, self.head_moves(arguments)) {
             return self.move_head(by);
         }
-        let first = R1 + Reg::from(true);
-        let mut operands: Vec<_> = arguments
-            .iter()
-            .zip(first..)
-            .map(|(&value, register)| used_in(self.value(value), register))
-            .collect();
-        let result = self.vcode.register();
-        operands.push(defined_at(result, R0));
-        self.push(V::CallHost(subprogram), &operands);
-        self.forget();
+        let result = self.call_with(V::CallHost(subprogram), true, arguments);
         if moves_packet(host, self.setting.flavour) {
             self.renew();
         }

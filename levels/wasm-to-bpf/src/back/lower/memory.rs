@@ -4,12 +4,12 @@
 use regalloc2::VReg;
 
 use super::super::host::OUTSIDE;
-use super::super::insn::{Alu, Bits, Insn, R0, R1, Reg, Test};
+use super::super::insn::{Alu, Bits, Insn, Test};
 use super::super::plan::{Target, bytes};
-use super::super::vcode::{Condition, Op as V, defined_at, used, used_in};
+use super::super::vcode::{Condition, Op as V, used};
 use super::{Base, Lower};
 use crate::TrapCode;
-use crate::ir::{Access, Type, Value, Width};
+use crate::ir::{Access, Region, Type, Value, Width};
 use crate::layout;
 
 /// What the 16-bit offset of a load reaches; the rest of the offset is added to the base.
@@ -107,8 +107,9 @@ impl Lower<'_> {
     fn memory_base(&mut self, access: &Access, width: Width) -> (VReg, i16) {
         if let Some(constant) = self.constant(access.address) {
             let address = constant + u64::from(access.offset);
-            if address + u64::from(bytes(width)) > self.setting.memory_min {
-                self.check_constant(address + u64::from(bytes(width)), access.bounds_check);
+            let end = address + u64::from(bytes(width));
+            if end > self.setting.memory_min && access.region != Region::Behind {
+                self.check_constant(end, access.bounds_check);
             }
             let upper = (address & !OFFSET_MASK) as u32;
             let base = self.base(Base::Constant, upper, |lower| lower.make(u64::from(upper)));
@@ -224,16 +225,8 @@ impl Lower<'_> {
 
     /// A subprogram of ours does it, or says why not.
     fn in_bulk(&mut self, subprogram: super::super::host::Subprogram, values: [Value; 3]) {
-        let first = R1 + Reg::from(subprogram.takes_context(&self.setting));
-        let mut operands: Vec<_> = values
-            .iter()
-            .zip(first..)
-            .map(|(&value, register)| used_in(self.value(value), register))
-            .collect();
-        let result = self.vcode.register();
-        operands.push(defined_at(result, R0));
-        self.push(V::CallHost(subprogram), &operands);
-        self.forget();
+        let takes_context = subprogram.takes_context(&self.setting);
+        let result = self.call_with(V::CallHost(subprogram), takes_context, &values);
         let is = |test, answer| Condition { test, bits: Bits::B32, immediate: Some(answer) };
         self.trap_where(is(Test::Eq, OUTSIDE), &[result], TrapCode::OutOfBounds);
         self.trap_where(is(Test::Ne, 0), &[result], TrapCode::OutOfFuel);

@@ -27,10 +27,11 @@ const SUMS_MAX: usize = 8;
 /// Offsets of the fields of metadata whose range is known.
 const PACKET_LENGTH: u64 = 0;
 const WINDOW_LENGTH: u64 = 4;
-/// Versions: of memory, window, metadata, the memory's size.
-const CLASSES: usize = 4;
+/// Versions: of memory, window, metadata, the memory's size, what lies behind it.
+const CLASSES: usize = 5;
 const METADATA_CLASS: usize = 2;
 const SIZE: usize = 3;
+const BEHIND: usize = 4;
 
 /// The version of each class of places, here and at the ends of blocks.
 pub(super) struct Versions {
@@ -129,6 +130,7 @@ fn class(region: Region) -> Option<usize> {
         Region::Memory => Some(0),
         Region::Window => Some(1),
         Region::Metadata => Some(2),
+        Region::Behind => Some(BEHIND),
         Region::Unknown { .. } => None,
     }
 }
@@ -181,6 +183,9 @@ impl Simplifier<'_> {
         {
             address = self.number(u64::from(sum), Type::I32);
             offset = 0;
+        }
+        if access.region == Region::Behind {
+            return Access { address, offset, ..access };
         }
         let end = u64::from(offset) + u64::from(width.bytes());
         let (low, high) = (self.range(address).low, self.range(address).high);
@@ -324,7 +329,7 @@ impl Simplifier<'_> {
         }
         let ty = self.type_of(value);
         let whole = matches!((ty, width), (Type::I32, Width::Four) | (Type::I64, Width::Eight));
-        if whole && access.region == Region::Memory {
+        if whole && matches!(access.region, Region::Memory | Region::Behind) {
             let key = self.access_key(width, false, &access, ty);
             self.remember(key, value);
         }

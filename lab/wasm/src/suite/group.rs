@@ -1,10 +1,11 @@
-//! One module of the suite: in the kernel export by export, and in wasmtime.
+//! Instances of the suite that share state, linked to one: in the kernel export
+//! by export, and in wasmtime.
 
 use std::collections::HashMap;
 
 use wasmparser::{ExternalKind, Parser, Payload};
 
-use super::link;
+use super::link::Linked;
 use crate::compile::{self, NoProgram};
 use crate::kernel::{Instance, Loaded};
 use crate::outcome::Outcome;
@@ -30,38 +31,52 @@ pub(super) enum Answer {
 }
 
 /// One instance in both.
-pub(super) struct Subject {
-    bytes: Vec<u8>,
+pub(super) struct Group {
+    pub(super) bytes: Vec<u8>,
+    /// For each exported function which of its results are references to functions.
+    results: HashMap<String, Vec<bool>>,
     kernel: Option<Instance>,
     functions: HashMap<String, Result<Loaded, String>>,
     peer: Option<Wasmtime>,
     stale: bool,
+    /// A module that could not be linked imports from it.
+    pub(super) is_shared: bool,
+    /// Every call, to bring another instance to the same state.
+    pub(super) calls: Vec<Call>,
 }
 
-impl Subject {
-    /// A new instance in both; a start function is run.
-    pub(super) fn new(engine: &wasmtime::Engine, bytes: Vec<u8>) -> Self {
-        Self::started(engine, bytes).0
-    }
+/// A call that was made.
+#[derive(Clone)]
+pub(super) struct Call {
+    name: String,
+    arguments: Vec<u64>,
+}
 
-    /// What the start of a module gives that is expected not to start.
-    pub(super) fn start(engine: &wasmtime::Engine, bytes: Vec<u8>) -> Answer {
-        Self::started(engine, bytes).1
-    }
-
-    fn started(engine: &wasmtime::Engine, bytes: Vec<u8>) -> (Self, Answer) {
-        let linked = link::link(&bytes);
-        let has_start = linked.as_ref().is_some_and(|linked| linked.has_start);
-        let bytes = linked.map_or(bytes, |linked| linked.bytes);
-        let peer = Wasmtime::new(engine, &bytes).ok();
-        let mut subject =
-            Self { bytes, kernel: None, functions: HashMap::new(), peer, stale: false };
-        // Globals can be asked for before anything else is called.
-        let mut answer = subject.call(link::NOTHING, &[]);
-        if has_start {
-            answer = subject.call(link::START, &[]);
+impl Group {
+    /// A new instance in both, as those before it have become by their calls.
+    pub(super) fn new(engine: &wasmtime::Engine, linked: Linked, before: Vec<Call>) -> Self {
+        let Linked { bytes, functions, .. } = linked;
+        let mut group = Self::unlinked(engine, bytes);
+        group.results = functions;
+        for Call { name, arguments } in before {
+            group.call(&name, &arguments);
         }
-        (subject, answer)
+        group
+    }
+
+    /// Of a module that imports what is not there.
+    pub(super) fn unlinked(engine: &wasmtime::Engine, bytes: Vec<u8>) -> Self {
+        let peer = Wasmtime::new(engine, &bytes).ok();
+        Self {
+            bytes,
+            results: HashMap::new(),
+            kernel: None,
+            functions: HashMap::new(),
+            peer,
+            stale: false,
+            is_shared: false,
+            calls: Vec::new(),
+        }
     }
 
     /// A call that cannot be made here.
@@ -74,6 +89,7 @@ impl Subject {
         if let Err(message) = self.prepare(name) {
             return Answer::Failed(message);
         }
+        self.calls.push(Call { name: name.to_owned(), arguments: arguments.to_vec() });
         // The peer keeps its state in step even where the kernel has none.
         let peer = self.peer.as_mut().and_then(|peer| peer.call(name, arguments).ok());
         let function = match self.functions.get(name) {
@@ -88,7 +104,10 @@ impl Subject {
             return Answer::Failed(format!("'{name}' has no instance"));
         };
         match kernel.call(function, arguments) {
-            Ok(outcome) => Answer::Ran { kernel: outcome, peer, stale: self.stale },
+            Ok(outcome) => {
+                let kernel = self.comparable(name, outcome);
+                Answer::Ran { kernel, peer, stale: self.stale }
+            }
             Err(error) => Answer::Failed(format!("'{name}': {error}")),
         }
     }
@@ -105,6 +124,19 @@ impl Subject {
         let peer = self.peer.as_mut().and_then(|peer| peer.global(name));
         let peer = peer.map(|value| Outcome::Returned(vec![value]));
         Answer::Ran { kernel: Outcome::Returned(vec![value]), peer, stale: self.stale }
+    }
+
+    /// Every engine has its own numbers for functions: 1 stands for any of them.
+    fn comparable(&self, name: &str, outcome: Outcome) -> Outcome {
+        match (outcome, self.results.get(name)) {
+            (Outcome::Returned(mut values), Some(functions)) => {
+                for (value, _) in values.iter_mut().zip(functions).filter(|(_, is)| **is) {
+                    *value = u64::from(*value != 0);
+                }
+                Outcome::Returned(values)
+            }
+            (outcome, _) => outcome,
+        }
     }
 
     /// Compiles and loads an export once.
@@ -127,6 +159,23 @@ impl Subject {
         self.functions.insert(name.to_owned(), prepared);
         Ok(())
     }
+}
+
+/// Whether an instance of the module is like any other at any time: no memory, no
+/// table, no segment, no global that changes, nothing that is run at first.
+pub(super) fn is_without_state(bytes: &[u8]) -> bool {
+    Parser::new(0).parse_all(bytes).flatten().all(|payload| match payload {
+        Payload::MemorySection(section) => section.count() == 0,
+        Payload::TableSection(section) => section.count() == 0,
+        Payload::ElementSection(section) => section.count() == 0,
+        Payload::DataSection(section) => section.count() == 0,
+        Payload::GlobalSection(section) => {
+            section.into_iter().flatten().all(|global| !global.ty.mutable)
+        }
+        Payload::StartSection { .. } => false,
+        Payload::ImportSection(section) => section.count() == 0,
+        _ => true,
+    })
 }
 
 /// The index of an exported global.
