@@ -2,7 +2,7 @@
 //! functions that are resolved when everything is linked. It checks nothing
 //! that the verifier checks.
 
-use super::insn::{Bits, Insn, Reg, pseudo};
+use super::insn::{Alu, Bits, Insn, Reg, pseudo};
 use crate::layout;
 use crate::program::MapKind;
 
@@ -141,6 +141,17 @@ impl Assembler {
     pub(crate) fn map(&mut self, dst: Reg, map: MapKind) {
         self.code.maps.push((self.here(), map));
         self.code.insns.extend(Insn::load_imm64(dst, pseudo::MAP_FD, 0));
+    }
+
+    /// `dst = src + distance`, so that the verifier does not tie the two together: what it
+    /// learns of the sum it would then know of the number too, and walk the loop that counts it.
+    pub(crate) fn push_sum(&mut self, dst: Reg, src: Reg, distance: i32) {
+        if dst == src {
+            self.push(Insn::alu_imm(Alu::Add, Bits::B64, dst, distance));
+        } else {
+            self.push(Insn::mov_imm(Bits::B64, dst, distance));
+            self.push(Insn::alu(Alu::Add, Bits::B64, dst, src));
+        }
     }
 
     /// The address of a byte of the instance block.

@@ -3,9 +3,13 @@
 //! flags that joined ways set make it walk each combination. A value that it
 //! cannot know makes states equal, so that it looks at each block once.
 //!
+//! A kernel may also take a value apart that it knows to be -1 or 0 where a mask
+//! meets it, one way for each; where it has 8,192 ways waiting, Linux 6.18.44 does so
+//! without looking whether there is room, and dies of it. It is not to know them.
+//!
 //! Runs last, when every edge into a loop comes from a block of its own.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::fold;
 use crate::ir::{BinaryOp, Function, Instruction, Op, Place, Terminator, Value, Width};
@@ -17,12 +21,13 @@ const WALKED_MAX: u64 = 32_768;
 /// Puts [`Op::Opaque`] where loops are entered and where flags join, in one of
 /// so many functions of a program.
 pub(super) fn run(function: &mut Function, functions: usize) {
-    let tame = tame(function);
-    enter_loops(function, &tame);
+    let (known, tame) = (tame(function, &asked(function)), tame(function, &[]));
+    enter_loops(function, &known);
+    masked_signs(function, &known);
     join_flags(function, &tame, WALKED_MAX / functions.max(1) as u64);
 }
 
-fn enter_loops(function: &mut Function, tame: &[bool]) {
+fn enter_loops(function: &mut Function, known: &[bool]) {
     let headers: Vec<bool> = function.blocks.iter().map(|block| block.is_loop_header).collect();
     for index in 0..function.blocks.len() {
         let Terminator::Jump(edge) = &function.blocks[index].terminator else { continue };
@@ -35,13 +40,67 @@ fn enter_loops(function: &mut Function, tame: &[bool]) {
             arguments
                 .into_iter()
                 .map(|value| {
-                    if tame[value.0 as usize] { hide(function, index, value, false) } else { value }
+                    if known[value.0 as usize] {
+                        hide(function, index, value, false)
+                    } else {
+                        value
+                    }
                 })
                 .collect();
         if let Terminator::Jump(edge) = &mut function.blocks[index].terminator {
             edge.arguments = hidden;
         }
     }
+}
+
+/// Hides what masks meet, unless it is no number below zero.
+fn masked_signs(function: &mut Function, known: &[bool]) {
+    let constants = fold::constants(function);
+    let positive = positive(function, &constants);
+    let is_sign = |Value(value): Value| {
+        known.get(value as usize).is_some_and(|&known| known) && !positive[value as usize]
+    };
+    for block in 0..function.blocks.len() {
+        let mut at = 0;
+        while let Some(instruction) = function.blocks[block].instructions.get(at) {
+            at += 1;
+            let Op::Binary(BinaryOp::And | BinaryOp::Or, a, b) = instruction.op else { continue };
+            let other = match (constants.contains_key(&a), constants.contains_key(&b)) {
+                (false, true) => a,
+                (true, false) => b,
+                _ => continue,
+            };
+            if !is_sign(other) {
+                continue;
+            }
+            let hidden = hide_at(function, block, other, at - 1);
+            let instruction = &mut function.blocks[block].instructions[at];
+            instruction.op.for_each_use_mut(|value| {
+                if *value == other {
+                    *value = hidden;
+                }
+            });
+            at += 1;
+        }
+    }
+}
+
+/// Which values have a sign bit of zero, as 32 bits and as 64: the verifier never takes
+/// one of them for -1.
+fn positive(function: &Function, constants: &HashMap<Value, u64>) -> Vec<bool> {
+    let mut positive = vec![false; function.types.len()];
+    for instruction in function.blocks.iter().flat_map(|block| &block.instructions) {
+        let [result] = instruction.results[..] else { continue };
+        let mask = |value: &Value| constants.get(value).is_some_and(|&c| c <= i32::MAX as u64);
+        positive[result.0 as usize] = match &instruction.op {
+            Op::Const(_) | Op::Compare(..) | Op::Unary(..) | Op::MemorySize => true,
+            Op::Load { width: Width::One | Width::Two, signed: false, .. } => true,
+            Op::Binary(BinaryOp::And, a, b) => mask(a) || mask(b),
+            Op::ExtendUnsigned(a) | Op::Wrap(a) => positive[a.0 as usize],
+            _ => false,
+        };
+    }
+    positive
 }
 
 /// Hides what joins bring and branches ask, but for as many joins as the
@@ -118,25 +177,32 @@ fn hide_joined(function: &mut Function, flags: Vec<(usize, Value)>) {
 }
 
 fn hide(function: &mut Function, block: usize, value: Value, first: bool) -> Value {
+    let at = if first { 0 } else { function.blocks[block].instructions.len() };
+    hide_at(function, block, value, at)
+}
+
+/// In front of the instruction that stands there.
+fn hide_at(function: &mut Function, block: usize, value: Value, at: usize) -> Value {
     let hidden = Value(u32::try_from(function.types.len()).unwrap_or(u32::MAX));
     function.types.push(function.types[value.0 as usize]);
     let instructions = &mut function.blocks[block].instructions;
     let place = instructions.last().map_or(Place::default(), |last| last.place);
     let instruction = Instruction { results: vec![hidden], op: Op::Opaque(value), place };
-    let at = if first { 0 } else { instructions.len() };
     instructions.insert(at, instruction);
     hidden
 }
 
 /// Which values the verifier may know, as a number or as a small range, on
-/// some way. Headers' parameters are not: they are hidden on the way in.
-fn tame(function: &Function) -> Vec<bool> {
-    let mut tame = vec![false; function.types.len()];
+/// some way; those of `asked` are. Headers' parameters are not: they are hidden on the
+/// way in.
+fn tame(function: &Function, asked: &[bool]) -> Vec<bool> {
+    let mut tame = asked.to_vec();
+    tame.resize(function.types.len(), false);
     // Without the back edges one walk in order sees every value before its uses.
     for block in &function.blocks {
         for instruction in &block.instructions {
             if let [result] = instruction.results[..] {
-                tame[result.0 as usize] = is_tame(&instruction.op, |value| tame[value.0 as usize]);
+                tame[result.0 as usize] |= is_tame(&instruction.op, |value| tame[value.0 as usize]);
             }
         }
         for edge in block.terminator.edges() {
@@ -150,6 +216,24 @@ fn tame(function: &Function) -> Vec<bool> {
         }
     }
     tame
+}
+
+/// Which values are compared with another: on one way from there it knows them, as a number
+/// or a range, whatever they were.
+fn asked(function: &Function) -> Vec<bool> {
+    let mut asked = vec![false; function.types.len()];
+    for instruction in function.blocks.iter().flat_map(|block| &block.instructions) {
+        if let Op::Compare(_, a, b) = instruction.op {
+            asked[a.0 as usize] = true;
+            asked[b.0 as usize] = true;
+        }
+    }
+    for block in &function.blocks {
+        if let Terminator::Branch(value, ..) | Terminator::Switch(value, ..) = &block.terminator {
+            asked[value.0 as usize] = true;
+        }
+    }
+    asked
 }
 
 fn is_tame(op: &Op, tame: impl Fn(Value) -> bool) -> bool {

@@ -167,5 +167,35 @@ fn a_counter_that_begins_with_a_sign_is_hidden_on_the_way_into_its_loop() {
     let (unit, _) = unit(&bytes(text), &export("f")).expect("a module that compiles");
     let instructions = unit.functions[0].blocks.iter().flat_map(|block| &block.instructions);
     let hidden = instructions.filter(|found| matches!(found.op, Op::Opaque(_))).count();
-    assert_eq!(hidden, 2, "the counter and the sum");
+    assert_eq!(hidden, 3, "the counter, the sum, and the sign where the mask meets it");
+}
+
+/// How many values are hidden in a function of one expression with an `i32` parameter.
+fn hidden_in(expression: &str) -> usize {
+    let text =
+        format!("(module (memory 1) (func (export \"f\") (param i32) (result i32) {expression}))");
+    let (unit, _) = unit(&bytes(&text), &export("f")).expect("a module that compiles");
+    let instructions = unit.functions[0].blocks.iter().flat_map(|block| &block.instructions);
+    instructions.filter(|found| matches!(found.op, Op::Opaque(_))).count()
+}
+
+#[test]
+fn a_mask_meets_no_number_that_may_be_known_as_minus_one_or_zero() {
+    for expression in [
+        "(i32.and (i32.shr_s (local.get 0) (i32.const 31)) (i32.const 40))",
+        "(i32.or (i32.const 40) (i32.shr_s (local.get 0) (i32.const 31)))",
+        "(i32.and (i32.sub (i32.const 0) (i32.lt_s (local.get 0) (i32.const 9))) (i32.const 6))",
+        // Known on one way, from the comparison.
+        "(if (result i32) (i32.gt_s (local.get 0) (i32.const 7)) (then (i32.const 1))
+            (else (i32.and (local.get 0) (i32.const 40))))",
+    ] {
+        assert_eq!(hidden_in(expression), 1, "{expression}");
+    }
+    for expression in [
+        "(i32.and (i32.load8_u (local.get 0)) (i32.const 40))",
+        "(i32.and (i32.load (local.get 0)) (i32.const 40))",
+        "(i32.or (i32.lt_s (local.get 0) (i32.const 9)) (i32.const 4))",
+    ] {
+        assert_eq!(hidden_in(expression), 0, "{expression}");
+    }
 }

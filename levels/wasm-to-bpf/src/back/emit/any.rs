@@ -90,8 +90,7 @@ impl Emit<'_> {
     /// An access of the packet, of which only its end is in doubt.
     fn window_access(&mut self, partial: Partial, [data, data_end]: [Reg; 2]) {
         let Partial { width, address, distance, free: pointer, .. } = partial;
-        self.asm.push(Insn::mov(pointer, address));
-        self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, pointer, distance));
+        self.asm.push_sum(pointer, address, distance);
         self.asm.push(Insn::alu_imm(Alu::And, Bits::B64, pointer, WINDOW_MASK));
         self.up_to_end(partial, [data, data_end]);
         self.perform(partial.what, width, pointer, -(bytes(width) as i16));
@@ -169,8 +168,7 @@ impl Emit<'_> {
     fn any_window(&mut self, partial: Partial, ends: [Reg; 2], decide: Label) {
         let Partial { width, address, distance, free: pointer, .. } = partial;
         let window = self.setting.packet.map_or(0, |packet| packet.window);
-        self.asm.push(Insn::mov(pointer, address));
-        self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, pointer, distance));
+        self.asm.push_sum(pointer, address, distance);
         let limit = Some(window.saturating_sub(bytes(width)) as i32);
         let outside = Condition { test: Test::GtU, bits: Bits::B64, immediate: limit };
         self.branch(outside, pointer, pointer, decide);
@@ -243,8 +241,7 @@ impl Emit<'_> {
     ) {
         let width = bytes(access.width);
         let window = self.setting.packet.map_or(0, |packet| packet.window);
-        self.asm.push(Insn::mov(at, address));
-        self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, at, distance(access)));
+        self.asm.push_sum(at, address, distance(access));
         if width <= window {
             let other = self.asm.label();
             let limit = (window - width) as i32;

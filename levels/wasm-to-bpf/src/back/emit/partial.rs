@@ -59,8 +59,7 @@ impl Emit<'_> {
         let Partial { address, distance, free, borrowed, .. } = access;
         let (data, _) = context_fields(self.setting.flavour);
         let keep = self.frame.slot(Slot::Spare);
-        self.asm.push(Insn::mov(free, address));
-        self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, free, distance));
+        self.asm.push_sum(free, address, distance);
         self.asm.push(Insn::alu_imm(Alu::And, Bits::B64, free, WINDOW_MASK));
         self.asm.push(Insn::store(Width::Eight, FP, borrowed, keep));
         self.load_slot(borrowed, Slot::Context);
