@@ -10,6 +10,7 @@
   (import "tam" "param_load" (func $param_load (param i32 i32 i32 i32) (result i32)))
   (import "tam" "port_find" (func $port_find (param i32 i32) (result i32)))
   (import "tam" "now_ms" (func $now_ms (result i64)))
+  (import "tam" "message_send" (func (param i32 i32) (result i32)))
 
   (memory (export "memory") 1 4)
   (data (i32.const 0x9000) "\00\00\00\00\00\00\00\00dscp")
@@ -38,7 +39,7 @@
     "levels = [\"nic\", \"user\"]\n"
     "memory_pages_max = 8\n"
     "timer_ms = 1000\n"
-    "needs = [\"send\", \"events\"]\n"
+    "needs = [\"send\", \"events\", \"messages\"]\n"
     "description = \"uses every part of the ABI\"\n")
   (@custom "tamandua"
     "[parameters.dscp]\n"

@@ -94,7 +94,9 @@ mod tests {
     fn every_ending_is_read_as_it_is_written() {
         for text in [
             "pass",
+            "pass 3",
             "reroute",
+            "reroute 1",
             "drop 65535",
             "bounce",
             "redirect right",
@@ -105,7 +107,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Ending>().unwrap().to_string(), text);
         }
-        for text in ["", "drop", "drop 65536", "pass 1", "start"] {
+        for text in ["", "drop", "drop 65536", "pass 256", "start"] {
             assert!(text.parse::<Ending>().is_err(), "{text}");
         }
     }

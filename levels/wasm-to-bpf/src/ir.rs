@@ -296,6 +296,24 @@ pub enum CompareOp {
     GeU,
 }
 
+impl CompareOp {
+    /// The comparison with its operands in the other order.
+    pub(crate) const fn swapped(self) -> Self {
+        match self {
+            Self::Eq => Self::Eq,
+            Self::Ne => Self::Ne,
+            Self::LtS => Self::GtS,
+            Self::LtU => Self::GtU,
+            Self::GtS => Self::LtS,
+            Self::GtU => Self::LtU,
+            Self::LeS => Self::GeS,
+            Self::LeU => Self::GeU,
+            Self::GeS => Self::LeS,
+            Self::GeU => Self::LeU,
+        }
+    }
+}
+
 /// Where control goes, with the values for the target's parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {

@@ -324,8 +324,7 @@ fn now_ms() -> u64 {
 /// What the node answers to the functions of [`host`](crate::host).
 pub(crate) mod answers {
     use super::{
-        FRAME_LENGTHS, Hook, HostError, PARAMETER_TEXT_MAX,
-        SENDS_PER_PACKET_MAX, SURROUNDINGS,
+        FRAME_LENGTHS, Hook, HostError, PARAMETER_TEXT_MAX, SENDS_PER_PACKET_MAX, SURROUNDINGS,
     };
 
     pub(crate) fn send(port: u16, frame: &[u8]) -> Result<(), HostError> {

@@ -201,7 +201,7 @@ fn a_module_that_trapped_is_not_run_again_until_it_is_fresh() {
     let mut nic = Nic::load(Some(add_way_out()));
     let frame = addressed(udp4().build());
     let trap = Script { trapped: 7, ..Script::default() };
-    let not_verdicts = [5, 0x0200, 0x1_0000, 0x1_0002, 0x1_0004, 0x1_0100, 0x101, u32::MAX];
+    let not_verdicts = [5, 0x0200, 0x4_0000, 0x1_0002, 0x1_0004, 0x4_0100, 0x101, u32::MAX];
     let not_verdicts = not_verdicts.map(|verdict| Script { verdict, ..Script::default() });
     let mut ran = 0;
     for script in std::iter::once(trap).chain(not_verdicts) {

@@ -139,7 +139,7 @@ fn guard(
     };
     let (op, constant) = match (facts.constant(*a), facts.constant(*b)) {
         (None, Some(constant)) if is_length(*a) => (*op, constant),
-        (Some(constant), None) if is_length(*b) => (turned(*op), constant),
+        (Some(constant), None) if is_length(*b) => (op.swapped(), constant),
         _ => return None,
     };
     let constant = u32::try_from(constant).ok()?;
@@ -153,20 +153,4 @@ fn guard(
     let BlockId(long) = if short_first { no.target } else { yes.target };
     let in_window = length <= setting.packet?.window;
     in_window.then_some((Guard { length, short_first }, long as usize))
-}
-
-/// The comparison with its operands in the other order.
-const fn turned(op: CompareOp) -> CompareOp {
-    match op {
-        CompareOp::Eq => CompareOp::Eq,
-        CompareOp::Ne => CompareOp::Ne,
-        CompareOp::LtS => CompareOp::GtS,
-        CompareOp::LtU => CompareOp::GtU,
-        CompareOp::GtS => CompareOp::LtS,
-        CompareOp::GtU => CompareOp::LtU,
-        CompareOp::LeS => CompareOp::GeS,
-        CompareOp::LeU => CompareOp::GeU,
-        CompareOp::GeS => CompareOp::LeS,
-        CompareOp::GeU => CompareOp::LeU,
-    }
 }

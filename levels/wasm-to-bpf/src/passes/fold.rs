@@ -105,22 +105,6 @@ pub(in crate::passes) fn compare(op: CompareOp, ty: Type, a: u64, b: u64) -> boo
     }
 }
 
-/// The comparison with its operands changed over.
-pub(in crate::passes) const fn swapped(op: CompareOp) -> CompareOp {
-    match op {
-        CompareOp::Eq => CompareOp::Eq,
-        CompareOp::Ne => CompareOp::Ne,
-        CompareOp::LtS => CompareOp::GtS,
-        CompareOp::LtU => CompareOp::GtU,
-        CompareOp::GtS => CompareOp::LtS,
-        CompareOp::GtU => CompareOp::LtU,
-        CompareOp::LeS => CompareOp::GeS,
-        CompareOp::LeU => CompareOp::GeU,
-        CompareOp::GeS => CompareOp::LeS,
-        CompareOp::GeU => CompareOp::LeU,
-    }
-}
-
 /// The comparison that is true where this one is not.
 pub(in crate::passes) const fn negated(op: CompareOp) -> CompareOp {
     match op {

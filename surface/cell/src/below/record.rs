@@ -158,7 +158,8 @@ mod tests {
         assert_eq!(parse(2, 128, 60), Some(RecordError::Port { port: 128 }));
         assert_eq!(parse(2, 1 << 16, 60), Some(RecordError::Port { port: 1 << 16 }));
         assert_eq!(parse(0, 0, 60), Some(RecordError::Kind { kind: 0 }));
-        assert_eq!(parse(3, 0, 60), Some(RecordError::Kind { kind: 3 }));
+        assert_eq!(parse(3, 0, event), Some(RecordError::Event { length: event }));
+        assert_eq!(parse(4, 0, 60), Some(RecordError::Kind { kind: 4 }));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::range::{self, Range};
 use super::{Simplifier, key};
 use crate::ir::{BinaryOp, BlockId, CompareOp, Op, Terminator, Type, Value};
-use crate::passes::fold::{negated, ones, swapped};
+use crate::passes::fold::{negated, ones};
 
 /// How far a fact is followed to what it says about operands: `x + 8 < n`
 /// says something of `x`.
@@ -75,7 +75,7 @@ impl Simplifier<'_> {
             self.assume_to(a, false, depth);
         }
         self.narrow(a, range::where_true(op, ty, left, right), depth);
-        self.narrow(b, range::where_true(swapped(op), ty, right, left), depth);
+        self.narrow(b, range::where_true(op.swapped(), ty, right, left), depth);
     }
 
     /// The value lies in that range, and so what it was computed from.

@@ -5,7 +5,7 @@ use super::Simplifier;
 use super::bytes::{self, Moved};
 use super::range;
 use crate::ir::{BinaryOp, CompareOp, Op, Type, UnaryOp, Value, Width};
-use crate::passes::fold::{self, bits, ones, swapped};
+use crate::passes::fold::{self, bits, ones};
 
 /// What there is in place of an operation.
 pub(super) enum Simpler {
@@ -302,7 +302,7 @@ impl Simplifier<'_> {
             let turn = self.constant(a).is_some()
                 || matches!(op, GtS | GtU | GeS | GeU)
                 || matches!(op, Eq | Ne) && b < a;
-            return turn.then(|| Do(Op::Compare(swapped(op), b, a)));
+            return turn.then(|| Do(Op::Compare(op.swapped(), b, a)));
         };
         let with = |op: CompareOp, value: Value| Some(Do(Op::Compare(op, a, value)));
         match op {
