@@ -42,6 +42,9 @@ const CELL_CPU: usize = 1;
 const NODE: &str = "bench-move";
 /// Between two moves, so that one's end is not the next one's beginning.
 const REST: Duration = Duration::from_millis(2);
+/// How long a rate is tried.
+const TRIAL: Duration = Duration::from_millis(1000);
+const TRIAL_QUICK: Duration = Duration::from_millis(300);
 /// From the generator's first packet on.
 const WARM_UP: Duration = Duration::from_millis(200);
 /// After the generator's last packet.
@@ -89,21 +92,11 @@ fn moved(
     );
     let slowest = capacities.iter().map(|(_, rate)| *rate).fold(f64::INFINITY, f64::min);
     let rate = (slowest * SHARE) as u64;
-    for (level, capacity) in &capacities {
-        notes.push(format!("{level} carries {capacity:.0} packets/s of {LENGTH} bytes"));
-    }
     let (moves, blocks) = if options.quick { (MOVES_QUICK, BLOCKS_QUICK) } else { (MOVES, BLOCKS) };
     notes.push(format!("{moves} moves at {rate} packets/s in {FLOWS} flows"));
-    let traffic = Traffic {
-        rate: Some(rate),
-        flows: FLOWS,
-        stamped: true,
-        unbroken: true,
-        ..Traffic::flood(LENGTH)
-    };
     let mut bench = Bench {
         line,
-        traffic,
+        traffic: stamped(rate),
         tour: tour(capacities.iter().map(|(level, _)| *level).collect()),
         next: 0,
         subject,
@@ -134,7 +127,8 @@ fn alike(failures: &BTreeMap<String, u64>) -> impl Iterator<Item = (&str, u64)> 
     found.into_values()
 }
 
-/// What each level carries, in packets per second; those that the node refuses are noted.
+/// What each level carries without loss (RFC 2544 section 26.1), in packets per second; those
+/// that the node refuses are noted.
 fn capacities(
     options: &Options,
     line: &Line,
@@ -143,23 +137,47 @@ fn capacities(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<(Level, f64)>> {
     let mut capacities = Vec::new();
-    let sink = Sink::new(line, Kind::Xdp)?;
     for level in [Level::Nic, Level::Kernel, Level::User] {
         progress(&format!("what {level} carries"));
         if let Err(error) = subject.move_to(NODE, level) {
             notes.push(format!("not at {level}: {error:#}"));
             continue;
         }
-        let window = Window::new(options.quick);
-        let rates: Vec<f64> = (0..3)
-            .map(|_| {
-                let mut read = || Ok(Reading::now(sink.packets()?));
-                Ok(measure(line, Traffic::flood(LENGTH), window, &mut read)?.counted)
-            })
-            .collect::<Result<_>>()?;
-        capacities.push((level, median(&rates)));
+        let most = flooded(options, line)?;
+        let (trials, trial) = if options.quick { (4, TRIAL_QUICK) } else { (7, TRIAL) };
+        let mut bench =
+            Bench { line, traffic: stamped(0), tour: Vec::new(), next: 0, subject: &mut *subject };
+        let (mut without_loss, mut with_loss) = (0.0, most);
+        for _ in 0..trials {
+            let rate = f64::midpoint(without_loss, with_loss);
+            let mut found = Blocks::default();
+            bench.traffic = stamped(rate as u64);
+            bench.block(&[Step::Quiet(trial)], &mut found)?;
+            *(if found.lost == 0 { &mut without_loss } else { &mut with_loss }) = rate;
+        }
+        ensure!(without_loss > 0.0, "{level} loses packets at {with_loss:.0} packets/s already");
+        notes.push(format!(
+            "{level} carries {without_loss:.0} packets/s of {LENGTH} bytes without loss in \
+             {} ms, and {most:.0} when it is flooded",
+            trial.as_millis()
+        ));
+        capacities.push((level, without_loss));
     }
     Ok(capacities)
+}
+
+/// What arrives when more is sent, in packets per second.
+fn flooded(options: &Options, line: &Line) -> Result<f64> {
+    let sink = Sink::new(line, Kind::Xdp)?;
+    let mut read = || Ok(Reading::now(sink.packets()?));
+    let window = Window::new(options.quick);
+    Ok(measure(line, Traffic::flood(LENGTH), window, &mut read)?.counted)
+}
+
+/// So many numbered frames a second.
+fn stamped(rate: u64) -> Traffic {
+    let (rate, flood) = (Some(rate), Traffic::flood(LENGTH));
+    Traffic { rate, flows: FLOWS, stamped: true, unbroken: true, ..flood }
 }
 
 /// Up and down between user level and each other one: user is where it begins.
