@@ -247,18 +247,18 @@ impl Bench<'_> {
     /// One that fails leaves the service where it is, and is tried again.
     fn step(&mut self, step: Step, into: &mut Blocks) {
         let begun = Instant::now();
-        let level = self.tour[self.next];
-        match step {
-            Step::Quiet(length) => std::thread::sleep(length),
-            Step::Move => match self.subject.move_to(NODE, level) {
-                Ok(()) => {
-                    into.took.push(begun.elapsed().as_secs_f64() * 1e6);
-                    self.next = (self.next + 1) % self.tour.len();
-                }
-                Err(error) => {
-                    *into.failures.entry(format!("to {level}: {error:#}")).or_default() += 1
-                }
-            },
+        let level = match step {
+            Step::Quiet(length) => return std::thread::sleep(length),
+            Step::Move => self.tour[self.next],
+        };
+        match self.subject.move_to(NODE, level) {
+            Ok(()) => {
+                into.took.push(begun.elapsed().as_secs_f64() * 1e6);
+                self.next = (self.next + 1) % self.tour.len();
+            }
+            Err(error) => {
+                *into.failures.entry(format!("to {level}: {error:#}")).or_default() += 1;
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use abi::PacketBytes;
 use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result, bail};
 use bpf::Lanes;
-use bpf_maps::{META_MARK, PacketMeta};
+use bpf_maps::{LEVEL_USER, META_MARK, PacketMeta};
 use engine::{Engine, MemoryKind};
 use executor::Slicer;
 use os::fd_passing::{self, Received};
@@ -23,6 +23,9 @@ use std::rc::Rc;
 use units::EntryId;
 use xsk::{FramePool, Packet, Umem};
 
+/// Nine times the weight of an ordinary process: a guest core is the cell's, and what shares it
+/// on a small machine still goes on.
+const NICE: i32 = -10;
 /// Packets taken from one socket before the next one has its turn.
 const BATCH: usize = 64;
 /// Packets whose headers are on their way to this CPU while one is handled: as
@@ -38,6 +41,8 @@ const WAIT_MS_MAX: u64 = 1000;
 /// Messages between modules that wait for their turn: one batch of packets with the four that
 /// each call may send.
 const MESSAGES_WAITING_MAX: usize = 4 * BATCH;
+/// How long a lane may take to go below: the daemon gives it up twice in so long.
+const AWAKE_MS: u64 = 50;
 /// Event and trap messages of one round that the daemon gets; a storm of them
 /// must not fill its queue. What is left out is counted.
 const NOTICES_PER_ROUND_MAX: usize = 16;
@@ -57,6 +62,9 @@ struct Cell {
     messages: VecDeque<(EntryId, Vec<u8>)>,
     /// Packets that lanes have sent up may still lie in transmit rings.
     leaving: bool,
+    /// While a service moves down this thread does not wait in the kernel: the lane goes below
+    /// in a gap between packets that is shorter than waking up takes.
+    awake_until_ms: u64,
     report: CellReport,
     notices: usize,
     next_tick_ms: u64,
@@ -70,6 +78,8 @@ struct Cell {
 pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
     // Started through /proc/self/exe, it would be called "exe".
     rustix::thread::set_name(c"tam").context("naming the process")?;
+    // On its core it comes before whatever else may run there. Without the right it does not.
+    let _ = rustix::process::setpriority_process(None, NICE);
     if let Some(core) = core {
         pin(core).with_context(|| format!("pinning the cell to core {core}"))?;
     }
@@ -93,6 +103,7 @@ pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
         services: Vec::new(),
         messages: VecDeque::new(),
         leaving: false,
+        awake_until_ms: 0,
         report: CellReport::default(),
         notices: 0,
         next_tick_ms: u64::MAX,
@@ -129,7 +140,8 @@ impl Cell {
             if now_ms >= self.next_tick_ms {
                 self.tick(now_ms);
             }
-            if busy_rounds < BUSY_ROUNDS_MAX && !came_up && self.messages.is_empty() {
+            let may_wait = now_ms >= self.awake_until_ms && self.messages.is_empty();
+            if busy_rounds < BUSY_ROUNDS_MAX && !came_up && may_wait {
                 self.slicer.disarm();
                 // What timers and programs below left to send.
                 self.flush();
@@ -473,6 +485,9 @@ impl Cell {
         let set = service.is_some_and(|service| service.set_level(&self.engine, level, now_ms));
         // The lane is looked at from now on.
         self.next_tick_ms = 0;
+        if set && level != LEVEL_USER {
+            self.awake_until_ms = now_ms + AWAKE_MS;
+        }
         self.tell_traps(entry);
         let answer = if set { FromCell::Targeted } else { FromCell::TargetFailed };
         self.tell(&answer(entry))
