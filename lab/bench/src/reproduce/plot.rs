@@ -81,10 +81,22 @@ impl Scale {
     fn label(self, place: f64) -> String {
         match self.is_log {
             // The marks stand at whole powers and between them.
-            true => format!("{:.3e}", 10f64.powf(place)).replace(".000", ""),
+            true => short(10f64.powf(place)),
             false => format!("{place:.0}"),
         }
     }
+}
+
+/// A number as people read it: 0.32, 3.2, 32, 320, 3.2 k, 3.2 M.
+fn short(value: f64) -> String {
+    let (value, unit) = match value {
+        1e6.. => (value / 1e6, " M"),
+        1e3.. => (value / 1e3, " k"),
+        _ => (value, ""),
+    };
+    let decimals = if value < 0.995 { 2 } else { usize::from(value < 9.95) };
+    let text = format!("{value:.decimals$}");
+    format!("{}{unit}", text.strip_suffix(".0").unwrap_or(&text))
 }
 
 fn curves(
@@ -181,6 +193,13 @@ mod tests {
         assert_eq!(scale.place(&point(Some(100.0))), Some(2.0));
         assert_eq!(scale.place(&point(Some(0.0))), None);
         assert_eq!(scale.place(&point(None)), None);
-        assert_eq!(scale.label(3.0), "1e3");
+        assert_eq!(scale.label(3.0), "1 k");
+    }
+
+    #[test]
+    fn marks_are_short() {
+        let places = [-0.5, 0.0, 0.5, 1.0, 1.5, 2.5, 3.0, 4.5, 6.5];
+        let texts = ["0.32", "1", "3.2", "10", "32", "316", "1 k", "32 k", "3.2 M"];
+        assert_eq!(places.map(|place| short(10f64.powf(place))), texts);
     }
 }

@@ -38,16 +38,17 @@ const PASS: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"pass\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\nmemory_pages_max = 1\n")
     (memory (export "memory") 1 1)
     (func (export "on_packet") (result i32) (i32.const 0)))"#;
-/// Every packet passes, every second one at the next level up: of three calls the first raises
-/// its packet, the second gets it again there, the third is the next packet's.
+/// Every packet passes; below user level every second one is raised there. What follows a raised
+/// packet up, until that is gone, passes there, too.
 const RAISE_HALF: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"raise-half\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\nmemory_pages_max = 1\n")
     (memory (export "memory") 1 1)
     (func (export "on_packet") (result i32)
       (local $call i32)
-      (local.set $call (i32.rem_u (i32.load (i32.const 0x9000)) (i32.const 3)))
-      (i32.store (i32.const 0x9000) (i32.add (local.get $call) (i32.const 1)))
-      (select (i32.const 4) (i32.const 0) (i32.eqz (local.get $call)))))"#;
+      (if (i32.eqz (i32.load8_u (i32.const 0x8038))) (then (return (i32.const 0))))
+      (local.set $call (i32.xor (i32.load (i32.const 0x9000)) (i32.const 1)))
+      (i32.store (i32.const 0x9000) (local.get $call))
+      (select (i32.const 4) (i32.const 0) (local.get $call))))"#;
 
 /// The nodes of a run; those that still run end with it.
 pub struct Nodes {
