@@ -83,7 +83,8 @@ impl Lab<'_> {
         loads
             .iter()
             .map(|&rate| {
-                (self.progress)(&format!("{level}, {length} bytes, {rate:?} packets/s"));
+                let load = rate.map_or("a flood".to_owned(), |rate| format!("{rate} packets/s"));
+                (self.progress)(&format!("{level}, {length} bytes, {load}"));
                 let traffic = Traffic { rate, stamped: true, ..Traffic::flood(length) };
                 let measured = stamped::rounds(&self.line, traffic, self)?;
                 Ok(measured.point(&curve(level, length), length))
