@@ -37,6 +37,8 @@ pub(crate) struct Service {
     spec: InstanceSpec,
     /// Where what passes it goes.
     edges: [Option<EntryId>; EDGES_MAX],
+    /// What it has just passed on. Here, since a packet is large and few are passed on.
+    onward: Option<(Packet, Way)>,
     report: ServiceReport,
     timer_at_ms: u64,
     /// Of a service that can leave user level; it has one lane.
@@ -50,9 +52,9 @@ struct Lane {
     restart_at_ms: u64,
 }
 
-/// A packet on its way through services.
-pub(crate) struct Visit {
-    pub(crate) packet: Packet,
+/// How a packet comes to a service.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
     pub(crate) meta: PacketMeta,
     /// What the module before left.
     pub(crate) mark: [u8; MARK_LENGTH],
@@ -67,8 +69,8 @@ pub(crate) struct Aftermath {
     pub(crate) trapped: bool,
     /// The instance has frames, events or messages to pick up.
     pub(crate) emitted: bool,
-    /// The packet goes on to another service.
-    pub(crate) next: Option<Visit>,
+    /// The packet goes on to another service: [`Service::take_onward`].
+    pub(crate) passed_on: bool,
 }
 
 /// What modules tell others.
@@ -113,8 +115,8 @@ impl Service {
             .collect::<Result<_, StartError>>()?;
         let timer_at_ms = facts.timer_ms.map_or(u64::MAX, |period| now_ms + u64::from(period));
         let report = ServiceReport::default();
-        let (edges, untold) = ([None; EDGES_MAX], Vec::new());
-        Ok(Self { facts, program, lanes, spec, edges, report, timer_at_ms, shared, untold })
+        let (edges, onward, untold) = ([None; EDGES_MAX], None, Vec::new());
+        Ok(Self { facts, program, lanes, spec, edges, onward, report, timer_at_ms, shared, untold })
     }
 
     /// What passes it goes there from now on.
@@ -133,39 +135,45 @@ impl Service {
     pub(crate) fn handle(
         &mut self,
         engine: &Engine,
-        visit: Visit,
+        packet: Packet,
+        way: &Way,
         now_ms: u64,
         exits: &mut Exits<'_>,
     ) -> Aftermath {
         self.report.packets += 1;
-        self.report.bytes += visit.packet.length() as u64;
-        if visit.counted || self.shared.is_none() {
+        self.report.bytes += packet.length() as u64;
+        if way.counted || self.shared.is_none() {
             if self.shared.as_ref().is_some_and(Shared::has_run) {
                 self.take_over(engine, now_ms);
             }
-            return self.run(engine, visit, now_ms, exits);
+            return self.run(engine, packet, way, now_ms, exits);
         }
         // Its lane may be below, and has not heard of this packet: it never goes down.
-        let mut visit = Some(visit);
+        let mut packet = Some(packet);
         let after = self.alone(engine, now_ms, |service| {
-            Some(service.run(engine, visit.take()?, now_ms, exits))
+            Some(service.run(engine, packet.take()?, way, now_ms, exits))
         });
-        if let Some(visit) = visit {
-            visit.packet.recycle(exits.pool);
+        if let Some(packet) = packet {
+            packet.recycle(exits.pool);
             self.report.drop_down += 1;
         }
         after.flatten().unwrap_or_default()
+    }
+
+    /// The packet that was passed on, and how it comes to the next service.
+    pub(crate) fn take_onward(&mut self) -> Option<(Packet, Way)> {
+        self.onward.take()
     }
 
     #[inline]
     fn run(
         &mut self,
         engine: &Engine,
-        visit: Visit,
+        packet: Packet,
+        &Way { meta, mark, .. }: &Way,
         now_ms: u64,
         exits: &mut Exits<'_>,
     ) -> Aftermath {
-        let Visit { packet, meta, mark, .. } = visit;
         let index = match self.lanes.len() {
             1 => 0,
             lanes => meta.flow_hash as usize % lanes,
@@ -177,7 +185,7 @@ impl Service {
         };
         let (packet, verdict) = instance.on_packet(packet, &module_meta(&meta, mark, now_ms));
         let emitted = instance.has_emitted();
-        let mut next = None;
+        let mut passed_on = false;
         match verdict {
             Ok(Verdict::Pass { edge, reroute }) => {
                 if let Some(Some(to)) = self.edges.get(usize::from(edge)) {
@@ -187,7 +195,8 @@ impl Service {
                         meta.flags &= !maps::META_ROUTED;
                     }
                     self.report.passed_on += 1;
-                    next = Some(Visit { packet, meta, mark, counted: false });
+                    self.onward = Some((packet, Way { meta, mark, counted: false }));
+                    passed_on = true;
                 } else {
                     self.pass(packet, reroute, &meta, exits);
                 }
@@ -199,7 +208,7 @@ impl Service {
                 self.replace(engine, index, trap, now_ms);
             }
         }
-        Aftermath { trapped: !self.untold.is_empty(), emitted, next }
+        Aftermath { trapped: !self.untold.is_empty(), emitted, passed_on }
     }
 
     /// A packet of a shared lane has left the last service of its graph; true when it is to

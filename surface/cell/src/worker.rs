@@ -6,7 +6,7 @@ use crate::port::{Ports, RING_ENTRIES};
 use crate::protocol::{
     CellReport, FromCell, PortFacts, ServiceFacts, SharedFacts, ToCell, decode, encode,
 };
-use crate::service::{Outbox, Service, Visit};
+use crate::service::{Outbox, Service, Way};
 use crate::shared::Shared;
 use crate::up::{MARKED_LENGTH, Up, mark_of};
 use abi::PacketBytes;
@@ -210,7 +210,7 @@ impl Cell {
                 Some(mut packet) => {
                     // Allocated with the frame's length: the store fits.
                     let _ = packet.store(0, frame);
-                    self.handle_with(Visit { packet, meta, mark, counted: true }, now_ms);
+                    self.handle_with(packet, Way { meta, mark, counted: true }, now_ms);
                 }
                 None => self.report.up_dropped += 1,
             }
@@ -233,17 +233,16 @@ impl Cell {
             // The front door wrote both, the mark in front.
             _ => packet.metadata::<MARKED_LENGTH>().map_or([0; MARK_LENGTH], mark_of),
         };
-        self.handle_with(Visit { packet, meta, mark, counted: true }, now_ms);
+        self.handle_with(packet, Way { meta, mark, counted: true }, now_ms);
     }
 
     /// Takes a packet through the services of its graph.
     #[inline]
-    fn handle_with(&mut self, mut visit: Visit, now_ms: u64) {
-        let meta = visit.meta;
-        checksum::complete(&mut visit.packet, &meta);
-        let mut visit = self.visit(visit, now_ms);
-        while let Some(next) = visit {
-            visit = self.visit(next, now_ms);
+    fn handle_with(&mut self, mut packet: Packet, way: Way, now_ms: u64) {
+        let meta = way.meta;
+        checksum::complete(&mut packet, &meta);
+        if self.visit(packet, &way, now_ms) {
+            self.go_on(EntryId(meta.entry), now_ms);
         }
         if let Some(service) = self.service_mut(EntryId(meta.entry)) {
             let leaves = service.leave(&meta);
@@ -251,29 +250,40 @@ impl Cell {
         }
     }
 
-    /// Gives a packet to its service; what comes back goes on to another.
+    /// Takes what a service passed on through the others of its graph.
+    #[cold]
+    fn go_on(&mut self, mut entry: EntryId, now_ms: u64) {
+        while let Some((packet, way)) = self.service_mut(entry).and_then(Service::take_onward) {
+            entry = EntryId(way.meta.entry);
+            if !self.visit(packet, &way, now_ms) {
+                return;
+            }
+        }
+    }
+
+    /// Gives a packet to its service; true when it goes on to another.
     #[inline]
-    fn visit(&mut self, visit: Visit, now_ms: u64) -> Option<Visit> {
-        let entry = EntryId(visit.meta.entry);
+    fn visit(&mut self, packet: Packet, way: &Way, now_ms: u64) -> bool {
+        let entry = EntryId(way.meta.entry);
         let mut exits =
             Exits { ports: &mut self.ports, pool: &mut self.pool, kernel: self.kernel.as_ref() };
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
             // The rule is on its way out: the packet goes where it was going.
             self.report.no_service += 1;
-            if !matches!(exits.forward(visit.packet, &visit.meta), End::Sent | End::ToKernel) {
+            if !matches!(exits.forward(packet, &way.meta), End::Sent | End::ToKernel) {
                 self.report.no_service_dropped += 1;
             }
-            return None;
+            return false;
         };
-        let after = service.handle(&self.engine, visit, now_ms, &mut exits);
+        let after = service.handle(&self.engine, packet, way, now_ms, &mut exits);
         if after.trapped {
             self.tell_traps(entry);
         }
         if after.emitted {
             self.emit(entry);
         }
-        after.next
+        after.passed_on
     }
 
     fn service_mut(&mut self, entry: EntryId) -> Option<&mut Service> {
