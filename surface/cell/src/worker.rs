@@ -1,12 +1,14 @@
 //! The cell's process: one thread that serves its sockets and its daemon in turn.
 
+mod post;
+
 use crate::checksum;
 use crate::deliver::{End, Exits};
 use crate::port::{Ports, RING_ENTRIES};
 use crate::protocol::{
     CellReport, FromCell, PortFacts, ServiceFacts, SharedFacts, ToCell, decode, encode,
 };
-use crate::service::{Outbox, Service, Way};
+use crate::service::{Service, Way};
 use crate::shared::Shared;
 use crate::up::{MARKED_LENGTH, Up, mark_of};
 use abi::PacketBytes;
@@ -290,64 +292,6 @@ impl Cell {
         self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut)
     }
 
-    /// Sends what the service's lanes emitted, and passes on what they tell others.
-    fn emit(&mut self, entry: EntryId) {
-        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
-        let Some(service) = service else { return };
-        let mut outbox = Outbox::default();
-        let mut exits =
-            Exits { ports: &mut self.ports, pool: &mut self.pool, kernel: self.kernel.as_ref() };
-        service.take_emitted(&self.umem, &mut exits, &mut outbox);
-        self.post(outbox);
-    }
-
-    /// The same of what programs below left.
-    fn take_records(&mut self) {
-        let mut outbox = Outbox::default();
-        for service in self.services.iter_mut().flatten() {
-            let (ports, pool) = (&mut self.ports, &mut self.pool);
-            let mut exits = Exits { ports, pool, kernel: self.kernel.as_ref() };
-            service.take_records(&self.umem, &mut exits, &mut outbox);
-        }
-        self.post(outbox);
-    }
-
-    fn post(&mut self, outbox: Outbox) {
-        for (entry, event) in outbox.events {
-            self.notice(&FromCell::Event(entry, event.code, event.data));
-        }
-        let room = MESSAGES_WAITING_MAX - self.messages.len();
-        self.report.messages_dropped += outbox.messages.len().saturating_sub(room) as u64;
-        self.messages.extend(outbox.messages.into_iter().take(room));
-    }
-
-    /// Gives modules what those after them sent; at most as many as there are now, for who
-    /// gets one may send another.
-    fn deliver_messages(&mut self, now_ms: u64) {
-        for _ in 0..self.messages.len() {
-            let Some((from, message)) = self.messages.pop_front() else { return };
-            let services = self.services.iter().flatten();
-            let before: Vec<EntryId> = services
-                .filter(|service| service.leads_to(from))
-                .map(|service| service.facts.entry)
-                .collect();
-            for entry in before {
-                self.give_message(entry, &message, now_ms);
-            }
-        }
-    }
-
-    fn give_message(&mut self, entry: EntryId, message: &[u8], now_ms: u64) -> Vec<Option<i32>> {
-        self.slicer.arm();
-        let engine = self.engine.clone();
-        let answers = self
-            .service_mut(entry)
-            .map_or_else(Vec::new, |service| service.message(&engine, message, now_ms));
-        self.tell_traps(entry);
-        self.emit(entry);
-        answers
-    }
-
     fn tick(&mut self, now_ms: u64) {
         let mut next = u64::MAX;
         for service in self.services.iter_mut().flatten() {
@@ -524,23 +468,5 @@ impl Cell {
     fn tell(&self, message: &FromCell) -> Result<()> {
         let bytes = encode(message)?;
         fd_passing::send(self.daemon.as_fd(), &bytes, &[]).context("telling the daemon")
-    }
-
-    /// Tells of the service's traps, and has lanes that could not be started again wait for
-    /// their turn in `tick`.
-    fn tell_traps(&mut self, entry: EntryId) {
-        let untold = self.service_mut(entry).map_or_else(Vec::new, Service::take_untold);
-        for trapped in untold {
-            self.notice(&FromCell::Trapped(entry, trapped.lane, trapped.trap.to_string()));
-            self.next_tick_ms = 0;
-        }
-    }
-
-    /// A message that may be lost: the counters have it.
-    fn notice(&mut self, message: &FromCell) {
-        self.notices += 1;
-        if self.notices > NOTICES_PER_ROUND_MAX || self.tell(message).is_err() {
-            self.report.notices_dropped += 1;
-        }
     }
 }
