@@ -243,8 +243,7 @@ static __always_inline int visit(void *ctx, enum tam_level level, struct tam_pas
 	way->meta.flags |= TAM_META_MARK;
 	way->bytes = frame_length(ctx, level);
 	if (!enter_lane(lane)) {
-		stats->packets++;
-		stats->bytes += way->bytes;
+		count_packet(stats, way->bytes);
 		stats->drop_lane++;
 		return dropped(level);
 	}
@@ -256,8 +255,7 @@ static __always_inline int visit(void *ctx, enum tam_level level, struct tam_pas
 
 			leave_lane(lane);
 			if (action != XDP_PASS) {
-				stats->packets++;
-				stats->bytes += way->bytes;
+				count_packet(stats, way->bytes);
 				stats->drop_malformed++;
 			}
 			return action;
@@ -267,8 +265,7 @@ static __always_inline int visit(void *ctx, enum tam_level level, struct tam_pas
 		runs = runs_at_tc(lane);
 	}
 	if (!runs) {
-		stats->packets++;
-		stats->bytes += way->bytes;
+		count_packet(stats, way->bytes);
 		return raise(ctx, level, lane, way, stats);
 	}
 	fill_hand_over(way, &way->meta, lane,
@@ -305,8 +302,7 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 
 	if (!lane || !stats)
 		return dropped(level);
-	stats->packets++;
-	stats->bytes += way->bytes;
+	count_packet(stats, way->bytes);
 	stats->handed_over += way->moved;
 	if (trapped == TAM_OVER_BUDGET) {
 		if (lane->over != TAM_OVER_DROP)
@@ -329,8 +325,8 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 
 	__u32 next = entry_after(lane, verdict);
 
-	way->mark[0] = hand_over->mark[0];
-	way->mark[1] = hand_over->mark[1];
+	if (next != TAM_ENTRY_NONE)
+		__builtin_memcpy(way->mark, hand_over->mark, sizeof(way->mark));
 	leave_lane(lane);
 	if (trapped)
 		return go_plainly(ctx, level, way, stats);

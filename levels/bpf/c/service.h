@@ -62,6 +62,13 @@ static __always_inline struct tam_hand_over *hand_over_of(__u32 entry)
 	return &tam_hand_overs[entry & (TAM_ENTRIES_MAX - 1)];
 }
 
+/* A packet for a module, run or not. */
+static __always_inline void count_packet(struct tam_service_stats *stats, __u32 bytes)
+{
+	stats->packets++;
+	stats->bytes += bytes;
+}
+
 /* Room for metadata in front of the frame, or none; behind the mark of the module
  * before, if there was one. */
 static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx,

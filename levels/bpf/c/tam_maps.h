@@ -372,7 +372,7 @@ struct tam_passage {
 /* What became of an entry's packets below user level, on one CPU. `packets` is
  * the sum of all from `forwarded` on, but for the last four. */
 struct tam_service_stats {
-	__u64 packets;		/* given to the module's program, or brought to tc and not run there */
+	__u64 packets;		/* given to the module's program, or brought to its lane and not run there */
 	__u64 bytes;		/* as they came */
 	__u64 forwarded;
 	__u64 to_kernel;
@@ -387,7 +387,7 @@ struct tam_service_stats {
 	__u64 drop_too_long;	/* longer than that port takes */
 	__u64 drop_malformed;	/* not to be forwarded as the module left it */
 	__u64 drop_budget;	/* it had used up its budget */
-	__u64 drop_lane;	/* at tc: another CPU did not leave the lane in time */
+	__u64 drop_lane;	/* at tc, or behind another module: another CPU did not leave the lane in time */
 	__u64 handed_over;	/* packets that found the lane at another CPU than the last one */
 	__u64 reasons_lost;	/* of drop_module: their reason is in no counter, there are too many */
 	__u64 raised_bytes;	/* of those that were raised: as they came */

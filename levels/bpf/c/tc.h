@@ -67,8 +67,7 @@ static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
 	way->meta.flags = flags & ((1 << TAM_META_EPOCH_SHIFT) - 1) &
 			  ~(TAM_META_TO_TC | TAM_META_UP);
 	if (!enter_lane(lane)) {
-		stats->packets++;
-		stats->bytes += length;
+		count_packet(stats, length);
 		stats->drop_lane++;
 		return TC_ACT_SHOT;
 	}
@@ -76,8 +75,7 @@ static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
 	way->length = length;
 	way->bytes = length;
 	if (flags & TAM_META_UP || !runs_at_tc(lane)) {
-		stats->packets++;
-		stats->bytes += length;
+		count_packet(stats, length);
 		return raise(ctx, TAM_LEVEL_KERNEL, lane, way, stats);
 	}
 	fill_hand_over(way, &way->meta, lane,

@@ -71,6 +71,8 @@ pub(crate) struct Aftermath {
     pub(crate) emitted: bool,
     /// The packet goes on to another service: [`Service::take_onward`].
     pub(crate) passed_on: bool,
+    /// A packet of a shared lane is through: it is to [`Service::depart`].
+    pub(crate) leaves: bool,
 }
 
 /// What modules tell others.
@@ -130,7 +132,7 @@ impl Service {
     }
 
     /// Runs the service on one packet and does what it says. What the front door has counted
-    /// is to [`Service::leave`] when it is through with the last service of its graph.
+    /// leaves here, or, when it is passed on, by [`Service::leave`] behind the last service.
     #[inline]
     pub(crate) fn handle(
         &mut self,
@@ -146,7 +148,9 @@ impl Service {
             if self.shared.as_ref().is_some_and(Shared::has_run) {
                 self.take_over(engine, now_ms);
             }
-            return self.run(engine, packet, way, now_ms, exits);
+            let mut after = self.run(engine, packet, way, now_ms, exits);
+            after.leaves = way.counted && !after.passed_on && self.leave(&way.meta);
+            return after;
         }
         // Its lane may be below, and has not heard of this packet: it never goes down.
         let mut packet = Some(packet);
@@ -208,7 +212,7 @@ impl Service {
                 self.replace(engine, index, trap, now_ms);
             }
         }
-        Aftermath { trapped: !self.untold.is_empty(), emitted, passed_on }
+        Aftermath { trapped: !self.untold.is_empty(), emitted, passed_on, leaves: false }
     }
 
     /// A packet of a shared lane has left the last service of its graph; true when it is to

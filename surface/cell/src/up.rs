@@ -42,7 +42,7 @@ impl Up {
         loop {
             // Nothing there, or a signal: the next turn reads again.
             let length = rustix::io::read(&self.device, self.buffer.as_mut_slice()).ok()?;
-            if length > MARKED_LENGTH {
+            if length > META_LENGTH {
                 let (meta, frame) = self.buffer[..length].split_at(META_LENGTH);
                 let meta: PacketMeta = bytemuck::pod_read_unaligned(meta);
                 return Some(match frame.split_first_chunk() {

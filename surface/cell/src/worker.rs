@@ -245,9 +245,8 @@ impl Cell {
         checksum::complete(&mut packet, &meta);
         if self.visit(packet, &way, now_ms) {
             self.go_on(EntryId(meta.entry), now_ms);
-        }
-        if let Some(service) = self.service_mut(EntryId(meta.entry)) {
-            let leaves = service.leave(&meta);
+            let first = self.service_mut(EntryId(meta.entry));
+            let leaves = first.is_some_and(|service| service.leave(&meta));
             self.leaving |= leaves;
         }
     }
@@ -285,6 +284,7 @@ impl Cell {
         if after.emitted {
             self.emit(entry);
         }
+        self.leaving |= after.leaves;
         after.passed_on
     }
 

@@ -18,10 +18,11 @@ const SECOND_COUNT: usize = 12;
 const SECOND_LEVEL: usize = 16;
 const EDGE: usize = 20;
 const TELL: usize = 21;
+const MARKED: usize = 22;
 const LENGTH: usize = 24;
 
 /// Lets packets go on by the edge that they name, with its count and its level in the mark;
-/// told 1 it drops them, told 2 it forwards them itself.
+/// told 1 it drops them, told 2 it forwards them itself, told 3 it marks them, too.
 const CLASSIFY: &str = r#"
 (memory (export "memory") 1)
 (func (export "on_message") (param $length i32) (result i32)
@@ -34,6 +35,9 @@ const CLASSIFY: &str = r#"
   (i32.store16 (i32.sub (i32.const PAYLOAD) (i32.const 2)) (i32.const 0))
   (if (i32.eq (i32.load8_u (i32.const 0x9010)) (i32.const 1)) (then (return (i32.const 0x50001))))
   (if (i32.eq (i32.load8_u (i32.const 0x9010)) (i32.const 2)) (then (return (i32.const 0x30000))))
+  (if (i32.eq (i32.load8_u (i32.const 0x9010)) (i32.const 3)) (then
+    (i32.store8 offset=22 (i32.const PAYLOAD) (i32.const 0x77))
+    (return (i32.const 0x30000))))
   (i32.shl (i32.load8_u offset=20 (i32.const PAYLOAD)) (i32.const 16)))"#;
 
 /// Writes into the packet what the mark says, its own count and its own level; tells the
@@ -101,14 +105,16 @@ impl Flow {
 }
 
 /// `classify` at one level, and after it `heavy` at another.
-fn deploy(line: &Line, levels: [&str; 2]) {
-    let [first, second] = levels;
+fn graph([first, second]: [&str; 2]) -> Line {
+    let line = Line::up();
+    line.acquaint();
     let service = Service { level: second, ..Service::default() };
     line.node.deploy(&heavy("heavy"), &service).unwrap();
     let service = Service { level: first, then: &["heavy"], rules: RULES, ..Service::default() };
     let deployed = line.node.deploy(&classify(), &service).unwrap().service;
     assert_eq!(deployed.level, first, "{}", deployed.level_reason);
     assert_eq!(deployed.then, [(0, "heavy".to_owned())].into());
+    line
 }
 
 fn number_of(level: &str) -> u32 {
@@ -129,9 +135,7 @@ fn a_packet_goes_from_module_to_module_with_its_mark_at_any_levels() {
         ["kernel", "user"],
     ];
     for levels in pairs {
-        let line = Line::up();
-        line.acquaint();
-        deploy(&line, levels);
+        let line = graph(levels);
         let (flow, before) = (Flow::new(&line), line.books());
         for number in 1..=50 {
             let found = flow.one(number, 0, 0).unwrap();
@@ -158,9 +162,7 @@ fn a_packet_never_goes_down_a_graph() {
         return;
     }
     for levels in [["user", "nic"], ["user", "kernel"], ["kernel", "nic"]] {
-        let line = Line::up();
-        line.acquaint();
-        deploy(&line, levels);
+        let line = graph(levels);
         let (flow, before) = (Flow::new(&line), line.books());
         for number in 1..=50 {
             let found = flow.one(number, 0, 0).unwrap();
@@ -178,9 +180,7 @@ fn a_module_tells_the_one_before_it_what_to_do() {
         return;
     }
     for levels in [["user", "user"], ["nic", "user"], ["nic", "nic"], ["kernel", "kernel"]] {
-        let line = Line::up();
-        line.acquaint();
-        deploy(&line, levels);
+        let line = graph(levels);
         let flow = Flow::new(&line);
         assert_eq!(word(&flow.one(1, 0, 0).unwrap(), SECOND_COUNT), 1);
         // From now on the first forwards by itself; the packet that says so still came here.
@@ -191,8 +191,11 @@ fn a_module_tells_the_one_before_it_what_to_do() {
             "{levels:?}: it was told to forward by itself"
         );
         let client = line.node.client();
+        client.message("classify", &[3]).unwrap();
+        let found = flow.one(4, 0, 0).unwrap();
+        assert_eq!((word(&found, SECOND_COUNT), found[MARKED]), (0, 0x77), "{levels:?}");
         client.message("classify", &[1]).unwrap();
-        flow.send(4, 0, 0);
+        flow.send(5, 0, 0);
         let dropped = || line.node.service("classify").unwrap().stats.dropped;
         let is_dropped = || dropped().contains_key("module.5").then_some(());
         assert!(wait_for(SOON, is_dropped).is_some(), "{levels:?}: {:?}", dropped());
@@ -206,9 +209,7 @@ fn services_of_a_graph_move_under_traffic_and_each_packet_meets_both_once_in_ord
     }
     const PACKETS: u32 = 8000;
     const GAP: Duration = Duration::from_micros(500);
-    let line = Line::up();
-    line.acquaint();
-    deploy(&line, ["nic", "nic"]);
+    let line = graph(["nic", "nic"]);
     let (flow, before) = (Flow::new(&line), line.books());
     let (arrived, moves) = std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
@@ -285,9 +286,7 @@ fn without_what_comes_after_it_a_service_forwards() {
     if !root_or_skip("graphs that end") {
         return;
     }
-    let line = Line::up();
-    line.acquaint();
-    deploy(&line, ["nic", "user"]);
+    let line = graph(["nic", "user"]);
     let flow = Flow::new(&line);
     assert_eq!(word(&flow.one(1, 0, 0).unwrap(), SECOND_COUNT), 1);
     let client = line.node.client();
