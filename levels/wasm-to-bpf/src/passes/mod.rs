@@ -17,6 +17,7 @@ mod merge;
 mod opaque;
 mod order;
 mod parameters;
+mod signs;
 mod simplify;
 mod split;
 mod switch;

@@ -5,14 +5,17 @@
 //!
 //! A kernel may also take a value apart that it knows to be -1 or 0 where a mask
 //! meets it, one way for each; where it has 8,192 ways waiting, Linux 6.18.44 does so
-//! without looking whether there is room, and dies of it. It is not to know them.
+//! without looking whether there is room, and dies of it. It is not to know them
+//! (`signs.rs`).
 //!
 //! Runs last, when every edge into a loop comes from a block of its own.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
-use super::fold;
-use crate::ir::{BinaryOp, Function, Instruction, Op, Place, Terminator, Value, Width};
+use super::{fold, signs};
+use crate::ir::{
+    BinaryOp, CompareOp, Function, Instruction, Op, Place, Region, Terminator, Value, Width,
+};
 
 /// Instructions that the verifier may walk because of flags that are not hidden,
 /// in all functions of a program: 30 ms, and a thirtieth of what it allows.
@@ -21,10 +24,13 @@ const WALKED_MAX: u64 = 32_768;
 /// Puts [`Op::Opaque`] where loops are entered and where flags join, in one of
 /// so many functions of a program.
 pub(super) fn run(function: &mut Function, functions: usize) {
-    let (known, tame) = (tame(function, &asked(function)), tame(function, &[]));
+    let by_itself = tame(function, &[]);
+    let known = tame(function, &asked(function));
+    let small = tame(function, &ordered(function, &by_itself));
+    let signs = signs::signs(function, &small);
     enter_loops(function, &known);
-    masked_signs(function, &known);
-    join_flags(function, &tame, WALKED_MAX / functions.max(1) as u64);
+    masked_signs(function, &signs);
+    join_flags(function, &by_itself, WALKED_MAX / functions.max(1) as u64);
 }
 
 fn enter_loops(function: &mut Function, known: &[bool]) {
@@ -53,54 +59,42 @@ fn enter_loops(function: &mut Function, known: &[bool]) {
     }
 }
 
-/// Hides what masks meet, unless it is no number below zero.
-fn masked_signs(function: &mut Function, known: &[bool]) {
-    let constants = fold::constants(function);
-    let positive = positive(function, &constants);
-    let is_sign = |Value(value): Value| {
-        known.get(value as usize).is_some_and(|&known| known) && !positive[value as usize]
-    };
+/// Hides signs from masks: from those of the module, of shift counts, and of addresses
+/// that only the run knows.
+fn masked_signs(function: &mut Function, signs: &[bool]) {
+    let is_sign = |value: &Value| signs.get(value.0 as usize).copied().unwrap_or_default();
     for block in 0..function.blocks.len() {
         let mut at = 0;
         while let Some(instruction) = function.blocks[block].instructions.get(at) {
-            at += 1;
-            let Op::Binary(BinaryOp::And | BinaryOp::Or, a, b) = instruction.op else { continue };
-            let other = match (constants.contains_key(&a), constants.contains_key(&b)) {
-                (false, true) => a,
-                (true, false) => b,
-                _ => continue,
-            };
-            if !is_sign(other) {
-                continue;
+            let masked = masked(&instruction.op);
+            for value in masked.into_iter().flatten().filter(is_sign) {
+                let hidden = hide_at(function, block, value, at);
+                at += 1;
+                let replace = |used: &mut Value| {
+                    if *used == value {
+                        *used = hidden;
+                    }
+                };
+                function.blocks[block].instructions[at].op.for_each_use_mut(replace);
             }
-            let hidden = hide_at(function, block, other, at - 1);
-            let instruction = &mut function.blocks[block].instructions[at];
-            instruction.op.for_each_use_mut(|value| {
-                if *value == other {
-                    *value = hidden;
-                }
-            });
             at += 1;
         }
     }
 }
 
-/// Which values have a sign bit of zero, as 32 bits and as 64: the verifier never takes
-/// one of them for -1.
-fn positive(function: &Function, constants: &HashMap<Value, u64>) -> Vec<bool> {
-    let mut positive = vec![false; function.types.len()];
-    for instruction in function.blocks.iter().flat_map(|block| &block.instructions) {
-        let [result] = instruction.results[..] else { continue };
-        let mask = |value: &Value| constants.get(value).is_some_and(|&c| c <= i32::MAX as u64);
-        positive[result.0 as usize] = match &instruction.op {
-            Op::Const(_) | Op::Compare(..) | Op::Unary(..) | Op::MemorySize => true,
-            Op::Load { width: Width::One | Width::Two, signed: false, .. } => true,
-            Op::Binary(BinaryOp::And, a, b) => mask(a) || mask(b),
-            Op::ExtendUnsigned(a) | Op::Wrap(a) => positive[a.0 as usize],
-            _ => false,
-        };
+/// The operands that a mask meets, in the module or in what the back makes of it.
+fn masked(op: &Op) -> [Option<Value>; 2] {
+    use BinaryOp::{And, Or, Rotl, Rotr, Shl, ShrS, ShrU};
+    match *op {
+        Op::Binary(And | Or, a, b) => [Some(a), Some(b)],
+        Op::Binary(Shl | ShrS | ShrU | Rotl | Rotr, _, count) => [Some(count), None],
+        Op::Load { access, .. } | Op::Store { access, .. }
+            if matches!(access.region, Region::Window | Region::Unknown { .. }) =>
+        {
+            [Some(access.address), None]
+        }
+        _ => [None; 2],
     }
-    positive
 }
 
 /// Hides what joins bring and branches ask, but for as many joins as the
@@ -216,6 +210,21 @@ fn tame(function: &Function, asked: &[bool]) -> Vec<bool> {
         }
     }
     tame
+}
+
+/// Which values are found to be above or below those that the verifier knows: from there it
+/// knows a range of them.
+fn ordered(function: &Function, tame: &[bool]) -> Vec<bool> {
+    let mut ordered = vec![false; function.types.len()];
+    for instruction in function.blocks.iter().flat_map(|block| &block.instructions) {
+        if let Op::Compare(op, a, b) = instruction.op
+            && !matches!(op, CompareOp::Eq | CompareOp::Ne)
+        {
+            ordered[a.0 as usize] |= tame[b.0 as usize];
+            ordered[b.0 as usize] |= tame[a.0 as usize];
+        }
+    }
+    ordered
 }
 
 /// Which values are compared with another: on one way from there it knows them, as a number

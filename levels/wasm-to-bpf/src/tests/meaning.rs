@@ -185,9 +185,19 @@ fn a_mask_meets_no_number_that_may_be_known_as_minus_one_or_zero() {
         "(i32.and (i32.shr_s (local.get 0) (i32.const 31)) (i32.const 40))",
         "(i32.or (i32.const 40) (i32.shr_s (local.get 0) (i32.const 31)))",
         "(i32.and (i32.sub (i32.const 0) (i32.lt_s (local.get 0) (i32.const 9))) (i32.const 6))",
+        "(i32.and (i32.sub (i32.and (local.get 0) (i32.const 1)) (i32.const 1)) (i32.const 6))",
+        "(i32.wrap_i64 (i64.and (i64.const 40)
+            (i64.extend_i32_u (i32.shr_s (local.get 0) (i32.const 31)))))",
+        // The back masks the count.
+        "(i32.shl (local.get 0) (i32.shr_s (local.get 0) (i32.const 31)))",
         // Known on one way, from the comparison.
-        "(if (result i32) (i32.gt_s (local.get 0) (i32.const 7)) (then (i32.const 1))
-            (else (i32.and (local.get 0) (i32.const 40))))",
+        "(if (result i32) (i32.gt_s (local.get 0) (i32.const -2))
+            (then (if (result i32) (i32.lt_s (local.get 0) (i32.const 1))
+                (then (i32.and (local.get 0) (i32.const 40))) (else (i32.const 2))))
+            (else (i32.const 1)))",
+        // The verifier ties the sum to the number.
+        "(if (result i32) (i32.lt_u (i32.add (local.get 0) (i32.const 1)) (i32.const 2))
+            (then (i32.and (local.get 0) (i32.const 40))) (else (i32.const 1)))",
     ] {
         assert_eq!(hidden_in(expression), 1, "{expression}");
     }
@@ -195,6 +205,10 @@ fn a_mask_meets_no_number_that_may_be_known_as_minus_one_or_zero() {
         "(i32.and (i32.load8_u (local.get 0)) (i32.const 40))",
         "(i32.and (i32.load (local.get 0)) (i32.const 40))",
         "(i32.or (i32.lt_s (local.get 0) (i32.const 9)) (i32.const 4))",
+        "(i32.and (i32.shr_u (i32.load (local.get 0)) (i32.const 3)) (i32.const 40))",
+        "(i32.and (i32.shl (i32.load8_u (local.get 0)) (i32.const 30)) (i32.const -40))",
+        "(i32.and (i32.sub (i32.load8_u (local.get 0)) (i32.load8_u (i32.const 9)))
+            (i32.const 40))",
     ] {
         assert_eq!(hidden_in(expression), 0, "{expression}");
     }
