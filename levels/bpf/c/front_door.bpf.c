@@ -54,32 +54,12 @@ static __always_inline int forward(struct xdp_md *ctx, const struct packet *pack
 	return XDP_REDIRECT;
 }
 
-/* To the socket of the cell, with what is known in front of the frame. */
-static __always_inline int to_user(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
-				   int outcome, struct tam_port_stats *stats)
-{
-	__u32 queue = ctx->rx_queue_index;
-
-	if (queue >= TAM_QUEUES_MAX)
-		return finish(stats, TAM_KERNEL_NO_SOCKET);
-
-	struct tam_meta *meta = meta_in_front(ctx, 0);
-
-	if (!meta)
-		return finish(stats, TAM_DROP_ADJUST);
-	fill_way(meta, flow, extent, outcome);
-	if (bpf_redirect_map(&tam_sockets, port_number * TAM_QUEUES_MAX + queue, XDP_PASS) !=
-	    XDP_REDIRECT)
-		return finish(stats, TAM_KERNEL_NO_SOCKET);
-	finish(stats, TAM_TO_USER);
-	return XDP_REDIRECT;
-}
-
 static __noinline int to_entry(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
 			       int outcome, struct tam_port_stats *stats)
 {
-	return flow->action == TAM_ACTION_USER ? to_user(ctx, flow, extent, outcome, stats)
-					       : to_service(ctx, flow, extent, outcome, stats);
+	if (flow->action == TAM_ACTION_USER)
+		return sent_up(stats, give_to_socket(ctx, flow, extent, outcome, 0));
+	return to_service(ctx, flow, extent, outcome, stats);
 }
 
 /* Does what the flow's rule and route say with this one packet. Returns an XDP

@@ -8,7 +8,8 @@
  * was queued for another CPU (cpumap) has lost the number of its receive queue,
  * and no socket may be given it from there when the module raises it.
  *
- * Where packets go changes only under `busy`, so all CPUs see one order.
+ * Where packets go changes only under `busy`, so all CPUs see one order. Packets of a
+ * lane that rests at user level do not enter it: they are only counted.
  */
 #ifndef TAM_LANE_H
 #define TAM_LANE_H
@@ -72,6 +73,30 @@ static __always_inline void leave_lane(struct tam_lane *lane)
 	__sync_lock_test_and_set(&lane->busy, 0);
 }
 
+/* Whether a lane rests at user level: then a packet goes up without entering it. */
+static __always_inline int rests_up(struct tam_lane *lane)
+{
+	return *(volatile __u32 *)&lane->target == TAM_LEVEL_USER &&
+	       *(volatile __u32 *)&lane->level == TAM_LEVEL_USER &&
+	       *(volatile __u32 *)&lane->path == TAM_PATH_DIRECT &&
+	       *(volatile __u32 *)&lane->epoch == *(volatile __u32 *)&lane->epoch_seen;
+}
+
+/* Counts a packet that goes up from outside the lane. Returns 0 when the lane has left
+ * its rest meanwhile: then the packet may not go, and counts as one that never came.
+ *
+ * Here a packet is counted, then `level` and `path` are looked at; who takes the lane
+ * below writes them, then looks at what was counted (take_below). Both have a full
+ * barrier between, so one of the two sees the other. */
+static __always_inline int count_up_outside(struct tam_lane *lane)
+{
+	/* The result is asked for: without it there is no barrier. */
+	if (__sync_fetch_and_add(&lane->sent_up, 1) == ~0ULL)
+		return 0;
+	return *(volatile __u32 *)&lane->level == TAM_LEVEL_USER &&
+	       *(volatile __u32 *)&lane->path == TAM_PATH_DIRECT;
+}
+
 /* Who calls what follows is in the lane. */
 
 /* The epoch that a packet for user level is to carry. */
@@ -84,17 +109,17 @@ static __always_inline __u32 epoch_of(struct tam_lane *lane)
 static __always_inline void count_up(struct tam_lane *lane, __u32 epoch)
 {
 	if (lane->epoch_seen != epoch) {
-		lane->epoch_start = lane->sent_up;
+		lane->epoch_start = *(volatile __u64 *)&lane->sent_up;
 		/* The cell reads epoch_start once it sees this. */
 		__sync_lock_test_and_set(&lane->epoch_seen, epoch);
 	}
-	lane->sent_up++;
+	__sync_fetch_and_add(&lane->sent_up, 1);
 }
 
 /* Whether all that was given to user level is gone from there. */
 static __always_inline int is_drained(struct tam_lane *lane)
 {
-	return *(volatile __u64 *)&lane->left == lane->sent_up;
+	return *(volatile __u64 *)&lane->left == *(volatile __u64 *)&lane->sent_up;
 }
 
 static __always_inline void count_to_tc(struct tam_lane *lane)
@@ -130,10 +155,18 @@ static __always_inline int is_tc_drained(struct tam_lane *lane)
 	return !lane->tc_awaited;
 }
 
-/* A full barrier: what the cell wrote before it said that all has left is seen. */
-static __always_inline void go_to(struct tam_lane *lane, enum tam_level level)
+/* Takes a lane below that was found drained, by writing where it is now: `field` is
+ * `level` or `path`. A full barrier: what the cell wrote before it said that all has left
+ * is seen, and so is what count_up_outside() counted before it could see this. Returns 0
+ * when something was: then the lane stays where it was. */
+static __always_inline int take_below(struct tam_lane *lane, __u32 *field, __u32 word)
 {
-	__sync_lock_test_and_set(&lane->level, level);
+	__u32 before = __sync_lock_test_and_set(field, word);
+
+	if (is_drained(lane))
+		return 1;
+	*field = before;
+	return 0;
 }
 
 /* Where XDP sends a packet. */
@@ -159,14 +192,11 @@ static __noinline int choose_among_all(struct tam_lane *lane, int complete, int 
 	}
 	if (target == TAM_LEVEL_USER || !complete || !is_drained(lane))
 		return TAM_WAY_UP;
-	if (target == TAM_LEVEL_NIC) {
-		go_to(lane, TAM_LEVEL_NIC);
-		return TAM_WAY_NIC;
-	}
+	if (target == TAM_LEVEL_NIC)
+		return take_below(lane, &lane->level, TAM_LEVEL_NIC) ? TAM_WAY_NIC : TAM_WAY_UP;
 	if (!whole || lane->level == TAM_LEVEL_NIC)
 		return TAM_WAY_UP;
-	lane->path = TAM_PATH_TC;
-	return TAM_WAY_TC;
+	return take_below(lane, &lane->path, TAM_PATH_TC) ? TAM_WAY_TC : TAM_WAY_UP;
 }
 
 /* A lane that stays at nic or at user is told first, and nic without a look at the
@@ -190,10 +220,8 @@ static __always_inline int runs_at_tc(struct tam_lane *lane)
 
 	if (lane->level == TAM_LEVEL_KERNEL)
 		return target != TAM_LEVEL_USER;
-	if (target != TAM_LEVEL_KERNEL || !is_drained(lane))
-		return 0;
-	go_to(lane, TAM_LEVEL_KERNEL);
-	return 1;
+	return target == TAM_LEVEL_KERNEL && is_drained(lane) &&
+	       take_below(lane, &lane->level, TAM_LEVEL_KERNEL);
 }
 
 #endif

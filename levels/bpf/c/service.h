@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
 /* Services below user level: from a rule to the module's program.
  *
- *   act() --> to_service(): enter the lane; which way?
+ *   act() --> to_service(): does the lane rest at user level? the cell's socket
+ *               | else enter it; which way?
  *               | up: the cell's socket, leave the lane
  *               | tc: its metadata in front, on to the stack, leave the lane; go on in tc.h
  *               | nic: fill the entry's hand-over, stay in the lane
@@ -205,6 +206,46 @@ static __always_inline void fill_hand_over(struct tam_passage *way, const struct
 	lane->ran = 1;
 }
 
+/* To the socket of the cell, with what is known in front of the frame; returns an XDP
+ * action, XDP_REDIRECT when there is a socket. */
+static __always_inline int give_to_socket(struct xdp_md *ctx, const struct tam_flow *flow,
+					  __u64 extent, __u32 outcome, __u32 epoch)
+{
+	__u32 queue = ctx->rx_queue_index;
+
+	if (queue >= TAM_QUEUES_MAX)
+		return XDP_PASS;
+
+	struct tam_meta *meta = meta_in_front(ctx, 0);
+
+	if (!meta)
+		return XDP_DROP;
+	fill_way(meta, flow, extent, outcome);
+	meta->flags |= epoch << TAM_META_EPOCH_SHIFT;
+	return bpf_redirect_map(&tam_sockets, port_number * TAM_QUEUES_MAX + queue, XDP_PASS);
+}
+
+/* The same for a lane that rests at user level; -1 when it must be entered: then the
+ * packet is as it came. */
+static __always_inline int send_up_outside(struct xdp_md *ctx, struct tam_lane *lane,
+					   const struct tam_flow *flow, __u64 extent, __u32 outcome)
+{
+	int action = give_to_socket(ctx, flow, extent, outcome, epoch_of(lane));
+
+	if (action != XDP_REDIRECT || count_up_outside(lane))
+		return action;
+	return bpf_xdp_adjust_meta(ctx, sizeof(struct tam_meta)) ? XDP_DROP : -1;
+}
+
+/* Counts a packet on its way to the cell by the action that came of it. */
+static __always_inline int sent_up(struct tam_port_stats *stats, int action)
+{
+	finish(stats, action == XDP_REDIRECT ? TAM_TO_USER
+		      : action == XDP_DROP   ? TAM_DROP_ADJUST
+					     : TAM_KERNEL_NO_SOCKET);
+	return action;
+}
+
 /* A packet of a service that can run below user level. `outcome` is TAM_FORWARDED
  * when it has a route, else why not. Returns an XDP action, or TAM_RUN. */
 static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
@@ -219,6 +260,11 @@ static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow 
 
 	if (!lane || !way)
 		return finish(stats, TAM_KERNEL_NO_SOCKET);
+	if (rests_up(lane)) {
+		action = send_up_outside(ctx, lane, flow, extent, outcome);
+		if (action >= 0)
+			return sent_up(stats, action);
+	}
 	if (!enter_lane(lane))
 		return finish(stats, TAM_DROP_LANE);
 	fill_way(&way->meta, flow, extent, outcome);
@@ -240,10 +286,7 @@ static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow 
 	default:
 		action = send_up(ctx, lane, way);
 		leave_lane(lane);
-		finish(stats, action == XDP_REDIRECT ? TAM_TO_USER
-			      : action == XDP_DROP   ? TAM_DROP_ADJUST
-						     : TAM_KERNEL_NO_SOCKET);
-		return action;
+		return sent_up(stats, action);
 	}
 }
 

@@ -244,7 +244,8 @@ enum tam_over {
 
 /* The lane of an entry: the one place where its packets meet its memory. Shared
  * with the cell, which maps it. Who writes: D the front door (XDP and tc) while it
- * is in the lane, C the cell, N the daemon.
+ * is in the lane (and, while the lane rests at user level, `sent up` without it),
+ * C the cell, N the daemon.
  *
  *  0         8         16            24           28       32      36       40        44       48     52    56        60     64
  * +---------+---------+-------------+------------+--------+-------+--------+---------+--------+------+-----+---------+------+

@@ -148,13 +148,34 @@ fn a_packet_that_finds_the_lane_taken_for_long_is_dropped_and_counted() {
     let mut nic = at_user();
     let another = 1000;
     nic.change_record(|lane| lane.busy = another);
-    for target in [LEVEL_USER, LEVEL_NIC] {
+    for target in [LEVEL_NIC, LEVEL_KERNEL] {
         nic.lane().set_target(target);
         let done = nic.door.run(&frame());
         assert_eq!((done.outcome, done.action), ("drop_lane", XDP_DROP));
     }
     let untouched = (nic.record().busy, nic.lane().sent_up(), nic.stats().packets);
     assert_eq!(untouched, (another, 0, 0));
+}
+
+#[test]
+fn a_packet_of_a_lane_that_rests_at_user_level_waits_for_nobody() {
+    if !enter("a_packet_of_a_lane_that_rests_at_user_level_waits_for_nobody") {
+        return;
+    }
+    let mut nic = at_user();
+    let another = 1000;
+    nic.change_record(|lane| lane.busy = another);
+    nic.lane().set_target(LEVEL_USER);
+    for sent in 1..=3 {
+        let done = nic.door.run(&frame());
+        assert_eq!((done.outcome, done.action), ("to_user", XDP_REDIRECT));
+        assert_eq!((nic.record().busy, nic.lane().sent_up()), (another, sent));
+    }
+    // It does not rest while an epoch begins, and when it is on its way elsewhere.
+    nic.change_record(|lane| lane.epoch = lane.epoch_seen + 1);
+    assert_eq!(nic.door.run(&frame()).outcome, "drop_lane");
+    nic.change_record(|lane| (lane.epoch, lane.path) = (lane.epoch_seen, PATH_TC));
+    assert_eq!(nic.door.run(&frame()).outcome, "drop_lane");
 }
 
 #[test]
