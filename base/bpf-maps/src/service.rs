@@ -125,7 +125,11 @@ pub struct HandOver {
     /// Zero bytes added behind a short packet.
     pub padded: u32,
     /// Always 0.
-    pub zero: [u32; 13],
+    pub zero: u32,
+    /// What the entry's modules have used, sum over all packets.
+    pub fuel_used: u64,
+    /// Always 0.
+    pub unused: [u64; 5],
 }
 
 /// From the front door's first half to its second (`struct tam_passage`): one for each CPU.
@@ -243,7 +247,9 @@ mod tests {
         let mut bytes = [0; size_of::<HandOver>()];
         let (metadata, rest) = bytes.split_first_chunk_mut::<META_LENGTH>().unwrap();
         meta.write_to(metadata);
-        rest[..12].copy_from_slice(&[1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0]);
+        for (field, number) in [0, 4, 8, 16].into_iter().zip(1..) {
+            rest[field] = number;
+        }
         let expected = HandOver {
             packet_length: meta.packet_length,
             window_length: meta.window_length,
@@ -264,7 +270,9 @@ mod tests {
             verdict: 1,
             trapped: 2,
             padded: 3,
-            zero: [0; 13],
+            zero: 0,
+            fuel_used: 4,
+            unused: [0; 5],
         };
         assert_eq!(bytemuck::pod_read_unaligned::<HandOver>(&bytes), expected);
     }

@@ -48,7 +48,9 @@ struct hand_over {
 	u32 lane;
 	u64 now_ms;
 	u64 mark_and_reserved[3];
-	u32 afterwards[6];
+	u64 verdict;
+	u64 padded;
+	u64 fuel_used;
 };
 
 /* At a constant address, as it is to a module's program. */
@@ -136,8 +138,7 @@ static inline __attribute__((always_inline)) int resize_head(struct packet *pack
 #ifdef WITH_ENTRY
 /* What a node's program does around each module, in C: so much of the difference
  * between module and program is not the compiler's. It leaves the verdict in the
- * hand-over, and adds to the fuel that the instance has used. */
-volatile u64 fuel_used;
+ * hand-over, and adds to the fuel that the entry's modules have used. */
 
 /* What a packet may cost: any number does. */
 #define FUEL 225
@@ -152,8 +153,8 @@ volatile u64 fuel_used;
 			ctx,                                                            \
 		};                                                                      \
 		u64 verdict = handle(&packet);                                          \
-		fuel_used += FUEL;                                                      \
-		*(volatile u64 *)&hand_over.afterwards[0] = verdict;                    \
+		hand_over.fuel_used += FUEL;                                            \
+		hand_over.verdict = verdict;                                            \
 		return verdict;                                                         \
 	}
 #else

@@ -327,10 +327,10 @@ struct tam_lane {
  * module sees them; then comes what the module's program leaves. The compiler
  * (levels/wasm-to-bpf, layout.rs) has the same offsets.
  *
- *  0              64        68        72       76      128
- * +--------------+---------+---------+--------+-------+
- * | ABI metadata | verdict | trapped | padded | zero  |
- * +--------------+---------+---------+--------+-------+
+ *  0              64        68        72       76     80          88        128
+ * +--------------+---------+---------+--------+------+-----------+---------+
+ * | ABI metadata | verdict | trapped | padded | zero | fuel used | unused  |
+ * +--------------+---------+---------+--------+------+-----------+---------+
  */
 struct tam_hand_over {
 	__u32 packet_length;
@@ -352,7 +352,9 @@ struct tam_hand_over {
 	__u32 verdict;		/* what on_packet returned, when `trapped` is 0 */
 	__u32 trapped;		/* 0, a trap's code, or TAM_NOT_RUN */
 	__u32 padded;
-	__u32 zero[13];		/* each begins a cache line */
+	__u32 zero;
+	__u64 fuel_used;	/* by the entry's modules, sum over all packets */
+	__u64 unused[5];	/* each begins a cache line */
 };
 
 /* From the first half of the front door to the second, in XDP and at tc: one for

@@ -19,8 +19,8 @@ use crate::program::{AttachError, Link, Program, XdpMode};
 use crate::test_run::TestRunError;
 use crate::{DevmapValue, objects};
 use bpf_maps::{
-    Config, Key, MASKS_MAX, Mask, OUTCOME_COUNT, PortConfig, PortStats, QUEUES_MAX, Rule,
-    RuleStats, VLAN_UP, Vlan, VlanKey,
+    Config, ENTRIES_MAX, HandOver, Key, MASKS_MAX, Mask, OUTCOME_COUNT, PortConfig, PortStats,
+    QUEUES_MAX, Rule, RuleStats, VLAN_UP, Vlan, VlanKey,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -87,6 +87,7 @@ pub struct FrontDoor {
     maps: BTreeMap<&'static str, Map>,
     shared: MappedArray<Config>,
     lanes: Lanes,
+    hand_overs: MappedArray<[HandOver; ENTRIES_MAX]>,
     heartbeat: Program,
     carries_marks: bool,
     tc: Program,
@@ -171,6 +172,7 @@ impl FrontDoor {
         let heartbeat = object.program("tam_heartbeat")?;
         let marks = object.program(CARRIES_MARKS)?.test_run(&[0; 14], None, 1)?;
         let lanes = Lanes::new(&maps[LANES])?;
+        let hand_overs = maps[HAND_OVERS].map_array::<[HandOver; ENTRIES_MAX]>()?;
         for (map, program) in [(AFTER, AFTERWARDS), (AFTER_TC, AFTERWARDS_TC)] {
             let program = object.program(program)?;
             maps[map].update(&0u32, &(program.as_fd().as_raw_fd() as u32), Update::Any)?;
@@ -180,6 +182,7 @@ impl FrontDoor {
             maps,
             shared,
             lanes,
+            hand_overs,
             heartbeat,
             carries_marks: marks.retval == PASS,
             tc: object.program(TC)?,

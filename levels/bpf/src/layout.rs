@@ -140,6 +140,8 @@ fn layout_of_services_matches_header() {
         trapped,
         padded,
         zero,
+        fuel_used,
+        unused,
     );
     same!(
         object,

@@ -10,7 +10,7 @@
 //!   24 │ trap_code     u32, 0: none   │  of the last call
 //!   28 │ trap_place    u32            │  byte offset in the module
 //!   32 │ fuel_budget   u64            │  for one call; set by the node
-//!   40 │ fuel_used     u64            │  sum over all calls
+//!   40 │ fuel_used     u64            │  sum over all calls, where there is no packet
 //!   48 │ bulk          u64            │  fuel of memory.copy and fill in this call
 //!   56 │ reserved      u64            │
 //!   64 │ traps         u64            │  calls that trapped
@@ -81,7 +81,9 @@ pub const fn block_length(globals: u32) -> u32 {
 ///  68 │ trapped      u32               │  the trap's code, else 0
 ///  72 │ padded       u32               │  zero bytes added behind a short packet:
 ///     │                                │  0 before and after a program
-///  76 └────────────────────────────────┘
+///  76 │ reserved     u32               │
+///  80 │ fuel_used    u64               │  sum over all calls of the entry's modules
+///  88 └────────────────────────────────┘
 /// ```
 pub mod hand_over {
     #![expect(missing_docs, reason = "the picture above")]
@@ -89,8 +91,9 @@ pub mod hand_over {
     pub const VERDICT: u32 = 64;
     pub const TRAPPED: u32 = 68;
     pub const PADDED: u32 = 72;
+    pub const FUEL_USED: u32 = 80;
     /// Its bytes.
-    pub const LENGTH: u32 = 76;
+    pub const LENGTH: u32 = 88;
 }
 
 /// A record in the ring buffer to the cell: an event, a frame to be sent, or a message.

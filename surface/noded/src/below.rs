@@ -449,7 +449,7 @@ impl Daemon {
         Some(BelowReport {
             stats: self.front.service_stats(entry).ok()?,
             reasons: self.front.drop_reasons(entry).ok()?,
-            fuel: shared.instance.get(layout::FUEL_USED).ok()?,
+            fuel: self.front.fuel_used(entry)?,
             records_lost: shared.instance.get(layout::LOST).ok()?,
         })
     }

@@ -87,7 +87,8 @@ impl Subject {
     }
 
     pub fn fuel_used(&self) -> u64 {
-        self.instance.block().u64(layout::FUEL_USED).unwrap().load(Ordering::Acquire)
+        let account = self.instance.hand_over().u64(layout::hand_over::FUEL_USED);
+        account.unwrap().load(Ordering::Acquire)
     }
 }
 

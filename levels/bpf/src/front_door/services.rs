@@ -3,7 +3,9 @@
 //! Which module runs where is core/node's decision.
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bpf_maps::{HandOver, LEVEL_KERNEL, LEVEL_NIC, Lane, ReasonKey, ServiceStats};
 use units::EntryId;
@@ -70,6 +72,18 @@ impl FrontDoor {
     #[must_use]
     pub fn hand_overs_map(&self) -> &Map {
         self.map(HAND_OVERS)
+    }
+
+    /// What an entry's modules have used below user level, sum over all packets; `None`
+    /// above the last entry.
+    #[must_use]
+    pub fn fuel_used(&self, entry: EntryId) -> Option<u64> {
+        self.fuel_word(entry).map(|word| word.load(Ordering::Acquire))
+    }
+
+    fn fuel_word(&self, entry: EntryId) -> Option<&AtomicU64> {
+        let at = hand_over_at(entry) as usize + offset_of!(HandOver, fuel_used);
+        self.hand_overs.word(0, at / 8)
     }
 
     /// The program array with what modules' programs of a level end with, at index 0.
@@ -140,6 +154,9 @@ impl FrontDoor {
             self.map(REASONS).delete(&key)?;
         }
         self.map(LANES).update(&u32::from(entry.0), &Lane::default(), Update::Any)?;
+        if let Some(fuel) = self.fuel_word(entry) {
+            fuel.store(0, Ordering::Release);
+        }
         Ok(())
     }
 

@@ -65,8 +65,7 @@ impl Emit<'_> {
             self.mention_arena();
             return self.reset();
         }
-        let context = self.frame.slot(Slot::Context);
-        self.asm.push(Insn::store(Width::Eight, FP, R1, context));
+        self.keep_context();
         self.reset();
         self.reach_packet();
     }
@@ -217,10 +216,9 @@ impl Emit<'_> {
         self.asm.push(Insn::call_helper(helper::SKB_PULL_DATA));
     }
 
-    /// The verdict is in r0.
+    /// The verdict is in r0, the hand-over's address in r1.
     pub(super) fn entry_epilogue(&mut self, label: Label) {
         self.asm.bind(label);
-        self.asm.hand_over(R1, 0);
         self.asm.push(Insn::store(Width::Eight, R1, R0, hand_over::VERDICT as i16));
         self.finish_packet();
     }

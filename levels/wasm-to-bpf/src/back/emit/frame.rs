@@ -1,6 +1,6 @@
 //! The stack frame: fixed slots at its upper end, then values without a register.
 
-use super::super::plan::{Needs, Setting};
+use super::super::plan::Needs;
 use super::super::vcode::Slot;
 
 /// Bytes of a slot.
@@ -15,10 +15,9 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    pub(crate) fn new(setting: &Setting, needs: Needs, is_entry: bool, spills: usize) -> Self {
-        let with_packet = is_entry && setting.has_packet();
+    pub(crate) fn new(needs: Needs, keeps_context: bool, spills: usize) -> Self {
         let mut fixed = Vec::new();
-        if with_packet || needs.context {
+        if keeps_context {
             fixed.push(Slot::Context);
         }
         if needs.changes_packet {

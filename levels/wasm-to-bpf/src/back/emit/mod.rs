@@ -44,6 +44,8 @@ pub(crate) struct Emitted {
     pub(crate) stack: u32,
     /// Places of the frame that hold values without a register.
     pub(crate) spills: u32,
+    /// Whether it comes back to the context that it was called with.
+    reads_context: bool,
     /// Each block's instructions, in the code's order, with its successors' numbers.
     pub(crate) blocks: Vec<BlockCost>,
 }
@@ -64,9 +66,17 @@ pub(crate) fn emit(
     vcode: &VCode,
     output: &Output,
 ) -> Option<Emitted> {
-    let long = vcode.length() > SHORT_MAX;
-    let attempt = |long| Emit::new(plan, position, vcode, output, long)?.run();
-    attempt(long).or_else(|| if long { None } else { attempt(true) })
+    let mut long = vcode.length() > SHORT_MAX;
+    let attempt = |long, keeps| Emit::new(plan, position, vcode, output, long, keeps)?.run();
+    let mut emitted = attempt(long, true);
+    if emitted.is_none() && !long {
+        long = true;
+        emitted = attempt(long, true);
+    }
+    match emitted {
+        Some(emitted) if !emitted.reads_context => attempt(long, false),
+        emitted => emitted,
+    }
 }
 
 struct Emit<'a> {
@@ -77,6 +87,10 @@ struct Emit<'a> {
     vcode: &'a VCode,
     output: &'a Output,
     frame: Frame,
+    /// Whether the context is kept in the frame, ...
+    keeps_context: bool,
+    /// and whether that was of use.
+    reads_context: bool,
     asm: Assembler,
     /// Labels of the code's blocks, by number.
     labels: Vec<Label>,
@@ -100,9 +114,11 @@ impl<'a> Emit<'a> {
         vcode: &'a VCode,
         output: &'a Output,
         long: bool,
+        keeps_context: bool,
     ) -> Option<Self> {
         let needs = plan.needs.get(position).copied()?;
         let is_entry = position == 0;
+        let has_context = needs.context || is_entry && plan.setting.has_packet();
         let mut asm = Assembler::new(long);
         let labels = vcode.blocks.iter().map(|_| asm.label()).collect();
         let entry = EntryLabels::new(&mut asm);
@@ -113,7 +129,9 @@ impl<'a> Emit<'a> {
             is_entry,
             vcode,
             output,
-            frame: Frame::new(&plan.setting, needs, is_entry, output.num_spillslots),
+            frame: Frame::new(needs, has_context && keeps_context, output.num_spillslots),
+            keeps_context,
+            reads_context: false,
             asm,
             labels,
             twins: vec![None; vcode.blocks.len()],
@@ -130,8 +148,7 @@ impl<'a> Emit<'a> {
         if self.is_entry {
             self.prologue();
         } else if self.needs.context {
-            let at = self.frame.slot(Slot::Context);
-            self.asm.push(Insn::store(Width::Eight, FP, R1, at));
+            self.keep_context();
         }
         self.find_twins();
         let order: Vec<_> = (0..self.vcode.blocks.len())
@@ -166,6 +183,7 @@ impl<'a> Emit<'a> {
             code: self.asm.finish()?,
             stack: self.frame.bytes(),
             spills: self.output.num_spillslots as u32,
+            reads_context: self.reads_context,
             blocks,
         })
     }
@@ -376,7 +394,16 @@ impl<'a> Emit<'a> {
         }
     }
 
+    /// It is in r1, where a function begins.
+    fn keep_context(&mut self) {
+        if self.keeps_context {
+            let at = self.frame.slot(Slot::Context);
+            self.asm.push(Insn::store(Width::Eight, FP, R1, at));
+        }
+    }
+
     fn load_slot(&mut self, register: Reg, slot: Slot) {
+        self.reads_context |= slot == Slot::Context;
         let at = self.frame.slot(slot);
         self.asm.push(Insn::load(Width::Eight, false, register, FP, at));
     }

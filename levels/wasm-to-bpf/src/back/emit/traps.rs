@@ -2,7 +2,7 @@
 //! then the common way out.
 
 use super::super::asm::{Label, field};
-use super::super::insn::{Alu, Bits, Insn, R0, R1, R2, R3};
+use super::super::insn::{Alu, Bits, Insn, R0, R1, R2, R3, R4};
 use super::super::vcode::Trap;
 use super::Emit;
 use crate::ir::Width;
@@ -57,7 +57,17 @@ impl Emit<'_> {
             return self.asm.push(Insn::exit());
         }
         self.asm.block(R3, 0);
-        self.add_field(layout::FUEL_BUDGET, layout::FUEL_USED);
+        let (account, at) = if self.setting.has_packet() {
+            self.asm.hand_over(R4, 0);
+            (R4, layout::hand_over::FUEL_USED)
+        } else {
+            (R3, layout::FUEL_USED)
+        };
+        // All that it could have cost, and one trap more.
+        self.asm.push(Insn::load(Width::Eight, false, R1, R3, field(layout::FUEL_BUDGET)));
+        self.asm.push(Insn::load(Width::Eight, false, R2, account, field(at)));
+        self.asm.push(Insn::alu(Alu::Add, Bits::B64, R2, R1));
+        self.asm.push(Insn::store(Width::Eight, account, R2, field(at)));
         self.asm.push(Insn::load(Width::Eight, false, R1, R3, field(layout::TRAPS)));
         self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, R1, 1));
         self.asm.push(Insn::store(Width::Eight, R3, R1, field(layout::TRAPS)));
@@ -68,13 +78,6 @@ impl Emit<'_> {
             self.asm.push(Insn::mov_imm(Bits::B32, R0, 1));
             self.asm.push(Insn::exit());
         }
-    }
-
-    fn add_field(&mut self, from: u32, to: u32) {
-        self.asm.push(Insn::load(Width::Eight, false, R1, R3, field(from)));
-        self.asm.push(Insn::load(Width::Eight, false, R2, R3, field(to)));
-        self.asm.push(Insn::alu(Alu::Add, Bits::B64, R2, R1));
-        self.asm.push(Insn::store(Width::Eight, R3, R2, field(to)));
     }
 
     /// Out without a verdict, the cause in r2.

@@ -5,7 +5,7 @@
 use regalloc2::{Block, VReg};
 
 use super::super::guard::Guard;
-use super::super::insn::{Alu, Bits, Insn, R0, Test};
+use super::super::insn::{Alu, Bits, Insn, R0, R1, Test};
 use super::super::vcode::{Condition, Op as V, Trap, used_in};
 use super::Lower;
 use crate::TrapCode;
@@ -176,22 +176,26 @@ impl Lower<'_> {
     }
 
     fn leave_with_verdict(&mut self, values: &[Value]) {
-        let Some(&value) = values.first() else { return self.leave_with(0) };
-        match self.constant(value) {
-            Some(constant) if abi::Verdict::parse(constant as u32).is_err() => {
-                let trap = Trap { code: TrapCode::BadVerdict, place: self.place };
-                self.push(V::TrapAlways(trap), &[]);
-            }
-            Some(constant) => self.leave_with(constant),
-            None => {
-                let is_certain = self.is_verdict(value, 0);
-                let value = self.value(value);
-                if !is_certain {
-                    self.check_verdict(value);
+        let verdict = match values.first() {
+            None => self.make(0),
+            Some(&value) => match self.constant(value) {
+                Some(constant) if abi::Verdict::parse(constant as u32).is_err() => {
+                    let trap = Trap { code: TrapCode::BadVerdict, place: self.place };
+                    return self.push(V::TrapAlways(trap), &[]);
                 }
-                self.push(V::Return, &[used_in(value, R0)]);
-            }
-        }
+                Some(constant) => self.make(constant),
+                None => {
+                    let is_certain = self.is_verdict(value, 0);
+                    let value = self.value(value);
+                    if !is_certain {
+                        self.check_verdict(value);
+                    }
+                    value
+                }
+            },
+        };
+        let hand_over = self.hand_over();
+        self.push(V::Return, &[used_in(verdict, R0), used_in(hand_over, R1)]);
     }
 
     /// Whether the value is one of a few constants, all of them verdicts.

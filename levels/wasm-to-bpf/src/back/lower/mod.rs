@@ -465,11 +465,17 @@ impl<'a> Lower<'a> {
         self.alu(Alu::Xor, bits, value, zero)
     }
 
-    /// Adds what the call has used to the instance's account.
+    /// Adds what the call has used to the account: the entry's, beside the verdict, or
+    /// where there is no packet the instance's.
     fn account(&mut self) {
-        let block = self.block_address();
-        let sum = self.load_field(Width::Eight, block, layout::FUEL_USED);
+        let (account, at) = if self.setting.has_packet() {
+            (self.hand_over(), layout::hand_over::FUEL_USED)
+        } else {
+            (self.block_address(), layout::FUEL_USED)
+        };
+        let sum = self.load_field(Width::Eight, account, at);
         let sum = if self.setting.bulk {
+            let block = self.block_address();
             let bulk = self.load_field(Width::Eight, block, layout::BULK);
             self.alu(Alu::Add, Bits::B64, sum, bulk)
         } else {
@@ -478,6 +484,7 @@ impl<'a> Lower<'a> {
         let sum = match self.last_fuel.and_then(|fuel| self.spent(fuel)) {
             Some(spent) => self.alu_imm(Alu::Add, Bits::B64, sum, spent),
             None => {
+                let block = self.block_address();
                 let budget = self.load_field(Width::Eight, block, layout::FUEL_BUDGET);
                 let left = match self.last_fuel {
                     Some(fuel) => self.value(fuel),
@@ -488,7 +495,8 @@ impl<'a> Lower<'a> {
                 self.alu(Alu::Add, Bits::B64, sum, used)
             }
         };
-        self.store_field(layout::FUEL_USED, sum);
+        let insn = Insn::store(Width::Eight, 0, 0, super::asm::field(at));
+        self.push(V::One { insn, dst: Some(0), src: Some(1) }, &[used(account), used(sum)]);
     }
 
     /// What was taken from the whole budget, if that is known now.
