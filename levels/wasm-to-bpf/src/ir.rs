@@ -108,6 +108,9 @@ pub struct Block {
     pub is_loop_header: bool,
     /// How many loops it is in.
     pub loop_depth: u32,
+    /// Of a loop header: how often its loop goes round at most, each time that it is
+    /// entered, if the passes know.
+    pub rounds_max: Option<u64>,
 }
 
 /// One operation with its results.

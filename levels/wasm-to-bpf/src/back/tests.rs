@@ -28,6 +28,7 @@ fn function(index: u32, parameters: u32, ops: Vec<Op>, returned: Vec<Value>) -> 
             terminator: Terminator::Return(returned),
             is_loop_header: false,
             loop_depth: 0,
+            rounds_max: None,
         }],
         can_trap: false,
     }
@@ -157,6 +158,7 @@ fn a_constant_condition_leaves_both_ways_in_place() {
             terminator: Option::unwrap_or(terminator, Terminator::Return(returned)),
             is_loop_header: false,
             loop_depth: 0,
+            rounds_max: None,
         };
         let double = Op::Binary(BinaryOp::Add, Value(1), Value(1));
         one.types.extend([Type::I64; 2]);

@@ -19,6 +19,34 @@ pub(super) struct Frame {
     height: usize,
     /// What its charge of fuel will be, if it has one of its own.
     charge: Option<Charge>,
+    /// Of a loop that is written twice.
+    twice: Option<Twice>,
+}
+
+/// A loop that is written twice, one behind the other, so that what each time round
+/// costs beside the module's code is paid every second time.
+///
+/// ```text
+/// header ─▶ body ─ again ─▶ second ─▶ body ─ again ─▶ header
+///             └─────────────▶ end ◀─────┘
+/// ```
+#[derive(Clone, Copy)]
+enum Twice {
+    /// While the first is written.
+    First {
+        header: BlockId,
+        second: BlockId,
+        at: Again,
+    },
+    Second,
+}
+
+/// Where the second time begins to be read.
+#[derive(Clone, Copy)]
+pub(super) struct Again {
+    /// Number of the operator behind `loop`.
+    pub(super) operator: usize,
+    pub(super) place: Place,
 }
 
 enum Kind {
@@ -66,6 +94,7 @@ impl Translator<'_, '_> {
             results: results.to_vec(),
             height: 0,
             charge,
+            twice: None,
         });
     }
 
@@ -77,7 +106,13 @@ impl Translator<'_, '_> {
         })
     }
 
-    pub(super) fn open_loop(&mut self, ty: BlockType, place: Place) -> Result<(), Stop> {
+    /// With `again` the loop is written twice.
+    pub(super) fn open_loop(
+        &mut self,
+        ty: BlockType,
+        place: Place,
+        again: Option<Again>,
+    ) -> Result<(), Stop> {
         self.open(ty, |translator, frame| {
             let (header, parameters) = translator.ssa.block(&frame.parameters);
             let arguments = translator.stack.split_off(frame.height);
@@ -87,6 +122,12 @@ impl Translator<'_, '_> {
             frame.kind = Kind::Loop;
             frame.target = header;
             frame.charge = Some(translator.charge(place));
+            if let Some(at) = again {
+                let second = translator.ssa.block(&frame.parameters).0;
+                frame.target = second;
+                frame.end = translator.ssa.block(&frame.results).0;
+                frame.twice = Some(Twice::First { header, second, at });
+            }
             Ok(())
         })
     }
@@ -128,18 +169,24 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// Ends a frame.
-    pub(super) fn close(&mut self) -> Result<(), Stop> {
+    /// Ends a frame; or says where to go on reading, for the second time.
+    pub(super) fn close(&mut self) -> Result<Option<usize>, Stop> {
         let Some(mut frame) = self.frames.pop() else { return Err(Stop::Malformed) };
         if let Some(Charge { block, constant, cost }) = frame.charge {
             self.ssa.set_constant(block, constant, cost);
         }
         match &mut frame.kind {
-            Kind::Dead => return Ok(()),
-            Kind::Loop => {
-                self.ssa.seal(frame.target);
-                return Ok(());
-            }
+            Kind::Dead => return Ok(None),
+            Kind::Loop => match frame.twice {
+                None => {
+                    self.ssa.seal(frame.target);
+                    return Ok(None);
+                }
+                Some(Twice::First { header, second, at }) => {
+                    return self.second_time(frame, [header, second], at);
+                }
+                Some(Twice::Second) => self.ssa.seal(frame.target),
+            },
             Kind::Block => {}
             Kind::If { other, arguments } => {
                 if let Some(other) = other.take() {
@@ -153,6 +200,12 @@ impl Translator<'_, '_> {
                 }
             }
         }
+        self.go_on_behind(&frame)?;
+        Ok(None)
+    }
+
+    /// Where the frame's ways out meet.
+    fn go_on_behind(&mut self, frame: &Frame) -> Result<(), Stop> {
         if self.live {
             self.leave(frame.end, frame.results.len())?;
         }
@@ -164,6 +217,33 @@ impl Translator<'_, '_> {
             self.stack.extend(self.ssa.explicit_parameters(frame.end, frame.results.len()));
         }
         Ok(())
+    }
+
+    /// The first time is written; a branch to the loop from the second one goes to the header.
+    fn second_time(
+        &mut self,
+        mut frame: Frame,
+        [header, second]: [BlockId; 2],
+        at: Again,
+    ) -> Result<Option<usize>, Stop> {
+        self.ssa.seal(second);
+        if !self.ssa.is_entered(second) {
+            self.ssa.seal(header);
+            self.go_on_behind(&frame)?;
+            return Ok(None);
+        }
+        if self.live {
+            self.leave(frame.end, frame.results.len())?;
+        }
+        self.stack.truncate(frame.height);
+        self.ssa.switch_to(second);
+        self.live = true;
+        self.stack.extend(self.ssa.explicit_parameters(second, frame.parameters.len()));
+        frame.target = header;
+        frame.charge = Some(self.charge(at.place));
+        frame.twice = Some(Twice::Second);
+        self.frames.push(frame);
+        Ok(Some(at.operator))
     }
 
     pub(super) fn branch(&mut self, depth: u32) -> Result<(), Stop> {
@@ -238,6 +318,7 @@ impl Translator<'_, '_> {
             results,
             height,
             charge: None,
+            twice: None,
         };
         if self.live {
             frame.kind = Kind::Block;

@@ -23,6 +23,7 @@ mod ssa;
 mod stack;
 mod tables;
 mod translate;
+mod twice;
 
 use wasmparser::TypeRef;
 

@@ -83,6 +83,7 @@ impl Ssa {
                 terminator: Terminator::Trap(TrapCode::Unreachable, Place::default()),
                 is_loop_header: false,
                 loop_depth: 0,
+                rounds_max: None,
             },
             incoming: Vec::new(),
             sealed: false,

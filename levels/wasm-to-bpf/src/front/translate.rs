@@ -5,12 +5,13 @@
 use wasmparser::{FunctionBody, Operator, ValType};
 
 use super::behind::Behind;
-use super::control::Frame;
+use super::control::{Again, Frame};
 use super::module::Module;
 use super::numeric::{self, MemoryOperator, Numeric};
 use super::operator;
 use super::reach::Reach;
 use super::ssa::{Ssa, TooMany, VALUES_MAX, Variable};
+use super::twice;
 use crate::TrapCode;
 use crate::ir::{
     Access, BinaryOp, CompareOp, Function, FunctionIndex, Op, Place, Region, Terminator, Type,
@@ -106,22 +107,32 @@ impl Translator<'_, '_> {
         let place = u32::try_from(body.range().start).unwrap_or(u32::MAX);
         self.open_function(results, Place(place));
         let operators = body.get_operators_reader().map_err(|_| Stop::Malformed)?;
-        for item in operators.into_iter_with_offsets() {
-            let (operator, offset) = item.map_err(|_| Stop::Malformed)?;
-            let place = Place(u32::try_from(offset).unwrap_or(u32::MAX));
+        let operators: Vec<(Operator<'_>, usize)> = operators
+            .into_iter_with_offsets()
+            .collect::<Result<_, _>>()
+            .map_err(|_| Stop::Malformed)?;
+        let mut at = 0;
+        while let Some((operator, offset)) = operators.get(at) {
+            let place = Place(u32::try_from(*offset).unwrap_or(u32::MAX));
+            at += 1;
             if self.ssa.is_too_large() {
                 return Err(Stop::TooLarge);
             }
-            if self.structure(&operator, place)? {
-                continue;
+            match self.structure(operator, place, || twice::again(&operators, at, place))? {
+                Structure::None => {}
+                Structure::Done => continue,
+                Structure::Again(operator) => {
+                    at = operator;
+                    continue;
+                }
             }
             self.count();
-            if self.live && !self.flow(&operator)? && !self.simple(&operator, place)? {
-                let reason = operator::refused(&operator).unwrap_or(Reason::Proposal {
-                    operator: operator::text(&operator),
+            if self.live && !self.flow(operator)? && !self.simple(operator, place)? {
+                let reason = operator::refused(operator).unwrap_or(Reason::Proposal {
+                    operator: operator::text(operator),
                     proposal: "unknown".into(),
                 });
-                return Err(Stop::Operator(reason, offset));
+                return Err(Stop::Operator(reason, *offset));
             }
         }
         if self.live {
@@ -132,20 +143,27 @@ impl Translator<'_, '_> {
     }
 
     /// Operators that cost nothing; they count in dead code, too.
-    fn structure(&mut self, operator: &Operator<'_>, place: Place) -> Result<bool, Stop> {
+    fn structure(
+        &mut self,
+        operator: &Operator<'_>,
+        place: Place,
+        again: impl FnOnce() -> Option<Again>,
+    ) -> Result<Structure, Stop> {
         match operator {
             Operator::Nop => {}
             Operator::Block { blockty } => self.open_block(*blockty)?,
-            Operator::Loop { blockty } => self.open_loop(*blockty, place)?,
+            Operator::Loop { blockty } => self.open_loop(*blockty, place, again())?,
             Operator::If { blockty } => {
                 self.count();
                 self.open_if(*blockty)?;
             }
             Operator::Else => self.other_way()?,
-            Operator::End => self.close()?,
-            _ => return Ok(false),
+            Operator::End => {
+                return Ok(self.close()?.map_or(Structure::Done, Structure::Again));
+            }
+            _ => return Ok(Structure::None),
         }
-        Ok(true)
+        Ok(Structure::Done)
     }
 
     /// Branches.
@@ -348,6 +366,15 @@ impl Translator<'_, '_> {
         let begin = self.stack.len().checked_sub(count).ok_or(Stop::Malformed)?;
         Ok(self.stack.split_off(begin))
     }
+}
+
+/// What an operator was to the structure of the code.
+enum Structure {
+    /// Nothing.
+    None,
+    Done,
+    /// The operator with that number is read next, for the second time.
+    Again(usize),
 }
 
 /// Types of the locals, in runs as the module has them.

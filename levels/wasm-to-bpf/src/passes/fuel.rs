@@ -10,11 +10,13 @@
 //! ```
 //!
 //! Charges of one block become one. A charge that cannot fail, since every
-//! budget is larger, is not checked.
+//! budget is larger, is not checked: none is where all that a call can cost is less,
+//! with each loop going round as often as it may, nor any before the first loop.
 
 use std::collections::HashMap;
 
 use super::fold;
+use super::graph::enclosing_loops;
 use super::inline::callees_first;
 use crate::ir::{
     BinaryOp, Block, CompareOp, Function, Instruction, Op, Place, Terminator, Type, Unit, Value,
@@ -51,20 +53,38 @@ fn has_loops(function: &Function) -> bool {
     function.blocks.iter().any(|block| block.is_loop_header)
 }
 
-/// For each function the most that a call of it costs; `None` if it has loops.
+/// For each function the most that a call of it costs; `None` if it has a loop of which
+/// nobody knows how often it goes round.
 fn totals(unit: &Unit) -> Vec<Option<u64>> {
     let mut totals = vec![Some(0_u64); unit.functions.len()];
     for index in callees_first(unit) {
         let function = &unit.functions[index];
-        if has_loops(function) {
-            totals[index] = None;
-            continue;
-        }
         let constants = fold::constants(function);
-        let mut costs = function.blocks.iter().map(|block| cost(block, &constants, &totals));
-        totals[index] = costs.try_fold(0, |sum: u64, more| Some(sum.saturating_add(more?)));
+        totals[index] = times(function).and_then(|times| {
+            let blocks = function.blocks.iter().zip(times);
+            let mut costs = blocks.map(|(block, times)| {
+                Some(cost(block, &constants, &totals)?.saturating_mul(times))
+            });
+            costs.try_fold(0, |sum: u64, more| Some(sum.saturating_add(more?)))
+        });
     }
     totals
+}
+
+/// How often each block is run at most in one call.
+fn times(function: &Function) -> Option<Vec<u64>> {
+    if !has_loops(function) {
+        return Some(vec![1; function.blocks.len()]);
+    }
+    let enclosing = enclosing_loops(&function.blocks).enclosing;
+    let mut times: Vec<u64> = Vec::with_capacity(function.blocks.len());
+    // A header comes before what is in its loop.
+    for (block, around) in function.blocks.iter().zip(enclosing) {
+        let around = around.and_then(|header| times.get(header.0 as usize).copied()).unwrap_or(1);
+        let own = if block.is_loop_header { block.rounds_max?.saturating_add(1) } else { 1 };
+        times.push(around.saturating_mul(own));
+    }
+    Some(times)
 }
 
 /// What a block costs with all that it calls.

@@ -212,6 +212,7 @@ fn splice(caller: &mut Function, block: usize, at: usize, callee: &Function) {
         terminator,
         is_loop_header,
         loop_depth,
+        rounds_max: None,
     });
 }
 

@@ -49,5 +49,6 @@ fn jump(edge: Edge, loop_depth: u32) -> Block {
         terminator: Terminator::Jump(edge),
         is_loop_header: false,
         loop_depth,
+        rounds_max: None,
     }
 }

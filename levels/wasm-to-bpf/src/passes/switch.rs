@@ -103,5 +103,6 @@ fn empty(edge: Edge, loop_depth: u32) -> Block {
         terminator: Terminator::Jump(edge),
         is_loop_header: false,
         loop_depth,
+        rounds_max: None,
     }
 }

@@ -120,6 +120,31 @@ fn code_that_cannot_be_reached_is_left_out() {
     assert_eq!(run(text, "f", &[1]), Ok(vec![4]));
 }
 
+#[test]
+fn a_loop_whose_cost_is_known_is_not_asked_for_its_fuel() {
+    // 11 operators each time round: 5,000 times are less than every budget, 9,000 are not.
+    let rounds = |rounds: u32, begin: &str| {
+        let text = format!(
+            "(module (memory 1) (func (export \"f\") (param i32) (result i32)
+                (local $i i32) (local $s i32)
+                (local.set $i {begin})
+                (loop $next
+                    (local.set $s (i32.add (local.get $s) (local.get $i)))
+                    (br_if $next (i32.ne (i32.const {rounds})
+                        (local.tee $i (i32.add (local.get $i) (i32.const 1))))))
+                (local.get $s)))"
+        );
+        let sum: u32 = (0..rounds).fold(0, u32::wrapping_add);
+        assert_eq!(run(&text, "f", &[0]), Ok(vec![u64::from(sum)]));
+        let (unit, _) = unit(&bytes(&text), &export("f")).expect("a module that compiles");
+        let instructions = unit.functions[0].blocks.iter().flat_map(|block| &block.instructions);
+        instructions.filter(|found| matches!(found.op, Op::TrapIf(_, TrapCode::OutOfFuel))).count()
+    };
+    assert_eq!(rounds(5_000, "(i32.const 0)"), 0);
+    assert_eq!(rounds(9_000, "(i32.const 0)"), 1, "it is written twice, and asked once");
+    assert_eq!(rounds(5_000, "(local.get 0)"), 2, "it may begin behind the end");
+}
+
 /// A function in which so many flags are set, one behind the other, and then asked;
 /// how many the passes hide from the verifier.
 fn hidden_flags(flags: u32) -> usize {

@@ -18,6 +18,9 @@ use crate::passes::graph::Graph;
 /// How far up from the end of a loop conditions are looked for.
 const CONDITIONS_MAX: usize = 64;
 
+/// Sums in a row that are taken as one.
+const SUMS_MAX: usize = 4;
+
 /// All loops of a function, by their headers.
 pub(super) struct Inductions(HashMap<BlockId, Loop>);
 
@@ -46,19 +49,26 @@ impl Inductions {
         Self(headers.filter_map(|(index, _)| reader.read(index)).collect())
     }
 
-    /// The ranges of a header's parameters from what they begin with.
-    pub(super) fn ranges(&self, header: BlockId, types: &[Type], begin: &[Range]) -> Vec<Range> {
+    /// How often a loop goes round at most, and the ranges of its header's parameters, from
+    /// what they begin with.
+    pub(super) fn of_loop(
+        &self,
+        header: BlockId,
+        types: &[Type],
+        begin: &[Range],
+    ) -> (Option<u64>, Vec<Range>) {
         let full: Vec<Range> = types.iter().map(|ty| Range::full(*ty)).collect();
-        let Some(found) = self.0.get(&header) else { return full };
+        let Some(found) = self.0.get(&header) else { return (None, full) };
         let rounds = (0..types.len())
             .filter_map(|parameter| found.rounds(parameter, types[parameter], begin[parameter]))
             .min();
-        let Some(rounds) = rounds else { return full };
+        let Some(rounds) = rounds else { return (None, full) };
         let range = |parameter: usize| {
             let step = found.steps[parameter]?;
             reached(step, rounds, types[parameter], begin[parameter])
         };
-        (0..types.len()).map(|parameter| range(parameter).unwrap_or(full[parameter])).collect()
+        let ranges = (0..types.len()).map(|parameter| range(parameter).unwrap_or(full[parameter]));
+        (Some(rounds), ranges.collect())
     }
 }
 
@@ -81,8 +91,9 @@ impl Loop {
         let mut last: Option<u64> = None;
         let mut exact = Vec::new();
         for way in &self.asked {
-            let of_it = way.iter().filter(|asked| asked.parameter == parameter);
-            let limits = of_it.filter_map(|asked| limit(asked, step));
+            let of_it: Vec<Asked> =
+                way.iter().filter(|asked| asked.parameter == parameter).copied().collect();
+            let limits = of_it.iter().filter_map(|asked| limit(asked, step, begin, &of_it));
             let (limit, is_exact) = match step > 0 {
                 true => limits.min_by_key(|(limit, _)| *limit)?,
                 false => limits.max_by_key(|(limit, _)| *limit)?,
@@ -98,13 +109,12 @@ impl Loop {
         }
         let last = last?;
         let size = step.unsigned_abs();
-        // A number that must be met is met only if nothing goes past it.
+        // A number that must be met is met only if it is not behind the first ones.
         let near = match step > 0 {
-            true => begin.high <= last.saturating_add(1),
-            false => begin.low.saturating_add(1) >= last,
+            true => begin.high <= last.saturating_add(size),
+            false => begin.low.saturating_add(size) >= last,
         };
-        let is_met = exact.iter().all(|exact| *exact == last) && size == 1 && near;
-        if !exact.is_empty() && !is_met {
+        if !exact.is_empty() && !(exact.iter().all(|exact| *exact == last) && near) {
             return None;
         }
         let way = match step > 0 {
@@ -120,28 +130,54 @@ impl Loop {
     }
 }
 
-/// The last number with which a parameter passes a question, and whether it
-/// is a single number that stops it.
-fn limit(asked: &Asked, step: i64) -> Option<(u64, bool)> {
-    // Either the variable is asked, or what it becomes next: neither wraps.
-    if asked.moved != 0 && asked.moved != step {
+/// The last number with which a parameter passes a question, and whether it is a single
+/// number that stops it; `all` are the questions on the same way.
+fn limit(asked: &Asked, step: i64, begin: Range, all: &[Asked]) -> Option<(u64, bool)> {
+    let size = step.unsigned_abs();
+    let by = asked.moved.unsigned_abs();
+    // The variable is asked, or what it becomes until it goes round: nothing of it wraps.
+    if by != 0 && asked.moved.signum() != step.signum() || by > size {
         return None;
     }
-    let by = asked.moved.unsigned_abs();
     let n = asked.number;
-    if step > 0 {
-        match asked.op {
-            CompareOp::LtU => Some((n.checked_sub(1)?.checked_sub(by)?, false)),
-            CompareOp::Ne => Some((n.checked_sub(1)?.checked_sub(by)?, true)),
-            _ => None,
+    // The numbers that are asked for end here, `by` away from the parameter's.
+    let stop = if step > 0 { n.checked_sub(by) } else { n.checked_add(by) };
+    let before = |stop: u64, step_by: u64| match step > 0 {
+        true => stop.checked_sub(step_by),
+        false => stop.checked_add(step_by),
+    };
+    match asked.op {
+        CompareOp::LtU if step > 0 => Some((before(stop?, 1)?, false)),
+        CompareOp::GtU if step < 0 && by == 0 => Some((before(stop?, 1)?, false)),
+        // It is the last of as many questions as the step is long: nothing goes past them.
+        CompareOp::Ne if is_last_of(size, by, |by| is_asked(all, n, by, step.signum())) => {
+            Some((before(stop?, 1)?, true))
         }
-    } else {
-        match asked.op {
-            CompareOp::GtU if asked.moved == 0 => Some((n.checked_add(1)?, false)),
-            CompareOp::Ne => Some((n.checked_add(1)?.checked_add(by)?, true)),
-            _ => None,
+        // It begins a multiple of the step away.
+        CompareOp::Ne if begin.low == begin.high => {
+            let far =
+                if step > 0 { stop?.checked_sub(begin.low) } else { begin.low.checked_sub(stop?) };
+            far?.is_multiple_of(size).then_some((before(stop?, size)?, true))
         }
+        _ => None,
     }
+}
+
+/// Steps that are looked at one by one.
+const STEPS_MAX: u64 = 8;
+
+fn is_last_of(size: u64, last: u64, is_asked: impl Fn(u64) -> bool) -> bool {
+    size <= STEPS_MAX && last + 1 >= size && (last + 1 - size..last).all(is_asked)
+}
+
+/// Whether some question is whether the parameter, moved so far, is that number.
+fn is_asked(all: &[Asked], number: u64, by: u64, sign: i64) -> bool {
+    all.iter().any(|asked| {
+        asked.op == CompareOp::Ne
+            && asked.number == number
+            && asked.moved.unsigned_abs() == by
+            && (by == 0 || asked.moved.signum() == sign)
+    })
 }
 
 /// An edge back to a header, and what decides on it last.
@@ -206,13 +242,16 @@ impl<'f> Reader<'f> {
 
     /// A value as another one plus a number.
     fn moved(&self, value: Value) -> Option<(Value, i64)> {
-        match self.definitions.get(&value) {
-            Some(Op::Binary(BinaryOp::Add, of, by)) => {
-                let ty = self.function.types[value.0 as usize];
-                Some((*of, signed(ty, *self.constants.get(by)?)))
-            }
-            _ => Some((value, 0)),
+        let (mut of, mut by) = (value, 0_i64);
+        for _ in 0..SUMS_MAX {
+            let Some(Op::Binary(BinaryOp::Add, from, number)) = self.definitions.get(&of) else {
+                break;
+            };
+            let Some(&number) = self.constants.get(number) else { break };
+            by = by.checked_add(signed(self.function.types[value.0 as usize], number))?;
+            of = *from;
         }
+        Some((of, by))
     }
 
     /// The comparisons that hold where a way back is taken.

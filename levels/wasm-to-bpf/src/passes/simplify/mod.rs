@@ -163,14 +163,15 @@ impl<'s> Simplifier<'s> {
         let index = id.0 as usize;
         let Some(ranges) = self.incoming[index].take() else { return false };
         let parameters = self.blocks[index].parameters.clone();
-        let ranges = match self.blocks[index].is_loop_header {
+        let (rounds_max, ranges) = match self.blocks[index].is_loop_header {
             true => {
                 let types: Vec<Type> =
                     parameters.iter().map(|value| self.type_of(*value)).collect();
-                self.inductions.ranges(id, &types, &ranges)
+                self.inductions.of_loop(id, &types, &ranges)
             }
-            false => ranges,
+            false => (None, ranges),
         };
+        self.blocks[index].rounds_max = rounds_max;
         for (parameter, range) in parameters.into_iter().zip(ranges) {
             self.set_range(parameter, range);
         }
