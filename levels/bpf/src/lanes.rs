@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   front door (in the lane)          cell
-//!   sent_up += 1 ── packet ─────────▶ ring ─▶ module ─▶ Departures::count: left += 1
+//!   sent_up += 1 ── packet ─────────▶ ring ─▶ module ─▶ Departures: left += 1
 //!   target below, sent_up == left?
 //!     yes: this packet is the first below
 //! ```
@@ -280,6 +280,9 @@ impl Lane<'_> {
 pub struct Departures {
     epoch: u8,
     of_epoch: u64,
+    /// Packets that are not gone yet, but soon; and how many of them are of the epoch.
+    leaving: u64,
+    leaving_of_epoch: u64,
 }
 
 impl Departures {
@@ -287,24 +290,39 @@ impl Departures {
     /// left packets behind: steps 2 to 4 are to follow.
     #[must_use]
     pub fn new(lane: &Lane<'_>) -> Self {
-        let mut new = Self { epoch: lane.epoch.load(Ordering::Acquire) as u8, of_epoch: 0 };
+        let epoch = lane.epoch.load(Ordering::Acquire) as u8;
+        let mut new = Self { epoch, of_epoch: 0, leaving: 0, leaving_of_epoch: 0 };
         new.begin(lane);
         new
     }
 
-    /// One packet of the lane is gone: sent, dropped or handed on. `epoch` is what it carried.
+    /// One packet of the lane is sent, dropped or handed on; it is gone with
+    /// [`Departures::depart`]. `epoch` is what it carried.
     #[inline]
-    pub fn count(&mut self, lane: &Lane<'_>, epoch: u8) {
-        self.of_epoch += u64::from(epoch == self.epoch);
+    pub fn leave(&mut self, epoch: u8) {
+        self.leaving += 1;
+        self.leaving_of_epoch += u64::from(epoch == self.epoch);
+    }
+
+    /// Whether any packet is to depart.
+    #[must_use]
+    pub const fn any_leaving(&self) -> bool {
+        self.leaving > 0
+    }
+
+    /// All packets that left are gone. One word is written for all of them: the front door
+    /// has it in its cache, and waits for it.
+    pub fn depart(&mut self, lane: &Lane<'_>) {
+        self.of_epoch += std::mem::take(&mut self.leaving_of_epoch);
         // Nobody else writes it. Release: who sees it sees the module's memory as it is now.
-        let left = lane.left.load(Ordering::Relaxed) + 1;
+        let left = lane.left.load(Ordering::Relaxed) + std::mem::take(&mut self.leaving);
         lane.left.store(left, Ordering::Release);
     }
 
     /// Begins another epoch. The one before must have been settled.
     pub fn begin(&mut self, lane: &Lane<'_>) {
         self.epoch = self.epoch.wrapping_add(1);
-        self.of_epoch = 0;
+        (self.of_epoch, self.leaving_of_epoch) = (0, 0);
         lane.epoch.store(u32::from(self.epoch), Ordering::SeqCst);
     }
 
@@ -413,15 +431,18 @@ mod tests {
         let mut departures = Departures::new(&lane);
         departures.settle(&lane);
         let sent: Vec<u8> = (0..10).map(|_| send_up(&lane)).collect();
-        sent[..7].iter().for_each(|&epoch| departures.count(&lane, epoch));
+        sent[..7].iter().for_each(|&epoch| departures.leave(epoch));
+        departures.depart(&lane);
         assert_eq!((lane.sent_up(), lane.left()), (10, 7), "three are lost");
         departures.begin(&lane);
         let after: Vec<u8> = (0..5).map(|_| send_up(&lane)).collect();
-        after[..2].iter().for_each(|&epoch| departures.count(&lane, epoch));
+        after[..2].iter().for_each(|&epoch| departures.leave(epoch));
+        departures.depart(&lane);
         assert_eq!(lane.left(), 9);
         departures.settle(&lane);
         assert_eq!((lane.sent_up(), lane.left()), (15, 12), "three are on their way");
-        after[2..].iter().for_each(|&epoch| departures.count(&lane, epoch));
+        after[2..].iter().for_each(|&epoch| departures.leave(epoch));
+        departures.depart(&lane);
         assert_eq!(lane.left(), 15);
     }
 
@@ -437,7 +458,8 @@ mod tests {
             departures.settle(&lane);
             assert_eq!(lane.left(), lane.sent_up(), "a cell before it lost them");
             let epoch = send_up(&lane);
-            departures.count(&lane, epoch);
+            departures.leave(epoch);
+            departures.depart(&lane);
             assert_eq!(lane.left(), lane.sent_up());
             send_up(&lane);
         }

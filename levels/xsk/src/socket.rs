@@ -137,6 +137,11 @@ impl Socket {
         oversized
     }
 
+    /// Whether there is something to [`Socket::receive`].
+    pub fn has_received(&mut self) -> bool {
+        self.receive.filled(1) > 0
+    }
+
     /// Descriptors of the packet that begins `at`, or `None` when its end is not there yet.
     fn descriptors(&self, at: u32, filled: u32) -> Option<u32> {
         let last = (at..filled)

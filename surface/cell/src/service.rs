@@ -41,6 +41,8 @@ pub(crate) struct Service {
     onward: Option<(Packet, Way)>,
     report: ServiceReport,
     timer_at_ms: u64,
+    /// The batch before whose first packet was looked for what the module did below.
+    looked_in: Option<u64>,
     /// Of a service that can leave user level; it has one lane.
     shared: Option<Shared>,
     /// Traps that the daemon has not heard of.
@@ -58,8 +60,9 @@ pub(crate) struct Way {
     pub(crate) meta: PacketMeta,
     /// What the module before left.
     pub(crate) mark: [u8; MARK_LENGTH],
-    /// It came straight from the front door, which has counted it, and not from another service.
-    pub(crate) counted: bool,
+    /// It came straight from the front door, which has counted it, with so many batches before
+    /// its own; or, without a number, from another service.
+    pub(crate) batch: Option<u64>,
 }
 
 /// What a packet left to be done.
@@ -118,7 +121,19 @@ impl Service {
         let timer_at_ms = facts.timer_ms.map_or(u64::MAX, |period| now_ms + u64::from(period));
         let report = ServiceReport::default();
         let (edges, onward, untold) = ([None; EDGES_MAX], None, Vec::new());
-        Ok(Self { facts, program, lanes, spec, edges, onward, report, timer_at_ms, shared, untold })
+        Ok(Self {
+            facts,
+            program,
+            lanes,
+            spec,
+            edges,
+            onward,
+            report,
+            timer_at_ms,
+            looked_in: None,
+            shared,
+            untold,
+        })
     }
 
     /// What passes it goes there from now on.
@@ -144,12 +159,10 @@ impl Service {
     ) -> Aftermath {
         self.report.packets += 1;
         self.report.bytes += packet.length() as u64;
-        if way.counted || self.shared.is_none() {
-            if self.shared.as_ref().is_some_and(Shared::has_run) {
-                self.take_over(engine, now_ms);
-            }
+        if way.batch.is_some() || self.shared.is_none() {
+            self.look_below(engine, way.batch, now_ms);
             let mut after = self.run(engine, packet, way, now_ms, exits);
-            after.leaves = way.counted && !after.passed_on && self.leave(&way.meta);
+            after.leaves = way.batch.is_some() && !after.passed_on && self.leave(&way.meta);
             return after;
         }
         // Its lane may be below, and has not heard of this packet: it never goes down.
@@ -162,6 +175,20 @@ impl Service {
             self.report.drop_down += 1;
         }
         after.flatten().unwrap_or_default()
+    }
+
+    /// Goes on from what the module did below, before the first packet of a batch: it cannot
+    /// have run again between two of them, since the lane goes below only when all are gone.
+    /// To look for each would take the lane's cache line from the front door each time.
+    #[inline]
+    fn look_below(&mut self, engine: &Engine, batch: Option<u64>, now_ms: u64) {
+        if self.looked_in == batch {
+            return;
+        }
+        self.looked_in = batch;
+        if self.shared.as_ref().is_some_and(Shared::has_run) {
+            self.take_over(engine, now_ms);
+        }
     }
 
     /// The packet that was passed on, and how it comes to the next service.
@@ -199,7 +226,7 @@ impl Service {
                         meta.flags &= !maps::META_ROUTED;
                     }
                     self.report.passed_on += 1;
-                    self.onward = Some((packet, Way { meta, mark, counted: false }));
+                    self.onward = Some((packet, Way { meta, mark, batch: None }));
                     passed_on = true;
                 } else {
                     self.pass(packet, reroute, &meta, exits);

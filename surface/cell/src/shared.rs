@@ -32,9 +32,6 @@ use crate::protocol::SharedFacts;
 /// largest fuel budget takes.
 const PATIENCE: u32 = 1 << 24;
 
-/// Packets of one round of the cell, of which each may leave the service.
-const LEAVING_EXPECTED: usize = 256;
-
 /// Why the memory could not be had.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SharedError {
@@ -56,8 +53,6 @@ pub(crate) struct Shared {
     memory: Arc<MappedArena>,
     ring: RingBuffer,
     departures: Departures,
-    /// Epochs of packets that are done with and may still lie in a transmit ring.
-    leaving: Vec<u8>,
     /// `LEVEL_*`: where the daemon wants its packets.
     home: u32,
 }
@@ -78,8 +73,7 @@ impl Shared {
         // The daemon has set the lane to its beginning: nothing was ever sent up.
         let departures = Departures::new(&lane);
         let memory = Arc::new(memory);
-        let leaving = Vec::with_capacity(LEAVING_EXPECTED);
-        Ok(Self { lane, block, memory, ring, departures, leaving, home: LEVEL_USER })
+        Ok(Self { lane, block, memory, ring, departures, home: LEVEL_USER })
     }
 
     /// What its programs sent and told, oldest first.
@@ -116,13 +110,13 @@ impl Shared {
     /// All services are done with a packet; it is gone with [`Shared::depart`].
     #[inline]
     pub(crate) fn leave(&mut self, epoch: u8) {
-        self.leaving.push(epoch);
+        self.departures.leave(epoch);
     }
 
     /// The devices have all packets that left: they are gone, and with them the module's memory
     /// if the last one was among them.
     pub(crate) fn depart(&mut self, instance: Option<&mut Instance<Packet>>) {
-        if self.leaving.is_empty() {
+        if !self.departures.any_leaving() {
             return;
         }
         match instance {
@@ -131,9 +125,7 @@ impl Shared {
             // Nobody may run in what a trap left.
             None => self.lane.set_target(LEVEL_USER),
         }
-        for epoch in self.leaving.drain(..) {
-            self.departures.count(&self.lane, epoch);
-        }
+        self.departures.depart(&self.lane);
     }
 
     /// Has the memory for this thread alone until [`Shared::give_back`]: packets come up,

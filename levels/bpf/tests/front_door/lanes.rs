@@ -42,7 +42,8 @@ fn a_lane_goes_below_at_the_first_packet_that_finds_all_gone() {
     nic.lane().set_target(LEVEL_NIC);
     for (left, outcome) in [(0, "to_user"), (3, "to_user"), (4, "to_user"), (6, "to_nic")] {
         while nic.lane().left() < left {
-            departures.count(&nic.lane(), epoch);
+            departures.leave(epoch);
+            departures.depart(&nic.lane());
         }
         assert_eq!(nic.verdict(&frame(), DROP).outcome, outcome, "{left} are gone");
     }
@@ -76,13 +77,17 @@ fn packets_follow_a_raised_one_until_it_is_gone() {
     for round in 0..5 {
         assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_nic", "round {round}");
         assert_eq!(nic.verdict(&frame(), RAISE).action, XDP_REDIRECT);
-        departures.count(&nic.lane(), epoch);
+        departures.leave(epoch);
+        departures.depart(&nic.lane());
         assert_eq!(nic.verdict(&frame(), RAISE).outcome, "to_nic", "the one before is gone");
         assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user");
-        departures.count(&nic.lane(), epoch);
+        departures.leave(epoch);
+        departures.depart(&nic.lane());
         assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user");
-        departures.count(&nic.lane(), epoch);
-        departures.count(&nic.lane(), epoch);
+        departures.leave(epoch);
+        departures.depart(&nic.lane());
+        departures.leave(epoch);
+        departures.depart(&nic.lane());
     }
     assert_eq!((nic.stats().raised, nic.stats().drop_module), (10, 5));
 }
@@ -107,8 +112,10 @@ fn lost_packets_hold_a_lane_up_until_their_epoch_is_settled() {
     departures.settle(&nic.lane());
     assert_eq!((nic.lane().left(), nic.lane().sent_up()), (5, 6));
     assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_user", "two are on their way");
-    departures.count(&nic.lane(), epoch);
-    departures.count(&nic.lane(), epoch);
+    departures.leave(epoch);
+    departures.depart(&nic.lane());
+    departures.leave(epoch);
+    departures.depart(&nic.lane());
     assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_nic");
 }
 

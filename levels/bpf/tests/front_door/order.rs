@@ -48,7 +48,8 @@ fn serve(kernel: &Kernel, receiver: &Receiver, out: &WireEnd, departures: &mut D
     let Some((meta, mut frame)) = receiver.receive_now().or_else(from_tap) else { return false };
     rewrite::route(&mut frame, meta.l3_offset, OUT_MAC, NEXT_HOP).unwrap();
     out.send(&frame);
-    departures.count(&kernel.lane(), meta.epoch());
+    departures.leave(meta.epoch());
+    departures.depart(&kernel.lane());
     true
 }
 

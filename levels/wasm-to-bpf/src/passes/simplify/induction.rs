@@ -114,7 +114,8 @@ impl Loop {
             true => begin.high <= last.saturating_add(size),
             false => begin.low.saturating_add(size) >= last,
         };
-        if !exact.is_empty() && !(exact.iter().all(|exact| *exact == last) && near) {
+        let is_met = exact.iter().all(|exact| *exact == last) && near;
+        if !exact.is_empty() && !is_met {
             return None;
         }
         let way = match step > 0 {
