@@ -1,6 +1,7 @@
 //! Descriptors, namespaces, netlink, offloads, signals: what the kernel offers besides BPF.
 
 pub mod child;
+pub mod cores;
 pub mod fd_passing;
 pub mod netlink;
 pub mod netns;

@@ -95,7 +95,7 @@ pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
     // On its core it comes before whatever else may run there. Without the right it does not.
     let _ = rustix::process::setpriority_process(None, NICE);
     if let Some(core) = core {
-        pin(core).with_context(|| format!("pinning the cell to core {core}"))?;
+        os::cores::only(core).with_context(|| format!("pinning the cell to core {core}"))?;
     }
     let engine = Engine::new().context("making the engine")?;
     let raised = engine.clone();
@@ -125,12 +125,6 @@ pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
         next_tick_ms: u64::MAX,
     };
     cell.serve()
-}
-
-fn pin(core: usize) -> Result<(), rustix::io::Errno> {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(core);
-    rustix::thread::sched_setaffinity(None, &set)
 }
 
 /// Milliseconds of the monotonic clock, read once a round.

@@ -28,8 +28,7 @@ impl Daemon {
 
     fn try_start_cell(&mut self) -> Result<()> {
         let queues = self.ports.iter().map(|p| p.queues).sum();
-        let core = self.file.guest_core.unwrap_or_else(last_core);
-        let cell = CellLink::spawn(queues, core)?;
+        let cell = CellLink::spawn(queues, self.guest_core)?;
         cell.send(&ToCell::Kernel, &[self.kernel.as_fd()])?;
         cell.send(&ToCell::Up, &[self.up.as_fd()])?;
         cell.send(&ToCell::Lanes, &[self.front.lanes_map().as_fd()])?;
@@ -48,7 +47,7 @@ impl Daemon {
                 self.binding += 1;
             }
         }
-        tracing::info!(pid = cell.pid(), core, "the cell starts");
+        tracing::info!(pid = cell.pid(), core = self.guest_core, "the cell starts");
         self.cell = Some(cell);
         if self.binding == 0 {
             self.event(Event::CellReady);
@@ -263,10 +262,6 @@ pub(crate) async fn hear(cell: &mut Option<CellLink>) -> Result<Option<FromCell>
         Some(cell) => cell.receive().await,
         None => std::future::pending().await,
     }
-}
-
-fn last_core() -> usize {
-    std::thread::available_parallelism().map_or(0, |cores| cores.get() - 1)
 }
 
 fn hex(bytes: &[u8]) -> String {

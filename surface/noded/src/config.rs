@@ -17,7 +17,8 @@ fast_path = "auto"
 # Where modules are kept: a directory in OCI layout.
 # store = "/var/lib/tamandua/store"
 
-# The core that runs modules; the last one when this is left out.
+# The core that runs modules; the last one when this is left out. The daemon leaves it
+# to them, if there is another.
 # guest_core = 1
 
 # A port is a network device. Its name is used in rules: "in left".

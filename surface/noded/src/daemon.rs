@@ -94,6 +94,8 @@ type AfterReport = Box<dyn FnOnce(&mut Daemon)>;
 /// Everything that the node is, beside what core/node decides.
 pub(crate) struct Daemon {
     pub(crate) file: NodeFile,
+    /// The core that runs modules.
+    pub(crate) guest_core: usize,
     pub(crate) started: Instant,
     pub(crate) node: Node,
     pub(crate) front: FrontDoor,
@@ -152,10 +154,10 @@ pub(crate) fn lock(name: &Name) -> Result<File> {
 }
 
 /// Runs the node to its end.
-pub(crate) async fn run(file: NodeFile, bpf: bool) -> Result<()> {
+pub(crate) async fn run(file: NodeFile, bpf: bool, guest_core: usize) -> Result<()> {
     let lock = lock(&file.name)?;
     let name = file.name.clone();
-    let ended = run_locked(file, bpf).await;
+    let ended = run_locked(file, bpf, guest_core).await;
     drop(lock);
     let directory = run_directory(&name);
     std::fs::remove_dir_all(&directory)
@@ -163,11 +165,11 @@ pub(crate) async fn run(file: NodeFile, bpf: bool) -> Result<()> {
     ended
 }
 
-async fn run_locked(file: NodeFile, bpf: bool) -> Result<()> {
+async fn run_locked(file: NodeFile, bpf: bool, guest_core: usize) -> Result<()> {
     let (done, done_rx) = mpsc::unbounded_channel();
     let monitor = Monitor::open().context("listening for changes of routes and devices")?;
     let name = file.name.clone();
-    let mut daemon = Daemon::start(file, done).inspect_err(|_| {
+    let mut daemon = Daemon::start(file, guest_core, done).inspect_err(|_| {
         // What it had put up comes down again; the first failure is the one to tell.
         let _ = bpf::front_door::remove(&name);
         let _ = ports::restore_left_over(&name);
@@ -189,7 +191,7 @@ async fn run_locked(file: NodeFile, bpf: bool) -> Result<()> {
 }
 
 impl Daemon {
-    fn start(file: NodeFile, done: mpsc::UnboundedSender<Done>) -> Result<Self> {
+    fn start(file: NodeFile, guest_core: usize, done: mpsc::UnboundedSender<Done>) -> Result<Self> {
         let mut node = Node::new(file.name.clone(), file.ports.clone())?;
         for device in ports::restore_left_over(&file.name)? {
             tracing::info!(device, "restored what a dead node of this name had changed");
@@ -207,6 +209,7 @@ impl Daemon {
         node.handle_timeout(Nanos::ZERO);
         let mut daemon = Self {
             file,
+            guest_core,
             started: Instant::now(),
             node,
             front,

@@ -51,8 +51,14 @@ pub fn run(options: Options) -> Result<()> {
     let text = std::fs::read_to_string(&options.config)
         .with_context(|| format!("reading the node file {}", options.config.display()))?;
     let file = NodeFile::parse(&text, &options.config.display().to_string())?;
+    // The guest core is the cell's: what the daemon, its compilers and the verifier do for it
+    // takes no time there, if there is another core.
+    let guest_core = file.guest_core.unwrap_or_else(os::cores::last);
+    if let Err(error) = os::cores::leave(guest_core) {
+        tracing::warn!(guest_core, %error, "the daemon does not leave the guest core to the cell");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(daemon::run(file, options.bpf))
+    runtime.block_on(daemon::run(file, options.bpf, guest_core))
 }
 
 /// Where a node keeps what lives as long as it runs.

@@ -1,0 +1,75 @@
+//! The cores that a thread may run on. Threads and processes that it makes later
+//! inherit them.
+
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The last of those that this thread may run on; 0 where the kernel does not say.
+#[must_use]
+pub fn last() -> usize {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).rev().find(|&core| set.is_set(core)).unwrap_or(0)
+}
+
+/// This thread runs on that core only.
+///
+/// # Errors
+/// When there is no such core.
+pub fn only(core: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    // A set has no bit for such a core, and the kernel refuses an empty one.
+    if core < CpuSet::MAX_CPU {
+        set.set(core);
+    }
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// This thread leaves that core to others, unless it is the only one.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn leave(core: usize) -> io::Result<()> {
+    let mut set = sched_getaffinity(None)?;
+    if core < CpuSet::MAX_CPU {
+        set.unset(core);
+    }
+    if set.count() == 0 {
+        return Ok(());
+    }
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each in a thread of its own, whose cores nobody else has.
+    fn alone(test: impl FnOnce() + Send) {
+        std::thread::scope(|scope| scope.spawn(test).join().unwrap());
+    }
+
+    #[test]
+    fn a_thread_leaves_a_core_to_others_unless_it_has_no_other() {
+        alone(|| {
+            let core = last();
+            let before = sched_getaffinity(None).unwrap().count();
+            leave(core).unwrap();
+            let after = sched_getaffinity(None).unwrap();
+            assert_eq!(after.count(), if before > 1 { before - 1 } else { 1 });
+            assert_eq!(after.is_set(core), before == 1);
+            only(last()).unwrap();
+            leave(last()).unwrap();
+            assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
+        });
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_an_error() {
+        alone(|| {
+            only(CpuSet::MAX_CPU).unwrap_err();
+            only(CpuSet::MAX_CPU - 1).unwrap_err();
+            leave(CpuSet::MAX_CPU).unwrap();
+        });
+    }
+}
