@@ -64,21 +64,22 @@ fn enter_loops(function: &mut Function, known: &[bool]) {
 fn masked_signs(function: &mut Function, signs: &[bool]) {
     let is_sign = |value: &Value| signs.get(value.0 as usize).copied().unwrap_or_default();
     for block in 0..function.blocks.len() {
-        let mut at = 0;
-        while let Some(instruction) = function.blocks[block].instructions.get(at) {
-            let masked = masked(&instruction.op);
-            for value in masked.into_iter().flatten().filter(is_sign) {
-                let hidden = hide_at(function, block, value, at);
-                at += 1;
-                let replace = |used: &mut Value| {
+        let instructions = std::mem::take(&mut function.blocks[block].instructions);
+        let mut out = Vec::with_capacity(instructions.len());
+        for mut instruction in instructions {
+            for value in masked(&instruction.op).into_iter().flatten().filter(is_sign) {
+                let hidden = new_value(function, value);
+                let op = Op::Opaque(value);
+                out.push(Instruction { results: vec![hidden], op, place: instruction.place });
+                instruction.op.for_each_use_mut(|used| {
                     if *used == value {
                         *used = hidden;
                     }
-                };
-                function.blocks[block].instructions[at].op.for_each_use_mut(replace);
+                });
             }
-            at += 1;
+            out.push(instruction);
         }
+        function.blocks[block].instructions = out;
     }
 }
 
@@ -171,19 +172,20 @@ fn hide_joined(function: &mut Function, flags: Vec<(usize, Value)>) {
 }
 
 fn hide(function: &mut Function, block: usize, value: Value, first: bool) -> Value {
-    let at = if first { 0 } else { function.blocks[block].instructions.len() };
-    hide_at(function, block, value, at)
-}
-
-/// In front of the instruction that stands there.
-fn hide_at(function: &mut Function, block: usize, value: Value, at: usize) -> Value {
-    let hidden = Value(u32::try_from(function.types.len()).unwrap_or(u32::MAX));
-    function.types.push(function.types[value.0 as usize]);
+    let hidden = new_value(function, value);
     let instructions = &mut function.blocks[block].instructions;
+    let at = if first { 0 } else { instructions.len() };
     let place = instructions.last().map_or(Place::default(), |last| last.place);
     let instruction = Instruction { results: vec![hidden], op: Op::Opaque(value), place };
     instructions.insert(at, instruction);
     hidden
+}
+
+/// Another value of the same type.
+fn new_value(function: &mut Function, like: Value) -> Value {
+    let new = Value(u32::try_from(function.types.len()).unwrap_or(u32::MAX));
+    function.types.push(function.types[like.0 as usize]);
+    new
 }
 
 /// Which values the verifier may know, as a number or as a small range, on
