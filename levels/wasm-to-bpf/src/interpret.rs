@@ -52,6 +52,8 @@ impl<'u> Machine<'u> {
         let mut frame = Frame { function, values: vec![None; function.types.len()] };
         let mut block = BlockId(0);
         let mut incoming = arguments.to_vec();
+        // How often each loop went round since it was entered.
+        let mut rounds = vec![0_u64; function.blocks.len()];
         loop {
             let here = &function.blocks[block.0 as usize];
             assert_eq!(here.parameters.len(), incoming.len(), "arguments of {block}");
@@ -85,6 +87,10 @@ impl<'u> Machine<'u> {
                 Terminator::Trap(code, _) => return Err(*code),
             };
             incoming = edge.arguments.iter().map(|value| frame.get(*value)).collect();
+            let target = edge.target.0 as usize;
+            rounds[target] = if edge.target <= block { rounds[target] + 1 } else { 0 };
+            let most = function.blocks[target].rounds_max.unwrap_or(u64::MAX);
+            assert!(rounds[target] <= most, "{} goes round more than {most} times", edge.target);
             block = edge.target;
         }
     }

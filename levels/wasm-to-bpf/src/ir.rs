@@ -109,7 +109,7 @@ pub struct Block {
     /// How many loops it is in.
     pub loop_depth: u32,
     /// Of a loop header: how often its loop goes round at most, each time that it is
-    /// entered, if the passes know.
+    /// entered, if the passes know. It stays true, since no pass leaves a header out.
     pub rounds_max: Option<u64>,
 }
 

@@ -18,8 +18,10 @@ pub(super) fn run(function: &mut Function) {
     });
     let loops = enclosing_loops(&function.blocks);
     for (block, depth) in loops.depths().into_iter().enumerate() {
-        function.blocks[block].loop_depth = depth;
-        function.blocks[block].is_loop_header = loops.is_header[block];
+        let found = &mut function.blocks[block];
+        found.loop_depth = depth;
+        found.is_loop_header = loops.is_header[block];
+        found.rounds_max = found.rounds_max.filter(|_| found.is_loop_header);
     }
 }
 
