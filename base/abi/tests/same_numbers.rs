@@ -116,3 +116,98 @@ fn the_documents_module_is_taken() {
     let drop = Verdict::Drop { reason: 7 }.to_value();
     assert!(text.contains(&format!("(i32.const {drop:#x})")), "{drop:#x}");
 }
+
+/// The SDK for C: one header.
+const HEADER: &str = include_str!("../../../sdk/c/tam.h");
+
+/// What a `#define` of the header stands for, without comment and spaces.
+fn defined(name: &str) -> String {
+    let line = HEADER.lines().find_map(|line| line.strip_prefix(&format!("#define {name}")));
+    let text = line.unwrap_or_else(|| panic!("no {name}"));
+    text.split("/*").next().unwrap().split_whitespace().collect()
+}
+
+#[test]
+fn the_header_for_c_has_the_nodes_numbers() {
+    use layout::{host_error, verdict_code};
+    assert_eq!(defined("TAM_META "), format!("((structtam_meta*){:#x})", layout::META_ADDRESS));
+    assert_eq!(defined("TAM_WINDOW "), format!("((u8*){:#x})", layout::WINDOW_ADDRESS));
+    assert_eq!(defined("TAM_WINDOW_MAX "), layout::WINDOW_LENGTH_MAX.to_string());
+    assert_eq!(defined("TAM_OFFSET_NONE "), format!("{:#x}", layout::OFFSET_NONE));
+    assert_eq!(defined("TAM_FRAGMENT "), layout::META_FRAGMENT.to_string());
+    assert_eq!(defined("TAM_LATER_FRAGMENT "), layout::META_LATER_FRAGMENT.to_string());
+    for (name, code) in [
+        ("OUT_OF_RANGE", host_error::OUT_OF_RANGE),
+        ("NOT_FOUND", host_error::NOT_FOUND),
+        ("OVER_LIMIT", host_error::OVER_LIMIT),
+        ("WRONG_HOOK", host_error::WRONG_HOOK),
+    ] {
+        assert_eq!(defined(&format!("TAM_{name} ")), format!("({code})"));
+    }
+    assert_eq!(defined("TAM_PASS "), format!("{}u", verdict_code::PASS));
+    assert_eq!(defined("TAM_PASS_BY(edge) "), "((u32)(edge)<<16)");
+    assert_eq!(defined("TAM_PASS_REROUTE "), format!("{:#x}u", verdict_code::REROUTE_FLAG));
+    let drop = verdict_code::DROP;
+    assert_eq!(defined("TAM_DROP(reason) "), format!("({drop}u|(u32)(reason)<<16)"));
+    assert_eq!(defined("TAM_BOUNCE "), format!("{}u", verdict_code::BOUNCE));
+    let redirect = verdict_code::REDIRECT;
+    assert_eq!(defined("TAM_REDIRECT(port) "), format!("({redirect}u|(u32)(port)<<16)"));
+    assert_eq!(defined("TAM_RAISE "), format!("{}u", verdict_code::RAISE));
+}
+
+#[test]
+fn the_header_for_c_has_every_function_and_hook() {
+    use abi::host::ValueType;
+    for spec in HOST_FUNCTIONS {
+        let result = if spec.result == ValueType::I32 { "i32" } else { "i64" };
+        let declared = format!("TAM_HOST({0}) {result} tam_{0}(", spec.name);
+        let (_, rest) = HEADER.split_once(&declared).unwrap_or_else(|| panic!("{declared}"));
+        let parameters = rest.split(')').next().unwrap();
+        let count = if parameters == "void" { 0 } else { parameters.split(',').count() };
+        assert_eq!(count, spec.parameters.len(), "{}", spec.name);
+    }
+    for spec in HOOKS.iter().filter(|spec| spec.signature.is_some()) {
+        assert!(HEADER.contains(&format!("TAM_EXPORT({})", spec.name)), "{}", spec.name);
+    }
+}
+
+#[test]
+fn the_header_for_c_finds_every_field_of_the_metadata() {
+    use sdk::offset;
+    let (_, rest) = HEADER.split_once("struct tam_meta {\n").unwrap();
+    let (fields, _) = rest.split_once("\n};").unwrap();
+    let mut at = 0;
+    let mut found = Vec::new();
+    for line in fields.lines() {
+        let (ty, rest) = line.trim().split_once(' ').unwrap();
+        let name = rest.split(';').next().unwrap();
+        let (name, count) = match name.split_once('[') {
+            Some((name, count)) => (name, count.trim_end_matches(']').parse().unwrap()),
+            None => (name, 1),
+        };
+        let width: usize = ty.strip_prefix('u').unwrap().parse().unwrap();
+        found.push((name, at));
+        at += count * width / 8;
+    }
+    assert_eq!(at, layout::META_LENGTH);
+    let expected = [
+        ("packet_length", offset::PACKET_LENGTH),
+        ("window_length", offset::WINDOW_LENGTH),
+        ("l3_offset", offset::L3_OFFSET),
+        ("l4_offset", offset::L4_OFFSET),
+        ("begins_with", offset::BEGINS_WITH),
+        ("ip_version", offset::IP_VERSION),
+        ("protocol", offset::PROTOCOL),
+        ("flags", offset::FLAGS),
+        ("port", offset::PORT),
+        ("session", offset::SESSION),
+        ("rule", offset::RULE),
+        ("flow_hash", offset::FLOW_HASH),
+        ("lane", offset::LANE),
+        ("now_ms", offset::NOW_MS),
+        ("mark", offset::MARK),
+        ("level", offset::LEVEL),
+    ];
+    assert_eq!(found[..expected.len()], expected);
+    assert_eq!(found[expected.len()..], [("reserved", offset::LEVEL + 1)]);
+}

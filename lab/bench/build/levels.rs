@@ -41,7 +41,8 @@ const LINKER_VERSIONS: std::ops::RangeInclusive<u32> = 19..=40;
 const WARNINGS: [&str; 5] =
     ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-Wno-unused-parameter"];
 const BPF: [&str; 4] = ["--target=bpf", "-mcpu=v4", "-O2", "-g"];
-const WASM: [&str; 4] = ["--target=wasm32", "-O2", "-ffreestanding", "-fvisibility=hidden"];
+const WASM: [&str; 5] =
+    ["--target=wasm32", "-O2", "-ffreestanding", "-fvisibility=hidden", "-I../../sdk/c"];
 const LINK: [&str; 7] = [
     "--no-entry",
     "--stack-first",
@@ -68,6 +69,7 @@ pub fn build(out: &Path) {
     };
     fs::write(out.join("levels.rs"), code).expect("OUT_DIR is writable");
     println!("cargo:rerun-if-changed=functions");
+    println!("cargo:rerun-if-changed=../../sdk/c");
     println!("cargo:rerun-if-env-changed=TAM_CLANG");
     println!("cargo:rerun-if-env-changed=PATH");
 }

@@ -15,6 +15,9 @@ use units::Name;
 pub struct New {
     /// The service's name; the project gets a directory of that name here
     name: Name,
+    /// What it begins as: packet (Rust), or c
+    #[arg(long, default_value = "packet", value_name = "TEMPLATE")]
+    template: String,
 }
 
 /// Arguments of `tam build`.
@@ -27,8 +30,9 @@ pub struct Build {
 
 impl New {
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
-        let created = project::create(Path::new("."), &self.name, Template::Packet)
-            .map_err(|error| Failure::new(code_of_new(&error), error.to_string()))?;
+        let failed = |error: NewError| Failure::new(code_of_new(&error), error.to_string());
+        let template: Template = self.template.parse().map_err(failed)?;
+        let created = project::create(Path::new("."), &self.name, template).map_err(failed)?;
         let directory = created.directory.display();
         let document = json!({
             "schema_version": SCHEMA_VERSION,
@@ -37,8 +41,12 @@ impl New {
         });
         context.output.result(&document, || {
             format!(
-                "wrote {directory}; its packet handler is {directory}/src/lib.rs\n\
+                "wrote {directory}; its packet handler is {directory}/{handler}\n\
                  next: tam build {directory} && tam check {directory}/{name}.wasm",
+                handler = match template {
+                    Template::Packet => "src/lib.rs",
+                    Template::C => "service.c",
+                },
                 name = self.name
             )
         })
@@ -70,8 +78,8 @@ impl Build {
 const fn code_of_build(error: &BuildError) -> ErrorCode {
     match error {
         BuildError::NoProject(_) => ErrorCode::NotFound,
-        BuildError::CProject(_) | BuildError::Check { .. } => ErrorCode::Usage,
-        BuildError::NoToolchain(_) => ErrorCode::Unsupported,
+        BuildError::Check { .. } => ErrorCode::Usage,
+        BuildError::NoToolchain(_) | BuildError::NoCToolchain(_) => ErrorCode::Unsupported,
         _ => ErrorCode::Failed,
     }
 }

@@ -1,7 +1,7 @@
 //! `tam build`: a service project becomes a module that keeps to the ABI.
 //!
-//! Cargo does the work; this finds out how to run it, passes its progress on,
-//! checks what came out and puts it beside the project.
+//! Cargo does the work, or for a project in C clang (`build_c`); this finds out how to
+//! run it, passes its progress on, checks what came out and puts it beside the project.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use abi::{CheckError, Checked, Unverified};
 
-use super::toolchain::{Libraries, NoToolchain, TARGET, Toolchain};
+use super::build_c;
+use super::toolchain::{Libraries, NoCToolchain, NoToolchain, TARGET, Toolchain};
 
 /// Lines of the compiler's output that an error keeps: the first complaint causes the others.
-const OUTPUT_LINES_MAX: usize = 200;
+pub(super) const OUTPUT_LINES_MAX: usize = 200;
 /// The package that services are written with.
 const SDK: &str = "tamandua-sdk";
 
@@ -34,13 +35,10 @@ pub struct Built {
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// Nothing to build.
-    #[error("{0} has no Cargo.toml: it is no service project; `tam new NAME` writes one")]
-    NoProject(PathBuf),
-    /// A project in C.
     #[error(
-        "{0} has C sources and no Cargo.toml; `tam build` builds Rust projects only, so compile it with clang --target=wasm32 as docs/module-abi.md says and give the file to `tam check`"
+        "{0} has neither a Cargo.toml nor a .c file: it is no service project; `tam new NAME` writes one"
     )]
-    CProject(PathBuf),
+    NoProject(PathBuf),
     /// `Cargo.toml` cannot be read.
     #[error("cannot read {path}: {reason}")]
     Manifest {
@@ -52,6 +50,9 @@ pub enum BuildError {
     /// No compiler.
     #[error(transparent)]
     NoToolchain(#[from] NoToolchain),
+    /// No compiler for C.
+    #[error(transparent)]
+    NoCToolchain(#[from] NoCToolchain),
     /// The compiler could not be run.
     #[error("cannot run {program}: {source}")]
     Run {
@@ -89,22 +90,30 @@ pub enum BuildError {
     },
 }
 
-/// Builds the project in `directory`; `progress` gets a line for each step.
+/// Builds the project in `directory`; `progress` gets a line for each step. It is one in
+/// Rust if it has a `Cargo.toml`, else one in C.
 ///
 /// # Errors
-/// When it is no Rust project, no compiler is there, it does not compile, or
-/// what it compiles to does not keep to the ABI.
+/// When it is no project, no compiler is there, it does not compile, or what it
+/// compiles to does not keep to the ABI.
 pub fn build(directory: &Path, progress: &mut dyn FnMut(&str)) -> Result<Built, BuildError> {
-    let needs = Needs::of(directory)?;
-    let toolchain = Toolchain::find(directory)?;
-    let began = Instant::now();
-    let artifact = run(cargo(directory, &toolchain, needs), progress)?;
-    let took = began.elapsed();
-    let artifact = artifact.ok_or_else(|| BuildError::NoModule(directory.into()))?;
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| BuildError::Copy { path, source }
     };
+    // What is between source and module, of a project in C.
+    let between = tempfile::tempdir().map_err(failed(&std::env::temp_dir()))?;
+    let began = Instant::now();
+    let sources = build_c::sources(directory);
+    let artifact = if sources.is_empty() || directory.join("Cargo.toml").exists() {
+        let needs = Needs::of(directory)?;
+        let toolchain = Toolchain::find(directory)?;
+        run(cargo(directory, &toolchain, needs), progress)?
+            .ok_or_else(|| BuildError::NoModule(directory.into()))?
+    } else {
+        build_c::build(directory, &sources, between.path(), progress)?
+    };
+    let took = began.elapsed();
     let bytes = std::fs::read(&artifact).map_err(failed(&artifact))?;
     let checked = Unverified(&bytes)
         .check()
@@ -129,11 +138,9 @@ impl Needs {
         let refused = |reason: String| BuildError::Manifest { path: path.clone(), reason };
         match std::fs::read_to_string(&path) {
             Ok(text) => Self::read(&text).map_err(refused),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(if is_c(directory) {
-                BuildError::CProject(directory.into())
-            } else {
-                BuildError::NoProject(directory.into())
-            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(BuildError::NoProject(directory.into()))
+            }
             Err(error) => Err(refused(error.to_string())),
         }
     }
@@ -159,15 +166,6 @@ impl Needs {
         }
         Ok(needs)
     }
-}
-
-fn is_c(directory: &Path) -> bool {
-    let Ok(entries) = std::fs::read_dir(directory) else { return false };
-    entries.flatten().any(|entry| {
-        let path = entry.path();
-        path.extension().is_some_and(|extension| extension == "c")
-            || path.file_name().is_some_and(|name| name == "Makefile")
-    })
 }
 
 fn cargo(directory: &Path, toolchain: &Toolchain, needs: Needs) -> Command {
@@ -273,8 +271,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let refused = || build(directory.path(), &mut |_| ()).unwrap_err();
         assert!(matches!(refused(), BuildError::NoProject(_)));
+        std::fs::write(directory.path().join("Makefile"), "").unwrap();
+        assert!(matches!(refused(), BuildError::NoProject(_)));
         std::fs::write(directory.path().join("service.c"), "").unwrap();
-        assert!(matches!(refused(), BuildError::CProject(_)));
         std::fs::write(directory.path().join("Cargo.toml"), "[").unwrap();
         assert!(matches!(refused(), BuildError::Manifest { .. }));
     }

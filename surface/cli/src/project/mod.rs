@@ -4,6 +4,7 @@
 //! commands' business.
 
 mod build;
+mod build_c;
 mod new;
 mod sdk;
 mod toolchain;

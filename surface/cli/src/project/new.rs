@@ -10,9 +10,11 @@ use super::sdk;
 /// What a new project begins as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Template {
-    /// A service that sees packets.
+    /// A service that sees packets, in Rust.
     #[default]
     Packet,
+    /// The same in C.
+    C,
 }
 
 /// What was written.
@@ -28,7 +30,7 @@ pub struct Created {
 #[derive(Debug, thiserror::Error)]
 pub enum NewError {
     /// There is no such template.
-    #[error("there is no template {0:?}; there is: packet")]
+    #[error("there is no template {0:?}; there are: packet (Rust) and c")]
     Template(String),
     /// Something of that name is there.
     #[error("{0} exists already; choose another name, or remove it first")]
@@ -56,6 +58,14 @@ const PACKET: &[(&str, &str)] = &[
     ("src/lib.rs", include_str!("templates/packet/lib.rs.in")),
     ("README.md", include_str!("templates/packet/README.md.in")),
     (".gitignore", "/target\n/*.wasm\n"),
+];
+
+/// The same in C.
+const C: &[(&str, &str)] = &[
+    ("service.c", include_str!("templates/c/service.c.in")),
+    ("module.toml", include_str!("templates/packet/module.toml.in")),
+    ("README.md", include_str!("templates/c/README.md.in")),
+    (".gitignore", "/*.wasm\n"),
 ];
 
 /// Words that Cargo or rustc refuse as the name of a package, and names that the project itself uses.
@@ -130,9 +140,9 @@ const RESERVED: &[&str] = &[
 /// When there is something of that name, the name is none for a Rust project,
 /// or a file cannot be written.
 pub fn create(parent: &Path, name: &Name, template: Template) -> Result<Created, NewError> {
-    let Template::Packet = template;
     let begins_with_letter = name.as_str().starts_with(|c: char| c.is_ascii_lowercase());
-    if !begins_with_letter || RESERVED.contains(&name.as_str()) {
+    let is_for_rust = begins_with_letter && !RESERVED.contains(&name.as_str());
+    if template == Template::Packet && !is_for_rust {
         return Err(NewError::Reserved(name.clone()));
     }
     let directory = parent.join(name.as_str());
@@ -145,15 +155,24 @@ pub fn create(parent: &Path, name: &Name, template: Template) -> Result<Created,
         .map_err(|source| NewError::Write { path: directory.clone(), source })?;
     // A private directory until now; the project is as open as its author's others.
     let inside = draft.path().join("project");
-    for (path, text) in PACKET {
+    let files = match template {
+        Template::Packet => PACKET,
+        Template::C => C,
+    };
+    for (path, text) in files {
         write(&inside.join(path), &text.replace("{{name}}", name.as_str()))?;
     }
-    for (path, text) in sdk::FILES {
-        write(&inside.join("sdk").join(path), text)?;
+    match template {
+        Template::Packet => {
+            for (path, text) in sdk::FILES {
+                write(&inside.join("sdk").join(path), text)?;
+            }
+        }
+        Template::C => write(&inside.join(sdk::C_HEADER.0), sdk::C_HEADER.1)?,
     }
     std::fs::rename(&inside, &directory)
         .map_err(|source| NewError::Write { path: directory.clone(), source })?;
-    let files = PACKET.iter().map(|(path, _)| PathBuf::from(path)).collect();
+    let files = files.iter().map(|(path, _)| PathBuf::from(path)).collect();
     Ok(Created { directory, files })
 }
 
@@ -169,6 +188,7 @@ impl core::str::FromStr for Template {
     fn from_str(name: &str) -> Result<Self, NewError> {
         match name {
             "packet" => Ok(Self::Packet),
+            "c" => Ok(Self::C),
             other => Err(NewError::Template(other.into())),
         }
     }
@@ -214,5 +234,7 @@ mod tests {
             assert!(matches!(error, NewError::Reserved(_)), "{bad}: {error}");
         }
         assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);
+        create(parent.path(), &name("match"), Template::C).unwrap();
+        assert!(matches!("go".parse::<Template>(), Err(NewError::Template(_))));
     }
 }

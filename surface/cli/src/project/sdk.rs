@@ -25,6 +25,9 @@ pub const FILES: &[(&str, &str)] = sources![
     "src/verdict.rs",
 ];
 
+/// The SDK for C: its one file.
+pub const C_HEADER: (&str, &str) = ("tam.h", include_str!("../../../../sdk/c/tam.h"));
+
 #[cfg(test)]
 mod tests {
     use super::FILES;

@@ -1,6 +1,6 @@
-//! Which Rust compiler can make WebAssembly on this machine.
+//! Which compilers can make WebAssembly on this machine.
 //!
-//! Two ways: a compiler that brings its libraries for the target (rustup, some
+//! C needs clang and LLVM's linker. Rust has two ways: a compiler that brings its libraries for the target (rustup, some
 //! distributions), or one whose library source is installed (Debian), from
 //! which Cargo then builds `core` first.
 
@@ -12,8 +12,8 @@ pub const TARGET: &str = "wasm32-unknown-unknown";
 /// The oldest linker that is known to leave the packet's addresses free:
 /// version 14 passes over `--global-base` when the stack comes first.
 const LINKER_VERSION_MIN: u32 = 19;
-/// The newest linker that is looked for by its number.
-const LINKER_VERSION_MAX: u32 = 40;
+/// The newest program of LLVM that is looked for by its number.
+const VERSION_MAX: u32 = 40;
 
 /// How to run Cargo.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,57 @@ pub enum Libraries {
     "no Rust compiler on this machine makes WebAssembly; with rustup: rustup target add {TARGET}; on Debian and Ubuntu: apt-get install rustc-web cargo-web rust-web-src lld-19; on Fedora: dnf install cargo rust-std-static-{TARGET} lld"
 )]
 pub struct NoToolchain;
+
+/// The oldest clang that was tried.
+const CLANG_VERSION_MIN: u32 = 19;
+
+/// How to make WebAssembly of C.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CToolchain {
+    /// The compiler.
+    pub clang: PathBuf,
+    /// The linker, with the arguments that make it one for WebAssembly.
+    pub linker: Vec<PathBuf>,
+}
+
+/// Nothing on this machine makes WebAssembly of C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no {0} {CLANG_VERSION_MIN} or newer, which projects in C need; on Debian and Ubuntu: apt-get install clang-19 lld-19; on Fedora: dnf install clang lld"
+)]
+pub struct NoCToolchain(&'static str);
+
+impl CToolchain {
+    /// Looks for both on the path; a linker that Rust brings with it will do, too.
+    ///
+    /// # Errors
+    /// When one is missing.
+    pub fn find() -> Result<Self, NoCToolchain> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+        let clang = folders.iter().find_map(|folder| newest(folder, "clang", CLANG_VERSION_MIN));
+        let linker = folders
+            .iter()
+            .find_map(|folder| linker(folder))
+            .map(|linker| vec![linker])
+            .or_else(rust_lld);
+        Ok(Self {
+            clang: clang.ok_or(NoCToolchain("clang"))?,
+            linker: linker.ok_or(NoCToolchain("wasm-ld"))?,
+        })
+    }
+}
+
+/// LLVM's linker as Rust's compiler brings it.
+fn rust_lld() -> Option<Vec<PathBuf>> {
+    let libraries = sysroot(Path::new("rustc"))?.join("lib/rustlib");
+    let hosts = std::fs::read_dir(libraries).ok()?;
+    let lld = hosts.flatten().map(|host| host.path().join("bin/rust-lld")).find(|lld| {
+        let version = line_of(Command::new(lld).args(["-flavor", "wasm", "--version"]));
+        version.and_then(|text| major_version(&text)) >= Some(LINKER_VERSION_MIN)
+    })?;
+    Some(vec![lld, "-flavor".into(), "wasm".into()])
+}
 
 impl Toolchain {
     /// Looks for a compiler, as seen from the project's `directory`, which may choose one.
@@ -89,14 +140,20 @@ fn sysroot(rustc: &Path) -> Option<PathBuf> {
 
 /// The newest linker for WebAssembly in `directory` that is new enough.
 fn linker(directory: &Path) -> Option<PathBuf> {
-    let numbered = (LINKER_VERSION_MIN..=LINKER_VERSION_MAX)
+    newest(directory, "wasm-ld", LINKER_VERSION_MIN)
+}
+
+/// The newest program of LLVM in `directory` that is new enough: by its number, or else
+/// the one without.
+fn newest(directory: &Path, name: &str, version_min: u32) -> Option<PathBuf> {
+    let numbered = (version_min..=VERSION_MAX)
         .rev()
-        .map(|version| directory.join(format!("wasm-ld-{version}")))
+        .map(|version| directory.join(format!("{name}-{version}")))
         .find(|path| path.exists());
     numbered.or_else(|| {
-        let plain = directory.join("wasm-ld");
+        let plain = directory.join(name);
         let version = line_of(Command::new(&plain).arg("--version"))?;
-        (major_version(&version)? >= LINKER_VERSION_MIN).then_some(plain)
+        (major_version(&version)? >= version_min).then_some(plain)
     })
 }
 

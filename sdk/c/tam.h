@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Packet services in C: the packet ABI, version 1 (docs/module-abi.md), in the
+ * shape of the Rust SDK. No library: every name is an address, a number, an
+ * import, or a few lines that become part of the module.
+ *
+ *   #include "tam.h"
+ *   TAM_MANIFEST_FILE("module.toml")
+ *   TAM_COUNTER(packets)
+ *
+ *   TAM_ON_PACKET
+ *   {
+ *       tam_count(packets, 1);
+ *       return TAM_PASS;
+ *   }
+ *
+ * `tam build` compiles every .c file of a folder with it. By hand: clang and LLVM's
+ * linker 19 or newer,
+ *
+ *   clang --target=wasm32 -O2 -ffreestanding -fvisibility=hidden -c service.c
+ *   wasm-ld --no-entry --stack-first -z stack-size=32768 --global-base=36864 \
+ *           --export-dynamic --strip-debug service.o -o service.wasm
+ */
+#ifndef TAM_H
+#define TAM_H
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed int i32;
+typedef signed long long i64;
+
+/* What the node says of the packet, at its fixed address.
+ *
+ *  0               4               8         10        12     13     14     15     16
+ * +---------------+---------------+---------+---------+------+------+------+------+
+ * | packet length | window length | L3 at   | L4 at   |begins| IP   |proto-| flags|
+ * |               |               |         |         | with |vers. | col  |      |
+ * +-------+-------+---------------+---------+---------+------+------+------+------+
+ * | port  |session| rule          | flow hash         | lane                      |
+ * +-------+-------+---------------+-------------------+---------------------------+ 32
+ * | now, milliseconds             | mark, 16 bytes                                :
+ * +-------------------------------+------+----------------------------------------+ 48
+ * : mark                          |level | reserved, zero                         |
+ * +-------------------------------+------+----------------------------------------+ 64
+ */
+struct tam_meta {
+	u32 packet_length;
+	u32 window_length;
+	u16 l3_offset; /* TAM_OFFSET_NONE: no IP header */
+	u16 l4_offset;
+	u8 begins_with; /* 1: an Ethernet header */
+	u8 ip_version;	/* 4, 6, or 0 */
+	u8 protocol;
+	u8 flags; /* TAM_FRAGMENT, TAM_LATER_FRAGMENT */
+	u16 port;
+	u16 session;
+	u32 rule;
+	u32 flow_hash;
+	u32 lane;
+	u64 now_ms;
+	u8 mark[16]; /* of the module before; what is written goes to the next one */
+	u8 level;    /* TAM_AT_USER, TAM_AT_NIC, TAM_AT_KERNEL */
+	u8 reserved[7];
+};
+_Static_assert(sizeof(struct tam_meta) == 64, "the ABI says 64 bytes");
+
+#define TAM_META ((struct tam_meta *)0x8000)
+#define TAM_OFFSET_NONE 0xffff
+#define TAM_FRAGMENT 1
+#define TAM_LATER_FRAGMENT 2
+#define TAM_AT_USER 0
+#define TAM_AT_NIC 1
+#define TAM_AT_KERNEL 2
+
+/* The head of the packet, as many bytes as the manifest's `window` says. Index it
+ * with constants where you can: below user level such an access goes straight to
+ * the packet. */
+#define TAM_WINDOW ((u8 *)0x8102)
+#define TAM_WINDOW_MAX 2048
+
+/* Whether the window has so many bytes of the packet. */
+static inline int tam_has(u32 bytes)
+{
+	return TAM_META->window_length >= bytes;
+}
+
+/* What becomes of the packet. */
+#define TAM_PASS 0u
+#define TAM_PASS_BY(edge) ((u32)(edge) << 16)	  /* to the graph's next module by that edge, 0 to 3 */
+#define TAM_PASS_REROUTE 0x100u			  /* re-addressed: its route is looked up again */
+#define TAM_DROP(reason) (1u | (u32)(reason) << 16) /* a number of the manifest's `reasons` */
+#define TAM_BOUNCE 2u				  /* back, MAC addresses swapped */
+#define TAM_REDIRECT(port) (3u | (u32)(port) << 16) /* by that port, from tam_port() */
+#define TAM_RAISE 4u				  /* to the same module at the next level up */
+
+/* What a host function answers when it did nothing. */
+#define TAM_OUT_OF_RANGE (-1)
+#define TAM_NOT_FOUND (-2)
+#define TAM_OVER_LIMIT (-3)
+#define TAM_WRONG_HOOK (-4)
+
+/* Numbers of the packet are big-endian, memory is little-endian. */
+#define TAM_BE16(x) ((u16)__builtin_bswap16((u16)(x)))
+#define TAM_BE32(x) ((u32)__builtin_bswap32((u32)(x)))
+
+#define TAM_EXPORT(name) __attribute__((export_name(#name), used))
+#define TAM_HOST(name) __attribute__((import_module("tam"), import_name(#name)))
+
+/* The hooks; the first one must be there. Each is followed by its body. */
+#define TAM_ON_PACKET TAM_EXPORT(on_packet) u32 tam_on_packet(void)
+#define TAM_ON_START TAM_EXPORT(on_start) i32 tam_on_start(void)	/* 0, or a reason to refuse */
+#define TAM_ON_TIMER TAM_EXPORT(on_timer) void tam_on_timer(void)	/* with `timer_ms` */
+#define TAM_ON_MESSAGE TAM_EXPORT(on_message) i32 tam_on_message(u32 length) /* it lies at TAM_WINDOW */
+
+/* The packet beyond the window: 0, or an error. */
+TAM_HOST(packet_load) i32 tam_packet_load(u32 offset, void *to, u32 length);
+TAM_HOST(packet_store) i32 tam_packet_store(u32 offset, const void *from, u32 length);
+TAM_HOST(packet_resize_head) i32 tam_packet_resize_head(i32 delta);
+TAM_HOST(packet_resize_tail) i32 tam_packet_resize_tail(i32 delta);
+/* A frame of one's own; the manifest's `needs` lists "send". */
+TAM_HOST(packet_send) i32 tam_packet_send(const void *frame, u32 length, u32 port);
+/* To the node's event stream; needs "events". */
+TAM_HOST(event) i32 tam_event(u32 code, const void *data, u32 length);
+/* To the modules before this one in the graph; needs "messages". */
+TAM_HOST(message_send) i32 tam_message_send(const void *message, u32 length);
+TAM_HOST(now_ms) i64 tam_now_ms(void);
+/* In on_start and on_message only; the macros below take a name in quotes. */
+TAM_HOST(param_load) i32 tam_param_load(const char *name, u32 name_length, void *to, u32 capacity);
+TAM_HOST(port_find) i32 tam_port_find(const char *name, u32 name_length);
+
+/* A parameter's value into a variable of its type; whether it was there. */
+#define TAM_PARAMETER(name, variable)                                                            \
+	(tam_param_load(name, sizeof(name) - 1, &(variable), sizeof(variable)) ==                \
+	 (i32)sizeof(variable))
+/* A port's number, or TAM_NOT_FOUND. */
+#define TAM_PORT(name) tam_port_find(name, sizeof(name) - 1)
+
+/* A number that `tam stats` shows by its name. */
+#define TAM_COUNTER(name) __attribute__((visibility("default"), used)) u64 tam_counter_##name;
+#define tam_count(name, by) ((void)(tam_counter_##name += (by)))
+
+/* The Internet checksum (RFC 1071) in `sum`, as it lies in the packet, after a word of
+ * 16 or 32 bits, as they lie there, has become another one (RFC 1624, equation 3). */
+static inline u16 tam_sum_after16(u16 sum, u16 before, u16 after)
+{
+	u32 open = (u16)~sum + (u16)~before + (u32)after;
+
+	open = (open & 0xffff) + (open >> 16);
+	open = (open & 0xffff) + (open >> 16);
+	return (u16)~open;
+}
+
+static inline u16 tam_sum_after32(u16 sum, u32 before, u32 after)
+{
+	return tam_sum_after16(tam_sum_after16(sum, (u16)before, (u16)after), (u16)(before >> 16),
+			       (u16)(after >> 16));
+}
+
+/* IPv4 (RFC 791, section 3.1) and IPv6 (RFC 8200, section 3) as they lie in the packet. */
+struct tam_ipv4 {
+	u8 version_and_length;
+	u8 tos;
+	u16 total_length_be;
+	u16 id_be;
+	u16 fragment_be;
+	u8 ttl;
+	u8 protocol;
+	u16 checksum;
+	u8 source[4];
+	u8 destination[4];
+} __attribute__((packed));
+_Static_assert(sizeof(struct tam_ipv4) == 20, "RFC 791");
+
+struct tam_ipv6 {
+	u32 version_class_label_be;
+	u16 payload_length_be;
+	u8 next_header;
+	u8 hop_limit;
+	u8 source[16];
+	u8 destination[16];
+} __attribute__((packed));
+_Static_assert(sizeof(struct tam_ipv6) == 40, "RFC 8200");
+
+/* The packet's header in the window, if it has one of that version and the window has
+ * all of it; else 0. */
+static inline void *tam_l3(u32 version, u32 length)
+{
+	u32 at = TAM_META->l3_offset;
+
+	return TAM_META->ip_version == version && tam_has(at + length) ? TAM_WINDOW + at : 0;
+}
+
+static inline struct tam_ipv4 *tam_ipv4(void)
+{
+	return (struct tam_ipv4 *)tam_l3(4, sizeof(struct tam_ipv4));
+}
+
+static inline struct tam_ipv6 *tam_ipv6(void)
+{
+	return (struct tam_ipv6 *)tam_l3(6, sizeof(struct tam_ipv6));
+}
+
+/* The manifest: the file as it is, beside the source; or line by line,
+ * TAM_MANIFEST(name = "example"). */
+#define TAM_MANIFEST_FILE(path) \
+	__asm__(".section .custom_section.tamandua,\"\",@\n.incbin \"" path "\"\n.byte 10\n");
+#define TAM_MANIFEST(...) TAM_MANIFEST_LINE(#__VA_ARGS__)
+#define TAM_MANIFEST_LINE(line) \
+	__asm__(".section .custom_section.tamandua,\"\",@\n.ascii " #line "\n.byte 10\n");
+
+#endif
