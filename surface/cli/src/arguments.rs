@@ -70,6 +70,10 @@ pub enum Command {
     Bench(commands::bench::BenchCommand),
     /// Measure a figure of the papers again
     Reproduce(commands::bench::Reproduce),
+    /// Print what makes a shell complete this command line
+    Completions(commands::documents::Completions),
+    /// Print the manual page, or write those of all commands
+    Man(commands::documents::Man),
     /// The process that runs modules; started by a node
     #[command(hide = true)]
     Cell(commands::cell::Cell),

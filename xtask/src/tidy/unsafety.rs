@@ -21,7 +21,7 @@ const UNSAFE_ALLOWED: [&str; 10] = [
     "levels/os",
     "sdk/rust",
 ];
-/// Folders that may hold C: programs for the kernel, and baselines of benchmarks.
+/// Folders that may hold C: programs for the kernel, baselines of benchmarks, the SDK for C.
 const C_ALLOWED: [&str; 4] = ["levels/bpf/", "lab/bench/c/", "lab/bench/functions/", "sdk/c/"];
 
 /// Finds `unsafe` and C outside the lists, and crates that do not forbid the first.

@@ -7,6 +7,7 @@ pub mod check;
 pub mod demo;
 pub mod deploy;
 pub mod doctor;
+pub mod documents;
 pub mod lab;
 pub mod node;
 pub mod rule;
@@ -61,6 +62,8 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::Stats(stats) => stats.run(context),
         Command::Bench(bench) => bench.run(context),
         Command::Reproduce(reproduce) => reproduce.run(context),
+        Command::Completions(completions) => completions.run(context),
+        Command::Man(man) => man.run(context),
         Command::Cell(cell) => cell.run(),
         Command::CompileWorker(worker) => worker.run(),
     }
