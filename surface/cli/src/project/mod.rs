@@ -11,4 +11,4 @@ mod toolchain;
 
 pub use build::{BuildError, Built, build};
 pub use new::{NewError, Template, create};
-pub use toolchain::{Libraries, Toolchain};
+pub use toolchain::{CToolchain, Libraries, Toolchain};

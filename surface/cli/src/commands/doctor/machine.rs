@@ -2,7 +2,7 @@
 
 use super::{Check, State};
 use crate::nodes;
-use crate::project::{Libraries, Toolchain};
+use crate::project::{CToolchain, Libraries, Toolchain};
 use os::sysctl;
 use std::path::Path;
 use std::process::Command;
@@ -41,6 +41,7 @@ pub fn checks() -> Vec<Check> {
         reverse_path(),
         clang(),
         wasm_toolchain(),
+        c_toolchain(),
         leftovers(),
     ]
 }
@@ -228,7 +229,18 @@ fn wasm_toolchain() -> Check {
             Check::useful("wasm toolchain", State::Ok, found)
         }
         Err(error) => Check::useful("wasm toolchain", State::Missing, "none")
-            .advice(format!("only for `tam build`: {error}")),
+            .advice(format!("only for `tam build` of projects in Rust: {error}")),
+    }
+}
+
+fn c_toolchain() -> Check {
+    match CToolchain::find() {
+        Ok(CToolchain { clang, linker }) => {
+            let found = format!("{} and {}", clang.display(), linker[0].display());
+            Check::useful("c toolchain", State::Ok, found)
+        }
+        Err(error) => Check::useful("c toolchain", State::Missing, "none")
+            .advice(format!("only for `tam build` of projects in C: {error}")),
     }
 }
 
