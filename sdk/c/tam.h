@@ -201,6 +201,32 @@ static inline struct tam_ipv6 *tam_ipv6(void)
 	return (struct tam_ipv6 *)tam_l3(6, sizeof(struct tam_ipv6));
 }
 
+/* UDP (RFC 768), and the beginning of ICMP and ICMPv6 messages (RFC 792, RFC 4443). */
+struct tam_udp {
+	u16 source_be;
+	u16 destination_be;
+	u16 length_be;
+	u16 checksum;
+} __attribute__((packed));
+
+struct tam_icmp {
+	u8 type;
+	u8 code;
+	u16 checksum;
+	u32 rest;
+} __attribute__((packed));
+
+/* The header behind IP's, if the packet has one, of that protocol, and the window has so
+ * many bytes of it; else 0. A fragment that is not the first has none. */
+static inline void *tam_l4(u32 protocol, u32 length)
+{
+	u32 at = TAM_META->l4_offset;
+
+	return at != TAM_OFFSET_NONE && TAM_META->protocol == protocol && tam_has(at + length)
+		       ? TAM_WINDOW + at
+		       : 0;
+}
+
 /* The manifest: the file as it is, beside the source; or line by line,
  * TAM_MANIFEST(name = "example"). */
 #define TAM_MANIFEST_FILE(path) \

@@ -1,6 +1,8 @@
 //! The built binary as a user meets it: output, errors as documents, exit
 //! statuses. Nothing here needs a node; only what runs in the kernel needs root.
 
+#[path = "commands/echo.rs"]
+mod echo;
 #[path = "commands/levels.rs"]
 mod levels;
 

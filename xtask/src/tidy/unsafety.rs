@@ -21,8 +21,10 @@ const UNSAFE_ALLOWED: [&str; 10] = [
     "levels/os",
     "sdk/rust",
 ];
-/// Folders that may hold C: programs for the kernel, baselines of benchmarks, the SDK for C.
-const C_ALLOWED: [&str; 4] = ["levels/bpf/", "lab/bench/c/", "lab/bench/functions/", "sdk/c/"];
+/// Folders that may hold C: programs for the kernel, baselines of benchmarks,
+/// services in C and their SDK.
+const C_ALLOWED: [&str; 5] =
+    ["levels/bpf/", "lab/bench/c/", "lab/bench/functions/", "sdk/c/", "services/"];
 
 /// Finds `unsafe` and C outside the lists, and crates that do not forbid the first.
 pub fn check(tree: &Tree) -> Vec<Finding> {
