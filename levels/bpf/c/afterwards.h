@@ -119,7 +119,8 @@ static __always_inline int go_on(void *ctx, enum tam_level level, const struct t
 				      : pass_on_tc(ctx, way, stats);
 }
 
-static __always_inline int bounce(void *ctx, enum tam_level level, struct tam_service_stats *stats)
+static __always_inline int bounce(void *ctx, enum tam_level level, __u32 port,
+				  struct tam_service_stats *stats)
 {
 	bring_head(ctx, level);
 
@@ -135,7 +136,7 @@ static __always_inline int bounce(void *ctx, enum tam_level level, struct tam_se
 	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
 	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
 	stats->bounced++;
-	return back_out(ctx, level);
+	return back_out(ctx, level, port);
 }
 
 static __always_inline int redirect(void *ctx, enum tam_level level, __u32 port,
@@ -335,7 +336,7 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 		count_reason(entry, verdict >> 16, stats);
 		return dropped(level);
 	case VERDICT_BOUNCE:
-		return bounce(ctx, level, stats);
+		return bounce(ctx, level, way->meta.arrival_port, stats);
 	case VERDICT_REDIRECT:
 		return redirect(ctx, level, verdict >> 16, stats);
 	default:

@@ -3,7 +3,7 @@
  *
  *          nic (XDP)                       kernel (tc)
  *   out    devmap                          redirect to the device
- *   back   XDP_TX                          redirect to the arrival device
+ *   back   devmap (some devices XDP_TX)    redirect to the arrival device
  *   stack  XDP_PASS                        on, or in by the arrival device once more
  *   up     socket, metadata in front       TAP device, metadata as the frame's beginning
  */
@@ -99,10 +99,18 @@ static __always_inline int out_of(void *ctx, enum tam_level level, __u32 port)
 	return bpf_redirect(device, 0);
 }
 
-static __always_inline int back_out(void *ctx, enum tam_level level)
+/* What XDP_TX gives a veth lies there until something else comes, unless an XDP program is at
+ * its other end (veth_xdp_flush, drivers/net/veth.c): so a packet goes back as it would go out,
+ * where the device takes that. */
+static __always_inline int back_out(void *ctx, enum tam_level level, __u32 port)
 {
-	if (level == TAM_LEVEL_NIC)
-		return XDP_TX;
+	if (level == TAM_LEVEL_NIC) {
+		struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
+
+		if (config && config->slow & TAM_SLOW_NO_REDIRECT)
+			return XDP_TX;
+		return out_of(ctx, level, port);
+	}
 	unmark(ctx);
 	return bpf_redirect(((struct __sk_buff *)ctx)->ifindex, 0);
 }
