@@ -101,7 +101,7 @@ static __always_inline int out_of(void *ctx, enum tam_level level, __u32 port)
 
 /* What XDP_TX gives a veth lies there until something else comes, unless an XDP program is at
  * its other end (veth_xdp_flush, drivers/net/veth.c): so a packet goes back as it would go out,
- * where the device takes that. */
+ * where the device is there and takes that. */
 static __always_inline int back_out(void *ctx, enum tam_level level, __u32 port)
 {
 	if (level == TAM_LEVEL_NIC) {
@@ -109,7 +109,7 @@ static __always_inline int back_out(void *ctx, enum tam_level level, __u32 port)
 
 		if (config && config->slow & TAM_SLOW_NO_REDIRECT)
 			return XDP_TX;
-		return out_of(ctx, level, port);
+		return bpf_redirect_map(&tam_devices, port, XDP_TX);
 	}
 	unmark(ctx);
 	return bpf_redirect(((struct __sk_buff *)ctx)->ifindex, 0);

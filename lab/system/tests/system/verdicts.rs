@@ -14,7 +14,11 @@ fn answer() -> Vec<u8> {
         r#"(memory (export "memory") 1)
         (func (export "on_packet") (result i32) (i32.load (i32.const {PAYLOAD_ADDRESS})))"#
     );
-    module("answer", "window = 64\n[reasons]\n7 = \"too old\"\n", &fields)
+    module(
+        "answer",
+        "window = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\n[reasons]\n7 = \"too old\"\n",
+        &fields,
+    )
 }
 
 fn udp(line: &Line, payload: &[u8]) -> Vec<u8> {

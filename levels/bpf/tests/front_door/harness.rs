@@ -19,9 +19,10 @@ pub const PORT: u16 = 0;
 pub const OUT_PORT: u16 = 1;
 /// `TAM_RULE_NONE`: no rule matched.
 pub const RULE_NONE: u32 = u32::MAX;
-/// `XDP_DROP`, `XDP_PASS`, `XDP_REDIRECT`.
+/// `XDP_DROP`, `XDP_PASS`, `XDP_TX`, `XDP_REDIRECT`.
 pub const XDP_DROP: u32 = 1;
 pub const XDP_PASS: u32 = 2;
+pub const XDP_TX: u32 = 3;
 pub const XDP_REDIRECT: u32 = 4;
 
 /// What the hash of the flow cache begins with.
