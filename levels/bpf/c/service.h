@@ -253,18 +253,22 @@ static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow 
 {
 	__u32 zero = 0, entry = flow->meta.entry;
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
-	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
 	int complete = outcome != TAM_KERNEL_PARTIAL;
 	/* The kernel takes tags out of a frame before tc. */
 	int whole = complete && (__u16)extent == sizeof(struct ethhdr), action;
 
-	if (!lane || !way)
+	if (!lane)
 		return finish(stats, TAM_KERNEL_NO_SOCKET);
 	if (rests_up(lane)) {
 		action = send_up_outside(ctx, lane, flow, extent, outcome);
 		if (action >= 0)
 			return sent_up(stats, action);
 	}
+
+	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
+
+	if (!way)
+		return finish(stats, TAM_KERNEL_NO_SOCKET);
 	if (!enter_lane(lane))
 		return finish(stats, TAM_DROP_LANE);
 	fill_way(&way->meta, flow, extent, outcome);
