@@ -15,6 +15,7 @@ use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
 use crate::budget::Budget;
 use crate::classifier::RuleSet;
+use crate::desired::DesiredRule;
 use crate::rule::RuleSpec;
 use crate::service::{Edges, ModuleInfo};
 use crate::session;
@@ -80,6 +81,33 @@ pub enum Command {
         /// Its number.
         rule: RuleId,
     },
+    /// Change rules, and what of services can change while they run: all at once or nothing.
+    Arrange {
+        /// Rules that go.
+        #[serde(default)]
+        remove: Vec<RuleId>,
+        /// Rules that come, in this order.
+        #[serde(default)]
+        add: Vec<DesiredRule>,
+        /// Services that run, and what they shall be from now on.
+        #[serde(default)]
+        services: BTreeMap<Name, Arrangement>,
+    },
+}
+
+/// What of a service can change while it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arrangement {
+    /// The services after it, by the number of the edge that leads there.
+    #[serde(default)]
+    pub then: BTreeMap<u16, Name>,
+    /// Where to run it from its next start on; [`Command::Move`] moves it now.
+    #[serde(default)]
+    pub level: Option<Level>,
+    /// What it may use below user level.
+    #[serde(default)]
+    pub budget: Budget,
 }
 
 /// What a command did at once; effects and notices tell the rest.
@@ -129,6 +157,13 @@ pub enum Outcome {
     RuleRemoved {
         /// Its number.
         rule: RuleId,
+    },
+    /// All is as it should be.
+    Arranged {
+        /// Numbers of the new rules, in the order of the command.
+        rules: Vec<RuleId>,
+        /// Those of them that no packet can reach, each with the better rule.
+        shadowed: Vec<(RuleId, RuleId)>,
     },
 }
 

@@ -10,6 +10,7 @@
 pub mod budget;
 pub mod classifier;
 pub mod command;
+pub mod desired;
 mod message;
 pub mod port;
 pub mod prefix;

@@ -84,6 +84,14 @@ pub enum Refusal {
         /// How many there would be.
         found: usize,
     },
+    /// A way round: a packet would never come out.
+    #[error(
+        "what '{service}' passes would come to '{service}' again; leave out one of the edges between"
+    )]
+    GraphLoops {
+        /// A service on the way round.
+        service: Name,
+    },
     /// A graph has one session.
     #[error(
         "'{next}' is of the session '{found}', and '{service}', which it is to follow, of '{expected}'; deploy both under one session"
@@ -272,6 +280,7 @@ impl Refusal {
             | Self::Parameter(_)
             | Self::SessionDiffers { .. }
             | Self::EdgeToOtherSession { .. }
+            | Self::GraphLoops { .. }
             | Self::ActionElsewhere { .. }
             | Self::Match(_) => RefusalClass::Invalid,
         }
@@ -289,6 +298,7 @@ impl Refusal {
             Self::ServiceFollows { .. } => "service_follows",
             Self::TooManyEdges { .. } => "too_many_edges",
             Self::GraphTooDeep { .. } => "graph_too_deep",
+            Self::GraphLoops { .. } => "graph_loops",
             Self::EdgeToOtherSession { .. } => "edge_to_other_session",
             Self::TooManyServices { .. } => "too_many_services",
             Self::Level { .. } => "level",

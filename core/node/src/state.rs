@@ -12,6 +12,7 @@
 //! cell runs all services; it and each service have a pause of their own
 //! before they are started again.
 
+mod arrange;
 mod graph;
 mod rules;
 mod services;
@@ -34,7 +35,7 @@ use crate::session::{self, Session};
 use services::Managed;
 
 /// One node. Nothing happens in it but by a command, an event or the time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Node {
     name: Name,
     ports: Vec<Port>,
@@ -60,7 +61,7 @@ struct OwnedRule {
 }
 
 /// The worker process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Cell {
     state: CellState,
     /// Since when it is ready.
@@ -148,6 +149,7 @@ impl Node {
             Command::Bpf { enabled } => Ok(self.set_bpf(enabled)),
             Command::RuleAdd { specs } => self.rule_add(specs),
             Command::RuleRemove { rule } => self.rule_remove(rule),
+            Command::Arrange { remove, add, services } => self.arrange(&remove, add, services),
         }
     }
 

@@ -9,7 +9,7 @@ use units::{EntryId, Name, Nanos, RuleId, SessionId};
 use super::rules::session_agrees;
 use super::{CellState, Node};
 use crate::budget::Budget;
-use crate::command::{Effect, Notice, Outcome};
+use crate::command::{Arrangement, Effect, Notice, Outcome};
 use crate::refusal::Refusal;
 use crate::rule::RuleSpec;
 use crate::service::{Backoff, Edges, ModuleInfo, SERVICES_MAX, Service, ServiceState};
@@ -19,7 +19,7 @@ use crate::service::{Backoff, Edges, ModuleInfo, SERVICES_MAX, Service, ServiceS
 pub const FIRST_STARTS_MAX: u32 = 3;
 
 /// A service and what only the node needs to know of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Managed {
     service: Service,
     session: SessionId,
@@ -57,6 +57,14 @@ impl Managed {
 
     pub(super) const fn is_movable(&self) -> bool {
         self.movable
+    }
+
+    /// Takes what changes while it runs.
+    pub(super) fn arrange(&mut self, arrangement: Arrangement) {
+        let Arrangement { then, level, budget } = arrangement;
+        self.service.then = then;
+        self.service.budget = budget;
+        self.wanted = level;
     }
 
     /// Takes note of where its edges lead; whether that is news.

@@ -1,0 +1,148 @@
+//! The desired state: what shall run on a node, whoever asked for it and however often the node
+//! has started since.
+//!
+//! ```text
+//! node file, tam apply ─▶ ┌──────────────┐ ─ check ─▶ refused, with the place
+//! deploy, rule add … ───▶ │ DesiredState │ ─ differences ─▶ tam diff
+//! journal, at a start ──▶ └──────────────┘ ─ steps ─▶ commands for the node, in their order
+//! ```
+//!
+//! It is data: nothing here knows where it is kept, or how long a step takes. What a service or
+//! a rule is, is in `service` and `rule`; what is wrong with one, the node itself says.
+
+mod check;
+mod differences;
+mod order;
+mod steps;
+
+use std::collections::BTreeMap;
+
+use abi::Level;
+use serde::{Deserialize, Serialize};
+use units::Name;
+
+use crate::budget::Budget;
+use crate::rule::RuleSpec;
+
+pub use check::{Fault, Place, check};
+pub use differences::{Difference, FieldChange, Manner, differences};
+pub use order::{RuleChanges, rule_changes};
+pub use steps::{Step, steps};
+
+/// Everything that shall run on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DesiredState {
+    /// Whether services may run below user level.
+    #[serde(default = "allowed")]
+    pub bpf: bool,
+    /// The services.
+    #[serde(default)]
+    pub services: BTreeMap<Name, DesiredService>,
+    /// The rules; of two with equal priority the one that stands first is better.
+    #[serde(default)]
+    pub rules: Vec<DesiredRule>,
+}
+
+/// One service that shall run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DesiredService {
+    /// Its module's digest.
+    pub digest: String,
+    /// What the operator set.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, String>,
+    /// Who pays.
+    pub session: Name,
+    /// Where to run it; where its module wants when there is none.
+    #[serde(default)]
+    pub level: Option<Level>,
+    /// The services after it, by the number of the edge that leads there.
+    #[serde(default)]
+    pub then: BTreeMap<u16, Name>,
+    /// What it may use below user level.
+    #[serde(default)]
+    pub budget: Budget,
+}
+
+/// One rule that shall be there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DesiredRule {
+    /// What it says.
+    pub spec: RuleSpec,
+    /// The service that it came with, and goes with.
+    #[serde(default)]
+    pub came_with: Option<Name>,
+}
+
+const fn allowed() -> bool {
+    true
+}
+
+impl Default for DesiredState {
+    /// Nothing, and every level allowed.
+    fn default() -> Self {
+        Self { bpf: true, services: BTreeMap::new(), rules: Vec::new() }
+    }
+}
+
+impl DesiredState {
+    /// True when nothing shall run, and no packet be matched.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty() && self.rules.is_empty()
+    }
+
+    /// A service shall run, in place of another of its name, with these rules.
+    pub fn deploy(&mut self, name: Name, service: DesiredService, rules: Vec<RuleSpec>) {
+        self.rules.retain(|rule| rule.came_with.as_ref() != Some(&name));
+        let came_with = Some(name.clone());
+        let rules =
+            rules.into_iter().map(|spec| DesiredRule { spec, came_with: came_with.clone() });
+        self.rules.extend(rules);
+        self.services.insert(name, service);
+    }
+
+    /// A service shall be gone, with the rules and edges that lead to it.
+    pub fn remove(&mut self, name: &Name) {
+        self.services.remove(name);
+        self.rules.retain(|rule| rule.spec.action.service() != Some(name));
+        for service in self.services.values_mut() {
+            service.then.retain(|_, next| next != name);
+        }
+    }
+
+    /// Rules shall be there, behind those that are.
+    pub fn add_rules(&mut self, specs: Vec<RuleSpec>) {
+        let rules = specs.into_iter().map(|spec| DesiredRule { spec, came_with: None });
+        self.rules.extend(rules);
+    }
+
+    /// One rule shall be gone: of several that say the same, the one with so many before it.
+    pub fn remove_rule(&mut self, rule: &DesiredRule, equals_before: usize) {
+        let equal = self.rules.iter().enumerate().filter(|(_, other)| *other == rule);
+        let places: Vec<usize> = equal.map(|(at, _)| at).collect();
+        if let Some(at) = places.get(equals_before).or_else(|| places.last()) {
+            self.rules.remove(*at);
+        }
+    }
+
+    /// A service shall run at this level.
+    pub fn set_level(&mut self, name: &Name, level: Level) {
+        if let Some(service) = self.services.get_mut(name) {
+            service.level = Some(level);
+        }
+    }
+
+    /// What of it can be there while only these services are.
+    #[must_use]
+    pub fn restricted_to(&self, present: impl Fn(&Name) -> bool) -> Self {
+        let mut rest = self.clone();
+        let absent: Vec<Name> =
+            self.services.keys().filter(|name| !present(name)).cloned().collect();
+        absent.iter().for_each(|name| rest.remove(name));
+        rest
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Whether a node can have a desired state, asked of a node that is not there: it starts every
+//! service in memory and takes every rule, so what it refuses is what the real one would refuse.
+
+use std::collections::BTreeMap;
+
+use abi::Manifest;
+use units::{Name, Nanos, RuleId};
+
+use super::{DesiredRule, DesiredState};
+use crate::classifier::RuleSetError;
+use crate::command::{Arrangement, Command, Effect, Event, Outcome};
+use crate::port::PortSpec;
+use crate::refusal::Refusal;
+use crate::service::ModuleInfo;
+use crate::state::Node;
+
+/// Where in a desired state something is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In a service.
+    Service(Name),
+    /// In what comes after a service.
+    Edges(Name),
+    /// In the rule at this place of the list.
+    Rule(usize),
+    /// In all of it.
+    Whole,
+}
+
+/// What a node would refuse, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Where.
+    pub place: Place,
+    /// Why.
+    pub refusal: Refusal,
+}
+
+/// Checks a desired state as a whole; gives the rules that no packet can reach, each with the
+/// better one, by their places in the list.
+///
+/// `manifests` has the manifest of every module by digest. A service whose manifest is missing
+/// is left out, with what leads to it.
+///
+/// # Errors
+/// With the first thing that a node with these ports would refuse.
+pub fn check(
+    ports: &[PortSpec],
+    state: &DesiredState,
+    manifests: &BTreeMap<String, Manifest>,
+) -> Result<Vec<(usize, usize)>, Box<Fault>> {
+    let name = Name::new("trial").expect("lower-case letters");
+    // Ports that cannot be told apart are refused where they are made.
+    let Ok(mut node) = Node::new(name, ports.to_vec()) else { return Ok(Vec::new()) };
+    while node.poll_effect().is_some() {}
+    node.handle_event(Nanos::ZERO, Event::CellReady);
+    for (service, desired) in &state.services {
+        let Some(manifest) = manifests.get(&desired.digest) else { continue };
+        let deploy = Command::Deploy {
+            service: service.clone(),
+            module: ModuleInfo { digest: desired.digest.clone(), manifest: manifest.clone() },
+            parameters: desired.parameters.clone(),
+            session: desired.session.clone(),
+            rules: Vec::new(),
+            level: desired.level,
+            then: Vec::new(),
+            budget: desired.budget,
+        };
+        let at = |refusal| Box::new(Fault { place: Place::Service(service.clone()), refusal });
+        node.handle_command(Nanos::ZERO, deploy).map_err(at)?;
+        start(&mut node);
+    }
+    arrange(&mut node, state)
+}
+
+/// The world outside: every service starts at once.
+fn start(node: &mut Node) {
+    while let Some(effect) = node.poll_effect() {
+        if let Effect::StartService { entry, .. } = effect {
+            node.handle_event(Nanos::ZERO, Event::ServiceStarted { entry });
+        }
+    }
+}
+
+fn arrange(node: &mut Node, state: &DesiredState) -> Result<Vec<(usize, usize)>, Box<Fault>> {
+    // One after another first: a wrong one is then found where it is.
+    for (service, desired) in &state.services {
+        if node.service(service).is_none() {
+            continue;
+        }
+        let arrangement = Arrangement {
+            then: desired.then.clone(),
+            level: desired.level,
+            budget: desired.budget,
+        };
+        let services = [(service.clone(), arrangement)].into();
+        let command = Command::Arrange { remove: Vec::new(), add: Vec::new(), services };
+        node.handle_command(Nanos::ZERO, command)
+            .map_err(|refusal| Box::new(Fault { place: Place::Edges(service.clone()), refusal }))?;
+    }
+    let leads_nowhere = |rule: &DesiredRule| {
+        let to = rule.spec.action.service();
+        to.is_some_and(|to| node.service(to).is_none() && state.services.contains_key(to))
+    };
+    let places: Vec<usize> =
+        (0..state.rules.len()).filter(|at| !leads_nowhere(&state.rules[*at])).collect();
+    let rules: Vec<DesiredRule> = places.iter().map(|at| state.rules[*at].clone()).collect();
+    let all = Command::Arrange { remove: Vec::new(), add: rules, services: BTreeMap::new() };
+    match node.handle_command(Nanos::ZERO, all) {
+        Ok(Outcome::Arranged { shadowed, .. }) => {
+            let place = |rule: RuleId| places.get(rule.0 as usize).copied().unwrap_or_default();
+            Ok(shadowed.into_iter().map(|(rule, by)| (place(rule), place(by))).collect())
+        }
+        Ok(_) => Ok(Vec::new()),
+        Err(refusal) => {
+            let place = culprit(node, state, &places, &refusal);
+            Err(Box::new(Fault { place, refusal }))
+        }
+    }
+}
+
+/// Which rule was refused: the one that the refusal names by its number in a node without
+/// others, or the first that is refused alone.
+fn culprit(node: &mut Node, state: &DesiredState, places: &[usize], refusal: &Refusal) -> Place {
+    if let Refusal::RuleSet(
+        RuleSetError::TooManyRules { rule } | RuleSetError::TooManyMasks { rule, .. },
+    ) = refusal
+    {
+        return places.get(rule.0 as usize).map_or(Place::Whole, |at| Place::Rule(*at));
+    }
+    for at in places {
+        let add = vec![state.rules[*at].clone()];
+        let alone = Command::Arrange { remove: Vec::new(), add, services: BTreeMap::new() };
+        match node.handle_command(Nanos::ZERO, alone) {
+            Err(_) => return Place::Rule(*at),
+            Ok(Outcome::Arranged { rules, .. }) => {
+                for rule in rules {
+                    // It was added just now.
+                    let _ = node.handle_command(Nanos::ZERO, Command::RuleRemove { rule });
+                }
+            }
+            Ok(_) => {}
+        }
+        while node.poll_effect().is_some() {}
+    }
+    Place::Whole
+}

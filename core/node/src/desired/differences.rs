@@ -1,0 +1,165 @@
+//! What one desired state has and another has not, as `tam diff` shows it.
+
+use std::collections::BTreeMap;
+
+use abi::Level;
+use serde::{Deserialize, Serialize};
+use units::Name;
+
+use super::{DesiredRule, DesiredService, DesiredState, order};
+use crate::budget::{Budget, OverBudget};
+
+/// One thing that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub enum Difference {
+    /// Modules may run below user level, or no longer.
+    Bpf {
+        /// Whether they may.
+        enabled: bool,
+    },
+    /// A service that is not there yet.
+    ServiceAdded {
+        /// Its name.
+        service: Name,
+        /// What it shall be.
+        fields: Vec<FieldChange>,
+    },
+    /// A service that shall be another.
+    ServiceChanged {
+        /// Its name.
+        service: Name,
+        /// What of it.
+        fields: Vec<FieldChange>,
+        /// What that means for it.
+        manner: Manner,
+    },
+    /// A service that shall be gone.
+    ServiceRemoved {
+        /// Its name.
+        service: Name,
+    },
+    /// A rule that is not there yet.
+    RuleAdded {
+        /// The rule.
+        rule: DesiredRule,
+    },
+    /// A rule that shall be gone.
+    RuleRemoved {
+        /// The rule.
+        rule: DesiredRule,
+    },
+    /// The same rules in another order, which matters where equal priorities meet.
+    RuleOrder,
+}
+
+/// One field of a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldChange {
+    /// Its name as in a node file.
+    pub field: String,
+    /// What it was; none where it was not set.
+    pub before: Option<String>,
+    /// What it shall be; none where it is no longer set.
+    pub after: Option<String>,
+}
+
+/// What a change means for a service that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Manner {
+    /// It runs on.
+    InPlace,
+    /// Another instance takes its place.
+    Replaced,
+}
+
+/// What must change to come from one state to another, services first, each by name.
+#[must_use]
+pub fn differences(from: &DesiredState, to: &DesiredState) -> Vec<Difference> {
+    let mut found = Vec::new();
+    if from.bpf != to.bpf {
+        found.push(Difference::Bpf { enabled: to.bpf });
+    }
+    let mut names: Vec<&Name> = from.services.keys().chain(to.services.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        let service = name.clone();
+        match (from.services.get(name), to.services.get(name)) {
+            (None, Some(after)) => {
+                let fields = fields(&BTreeMap::new(), &shown(after));
+                found.push(Difference::ServiceAdded { service, fields });
+            }
+            (Some(_), None) => found.push(Difference::ServiceRemoved { service }),
+            (Some(before), Some(after)) if before != after => {
+                let fields = fields(&shown(before), &shown(after));
+                let manner = manner(before, after);
+                found.push(Difference::ServiceChanged { service, fields, manner });
+            }
+            _ => {}
+        }
+    }
+    rules(from, to, &mut found);
+    found
+}
+
+fn rules(from: &DesiredState, to: &DesiredState, found: &mut Vec<Difference>) {
+    let (removed, added) = order::unmatched(&from.rules, &to.rules);
+    if removed.is_empty() && added.is_empty() && !order::same_order(&from.rules, &to.rules) {
+        found.push(Difference::RuleOrder);
+    }
+    found.extend(removed.into_iter().map(|rule| Difference::RuleRemoved { rule: rule.clone() }));
+    found.extend(added.into_iter().map(|rule| Difference::RuleAdded { rule: rule.clone() }));
+}
+
+/// Whether a service can become another while it runs.
+pub(super) fn manner(before: &DesiredService, after: &DesiredService) -> Manner {
+    let same = (&before.digest, &before.parameters, &before.session)
+        == (&after.digest, &after.parameters, &after.session);
+    if same { Manner::InPlace } else { Manner::Replaced }
+}
+
+/// A service as texts, by the names of fields in a node file.
+fn shown(service: &DesiredService) -> BTreeMap<String, String> {
+    // All of it, so that a new field is not forgotten here.
+    let DesiredService { digest, parameters, session, level, then, budget } = service;
+    let mut fields = BTreeMap::from([
+        ("module".to_owned(), digest.clone()),
+        ("session".to_owned(), session.to_string()),
+    ]);
+    for (name, value) in parameters {
+        fields.insert(format!("parameters.{name}"), value.clone());
+    }
+    if let Some(level) = level {
+        fields.insert("level".to_owned(), Level::name(*level).to_owned());
+    }
+    for (edge, next) in then {
+        fields.insert(format!("then.{edge}"), next.to_string());
+    }
+    let Budget { fuel, packets, bytes, over } = budget;
+    for (name, limit) in [("fuel", fuel), ("packets", packets), ("bytes", bytes)] {
+        if let Some(limit) = limit {
+            fields.insert(format!("budget.{name}"), limit.to_string());
+        }
+    }
+    if budget.is_limited() {
+        let over = match over {
+            OverBudget::Drop => "drop",
+            OverBudget::Raise => "raise",
+        };
+        fields.insert("budget.over".to_owned(), over.to_owned());
+    }
+    fields
+}
+
+fn fields(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<FieldChange> {
+    let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let change = |name: &String| {
+        let (before, after) = (before.get(name).cloned(), after.get(name).cloned());
+        (before != after).then(|| FieldChange { field: name.clone(), before, after })
+    };
+    names.into_iter().filter_map(change).collect()
+}

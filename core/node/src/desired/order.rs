@@ -1,0 +1,153 @@
+//! Rules by their order: among equal priorities the one with the lower number wins, and a new
+//! rule has a higher number than those that are there.
+//!
+//! A rule that stays keeps its number and its counters, unless a new one has to come before it
+//! that takes some of its packets: then it gets a number behind it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use units::{Name, RuleId};
+
+use super::DesiredRule;
+use crate::prefix::Prefix;
+use crate::rule::{Action, Match};
+
+/// Pairs of rules that are compared at most; beyond that rules are taken to meet. A node full of
+/// rules of one priority stays below a tenth of a second.
+const COMPARED_MAX: usize = 1 << 21;
+
+/// What to do with the rules of a node, as one change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleChanges {
+    /// These go.
+    pub remove: Vec<RuleId>,
+    /// These come, in this order.
+    pub add: Vec<DesiredRule>,
+}
+
+/// What has to happen to rules that are there, by number, so that they are as wanted.
+#[must_use]
+pub fn rule_changes(present: &[(RuleId, DesiredRule)], wanted: &[DesiredRule]) -> RuleChanges {
+    let mut free: BTreeMap<Key<'_>, VecDeque<RuleId>> = BTreeMap::new();
+    for (id, rule) in present {
+        free.entry(key(rule)).or_default().push_back(*id);
+    }
+    let mut take = |rule| free.get_mut(&key(rule)).and_then(VecDeque::pop_front);
+    let mut places: Vec<(Option<RuleId>, &DesiredRule)> =
+        wanted.iter().map(|rule| (take(rule), rule)).collect();
+    let mut changes = RuleChanges::default();
+    changes.remove.extend(free.into_values().flatten());
+    changes.remove.extend(give_up_numbers(&mut places));
+    changes.remove.sort_unstable();
+    let new = places.into_iter().filter(|(id, _)| id.is_none());
+    changes.add = new.map(|(_, rule)| rule.clone()).collect();
+    changes
+}
+
+/// Takes their numbers from rules that would come before one that they must follow.
+fn give_up_numbers(places: &mut [(Option<RuleId>, &DesiredRule)]) -> Vec<RuleId> {
+    let mut by_priority: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+    for (at, (_, rule)) in places.iter().enumerate() {
+        by_priority.entry(rule.spec.priority).or_default().push(at);
+    }
+    let (mut given_up, mut compared) = (Vec::new(), 0);
+    for group in by_priority.into_values() {
+        let mut meet = |one: &DesiredRule, other: &DesiredRule| {
+            compared += 1;
+            compared > COMPARED_MAX || one_takes_from(one, other)
+        };
+        // Those that will have higher numbers than all others, and those that keep theirs.
+        let (mut new, mut kept): (Vec<&DesiredRule>, Vec<(RuleId, &DesiredRule)>) =
+            (Vec::new(), Vec::new());
+        for at in group {
+            let (id, rule) = places[at];
+            let Some(number) = id else {
+                new.push(rule);
+                continue;
+            };
+            let too_low = new.iter().any(|before| meet(before, rule))
+                || kept.iter().any(|(before, other)| *before > number && meet(other, rule));
+            if too_low {
+                places[at].0 = None;
+                given_up.push(number);
+                new.push(rule);
+            } else {
+                kept.push((number, rule));
+            }
+        }
+    }
+    given_up
+}
+
+/// The rules of either list that the other has not, each as often as it is there too often.
+pub(super) fn unmatched<'a>(
+    from: &'a [DesiredRule],
+    to: &'a [DesiredRule],
+) -> (Vec<&'a DesiredRule>, Vec<&'a DesiredRule>) {
+    let mut count: BTreeMap<Key<'_>, isize> = BTreeMap::new();
+    from.iter().for_each(|rule| *count.entry(key(rule)).or_default() += 1);
+    to.iter().for_each(|rule| *count.entry(key(rule)).or_default() -= 1);
+    let mut surplus = |rules: &'a [DesiredRule], sign: isize| {
+        let mut taken = Vec::new();
+        for rule in rules.iter().rev() {
+            let left = count.entry(key(rule)).or_default();
+            if *left * sign > 0 {
+                *left -= sign;
+                taken.push(rule);
+            }
+        }
+        taken.reverse();
+        taken
+    };
+    let removed = surplus(from, 1);
+    (removed, surplus(to, -1))
+}
+
+/// Whether packets meet these rules alike: the same ones, and no two that meet in another order.
+pub(super) fn same_order(from: &[DesiredRule], to: &[DesiredRule]) -> bool {
+    if from == to {
+        return true;
+    }
+    let numbered: Vec<(RuleId, DesiredRule)> =
+        (0..).map(RuleId).zip(from.iter().cloned()).collect();
+    rule_changes(&numbered, to) == RuleChanges::default()
+}
+
+type Key<'a> = (&'a Match, u16, &'a Name, &'a Action, Option<&'a Name>);
+
+fn key(rule: &DesiredRule) -> Key<'_> {
+    let spec = &rule.spec;
+    (&spec.r#match, spec.priority, &spec.session, &spec.action, rule.came_with.as_ref())
+}
+
+/// Whether it matters which of two rules of one priority is the better one.
+pub(super) fn one_takes_from(one: &DesiredRule, other: &DesiredRule) -> bool {
+    let same_end =
+        (&one.spec.action, &one.spec.session) == (&other.spec.action, &other.spec.session);
+    !same_end && !apart(&one.spec.r#match, &other.spec.r#match)
+}
+
+/// Whether no packet can match both; false where that is not seen at once.
+fn apart(one: &Match, other: &Match) -> bool {
+    // With their types: a field that becomes a range is no longer compared by value.
+    let l4_port = |one: Option<u16>, other: Option<u16>| differ(one, other);
+    let prefixes = |one: Option<Prefix>, other: Option<Prefix>| match (one, other) {
+        (Some(one), Some(other)) => {
+            one.ip_version() != other.ip_version()
+                || !(one.contains(other.address()) || other.contains(one.address()))
+        }
+        _ => false,
+    };
+    differ(one.port.as_ref(), other.port.as_ref())
+        || differ(one.vlan, other.vlan)
+        || differ(one.ip_version, other.ip_version)
+        || differ(one.protocol, other.protocol)
+        || l4_port(one.source_port, other.source_port)
+        || l4_port(one.destination_port, other.destination_port)
+        || prefixes(one.source, other.source)
+        || prefixes(one.destination, other.destination)
+}
+
+fn differ<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+    matches!((one, other), (Some(one), Some(other)) if one != other)
+}

@@ -1,0 +1,417 @@
+//! From any state to any other and back, on a node whose cell does what it is asked at once.
+
+use std::collections::BTreeMap;
+
+use abi::Level;
+use proptest::prelude::*;
+use units::{EntryId, Name, Nanos, RuleId};
+
+use super::order::one_takes_from;
+use super::*;
+use crate::budget::Budget;
+use crate::command::{Arrangement, Command, Effect, Event};
+use crate::port::PortSpec;
+use crate::rule::{Action, RuleSpec};
+use crate::service::ServiceState;
+use crate::state::Node;
+use crate::testing::{PORTS, module};
+
+const SERVICES: [&str; 4] = ["cache", "mark", "monitor", "touch"];
+const MATCHES: [&str; 5] = ["any", "proto udp", "proto udp dport 53", "ip 6", "in left"];
+const NOW: Nanos = Nanos::from_millis(1000);
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn ports() -> Vec<PortSpec> {
+    PORTS.map(|port| PortSpec { name: name(port), device: format!("eth-{port}") }).into()
+}
+
+fn service() -> DesiredService {
+    DesiredService {
+        digest: "sha256:00".to_owned(),
+        parameters: BTreeMap::new(),
+        session: name("best-effort"),
+        level: None,
+        then: BTreeMap::new(),
+        budget: Budget::default(),
+    }
+}
+
+fn rule(text: &str, action: Action, priority: u16) -> DesiredRule {
+    let spec = RuleSpec { priority, ..RuleSpec::new(text.parse().unwrap(), action) };
+    DesiredRule { spec, came_with: None }
+}
+
+fn any_service(after: &'static [&'static str]) -> impl Strategy<Value = DesiredService> {
+    let level = prop_oneof![Just(None), Just(Some(Level::Nic)), Just(Some(Level::User))];
+    let then = prop::collection::btree_map(0u16..4, prop::sample::select(after), 0..3);
+    (0..2u8, 0..2u8, level, then, prop::option::weighted(0.3, 1u64..3)).prop_map(
+        |(digest, dscp, level, then, packets)| DesiredService {
+            digest: format!("sha256:{digest:02}"),
+            parameters: [("dscp".to_owned(), dscp.to_string())].into(),
+            level,
+            then: then.into_iter().map(|(edge, next)| (edge, name(next))).collect(),
+            budget: Budget { packets, ..Budget::default() },
+            ..service()
+        },
+    )
+}
+
+/// A state that a node can have: edges lead to services that are there, further on in the
+/// alphabet, and rules to services that are there.
+fn any_state() -> impl Strategy<Value = DesiredState> {
+    let services = (
+        prop::option::of(any_service(&SERVICES[1..])),
+        prop::option::of(any_service(&SERVICES[2..])),
+        prop::option::of(any_service(&SERVICES[3..])),
+        prop::option::of(any_service(&["touch"])),
+    );
+    let rule = (prop::sample::select(&MATCHES[..]), 0..6usize, 0..2u16, any::<bool>());
+    let rules = prop::collection::vec(rule, 0..8);
+    (services, rules, any::<bool>()).prop_map(|((a, b, c, d), rules, bpf)| {
+        let mut state = DesiredState { bpf, ..DesiredState::default() };
+        let all = SERVICES.iter().zip([a, b, c, d]);
+        for (service, desired) in all {
+            if let Some(mut desired) = desired {
+                desired.then.retain(|_, next| next.as_str() != *service);
+                // Below user level nothing is asked for where nothing may run.
+                desired.level = desired.level.filter(|level| bpf || *level == Level::User);
+                state.services.insert(name(service), desired);
+            }
+        }
+        let there = state.clone();
+        for service in state.services.values_mut() {
+            service.then.retain(|_, next| there.services.contains_key(next));
+        }
+        for (text, end, priority, with) in rules {
+            let action = match (end, SERVICES.get(end)) {
+                (_, Some(service)) if there.services.contains_key(&name(service)) => {
+                    Action::Service(name(service))
+                }
+                (4, _) => Action::Drop,
+                _ => Action::Forward,
+            };
+            let came_with = action.service().filter(|_| with).cloned();
+            let rule = super::tests::rule(text, action, 100 + priority);
+            state.rules.push(DesiredRule { came_with, ..rule });
+        }
+        state
+    })
+}
+
+/// A node, and what the world outside saw of it.
+struct World {
+    node: Node,
+    entries: BTreeMap<EntryId, Name>,
+    /// Services that were started, stopped, moved, or whose edges were told anew.
+    touched: Vec<Name>,
+    removed_after_record: Option<bool>,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut node = Node::new(name("r1"), ports()).unwrap();
+        while node.poll_effect().is_some() {}
+        node.handle_event(NOW, Event::CellReady);
+        Self { node, entries: BTreeMap::new(), touched: Vec::new(), removed_after_record: None }
+    }
+
+    fn command(&mut self, command: Command) {
+        self.node
+            .handle_command(NOW, command.clone())
+            .unwrap_or_else(|r| panic!("{r}: {command:?}"));
+        while let Some(effect) = self.node.poll_effect() {
+            let (entry, event) = match effect {
+                Effect::StartService { entry, service, .. } => {
+                    self.entries.insert(entry, service);
+                    (entry, Some(Event::ServiceStarted { entry }))
+                }
+                Effect::StopService { entry } => (entry, Some(Event::ServiceStopped { entry })),
+                Effect::MoveService { entry, level } => {
+                    let reason = String::new();
+                    let event = Event::ServicePlaced { entry, level, reason, movable: true };
+                    (entry, Some(event))
+                }
+                Effect::SetEdges { entry, .. } => (entry, None),
+                _ => continue,
+            };
+            self.touched.extend(self.entries.get(&entry).cloned());
+            if let Some(event) = event {
+                self.node.handle_event(NOW, event);
+            }
+        }
+    }
+
+    /// As the daemon does it, in a world without delays and failures.
+    fn go(&mut self, from: &DesiredState, to: &DesiredState) {
+        self.touched.clear();
+        let mut recorded = false;
+        for step in steps(from, to) {
+            match step {
+                Step::Bpf { enabled } => self.command(Command::Bpf { enabled }),
+                Step::Deploy { service } => self.deploy(to, service),
+                Step::Replace { service } => {
+                    self.command(Command::Remove { service: service.clone(), cascade: true });
+                    self.deploy(to, service);
+                }
+                Step::Arrange => self.arrange(to),
+                Step::Move { service } => {
+                    let level = to.services[&service].level.unwrap_or(Level::User);
+                    self.command(Command::Move { service, level });
+                }
+                Step::Record => recorded = true,
+                Step::Remove { service } => {
+                    self.removed_after_record = Some(recorded);
+                    // Nothing leads there any more: it need not cascade.
+                    self.command(Command::Remove { service, cascade: false });
+                }
+            }
+        }
+        assert_eq!(recorded, from != to);
+    }
+
+    fn deploy(&mut self, to: &DesiredState, service: Name) {
+        let desired = &to.services[&service];
+        let mut module = module("\"user\", \"nic\"");
+        module.digest = desired.digest.clone();
+        self.command(Command::Deploy {
+            service,
+            module,
+            parameters: desired.parameters.clone(),
+            session: desired.session.clone(),
+            rules: Vec::new(),
+            level: desired.level.filter(|_| self.node.bpf()),
+            then: Vec::new(),
+            budget: desired.budget,
+        });
+    }
+
+    fn arrange(&mut self, to: &DesiredState) {
+        let RuleChanges { remove, add } = rule_changes(&self.rules(), &to.rules);
+        let arrangement = |service: &DesiredService| Arrangement {
+            then: service.then.clone(),
+            level: service.level,
+            budget: service.budget,
+        };
+        let services = to.services.iter().map(|(n, s)| (n.clone(), arrangement(s))).collect();
+        self.command(Command::Arrange { remove, add, services });
+    }
+
+    fn rules(&self) -> Vec<(RuleId, DesiredRule)> {
+        let mut rules: Vec<_> = self
+            .node
+            .rules()
+            .into_iter()
+            .map(|view| {
+                let rule = DesiredRule { spec: view.rule.spec, came_with: view.came_with };
+                (view.rule.id, rule)
+            })
+            .collect();
+        rules.sort_by_key(|(id, _)| *id);
+        rules
+    }
+
+    /// The node is as this state says.
+    fn is(&self, state: &DesiredState) {
+        assert_eq!(self.node.bpf(), state.bpf);
+        assert_eq!(self.node.services().count(), state.services.len());
+        for service in self.node.services() {
+            let desired = &state.services[&service.name];
+            assert_eq!(service.state, ServiceState::Running);
+            assert_eq!(service.module.digest, desired.digest);
+            assert_eq!(service.parameters, desired.parameters);
+            assert_eq!(service.then, desired.then);
+            assert_eq!(service.budget, desired.budget);
+        }
+        let rules: Vec<DesiredRule> = self.rules().into_iter().map(|(_, rule)| rule).collect();
+        assert_eq!(order::unmatched(&rules, &state.rules), (Vec::new(), Vec::new()));
+        assert!(order_agrees(&rules, &state.rules), "{rules:#?}\nwanted {:#?}", state.rules);
+        assert!(order::same_order(&rules, &state.rules));
+    }
+}
+
+/// Wherever two different rules of one priority meet, the same one is the better.
+fn order_agrees(found: &[DesiredRule], wanted: &[DesiredRule]) -> bool {
+    let place = |rules: &[DesiredRule], rule: &DesiredRule| rules.iter().position(|r| r == rule);
+    wanted.iter().all(|one| {
+        wanted.iter().all(|other| {
+            one.spec.priority != other.spec.priority
+                || !one_takes_from(one, other)
+                || (place(found, one) < place(found, other))
+                    == (place(wanted, one) < place(wanted, other))
+        })
+    })
+}
+
+fn unchanged(from: &DesiredState, to: &DesiredState) -> Vec<Name> {
+    let same = |name: &&Name| from.services.get(*name) == to.services.get(*name);
+    let ends_stay = |name: &&Name| {
+        // A service before one that is replaced is told of its new end.
+        to.services[*name].then.values().all(|next| same(&next))
+    };
+    to.services.keys().filter(same).filter(ends_stay).cloned().collect()
+}
+
+proptest! {
+    #[test]
+    fn a_node_comes_from_any_state_to_any_other_and_back(one in any_state(), other in any_state()) {
+        let mut world = World::new();
+        let nothing = DesiredState::default();
+        for (from, to) in [(&nothing, &one), (&one, &other), (&other, &one), (&one, &nothing)] {
+            prop_assert_eq!(check(&ports(), to, &manifests()).map(drop), Ok(()));
+            world.go(from, to);
+            world.is(to);
+            if from.bpf == to.bpf {
+                for service in unchanged(from, to) {
+                    prop_assert!(!world.touched.contains(&service), "{} was touched", service);
+                }
+            }
+            prop_assert_ne!(world.removed_after_record, Some(false), "stopped before it was recorded");
+        }
+    }
+
+    #[test]
+    fn what_differs_is_nothing_exactly_where_there_is_nothing_to_do(one in any_state(), other in any_state()) {
+        prop_assert_eq!(differences(&one, &one), []);
+        prop_assert_eq!(steps(&one, &one), []);
+        let nothing_to_see = differences(&one, &other).is_empty();
+        let does = steps(&one, &other).into_iter().any(|step| step != Step::Record);
+        prop_assert_eq!(nothing_to_see, !does);
+    }
+
+    #[test]
+    fn a_state_is_the_same_after_it_was_written_down(state in any_state()) {
+        let text = serde_json::to_string(&state).unwrap();
+        prop_assert_eq!(serde_json::from_str::<DesiredState>(&text).unwrap(), state);
+    }
+
+    #[test]
+    fn rules_end_in_the_wanted_order_and_the_fewest_change(one in any_state(), other in any_state()) {
+        let present: Vec<_> = (0..).map(|n| RuleId(7 + n)).zip(one.rules.iter().cloned()).collect();
+        let RuleChanges { remove, add } = rule_changes(&present, &other.rules);
+        let stay = present.iter().filter(|(id, _)| !remove.contains(id)).map(|(_, rule)| rule.clone());
+        let after: Vec<DesiredRule> = stay.chain(add.clone()).collect();
+        prop_assert_eq!(order::unmatched(&after, &other.rules), (Vec::new(), Vec::new()));
+        prop_assert!(order_agrees(&after, &other.rules));
+        let same = rule_changes(&present, &one.rules);
+        prop_assert_eq!(same, RuleChanges::default());
+    }
+}
+
+fn manifests() -> BTreeMap<String, abi::Manifest> {
+    let manifest = module("\"user\", \"nic\"").manifest;
+    ["sha256:00", "sha256:01"].map(|digest| (digest.to_owned(), manifest.clone())).into()
+}
+
+#[test]
+fn a_rule_behind_others_leaves_them_their_numbers_and_one_before_them_does_not() {
+    let (web, dns) = (
+        rule("proto tcp dport 80", Action::Drop, 100),
+        rule("proto udp dport 53", Action::Drop, 100),
+    );
+    let all = rule("any", Action::Forward, 100);
+    let present = [(RuleId(3), web.clone()), (RuleId(4), all.clone())];
+    let behind = rule_changes(&present, &[web.clone(), all.clone(), dns.clone()]);
+    assert_eq!(behind, RuleChanges { remove: vec![], add: vec![dns.clone()] });
+    let before = rule_changes(&present, &[dns.clone(), web.clone(), all.clone()]);
+    assert_eq!(
+        before,
+        RuleChanges { remove: vec![RuleId(4)], add: vec![dns.clone(), all.clone()] }
+    );
+    // Who meets no packet of the other needs no place before it.
+    let apart = rule_changes(&present[..1], &[dns.clone(), web]);
+    assert_eq!(apart, RuleChanges { remove: vec![], add: vec![dns] });
+}
+
+#[test]
+fn what_a_node_would_refuse_is_found_with_its_place() {
+    let with = |change: &dyn Fn(&mut DesiredState)| {
+        let mut state = DesiredState::default();
+        state.services.insert(name("monitor"), service());
+        state.services.insert(name("mark"), service());
+        state.rules.push(rule("proto udp", Action::Drop, 100));
+        change(&mut state);
+        check(&ports(), &state, &manifests())
+            .map_err(|fault| (fault.place, fault.refusal.to_string()))
+    };
+    let monitor = || name("monitor");
+    assert_eq!(with(&|_| {}), Ok(Vec::new()));
+    let (place, says) = with(&|state| {
+        state.services.get_mut(&monitor()).unwrap().parameters.insert("dcsp".into(), "1".into());
+    })
+    .unwrap_err();
+    assert_eq!(place, Place::Service(monitor()));
+    assert!(says.contains("did you mean 'dscp'"), "{says}");
+    let (place, says) = with(&|state| {
+        state.rules.push(rule("in lft", Action::Drop, 100));
+    })
+    .unwrap_err();
+    assert_eq!(place, Place::Rule(1));
+    assert!(says.contains("did you mean 'left'"), "{says}");
+    let (place, says) = with(&|state| {
+        state.rules.insert(0, rule("any", Action::Service(name("monitr")), 100));
+    })
+    .unwrap_err();
+    assert_eq!(place, Place::Rule(0));
+    assert!(says.contains("did you mean 'monitor'"), "{says}");
+    let (place, says) = with(&|state| {
+        for (from, to) in [("monitor", "mark"), ("mark", "monitor")] {
+            state.services.get_mut(&name(from)).unwrap().then.insert(0, name(to));
+        }
+    })
+    .unwrap_err();
+    assert!(matches!(place, Place::Edges(_)) && says.contains("come to"), "{place:?} {says}");
+    let shadowed = with(&|state| state.rules.push(rule("proto udp", Action::Forward, 50)));
+    assert_eq!(shadowed, Ok(vec![(1, 0)]));
+    let many = with(&|state| {
+        for length in 0..=32u8 {
+            for ip in ["", " proto tcp"] {
+                let prefix = crate::prefix::Prefix::containing([10, 0, 0, 1].into(), length);
+                state.rules.push(rule(&format!("src {prefix}{ip}"), Action::Drop, 100));
+            }
+        }
+    });
+    let (place, says) = many.unwrap_err();
+    assert_eq!(place, Place::Rule(bpf_maps::MASKS_MAX), "{says}");
+}
+
+#[test]
+fn a_service_without_its_module_is_left_out_with_what_leads_to_it() {
+    let mut state = DesiredState::default();
+    state.deploy(name("mark"), service(), Vec::new());
+    let lost = DesiredService { digest: "sha256:ff".into(), ..service() };
+    let to_lost = RuleSpec::new("any".parse().unwrap(), Action::Service(name("touch")));
+    state.deploy(name("touch"), lost, vec![to_lost]);
+    assert_eq!(check(&ports(), &state, &manifests()), Ok(Vec::new()));
+    state.services.get_mut(&name("mark")).unwrap().then.insert(0, name("touch"));
+    let rest = state.restricted_to(|name| name.as_str() != "touch");
+    assert_eq!((rest.services.len(), rest.rules.len()), (1, 0));
+    assert!(rest.services[&name("mark")].then.is_empty());
+}
+
+#[test]
+fn commands_change_the_desired_state() {
+    let mut state = DesiredState::default();
+    let leads =
+        |text: &str, to: &str| RuleSpec::new(text.parse().unwrap(), Action::Service(name(to)));
+    state.deploy(name("touch"), service(), vec![leads("ip 6", "touch")]);
+    let first = DesiredService { then: [(1, name("touch"))].into(), ..service() };
+    state.deploy(name("mark"), first, Vec::new());
+    let drop_udp = RuleSpec::new("proto udp".parse().unwrap(), Action::Drop);
+    state.add_rules(vec![drop_udp.clone(), leads("any", "touch"), drop_udp.clone()]);
+    state.set_level(&name("mark"), Level::Nic);
+    assert_eq!((state.services[&name("mark")].level, state.rules.len()), (Some(Level::Nic), 4));
+    let twice = DesiredRule { spec: drop_udp, came_with: None };
+    state.remove_rule(&twice, 1);
+    assert_eq!(state.rules.iter().position(|rule| *rule == twice), Some(1));
+    assert_eq!(state.rules.len(), 3);
+    state.remove(&name("touch"));
+    assert_eq!(state.rules, [twice]);
+    assert!(state.services[&name("mark")].then.is_empty());
+    // Another service of the name takes the place of the first, with other rules.
+    state.deploy(name("mark"), service(), vec![leads("ip 4", "mark")]);
+    state.deploy(name("mark"), service(), vec![leads("ip 6", "mark")]);
+    assert_eq!(state.rules.len(), 2);
+}
