@@ -189,10 +189,18 @@ impl Restore {
     /// # Errors
     /// When the device is gone.
     pub fn restore(&self) -> Result<(), OffloadError> {
+        self.restore_as(&self.device)
+    }
+
+    /// The same for a device that was renamed.
+    ///
+    /// # Errors
+    /// When there is no device of that name.
+    pub fn restore_as(&self, device: &str) -> Result<(), OffloadError> {
         if self.features.is_empty() {
             return Ok(());
         }
-        let device = Device::open(&self.device)?;
+        let device = Device::open(device)?;
         let features = device.features()?;
         let change = |feature: &Feature| self.features.contains(&feature.name).then_some(self.on);
         device.set_features(&features, &change)

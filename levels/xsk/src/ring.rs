@@ -111,6 +111,17 @@ impl<T: Copy> Ring<T> {
         self.word(self.offsets.consumer).load(Ordering::Acquire) == self.own
     }
 
+    /// What was written and the kernel has not taken. For rings that we fill.
+    pub(crate) fn untaken(&self) -> impl Iterator<Item = T> {
+        let taken = self.word(self.offsets.consumer).load(Ordering::Acquire);
+        let count = self.own.wrapping_sub(taken).min(self.entries);
+        (0..count).map(move |ahead| {
+            // SAFETY: slots between the consumer's index and ours were written by `write`, and
+            // are not written again while `self` is borrowed.
+            unsafe { self.slot(taken.wrapping_add(ahead)).read() }
+        })
+    }
+
     /// Entries that can be read, at most `wanted`. For rings that the kernel fills.
     pub(crate) fn filled(&mut self, wanted: u32) -> u32 {
         let mut filled = self.other.wrapping_sub(self.own);

@@ -29,6 +29,8 @@ pub struct SocketConfig {
     pub ifindex: u32,
     /// Its receive queue.
     pub queue: u32,
+    /// Its number among the sockets of its UMEM.
+    pub number: u16,
     /// Entries of each ring, a power of two.
     pub ring_entries: u32,
     /// Frames of more than one descriptor (kernel 6.6): needed for MTUs above 3,800.
@@ -57,11 +59,12 @@ pub struct Socket {
     /// Descriptors handed to the kernel to send and not yet completed.
     in_transmit: u32,
     ring_entries: u32,
+    number: u16,
 }
 
 impl Socket {
     /// Sets the socket `fd` up on `umem` and binds it. The first socket of a
-    /// UMEM registers it; later ones name a bound one in `share`.
+    /// UMEM registers it; later ones name those that are there in `shares`.
     ///
     /// # Errors
     /// The step that the kernel refused.
@@ -69,7 +72,7 @@ impl Socket {
         fd: OwnedFd,
         umem: Rc<Umem>,
         config: &SocketConfig,
-        share: Option<BorrowedFd<'_>>,
+        shares: &[BorrowedFd<'_>],
     ) -> Result<Self, SetupError> {
         let at = |step: &'static str| {
             let (ifindex, queue) = (config.ifindex, config.queue);
@@ -79,7 +82,7 @@ impl Socket {
             let (ifindex, queue) = (config.ifindex, config.queue);
             move |source: std::io::Error| SetupError { ifindex, queue, step, source }
         };
-        if share.is_none() {
+        if shares.is_empty() {
             register(&fd, &umem).map_err(at("registering the UMEM"))?;
         }
         let entries = config.ring_entries;
@@ -97,7 +100,7 @@ impl Socket {
             .map_err(io("mapping the fill ring"))?;
         let completion = Ring::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, entries)
             .map_err(io("mapping the completion ring"))?;
-        bind_patiently(&fd, config, share).map_err(at("binding"))?;
+        bind_to_one(&fd, config, shares).map_err(at("binding"))?;
         Ok(Self {
             fd,
             umem,
@@ -107,6 +110,7 @@ impl Socket {
             completion,
             in_transmit: 0,
             ring_entries: entries,
+            number: config.number,
         })
     }
 
@@ -178,6 +182,7 @@ impl Socket {
         for at in 0..packet.count {
             let Some(segment) = packet.segments[at].take() else { continue };
             let more = at + 1 < packet.count;
+            self.umem.give_to(&segment.frame, self.number);
             self.transmit.write(XdpDesc {
                 addr: segment.frame.address() + u64::from(segment.start),
                 len: u32::from(segment.length),
@@ -229,6 +234,7 @@ impl Socket {
         let mut given = 0;
         while given < room {
             let Some(frame) = pool.take() else { break };
+            self.umem.give_to(&frame, self.number);
             self.fill.write(frame.address());
             given += 1;
         }
@@ -242,6 +248,21 @@ impl Socket {
     #[must_use]
     pub fn is_sent(&self) -> bool {
         self.transmit.is_taken()
+    }
+
+    /// Takes back all that the device had, which is gone, or is not to have it any more;
+    /// everything received was taken, and no [`Packet`] of the UMEM is alive. Gives how many
+    /// packets still waited to be sent.
+    pub fn dissolve(self, pool: &mut FramePool) -> u64 {
+        let waiting = self.transmit.untaken();
+        let packets = waiting.filter(|d| !d.options.contains(XdpDescOptions::XDP_PKT_CONTD));
+        let packets = packets.count() as u64;
+        let Self { fd, umem, receive, transmit, fill, completion, number, .. } = self;
+        // The last of these closes the socket, if no other process has it: from then on the
+        // kernel reads and writes none of its frames.
+        drop((fd, receive, transmit, fill, completion));
+        umem.reclaim(number, pool);
+        packets
     }
 
     /// True while frames are not back from the device.
@@ -269,6 +290,25 @@ fn register(fd: &OwnedFd, umem: &Umem) -> Result<(), Errno> {
             tx_metadata_len: 0,
         },
     )
+}
+
+/// Binds, on the memory of one of `shares`: the device of another may just have vanished, and
+/// its socket is bound no more.
+fn bind_to_one(
+    fd: &OwnedFd,
+    config: &SocketConfig,
+    shares: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    let Some((last, others)) = shares.split_last() else {
+        return bind_patiently(fd, config, None);
+    };
+    for share in others {
+        match bind_patiently(fd, config, Some(*share)) {
+            Err(Errno::BADF) => {}
+            bound => return bound,
+        }
+    }
+    bind_patiently(fd, config, Some(*last))
 }
 
 fn bind_patiently(

@@ -9,7 +9,7 @@
 //! ```
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
@@ -33,6 +33,9 @@ pub struct Umem {
     length: usize,
     /// Frames for packets that grow, out of the pool and in no packet yet.
     reserve: RefCell<Vec<Frame>>,
+    /// The socket that each frame was given to last, by its number: what a device that vanished
+    /// still had can be told by nothing else.
+    given_to: Vec<Cell<u16>>,
 }
 
 /// One frame of a UMEM, its number plus one: whoever holds the value owns its bytes.
@@ -70,7 +73,9 @@ impl Umem {
         let _ = unsafe { madvise(base.as_ptr().cast(), length, Advice::LinuxHugepage) };
         // Frames are handed out from the low end, so that a short queue stays in the cache.
         let free = (1..=frames).rev().filter_map(NonZeroU32::new).map(Frame).collect();
-        let umem = Self { base, length, reserve: RefCell::new(Vec::with_capacity(RESERVE)) };
+        let reserve = RefCell::new(Vec::with_capacity(RESERVE));
+        let given_to = vec![Cell::new(0); frames as usize];
+        let umem = Self { base, length, reserve, given_to };
         Ok((umem, FramePool { free, total: frames as usize }))
     }
 
@@ -95,6 +100,27 @@ impl Umem {
     /// A frame for a packet that grows.
     pub(crate) fn take_reserved(&self) -> Option<Frame> {
         self.reserve.borrow_mut().pop()
+    }
+
+    /// Notes to which socket a frame goes.
+    #[inline]
+    pub(crate) fn give_to(&self, frame: &Frame, socket: u16) {
+        self.given_to[frame.index()].set(socket);
+    }
+
+    /// Takes all frames back that a socket had; it is gone, and no [`crate::Packet`] is alive.
+    /// Gives their number.
+    pub(crate) fn reclaim(&self, socket: u16, pool: &mut FramePool) -> usize {
+        let mut is_here = vec![false; self.given_to.len()];
+        pool.free.iter().chain(&*self.reserve.borrow()).for_each(|f| is_here[f.index()] = true);
+        let before = pool.free.len();
+        for (index, _) in is_here.iter().enumerate().filter(|(_, is_here)| !**is_here) {
+            if self.given_to[index].get() == socket {
+                let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
+                pool.free.extend(number.map(Frame));
+            }
+        }
+        pool.free.len() - before
     }
 
     /// Where the memory begins, for the registration with the kernel.
@@ -176,6 +202,11 @@ impl Frame {
     pub(crate) const fn address(&self) -> u64 {
         (self.0.get() as u64 - 1) * FRAME_LENGTH as u64
     }
+
+    /// Its place among all frames.
+    const fn index(&self) -> usize {
+        self.0.get() as usize - 1
+    }
 }
 
 impl FramePool {
@@ -200,5 +231,34 @@ impl FramePool {
     #[must_use]
     pub const fn total(&self) -> usize {
         self.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_vanished_socket_had_comes_back_and_nothing_else() {
+        let (umem, mut pool) = Umem::new(RESERVE as u32 + 6).unwrap();
+        umem.replenish(&mut pool);
+        // Two sockets hold two frames each; a third one had two that are back.
+        for socket in [1, 2, 1, 2, 3, 3] {
+            let frame = pool.take().unwrap();
+            umem.give_to(&frame, socket);
+            if socket == 3 {
+                pool.give(frame);
+            }
+        }
+        assert_eq!(pool.free(), 2);
+        assert_eq!(umem.reclaim(1, &mut pool), 2);
+        assert_eq!(umem.reclaim(1, &mut pool), 0, "they are here");
+        assert_eq!(umem.reclaim(3, &mut pool), 0);
+        assert_eq!(umem.reclaim(2, &mut pool), 2);
+        assert_eq!(pool.free() + RESERVE, pool.total());
+        let mut numbers: Vec<u32> = pool.free.iter().map(|frame| frame.0.get()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), pool.free(), "each once");
     }
 }

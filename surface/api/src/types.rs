@@ -54,6 +54,13 @@ pub struct PortInfo {
     pub driver: String,
     /// `native` XDP, or how else packets come in.
     pub mode: String,
+    /// `up`, or `away`: its device is gone or cannot be served, and packets routed to it are
+    /// the kernel's.
+    #[serde(default)]
+    pub state: String,
+    /// Why it is away.
+    #[serde(default)]
+    pub away_reason: Option<String>,
     /// Receive queues.
     pub queues: u32,
     /// Why plain forwarding leaves the fast path; empty when it does not.
@@ -489,6 +496,9 @@ pub struct CellStats {
     /// Packets from kernel level for which the way to the cell had no room: dropped.
     #[serde(default)]
     pub up_dropped: u64,
+    /// Packets that waited to be sent when their egress port vanished: dropped.
+    #[serde(default)]
+    pub egress_gone: u64,
     /// Frames without metadata: dropped.
     pub no_metadata: u64,
     /// Modules' events and trap notices that were left out of a storm.

@@ -1,6 +1,7 @@
 //! The ports of a cell: one socket for each receive queue.
 
 use crate::protocol::PortFacts;
+use bpf_maps::QUEUES_MAX;
 use rustix::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use units::PortId;
@@ -34,11 +35,13 @@ impl Ports {
         let config = SocketConfig {
             ifindex: facts.ifindex,
             queue: facts.queue,
+            number: facts.port.0 * QUEUES_MAX as u16 + facts.queue as u16,
             ring_entries: RING_ENTRIES,
             multi_buffer: true,
         };
-        let share = self.0.iter().flatten().flat_map(|p| &p.sockets).next().map(AsFd::as_fd);
-        let mut socket = Socket::new(fd, Rc::clone(umem), &config, share)?;
+        let shares: Vec<_> =
+            self.0.iter().flatten().flat_map(|p| &p.sockets).map(AsFd::as_fd).collect();
+        let mut socket = Socket::new(fd, Rc::clone(umem), &config, &shares)?;
         socket.refill(pool);
         let index = usize::from(facts.port.0);
         if self.0.len() <= index {
@@ -50,12 +53,29 @@ impl Ports {
             mtu: facts.mtu,
             sockets: Vec::new(),
         });
+        (port.mac, port.mtu) = (facts.mac, facts.mtu);
         port.sockets.push(socket);
         Ok(())
     }
 
+    /// The port's device changed its address or its MTU.
+    pub(crate) fn change(&mut self, port: PortId, mac: [u8; 6], mtu: u32) {
+        if let Some(port) = self.0.get_mut(usize::from(port.0)).and_then(Option::as_mut) {
+            (port.mac, port.mtu) = (mac, mtu);
+        }
+    }
+
+    /// Lets go of a port; what it had received is handled. Gives how many packets still
+    /// waited to be sent.
+    pub(crate) fn remove(&mut self, port: PortId, pool: &mut FramePool) -> u64 {
+        let port = self.0.get_mut(usize::from(port.0)).and_then(Option::as_mut);
+        let sockets = port.into_iter().flat_map(|port| port.sockets.drain(..));
+        sockets.map(|socket| socket.dissolve(pool)).sum()
+    }
+
+    /// The port, if it can send.
     pub(crate) fn get(&self, port: u16) -> Option<&Port> {
-        self.0.get(usize::from(port))?.as_ref()
+        self.0.get(usize::from(port))?.as_ref().filter(|port| !port.sockets.is_empty())
     }
 
     /// Puts a packet on a port's transmit ring.
@@ -75,7 +95,7 @@ impl Ports {
         })
     }
 
-    /// Every port, with its number.
+    /// Every port, with its number; also one whose device is gone.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, &Port)> {
         self.0.iter().enumerate().filter_map(|(number, p)| Some((number as u16, p.as_ref()?)))
     }

@@ -12,6 +12,10 @@ pub enum ToCell {
     Kernel,
     /// Receive and send on one queue of a port. Descriptor: a fresh AF_XDP socket.
     AddPort(PortFacts),
+    /// The device of a port has another address or MTU.
+    ChangePort(PortFacts),
+    /// Let go of a port's queues: its device is gone, or serves no more.
+    RemovePort(PortId),
     /// The device by which packets come up from kernel level. Descriptor: a TAP device.
     Up,
     /// The lanes of services that can leave user level. Descriptor: the front door's map.
@@ -219,6 +223,8 @@ pub struct CellReport {
     pub oversized: u64,
     /// Packets from kernel level for which there was no frame: dropped.
     pub up_dropped: u64,
+    /// Packets that waited to be sent when their egress port vanished: dropped.
+    pub egress_gone: u64,
     /// Packets without the front door's metadata: dropped.
     pub no_metadata: u64,
     /// Messages from one module to another that were left out of a storm.

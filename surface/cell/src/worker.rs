@@ -22,7 +22,7 @@ use os::fd_passing::{self, Received};
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use units::EntryId;
+use units::{EntryId, PortId};
 use xsk::{FramePool, Packet, Umem};
 
 /// Nine times the weight of an ordinary process: a guest core is the cell's, and what shares it
@@ -365,6 +365,8 @@ impl Cell {
                 let Some(fd) = fds.pop() else { bail!("AddPort came without its socket") };
                 self.add_port(&facts, fd)?;
             }
+            ToCell::ChangePort(facts) => self.ports.change(facts.port, facts.mac, facts.mtu),
+            ToCell::RemovePort(port) => self.remove_port(port, now_ms),
             ToCell::Up => self.up = fds.pop().map(Up::new),
             ToCell::Lanes => {
                 let Some(fd) = fds.pop() else { bail!("Lanes came without their map") };
@@ -418,6 +420,18 @@ impl Cell {
             Ok(()) => FromCell::PortReady(facts.port, facts.queue),
             Err(error) => FromCell::PortFailed(facts.port, facts.queue, error.to_string()),
         })
+    }
+
+    fn remove_port(&mut self, port: PortId, now_ms: u64) {
+        self.handle_received(now_ms);
+        self.report.egress_gone += self.ports.remove(port, &mut self.pool);
+    }
+
+    /// Handles what is in the receive rings at this moment.
+    fn handle_received(&mut self, now_ms: u64) {
+        let mut batch = VecDeque::with_capacity(BATCH);
+        let rounds = RING_ENTRIES as usize / BATCH;
+        let _ = (0..rounds).all(|_| self.round(&mut batch, now_ms));
     }
 
     fn start(
@@ -476,9 +490,7 @@ impl Cell {
     /// Handles what is in the rings at this moment, after which nothing of before
     /// [`ToCell::Recount`] is anywhere.
     fn settle(&mut self, entry: EntryId, now_ms: u64) -> Result<()> {
-        let mut batch = VecDeque::with_capacity(BATCH);
-        let rounds = RING_ENTRIES as usize / BATCH;
-        let _ = (0..rounds).all(|_| self.round(&mut batch, now_ms));
+        self.handle_received(now_ms);
         self.receive_up(RING_ENTRIES as usize, now_ms);
         self.flush();
         self.recount(entry, Shared::settle);

@@ -33,24 +33,31 @@ impl Daemon {
         cell.send(&ToCell::Up, &[self.up.as_fd()])?;
         cell.send(&ToCell::Lanes, &[self.front.lanes_map().as_fd()])?;
         self.binding = 0;
-        for port in &self.ports {
-            for queue in 0..port.queues {
-                use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-                let flags = SocketFlags::CLOEXEC;
-                let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)
-                    .context("opening an AF_XDP socket")?;
-                let facts = port.facts(queue);
-                cell.send(&ToCell::AddPort(facts), &[socket.as_fd()])?;
-                // Nobody has a reservation yet, and so a queue of its own.
-                let session = SessionId::BEST_EFFORT;
-                self.sockets.insert((port.port.id, queue), Queue { socket, session });
-                self.binding += 1;
-            }
-        }
         tracing::info!(pid = cell.pid(), core = self.guest_core, "the cell starts");
         self.cell = Some(cell);
+        (0..self.ports.len()).try_for_each(|index| self.open_queues(index))?;
         if self.binding == 0 {
             self.event(Event::CellReady);
+        }
+        Ok(())
+    }
+
+    /// Gives the cell a socket for each queue of a port that is there.
+    pub(crate) fn open_queues(&mut self, index: usize) -> Result<()> {
+        let port = &self.ports[index];
+        let Some(cell) = self.cell.as_ref().filter(|_| port.away.is_none()) else {
+            return Ok(());
+        };
+        for queue in 0..port.queues {
+            use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+            let flags = SocketFlags::CLOEXEC;
+            let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)
+                .context("opening an AF_XDP socket")?;
+            cell.send(&ToCell::AddPort(port.facts(queue)), &[socket.as_fd()])?;
+            // Nobody has a reservation yet, and so a queue of its own.
+            let session = SessionId::BEST_EFFORT;
+            self.sockets.insert((port.port.id, queue), Queue { socket, session });
+            self.binding += 1;
         }
         Ok(())
     }

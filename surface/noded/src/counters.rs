@@ -52,6 +52,7 @@ impl Daemon {
                 no_service: self.cell_report.no_service,
                 no_service_dropped: self.cell_report.no_service_dropped,
                 oversized: self.cell_report.oversized,
+                egress_gone: self.cell_report.egress_gone,
                 up_dropped: self.cell_report.up_dropped + self.up_full(&links),
                 no_metadata: self.cell_report.no_metadata,
                 notices_dropped: self.cell_report.notices_dropped,
@@ -72,7 +73,7 @@ impl Daemon {
     fn socket_drops(&self, port: &ports::LivePort) -> (u64, u64) {
         let queues = (0..port.queues).filter_map(|q| self.sockets.get(&(port.port.id, q)));
         let counted = queues.filter_map(|q| os::socket::xdp_drops(q.socket.as_fd()).ok());
-        counted.fold((0, 0), |sum, one| (sum.0 + one.ring_full, sum.1 + one.other))
+        counted.fold(port.socket_drops, |sum, one| (sum.0 + one.ring_full, sum.1 + one.other))
     }
 
     /// The session whose packets wait in a port's queues; empty while there is none.

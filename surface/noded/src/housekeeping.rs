@@ -20,15 +20,12 @@ impl Daemon {
 
     fn refresh_ports(&mut self) -> Result<()> {
         let links = self.netlink.links()?;
-        for port in &mut self.ports {
-            if port.refresh(&links) {
-                self.front.configure(port.port.id, &port.config)?;
-            }
-        }
+        (0..self.ports.len()).for_each(|index| self.refresh_port(index, &links));
         let above = |device: u32| links.iter().filter(move |l| l.parent == Some(device));
         let vlans: Vec<_> = self
             .ports
             .iter()
+            .filter(|port| port.away.is_none())
             .flat_map(|port| {
                 let device = port.config.ifindex;
                 above(device).filter_map(move |l| Some((device, l.vlan?, l.index)))
@@ -40,8 +37,9 @@ impl Daemon {
 
     /// Looks whether the kernel would add something to packets.
     pub(crate) fn look(&mut self) -> Result<()> {
+        self.try_again()?;
         let slow = ports::slow_reasons(&self.netlink, self.file.fast_path);
-        for port in &mut self.ports {
+        for port in self.ports.iter_mut().filter(|port| port.away.is_none()) {
             let found = slow(port.config.ifindex);
             if found != port.config.slow {
                 port.config.slow = found;

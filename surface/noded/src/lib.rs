@@ -23,6 +23,7 @@ mod daemon;
 mod deploy;
 mod housekeeping;
 mod http;
+mod port_life;
 mod ports;
 mod views;
 

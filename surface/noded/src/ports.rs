@@ -14,15 +14,31 @@ use units::Name;
 /// tags in line and checksums complete.
 const OFF: [Offload; 4] = [Offload::Gro, Offload::GroHw, Offload::Lro, Offload::RxVlan];
 
-/// A port that is up.
+/// The largest MTU that all levels serve: five frames of packet memory, and the node's own
+/// devices, have room for it.
+pub(crate) const MTU_MAX: u32 = 9000;
+
+/// A port of the node, its device there or not.
 #[derive(Debug)]
 pub(crate) struct LivePort {
     pub(crate) port: Port,
+    /// All zero while it is away.
     pub(crate) config: PortConfig,
     pub(crate) driver: String,
     pub(crate) queues: u32,
     pub(crate) offloads_off: Vec<String>,
-    restore: Restore,
+    pub(crate) away: Option<Away>,
+    /// What sockets that are closed had dropped: ring full, and the rest.
+    pub(crate) socket_drops: (u64, u64),
+    restore: Option<Restore>,
+}
+
+/// Why a port is not served at the moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Away {
+    pub(crate) reason: String,
+    /// The device, by index and MTU, with which it was tried in vain.
+    pub(crate) tried: Option<(u32, u32)>,
 }
 
 /// The file that remembers what was changed on devices, for after a crash.
@@ -35,8 +51,8 @@ impl LivePort {
     pub(crate) fn prepare(netlink: &Netlink, port: Port) -> Result<Self> {
         let device = port.spec.device.clone();
         let link = netlink.link(&device).with_context(|| format!("port '{}'", port.spec.name))?;
-        if link.mac.is_none() {
-            bail!("port '{}': the device {device} has no Ethernet address", port.spec.name);
+        if let Some(reason) = unfit(&link) {
+            bail!("port '{}': {reason}", port.spec.name);
         }
         // Without the driver's word every queue that the device was made with counts.
         let queues = offload::channels(&device).map_or(link.rx_queues, |c| c.rx).max(1);
@@ -57,16 +73,31 @@ impl LivePort {
             driver,
             queues,
             offloads_off: restore.features().to_vec(),
-            restore,
+            away: None,
+            socket_drops: (0, 0),
+            restore: Some(restore),
             port,
         })
     }
 
+    /// The port without its device.
+    pub(crate) fn leave(&mut self, reason: String, tried: Option<(u32, u32)>) {
+        self.config = PortConfig::default();
+        self.offloads_off.clear();
+        self.restore = None;
+        self.away = Some(Away { reason, tried });
+    }
+
+    /// Gives the device its offloads back, whatever it is called now.
+    pub(crate) fn restore_as(&self, device: &str) {
+        let Some(restore) = &self.restore else { return };
+        if let Err(error) = restore.restore_as(device) {
+            tracing::warn!(device, %error, "offloads were not restored");
+        }
+    }
+
     /// Looks at the device again: true when something changed.
-    pub(crate) fn refresh(&mut self, links: &[Link]) -> bool {
-        let Some(link) = links.iter().find(|l| l.index == self.config.ifindex) else {
-            return false;
-        };
+    pub(crate) fn refresh(&mut self, link: &Link) -> bool {
         let config = PortConfig { slow: self.config.slow, ..describe(link, &link.name) };
         let changed = config != self.config;
         self.config = config;
@@ -84,6 +115,20 @@ impl LivePort {
             mtu: self.config.mtu,
         }
     }
+}
+
+/// Why a device cannot be a port as it is now.
+pub(crate) fn unfit(link: &Link) -> Option<String> {
+    let device = &link.name;
+    if link.mac.is_none() {
+        return Some(format!("the device {device} has no Ethernet address"));
+    }
+    (link.mtu > MTU_MAX).then(|| {
+        format!(
+            "{device} has an MTU of {}, a port has at most {MTU_MAX}; 'ip link set dev {device} mtu {MTU_MAX}' sets it",
+            link.mtu
+        )
+    })
 }
 
 fn describe(link: &Link, device: &str) -> PortConfig {
@@ -112,7 +157,7 @@ fn reverse_path_filter(device: &str) -> u8 {
 
 /// Writes down what [`restore`] must do should this process die.
 pub(crate) fn remember(node: &Name, ports: &[LivePort]) -> Result<()> {
-    let all: Vec<&Restore> = ports.iter().map(|p| &p.restore).collect();
+    let all: Vec<&Restore> = ports.iter().filter_map(|p| p.restore.as_ref()).collect();
     let path = restore_file(node);
     std::fs::write(&path, serde_json::to_vec(&all)?)
         .with_context(|| format!("writing {}", path.display()))
@@ -120,11 +165,7 @@ pub(crate) fn remember(node: &Name, ports: &[LivePort]) -> Result<()> {
 
 /// Gives every device its offloads back.
 pub(crate) fn restore(ports: &[LivePort]) {
-    for port in ports {
-        if let Err(error) = port.restore.restore() {
-            tracing::warn!(device = port.restore.device(), %error, "offloads were not restored");
-        }
-    }
+    ports.iter().for_each(|port| port.restore_as(&port.port.spec.device));
 }
 
 /// Restores what a dead node changed; the devices' names.

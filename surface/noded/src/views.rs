@@ -475,6 +475,8 @@ fn port_info(port: &ports::LivePort) -> PortInfo {
         mtu: port.config.mtu,
         driver: port.driver.clone(),
         mode: "native".to_owned(),
+        state: if port.away.is_none() { "up" } else { "away" }.to_owned(),
+        away_reason: port.away.as_ref().map(|away| away.reason.clone()),
         queues: port.queues,
         slow_reasons: ports::slow_words(port.config.slow),
         offloads_off: port.offloads_off.clone(),

@@ -22,6 +22,7 @@ mod messages;
 mod node_file;
 mod overload;
 mod ping;
+mod port_life;
 mod refusals;
 mod replace;
 mod rights;

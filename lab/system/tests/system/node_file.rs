@@ -87,6 +87,23 @@ fn a_device_with_an_xdp_program_of_somebody_else_is_refused() {
     assert_eq!(line.balance_since(&before).received, 2, "the first node works on");
 }
 
+#[test]
+fn one_port_twice_and_one_device_twice_are_refused() {
+    if !root_or_skip("a port twice") {
+        return;
+    }
+    let net = Net::line(1500).unwrap();
+    let store = tempfile::tempdir().unwrap();
+    let name = name("twice");
+    let text = node_file(&net, "r1", name.as_str(), store.path(), "");
+    let said = fails(&net, &text.replace("name = \"right\"", "name = \"left\""));
+    assert!(said.contains("two ports are called 'left'"), "{said}");
+    let said = fails(&net, &text.replace("\"to-server\"", "\"to-client\""));
+    assert!(said.contains("'right'") && said.contains("'to-client'"), "{said}");
+    assert_eq!(leftovers(&name), [""; 0]);
+    assert_no_xdp(&net);
+}
+
 /// No device of the router has an XDP program.
 fn assert_no_xdp(net: &Net) {
     let said = net.run("r1", &["ip", "-d", "link", "show"], END_TIME_MAX).unwrap().stdout;

@@ -197,7 +197,24 @@ fn node_text(node: &NodeInfo) -> String {
     add("bpf", node.bpf.clone());
     let sessions: Vec<_> = node.sessions.iter().map(|session| session.name.as_str()).collect();
     add("sessions", sessions.join(", "));
-    format!("{rows}\n{}{}", ports_text(&node.ports), slow_text(&node.ports))
+    let ports = &node.ports;
+    format!("{rows}\n{}{}{}", ports_text(ports), away_text(ports), slow_text(ports))
+}
+
+/// Which ports are not served at the moment, and why.
+fn away_text(ports: &[PortInfo]) -> String {
+    let away = |port: &PortInfo| {
+        let reason = port.away_reason.as_ref()?;
+        let text = format!("port {} is away: {reason}", port.name);
+        Some(format!("\n{}", crate::output::escaped(&text)))
+    };
+    let text: String = ports.iter().filter_map(away).collect();
+    match text.as_str() {
+        "" => text,
+        _ => format!(
+            "{text}\nPackets routed to it are the kernel's until its device can be served.\n"
+        ),
+    }
 }
 
 fn ports_text(ports: &[PortInfo]) -> String {
@@ -209,7 +226,7 @@ fn ports_text(ports: &[PortInfo]) -> String {
             port.mac.clone(),
             port.mtu.to_string(),
             port.driver.clone(),
-            port.mode.clone(),
+            if port.state == "away" { &port.state } else { &port.mode }.clone(),
             port.queues.to_string(),
             port.offloads_off.join(" "),
         ]);

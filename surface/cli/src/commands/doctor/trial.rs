@@ -121,8 +121,9 @@ fn bind(ifindex: u32) -> Result<(), String> {
     let flags = SocketFlags::CLOEXEC;
     let fd = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).map_err(text)?;
     let (umem, _pool) = Umem::new(FRAMES).map_err(text)?;
-    let config = SocketConfig { ifindex, queue: 0, ring_entries: RING_ENTRIES, multi_buffer: true };
-    Socket::new(fd, Rc::new(umem), &config, None).map(drop).map_err(text)
+    let (ring_entries, multi_buffer) = (RING_ENTRIES, true);
+    let config = SocketConfig { ifindex, queue: 0, number: 0, ring_entries, multi_buffer };
+    Socket::new(fd, Rc::new(umem), &config, &[]).map(drop).map_err(text)
 }
 
 fn make_vlan(parent: u32) -> Result<(), String> {
