@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use os::netns::{NetNs, command_in};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait_for;
 
@@ -60,6 +61,15 @@ impl Running {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Sends it what Ctrl-C sends.
+    ///
+    /// # Errors
+    /// When it runs no more.
+    pub fn interrupt(&self) -> Result<()> {
+        // Not waited for yet: the number is still its own.
+        kill_process(Pid::from_child(&self.child), Signal::INT).context(self.command.clone())
     }
 
     /// Waits for the program's end.

@@ -4,6 +4,7 @@
 //! called on a thread of an async runtime.
 
 use crate::endpoints::{ENDPOINTS, Method, Operation};
+use crate::events::EventList;
 use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, ErrorCode, ErrorDocument, MessageAnswers,
     MessageRequest, ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RuleList,
@@ -194,6 +195,17 @@ impl Client {
     pub fn message(&self, name: &str, data: &[u8]) -> Result<MessageAnswers, ClientError> {
         let data_hex = data.iter().map(|byte| format!("{byte:02x}")).collect();
         self.write(Call::of(Operation::Message, Some(name)), &MessageRequest { data_hex })
+    }
+
+    /// What happened behind event number `since`, oldest first; when there is nothing yet, waits
+    /// so many seconds for it.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn events(&self, since: u64, wait_seconds: u32) -> Result<EventList, ClientError> {
+        let mut call = Call::of(Operation::Events, None);
+        call.target.push_str(&format!("?since={since}&wait_seconds={wait_seconds}"));
+        self.call(call)
     }
 
     /// All rules.

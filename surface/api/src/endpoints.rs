@@ -3,6 +3,7 @@
 //!
 //! Not here: what an endpoint does (noded).
 
+use crate::events::EventList;
 use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, MessageAnswers, MessageRequest, ModuleList,
     ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RuleList, RuleRemoved, RulesAdded,
@@ -43,6 +44,8 @@ pub enum Operation {
     Modules,
     /// All counters.
     Stats,
+    /// What happened.
+    Events,
     /// The OpenAPI document.
     OpenApi,
 }
@@ -101,7 +104,7 @@ impl std::fmt::Debug for Document {
     }
 }
 
-/// A parameter in the query of the URL; a truth value, false when it is absent.
+/// A parameter in the query of the URL: a truth value, false when it is absent, or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flag {
     /// Its name.
@@ -123,6 +126,8 @@ pub struct Endpoint {
     pub summary: &'static str,
     /// What it may be asked with in the query.
     pub flags: &'static [Flag],
+    /// Numbers in the query; 0 when they are absent.
+    pub numbers: &'static [Flag],
     /// What the request carries.
     pub request: Option<Body>,
     /// What the answer carries.
@@ -136,7 +141,7 @@ const fn endpoint(
     answer: Body,
     summary: &'static str,
 ) -> Endpoint {
-    Endpoint { operation, method, path, summary, flags: &[], request: None, answer }
+    Endpoint { operation, method, path, summary, flags: &[], numbers: &[], request: None, answer }
 }
 
 const fn json<T: ToSchema + PartialSchema>() -> Body {
@@ -258,6 +263,19 @@ pub const ENDPOINTS: &[Endpoint] = &[
         "The modules of the node's store",
     ),
     endpoint(Operation::Stats, Method::Get, "/v1/stats", json::<Stats>(), "All counters"),
+    Endpoint {
+        numbers: &[
+            Flag { name: "since", summary: "Only events with a higher number" },
+            Flag { name: "wait_seconds", summary: "Wait so long, at most 60, until there is one" },
+        ],
+        ..endpoint(
+            Operation::Events,
+            Method::Get,
+            "/v1/events",
+            json::<EventList>(),
+            "What happened, oldest first: at most 1,000 events an answer",
+        )
+    },
     endpoint(
         Operation::OpenApi,
         Method::Get,

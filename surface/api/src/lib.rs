@@ -9,11 +9,13 @@
 
 pub mod client;
 pub mod endpoints;
+pub mod events;
 pub mod openapi;
 pub mod types;
 
 pub use client::{Client, ClientError};
 pub use endpoints::{ENDPOINTS, Endpoint, Method, Operation};
+pub use events::{Event, EventKind, EventList};
 pub use types::*;
 
 use std::path::PathBuf;

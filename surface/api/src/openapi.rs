@@ -65,7 +65,11 @@ fn parameters(endpoint: &Endpoint) -> Vec<Parameter> {
         let summary = Some(flag.summary);
         parameter(flag.name, ParameterIn::Query, Required::False, Type::Boolean, summary)
     });
-    in_path.chain(in_query).collect()
+    let numbers = endpoint.numbers.iter().map(|number| {
+        let summary = Some(number.summary);
+        parameter(number.name, ParameterIn::Query, Required::False, Type::Integer, summary)
+    });
+    in_path.chain(in_query).chain(numbers).collect()
 }
 
 fn parameter(

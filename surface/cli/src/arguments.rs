@@ -66,6 +66,8 @@ pub enum Command {
     Rule(commands::rule::Rule),
     /// What a node counts
     Stats(commands::stats::Stats),
+    /// What happened on a node
+    Events(commands::events::Events),
     /// Measure, with a baseline measured in the same run
     Bench(commands::bench::BenchCommand),
     /// Measure a figure of the papers again

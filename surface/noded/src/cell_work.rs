@@ -4,6 +4,8 @@ use crate::below::Begin;
 use crate::cell_link::CellLink;
 use crate::daemon::{Daemon, Done, Queue};
 use crate::deploy;
+use crate::events::Note;
+use api::EventKind;
 use anyhow::{Context, Result};
 use cell::Compiled;
 use cell::protocol::{FromCell, ServiceFacts, ToCell};
@@ -37,7 +39,7 @@ impl Daemon {
         self.cell = Some(cell);
         (0..self.ports.len()).try_for_each(|index| self.open_queues(index))?;
         if self.binding == 0 {
-            self.event(Event::CellReady);
+            self.cell_ready();
         }
         Ok(())
     }
@@ -180,11 +182,14 @@ impl Daemon {
             }
             FromCell::Trapped(entry, lane, trap) => {
                 let service = self.name_of(entry);
-                tracing::warn!(service, lane, trap, "a module trapped and was replaced");
+                let text = format!("the module trapped in lane {lane} and was replaced: {trap}");
+                self.note(Note::new(EventKind::ServiceTrapped, text).service(service));
             }
             FromCell::Event(entry, code, data) => {
                 let service = self.name_of(entry);
-                tracing::info!(service, code, data = hex(&data), "a module's event");
+                let text = format!("the module says: {}", hex(&data));
+                let note = Note::new(EventKind::ModuleEvent, text).service(service);
+                self.note(note.reason(format!("code {code}")));
             }
             FromCell::Answered(entry, answers) => {
                 let place = self.messages.iter().position(|(waits, _)| *waits == entry);
@@ -217,8 +222,15 @@ impl Daemon {
         }
         self.binding = self.binding.saturating_sub(1);
         if self.binding == 0 {
-            self.event(Event::CellReady);
+            self.cell_ready();
         }
+    }
+
+    fn cell_ready(&mut self) {
+        let pid = self.cell.as_ref().map_or(0, CellLink::pid);
+        let text = format!("the cell, process {pid}, takes packets");
+        self.note(Note::new(EventKind::CellReady, text));
+        self.event(Event::CellReady);
     }
 
     fn cell_lost(&mut self, why: String) {

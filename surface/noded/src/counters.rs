@@ -70,14 +70,14 @@ impl Daemon {
     }
 
     /// What the kernel dropped in front of a port's sockets: ring full, and the rest.
-    fn socket_drops(&self, port: &ports::LivePort) -> (u64, u64) {
+    pub(crate) fn socket_drops(&self, port: &ports::LivePort) -> (u64, u64) {
         let queues = (0..port.queues).filter_map(|q| self.sockets.get(&(port.port.id, q)));
         let counted = queues.filter_map(|q| os::socket::xdp_drops(q.socket.as_fd()).ok());
         counted.fold(port.socket_drops, |sum, one| (sum.0 + one.ring_full, sum.1 + one.other))
     }
 
     /// The session whose packets wait in a port's queues; empty while there is none.
-    fn queue_session(&self, port: &ports::LivePort) -> String {
+    pub(crate) fn queue_session(&self, port: &ports::LivePort) -> String {
         let session = self.sockets.get(&(port.port.id, 0)).map(|queue| queue.session);
         let named = self.node.sessions().iter().find(|s| Some(s.id) == session);
         named.map(|session| session.name.to_string()).unwrap_or_default()

@@ -6,11 +6,13 @@ use crate::cell_link::CellLink;
 use crate::cell_work::hear;
 use crate::config::NodeFile;
 use crate::deploy::Module;
+use crate::drops::{self, Drops};
+use crate::events::{Journal, Note};
 use crate::http::{Answer, Reply};
 use crate::ports::{self, LivePort};
 use crate::{http, run_directory};
 use anyhow::{Context, Result};
-use api::{Deployed, ErrorInfo};
+use api::{Deployed, ErrorInfo, EventKind};
 use bpf::{FrontDoor, XdpMode};
 use cell::Compiled;
 use cell::protocol::{CellReport, ServiceFacts, ServiceReport, ToCell};
@@ -54,6 +56,7 @@ pub(crate) enum Request {
     Modules(Reply<api::ModuleList>),
     PutModule(Vec<u8>, Reply<api::ModuleStored>),
     Stats(Reply<api::Stats>),
+    Events(u64, u32, Reply<api::EventList>),
 }
 
 /// What comes back from work that was given away.
@@ -137,6 +140,11 @@ pub(crate) struct Daemon {
     pub(crate) wanting_report: Vec<AfterReport>,
     pub(crate) report_number: u64,
     pub(crate) closed: BTreeMap<Name, (u64, u64)>,
+    /// What happened.
+    pub(crate) journal: Journal,
+    pub(crate) drops: Drops,
+    /// Notices of the cell that were left out, as last read.
+    pub(crate) notices_lost: u64,
     pub(crate) done: mpsc::UnboundedSender<Done>,
 }
 
@@ -183,7 +191,6 @@ async fn run_locked(file: NodeFile, bpf: bool, guest_core: usize) -> Result<()> 
     let listener = UnixListener::bind(&socket)
         .with_context(|| format!("listening on {}", socket.display()))?;
     let server = tokio::spawn(axum::serve(listener, http::router(requests)).into_future());
-    tracing::info!(node = %daemon.file.name, ports = daemon.ports.len(), "the node runs");
     let ended = daemon.serve(monitor, request_rx, done_rx).await;
     server.abort();
     daemon.stop();
@@ -240,9 +247,15 @@ impl Daemon {
             wanting_report: Vec::new(),
             report_number: 0,
             closed: BTreeMap::new(),
+            journal: Journal::new(),
+            drops: Drops::default(),
+            notices_lost: 0,
             done,
         };
         daemon.changed(Change::Lost)?;
+        daemon.begin_drops();
+        let text = format!("the node '{}' runs with {} ports", daemon.file.name, daemon.ports.len());
+        daemon.note(Note::new(EventKind::NodeStarted, text));
         Ok(daemon)
     }
 
@@ -261,6 +274,8 @@ impl Daemon {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut heartbeat = interval(HEARTBEAT);
         let mut look = interval(LOOK);
+        let mut drops = interval(drops::LOOK_EVERY);
+        drops.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut budgets = interval(budgets::LOOK_EVERY);
         budgets.set_missed_tick_behavior(MissedTickBehavior::Skip);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -283,7 +298,11 @@ impl Daemon {
                 message = hear(&mut self.cell) => self.heard(message),
                 Some(request) = requests.recv() => self.handle(request),
                 Some(done) = done.recv() => self.finish(done),
-                _ = heartbeat.tick() => self.front.heartbeat()?,
+                _ = heartbeat.tick() => {
+                    self.front.heartbeat()?;
+                    self.settle_journal();
+                }
+                _ = drops.tick() => self.look_at_drops(),
                 _ = look.tick() => self.look()?,
                 _ = budgets.tick(), if self.has_budgets() => self.look_at_budgets(),
                 () = tokio::time::sleep(below::LOOK_EVERY), if !self.moves.is_empty() => {
@@ -382,22 +401,29 @@ impl Daemon {
     fn report(&mut self, notice: Notice) {
         match notice {
             Notice::ServiceRunning { service, restarts } => {
-                tracing::info!(%service, restarts, "the service runs");
+                let again = if restarts > 0 { format!(", restart {restarts}") } else { String::new() };
+                let text = format!("the service '{service}' runs{again}");
+                self.note(Note::new(EventKind::ServiceStarted, text).service(&service));
                 if let Some(waiting) = self.waiting.remove(&service) {
                     self.deployed(&service, waiting);
                 }
             }
             Notice::ServiceMoved { service, level } => {
-                tracing::info!(%service, %level, "the service moved");
+                let text = format!("the service '{service}' runs at {level}");
+                self.note(Note::new(EventKind::ServiceMoved, text).service(&service));
                 self.moved(&service, level);
             }
             Notice::MoveFailed { service, reason } => {
-                tracing::warn!(%service, reason, "the service did not move");
+                let text = format!("the service '{service}' did not move");
+                let note = Note::new(EventKind::MoveFailed, text).service(&service);
+                self.note(note.reason(&reason));
                 let message = format!("the service '{service}' stays where it is: {reason}");
                 self.refuse_movers(&service, &message);
             }
             Notice::ServiceNotStarted { service, reason } => {
-                tracing::warn!(%service, reason, "the service did not start");
+                let text = format!("the service '{service}' did not start");
+                let note = Note::new(EventKind::ServiceNotStarted, text).service(&service);
+                self.note(note.reason(&reason));
                 self.forget_modules();
                 if let Some(waiting) = self.waiting.remove(&service) {
                     let message = format!("the service '{service}' did not start: {reason}");
@@ -406,11 +432,14 @@ impl Daemon {
                 }
             }
             Notice::ServiceFailed { service, reason, .. } => {
-                tracing::error!(%service, reason, "the service failed, its packets go plainly");
+                let text = format!("the service '{service}' failed, its packets go plainly");
+                let note = Note::new(EventKind::ServiceFailed, text).service(&service);
+                self.note(note.reason(&reason));
                 self.refuse_movers(&service, &format!("the service '{service}' failed: {reason}"));
             }
             Notice::ServiceRemoved { service } => {
-                tracing::info!(%service, "the service is gone");
+                let text = format!("the service '{service}' is gone");
+                self.note(Note::new(EventKind::ServiceRemoved, text).service(&service));
                 self.refuse_movers(&service, &format!("the service '{service}' was removed"));
                 if let Some((reply, removed)) = self.removing.remove(&service) {
                     drop(reply.send(Ok(removed)));
@@ -418,7 +447,8 @@ impl Daemon {
                 self.forget_modules();
             }
             Notice::CellLost { reason, .. } => {
-                tracing::error!(reason, "the cell is lost, packets go plainly");
+                let text = "the cell is lost, packets of services go plainly";
+                self.note(Note::new(EventKind::CellLost, text).reason(&reason));
                 for service in std::mem::take(&mut self.movers).into_values().flatten() {
                     let message = format!("the cell was lost: {reason}");
                     let _ =

@@ -1,9 +1,12 @@
 //! What changes around the node: devices, routes, and what the kernel would add.
 
 use crate::daemon::Daemon;
+use crate::events::Note;
 use crate::ports;
 use anyhow::Result;
+use api::EventKind;
 use os::netlink::Change;
+use units::Name;
 
 impl Daemon {
     /// Something changed that cached routes came from, or a port itself.
@@ -39,15 +42,26 @@ impl Daemon {
     pub(crate) fn look(&mut self) -> Result<()> {
         self.try_again()?;
         let slow = ports::slow_reasons(&self.netlink, self.file.fast_path);
+        let mut notes = Vec::new();
         for port in self.ports.iter_mut().filter(|port| port.away.is_none()) {
             let found = slow(port.config.ifindex);
             if found != port.config.slow {
                 port.config.slow = found;
                 self.front.configure(port.port.id, &port.config)?;
-                let (port, reasons) = (&port.port.spec.name, ports::slow_words(found));
-                tracing::info!(%port, ?reasons, "what keeps plain forwarding off the fast path");
+                notes.push(slow_note(&port.port.spec.name, found));
             }
         }
+        notes.into_iter().for_each(|note| self.note(note));
         Ok(())
+    }
+}
+
+fn slow_note(port: &Name, slow: u32) -> Note {
+    let note = |text: &str| {
+        Note::new(EventKind::PortSlow, format!("plain forwarding of port '{port}' {text}"))
+    };
+    match ports::slow_words(slow) {
+        reasons if reasons.is_empty() => note("takes the fast path").port(port),
+        reasons => note("goes through the kernel").port(port).reason(reasons.join("; ")),
     }
 }

@@ -40,6 +40,7 @@ pub(crate) fn router(requests: mpsc::Sender<Request>) -> Router {
         .route("/v1/rules/{id}", delete(remove_rule))
         .route("/v1/modules", get(modules).post(put_module))
         .route("/v1/stats", get(stats))
+        .route("/v1/events", get(events))
         .route("/v1/openapi.json", get(openapi))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)
@@ -181,6 +182,24 @@ async fn put_module(state: Daemon, wasm: Bytes) -> Response {
 
 async fn stats(state: Daemon) -> Response {
     ask(state, Request::Stats).await
+}
+
+#[derive(Deserialize)]
+struct EventsOptions {
+    #[serde(default)]
+    since: u64,
+    #[serde(default)]
+    wait_seconds: u32,
+}
+
+async fn events(
+    state: Daemon,
+    options: Result<Query<EventsOptions>, axum::extract::rejection::QueryRejection>,
+) -> Response {
+    match options {
+        Ok(Query(o)) => ask(state, |reply| Request::Events(o.since, o.wait_seconds, reply)).await,
+        Err(rejection) => refuse(error(ErrorCode::Usage, rejection.body_text(), None)),
+    }
 }
 
 async fn openapi() -> Response {

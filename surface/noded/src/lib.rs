@@ -21,10 +21,13 @@ pub mod config;
 mod counters;
 mod daemon;
 mod deploy;
+mod drops;
+mod events;
 mod housekeeping;
 mod http;
 mod port_life;
 mod ports;
+mod reasons;
 mod views;
 
 pub use config::{ConfigError, NodeFile, SAMPLE_CONFIG};

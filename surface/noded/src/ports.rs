@@ -226,7 +226,7 @@ pub(crate) fn up_device(netlink: &Netlink, node: &Name) -> Result<(u32, std::os:
 }
 
 /// Whether the kernel would add something, for all ports and for each one.
-pub(crate) fn slow_reasons(netlink: &Netlink, fast_path: FastPath) -> impl Fn(u32) -> u32 {
+pub(crate) fn slow_reasons(netlink: &Netlink, fast_path: FastPath) -> impl Fn(u32) -> u32 + use<> {
     use bpf_maps::{
         SLOW_IPSEC, SLOW_NETFILTER, SLOW_NO_REDIRECT, SLOW_OPERATOR, SLOW_QDISC, SLOW_RULES,
     };

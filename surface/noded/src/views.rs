@@ -2,11 +2,12 @@
 
 use crate::daemon::{Daemon, Mover, Request, Waiting};
 use crate::deploy::Module;
+use crate::events::Note;
 use crate::http::{Answer, Reply, error};
 use crate::ports;
 use abi::Level;
 use api::{
-    Deployed, ErrorCode, ErrorInfo, ModuleList, ModuleStored, NodeInfo, PortInfo, Removed,
+    Deployed, ErrorCode, ErrorInfo, EventKind, ModuleList, ModuleStored, NodeInfo, PortInfo, Removed,
     RuleInfo, RuleList, RuleRemoved, RulesAdded, SCHEMA_VERSION, ServiceInfo, ServiceList,
     SessionInfo,
 };
@@ -66,6 +67,7 @@ impl Daemon {
             Request::Rules(reply) => drop(reply.send(self.rule_list())),
             Request::AddRules(request, reply) => drop(reply.send(self.add_rules(&request))),
             Request::RemoveRule(rule, reply) => drop(reply.send(self.remove_rule(rule))),
+            Request::Events(since, wait, reply) => self.events(since, wait, reply),
             Request::Modules(reply) => drop(reply.send(self.module_list())),
             Request::PutModule(wasm, reply) => drop(reply.send(self.put_module(wasm))),
             Request::Stats(reply) => self.after_report(|daemon| {
@@ -184,7 +186,12 @@ impl Daemon {
         // What was compiled for user level only is compiled anew when it starts again.
         self.modules.values_mut().for_each(|module| module.compiled = None);
         match self.command(Command::Bpf { enabled }) {
-            Ok(Outcome::Bpf { moving }) => Ok(moving),
+            Ok(Outcome::Bpf { moving }) => {
+                let may = if enabled { "may run" } else { "do not run any more" };
+                let text = format!("modules {may} below user level");
+                self.note(Note::new(EventKind::BpfSwitched, text));
+                Ok(moving)
+            }
             Ok(_) => Ok(Vec::new()),
             Err(refusal) => anyhow::bail!("{}", refusal.message),
         }
@@ -297,9 +304,10 @@ impl Daemon {
             budget: request.budget.as_ref().map(budget).transpose()?.unwrap_or_default(),
             then: request.then.iter().map(|next| name(next)).collect::<Answer<_>>()?,
         })?;
-        let Outcome::Deployed { shadowed, .. } = outcome else {
+        let Outcome::Deployed { shadowed, rules, .. } = outcome else {
             return Err(failed("the node answered a deployment with something else"));
         };
+        self.note_rules(EventKind::RulesAdded, &numbers(&rules));
         Ok((service, pairs(&shadowed)))
     }
 
@@ -338,6 +346,7 @@ impl Daemon {
             return Err(failed("the node answered a removal with something else"));
         };
         self.close(&rules);
+        self.note_rules(EventKind::RulesRemoved, &numbers(&rules));
         let removed = Removed {
             schema_version: SCHEMA_VERSION,
             service: service.to_string(),
@@ -363,13 +372,30 @@ impl Daemon {
             return Err(failed("the node answered new rules with something else"));
         };
         let (rules, shadowed) = (numbers(&rules), pairs(&shadowed));
+        self.note_rules(EventKind::RulesAdded, &rules);
         Ok(RulesAdded { schema_version: SCHEMA_VERSION, rules, shadowed })
     }
 
     fn remove_rule(&mut self, rule: RuleId) -> Answer<RuleRemoved> {
         self.close(&[rule]);
         self.command(Command::RuleRemove { rule })?;
+        self.note_rules(EventKind::RulesRemoved, &[rule.0]);
         Ok(RuleRemoved { schema_version: SCHEMA_VERSION, rule: rule.0 })
+    }
+
+    /// Tells of rules that came or went.
+    pub(crate) fn note_rules(&mut self, kind: EventKind, rules: &[u32]) {
+        let did = if kind == EventKind::RulesAdded { "added" } else { "removed" };
+        let (first, last) = match rules {
+            [] => return,
+            [rule] => {
+                let text = format!("rule {rule} was {did}");
+                return self.note(Note::new(kind, text).rule(RuleId(*rule)));
+            }
+            [first, .., last] => (first, last),
+        };
+        let text = format!("{} rules were {did}, {first} to {last}", rules.len());
+        self.note(Note::new(kind, text).count(rules.len() as u64));
     }
 
     /// Keeps what rules counted that are going.

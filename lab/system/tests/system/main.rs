@@ -14,6 +14,7 @@ mod common;
 mod conformance;
 mod demo;
 mod downloads;
+mod events;
 mod graph;
 mod http;
 mod iperf;

@@ -45,6 +45,7 @@ fn every_operation_is_in_the_table() {
         Operation::StoreModule,
         Operation::Modules,
         Operation::Stats,
+        Operation::Events,
         Operation::OpenApi,
     ] {
         assert_eq!(ENDPOINTS.iter().filter(|e| e.operation == operation).count(), 1);

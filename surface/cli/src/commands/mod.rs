@@ -8,6 +8,7 @@ pub mod demo;
 pub mod deploy;
 pub mod doctor;
 pub mod documents;
+pub mod events;
 pub mod lab;
 pub mod node;
 pub mod rule;
@@ -60,6 +61,7 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::Move(r#move) => r#move.run(context),
         Command::Rule(rule) => rule.run(context),
         Command::Stats(stats) => stats.run(context),
+        Command::Events(events) => events.run(context),
         Command::Bench(bench) => bench.run(context),
         Command::Reproduce(reproduce) => reproduce.run(context),
         Command::Completions(completions) => completions.run(context),

@@ -1,0 +1,136 @@
+//! Every reason for which a packet leaves the fast path or is dropped: what it means, and what
+//! to do about it. docs/troubleshooting.md has more words for the same.
+
+/// What is known of a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reason {
+    /// The counter's name.
+    pub(crate) name: &'static str,
+    /// What it says of a packet.
+    pub(crate) meaning: &'static str,
+    /// What to do; empty when nothing is to be done.
+    pub(crate) advice: &'static str,
+}
+
+const fn reason(name: &'static str, meaning: &'static str, advice: &'static str) -> Reason {
+    Reason { name, meaning, advice }
+}
+
+/// Where a module's own reasons are: `module.NAME`.
+const MODULE: &str = "module.";
+
+/// Of a module's own reasons.
+const OWN: Reason = reason(
+    "module",
+    "the module dropped it, for a reason of its own",
+    "the module's documentation says what the reason means; `tam show SERVICE` has its counters",
+);
+
+/// What to do about outcomes of the front door; their meaning is in `bpf_maps::OUTCOMES`.
+const ADVICE: &[(&str, &str)] = &[
+    ("kernel_not_for_us", "a node routes: senders must use the port's MAC as their next hop"),
+    (
+        "kernel_local",
+        "if these should be forwarded: `ip route get ADDRESS` in the node's namespace, and `sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1`",
+    ),
+    ("kernel_neighbour", "if it goes on, the next hop does not answer ARP or ND: `ip neigh`"),
+    ("kernel_ttl", "look for a routing loop if there are many"),
+    ("kernel_too_big", "the sender is told, or the packet is fragmented; check MTUs of both ports"),
+    ("kernel_egress", "add the device that the route leads to as a port in the node file"),
+    ("kernel_slow", "`tam show` names what keeps the port slow; remove it, or set fast_path"),
+    ("kernel_source", "a reverse path filter judges it: `sysctl net.ipv4.conf.DEVICE.rp_filter`"),
+    ("kernel_no_socket", "the cell is down: `tam events` says why"),
+    (
+        "kernel_partial",
+        "switch the sender's TX checksum offload off: `ethtool -K DEVICE tx off` at its end",
+    ),
+    ("drop_truncated", "the sender or the link is broken: `tam capture --dropped` has the frames"),
+    ("drop_ip_version", "the sender is broken: `tam capture --dropped` has the frames"),
+    ("drop_header_length", "the sender is broken: `tam capture --dropped` has the frames"),
+    ("drop_total_length", "the sender is broken: `tam capture --dropped` has the frames"),
+    ("drop_checksum", "the sender or the link is broken: `tam capture --dropped` has the frames"),
+    ("drop_extensions", "the sender stacks headers; a node reads eight"),
+    ("drop_rule", "`tam rule list` shows the rule; `tam rule remove NUMBER` takes it away"),
+    ("drop_adjust", "the driver gives too little room in front of frames"),
+    ("drop_egress_gone", "the device of the egress port went away: `tam events`"),
+    ("drop_lane", "too many CPUs bring packets of one service: let one queue have its flows"),
+];
+
+/// Reasons outside the front door.
+const OTHERS: &[Reason] = &[
+    reason("trap", "its module trapped on it", "`tam show SERVICE` has the last trap in words"),
+    reason("down", "no instance of the module runs", "`tam events` says why; it is started again"),
+    reason(
+        "raise",
+        "its module raised it at user level, from where no way leads up",
+        "the module may raise only at nic and kernel",
+    ),
+    reason(
+        "budget",
+        "the service's budget below user level is used up",
+        "deploy it with a larger budget, or with `--over-budget raise`",
+    ),
+    reason("lane", "another CPU did not leave the service's lane in time", ""),
+    reason(
+        "no_port",
+        "the port that the module redirects to is not there",
+        "compare `tam show` with the module's parameters",
+    ),
+    reason("too_long", "the module made it longer than the level can send", "run it at user level"),
+    reason(
+        "egress_full",
+        "the transmit ring of its egress port was full",
+        "the link is slower than its packets come",
+    ),
+    reason(
+        "malformed",
+        "the module left no IP packet that could be routed",
+        "the module is wrong: `tam run` shows what it does to a packet",
+    ),
+    reason("kernel", "the kernel did not take it from the cell", "see the kernel's log"),
+    reason(
+        "socket_ring_full",
+        "the queue in front of the cell was full: its modules are slower than their packets come",
+        "run the service at a lower level, or take fewer packets by its rules",
+    ),
+    reason("socket_dropped", "there was no free packet memory for the cell", ""),
+    reason("device_tx_dropped", "the device dropped it on its way out", "`ethtool -S DEVICE`"),
+    reason("device_rx_dropped", "the device dropped it on its way in", "`ethtool -S DEVICE`"),
+    reason("no_service", "its service was gone, and it could not be forwarded", ""),
+    reason("oversized", "it came in more parts than a packet may have", "use an MTU up to 9,000"),
+    reason("no_metadata", "it came to the cell without the front door's metadata", ""),
+    reason("up_dropped", "the way from kernel level up to the cell had no room", ""),
+];
+
+/// What is known of a reason; the name alone when it is a newer one.
+pub(crate) fn of(name: &str) -> (String, String) {
+    let advice = |name: &str| {
+        ADVICE.iter().find(|(known, _)| *known == name).map_or("", |(_, advice)| *advice)
+    };
+    if let Some((_, meaning)) = bpf_maps::OUTCOMES.iter().find(|(known, _)| *known == name) {
+        let bare = meaning.strip_prefix("dropped: ").unwrap_or(meaning);
+        return (bare.to_owned(), advice(name).to_owned());
+    }
+    let known = OTHERS.iter().find(|reason| reason.name == name);
+    let own = || name.starts_with(MODULE).then_some(&OWN);
+    known
+        .or_else(own)
+        .map_or_else(Default::default, |r| (r.meaning.to_owned(), r.advice.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_drop_and_every_way_into_the_kernel_has_a_meaning() {
+        for (name, _) in bpf_maps::OUTCOMES {
+            assert!(!of(name).0.is_empty(), "{name}");
+        }
+        for (name, _) in ADVICE {
+            assert!(bpf_maps::OUTCOMES.iter().any(|(known, _)| known == name), "{name} is stale");
+        }
+        assert!(of("module.greeting").0.contains("own"));
+        assert_eq!(of("what"), (String::new(), String::new()));
+    }
+}
