@@ -2,7 +2,7 @@
 # Installs by package name what building and running needs; says nothing when
 # nothing is missing. Debian and Ubuntu; elsewhere it names what to install and
 # ends with 1. It never asks and may be run again at any time. `--tests` adds
-# what only the tests need: rustfmt, clippy and nft.
+# what only the tests need: rustfmt, clippy, nft, and the parser of Prometheus.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/rust.sh
@@ -19,6 +19,11 @@ fail() {
     exit 1
 }
 
+# Prometheus' own parser of OpenMetrics, which reads what a node says to it.
+have_prometheus_parser() {
+    /usr/bin/python3 -c 'import prometheus_client.openmetrics' 2>/dev/null
+}
+
 # Names of what is missing, one a line: "tool" for programs and libraries.
 missing_tools() {
     have clang-19 || have clang || echo clang
@@ -26,6 +31,7 @@ missing_tools() {
         have "$tool" || echo "$tool"
     done
     [ -z "$for_tests" ] || have nft || echo nft
+    [ -z "$for_tests" ] || have_prometheus_parser || echo prometheus-parser
     if have pkg-config; then
         pkg-config --exists libelf || echo libelf
         pkg-config --exists zlib || echo zlib
@@ -86,6 +92,7 @@ debian_package() {
     clang) if has_candidate clang-19; then echo clang-19; else echo clang; fi ;;
     ip) echo iproute2 ;;
     nft) echo nftables ;;
+    prometheus-parser) echo python3-prometheus-client ;;
     ping) echo iputils-ping ;;
     libelf) echo libelf-dev ;;
     zlib) echo zlib1g-dev ;;

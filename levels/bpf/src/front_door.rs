@@ -29,8 +29,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use units::{Name, PortId, RuleId};
 
+mod explain;
 mod services;
 
+pub use explain::{EXPLAINED_LENGTH_MAX, Explained, Explainer};
 pub use services::{Below, hand_over_at};
 
 /// Where nodes pin what they keep in the kernel.

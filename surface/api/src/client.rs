@@ -10,6 +10,7 @@ use crate::types::{
     MessageRequest, ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RuleList,
     RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
 };
+use crate::why::{ExplainRequest, Explanation, WhyList};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::{Request, StatusCode, header};
@@ -208,6 +209,37 @@ impl Client {
         self.call(call)
     }
 
+    /// Why packets were dropped or left the fast path.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn why(&self) -> Result<WhyList, ClientError> {
+        self.read(Operation::Why)
+    }
+
+    /// What would become of a packet.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn explain(&self, request: &ExplainRequest) -> Result<Explanation, ClientError> {
+        self.write(Call::of(Operation::Explain, None), request)
+    }
+
+    /// All counters as OpenMetrics text.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn metrics(&self) -> Result<String, ClientError> {
+        let call = Call::of(Operation::Metrics, None);
+        let request = call.name();
+        let (status, body) = self.ask(call)?;
+        if !status.is_success() {
+            return understand(&request, status, &body);
+        }
+        String::from_utf8(body.to_vec())
+            .map_err(|error| ClientError::Answer { request, reason: error.to_string() })
+    }
+
     /// All rules.
     ///
     /// # Errors
@@ -280,16 +312,21 @@ impl Client {
 
     fn call<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
         let request = call.name();
+        let (status, body) = self.ask(call)?;
+        understand(&request, status, &body)
+    }
+
+    fn ask(&self, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
+        let request = call.name();
         let unreachable = |source| ClientError::Unreachable { socket: self.socket.clone(), source };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(unreachable)?;
         let exchange = async { tokio::time::timeout(ANSWER_TIME_MAX, self.exchange(call)).await };
-        let (status, body) = runtime.block_on(exchange).unwrap_or_else(|_| {
-            Err(ClientError::Silent { socket: self.socket.clone(), request: request.clone() })
-        })?;
-        understand(&request, status, &body)
+        runtime
+            .block_on(exchange)
+            .unwrap_or_else(|_| Err(ClientError::Silent { socket: self.socket.clone(), request }))
     }
 
     async fn exchange(&self, call: Call) -> Result<(StatusCode, Bytes), ClientError> {

@@ -9,6 +9,7 @@ use crate::types::{
     ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RuleList, RuleRemoved, RulesAdded,
     RulesRequest, ServiceInfo, ServiceList, Stats,
 };
+use crate::why::{ExplainRequest, Explanation, WhyList};
 use std::borrow::Cow;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -46,6 +47,12 @@ pub enum Operation {
     Stats,
     /// What happened.
     Events,
+    /// Why packets are dropped.
+    Why,
+    /// What would become of a packet.
+    Explain,
+    /// Counters for Prometheus.
+    Metrics,
     /// The OpenAPI document.
     OpenApi,
 }
@@ -82,7 +89,12 @@ pub enum Body {
     AnyJson,
     /// A WebAssembly module, as `application/wasm`.
     Wasm,
+    /// Counters for Prometheus, as [`OPEN_METRICS`].
+    OpenMetrics,
 }
+
+/// The type of counters for Prometheus: OpenMetrics 1.0.0, text.
+pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A type of JSON document.
 #[derive(Clone, Copy)]
@@ -276,6 +288,30 @@ pub const ENDPOINTS: &[Endpoint] = &[
             "What happened, oldest first: at most 1,000 events an answer",
         )
     },
+    endpoint(
+        Operation::Why,
+        Method::Get,
+        "/v1/why",
+        json::<WhyList>(),
+        "Why packets were dropped or left the fast path, and what to do about it",
+    ),
+    Endpoint {
+        request: Some(json::<ExplainRequest>()),
+        ..endpoint(
+            Operation::Explain,
+            Method::Post,
+            "/v1/why",
+            json::<Explanation>(),
+            "What would become of a packet; nothing is counted and nothing is sent",
+        )
+    },
+    endpoint(
+        Operation::Metrics,
+        Method::Get,
+        "/metrics",
+        Body::OpenMetrics,
+        "All counters as OpenMetrics text, for Prometheus",
+    ),
     endpoint(
         Operation::OpenApi,
         Method::Get,

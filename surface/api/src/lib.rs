@@ -12,11 +12,13 @@ pub mod endpoints;
 pub mod events;
 pub mod openapi;
 pub mod types;
+pub mod why;
 
 pub use client::{Client, ClientError};
 pub use endpoints::{ENDPOINTS, Endpoint, Method, Operation};
 pub use events::{Event, EventKind, EventList};
 pub use types::*;
+pub use why::{ExplainRequest, Explanation, WhyList, WhyReason};
 
 use std::path::PathBuf;
 

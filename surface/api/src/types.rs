@@ -257,6 +257,30 @@ pub struct ServiceStats {
     /// The part of it below user level.
     #[serde(default)]
     pub below: BelowStats,
+    /// How long calls took at user level.
+    #[serde(default)]
+    pub call_times: CallTimes,
+}
+
+/// How long calls of a module took at user level. Only some are timed: a look at the clock for
+/// each would cost as much as a small module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CallTimes {
+    /// One call of so many is timed, the first of a service among them.
+    pub timed_of: u64,
+    /// Their times together, in nanoseconds.
+    pub sum_ns: u64,
+    /// Timed calls by their time, shortest first.
+    pub buckets: Vec<TimeBucket>,
+}
+
+/// Calls that took about as long.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TimeBucket {
+    /// At most so many nanoseconds, and more than the bucket before; null: longer than all.
+    pub le_ns: Option<u64>,
+    /// Calls.
+    pub calls: u64,
 }
 
 /// What a service did below user level.
@@ -503,6 +527,9 @@ pub struct CellStats {
     pub no_metadata: u64,
     /// Modules' events and trap notices that were left out of a storm.
     pub notices_dropped: u64,
+    /// Processor time of the process that runs now, in nanoseconds.
+    #[serde(default)]
+    pub cpu_ns: u64,
     /// Free packet frames.
     pub frames_free: u64,
     /// All packet frames.

@@ -23,6 +23,7 @@ mod port;
 pub mod protocol;
 mod service;
 mod shared;
+pub mod timing;
 mod up;
 mod worker;
 

@@ -1,5 +1,6 @@
 //! What the daemon and a cell say to each other: one value each way a message.
 
+use crate::timing::CallTimes;
 use abi::layout::EDGES_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -184,6 +185,8 @@ pub struct ServiceReport {
     pub lanes_running: u16,
     /// The module's own counters, summed over its lanes.
     pub counters: BTreeMap<String, u64>,
+    /// How long its calls took.
+    pub call_times: CallTimes,
 }
 
 impl ServiceReport {

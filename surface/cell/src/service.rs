@@ -5,6 +5,7 @@ use crate::deliver::{End, Exits};
 use crate::port::SendFailure;
 use crate::protocol::{ServiceFacts, ServiceReport};
 use crate::shared::Shared;
+use crate::timing::CallTimes;
 use abi::layout::{
     BEGINS_WITH_ETHERNET, EDGES_MAX, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT,
 };
@@ -214,7 +215,9 @@ impl Service {
             self.report.drop_down += 1;
             return Aftermath { trapped: !self.untold.is_empty(), ..Aftermath::default() };
         };
+        let begun = CallTimes::begin(self.report.packets);
         let (packet, verdict) = instance.on_packet(packet, &module_meta(&meta, mark, now_ms));
+        self.report.call_times.end(begun);
         let emitted = instance.has_emitted();
         let mut passed_on = false;
         match verdict {

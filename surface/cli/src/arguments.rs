@@ -66,8 +66,12 @@ pub enum Command {
     Rule(commands::rule::Rule),
     /// What a node counts
     Stats(commands::stats::Stats),
+    /// What a node does now: rates of ports, services and drops
+    Top(commands::top::Top),
     /// What happened on a node
     Events(commands::events::Events),
+    /// Why packets are dropped or go where they go, or what would become of one
+    Why(commands::why::Why),
     /// Measure, with a baseline measured in the same run
     Bench(commands::bench::BenchCommand),
     /// Measure a figure of the papers again

@@ -21,6 +21,11 @@ fast_path = "auto"
 # to them, if there is another.
 # guest_core = 1
 
+# Counters for Prometheus at http://ADDRESS/metrics, in the namespace of the node: read-only,
+# for everyone who reaches it. Without this they are on the API's socket only.
+# [metrics]
+# listen = "127.0.0.1:9464"
+
 # A port is a network device. Its name is used in rules: "in left".
 [[port]]
 name = "left"
@@ -49,9 +54,20 @@ pub struct NodeFile {
     /// The core that runs modules; the last one when there is none.
     #[serde(default)]
     pub guest_core: Option<usize>,
+    /// Where counters are read over TCP; nowhere when there is none.
+    #[serde(default)]
+    pub metrics: Option<Metrics>,
     /// The ports, in the order of their numbers.
     #[serde(default, rename = "port")]
     pub ports: Vec<PortSpec>,
+}
+
+/// Counters for Prometheus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metrics {
+    /// Address and TCP port.
+    pub listen: std::net::SocketAddr,
 }
 
 /// When plain forwarding takes the fast path.

@@ -56,6 +56,7 @@ impl Daemon {
                 up_dropped: self.cell_report.up_dropped + self.up_full(&links),
                 no_metadata: self.cell_report.no_metadata,
                 notices_dropped: self.cell_report.notices_dropped,
+                cpu_ns: self.cell.as_ref().map_or(0, |cell| cpu_ns(cell.pid())),
                 frames_free: self.cell_report.frames_free,
                 frames_total: self.cell_report.frames_total,
             },
@@ -116,6 +117,24 @@ impl Daemon {
     }
 }
 
+/// Processor time of a process with one thread (Documentation/scheduler/sched-stats, schedstat).
+fn cpu_ns(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
+
+fn call_times(times: &cell::timing::CallTimes) -> api::CallTimes {
+    let bucket = |(at, calls): (usize, &u64)| api::TimeBucket {
+        le_ns: cell::timing::bound_ns(at),
+        calls: *calls,
+    };
+    api::CallTimes {
+        timed_of: cell::timing::TIMED_OF,
+        sum_ns: times.sum_ns,
+        buckets: times.buckets.iter().enumerate().map(bucket).collect(),
+    }
+}
+
 /// What a service did at all levels: the cell's report, and what became of its packets below.
 fn service_stats(
     report: ServiceReport,
@@ -165,6 +184,7 @@ fn service_stats(
         last_trap: report.last_trap,
         memory_bytes: report.memory_bytes,
         lanes_running: report.lanes_running,
+        call_times: call_times(&report.call_times),
         counters: report.counters,
         below: BelowStats {
             packets: below.packets,

@@ -10,6 +10,7 @@ use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
 use crate::http::{Answer, Reply};
 use crate::ports::{self, LivePort};
+use crate::why::Asked;
 use crate::{http, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorInfo, EventKind};
@@ -57,6 +58,9 @@ pub(crate) enum Request {
     PutModule(Vec<u8>, Reply<api::ModuleStored>),
     Stats(Reply<api::Stats>),
     Events(u64, u32, Reply<api::EventList>),
+    Why(Reply<api::WhyList>),
+    Metrics(Reply<String>),
+    Explain(api::ExplainRequest, Reply<api::Explanation>),
 }
 
 /// What comes back from work that was given away.
@@ -67,6 +71,8 @@ pub(crate) enum Done {
     /// No packet of before a recount is on its way to a ring.
     Landed(EntryId),
     ReportOverdue(u64),
+    /// The kernel has run a copy of the front door over a frame.
+    Explained(Box<Asked>, Result<bpf::front_door::Explained, String>),
 }
 
 /// A deployment whose service has not started yet.
@@ -190,9 +196,11 @@ async fn run_locked(file: NodeFile, bpf: bool, guest_core: usize) -> Result<()> 
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)
         .with_context(|| format!("listening on {}", socket.display()))?;
+    let metrics = serve_metrics(&daemon.file, requests.clone()).await?;
     let server = tokio::spawn(axum::serve(listener, http::router(requests)).into_future());
     let ended = daemon.serve(monitor, request_rx, done_rx).await;
     server.abort();
+    metrics.inspect(tokio::task::JoinHandle::abort);
     daemon.stop();
     ended
 }
@@ -254,7 +262,8 @@ impl Daemon {
         };
         daemon.changed(Change::Lost)?;
         daemon.begin_drops();
-        let text = format!("the node '{}' runs with {} ports", daemon.file.name, daemon.ports.len());
+        let text =
+            format!("the node '{}' runs with {} ports", daemon.file.name, daemon.ports.len());
         daemon.note(Note::new(EventKind::NodeStarted, text));
         Ok(daemon)
     }
@@ -395,13 +404,15 @@ impl Daemon {
             Done::Landed(entry) => self.tell(&ToCell::Settle(entry), &[]),
             Done::ReportOverdue(number) if number == self.report_number => self.reported(),
             Done::ReportOverdue(_) => {}
+            Done::Explained(asked, explained) => self.explained(*asked, explained),
         }
     }
 
     fn report(&mut self, notice: Notice) {
         match notice {
             Notice::ServiceRunning { service, restarts } => {
-                let again = if restarts > 0 { format!(", restart {restarts}") } else { String::new() };
+                let again =
+                    if restarts > 0 { format!(", restart {restarts}") } else { String::new() };
                 let text = format!("the service '{service}' runs{again}");
                 self.note(Note::new(EventKind::ServiceStarted, text).service(&service));
                 if let Some(waiting) = self.waiting.remove(&service) {
@@ -479,6 +490,19 @@ impl Daemon {
         }
         ports::restore(&self.ports);
     }
+}
+
+/// Lets Prometheus read the counters over TCP, when the node file says where.
+async fn serve_metrics(
+    file: &NodeFile,
+    requests: mpsc::Sender<Request>,
+) -> Result<Option<tokio::task::JoinHandle<std::io::Result<()>>>> {
+    let Some(metrics) = &file.metrics else { return Ok(None) };
+    let listener = tokio::net::TcpListener::bind(metrics.listen)
+        .await
+        .with_context(|| format!("listening on {} for [metrics]", metrics.listen))?;
+    let server = axum::serve(listener, http::metrics_router(requests)).into_future();
+    Ok(Some(tokio::spawn(server)))
 }
 
 fn bring_up(netlink: &Netlink, front: &mut FrontDoor, node: &Node) -> Result<Vec<LivePort>> {

@@ -47,7 +47,6 @@ pub(crate) struct Counted {
 
 impl Counted {
     /// In the last minute.
-    #[cfg(test)]
     pub(crate) fn lately(&self, now: Nanos) -> u64 {
         let young = |(since, _): &&(Nanos, u64)| now.saturating_sub(*since) <= LATELY;
         self.steps.iter().filter(young).map(|(_, count)| count).sum()
@@ -97,7 +96,6 @@ impl Drops {
     }
 
     /// Every counter that ever grew.
-    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Place, &Counted)> {
         self.places.iter().filter(|(_, counted)| counted.total > 0)
     }

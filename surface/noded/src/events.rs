@@ -292,6 +292,11 @@ impl Daemon {
         self.told_since(before);
     }
 
+    /// How many events there were.
+    pub(crate) const fn events_told(&self) -> u64 {
+        self.journal.last
+    }
+
     /// Looks after what waits: called again and again, with each heartbeat.
     pub(crate) fn settle_journal(&mut self) {
         let before = self.journal.last;
@@ -331,25 +336,31 @@ impl Daemon {
 /// An event as a line of the log.
 fn log(event: &Event) {
     let kind = event.kind.name();
+    let mut line = event.text.clone();
+    if let Some(reason) = &event.reason {
+        line.push_str(&format!(": {reason}"));
+    }
     let of = [
-        event.service.as_ref().map(|service| format!("service={service}")),
-        event.port.as_ref().map(|port| format!("port={port}")),
-        event.rule.map(|rule| format!("rule={rule}")),
-        (event.count > 1).then(|| format!("count={}", event.count)),
+        event.service.as_ref().map(|service| format!("service {service}")),
+        event.port.as_ref().map(|port| format!("port {port}")),
+        event.rule.map(|rule| format!("rule {rule}")),
+        (event.count > 1).then(|| format!("{} times", event.count)),
     ];
-    let of = of.into_iter().flatten().collect::<Vec<_>>().join(" ");
-    let reason = event.reason.as_deref().unwrap_or_default();
+    let of: Vec<String> = of.into_iter().flatten().collect();
+    if !of.is_empty() {
+        line.push_str(&format!(" [{}]", of.join(", ")));
+    }
     match event.kind {
         EventKind::CellLost | EventKind::ServiceFailed | EventKind::PortGone => {
-            tracing::error!(kind, of, reason, "{}", event.text);
+            tracing::error!(kind, "{line}");
         }
         EventKind::ServiceNotStarted
         | EventKind::ServiceTrapped
         | EventKind::ServicePolicy
         | EventKind::ServicePutBack
         | EventKind::MoveFailed
-        | EventKind::NoticesLost => tracing::warn!(kind, of, reason, "{}", event.text),
-        _ => tracing::info!(kind, of, reason, "{}", event.text),
+        | EventKind::NoticesLost => tracing::warn!(kind, "{line}"),
+        _ => tracing::info!(kind, "{line}"),
     }
 }
 

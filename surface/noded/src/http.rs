@@ -1,6 +1,7 @@
 //! The API's front: HTTP in, requests to the daemon, documents out.
 
 use crate::daemon::Request;
+use crate::metrics::CONTENT_TYPE;
 use api::{ErrorCode, ErrorDocument, ErrorInfo, SCHEMA_VERSION};
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
@@ -41,6 +42,8 @@ pub(crate) fn router(requests: mpsc::Sender<Request>) -> Router {
         .route("/v1/modules", get(modules).post(put_module))
         .route("/v1/stats", get(stats))
         .route("/v1/events", get(events))
+        .route("/metrics", get(metrics))
+        .route("/v1/why", get(why).post(explain))
         .route("/v1/openapi.json", get(openapi))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)
@@ -199,6 +202,43 @@ async fn events(
     match options {
         Ok(Query(o)) => ask(state, |reply| Request::Events(o.since, o.wait_seconds, reply)).await,
         Err(rejection) => refuse(error(ErrorCode::Usage, rejection.body_text(), None)),
+    }
+}
+
+/// What may be asked over TCP, without rights: counters, and nothing else.
+pub(crate) fn metrics_router(requests: mpsc::Sender<Request>) -> Router {
+    Router::new().route("/metrics", get(metrics)).fallback(only_metrics).with_state(requests)
+}
+
+async fn only_metrics() -> Response {
+    let help = "GET /metrics is all that there is here; the API is on the node's UNIX socket";
+    refuse(error(ErrorCode::NotFound, "there is no such endpoint", Some(help)))
+}
+
+async fn metrics(State(requests): Daemon) -> Response {
+    let (reply, answer) = oneshot::channel();
+    let stopping = || error(ErrorCode::Unreachable, "the node is stopping", None);
+    if requests.send(Request::Metrics(reply)).await.is_err() {
+        return refuse(stopping());
+    }
+    match answer.await {
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Ok(Err(refusal)) => refuse(refusal),
+        Err(_) => refuse(stopping()),
+    }
+}
+
+async fn why(state: Daemon) -> Response {
+    ask(state, Request::Why).await
+}
+
+async fn explain(
+    state: Daemon,
+    request: Result<Json<api::ExplainRequest>, JsonRejection>,
+) -> Response {
+    match body(request) {
+        Ok(request) => ask(state, |reply| Request::Explain(request, reply)).await,
+        Err(refusal) => refuse(refusal),
     }
 }
 

@@ -25,10 +25,12 @@ mod drops;
 mod events;
 mod housekeeping;
 mod http;
+mod metrics;
 mod port_life;
 mod ports;
 mod reasons;
 mod views;
+mod why;
 
 pub use config::{ConfigError, NodeFile, SAMPLE_CONFIG};
 

@@ -11,8 +11,10 @@
 //! A port is the device of its name; its number, rules and counters stay while it is away.
 
 use crate::daemon::Daemon;
+use crate::events::Note;
 use crate::ports::{self, LivePort};
 use anyhow::{Context, Result};
+use api::EventKind;
 use bpf::XdpMode;
 use cell::protocol::ToCell;
 use os::netlink::Link;
@@ -75,12 +77,14 @@ impl Daemon {
     fn changed_port(&mut self, index: usize) {
         let port = &self.ports[index];
         let (id, config) = (port.port.id, port.config);
-        let name = &port.port.spec.name;
-        tracing::info!(port = %name, mtu = config.mtu, mac = ?config.mac, "the device changed");
+        let name = port.port.spec.name.clone();
+        let mac = config.mac.map(|byte| format!("{byte:02x}")).join(":");
+        let text = format!("the port's device changed: MTU {}, MAC {mac}", config.mtu);
+        self.note(Note::new(EventKind::PortChanged, text).port(&name));
         if let Err(error) = self.front.configure(id, &config) {
             tracing::error!(port = %name, %error, "the front door was not told");
         }
-        self.tell(&ToCell::ChangePort(port.facts(0)), &[]);
+        self.tell(&ToCell::ChangePort(self.ports[index].facts(0)), &[]);
     }
 
     /// Nothing of the node is on the port's device any more.
@@ -109,12 +113,11 @@ impl Daemon {
         if let Some(link) = links.iter().find(|link| link.index == ifindex) {
             port.restore_as(&link.name);
         }
-        tracing::warn!(
-            port = %port.port.spec.name,
-            reason,
-            "the port is away: packets routed to it are the kernel's"
-        );
+        let text = "the port is away: packets routed to it are the kernel's";
+        let name = port.port.spec.name.clone();
+        let note = Note::new(EventKind::PortGone, text).port(name).reason(&reason);
         port.leave(reason, tried);
+        self.note(note);
         self.remember_ports();
     }
 
@@ -136,7 +139,8 @@ impl Daemon {
                 let socket_drops = old.socket_drops;
                 *old = port;
                 old.socket_drops = socket_drops;
-                tracing::info!(port = %name, device = link.name, queues, "the port is back");
+                let text = format!("the port is served: device {}, queues {queues}", link.name);
+                self.note(Note::new(EventKind::PortBack, text).port(&name));
                 self.remember_ports();
                 if let Err(error) = self.open_queues(index) {
                     let error = format!("{error:#}");

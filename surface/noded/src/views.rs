@@ -7,8 +7,8 @@ use crate::http::{Answer, Reply, error};
 use crate::ports;
 use abi::Level;
 use api::{
-    Deployed, ErrorCode, ErrorInfo, EventKind, ModuleList, ModuleStored, NodeInfo, PortInfo, Removed,
-    RuleInfo, RuleList, RuleRemoved, RulesAdded, SCHEMA_VERSION, ServiceInfo, ServiceList,
+    Deployed, ErrorCode, ErrorInfo, EventKind, ModuleList, ModuleStored, NodeInfo, PortInfo,
+    Removed, RuleInfo, RuleList, RuleRemoved, RulesAdded, SCHEMA_VERSION, ServiceInfo, ServiceList,
     SessionInfo,
 };
 use node::state::CellState;
@@ -68,6 +68,9 @@ impl Daemon {
             Request::AddRules(request, reply) => drop(reply.send(self.add_rules(&request))),
             Request::RemoveRule(rule, reply) => drop(reply.send(self.remove_rule(rule))),
             Request::Events(since, wait, reply) => self.events(since, wait, reply),
+            Request::Metrics(reply) => self.metrics(reply),
+            Request::Why(reply) => drop(reply.send(Ok(self.why_list()))),
+            Request::Explain(request, reply) => self.explain(&request, reply),
             Request::Modules(reply) => drop(reply.send(self.module_list())),
             Request::PutModule(wasm, reply) => drop(reply.send(self.put_module(wasm))),
             Request::Stats(reply) => self.after_report(|daemon| {
@@ -76,7 +79,7 @@ impl Daemon {
         }
     }
 
-    fn node_info(&self) -> NodeInfo {
+    pub(crate) fn node_info(&self) -> NodeInfo {
         NodeInfo {
             schema_version: SCHEMA_VERSION,
             name: self.file.name.to_string(),
@@ -215,7 +218,7 @@ impl Daemon {
         })
     }
 
-    fn service_info(&self, service: &Service) -> ServiceInfo {
+    pub(crate) fn service_info(&self, service: &Service) -> ServiceInfo {
         let manifest = &service.module.manifest;
         let values = manifest.values(&service.parameters).unwrap_or_default();
         let (state, reason) = match &service.state {
@@ -414,7 +417,7 @@ impl Daemon {
         }
     }
 
-    fn rule_list(&self) -> Answer<RuleList> {
+    pub(crate) fn rule_list(&self) -> Answer<RuleList> {
         let rules = self
             .node
             .rules()

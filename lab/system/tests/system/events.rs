@@ -106,12 +106,15 @@ fn events_of_modules_come_with_their_count_and_what_is_left_out_is_counted() {
         sender.send_to(b"x", line.server(PORT)).unwrap();
     }
     let mut payload = [0; 4];
-    (0..PACKETS).for_each(|_| drop(receiver.recv(&mut payload).unwrap()));
+    for _ in 0..PACKETS {
+        receiver.recv(&mut payload).unwrap();
+    }
     let told = || {
         let list = line.node.client().events(0, 0).unwrap();
-        let those = list.events.into_iter().filter(|event| {
-            matches!(event.kind, EventKind::ModuleEvent | EventKind::NoticesLost)
-        });
+        let those = list
+            .events
+            .into_iter()
+            .filter(|event| matches!(event.kind, EventKind::ModuleEvent | EventKind::NoticesLost));
         those.collect::<Vec<_>>()
     };
     wait_for(SOON, || (count(&told()) == PACKETS).then_some(()));
@@ -135,8 +138,12 @@ fn who_follows_hears_of_the_cell_of_services_and_of_rules_in_order() {
         &[testkit::tam().to_str().unwrap(), "events", "--follow", "--json", "--node", node],
     )
     .unwrap();
-    let wasm = module("still", "window = 64", r#"(memory (export "memory") 1)
-        (func (export "on_packet") (result i32) (i32.const 0))"#);
+    let wasm = module(
+        "still",
+        "window = 64",
+        r#"(memory (export "memory") 1)
+        (func (export "on_packet") (result i32) (i32.const 0))"#,
+    );
     line.node.deploy(&wasm, &Service { rules: RULES, ..Service::default() }).unwrap();
     let cell = line.node.workers().unwrap();
     assert_eq!(cell.len(), 1, "{cell:?}");

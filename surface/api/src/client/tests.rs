@@ -46,6 +46,9 @@ fn every_operation_is_in_the_table() {
         Operation::Modules,
         Operation::Stats,
         Operation::Events,
+        Operation::Why,
+        Operation::Explain,
+        Operation::Metrics,
         Operation::OpenApi,
     ] {
         assert_eq!(ENDPOINTS.iter().filter(|e| e.operation == operation).count(), 1);

@@ -32,7 +32,8 @@ impl FromStr for Since {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || format!("'{text}' is neither the number of an event nor an age: 30s, 10m, 2h");
+        let wrong =
+            || format!("'{text}' is neither the number of an event nor an age: 30s, 10m, 2h");
         let number = |digits: &str| digits.parse::<u64>().map_err(|_| wrong());
         let Some(unit) = text.chars().last().filter(char::is_ascii_alphabetic) else {
             return Ok(Self::Number(number(text)?));
@@ -108,7 +109,8 @@ fn age_ago(age: Duration) -> u64 {
 
 /// An event for people: time, kind, what happened, and of what.
 fn line(event: &Event, zone: &TimeZone) -> String {
-    let time = i64::try_from(event.time_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    let time =
+        i64::try_from(event.time_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     let time = time.map_or_else(String::new, |time| {
         time.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S%.3f").to_string()
     });

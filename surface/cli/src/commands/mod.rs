@@ -17,6 +17,8 @@ pub mod service_project;
 pub mod services;
 pub mod stats;
 mod subject;
+pub mod top;
+pub mod why;
 
 use crate::arguments::{Arguments, Command};
 use crate::failure::{Failure, Outcome};
@@ -62,6 +64,8 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::Rule(rule) => rule.run(context),
         Command::Stats(stats) => stats.run(context),
         Command::Events(events) => events.run(context),
+        Command::Why(why) => why.run(context),
+        Command::Top(top) => top.run(context),
         Command::Bench(bench) => bench.run(context),
         Command::Reproduce(reproduce) => reproduce.run(context),
         Command::Completions(completions) => completions.run(context),

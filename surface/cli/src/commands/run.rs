@@ -10,7 +10,7 @@
 //! `nic` and `kernel` the same program as in a node, in the kernel. What the node
 //! does to a packet behind the module (route, TTL, MACs) does not happen here.
 
-mod capture;
+pub(super) mod capture;
 mod instance;
 mod lanes;
 mod report;

@@ -1,0 +1,122 @@
+//! What the front door would do with a frame: a private copy of its program is asked.
+//!
+//! The copy looks at the node's own rules, ports, sockets and routes. Whatever a packet
+//! changes (counters, the flow cache, fragments, lanes, programs of modules) is its own and is
+//! gone with it, so that nothing is counted and nothing leaves the machine.
+
+use std::collections::BTreeMap;
+
+use bpf_maps::{OUTCOMES, PacketMeta, PortStats, RuleStats};
+use units::{PortId, RuleId};
+
+use super::{
+    AFTER, AFTER_TC, FrontDoor, FrontDoorError, HAND_OVERS, LANES, MODULES, MODULES_TC, ONCE,
+    REASONS, SERVICES,
+};
+use crate::map::Map;
+use crate::object::Object;
+use crate::objects;
+use crate::test_run::XdpContext;
+
+/// Maps that packets change.
+const CHANGED: [&str; 13] = [
+    "tam_stats",
+    "tam_flows",
+    "tam_rule_counts",
+    "tam_fragments",
+    LANES,
+    HAND_OVERS,
+    "tam_passages",
+    MODULES,
+    MODULES_TC,
+    AFTER,
+    AFTER_TC,
+    SERVICES,
+    REASONS,
+];
+
+/// The longest frame that can be asked about: the kernel runs a program over one page.
+pub const EXPLAINED_LENGTH_MAX: usize = 3_000;
+
+/// The maps of a front door that say what becomes of packets.
+#[derive(Debug)]
+pub struct Explainer {
+    maps: BTreeMap<&'static str, Map>,
+}
+
+/// What would become of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// The name of the outcome that would be counted.
+    pub outcome: &'static str,
+    /// Its rule.
+    pub rule: Option<RuleId>,
+    /// What would go to the cell in front of it, if it went there.
+    pub meta: Option<PacketMeta>,
+    /// The frame as it would leave the front door.
+    pub frame: Vec<u8>,
+}
+
+impl FrontDoor {
+    /// What [`Explainer::explain`] needs, apart from this: the kernel looks at the copy for a
+    /// while, and another thread may wait for it.
+    ///
+    /// # Errors
+    /// When the process has too many descriptors.
+    pub fn explainer(&self) -> Result<Explainer, FrontDoorError> {
+        let kept = self.maps.iter().filter(|(name, _)| !CHANGED.contains(name));
+        let maps = kept.map(|(name, map)| Ok((*name, map.try_clone()?)));
+        Ok(Explainer { maps: maps.collect::<Result<_, FrontDoorError>>()? })
+    }
+}
+
+impl Explainer {
+    /// What becomes of a frame of 14 to [`EXPLAINED_LENGTH_MAX`] bytes that comes in by this
+    /// port, whose device has this index; `rules` are those that it may meet.
+    ///
+    /// # Errors
+    /// When the kernel does not take or run the copy.
+    pub fn explain(
+        &self,
+        port: PortId,
+        ifindex: u32,
+        frame: &[u8],
+        rules: &[RuleId],
+    ) -> Result<Explained, FrontDoorError> {
+        let mut object = Object::open(objects::FRONT_DOOR, "tam")?;
+        object.set_global("port_number", &u32::from(port.0))?;
+        for once in ONCE {
+            object.set_autoload(once, false)?;
+        }
+        for (name, map) in &self.maps {
+            object.reuse_map(name, map)?;
+        }
+        let object = object.load()?;
+        let data_end = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        let context = XdpContext { data_end, ingress_ifindex: ifindex, ..Default::default() };
+        let context = bytemuck::bytes_of(&context);
+        let run = object.program("tam_front_door")?.test_run(frame, Some(context), 1)?;
+        let counted: Vec<PortStats> =
+            object.map("tam_stats")?.lookup_percpu(&u32::from(port.0))?.unwrap_or_default();
+        let moved = |at: &usize| counted.iter().any(|stats| stats.outcomes[*at] > 0);
+        // Each packet has one outcome; without any the copy would not be the front door.
+        let outcome = (0..OUTCOMES.len()).find(moved).map_or("", |at| OUTCOMES[at].0);
+        let counts = object.map("tam_rule_counts")?;
+        let mut rule = None;
+        for candidate in rules {
+            let counts: Vec<RuleStats> = counts.lookup_percpu(&candidate.0)?.unwrap_or_default();
+            if counts.iter().any(|count| count.packets > 0) {
+                rule = Some(*candidate);
+                break;
+            }
+        }
+        let after = run.ctx_out.as_deref().unwrap_or_default();
+        let after = after.get(..size_of::<XdpContext>());
+        let before =
+            after.map_or(0, |bytes| bytemuck::pod_read_unaligned::<XdpContext>(bytes).data);
+        let (front, rest) = run.data_out.split_at((before as usize).min(run.data_out.len()));
+        let meta = front.len().checked_sub(size_of::<PacketMeta>()).map(|at| &front[at..]);
+        let meta = meta.map(bytemuck::pod_read_unaligned::<PacketMeta>);
+        Ok(Explained { outcome, rule, meta, frame: rest.to_vec() })
+    }
+}

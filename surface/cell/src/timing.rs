@@ -1,0 +1,92 @@
+//! How long calls of modules take at user level: one of 64 is timed.
+//!
+//! A clock read for each packet would cost as much as a small module. The counter of packets
+//! says whose turn it is, so that others pay for one comparison.
+
+use serde::{Deserialize, Serialize};
+
+/// One call of so many is timed.
+pub const TIMED_OF: u64 = 64;
+/// Buckets with a bound, and one for what took longer.
+pub const TIMES: usize = 18;
+/// The bound of the first bucket: 128 ns. Each is twice the one before, the last 8 ms: calls
+/// that take longer are stopped.
+const FIRST_LOG2: u32 = 7;
+
+/// Times of calls, counted by powers of two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallTimes {
+    /// Calls by their time: bucket n has those of at most [`bound_ns`] (n), and more than those
+    /// before; the last has the rest.
+    pub buckets: [u64; TIMES],
+    /// Their times together.
+    pub sum_ns: u64,
+}
+
+/// The longest time that counts in a bucket; `None` for the last.
+#[must_use]
+pub const fn bound_ns(bucket: usize) -> Option<u64> {
+    if bucket + 1 < TIMES { Some(1 << (FIRST_LOG2 as usize + bucket)) } else { None }
+}
+
+/// When a call began that is timed.
+#[derive(Debug)]
+pub(crate) struct Begun(u64);
+
+impl CallTimes {
+    /// Looks at the clock when it is this packet's turn: the first of a service, and each 64th.
+    #[inline]
+    pub(crate) fn begin(packets: u64) -> Option<Begun> {
+        (packets % TIMED_OF == 1).then(now)
+    }
+
+    /// The call is over.
+    #[inline]
+    pub(crate) fn end(&mut self, begun: Option<Begun>) {
+        if let Some(Begun(since)) = begun {
+            self.add(now().0.saturating_sub(since));
+        }
+    }
+
+    fn add(&mut self, ns: u64) {
+        let over = ns.saturating_sub(1).checked_ilog2().map_or(0, |log| log + 1);
+        let bucket = over.saturating_sub(FIRST_LOG2) as usize;
+        self.buckets[bucket.min(TIMES - 1)] += 1;
+        self.sum_ns += ns;
+    }
+}
+
+#[cold]
+fn now() -> Begun {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // Since the machine started: neither is negative, and the sum fits for 500 years.
+    Begun(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_counts_in_the_first_bucket_that_has_room_for_it() {
+        for bucket in 0..TIMES - 1 {
+            let bound = bound_ns(bucket).unwrap();
+            let mut times = CallTimes::default();
+            times.add(bound);
+            times.add(bound + 1);
+            assert_eq!((times.buckets[bucket], times.buckets[bucket + 1]), (1, 1), "{bound}");
+        }
+        let mut times = CallTimes::default();
+        times.add(0);
+        times.add(u64::MAX / 2);
+        assert_eq!((times.buckets[0], times.buckets[TIMES - 1]), (1, 1));
+        assert_eq!(bound_ns(TIMES - 2), Some(8 << 20));
+        assert_eq!(bound_ns(TIMES - 1), None);
+    }
+
+    #[test]
+    fn one_of_64_is_timed() {
+        let timed = (1..=640).filter(|packet| CallTimes::begin(*packet).is_some()).count();
+        assert_eq!(timed, 10);
+    }
+}
