@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! FILE.pcap ─▶ capture ─▶ parse_frame ─▶ lanes ─▶ instance ─▶ fate ─▶ report
-//!                             │                  (engine, kernel)   └▶ OUT.pcap
+//!                             │                  (engine, kernel)   ├▶ OUT.pcap
+//!                             │                                     └▶ expect
 //!                             └─▶ what no rule can see: the front door's own outcome
 //! ```
 //!
@@ -11,8 +12,10 @@
 //! does to a packet behind the module (route, TTL, MACs) does not happen here.
 
 pub(super) mod capture;
+mod expect;
 mod instance;
 mod lanes;
+mod reader;
 mod report;
 
 use super::{Context, key_and_value, read_module};
@@ -21,12 +24,13 @@ use abi::{Checked, Level};
 use api::ErrorCode;
 use capture::{Capture, CaptureWriter};
 use clap::Args;
+use expect::{Expectation, Found};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use units::Name;
 
 pub(crate) use lanes::Lanes;
-use report::Report;
+pub(crate) use report::Report;
 
 /// Arguments of `tam run`.
 #[derive(Debug, Args)]
@@ -40,6 +44,9 @@ pub struct Run {
     /// A parameter of the module; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = key_and_value)]
     parameters: Vec<(String, String)>,
+    /// Hold what becomes of the packets against this file, and fail when it differs
+    #[arg(long, value_name = "FILE.toml")]
+    expect: Option<PathBuf>,
     /// Write the packets that the module lets go on, and those that it sends, to this file
     #[arg(long, value_name = "OUT.pcap")]
     out: Option<PathBuf>,
@@ -52,14 +59,39 @@ pub struct Run {
 }
 
 impl Run {
+    /// What a run of a project's own capture is asked for.
+    pub(crate) fn of_project(module: &Path, capture: &Path, expect: Option<PathBuf>) -> Self {
+        Self {
+            module: module.to_owned(),
+            capture: capture.to_owned(),
+            parameters: Vec::new(),
+            expect,
+            out: None,
+            level: Level::User,
+            ports: Vec::new(),
+        }
+    }
+
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
+        self.report()?.print(context)
+    }
+
+    /// Runs the module over the capture.
+    pub(crate) fn report(self) -> Result<Report, Failure> {
         let (bytes, checked) = read_module(&self.module)?;
         let mut capture = Capture::open(&self.capture)?;
+        let mut expected = self.expect.as_deref().map(Expectation::read).transpose()?;
         let mut out = self.out.as_deref().map(CaptureWriter::create).transpose()?;
-        let parameters = parameters(&checked, self.parameters.into_iter().collect())?;
-        let ports = (0..).zip(&self.ports).map(|(id, name)| (name.to_string(), id)).collect();
+        let said = expected.as_mut().map(|expected| std::mem::take(&mut expected.parameters));
+        let mut given = said.unwrap_or_default();
+        given.extend(self.parameters);
+        let parameters = parameters(&checked, given)?;
+        let named = expected.as_ref().map_or(&[][..], |expected| &expected.ports);
+        let names = if self.ports.is_empty() { named } else { &self.ports };
+        let ports = (0..).zip(names).map(|(id, name)| (name.to_string(), id)).collect();
         let mut lanes = Lanes::start(&bytes, &checked, parameters, ports, self.level)?;
         let mut report = Report::new(&checked, &bytes, &self.capture);
+        let mut found = Found::default();
         while let Some(frame) = capture.next_frame() {
             let frame = match frame {
                 Ok(frame) => frame,
@@ -72,13 +104,21 @@ impl Run {
             if let Some(out) = &mut out {
                 out.write(frame.time, &done)?;
             }
-            report.add(&frame, &done);
+            let verdict = report.add(&frame, &done);
+            if expected.is_some() {
+                found.verdicts.push(verdict);
+                found.out.extend(capture::leaving(&done).map(|frame| frame.into_owned()));
+            }
         }
         if let Some(out) = out {
             out.finish()?;
         }
         report.finish(lanes.counters());
-        report.print(context)
+        if let Some(expected) = &expected {
+            found.counters = lanes.counters();
+            report.compare(expected.differences(&found)?);
+        }
+        Ok(report)
     }
 }
 

@@ -103,8 +103,15 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         files.sort();
-        let expected =
-            [".gitignore", "README.md", "fresh-c.wasm", "module.toml", "service.c", "tam.h"];
+        let expected = [
+            ".gitignore",
+            "README.md",
+            "captures",
+            "fresh-c.wasm",
+            "module.toml",
+            "service.c",
+            "tam.h",
+        ];
         assert_eq!(files, expected);
     }
 

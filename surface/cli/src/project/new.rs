@@ -58,6 +58,7 @@ const PACKET: &[(&str, &str)] = &[
     ("src/lib.rs", include_str!("templates/packet/lib.rs.in")),
     ("README.md", include_str!("templates/packet/README.md.in")),
     (".gitignore", "/target\n/*.wasm\n"),
+    EXPECTED,
 ];
 
 /// The same in C.
@@ -66,7 +67,15 @@ const C: &[(&str, &str)] = &[
     ("module.toml", include_str!("templates/packet/module.toml.in")),
     ("README.md", include_str!("templates/c/README.md.in")),
     (".gitignore", "/*.wasm\n"),
+    EXPECTED,
 ];
+
+/// What should become of the packets of [`CAPTURE`].
+const EXPECTED: (&str, &str) =
+    ("captures/hops.toml", include_str!("templates/captures/hops.toml.in"));
+/// Five packets, each with a verdict of its own kind.
+const CAPTURE: (&str, &[u8]) =
+    ("captures/hops.pcap", include_bytes!("templates/captures/hops.pcap"));
 
 /// Words that Cargo or rustc refuse as the name of a package, and names that the project itself uses.
 const RESERVED: &[&str] = &[
@@ -160,8 +169,9 @@ pub fn create(parent: &Path, name: &Name, template: Template) -> Result<Created,
         Template::C => C,
     };
     for (path, text) in files {
-        write(&inside.join(path), &text.replace("{{name}}", name.as_str()))?;
+        write(&inside.join(path), text.replace("{{name}}", name.as_str()))?;
     }
+    write(&inside.join(CAPTURE.0), CAPTURE.1)?;
     match template {
         Template::Packet => {
             for (path, text) in sdk::FILES {
@@ -172,11 +182,12 @@ pub fn create(parent: &Path, name: &Name, template: Template) -> Result<Created,
     }
     std::fs::rename(&inside, &directory)
         .map_err(|source| NewError::Write { path: directory.clone(), source })?;
-    let files = files.iter().map(|(path, _)| PathBuf::from(path)).collect();
+    let texts = files.iter().map(|(path, _)| *path);
+    let files = texts.chain([CAPTURE.0]).map(PathBuf::from).collect();
     Ok(Created { directory, files })
 }
 
-fn write(path: &Path, text: &str) -> Result<(), NewError> {
+fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), NewError> {
     let directory = path.parent().unwrap_or(path);
     std::fs::create_dir_all(directory)
         .and_then(|()| std::fs::write(path, text))
@@ -207,8 +218,8 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let created = create(parent.path(), &name("my-service"), Template::Packet).unwrap();
         for file in &created.files {
-            let text = std::fs::read_to_string(created.directory.join(file)).unwrap();
-            assert!(!text.contains("{{"), "{}", file.display());
+            let bytes = std::fs::read(created.directory.join(file)).unwrap();
+            assert!(!bytes.windows(2).any(|pair| pair == b"{{"), "{}", file.display());
         }
         let manifest = std::fs::read_to_string(created.directory.join("module.toml")).unwrap();
         assert_eq!(abi::Manifest::parse(&manifest).unwrap().name, name("my-service"));

@@ -1,8 +1,8 @@
 //! The instances of a module without a node: what a cell does with them, less
 //! the ways that lead in and out.
 
-use super::capture::Frame;
 use super::instance::{Handled, Module, NotHandled, NotStarted, Running};
+use super::reader::Frame;
 use crate::failure::Failure;
 use abi::layout::{
     BEGINS_WITH_ETHERNET, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT, OFFSET_NONE,

@@ -1,7 +1,8 @@
 //! What `tam run` says: each packet, then a summary.
 
-use super::capture::{Fault, Frame};
+use super::capture::Fault;
 use super::lanes::{Done, Fate};
+use super::reader::Frame;
 use crate::commands::{Context, short_digest};
 use crate::failure::{DONE, Outcome};
 use crate::output::{Rows, escaped};
@@ -43,6 +44,9 @@ pub struct Report {
     counters: BTreeMap<String, u64>,
     /// Where and why the capture could not be read on.
     capture_fault: Option<Fault>,
+    /// How all this differs from what was expected; empty when it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    differences: Option<Vec<String>>,
     /// Packets that the level did not run.
     #[serde(skip)]
     not_run: u64,
@@ -113,13 +117,14 @@ impl Report {
             events: 0,
             counters: BTreeMap::new(),
             capture_fault: None,
+            differences: None,
             not_run: 0,
             manifest,
         }
     }
 
-    /// Adds one packet.
-    pub fn add(&mut self, frame: &Frame, done: &Done) {
+    /// Adds one packet; gives what became of it.
+    pub fn add(&mut self, frame: &Frame, done: &Done) -> String {
         let verdict = fate_text(&done.fate, &self.manifest);
         *self.summary.entry(verdict.clone()).or_default() += 1;
         self.bytes_in += frame.bytes.len() as u64;
@@ -141,14 +146,14 @@ impl Report {
         };
         if self.packets.len() == PACKETS_SHOWN_MAX {
             self.packets_omitted += 1;
-            return;
+            return verdict;
         }
         let cut = frame.length_on_wire > frame.bytes.len();
         self.packets.push(PacketShown {
             number: self.packets.len() as u64 + 1,
             length_in: frame.bytes.len(),
             length_on_wire: cut.then_some(frame.length_on_wire),
-            verdict,
+            verdict: verdict.clone(),
             length_out: done.bytes.len(),
             changes: changes(&frame.bytes, &done.bytes),
             trap,
@@ -159,6 +164,7 @@ impl Report {
             sent: done.sent.len(),
             events: done.events.len(),
         });
+        verdict
     }
 
     /// Notes that the rest of the capture cannot be read.
@@ -171,8 +177,28 @@ impl Report {
         self.counters = counters;
     }
 
-    /// Prints it all; it is partly done when the capture could not be read to its end or a
-    /// packet could not be run.
+    /// Adds how it differs from what was expected.
+    pub fn compare(&mut self, differences: Vec<String>) {
+        self.differences = Some(differences);
+    }
+
+    /// How it differs from what was expected; `None` when nothing was.
+    pub fn differences(&self) -> Option<&[String]> {
+        self.differences.as_deref()
+    }
+
+    /// How many packets there were.
+    pub fn packets(&self) -> u64 {
+        self.summary.values().sum()
+    }
+
+    /// Where and why the capture could not be read on.
+    pub fn fault(&self) -> Option<&str> {
+        self.capture_fault.as_deref()
+    }
+
+    /// Prints it all; it failed when it is not as expected, and is partly done when the
+    /// capture could not be read to its end or a packet could not be run.
     pub fn print(&self, context: &Context<'_>) -> Outcome {
         context.output.result(self, || self.text())?;
         if let Some(fault) = &self.capture_fault {
@@ -182,6 +208,12 @@ impl Report {
             let count = self.not_run;
             let note = format!("error: {count} packets were not run at this level: {NOT_RUN}");
             context.output.note(&note);
+        }
+        if let Some(differences) = self.differences().filter(|found| !found.is_empty()) {
+            for difference in differences {
+                context.output.note(&format!("error: {difference}"));
+            }
+            return Ok(ErrorCode::Failed.exit_status());
         }
         let whole = self.capture_fault.is_none() && self.not_run == 0;
         Ok(if whole { DONE } else { ErrorCode::Partial.exit_status() })
@@ -213,7 +245,7 @@ impl Report {
         let module = &self.module;
         let digest = short_digest(&module.digest);
         add("module", format!("{} {} {digest}", module.name, module.version));
-        let packets: u64 = self.summary.values().sum();
+        let packets = self.packets();
         let bytes = format!("{} bytes in, {} out", self.bytes_in, self.bytes_out);
         add("packets", format!("{packets}, {bytes}"));
         for (verdict, count) in &self.summary {
@@ -229,6 +261,11 @@ impl Report {
         }
         for (name, value) in self.counters.iter().filter(|(_, value)| **value > 0) {
             add(&format!("counter {name}"), value.to_string());
+        }
+        match self.differences() {
+            Some([]) => add("expected", "all of it".to_owned()),
+            Some(_) => add("expected", "something else".to_owned()),
+            None => {}
         }
         rows
     }
