@@ -1,0 +1,107 @@
+//! Datagrams whose first fragment passed: the later ones, which have no L4 ports, go with it.
+//!
+//! A later fragment that comes before the first one is dropped; hosts send them in order.
+
+use tam::Packet;
+
+use crate::Reason;
+use crate::flows::mix;
+use crate::headers::{Headers, load, protocol};
+
+/// How long fragments of a datagram may come: what hosts wait, at most (RFC 1122, section
+/// 3.3.2: 60 s to 120 s; Linux 30 s).
+const WAIT_MS: u64 = 60_000;
+const WAYS: usize = 4;
+const BUCKETS: usize = 128;
+/// IPv6's extension headers in front of the fragment header that are looked through: as
+/// many as a node does.
+const EXTENSIONS_MAX: usize = 8;
+/// The number of the fragment header (RFC 8200, section 4.5).
+const FRAGMENT_HEADER: u8 = 44;
+/// Fragments of TCP begin at least so many bytes in: what is nearer could write over ports
+/// and flags that were looked at (RFC 1858, RFC 3128).
+const TCP_OFFSET_MIN: u16 = 24;
+
+/// What all fragments of a datagram have in common.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Datagram {
+    source: u128,
+    destination: u128,
+    id: u32,
+    protocol: u8,
+}
+
+/// Those that passed lately.
+pub struct Datagrams {
+    seed: u64,
+    buckets: [[(Datagram, u64); WAYS]; BUCKETS],
+}
+
+impl Datagram {
+    /// Which datagram a fragment is of.
+    pub fn of(packet: &Packet<'_>, headers: &Headers) -> Result<Self, Reason> {
+        let (id, offset) = match headers.version {
+            4 => (headers.fragment.0.into(), (headers.fragment.1 & 0x1fff) << 3),
+            _ => Self::id_v6(packet, headers).ok_or(Reason::CutShort)?,
+        };
+        if headers.protocol == protocol::TCP && offset != 0 && offset < TCP_OFFSET_MIN {
+            return Err(Reason::Fragment);
+        }
+        let Headers { source, destination, protocol, .. } = *headers;
+        Ok(Self { source, destination, id, protocol })
+    }
+
+    /// Identification, and where the fragment begins in its datagram, in bytes.
+    fn id_v6(packet: &Packet<'_>, headers: &Headers) -> Option<(u32, u16)> {
+        let (mut next, mut at) = (headers.next, headers.l3 + 40);
+        for _ in 0..EXTENSIONS_MAX {
+            let extension: [u8; 8] = load(packet, at)?;
+            if next == FRAGMENT_HEADER {
+                let id = u32::from_be_bytes(*extension.last_chunk()?);
+                return Some((id, u16::from_be_bytes([extension[2], extension[3]]) & 0xfff8));
+            }
+            next = extension[0];
+            at += (usize::from(extension[1]) + 1) * 8;
+        }
+        None
+    }
+
+    const EMPTY: Self = Self { source: 0, destination: 0, id: 0, protocol: 0 };
+
+    fn hash(&self, seed: u64) -> u64 {
+        let rest = u64::from(self.id) << 8 | u64::from(self.protocol);
+        let low = mix(mix(seed, self.source as u64), self.destination as u64);
+        mix(mix(mix(low, (self.source >> 64) as u64), (self.destination >> 64) as u64), rest)
+    }
+}
+
+impl Datagrams {
+    pub const fn new() -> Self {
+        Self { seed: 0, buckets: [[(Datagram::EMPTY, 0); WAYS]; BUCKETS] }
+    }
+
+    pub fn begin(&mut self, seed: u64) {
+        self.seed = seed;
+        for place in self.buckets.as_flattened_mut() {
+            place.1 = 0;
+        }
+    }
+
+    pub fn has(&self, datagram: &Datagram, now: u64) -> bool {
+        let bucket = &self.buckets[datagram.hash(self.seed) as usize & (BUCKETS - 1)];
+        bucket.iter().any(|(known, expires_ms)| now < *expires_ms && known == datagram)
+    }
+
+    /// Keeps a datagram; that which came first makes room.
+    pub fn add(&mut self, datagram: &Datagram, now: u64) {
+        let bucket = &mut self.buckets[datagram.hash(self.seed) as usize & (BUCKETS - 1)];
+        let (mut way, mut oldest) = (0, u64::MAX);
+        for (at, (known, expires_ms)) in bucket.iter().enumerate() {
+            let age = if known == datagram { 0 } else { *expires_ms };
+            if age < oldest {
+                (way, oldest) = (at, age);
+            }
+        }
+        bucket[way] = (*datagram, now + WAIT_MS);
+    }
+}

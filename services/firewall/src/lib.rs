@@ -1,0 +1,253 @@
+//! `firewall`: whoever is inside may ask for what they like and gets the answers; of
+//! what comes from outside only what the operator allows is let in, all else is dropped
+//! with a named reason.
+//!
+//! ```text
+//! packet ─▶ headers ─▶ policy: inside? ─▶ fragment? ─▶ flow known? ─▶ tcp: what is it now?
+//!                        │ from outside                    │ no
+//!                        └────────────── allowed? ◀────────┘ ─▶ a new flow, or a reason to drop
+//! ```
+//!
+//! Both directions of a flow come to one memory (one lane). It never changes a packet.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(target_arch = "wasm32", no_std)]
+
+mod flows;
+mod fragments;
+mod headers;
+mod policy;
+mod tcp;
+
+use flows::{Flow, Key, Look, Phase, Table};
+use fragments::{Datagram, Datagrams};
+use headers::{Headers, L4};
+use policy::{Fragments, Policy, Side};
+use tam::{Packet, Verdict};
+
+tam::module! {
+    on_packet: on_packet,
+    on_start: on_start,
+    on_message: on_message,
+}
+
+tam::counters! {
+    /// Packets from inside that passed.
+    static OUTGOING = "outgoing";
+    /// Packets from outside that belong to a flow and passed.
+    static INCOMING = "incoming";
+    /// Packets between two who are inside: none of its business.
+    static WITHIN = "within";
+    /// Errors about a flow (ICMP) that passed.
+    static RELATED = "related";
+    /// Flows that someone inside began.
+    static OPENED = "opened";
+    /// Flows that someone outside began, as the operator allows.
+    static ALLOWED = "allowed";
+    /// TCP connections from before the firewall that go on.
+    static PICKED_UP = "picked_up";
+    /// Flows without an answer that made room for others.
+    static EVICTED = "evicted";
+    /// Packets that were dropped, for whatever reason.
+    static DROPPED = "dropped";
+}
+
+/// `[reasons]` in module.toml names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+enum Reason {
+    NotAskedFor = 1,
+    TableFull = 2,
+    TcpFlags = 3,
+    NoConnection = 4,
+    CutShort = 5,
+    Fragment = 6,
+    FragmentOfNothing = 7,
+    IcmpUnrelated = 8,
+    IcmpType = 9,
+    NeitherSide = 10,
+    NotIp = 11,
+    FalseSource = 12,
+}
+
+/// `on_message` refuses with this what it does not know.
+const REFUSE_MESSAGE: u16 = 1;
+/// The event that answers the message `report`.
+const EVENT_FLOWS: u32 = 1;
+
+static POLICY: tam::State<Policy> = tam::State::new(Policy::new());
+static FLOWS: tam::State<Table> = tam::State::new(Table::new());
+static DATAGRAMS: tam::State<Datagrams> = tam::State::new(Datagrams::new());
+
+fn on_start() -> Result<(), u16> {
+    let policy = Policy::from_parameters()?;
+    let seed = match tam::parameter("seed").unwrap_or(0_u64) {
+        0 => tam::now_ms(),
+        seed => seed,
+    };
+    FLOWS.with(|flows| flows.begin(seed));
+    DATAGRAMS.with(|datagrams| datagrams.begin(seed));
+    POLICY.with(|kept| *kept = policy);
+    Ok(())
+}
+
+/// `flush` forgets every flow; `report` makes an event of how many there are.
+fn on_message(message: &[u8]) -> Result<(), u16> {
+    match message {
+        b"flush" => {
+            FLOWS.with(Table::flush);
+            Ok(())
+        }
+        b"report" => {
+            let counts = FLOWS.with(|flows| flows.count(tam::now_ms()));
+            let mut bytes = [0; 12];
+            for (at, count) in bytes.chunks_exact_mut(4).zip(counts) {
+                at.copy_from_slice(&count.to_le_bytes());
+            }
+            tam::event(EVENT_FLOWS, &bytes).map_err(|_| REFUSE_MESSAGE)
+        }
+        _ => Err(REFUSE_MESSAGE),
+    }
+}
+
+fn on_packet(packet: &mut Packet<'_>) -> Verdict {
+    match POLICY.with(|policy| judge(packet, policy)) {
+        Ok(passed) => {
+            passed.add(1);
+            Verdict::PASS
+        }
+        Err(reason) => {
+            DROPPED.add(1);
+            Verdict::Drop { reason: reason as u16 }
+        }
+    }
+}
+
+/// What counts the packet when it passes, or why it does not.
+fn judge(packet: &Packet<'_>, policy: &Policy) -> Result<&'static tam::Counter, Reason> {
+    let headers = Headers::of(packet)?;
+    let side = policy.side(packet.arrival_port(), headers.source, headers.destination)?;
+    if side == Side::Within {
+        return Ok(&WITHIN);
+    }
+    let (from_inside, now) = (side == Side::FromInside, packet.now_ms());
+    let passed = if from_inside { &OUTGOING } else { &INCOMING };
+    if !packet.is_fragment() {
+        return judge_whole(packet, &headers, policy, from_inside, now, passed);
+    }
+    if policy.fragments == Fragments::Drop {
+        return Err(Reason::Fragment);
+    }
+    let datagram = Datagram::of(packet, &headers)?;
+    if packet.is_later_fragment() {
+        return match DATAGRAMS.with(|known| known.has(&datagram, now)) {
+            true => Ok(passed),
+            false => Err(Reason::FragmentOfNothing),
+        };
+    }
+    let passed = judge_whole(packet, &headers, policy, from_inside, now, passed)?;
+    DATAGRAMS.with(|known| known.add(&datagram, now));
+    Ok(passed)
+}
+
+/// A packet with its L4 header.
+fn judge_whole(
+    packet: &Packet<'_>,
+    headers: &Headers,
+    policy: &Policy,
+    from_inside: bool,
+    now: u64,
+    passed: &'static tam::Counter,
+) -> Result<&'static tam::Counter, Reason> {
+    let l4 = L4::of(packet, headers)?;
+    if let L4::IcmpError { quoted } = l4 {
+        // It goes to whoever sent what it quotes.
+        if quoted.source != headers.destination {
+            return Err(Reason::IcmpUnrelated);
+        }
+        let key = Key::new(&quoted, !from_inside);
+        return match FLOWS.with(|flows| matches!(flows.look(&key, now), Look::Found(_))) {
+            true => Ok(&RELATED),
+            false => Err(Reason::IcmpUnrelated),
+        };
+    }
+    let ends = l4.ends(headers);
+    let key = Key::new(&ends, from_inside);
+    FLOWS.with(|flows| {
+        let flow = match flows.look(&key, now) {
+            Look::Found(flow) => {
+                if !reopens(flow, &l4) {
+                    follow(flow, &l4, from_inside, policy, now);
+                    return Ok(passed);
+                }
+                flow
+            }
+            Look::Free(flow) => flow,
+            Look::Full => {
+                // What may not begin a flow is dropped for that reason.
+                may_begin(&l4, &ends, policy, from_inside)?;
+                return Err(Reason::TableFull);
+            }
+        };
+        let picked_up = may_begin(&l4, &ends, policy, from_inside)?;
+        if flow.is_alive(now) && !flow.has(&key) {
+            EVICTED.add(1);
+        }
+        *flow = Flow::begin(
+            &key,
+            from_inside,
+            picked_up,
+            policy.until(Phase::Opening, false, &l4, now),
+        );
+        match (from_inside, picked_up) {
+            (true, true) => PICKED_UP.add(1),
+            (true, false) => OPENED.add(1),
+            (false, _) => ALLOWED.add(1),
+        }
+        Ok(passed)
+    })
+}
+
+/// Whether a packet begins a connection anew where one has ended (RFC 1122, section 4.2.2.13).
+fn reopens(flow: &Flow, l4: &L4) -> bool {
+    matches!(l4, L4::Tcp { flags, .. } if tcp::is_first(*flags)) && flow.phase.has_ended()
+}
+
+/// Whether a packet of no known flow may begin one; true when the flow was there before.
+fn may_begin(
+    l4: &L4,
+    ends: &headers::Ends,
+    policy: &Policy,
+    from_inside: bool,
+) -> Result<bool, Reason> {
+    let mut picked_up = false;
+    match l4 {
+        L4::Tcp { flags, .. } if !tcp::is_first(*flags) => {
+            // A reset or a handshake's second half begins nothing.
+            let goes_on = from_inside && policy.pick_up && tcp::is_in_the_middle(*flags);
+            if !goes_on {
+                return Err(Reason::NoConnection);
+            }
+            picked_up = true;
+        }
+        L4::Echo { request: false, .. } => return Err(Reason::NotAskedFor),
+        _ => {}
+    }
+    match from_inside || policy.allows(ends) {
+        true => Ok(picked_up),
+        false => Err(Reason::NotAskedFor),
+    }
+}
+
+/// A packet of a known flow.
+fn follow(flow: &mut Flow, l4: &L4, from_inside: bool, policy: &Policy, now: u64) {
+    match l4 {
+        L4::Tcp { flags, .. } => tcp::follow(flow, from_inside, *flags),
+        _ => flow.answered_by(from_inside),
+    }
+    let late = flow.marks & flows::mark::RESET_LATE != 0;
+    flow.expires_ms = policy.until(flow.phase, late, l4, now);
+}
+
+#[cfg(test)]
+mod tests;

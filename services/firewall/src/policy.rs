@@ -1,0 +1,246 @@
+//! What the operator says: who is inside, what may be asked for from outside, how long
+//! things are kept. Texts are read once, at the start.
+
+use core::net::IpAddr;
+
+use crate::Reason;
+use crate::flows::Phase;
+use crate::headers::{Ends, L4, V4_MAPPED, protocol};
+
+/// Most prefixes that `inside` may list.
+const PREFIXES_MAX: usize = 8;
+/// Most services that `allow` may list.
+const SERVICES_MAX: usize = 16;
+/// How long what has ended is kept: for what was still on its way.
+const ENDED_MS: u64 = 10_000;
+
+/// `on_start` refuses with these.
+pub mod refuse {
+    /// Neither `inside` nor `inside_port` says who is protected.
+    pub const NOBODY_INSIDE: u16 = 1;
+    /// `inside` is no list of at most 8 prefixes.
+    pub const INSIDE: u16 = 2;
+    /// The node has no port of the name in `inside_port`.
+    pub const INSIDE_PORT: u16 = 3;
+    /// `allow` is no list of at most 16 services.
+    pub const ALLOW: u16 = 4;
+    /// `fragments` is neither `follow` nor `drop`.
+    pub const FRAGMENTS: u16 = 5;
+    /// A timeout is 0.
+    pub const TIMEOUT: u16 = 6;
+}
+
+/// Where a packet comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    FromInside,
+    FromOutside,
+    /// From one who is inside to another.
+    Within,
+}
+
+/// What becomes of fragments.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fragments {
+    Follow,
+    Drop,
+}
+
+#[derive(Clone, Copy)]
+struct Prefix {
+    address: u128,
+    mask: u128,
+}
+
+/// Something that may be asked for from outside.
+#[derive(Clone, Copy)]
+struct Service {
+    protocol: u8,
+    ports: (u16, u16),
+    at: Prefix,
+}
+
+/// What the operator says.
+pub struct Policy {
+    inside: [Prefix; PREFIXES_MAX],
+    inside_count: usize,
+    inside_port: Option<u16>,
+    services: [Service; SERVICES_MAX],
+    services_count: usize,
+    pub fragments: Fragments,
+    pub pick_up: bool,
+    opening_ms: u64,
+    tcp_ms: u64,
+    closing_ms: u64,
+    udp_ms: u64,
+    icmp_ms: u64,
+}
+
+impl Prefix {
+    const ALL: Self = Self { address: 0, mask: 0 };
+
+    const fn contains(&self, address: u128) -> bool {
+        address & self.mask == self.address
+    }
+
+    /// `10.0.0.0/8`, `2001:db8::/32`, or an address alone.
+    fn read(text: &str) -> Option<Self> {
+        let (address, length) = match text.split_once('/') {
+            Some((address, length)) => (address, Some(length.parse::<u32>().ok()?)),
+            None => (text, None),
+        };
+        let (address, bits) = match address.parse().ok()? {
+            IpAddr::V4(v4) => (V4_MAPPED | u128::from(u32::from(v4)), 32),
+            IpAddr::V6(v6) => (u128::from(v6), 128),
+        };
+        let length = length.unwrap_or(bits);
+        let host_bits = bits.checked_sub(length)?;
+        let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
+        // Bits behind the prefix are a slip of the pen.
+        (address & mask == address).then_some(Self { address, mask })
+    }
+}
+
+impl Service {
+    const NONE: Self = Self { protocol: 0, ports: (1, 0), at: Prefix::ALL };
+
+    /// `tcp/443`, `udp/5000-5010@10.0.0.7`, `icmp`.
+    fn read(text: &str) -> Option<Self> {
+        let (what, at) = match text.split_once('@') {
+            Some((what, at)) => (what, Prefix::read(at)?),
+            None => (text, Prefix::ALL),
+        };
+        if what == "icmp" {
+            return Some(Self { protocol: protocol::ICMP, ports: (0, u16::MAX), at });
+        }
+        let (protocol, ports) = what.split_once('/')?;
+        let protocol = match protocol {
+            "tcp" => protocol::TCP,
+            "udp" => protocol::UDP,
+            _ => return None,
+        };
+        let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+        let ports = (first.parse().ok()?, last.parse().ok()?);
+        (ports.0 <= ports.1).then_some(Self { protocol, ports, at })
+    }
+}
+
+/// Reads a list into `places`; how many there are, or `None` when one is wrong or too much.
+fn read_list<T>(text: &str, places: &mut [T], read: impl Fn(&str) -> Option<T>) -> Option<usize> {
+    let mut count = 0;
+    let words = text.split([' ', ',']).filter(|word| !word.is_empty());
+    for word in words {
+        *places.get_mut(count)? = read(word)?;
+        count += 1;
+    }
+    Some(count)
+}
+
+fn milliseconds(parameter: &str, default: u64) -> Result<u64, u16> {
+    let seconds = tam::parameter::<u16>(parameter).map(u64::from);
+    let seconds = seconds.or_else(|| tam::parameter::<u32>(parameter).map(u64::from));
+    match seconds.unwrap_or(default) {
+        0 => Err(refuse::TIMEOUT),
+        seconds => Ok(seconds * 1000),
+    }
+}
+
+impl Policy {
+    pub const fn new() -> Self {
+        Self {
+            inside: [Prefix::ALL; PREFIXES_MAX],
+            inside_count: 0,
+            inside_port: None,
+            services: [Service::NONE; SERVICES_MAX],
+            services_count: 0,
+            fragments: Fragments::Follow,
+            pick_up: true,
+            opening_ms: 30_000,
+            tcp_ms: 7_440_000,
+            closing_ms: 240_000,
+            udp_ms: 300_000,
+            icmp_ms: 60_000,
+        }
+    }
+
+    pub fn from_parameters() -> Result<Self, u16> {
+        let mut policy = Self::new();
+        if let Some(text) = tam::parameter::<tam::Text>("inside") {
+            let read = read_list(text.as_str(), &mut policy.inside, Prefix::read);
+            policy.inside_count = read.ok_or(refuse::INSIDE)?;
+        }
+        let port = tam::parameter::<tam::Text>("inside_port");
+        if let Some(name) = port.as_ref().map(tam::Text::as_str).filter(|name| !name.is_empty()) {
+            policy.inside_port = Some(tam::port(name).ok_or(refuse::INSIDE_PORT)?);
+        }
+        if policy.inside_count == 0 && policy.inside_port.is_none() {
+            return Err(refuse::NOBODY_INSIDE);
+        }
+        if let Some(text) = tam::parameter::<tam::Text>("allow") {
+            let read = read_list(text.as_str(), &mut policy.services, Service::read);
+            policy.services_count = read.ok_or(refuse::ALLOW)?;
+        }
+        let fragments = tam::parameter::<tam::Text>("fragments");
+        policy.fragments = match fragments.as_ref().map(tam::Text::as_str) {
+            None | Some("follow") => Fragments::Follow,
+            Some("drop") => Fragments::Drop,
+            Some(_) => return Err(refuse::FRAGMENTS),
+        };
+        policy.pick_up = tam::parameter("pick_up").unwrap_or(true);
+        policy.opening_ms = milliseconds("opening_timeout", 30)?;
+        policy.tcp_ms = milliseconds("tcp_timeout", 7440)?;
+        policy.closing_ms = milliseconds("closing_timeout", 240)?;
+        policy.udp_ms = milliseconds("udp_timeout", 300)?;
+        policy.icmp_ms = milliseconds("icmp_timeout", 60)?;
+        Ok(policy)
+    }
+
+    fn is_inside(&self, address: u128) -> bool {
+        self.inside.iter().take(self.inside_count).any(|prefix| prefix.contains(address))
+    }
+
+    /// Where a packet comes from.
+    pub fn side(&self, arrival: u16, source: u128, destination: u128) -> Result<Side, Reason> {
+        let source_inside = self.is_inside(source);
+        let Some(port) = self.inside_port else {
+            return match (source_inside, self.is_inside(destination)) {
+                (true, true) => Ok(Side::Within),
+                (true, false) => Ok(Side::FromInside),
+                (false, true) => Ok(Side::FromOutside),
+                (false, false) => Err(Reason::NeitherSide),
+            };
+        };
+        let from_inside = arrival == port;
+        if self.inside_count != 0 && source_inside != from_inside {
+            return Err(Reason::FalseSource);
+        }
+        Ok(if from_inside { Side::FromInside } else { Side::FromOutside })
+    }
+
+    /// Whether someone outside may ask for this.
+    pub fn allows(&self, ends: &Ends) -> bool {
+        let protocol = match ends.protocol {
+            protocol::ICMPV6 => protocol::ICMP,
+            other => other,
+        };
+        self.services.iter().take(self.services_count).any(|service| {
+            service.protocol == protocol
+                && (service.ports.0..=service.ports.1).contains(&ends.destination_port)
+                && service.at.contains(ends.destination)
+        })
+    }
+
+    /// When a flow in this phase is forgotten, unless another packet comes. What was reset
+    /// `late` may go on: the reset may be made up.
+    pub fn until(&self, phase: Phase, late: bool, l4: &L4, now: u64) -> u64 {
+        now + match (phase, l4) {
+            (Phase::None | Phase::Opening | Phase::Answered, _) => self.opening_ms,
+            (Phase::Reset, _) if late => self.closing_ms,
+            (Phase::Closed | Phase::Reset, _) => ENDED_MS,
+            (Phase::Closing, _) => self.closing_ms,
+            (Phase::Established, L4::Tcp { .. }) => self.tcp_ms,
+            (Phase::Established, L4::Echo { .. }) => self.icmp_ms,
+            (Phase::Established, _) => self.udp_ms,
+        }
+    }
+}
