@@ -27,17 +27,17 @@ test-peers: setup-tests ## only the tests with other people's programs: ping, cu
 bench: services ## every benchmark in its quick form, at most 45 s each
 	@for name in $(BENCHES); do $(ROOT) $(TAM) bench $$name --quick $(ARGS) || exit; done
 
-soak: services ## 100,000 random modules, 10,000,000 random packets, then the demo for SOAK_MINUTES (30)
+soak: services ## 100,000 random modules, 10,000,000 random packets, fuzz targets, then the demo for SOAK_MINUTES (30)
 	@SOAK_MINUTES=$(SOAK_MINUTES) tools/soak.sh
 
-fuzz: services ## every fuzz target for FUZZ_SECONDS (60); needs a nightly Rust and cargo-fuzz
+fuzz: services ## every fuzz target for FUZZ_SECONDS (60), guided where a nightly Rust and cargo-fuzz are
 	@tools/fuzz.sh $(FUZZ_SECONDS)
 
 build: setup ## the release binary, target/release/tam
 	@$(RUST) cargo build --release --package tam
 
-services: build ## the two sample services as WebAssembly
-	@$(RUST) for name in monitor touch; do $(TAM) build services/$$name || exit; done
+services: build ## the sample services as WebAssembly
+	@$(RUST) for name in monitor touch firewall nat; do $(TAM) build services/$$name || exit; done
 
 setup: ## installs what is missing (Debian, Ubuntu) or names it
 	@tools/setup.sh

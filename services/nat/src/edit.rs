@@ -1,0 +1,192 @@
+//! Changing addresses and ports, with every checksum that covers them (RFC 1624), in the
+//! packet and in what an error quotes.
+
+use tam::Packet;
+
+use crate::Reason;
+use crate::headers::{Headers, Protocol, SHORT_LENGTH, TCP_LENGTH, u16_of, u32_of};
+
+/// Where IPv4's header has its checksum (RFC 791, section 3.1).
+const IP_CHECKSUM: usize = 10;
+
+/// Which end of a flow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Source,
+    Destination,
+}
+
+/// The packet that an error quotes, its headers taken out.
+#[derive(Clone, Copy)]
+pub struct Quoted {
+    ip: [u8; 20],
+    l4: [u8; TCP_LENGTH],
+    /// How many of them are quoted: [`TCP_LENGTH`] or [`SHORT_LENGTH`].
+    l4_length: usize,
+    l3_at: usize,
+    l4_at: usize,
+    pub protocol: Protocol,
+    pub source: u32,
+    pub destination: u32,
+    pub source_port: u16,
+    pub destination_port: u16,
+}
+
+impl End {
+    /// Where the address lies in IP's header, and the port in that of UDP and TCP.
+    const fn places(self) -> (usize, usize) {
+        match self {
+            Self::Source => (12, 0),
+            Self::Destination => (16, 2),
+        }
+    }
+}
+
+impl Quoted {
+    /// The packet quoted at `l3_at`, if it is one that could be mapped.
+    pub fn of(packet: &Packet<'_>, l3_at: usize) -> Option<Self> {
+        let (mut ip, mut l4) = ([0; 20], [0; TCP_LENGTH]);
+        packet.load(l3_at, &mut ip).ok()?;
+        let length = usize::from(ip[0] & 0x0f) * 4;
+        let is_first = u16_of(&ip, 6) & 0x1fff == 0;
+        if ip[0] >> 4 != 4 || length < 20 || !is_first {
+            return None;
+        }
+        let (protocol, l4_at) = (Protocol::of(ip[9])?, l3_at + length);
+        // 8 bytes must be quoted (RFC 792), as much as fits should be (RFC 1812); a frame that
+        // was padded to 60 bytes ends before TCP's checksum.
+        let whole = protocol == Protocol::Tcp && packet.load(l4_at, &mut l4).is_ok();
+        if !whole {
+            packet.load(l4_at, &mut l4[..SHORT_LENGTH]).ok()?;
+        }
+        let l4_length = if whole { TCP_LENGTH } else { SHORT_LENGTH };
+        let (source_port, destination_port) = match (protocol, l4[0]) {
+            (Protocol::Udp | Protocol::Tcp, _) => (u16_of(&l4, 0), u16_of(&l4, 2)),
+            (Protocol::Icmp, 0 | 8) => (u16_of(&l4, 4), u16_of(&l4, 4)),
+            (Protocol::Icmp, _) => return None,
+        };
+        let (source, destination) = (u32_of(&ip, 12), u32_of(&ip, 16));
+        Some(Self {
+            ip,
+            l4,
+            l4_length,
+            l3_at,
+            l4_at,
+            protocol,
+            source,
+            destination,
+            source_port,
+            destination_port,
+        })
+    }
+
+    fn put(&self, packet: &mut Packet<'_>) -> Result<(), Reason> {
+        let ip = packet.store(self.l3_at, &self.ip);
+        let l4 = match self.l4_length {
+            TCP_LENGTH => packet.store(self.l4_at, &self.l4),
+            _ => packet.store(self.l4_at, &self.l4[..SHORT_LENGTH]),
+        };
+        ip.and(l4).map_err(|_| Reason::CutShort)
+    }
+}
+
+/// Gives a packet's end another address and port.
+pub fn end(headers: &mut Headers, end: End, address: u32, port: u16) {
+    let Some(protocol) = Protocol::of(headers.protocol) else { return };
+    let old = change_address(&mut headers.ip, end, address);
+    change_end(&mut headers.l4, headers.l4_length, protocol, end, (old, address), port);
+}
+
+/// Gives a packet's end another address; its L4 header has none of it in its checksum, or
+/// is in another fragment.
+pub fn address(headers: &mut Headers, end: End, address: u32) {
+    change_address(&mut headers.ip, end, address);
+}
+
+/// Gives an end of what an error quotes another address and port. The error's own checksum
+/// covers the quotation.
+pub fn quoted(
+    packet: &mut Packet<'_>,
+    headers: &mut Headers,
+    quoted: &Quoted,
+    end: End,
+    address: u32,
+    port: u16,
+) -> Result<(), Reason> {
+    let mut quoted = *quoted;
+    // The sum over a whole IP header stays as it was: its checksum sees to that.
+    let old = change_address(&mut quoted.ip, end, address);
+    let (length, protocol) = (quoted.l4_length, quoted.protocol);
+    let changes = change_end(&mut quoted.l4, length, protocol, end, (old, address), port);
+    for (old, new) in changes {
+        follow(&mut headers.l4, 2, old, new);
+    }
+    quoted.put(packet)
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u16) {
+    let [high, low] = value.to_be_bytes();
+    (bytes[at], bytes[at + 1]) = (high, low);
+}
+
+/// Brings a checksum along when a word that it covers becomes another: RFC 1624, equation
+/// 3, HC' = ~(~HC + ~m + m').
+#[inline]
+fn follow(bytes: &mut [u8], checksum_at: usize, old: u16, new: u16) {
+    let sum = u32::from(!u16_of(bytes, checksum_at)) + u32::from(!old) + u32::from(new);
+    // Three 16-bit numbers: at most 2 in the carry, so two folds are enough.
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    put(bytes, checksum_at, !(sum as u16));
+}
+
+/// The sum follows an address, word by word.
+#[inline]
+fn follow_address(bytes: &mut [u8], checksum_at: usize, old: u32, new: u32) {
+    follow(bytes, checksum_at, (old >> 16) as u16, (new >> 16) as u16);
+    follow(bytes, checksum_at, old as u16, new as u16);
+}
+
+/// Changes an address in an IP header, with its checksum; gives the old one.
+fn change_address(ip: &mut [u8; 20], end: End, new: u32) -> u32 {
+    let at = end.places().0;
+    let old = u32_of(ip, at);
+    follow_address(ip, IP_CHECKSUM, old, new);
+    put(ip, at, (new >> 16) as u16);
+    put(ip, at + 2, new as u16);
+    old
+}
+
+/// Changes a port, with the checksum over it and over the addresses. Gives both words that
+/// changed, the port and the checksum, before and after.
+fn change_end(
+    l4: &mut [u8; TCP_LENGTH],
+    length: usize,
+    protocol: Protocol,
+    end: End,
+    (old_address, new_address): (u32, u32),
+    port: u16,
+) -> [(u16, u16); 2] {
+    let (port_at, checksum_at) = match protocol {
+        Protocol::Udp => (end.places().1, 6),
+        Protocol::Tcp => (end.places().1, 16),
+        // The identifier, whichever end is meant.
+        Protocol::Icmp => (4, 2),
+    };
+    let (old_port, old) = (u16_of(l4, port_at), u16_of(l4, checksum_at));
+    put(l4, port_at, port);
+    // What an error quotes may end before TCP's checksum.
+    if checksum_at >= length || (protocol == Protocol::Udp && old == 0) {
+        return [(old_port, port), (0, 0)];
+    }
+    follow(l4, checksum_at, old_port, port);
+    if protocol != Protocol::Icmp {
+        // The pseudo-header.
+        follow_address(l4, checksum_at, old_address, new_address);
+    }
+    if protocol == Protocol::Udp && u16_of(l4, checksum_at) == 0 {
+        // 0 would say that there is none (RFC 768); both are the same number.
+        put(l4, checksum_at, 0xffff);
+    }
+    [(old_port, port), (old, u16_of(l4, checksum_at))]
+}

@@ -1,0 +1,165 @@
+//! What the service reads of a packet. Every length is checked; nothing is changed.
+
+use tam::Packet;
+
+use crate::Reason;
+use crate::edit::Quoted;
+use crate::mappings::Place;
+
+/// RFC 5237, section 2: protocol numbers.
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+/// Bytes of TCP's header without options (RFC 9293, section 3.1).
+pub const TCP_LENGTH: usize = 20;
+/// Bytes of UDP's header, and of what each ICMP message begins with.
+pub const SHORT_LENGTH: usize = 8;
+
+/// What has ports, or with echo requests an identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Udp = 0,
+    Tcp = 1,
+    Icmp = 2,
+}
+
+/// A packet's headers, taken out of it: wherever they lie, their bytes have known places.
+pub struct Headers {
+    pub ip: [u8; 20],
+    /// The first bytes of what comes behind IP: [`TCP_LENGTH`] or [`SHORT_LENGTH`] of them,
+    /// once [`Kind::of`] has taken them.
+    pub l4: [u8; TCP_LENGTH],
+    pub l4_length: usize,
+    pub protocol: u8,
+    pub source: u32,
+    pub destination: u32,
+    pub id: u16,
+    /// Where the IP header begins, and what comes behind it.
+    pub l3_at: usize,
+    pub l4_at: usize,
+}
+
+/// What comes behind IP.
+pub enum Kind {
+    Udp { source: u16, destination: u16 },
+    Tcp { source: u16, destination: u16, flags: u8 },
+    EchoRequest { id: u16 },
+    EchoReply { id: u16 },
+    Error(Quoted),
+}
+
+pub const fn u16_of(bytes: &[u8], at: usize) -> u16 {
+    (bytes[at] as u16) << 8 | bytes[at + 1] as u16
+}
+
+pub const fn u32_of(bytes: &[u8], at: usize) -> u32 {
+    (u16_of(bytes, at) as u32) << 16 | u16_of(bytes, at + 2) as u32
+}
+
+impl Headers {
+    /// `None` for what is not IPv4.
+    pub fn of(packet: &Packet<'_>) -> Option<Self> {
+        if packet.ip_version() != 4 {
+            return None;
+        }
+        let l3_at = packet.l3_offset()?;
+        let mut ip = [0; 20];
+        packet.load(l3_at, &mut ip).ok()?;
+        Some(Self {
+            l4: [0; TCP_LENGTH],
+            l4_length: 0,
+            protocol: ip[9],
+            source: u32_of(&ip, 12),
+            destination: u32_of(&ip, 16),
+            id: u16_of(&ip, 4),
+            l3_at,
+            l4_at: l3_at + usize::from(ip[0] & 0x0f) * 4,
+            ip,
+        })
+    }
+
+    /// Puts the headers back as they are now.
+    pub fn put(&self, packet: &mut Packet<'_>) -> Result<(), Reason> {
+        let ip = packet.store(self.l3_at, &self.ip);
+        let l4 = match self.l4_length {
+            TCP_LENGTH => packet.store(self.l4_at, &self.l4),
+            SHORT_LENGTH => packet.store(self.l4_at, &self.l4[..SHORT_LENGTH]),
+            _ => Ok(()),
+        };
+        ip.and(l4).map_err(|_| Reason::CutShort)
+    }
+}
+
+impl Protocol {
+    pub const fn of(number: u8) -> Option<Self> {
+        match number {
+            UDP => Some(Self::Udp),
+            TCP => Some(Self::Tcp),
+            ICMP => Some(Self::Icmp),
+            _ => None,
+        }
+    }
+}
+
+impl Kind {
+    /// A fragment that is not the first has nothing to say but its protocol.
+    pub fn of_fragment(headers: &Headers) -> Result<Protocol, Reason> {
+        Protocol::of(headers.protocol).ok_or(Reason::Protocol)
+    }
+
+    /// Takes the L4 header out of the packet.
+    pub fn of(packet: &Packet<'_>, headers: &mut Headers) -> Result<Self, Reason> {
+        let (protocol, at) = (Self::of_fragment(headers)?, headers.l4_at);
+        let loaded = match protocol {
+            Protocol::Tcp => packet.load(at, &mut headers.l4),
+            _ => packet.load(at, &mut headers.l4[..SHORT_LENGTH]),
+        };
+        loaded.map_err(|_| Reason::CutShort)?;
+        headers.l4_length = if protocol == Protocol::Tcp { TCP_LENGTH } else { SHORT_LENGTH };
+        let l4 = &headers.l4;
+        let (source, destination, id) = (u16_of(l4, 0), u16_of(l4, 2), u16_of(l4, 4));
+        // RFC 792: echo, and the errors: unreachable, time exceeded, parameter problem.
+        match (protocol, l4[0]) {
+            (Protocol::Udp, _) => Ok(Self::Udp { source, destination }),
+            (Protocol::Tcp, _) => Ok(Self::Tcp { source, destination, flags: l4[13] }),
+            (Protocol::Icmp, 8) => Ok(Self::EchoRequest { id }),
+            (Protocol::Icmp, 0) => Ok(Self::EchoReply { id }),
+            (Protocol::Icmp, 3 | 11 | 12) => {
+                let quoted = Quoted::of(packet, at + SHORT_LENGTH);
+                quoted.map(Self::Error).ok_or(Reason::ErrorOfNothing)
+            }
+            _ => Err(Reason::IcmpType),
+        }
+    }
+
+    /// TCP's flags.
+    pub const fn flags(&self) -> u8 {
+        match self {
+            Self::Tcp { flags, .. } => *flags,
+            _ => 0,
+        }
+    }
+
+    /// What a packet from inside is mapped by; errors and echo replies are not.
+    pub const fn mapped(&self, headers: &Headers) -> Option<(Place, u8)> {
+        let (protocol, port) = match *self {
+            Self::Udp { source, .. } => (Protocol::Udp, source),
+            Self::Tcp { source, .. } => (Protocol::Tcp, source),
+            Self::EchoRequest { id } => (Protocol::Icmp, id),
+            // Nobody outside could ask.
+            Self::EchoReply { .. } | Self::Error(_) => return None,
+        };
+        Some((Place { protocol, address: headers.source, port }, self.flags()))
+    }
+
+    /// Which of the address' ports a packet to it is for.
+    pub const fn target(&self) -> Option<(Protocol, u16)> {
+        match *self {
+            Self::Udp { destination, .. } => Some((Protocol::Udp, destination)),
+            Self::Tcp { destination, .. } => Some((Protocol::Tcp, destination)),
+            Self::EchoReply { id } => Some((Protocol::Icmp, id)),
+            // Nobody inside can be pinged from outside: an identifier is not who is meant.
+            Self::EchoRequest { .. } | Self::Error(_) => None,
+        }
+    }
+}

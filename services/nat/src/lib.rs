@@ -1,0 +1,289 @@
+//! `nat`: many who are inside share one IPv4 address (network address and port
+//! translation, RFC 3022), with the behaviour that RFC 4787, 5382 and 5508 ask for.
+//!
+//! ```text
+//! from inside   10.0.0.5:4000 ▶ 192.0.2.7:80   becomes   ADDRESS:port  ▶ 192.0.2.7:80
+//! from outside  192.0.2.7:80  ▶ ADDRESS:port   becomes   192.0.2.7:80  ▶ 10.0.0.5:4000
+//! from inside   10.0.0.6:5000 ▶ ADDRESS:port   both: it turns around here (hairpinning)
+//! ```
+//!
+//! Where a source was changed the packet's route stays right; where a destination was, the
+//! verdict says `reroute`. Checksums are brought along (RFC 1624).
+
+#![forbid(unsafe_code)]
+#![cfg_attr(target_arch = "wasm32", no_std)]
+
+mod edit;
+mod fragments;
+mod headers;
+mod mappings;
+mod settings;
+
+use edit::{End, Quoted};
+use headers::{Headers, Kind};
+use mappings::{Mapped, Mappings, Place};
+use settings::Settings;
+use tam::{Counter, Packet, Verdict};
+
+tam::module! {
+    on_packet: on_packet,
+    on_start: on_start,
+    on_message: on_message,
+}
+
+tam::counters! {
+    /// Packets from inside that got the address.
+    static OUTGOING = "outgoing";
+    /// Packets to the address that went to who they are for.
+    static INCOMING = "incoming";
+    /// Packets from inside to the address, back to another inside.
+    static HAIRPINS = "hairpins";
+    /// Errors (ICMP) that were translated, with what they quote.
+    static ERRORS = "errors";
+    /// Packets that are none of its business, and went on as they were.
+    static OTHERS = "others";
+    /// Mappings that were made.
+    static MAPPED = "mapped";
+    /// Of these, those that got the port that they have inside.
+    static PRESERVED = "preserved";
+    /// Mappings without an answer that made room for others.
+    static EVICTED = "evicted";
+    /// Packets that were dropped, for whatever reason.
+    static DROPPED = "dropped";
+}
+
+/// `[reasons]` in module.toml names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+enum Reason {
+    NoPort = 1,
+    CutShort = 2,
+    Protocol = 3,
+    FragmentOfNothing = 4,
+    IcmpType = 5,
+    ErrorOfNothing = 6,
+    NoMapping = 7,
+}
+
+/// `on_message` refuses with this what it does not know.
+const REFUSE_MESSAGE: u16 = 1;
+/// The event that answers the message `report`.
+const EVENT_MAPPINGS: u32 = 1;
+
+static SETTINGS: tam::State<Settings> = tam::State::new(Settings::new());
+static MAPPINGS: tam::State<Mappings> = tam::State::new(Mappings::new());
+static DATAGRAMS: tam::State<fragments::Datagrams> = tam::State::new(fragments::Datagrams::new());
+
+fn on_start() -> Result<(), u16> {
+    let settings = Settings::from_parameters()?;
+    let seed = match tam::parameter("seed").unwrap_or(0_u64) {
+        0 => tam::now_ms(),
+        seed => seed,
+    };
+    MAPPINGS.with(|mappings| mappings.begin(settings.first_port, settings.ports, seed));
+    DATAGRAMS.with(fragments::Datagrams::begin);
+    SETTINGS.with(|kept| *kept = settings);
+    Ok(())
+}
+
+/// `flush` forgets every mapping; `report` makes an event of how many there are, of UDP,
+/// TCP and ICMP.
+fn on_message(message: &[u8]) -> Result<(), u16> {
+    match message {
+        b"flush" => {
+            MAPPINGS.with(Mappings::flush);
+            Ok(())
+        }
+        b"report" => {
+            let counts = MAPPINGS.with(|mappings| mappings.count(tam::now_ms()));
+            let mut bytes = [0; 12];
+            for (at, count) in bytes.chunks_exact_mut(4).zip(counts) {
+                at.copy_from_slice(&count.to_le_bytes());
+            }
+            tam::event(EVENT_MAPPINGS, &bytes).map_err(|_| REFUSE_MESSAGE)
+        }
+        _ => Err(REFUSE_MESSAGE),
+    }
+}
+
+/// What became of a packet.
+type Judged = Result<(&'static Counter, Verdict), Reason>;
+
+/// On by the route that it has: its destination is as it was.
+const ON: Verdict = Verdict::PASS;
+/// Its destination is another one.
+const REROUTED: Verdict = Verdict::Pass { edge: 0, reroute: true };
+
+fn on_packet(packet: &mut Packet<'_>) -> Verdict {
+    let judged = SETTINGS.with(|settings| match Headers::of(packet) {
+        Some(mut headers) if settings.is_inside(headers.source) => {
+            from_inside(packet, &mut headers, settings)
+        }
+        Some(mut headers) if headers.destination == settings.address => {
+            to_address(packet, &mut headers, settings)
+        }
+        _ => Ok((&OTHERS, ON)),
+    });
+    match judged {
+        Ok((counter, verdict)) => {
+            counter.add(1);
+            verdict
+        }
+        Err(reason) => {
+            DROPPED.add(1);
+            Verdict::Drop { reason: reason as u16 }
+        }
+    }
+}
+
+fn from_inside(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Settings) -> Judged {
+    if settings.is_inside(headers.destination) {
+        return Ok((&OTHERS, ON));
+    }
+    let now = packet.now_ms();
+    if packet.is_later_fragment() {
+        // Whatever port its first one got: the address is the same.
+        Kind::of_fragment(headers)?;
+        edit::address(headers, End::Source, settings.address);
+        headers.put(packet)?;
+        return Ok((&OUTGOING, ON));
+    }
+    let kind = Kind::of(packet, headers)?;
+    let Some((place, flags)) = kind.mapped(headers) else {
+        return error_from_inside(packet, headers, &kind, settings, now);
+    };
+    // For another who is inside, or for the router itself?
+    let turned = match headers.destination == settings.address {
+        true => {
+            let target = kind.target().and_then(|target| found(target, now));
+            match target {
+                Some(target) => Some(target),
+                None => return unasked(settings),
+            }
+        }
+        false => None,
+    };
+    let mapped = MAPPINGS.with(|mappings| {
+        let port = outgoing(mappings, &place, flags, settings, now)?;
+        if let (Some(_), Some(to)) = (turned, kind.target()) {
+            mappings.incoming(to, flags, settings, now);
+        }
+        Ok(port)
+    })?;
+    edit::end(headers, End::Source, settings.address, mapped);
+    if let Some(target) = turned {
+        edit::end(headers, End::Destination, target.address, target.port);
+    }
+    headers.put(packet)?;
+    Ok(if turned.is_some() { (&HAIRPINS, REROUTED) } else { (&OUTGOING, ON) })
+}
+
+/// The port that a packet from inside gets.
+fn outgoing(
+    mappings: &mut Mappings,
+    place: &Place,
+    flags: u8,
+    settings: &Settings,
+    now: u64,
+) -> Result<u16, Reason> {
+    let (port, made) = mappings.outgoing(place, flags, settings, now)?;
+    if let Some(made) = made {
+        MAPPED.add(1);
+        PRESERVED.add(u64::from(port == place.port));
+        EVICTED.add(u64::from(made.evicted));
+    }
+    Ok(port)
+}
+
+fn found(target: (headers::Protocol, u16), now: u64) -> Option<Mapped> {
+    MAPPINGS.with(|mappings| mappings.find(target, now))
+}
+
+/// What nobody inside has asked for.
+fn unasked(settings: &Settings) -> Judged {
+    match settings.local {
+        true => Ok((&OTHERS, ON)),
+        false => Err(Reason::NoMapping),
+    }
+}
+
+fn to_address(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Settings) -> Judged {
+    let now = packet.now_ms();
+    if packet.is_later_fragment() {
+        let Some(inside) = DATAGRAMS.with(|known| known.find(headers, now)) else {
+            return unasked(settings).map_err(|_| Reason::FragmentOfNothing);
+        };
+        edit::address(headers, End::Destination, inside);
+        headers.put(packet)?;
+        return Ok((&INCOMING, REROUTED));
+    }
+    let kind = match Kind::of(packet, headers) {
+        Ok(kind) => kind,
+        // The router may speak what nobody inside can.
+        Err(reason) => return unasked(settings).map_err(|_| reason),
+    };
+    if let Kind::Error(quoted) = kind {
+        return error_to_address(packet, headers, &quoted, settings, now);
+    }
+    let target = kind.target();
+    let Some((target, mapped)) = target.and_then(|target| Some((target, found(target, now)?)))
+    else {
+        return unasked(settings);
+    };
+    MAPPINGS.with(|mappings| {
+        mappings.incoming(target, kind.flags(), settings, now);
+    });
+    if packet.is_fragment() {
+        DATAGRAMS.with(|known| known.add(headers, mapped.address, now));
+    }
+    edit::end(headers, End::Destination, mapped.address, mapped.port);
+    headers.put(packet)?;
+    Ok((&INCOMING, REROUTED))
+}
+
+/// An error about a packet that somebody inside has sent (RFC 5508, REQ-4): it quotes the
+/// packet as it was outside.
+fn error_to_address(
+    packet: &mut Packet<'_>,
+    headers: &mut Headers,
+    quoted: &Quoted,
+    settings: &Settings,
+    now: u64,
+) -> Judged {
+    let mapped = match quoted.source == settings.address {
+        true => found((quoted.protocol, quoted.source_port), now),
+        false => None,
+    };
+    let Some(mapped) = mapped else {
+        return unasked(settings).map_err(|_| Reason::ErrorOfNothing);
+    };
+    edit::quoted(packet, headers, quoted, End::Source, mapped.address, mapped.port)?;
+    edit::address(headers, End::Destination, mapped.address);
+    headers.put(packet)?;
+    Ok((&ERRORS, REROUTED))
+}
+
+/// An error about a packet that came to somebody inside (RFC 5508, REQ-5).
+fn error_from_inside(
+    packet: &mut Packet<'_>,
+    headers: &mut Headers,
+    kind: &Kind,
+    settings: &Settings,
+    now: u64,
+) -> Judged {
+    let Kind::Error(quoted) = kind else { return Err(Reason::IcmpType) };
+    let place = Place {
+        protocol: quoted.protocol,
+        address: quoted.destination,
+        port: quoted.destination_port,
+    };
+    let port = MAPPINGS.with(|mappings| mappings.look(&place, now));
+    let port = port.ok_or(Reason::ErrorOfNothing)?;
+    edit::quoted(packet, headers, quoted, End::Destination, settings.address, port)?;
+    edit::address(headers, End::Source, settings.address);
+    headers.put(packet)?;
+    Ok((&ERRORS, ON))
+}
+
+#[cfg(test)]
+mod tests;

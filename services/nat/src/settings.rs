@@ -1,0 +1,130 @@
+//! What the operator says. Texts are read once, at the start.
+
+use core::net::Ipv4Addr;
+
+use crate::mappings::{BUCKET, PORTS_MAX};
+
+/// Most prefixes that `inside` may list.
+const PREFIXES_MAX: usize = 8;
+/// The first port that may be mapped: those below are known services' (RFC 6335).
+const PORT_MIN: u16 = 1024;
+/// The least that timeouts may be, in seconds: RFC 4787 REQ-5, RFC 5382 REQ-5, RFC 5508 REQ-2.
+const UDP_MIN: u16 = 120;
+const TCP_MIN: u32 = 7440;
+const ICMP_MIN: u16 = 60;
+
+/// `on_start` refuses with these.
+pub mod refuse {
+    /// `inside` is no list of 1 to 8 prefixes.
+    pub const INSIDE: u16 = 1;
+    /// `address` is missing, or one of those inside.
+    pub const ADDRESS: u16 = 2;
+    /// `first_port` to `last_port` are not 32 to 32,768 ports from 1024.
+    pub const PORTS: u16 = 3;
+    /// A timeout is shorter than the RFC allows.
+    pub const TIMEOUT: u16 = 4;
+}
+
+#[derive(Clone, Copy)]
+struct Prefix {
+    address: u32,
+    mask: u32,
+}
+
+/// What the operator says.
+pub struct Settings {
+    pub address: u32,
+    inside: [Prefix; PREFIXES_MAX],
+    inside_count: usize,
+    pub first_port: u16,
+    /// How many, a multiple of [`BUCKET`].
+    pub ports: usize,
+    pub local: bool,
+    pub udp_ms: u64,
+    pub tcp_ms: u64,
+    pub icmp_ms: u64,
+}
+
+impl Prefix {
+    const NONE: Self = Self { address: 1, mask: 0 };
+
+    const fn contains(&self, address: u32) -> bool {
+        address & self.mask == self.address
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (address, length) = text.split_once('/').unwrap_or((text, "32"));
+        let address = u32::from(address.parse::<Ipv4Addr>().ok()?);
+        let host_bits = 32_u32.checked_sub(length.parse().ok()?)?;
+        let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
+        // Bits behind the prefix are a slip of the pen.
+        (address & mask == address).then_some(Self { address, mask })
+    }
+}
+
+impl Settings {
+    pub const fn new() -> Self {
+        Self {
+            address: 0,
+            inside: [Prefix::NONE; PREFIXES_MAX],
+            inside_count: 0,
+            first_port: 32_768,
+            ports: PORTS_MAX,
+            local: true,
+            udp_ms: 300_000,
+            tcp_ms: 7_440_000,
+            icmp_ms: 60_000,
+        }
+    }
+
+    pub fn from_parameters() -> Result<Self, u16> {
+        let mut settings = Self::new();
+        settings.read_inside()?;
+        let address = tam::parameter::<[u8; 4]>("address").ok_or(refuse::ADDRESS)?;
+        settings.address = u32::from_be_bytes(address);
+        if settings.is_inside(settings.address) {
+            return Err(refuse::ADDRESS);
+        }
+        settings.read_ports()?;
+        settings.local = tam::parameter("local").unwrap_or(true);
+        let udp = tam::parameter("udp_timeout").unwrap_or(300_u16);
+        let tcp = tam::parameter("tcp_timeout").unwrap_or(TCP_MIN);
+        let icmp = tam::parameter("icmp_timeout").unwrap_or(ICMP_MIN);
+        if udp < UDP_MIN || tcp < TCP_MIN || icmp < ICMP_MIN {
+            return Err(refuse::TIMEOUT);
+        }
+        (settings.udp_ms, settings.icmp_ms) = (u64::from(udp) * 1000, u64::from(icmp) * 1000);
+        settings.tcp_ms = u64::from(tcp) * 1000;
+        Ok(settings)
+    }
+
+    fn read_inside(&mut self) -> Result<(), u16> {
+        let text = tam::parameter::<tam::Text>("inside").ok_or(refuse::INSIDE)?;
+        let words = text.as_str().split([' ', ',']).filter(|word| !word.is_empty());
+        for word in words {
+            let place = self.inside.get_mut(self.inside_count).ok_or(refuse::INSIDE)?;
+            *place = Prefix::read(word).ok_or(refuse::INSIDE)?;
+            self.inside_count += 1;
+        }
+        if self.inside_count == 0 { Err(refuse::INSIDE) } else { Ok(()) }
+    }
+
+    /// An even number of ports from an even one, so that a bucket has both kinds; what is
+    /// left over at the end is not used.
+    fn read_ports(&mut self) -> Result<(), u16> {
+        let first = tam::parameter("first_port").unwrap_or(32_768_u16);
+        let last = tam::parameter("last_port").unwrap_or(u16::MAX);
+        if first < PORT_MIN || last < first {
+            return Err(refuse::PORTS);
+        }
+        self.first_port = first + (first & 1);
+        let count = (usize::from(last) + 1).saturating_sub(usize::from(self.first_port));
+        self.ports = count / BUCKET * BUCKET;
+        let fits = (BUCKET..=PORTS_MAX).contains(&self.ports);
+        if fits { Ok(()) } else { Err(refuse::PORTS) }
+    }
+
+    pub fn is_inside(&self, address: u32) -> bool {
+        self.inside.iter().take(self.inside_count).any(|prefix| prefix.contains(address))
+    }
+}

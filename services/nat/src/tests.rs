@@ -1,0 +1,394 @@
+//! The service over frames written header by header. What every case asks: that each
+//! checksum is right behind it, counted anew and not brought along.
+
+use super::{EVICTED, MAPPED, MAPPINGS, PRESERVED, Reason, on_message, on_packet, on_start};
+use tam::Verdict;
+use tam::testing::Node;
+
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+const HERE: [u8; 4] = [10, 0, 0, 5];
+const OTHER: [u8; 4] = [10, 0, 0, 6];
+const THERE: [u8; 4] = [192, 0, 2, 7];
+const ADDRESS: [u8; 4] = [198, 51, 100, 1];
+const FORWARD: Verdict = Verdict::PASS;
+const REROUTE: Verdict = Verdict::Pass { edge: 0, reroute: true };
+
+fn nat() -> Node {
+    nat_with(&[])
+}
+
+fn nat_with(parameters: &[(&str, &[u8])]) -> Node {
+    let node = Node::new()
+        .with_window(0)
+        .with_parameter("inside", b"10.0.0.0/8")
+        .with_parameter("address", &ADDRESS)
+        .with_parameter("seed", &7_u64.to_le_bytes());
+    let with = |node: Node, (name, value): &(&str, &[u8])| node.with_parameter(name, value);
+    let mut node = parameters.iter().fold(node, with);
+    node.start(on_start).unwrap();
+    node.set_now_ms(1_000);
+    node
+}
+
+/// RFC 1071 over some bytes; 0 when the checksum within them is right.
+fn sum(bytes: &[u8], begin: u32) -> u16 {
+    let words =
+        bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));
+    let sum = begin + words.sum::<u32>();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !(((sum & 0xffff) + (sum >> 16)) as u16)
+}
+
+/// The pseudo-header's sum (RFC 768).
+fn pseudo(ip: &[u8], l4_length: usize) -> u32 {
+    let words = ip[12..20].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    words.sum::<u32>() + u32::from(ip[9]) + l4_length as u32
+}
+
+/// IPv4 with right checksums around an L4 header whose checksum, if it has one, is 0.
+fn ip_with(from: [u8; 4], to: [u8; 4], protocol: u8, id: u16, field: u16, l4: &[u8]) -> Vec<u8> {
+    let mut ip = vec![0x45, 0];
+    ip.extend((20 + l4.len() as u16).to_be_bytes());
+    ip.extend(id.to_be_bytes());
+    ip.extend(field.to_be_bytes());
+    ip.extend([64, protocol, 0, 0]);
+    ip.extend(from);
+    ip.extend(to);
+    let checksum = sum(&ip, 0);
+    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    ip.extend(l4);
+    ip
+}
+
+fn ip(from: [u8; 4], to: [u8; 4], protocol: u8, l4: &[u8]) -> Vec<u8> {
+    let mut ip = ip_with(from, to, protocol, 1, 0x4000, l4);
+    let at = match protocol {
+        6 => 16,
+        17 => 6,
+        _ => 2,
+    };
+    let begin = if protocol == 1 { 0 } else { pseudo(&ip, l4.len()) };
+    let checksum = sum(&ip[20..], begin);
+    ip[20 + at..22 + at].copy_from_slice(&checksum.to_be_bytes());
+    ip
+}
+
+fn frame(ip: &[u8]) -> Vec<u8> {
+    [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0], ip].concat()
+}
+
+fn udp(source: u16, destination: u16) -> Vec<u8> {
+    let [length, payload] = [13_u16.to_be_bytes().to_vec(), b"hello".to_vec()];
+    let ports = [source.to_be_bytes(), destination.to_be_bytes()].concat();
+    [ports, length, vec![0, 0], payload].concat()
+}
+
+fn tcp(source: u16, destination: u16, flags: u8) -> Vec<u8> {
+    let mut l4 = [source.to_be_bytes(), destination.to_be_bytes()].concat();
+    l4.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0, 7]);
+    l4
+}
+
+fn echo(kind: u8, id: u16) -> Vec<u8> {
+    [&[kind, 0, 0, 0][..], &id.to_be_bytes(), &[0, 1, 9]].concat()
+}
+
+/// An ICMP error that quotes the first bytes of a packet.
+fn error(from: [u8; 4], to: [u8; 4], about: &[u8], length: usize) -> Vec<u8> {
+    ip(from, to, 1, &[&[3, 3, 0, 0, 0, 0, 0, 0], &about[..length]].concat())
+}
+
+/// Runs a packet; what goes on has right checksums.
+#[track_caller]
+fn run(node: &mut Node, ip: &[u8]) -> (Verdict, Vec<u8>) {
+    let outcome = node.packet(on_packet, &frame(ip));
+    let ip = outcome.bytes[14..].to_vec();
+    assert_eq!(sum(&ip[..20], 0), 0, "IP's checksum");
+    let is_whole = ip[6] & 0x3f == 0 && ip[7] == 0;
+    let begin = match ip[9] {
+        1 => Some(0),
+        6 => Some(pseudo(&ip, ip.len() - 20)),
+        17 if is_whole && ip[26..28] != [0, 0] => Some(pseudo(&ip, ip.len() - 20)),
+        _ => None,
+    };
+    if let Some(begin) = begin.filter(|_| is_whole) {
+        assert_eq!(sum(&ip[20..], begin), 0, "the checksum of what IP carries");
+    }
+    (outcome.verdict, ip)
+}
+
+fn word(ip: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([ip[at], ip[at + 1]])
+}
+
+/// Source address and port.
+fn source(ip: &[u8]) -> ([u8; 4], u16) {
+    (ip[12..16].try_into().unwrap(), word(ip, 20))
+}
+
+fn destination(ip: &[u8]) -> ([u8; 4], u16) {
+    (ip[16..20].try_into().unwrap(), word(ip, 22))
+}
+
+#[track_caller]
+fn is_dropped(node: &mut Node, ip: &[u8], reason: Reason) {
+    assert_eq!(run(node, ip).0, Verdict::Drop { reason: reason as u16 });
+}
+
+#[test]
+fn there_and_back_with_one_port_kept() {
+    for (protocol, ask, answer) in [
+        (17, udp(40_000, 53), udp(53, 40_000)),
+        (6, tcp(40_000, 53, SYN), tcp(53, 40_000, SYN | ACK)),
+    ] {
+        let mut node = nat();
+        let preserved = PRESERVED.value();
+        let (verdict, out) = run(&mut node, &ip(HERE, THERE, protocol, &ask));
+        assert_eq!((verdict, source(&out)), (FORWARD, (ADDRESS, 40_000)));
+        assert_eq!(destination(&out), (THERE, 53));
+        assert_eq!(PRESERVED.value() - preserved, 1);
+        let (verdict, back) = run(&mut node, &ip(THERE, ADDRESS, protocol, &answer));
+        assert_eq!((verdict, destination(&back)), (REROUTE, (HERE, 40_000)));
+        assert_eq!(source(&back), (THERE, 53));
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_becomes_another_of_its_parity() {
+    for port in [40_000, 40_001, 80, 81] {
+        let mut node = nat();
+        run(&mut node, &ip(HERE, THERE, 17, &udp(port, 53)));
+        let (_, out) = run(&mut node, &ip(OTHER, THERE, 17, &udp(port, 53)));
+        let (address, mapped) = source(&out);
+        assert_eq!((address, mapped % 2), (ADDRESS, port % 2));
+        assert!(mapped != port && mapped >= 32_768, "{mapped}");
+        let (_, back) = run(&mut node, &ip(THERE, ADDRESS, 17, &udp(53, mapped)));
+        assert_eq!(destination(&back), (OTHER, port));
+    }
+}
+
+#[test]
+fn a_mapping_is_the_same_for_everyone_outside() {
+    let mut node = nat();
+    let before = MAPPED.value();
+    let (_, one) = run(&mut node, &ip(HERE, THERE, 17, &udp(80, 53)));
+    let (_, two) = run(&mut node, &ip(HERE, [203, 0, 113, 9], 17, &udp(80, 99)));
+    assert_eq!(source(&one), source(&two));
+    assert_eq!(MAPPED.value() - before, 1);
+    let (_, back) = run(&mut node, &ip([8, 8, 8, 8], ADDRESS, 17, &udp(1, source(&one).1)));
+    assert_eq!(destination(&back), (HERE, 80));
+}
+
+#[test]
+fn pings_keep_their_identifier_and_are_told_apart() {
+    let mut node = nat();
+    let (verdict, out) = run(&mut node, &ip(HERE, THERE, 1, &echo(8, 40_000)));
+    assert_eq!((verdict, source(&out).0, word(&out, 24)), (FORWARD, ADDRESS, 40_000));
+    let (_, out) = run(&mut node, &ip(OTHER, THERE, 1, &echo(8, 40_000)));
+    let id = word(&out, 24);
+    assert_ne!(id, 40_000);
+    let (verdict, back) = run(&mut node, &ip(THERE, ADDRESS, 1, &echo(0, id)));
+    assert_eq!((verdict, destination(&back).0, word(&back, 24)), (REROUTE, OTHER, 40_000));
+    // A ping from outside is the router's.
+    let ping = ip(THERE, ADDRESS, 1, &echo(8, id));
+    assert_eq!(run(&mut node, &ping), (FORWARD, ping));
+}
+
+#[test]
+fn an_error_comes_back_with_what_it_quotes_translated() {
+    for (protocol, l4) in [(17, udp(80, 53)), (6, tcp(80, 53, SYN)), (1, echo(8, 80))] {
+        let mut node = nat();
+        let asked = ip(HERE, THERE, protocol, &l4);
+        let (_, out) = run(&mut node, &asked);
+        // Whole, and as little as RFC 792 asks for.
+        for length in [out.len(), 28] {
+            let router = [203, 0, 113, 1];
+            let (verdict, back) = run(&mut node, &error(router, ADDRESS, &out, length));
+            assert_eq!((verdict, source(&back).0, destination(&back).0), (REROUTE, router, HERE));
+            assert_eq!(back[28..], asked[..length], "as it was sent, checksums too");
+        }
+        let unknown = error(THERE, ADDRESS, &ip(ADDRESS, THERE, 17, &udp(9, 53)), 28);
+        assert_eq!(run(&mut node, &unknown), (FORWARD, unknown));
+    }
+}
+
+#[test]
+fn an_error_from_inside_quotes_what_was_sent_outside() {
+    let mut node = nat();
+    let (_, out) = run(&mut node, &ip(HERE, THERE, 17, &udp(80, 53)));
+    let answer = ip(THERE, ADDRESS, 17, &udp(53, source(&out).1));
+    let (_, inside) = run(&mut node, &answer);
+    let (verdict, refused) = run(&mut node, &error(HERE, THERE, &inside, 28));
+    assert_eq!((verdict, source(&refused).0), (FORWARD, ADDRESS));
+    assert_eq!(refused[28..], answer[..28]);
+    let unknown = error(HERE, THERE, &ip(THERE, HERE, 17, &udp(53, 9)), 28);
+    is_dropped(&mut node, &unknown, Reason::ErrorOfNothing);
+}
+
+#[test]
+fn two_inside_meet_by_the_address() {
+    let mut node = nat();
+    let (_, out) = run(&mut node, &ip(OTHER, THERE, 17, &udp(80, 53)));
+    let port = source(&out).1;
+    let (verdict, turned) = run(&mut node, &ip(HERE, ADDRESS, 17, &udp(81, port)));
+    assert_eq!((verdict, destination(&turned)), (REROUTE, (OTHER, 80)));
+    let (address, seen) = source(&turned);
+    assert_eq!(address, ADDRESS, "RFC 4787, REQ-9: the external address and port");
+    let (_, answer) = run(&mut node, &ip(OTHER, ADDRESS, 17, &udp(80, seen)));
+    assert_eq!((source(&answer), destination(&answer)), ((ADDRESS, port), (HERE, 81)));
+}
+
+#[test]
+fn only_packets_from_inside_keep_a_udp_mapping() {
+    let mut node = nat();
+    let (ask, answer) =
+        (ip(HERE, THERE, 17, &udp(40_000, 53)), ip(THERE, ADDRESS, 17, &udp(53, 40_000)));
+    run(&mut node, &ask);
+    node.set_now_ms(1_000 + 299_999);
+    assert_eq!(run(&mut node, &answer).0, REROUTE);
+    node.set_now_ms(1_000 + 300_000);
+    assert_eq!(run(&mut node, &answer), (FORWARD, answer.clone()), "it is the router's");
+    drop(node);
+    let mut node = nat_with(&[("local", &[0])]);
+    is_dropped(&mut node, &answer, Reason::NoMapping);
+    is_dropped(&mut node, &ip(THERE, ADDRESS, 47, &[0; 8]), Reason::Protocol);
+}
+
+#[test]
+fn a_connection_is_kept_for_two_hours_and_what_ends_or_begins_for_minutes() {
+    let mut node = nat();
+    let out = |flags| ip(HERE, THERE, 6, &tcp(40_000, 80, flags));
+    let back = |flags| ip(THERE, ADDRESS, 6, &tcp(80, 40_000, flags));
+    let alive = |node: &mut Node, now| {
+        node.set_now_ms(now);
+        run(node, &back(ACK)).0 == REROUTE
+    };
+    run(&mut node, &out(SYN));
+    assert!(alive(&mut node, 240_999) && !alive(&mut node, 241_000));
+    for packet in [out(SYN), back(SYN | ACK), out(ACK)] {
+        run(&mut node, &packet);
+    }
+    assert!(alive(&mut node, 241_000 + 7_439_999));
+    run(&mut node, &back(FIN | ACK));
+    let closed = 241_000 + 7_439_999;
+    assert!(alive(&mut node, closed + 239_999) && !alive(&mut node, closed + 240_000));
+    is_dropped(&mut node, &out(RST), Reason::NoMapping);
+}
+
+#[test]
+fn fragments_follow_their_first_one() {
+    let first = ip_with(THERE, ADDRESS, 17, 77, 0x2000, &udp(53, 40_000));
+    let later = ip_with(THERE, ADDRESS, 17, 77, 0x0002, &[7; 16]);
+    let mut node = nat();
+    run(&mut node, &ip(HERE, THERE, 17, &udp(40_000, 53)));
+    assert_eq!(run(&mut node, &later), (FORWARD, later.clone()));
+    assert_eq!(destination(&run(&mut node, &first).1), (HERE, 40_000));
+    let (verdict, on) = run(&mut node, &later);
+    assert_eq!((verdict, destination(&on).0, &on[20..]), (REROUTE, HERE, &[7; 16][..]));
+    let other = ip_with(THERE, ADDRESS, 17, 78, 0x0002, &[7; 16]);
+    assert_eq!(run(&mut node, &other).0, FORWARD);
+
+    let out = ip_with(HERE, THERE, 17, 9, 0x0002, &[7; 16]);
+    let (verdict, out) = run(&mut node, &out);
+    assert_eq!((verdict, source(&out).0, &out[20..]), (FORWARD, ADDRESS, &[7; 16][..]));
+}
+
+#[test]
+fn a_datagram_without_a_checksum_stays_without() {
+    let mut node = nat();
+    let bare = ip_with(HERE, THERE, 17, 1, 0x4000, &udp(80, 53));
+    let (_, out) = run(&mut node, &bare);
+    assert_eq!((source(&out).0, word(&out, 26)), (ADDRESS, 0));
+}
+
+#[test]
+fn when_ports_run_out_what_is_unanswered_makes_room_and_nothing_else() {
+    let ports = [
+        ("first_port", &40_000_u16.to_le_bytes()[..]),
+        ("last_port", &40_063_u16.to_le_bytes()[..]),
+    ];
+    let mut node = nat_with(&ports);
+    let before = EVICTED.value();
+    let mut answered = Vec::new();
+    for port in 1..=200_u16 {
+        let (verdict, out) = run(&mut node, &ip(HERE, THERE, 17, &udp(port, 53)));
+        if verdict == FORWARD {
+            run(&mut node, &ip(THERE, ADDRESS, 17, &udp(53, source(&out).1)));
+            answered.push((port, source(&out).1));
+        } else {
+            assert_eq!(verdict, Verdict::Drop { reason: Reason::NoPort as u16 });
+        }
+    }
+    // Both of a bucket's kinds, in both buckets.
+    assert_eq!((answered.len(), EVICTED.value() - before), (64, 0));
+    for (port, mapped) in &answered {
+        let (_, back) = run(&mut node, &ip(THERE, ADDRESS, 17, &udp(53, *mapped)));
+        assert_eq!(destination(&back), (HERE, *port));
+    }
+    drop(node);
+    let mut node = nat_with(&ports);
+    for port in 1..=200_u16 {
+        let syn = ip(HERE, THERE, 6, &tcp(port, 80, SYN));
+        assert_eq!(run(&mut node, &syn).0, FORWARD, "a flood throws out itself");
+    }
+    assert_eq!(EVICTED.value() - before, 200 - 64);
+}
+
+#[test]
+fn what_is_not_its_business_goes_on_as_it_is() {
+    let mut node = nat();
+    let mut ipv6 = vec![0; 54];
+    ipv6[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+    let outcome = node.packet(on_packet, &ipv6);
+    assert_eq!((outcome.verdict, outcome.bytes), (FORWARD, ipv6));
+    for packet in [
+        ip(HERE, OTHER, 17, &udp(1, 2)),
+        ip(THERE, [8, 8, 8, 8], 17, &udp(1, 2)),
+        ip(THERE, HERE, 17, &udp(1, 2)),
+        // From inside to the router.
+        ip(HERE, ADDRESS, 6, &tcp(1, 22, SYN)),
+    ] {
+        assert_eq!(run(&mut node, &packet), (FORWARD, packet.clone()));
+    }
+    is_dropped(&mut node, &ip(HERE, THERE, 47, &[0; 8]), Reason::Protocol);
+    is_dropped(&mut node, &ip(HERE, THERE, 1, &echo(13, 1)), Reason::IcmpType);
+    is_dropped(&mut node, &ip_with(HERE, THERE, 17, 1, 0x2000, &[1, 1, 1, 1]), Reason::CutShort);
+}
+
+#[test]
+fn parameters_that_cannot_be_are_refused() {
+    use super::settings::refuse;
+    for (name, value, code) in [
+        ("inside", &b""[..], refuse::INSIDE),
+        ("inside", b"10.0.0.1/8", refuse::INSIDE),
+        ("address", &HERE, refuse::ADDRESS),
+        ("first_port", &[0, 1], refuse::PORTS),
+        ("first_port", &[0xf0, 0xff], refuse::PORTS),
+        ("first_port", &[0, 0x20], refuse::PORTS),
+        ("udp_timeout", &[119, 0], refuse::TIMEOUT),
+    ] {
+        let node = Node::new()
+            .with_parameter("inside", b"10.0.0.0/8")
+            .with_parameter("address", &ADDRESS)
+            .with_parameter(name, value);
+        let mut node = node;
+        assert_eq!(node.start(on_start), Err(code), "{name} {value:?}");
+    }
+}
+
+#[test]
+fn messages_report_and_forget() {
+    let mut node = nat();
+    run(&mut node, &ip(HERE, THERE, 17, &udp(1, 53)));
+    run(&mut node, &ip(HERE, THERE, 6, &tcp(1, 53, SYN)));
+    run(&mut node, &ip(OTHER, THERE, 6, &tcp(1, 53, SYN)));
+    assert_eq!(MAPPINGS.with(|mappings| mappings.count(1_000)), [1, 2, 0]);
+    assert_eq!(node.message(on_message, b"report"), Ok(()));
+    assert_eq!(node.message(on_message, b"?"), Err(1));
+    assert_eq!(node.message(on_message, b"flush"), Ok(()));
+    assert_eq!(MAPPINGS.with(|mappings| mappings.count(1_000)), [0, 0, 0]);
+}

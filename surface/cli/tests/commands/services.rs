@@ -1,0 +1,66 @@
+//! The services `firewall` and `nat`, built by `tam build` and run over their captures at
+//! each level: verdicts, bytes and counters as their pages say.
+
+use super::{document, status, tam, text};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A sample service in a folder of its own: other tests may build it, too. The SDK comes
+/// along, where its Cargo.toml looks for it.
+fn project(directory: &TempDir, name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let project = directory.path().join("services").join(name);
+    for folder in [format!("services/{name}"), "sdk/rust".to_owned()] {
+        copy(&root.join(&folder), &directory.path().join(&folder));
+    }
+    project
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (path, to) = (entry.path(), to.join(entry.file_name()));
+        if path.is_file() {
+            std::fs::copy(path, to).unwrap();
+        } else if entry.file_name() != "target" {
+            copy(&path, &to);
+        }
+    }
+}
+
+fn runs_as_its_page_says(name: &str) {
+    let directory = TempDir::new().unwrap();
+    let project = project(&directory, name);
+    let output = tam(&["--json", "build", project.to_str().unwrap()]);
+    assert_eq!(status(&output), 0, "{}", document(&output));
+    let file = |path: String| project.join(path).to_str().unwrap().to_owned();
+    let module = file(format!("{name}.wasm"));
+    let (capture, expected) =
+        (file("captures/flows.pcap".into()), file("captures/flows.toml".into()));
+    let run = |level: &str| {
+        let arguments = ["--json", "run", &module, &capture, "--expect", &expected];
+        let output = tam(&[&arguments[..], &["--level", level]].concat());
+        let document = document(&output);
+        assert_eq!(status(&output), 0, "{level}: {}\n{document}", text(&output.stderr));
+        document
+    };
+    let user = run("user");
+    assert!(user["packets"].as_array().unwrap().len() > 20);
+    assert_eq!(user["differences"], serde_json::json!([]));
+    if !rustix::process::geteuid().is_root() {
+        return testkit::skip_this("programs in the kernel need root");
+    }
+    for level in ["nic", "kernel"] {
+        assert_eq!(run(level), user, "{level}");
+    }
+}
+
+#[test]
+fn the_firewall_runs_at_each_level_as_its_page_says() {
+    runs_as_its_page_says("firewall");
+}
+
+#[test]
+fn the_nat_runs_at_each_level_as_its_page_says() {
+    runs_as_its_page_says("nat");
+}
