@@ -49,6 +49,8 @@ pub enum Command {
     New(commands::service_project::New),
     /// Build a service project into a module
     Build(commands::service_project::Build),
+    /// Build a service project whenever a source is saved, and run or swap what comes of it
+    Dev(commands::dev::Dev),
     /// Say whether a module keeps to the ABI, and which levels it fits
     Check(commands::check::Check),
     /// Start a service on a node

@@ -6,6 +6,7 @@ pub mod cell;
 pub mod check;
 pub mod demo;
 pub mod deploy;
+pub mod dev;
 pub mod doctor;
 pub mod documents;
 pub mod events;
@@ -55,6 +56,7 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::Run(run) => run.run(context),
         Command::New(new) => new.run(context),
         Command::Build(build) => build.run(context),
+        Command::Dev(dev) => dev.run(context),
         Command::Check(check) => check.run(context),
         Command::Deploy(deploy) => deploy.run(context),
         Command::List(list) => list.run(context),

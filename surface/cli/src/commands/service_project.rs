@@ -42,12 +42,12 @@ impl New {
         context.output.result(&document, || {
             format!(
                 "wrote {directory}; its packet handler is {directory}/{handler}\n\
-                 next: tam build {directory} && tam check {directory}/{name}.wasm",
+                 next: tam dev {directory}, which builds it and runs {directory}/captures whenever \
+                 you save",
                 handler = match template {
                     Template::Packet => "src/lib.rs",
                     Template::C => "service.c",
                 },
-                name = self.name
             )
         })
     }
@@ -75,7 +75,7 @@ impl Build {
     }
 }
 
-const fn code_of_build(error: &BuildError) -> ErrorCode {
+pub(super) const fn code_of_build(error: &BuildError) -> ErrorCode {
     match error {
         BuildError::NoProject(_) => ErrorCode::NotFound,
         BuildError::Check { .. } => ErrorCode::Usage,
