@@ -3,7 +3,8 @@
 #
 #   tools/fuzz.sh [SECONDS [TARGET...]]     60 seconds of every target
 #
-# It needs a nightly Rust and cargo-fuzz, and names them when they are missing.
+# It needs a nightly Rust and cargo-fuzz. Where they are missing it names them, and runs the
+# same targets with mutations that no coverage guides (lab/targets) for as long.
 # Inputs that were worth keeping stay in lab/fuzz/corpus, so that the next run
 # goes on from there. Ends with 1 when a target found something; the input and
 # the log are named.
@@ -21,14 +22,19 @@ targets=("$@")
 
 say() { echo "fuzz: $*" >&2; }
 
-cargo +nightly --version >/dev/null 2>&1 || {
-    say "no nightly Rust; rustup toolchain install nightly --profile minimal"
-    exit 1
+# The same without a nightly compiler.
+unguided() {
+    say "$1; until then without its guidance"
+    . tools/rust.sh
+    rust_find
+    TAM_FUZZ_SECONDS=$seconds cargo test --release --workspace --test mutations -- \
+        --nocapture --test-threads=1 "${targets[@]}"
+    exit
 }
-cargo fuzz --version >/dev/null 2>&1 || {
-    say "no cargo-fuzz; cargo install cargo-fuzz --locked"
-    exit 1
-}
+
+cargo +nightly --version >/dev/null 2>&1 ||
+    unguided "no nightly Rust; rustup toolchain install nightly --profile minimal"
+cargo fuzz --version >/dev/null 2>&1 || unguided "no cargo-fuzz; cargo install cargo-fuzz --locked"
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(cargo +nightly fuzz list --fuzz-dir lab/fuzz)
 
 # Copies what the tree has of good inputs into a target's corpus.
@@ -47,6 +53,9 @@ seed() {
         ;;
     check_module)
         for file in services/*/*.wasm; do [ ! -e "$file" ] || cp "$file" "$corpus"; done
+        ;;
+    read_capture)
+        for file in services/*/captures/*.pcap; do cp "$file" "$corpus/$(basename "$(dirname "$(dirname "$file")")")-$(basename "$file")"; done
         ;;
     parse_manifest)
         for file in services/*/module.toml; do cp "$file" "$corpus/$(basename "$(dirname "$file")")"; done

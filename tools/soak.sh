@@ -3,7 +3,9 @@
 #
 #   1. the differential test with 100,000 random modules, and the twelve functions
 #      with 10,000,000 random packets at every level: the seeds of `make test`
-#   2. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
+#   2. every fuzz target for FUZZ_SECONDS (600), and the front door over 1,000,000 mutated
+#      frames, read as in Rust
+#   3. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
 #      no namespace and no pin is left behind
 #
 # The last line says how much of both there was.
@@ -42,6 +44,8 @@ traces() {
 long wasm-lab differential random_modules_agree_in_kernel_wasmtime_and_wasmi
 long bench levels_random random_packets_meet_the_same_fate_everywhere
 long bench levels_kernel random_packets_meet_the_same_fate_at_kernel_nic_and_user_level
+long bpf front_door parser::mutated_frames_are_read_as_in_rust
+tools/fuzz.sh "${FUZZ_SECONDS:-600}" >&2
 
 runs=0
 end=$((SECONDS + minutes * 60))

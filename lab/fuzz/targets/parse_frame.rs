@@ -1,25 +1,4 @@
-//! Any bytes as a frame: parsing, hashing, judging and rewriting never panic.
-//!
-//! `cargo +nightly fuzz run parse_frame --fuzz-dir lab/fuzz`
-
+//! What it reads, and what must hold: `lab/targets`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use wire::checksum::verify_l4;
-use wire::{flow_hash, parse_frame, rewrite};
-
-fuzz_target!(|frame: &[u8]| {
-    let Ok(parsed) = parse_frame(frame) else { return };
-    assert!(parsed.ip_end() <= frame.len());
-    assert!(parsed.l4_offset.is_none_or(|offset| usize::from(offset) <= parsed.ip_end()));
-    let _: u32 = flow_hash(&parsed);
-    let intact = verify_l4(frame, &parsed);
-
-    let mut routed = frame.to_vec();
-    let answer = rewrite::route(&mut routed, parsed.l3_offset, [2; 6], [4; 6]);
-    assert_eq!(answer.is_ok(), parsed.ttl > 1);
-    rewrite::set_dscp(&mut routed, parsed.l3_offset, 46).expect("the header was parsed");
-    let after = parse_frame(&routed).expect("rewriting keeps a packet well-formed");
-    assert_eq!((after.dscp, after.ecn), (46, parsed.ecn));
-    assert_eq!(verify_l4(&routed, &after), intact);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (targets::target("parse_frame").run)(bytes));

@@ -1,0 +1,93 @@
+//! Any bytes as a message between a daemon and its cell. The daemon reads the cell's as those
+//! of a stranger: what runs modules may have been taken over by one.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use cell::protocol::{
+    CellReport, FromCell, PortFacts, ServiceFacts, ServiceReport, SharedFacts, ToCell, decode,
+    encode,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use units::{EntryId, PortId, SessionId};
+
+pub fn read(bytes: &[u8]) {
+    reads_back::<FromCell>(bytes);
+    reads_back::<ToCell>(bytes);
+}
+
+/// What is accepted means the same after it was written and read again, and takes no more
+/// memory than its bytes let one expect.
+fn reads_back<T: Serialize + DeserializeOwned + Debug>(bytes: &[u8]) {
+    let message: T = match decode(bytes) {
+        Ok(message) => message,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    let written = encode(&message).expect("it was just read");
+    // A number may be written in more bytes than it needs, and in no fewer.
+    assert!(written.len() <= bytes.len());
+    let again: T = decode(&written).expect("it was just written");
+    assert_eq!(format!("{again:?}"), format!("{message:?}"));
+}
+
+/// A message of each kind.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let entry = EntryId(7);
+    let service = ServiceFacts {
+        entry,
+        name: "monitor".into(),
+        session: SessionId(1),
+        window: 96,
+        memory_pages_max: 16,
+        lanes: 1,
+        timer_ms: Some(1000),
+        parameters: BTreeMap::from([("dscp".into(), vec![46])]),
+        shared: Some(SharedFacts {
+            address: 0x7f00_0000_0000,
+            arena_pages: 256,
+            grows: false,
+            globals: 1,
+            ring_length: 1 << 18,
+        }),
+    };
+    let port = PortFacts {
+        port: PortId(1),
+        name: "left".into(),
+        ifindex: 3,
+        queue: 0,
+        mac: [2, 0, 0, 0, 0, 1],
+        mtu: 1500,
+    };
+    let report = ServiceReport {
+        packets: 9,
+        forwarded: 8,
+        drop_module: BTreeMap::from([(7, 1)]),
+        counters: BTreeMap::from([("packets".into(), 9)]),
+        last_trap: Some("unreachable at module offset 0x20".into()),
+        ..ServiceReport::default()
+    };
+    let to = [
+        ToCell::Kernel,
+        ToCell::AddPort(port),
+        ToCell::Start(Box::new(service)),
+        ToCell::Target(entry, 1),
+        ToCell::Edges(entry, [Some(EntryId(8)), None, None, None]),
+        ToCell::Stop(entry),
+        ToCell::Message(entry, b"flush".to_vec()),
+        ToCell::Report,
+    ];
+    let from = [
+        FromCell::PortReady(PortId(1), 0),
+        FromCell::PortFailed(PortId(1), 0, "busy".into()),
+        FromCell::StartFailed(entry, "refused".into()),
+        FromCell::Stopped(entry, Box::new(report.clone())),
+        FromCell::Trapped(entry, 0, "unreachable".into()),
+        FromCell::Event(entry, 1, vec![1, 2, 3]),
+        FromCell::Answered(entry, vec![Some(0), None]),
+        FromCell::Service(entry, Box::new(report)),
+        FromCell::Reported(CellReport { frames_total: 6144, ..CellReport::default() }),
+    ];
+    let to = to.iter().map(encode).collect::<Vec<_>>();
+    to.into_iter().chain(from.iter().map(encode)).filter_map(Result::ok).collect()
+}

@@ -1,0 +1,58 @@
+//! Whatever reads bytes of strangers, one function each: it gives the bytes to the reader
+//! and holds the answer against what the code promises. No answer, a panic, is a finding.
+//!
+//! ```text
+//! lab/fuzz/targets/NAME.rs ─▶ libFuzzer's bytes ─┐
+//!                                                ├─▶ TARGETS[NAME].run
+//! tests/mutations.rs ─▶ seeds, and mutations ────┘
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod api_bodies;
+mod captures;
+mod cell_messages;
+mod frames;
+mod match_texts;
+mod modules;
+pub mod mutation;
+mod stores;
+mod toml_files;
+
+/// One reader.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// The name of its folder in `lab/fuzz/seeds`, and of its fuzz target.
+    pub name: &'static str,
+    /// Gives it bytes.
+    pub run: fn(&[u8]),
+    /// What it reads, beside the files in the folder of seeds.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them, by name.
+pub const TARGETS: &[Target] = &[
+    Target { name: "check_module", run: modules::check, seeds: none },
+    Target { name: "parse_frame", run: frames::parse, seeds: frames::seeds },
+    Target { name: "parse_manifest", run: modules::manifest, seeds: none },
+    Target { name: "parse_match", run: match_texts::parse, seeds: none },
+    Target { name: "parse_node_file", run: toml_files::node, seeds: toml_files::node_seeds },
+    Target { name: "parse_topology", run: toml_files::topology, seeds: none },
+    Target { name: "read_capture", run: captures::read, seeds: captures::seeds },
+    Target { name: "read_cell_message", run: cell_messages::read, seeds: cell_messages::seeds },
+    Target { name: "read_request", run: api_bodies::read, seeds: api_bodies::seeds },
+    Target { name: "read_store", run: stores::read, seeds: none },
+];
+
+/// The target of that name.
+///
+/// # Panics
+/// When there is none: a fuzz target that was renamed here only.
+#[must_use]
+pub fn target(name: &str) -> Target {
+    *TARGETS.iter().find(|target| target.name == name).expect("a target has a name of the list")
+}
+
+fn none() -> Vec<Vec<u8>> {
+    Vec::new()
+}

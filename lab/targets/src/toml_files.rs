@@ -1,0 +1,40 @@
+//! Any text as a node file, and as a lab file.
+
+use std::collections::BTreeSet;
+
+use node::Node;
+use noded::{NodeFile, SAMPLE_CONFIG};
+use topology::{LINKS_MAX, Lab, NODES_MAX};
+
+/// The ports of what is accepted are given to a node.
+pub fn node(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let file = match NodeFile::parse(text, "node.toml") {
+        Ok(file) => file,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    assert!(!file.fast_path.name().is_empty());
+    if let Err(error) = Node::new(file.name, file.ports) {
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+pub fn node_seeds() -> Vec<Vec<u8>> {
+    vec![SAMPLE_CONFIG.into()]
+}
+
+/// The plan of what is accepted holds together.
+pub fn topology(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let plan = match Lab::parse(text, "lab.toml") {
+        Ok(plan) => plan,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    assert!((1..=NODES_MAX).contains(&plan.nodes.len()) && plan.links.len() <= LINKS_MAX);
+    let names: BTreeSet<_> = plan.nodes.iter().map(|node| &node.name).collect();
+    assert_eq!(names.len(), plan.nodes.len());
+    let ends = plan.links.iter().flat_map(|link| &link.ends);
+    for end in ends {
+        assert!(plan.node(end.node.as_str()).is_some());
+    }
+}
