@@ -1,10 +1,16 @@
 //! The built binary as a user meets it: output, errors as documents, exit
 //! statuses. Nothing here needs a node; only what runs in the kernel needs root.
 
+#[path = "commands/compatibility.rs"]
+mod compatibility;
+#[path = "commands/dev.rs"]
+mod dev;
 #[path = "commands/echo.rs"]
 mod echo;
 #[path = "commands/levels.rs"]
 mod levels;
+#[path = "commands/services.rs"]
+mod services;
 
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
