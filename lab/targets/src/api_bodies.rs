@@ -28,6 +28,7 @@ fn requests(bytes: &[u8]) {
     reads_back::<api::BpfRequest>(bytes);
     reads_back::<api::RuleRequest>(bytes);
     reads_back::<api::MessageRequest>(bytes);
+    reads_back::<api::ExplainRequest>(bytes);
 }
 
 /// A client reads what a node says as a stranger's, too.
@@ -47,6 +48,9 @@ fn answers(bytes: &[u8]) {
     reads_back::<api::ModuleStored>(bytes);
     reads_back::<api::ModuleList>(bytes);
     reads_back::<api::MessageAnswers>(bytes);
+    reads_back::<api::EventList>(bytes);
+    reads_back::<api::WhyList>(bytes);
+    reads_back::<api::Explanation>(bytes);
 }
 
 /// What is accepted is the same after it was written and read again.
