@@ -125,6 +125,10 @@ TAM_HOST(event) i32 tam_event(u32 code, const void *data, u32 length);
 /* To the modules before this one in the graph; needs "messages". */
 TAM_HOST(message_send) i32 tam_message_send(const void *message, u32 length);
 TAM_HOST(now_ms) i64 tam_now_ms(void);
+/* In state_out and state_in only: some of the state to the next version, and from the one
+ * before; tam_state_read returns how many bytes it read, 0 at the end. At most 65,536 a call. */
+TAM_HOST(state_write) i32 tam_state_write(const void *from, u32 length);
+TAM_HOST(state_read) i32 tam_state_read(void *to, u32 length);
 /* In on_start and on_message only; the macros below take a name in quotes. */
 TAM_HOST(param_load) i32 tam_param_load(const char *name, u32 name_length, void *to, u32 capacity);
 TAM_HOST(port_find) i32 tam_port_find(const char *name, u32 name_length);
@@ -139,6 +143,46 @@ TAM_HOST(port_find) i32 tam_port_find(const char *name, u32 name_length);
 /* A number that `tam stats` shows by its name. */
 #define TAM_COUNTER(name) __attribute__((visibility("default"), used)) u64 tam_counter_##name;
 #define tam_count(name, by) ((void)(tam_counter_##name += (by)))
+
+/* What another version of the module takes over, as it lies in memory: once, the variables and
+ * order: TAM_KEEP(TAM_KEPT(flows), TAM_KEPT(count)). A version whose variables have another
+ * length in all does not take them. Without this, and with the same constants in both
+ * versions, all of memory is taken over. */
+#define TAM_KEPT(variable) { &(variable), sizeof(variable) }
+struct tam_kept {
+	void *at;
+	u32 length;
+};
+#define TAM_KEEP(...)                                                                            \
+	static const struct tam_kept tam_kept[] = { __VA_ARGS__ };                               \
+	TAM_EXPORT(state_out) i32 tam_keeps_out(void)                                            \
+	{                                                                                        \
+		return tam_pass_state(tam_kept, sizeof(tam_kept) / sizeof(tam_kept[0]), 1);      \
+	}                                                                                        \
+	TAM_EXPORT(state_in) i32 tam_keeps_in(u32 length)                                        \
+	{                                                                                        \
+		u32 known = 0;                                                                   \
+		for (u32 i = 0; i < sizeof(tam_kept) / sizeof(tam_kept[0]); i++)                 \
+			known += tam_kept[i].length;                                             \
+		if (length != known)                                                             \
+			return 1;                                                                \
+		return tam_pass_state(tam_kept, sizeof(tam_kept) / sizeof(tam_kept[0]), 0);      \
+	}
+
+static inline i32 tam_pass_state(const struct tam_kept *kept, u32 count, u32 out)
+{
+	for (u32 i = 0; i < count; i++) {
+		for (u32 at = 0; at < kept[i].length; at += 65536) {
+			u32 rest = kept[i].length - at, length = rest < 65536 ? rest : 65536;
+			u8 *bytes = (u8 *)kept[i].at + at;
+
+			if (out ? tam_state_write(bytes, length) != 0
+				: tam_state_read(bytes, length) != (i32)length)
+				return 2;
+		}
+	}
+	return 0;
+}
 
 /* The Internet checksum (RFC 1071) in `sum`, as it lies in the packet, after a word of
  * 16 or 32 bits, as they lie there, has become another one (RFC 1624, equation 3). */

@@ -11,6 +11,8 @@
   (import "tam" "port_find" (func $port_find (param i32 i32) (result i32)))
   (import "tam" "now_ms" (func $now_ms (result i64)))
   (import "tam" "message_send" (func (param i32 i32) (result i32)))
+  (import "tam" "state_write" (func (param i32 i32) (result i32)))
+  (import "tam" "state_read" (func (param i32 i32) (result i32)))
 
   (memory (export "memory") 1 4)
   (data (i32.const 0x9000) "\00\00\00\00\00\00\00\00dscp")
@@ -26,8 +28,8 @@
   (func (export "on_timer"))
   (func (export "on_message") (param i32) (result i32) (i32.const 0))
   (func (export "on_memory_low"))
-  (func (export "state_out"))
-  (func (export "state_in"))
+  (func (export "state_out") (result i32) (i32.const 0))
+  (func (export "state_in") (param i32) (result i32) (i32.const 0))
 
   (@custom "tamandua"
     "abi = 1\n"

@@ -68,6 +68,8 @@ pub struct Checked {
     pub counters: Vec<Counter>,
     /// Its memory.
     pub memory: MemoryLimits,
+    /// What its memory begins with.
+    pub image: MemoryImage,
 }
 
 /// Which hooks a module exports; `on_packet` is always there.
@@ -81,10 +83,8 @@ pub struct Hooks {
     pub on_message: bool,
     /// [`Hook::OnMemoryLow`], reserved.
     pub on_memory_low: bool,
-    /// [`Hook::StateOut`], reserved.
-    pub state_out: bool,
-    /// [`Hook::StateIn`], reserved.
-    pub state_in: bool,
+    /// [`Hook::StateOut`] and [`Hook::StateIn`]: both or none.
+    pub state: bool,
 }
 
 /// A number in a module's memory that people can see.
@@ -95,6 +95,13 @@ pub struct Counter {
     /// Where its 8 bytes lie in linear memory, little-endian; a multiple of 8.
     pub address: u32,
 }
+
+/// A fingerprint of what a module's memory and globals begin with: its memory, global and data
+/// sections. Two modules of one fingerprint have their constants at the same places.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
+pub struct MemoryImage(pub u64);
 
 /// The size of a module's memory, in pages of 64 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -129,7 +136,8 @@ impl Unverified<'_> {
         let memory = memory(&parts, &manifest)?;
         data(&parts, memory)?;
         let counters = counters(&parts, memory)?;
-        Ok(Checked { manifest, imports, hooks, counters, memory })
+        let image = MemoryImage(parts.image);
+        Ok(Checked { manifest, imports, hooks, counters, memory, image })
     }
 }
 
@@ -215,6 +223,7 @@ fn imports(parts: &Parts<'_>, manifest: &Manifest) -> Result<Vec<HostFunction>, 
 fn hooks(parts: &Parts<'_>, manifest: &Manifest) -> Result<Hooks, CheckError> {
     let mut hooks = Hooks::default();
     let mut has_on_packet = false;
+    let (mut state_out, mut state_in) = (false, false);
     for spec in HOOKS {
         let Some(entity) = parts.export(spec.name) else { continue };
         let expected = || match spec.signature {
@@ -240,8 +249,8 @@ fn hooks(parts: &Parts<'_>, manifest: &Manifest) -> Result<Hooks, CheckError> {
             Hook::OnTimer => hooks.on_timer = true,
             Hook::OnMessage => hooks.on_message = true,
             Hook::OnMemoryLow => hooks.on_memory_low = true,
-            Hook::StateOut => hooks.state_out = true,
-            Hook::StateIn => hooks.state_in = true,
+            Hook::StateOut => state_out = true,
+            Hook::StateIn => state_in = true,
         }
     }
     if !has_on_packet {
@@ -249,6 +258,11 @@ fn hooks(parts: &Parts<'_>, manifest: &Manifest) -> Result<Hooks, CheckError> {
         let meant = Meant::new("on_packet", names.iter().take(8).map(String::as_str));
         return Err(CheckError::NoOnPacket { meant });
     }
+    hooks.state = match (state_out, state_in) {
+        (true, false) => return Err(CheckError::State { has: "state_out", lacks: "state_in" }),
+        (false, true) => return Err(CheckError::State { has: "state_in", lacks: "state_out" }),
+        (both, _) => both,
+    };
     match (hooks.on_timer, manifest.timer_ms) {
         (true, None) => Err(CheckError::Timer {
             has: "exports 'on_timer'",

@@ -18,6 +18,11 @@ pub const FRAME_LENGTH_MAX: usize = 9_018;
 pub const EVENT_LENGTH_MAX: usize = 256;
 /// Events and messages that one call may leave: a notice for each reason.
 pub const EVENTS_PER_CALL_MAX: usize = 4;
+/// Most state that an instance hands over, in bytes: all of the largest memory.
+pub const STATE_LENGTH_MAX: usize = crate::layout::MEMORY_PAGES_MAX as usize * 65_536;
+/// Most bytes of one `state_write` or `state_read`: copied within some microseconds, so that a
+/// call that takes too long is stopped in between.
+pub const STATE_CHUNK_MAX: usize = 65_536;
 /// Longest control message, in bytes: it lies where the window lies.
 pub const MESSAGE_LENGTH_MAX: usize = crate::layout::WINDOW_LENGTH_MAX as usize;
 /// An exported global of this prefix is a counter; the rest is its name.
@@ -55,6 +60,10 @@ pub enum HostFunction {
     NowMs,
     /// Sends a control message to the modules before this one in the graph.
     MessageSend,
+    /// Hands some of the state over to the instance that comes after this one.
+    StateWrite,
+    /// Takes some of the state of the instance that was here before.
+    StateRead,
 }
 
 impl HostFunction {
@@ -79,9 +88,9 @@ pub enum Hook {
     OnMessage,
     /// Reserved: version 1 never calls it.
     OnMemoryLow,
-    /// Reserved: version 1 never calls it.
+    /// When another instance takes this one's place: hands over what is to be kept.
     StateOut,
-    /// Reserved: version 1 never calls it.
+    /// In the instance that comes, after `on_start`: takes what was handed over.
     StateIn,
 }
 
@@ -131,7 +140,7 @@ pub struct HookSpec {
 
 use ValueType::{I32, I64};
 
-/// Hooks that version 1 calls.
+/// Hooks in which a module may speak.
 const CALLED: &[Hook] = &[Hook::OnStart, Hook::OnPacket, Hook::OnTimer, Hook::OnMessage];
 /// Hooks in which there is a packet.
 const WITH_PACKET: &[Hook] = &[Hook::OnPacket];
@@ -220,6 +229,22 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         hooks: CALLED,
         need: Some(Need::Messages),
     },
+    HostFunctionSpec {
+        function: HostFunction::StateWrite,
+        name: "state_write",
+        parameters: &[I32, I32],
+        result: I32,
+        hooks: &[Hook::StateOut],
+        need: None,
+    },
+    HostFunctionSpec {
+        function: HostFunction::StateRead,
+        name: "state_read",
+        parameters: &[I32, I32],
+        result: I32,
+        hooks: &[Hook::StateIn],
+        need: None,
+    },
 ];
 
 /// Every hook of version 1, in the order of [`Hook`].
@@ -229,8 +254,8 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec { hook: Hook::OnTimer, name: "on_timer", signature: Some((&[], None)) },
     HookSpec { hook: Hook::OnMessage, name: "on_message", signature: Some((&[I32], Some(I32))) },
     HookSpec { hook: Hook::OnMemoryLow, name: "on_memory_low", signature: None },
-    HookSpec { hook: Hook::StateOut, name: "state_out", signature: None },
-    HookSpec { hook: Hook::StateIn, name: "state_in", signature: None },
+    HookSpec { hook: Hook::StateOut, name: "state_out", signature: Some((&[], Some(I32))) },
+    HookSpec { hook: Hook::StateIn, name: "state_in", signature: Some((&[I32], Some(I32))) },
 ];
 
 impl Hook {

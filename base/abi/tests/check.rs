@@ -37,7 +37,7 @@ fn a_module_that_uses_everything_is_taken() {
     assert_eq!(checked.counters[0].address, 0x9000);
     let hooks = checked.hooks;
     assert!(hooks.on_start && hooks.on_timer && hooks.on_message);
-    assert!(hooks.on_memory_low && hooks.state_out && hooks.state_in);
+    assert!(hooks.on_memory_low && hooks.state);
     assert_eq!(checked.manifest.levels, [Level::Nic, Level::User]);
     assert_eq!(checked.manifest.reasons[&7], "too short");
 }
@@ -334,4 +334,26 @@ fn a_counter_is_the_address_of_a_number() {
     assert!(error.to_string().contains("no global"), "{error}");
     let rest = format!(r#"{BODY} (global (export "tam_counter_X y") i32 (i32.const 0x9000))"#);
     assert!(matches!(with(&rest), Err(CheckError::Counter { .. })));
+}
+
+#[test]
+fn what_hands_state_over_also_takes_it() {
+    let out = r#"(func (export "state_out") (result i32) (i32.const 0))"#;
+    let taken = r#"(func (export "state_in") (param i32) (result i32) (i32.const 0))"#;
+    for (there, missing) in [(out, "state_in"), (taken, "state_out")] {
+        let message = with(&format!("{BODY} {there}")).unwrap_err().to_string();
+        assert!(message.contains(missing) && message.contains("both, or neither"), "{message}");
+    }
+    assert!(with(&format!("{BODY} {out} {taken}")).unwrap().hooks.state);
+}
+
+#[test]
+fn a_memory_image_is_that_of_memory_globals_and_data() {
+    let image = |fields: &str| with(&format!("{BODY} {fields}")).unwrap().image;
+    let plain = image("");
+    assert_eq!(plain, image("(func (export \"more\"))"), "code is not in it");
+    assert_ne!(plain, image("(data (i32.const 0x9000) \"a\")"));
+    let (one, two) = ("(global (mut i32) (i32.const 1))", "(global (mut i32) (i32.const 2))");
+    assert_ne!(image(one), image(two));
+    assert_ne!(image("(data (i32.const 0x9000) \"a\")"), image("(data (i32.const 0x9001) \"a\")"));
 }

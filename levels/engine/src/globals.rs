@@ -1,5 +1,5 @@
 //! Mutable globals by their index: exported under names of our own, so that an
-//! instance can take them along when it moves.
+//! instance can take them along when it moves or another takes its place.
 
 use wasm_encoder::{ExportKind, ExportSection, Module, RawSection};
 use wasmparser::{ExternalKind, Parser, Payload};

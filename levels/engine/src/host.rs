@@ -7,7 +7,7 @@
 use abi::PacketBytes;
 use abi::host::{
     EVENT_LENGTH_MAX, EVENTS_PER_CALL_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, Hook,
-    SENDS_PER_PACKET_MAX,
+    SENDS_PER_PACKET_MAX, STATE_CHUNK_MAX, STATE_LENGTH_MAX,
 };
 use abi::layout::{META_ADDRESS, META_LENGTHS_LENGTH, WINDOW_ADDRESS, host_error};
 use std::collections::BTreeMap;
@@ -27,6 +27,10 @@ pub(crate) struct Host<P> {
     pub(crate) parameters: BTreeMap<String, Vec<u8>>,
     pub(crate) ports: BTreeMap<String, u16>,
     pub(crate) emitted: Emitted,
+    /// State on its way from one instance to the next, during the hooks for it.
+    pub(crate) state: Vec<u8>,
+    /// How much of it was read.
+    pub(crate) state_at: usize,
     pub(crate) memory: Option<Memory>,
     pub(crate) limits: Limits,
 }
@@ -145,6 +149,12 @@ pub(crate) fn link<P: PacketBytes + 'static>(linker: &mut Linker<Host<P>>) -> wa
         .func_wrap(M, "now_ms", |c: Caller<'_, Host<P>>| c.data().now_ms as i64)?
         .func_wrap(M, "message_send", |mut c: Caller<'_, Host<P>>, a: u32, l: u32| {
             code(with_memory(&mut c, |memory, host| message_send(memory, host, a, l)))
+        })?
+        .func_wrap(M, "state_write", |mut c: Caller<'_, Host<P>>, a: u32, l: u32| {
+            code(with_memory(&mut c, |memory, host| state_write(memory, host, a, l)))
+        })?
+        .func_wrap(M, "state_read", |mut c: Caller<'_, Host<P>>, a: u32, l: u32| {
+            code(with_memory(&mut c, |memory, host| state_read(memory, host, a, l)))
         })?;
     Ok(())
 }
@@ -297,6 +307,34 @@ fn message_send<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: 
     }
     host.emitted.messages.push(message.to_vec());
     Ok(0)
+}
+
+fn state_write<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: u32) -> Answer {
+    if host.hook != Hook::StateOut {
+        return Err(host_error::WRONG_HOOK);
+    }
+    let bytes = range(memory, address, length)?;
+    if bytes.len() > STATE_CHUNK_MAX || host.state.len() + bytes.len() > STATE_LENGTH_MAX {
+        return Err(host_error::OVER_LIMIT);
+    }
+    host.state.extend_from_slice(bytes);
+    Ok(0)
+}
+
+/// As many bytes as there are, up to `length`; 0 at the end.
+fn state_read<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: u32) -> Answer {
+    if host.hook != Hook::StateIn {
+        return Err(host_error::WRONG_HOOK);
+    }
+    let to = range(memory, address, length)?;
+    if to.len() > STATE_CHUNK_MAX {
+        return Err(host_error::OVER_LIMIT);
+    }
+    let from = host.state.get(host.state_at..).unwrap_or_default();
+    let count = to.len().min(from.len());
+    to[..count].copy_from_slice(&from[..count]);
+    host.state_at += count;
+    Ok(count as i32)
 }
 
 /// A name in memory; one that is no UTF-8 is nobody's name.

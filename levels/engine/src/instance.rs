@@ -1,9 +1,10 @@
 //! One instance: a store, its memory, and the calls into it.
 
 use crate::host::{self, Emitted, Host, Limits};
+use crate::state::{Kept, counters_of};
 use crate::trap::{StartError, Trap, TrapKind};
 use crate::{Engine, Program, globals, shared};
-use abi::host::{COUNTER_PREFIX, Hook};
+use abi::host::Hook;
 use abi::layout::{
     MARK_LENGTH, MARK_OFFSET, META_ADDRESS, META_LENGTH, WINDOW_ADDRESS, WINDOW_LENGTH_MAX,
 };
@@ -34,13 +35,16 @@ pub struct InstanceSpec {
 
 /// A running module with its memory. One packet at a time.
 pub struct Instance<P: 'static> {
-    store: Store<Host<P>>,
-    memory: Memory,
+    pub(crate) store: Store<Host<P>>,
+    pub(crate) memory: Memory,
+    on_start: Option<TypedFunc<(), i32>>,
     on_packet: TypedFunc<(), u32>,
     on_timer: Option<TypedFunc<(), ()>>,
     on_message: Option<TypedFunc<u32, i32>>,
-    counters: Vec<(String, u32)>,
-    /// The mutable globals of a program for shared memory, by index.
+    pub(crate) state_out: Option<TypedFunc<(), i32>>,
+    pub(crate) state_in: Option<TypedFunc<u32, i32>>,
+    pub(crate) counters: Vec<(String, u32)>,
+    /// The mutable globals, by index.
     globals: Vec<(u32, Global)>,
     lane: u32,
     call_slices: u64,
@@ -52,6 +56,37 @@ impl<P: PacketBytes + 'static> Program<P> {
     /// # Errors
     /// When memory or exports are not as the ABI says, or `on_start` traps or refuses.
     pub fn start(&self, engine: &Engine, spec: &InstanceSpec) -> Result<Instance<P>, StartError> {
+        let mut instance = self.make(engine, spec)?;
+        instance.on_start()?;
+        Ok(instance)
+    }
+
+    /// Starts an instance in the place of another, with what that one left.
+    ///
+    /// # Errors
+    /// As [`Program::start`], and when the state cannot be taken.
+    pub fn start_with(
+        &self,
+        engine: &Engine,
+        spec: &InstanceSpec,
+        kept: Kept,
+        now_ms: u64,
+    ) -> Result<Instance<P>, StartError> {
+        let mut instance = self.make(engine, spec)?;
+        match kept {
+            Kept::Memory { bytes, globals } => {
+                instance.put_memory(&bytes, &globals)?;
+                instance.on_start()?;
+            }
+            Kept::Handed { bytes, counters } => {
+                instance.on_start()?;
+                instance.state_in(bytes, &counters, now_ms)?;
+            }
+        }
+        Ok(instance)
+    }
+
+    fn make(&self, engine: &Engine, spec: &InstanceSpec) -> Result<Instance<P>, StartError> {
         let mut store = Store::new(engine.of(self.kind), new_host(spec));
         store.limiter(|host| &mut host.limits);
         store.epoch_deadline_trap();
@@ -71,22 +106,19 @@ impl<P: PacketBytes + 'static> Program<P> {
         let on_message = instance.get_typed_func(&mut store, "on_message").ok();
         let counters = counters_of(&instance, &mut store);
         let globals = globals_of(&instance, &mut store);
-        if let Ok(on_start) = instance.get_typed_func::<(), i32>(&mut store, "on_start") {
-            store.set_epoch_deadline(spec.call_slices);
-            match on_start.call(&mut store, ()) {
-                Ok(0) => {}
-                Ok(refusal) => return Err(StartError::Refused(refusal)),
-                Err(error) => return Err(StartError::Trapped(Trap::from_error(&error))),
-            }
-        }
-        store.data_mut().hook = Hook::OnPacket;
+        let on_start = instance.get_typed_func(&mut store, "on_start").ok();
+        let state_out = instance.get_typed_func(&mut store, "state_out").ok();
+        let state_in = instance.get_typed_func(&mut store, "state_in").ok();
         let (lane, call_slices) = (spec.lane, spec.call_slices);
         Ok(Instance {
             store,
             memory,
+            on_start,
             on_packet,
             on_timer,
             on_message,
+            state_out,
+            state_in,
             counters,
             globals,
             lane,
@@ -105,23 +137,11 @@ fn new_host<P>(spec: &InstanceSpec) -> Host<P> {
         parameters: spec.parameters.clone(),
         ports: spec.ports.clone(),
         emitted: Emitted::default(),
+        state: Vec::new(),
+        state_at: 0,
         memory: None,
         limits: Limits { memory_bytes_max: spec.memory_pages_max as usize * 65_536 },
     }
-}
-
-fn counters_of<P>(instance: &wasmtime::Instance, store: &mut Store<Host<P>>) -> Vec<(String, u32)> {
-    let globals: Vec<_> = instance
-        .exports(&mut *store)
-        .filter_map(|export| {
-            let name = export.name().strip_prefix(COUNTER_PREFIX)?.to_owned();
-            Some((name, export.into_global()?))
-        })
-        .collect();
-    globals
-        .into_iter()
-        .filter_map(|(name, global)| Some((name, global.get(&mut *store).i32()? as u32)))
-        .collect()
 }
 
 fn globals_of<P>(instance: &wasmtime::Instance, store: &mut Store<Host<P>>) -> Vec<(u32, Global)> {
@@ -210,7 +230,17 @@ impl<P: PacketBytes + 'static> Instance<P> {
         self.hook(Hook::OnMessage, now_ms, |store| on_message.call(store, length)).map(Some)
     }
 
-    fn hook<R>(
+    /// Once, before the first packet.
+    fn on_start(&mut self) -> Result<(), StartError> {
+        let Some(on_start) = self.on_start.take() else { return Ok(()) };
+        match self.hook(Hook::OnStart, 0, |store| on_start.call(store, ())) {
+            Ok(0) => Ok(()),
+            Ok(refusal) => Err(StartError::Refused(refusal)),
+            Err(trap) => Err(StartError::Trapped(trap)),
+        }
+    }
+
+    pub(crate) fn hook<R>(
         &mut self,
         hook: Hook,
         now_ms: u64,
@@ -236,8 +266,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         self.counters.iter().filter_map(|(name, at)| Some((name.clone(), read(*at)?))).collect()
     }
 
-    /// The mutable globals by index, when the program is for a shared memory: what
-    /// an instance takes along to another level. An `i32` is zero-extended.
+    /// The mutable globals by index: what an instance takes along to another level. An `i32` is zero-extended.
     pub fn globals(&mut self) -> impl Iterator<Item = (u32, u64)> {
         self.globals.iter().filter_map(|(index, global)| {
             let value = match global.get(&mut self.store) {

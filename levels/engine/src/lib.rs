@@ -15,11 +15,13 @@ mod globals;
 mod host;
 mod instance;
 mod shared;
+mod state;
 mod trap;
 
 pub use host::{Emitted, Event, Sent};
 pub use instance::{Instance, InstanceSpec};
 pub use shared::MemoryKind;
+pub use state::{Kept, StateError};
 pub use trap::{Place, StartError, Trap, TrapKind};
 
 use wasmtime::{Config, InstancePre, Linker, Module, OptLevel, WasmBacktraceDetails};
@@ -78,14 +80,9 @@ impl Engine {
     /// # Errors
     /// [`CompileError::Refused`] with Cranelift's reason.
     pub fn compile(&self, wasm: &[u8], kind: MemoryKind) -> Result<Vec<u8>, CompileError> {
-        let moving = match kind {
-            MemoryKind::Own => None,
-            MemoryKind::SharedFixed | MemoryKind::SharedGrowing => {
-                Some(globals::with_globals_exported(wasm)?)
-            }
-        };
+        let moving = globals::with_globals_exported(wasm)?;
         self.of(kind)
-            .precompile_module(moving.as_deref().unwrap_or(wasm))
+            .precompile_module(&moving)
             .map_err(|error| CompileError::Refused(format!("{error:#}")))
     }
 

@@ -284,3 +284,90 @@ fn frames_of_its_own_are_bounded() {
 
 #[path = "tests/shared.rs"]
 mod shared;
+
+mod state {
+    //! One instance in the place of another.
+
+    use super::*;
+    use crate::{Kept, Program};
+
+    const HANDS_OVER: &str = r#"
+(import "tam" "state_write" (func $write (param i32 i32) (result i32)))
+(import "tam" "state_read" (func $read (param i32 i32) (result i32)))
+(memory (export "memory") 1)
+(global $count (mut i32) (i32.const 5))
+(global (export "tam_counter_seen") i32 (i32.const 0x9008))
+(func (export "on_packet") (result i32)
+  (global.set $count (i32.add (global.get $count) (i32.const 1)))
+  (i64.store (i32.const 0x9008) (i64.add (i64.load (i32.const 0x9008)) (i64.const 1)))
+  ;; in the wrong hook
+  (if (i32.ne (call $write (i32.const 0) (i32.const 1)) (i32.const -4)) (then (unreachable)))
+  (i32.shl (global.get $count) (i32.const 16)) (i32.or (i32.const 1)))
+(func (export "state_out") (result i32)
+  (i32.store (i32.const 0x9000) (global.get $count))
+  (drop (call $write (i32.const 0x9000) (i32.const 1)))
+  (drop (call $write (i32.const 0x9001) (i32.const 3)))
+  ;; beyond memory
+  (if (i32.ne (call $write (i32.const 0) (i32.const 65537)) (i32.const -1)) (then (unreachable)))
+  (i32.const 0))
+(func (export "state_in") (param $length i32) (result i32)
+  (if (i32.ne (local.get $length) (i32.const 4)) (then (return (i32.const 7))))
+  (if (i32.ne (call $read (i32.const 0x9000) (i32.const 9)) (i32.const 4)) (then (unreachable)))
+  (if (call $read (i32.const 0x9000) (i32.const 9)) (then (unreachable)))
+  (global.set $count (i32.load (i32.const 0x9000)))
+  (i32.const 0))"#;
+
+    fn program(engine: &Engine) -> Program<OwnedPacket> {
+        let wasm = wat::parse_str(format!("(module {HANDS_OVER})")).unwrap();
+        engine.program(&wasm, MemoryKind::Own).unwrap()
+    }
+
+    fn spec() -> InstanceSpec {
+        InstanceSpec { window: 64, memory_pages_max: 1, call_slices: 1, ..InstanceSpec::default() }
+    }
+
+    fn reason(instance: &mut Instance<OwnedPacket>) -> u16 {
+        let packet = OwnedPacket::new(vec![0; 64]);
+        match instance.on_packet(packet, &META).1.unwrap() {
+            Verdict::Drop { reason } => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_one_hands_over_the_next_takes_and_counters_go_on() {
+        let engine = Engine::new().unwrap();
+        let program = program(&engine);
+        let mut old = program.start(&engine, &spec()).unwrap();
+        assert_eq!((reason(&mut old), reason(&mut old)), (6, 7));
+        let kept = old.state_out(0).unwrap();
+        let mut new = program.start_with(&engine, &spec(), kept, 0).unwrap();
+        assert_eq!(reason(&mut new), 8);
+        assert_eq!(new.counters(), [("seen".to_owned(), 3)]);
+        assert_eq!(reason(&mut old), 8, "the old one is as it was");
+    }
+
+    #[test]
+    fn memory_and_globals_are_taken_over_as_they_are() {
+        let engine = Engine::new().unwrap();
+        let program = program(&engine);
+        let mut old = program.start(&engine, &spec()).unwrap();
+        assert_eq!(reason(&mut old), 6);
+        let kept = old.keep_memory();
+        let mut new = program.start_with(&engine, &spec(), kept, 0).unwrap();
+        assert_eq!(reason(&mut new), 7);
+        assert_eq!(new.counters(), [("seen".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn state_that_cannot_be_used_is_refused() {
+        let engine = Engine::new().unwrap();
+        let program = program(&engine);
+        let wrong = Kept::Handed { bytes: vec![0; 5], counters: Vec::new() };
+        let error = program.start_with(&engine, &spec(), wrong, 0).err().unwrap().to_string();
+        assert!(error.contains("state_in returned 7"), "{error}");
+        let large = Kept::Memory { bytes: vec![0; 2 << 16], globals: Vec::new() };
+        let error = program.start_with(&engine, &spec(), large, 0).err().unwrap().to_string();
+        assert!(error.contains("131072 bytes"), "{error}");
+    }
+}

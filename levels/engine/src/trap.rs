@@ -20,6 +20,9 @@ pub enum StartError {
     /// `on_start` returned a number other than 0: the module refuses to start.
     #[error("on_start returned {0}: the module refuses its parameters")]
     Refused(i32),
+    /// It did not take the state of the instance before.
+    #[error(transparent)]
+    State(crate::state::StateError),
 }
 
 /// The end of an instance: what happened in which function.

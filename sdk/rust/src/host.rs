@@ -178,6 +178,8 @@ pub(crate) mod import {
         pub(crate) fn port_find(name: *const u8, name_length: usize) -> i32;
         pub(crate) safe fn now_ms() -> u64;
         pub(crate) fn message_send(address: *const u8, length: usize) -> i32;
+        pub(crate) fn state_write(address: *const u8, length: usize) -> i32;
+        pub(crate) fn state_read(address: *mut u8, length: usize) -> i32;
     }
 }
 

@@ -38,6 +38,7 @@ mod ip;
 pub mod layout;
 mod macros;
 mod packet;
+mod plain;
 mod state;
 mod verdict;
 
@@ -50,6 +51,7 @@ pub use counter::Counter;
 pub use host::{HostError, Parameter, Text, event, message, now_ms, parameter, port, send};
 pub use ip::{Ipv4, Ipv6};
 pub use packet::{Level, Packet};
+pub use plain::Plain;
 pub use state::State;
 pub use verdict::Verdict;
 
@@ -58,6 +60,8 @@ pub use verdict::Verdict;
 pub mod expansion {
     #[cfg(target_arch = "wasm32")]
     pub use crate::packet::{run_on_message, run_on_packet};
+
+    pub use crate::state::{hand_over, take_over};
 
     /// What `on_start` returns: 0, or the code that refuses.
     pub fn start_result(result: Result<(), u16>) -> i32 {

@@ -104,3 +104,46 @@ macro_rules! counters {
         )+
     };
 }
+
+/// Says what the next version of the module takes over: [`State`](crate::State)s of
+/// [`Plain`](crate::Plain) values, once and in this order. Counters go on by themselves. A
+/// version whose states have another length in all does not take them; one that would misread
+/// them has another `state_version`.
+///
+/// ```
+/// static SEEN: tam::State<[u64; 256]> = tam::State::new([0; 256]);
+/// tam::keep!(SEEN);
+/// ```
+#[macro_export]
+macro_rules! keep {
+    ($($state:path),+ $(,)?) => {
+        const _: () = {
+            // Natively nothing calls it, but what it calls is in use.
+            #[allow(dead_code)]
+            #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "state_out"))]
+            extern "C" fn tam_state_out() -> i32 {
+                let mut code = 0;
+                $(
+                    if code == 0 {
+                        code = $crate::expansion::hand_over(&$state);
+                    }
+                )+
+                code
+            }
+
+            // Natively nothing calls it, but what it calls is in use.
+            #[allow(dead_code)]
+            #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "state_in"))]
+            extern "C" fn tam_state_in(length: i32) -> i32 {
+                let known = 0 $(+ $state.length())+;
+                let mut code = i32::from(usize::try_from(length) != Ok(known));
+                $(
+                    if code == 0 {
+                        code = $crate::expansion::take_over(&$state);
+                    }
+                )+
+                code
+            }
+        };
+    };
+}

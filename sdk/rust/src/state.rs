@@ -42,3 +42,61 @@ impl<T> State<T> {
         return body(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     }
 }
+
+/// Most bytes that the node takes in one call.
+#[cfg(target_arch = "wasm32")]
+const CHUNK: usize = 65_536;
+
+/// Hands a state over to the next version of the module; 0 when the node has it.
+#[doc(hidden)]
+pub fn hand_over<T: crate::Plain>(state: &State<T>) -> i32 {
+    state.with(|value| pass(crate::plain::bytes_of(value), Way::Out))
+}
+
+/// Takes a state that the version before handed over; 0 when it was all there.
+#[doc(hidden)]
+pub fn take_over<T: crate::Plain>(state: &State<T>) -> i32 {
+    state.with(|value| pass(crate::plain::bytes_of(value), Way::In))
+}
+
+impl<T: crate::Plain> State<T> {
+    /// How many bytes it has.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        size_of::<T>()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    Out,
+    In,
+}
+
+#[cfg(target_arch = "wasm32")]
+fn pass(bytes: &mut [u8], way: Way) -> i32 {
+    use crate::host::import;
+    for chunk in bytes.chunks_mut(CHUNK) {
+        let (at, length) = (chunk.as_mut_ptr(), chunk.len());
+        let is_passed = match way {
+            // SAFETY: the node reads `length` bytes at `at` and writes none.
+            Way::Out => unsafe { import::state_write(at, length) == 0 },
+            // SAFETY: the node writes at most `length` bytes at `at`.
+            Way::In => unsafe { import::state_read(at, length) == length as i32 },
+        };
+        if !is_passed {
+            return 2;
+        }
+    }
+    0
+}
+
+/// Natively there is no other version.
+#[cfg(not(target_arch = "wasm32"))]
+fn pass(_: &mut [u8], way: Way) -> i32 {
+    match way {
+        Way::Out => 0,
+        Way::In => 2,
+    }
+}

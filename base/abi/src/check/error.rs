@@ -138,6 +138,16 @@ pub enum CheckError {
         /// What is missing.
         lacks: &'static str,
     },
+    /// One half of handing state over.
+    #[error(
+        "the module exports '{has}' but no '{lacks}': what one hands over the other takes, so export both, or neither"
+    )]
+    State {
+        /// What is there.
+        has: &'static str,
+        /// What is missing.
+        lacks: &'static str,
+    },
     /// A function that runs before the node can say when.
     #[error(
         "the module has a start function (number {function}), which runs outside every budget; export it as 'on_start' instead"

@@ -319,7 +319,14 @@ fn own_needs(function: &Function, setting: &mut Setting) -> Needs {
 }
 
 const fn takes_packet(host: HostFunction) -> bool {
-    !matches!(host, HostFunction::ParamLoad | HostFunction::PortFind | HostFunction::NowMs)
+    !matches!(
+        host,
+        HostFunction::ParamLoad
+            | HostFunction::PortFind
+            | HostFunction::NowMs
+            | HostFunction::StateWrite
+            | HostFunction::StateRead
+    )
 }
 
 /// Whether the packet's pointers are void afterwards: at tc after a write too.

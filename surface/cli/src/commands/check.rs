@@ -180,8 +180,8 @@ fn hooks(checked: &Checked) -> Vec<&'static str> {
         (hooks.on_timer, "on_timer"),
         (hooks.on_message, "on_message"),
         (hooks.on_memory_low, "on_memory_low"),
-        (hooks.state_out, "state_out"),
-        (hooks.state_in, "state_in"),
+        (hooks.state, "state_out"),
+        (hooks.state, "state_in"),
     ];
     all.into_iter().filter(|(there, _)| *there).map(|(_, name)| name).collect()
 }

@@ -120,7 +120,10 @@ impl Lower<'_> {
         let subprogram = match host {
             HostFunction::NowMs => return self.now(),
             // They do nothing in on_packet; the others do nothing without it.
-            HostFunction::ParamLoad | HostFunction::PortFind => return self.wrong_hook(),
+            HostFunction::ParamLoad
+            | HostFunction::PortFind
+            | HostFunction::StateWrite
+            | HostFunction::StateRead => return self.wrong_hook(),
             _ if !self.setting.has_packet() => return self.wrong_hook(),
             HostFunction::PacketLoad => Subprogram::PacketLoad,
             HostFunction::PacketStore => Subprogram::PacketStore,
