@@ -19,6 +19,7 @@ use crate::desired::DesiredRule;
 use crate::rule::RuleSpec;
 use crate::service::{Edges, ModuleInfo};
 use crate::session;
+use crate::state::StateWay;
 
 /// What an operator asks for; all of it happens or nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +27,8 @@ use crate::session;
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time, and an operator types it")]
 pub enum Command {
-    /// Start a service and, when it runs, send it packets.
+    /// Start a service and, when it runs, send it packets. A service of that name that runs is
+    /// replaced, with its state; without rules the new version has those of the old one.
     Deploy {
         /// The service's name.
         service: Name,
@@ -50,6 +52,9 @@ pub enum Command {
         /// What it may use below user level.
         #[serde(default)]
         budget: Budget,
+        /// When the name runs already: the new version begins without what the old one knows.
+        #[serde(default)]
+        discard_state: bool,
     },
     /// Stop a service and remove the rules that came with it.
     Remove {
@@ -124,6 +129,8 @@ pub enum Outcome {
         rules: Vec<RuleId>,
         /// Those of them that no packet can reach, each with the better rule.
         shadowed: Vec<(RuleId, RuleId)>,
+        /// The module whose place it takes.
+        replaces: Option<String>,
     },
     /// No packet reaches the service any more.
     Removed {
@@ -205,6 +212,30 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// The new version of a service runs, at user level; the old one is still there.
+    ServiceReplaced {
+        /// Its number in the cell.
+        entry: EntryId,
+    },
+    /// The new version does not run, and the old one goes on.
+    ReplaceFailed {
+        /// Its number in the cell.
+        entry: EntryId,
+        /// Why.
+        reason: String,
+    },
+    /// The new version has been watched, and the old one is gone.
+    ServiceKept {
+        /// Its number in the cell.
+        entry: EntryId,
+    },
+    /// The new version trapped while it was watched, and the old one runs again, at user level.
+    ServicePutBack {
+        /// Its number in the cell.
+        entry: EntryId,
+        /// How it trapped.
+        reason: String,
+    },
     /// The service could not be started or can go on no longer; the cell keeps nothing of it.
     ServiceFailed {
         /// Its number in the cell.
@@ -245,6 +276,27 @@ pub enum Effect {
         levels: Vec<Level>,
         /// How often it was started before.
         restarts: u32,
+    },
+    /// Put another version in a service's place; answered by [`Event::ServiceReplaced`] or
+    /// [`Event::ReplaceFailed`], and the first later by [`Event::ServiceKept`] or
+    /// [`Event::ServicePutBack`].
+    ReplaceService {
+        /// Its number in the cell.
+        entry: EntryId,
+        /// Its name, for messages.
+        service: Name,
+        /// The module of the new version.
+        digest: String,
+        /// How many instances.
+        lanes: Lanes,
+        /// The value of each parameter, defaults included.
+        parameters: BTreeMap<Name, ParameterValue>,
+        /// Who pays.
+        session: SessionId,
+        /// Where to run it: the first of these that it fits. The last is user level.
+        levels: Vec<Level>,
+        /// How it comes by the state of the old one.
+        way: StateWay,
     },
     /// Let a service run elsewhere; answered by [`Event::ServicePlaced`] or [`Event::MoveFailed`].
     MoveService {
@@ -292,6 +344,30 @@ pub enum Notice {
         service: Name,
         /// How often it was started before.
         restarts: u32,
+    },
+    /// A new version of the service runs, and is watched.
+    ServiceReplaced {
+        /// Its name.
+        service: Name,
+    },
+    /// A new version of the service does not run; the old one goes on.
+    ReplaceFailed {
+        /// Its name.
+        service: Name,
+        /// Why.
+        reason: String,
+    },
+    /// The new version has been watched for long enough.
+    ServiceKept {
+        /// Its name.
+        service: Name,
+    },
+    /// The new version failed at once; the old one is back.
+    ServicePutBack {
+        /// Its name.
+        service: Name,
+        /// How it failed.
+        reason: String,
     },
     /// The service runs at another level now.
     ServiceMoved {

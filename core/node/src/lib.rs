@@ -29,4 +29,4 @@ pub use port::{Port, PortError, PortSpec};
 pub use refusal::{Refusal, RefusalClass};
 pub use rule::{Action, Match, Rule, RuleSpec};
 pub use service::{ModuleInfo, Service, ServiceState};
-pub use state::Node;
+pub use state::{Node, StateWay};

@@ -14,13 +14,45 @@ use crate::service::{EDGES_MAX, GRAPH_DEPTH_MAX, SERVICES_MAX};
 /// Why a command was refused; nothing has changed. Whose fault: the operator's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The name is taken.
-    #[error(
-        "the service '{service}' exists already; remove it first, or deploy under another name"
-    )]
-    ServiceExists {
-        /// The name.
+    /// It is being replaced already.
+    #[error("the service '{service}' is being replaced; try again in a second")]
+    ServiceReplacing {
+        /// The service.
         service: Name,
+    },
+    /// What the running version knows would be lost.
+    #[error(
+        "version {new} of '{service}' cannot take over what version {old} knows: {why}; with --discard-state it begins empty"
+    )]
+    StateLost {
+        /// The service.
+        service: Name,
+        /// The version that runs.
+        old: String,
+        /// The new version.
+        new: String,
+        /// Why.
+        why: String,
+    },
+    /// A new version is charged to who was charged before.
+    #[error(
+        "the service '{service}' is of the session '{expected}', not '{found}'; remove it first to deploy it for another"
+    )]
+    SessionChange {
+        /// The service.
+        service: Name,
+        /// As asked for.
+        found: Name,
+        /// As it is.
+        expected: Name,
+    },
+    /// Packets would go round in a graph.
+    #[error("'{next}' leads to '{service}', and packets must not come round to it again")]
+    GraphCycle {
+        /// The service in front.
+        service: Name,
+        /// The one after it.
+        next: Name,
     },
     /// It is on its way out.
     #[error("the service '{service}' is being stopped; try again when 'tam list' no longer has it")]
@@ -230,8 +262,8 @@ pub enum RefusalClass {
     Invalid,
     /// What it names is not there.
     NotFound,
-    /// What it makes is there.
-    Exists,
+    /// It would lose what a service knows, and was not asked to.
+    Loses,
     /// What it names is in use or on its way; later it may work.
     Busy,
     /// It would exceed a limit.
@@ -243,7 +275,7 @@ impl RefusalClass {
     #[must_use]
     pub const fn exit_status(self) -> u8 {
         match self {
-            Self::Exists | Self::Busy => 1,
+            Self::Loses | Self::Busy => 1,
             Self::Invalid => 2,
             Self::NotFound => 3,
             Self::Limit => 5,
@@ -256,8 +288,9 @@ impl Refusal {
     #[must_use]
     pub const fn class(&self) -> RefusalClass {
         match self {
-            Self::ServiceExists { .. } => RefusalClass::Exists,
-            Self::ServiceStopping { .. }
+            Self::StateLost { .. } => RefusalClass::Loses,
+            Self::ServiceReplacing { .. }
+            | Self::ServiceStopping { .. }
             | Self::ServiceStarting { .. }
             | Self::ServiceNotRunning { .. }
             | Self::BpfOff { .. }
@@ -281,6 +314,8 @@ impl Refusal {
             | Self::SessionDiffers { .. }
             | Self::EdgeToOtherSession { .. }
             | Self::GraphLoops { .. }
+            | Self::SessionChange { .. }
+            | Self::GraphCycle { .. }
             | Self::ActionElsewhere { .. }
             | Self::Match(_) => RefusalClass::Invalid,
         }
@@ -290,7 +325,10 @@ impl Refusal {
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::ServiceExists { .. } => "service_exists",
+            Self::ServiceReplacing { .. } => "service_replacing",
+            Self::StateLost { .. } => "state_lost",
+            Self::SessionChange { .. } => "session_change",
+            Self::GraphCycle { .. } => "graph_cycle",
             Self::ServiceStopping { .. } => "service_stopping",
             Self::ServiceStarting { .. } => "service_starting",
             Self::ServiceUnknown { .. } => "service_unknown",

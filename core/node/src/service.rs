@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use abi::check::MemoryImage;
 use abi::{Level, Manifest};
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos};
@@ -28,6 +29,12 @@ pub struct ModuleInfo {
     pub digest: String,
     /// What the module declares.
     pub manifest: Manifest,
+    /// Whether it has the hooks for handing state over.
+    #[serde(default)]
+    pub hands_state_over: bool,
+    /// What its memory begins with.
+    #[serde(default)]
+    pub image: MemoryImage,
 }
 
 /// How a service is doing.

@@ -14,9 +14,11 @@
 
 mod arrange;
 mod graph;
+mod replace;
 mod rules;
 mod services;
 
+pub use replace::StateWay;
 pub use services::FIRST_STARTS_MAX;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -58,6 +60,18 @@ pub struct Node {
 struct OwnedRule {
     rule: Rule,
     came_with: Option<Name>,
+    life: Life,
+}
+
+/// Whether a rule is one that packets may meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// It is, when its service runs.
+    Live,
+    /// When the version of the service that it comes with runs.
+    Coming,
+    /// When the version of the service that it came with is put back.
+    Going,
 }
 
 /// The worker process.
@@ -139,10 +153,11 @@ impl Node {
                 level,
                 then,
                 budget,
+                discard_state,
             } => {
                 let wanted =
                     services::Wanted { service, module, parameters, session, level, then, budget };
-                self.deploy(now, wanted, rules)
+                self.deploy(now, wanted, rules, discard_state)
             }
             Command::Remove { service, cascade } => self.remove(now, &service, cascade),
             Command::Move { service, level } => self.move_service(&service, level),
@@ -164,6 +179,10 @@ impl Node {
                 self.service_placed(entry, services::Place { level, reason, movable });
             }
             Event::MoveFailed { entry, reason } => self.move_failed(entry, reason),
+            Event::ServiceReplaced { entry } => self.service_replaced(entry),
+            Event::ReplaceFailed { entry, reason } => self.replace_failed(entry, reason),
+            Event::ServiceKept { entry } => self.service_kept(entry),
+            Event::ServicePutBack { entry, reason } => self.service_put_back(entry, reason),
             Event::ServiceFailed { entry, reason } => self.service_failed(now, entry, reason),
             Event::ServiceStopped { entry } => {
                 self.service_failed(now, entry, "it stopped without being asked to".to_owned());
@@ -257,6 +276,13 @@ impl Node {
         self.services.get(name).map(Managed::service)
     }
 
+    /// Where to run the service with this entry, best first; empty when there is none.
+    #[must_use]
+    pub fn levels_of(&self, entry: EntryId) -> Vec<abi::Level> {
+        let found = self.services.values().find(|managed| managed.service().entry == entry);
+        found.map_or_else(Vec::new, |managed| managed.definition().levels(self.bpf))
+    }
+
     /// The service with this entry.
     #[must_use]
     pub fn service_of(&self, entry: EntryId) -> Option<&Service> {
@@ -271,12 +297,13 @@ impl Node {
             rule: owned.rule.clone(),
             came_with: owned.came_with.clone(),
             reach: match shadowed.get(&owned.rule.id) {
-                _ if !self.is_active(&owned.rule) => Reach::Waiting,
+                _ if !self.is_active(owned) => Reach::Waiting,
                 Some(&by) => Reach::Shadowed { by },
                 None => Reach::Installed,
             },
         };
-        let mut views: Vec<RuleView> = self.rules.values().map(view).collect();
+        let live = self.rules.values().filter(|owned| owned.life == Life::Live);
+        let mut views: Vec<RuleView> = live.map(view).collect();
         views.sort_by_key(|view| (core::cmp::Reverse(view.rule.spec.priority), view.rule.id));
         views
     }
@@ -302,6 +329,8 @@ impl Node {
 
 const _: () = assert!(RULES_MAX <= u32::MAX as usize, "a rule's number has 32 bits");
 
+#[cfg(test)]
+mod replace_tests;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]

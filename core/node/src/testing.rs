@@ -2,6 +2,7 @@
 
 use core::net::IpAddr;
 
+use abi::check::MemoryImage;
 use proptest::option;
 use proptest::prelude::*;
 use units::Name;
@@ -98,5 +99,6 @@ pub(crate) fn module(levels: &str) -> crate::ModuleInfo {
          [reasons]\n7 = \"too short\"\n"
     );
     let manifest = abi::Manifest::parse(&text).unwrap();
-    crate::ModuleInfo { digest: "sha256:00".to_owned(), manifest }
+    let digest = "sha256:00".to_owned();
+    crate::ModuleInfo { digest, manifest, hands_state_over: false, image: MemoryImage(0) }
 }

@@ -276,7 +276,7 @@ impl Lane<'_> {
 ///
 /// In between packets are handled and counted as always. Nothing is overtaken: `left` is never
 /// more than what is gone.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Departures {
     epoch: u8,
     of_epoch: u64,

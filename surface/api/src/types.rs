@@ -108,6 +108,10 @@ pub struct DeployRequest {
     /// What it may use below user level; everything when there is none.
     #[serde(default)]
     pub budget: Option<Budget>,
+    /// A service of that name that runs is replaced, with its state. Where the new version cannot
+    /// take that over, `true` lets it begin empty.
+    #[serde(default)]
+    pub discard_state: bool,
 }
 
 /// What a service may use below user level in a second; what is left out has no limit.
@@ -311,6 +315,19 @@ pub struct Deployed {
     pub took_ms: u64,
     /// Its rules that no packet can reach, each with the better rule.
     pub shadowed: Vec<(u32, u32)>,
+    /// The version whose place it took.
+    pub replaced: Option<Replaced>,
+}
+
+/// The version of a service that was there before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Replaced {
+    /// Its module.
+    pub digest: String,
+    /// Whether the new version took over what it knew.
+    pub state_kept: bool,
+    /// Microseconds that packets waited in their ring meanwhile.
+    pub paused_us: u64,
 }
 
 /// All services.
@@ -616,7 +633,7 @@ pub const fn code_of(class: RefusalClass) -> ErrorCode {
     match class {
         RefusalClass::Invalid => ErrorCode::Usage,
         RefusalClass::NotFound => ErrorCode::NotFound,
-        RefusalClass::Exists | RefusalClass::Busy => ErrorCode::Failed,
+        RefusalClass::Loses | RefusalClass::Busy => ErrorCode::Failed,
         RefusalClass::Limit => ErrorCode::Limit,
     }
 }

@@ -24,6 +24,9 @@ pub enum ToCell {
     /// Run a service. Descriptors: its code, in sealed memory; of one that can leave user
     /// level the arena that is its memory, the instance block, and the ring of its records.
     Start(Box<ServiceFacts>),
+    /// Put another version in a service's place, with its state. Descriptors: as for
+    /// [`ToCell::Start`].
+    Replace(Box<ServiceFacts>, StateWay),
     /// A service's packets shall be handled at this level (`bpf_maps::LEVEL_*`) from the
     /// next one on that can be.
     Target(EntryId, u32),
@@ -39,6 +42,17 @@ pub enum ToCell {
     Message(EntryId, Vec<u8>),
     /// Report on every service and on the cell; ends with [`FromCell::Reported`].
     Report,
+}
+
+/// How a new version of a service comes by the state of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StateWay {
+    /// It takes over memory and globals as they are.
+    Memory,
+    /// `state_out` of the one and `state_in` of the other.
+    Hooks,
+    /// It begins empty.
+    Empty,
 }
 
 /// One queue of a port.
@@ -115,6 +129,15 @@ pub enum FromCell {
     Started(EntryId),
     /// The service did not start.
     StartFailed(EntryId, String),
+    /// The new version runs; packets waited for it for so many microseconds:
+    /// [`ToCell::Replace`].
+    Replaced(EntryId, u64),
+    /// It does not, and the old one goes on.
+    ReplaceFailed(EntryId, String),
+    /// The new version has been watched, and the one before is let go.
+    Kept(EntryId),
+    /// The new version trapped at once, and the one before is back.
+    PutBack(EntryId, String),
     /// The service has its new level: [`ToCell::Target`].
     Targeted(EntryId),
     /// It has not: a program stays in its lane.

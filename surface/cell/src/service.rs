@@ -1,5 +1,7 @@
 //! One service in a cell: its lanes, what happened to its packets, its traps.
 
+mod replace;
+
 use crate::below::{self, Record};
 use crate::deliver::{End, Exits};
 use crate::port::SendFailure;
@@ -11,7 +13,9 @@ use abi::layout::{
 };
 use abi::{Meta, PacketBytes, Verdict};
 use bpf_maps::{self as maps, PacketMeta};
-use engine::{Engine, Instance, InstanceSpec, Place, Program, StartError, Trap, TrapKind};
+use engine::{Engine, Instance, InstanceSpec, Kept, Place, Program, StartError, Trap, TrapKind};
+use replace::Before;
+pub(crate) use replace::Sequel;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -48,6 +52,10 @@ pub(crate) struct Service {
     shared: Option<Shared>,
     /// Traps that the daemon has not heard of.
     untold: Vec<Trapped>,
+    /// The version whose place this one took, while this one is watched.
+    before: Option<Before>,
+    /// What became of that.
+    sequel: Option<Sequel>,
 }
 
 struct Lane {
@@ -95,13 +103,15 @@ pub(crate) struct Trapped {
 }
 
 impl Service {
-    /// Starts every lane; none runs when one does not start.
+    /// Starts every lane, with what an instance before has left for it, if any; none runs when
+    /// one does not start.
     pub(crate) fn start(
         engine: &Engine,
         program: Program<Packet>,
         facts: ServiceFacts,
         ports: BTreeMap<String, u16>,
         shared: Option<Shared>,
+        kept: Vec<Option<Kept>>,
         now_ms: u64,
     ) -> Result<Self, StartError> {
         let spec = InstanceSpec {
@@ -113,9 +123,15 @@ impl Service {
             call_slices: executor::CALL_SLICES,
             memory: shared.as_ref().map(Shared::memory),
         };
+        let kept = kept.into_iter().chain(std::iter::repeat_with(|| None));
         let lanes = (0..u32::from(facts.lanes.max(1)))
-            .map(|lane| {
-                let instance = program.start(engine, &InstanceSpec { lane, ..spec.clone() })?;
+            .zip(kept)
+            .map(|(lane, kept)| {
+                let spec = InstanceSpec { lane, ..spec.clone() };
+                let instance = match kept {
+                    Some(kept) => program.start_with(engine, &spec, kept, now_ms)?,
+                    None => program.start(engine, &spec)?,
+                };
                 Ok(Lane { instance: Some(instance), restart_at_ms: 0 })
             })
             .collect::<Result<_, StartError>>()?;
@@ -134,6 +150,8 @@ impl Service {
             looked_in: None,
             shared,
             untold,
+            before: None,
+            sequel: None,
         })
     }
 
@@ -328,9 +346,11 @@ impl Service {
         exits: &mut Exits<'_>,
         outbox: &mut Outbox,
     ) {
-        let Some(shared) = &mut self.shared else { return };
         let (entry, report) = (self.facts.entry, &mut self.report);
+        let before = Self::shared_before(&mut self.before);
+        let mut rings: Vec<&mut Shared> = before.into_iter().chain(&mut self.shared).collect();
         for _ in 0..RECORDS_PER_TURN {
+            let Some(shared) = rings.first_mut() else { return };
             let taken = shared.ring().next(|bytes| match Record::parse(bytes) {
                 Ok(Record::Event { code, data, .. }) => {
                     let data = data.to_vec();
@@ -344,7 +364,7 @@ impl Service {
             });
             match taken {
                 Ok(Some(())) => {}
-                Ok(None) => return,
+                Ok(None) => drop(rings.remove(0)),
                 Err(error) => {
                     report.last_trap = Some(error.to_string());
                     return;
@@ -358,13 +378,14 @@ impl Service {
         self.shared.as_ref().map(Shared::ring_fd)
     }
 
-    /// Throws a trapped instance away and starts another in its place.
+    /// Throws a trapped instance away and starts another in its place; or, when the module is a
+    /// new version of a service, has the one before back.
     fn replace(&mut self, engine: &Engine, index: usize, trap: Trap, now_ms: u64) {
-        *self.report.traps.entry(trap.kind.name().to_owned()).or_default() += 1;
-        self.report.last_trap = Some(trap.to_string());
-        self.lanes[index].instance = None;
-        self.restart(engine, index, now_ms);
-        self.untold.push(Trapped { lane: index as u32, trap });
+        if !self.put_back(&trap) {
+            self.lanes[index].instance = None;
+            self.restart(engine, index, now_ms);
+        }
+        self.note_trap(index, trap);
     }
 
     fn restart(&mut self, engine: &Engine, index: usize, now_ms: u64) {
@@ -428,7 +449,7 @@ impl Service {
             self.alone(engine, now_ms, |_| ());
         }
         for index in 0..self.lanes.len() {
-            let lane = &self.lanes[index];
+            let Some(lane) = self.lanes.get(index) else { break };
             if lane.instance.is_none() && lane.restart_at_ms <= now_ms {
                 self.alone(engine, now_ms, |service| service.restart(engine, index, now_ms));
             }
@@ -437,17 +458,23 @@ impl Service {
             self.timer_at_ms = now_ms + u64::from(period);
             self.alone(engine, now_ms, |service| {
                 for index in 0..service.lanes.len() {
-                    let Some(instance) = service.lanes[index].instance.as_mut() else { continue };
+                    // There may be fewer when an older version is back.
+                    let lane = service.lanes.get_mut(index);
+                    let Some(instance) = lane.and_then(|lane| lane.instance.as_mut()) else {
+                        continue;
+                    };
                     if let Err(trap) = instance.on_timer(now_ms) {
                         service.replace(engine, index, trap, now_ms);
                     }
                 }
             });
         }
-        let restart = self.lanes.iter().filter(|l| l.instance.is_none()).map(|l| l.restart_at_ms);
+        let waiting = self.lanes.iter().filter(|lane| lane.instance.is_none());
+        let restart = waiting.map(|lane| lane.restart_at_ms).min().unwrap_or(u64::MAX);
         let below = self.shared.as_ref().filter(|shared| shared.may_be_below());
         let look = below.map_or(u64::MAX, |_| now_ms + LOOK_BELOW_MS);
-        restart.min().unwrap_or(u64::MAX).min(self.timer_at_ms).min(look)
+        let watch = self.watch(now_ms);
+        restart.min(self.timer_at_ms).min(look).min(watch)
     }
 
     /// Gives a control message to every lane.
@@ -460,7 +487,7 @@ impl Service {
         let lanes = self.lanes.len();
         let answers = self.alone(engine, now_ms, |service| {
             let answer = |index: usize| {
-                let instance = service.lanes[index].instance.as_mut()?;
+                let instance = service.lanes.get_mut(index)?.instance.as_mut()?;
                 match instance.on_message(message, now_ms) {
                     Ok(answer) => answer,
                     Err(trap) => {

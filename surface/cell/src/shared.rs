@@ -55,14 +55,18 @@ pub(crate) struct Shared {
     departures: Departures,
     /// `LEVEL_*`: where the daemon wants its packets.
     home: u32,
+    /// Another version of the service has the lane.
+    retired: bool,
 }
 
 impl Shared {
-    /// Maps what the daemon made; `fds` are an arena, a block and a ring.
+    /// Maps what the daemon made; `fds` are an arena, a block and a ring. `is_new`: nobody in
+    /// this cell has the lane yet.
     pub(crate) fn map(
         facts: &SharedFacts,
         fds: &[OwnedFd],
         lane: Option<Lane<'static>>,
+        is_new: bool,
     ) -> Result<Self, SharedError> {
         let lane = lane.ok_or(SharedError::Missing("its lane"))?;
         let [arena, block, ring] = fds else { return Err(SharedError::Missing("a descriptor")) };
@@ -71,9 +75,10 @@ impl Shared {
             .map_err(SharedError::Block)?;
         let ring = RingBuffer::given(ring.as_fd(), facts.ring_length).map_err(SharedError::Ring)?;
         // The daemon has set the lane to its beginning: nothing was ever sent up.
-        let departures = Departures::new(&lane);
+        let departures = if is_new { Departures::new(&lane) } else { Departures::default() };
         let memory = Arc::new(memory);
-        Ok(Self { lane, block, memory, ring, departures, home: LEVEL_USER })
+        let (home, retired) = (LEVEL_USER, false);
+        Ok(Self { lane, block, memory, ring, departures, home, retired })
     }
 
     /// What its programs sent and told, oldest first.
@@ -150,6 +155,23 @@ impl Shared {
         self.home = level;
     }
 
+    /// Packets come up from now on, whatever the daemon wanted: that is the answer.
+    pub(crate) fn stay_above(&mut self) -> u32 {
+        std::mem::replace(&mut self.home, LEVEL_USER)
+    }
+
+    /// Another version of the service has the lane from now on, and its count; its packets are
+    /// up until the daemon wants them elsewhere.
+    pub(crate) fn retire(&mut self, next: Option<&mut Self>) {
+        self.retired = true;
+        self.home = LEVEL_USER;
+        if let Some(next) = next {
+            next.retired = false;
+            next.home = LEVEL_USER;
+            std::mem::swap(&mut next.departures, &mut self.departures);
+        }
+    }
+
     /// Whether packets may be handled below.
     pub(crate) fn may_be_below(&self) -> bool {
         self.home != LEVEL_USER
@@ -193,6 +215,8 @@ impl Shared {
 impl Drop for Shared {
     /// The service goes: its memory is not shared any more.
     fn drop(&mut self) {
-        self.lane.set_target(LEVEL_USER);
+        if !self.retired {
+            self.lane.set_target(LEVEL_USER);
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::checksum;
 use crate::deliver::{End, Exits};
 use crate::port::{Ports, RING_ENTRIES};
 use crate::protocol::{
-    CellReport, FromCell, PortFacts, ServiceFacts, SharedFacts, ToCell, decode, encode,
+    CellReport, FromCell, PortFacts, ServiceFacts, SharedFacts, StateWay, ToCell, decode, encode,
 };
 use crate::service::{Service, Way};
 use crate::shared::Shared;
@@ -16,11 +16,11 @@ use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result, bail};
 use bpf::Lanes;
 use bpf_maps::{LEVEL_USER, META_MARK, PacketMeta};
-use engine::{Engine, MemoryKind};
+use engine::{Engine, Kept, MemoryKind, Program, StartError};
 use executor::Slicer;
 use os::fd_passing::{self, Received};
 use rustix::fd::{AsFd, OwnedFd};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use units::{EntryId, PortId};
 use xsk::{FramePool, Packet, Umem};
@@ -82,6 +82,25 @@ struct Cell {
     report: CellReport,
     notices: usize,
     next_tick_ms: u64,
+}
+
+/// A service that only has to start.
+struct Ready {
+    program: Program<Packet>,
+    facts: ServiceFacts,
+    ports: BTreeMap<String, u16>,
+    shared: Option<Shared>,
+}
+
+impl Ready {
+    fn start(
+        self,
+        engine: &Engine,
+        kept: Vec<Option<Kept>>,
+        now_ms: u64,
+    ) -> Result<Service, StartError> {
+        Service::start(engine, self.program, self.facts, self.ports, self.shared, kept, now_ms)
+    }
 }
 
 /// Runs until the daemon closes its end. `daemon` is a socket of
@@ -381,6 +400,13 @@ impl Cell {
                 let code = fds.remove(0);
                 self.start(*facts, &code, &fds, now_ms)?;
             }
+            ToCell::Replace(facts, way) => {
+                if fds.is_empty() {
+                    bail!("Replace came without its code");
+                }
+                let code = fds.remove(0);
+                self.replace(*facts, way, &code, &fds, now_ms)?;
+            }
             ToCell::Edges(entry, edges) => {
                 if let Some(service) = self.service_mut(entry) {
                     service.set_edges(edges);
@@ -443,7 +469,10 @@ impl Cell {
     ) -> Result<()> {
         let entry = facts.entry;
         self.slicer.arm();
-        let answer = match self.try_start(facts, code, memory, now_ms) {
+        let started = self
+            .prepare(facts, code, memory, true)
+            .and_then(|ready| Ok(ready.start(&self.engine, Vec::new(), now_ms)?));
+        let answer = match started {
             Ok(service) => {
                 let index = usize::from(entry.0);
                 if self.services.len() <= index {
@@ -458,20 +487,53 @@ impl Cell {
         self.tell(&answer)
     }
 
-    fn try_start(
+    /// Puts another version in a service's place. What can be made before packets wait for it is.
+    fn replace(
+        &mut self,
+        facts: ServiceFacts,
+        way: StateWay,
+        code: &OwnedFd,
+        memory: &[OwnedFd],
+        now_ms: u64,
+    ) -> Result<()> {
+        let (entry, lanes, engine) = (facts.entry, facts.lanes.max(1), self.engine.clone());
+        let is_new = self.service_mut(entry).is_none_or(|service| service.shared().is_none());
+        let replaced = self.prepare(facts, code, memory, is_new).and_then(|ready| {
+            self.slicer.arm();
+            let since = std::time::Instant::now();
+            let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+            let service = service.context("the service is not there")?;
+            service.replace_by(&engine, lanes, way, now_ms, |kept| {
+                ready.start(&engine, kept, now_ms)
+            })?;
+            Ok(since.elapsed())
+        });
+        self.next_tick_ms = 0;
+        self.tell_traps(entry);
+        self.tell(&match replaced {
+            Ok(took) => {
+                let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+                FromCell::Replaced(entry, micros)
+            }
+            Err(error) => FromCell::ReplaceFailed(entry, error.to_string()),
+        })
+    }
+
+    /// All that a service needs to start.
+    fn prepare(
         &self,
         facts: ServiceFacts,
         code: &OwnedFd,
         memory: &[OwnedFd],
-        now_ms: u64,
-    ) -> Result<Service> {
+        is_new: bool,
+    ) -> Result<Ready> {
         let ports = self.ports.iter().map(|(number, port)| (port.name.clone(), number)).collect();
         let lane = self.lanes.and_then(|lanes| lanes.lane(facts.entry));
-        let shared = facts.shared.as_ref().map(|shared| Shared::map(shared, memory, lane));
+        let shared = facts.shared.as_ref().map(|shared| Shared::map(shared, memory, lane, is_new));
         let shared = shared.transpose()?;
         let kind = facts.shared.map_or(MemoryKind::Own, SharedFacts::kind);
         let program = self.engine.load_from_parent(code, kind)?;
-        Ok(Service::start(&self.engine, program, facts, ports, shared, now_ms)?)
+        Ok(Ready { program, facts, ports, shared })
     }
 
     fn set_level(&mut self, entry: EntryId, level: u32, now_ms: u64) -> Result<()> {

@@ -22,6 +22,7 @@ use cell::below::{Around, Instance};
 use cell::protocol::{SharedFacts, ToCell};
 use cell::{Below, Compiled};
 use node::Event;
+use node::service::SERVICES_MAX;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ use wasm_to_bpf::layout;
 const ARENAS_AT: u64 = 0x1000_0000_0000;
 /// From one arena to the next: what 32-bit addresses reach, and as much again as a guard.
 const ARENA_STRIDE: u64 = 8 << 30;
+/// Where the second of an entry's two arenas lies: of a new version, beside the one before.
+const SECOND_ARENAS_AT: u64 = ARENAS_AT + SERVICES_MAX as u64 * ARENA_STRIDE;
 /// Bytes for events and frames of one service that the cell has not picked up yet.
 const EVENTS_LENGTH: u32 = 256 << 10;
 /// A lane that is not idle for so long stays where it is.
@@ -57,6 +60,31 @@ pub(crate) struct Shared {
     session: Option<Name>,
     /// Those of its programs that the kernel has taken.
     loaded: BTreeMap<Level, bpf::Program>,
+    /// It lies at the second of the entry's two addresses.
+    second: bool,
+}
+
+impl Shared {
+    /// What the cell needs of it: the arena, the instance block, the ring of records.
+    pub(crate) fn fds(&self) -> [std::os::fd::BorrowedFd<'_>; 3] {
+        let Instance { arena, block } = &*self.instance;
+        [arena.as_fd(), block.as_fd(), self.events.as_fd()]
+    }
+
+    /// Whether it lies at the second of the entry's two addresses.
+    pub(crate) const fn is_second(&self) -> bool {
+        self.second
+    }
+
+    /// All that its module was compiled to.
+    pub(crate) fn programs(&self) -> Arc<Compiled> {
+        Arc::clone(&self.programs)
+    }
+
+    /// Where it has a program.
+    pub(crate) fn levels(&self) -> Vec<Level> {
+        self.loaded.keys().copied().collect()
+    }
 }
 
 /// A program that was given to the kernel.
@@ -115,9 +143,26 @@ impl Daemon {
         window: u32,
         programs: &Arc<Compiled>,
     ) -> Result<Option<SharedFacts>, String> {
+        let made = self.make_shared(entry, window, programs, false)?;
+        Ok(made.map(|(shared, facts)| {
+            self.shared.insert(entry, shared);
+            facts
+        }))
+    }
+
+    /// The same, for a version that does not run yet; `second` says at which of the entry's two
+    /// addresses.
+    pub(crate) fn make_shared(
+        &self,
+        entry: EntryId,
+        window: u32,
+        programs: &Arc<Compiled>,
+        second: bool,
+    ) -> Result<Option<(Shared, SharedFacts)>, String> {
         let Some(program) = programs.below.as_ref().and_then(Below::any) else { return Ok(None) };
         let image = &program.image;
-        let address = ARENAS_AT + u64::from(entry.0) * ARENA_STRIDE;
+        let first = if second { SECOND_ARENAS_AT } else { ARENAS_AT };
+        let address = first + u64::from(entry.0) * ARENA_STRIDE;
         let make = || -> anyhow::Result<Shared> {
             let instance = Instance::new(image, wasm_to_bpf::FUEL_BUDGET_MIN, address)?;
             instance.set(layout::INSTANCE, u64::from(entry.0))?;
@@ -126,7 +171,7 @@ impl Daemon {
             let (programs, loaded) = (Arc::clone(programs), BTreeMap::new());
             let instance = Arc::new(instance);
             let session = self.node.service_of(entry).map(|service| service.session.clone());
-            Ok(Shared { instance, events, programs, window, session, loaded })
+            Ok(Shared { instance, events, programs, window, session, loaded, second })
         };
         let shared = make().map_err(|error| format!("{error:#}"))?;
         let facts = SharedFacts {
@@ -136,16 +181,12 @@ impl Daemon {
             globals: image.globals.len() as u32,
             ring_length: EVENTS_LENGTH,
         };
-        self.shared.insert(entry, shared);
-        Ok(Some(facts))
+        Ok(Some((shared, facts)))
     }
 
     /// What the cell needs of a service that can leave user level.
     pub(crate) fn shared_fds(&self, entry: EntryId) -> Vec<std::os::fd::BorrowedFd<'_>> {
-        self.shared.get(&entry).map_or_else(Vec::new, |shared| {
-            let Instance { arena, block } = &*shared.instance;
-            vec![arena.as_fd(), block.as_fd(), shared.events.as_fd()]
-        })
+        self.shared.get(&entry).map_or_else(Vec::new, |shared| shared.fds().into())
     }
 
     /// The service runs in the cell: to its level, then it takes packets.
@@ -317,7 +358,25 @@ impl Daemon {
     /// Puts a program where the front door calls it.
     fn put(&mut self, entry: EntryId, level: Level, program: bpf::Program) -> Result<(), String> {
         let gone = || "the service is gone".to_owned();
-        let shared = self.shared.get_mut(&entry).ok_or_else(gone)?;
+        let mut shared = self.shared.remove(&entry).ok_or_else(gone)?;
+        shared.loaded.insert(level, program);
+        let placed = self.set_program(entry, level, &shared);
+        if placed.is_err() {
+            shared.loaded.remove(&level);
+        }
+        self.shared.insert(entry, shared);
+        placed
+    }
+
+    /// Has the front door call a program that is loaded.
+    pub(crate) fn set_program(
+        &mut self,
+        entry: EntryId,
+        level: Level,
+        shared: &Shared,
+    ) -> Result<(), String> {
+        let gone = || format!("it has no program for {level}");
+        let program = shared.loaded.get(&level).ok_or_else(gone)?;
         let at = below_of(level).ok_or_else(gone)?;
         let index = u32::from(entry.0);
         let placed = self.front.set_module(at, index, program.as_fd());
@@ -325,8 +384,16 @@ impl Daemon {
         if let Some(lane) = self.front.lanes().lane(entry) {
             lane.set_program(index, shared.window);
         }
-        shared.loaded.insert(level, program);
         Ok(())
+    }
+
+    /// Has the front door call none of a version's programs any more.
+    pub(crate) fn clear_programs(&mut self, entry: EntryId, shared: &Shared) {
+        for at in shared.loaded.keys().filter_map(|level| below_of(*level)) {
+            if let Err(error) = self.front.clear_module(at, u32::from(entry.0)) {
+                tracing::error!(%entry, %error, "a module's program was not taken away");
+            }
+        }
     }
 
     fn set_out(&mut self, entry: EntryId, level: Level, why: String, starts: bool) {
@@ -416,6 +483,9 @@ impl Daemon {
     }
 
     pub(crate) fn settled(&mut self, entry: EntryId) {
+        if self.settling.remove(&entry) {
+            return self.begin(entry);
+        }
         if let Some(moving) = self.moves.get_mut(&entry) {
             moving.recount = Recount::Done;
             moving.since = Instant::now();
@@ -428,16 +498,13 @@ impl Daemon {
         self.beginning.remove(&entry);
         self.moves.remove(&entry);
         self.loading.remove(&entry);
+        self.forget_replacement(entry);
         let fuel = self.below_report(entry).map_or(0, |below| below.fuel);
         let Some(shared) = self.shared.remove(&entry) else { return };
         if let Some(session) = &shared.session {
             *self.fuel_closed.entry(session.clone()).or_default() += fuel;
         }
-        for at in shared.loaded.keys().filter_map(|level| below_of(*level)) {
-            if let Err(error) = self.front.clear_module(at, u32::from(entry.0)) {
-                tracing::error!(%entry, %error, "a module's program was not taken away");
-            }
-        }
+        self.clear_programs(entry, &shared);
         if let Err(error) = self.front.clear_entry(entry) {
             tracing::error!(%entry, %error, "the counters of an entry were not cleared");
         }

@@ -8,7 +8,7 @@ use crate::events::Note;
 use anyhow::{Context, Result};
 use api::EventKind;
 use cell::Compiled;
-use cell::protocol::{FromCell, ServiceFacts, ToCell};
+use cell::protocol::{FromCell, ServiceFacts, StateWay, ToCell};
 use node::Event;
 use registry::Digest;
 use std::collections::BTreeMap;
@@ -19,6 +19,15 @@ use units::{EntryId, Name, PortId, SessionId};
 
 /// A cell that does not report within this time is shown as it was.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
+
+/// A service or a version of one that begins when its module is compiled.
+pub(crate) struct Pending {
+    pub(crate) facts: ServiceFacts,
+    /// Where to run it, best first.
+    pub(crate) levels: Vec<abi::Level>,
+    /// Of a version that takes another one's place: how it comes by its state.
+    pub(crate) replaces: Option<StateWay>,
+}
 
 impl Daemon {
     pub(crate) fn start_cell(&mut self, restarts: u32) {
@@ -74,11 +83,12 @@ impl Daemon {
         parameters: BTreeMap<String, Vec<u8>>,
         session: units::SessionId,
         levels: Vec<abi::Level>,
+        replaces: Option<StateWay>,
     ) {
         let module = digest.parse().ok().and_then(|d: Digest| Some((d, self.modules.get(&d)?)));
         let Some((digest, module)) = module else {
             let reason = format!("the module {digest} is no longer held");
-            return self.event(Event::ServiceFailed { entry, reason });
+            return self.not_begun(entry, replaces, reason);
         };
         let manifest = &module.checked.manifest;
         let facts = ServiceFacts {
@@ -98,10 +108,10 @@ impl Daemon {
         };
         if let Some(compiled) = &module.compiled {
             let compiled = Arc::clone(compiled);
-            return self.start_in_cell(facts, levels, &compiled);
+            return self.begin_in_cell(Pending { facts, levels, replaces }, &compiled);
         }
         let waiting = self.compiling.entry(digest).or_default();
-        waiting.push((facts, levels));
+        waiting.push(Pending { facts, levels, replaces });
         if waiting.len() == 1 {
             let (wasm, done) = (module.wasm.clone(), self.done.clone());
             let bpf = self.no_bpf.is_none() && self.node.bpf();
@@ -113,12 +123,19 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn start_in_cell(
-        &mut self,
-        facts: ServiceFacts,
-        levels: Vec<abi::Level>,
-        compiled: &Arc<Compiled>,
-    ) {
+    /// A service, or a version of one, does not begin.
+    pub(crate) fn not_begun(&mut self, entry: EntryId, replaces: Option<StateWay>, reason: String) {
+        self.event(match replaces {
+            Some(_) => Event::ReplaceFailed { entry, reason },
+            None => Event::ServiceFailed { entry, reason },
+        });
+    }
+
+    pub(crate) fn begin_in_cell(&mut self, pending: Pending, compiled: &Arc<Compiled>) {
+        if let Some(way) = pending.replaces {
+            return self.replace_in_cell(pending, way, compiled);
+        }
+        let Pending { facts, levels, .. } = pending;
         let entry = facts.entry;
         if let Err(error) = self.try_start_in_cell(facts, compiled) {
             self.end_below(entry);
@@ -171,6 +188,10 @@ impl Daemon {
                 self.end_below(entry);
                 self.event(Event::ServiceFailed { entry, reason });
             }
+            FromCell::Replaced(entry, paused_us) => self.replaced(entry, paused_us),
+            FromCell::ReplaceFailed(entry, reason) => self.replace_failed(entry, reason),
+            FromCell::Kept(entry) => self.version_kept(entry),
+            FromCell::PutBack(entry, reason) => self.put_back(entry, reason),
             FromCell::Targeted(entry) => self.targeted(entry, true),
             FromCell::TargetFailed(entry) => self.targeted(entry, false),
             FromCell::Recounting(entry) => self.recounting(entry),
@@ -243,6 +264,9 @@ impl Daemon {
         let shared: Vec<EntryId> = self.shared.keys().copied().collect();
         shared.into_iter().for_each(|entry| self.end_below(entry));
         self.beginning.clear();
+        self.replacing.clear();
+        self.retired.clear();
+        self.settling.clear();
         // Their senders hear that nobody answers any more.
         self.messages.clear();
         self.reported();

@@ -3,25 +3,26 @@
 use crate::below::{self, Begin, Loaded, Move, Shared};
 use crate::budgets;
 use crate::cell_link::CellLink;
-use crate::cell_work::hear;
+use crate::cell_work::{Pending, hear};
 use crate::config::NodeFile;
 use crate::deploy::Module;
 use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
 use crate::http::{Answer, Reply};
 use crate::ports::{self, LivePort};
+use crate::replace::{Replacing, way_of};
 use crate::why::Asked;
 use crate::{http, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorInfo, EventKind};
 use bpf::{FrontDoor, XdpMode};
 use cell::Compiled;
-use cell::protocol::{CellReport, ServiceFacts, ServiceReport, ToCell};
+use cell::protocol::{CellReport, ServiceReport, ToCell};
 use node::budget::Meter;
 use node::{Command, Effect, Event, Node, Notice};
 use os::netlink::{Change, Monitor, Netlink};
 use registry::{Digest, Store};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -70,6 +71,8 @@ pub(crate) enum Done {
     Loaded(Box<Loaded>),
     /// No packet of before a recount is on its way to a ring.
     Landed(EntryId),
+    /// No packet is on its way to a lane that no rule leads to any more.
+    LaneUnused(EntryId),
     ReportOverdue(u64),
     /// The kernel has run a copy of the front door over a frame.
     Explained(Box<Asked>, Result<bpf::front_door::Explained, String>),
@@ -80,6 +83,10 @@ pub(crate) struct Waiting {
     pub(crate) reply: Reply<Deployed>,
     pub(crate) since: Instant,
     pub(crate) shadowed: Vec<(u32, u32)>,
+    /// The version whose place it takes.
+    pub(crate) replaces: Option<api::Replaced>,
+    /// Microseconds that packets waited for that.
+    pub(crate) paused_us: u64,
 }
 
 /// Somebody who waits for a service to move.
@@ -120,8 +127,14 @@ pub(crate) struct Daemon {
     /// Queues of the cell whose sockets are not bound yet.
     pub(crate) binding: usize,
     pub(crate) modules: BTreeMap<Digest, Module>,
-    /// Services that start when their module is compiled, each with its levels.
-    pub(crate) compiling: BTreeMap<Digest, Vec<(ServiceFacts, Vec<abi::Level>)>>,
+    /// What begins when its module is compiled.
+    pub(crate) compiling: BTreeMap<Digest, Vec<Pending>>,
+    /// Versions that the cell has been asked to put in another one's place.
+    pub(crate) replacing: BTreeMap<EntryId, Replacing>,
+    /// Versions before, as long as they can be put back; nothing of those without a lane.
+    pub(crate) retired: BTreeMap<EntryId, Option<Shared>>,
+    /// Services whose lane waits until what came by no lane is gone.
+    pub(crate) settling: BTreeSet<EntryId>,
     /// Services that the cell has been asked to start.
     pub(crate) beginning: BTreeMap<EntryId, Begin>,
     /// Services that can leave user level.
@@ -239,6 +252,9 @@ impl Daemon {
             binding: 0,
             modules: BTreeMap::new(),
             compiling: BTreeMap::new(),
+            replacing: BTreeMap::new(),
+            retired: BTreeMap::new(),
+            settling: BTreeSet::new(),
             beginning: BTreeMap::new(),
             shared: BTreeMap::new(),
             loading: BTreeMap::new(),
@@ -358,7 +374,26 @@ impl Daemon {
                 } => {
                     let values =
                         parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
-                    self.start_service(entry, &service, &digest, lanes, values, session, levels);
+                    self.start_service(
+                        entry, &service, &digest, lanes, values, session, levels, None,
+                    );
+                }
+                Effect::ReplaceService {
+                    entry,
+                    service,
+                    digest,
+                    lanes,
+                    parameters,
+                    session,
+                    levels,
+                    way,
+                } => {
+                    let values =
+                        parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
+                    let way = Some(way_of(way));
+                    self.start_service(
+                        entry, &service, &digest, lanes, values, session, levels, way,
+                    );
                 }
                 Effect::MoveService { entry, level } => self.move_service(entry, level),
                 Effect::SetEdges { entry, edges } => {
@@ -390,18 +425,19 @@ impl Daemon {
                 if let (Ok(compiled), Some(module)) = (&result, self.modules.get_mut(&digest)) {
                     module.compiled = Some(Arc::clone(compiled));
                 }
-                for (facts, levels) in waiting {
+                for pending in waiting {
                     match &result {
-                        Ok(compiled) => self.start_in_cell(facts, levels, compiled),
+                        Ok(compiled) => self.begin_in_cell(pending, compiled),
                         Err(reason) => {
-                            let (entry, reason) = (facts.entry, reason.clone());
-                            self.event(Event::ServiceFailed { entry, reason });
+                            let (entry, replaces) = (pending.facts.entry, pending.replaces);
+                            self.not_begun(entry, replaces, reason.clone());
                         }
                     }
                 }
             }
             Done::Loaded(loaded) => self.loaded(*loaded),
             Done::Landed(entry) => self.tell(&ToCell::Settle(entry), &[]),
+            Done::LaneUnused(entry) => self.lane_unused(entry),
             Done::ReportOverdue(number) if number == self.report_number => self.reported(),
             Done::ReportOverdue(_) => {}
             Done::Explained(asked, explained) => self.explained(*asked, explained),
@@ -418,6 +454,37 @@ impl Daemon {
                 if let Some(waiting) = self.waiting.remove(&service) {
                     self.deployed(&service, waiting);
                 }
+            }
+            Notice::ServiceReplaced { service } => {
+                let text = format!("a new version of '{service}' runs, and is watched");
+                self.note(Note::new(EventKind::ServiceReplaced, text).service(&service));
+            }
+            Notice::ServiceKept { service } => {
+                tracing::info!(%service, "the new version of the service stays");
+                self.forget_modules();
+                if let Some(waiting) = self.waiting.remove(&service) {
+                    self.deployed(&service, waiting);
+                }
+            }
+            Notice::ReplaceFailed { service, reason } => {
+                let text =
+                    format!("a new version of '{service}' does not run, the old one goes on");
+                let note = Note::new(EventKind::ServiceNotStarted, text).service(&service);
+                self.note(note.reason(&reason));
+                self.forget_modules();
+                let message = format!("'{service}' goes on as it was: {reason}");
+                self.refuse_waiting(&service, message);
+            }
+            Notice::ServicePutBack { service, reason } => {
+                let text =
+                    format!("a new version of '{service}' failed at once, the old one is back");
+                let note = Note::new(EventKind::ServicePutBack, text).service(&service);
+                self.note(note.reason(&reason));
+                self.forget_modules();
+                let message = format!(
+                    "the new version of '{service}' failed at once, and the one before runs again: {reason}"
+                );
+                self.refuse_waiting(&service, message);
             }
             Notice::ServiceMoved { service, level } => {
                 let text = format!("the service '{service}' runs at {level}");
@@ -436,17 +503,16 @@ impl Daemon {
                 let note = Note::new(EventKind::ServiceNotStarted, text).service(&service);
                 self.note(note.reason(&reason));
                 self.forget_modules();
-                if let Some(waiting) = self.waiting.remove(&service) {
-                    let message = format!("the service '{service}' did not start: {reason}");
-                    let refusal = http::error(api::ErrorCode::Failed, message, None);
-                    let _ = waiting.reply.send(Err(refusal));
-                }
+                let message = format!("the service '{service}' did not start: {reason}");
+                self.refuse_waiting(&service, message);
             }
             Notice::ServiceFailed { service, reason, .. } => {
                 let text = format!("the service '{service}' failed, its packets go plainly");
                 let note = Note::new(EventKind::ServiceFailed, text).service(&service);
                 self.note(note.reason(&reason));
-                self.refuse_movers(&service, &format!("the service '{service}' failed: {reason}"));
+                let message = format!("the service '{service}' failed: {reason}");
+                self.refuse_movers(&service, &message);
+                self.refuse_waiting(&service, message);
             }
             Notice::ServiceRemoved { service } => {
                 let text = format!("the service '{service}' is gone");
@@ -469,9 +535,17 @@ impl Daemon {
         }
     }
 
+    /// Tells who waits for a service that it does not run.
+    fn refuse_waiting(&mut self, service: &Name, message: String) {
+        if let Some(waiting) = self.waiting.remove(service) {
+            let refusal = http::error(api::ErrorCode::Failed, message, None);
+            let _ = waiting.reply.send(Err(refusal));
+        }
+    }
+
     /// Lets go of modules that no service runs; the store has them.
     fn forget_modules(&mut self) {
-        let used: Vec<&str> = self.node.services().map(|s| s.module.digest.as_str()).collect();
+        let used: Vec<&str> = self.node.digests().collect();
         self.modules.retain(|digest, _| used.contains(&digest.to_string().as_str()));
     }
 

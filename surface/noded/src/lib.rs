@@ -29,6 +29,7 @@ mod metrics;
 mod port_life;
 mod ports;
 mod reasons;
+mod replace;
 mod views;
 mod why;
 

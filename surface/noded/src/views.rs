@@ -264,8 +264,9 @@ impl Daemon {
         let since = Instant::now();
         let deployed = self.start_deployment(&request);
         match deployed {
-            Ok((service, shadowed)) => {
-                self.waiting.insert(service, Waiting { reply, since, shadowed });
+            Ok((service, shadowed, replaces)) => {
+                let waiting = Waiting { reply, since, shadowed, replaces, paused_us: 0 };
+                self.waiting.insert(service, waiting);
             }
             Err(refusal) => drop(reply.send(Err(refusal))),
         }
@@ -274,16 +275,20 @@ impl Daemon {
     fn start_deployment(
         &mut self,
         request: &api::DeployRequest,
-    ) -> Answer<(Name, Vec<(u32, u32)>)> {
+    ) -> Answer<(Name, Vec<(u32, u32)>, Option<api::Replaced>)> {
         let digest = self.store.resolve(&request.module).map_err(|problem| {
             let help = "'tam deploy FILE.wasm' stores a module and deploys it";
             error(ErrorCode::NotFound, problem.to_string(), Some(help))
         })?;
-        let manifest = self.hold(&digest)?;
+        let module = self.hold(&digest)?;
         let service = match &request.name {
             Some(text) => name(text)?,
-            None => manifest.name.clone(),
+            None => module.manifest.name.clone(),
         };
+        if self.waiting.contains_key(&service) {
+            let message = format!("'{service}' is being deployed already; try again in a second");
+            return Err(failed(message));
+        }
         let session = self.session(request.session.as_deref())?;
         let level = request.level.as_deref().map(level).transpose()?;
         let rules = request
@@ -299,31 +304,43 @@ impl Daemon {
             .collect::<Answer<_>>()?;
         let outcome = self.command(Command::Deploy {
             service: service.clone(),
-            module: ModuleInfo { digest: digest.to_string(), manifest },
+            module,
             parameters: request.parameters.clone(),
             session,
             rules,
             level,
             budget: request.budget.as_ref().map(budget).transpose()?.unwrap_or_default(),
             then: request.then.iter().map(|next| name(next)).collect::<Answer<_>>()?,
+            discard_state: request.discard_state,
         })?;
-        let Outcome::Deployed { shadowed, rules, .. } = outcome else {
+        let Outcome::Deployed { shadowed, rules, replaces, .. } = outcome else {
             return Err(failed("the node answered a deployment with something else"));
         };
-        self.note_rules(EventKind::RulesAdded, &numbers(&rules));
-        Ok((service, pairs(&shadowed)))
+        if replaces.is_none() {
+            self.note_rules(EventKind::RulesAdded, &numbers(&rules));
+        }
+        let replaces = replaces.map(|digest| api::Replaced {
+            digest,
+            state_kept: !request.discard_state,
+            paused_us: 0,
+        });
+        Ok((service, pairs(&shadowed), replaces))
     }
 
     /// Has the module in memory, checked.
-    fn hold(&mut self, digest: &Digest) -> Answer<abi::Manifest> {
-        if let Some(module) = self.modules.get(digest) {
-            return Ok(module.checked.manifest.clone());
+    fn hold(&mut self, digest: &Digest) -> Answer<ModuleInfo> {
+        if !self.modules.contains_key(digest) {
+            let wasm = self.store.get(digest).map_err(failed)?;
+            self.modules.insert(*digest, Module::check(wasm).map_err(usage)?);
         }
-        let wasm = self.store.get(digest).map_err(failed)?;
-        let module = Module::check(wasm).map_err(usage)?;
-        let manifest = module.checked.manifest.clone();
-        self.modules.insert(*digest, module);
-        Ok(manifest)
+        let module = self.modules.get(digest).ok_or_else(|| failed("the module is gone"))?;
+        let checked = &module.checked;
+        Ok(ModuleInfo {
+            digest: digest.to_string(),
+            manifest: checked.manifest.clone(),
+            hands_state_over: checked.hooks.state,
+            image: checked.image,
+        })
     }
 
     fn session(&self, wanted: Option<&str>) -> Answer<Name> {
@@ -333,12 +350,21 @@ impl Daemon {
     /// Answers a deployment whose service runs now.
     pub(crate) fn deployed(&mut self, service: &Name, waiting: Waiting) {
         let Some(service) = self.node.service(service) else { return };
-        drop(waiting.reply.send(Ok(Deployed {
-            schema_version: SCHEMA_VERSION,
-            service: self.service_info(service),
-            took_ms: u64::try_from(waiting.since.elapsed().as_millis()).unwrap_or(u64::MAX),
-            shadowed: waiting.shadowed,
-        })));
+        drop(waiting.reply.send(
+            Ok(
+                Deployed {
+                    schema_version: SCHEMA_VERSION,
+                    service: self.service_info(service),
+                    took_ms: u64::try_from(waiting.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+                    shadowed: waiting.shadowed,
+                    replaced:
+                        waiting.replaces.map(|replaced| api::Replaced {
+                            paused_us: waiting.paused_us,
+                            ..replaced
+                        }),
+                },
+            ),
+        ));
     }
 
     /// Removes a service; true when the cell has yet to stop it.

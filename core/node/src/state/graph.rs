@@ -6,7 +6,7 @@
 //!   then heavy
 //! ```
 //!
-//! A service is deployed after those that it leads to, so there is no way round. An edge is told
+//! A service leads to services that are there already, and never round to itself. An edge is told
 //! to the front door and the cell only while the service at its end runs; else it leads nowhere,
 //! and the packet is forwarded.
 
@@ -20,7 +20,7 @@ use crate::refusal::Refusal;
 use crate::service::{EDGES_MAX, Edges, GRAPH_DEPTH_MAX, ServiceState};
 
 impl Node {
-    /// Checks the services that are to come after a new one.
+    /// Checks the services that are to come after another, new or not.
     pub(super) fn check_edges(
         &self,
         service: &Name,
@@ -35,6 +35,10 @@ impl Node {
             if !found.has_run() {
                 return Err(Refusal::ServiceStarting { service: next.clone() });
             }
+            if next == service || self.leads_to(next, service) {
+                let (service, next) = (service.clone(), next.clone());
+                return Err(Refusal::GraphCycle { service, next });
+            }
             let found = &found.service().session;
             if found != session {
                 let (service, expected) = (service.clone(), session.clone());
@@ -42,7 +46,9 @@ impl Node {
                 return Err(Refusal::EdgeToOtherSession { service, expected, next, found });
             }
         }
-        let found = 1 + then.iter().map(|next| self.depth(next)).max().unwrap_or(0);
+        let found = self.depth_before(service)
+            + 1
+            + then.iter().map(|next| self.depth(next)).max().unwrap_or(0);
         if found > GRAPH_DEPTH_MAX {
             return Err(Refusal::GraphTooDeep { service: service.clone(), found });
         }
@@ -54,6 +60,19 @@ impl Node {
         let then = self.services.get(service).map(|managed| &managed.service().then);
         let after = then.into_iter().flat_map(BTreeMap::values);
         1 + after.map(|next| self.depth(next)).max().unwrap_or(0)
+    }
+
+    /// Services on the longest way that leads to this one, without it.
+    fn depth_before(&self, service: &Name) -> usize {
+        let before = self.services_before(service);
+        before.iter().map(|before| 1 + self.depth_before(before)).max().unwrap_or(0)
+    }
+
+    /// Whether packets can come from the first to the second.
+    fn leads_to(&self, from: &Name, to: &Name) -> bool {
+        let then = self.services.get(from).map(|managed| &managed.service().then);
+        let mut after = then.into_iter().flat_map(BTreeMap::values);
+        after.any(|next| next == to || self.leads_to(next, to))
     }
 
     /// The services with an edge to this one.

@@ -7,7 +7,7 @@ use bpf_maps::RULES_MAX;
 use units::{EntryId, Name, RuleId};
 
 use super::services::Managed;
-use super::{Node, OwnedRule};
+use super::{Life, Node, OwnedRule};
 use crate::classifier::{Destination, Lookup, compile};
 use crate::command::{Effect, Outcome};
 use crate::refusal::Refusal;
@@ -43,10 +43,10 @@ impl Node {
                 session_agrees(spec, &service.name, &service.session)?;
             }
         }
-        let admitted = self.admit_rules(specs, None)?;
+        let admitted = self.admit_rules(specs, None, &BTreeSet::new())?;
         let outcome =
             Outcome::RulesAdded { rules: admitted.ids(), shadowed: admitted.shadowed.clone() };
-        self.insert_rules(admitted);
+        self.insert_rules(admitted, Life::Live);
         self.install_rules();
         Ok(outcome)
     }
@@ -58,11 +58,13 @@ impl Node {
     }
 
     /// Checks rules as if all services ran, so that installing them later cannot
-    /// fail. `coming` is the service that they come with, which is not there yet.
+    /// fail. `coming` is the service that they come with; `leaving` are rules that will be gone
+    /// by then, and shadow none of them.
     pub(super) fn admit_rules(
         &self,
         specs: Vec<RuleSpec>,
         coming: Option<(&Name, EntryId)>,
+        leaving: &BTreeSet<RuleId>,
     ) -> Result<Admitted, Refusal> {
         for spec in &specs {
             spec.r#match.check()?;
@@ -79,18 +81,22 @@ impl Node {
             coming.map(|(service, entry)| (service.clone(), Destination { entry, movable: false })),
         );
         let all = self.rules.values().map(|owned| &owned.rule).chain(&rules);
-        let mut shadowed = compile(all, &lookup)?.shadowed;
+        let mut shadowed = compile(all.clone(), &lookup)?.shadowed;
+        if !leaving.is_empty() {
+            let staying = all.filter(|rule| !leaving.contains(&rule.id));
+            shadowed = compile(staying, &lookup)?.shadowed;
+        }
         let added: BTreeSet<RuleId> = rules.iter().map(|rule| rule.id).collect();
         shadowed.retain(|(rule, _)| added.contains(rule));
         Ok(Admitted { rules, came_with: coming.map(|(service, _)| service.clone()), shadowed })
     }
 
     /// Takes rules in; the front door learns of them by [`Node::install_rules`].
-    pub(super) fn insert_rules(&mut self, admitted: Admitted) {
+    pub(super) fn insert_rules(&mut self, admitted: Admitted, life: Life) {
         for rule in admitted.rules {
             self.rule_next = rule.id.0.wrapping_add(1);
             self.effects.push_back(Effect::ClearRuleCounters { rule: rule.id });
-            let owned = OwnedRule { came_with: admitted.came_with.clone(), rule };
+            let owned = OwnedRule { came_with: admitted.came_with.clone(), rule, life };
             self.rules.insert(owned.rule.id, owned);
         }
     }
@@ -98,7 +104,8 @@ impl Node {
     /// Tells the front door, if what it should know has changed.
     pub(super) fn install_rules(&mut self) {
         let lookup = self.lookup(|state| *state == ServiceState::Running);
-        let active = self.rules.values().map(|owned| &owned.rule).filter(|r| self.is_active(r));
+        let active = self.rules.values().filter(|owned| self.is_active(owned));
+        let active = active.map(|owned| &owned.rule);
         let rules = compile(active, &lookup)
             .expect("`admit_rules` compiled all rules, and these are some of them");
         let same =
@@ -112,11 +119,13 @@ impl Node {
     }
 
     /// Whether the front door should know the rule now.
-    pub(super) fn is_active(&self, rule: &Rule) -> bool {
-        rule.spec.action.service().is_none_or(|service| {
-            let state = self.services.get(service).map(|managed| &managed.service().state);
-            state == Some(&ServiceState::Running)
-        })
+    pub(super) fn is_active(&self, owned: &OwnedRule) -> bool {
+        let service = owned.rule.spec.action.service();
+        owned.life == Life::Live
+            && service.is_none_or(|service| {
+                let state = self.services.get(service).map(|managed| &managed.service().state);
+                state == Some(&ServiceState::Running)
+            })
     }
 
     /// Removes the rules that lead to a service, and says which they were.

@@ -1,13 +1,14 @@
 //! The services of a node: starting, failing, stopping.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use abi::Level;
 use abi::manifest::{Meant, ParameterValue};
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
+use super::replace::{Asked, Before, Definition};
 use super::rules::session_agrees;
-use super::{CellState, Node};
+use super::{CellState, Life, Node};
 use crate::budget::Budget;
 use crate::command::{Arrangement, Effect, Notice, Outcome};
 use crate::refusal::Refusal;
@@ -21,15 +22,19 @@ pub const FIRST_STARTS_MAX: u32 = 3;
 /// A service and what only the node needs to know of it.
 #[derive(Clone, Debug)]
 pub(super) struct Managed {
-    service: Service,
-    session: SessionId,
-    values: BTreeMap<Name, ParameterValue>,
+    pub(super) service: Service,
+    pub(super) session: SessionId,
+    pub(super) values: BTreeMap<Name, ParameterValue>,
     /// Where the operator wants it; else the module's own wish counts.
-    wanted: Option<Level>,
+    pub(super) wanted: Option<Level>,
+    /// A new version of it that was asked for.
+    pub(super) asked: Option<Asked>,
+    /// The version before, while this one is watched.
+    pub(super) before: Option<Before>,
     /// Its packets go by a lane.
     movable: bool,
     /// It was asked to move, and has not answered.
-    moving: bool,
+    pub(super) moving: bool,
     /// The cell has it: it was asked to start it, and has neither failed nor stopped.
     held: bool,
     /// Where the cell and the front door take its edges to lead.
@@ -38,8 +43,8 @@ pub(super) struct Managed {
     starts: u32,
     has_run: bool,
     /// In [`ServiceState::Failed`]: when it is started again.
-    retry_at: Option<Nanos>,
-    backoff: Backoff,
+    pub(super) retry_at: Option<Nanos>,
+    pub(super) backoff: Backoff,
 }
 
 impl Managed {
@@ -72,22 +77,7 @@ impl Managed {
         std::mem::replace(&mut self.edges, edges) != edges
     }
 
-    /// Where to run it, best first: where it is wanted, and the levels above that it may
-    /// run at. The last is user level, where every module runs.
-    fn levels(&self, bpf: bool) -> Vec<Level> {
-        let declared = &self.service.module.manifest.levels;
-        let first =
-            self.wanted.or_else(|| declared.iter().copied().find(|&level| level != Level::Cluster));
-        let first = first.unwrap_or(Level::User);
-        let fits = |&level: &Level| match level {
-            Level::User => true,
-            Level::Nic | Level::Kernel => bpf && level >= first && declared.contains(&level),
-            Level::Cluster => false,
-        };
-        Level::ALL.iter().copied().filter(fits).collect()
-    }
-
-    fn enter(&mut self, now: Nanos, state: ServiceState) {
+    pub(super) fn enter(&mut self, now: Nanos, state: ServiceState) {
         self.service.state = state;
         self.service.since = now;
     }
@@ -98,6 +88,10 @@ impl Managed {
         self.movable = false;
         self.moving = false;
         self.edges = Edges::default();
+        self.to_user();
+    }
+
+    pub(super) fn to_user(&mut self) {
         self.service.level = Level::User;
         self.service.level_reason = user_reason(&self.service.module);
     }
@@ -127,13 +121,16 @@ impl Node {
         now: Nanos,
         wanted: Wanted,
         rules: Vec<RuleSpec>,
+        discard_state: bool,
     ) -> Result<Outcome, Refusal> {
         let Wanted { service: name, module, parameters, session, level: wanted, then, budget } =
             wanted;
-        match self.services.get(&name).map(|managed| &managed.service.state) {
-            Some(ServiceState::Stopping) => return Err(Refusal::ServiceStopping { service: name }),
-            Some(_) => return Err(Refusal::ServiceExists { service: name }),
-            None => {}
+        let present = self
+            .services
+            .get(&name)
+            .map(|managed| (managed.service.state.clone(), managed.held, managed.has_run));
+        if let Some((ServiceState::Stopping, ..)) = present {
+            return Err(Refusal::ServiceStopping { service: name });
         }
         let session_id = self
             .sessions
@@ -145,31 +142,51 @@ impl Node {
         if let Some(level) = wanted {
             self.check_level(&name, &module, level)?;
         }
-        let level_reason = user_reason(&module);
         let values = module.manifest.values(&parameters)?;
         for spec in &rules {
             check_rule_of(spec, &name, &session)?;
         }
         let then = self.check_edges(&name, &session, &then)?;
+        let definition =
+            Definition { module, parameters, values, session, session_id, wanted, then, budget };
+        match present {
+            Some((ServiceState::Running, ..)) => {
+                self.replace(&name, definition, rules, discard_state)
+            }
+            Some((_, false, true)) => self.redefine(now, &name, definition, rules),
+            Some(_) => Err(Refusal::ServiceStarting { service: name }),
+            None => self.add_service(now, name, definition, rules),
+        }
+    }
+
+    fn add_service(
+        &mut self,
+        now: Nanos,
+        name: Name,
+        definition: Definition,
+        rules: Vec<RuleSpec>,
+    ) -> Result<Outcome, Refusal> {
         let entry = self.free_entry(&name)?;
-        let admitted = self.admit_rules(rules, Some((&name, entry)))?;
+        let admitted = self.admit_rules(rules, Some((&name, entry)), &BTreeSet::new())?;
         let outcome = Outcome::Deployed {
             service: name.clone(),
             entry,
             rules: admitted.ids(),
             shadowed: admitted.shadowed.clone(),
+            replaces: None,
         };
 
         self.entry_next = entry.0.wrapping_add(1);
-        self.insert_rules(admitted);
+        self.insert_rules(admitted, Life::Live);
+        let level_reason = user_reason(&definition.module);
         let service = Service {
             name: name.clone(),
             entry,
-            module,
-            parameters,
-            session,
-            then,
-            budget,
+            module: definition.module,
+            parameters: definition.parameters,
+            session: definition.session,
+            then: definition.then,
+            budget: definition.budget,
             level: Level::User,
             level_reason,
             state: ServiceState::Starting,
@@ -178,9 +195,11 @@ impl Node {
         };
         let managed = Managed {
             service,
-            session: session_id,
-            values,
-            wanted,
+            session: definition.session_id,
+            values: definition.values,
+            wanted: definition.wanted,
+            asked: None,
+            before: None,
             movable: false,
             moving: false,
             held: false,
@@ -215,6 +234,7 @@ impl Node {
         for managed in self.services.values_mut() {
             managed.service.then.retain(|_, next| next != name);
         }
+        self.end_replacement(name, "the service was removed");
         let rules = self.drop_rules_of(name);
         self.install();
         if held {
@@ -271,6 +291,9 @@ impl Node {
         if service.state != ServiceState::Running {
             return Err(Refusal::ServiceNotRunning { service: name.clone() });
         }
+        if managed.asked.is_some() {
+            return Err(Refusal::ServiceReplacing { service: name.clone() });
+        }
         let (entry, from) = (service.entry, service.level);
         let moves = from != level || managed.moving;
         if let Some(managed) = self.services.get_mut(name) {
@@ -289,7 +312,7 @@ impl Node {
         let mut moving = Vec::new();
         for (name, managed) in &self.services {
             let service = &managed.service;
-            let level = managed.levels(enabled)[0];
+            let level = managed.definition().levels(enabled)[0];
             let moves = if enabled { managed.movable } else { service.level != Level::User };
             if service.state == ServiceState::Running && moves && service.level != level {
                 moving.push(name.clone());
@@ -333,6 +356,8 @@ impl Node {
         }
         managed.lose();
         let service = managed.service.name.clone();
+        self.end_replacement(&service, &reason);
+        let Some(managed) = self.services.get_mut(&service) else { return };
         let notice = match managed.service.state {
             ServiceState::Stopping => {
                 self.services.remove(&service);
@@ -359,6 +384,10 @@ impl Node {
     pub(super) fn services_lost(&mut self, now: Nanos, reason: &str) -> Vec<Notice> {
         let mut removed = Vec::new();
         let mut given_up = Vec::new();
+        let names: Vec<Name> = self.services.keys().cloned().collect();
+        for name in names {
+            self.end_replacement(&name, &format!("the cell was lost: {reason}"));
+        }
         for managed in self.services.values_mut().filter(|managed| managed.held) {
             managed.lose();
             match managed.service.state {
@@ -413,7 +442,7 @@ impl Node {
                 lanes: managed.service.module.manifest.lanes,
                 parameters: managed.values.clone(),
                 session: managed.session,
-                levels: managed.levels(bpf),
+                levels: managed.definition().levels(bpf),
                 restarts: managed.service.restarts,
             });
         }
@@ -445,7 +474,7 @@ impl Node {
         Notice::ServiceNotStarted { service, reason }
     }
 
-    fn managed(&mut self, entry: EntryId) -> Option<&mut Managed> {
+    pub(super) fn managed(&mut self, entry: EntryId) -> Option<&mut Managed> {
         self.services.values_mut().find(|managed| managed.service.entry == entry)
     }
 

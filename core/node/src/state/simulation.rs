@@ -45,6 +45,13 @@ enum Held {
     Stopping,
 }
 
+/// What the cell has of a new version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Asked,
+    Watched,
+}
+
 struct World {
     seed: u64,
     dice: Dice,
@@ -57,6 +64,8 @@ struct World {
     placed: BTreeMap<EntryId, (Level, bool)>,
     /// Moves that were asked for and not answered.
     moving: Vec<(EntryId, Level)>,
+    /// Versions that were asked for, and those that are watched.
+    replacing: BTreeMap<EntryId, Version>,
     installed: RuleSet,
     /// What was last told of the edges out of each entry.
     edges: BTreeMap<EntryId, Edges>,
@@ -82,6 +91,7 @@ impl World {
             held: BTreeMap::new(),
             placed: BTreeMap::new(),
             moving: Vec::new(),
+            replacing: BTreeMap::new(),
             installed: RuleSet::default(),
             edges: BTreeMap::new(),
             generation: 0,
@@ -135,6 +145,7 @@ impl World {
                 rules: (0..self.dice.below(3)).map(|_| self.spec(to_service.clone())).collect(),
                 level: self.dice.one_of(&[None, None, Some(Level::Nic), Some(Level::User)]),
                 budget: Budget::default(),
+                discard_state: self.dice.below(2) == 0,
                 then: (0..self.dice.below(3)).map(|_| name(self.dice.one_of(&SERVICES))).collect(),
             },
             2 => Command::Remove { service, cascade: self.dice.below(2) == 0 },
@@ -180,6 +191,12 @@ impl World {
             let event = if self.cell_up { Event::CellReady } else { lost };
             return self.node.handle_event(self.now, event);
         }
+        let replacing = self.replacing.pop_first();
+        if let Some((entry, version)) = replacing
+            && self.held.get(&entry) == Some(&Held::Running)
+        {
+            return self.answer_replacement(entry, version);
+        }
         let held: Vec<(EntryId, Held)> = self.held.iter().map(|(&e, &h)| (e, h)).collect();
         if held.is_empty() {
             return;
@@ -199,8 +216,30 @@ impl World {
             _ => Event::ServiceFailed { entry, reason: "trap".into() },
         };
         self.held.remove(&entry);
+        self.replacing.remove(&entry);
         self.placed.remove(&entry);
         self.ends += 1;
+        self.node.handle_event(self.now, event);
+    }
+
+    fn answer_replacement(&mut self, entry: EntryId, version: Version) {
+        let fails = self.dice.below(3) == 0;
+        let reason = "unreachable".to_owned();
+        let event = match version {
+            Version::Asked if fails => Event::ReplaceFailed { entry, reason },
+            Version::Asked => {
+                self.replacing.insert(entry, Version::Watched);
+                Event::ServiceReplaced { entry }
+            }
+            Version::Watched if fails => Event::ServicePutBack { entry, reason },
+            Version::Watched => Event::ServiceKept { entry },
+        };
+        if matches!(event, Event::ServiceReplaced { .. } | Event::ServicePutBack { .. }) {
+            self.moving.retain(|(moving, _)| *moving != entry);
+            if let Some((level, _)) = self.placed.get_mut(&entry) {
+                *level = Level::User;
+            }
+        }
         self.node.handle_event(self.now, event);
     }
 
@@ -209,6 +248,7 @@ impl World {
             self.cell_up = false;
             self.ends += self.held.len() as u64;
             self.held.clear();
+            self.replacing.clear();
             self.placed.clear();
             self.node.handle_event(self.now, Event::CellLost { reason: "killed".into() });
         }
@@ -251,6 +291,12 @@ impl World {
                     assert_eq!(generation, self.generation, "seed {seed}");
                     self.installed = rules;
                     self.rules_lead_to_what_runs();
+                }
+                Effect::ReplaceService { entry, .. } => {
+                    let running = self.held.get(&entry) == Some(&Held::Running);
+                    assert!(running, "seed {seed}: {entry} is replaced and does not run");
+                    let before = self.replacing.insert(entry, Version::Asked);
+                    assert_eq!(before, None, "seed {seed}: {entry} is replaced twice at a time");
                 }
                 Effect::MoveService { entry, level } => {
                     let running = self.held.get(&entry) == Some(&Held::Running);
@@ -342,12 +388,16 @@ impl World {
                     }
                     Held::Stopping => {
                         self.held.remove(&entry);
+                        self.replacing.remove(&entry);
                         self.placed.remove(&entry);
                         self.ends += 1;
                         self.node.handle_event(self.now, Event::ServiceStopped { entry });
                     }
                     Held::Running => {}
                 }
+            }
+            while let Some((entry, version)) = self.replacing.pop_first() {
+                self.answer_replacement(entry, version);
             }
             self.take_effects();
             self.check();

@@ -9,7 +9,7 @@
 use super::{Cell, MESSAGES_WAITING_MAX, NOTICES_PER_ROUND_MAX};
 use crate::deliver::Exits;
 use crate::protocol::FromCell;
-use crate::service::{Outbox, Service};
+use crate::service::{Outbox, Sequel, Service};
 use units::EntryId;
 
 impl Cell {
@@ -76,7 +76,7 @@ impl Cell {
         answers
     }
 
-    /// Tells of the service's traps, and has lanes that could not be started again wait for
+    /// Tells of the service's traps and of what became of its replacement, and has lanes that could not be started again wait for
     /// their turn in `tick`.
     pub(super) fn tell_traps(&mut self, entry: EntryId) {
         let untold = self.service_mut(entry).map_or_else(Vec::new, Service::take_untold);
@@ -84,6 +84,13 @@ impl Cell {
             self.notice(&FromCell::Trapped(entry, trapped.lane, trapped.trap.to_string()));
             self.next_tick_ms = 0;
         }
+        let message = match self.service_mut(entry).and_then(Service::take_sequel) {
+            Some(Sequel::Kept) => FromCell::Kept(entry),
+            Some(Sequel::PutBack(reason)) => FromCell::PutBack(entry, reason),
+            None => return,
+        };
+        // A daemon that does not hear it is gone, which is noticed elsewhere.
+        let _ = self.tell(&message);
     }
 
     /// A message that may be lost: the counters have it.

@@ -40,6 +40,9 @@ pub struct Deploy {
     /// What becomes of packets beyond a limit: drop, or raise to user level
     #[arg(long = "over", value_name = "POLICY", requires = "limits", default_value = "raise")]
     over: String,
+    /// When the name runs already: let the new version begin without what the old one knows
+    #[arg(long)]
+    discard_state: bool,
 }
 
 /// What can be limited.
@@ -104,6 +107,7 @@ impl Deploy {
             level: self.level,
             then: self.then,
             budget: budget(&self.limits, self.over),
+            discard_state: self.discard_state,
         };
         let deployed = client.deploy(&request)?;
         context.output.result(&deployed, || text(&deployed))
@@ -144,6 +148,14 @@ fn text(deployed: &Deployed) -> String {
     }
     if let Some(reason) = &service.reason {
         rows.add(["reason".into(), reason.clone()]);
+    }
+    if let Some(replaced) = &deployed.replaced {
+        let state = if replaced.state_kept { "took over its state" } else { "began empty" };
+        let waited = replaced.paused_us as f64 / 1000.0;
+        rows.add([
+            "replaced".into(),
+            format!("{}: {state}, packets waited {waited:.1} ms", short_digest(&replaced.digest)),
+        ]);
     }
     rows.add(["took".into(), format!("{} ms", deployed.took_ms)]);
     if service.rules.is_empty() {

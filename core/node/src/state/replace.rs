@@ -1,0 +1,352 @@
+//! One version of a service in the place of another.
+//!
+//! ```text
+//!  deploy of a name that runs ─▶ asked ─ ServiceReplaced ─▶ watched ─ ServiceKept ─▶ done
+//!                                  │ ReplaceFailed             │ ServicePutBack, cell lost
+//!                                  ▼                           ▼
+//!                          the old one goes on        the old one goes on again
+//! ```
+//!
+//! Rules that come with the new version wait (`Coming`) until it runs; those that the old one
+//! has and the new one has not are kept (`Going`) until nobody can want it back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use abi::Level;
+use abi::manifest::ParameterValue;
+use serde::{Deserialize, Serialize};
+use units::{EntryId, Name, Nanos, RuleId, SessionId};
+
+use super::services::Managed;
+use super::{Life, Node};
+use crate::budget::Budget;
+use crate::command::{Effect, Notice, Outcome};
+use crate::refusal::Refusal;
+use crate::rule::RuleSpec;
+use crate::service::{ModuleInfo, ServiceState};
+
+/// How the new version comes by the state of the old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StateWay {
+    /// It takes over memory and globals as they are.
+    Memory,
+    /// `state_out` of the old one and `state_in` of the new one.
+    Hooks,
+    /// It begins empty.
+    Empty,
+}
+
+/// What a deploy says of a service, beside its name and its rules.
+#[derive(Clone, Debug)]
+pub(super) struct Definition {
+    pub(super) module: ModuleInfo,
+    pub(super) parameters: BTreeMap<String, String>,
+    pub(super) values: BTreeMap<Name, ParameterValue>,
+    pub(super) session: Name,
+    pub(super) session_id: SessionId,
+    pub(super) wanted: Option<Level>,
+    pub(super) then: BTreeMap<u16, Name>,
+    pub(super) budget: Budget,
+}
+
+/// A version that was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    definition: Definition,
+    /// Rules of the old version that the new one has, too.
+    stay: BTreeSet<RuleId>,
+}
+
+/// The version before, while the new one is watched.
+#[derive(Clone, Debug)]
+pub(super) struct Before {
+    definition: Definition,
+    /// Rules that came with the new one.
+    added: Vec<RuleId>,
+}
+
+/// Decides how state passes from one version to the next.
+fn state_way(
+    service: &Name,
+    old: &ModuleInfo,
+    new: &ModuleInfo,
+    discard: bool,
+) -> Result<StateWay, Refusal> {
+    let lost = |why: String| {
+        Err(Refusal::StateLost {
+            service: service.clone(),
+            old: old.manifest.version.clone(),
+            new: new.manifest.version.clone(),
+            why,
+        })
+    };
+    let (before, after) = (old.manifest.state_version, new.manifest.state_version);
+    match () {
+        () if discard => Ok(StateWay::Empty),
+        () if before != after => {
+            lost(format!("the running one has state version {before}, the new one {after}"))
+        }
+        () if old.hands_state_over && new.hands_state_over => Ok(StateWay::Hooks),
+        () if old.image == new.image => Ok(StateWay::Memory),
+        () => lost(
+            "its constants lie elsewhere in memory, and not both versions export state_out and state_in"
+                .to_owned(),
+        ),
+    }
+}
+
+impl Node {
+    /// A service that runs gets another version.
+    pub(super) fn replace(
+        &mut self,
+        name: &Name,
+        definition: Definition,
+        specs: Vec<RuleSpec>,
+        discard_state: bool,
+    ) -> Result<Outcome, Refusal> {
+        let managed = self.find_service(name)?;
+        if managed.asked.is_some() || managed.before.is_some() {
+            return Err(Refusal::ServiceReplacing { service: name.clone() });
+        }
+        let service = managed.service();
+        if service.session != definition.session {
+            let (found, expected) = (definition.session, service.session.clone());
+            return Err(Refusal::SessionChange { service: name.clone(), found, expected });
+        }
+        let way = state_way(name, &service.module, &definition.module, discard_state)?;
+        let (entry, replaces) = (service.entry, service.module.digest.clone());
+
+        // Without rules of its own the new version has those of the old one.
+        let own = self.rules.iter().filter(|(_, owned)| owned.came_with.as_ref() == Some(name));
+        let own: Vec<(RuleId, RuleSpec)> =
+            own.map(|(id, owned)| (*id, owned.rule.spec.clone())).collect();
+        let mut stay: BTreeSet<RuleId> = own.iter().map(|(id, _)| *id).collect();
+        let mut new = specs;
+        if !new.is_empty() {
+            stay.retain(|id| {
+                let spec = own.iter().find(|(known, _)| known == id).map(|(_, spec)| spec);
+                let at = new.iter().position(|wanted| Some(wanted) == spec);
+                at.map(|at| new.remove(at)).is_some()
+            });
+        }
+        let leaving = own.iter().map(|(id, _)| *id).filter(|id| !stay.contains(id)).collect();
+        let admitted = self.admit_rules(new, Some((name, entry)), &leaving)?;
+        let mut rules: Vec<RuleId> = stay.iter().copied().collect();
+        rules.extend(admitted.ids());
+        let shadowed = admitted.shadowed.clone();
+        self.insert_rules(admitted, Life::Coming);
+
+        let bpf = self.bpf;
+        let Some(managed) = self.services.get_mut(name) else {
+            return Err(Refusal::ServiceStopping { service: name.clone() });
+        };
+        self.effects.push_back(Effect::ReplaceService {
+            entry,
+            service: name.clone(),
+            digest: definition.module.digest.clone(),
+            lanes: definition.module.manifest.lanes,
+            parameters: definition.values.clone(),
+            session: definition.session_id,
+            levels: definition.levels(bpf),
+            way,
+        });
+        managed.asked = Some(Asked { definition, stay });
+        Ok(Outcome::Deployed {
+            service: name.clone(),
+            entry,
+            rules,
+            shadowed,
+            replaces: Some(replaces),
+        })
+    }
+
+    /// The new version runs, at user level for now.
+    pub(super) fn service_replaced(&mut self, entry: EntryId) {
+        let Some((name, asked)) = self.take_asked(entry) else { return };
+        let mut added = Vec::new();
+        for (id, owned) in &mut self.rules {
+            if owned.came_with.as_ref() != Some(&name) {
+                continue;
+            }
+            match owned.life {
+                Life::Coming => {
+                    owned.life = Life::Live;
+                    added.push(*id);
+                }
+                Life::Live if !asked.stay.contains(id) => owned.life = Life::Going,
+                Life::Live | Life::Going => {}
+            }
+        }
+        if let Some(managed) = self.services.get_mut(&name) {
+            let definition = managed.define(asked.definition);
+            managed.before = Some(Before { definition, added });
+        }
+        self.install();
+        self.effects.push_back(Effect::Report(Notice::ServiceReplaced { service: name }));
+    }
+
+    /// The new version does not run, and the old one goes on.
+    pub(super) fn replace_failed(&mut self, entry: EntryId, reason: String) {
+        let Some((name, _)) = self.take_asked(entry) else { return };
+        self.end_asked(name, reason);
+    }
+
+    /// The new version has been watched for long enough.
+    pub(super) fn service_kept(&mut self, entry: EntryId) {
+        let Some(managed) = self.managed(entry) else { return };
+        if managed.before.take().is_none() {
+            return;
+        }
+        let service = managed.service().name.clone();
+        let gone = |owned: &super::OwnedRule| {
+            owned.life == Life::Going && owned.came_with.as_ref() == Some(&service)
+        };
+        self.rules.retain(|_, owned| !gone(owned));
+        self.effects.push_back(Effect::Report(Notice::ServiceKept { service }));
+    }
+
+    /// The version before runs again.
+    pub(super) fn service_put_back(&mut self, entry: EntryId, reason: String) {
+        let Some(managed) = self.managed(entry) else { return };
+        let name = managed.service().name.clone();
+        self.put_back(&name, reason);
+        self.install();
+    }
+
+    /// Takes what is half done with a service to one of its ends: it was lost or is removed.
+    pub(super) fn end_replacement(&mut self, name: &Name, reason: &str) {
+        let Some(managed) = self.services.get_mut(name) else { return };
+        if managed.asked.take().is_some() {
+            self.end_asked(name.clone(), reason.to_owned());
+        }
+        self.put_back(name, reason.to_owned());
+    }
+
+    fn put_back(&mut self, name: &Name, reason: String) {
+        let Some(managed) = self.services.get_mut(name) else { return };
+        let Some(before) = managed.before.take() else { return };
+        managed.define(before.definition);
+        for id in before.added {
+            self.rules.remove(&id);
+        }
+        for owned in self.rules.values_mut() {
+            if owned.life == Life::Going && owned.came_with.as_ref() == Some(name) {
+                owned.life = Life::Live;
+            }
+        }
+        let notice = Notice::ServicePutBack { service: name.clone(), reason };
+        self.effects.push_back(Effect::Report(notice));
+    }
+
+    fn end_asked(&mut self, service: Name, reason: String) {
+        self.rules.retain(|_, owned| {
+            owned.life != Life::Coming || owned.came_with.as_ref() != Some(&service)
+        });
+        self.effects.push_back(Effect::Report(Notice::ReplaceFailed { service, reason }));
+    }
+
+    fn take_asked(&mut self, entry: EntryId) -> Option<(Name, Asked)> {
+        let managed = self.managed(entry)?;
+        let asked = managed.asked.take()?;
+        Some((managed.service().name.clone(), asked))
+    }
+
+    /// Every module that a service runs, may run soon, or may run again.
+    pub fn digests(&self) -> impl Iterator<Item = &str> {
+        self.services.values().flat_map(|managed| {
+            let asked = managed.asked.as_ref().map(|asked| &asked.definition.module);
+            let before = managed.before.as_ref().map(|before| &before.definition.module);
+            let all = [Some(&managed.service().module), asked, before];
+            all.into_iter().flatten().map(|module| module.digest.as_str())
+        })
+    }
+
+    /// A service that neither runs nor is being started becomes another one of its name.
+    pub(super) fn redefine(
+        &mut self,
+        now: Nanos,
+        name: &Name,
+        definition: Definition,
+        specs: Vec<RuleSpec>,
+    ) -> Result<Outcome, Refusal> {
+        let managed = self.find_service(name)?;
+        let (entry, replaces) = (managed.service().entry, managed.service().module.digest.clone());
+        let own = self.rules.iter().filter(|(_, owned)| owned.came_with.as_ref() == Some(name));
+        let own: BTreeSet<RuleId> = own.map(|(id, _)| *id).collect();
+        let keeps = specs.is_empty();
+        let leaving = if keeps { BTreeSet::new() } else { own.clone() };
+        let admitted = self.admit_rules(specs, Some((name, entry)), &leaving)?;
+        let rules = if keeps { own.iter().copied().collect() } else { admitted.ids() };
+        let shadowed = admitted.shadowed.clone();
+        self.rules.retain(|id, _| !leaving.contains(id));
+        self.insert_rules(admitted, Life::Live);
+        if let Some(managed) = self.services.get_mut(name) {
+            managed.define(definition);
+            managed.begin_anew(now);
+        }
+        self.start_waiting();
+        Ok(Outcome::Deployed {
+            service: name.clone(),
+            entry,
+            rules,
+            shadowed,
+            replaces: Some(replaces),
+        })
+    }
+}
+
+impl Definition {
+    /// Where to run it, best first: where it is wanted, and the levels above that it may
+    /// run at. The last is user level, where every module runs.
+    pub(super) fn levels(&self, bpf: bool) -> Vec<Level> {
+        let declared = &self.module.manifest.levels;
+        let first =
+            self.wanted.or_else(|| declared.iter().copied().find(|&level| level != Level::Cluster));
+        let first = first.unwrap_or(Level::User);
+        let fits = |&level: &Level| match level {
+            Level::User => true,
+            Level::Nic | Level::Kernel => bpf && level >= first && declared.contains(&level),
+            Level::Cluster => false,
+        };
+        Level::ALL.iter().copied().filter(fits).collect()
+    }
+}
+
+impl Managed {
+    /// Becomes another version, at user level; what it was.
+    fn define(&mut self, definition: Definition) -> Definition {
+        let old = self.definition();
+        self.service.module = definition.module;
+        self.service.parameters = definition.parameters;
+        self.service.session = definition.session;
+        self.service.then = definition.then;
+        self.service.budget = definition.budget;
+        self.session = definition.session_id;
+        self.values = definition.values;
+        self.wanted = definition.wanted;
+        self.moving = false;
+        self.to_user();
+        old
+    }
+
+    /// What the last deploy and the moves since said of it.
+    pub(super) fn definition(&self) -> Definition {
+        Definition {
+            module: self.service.module.clone(),
+            parameters: self.service.parameters.clone(),
+            values: self.values.clone(),
+            session: self.service.session.clone(),
+            session_id: self.session,
+            wanted: self.wanted,
+            then: self.service.then.clone(),
+            budget: self.service.budget.clone(),
+        }
+    }
+
+    fn begin_anew(&mut self, now: Nanos) {
+        self.retry_at = None;
+        self.backoff = crate::service::Backoff::default();
+        self.enter(now, ServiceState::Starting);
+    }
+}

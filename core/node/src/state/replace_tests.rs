@@ -1,0 +1,227 @@
+//! New versions of services that run.
+
+use abi::check::MemoryImage;
+
+use super::tests::{NOW, add, deploy_with, effects, lost, name, refused, running, to_service};
+use super::*;
+use crate::refusal::RefusalClass;
+use crate::rule::{Action, RuleSpec};
+use crate::service::{ModuleInfo, ServiceState};
+use crate::testing::module;
+
+/// Another version of what [`running`] runs.
+fn version(digest: &str) -> ModuleInfo {
+    ModuleInfo { digest: digest.to_owned(), ..module("\"user\"") }
+}
+
+fn deploy(module: ModuleInfo, rules: &[&str]) -> Command {
+    let rules = rules.iter().map(|text| to_service(text, "monitor")).collect();
+    deploy_with("monitor", module, rules)
+}
+
+fn discarding(command: Command) -> Command {
+    match command {
+        Command::Deploy {
+            service,
+            module,
+            parameters,
+            session,
+            rules,
+            level,
+            then,
+            budget,
+            ..
+        } => {
+            let discard_state = true;
+            Command::Deploy {
+                service,
+                module,
+                parameters,
+                session,
+                rules,
+                level,
+                then,
+                budget,
+                discard_state,
+            }
+        }
+        other => other,
+    }
+}
+
+fn replaced() -> Event {
+    Event::ServiceReplaced { entry: EntryId(0) }
+}
+
+fn put_back() -> Event {
+    Event::ServicePutBack { entry: EntryId(0), reason: "unreachable".into() }
+}
+
+fn kept() -> Event {
+    Event::ServiceKept { entry: EntryId(0) }
+}
+
+fn digest(node: &Node) -> &str {
+    &node.service(&name("monitor")).unwrap().module.digest
+}
+
+fn matches(node: &Node) -> Vec<String> {
+    node.rules().iter().map(|view| view.rule.spec.r#match.to_string()).collect()
+}
+
+#[test]
+fn the_old_version_goes_on_until_the_new_one_runs() {
+    let mut node = running();
+    let outcome = node.handle_command(NOW, deploy(version("new"), &[])).unwrap();
+    assert!(
+        matches!(outcome, Outcome::Deployed { entry: EntryId(0), replaces: Some(ref old), .. } if old == "sha256:00")
+    );
+    let asked = effects(&mut node);
+    assert!(
+        matches!(&asked[..], [Effect::ReplaceService { digest, way: StateWay::Memory, .. }] if digest == "new"),
+        "{asked:?}"
+    );
+    assert_eq!(digest(&node), "sha256:00");
+    assert_eq!(node.digests().collect::<Vec<_>>(), ["sha256:00", "new"]);
+    node.handle_event(NOW, replaced());
+    assert_eq!(digest(&node), "new");
+    // Nothing that the front door knows has changed.
+    let said = effects(&mut node);
+    assert!(matches!(&said[..], [Effect::Report(Notice::ServiceReplaced { .. })]), "{said:?}");
+    assert_eq!(node.digests().count(), 2, "the old one may be wanted back");
+    node.handle_event(NOW, kept());
+    assert_eq!(node.digests().collect::<Vec<_>>(), ["new"]);
+}
+
+#[test]
+fn what_fails_changes_nothing() {
+    let mut node = running();
+    let before = (node.rules(), node.service(&name("monitor")).cloned());
+    node.handle_command(NOW, deploy(version("new"), &["ip 6"])).unwrap();
+    assert_eq!(before, (node.rules(), node.service(&name("monitor")).cloned()));
+    effects(&mut node);
+    let reason = "on_start returned 1".to_owned();
+    node.handle_event(NOW, Event::ReplaceFailed { entry: EntryId(0), reason });
+    assert_eq!(before, (node.rules(), node.service(&name("monitor")).cloned()));
+    let said = effects(&mut node);
+    assert!(matches!(&said[..], [Effect::Report(Notice::ReplaceFailed { .. })]), "{said:?}");
+    assert_eq!(node.digests().count(), 1);
+}
+
+#[test]
+fn rules_change_with_the_version_and_back() {
+    let mut node = running();
+    let first = node.rules()[0].rule.id;
+    node.handle_command(NOW, deploy(version("new"), &["proto tcp", "proto udp"])).unwrap();
+    node.handle_event(NOW, replaced());
+    assert_eq!(matches(&node), ["proto udp", "proto tcp"]);
+    assert_eq!(node.rules()[0].rule.id, first, "one that stays keeps its number and its counters");
+    node.handle_event(NOW, kept());
+
+    node.handle_command(NOW, deploy(version("third"), &["ip 6"])).unwrap();
+    node.handle_event(NOW, replaced());
+    assert_eq!(matches(&node), ["ip 6"]);
+    node.handle_event(NOW, put_back());
+    assert_eq!(matches(&node), ["proto udp", "proto tcp"]);
+    assert_eq!(digest(&node), "new");
+    assert_eq!(node.service(&name("monitor")).unwrap().state, ServiceState::Running);
+}
+
+#[test]
+fn state_is_not_lost_by_accident() {
+    let mut node = running();
+    let other = ModuleInfo { image: MemoryImage(1), ..version("new") };
+    let (class, message) = refused(&mut node, deploy(other.clone(), &[]));
+    assert_eq!(class, RefusalClass::Loses);
+    assert!(message.contains("--discard-state") && message.contains("constants"), "{message}");
+    let mut later = version("new");
+    later.manifest.state_version = 2;
+    let (_, message) = refused(&mut node, deploy(later, &[]));
+    assert!(message.contains("state version 1, the new one 2"), "{message}");
+    node.handle_command(NOW, discarding(deploy(other, &[]))).unwrap();
+    let asked = effects(&mut node);
+    assert!(matches!(&asked[..], [Effect::ReplaceService { way: StateWay::Empty, .. }]));
+}
+
+#[test]
+fn hooks_come_before_memory() {
+    let mut node = running();
+    let hands_over = |digest| ModuleInfo { hands_state_over: true, ..version(digest) };
+    node.handle_command(NOW, deploy(hands_over("a"), &[])).unwrap();
+    node.handle_event(NOW, replaced());
+    node.handle_event(NOW, kept());
+    effects(&mut node);
+    let other = ModuleInfo { image: MemoryImage(7), ..hands_over("b") };
+    node.handle_command(NOW, deploy(other, &[])).unwrap();
+    let asked = effects(&mut node);
+    assert!(matches!(&asked[..], [Effect::ReplaceService { way: StateWay::Hooks, .. }]));
+}
+
+#[test]
+fn one_at_a_time_and_a_lost_cell_takes_it_back() {
+    let mut node = running();
+    node.handle_command(NOW, deploy(version("new"), &["ip 6"])).unwrap();
+    effects(&mut node);
+    let (class, message) = refused(&mut node, deploy(version("third"), &[]));
+    assert_eq!(class, RefusalClass::Busy);
+    assert!(message.contains("being replaced"), "{message}");
+    node.handle_event(NOW, replaced());
+    effects(&mut node);
+    assert_eq!(refused(&mut node, deploy(version("third"), &[])).0, RefusalClass::Busy);
+    node.handle_event(NOW, lost());
+    assert_eq!(digest(&node), "sha256:00");
+    assert_eq!(matches(&node), ["proto udp"]);
+    let told = effects(&mut node);
+    assert!(
+        told.iter().any(|e| matches!(e, Effect::Report(Notice::ServicePutBack { .. }))),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_service_that_failed_begins_anew_as_another() {
+    let mut node = running();
+    node.handle_event(NOW, Event::ServiceFailed { entry: EntryId(0), reason: "trap".into() });
+    effects(&mut node);
+    node.handle_command(NOW, deploy(version("new"), &["ip 6"])).unwrap();
+    assert_eq!((digest(&node), matches(&node)), ("new", vec!["ip 6".to_owned()]));
+    let asked = effects(&mut node);
+    assert!(
+        matches!(&asked[..], [Effect::ClearRuleCounters { .. }, Effect::StartService { digest, .. }] if digest == "new"),
+        "{asked:?}"
+    );
+}
+
+#[test]
+fn packets_never_come_round() {
+    let mut node = running();
+    let mut second = deploy_with("second", version("second"), vec![]);
+    if let Command::Deploy { then, .. } = &mut second {
+        *then = vec![name("monitor")];
+    }
+    node.handle_command(NOW, second).unwrap();
+    node.handle_event(NOW, Event::ServiceStarted { entry: EntryId(1) });
+    effects(&mut node);
+    for next in ["second", "monitor"] {
+        let mut round = deploy(version("new"), &[]);
+        if let Command::Deploy { then, .. } = &mut round {
+            *then = vec![name(next)];
+        }
+        let (class, message) = refused(&mut node, round);
+        assert_eq!(class, RefusalClass::Invalid);
+        assert!(message.contains("come round"), "{message}");
+    }
+}
+
+#[test]
+fn rules_of_others_stay() {
+    let mut node = running();
+    let drop = RuleSpec::new("ip 6".parse().unwrap(), Action::Drop);
+    node.handle_command(NOW, add(vec![to_service("in left", "monitor"), drop])).unwrap();
+    node.handle_command(NOW, deploy(version("new"), &["proto tcp"])).unwrap();
+    node.handle_event(NOW, replaced());
+    node.handle_event(NOW, kept());
+    let mut found = matches(&node);
+    found.sort();
+    assert_eq!(found, ["in left", "ip 6", "proto tcp"]);
+}

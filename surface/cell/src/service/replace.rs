@@ -1,0 +1,182 @@
+//! One version of a service in the place of another.
+//!
+//! ```text
+//!   old: nobody below any more ─ keep ─▶ new: starts with it ─ runs ─▶ PROBATION_MS ─▶ old is let go
+//!          │ it does not hand over          │ it does not start            │ the new one traps
+//!          ▼                                ▼                              ▼
+//!        old goes on                      old goes on                    old goes on, with the state
+//!                                                                        that it had
+//! ```
+//!
+//! All of it happens between two packets, so none is lost or overtaken: those that come
+//! meanwhile wait in their ring. The service's counters are those of its name, not of a version.
+
+use engine::{Engine, Kept, StartError, StateError, Trap};
+
+use super::{Service, Trapped};
+use crate::protocol::StateWay;
+use crate::shared::Shared;
+
+/// How long a new version is watched. One that traps within this time is taken back: longer than
+/// any timer of common modules, short enough for whoever waits for the answer.
+pub(crate) const PROBATION_MS: u64 = 500;
+
+/// The version that was there before.
+pub(super) struct Before {
+    service: Box<Service>,
+    until_ms: u64,
+}
+
+/// Why the old version goes on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReplaceError {
+    #[error("a program does not leave its memory")]
+    Busy,
+    #[error(
+        "it has {old} lanes and the new version {new}: which of them is to have which state cannot be said"
+    )]
+    Lanes { old: usize, new: u16 },
+    #[error("its state is not to be had: {0}")]
+    State(#[from] StateError),
+    #[error("the new version does not start: {0}")]
+    Start(#[from] StartError),
+}
+
+/// What the daemon should hear of a service that was replaced.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sequel {
+    /// The old version is let go.
+    Kept,
+    /// The old version is back.
+    PutBack(String),
+}
+
+impl Service {
+    /// Puts another version in this one's place. `start` makes it, with what each lane of this
+    /// one leaves.
+    pub(crate) fn replace_by(
+        &mut self,
+        engine: &Engine,
+        lanes: u16,
+        way: StateWay,
+        now_ms: u64,
+        start: impl FnOnce(Vec<Option<Kept>>) -> Result<Self, StartError>,
+    ) -> Result<(), ReplaceError> {
+        if way != StateWay::Empty && self.lanes.len() != usize::from(lanes) {
+            return Err(ReplaceError::Lanes { old: self.lanes.len(), new: lanes });
+        }
+        let home = self.shared.as_mut().map(Shared::stay_above);
+        let next = self.alone(engine, now_ms, |service| {
+            let kept = service.keep(engine, way, now_ms)?;
+            Ok(start(kept)?)
+        });
+        let next = next.unwrap_or(Err(ReplaceError::Busy));
+        match next {
+            Ok(next) => {
+                self.give_way(next, now_ms);
+                Ok(())
+            }
+            Err(error) => {
+                // Back to where it was, if it can go there.
+                self.alone(engine, now_ms, |service| {
+                    if let (Some(shared), Some(home)) = (&mut service.shared, home) {
+                        shared.set_home(home);
+                    }
+                });
+                Err(error)
+            }
+        }
+    }
+
+    /// What each lane leaves to the next version; nothing where no instance runs.
+    fn keep(
+        &mut self,
+        engine: &Engine,
+        way: StateWay,
+        now_ms: u64,
+    ) -> Result<Vec<Option<Kept>>, ReplaceError> {
+        let mut kept = Vec::new();
+        for index in 0..self.lanes.len() {
+            let Some(instance) = self.lanes[index].instance.as_mut() else {
+                kept.push(None);
+                continue;
+            };
+            match way {
+                StateWay::Empty => kept.push(None),
+                StateWay::Memory => kept.push(Some(instance.keep_memory())),
+                StateWay::Hooks => match instance.state_out(now_ms) {
+                    Ok(state) => kept.push(Some(state)),
+                    Err(StateError::Trapped(hook, trap)) => {
+                        // That was the end of the instance.
+                        self.replace(engine, index, trap.clone(), now_ms);
+                        return Err(StateError::Trapped(hook, trap).into());
+                    }
+                    Err(error) => return Err(error.into()),
+                },
+            }
+        }
+        Ok(kept)
+    }
+
+    fn give_way(&mut self, mut next: Self, now_ms: u64) {
+        next.inherit(self);
+        let old = std::mem::replace(self, next);
+        let service = Box::new(Self { before: None, ..old });
+        self.before = Some(Before { service, until_ms: now_ms.saturating_add(PROBATION_MS) });
+    }
+
+    /// Goes on where `before` was: its counters, its edges, its lane.
+    fn inherit(&mut self, before: &mut Self) {
+        self.report = std::mem::take(&mut before.report);
+        self.untold = std::mem::take(&mut before.untold);
+        self.edges = before.edges;
+        self.looked_in = before.looked_in;
+        if let Some(shared) = &mut before.shared {
+            shared.retire(self.shared.as_mut());
+        }
+    }
+
+    /// The version before is back, if this one was still watched: it trapped.
+    pub(super) fn put_back(&mut self, trap: &Trap) -> bool {
+        let Some(before) = self.before.take() else { return false };
+        let mut old = *before.service;
+        old.inherit(self);
+        if let Some(shared) = &old.shared {
+            shared.clear_trap();
+        }
+        old.sequel = Some(Sequel::PutBack(trap.to_string()));
+        *self = old;
+        true
+    }
+
+    /// Lets the version before go when this one has been watched long enough; gives the next
+    /// time to be called.
+    pub(super) fn watch(&mut self, now_ms: u64) -> u64 {
+        match &self.before {
+            Some(before) if before.until_ms > now_ms => before.until_ms,
+            Some(_) => {
+                self.before = None;
+                self.sequel = Some(Sequel::Kept);
+                u64::MAX
+            }
+            None => u64::MAX,
+        }
+    }
+
+    /// What became of a replacement, once.
+    pub(crate) fn take_sequel(&mut self) -> Option<Sequel> {
+        self.sequel.take()
+    }
+
+    /// The memory that the version before shares: its programs' last records lie there.
+    pub(super) fn shared_before(before: &mut Option<Before>) -> Option<&mut Shared> {
+        before.as_mut()?.service.shared.as_mut()
+    }
+
+    /// Notes a trap for the daemon.
+    pub(super) fn note_trap(&mut self, index: usize, trap: Trap) {
+        *self.report.traps.entry(trap.kind.name().to_owned()).or_default() += 1;
+        self.report.last_trap = Some(trap.to_string());
+        self.untold.push(Trapped { lane: index as u32, trap });
+    }
+}
