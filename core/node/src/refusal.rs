@@ -46,14 +46,6 @@ pub enum Refusal {
         /// As it is.
         expected: Name,
     },
-    /// Packets would go round in a graph.
-    #[error("'{next}' leads to '{service}', and packets must not come round to it again")]
-    GraphCycle {
-        /// The service in front.
-        service: Name,
-        /// The one after it.
-        next: Name,
-    },
     /// It is on its way out.
     #[error("the service '{service}' is being stopped; try again when 'tam list' no longer has it")]
     ServiceStopping {
@@ -315,7 +307,6 @@ impl Refusal {
             | Self::EdgeToOtherSession { .. }
             | Self::GraphLoops { .. }
             | Self::SessionChange { .. }
-            | Self::GraphCycle { .. }
             | Self::ActionElsewhere { .. }
             | Self::Match(_) => RefusalClass::Invalid,
         }
@@ -328,7 +319,6 @@ impl Refusal {
             Self::ServiceReplacing { .. } => "service_replacing",
             Self::StateLost { .. } => "state_lost",
             Self::SessionChange { .. } => "session_change",
-            Self::GraphCycle { .. } => "graph_cycle",
             Self::ServiceStopping { .. } => "service_stopping",
             Self::ServiceStarting { .. } => "service_starting",
             Self::ServiceUnknown { .. } => "service_unknown",

@@ -1,6 +1,7 @@
 //! Whether a node can have a desired state, asked of a node that is not there: it starts every
 //! service in memory and takes every rule, so what it refuses is what the real one would refuse.
 
+use abi::check::MemoryImage;
 use std::collections::BTreeMap;
 
 use abi::Manifest;
@@ -58,13 +59,19 @@ pub fn check(
         let Some(manifest) = manifests.get(&desired.digest) else { continue };
         let deploy = Command::Deploy {
             service: service.clone(),
-            module: ModuleInfo { digest: desired.digest.clone(), manifest: manifest.clone() },
+            module: ModuleInfo {
+                digest: desired.digest.clone(),
+                manifest: manifest.clone(),
+                hands_state_over: false,
+                image: MemoryImage::default(),
+            },
             parameters: desired.parameters.clone(),
             session: desired.session.clone(),
             rules: Vec::new(),
             level: desired.level,
             then: Vec::new(),
             budget: desired.budget,
+            discard_state: false,
         };
         let at = |refusal| Box::new(Fault { place: Place::Service(service.clone()), refusal });
         node.handle_command(Nanos::ZERO, deploy).map_err(at)?;

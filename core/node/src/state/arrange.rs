@@ -7,7 +7,7 @@ use units::{Name, RuleId};
 
 use super::rules::session_agrees;
 use super::services::Managed;
-use super::{Node, OwnedRule};
+use super::{Life, Node, OwnedRule};
 use crate::command::{Arrangement, Outcome};
 use crate::desired::DesiredRule;
 use crate::refusal::Refusal;
@@ -33,7 +33,7 @@ impl Node {
         }
         let (came_with, specs): (Vec<_>, Vec<_>) =
             add.into_iter().map(|rule| (rule.came_with, rule.spec)).unzip();
-        let admitted = match self.admit_rules(specs, None) {
+        let admitted = match self.admit_rules(specs, None, &BTreeSet::new()) {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 self.rules.extend(removed);
@@ -43,7 +43,7 @@ impl Node {
         let outcome =
             Outcome::Arranged { rules: admitted.ids(), shadowed: admitted.shadowed.clone() };
         let ids = admitted.ids();
-        self.insert_rules(admitted);
+        self.insert_rules(admitted, Life::Live);
         for (id, service) in ids.into_iter().zip(came_with) {
             if let Some(owned) = self.rules.get_mut(&id) {
                 owned.came_with = service;

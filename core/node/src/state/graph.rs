@@ -36,8 +36,7 @@ impl Node {
                 return Err(Refusal::ServiceStarting { service: next.clone() });
             }
             if next == service || self.leads_to(next, service) {
-                let (service, next) = (service.clone(), next.clone());
-                return Err(Refusal::GraphCycle { service, next });
+                return Err(Refusal::GraphLoops { service: service.clone() });
             }
             let found = &found.service().session;
             if found != session {

@@ -209,7 +209,7 @@ fn packets_never_come_round() {
         }
         let (class, message) = refused(&mut node, round);
         assert_eq!(class, RefusalClass::Invalid);
-        assert!(message.contains("come round"), "{message}");
+        assert!(message.contains("again"), "{message}");
     }
 }
 
