@@ -6,10 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+mod hash;
 mod service;
 
 use bytemuck::{Pod, Zeroable};
 
+pub use hash::key_hash;
 pub use service::{
     HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, Lane, NOT_A_VERDICT, NOT_RUN, OVER_DROP,
     OVER_NOT, OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ReasonKey, ServiceStats,
@@ -21,6 +23,18 @@ pub const PORTS_MAX: usize = 64;
 pub const QUEUES_MAX: usize = 16;
 /// Rules of one node; the rule's number indexes its counters.
 pub const RULES_MAX: usize = 16_384;
+/// Keys of one rule set: a rule with L4 port ranges has several.
+pub const RULE_ENTRIES_MAX: usize = 262_144;
+/// Bits of each rule set's filter, as a power of two.
+pub const FILTER_BITS: u32 = 21;
+/// Flows of one set of the large cache.
+pub const FLOW_WAYS: usize = 8;
+/// Flows of all lists of one node.
+pub const FLOWS_LISTED_MAX: usize = 1 << 20;
+/// Lists that both rule sets may have: each is a mask. The first is not used.
+pub const LISTS_MAX: usize = 2 * MASKS_MAX + 1;
+/// Factors of the hash over keys, one for each 4 bytes of a key.
+pub const HASH_KEYS: usize = 16;
 /// Distinct sets of matched fields: the lookups of a cache miss.
 pub const MASKS_MAX: usize = 64;
 /// Flow cache entries on each CPU.
@@ -36,6 +50,8 @@ pub const REASONS_MAX: usize = 4096;
 
 /// Set in [`Key::vlan`] when there is a tag.
 pub const VLAN_PRESENT: u16 = 0x8000;
+/// [`Key::ethertype_be`] of 802.3 frames with LLC, whose ethertype field is a length.
+pub const ETHERTYPE_LENGTH: u16 = 0x0004;
 /// [`Key::fragment`]: a whole datagram.
 pub const FRAGMENT_NONE: u8 = 0;
 /// [`Key::fragment`]: the first fragment, which has the L4 header.
@@ -71,6 +87,39 @@ pub struct Key {
     pub mask: u16,
     /// Always 0.
     pub zero: u16,
+    /// Source MAC address.
+    pub source_mac: [u8; 6],
+    /// Destination MAC address.
+    pub destination_mac: [u8; 6],
+    /// Ethertype behind the tags, network byte order; [`ETHERTYPE_LENGTH`] of a frame with a length there.
+    pub ethertype_be: [u8; 2],
+    /// Byte 13 of the TCP header, as far as a rule looks at it.
+    pub tcp_flags: u8,
+    /// Always 0.
+    pub zero_end: u8,
+}
+
+/// Bytes of [`Key::flow`].
+pub const FLOW_KEY_LENGTH: usize = 38;
+/// The beginning of a [`Key`]: addresses, L4 ports, protocol, IP version.
+pub type FlowKey = [u8; FLOW_KEY_LENGTH];
+
+impl Key {
+    /// What makes a packet one of an exact flow.
+    #[must_use]
+    pub fn flow(&self) -> FlowKey {
+        let mut flow = [0; FLOW_KEY_LENGTH];
+        flow.copy_from_slice(&bytemuck::bytes_of(self)[..FLOW_KEY_LENGTH]);
+        flow
+    }
+
+    /// The key that has only this.
+    #[must_use]
+    pub fn of_flow(flow: &FlowKey) -> Self {
+        let mut key = Self::default();
+        bytemuck::bytes_of_mut(&mut key)[..FLOW_KEY_LENGTH].copy_from_slice(flow);
+        key
+    }
 }
 
 /// One set of matched fields (`struct tam_mask`).
@@ -79,10 +128,34 @@ pub struct Key {
 pub struct Mask {
     /// Ones where rules of this mask match.
     pub bits: Key,
+    /// What the filter's hash begins with; the loader of the rules draws it.
+    pub salt: u64,
     /// The best rank among its rules; 0 is best of all.
     pub rank_best: u32,
+    /// `REST_*`: which words of the bits are not all zero; [`Mask::rest_of`].
+    pub rest: u32,
+    /// Not 0: the keys of this mask are the flows of a list, the one at this index, and all
+    /// of them are `rule`'s.
+    pub list: u32,
     /// Always 0.
     pub zero: u32,
+    /// With `list` what its rule says.
+    pub rule: Rule,
+}
+
+/// [`Mask::rest`]: of the addresses more than the first 4 bytes.
+pub const REST_UPPER: u32 = 1 << 0;
+/// [`Mask::rest`]: MACs, ethertype or TCP flags.
+pub const REST_LINK: u32 = 1 << 1;
+
+impl Mask {
+    /// What [`Mask::rest`] is for these bits.
+    #[must_use]
+    pub fn rest_of(bits: &Key) -> u32 {
+        let words: [u64; 8] = bytemuck::cast(*bits);
+        let flag = |some: u64, flag| if some == 0 { 0 } else { flag };
+        flag(words[1] | words[3], REST_UPPER) | flag(words[6] | words[7], REST_LINK)
+    }
 }
 
 /// `enum tam_action`: plain forwarding, the rule only counts.
@@ -220,16 +293,17 @@ pub struct PortConfig {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Config {
-    /// Generation of rules and routes; bit 0 is the index of the active rule set.
+    /// Generation of rules and routes; bit 0 is the index of the active rule set, the upper
+    /// bits say what the rules look at ([`GENERATION_FLAGS`], [`GENERATION_ETHERTYPES`]).
     pub generation: u64,
     /// Jiffies of the daemon's last heartbeat.
     pub routes_heard: u64,
     /// Masks of each rule set.
     pub mask_count: [u32; 2],
-    /// Drawn when the node starts.
-    pub hash_seed: u32,
     /// Nanoseconds of a jiffy.
     pub tick_ns: u32,
+    /// Always 0.
+    pub zero_middle: u32,
     /// The jiffy at which the first heartbeat came.
     pub clock_jiffies: u64,
     /// The coarse clock at that jiffy, in milliseconds.
@@ -238,6 +312,28 @@ pub struct Config {
     pub up_ifindex: u32,
     /// Always 0.
     pub zero: u32,
+    /// Factors of the hash over keys, drawn when the node starts.
+    pub hash_keys: [u64; HASH_KEYS],
+}
+
+/// Where in [`Config::generation`] the TCP flags begin that rules look at.
+pub const GENERATION_FLAGS: u32 = 56;
+/// [`Config::generation`]: a rule names an ethertype.
+pub const GENERATION_ETHERTYPES: u64 = 1 << 55;
+
+/// The upper bits of [`Config::generation`] for rules with these masks.
+#[must_use]
+pub fn looked_at(masks: &[Mask]) -> u64 {
+    masks.iter().fold(0, |bits, mask| {
+        let ethertypes = if mask.bits.ethertype_be == [0; 2] { 0 } else { GENERATION_ETHERTYPES };
+        bits | u64::from(mask.bits.tcp_flags) << GENERATION_FLAGS | ethertypes
+    })
+}
+
+/// The part of [`Config::generation`] that counts.
+#[must_use]
+pub const fn generation_number(generation: u64) -> u64 {
+    generation & (GENERATION_ETHERTYPES - 1)
 }
 
 /// [`VlanKey::vlan`] of the way from an L3 device to its port.
@@ -316,8 +412,8 @@ impl PacketMeta {
     }
 }
 
-const _: () = assert!(size_of::<Key>() == 48);
-const _: () = assert!(size_of::<Mask>() == 56);
+const _: () = assert!(size_of::<Key>() == 4 * HASH_KEYS);
+const _: () = assert!(size_of::<Mask>() == 104);
 const _: () = assert!(size_of::<Rule>() == 16);
 const _: () = assert!(size_of::<PacketMeta>() == 32, "older kernels take no more metadata");
 const _: () = assert!(FLOWS_MAX.is_power_of_two());

@@ -46,8 +46,8 @@ const _: () = assert!(
 /// An [`Outcome`] for a frame that no rule can see: not IP or too many VLAN
 /// tags, which the kernel takes, or a malformed one, which is dropped.
 pub fn parse_frame(frame: &[u8]) -> Result<Parsed, Outcome> {
-    let (mut parsed, ethertype) = parse_ethernet(frame)?;
-    match ethertype {
+    let mut parsed = parse_link(frame)?;
+    match parsed.ethertype {
         p::ETHERTYPE_IPV4 => parse_ipv4(frame, &mut parsed)?,
         p::ETHERTYPE_IPV6 => parse_ipv6(frame, &mut parsed)?,
         _ => return Err(Outcome::NotIp),
@@ -90,8 +90,11 @@ pub fn flow_hash(parsed: &Parsed) -> u32 {
     x ^ (x >> 16)
 }
 
-/// Reads MAC addresses and tags; answers the ethertype behind the tags too.
-fn parse_ethernet(frame: &[u8]) -> Result<(Parsed, u16), Outcome> {
+/// Reads the Ethernet header alone: MAC addresses, VLAN tags, the ethertype behind them.
+///
+/// # Errors
+/// For a header that is cut off, or has too many tags.
+pub fn parse_link(frame: &[u8]) -> Result<Parsed, Outcome> {
     let header: &[u8; ETHERNET_LENGTH] = chunk(frame, 0)?;
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, type_high, type_low] = *header;
     let mut parsed = Parsed {
@@ -117,7 +120,8 @@ fn parse_ethernet(frame: &[u8]) -> Result<(Parsed, u16), Outcome> {
         offset += VLAN_TAG_LENGTH;
     }
     parsed.l3_offset = offset as u16;
-    Ok((parsed, ethertype))
+    parsed.ethertype = ethertype;
+    Ok(parsed)
 }
 
 /// RFC 791 section 3.1.

@@ -8,15 +8,22 @@
 //! ```
 //!
 //! A set of matched fields is one mask, so a lookup costs as many probes as
-//! there are different sets, not rules. [`RuleSet::lookup`] is precisely the
+//! there are different sets, not rules. A range of L4 ports is several prefixes
+//! ([`crate::l4`]), each a key of its own, and each length of prefix a mask. [`RuleSet::lookup`] is precisely the
 //! algorithm of `levels/bpf/c/front_door.bpf.c`.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-use bpf_maps::{Key, MASKS_MAX, Mask, RULES_MAX};
+use bpf_maps::{
+    FLOW_KEY_LENGTH, FLOWS_LISTED_MAX, Key, MASKS_MAX, Mask, RULE_ENTRIES_MAX, RULES_MAX,
+};
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, PortId, RuleId, SessionId};
 
+use crate::ethernet::Ethertype;
+use crate::flows::FlowList;
+use crate::l4::{PortPrefix, PortRange};
 use crate::rule::{Action, FragmentMatch, Match, Rule, VlanMatch};
 
 /// What the names in rules stand for.
@@ -46,8 +53,23 @@ pub struct RuleSet {
     pub masks: Vec<Mask>,
     /// Masked keys and what their rule says, sorted by the bytes of the key.
     pub entries: Vec<(Key, bpf_maps::Rule)>,
+    /// Masks whose keys are the flows of a list, in the order of their masks.
+    pub lists: Vec<ListedFlows>,
     /// Rules that no packet can reach, each with a better one of the same match.
     pub shadowed: Vec<(RuleId, RuleId)>,
+}
+
+/// A mask whose keys are the flows of a list, all of one rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedFlows {
+    /// The index of the mask.
+    pub mask: u16,
+    /// What the rule's match asks for beside the flow.
+    pub template: Key,
+    /// The flows.
+    pub flows: FlowList,
+    /// What the rule says.
+    pub rule: bpf_maps::Rule,
 }
 
 /// Why rules cannot be told to the front door. Whose fault: the operator's.
@@ -63,10 +85,48 @@ pub enum RuleSetError {
     },
     /// More than [`MASKS_MAX`] sets of matched fields.
     #[error(
-        "rule {rule} ('{text}') needs another set of matched fields, and the front door tries at most {MASKS_MAX}; use the same fields and prefix lengths as other rules"
+        "rule {rule} ('{text}') needs another set of matched fields, and the front door tries at most {MASKS_MAX}; use the same fields, prefix lengths and TCP flags as other rules, and L4 port ranges that begin and end at multiples of 16, 256 or 4096"
     )]
     TooManyMasks {
         /// The rule that does not fit.
+        rule: RuleId,
+        /// Its match.
+        text: String,
+    },
+    /// More than [`RULE_ENTRIES_MAX`] keys.
+    #[error(
+        "rule {rule} ('{text}') needs {needed} keys for its L4 port ranges, and of {RULE_ENTRIES_MAX} there are {left} left; let ranges begin and end at multiples of 16, 256 or 4096, or match only one of 'sport' and 'dport' by a range"
+    )]
+    TooManyEntries {
+        /// The rule that does not fit.
+        rule: RuleId,
+        /// Its match.
+        text: String,
+        /// Keys that it would take.
+        needed: usize,
+        /// Keys that there is room for.
+        left: usize,
+    },
+    /// More than [`FLOWS_LISTED_MAX`] flows in lists.
+    #[error(
+        "rule {rule} ('{text}') has a list of {needed} flows, and of {FLOWS_LISTED_MAX} there are {left} left; match more by prefix"
+    )]
+    TooManyFlows {
+        /// The rule that does not fit.
+        rule: RuleId,
+        /// Its match.
+        text: String,
+        /// Flows of its list.
+        needed: usize,
+        /// Flows that there is room for.
+        left: usize,
+    },
+    /// A match that says what the list says.
+    #[error(
+        "rule {rule} ('{text}') has a list of flows, which say IP version, addresses, protocol and L4 ports; beside a list a match may have in, vlan, smac, dmac, dscp and fragment"
+    )]
+    FlowsTwice {
+        /// The rule.
         rule: RuleId,
         /// Its match.
         text: String,
@@ -85,7 +145,7 @@ pub enum RuleSetError {
 
 /// Compiles rules, in any order, for the front door.
 ///
-/// Of rules with equal matches only the best stays; the others are in
+/// Of equal keys only the best rule's stays; a rule that has none left is in
 /// [`RuleSet::shadowed`].
 ///
 /// # Errors
@@ -104,21 +164,42 @@ pub fn compile<'a>(
         if rank as usize >= RULES_MAX || rule.id.0 as usize >= RULES_MAX {
             return Err(RuleSetError::TooManyRules { rule: rule.id });
         }
-        let (bits, mut key) = compile_match(rule, lookup)?;
-        key.mask = match mask_index.get(&bytes_of(&bits)) {
-            Some(&index) => index,
-            None => {
-                // Ranks only grow, so the masks are sorted as they are found.
-                let index = add_mask(&mut set.masks, rule, bits, rank)?;
-                mask_index.insert(bytes_of(&bits), index);
-                index
-            }
-        };
-        if let Some(better) = entries.get(&bytes_of(&key)) {
-            set.shadowed.push((rule.id, RuleId(better.rule)));
+        let (bits, key) = compile_match(rule, lookup)?;
+        let compiled = compile_action(rule, rank, lookup)?;
+        if let Some(flows) = &rule.spec.flows {
+            add_list(&mut set, rule, (bits, key), flows, compiled)?;
             continue;
         }
-        entries.insert(bytes_of(&key), compile_action(rule, rank, lookup)?);
+        let ports = port_prefixes(&rule.spec.r#match);
+        let left = RULE_ENTRIES_MAX - entries.len();
+        if ports.len() > left {
+            let text = rule.spec.r#match.to_string();
+            let needed = ports.len();
+            return Err(RuleSetError::TooManyEntries { rule: rule.id, text, needed, left });
+        }
+        let (mut installed, mut better) = (false, None);
+        for (source, destination) in ports {
+            let (bits, mut key) = with_ports(bits, key, source, destination);
+            key.mask = match mask_index.get(&bytes_of(&bits)) {
+                Some(&index) => index,
+                None => {
+                    // Ranks only grow, so the masks are sorted as they are found.
+                    let index = add_mask(&mut set.masks, rule, bits, rank)?;
+                    mask_index.insert(bytes_of(&bits), index);
+                    index
+                }
+            };
+            match entries.entry(bytes_of(&key)) {
+                Entry::Occupied(taken) => better = Some(RuleId(taken.get().rule)),
+                Entry::Vacant(free) => {
+                    free.insert(compiled);
+                    installed = true;
+                }
+            }
+        }
+        if let Some(better) = better.filter(|_| !installed) {
+            set.shadowed.push((rule.id, better));
+        }
     }
     set.entries = entries.into_iter().map(|(key, rule)| (bytemuck::cast(key), rule)).collect();
     Ok(set)
@@ -133,14 +214,66 @@ fn bytes_of(key: &Key) -> [u8; KEY_LENGTH] {
 fn add_mask(masks: &mut Vec<Mask>, rule: &Rule, bits: Key, rank: u32) -> Result<u16, RuleSetError> {
     match u16::try_from(masks.len()) {
         Ok(index) if masks.len() < MASKS_MAX => {
-            masks.push(Mask { bits, rank_best: rank, zero: 0 });
+            masks.push(Mask { bits, rank_best: rank, ..Mask::default() });
             Ok(index)
         }
         _ => Err(RuleSetError::TooManyMasks { rule: rule.id, text: rule.spec.r#match.to_string() }),
     }
 }
 
-/// The mask of a rule's match and its key, which is zero where the mask is.
+/// The L4 ports of a match as prefixes: each pair is a key.
+fn port_prefixes(matched: &Match) -> Vec<(PortPrefix, PortPrefix)> {
+    let prefixes = |range: Option<PortRange>| match range {
+        Some(range) => range.prefixes(),
+        None => vec![PortPrefix { value: 0, mask: 0 }],
+    };
+    let destinations = prefixes(matched.destination_port);
+    prefixes(matched.source_port)
+        .into_iter()
+        .flat_map(|source| destinations.iter().map(move |&destination| (source, destination)))
+        .collect()
+}
+
+/// Mask and key with these L4 ports.
+fn with_ports(
+    mut bits: Key,
+    mut key: Key,
+    source: PortPrefix,
+    destination: PortPrefix,
+) -> (Key, Key) {
+    bits.source_port_be = source.mask.to_be_bytes();
+    key.source_port_be = source.value.to_be_bytes();
+    bits.destination_port_be = destination.mask.to_be_bytes();
+    key.destination_port_be = destination.value.to_be_bytes();
+    (bits, key)
+}
+
+/// A mask of its own for the flows of a list.
+fn add_list(
+    set: &mut RuleSet,
+    rule: &Rule,
+    (mut bits, template): (Key, Key),
+    flows: &FlowList,
+    compiled: bpf_maps::Rule,
+) -> Result<(), RuleSetError> {
+    let text = || rule.spec.r#match.to_string();
+    let asked = &rule.spec.r#match;
+    let ports = asked.source_port.or(asked.destination_port);
+    if bits.flow() != Key::default().flow() || asked.ethertype.is_some() || ports.is_some() {
+        return Err(RuleSetError::FlowsTwice { rule: rule.id, text: text() });
+    }
+    let taken: usize = set.lists.iter().map(|list| list.flows.count()).sum();
+    let (needed, left) = (flows.count(), FLOWS_LISTED_MAX - taken);
+    if needed > left {
+        return Err(RuleSetError::TooManyFlows { rule: rule.id, text: text(), needed, left });
+    }
+    bytemuck::bytes_of_mut(&mut bits)[..FLOW_KEY_LENGTH].fill(u8::MAX);
+    let mask = add_mask(&mut set.masks, rule, bits, compiled.rank)?;
+    set.lists.push(ListedFlows { mask, template, flows: flows.clone(), rule: compiled });
+    Ok(())
+}
+
+/// The mask of a rule's match and its key, which is zero where the mask is; without L4 ports.
 fn compile_match(rule: &Rule, lookup: &Lookup) -> Result<(Key, Key), RuleSetError> {
     let matched = &rule.spec.r#match;
     let (mut bits, mut key) = (Key::default(), Key::default());
@@ -154,6 +287,16 @@ fn compile_match(rule: &Rule, lookup: &Lookup) -> Result<(Key, Key), RuleSetErro
             VlanMatch::Id(id) => bpf_maps::VLAN_PRESENT | id,
         };
         bits.vlan = u16::MAX;
+    }
+    if let Some(mac) = matched.source_mac {
+        (key.source_mac, bits.source_mac) = (mac.0, [u8::MAX; 6]);
+    }
+    if let Some(mac) = matched.destination_mac {
+        (key.destination_mac, bits.destination_mac) = (mac.0, [u8::MAX; 6]);
+    }
+    // Of IP the version says it, and no frame of another kind has to be looked at.
+    if let Some(ethertype) = matched.ethertype.filter(|given| given.ip_version().is_none()) {
+        (key.ethertype_be, bits.ethertype_be) = (ethertype.number().to_be_bytes(), [u8::MAX; 2]);
     }
     // IPv4 shares its bytes with IPv6: a prefix means nothing without the version.
     if let Some(version) = family(matched) {
@@ -169,11 +312,8 @@ fn compile_match(rule: &Rule, lookup: &Lookup) -> Result<(Key, Key), RuleSetErro
     if let Some(protocol) = matched.protocol {
         (key.protocol, bits.protocol) = (protocol.0, u8::MAX);
     }
-    if let Some(port) = matched.source_port {
-        (key.source_port_be, bits.source_port_be) = (port.to_be_bytes(), [u8::MAX; 2]);
-    }
-    if let Some(port) = matched.destination_port {
-        (key.destination_port_be, bits.destination_port_be) = (port.to_be_bytes(), [u8::MAX; 2]);
+    if let Some(flags) = matched.tcp_flags {
+        (key.tcp_flags, bits.tcp_flags) = (flags.set(), flags.looked_at());
     }
     if let Some(dscp) = matched.dscp {
         (key.dscp, bits.dscp) = (dscp, u8::MAX);
@@ -192,7 +332,8 @@ fn compile_match(rule: &Rule, lookup: &Lookup) -> Result<(Key, Key), RuleSetErro
 /// The IP version that a match asks for, by itself or by its addresses.
 fn family(matched: &Match) -> Option<u8> {
     let of_prefix = matched.source.or(matched.destination).map(|prefix| prefix.ip_version());
-    matched.ip_version.or(of_prefix).map(|version| version.number())
+    let of_type = matched.ethertype.and_then(Ethertype::ip_version);
+    matched.ip_version.or(of_prefix).or(of_type).map(|version| version.number())
 }
 
 fn compile_action(rule: &Rule, rank: u32, lookup: &Lookup) -> Result<bpf_maps::Rule, RuleSetError> {
@@ -228,9 +369,17 @@ impl RuleSet {
             if best.is_some_and(|rule| rule.rank < mask.rank_best) {
                 break;
             }
+            // A frame that is not IP belongs to the rules that name its ethertype.
+            if packet.ip_version == 0 && mask.bits.ethertype_be == [0; 2] {
+                continue;
+            }
             let mut key = masked(packet, &mask.bits);
             key.mask = index;
-            if let Some(rule) = self.probe(&key)
+            let found = match self.lists.iter().find(|list| list.mask == index) {
+                Some(list) => list.has(&key).then_some(&list.rule),
+                None => self.probe(&key),
+            };
+            if let Some(rule) = found
                 && best.is_none_or(|found| rule.rank < found.rank)
             {
                 best = Some(rule);
@@ -243,6 +392,15 @@ impl RuleSet {
         let wanted = bytes_of(key);
         let at = self.entries.binary_search_by(|(key, _)| bytes_of(key).cmp(&wanted)).ok()?;
         self.entries.get(at).map(|(_, rule)| rule)
+    }
+}
+
+impl ListedFlows {
+    /// Whether a masked key is one of them.
+    fn has(&self, key: &Key) -> bool {
+        let beside = |key: &Key| bytemuck::cast::<Key, [u8; KEY_LENGTH]>(Key { mask: 0, ..*key });
+        self.flows.has(key)
+            && beside(key)[FLOW_KEY_LENGTH..] == beside(&self.template)[FLOW_KEY_LENGTH..]
     }
 }
 
@@ -274,8 +432,20 @@ pub fn key_of(parsed: &wire::Parsed, port: PortId) -> Key {
             wire::Fragment::First => bpf_maps::FRAGMENT_FIRST,
             wire::Fragment::Later => bpf_maps::FRAGMENT_LATER,
         },
-        mask: 0,
-        zero: 0,
+        source_mac: parsed.source_mac,
+        destination_mac: parsed.destination_mac,
+        ethertype_be: ethertype_of(parsed).to_be_bytes(),
+        tcp_flags: parsed.tcp_flags,
+        ..Key::default()
+    }
+}
+
+/// All lengths are one ethertype to rules.
+const fn ethertype_of(parsed: &wire::Parsed) -> u16 {
+    if parsed.ethertype < crate::ethernet::ETHERTYPE_MIN {
+        bpf_maps::ETHERTYPE_LENGTH
+    } else {
+        parsed.ethertype
     }
 }
 

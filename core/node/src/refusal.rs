@@ -298,7 +298,10 @@ impl Refusal {
             | Self::TooManyEdges { .. }
             | Self::GraphTooDeep { .. }
             | Self::RuleSet(
-                RuleSetError::TooManyRules { .. } | RuleSetError::TooManyMasks { .. },
+                RuleSetError::TooManyRules { .. }
+                | RuleSetError::TooManyMasks { .. }
+                | RuleSetError::TooManyEntries { .. }
+                | RuleSetError::TooManyFlows { .. },
             ) => RefusalClass::Limit,
             Self::Level { .. }
             | Self::LevelNotDeclared { .. }
@@ -308,6 +311,7 @@ impl Refusal {
             | Self::GraphLoops { .. }
             | Self::SessionChange { .. }
             | Self::ActionElsewhere { .. }
+            | Self::RuleSet(RuleSetError::FlowsTwice { .. })
             | Self::Match(_) => RefusalClass::Invalid,
         }
     }

@@ -12,6 +12,9 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use units::{Name, RuleId};
 
+use crate::ethernet::{Ethertype, Mac};
+use crate::flows::FlowList;
+use crate::l4::{PortRange, TcpFlags};
 use crate::prefix::{IpVersion, Prefix};
 use crate::protocol::Protocol;
 use crate::session;
@@ -26,6 +29,12 @@ pub struct Match {
     pub port: Option<Name>,
     /// `vlan`: the outermost tag, or that there is none.
     pub vlan: Option<VlanMatch>,
+    /// `smac`: the source MAC address.
+    pub source_mac: Option<Mac>,
+    /// `dmac`: the destination MAC address.
+    pub destination_mac: Option<Mac>,
+    /// `ethertype`: what the frame carries behind its tags. A match without it is for IP only.
+    pub ethertype: Option<Ethertype>,
     /// `ip`: the IP version.
     pub ip_version: Option<IpVersion>,
     /// `src`: the source address.
@@ -34,10 +43,12 @@ pub struct Match {
     pub destination: Option<Prefix>,
     /// `proto`: the protocol after IP and its extension headers.
     pub protocol: Option<Protocol>,
-    /// `sport`: the source L4 port.
-    pub source_port: Option<u16>,
-    /// `dport`: the destination L4 port.
-    pub destination_port: Option<u16>,
+    /// `sport`: the source L4 port, or a range.
+    pub source_port: Option<PortRange>,
+    /// `dport`: the destination L4 port, or a range.
+    pub destination_port: Option<PortRange>,
+    /// `flags`: the flags of TCP.
+    pub tcp_flags: Option<TcpFlags>,
     /// `dscp`: the six bits of RFC 2474.
     pub dscp: Option<u8>,
     /// `fragment`: whole datagrams, first or later fragments.
@@ -114,6 +125,9 @@ pub struct RuleSpec {
     pub session: Name,
     /// Where they go.
     pub action: Action,
+    /// Of the packets that match, those of one of these flows; all when there is no list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<FlowList>,
 }
 
 const fn priority_default() -> u16 {
@@ -124,7 +138,13 @@ impl RuleSpec {
     /// A rule of the best-effort session with the default priority.
     #[must_use]
     pub fn new(r#match: Match, action: Action) -> Self {
-        Self { r#match, priority: PRIORITY_DEFAULT, session: session::best_effort(), action }
+        Self {
+            r#match,
+            priority: PRIORITY_DEFAULT,
+            session: session::best_effort(),
+            action,
+            flows: None,
+        }
     }
 }
 

@@ -7,6 +7,8 @@ use proptest::option;
 use proptest::prelude::*;
 use units::Name;
 
+use crate::ethernet::{Ethertype, Mac};
+use crate::l4::{PortRange, TcpFlags};
 use crate::prefix::{IpVersion, Prefix};
 use crate::protocol::Protocol;
 use crate::rule::{FragmentMatch, Match, VlanMatch};
@@ -42,21 +44,66 @@ pub(crate) fn any_l4_port() -> impl Strategy<Value = u16> {
     prop_oneof![Just(80), Just(443), 1..=u16::MAX]
 }
 
+/// A MAC address from a few.
+pub(crate) fn any_mac() -> impl Strategy<Value = Mac> {
+    prop_oneof![Just(1), Just(2), any::<u8>()].prop_map(|last| Mac([2, 0, 0, 0, 0, last]))
+}
+
+/// An ethertype from a few that are not IP.
+pub(crate) fn any_ethertype() -> impl Strategy<Value = Ethertype> {
+    prop::sample::select(&["arp", "lldp", "llc", "0x9000"][..])
+        .prop_map(|name| name.parse().unwrap())
+}
+
+/// One L4 port, a short range, or any.
+fn any_ports() -> impl Strategy<Value = PortRange> {
+    prop_oneof![
+        any_l4_port().prop_map(PortRange::one),
+        (any_l4_port(), 0..300u16)
+            .prop_map(|(first, more)| PortRange::between(first, first.saturating_add(more))),
+        (1..=u16::MAX, 1..=u16::MAX).prop_map(|(one, other)| PortRange::between(one, other)),
+    ]
+}
+
+/// The fields that every frame has.
+fn any_link() -> impl Strategy<Value = Match> {
+    (
+        option::weighted(0.3, prop::sample::select(&PORTS[..])),
+        option::weighted(
+            0.3,
+            prop_oneof![Just(VlanMatch::Untagged), (0..4u16).prop_map(VlanMatch::Id)],
+        ),
+        option::weighted(0.1, any_mac()),
+        option::weighted(0.1, any_mac()),
+    )
+        .prop_map(|(port, vlan, source_mac, destination_mac)| Match {
+            port: port.map(|name| Name::new(name).unwrap()),
+            vlan,
+            source_mac,
+            destination_mac,
+            ..Match::default()
+        })
+}
+
 /// A match that its own check accepts.
 pub(crate) fn any_match() -> impl Strategy<Value = Match> {
+    let not_ip = (any_link(), any_ethertype())
+        .prop_map(|(link, ethertype)| Match { ethertype: Some(ethertype), ..link });
+    prop_oneof![1 => not_ip, 9 => any_ip_match()]
+}
+
+fn any_ip_match() -> impl Strategy<Value = Match> {
     prop_oneof![Just(IpVersion::V4), Just(IpVersion::V6)].prop_flat_map(|version| {
         (
-            option::weighted(0.3, prop::sample::select(&PORTS[..])),
-            option::weighted(
-                0.3,
-                prop_oneof![Just(VlanMatch::Untagged), (0..4u16).prop_map(VlanMatch::Id)],
-            ),
+            any_link(),
+            option::weighted(0.1, any::<bool>()),
             option::weighted(0.3, Just(version)),
             option::weighted(0.4, any_prefix(version)),
             option::weighted(0.4, any_prefix(version)),
             option::weighted(0.6, any_protocol()),
-            option::weighted(0.4, any_l4_port()),
-            option::weighted(0.4, any_l4_port()),
+            option::weighted(0.4, any_ports()),
+            option::weighted(0.4, any_ports()),
+            option::weighted(0.4, (1u8.., any::<u8>())),
             option::weighted(0.2, 0..=3u8),
             option::weighted(
                 0.2,
@@ -68,23 +115,45 @@ pub(crate) fn any_match() -> impl Strategy<Value = Match> {
             ),
         )
             .prop_map(
-                |(port, vlan, ip, source, destination, protocol, sport, dport, dscp, fragment)| {
-                    let v6 =
-                        [ip, source.map(|p| p.ip_version()), destination.map(|p| p.ip_version())]
-                            .contains(&Some(IpVersion::V6));
+                move |(
+                    link,
+                    typed,
+                    ip,
+                    source,
+                    destination,
+                    protocol,
+                    sport,
+                    dport,
+                    flags,
+                    dscp,
+                    fragment,
+                )| {
+                    let ethertype = typed.map(|_| match version {
+                        IpVersion::V4 => Ethertype::IPV4,
+                        IpVersion::V6 => Ethertype::IPV6,
+                    });
+                    let v6 = version == IpVersion::V6
+                        && (ip.is_some()
+                            || source.is_some()
+                            || destination.is_some()
+                            || typed.is_some());
                     let protocol = protocol.filter(|&p| !(v6 && p == Protocol::ICMP));
                     let ports = protocol.is_some_and(Protocol::has_ports);
+                    let tcp = protocol == Some(Protocol::TCP);
                     Match {
-                        port: port.map(|name| Name::new(name).unwrap()),
-                        vlan,
+                        ethertype,
                         ip_version: ip,
                         source,
                         destination,
                         protocol,
                         source_port: sport.filter(|_| ports),
                         destination_port: dport.filter(|_| ports),
+                        tcp_flags: flags
+                            .filter(|_| tcp)
+                            .and_then(|(looked_at, set)| TcpFlags::new(looked_at, set)),
                         dscp,
                         fragment,
+                        ..link
                     }
                 },
             )

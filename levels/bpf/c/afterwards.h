@@ -77,6 +77,11 @@ static __always_inline int pass_on(void *ctx, enum tam_level level, const struct
 	__u32 l3 = find_l3(data, data_end), port = way->meta.egress_port;
 	int outcome = TAM_KERNEL_OTHER;
 
+	/* What came as another protocol than IP has no route: it is the stack's. */
+	if (!l3 && !(way->meta.flags >> 8 & 0xff)) {
+		stats->to_kernel++;
+		return to_stack(ctx, level, way);
+	}
 	if (!l3) {
 		stats->drop_malformed++;
 		return dropped(level);

@@ -12,7 +12,8 @@
  *
  * It is good while its generation is the node's. The daemon makes a new one for
  * every change of rules, routes, neighbours, addresses and devices that it
- * hears of, and says by routes_heard that it still listens.
+ * hears of, and says by routes_heard that it still listens. Behind it lies a larger
+ * one, if the node has it (large_cache.h).
  */
 #ifndef TAM_CLASSIFY_H
 #define TAM_CLASSIFY_H
@@ -34,6 +35,13 @@ struct tam_flow {
 	__u8 outcome;		/* TAM_FORWARDED when routed, else why the kernel routes it */
 	__u32 zero;
 };
+
+/* One of the large cache: two cache lines. */
+struct tam_large_flow {
+	struct tam_flow flow;
+	__u64 unused;
+};
+_Static_assert(sizeof(struct tam_large_flow) == 128, "one flow is two cache lines");
 
 /* Fragments of one datagram. */
 struct tam_datagram {
@@ -78,6 +86,23 @@ struct {
 	__type(value, struct tam_flow);
 } tam_flows SEC(".maps");
 
+/* The large cache, for flows that the small one has no room for; large_cache.h. The
+ * loader makes both maps larger. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);	/* begins on a page, so entries do on cache lines */
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tam_large_flow);
+} tam_large SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} tam_tags SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2 * TAM_MASKS_MAX);
@@ -85,10 +110,44 @@ struct {
 	__type(value, struct tam_mask);
 } tam_masks SEC(".maps");
 
+/* The flows of a list; its values mean nothing. */
+struct tam_flow_list {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct tam_key);
+	__type(value, __u32);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, TAM_LISTS_MAX);
+	__type(key, __u32);
+	__array(values, struct tam_flow_list);
+} tam_lists SEC(".maps");
+
+/* For each rule set: which keys it may have. The bit at hash(mask, masked key) is set
+ * for each that it has; find_rule() asks the hash table only where it is. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2 << (TAM_FILTER_BITS - 6));
+	__type(key, __u32);
+	__type(value, __u64);
+} tam_filter SEC(".maps");
+
+/* The key that find_rule() looks up: the stack has no room for it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tam_key);
+} tam_masked SEC(".maps");
+
 struct tam_rule_hash {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, TAM_RULES_MAX);
+	__uint(max_entries, TAM_RULE_ENTRIES_MAX);
 	__type(key, struct tam_key);
 	__type(value, struct tam_rule);
 };
@@ -140,8 +199,6 @@ struct {
 	__type(value, __u32);
 } tam_sockets SEC(".maps");
 
-/* The port that this copy of the program serves; set before it is loaded. */
-const volatile __u32 port_number = 0;
 /* Tests set it: what parse_common() decides must be what parse() decides. */
 const volatile __u32 take_every_frame_apart = 0;
 
@@ -163,42 +220,57 @@ static __always_inline void count_rule(__u32 rule, __u32 length)
 	}
 }
 
-/* The cache slot: independent products, so that they overlap in the pipeline.
- * The seed keeps outsiders from choosing flows that share a slot. */
-static __always_inline __u32 slot_of(__u64 h)
+/* The hash of a key: the sum of its 32-bit words, each times a random 64-bit factor
+ * that nobody outside knows. Of that sum the upper 32 bits are as good as random:
+ * two keys that differ have the same with probability 2^-32, whoever chose them
+ * (multiply-shift over vectors; Dietzfelbinger 1996, section 3). */
+static __always_inline __u64 hash_of(const __u64 k[TAM_KEY_WORDS], const __u64 factors[TAM_HASH_KEYS])
 {
-	h ^= h >> 32;
-	h *= 0x9e3779b97f4a7c15ULL;
-	return h >> 51 & (TAM_FLOWS_MAX - 1);
+	__u64 sum = 0;
+
+	for (int word = 0; word < TAM_KEY_WORDS; word++)
+		sum += (__u32)k[word] * factors[2 * word] + (k[word] >> 32) * factors[2 * word + 1];
+	return sum;
 }
 
-static __always_inline __u32 flow_slot(const __u64 k[TAM_KEY_WORDS], __u32 seed)
+/* The same of a common frame, whose key has gaps: addresses, L4 ports, protocol,
+ * traffic class, TCP flags and arrival port are four words. The MACs are left out:
+ * those of one port's flows are few. */
+static __always_inline __u64 common_hash(const __u64 k[TAM_COMMON_WORDS],
+					 const __u64 factors[TAM_HASH_KEYS])
 {
-	return slot_of((k[0] ^ seed) * 0x9e3779b97f4a7c15ULL ^ (k[2] + seed) * 0xc2b2ae3d27d4eb4fULL ^
-		       (k[4] ^ (__u64)seed << 32) * 0x165667b19e3779f9ULL ^
-		       k[5] * 0xd6e8feb86659fd93ULL ^ k[1] * 0xff51afd7ed558ccdULL ^
-		       k[3] * 0xc4ceb9fe1a85ec53ULL);
+	__u64 rest = k[2] >> 56 | k[1] >> 56 << 8 | (k[5] >> TAM_COMMON_FLAGS & 0xff) << 16 |
+		     port_number << 24;
+
+	return ((__u32)k[3] | k[4] >> 32) * factors[0] + (k[3] >> 32) * factors[1] +
+	       (__u32)k[4] * factors[2] + rest * factors[3];
 }
 
-/* Protocol and arrival port have no bits in common with the L4 ports. The
- * MACs are left out: those of one port's flows are few. */
-static __always_inline __u32 common_slot(const __u64 k[TAM_KEY_WORDS], __u32 seed)
+/* The slot of the flow cache. */
+static __always_inline __u32 slot_of(__u64 hash)
 {
-	return slot_of((k[3] ^ seed) * 0x9e3779b97f4a7c15ULL ^
-		       ((k[4] | k[2] | (__u64)port_number << 48) + ((__u64)seed << 32)) *
-			       0xc2b2ae3d27d4eb4fULL);
+	return hash >> 51 & (TAM_FLOWS_MAX - 1);
 }
 
-static __always_inline int same_key(const __u64 x[TAM_KEY_WORDS], const __u64 y[TAM_KEY_WORDS])
+static __always_inline int same_common(const __u64 x[TAM_COMMON_WORDS],
+				       const __u64 y[TAM_COMMON_WORDS])
 {
 	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4]) |
 		 (x[5] ^ y[5]));
 }
 
+static __always_inline int same_key(const __u64 x[TAM_KEY_WORDS], const __u64 y[TAM_KEY_WORDS])
+{
+	return same_common(x, y) && !((x[6] ^ y[6]) | (x[7] ^ y[7]));
+}
+
 /* The first fragment leaves its L4 ports for the later ones. One that comes
  * before its first is matched without them. */
-static __noinline void track_fragment(struct packet *packet)
+__noinline int track_fragment(struct packet *packet)
 {
+	if (!packet)
+		return 0;
+
 	struct tam_datagram datagram = {
 		.id = packet->fragment_id,
 		.protocol = packet->key.protocol,
@@ -213,7 +285,7 @@ static __noinline void track_fragment(struct packet *packet)
 	__builtin_memcpy(datagram.destination, packet->key.destination, 16);
 	if (packet->key.fragment == TAM_FRAGMENT_FIRST) {
 		bpf_map_update_elem(&tam_fragments, &datagram, &ports, BPF_ANY);
-		return;
+		return 0;
 	}
 
 	struct tam_l4_ports *first = bpf_map_lookup_elem(&tam_fragments, &datagram);
@@ -222,17 +294,81 @@ static __noinline void track_fragment(struct packet *packet)
 		packet->key.source_port_be = first->source_be;
 		packet->key.destination_port_be = first->destination_be;
 	}
+	return 0;
 }
 
-/* The best rule of the active set, into `flow`. */
-static __noinline void find_rule(const struct packet *packet, struct tam_flow *flow, __u32 set, __u32 count)
+/* The hash of a masked key, as it lies in `to`: the sum of its 32-bit words, each times
+ * a secret factor (hash_of), from the mask's salt on. Words that the mask has no bits
+ * in are left out. */
+static __always_inline __u64 mask_key(const __u64 *from, const struct tam_mask *mask, __u64 *to,
+				      const __u64 factors[TAM_HASH_KEYS])
 {
-	__u32 best = 0xffffffff;
+	const __u64 *bits = (const __u64 *)&mask->bits;
+	__u64 sum = mask->salt;
+
+#define TAM_TAKE(word)                                            \
+	do {                                                          \
+		to[word] = from[word] & bits[word];                       \
+		sum += (__u32)to[word] * factors[2 * (word)] +            \
+		       (to[word] >> 32) * factors[2 * (word) + 1];        \
+	} while (0)
+	TAM_TAKE(0);
+	TAM_TAKE(2);
+	TAM_TAKE(4);
+	TAM_TAKE(5);
+	if (mask->rest & TAM_REST_UPPER) {
+		TAM_TAKE(1);
+		TAM_TAKE(3);
+	} else {
+		to[1] = 0;
+		to[3] = 0;
+	}
+	if (mask->rest & TAM_REST_LINK) {
+		TAM_TAKE(6);
+		TAM_TAKE(7);
+	} else {
+		to[6] = 0;
+		to[7] = 0;
+	}
+#undef TAM_TAKE
+	return sum;
+}
+
+/* What the list of a mask says of a key. */
+static __always_inline struct tam_rule *find_listed(struct tam_mask *mask, const struct tam_key *key)
+{
+	void *list = bpf_map_lookup_elem(&tam_lists, &mask->list);
+
+	return list && bpf_map_lookup_elem(list, key) ? &mask->rule : 0;
+}
+
+static __always_inline int may_be_there(__u32 set, __u64 hash)
+{
+	__u32 bit = hash >> (64 - TAM_FILTER_BITS), at = set << (TAM_FILTER_BITS - 6) | bit >> 6;
+	__u64 *word = bpf_map_lookup_elem(&tam_filter, &at);
+
+	return word && *word >> (bit & 63) & 1;
+}
+
+/* The best rule of the active set, into `flow`.
+ *
+ * Functions that are not static are verified once, and not with each way on which the
+ * packet may have come to them: all together would be more than the verifier takes. */
+__noinline int find_rule(const struct packet *packet, struct tam_flow *flow, __u32 set,
+			 const struct tam_config *shared)
+{
+	if (!packet || !flow || !shared)
+		return 0;
+
+	__u32 best = 0xffffffff, count = shared->mask_count[set &= 1], zero = 0;
+	struct tam_key *key = bpf_map_lookup_elem(&tam_masked, &zero);
 
 	flow->meta.rule = TAM_RULE_NONE;
 	flow->meta.session = 0;
 	flow->meta.entry = 0;
 	flow->action = TAM_ACTION_FORWARD;
+	if (!key)
+		return 0;	/* the map has it: not reached */
 	for (__u32 i = 0; i < TAM_MASKS_MAX; i++) {
 		if (i >= count)
 			break;
@@ -242,17 +378,23 @@ static __noinline void find_rule(const struct packet *packet, struct tam_flow *f
 
 		if (!mask || best < mask->rank_best)
 			break;
+		/* A frame that is not IP belongs to the rules that name its ethertype. */
+		if (!packet->key.ip_version && !mask->bits.ethertype_be)
+			continue;
 
-		struct tam_key key;
-		const __u64 *bits = (const __u64 *)&mask->bits, *from = (const __u64 *)&packet->key;
-		__u64 *to = (__u64 *)&key;
+		__u64 hash = mask_key((const __u64 *)&packet->key, mask, (__u64 *)key,
+				      shared->hash_keys);
+		struct tam_rule *rule;
 
-		for (int word = 0; word < 6; word++)
-			to[word] = from[word] & bits[word];
-		key.mask = i;
-
-		struct tam_rule *rule = set ? bpf_map_lookup_elem(&tam_rules_1, &key)
-					    : bpf_map_lookup_elem(&tam_rules_0, &key);
+		if (mask->list) {
+			rule = find_listed(mask, key);
+		} else if (may_be_there(set, hash)) {
+			key->mask = i;
+			rule = set ? bpf_map_lookup_elem(&tam_rules_1, key)
+				   : bpf_map_lookup_elem(&tam_rules_0, key);
+		} else {
+			continue;
+		}
 
 		if (rule && rule->rank < best) {
 			best = rule->rank;
@@ -262,6 +404,7 @@ static __noinline void find_rule(const struct packet *packet, struct tam_flow *f
 			flow->action = rule->action;
 		}
 	}
+	return 0;
 }
 
 /* Source addresses that the kernel must judge: it answers or logs, we do not. */
@@ -298,18 +441,22 @@ static __always_inline void fib_addresses(struct bpf_fib_lookup *fib, const __u8
 	}
 }
 
-/* Reverse path filtering (RFC 3704), as the port's sysctl asks for. */
+/* Reverse path filtering (RFC 3704), as the port's sysctl asks for. `fib` is zero
+ * before and after: the stack has no room for two. */
 static __noinline int source_unreachable(struct xdp_md *ctx, const struct packet *packet, __u32 rpf,
-					 __u32 ifindex)
+					 __u32 ifindex, struct bpf_fib_lookup *fib)
 {
-	struct bpf_fib_lookup fib = { .ifindex = ifindex };
-	int answer;
+	int answer, unreachable;
 
-	fib_addresses(&fib, packet->key.destination, packet->key.source, packet->key.ip_version);
-	answer = bpf_fib_lookup(ctx, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH);
-	if (answer != BPF_FIB_LKUP_RET_SUCCESS)
+	if (!packet || !fib)
 		return 1;
-	return rpf == TAM_RPF_STRICT && fib.ifindex != ifindex;
+	fib->ifindex = ifindex;
+	fib_addresses(fib, packet->key.destination, packet->key.source, packet->key.ip_version);
+	answer = bpf_fib_lookup(ctx, fib, sizeof(*fib), BPF_FIB_LOOKUP_SKIP_NEIGH);
+	unreachable = answer != BPF_FIB_LKUP_RET_SUCCESS ||
+		      (rpf == TAM_RPF_STRICT && fib->ifindex != ifindex);
+	__builtin_memset(fib, 0, sizeof(*fib));
+	return unreachable;
 }
 
 static __always_inline int fib_outcome(long answer)
@@ -329,9 +476,12 @@ static __always_inline int fib_outcome(long answer)
 }
 
 /* The route of a packet, into `flow`; returns TAM_FORWARDED or why the kernel routes it. */
-static __noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
-				 const struct tam_port_config *config, struct tam_flow *flow)
+__noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
+			  const struct tam_port_config *config, struct tam_flow *flow)
 {
+	if (!packet || !config || !flow)
+		return TAM_KERNEL_OTHER;
+
 	struct bpf_fib_lookup fib = {};
 	__u32 ifindex = config->ifindex;
 	int outcome;
@@ -355,7 +505,8 @@ static __noinline int find_route(struct xdp_md *ctx, const struct packet *packet
 			return TAM_KERNEL_OTHER;
 		ifindex = vlan->ifindex;
 	}
-	if (config->rpf != TAM_RPF_NONE && source_unreachable(ctx, packet, config->rpf, ifindex))
+	if (config->rpf != TAM_RPF_NONE &&
+	    source_unreachable(ctx, packet, config->rpf, ifindex, &fib))
 		return TAM_KERNEL_SOURCE;
 
 	fib.ifindex = ifindex;
@@ -400,8 +551,11 @@ static __noinline int find_route(struct xdp_md *ctx, const struct packet *packet
  * folded sum of the pseudo-header in the field. Redirected, the packet would lose
  * the note that it must be completed; the kernel keeps it. One flow in 65,536
  * looks so by chance, and only loses the fast path. */
-static __noinline int checksum_is_partial(struct xdp_md *ctx, const struct packet *packet)
+__noinline int checksum_is_partial(struct xdp_md *ctx, const struct packet *packet)
 {
+	if (!packet)
+		return 0;
+
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
 	const __u32 *words = (const __u32 *)packet->key.source;
@@ -428,11 +582,12 @@ static __noinline int checksum_is_partial(struct xdp_md *ctx, const struct packe
 	return *(__u16 *)(data + field) == sum && sum;
 }
 
-/* Finds rule and route of a packet and puts them into the cache slot of `key`. */
+/* Finds rule and route of a packet as they are in this generation, and puts them into
+ * its cache slot. */
 static __noinline void resolve(struct xdp_md *ctx, const struct packet *packet,
-			       const struct tam_config *shared, struct tam_flow *flow)
+			       const struct tam_config *shared, struct tam_flow *flow,
+			       __u64 generation)
 {
-	__u64 generation = *(volatile __u64 *)&shared->generation;
 	__u32 set = generation & 1, port = port_number;
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 
@@ -446,10 +601,12 @@ static __noinline void resolve(struct xdp_md *ctx, const struct packet *packet,
 	flow->meta.flags = (packet->key.fragment ? TAM_META_FRAGMENT : 0) |
 			   (packet->key.fragment == TAM_FRAGMENT_LATER ? TAM_META_LATER_FRAGMENT : 0) |
 			   (__u32)packet->key.ip_version << 8 | (__u32)packet->key.protocol << 16;
-	find_rule(packet, flow, set, shared->mask_count[set]);
+	find_rule(packet, flow, set, shared);
 	/* The cell completes the checksum by itself; a module below cannot. */
-	if ((flow->action == TAM_ACTION_FORWARD || flow->action == TAM_ACTION_SERVICE) &&
-	    checksum_is_partial(ctx, packet))
+	if (!packet->key.ip_version)
+		flow->outcome = packet->outcome;
+	else if ((flow->action == TAM_ACTION_FORWARD || flow->action == TAM_ACTION_SERVICE) &&
+		 checksum_is_partial(ctx, packet))
 		flow->outcome = TAM_KERNEL_PARTIAL;
 	else
 		flow->outcome = find_route(ctx, packet, config, flow);

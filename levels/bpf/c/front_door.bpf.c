@@ -8,8 +8,8 @@
  *     |other, or miss                                               |
  *     v                                                             |
  *   parse -> destination MAC ----------> flow cache -- hit ---------+
- *     |            |                         |miss                  |
- *     v            v                         v                      v
+ *     |            |                         |miss: the large one, |
+ *     v            v                         v or                   v
  *   drop/kernel  kernel             rules, FIB, neighbour -> act: forward, drop,
  *                                                            cell, kernel, module
  *
@@ -23,6 +23,7 @@
 #include "tam_maps.h"
 #include "parse.h"
 #include "classify.h"
+#include "large_cache.h"
 #include "rewrite.h"
 #include "service.h"
 #include "afterwards.h"
@@ -90,17 +91,29 @@ static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 	return forward(ctx, packet, flow, stats);
 }
 
-static __always_inline int is_fresh(const struct tam_flow *flow, const struct tam_config *shared)
+static __always_inline int is_fresh(const struct tam_flow *flow, const struct tam_config *shared,
+				    __u64 generation)
 {
-	return flow->generation == *(volatile __u64 *)&shared->generation &&
+	return flow->generation == generation &&
 	       bpf_jiffies64() - *(volatile __u64 *)&shared->routes_heard < TAM_ROUTES_LEASE;
 }
 
-/* Any frame: taken apart, then looked up by what it is matched by. `common` is the
- * key of a common frame that the cache lacks; of another frame its last word is 0. */
-static __noinline int take_apart(struct xdp_md *ctx, const __u64 common[TAM_KEY_WORDS],
-				 struct tam_port_stats *stats)
+/* Whether rules are asked for a frame that cannot be classified as IP: one names an
+ * ethertype, and this frame was read up to its own. */
+static __always_inline int is_named(const struct packet *packet, __u64 generation)
 {
+	return generation & TAM_GENERATION_ETHERTYPES && packet->outcome;
+}
+
+/* Any frame: taken apart, then looked up by what it is matched by. `common` is the
+ * key of a common frame that the cache lacks; of another frame its word 5 is 0. */
+__noinline int take_apart(struct xdp_md *ctx, const struct common_key *common_key,
+			  struct tam_port_stats *stats, __u64 generation)
+{
+	if (!common_key || !stats)
+		return XDP_PASS;	/* not reached */
+
+	const __u64 *common = common_key->words;
 	struct packet packet = {};
 	__u32 at = port_number;	/* one word for all keys: the stack is nearly full */
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &at);
@@ -109,34 +122,52 @@ static __noinline int take_apart(struct xdp_md *ctx, const __u64 common[TAM_KEY_
 
 	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &at);
 	struct tam_flow *flow;
-	const __u64 *key = (const __u64 *)&packet.key;
 
-	if (!config || !shared || !common || !stats)
+	if (!config || !shared)
 		return XDP_PASS;	/* the maps are as large as port_number allows: not reached */
 
 	int outcome = parse(ctx, config, &packet);
 
 	stats->rx_packets++;
 	stats->rx_bytes += packet.length;
-	if (outcome >= 0)
+	if (outcome >= 0 && !is_named(&packet, generation))
 		return finish(stats, outcome);
 	packet.key.port = port_number;
-	if (packet.key.fragment && shared->mask_count[*(volatile __u64 *)&shared->generation & 1])
+	packet.key.tcp_flags = packet.tcp_flags & generation >> TAM_GENERATION_FLAGS;
+	if (packet.key.fragment && shared->mask_count[generation & 1])
 		track_fragment(&packet);
-	if (common[5]) {
-		key = common;
-		at = common_slot(key, shared->hash_seed);
-	} else {
-		at = flow_slot(key, shared->hash_seed);
-	}
+
+	const __u64 *key = common[5] ? common : (const __u64 *)&packet.key;
+	int words = common[5] ? TAM_COMMON_WORDS : TAM_KEY_WORDS;
+	__u64 hash = common[5] ? common_hash(common, shared->hash_keys)
+			       : hash_of(key, shared->hash_keys);
+
+	at = slot_of(hash);
 	flow = bpf_map_lookup_elem(&tam_flows, &at);
 	if (!flow)
 		return finish(stats, TAM_KERNEL_OTHER);
-	if (same_key(flow->key, key) && is_fresh(flow, shared)) {
+
+	int hit = is_flow(flow, key, words) && is_fresh(flow, shared, generation);
+
+	if (!hit && large_sets) {
+		struct tam_flow *large = find_large(hash, key, words);
+
+		if (!large) {
+			large = take_large(hash, generation);
+		} else if (is_fresh(large, shared, generation)) {
+			promote(flow, large, stats);
+			hit = 1;
+		}
+		if (large)
+			flow = large;
+	}
+	if (hit) {
 		stats->cache_hits++;
 	} else {
-		__builtin_memcpy(flow->key, key, sizeof(flow->key));
-		resolve(ctx, &packet, shared, flow);
+		__builtin_memcpy(flow->key, &packet.key, sizeof(flow->key));
+		if (common[5])
+			__builtin_memcpy(flow->key, common, TAM_COMMON_WORDS * sizeof(*common));
+		resolve(ctx, &packet, shared, flow, generation);
 	}
 	return act(ctx, &packet, flow, stats);
 }
@@ -145,7 +176,8 @@ SEC("xdp.frags")
 int tam_front_door(struct xdp_md *ctx)
 {
 	struct packet packet;
-	__u64 key[TAM_KEY_WORDS];
+	struct common_key common = {};
+	__u64 *key = common.words;
 	__u32 at = port_number;	/* as in take_apart() */
 	struct tam_port_stats *stats = bpf_map_lookup_elem(&tam_stats, &at);
 	int action;
@@ -156,23 +188,39 @@ int tam_front_door(struct xdp_md *ctx)
 
 	if (!stats || !shared)
 		return XDP_PASS;	/* the maps are as large as port_number allows: not reached */
-	key[5] = 0;
-	if (take_every_frame_apart || !parse_common(ctx, &packet, key))
+
+	/* Read once: a packet meets the rules of one generation and no others. */
+	__u64 generation = *(volatile __u64 *)&shared->generation;
+
+	if (take_every_frame_apart ||
+	    !parse_common(ctx, &packet, generation >> TAM_GENERATION_FLAGS, key)) {
+		key[5] = 0;
 		goto other;
-	key[5] = TAM_COMMON | port_number;
-	at = common_slot(key, shared->hash_seed);
+	}
+
+	__u64 hash = common_hash(key, shared->hash_keys);
+
+	at = slot_of(hash);
 
 	struct tam_flow *flow = bpf_map_lookup_elem(&tam_flows, &at);
 
-	if (!flow || !same_key(flow->key, key) || !is_fresh(flow, shared))
+	if (!flow)
 		goto other;
+	if (!same_common(flow->key, key) || !is_fresh(flow, shared, generation)) {
+		struct tam_flow *large = large_sets ? find_large(hash, key, TAM_COMMON_WORDS) : 0;
+
+		if (!large || !is_fresh(large, shared, generation))
+			goto other;
+		promote(flow, large, stats);
+		flow = large;
+	}
 	stats->rx_packets++;
 	stats->rx_bytes += packet.length;
 	stats->cache_hits++;
 	action = act(ctx, &packet, flow, stats);
 	goto done;
 other:
-	action = take_apart(ctx, key, stats);
+	action = take_apart(ctx, &common, stats, generation);
 done:
 	/* The call is made here: none of a subprogram's stack is held across it. */
 	if (action != TAM_RUN)

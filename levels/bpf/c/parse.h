@@ -20,6 +20,9 @@
 /* What a bound on a variable offset may be, for the verifier: far behind any header chain. */
 #define TAM_HEADERS_MAX 4096
 
+/* The port that this copy of the program serves; set before it is loaded. */
+const volatile __u32 port_number = 0;
+
 struct packet {
 	struct tam_key key;	/* unset after parse_common() */
 	__u32 length;		/* of the frame */
@@ -32,6 +35,8 @@ struct packet {
 	__u8 ttl;
 	__u8 options;		/* IPv4 options or a hop-by-hop header */
 	__u8 tos;		/* traffic class, whole byte */
+	__u8 tcp_flags;		/* byte 13 of a TCP header that is there, else 0 */
+	__u8 outcome;		/* of a frame that is not IP, when no rule says otherwise */
 };
 
 /* A header ends behind the linear part: cut off, or in a later buffer of a
@@ -95,6 +100,8 @@ static __always_inline int parse_l4(struct xdp_md *ctx, struct packet *packet, _
 		return -1;
 	packet->key.source_port_be = *(__be16 *)(data + offset);
 	packet->key.destination_port_be = *(__be16 *)(data + offset + 2);
+	if (packet->key.protocol == IPPROTO_TCP && data + offset + 14 <= data_end)
+		packet->tcp_flags = *(__u8 *)(data + offset + 13);
 	return -1;
 }
 
@@ -112,7 +119,7 @@ static __always_inline int checksum_wrong(const struct iphdr *ip)
 }
 
 /* The same with options: rare, and not inlined into the common path. */
-static __noinline int checksum_wrong_options(struct xdp_md *ctx, __u32 l3, __u32 header_length)
+__noinline int checksum_wrong_options(struct xdp_md *ctx, __u32 l3, __u32 header_length)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -187,8 +194,11 @@ static __always_inline int parse_ipv4(struct xdp_md *ctx, struct packet *packet,
 }
 
 /* Walks IPv6 extension headers (RFC 8200 section 4) to the protocol behind them. */
-static __noinline int walk_extensions(struct xdp_md *ctx, struct packet *packet, __u32 end)
+__noinline int walk_extensions(struct xdp_md *ctx, struct packet *packet, __u32 end)
 {
+	if (!packet)
+		return TAM_KERNEL_OTHER;
+
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
 	__u32 offset = packet->l4_offset;
@@ -304,22 +314,24 @@ static __always_inline int parse_ethernet(struct xdp_md *ctx, const struct tam_p
 	packet->length = data_end - data;
 	if ((void *)(eth + 1) > data_end)
 		return TAM_DROP_TRUNCATED;
-	if (*(__u32 *)eth->h_dest != *(__u32 *)config->mac ||
-	    *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(config->mac + 4))
-		return TAM_KERNEL_NOT_FOR_US;
 
+	/* What is not for us is judged no further, but for the ethertype. */
+	int others = *(__u32 *)eth->h_dest != *(__u32 *)config->mac ||
+		     *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(config->mac + 4);
 	__be16 ethertype = eth->h_proto;
 
+	__builtin_memcpy(packet->key.destination_mac, eth->h_dest, ETH_ALEN);
+	__builtin_memcpy(packet->key.source_mac, eth->h_source, ETH_ALEN);
 	for (int tag = 0; tag <= TAM_VLAN_TAGS_MAX; tag++) {
 		if (ethertype != bpf_htons(ETH_P_8021Q) && ethertype != bpf_htons(ETH_P_8021AD))
 			break;
 		if (tag == TAM_VLAN_TAGS_MAX)
-			return TAM_KERNEL_VLAN_DEPTH;
+			return others ? TAM_KERNEL_NOT_FOR_US : TAM_KERNEL_VLAN_DEPTH;
 
 		struct vlan_header *vlan = data + l3;
 
 		if ((void *)(vlan + 1) > data_end)
-			return TAM_DROP_TRUNCATED;
+			return others ? TAM_KERNEL_NOT_FOR_US : TAM_DROP_TRUNCATED;
 		if (!tag)
 			packet->key.vlan = TAM_VLAN_PRESENT | (bpf_ntohs(vlan->tci_be) & 0x0fff);
 		packet->vlan_tags++;
@@ -327,17 +339,22 @@ static __always_inline int parse_ethernet(struct xdp_md *ctx, const struct tam_p
 		l3 += sizeof(*vlan);
 	}
 	packet->l3_offset = l3;
+	packet->key.ethertype_be = bpf_ntohs(ethertype) < ETH_P_802_3_MIN
+					   ? bpf_htons(TAM_ETHERTYPE_LENGTH)
+					   : ethertype;
 	if (ethertype == bpf_htons(ETH_P_IP))
-		return parse_ipv4(ctx, packet, l3);
+		return others ? TAM_KERNEL_NOT_FOR_US : parse_ipv4(ctx, packet, l3);
 	if (ethertype == bpf_htons(ETH_P_IPV6)) {
-		int outcome = parse_ipv6(ctx, packet, l3);
+		int outcome = others ? TAM_KERNEL_NOT_FOR_US : parse_ipv6(ctx, packet, l3);
 
 		if (outcome < 0 && (is_link_local(packet->key.source) ||
 				    is_link_local(packet->key.destination)))
 			return TAM_KERNEL_LINK_LOCAL;
 		return outcome;
 	}
-	return TAM_KERNEL_NOT_IP;
+	packet->l4_offset = TAM_OFFSET_NONE;
+	packet->outcome = others ? TAM_KERNEL_NOT_FOR_US : TAM_KERNEL_NOT_IP;
+	return packet->outcome;
 }
 
 /* Fills `packet`; returns -1 when it can be classified, else its outcome. Its
@@ -352,19 +369,27 @@ static __always_inline int parse(struct xdp_md *ctx, const struct tam_port_confi
 	return outcome;
 }
 
-/* What the flow cache compares: six words.
+/* What the flow cache compares: eight words.
  *
  * of any packet         struct tam_key
- * of the common frame   its bytes 0..15, 20..23 (protocol), 26..37 (addresses, L4 ports), port
+ * of the common frame   its bytes 0..15, 20..23 (protocol), 26..37 (addresses, L4 ports), then
+ *                       arrival port and, as far as rules look at them, TCP flags; six words
  *
  * The common frame has no tag, IPv4 without options, no fragment, TCP or UDP. Its
  * bytes are compared as they lie in it: nothing is taken apart before a cache hit. */
-#define TAM_KEY_WORDS 6
-#define TAM_COMMON (1ULL << 63)		/* in the last word, where struct tam_key is zero */
+#define TAM_KEY_WORDS 8
+#define TAM_COMMON_WORDS 6
+#define TAM_COMMON (1ULL << 63)		/* in word 5, where struct tam_key is zero */
+#define TAM_COMMON_FLAGS 32		/* where in word 5 the TCP flags are */
+#define TAM_TCP_FLAGS_AT (14 + 20 + 13)	/* in the common frame */
 
 struct common_head {
 	__u64 words[5];
 } __attribute__((packed));
+
+struct common_key {
+	__u64 words[TAM_KEY_WORDS];	/* the last two are zero */
+};
 
 static const __u64 common_type = 0x450008ULL << 32;	/* bytes 12..14: IPv4, five words long */
 #define TAM_COMMON_TYPE_MASK (0xffffffULL << 32)
@@ -372,9 +397,10 @@ static const __u64 common_type = 0x450008ULL << 32;	/* bytes 12..14: IPv4, five 
 #define TAM_COMMON_PROTOCOL_MASK (0xffULL << 56)	/* byte 23 */
 
 /* Whether this is the common frame and its header is right; then `packet` has
- * all but its key, and `key` is set. It asks for no less than parse() does. */
-static __always_inline int parse_common(struct xdp_md *ctx, struct packet *packet,
-					__u64 key[TAM_KEY_WORDS])
+ * all but its key, and `key` is set. It asks for no less than parse() does. Rules
+ * look at these TCP flags. */
+static __always_inline int parse_common(struct xdp_md *ctx, struct packet *packet, __u8 flags,
+					__u64 key[TAM_COMMON_WORDS])
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -411,6 +437,12 @@ static __always_inline int parse_common(struct xdp_md *ctx, struct packet *packe
 	key[2] &= TAM_COMMON_PROTOCOL_MASK;
 	key[3] = head->words[3] & ~0xffffULL;
 	key[4] = head->words[4] & ~(0xffffULL << 48);
+	key[5] = TAM_COMMON | port_number;
+	if (flags && protocol == IPPROTO_TCP) {
+		if (data + TAM_TCP_FLAGS_AT + 1 > data_end)
+			return 0;
+		key[5] |= (__u64)(*(__u8 *)(data + TAM_TCP_FLAGS_AT) & flags) << TAM_COMMON_FLAGS;
+	}
 	return 1;
 }
 

@@ -11,6 +11,12 @@
 #define TAM_QUEUES_MAX 16	/* receive queues of one port */
 #define TAM_RULES_MAX 16384	/* rules of one node; the rule's number indexes its counters */
 #define TAM_MASKS_MAX 64	/* distinct sets of matched fields: the lookups of a cache miss */
+#define TAM_RULE_ENTRIES_MAX 262144	/* keys of one rule set: a rule with L4 port ranges has several */
+#define TAM_FILTER_BITS 21	/* 2^21 bits for each rule set: one in eight is set when it is full */
+#define TAM_FLOW_WAYS 8		/* flows of one set of the large cache; their tags are one word */
+#define TAM_FLOWS_LISTED_MAX (1 << 20)	/* flows of all lists of one node */
+#define TAM_LISTS_MAX (2 * TAM_MASKS_MAX + 1)	/* lists of both rule sets: each is a mask; 0 is none */
+#define TAM_HASH_KEYS 16	/* one for each 4 bytes of a key */
 #define TAM_FLOWS_MAX 8192	/* flow cache entries on each CPU, a power of two */
 #define TAM_ROUTES_LEASE 1000	/* jiffies: 1 s at HZ=1000, 4 s at 250, 10 s at 100 */
 #define TAM_VLANS_MAX 4096	/* VLAN devices above the ports */
@@ -21,12 +27,16 @@
 #define TAM_REASONS_MAX 4096	/* pairs of entry and drop reason that are counted apart */
 
 /* What a packet is matched by; one that a rule does not match by is zero in
- * the rule's mask. IPv4 addresses fill the first four bytes.
+ * the rule's mask. IPv4 addresses fill the first four bytes. Of a frame that is
+ * not IP all is zero but VLAN, arrival port, MACs and ethertype.
  *
- *  0               16              32    34    36    37    38    40    42  43   44    46
+ *  0               16              32    34    36    37    38    40    42  43   44    46    48
  * +---------------+---------------+-----+-----+-----+-----+-----+-----+---+----+-----+-----+
  * | source        | destination   |sport|dport|proto|ipver|vlan |port |dsc|frag|mask |zero |
  * +---------------+---------------+-----+-----+-----+-----+-----+-----+---+----+-----+-----+
+ * | source MAC | destination MAC | ethertype | TCP flags | zero |
+ * +------------+-----------------+-----------+-----------+------+
+ *  48           54                60          62          63     64
  */
 struct tam_key {
 	__u8 source[16];
@@ -41,20 +51,20 @@ struct tam_key {
 	__u8 fragment;		/* TAM_FRAGMENT_* */
 	__u16 mask;		/* in a rule's key: the index of its mask; in a packet's: 0 */
 	__u16 zero;
+	__u8 source_mac[6];
+	__u8 destination_mac[6];
+	__be16 ethertype_be;	/* behind the tags; TAM_ETHERTYPE_LENGTH of a frame with a length there */
+	__u8 tcp_flags;		/* byte 13 of the TCP header, as far as a rule looks at it */
+	__u8 zero_end;
 } __attribute__((aligned(8)));	/* masked and compared in words of 8 bytes */
 
 #define TAM_VLAN_PRESENT 0x8000
+/* Of 802.3 frames with LLC (STP, IS-IS), whose ethertype field is a length: as Linux's ETH_P_802_2. */
+#define TAM_ETHERTYPE_LENGTH 0x0004
 
 #define TAM_FRAGMENT_NONE 0
 #define TAM_FRAGMENT_FIRST 1
 #define TAM_FRAGMENT_LATER 2	/* not the first: the L4 ports are the first one's, or 0 */
-
-/* One set of matched fields; masks are sorted by rank_best. */
-struct tam_mask {
-	struct tam_key bits;
-	__u32 rank_best;	/* the best rank among the rules of this mask; 0 is best of all */
-	__u32 zero;
-};
 
 enum tam_action {
 	TAM_ACTION_FORWARD = 0,	/* plain forwarding: the rule only counts */
@@ -72,6 +82,19 @@ struct tam_rule {
 	__u8 action;		/* enum tam_action */
 	__u8 zero[3];
 };
+
+/* One set of matched fields; masks are sorted by rank_best. */
+struct tam_mask {
+	struct tam_key bits;
+	__u64 salt;		/* what the filter's hash begins with: another one for each mask */
+	__u32 rank_best;	/* the best rank among the rules of this mask; 0 is best of all */
+	__u32 rest;		/* TAM_REST_*: which words of the bits are not all zero */
+	__u32 list;		/* not 0: the keys are the flows of tam_lists[list], all of them rule's */
+	__u32 zero;
+	struct tam_rule rule;
+};
+#define TAM_REST_UPPER (1 << 0)	/* of the addresses more than the first 4 bytes */
+#define TAM_REST_LINK (1 << 1)	/* MACs, ethertype or TCP flags */
 
 /* Packets and bytes of a rule, on one CPU. */
 struct tam_rule_stats {
@@ -152,15 +175,21 @@ struct tam_port_config {
 struct tam_config {
 	/* The rule set and the routes have this generation; bit 0 is the index of
 	 * the active rule set. Every change makes it another one, and with that
-	 * empties the flow cache. */
+	 * empties the flow cache. Its upper bits say what the active rules look at
+	 * that most do not: a packet reads this word once, and has all of one state.
+	 *
+	 *  63           56        55             54                          1    0
+	 * +---------------+----------------+-----------------------------------+-----+
+	 * | TCP flags     | ethertypes     | counter                           | set |
+	 * +---------------+----------------+-----------------------------------+-----+ */
 	__u64 generation;
 	/* The jiffies at which the daemon, which hears of route changes, last said
 	 * that it listens. Cached routes are good for TAM_ROUTES_LEASE from then; a
 	 * node without its daemon asks the FIB for every packet. */
 	__u64 routes_heard;
 	__u32 mask_count[2];	/* masks of each rule set */
-	__u32 hash_seed;	/* drawn when the node starts */
 	__u32 tick_ns;		/* nanoseconds of a jiffy */
+	__u32 zero_middle;
 	/* The first heartbeat's jiffy, and the coarse clock then: the time of modules
 	 * is counted on from there. */
 	__u64 clock_jiffies;
@@ -169,7 +198,11 @@ struct tam_config {
 	 * tam_meta as the first bytes of the frame; 0: they cannot. */
 	__u32 up_ifindex;
 	__u32 zero;
+	/* Factors of the hash over keys, drawn when the node starts and known to nobody. */
+	__u64 hash_keys[TAM_HASH_KEYS];
 };
+#define TAM_GENERATION_FLAGS 56			/* where the TCP flags begin that rules look at */
+#define TAM_GENERATION_ETHERTYPES (1ULL << 55)	/* a rule names an ethertype */
 
 /* A VLAN device above a port. Keyed both ways:
  * (port ifindex, VLAN identifier) -> L3 device, and (L3 ifindex, TAM_VLAN_UP) -> port. */

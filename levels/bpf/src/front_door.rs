@@ -19,8 +19,8 @@ use crate::program::{AttachError, Link, Program, XdpMode};
 use crate::test_run::TestRunError;
 use crate::{DevmapValue, objects};
 use bpf_maps::{
-    Config, ENTRIES_MAX, HandOver, Key, MASKS_MAX, Mask, OUTCOME_COUNT, PortConfig, PortStats,
-    QUEUES_MAX, Rule, RuleStats, VLAN_UP, Vlan, VlanKey,
+    Config, ENTRIES_MAX, FLOW_WAYS, HASH_KEYS, HandOver, Key, OUTCOME_COUNT, PortConfig, PortStats,
+    QUEUES_MAX, RuleStats, VLAN_UP, Vlan, VlanKey,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -30,9 +30,13 @@ use std::sync::atomic::Ordering;
 use units::{Name, PortId, RuleId};
 
 mod explain;
+mod lists;
+mod rules;
 mod services;
 
 pub use explain::{EXPLAINED_LENGTH_MAX, Explained, Explainer};
+pub use lists::FlowsOfRule;
+pub use rules::{place, salted};
 pub use services::{Below, hand_over_at};
 
 /// Where nodes pin what they keep in the kernel.
@@ -60,6 +64,9 @@ pub enum FrontDoorError {
     /// The program cannot be on the device.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// A map could not be made.
+    #[error(transparent)]
+    NewMap(#[from] crate::new_map::NewMapError),
     /// The BPF file system refused.
     #[error(transparent)]
     Pin(#[from] PinError),
@@ -90,6 +97,10 @@ pub struct FrontDoor {
     shared: MappedArray<Config>,
     lanes: Lanes,
     hand_overs: MappedArray<[HandOver; ENTRIES_MAX]>,
+    filter: MappedArray<u64>,
+    lists: lists::Lists,
+    /// Sets of the large flow cache on each CPU.
+    large_sets: u32,
     heartbeat: Program,
     carries_marks: bool,
     tc: Program,
@@ -100,12 +111,17 @@ pub struct FrontDoor {
 }
 
 /// Maps that every copy of the program shares.
-const SHARED_MAPS: [&str; 21] = [
+const SHARED_MAPS: [&str; 26] = [
     "tam_shared",
     "tam_ports",
     "tam_stats",
     "tam_flows",
+    LARGE,
+    TAGS,
     "tam_masks",
+    "tam_masked",
+    FILTER,
+    LISTS,
     "tam_rules_0",
     "tam_rules_1",
     "tam_rule_counts",
@@ -123,6 +139,12 @@ const SHARED_MAPS: [&str; 21] = [
     SERVICES,
     REASONS,
 ];
+/// The large flow cache, and the tags of its entries.
+const LARGE: &str = "tam_large";
+const TAGS: &str = "tam_tags";
+const FILTER: &str = "tam_filter";
+/// Tables of flows, by number.
+const LISTS: &str = "tam_lists";
 const LANES: &str = "tam_lanes";
 /// A data section.
 const HAND_OVERS: &str = ".data.hand_overs";
@@ -150,17 +172,28 @@ const RULE_SETS: [&str; 2] = ["tam_rules_0", "tam_rules_1"];
 
 impl FrontDoor {
     /// Makes the maps of a node without ports. What a dead node of the same
-    /// name left is removed first.
+    /// name left is removed first. Who knows `hash_keys`, which are random, can choose
+    /// flows that push each other out of the cache. Each CPU's large cache has room for
+    /// `flows`, at most [`FLOWS_LARGE_MAX`], in [`FLOW_BYTES`] each; 0 is none.
     ///
     /// # Errors
     /// When the kernel refuses program or maps, or there is no BPF file system.
-    pub fn create(node: &Name, hash_seed: u32) -> Result<Self, FrontDoorError> {
+    pub fn create(
+        node: &Name,
+        hash_keys: [u64; HASH_KEYS],
+        flows: u32,
+    ) -> Result<Self, FrontDoorError> {
         remove(node)?;
         let folder = Path::new(PIN_DIRECTORY).join(node.as_str());
         pin::mount_bpffs()
             .and_then(|()| std::fs::create_dir_all(&folder))
             .map_err(|source| FrontDoorError::Folder { path: folder.clone(), source })?;
-        let object = Object::open(objects::FRONT_DOOR, "tam")?.load()?;
+        let large_sets = sets_for(flows);
+        let mut object = Object::open(objects::FRONT_DOOR, "tam")?;
+        let sets = (large_sets * crate::possible_cpus() as u32).max(1);
+        object.set_max_entries(LARGE, sets * FLOW_WAYS as u32)?;
+        object.set_max_entries(TAGS, sets)?;
+        let object = object.load()?;
         let mut maps = BTreeMap::new();
         for name in SHARED_MAPS.into_iter().chain([SOCKETS]) {
             let map = object.map(name)?;
@@ -169,11 +202,12 @@ impl FrontDoor {
         }
         let shared = maps["tam_shared"].map_array::<Config>()?;
         // Bit 0 of generation 2 says "rule set 0", which is empty; 0 is kept for empty cache entries.
-        let config = Config { generation: 2, hash_seed, tick_ns: tick_ns(), ..Config::default() };
+        let config = Config { generation: 2, hash_keys, tick_ns: tick_ns(), ..Config::default() };
         shared.store(0, &config);
         let heartbeat = object.program("tam_heartbeat")?;
         let marks = object.program(CARRIES_MARKS)?.test_run(&[0; 14], None, 1)?;
         let lanes = Lanes::new(&maps[LANES])?;
+        let filter = maps[FILTER].map_array()?;
         let hand_overs = maps[HAND_OVERS].map_array::<[HandOver; ENTRIES_MAX]>()?;
         for (map, program) in [(AFTER, AFTERWARDS), (AFTER_TC, AFTERWARDS_TC)] {
             let program = object.program(program)?;
@@ -185,6 +219,9 @@ impl FrontDoor {
             shared,
             lanes,
             hand_overs,
+            filter,
+            lists: lists::Lists::default(),
+            large_sets,
             heartbeat,
             carries_marks: marks.retval == PASS,
             tc: object.program(TC)?,
@@ -214,8 +251,26 @@ impl FrontDoor {
         config: &PortConfig,
         mode: XdpMode,
     ) -> Result<(), FrontDoorError> {
+        let program = self.load(port, config)?;
+        // First tc: XDP may send packets there at once.
+        let links =
+            [self.tc.attach_tcx(config.ifindex)?, program.attach_xdp(config.ifindex, mode)?];
+        for (link, pin) in links.iter().zip(self.link_pins(port)) {
+            link.pin(&pin)?;
+        }
+        self.links.insert(port, links);
+        self.invalidate();
+        Ok(())
+    }
+
+    /// Makes a port known and loads its copy of the program, which is on no device yet.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn load(&self, port: PortId, config: &PortConfig) -> Result<Program, FrontDoorError> {
         let mut object = Object::open(objects::FRONT_DOOR, "tam")?;
         object.set_global("port_number", &u32::from(port.0))?;
+        object.set_global("large_sets", &self.large_sets)?;
         for once in ONCE {
             object.set_autoload(once, false)?;
         }
@@ -228,17 +283,7 @@ impl FrontDoor {
         let device = DevmapValue { ifindex: config.ifindex, program: 0 };
         self.map("tam_devices").update(&number, &device, Update::Any)?;
         self.map("tam_egress").update(&config.ifindex, &number, Update::Any)?;
-        // First tc: XDP may send packets there at once.
-        let links = [
-            self.tc.attach_tcx(config.ifindex)?,
-            object.program("tam_front_door")?.attach_xdp(config.ifindex, mode)?,
-        ];
-        for (link, pin) in links.iter().zip(self.link_pins(port)) {
-            link.pin(&pin)?;
-        }
-        self.links.insert(port, links);
-        self.invalidate();
-        Ok(())
+        Ok(object.program("tam_front_door")?)
     }
 
     /// Where the links of a port are pinned, in the order in which they are attached.
@@ -310,49 +355,15 @@ impl FrontDoor {
         Ok(())
     }
 
-    /// Replaces all rules. Every packet meets the old ones or the new ones.
-    ///
-    /// Takes 10 to 50 ms: packets that still look at the set before last are waited for.
-    ///
-    /// # Errors
-    /// When a map cannot be changed; the old rules then stay.
-    pub fn install_rules(
-        &mut self,
-        masks: &[Mask],
-        entries: &[(Key, Rule)],
-    ) -> Result<(), FrontDoorError> {
-        let generation = self.generation();
-        let set = ((generation + 1) & 1) as usize;
-        wait_for_packets_in_flight().map_err(FrontDoorError::Barrier)?;
-        let hash = &self.maps[RULE_SETS[set]];
-        for key in self.keys[set].drain(..) {
-            hash.delete(&key)?;
-        }
-        for (key, rule) in entries {
-            hash.update(key, rule, Update::Any)?;
-            self.keys[set].push(*key);
-        }
-        for (index, mask) in masks.iter().enumerate() {
-            let at = (set * MASKS_MAX + index) as u32;
-            self.map("tam_masks").update(&at, mask, Update::Any)?;
-        }
-        let mut config = self.config();
-        config.mask_count[set] = masks.len() as u32;
-        config.generation = generation;
-        self.shared.store(0, &config);
-        self.set_generation(generation + 1);
-        Ok(())
-    }
-
     /// Forgets cached rules and routes: something changed that they came from.
     pub fn invalidate(&self) {
-        self.set_generation(self.generation() + 2);
+        self.set_generation(self.config().generation + 2);
     }
 
     /// How often rules or routes changed.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        self.config().generation
+        bpf_maps::generation_number(self.config().generation)
     }
 
     fn config(&self) -> Config {
@@ -433,6 +444,17 @@ impl FrontDoor {
         // Made for every name in SHARED_MAPS and SOCKETS by `create`.
         &self.maps[name]
     }
+}
+
+/// Most flows of a large cache on each CPU: half a gigabyte.
+pub const FLOWS_LARGE_MAX: u32 = 1 << 22;
+/// Memory of one flow of the large cache, its tag and the free entries beside it included.
+pub const FLOW_BYTES: u32 = 146;
+
+/// Sets for so many flows: an eighth more entries, so that hardly a flow finds both its sets full.
+fn sets_for(flows: u32) -> u32 {
+    let flows = flows.min(FLOWS_LARGE_MAX);
+    (flows + flows / 8).div_ceil(FLOW_WAYS as u32)
 }
 
 /// The file of a map: data sections begin with a dot, which the BPF file system does not take.

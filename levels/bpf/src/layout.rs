@@ -45,8 +45,13 @@ fn layout_matches_header() {
         fragment,
         mask,
         zero,
+        source_mac,
+        destination_mac,
+        ethertype_be,
+        tcp_flags,
+        zero_end,
     );
-    same!(object, "tam_mask", Mask, bits, rank_best, zero);
+    same!(object, "tam_mask", Mask, bits, salt, rank_best, rest, list, zero, rule);
     same!(object, "tam_rule", Rule, rank, rule, session, entry, action, zero);
     same!(object, "tam_rule_stats", RuleStats, packets, bytes);
     same!(object, "tam_port_stats", PortStats, rx_packets, rx_bytes, outcomes, cache_hits);
@@ -58,12 +63,13 @@ fn layout_matches_header() {
         generation,
         routes_heard,
         mask_count,
-        hash_seed,
         tick_ns,
+        zero_middle,
         clock_jiffies,
         clock_ms,
         up_ifindex,
         zero,
+        hash_keys,
     );
     same!(object, "tam_vlan_key", VlanKey, ifindex, vlan);
     same!(object, "tam_vlan", Vlan, ifindex, vlan, zero);

@@ -224,6 +224,33 @@ impl Map {
         self.update_from(key, std::slice::from_ref(value), mode)
     }
 
+    /// Writes many values at once (Linux 5.6).
+    ///
+    /// # Errors
+    /// As [`Map::update`]; some may have been written then.
+    pub fn update_batch<K: Pod, V: Pod>(&self, keys: &[K], values: &[V]) -> Result<(), MapError> {
+        self.check::<K, V>(false)?;
+        let mut count = keys.len().min(values.len()) as u32;
+        // SAFETY: keys and values have the map's sizes (checked above), and there are `count` of each.
+        let answer = unsafe {
+            sys::bpf_map_update_batch(
+                self.fd.as_raw_fd(),
+                keys.as_ptr().cast(),
+                values.as_ptr().cast(),
+                &raw mut count,
+                std::ptr::null(),
+            )
+        };
+        match -answer {
+            0 => Ok(()),
+            libc::E2BIG => {
+                let (map, max_entries) = (self.info.name.clone(), self.info.max_entries);
+                Err(MapError::Full { map, max_entries })
+            }
+            errno => Err(self.refused("update many", io::Error::from_raw_os_error(errno))),
+        }
+    }
+
     /// Writes one value for each possible CPU.
     ///
     /// # Errors

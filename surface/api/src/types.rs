@@ -362,8 +362,9 @@ pub struct RulesRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RuleRequest {
-    /// Which packets: `in PORT`, `vlan N|untagged`, `ip 4|6`, `src PREFIX`, `dst
-    /// PREFIX`, `proto NAME`, `sport N`, `dport N`, `dscp N`; nothing matches all.
+    /// Which packets: `in PORT`, `smac MAC`, `dmac MAC`, `vlan N|untagged`, `ethertype TYPE`,
+    /// `ip 4|6`, `src PREFIX`, `dst PREFIX`, `proto NAME`, `sport N[-N]`, `dport N[-N]`, `flags
+    /// FLAGS`, `dscp N`, `fragment none|first|later`; `any` matches all IP packets.
     pub r#match: String,
     /// `forward`, `drop` or `service NAME`.
     pub action: String,
@@ -373,6 +374,10 @@ pub struct RuleRequest {
     /// The session that pays; `best-effort` when there is none.
     #[serde(default)]
     pub session: Option<String>,
+    /// Of these packets only those of one of these flows, one a line: `udp 10.0.0.1 4000
+    /// 10.0.2.9 53` is protocol, source, L4 port, destination, L4 port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<String>,
 }
 
 /// One rule with its counters.
@@ -382,6 +387,9 @@ pub struct RuleInfo {
     pub id: u32,
     /// Which packets.
     pub r#match: String,
+    /// How many flows its list has, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<u64>,
     /// What happens to them.
     pub action: String,
     /// Higher wins.

@@ -21,6 +21,10 @@ fast_path = "auto"
 # to them, if there is another.
 # guest_core = 1
 
+# Flows whose rule and route each CPU remembers, 146 bytes each; more of them than
+# this cost several times as much per packet. At most 4194304; 0 is 8192 without more.
+# flow_cache = 65536
+
 # Counters for Prometheus at http://ADDRESS/metrics, in the namespace of the node: read-only,
 # for everyone who reaches it. Without this they are on the API's socket only.
 # [metrics]
@@ -54,6 +58,9 @@ pub struct NodeFile {
     /// The core that runs modules; the last one when there is none.
     #[serde(default)]
     pub guest_core: Option<usize>,
+    /// Flows whose rule and route each CPU remembers beside the most recent ones.
+    #[serde(default)]
+    pub flow_cache: FlowCache,
     /// Where counters are read over TCP; nowhere when there is none.
     #[serde(default)]
     pub metrics: Option<Metrics>,
@@ -92,6 +99,32 @@ impl FastPath {
             Self::Always => "always",
             Self::Never => "never",
         }
+    }
+}
+
+/// The room of the large flow cache on each CPU, in flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "u32")]
+pub struct FlowCache(pub u32);
+
+impl Default for FlowCache {
+    /// 9 MiB on each CPU.
+    fn default() -> Self {
+        Self(65_536)
+    }
+}
+
+impl TryFrom<u32> for FlowCache {
+    type Error = String;
+
+    fn try_from(flows: u32) -> Result<Self, String> {
+        const MAX: u32 = bpf::front_door::FLOWS_LARGE_MAX;
+        if flows > MAX {
+            return Err(format!(
+                "a flow cache of {flows} flows is too large; at most {MAX} are allowed"
+            ));
+        }
+        Ok(Self(flows))
     }
 }
 

@@ -15,6 +15,7 @@ use crate::why::Asked;
 use crate::{http, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorInfo, EventKind};
+use bpf::front_door::{FlowsOfRule, FrontDoorError};
 use bpf::{FrontDoor, XdpMode};
 use cell::Compiled;
 use cell::protocol::{CellReport, ServiceReport, ToCell};
@@ -227,7 +228,8 @@ impl Daemon {
         let netlink = Netlink::open().context("opening netlink")?;
         let store = Store::open(&file.store)
             .with_context(|| format!("opening the module store {}", file.store.display()))?;
-        let mut front = FrontDoor::create(&file.name, seed()?).context("making the front door")?;
+        let mut front = FrontDoor::create(&file.name, hash_keys()?, file.flow_cache.0)
+            .context("making the front door")?;
         let ports = bring_up(&netlink, &mut front, &node)?;
         ports::remember(&file.name, &ports)?;
         let kernel = ports::kernel_device(&netlink, &file.name)?;
@@ -409,7 +411,7 @@ impl Daemon {
                     }
                 }
                 Effect::InstallRules { rules, .. } => {
-                    if let Err(error) = self.front.install_rules(&rules.masks, &rules.entries) {
+                    if let Err(error) = install(&mut self.front, &rules) {
                         tracing::error!(%error, "the rules were not installed");
                     }
                 }
@@ -601,9 +603,21 @@ fn bring_up(netlink: &Netlink, front: &mut FrontDoor, node: &Node) -> Result<Vec
 }
 
 /// What keeps outsiders from choosing flows that share a cache slot.
-fn seed() -> Result<u32> {
-    let mut bytes = [0; 4];
+fn install(front: &mut FrontDoor, rules: &node::classifier::RuleSet) -> Result<(), FrontDoorError> {
+    let of_rule = |list: &node::classifier::ListedFlows| FlowsOfRule {
+        mask: list.mask,
+        template: list.template,
+        flows: list.flows.keys().clone(),
+        rule: list.rule,
+    };
+    let lists: Vec<FlowsOfRule> = rules.lists.iter().map(of_rule).collect();
+    front.install_rules(&rules.masks, &rules.entries, &lists)
+}
+
+/// Random factors of the front door's hash.
+fn hash_keys() -> Result<[u64; bpf_maps::HASH_KEYS]> {
+    let mut bytes = [[0; 8]; bpf_maps::HASH_KEYS];
     let mut random = File::open("/dev/urandom").context("opening /dev/urandom")?;
-    random.read_exact(&mut bytes).context("reading /dev/urandom")?;
-    Ok(u32::from_ne_bytes(bytes))
+    random.read_exact(bytes.as_flattened_mut()).context("reading /dev/urandom")?;
+    Ok(bytes.map(u64::from_ne_bytes))
 }

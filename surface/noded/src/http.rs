@@ -16,6 +16,9 @@ use tokio::sync::{mpsc, oneshot};
 /// Largest request body: a module.
 const BODY_LENGTH_MAX: usize = abi::layout::MODULE_LENGTH_MAX + 1;
 
+/// Largest request for rules: a million flows, as long as IPv6 has them.
+const RULES_LENGTH_MAX: usize = 128 << 20;
+
 /// What the daemon answers: a document or an error.
 pub(crate) type Answer<T> = Result<T, ErrorInfo>;
 /// Where an answer goes.
@@ -37,7 +40,10 @@ pub(crate) fn router(requests: mpsc::Sender<Request>) -> Router {
         .route("/v1/services/{name}/messages", post(message))
         .route("/v1/services/{name}/move", post(move_service))
         .route("/v1/bpf", post(set_bpf))
-        .route("/v1/rules", get(rules).post(add_rules))
+        .route(
+            "/v1/rules",
+            get(rules).post(add_rules).layer(DefaultBodyLimit::max(RULES_LENGTH_MAX)),
+        )
         .route("/v1/rules/{id}", delete(remove_rule))
         .route("/v1/modules", get(modules).post(put_module))
         .route("/v1/stats", get(stats))

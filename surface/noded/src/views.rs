@@ -393,6 +393,7 @@ impl Daemon {
                     RuleSpec::new(rule.r#match.parse().map_err(usage)?, action(&rule.action)?);
                 spec.session = self.session(rule.session.as_deref())?;
                 spec.priority = rule.priority.unwrap_or(spec.priority);
+                spec.flows = rule.flows.as_deref().map(str::parse).transpose().map_err(usage)?;
                 Ok(spec)
             })
             .collect::<Answer<_>>()?;
@@ -453,6 +454,7 @@ impl Daemon {
                 Ok(RuleInfo {
                     id: view.rule.id.0,
                     r#match: view.rule.spec.r#match.to_string(),
+                    flows: view.rule.spec.flows.as_ref().map(|flows| flows.count() as u64),
                     action: view.rule.spec.action.to_string(),
                     priority: view.rule.spec.priority,
                     session: view.rule.spec.session.to_string(),

@@ -292,7 +292,8 @@ fn build(packet: &Match, mac: [u8; 6]) -> Result<Vec<u8>, String> {
         }
     };
     let (from, to) = (whole(packet.source, "src")?, whole(packet.destination, "dst")?);
-    let mut frame = FrameBuilder::new().ethernet(SENDER, mac);
+    let mut frame =
+        FrameBuilder::new().ethernet(packet.source_mac.map_or(SENDER, |mac| mac.0), mac);
     if let Some(VlanMatch::Id(id)) = packet.vlan {
         frame = frame.vlan(id);
     }
@@ -304,12 +305,18 @@ fn build(packet: &Match, mac: [u8; 6]) -> Result<Vec<u8>, String> {
     if let Some(dscp) = packet.dscp {
         frame = frame.dscp(dscp);
     }
-    let (sport, dport) =
-        (packet.source_port.unwrap_or(L4_PORT), packet.destination_port.unwrap_or(L4_PORT));
+    let (sport, dport) = (
+        packet.source_port.map_or(L4_PORT, |ports| ports.first()),
+        packet.destination_port.map_or(L4_PORT, |ports| ports.first()),
+    );
     let protocol = packet.protocol.unwrap_or(Protocol::UDP);
     let frame = match protocol {
         Protocol::UDP => frame.udp(sport, dport),
-        Protocol::TCP => frame.tcp(sport, dport, wire::protocol::TCP_SYN),
+        Protocol::TCP => frame.tcp(
+            sport,
+            dport,
+            packet.tcp_flags.map_or(wire::protocol::TCP_SYN, |flags| flags.set()),
+        ),
         Protocol::ICMP | Protocol::ICMPV6 => frame.icmp_echo(1, 1),
         Protocol(number) if protocol.has_ports() => {
             let ports = [sport.to_be_bytes(), dport.to_be_bytes()].concat();

@@ -11,6 +11,8 @@ pub struct Parsed {
     pub destination_mac: [u8; 6],
     /// Source MAC address.
     pub source_mac: [u8; 6],
+    /// Ethertype behind the VLAN tags.
+    pub ethertype: u16,
     /// The outermost VLAN tag.
     pub vlan: Option<VlanTag>,
     /// VLAN tags in front of the IP header, at most [`VLAN_TAGS_MAX`].

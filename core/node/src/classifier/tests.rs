@@ -6,8 +6,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::prefix::{IpVersion, Prefix};
+use crate::protocol::Protocol;
 use crate::rule::RuleSpec;
-use crate::testing::{PORTS, any_address, any_l4_port, any_match, any_protocol};
+use crate::testing::{
+    PORTS, any_address, any_ethertype, any_l4_port, any_mac, any_match, any_protocol,
+};
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -33,8 +36,16 @@ fn means(matched: &Match, packet: &Key) -> bool {
         _ => IpAddr::V6(Ipv6Addr::from(bytes)),
     };
     let inside = |prefix: Option<Prefix>, bytes| prefix.is_none_or(|p| p.contains(address(bytes)));
-    let port = |wanted: Option<u16>, bytes| wanted.is_none_or(|p| p == u16::from_be_bytes(bytes));
-    matched.port.as_ref().is_none_or(|p| names().ports[p].0 == packet.port)
+    let port = |wanted: Option<PortRange>, bytes| {
+        wanted.is_none_or(|range| range.contains(u16::from_be_bytes(bytes)))
+    };
+    let ethertype = u16::from_be_bytes(packet.ethertype_be);
+    let is_ip = matches!(ethertype, 0x0800 | 0x86dd);
+    matched.ethertype.map_or(is_ip, |wanted| wanted.number() == ethertype)
+        && matched.source_mac.is_none_or(|mac| mac.0 == packet.source_mac)
+        && matched.destination_mac.is_none_or(|mac| mac.0 == packet.destination_mac)
+        && matched.tcp_flags.is_none_or(|f| packet.tcp_flags & f.looked_at() == f.set())
+        && matched.port.as_ref().is_none_or(|p| names().ports[p].0 == packet.port)
         && matched.vlan.is_none_or(|vlan| match vlan {
             VlanMatch::Untagged => packet.vlan == 0,
             VlanMatch::Id(id) => packet.vlan == 0x8000 + id,
@@ -54,6 +65,24 @@ fn means(matched: &Match, packet: &Key) -> bool {
 }
 
 fn any_packet() -> impl Strategy<Value = Key> {
+    let tags = prop_oneof![Just(0), 0x8000..0x8004u16];
+    let not_ip = (any_ethertype(), any_mac(), any_mac(), 0..3u16, tags).prop_map(
+        |(ethertype, source, destination, port, vlan)| Key {
+            ethertype_be: ethertype.number().to_be_bytes(),
+            source_mac: source.0,
+            destination_mac: destination.0,
+            port,
+            vlan,
+            ..Key::default()
+        },
+    );
+    let ip = (any_ip_packet(), any_mac(), any_mac()).prop_map(|(packet, source, destination)| {
+        Key { source_mac: source.0, destination_mac: destination.0, ..packet }
+    });
+    prop_oneof![1 => not_ip, 6 => ip]
+}
+
+fn any_ip_packet() -> impl Strategy<Value = Key> {
     let padded = |address: IpAddr| match address {
         IpAddr::V4(v4) => {
             let [a, b, c, d] = v4.octets();
@@ -63,9 +92,17 @@ fn any_packet() -> impl Strategy<Value = Key> {
     };
     prop_oneof![Just(IpVersion::V4), Just(IpVersion::V6)].prop_flat_map(move |version| {
         let addresses = (any_address(version), any_address(version));
-        let l4 = (any_protocol(), any_l4_port(), any_l4_port());
+        let l4 = (any_protocol(), any_l4_port(), any_l4_port(), any::<u8>());
         (addresses, l4, 0..3u16, prop_oneof![Just(0), 0x8000..0x8004u16], 0..4u8, 0..3u8).prop_map(
-            move |((source, destination), (protocol, sport, dport), port, vlan, dscp, fragment)| {
+            move |(
+                (source, destination),
+                (protocol, sport, dport, flags),
+                port,
+                vlan,
+                dscp,
+                fragment,
+            )| {
+                let tcp = protocol == Protocol::TCP && fragment != 2;
                 let ports = protocol.has_ports() && fragment != 2;
                 Key {
                     source: padded(source),
@@ -78,6 +115,11 @@ fn any_packet() -> impl Strategy<Value = Key> {
                     port,
                     dscp,
                     fragment,
+                    ethertype_be: match version {
+                        IpVersion::V4 => [0x08, 0x00],
+                        IpVersion::V6 => [0x86, 0xdd],
+                    },
+                    tcp_flags: if tcp { flags } else { 0 },
                     ..Key::default()
                 }
             },
@@ -85,6 +127,7 @@ fn any_packet() -> impl Strategy<Value = Key> {
     })
 }
 
+/// As many as their masks fit.
 fn any_rules() -> impl Strategy<Value = Vec<Rule>> {
     let spec = (any_match(), prop_oneof![Just(100u16), Just(200), 0..=3u16]);
     prop::collection::vec(spec, 0..60).prop_map(|specs| {
@@ -92,7 +135,11 @@ fn any_rules() -> impl Strategy<Value = Vec<Rule>> {
             let spec = RuleSpec::new(matched, Action::Forward);
             Rule { id: RuleId(id), spec: RuleSpec { priority, ..spec } }
         });
-        rules.collect()
+        let mut rules: Vec<Rule> = rules.collect();
+        while compile(&rules, &names()).is_err() {
+            rules.truncate(rules.len() * 3 / 4);
+        }
+        rules
     })
 }
 
@@ -118,10 +165,11 @@ proptest! {
     #[test]
     fn every_rule_is_installed_or_shadowed_by_an_installed_one(rules in any_rules()) {
         let set = compile(&rules, &names()).unwrap();
-        prop_assert_eq!(set.entries.len() + set.shadowed.len(), rules.len());
-        let installed: Vec<u32> = set.entries.iter().map(|(_, rule)| rule.rule).collect();
+        let installed: std::collections::BTreeSet<u32> =
+            set.entries.iter().map(|(_, rule)| rule.rule).collect();
+        prop_assert_eq!(installed.len() + set.shadowed.len(), rules.len());
         prop_assert!(set.shadowed.iter().all(|(_, by)| installed.contains(&by.0)));
-        prop_assert!(set.masks.is_sorted_by(|a, b| a.rank_best < b.rank_best));
+        prop_assert!(set.masks.is_sorted_by_key(|mask| mask.rank_best));
         for (key, _) in &set.entries {
             let bits = &set.masks[usize::from(key.mask)].bits;
             let mut plain = *key;
@@ -150,7 +198,7 @@ fn a_rule_leads_to_the_entry_of_its_service() {
     let spec = RuleSpec::new(Match::default(), Action::Service(name("monitor")));
     let rules = [Rule { id: RuleId(3), spec }];
     let set = compile(&rules, &names()).unwrap();
-    let found = set.lookup(&Key::default()).unwrap();
+    let found = set.lookup(&Key { ip_version: 4, ..Key::default() }).unwrap();
     assert_eq!((found.entry, found.session, found.action), (7, 1, bpf_maps::ACTION_USER));
     let error = compile(&rules, &Lookup { services: BTreeMap::new(), ..names() }).unwrap_err();
     assert!(matches!(error, RuleSetError::Unknown { kind: "service", .. }));
@@ -173,6 +221,45 @@ fn one_mask_too_many_names_its_rule() {
     assert_eq!(compile(&all[..64], &names()).unwrap().masks.len(), MASKS_MAX);
     let error = compile(&all, &names()).unwrap_err();
     assert!(matches!(error, RuleSetError::TooManyMasks { rule: RuleId(64), .. }), "{error}");
+}
+
+#[test]
+fn ranges_that_take_too_many_keys_name_their_rule() {
+    let wide = "proto tcp sport 1-65534 dport 1-65534";
+    let each = crate::l4::PREFIXES_MAX.pow(2);
+    let all: Vec<Rule> = (0..40).map(|id| rule(id, 100, &format!("{wide} dscp {id}"))).collect();
+    let most = RULE_ENTRIES_MAX / each;
+    assert_eq!(compile(&all[..most], &names()).unwrap().entries.len(), most * each);
+    let error = compile(&all, &names()).unwrap_err();
+    let left = RULE_ENTRIES_MAX - most * each;
+    let RuleSetError::TooManyEntries { rule, needed, left: found, .. } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!((*rule, *needed, *found), (RuleId(most as u32), each, left));
+    assert!(error.to_string().contains("multiples of 16, 256 or 4096"), "{error}");
+}
+
+#[test]
+fn as_many_rules_with_ranges_as_the_goal_asks_for_fit() {
+    let rules: Vec<Rule> = (0..8192)
+        .map(|id| {
+            let net = format!("10.{}.{}.0/24", id >> 8, id & 255);
+            let first = 1024 + (id * 7919) % 60_000;
+            rule(id, 100, &format!("proto udp dst {net} dport {first}-{}", first + 100))
+        })
+        .collect();
+    let set = compile(&rules, &names()).unwrap();
+    assert!(set.masks.len() <= 3, "{}", set.masks.len());
+    assert!(set.entries.len() <= RULE_ENTRIES_MAX);
+}
+
+#[test]
+fn a_range_is_hidden_only_when_all_of_it_is() {
+    let better = rule(1, 20, "proto udp dport 16-31");
+    let part = rule(2, 10, "proto udp dport 20-40");
+    let whole = rule(3, 10, "proto udp dport 16-31");
+    let set = compile(&[better, part, whole], &names()).unwrap();
+    assert_eq!(set.shadowed, [(RuleId(3), RuleId(1))]);
 }
 
 #[test]
@@ -200,8 +287,58 @@ fn a_real_frame_is_found_by_its_fields() {
         ("ip 6", false),
         ("fragment later", false),
         ("fragment none", true),
+        ("proto udp dport 5000-5002", true),
+        ("proto udp dport 5002-6000", false),
+        ("ethertype ipv4", true),
+        ("ethertype arp", false),
+        ("smac 02:00:00:00:00:99", false),
     ] {
         let set = compile(&[rule(1, 1, text)], &names()).unwrap();
         assert_eq!(set.lookup(&key).is_some(), expected, "{text}");
     }
+}
+
+#[test]
+fn a_frame_that_is_not_ip_is_for_the_rules_that_name_its_ethertype() {
+    let mut frame = vec![0xff; 6];
+    frame.extend([2, 0, 0, 0, 0, 1, 0x08, 0x06]);
+    frame.extend([0; 46]);
+    let arp = key_of(&wire::parse::parse_link(&frame).unwrap(), PortId(0));
+    frame[12..14].copy_from_slice(&[0, 38]);
+    let stp = key_of(&wire::parse::parse_link(&frame).unwrap(), PortId(0));
+    for (text, is_arp, is_stp) in [
+        ("any", false, false),
+        ("in left", false, false),
+        ("ethertype arp", true, false),
+        ("ethertype llc", false, true),
+        ("ethertype arp dmac ff:ff:ff:ff:ff:ff smac 02:00:00:00:00:01 in left", true, false),
+        ("ethertype arp dmac ff:ff:ff:ff:ff:fe", false, false),
+    ] {
+        let set = compile(&[rule(1, 1, text)], &names()).unwrap();
+        assert_eq!(set.lookup(&arp).is_some(), is_arp, "{text}");
+        assert_eq!(set.lookup(&stp).is_some(), is_stp, "{text}");
+    }
+}
+
+#[test]
+fn a_list_of_flows_is_one_mask_and_keeps_its_place_among_the_rules() {
+    let flows = |text: &str| Some(text.parse().unwrap());
+    let listed = |id, priority, text: &str, list: &str| {
+        let plain = rule(id, priority, text);
+        Rule { spec: RuleSpec { flows: flows(list), ..plain.spec }, ..plain }
+    };
+    let list = "udp 10.0.0.1 4000 10.0.0.2 53\nudp 10.0.0.3 4000 10.0.0.2 53";
+    let rules =
+        [rule(1, 300, "src 10.0.0.3"), listed(2, 200, "in left", list), rule(3, 100, "proto udp")];
+    let set = compile(&rules, &names()).unwrap();
+    assert_eq!((set.masks.len(), set.entries.len(), set.lists.len()), (3, 2, 1));
+    let packet = |last: u8, port| {
+        let frame = wire::FrameBuilder::new().ipv4([10, 0, 0, last], [10, 0, 0, 2], 64);
+        key_of(&wire::parse_frame(&frame.udp(4000, 53).build()).unwrap(), PortId(port))
+    };
+    for (last, port, expected) in [(1, 0, 2), (1, 1, 3), (3, 0, 1), (4, 0, 3)] {
+        assert_eq!(set.lookup(&packet(last, port)).unwrap().rule, expected, "10.0.0.{last}");
+    }
+    let twice = compile(&[listed(4, 1, "proto udp", list)], &names()).unwrap_err();
+    assert!(matches!(twice, RuleSetError::FlowsTwice { rule: RuleId(4), .. }), "{twice}");
 }

@@ -130,7 +130,9 @@ fn arrange(node: &mut Node, state: &DesiredState) -> Result<Vec<(usize, usize)>,
 /// others, or the first that is refused alone.
 fn culprit(node: &mut Node, state: &DesiredState, places: &[usize], refusal: &Refusal) -> Place {
     if let Refusal::RuleSet(
-        RuleSetError::TooManyRules { rule } | RuleSetError::TooManyMasks { rule, .. },
+        RuleSetError::TooManyRules { rule }
+        | RuleSetError::TooManyMasks { rule, .. }
+        | RuleSetError::TooManyEntries { rule, .. },
     ) = refusal
     {
         return places.get(rule.0 as usize).map_or(Place::Whole, |at| Place::Rule(*at));

@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use units::{Name, RuleId};
 
 use super::DesiredRule;
+use crate::ethernet::Ethertype;
+use crate::flows::FlowList;
+use crate::l4::{PortRange, TcpFlags};
 use crate::prefix::Prefix;
 use crate::rule::{Action, Match};
 
@@ -113,11 +116,18 @@ pub(super) fn same_order(from: &[DesiredRule], to: &[DesiredRule]) -> bool {
     rule_changes(&numbered, to) == RuleChanges::default()
 }
 
-type Key<'a> = (&'a Match, u16, &'a Name, &'a Action, Option<&'a Name>);
+type Key<'a> = (&'a Match, u16, &'a Name, &'a Action, Option<&'a FlowList>, Option<&'a Name>);
 
 fn key(rule: &DesiredRule) -> Key<'_> {
     let spec = &rule.spec;
-    (&spec.r#match, spec.priority, &spec.session, &spec.action, rule.came_with.as_ref())
+    (
+        &spec.r#match,
+        spec.priority,
+        &spec.session,
+        &spec.action,
+        spec.flows.as_ref(),
+        rule.came_with.as_ref(),
+    )
 }
 
 /// Whether it matters which of two rules of one priority is the better one.
@@ -130,7 +140,19 @@ pub(super) fn one_takes_from(one: &DesiredRule, other: &DesiredRule) -> bool {
 /// Whether no packet can match both; false where that is not seen at once.
 fn apart(one: &Match, other: &Match) -> bool {
     // With their types: a field that becomes a range is no longer compared by value.
-    let l4_port = |one: Option<u16>, other: Option<u16>| differ(one, other);
+    let l4_ports = |one: Option<PortRange>, other: Option<PortRange>| match (one, other) {
+        (Some(one), Some(other)) => !one.meets(other),
+        _ => false,
+    };
+    let flags = |one: Option<TcpFlags>, other: Option<TcpFlags>| match (one, other) {
+        (Some(one), Some(other)) => {
+            (one.set() ^ other.set()) & one.looked_at() & other.looked_at() != 0
+        }
+        _ => false,
+    };
+    // Without an ethertype a match is for IP.
+    let beyond_ip =
+        |of: &Match| of.ethertype.filter(|ethertype: &Ethertype| ethertype.ip_version().is_none());
     let prefixes = |one: Option<Prefix>, other: Option<Prefix>| match (one, other) {
         (Some(one), Some(other)) => {
             one.ip_version() != other.ip_version()
@@ -142,8 +164,12 @@ fn apart(one: &Match, other: &Match) -> bool {
         || differ(one.vlan, other.vlan)
         || differ(one.ip_version, other.ip_version)
         || differ(one.protocol, other.protocol)
-        || l4_port(one.source_port, other.source_port)
-        || l4_port(one.destination_port, other.destination_port)
+        || l4_ports(one.source_port, other.source_port)
+        || l4_ports(one.destination_port, other.destination_port)
+        || flags(one.tcp_flags, other.tcp_flags)
+        || differ(one.source_mac, other.source_mac)
+        || differ(one.destination_mac, other.destination_mac)
+        || beyond_ip(one) != beyond_ip(other)
         || prefixes(one.source, other.source)
         || prefixes(one.destination, other.destination)
 }

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! match = "any" | field { " " field }
-//! field = "ip" (4|6) | "vlan" (untagged|ID) | "proto" PROTOCOL | "src" PREFIX | "sport" L4-PORT
-//!       | "dst" PREFIX | "dport" L4-PORT | "dscp" (0..63) | "fragment" (none|first|later) | "in" PORT
+//! field = "smac" MAC | "dmac" MAC | "ethertype" TYPE | "ip" (4|6) | "vlan" (untagged|ID)
+//!       | "proto" PROTOCOL | "src" PREFIX | "sport" L4-PORTS | "dst" PREFIX | "dport" L4-PORTS
+//!       | "flags" FLAGS | "dscp" (0..63) | "fragment" (none|first|later) | "in" PORT
+//! L4-PORTS = NUMBER [ "-" NUMBER ]         FLAGS = ["!"] FLAG { "," ["!"] FLAG } | SET "/" LOOKED-AT
 //! ```
 
 use core::fmt;
@@ -14,6 +16,8 @@ use abi::manifest::Meant;
 use units::NameError;
 
 use super::{FragmentMatch, Match, VlanMatch};
+use crate::ethernet::{Ethertype, EthertypeError, MacError};
+use crate::l4::{PortRangeError, TcpFlagsError};
 use crate::message::shown;
 use crate::prefix::{IpVersion, PrefixError};
 use crate::protocol::{Protocol, ProtocolError};
@@ -94,6 +98,31 @@ pub enum MatchFault {
     /// A wrong name of a port.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// A wrong MAC address.
+    #[error(transparent)]
+    Mac(#[from] MacError),
+    /// A wrong ethertype.
+    #[error(transparent)]
+    Ethertype(#[from] EthertypeError),
+    /// A wrong L4 port or range.
+    #[error(transparent)]
+    L4Port(#[from] PortRangeError),
+    /// Wrong TCP flags.
+    #[error(transparent)]
+    TcpFlags(#[from] TcpFlagsError),
+    /// TCP flags of another protocol.
+    #[error("'flags' needs 'proto tcp', which alone has them")]
+    FlagsWithoutTcp,
+    /// A field of IP, and an ethertype that is not IP.
+    #[error(
+        "'{word}' is a field of IP, but 'ethertype {ethertype}' is not: no packet matches both"
+    )]
+    NotIp {
+        /// The field.
+        word: &'static str,
+        /// The ethertype.
+        ethertype: Ethertype,
+    },
     /// L4 ports without a protocol that has them.
     #[error(
         "'{word}' needs 'proto' with a protocol that has L4 ports: tcp, udp, sctp, udplite or dccp"
@@ -124,6 +153,9 @@ pub enum MatchFault {
 /// The fields, in the order in which a match is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Word {
+    Smac,
+    Dmac,
+    Ethertype,
     Ip,
     Vlan,
     Proto,
@@ -131,20 +163,25 @@ enum Word {
     Sport,
     Dst,
     Dport,
+    Flags,
     Dscp,
     Fragment,
     In,
 }
 
 impl Word {
-    const ALL: [(Self, &'static str, &'static str); 10] = [
+    const ALL: [(Self, &'static str, &'static str); 14] = [
+        (Self::Smac, "smac", "a MAC address"),
+        (Self::Dmac, "dmac", "a MAC address"),
+        (Self::Ethertype, "ethertype", "a name such as 'arp', or a number such as 0x88cc"),
         (Self::Ip, "ip", "4 or 6"),
         (Self::Vlan, "vlan", "'untagged' or an identifier from 0 to 4094"),
         (Self::Proto, "proto", "a protocol"),
         (Self::Src, "src", "an address or prefix"),
-        (Self::Sport, "sport", "an L4 port from 0 to 65535"),
+        (Self::Sport, "sport", "an L4 port, or a range as in 1000-2000"),
         (Self::Dst, "dst", "an address or prefix"),
-        (Self::Dport, "dport", "an L4 port from 0 to 65535"),
+        (Self::Dport, "dport", "an L4 port, or a range as in 1000-2000"),
+        (Self::Flags, "flags", "TCP flags as in syn,!ack"),
         (Self::Dscp, "dscp", "a number from 0 to 63"),
         (Self::Fragment, "fragment", "'none', 'first' or 'later'"),
         (Self::In, "in", "the name of a port"),
@@ -225,7 +262,9 @@ fn parse(text: &str) -> Result<Match, At> {
         };
         set(&mut found, word, value).map_err(|fault| (value_at, fault))?;
     }
+    only_ip_has_its_fields(&found, &positions)?;
     ports_have_a_protocol(&found, &positions)?;
+    flags_are_of_tcp(&found, &positions)?;
     families_agree(&found, &positions)?;
     Ok(found)
 }
@@ -240,6 +279,10 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 fn set(found: &mut Match, word: Word, value: &str) -> Result<(), MatchFault> {
     match word {
+        Word::Smac => found.source_mac = Some(value.parse()?),
+        Word::Dmac => found.destination_mac = Some(value.parse()?),
+        Word::Ethertype => found.ethertype = Some(value.parse()?),
+        Word::Flags => found.tcp_flags = Some(value.parse()?),
         Word::Ip => {
             found.ip_version = Some(match value {
                 "4" => IpVersion::V4,
@@ -255,9 +298,9 @@ fn set(found: &mut Match, word: Word, value: &str) -> Result<(), MatchFault> {
         }
         Word::Proto => found.protocol = Some(value.parse()?),
         Word::Src => found.source = Some(value.parse()?),
-        Word::Sport => found.source_port = Some(word.number(value, u16::MAX)?),
+        Word::Sport => found.source_port = Some(value.parse()?),
         Word::Dst => found.destination = Some(value.parse()?),
-        Word::Dport => found.destination_port = Some(word.number(value, u16::MAX)?),
+        Word::Dport => found.destination_port = Some(value.parse()?),
         Word::Dscp => found.dscp = Some(word.number(value, DSCP_MAX)?),
         Word::Fragment => {
             found.fragment = Some(match value {
@@ -280,15 +323,36 @@ fn ports_have_a_protocol(found: &Match, positions: &Positions) -> Result<(), At>
             return Err((at, MatchFault::PortsWithoutProtocol { word: word.name() }));
         }
         let whole = matches!(found.fragment, Some(FragmentMatch::None | FragmentMatch::First));
-        if port == 0 && !whole {
+        if port.contains(0) && !whole {
             return Err((at, MatchFault::PortZero));
         }
     }
     Ok(())
 }
 
+fn flags_are_of_tcp(found: &Match, positions: &Positions) -> Result<(), At> {
+    match positions.get(&Word::Flags) {
+        Some(&at) if found.protocol != Some(Protocol::TCP) => {
+            Err((at, MatchFault::FlagsWithoutTcp))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn only_ip_has_its_fields(found: &Match, positions: &Positions) -> Result<(), At> {
+    let Some(ethertype) = found.ethertype.filter(|given| given.ip_version().is_none()) else {
+        return Ok(());
+    };
+    let of_any = [Word::Smac, Word::Dmac, Word::Ethertype, Word::Vlan, Word::In];
+    match positions.iter().find(|(word, _)| !of_any.contains(word)) {
+        Some((word, &at)) => Err((at, MatchFault::NotIp { word: word.name(), ethertype })),
+        None => Ok(()),
+    }
+}
+
 fn families_agree(found: &Match, positions: &Positions) -> Result<(), At> {
     let families = [
+        (Word::Ethertype, found.ethertype.and_then(Ethertype::ip_version)),
         (Word::Ip, found.ip_version),
         (Word::Src, found.source.map(|prefix| prefix.ip_version())),
         (Word::Dst, found.destination.map(|prefix| prefix.ip_version())),
@@ -322,6 +386,9 @@ impl Match {
 impl fmt::Display for Match {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut fields = Fields { f, first: true };
+        fields.field(Word::Smac, self.source_mac)?;
+        fields.field(Word::Dmac, self.destination_mac)?;
+        fields.field(Word::Ethertype, self.ethertype)?;
         fields.field(Word::Ip, self.ip_version)?;
         fields.field(Word::Vlan, self.vlan)?;
         fields.field(Word::Proto, self.protocol)?;
@@ -329,6 +396,7 @@ impl fmt::Display for Match {
         fields.field(Word::Sport, self.source_port)?;
         fields.field(Word::Dst, self.destination)?;
         fields.field(Word::Dport, self.destination_port)?;
+        fields.field(Word::Flags, self.tcp_flags)?;
         fields.field(Word::Dscp, self.dscp)?;
         fields.field(Word::Fragment, self.fragment)?;
         fields.field(Word::In, self.port.as_ref())?;
@@ -386,6 +454,7 @@ impl From<Match> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::l4::PortRange;
     use crate::testing::any_match;
     use proptest::prelude::*;
 
@@ -424,6 +493,10 @@ mod tests {
         assert!(matches!(fault("ip 5"), (4, MatchFault::Value { .. })));
         assert!(matches!(fault("dst 10.0.0.1/8"), (5, MatchFault::Prefix(_))));
         assert!(matches!(fault("in Left"), (4, MatchFault::Name(_))));
+        assert!(matches!(fault("smac 1:2"), (6, MatchFault::Mac(_))));
+        assert!(matches!(fault("ip 4 ethertype arpp"), (16, MatchFault::Ethertype(_))));
+        assert!(matches!(fault("proto tcp dport 9-1"), (17, MatchFault::L4Port(_))));
+        assert!(matches!(fault("proto tcp flags sin"), (17, MatchFault::TcpFlags(_))));
         assert!(matches!(fault("any ip 4"), (1, MatchFault::AnyNotAlone)));
         assert!(matches!(fault("ip 4 any"), (6, MatchFault::AnyNotAlone)));
         assert!(matches!(fault(&"ip 4 ".repeat(200)), (1, MatchFault::TooLong { length: 1000 })));
@@ -454,6 +527,37 @@ mod tests {
     }
 
     #[test]
+    fn a_range_with_port_zero_is_like_port_zero() {
+        assert!(matches!(fault("proto udp dport 0-1023"), (11, MatchFault::PortZero)));
+        assert!("proto udp dport 0-1023 fragment first".parse::<Match>().is_ok());
+    }
+
+    #[test]
+    fn flags_need_tcp() {
+        assert!(matches!(fault("flags syn"), (1, MatchFault::FlagsWithoutTcp)));
+        assert!(matches!(fault("proto udp flags syn"), (11, MatchFault::FlagsWithoutTcp)));
+        assert_eq!(
+            "flags syn/syn,ack proto tcp".parse::<Match>().unwrap().to_string(),
+            "proto tcp flags syn,!ack"
+        );
+    }
+
+    #[test]
+    fn only_ip_has_fields_of_ip() {
+        assert!(matches!(
+            fault("ethertype arp src 10.0.0.1"),
+            (15, MatchFault::NotIp { word: "src", .. })
+        ));
+        assert!(matches!(fault("ip 4 ethertype lldp"), (1, MatchFault::NotIp { word: "ip", .. })));
+        assert!(matches!(fault("ethertype ipv4 ip 6"), (16, MatchFault::Family { .. })));
+        for good in ["ethertype arp in left", "ethertype llc dmac 01:80:c2:00:00:00 vlan untagged"]
+        {
+            assert!(good.parse::<Match>().is_ok(), "{good}");
+        }
+        assert!("ethertype ipv4 src 10.0.0.1".parse::<Match>().is_ok());
+    }
+
+    #[test]
     fn fields_of_two_families_contradict() {
         assert!(matches!(fault("src 10.0.0.1 dst ::1"), (14, MatchFault::Family { .. })));
         assert!(matches!(fault("dst ::1 ip 4"), (9, MatchFault::Family { word: "ip", .. })));
@@ -464,7 +568,9 @@ mod tests {
     #[test]
     fn a_match_made_by_hand_is_checked_like_its_text() {
         assert!(Match { dscp: Some(64), ..Match::default() }.check().is_err());
-        assert!(Match { source_port: Some(1), ..Match::default() }.check().is_err());
+        assert!(
+            Match { source_port: Some(PortRange::one(1)), ..Match::default() }.check().is_err()
+        );
         assert!(Match::default().check().is_ok());
     }
 
@@ -476,7 +582,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "\\PC{0,60}", words in "((in|vlan|ip|src|dst|proto|sport|dport|dscp|any) ([0-9a-z:./]{0,6}) ?){0,5}") {
+        fn no_text_panics(text in "\\PC{0,60}", words in "((in|vlan|ip|src|dst|proto|sport|dport|dscp|smac|dmac|ethertype|flags|any) ([0-9a-z:./,!-]{0,6}) ?){0,5}") {
             for text in [text, words] {
                 if let Ok(parsed) = text.parse::<Match>() {
                     prop_assert_eq!(parsed.to_string().parse::<Match>(), Ok(parsed));

@@ -108,8 +108,8 @@ impl Node {
         let active = active.map(|owned| &owned.rule);
         let rules = compile(active, &lookup)
             .expect("`admit_rules` compiled all rules, and these are some of them");
-        let same =
-            (&rules.masks, &rules.entries) == (&self.installed.masks, &self.installed.entries);
+        let same = (&rules.masks, &rules.entries, &rules.lists)
+            == (&self.installed.masks, &self.installed.entries, &self.installed.lists);
         self.installed = rules;
         if !same {
             self.generation += 1;

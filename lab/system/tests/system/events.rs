@@ -68,6 +68,7 @@ fn drops_come_by_reason_with_service_rule_module_and_session_and_none_is_uncount
         action: "drop".into(),
         priority: None,
         session: None,
+        flows: None,
     };
     let added = line.node.client().add_rules(&api::RulesRequest { rules: vec![rule] }).unwrap();
     for _ in 0..5 {

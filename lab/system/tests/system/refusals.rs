@@ -105,7 +105,7 @@ fn wrong_requests_are_refused_with_what_was_meant() {
 
     let rule = |r#match: &str, action: &str| {
         let (r#match, action) = (r#match.to_owned(), action.to_owned());
-        let rule = RuleRequest { r#match, action, priority: None, session: None };
+        let rule = RuleRequest { r#match, action, priority: None, session: None, flows: None };
         client.add_rules(&RulesRequest { rules: vec![rule] })
     };
     let error = refused(rule("proto udp dport 99999", "drop"));

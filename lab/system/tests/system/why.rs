@@ -20,6 +20,7 @@ fn rule(line: &Line, text: &str, action: &str) -> u32 {
         action: action.into(),
         priority: None,
         session: None,
+        flows: None,
     };
     let request = api::RulesRequest { rules: vec![rule] };
     line.node.client().add_rules(&request).unwrap().rules[0]

@@ -10,8 +10,8 @@ use bpf_maps::{OUTCOMES, PacketMeta, PortStats, RuleStats};
 use units::{PortId, RuleId};
 
 use super::{
-    AFTER, AFTER_TC, FrontDoor, FrontDoorError, HAND_OVERS, LANES, MODULES, MODULES_TC, ONCE,
-    REASONS, SERVICES,
+    AFTER, AFTER_TC, FrontDoor, FrontDoorError, HAND_OVERS, LANES, LARGE, MODULES, MODULES_TC,
+    ONCE, REASONS, SERVICES, TAGS,
 };
 use crate::map::Map;
 use crate::object::Object;
@@ -19,9 +19,12 @@ use crate::objects;
 use crate::test_run::XdpContext;
 
 /// Maps that packets change.
-const CHANGED: [&str; 13] = [
+const CHANGED: [&str; 16] = [
     "tam_stats",
     "tam_flows",
+    LARGE,
+    TAGS,
+    "tam_masked",
     "tam_rule_counts",
     "tam_fragments",
     LANES,

@@ -1,13 +1,15 @@
 //! One loaded front door: frames in, and what its maps say of them.
 
+use bpf::front_door::{place, salted};
 use bpf::{DevmapValue, Map, MappedArray, Object, Program, Update, XdpContext, objects};
 use bpf_maps::{
-    Config, FLOWS_MAX, Key, MASKS_MAX, Mask, OUTCOMES, PacketMeta, PortConfig, PortStats, Rule,
-    RuleStats, Vlan, VlanKey,
+    Config, FILTER_BITS, FLOW_WAYS, FLOWS_MAX, Key, MASKS_MAX, Mask, OUTCOMES, PacketMeta,
+    PortConfig, PortStats, Rule, RuleStats, Vlan, VlanKey,
 };
 use bytemuck::{Pod, Zeroable};
 use std::os::fd::{AsFd, AsRawFd};
-use wire::{Fragment, Parsed};
+use wire::parse::parse_link;
+use wire::{Fragment, Parsed, parse_frame};
 
 use crate::namespace::{LOOPBACK, OUT_MAC, OUT_MTU};
 
@@ -25,8 +27,22 @@ pub const XDP_PASS: u32 = 2;
 pub const XDP_TX: u32 = 3;
 pub const XDP_REDIRECT: u32 = 4;
 
-/// What the hash of the flow cache begins with.
-const SEED: u32 = 0x5eed_1234;
+/// The factors of the flow cache's hash.
+pub const HASH_KEYS: [u64; 16] = hash_keys();
+
+/// SplitMix64 from 1 on: odd or even, they are all different.
+const fn hash_keys() -> [u64; 16] {
+    let mut keys = [0; 16];
+    let (mut at, mut state) = (0, 1u64);
+    while at < keys.len() {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        keys[at] = mixed ^ (mixed >> 31);
+        at += 1;
+    }
+    keys
+}
 
 /// One entry of the flow cache (`struct tam_flow` in `c/classify.h`).
 #[repr(C)]
@@ -66,28 +82,40 @@ pub struct FrontDoor {
     stats: Map,
     flows: Map,
     masks: Map,
+    filter: MappedArray<u64>,
     rules: [Map; 2],
     rule_counts: Map,
     vlans: Map,
     before: PortStats,
     config: Config,
+    /// What the rules of each set look at, as the generation says it.
+    looked_at: [u64; 2],
 }
 
 impl FrontDoor {
     /// Loads it; `out` is the index of the device that packets leave by.
     pub fn load(out: Option<u32>) -> Self {
-        Self::load_as(out, false)
+        Self::load_as(out, false, 0)
+    }
+
+    /// One with so many sets in the large cache of each CPU.
+    pub fn load_large(large_sets: u32) -> Self {
+        Self::load_as(None, false, large_sets)
     }
 
     /// One that looks for no common frames, so that each flow's key is in its cache.
     pub fn load_taking_apart() -> Self {
-        Self::load_as(None, true)
+        Self::load_as(None, true, 0)
     }
 
-    fn load_as(out: Option<u32>, take_apart: bool) -> Self {
+    fn load_as(out: Option<u32>, take_apart: bool, large_sets: u32) -> Self {
         let mut open = Object::open(objects::FRONT_DOOR, "front_door").unwrap();
         open.set_global("take_every_frame_apart", &u32::from(take_apart)).unwrap();
         open.set_global("port_number", &u32::from(PORT)).unwrap();
+        let sets = (large_sets * bpf::possible_cpus() as u32).max(1);
+        open.set_global("large_sets", &large_sets).unwrap();
+        open.set_max_entries("tam_large", sets * FLOW_WAYS as u32).unwrap();
+        open.set_max_entries("tam_tags", sets).unwrap();
         let object = open.load().unwrap();
         let map = |name| object.map(name).unwrap();
         let afterwards = object.program("tam_afterwards").unwrap();
@@ -104,7 +132,7 @@ impl FrontDoor {
             map("tam_devices").update(&number, &device, Update::Any).unwrap();
         }
         let tick_ns = bpf::front_door::tick_ns();
-        let config = Config { generation: 2, hash_seed: SEED, tick_ns, ..Default::default() };
+        let config = Config { generation: 2, hash_keys: HASH_KEYS, tick_ns, ..Default::default() };
         let front_door = Self {
             program: object.program("tam_front_door").unwrap(),
             heartbeat: object.program("tam_heartbeat").unwrap(),
@@ -112,11 +140,13 @@ impl FrontDoor {
             stats: map("tam_stats"),
             flows: map("tam_flows"),
             masks: map("tam_masks"),
+            filter: map("tam_filter").map_array().unwrap(),
             rules: [map("tam_rules_0"), map("tam_rules_1")],
             rule_counts: map("tam_rule_counts"),
             vlans: map("tam_vlans"),
             before: PortStats::default(),
             config,
+            looked_at: [0; 2],
             object,
         };
         assert!(front_door.shared.store(0, &front_door.config));
@@ -171,7 +201,8 @@ impl FrontDoor {
 
     /// Makes a new generation whose active rule set is `set`.
     pub fn activate(&mut self, set: usize) {
-        self.config.generation = (self.config.generation & !1) + 2 + set as u64;
+        let number = bpf_maps::generation_number(self.config.generation);
+        self.config.generation = ((number & !1) + 2 + set as u64) | self.looked_at[set];
         let Config { routes_heard, clock_jiffies, clock_ms, .. } = self.shared.load(0).unwrap();
         let config = Config { routes_heard, clock_jiffies, clock_ms, ..self.config };
         assert!(self.shared.store(0, &config));
@@ -182,20 +213,39 @@ impl FrontDoor {
         for key in self.rules[set].keys::<Key>().unwrap() {
             assert!(self.rules[set].delete(&key).unwrap());
         }
-        for (at, mask) in masks.iter().enumerate() {
+        let salted = salted(masks, &HASH_KEYS);
+        for (at, mask) in salted.iter().enumerate() {
             let at = (set * MASKS_MAX + at) as u32;
             self.masks.update(&at, mask, Update::Any).unwrap();
         }
+        let words = 1 << (FILTER_BITS - 6);
+        for at in 0..words {
+            assert!(self.filter.store(set * words + at, &0));
+        }
         for (key, rule) in rules {
             self.rules[set].update(key, rule, Update::Create).unwrap();
+            let (word, bit) = place(&salted, key, &HASH_KEYS);
+            let known = self.filter.load(set * words + word).unwrap();
+            assert!(self.filter.store(set * words + word, &(known | bit)));
         }
         self.config.mask_count[set] = masks.len() as u32;
+        self.looked_at[set] = bpf_maps::looked_at(masks);
     }
 
     /// Makes a VLAN device known: `vlan` above `ifindex`, or with `VLAN_UP` the way back.
     pub fn add_vlan(&self, ifindex: u32, vlan: u32, leads_to: u32, id: u16) {
         let entry = Vlan { ifindex: leads_to, vlan: id, zero: 0 };
         self.vlans.update(&VlanKey { ifindex, vlan }, &entry, Update::Any).unwrap();
+    }
+
+    /// The TCP flags that the active rules look at.
+    pub fn flags_looked_at(&self) -> u8 {
+        (self.config.generation >> bpf_maps::GENERATION_FLAGS) as u8
+    }
+
+    /// Whether the active rules name an ethertype.
+    pub fn looks_at_ethertypes(&self) -> bool {
+        self.config.generation & bpf_maps::GENERATION_ETHERTYPES != 0
     }
 
     /// The generation of rules and routes.
@@ -206,7 +256,7 @@ impl FrontDoor {
     /// The cache entry that a packet with this key uses, whatever is in it, where every
     /// frame is taken apart.
     pub fn flow(&self, key: &Key) -> Flow {
-        let slot = flow_slot(key, SEED);
+        let slot = flow_slot(key);
         let flows: Vec<Flow> = self.flows.lookup_percpu(&slot).unwrap().unwrap();
         flows[rustix::thread::sched_getcpu()]
     }
@@ -233,7 +283,15 @@ impl FrontDoor {
     }
 }
 
-/// What the rules match of a packet that came in by [`PORT`].
+/// The key of a frame whose link header alone is read, or of which all is.
+pub fn whole_key_of(frame: &[u8]) -> Key {
+    match parse_frame(frame) {
+        Ok(parsed) => Key { tcp_flags: parsed.tcp_flags, ..key_of(&parsed) },
+        Err(_) => key_of(&parse_link(frame).unwrap()),
+    }
+}
+
+/// What the rules match of a packet that came in by [`PORT`], when none looks at TCP flags.
 pub fn key_of(parsed: &Parsed) -> Key {
     Key {
         source: parsed.source,
@@ -250,8 +308,10 @@ pub fn key_of(parsed: &Parsed) -> Key {
             Fragment::First => bpf_maps::FRAGMENT_FIRST,
             Fragment::Later => bpf_maps::FRAGMENT_LATER,
         },
-        mask: 0,
-        zero: 0,
+        source_mac: parsed.source_mac,
+        destination_mac: parsed.destination_mac,
+        ethertype_be: parsed.ethertype.to_be_bytes(),
+        ..Key::default()
     }
 }
 
@@ -263,17 +323,7 @@ pub fn addressed(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// `flow_slot` of `c/classify.h`.
-fn flow_slot(key: &Key, seed: u32) -> u32 {
-    let words: [u64; 6] = bytemuck::cast(*key);
-    let seed = u64::from(seed);
-    let mut hash = (words[0] ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        ^ words[2].wrapping_add(seed).wrapping_mul(0xc2b2_ae3d_27d4_eb4f)
-        ^ (words[4] ^ (seed << 32)).wrapping_mul(0x1656_67b1_9e37_79f9)
-        ^ words[5].wrapping_mul(0xd6e8_feb8_6659_fd93)
-        ^ words[1].wrapping_mul(0xff51_afd7_ed55_8ccd)
-        ^ words[3].wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    hash ^= hash >> 32;
-    hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash >> 51) as u32 & (FLOWS_MAX as u32 - 1)
+/// `slot_of(hash_of())` of `c/classify.h`.
+fn flow_slot(key: &Key) -> u32 {
+    (bpf_maps::key_hash(0, key, &HASH_KEYS) >> 51) as u32 & (FLOWS_MAX as u32 - 1)
 }

@@ -47,7 +47,7 @@ impl Kernel {
         ip("link set near up");
         ip("link set in up");
         let node: Name = node.parse().unwrap();
-        let mut door = FrontDoor::create(&node, 7).unwrap();
+        let mut door = FrontDoor::create(&node, crate::harness::HASH_KEYS, 1000).unwrap();
         let modules = Self::modules(&door);
         let on_far = modules.program("passing").unwrap();
         let on_far = on_far.attach_xdp(ifindex("far"), XdpMode::Native).unwrap();
@@ -59,7 +59,7 @@ impl Kernel {
             Rule { rule: 3, session: 4, entry: ENTRY, action: ACTION_SERVICE, ..Rule::default() };
         let key = Key { port: PORT, ..Key::default() };
         let bits = Key { port: u16::MAX, ..Key::default() };
-        door.install_rules(&[Mask { bits, ..Mask::default() }], &[(key, rule)]).unwrap();
+        door.install_rules(&[Mask { bits, ..Mask::default() }], &[(key, rule)], &[]).unwrap();
         let up = WireEnd::of_new_tap("above");
         ip("link set above mtu 2000 up");
         let (near, far) = (WireEnd::of_device("near"), WireEnd::of_device("far"));

@@ -4,6 +4,7 @@
 //! No frame is sent anywhere, but in `pinned`, `kernel` and `order`. Each test is in a network namespace of its own
 //! and needs root; without it the tests say so and are counted as skipped.
 
+mod beyond_ip;
 mod cache;
 mod chance;
 mod forward;
@@ -18,6 +19,7 @@ mod nic_harness;
 mod order;
 mod parser;
 mod pinned;
+mod replaced;
 mod rules;
 mod wire_end;
 mod xsk;

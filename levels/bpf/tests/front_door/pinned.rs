@@ -54,11 +54,11 @@ fn a_module_runs_on_frames_that_arrive() {
     }
     let out = add_way_out();
     let node: Name = "tt-nicdoor".parse().unwrap();
-    let mut door = FrontDoor::create(&node, 7).unwrap();
+    let mut door = FrontDoor::create(&node, crate::harness::HASH_KEYS, 1000).unwrap();
     let config = PortConfig { ifindex: out, mac: OUT_MAC, mtu: 1500, ..PortConfig::default() };
     door.attach(PortId(0), &config, XdpMode::Native).unwrap();
     let rule = Rule { entry: ENTRY.0, action: ACTION_SERVICE, ..Rule::default() };
-    door.install_rules(&[Mask::default()], &[(Key::default(), rule)]).unwrap();
+    door.install_rules(&[Mask::default()], &[(Key::default(), rule)], &[]).unwrap();
     let mut modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
     modules.reuse_map(HAND_OVERS, door.hand_overs_map()).unwrap();
     modules.set_global("own_entry", &u32::from(ENTRY.0)).unwrap();

@@ -41,6 +41,9 @@ pub struct Add {
     /// Forward the packets plainly
     #[arg(long)]
     forward: bool,
+    /// Of these packets only those of the flows in this file, one a line: udp 10.0.0.1 4000 10.0.2.9 53
+    #[arg(long, value_name = "FLOWS.txt")]
+    flows: Option<PathBuf>,
     /// Higher wins
     #[arg(long)]
     priority: Option<u16>,
@@ -48,7 +51,7 @@ pub struct Add {
     #[arg(long)]
     session: Option<String>,
     /// All rules of a file, or none: {"rules": [{"match": "...", "action": "drop"}]}
-    #[arg(long, value_name = "RULES.json", conflicts_with_all = ["match", "priority", "session"])]
+    #[arg(long, value_name = "RULES.json", conflicts_with_all = ["match", "flows", "priority", "session"])]
     file: Option<PathBuf>,
 }
 
@@ -87,9 +90,20 @@ impl Add {
             action,
             priority: self.priority,
             session: self.session,
+            flows: self.flows.as_deref().map(flows_of).transpose()?,
         };
         Ok(RulesRequest { rules: vec![rule] })
     }
+}
+
+/// The text of a list of flows; what is wrong in it, the node says with its line.
+fn flows_of(file: &Path) -> Result<String, Failure> {
+    let bytes = read_file(file, RULES_FILE_LENGTH_MAX)?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let message = format!("{} is not text from byte {at} on", file.display());
+        Failure::new(ErrorCode::Usage, message)
+    })
 }
 
 fn rules_of(file: &Path) -> Result<RulesRequest, Failure> {
@@ -124,7 +138,10 @@ fn list_text(list: &RuleList) -> String {
         rows.add([
             numbers(&[rule.id]),
             rule.priority.to_string(),
-            rule.r#match.clone(),
+            match rule.flows {
+                Some(flows) => format!("{}, {flows} flows", rule.r#match),
+                None => rule.r#match.clone(),
+            },
             rule.action.clone(),
             rule.session.clone(),
             rule.packets.to_string(),

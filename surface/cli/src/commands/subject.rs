@@ -236,7 +236,13 @@ fn rule(number: u32) -> RuleRequest {
         ),
         _ => format!("ip 6 dst fd00:0:{high:x}:{low:x}::/64"),
     };
-    RuleRequest { r#match: text, action: "drop".to_owned(), priority: None, session: None }
+    RuleRequest {
+        r#match: text,
+        action: "drop".to_owned(),
+        priority: None,
+        session: None,
+        flows: None,
+    }
 }
 
 #[cfg(test)]

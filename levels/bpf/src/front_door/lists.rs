@@ -1,0 +1,121 @@
+//! Lists of flows in the kernel: a hash table for each, filled once.
+//!
+//! ```text
+//! tam_masks[set, i].list = n ─▶ tam_lists[n] ─▶ hash table: one key for each flow
+//! ```
+//!
+//! A list keeps its table from one rule set to the next. There is room for those of
+//! both sets; one that neither has any more goes with the next change, when no packet
+//! can look at it.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+
+use bpf_maps::{FlowKey, Key, LISTS_MAX, Rule};
+use libbpf_sys as sys;
+
+use super::FrontDoorError;
+use crate::map::{Map, Update};
+use crate::new_map::MapSpec;
+
+/// The flows of one rule.
+#[derive(Clone, Debug)]
+pub struct FlowsOfRule {
+    /// The index of the mask that they are the keys of.
+    pub mask: u16,
+    /// What a key has beside its flow.
+    pub template: Key,
+    /// The flows; the same list is the same `Arc` each time.
+    pub flows: Arc<[FlowKey]>,
+    /// What the rule says.
+    pub rule: Rule,
+}
+
+/// Flows that one system call adds: a few megabytes.
+const BATCH: usize = 1 << 15;
+
+/// The tables that there are, by their index in `tam_lists`.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    tables: Vec<Option<Table>>,
+    /// The number of the active rule set.
+    active: u64,
+}
+
+#[derive(Debug)]
+struct Table {
+    flows: Arc<[FlowKey]>,
+    template: Key,
+    /// The rule set that had it last.
+    set: u64,
+}
+
+impl Lists {
+    /// Before the lists of a new rule set, when no packet looks at the one before the active
+    /// one: what the active one does not have is free.
+    pub(super) fn begin(&mut self, lists: &Map) -> Result<(), FrontDoorError> {
+        for (at, table) in (0u32..).zip(&mut self.tables) {
+            if table.as_ref().is_some_and(|table| table.set < self.active) {
+                lists.delete(&at)?;
+                *table = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// The new rule set is the active one.
+    pub(super) fn commit(&mut self) {
+        self.active += 1;
+    }
+
+    /// The index of a list, which is filled when it is new.
+    pub(super) fn install(
+        &mut self,
+        lists: &Map,
+        list: &FlowsOfRule,
+    ) -> Result<u32, FrontDoorError> {
+        self.tables.resize_with(LISTS_MAX, || None);
+        let set = self.active + 1;
+        for (at, table) in (0..).zip(&mut self.tables) {
+            let same = |table: &&mut Table| {
+                Arc::ptr_eq(&table.flows, &list.flows) && table.template == list.template
+            };
+            if let Some(table) = table.as_mut().filter(same) {
+                table.set = set;
+                return Ok(at);
+            }
+        }
+        // Both sets together have fewer than there is room for; 0 is none.
+        let free = self.tables.iter().skip(1).position(Option::is_none).map_or(1, |at| at + 1);
+        let map = fill(list)?;
+        lists.update(&(free as u32), &(map.as_fd().as_raw_fd() as u32), Update::Any)?;
+        let table = Table { flows: list.flows.clone(), template: list.template, set };
+        self.tables[free] = Some(table);
+        Ok(free as u32)
+    }
+}
+
+/// A hash table with the flows of a list.
+fn fill(list: &FlowsOfRule) -> Result<Map, FrontDoorError> {
+    let spec = MapSpec {
+        kind: sys::BPF_MAP_TYPE_HASH,
+        key_size: size_of::<Key>() as u32,
+        value_size: 4,
+        max_entries: list.flows.len() as u32,
+        flags: sys::BPF_F_NO_PREALLOC,
+        extra: 0,
+    };
+    let map = Map::create("tam_flow_list", &spec)?;
+    for flows in list.flows.chunks(BATCH) {
+        let keys: Vec<Key> = flows.iter().map(|flow| keyed(flow, &list.template)).collect();
+        map.update_batch(&keys, &vec![1u32; keys.len()])?;
+    }
+    Ok(map)
+}
+
+/// The template with the flow in it, whose bytes there are zero.
+fn keyed(flow: &FlowKey, template: &Key) -> Key {
+    let mut key = *template;
+    bytemuck::bytes_of_mut(&mut key)[..flow.len()].copy_from_slice(flow);
+    key
+}

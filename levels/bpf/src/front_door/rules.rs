@@ -1,0 +1,99 @@
+//! Rules, as the front door finds them: two sets, of which one is active.
+//!
+//! ```text
+//! masks ─▶ salt, rest ─▶ tam_masks        entries ─▶ tam_rules_0 or _1
+//!   └─ list ─▶ tam_lists (lists.rs)            └───▶ one bit of tam_filter each
+//! ```
+//!
+//! The filter says for most masks that they have no such key, at a tenth of what
+//! asking the hash table costs; who wants packets to cost more than that must know
+//! the factors of the hash.
+
+use bpf_maps::{FILTER_BITS, HASH_KEYS, Key, MASKS_MAX, Mask, Rule, key_hash};
+
+use super::lists::FlowsOfRule;
+use super::{FrontDoor, FrontDoorError, LISTS, RULE_SETS, wait_for_packets_in_flight};
+use crate::map::Update;
+
+/// Words of one rule set's filter.
+const FILTER_WORDS: usize = 1 << (FILTER_BITS - 6);
+
+impl FrontDoor {
+    /// Replaces all rules. Every packet meets the old ones or the new ones.
+    ///
+    /// Takes 10 to 50 ms: packets that still look at the set before last are waited for.
+    ///
+    /// # Errors
+    /// When a map cannot be changed; the old rules then stay.
+    pub fn install_rules(
+        &mut self,
+        masks: &[Mask],
+        entries: &[(Key, Rule)],
+        lists: &[FlowsOfRule],
+    ) -> Result<(), FrontDoorError> {
+        let generation = self.config().generation;
+        let number = bpf_maps::generation_number(generation);
+        let set = ((number + 1) & 1) as usize;
+        wait_for_packets_in_flight().map_err(FrontDoorError::Barrier)?;
+        let hash = &self.maps[RULE_SETS[set]];
+        for key in self.keys[set].drain(..) {
+            hash.delete(&key)?;
+        }
+        let hash_keys = self.config().hash_keys;
+        let mut salted = salted(masks, &hash_keys);
+        self.lists.begin(&self.maps[LISTS])?;
+        for list in lists {
+            let at = self.lists.install(&self.maps[LISTS], list)?;
+            if let Some(mask) = salted.get_mut(usize::from(list.mask)) {
+                (mask.list, mask.rule) = (at, list.rule);
+            }
+        }
+        let mut filter = vec![0u64; FILTER_WORDS];
+        for (key, rule) in entries {
+            hash.update(key, rule, Update::Any)?;
+            self.keys[set].push(*key);
+            let (word, bit) = place(&salted, key, &hash_keys);
+            filter[word] |= bit;
+        }
+        for (at, bits) in filter.into_iter().enumerate() {
+            self.filter.store(set * FILTER_WORDS + at, &bits);
+        }
+        for (index, mask) in salted.iter().enumerate() {
+            let at = (set * MASKS_MAX + index) as u32;
+            self.map("tam_masks").update(&at, mask, Update::Any)?;
+        }
+        let mut config = self.config();
+        config.mask_count[set] = masks.len() as u32;
+        self.shared.store(0, &config);
+        self.set_generation((number + 1) | bpf_maps::looked_at(masks));
+        self.lists.commit();
+        Ok(())
+    }
+}
+
+/// The masks with what the front door needs beside their bits.
+#[must_use]
+pub fn salted(masks: &[Mask], hash_keys: &[u64; HASH_KEYS]) -> Vec<Mask> {
+    let mask = |(at, mask): (u64, &Mask)| Mask {
+        salt: salt(at, hash_keys),
+        rest: Mask::rest_of(&mask.bits),
+        ..*mask
+    };
+    (0..).zip(masks).map(mask).collect()
+}
+
+/// A number for each mask that nobody can know without the factors (SplitMix64).
+fn salt(at: u64, hash_keys: &[u64; HASH_KEYS]) -> u64 {
+    let mut mixed = hash_keys[0].wrapping_add((at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Which word of a set's filter, and which bit of it, stands for a key.
+#[must_use]
+pub fn place(masks: &[Mask], key: &Key, hash_keys: &[u64; HASH_KEYS]) -> (usize, u64) {
+    let salt = masks.get(usize::from(key.mask)).map_or(0, |mask| mask.salt);
+    let hash = key_hash(salt, &Key { mask: 0, ..*key }, hash_keys) >> (64 - FILTER_BITS);
+    ((hash >> 6) as usize, 1 << (hash & 63))
+}
