@@ -13,7 +13,7 @@
 //! them, whose time is subtracted. No device is involved.
 
 mod baseline;
-mod cpu;
+pub(crate) mod cpu;
 mod empty;
 mod functions;
 mod measure;

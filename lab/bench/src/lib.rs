@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod classify;
 mod forward;
 mod frame;
 mod generator;
@@ -52,7 +53,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 6] = [
+const BENCHES: [Bench; 7] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -68,6 +69,10 @@ const BENCHES: [Bench; 6] = [
     Bench {
         name: "levels",
         what: "twelve packet functions as modules at nic level: against the same C compiled to eBPF by clang",
+    },
+    Bench {
+        name: "classify",
+        what: "rule and route of a packet, by rules, masks and flows: against a plain BPF hash of a million flows",
     },
     Bench {
         name: "load",
@@ -192,13 +197,15 @@ pub fn run(
     subject: &mut dyn Subject,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Report> {
-    let driver = if matches!(name, "touch" | "levels" | "load") { "none" } else { "veth" };
+    let driver =
+        if matches!(name, "touch" | "levels" | "load" | "classify") { "none" } else { "veth" };
     let machine = machine::Machine::read(driver);
     let measured: Measured = match name {
         "forward" => forward::run(options, subject, progress)?.into(),
         "user" => user::run(options, subject, progress)?.into(),
         "touch" => touch::run(options, subject, progress)?.into(),
         "levels" => levels::run(options, progress)?.into(),
+        "classify" => classify::run(options, progress)?,
         "load" => load::run(options, progress)?.into(),
         "move" => move_service::run(options, subject, progress)?,
         _ => {

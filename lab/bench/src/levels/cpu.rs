@@ -7,13 +7,13 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Keeps this thread on one CPU until it is dropped.
-pub(super) struct Pinned {
+pub(crate) struct Pinned {
     before: CpuSet,
 }
 
 impl Pinned {
     /// On the last CPU that the thread may have: the first one has the interrupts.
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let before = sched_getaffinity(None).context("asking which CPUs there are")?;
         let last = (0..CpuSet::MAX_CPU).rev().find(|&cpu| before.is_set(cpu));
         let mut one = CpuSet::new();
@@ -31,7 +31,7 @@ impl Drop for Pinned {
 }
 
 /// The time that this thread has had: what others take of the CPU is not in it.
-pub(super) fn time() -> Duration {
+pub(crate) fn time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
