@@ -198,6 +198,7 @@ pub struct RuleStats {
 /// Where a packet ended in the front door: name and meaning, in the order of `enum tam_outcome`.
 pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ("forwarded", "redirected to an egress port"),
+    ("bridged", "sent out by the other end of the port's bridge"),
     ("to_user", "redirected to the cell's socket"),
     ("to_nic", "given to a module in the driver: see the service's counters"),
     (
@@ -232,10 +233,11 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ("drop_adjust", "dropped: no room to change the frame's head"),
     ("drop_egress_gone", "dropped: the egress port left while the packet was on its way"),
     ("drop_lane", "dropped: another CPU did not leave the service's lane in time"),
+    ("drop_too_long", "dropped: longer than the other end of the bridge takes"),
 ];
 
 /// Outcomes that the front door counts (`TAM_OUTCOMES`).
-pub const OUTCOME_COUNT: usize = 29;
+pub const OUTCOME_COUNT: usize = 31;
 
 /// Counters of one port, on one CPU (`struct tam_port_stats`).
 #[repr(C)]
@@ -287,6 +289,8 @@ pub struct PortConfig {
     pub zero: u8,
     /// L3 MTU of the device, in bytes.
     pub mtu: u32,
+    /// 1 + the number of the port at the other end of its bridge, or 0.
+    pub bridge: u32,
 }
 
 /// What the daemon tells the front door (`struct tam_config`).
@@ -401,6 +405,8 @@ pub const META_TO_TC: u32 = 1 << 3;
 pub const META_UP: u32 = 1 << 4;
 /// [`PacketMeta::flags`]: the mark of the module before lies in front of the metadata.
 pub const META_MARK: u32 = 1 << 5;
+/// [`PacketMeta::flags`]: `egress_port` is the other end of a bridge; the packet leaves by it as it is.
+pub const META_BRIDGED: u32 = 1 << 6;
 /// Where in [`PacketMeta::flags`] the lane's epoch begins ([`ACTION_SERVICE`] only).
 pub const META_EPOCH_SHIFT: u32 = 24;
 

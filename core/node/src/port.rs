@@ -1,6 +1,6 @@
 //! Ports of a node: where packets enter and leave it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bpf_maps::PORTS_MAX;
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,20 @@ pub enum PortError {
         /// The device.
         device: String,
     },
+    /// A bridge has an end that is no port.
+    #[error("the bridge names the port '{name}', which is not there{meant}")]
+    BridgeUnknown {
+        /// As given.
+        name: Name,
+        /// What was probably meant.
+        meant: String,
+    },
+    /// A port has two other ends.
+    #[error("the port '{name}' is an end of a bridge twice; a bridge has two ends, and a port is in one bridge")]
+    BridgeTwice {
+        /// The port.
+        name: Name,
+    },
     /// No device can have this name.
     #[error(
         "the port '{name}' names the device '{device}'; a device's name has 1 to {DEVICE_LENGTH_MAX} characters without spaces, '/' and ':'"
@@ -91,6 +105,33 @@ pub(crate) fn numbered(specs: Vec<PortSpec>) -> Result<Vec<Port>, PortError> {
     Ok((0..).map(PortId).zip(specs).map(|(id, spec)| Port { id, spec }).collect())
 }
 
+/// Finds the other end of each bridged port.
+///
+/// # Errors
+/// When a name is no port, or a port is in two bridges, or at both ends of one.
+pub fn other_ends(
+    ports: &[Port],
+    bridges: &[[Name; 2]],
+) -> Result<BTreeMap<PortId, PortId>, PortError> {
+    let find = |name: &Name| {
+        let known = ports.iter().map(|port| port.spec.name.as_str());
+        ports.iter().find(|port| port.spec.name == *name).map(|port| port.id).ok_or_else(|| {
+            let meant = abi::manifest::Meant::new(name.as_str(), known).to_string();
+            PortError::BridgeUnknown { name: name.clone(), meant }
+        })
+    };
+    let mut ends = BTreeMap::new();
+    for [a, b] in bridges {
+        let (x, y) = (find(a)?, find(b)?);
+        for (name, from, to) in [(a, x, y), (b, y, x)] {
+            if from == to || ends.insert(from, to).is_some() {
+                return Err(PortError::BridgeTwice { name: name.clone() });
+            }
+        }
+    }
+    Ok(ends)
+}
+
 /// What the kernel accepts (`dev_valid_name` in net/core/dev.c), and no control characters.
 fn is_device_name(device: &str) -> bool {
     let refused = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
@@ -113,6 +154,24 @@ mod tests {
         let ports = numbered(vec![spec("right", "eth1"), spec("left", "eth0")]).unwrap();
         assert_eq!((ports[0].id, ports[1].id), (PortId(0), PortId(1)));
         assert_eq!(ports[0].spec.name.as_str(), "right");
+    }
+
+    #[test]
+    fn a_bridge_has_two_ends_and_a_port_is_in_one() {
+        let named = |name: &str| Name::new(name).unwrap();
+        let ports = ["a", "b", "c"].map(|name| spec(name, &format!("eth-{name}")));
+        let ports = numbered(ports.into()).unwrap();
+        let ends = |pairs: &[[&str; 2]]| {
+            let pairs: Vec<_> = pairs.iter().map(|pair| pair.map(named)).collect();
+            other_ends(&ports, &pairs)
+        };
+        let found: Vec<_> = ends(&[["a", "c"]]).unwrap().into_iter().collect();
+        assert_eq!(found, [(PortId(0), PortId(2)), (PortId(2), PortId(0))]);
+        let twice = |name: &str| Err(PortError::BridgeTwice { name: named(name) });
+        assert_eq!(ends(&[["a", "a"]]), twice("a"));
+        assert_eq!(ends(&[["a", "b"], ["c", "b"]]), twice("b"));
+        let said = ends(&[["a", "bb"]]).unwrap_err().to_string();
+        assert!(said.contains("'bb'") && said.contains("did you mean 'b'"), "{said}");
     }
 
     #[test]

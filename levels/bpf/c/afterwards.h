@@ -68,7 +68,7 @@ static __always_inline int one_hop(void *l3, const void *data_end)
 }
 
 /* Forwards by the route that came with the packet, or has the kernel do it. */
-static __always_inline int pass_on(void *ctx, enum tam_level level, const struct tam_passage *way,
+static __always_inline int pass_by_route(void *ctx, enum tam_level level, const struct tam_passage *way,
 				   struct tam_service_stats *stats)
 {
 	bring_head(ctx, level);
@@ -104,16 +104,45 @@ static __always_inline int pass_on(void *ctx, enum tam_level level, const struct
 	return to_stack(ctx, level, way);
 }
 
+/* The same between the two ends of a bridge: as it is. */
+static __always_inline int pass_across(void *ctx, enum tam_level level,
+				       const struct tam_passage *way,
+				       struct tam_service_stats *stats)
+{
+	__u32 port = way->meta.egress_port;
+	struct tam_port_config *other = bpf_map_lookup_elem(&tam_ports, &port);
+
+	if (!other || !other->ifindex) {
+		stats->drop_no_port++;
+		return dropped(level);
+	}
+	if (!fits(other, frame_length(ctx, level))) {
+		stats->drop_too_long++;
+		return dropped(level);
+	}
+
+	int action = across(ctx, level, port);
+
+	if (action == dropped(level))
+		stats->drop_no_port++;
+	else
+		stats->forwarded++;
+	return action;
+}
+
 static __noinline int pass_on_nic(struct xdp_md *ctx, const struct tam_passage *way,
 				  struct tam_service_stats *stats)
 {
-	return pass_on(ctx, TAM_LEVEL_NIC, way, stats);
+	return way->meta.flags & TAM_META_BRIDGED ? pass_across(ctx, TAM_LEVEL_NIC, way, stats)
+						  : pass_by_route(ctx, TAM_LEVEL_NIC, way, stats);
 }
 
 static __noinline int pass_on_tc(struct __sk_buff *ctx, const struct tam_passage *way,
 				 struct tam_service_stats *stats)
 {
-	return pass_on(ctx, TAM_LEVEL_KERNEL, way, stats);
+	return way->meta.flags & TAM_META_BRIDGED
+		       ? pass_across(ctx, TAM_LEVEL_KERNEL, way, stats)
+		       : pass_by_route(ctx, TAM_LEVEL_KERNEL, way, stats);
 }
 
 /* One copy of it for each level: it is called at two places. */

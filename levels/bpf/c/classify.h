@@ -604,12 +604,17 @@ static __noinline void resolve(struct xdp_md *ctx, const struct packet *packet,
 	find_rule(packet, flow, set, shared);
 	/* The cell completes the checksum by itself; a module below cannot. */
 	if (!packet->key.ip_version)
-		flow->outcome = packet->outcome;
-	else if ((flow->action == TAM_ACTION_FORWARD || flow->action == TAM_ACTION_SERVICE) &&
+		flow->outcome = config->bridge ? TAM_BRIDGED : packet->outcome;
+	else if ((flow->action == TAM_ACTION_FORWARD || flow->action == TAM_ACTION_SERVICE ||
+		  config->bridge) &&
 		 checksum_is_partial(ctx, packet))
 		flow->outcome = TAM_KERNEL_PARTIAL;
 	else
-		flow->outcome = find_route(ctx, packet, config, flow);
+		flow->outcome = config->bridge ? TAM_BRIDGED : find_route(ctx, packet, config, flow);
+	if (config->bridge) {
+		flow->meta.egress_port = config->bridge - 1;
+		flow->meta.flags |= TAM_META_BRIDGED;
+	}
 	/* A neighbour is being resolved and a packet that was too big says nothing
 	 * of the next one: ask again. */
 	if (flow->outcome != TAM_KERNEL_NEIGHBOUR && flow->outcome != TAM_KERNEL_TOO_BIG)

@@ -59,7 +59,7 @@ static __noinline int to_entry(struct xdp_md *ctx, const struct tam_flow *flow, 
 			       int outcome, struct tam_port_stats *stats)
 {
 	if (flow->action == TAM_ACTION_USER)
-		return sent_up(stats, give_to_socket(ctx, flow, extent, outcome, 0));
+		return sent_up(ctx, flow, stats, give_to_socket(ctx, flow, extent, outcome, 0));
 	return to_service(ctx, flow, extent, outcome, stats);
 }
 
@@ -87,7 +87,8 @@ static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 	if (flow->action != TAM_ACTION_FORWARD)
 		return to_entry(ctx, flow, extent_of(packet), kernel, stats);
 	if (kernel != TAM_FORWARDED)
-		return finish(stats, kernel);
+		return flow->meta.flags & TAM_META_BRIDGED ? cross_flow(ctx, flow, stats)
+							   : finish(stats, kernel);
 	return forward(ctx, packet, flow, stats);
 }
 
@@ -131,7 +132,8 @@ __noinline int take_apart(struct xdp_md *ctx, const struct common_key *common_ke
 	stats->rx_packets++;
 	stats->rx_bytes += packet.length;
 	if (outcome >= 0 && !is_named(&packet, generation))
-		return finish(stats, outcome);
+		return config->bridge ? cross(ctx, config->bridge - 1, 0, stats)
+				      : finish(stats, outcome);
 	packet.key.port = port_number;
 	packet.key.tcp_flags = packet.tcp_flags & generation >> TAM_GENERATION_FLAGS;
 	if (packet.key.fragment && shared->mask_count[generation & 1])

@@ -316,8 +316,8 @@ static __always_inline int parse_ethernet(struct xdp_md *ctx, const struct tam_p
 		return TAM_DROP_TRUNCATED;
 
 	/* What is not for us is judged no further, but for the ethertype. */
-	int others = *(__u32 *)eth->h_dest != *(__u32 *)config->mac ||
-		     *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(config->mac + 4);
+	int others = !config->bridge && (*(__u32 *)eth->h_dest != *(__u32 *)config->mac ||
+					 *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(config->mac + 4));
 	__be16 ethertype = eth->h_proto;
 
 	__builtin_memcpy(packet->key.destination_mac, eth->h_dest, ETH_ALEN);

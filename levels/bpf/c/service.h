@@ -12,6 +12,7 @@
 #ifndef TAM_SERVICE_H
 #define TAM_SERVICE_H
 
+#include "bridge.h"
 #include "classify.h"
 #include "lane.h"
 
@@ -237,9 +238,13 @@ static __always_inline int send_up_outside(struct xdp_md *ctx, struct tam_lane *
 	return bpf_xdp_adjust_meta(ctx, sizeof(struct tam_meta)) ? XDP_DROP : -1;
 }
 
-/* Counts a packet on its way to the cell by the action that came of it. */
-static __always_inline int sent_up(struct tam_port_stats *stats, int action)
+/* Counts a packet on its way to the cell by the action that came of it; without a cell it
+ * goes as if there were no rule. */
+static __always_inline int sent_up(struct xdp_md *ctx, const struct tam_flow *flow,
+				   struct tam_port_stats *stats, int action)
 {
+	if (action == XDP_PASS && flow->meta.flags & TAM_META_BRIDGED)
+		return cross_flow(ctx, flow, stats);
 	finish(stats, action == XDP_REDIRECT ? TAM_TO_USER
 		      : action == XDP_DROP   ? TAM_DROP_ADJUST
 					     : TAM_KERNEL_NO_SOCKET);
@@ -262,7 +267,7 @@ static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow 
 	if (rests_up(lane)) {
 		action = send_up_outside(ctx, lane, flow, extent, outcome);
 		if (action >= 0)
-			return sent_up(stats, action);
+			return sent_up(ctx, flow, stats, action);
 	}
 
 	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
@@ -290,7 +295,7 @@ static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow 
 	default:
 		action = send_up(ctx, lane, way);
 		leave_lane(lane);
-		return sent_up(stats, action);
+		return sent_up(ctx, flow, stats, action);
 	}
 }
 

@@ -105,6 +105,7 @@ struct tam_rule_stats {
 /* Where a packet that came in by a port ended; each packet ends in exactly one. */
 enum tam_outcome {
 	TAM_FORWARDED = 0,		/* redirected to an egress port */
+	TAM_BRIDGED,			/* sent out by the other end of the port's bridge */
 	TAM_TO_USER,			/* redirected to the cell's socket */
 	TAM_TO_NIC,			/* given to a module in the driver: see the service's counters */
 	TAM_TO_KERNEL_MODULE,		/* given to a module in the kernel's stack (tc): as above */
@@ -135,6 +136,7 @@ enum tam_outcome {
 	TAM_DROP_ADJUST,		/* no room to change the frame's head */
 	TAM_DROP_EGRESS_GONE,		/* the egress port left while the packet was on its way */
 	TAM_DROP_LANE,			/* another CPU did not leave the service's lane in time */
+	TAM_DROP_TOO_LONG,		/* longer than the other end of the bridge takes */
 	TAM_OUTCOMES
 };
 
@@ -169,6 +171,7 @@ struct tam_port_config {
 	__u8 rpf;		/* TAM_RPF_* */
 	__u8 zero;
 	__u32 mtu;		/* L3 MTU of the device */
+	__u32 bridge;		/* 1 + the number of the port at the other end of its bridge, or 0 */
 };
 
 /* What the daemon tells the front door; one for the node. */
@@ -254,6 +257,8 @@ struct tam_marked {
 #define TAM_META_TO_TC (1 << 3)	/* the packet is a lane's */
 #define TAM_META_UP (1 << 4)	/* it cannot be run there, for the stack shows it otherwise than it came */
 #define TAM_META_MARK (1 << 5)	/* the mark of the module before lies in front of this */
+#define TAM_META_BRIDGED (1 << 6)	/* egress_port is the other end of a bridge: out by it, as it is */
+#define TAM_META_CROSS (1 << 7)	/* from XDP to tc: nothing but that (bridge.h) */
 #define TAM_META_EPOCH_SHIFT 24
 
 enum tam_level {

@@ -93,7 +93,11 @@ int tam_tc(struct __sk_buff *ctx)
 	struct tam_meta *meta = metadata_of(ctx);
 	int action;
 
-	if (!meta || !(meta->flags & TAM_META_TO_TC))
+	if (!meta)
+		return TC_ACT_UNSPEC;
+	if (meta->flags & TAM_META_CROSS)
+		return out_of(ctx, TAM_LEVEL_KERNEL, meta->egress_port);
+	if (!(meta->flags & TAM_META_TO_TC))
 		return TC_ACT_UNSPEC;
 	action = arrive(ctx, meta);
 	if (action != TAM_RUN)

@@ -58,20 +58,6 @@ static __always_inline int is_as_it_came(struct __sk_buff *ctx, const struct tam
 	       !__builtin_memcmp(eth->h_dest, config->mac, ETH_ALEN);
 }
 
-/* Leaves the packet to the kernel's stack as XDP_PASS does: it takes it as it is
- * now. What the stack knows of it already cannot be changed, but it may come anew. */
-static __always_inline int to_stack(void *ctx, enum tam_level level, const struct tam_passage *way)
-{
-	struct __sk_buff *skb = ctx;
-
-	if (level == TAM_LEVEL_NIC)
-		return XDP_PASS;
-	if (skb->vlan_present || is_as_it_came(ctx, way))
-		return TC_ACT_UNSPEC;
-	unmark(ctx);
-	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
-}
-
 /* The port's device, 0: there is no such port. Programs of tc may not look into the devmap. */
 static __always_inline __u32 device_of(enum tam_level level, __u32 port)
 {
@@ -97,6 +83,33 @@ static __always_inline int out_of(void *ctx, enum tam_level level, __u32 port)
 		return TC_ACT_SHOT;
 	unmark(ctx);
 	return bpf_redirect(device, 0);
+}
+
+/* Out by the other end of a bridge (bridge.h). */
+static __always_inline int across(void *ctx, enum tam_level level, __u32 port)
+{
+	struct tam_port_config *other = bpf_map_lookup_elem(&tam_ports, &port);
+
+	if (level == TAM_LEVEL_NIC && other && other->slow & TAM_SLOW_NO_REDIRECT)
+		return cross_at_tc(ctx, port);
+	return out_of(ctx, level, port);
+}
+
+/* Leaves the packet to the kernel's stack as XDP_PASS does: it takes it as it is
+ * now. What the stack knows of it already cannot be changed, but it may come anew.
+ * Between the two ends of a bridge there is no stack. */
+static __always_inline int to_stack(void *ctx, enum tam_level level, const struct tam_passage *way)
+{
+	struct __sk_buff *skb = ctx;
+
+	if (way->meta.flags & TAM_META_BRIDGED)
+		return across(ctx, level, way->meta.egress_port);
+	if (level == TAM_LEVEL_NIC)
+		return XDP_PASS;
+	if (skb->vlan_present || is_as_it_came(ctx, way))
+		return TC_ACT_UNSPEC;
+	unmark(ctx);
+	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 }
 
 /* What XDP_TX gives a veth lies there until something else comes, unless an XDP program is at

@@ -58,6 +58,9 @@ pub struct PortInfo {
     /// the kernel's.
     #[serde(default)]
     pub state: String,
+    /// The port at the other end of its bridge.
+    #[serde(default)]
+    pub bridge: Option<String>,
     /// Why it is away.
     #[serde(default)]
     pub away_reason: Option<String>,

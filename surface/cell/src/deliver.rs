@@ -2,7 +2,7 @@
 
 use crate::port::{Ports, SendFailure};
 use abi::PacketBytes;
-use bpf_maps::{META_ROUTED, PacketMeta, VLAN_PRESENT};
+use bpf_maps::{META_BRIDGED, META_ROUTED, PacketMeta, VLAN_PRESENT};
 use rustix::fd::OwnedFd;
 use std::io::IoSlice;
 use wire::rewrite;
@@ -19,6 +19,7 @@ pub(crate) enum End {
     Failed(SendFailure),
     Malformed,
     KernelRefused,
+    TooLong,
 }
 
 /// Everything that packets leave by.
@@ -32,6 +33,9 @@ impl Exits<'_> {
     /// Forwards by the route that came with the packet, or through the kernel
     /// when there is none or the packet needs its answer (TTL, MTU).
     pub(crate) fn forward(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
+        if meta.flags & META_BRIDGED != 0 {
+            return self.across(packet, meta.egress_port);
+        }
         if meta.flags & META_ROUTED == 0 {
             return self.hand_to_kernel(packet);
         }
@@ -54,6 +58,16 @@ impl Exits<'_> {
             return self.malformed(packet);
         }
         self.send(meta.egress_port, packet)
+    }
+
+    /// Out by the other end of a bridge, as it is.
+    fn across(&mut self, packet: Packet, port: u16) -> End {
+        let room = self.ports.get(port).map(|port| port.mtu as usize + ETHERNET_LENGTH + TAG_LENGTH);
+        if room.is_some_and(|room| packet.length() > room) {
+            packet.recycle(self.pool);
+            return End::TooLong;
+        }
+        self.send(port, packet)
     }
 
     /// Out of a port as it is.

@@ -194,6 +194,8 @@ pub struct ServiceReport {
     pub drop_malformed: u64,
     /// Dropped because the kernel did not take them.
     pub drop_kernel: u64,
+    /// Dropped because the other end of the bridge does not take so long a frame.
+    pub drop_too_long: u64,
     /// Frames of the module's own making that were sent.
     pub sent: u64,
     /// Such frames that found no room.
@@ -224,6 +226,7 @@ impl ServiceReport {
             + self.drop_egress_full
             + self.drop_malformed
             + self.drop_kernel
+            + self.drop_too_long
     }
 
     /// Packets whose end is known: equal to `packets`.

@@ -283,8 +283,9 @@ impl Service {
     #[inline]
     fn pass(&mut self, packet: Packet, reroute: bool, meta: &PacketMeta, exits: &mut Exits<'_>) {
         let end = match reroute {
-            false => exits.forward(packet, meta),
-            true => exits.hand_to_kernel(packet),
+            // Between the two ends of a bridge nothing is routed.
+            true if meta.flags & maps::META_BRIDGED == 0 => exits.hand_to_kernel(packet),
+            _ => exits.forward(packet, meta),
         };
         count_end(&mut self.report, end);
     }
@@ -563,6 +564,7 @@ fn count_end(report: &mut ServiceReport, end: End) {
         End::Failed(SendFailure::Full) => report.drop_egress_full += 1,
         End::Malformed => report.drop_malformed += 1,
         End::KernelRefused => report.drop_kernel += 1,
+        End::TooLong => report.drop_too_long += 1,
     }
 }
 

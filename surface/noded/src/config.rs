@@ -38,6 +38,10 @@ device = "eth1"
 [[port]]
 name = "right"
 device = "eth2"
+
+# Two ports in line, without addresses: what enters one leaves by the other unchanged, but
+# for what a rule takes. More than one pair: [["a", "b"], ["c", "d"]].
+# bridge = ["left", "right"]     # in front of the first [[port]]
 "#;
 
 /// Largest node file, in bytes: 64 ports with all settings take a tenth.
@@ -64,6 +68,9 @@ pub struct NodeFile {
     /// Where counters are read over TCP; nowhere when there is none.
     #[serde(default)]
     pub metrics: Option<Metrics>,
+    /// Ports that are in line, two and two.
+    #[serde(default, deserialize_with = "pairs")]
+    pub bridge: Vec<[Name; 2]>,
     /// The ports, in the order of their numbers.
     #[serde(default, rename = "port")]
     pub ports: Vec<PortSpec>,
@@ -126,6 +133,20 @@ impl TryFrom<u32> for FlowCache {
         }
         Ok(Self(flows))
     }
+}
+
+/// One pair of names, or a list of pairs.
+fn pairs<'a, D: serde::Deserializer<'a>>(value: D) -> Result<Vec<[Name; 2]>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "two ports, [\"a\", \"b\"], or a list of such pairs")]
+    enum Pairs {
+        One([Name; 2]),
+        Some(Vec<[Name; 2]>),
+    }
+    Ok(match Pairs::deserialize(value)? {
+        Pairs::One(pair) => vec![pair],
+        Pairs::Some(pairs) => pairs,
+    })
 }
 
 fn default_store() -> PathBuf {
@@ -191,6 +212,18 @@ mod tests {
         let file = NodeFile::parse(SAMPLE_CONFIG, "sample").unwrap();
         assert_eq!((file.name.as_str(), file.ports.len()), ("r1", 2));
         assert_eq!(file.fast_path, FastPath::Auto);
+    }
+
+    #[test]
+    fn a_bridge_is_a_pair_or_a_list_of_pairs() {
+        let read = |text: &str| {
+            let file = NodeFile::parse(&format!("name = \"r1\"\nbridge = {text}\n"), "node.toml");
+            file.map(|file| file.bridge.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(r#"["a", "b"]"#), Ok(1));
+        assert_eq!(read(r#"[["a", "b"], ["c", "d"]]"#), Ok(2));
+        let said = read(r#"["a", "b", "c"]"#).unwrap_err();
+        assert!(said.contains("line 2") && said.contains("two ports"), "{said}");
     }
 
     #[test]

@@ -160,7 +160,7 @@ fn service_stats(
         ("budget", below.drop_budget),
         ("lane", below.drop_lane),
         ("no_port", report.drop_no_port + below.drop_no_port),
-        ("too_long", below.drop_too_long),
+        ("too_long", report.drop_too_long + below.drop_too_long),
         ("egress_full", report.drop_egress_full),
         ("malformed", report.drop_malformed + below.drop_malformed),
         ("kernel", report.drop_kernel),

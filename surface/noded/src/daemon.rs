@@ -230,7 +230,8 @@ impl Daemon {
             .with_context(|| format!("opening the module store {}", file.store.display()))?;
         let mut front = FrontDoor::create(&file.name, hash_keys()?, file.flow_cache.0)
             .context("making the front door")?;
-        let ports = bring_up(&netlink, &mut front, &node)?;
+        let ends = node::other_ends(node.ports(), &file.bridge)?;
+        let ports = bring_up(&netlink, &mut front, &node, &ends)?;
         ports::remember(&file.name, &ports)?;
         let kernel = ports::kernel_device(&netlink, &file.name)?;
         let (up_ifindex, up) = ports::up_device(&netlink, &file.name)?;
@@ -564,7 +565,7 @@ impl Daemon {
         if let Some(cell) = self.cell.take() {
             cell.end();
         }
-        ports::restore(&self.ports);
+        ports::restore(&self.netlink, &self.ports);
     }
 }
 
@@ -581,11 +582,16 @@ async fn serve_metrics(
     Ok(Some(tokio::spawn(server)))
 }
 
-fn bring_up(netlink: &Netlink, front: &mut FrontDoor, node: &Node) -> Result<Vec<LivePort>> {
+fn bring_up(
+    netlink: &Netlink,
+    front: &mut FrontDoor,
+    node: &Node,
+    ends: &BTreeMap<PortId, PortId>,
+) -> Result<Vec<LivePort>> {
     let mut live: Vec<LivePort> = Vec::new();
     for port in node.ports() {
         let (name, id) = (port.spec.name.clone(), port.id);
-        let attached = LivePort::prepare(netlink, port.clone()).and_then(|port| {
+        let attached = LivePort::prepare(netlink, port.clone(), ends.get(&id).copied()).and_then(|port| {
             front
                 .attach(id, &port.config, XdpMode::Native)
                 .with_context(|| format!("port '{name}' on device {}", port.port.spec.device))?;
@@ -594,7 +600,7 @@ fn bring_up(netlink: &Netlink, front: &mut FrontDoor, node: &Node) -> Result<Vec
         match attached {
             Ok(port) => live.push(port),
             Err(error) => {
-                ports::restore(&live);
+                ports::restore(netlink, &live);
                 return Err(error);
             }
         }

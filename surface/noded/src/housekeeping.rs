@@ -5,6 +5,7 @@ use crate::events::Note;
 use crate::ports;
 use anyhow::Result;
 use api::EventKind;
+use bpf_maps::SLOW_NO_REDIRECT;
 use os::netlink::Change;
 use units::Name;
 
@@ -44,7 +45,9 @@ impl Daemon {
         let slow = ports::slow_reasons(&self.netlink, self.file.fast_path);
         let mut notes = Vec::new();
         for port in self.ports.iter_mut().filter(|port| port.away.is_none()) {
-            let found = slow(port.config.ifindex);
+            // Between the two ends of a bridge there is nothing for the kernel to add.
+            let all = if port.bridge.is_some() { SLOW_NO_REDIRECT } else { u32::MAX };
+            let found = slow(port.config.ifindex) & all;
             if found != port.config.slow {
                 port.config.slow = found;
                 self.front.configure(port.port.id, &port.config)?;

@@ -111,7 +111,7 @@ impl Daemon {
         self.tell(&ToCell::RemovePort(id), &[]);
         let port = &mut self.ports[index];
         if let Some(link) = links.iter().find(|link| link.index == ifindex) {
-            port.restore_as(&link.name);
+            port.restore_as(&self.netlink, &link.name);
         }
         let text = "the port is away: packets routed to it are the kernel's";
         let name = port.port.spec.name.clone();
@@ -125,11 +125,11 @@ impl Daemon {
     fn bring_back(&mut self, index: usize, link: &Link) {
         let tried = Some((link.index, link.mtu));
         let port = self.ports[index].port.clone();
-        let name = port.spec.name.clone();
-        let attached = LivePort::prepare(&self.netlink, port).and_then(|port| {
+        let (name, bridge) = (port.spec.name.clone(), self.ports[index].bridge);
+        let attached = LivePort::prepare(&self.netlink, port, bridge).and_then(|port| {
             let attached = self.front.attach(port.port.id, &port.config, XdpMode::Native);
             let attached = attached.with_context(|| format!("port '{name}' on {}", link.name));
-            attached.inspect_err(|_| port.restore_as(&link.name))?;
+            attached.inspect_err(|_| port.restore_as(&self.netlink, &link.name))?;
             Ok(port)
         });
         let old = &mut self.ports[index];

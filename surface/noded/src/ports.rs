@@ -7,8 +7,9 @@ use node::Port;
 use os::netlink::{Link, Netlink};
 use os::offload::{self, Offload, Restore};
 use os::sysctl;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use units::Name;
+use units::{Name, PortId};
 
 /// What must be off where services run: a packet is one frame as on the wire,
 /// tags in line and checksums complete.
@@ -26,11 +27,33 @@ pub(crate) struct LivePort {
     pub(crate) config: PortConfig,
     pub(crate) driver: String,
     pub(crate) queues: u32,
+    /// The port at the other end of its bridge.
+    pub(crate) bridge: Option<PortId>,
     pub(crate) offloads_off: Vec<String>,
     pub(crate) away: Option<Away>,
     /// What sockets that are closed had dropped: ring full, and the rest.
     pub(crate) socket_drops: (u64, u64),
-    restore: Option<Restore>,
+    restore: Option<Undo>,
+}
+
+/// What was changed on a device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Undo {
+    #[serde(flatten)]
+    offloads: Restore,
+    /// It was made to take frames that are addressed to others.
+    #[serde(default)]
+    promiscuous: bool,
+}
+
+impl Undo {
+    /// Puts back what was; the device may have another name by now.
+    fn undo_as(&self, netlink: &Netlink, device: &str) -> Result<()> {
+        if self.promiscuous {
+            netlink.set_promiscuous(netlink.link(device)?.index, false)?;
+        }
+        Ok(self.offloads.restore_as(device)?)
+    }
 }
 
 /// Why a port is not served at the moment.
@@ -48,7 +71,11 @@ fn restore_file(node: &Name) -> PathBuf {
 
 impl LivePort {
     /// Makes a device ready.
-    pub(crate) fn prepare(netlink: &Netlink, port: Port) -> Result<Self> {
+    pub(crate) fn prepare(
+        netlink: &Netlink,
+        port: Port,
+        bridge: Option<PortId>,
+    ) -> Result<Self> {
         let device = port.spec.device.clone();
         let link = netlink.link(&device).with_context(|| format!("port '{}'", port.spec.name))?;
         if let Some(reason) = unfit(&link) {
@@ -65,17 +92,23 @@ impl LivePort {
         if !link.up {
             netlink.set_up(link.index).with_context(|| format!("setting {device} up"))?;
         }
-        let restore = offload::disable(&device, &OFF)
+        let offloads = offload::disable(&device, &OFF)
             .with_context(|| format!("switching offloads of {device} off"))?;
+        let offloads_off = offloads.features().to_vec();
+        let promiscuous = bridge.is_some() && !link.promiscuous;
+        if promiscuous {
+            netlink.set_promiscuous(link.index, true)?;
+        }
         let driver = offload::driver(&device).unwrap_or_else(|_| "unknown".to_owned());
         Ok(Self {
-            config: describe(&link, &device),
+            config: describe(&link, bridge),
             driver,
             queues,
-            offloads_off: restore.features().to_vec(),
+            bridge,
+            offloads_off,
             away: None,
             socket_drops: (0, 0),
-            restore: Some(restore),
+            restore: Some(Undo { offloads, promiscuous }),
             port,
         })
     }
@@ -88,17 +121,17 @@ impl LivePort {
         self.away = Some(Away { reason, tried });
     }
 
-    /// Gives the device its offloads back, whatever it is called now.
-    pub(crate) fn restore_as(&self, device: &str) {
+    /// Gives the device back what it was like, whatever it is called now.
+    pub(crate) fn restore_as(&self, netlink: &Netlink, device: &str) {
         let Some(restore) = &self.restore else { return };
-        if let Err(error) = restore.restore_as(device) {
-            tracing::warn!(device, %error, "offloads were not restored");
+        if let Err(error) = restore.undo_as(netlink, device) {
+            tracing::warn!(device, error = format!("{error:#}"), "the device was not restored");
         }
     }
 
     /// Looks at the device again: true when something changed.
     pub(crate) fn refresh(&mut self, link: &Link) -> bool {
-        let config = PortConfig { slow: self.config.slow, ..describe(link, &link.name) };
+        let config = PortConfig { slow: self.config.slow, ..describe(link, self.bridge) };
         let changed = config != self.config;
         self.config = config;
         changed
@@ -131,14 +164,15 @@ pub(crate) fn unfit(link: &Link) -> Option<String> {
     })
 }
 
-fn describe(link: &Link, device: &str) -> PortConfig {
+fn describe(link: &Link, bridge: Option<PortId>) -> PortConfig {
     PortConfig {
         ifindex: link.index,
         slow: 0,
         mac: link.mac.unwrap_or_default(),
-        rpf: reverse_path_filter(device),
+        rpf: reverse_path_filter(&link.name),
         zero: 0,
         mtu: link.mtu,
+        bridge: bridge.map_or(0, |other| u32::from(other.0) + 1),
     }
 }
 
@@ -157,28 +191,30 @@ fn reverse_path_filter(device: &str) -> u8 {
 
 /// Writes down what [`restore`] must do should this process die.
 pub(crate) fn remember(node: &Name, ports: &[LivePort]) -> Result<()> {
-    let all: Vec<&Restore> = ports.iter().filter_map(|p| p.restore.as_ref()).collect();
+    let all: Vec<&Undo> = ports.iter().filter_map(|p| p.restore.as_ref()).collect();
     let path = restore_file(node);
     std::fs::write(&path, serde_json::to_vec(&all)?)
         .with_context(|| format!("writing {}", path.display()))
 }
 
-/// Gives every device its offloads back.
-pub(crate) fn restore(ports: &[LivePort]) {
-    ports.iter().for_each(|port| port.restore_as(&port.port.spec.device));
+/// Gives every device back what it was like.
+pub(crate) fn restore(netlink: &Netlink, ports: &[LivePort]) {
+    ports.iter().for_each(|port| port.restore_as(netlink, &port.port.spec.device));
 }
 
 /// Restores what a dead node changed; the devices' names.
 pub(crate) fn restore_left_over(node: &Name) -> Result<Vec<String>> {
     let path = restore_file(node);
     let Ok(bytes) = std::fs::read(&path) else { return Ok(Vec::new()) };
-    let all: Vec<Restore> = serde_json::from_slice(&bytes)
+    let all: Vec<Undo> = serde_json::from_slice(&bytes)
         .with_context(|| format!("reading what a dead node left in {}", path.display()))?;
+    let netlink = Netlink::open().context("opening netlink")?;
     let mut restored = Vec::new();
     for one in all {
+        let device = one.offloads.device().to_owned();
         // The device may be gone with its namespace.
-        if one.restore().is_ok() {
-            restored.push(one.device().to_owned());
+        if one.undo_as(&netlink, &device).is_ok() {
+            restored.push(device);
         }
     }
     std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;

@@ -54,6 +54,7 @@ const ADVICE: &[(&str, &str)] = &[
     ("drop_adjust", "the driver gives too little room in front of frames"),
     ("drop_egress_gone", "the device of the egress port went away: `tam events`"),
     ("drop_lane", "too many CPUs bring packets of one service: let one queue have its flows"),
+    ("drop_too_long", "give both ends of the bridge the same MTU"),
 ];
 
 /// Reasons outside the front door.

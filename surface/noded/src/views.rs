@@ -92,7 +92,7 @@ impl Daemon {
                 None if self.node.bpf() => "on".to_owned(),
                 None => "off: it was switched off".to_owned(),
             },
-            ports: self.ports.iter().map(port_info).collect(),
+            ports: self.ports.iter().map(|port| port_info(port, &self.ports)).collect(),
             sessions: self
                 .node
                 .sessions()
@@ -521,7 +521,8 @@ fn shown(budget: &node::budget::Budget) -> api::Budget {
     api::Budget { fuel, packets, bytes, over: Some(over.to_owned()) }
 }
 
-fn port_info(port: &ports::LivePort) -> PortInfo {
+fn port_info(port: &ports::LivePort, all: &[ports::LivePort]) -> PortInfo {
+    let other = all.iter().find(|other| Some(other.port.id) == port.bridge);
     let mac = port.config.mac.map(|byte| format!("{byte:02x}")).join(":");
     PortInfo {
         id: port.port.id.0,
@@ -533,6 +534,7 @@ fn port_info(port: &ports::LivePort) -> PortInfo {
         driver: port.driver.clone(),
         mode: "native".to_owned(),
         state: if port.away.is_none() { "up" } else { "away" }.to_owned(),
+        bridge: other.map(|other| other.port.spec.name.to_string()),
         away_reason: port.away.as_ref().map(|away| away.reason.clone()),
         queues: port.queues,
         slow_reasons: ports::slow_words(port.config.slow),

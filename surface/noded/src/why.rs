@@ -179,6 +179,9 @@ impl Daemon {
             (Some((egress, hop)), _) if given => {
                 format!("when the module passes it, it leaves by port '{egress}' to {hop}")
             }
+            (None, _) if given && live.bridge.is_some() => {
+                "when the module passes it, it leaves by the other end of the bridge".into()
+            }
             (None, _) if given => {
                 "when the module passes it, the kernel routes it: it came without a route".into()
             }

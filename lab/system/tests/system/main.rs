@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod bridge;
 mod clean_end;
 mod common;
 mod conformance;

@@ -36,6 +36,8 @@ pub struct Link {
     pub mtu: u32,
     /// Whether it was set up.
     pub up: bool,
+    /// Whether it takes frames that are addressed to others.
+    pub promiscuous: bool,
     /// Whether it has a carrier and can send.
     pub running: bool,
     /// `veth`, `vlan`, `bridge`, ...; none for hardware and loopback.
@@ -189,6 +191,15 @@ impl Netlink {
         self.set(index, "set down", LinkUnspec::new_with_index(index).down())
     }
 
+    /// Has a device take frames that are addressed to others, or not.
+    ///
+    /// # Errors
+    /// When the device is gone or its driver refuses.
+    pub fn set_promiscuous(&self, index: u32, on: bool) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_index(index).promiscuous(on);
+        self.set(index, "set the promiscuity of", message)
+    }
+
     /// Gives a device an Ethernet address.
     ///
     /// # Errors
@@ -291,6 +302,7 @@ fn link_of(message: LinkMessage) -> Link {
         mac: None,
         mtu: 0,
         up: flags.contains(LinkFlags::Up),
+        promiscuous: flags.contains(LinkFlags::Promisc),
         running: flags.contains(LinkFlags::Running),
         kind: None,
         master: None,

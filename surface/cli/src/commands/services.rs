@@ -198,7 +198,18 @@ fn node_text(node: &NodeInfo) -> String {
     let sessions: Vec<_> = node.sessions.iter().map(|session| session.name.as_str()).collect();
     add("sessions", sessions.join(", "));
     let ports = &node.ports;
-    format!("{rows}\n{}{}{}", ports_text(ports), away_text(ports), slow_text(ports))
+    let beside = [bridges_text(ports), away_text(ports), slow_text(ports)].concat();
+    format!("{rows}\n{}{beside}", ports_text(ports))
+}
+
+/// Which ports are in line.
+fn bridges_text(ports: &[PortInfo]) -> String {
+    let pairs = ports.iter().filter_map(|port| Some((&port.name, port.bridge.as_ref()?)));
+    let once = pairs.filter(|(one, other)| one < other);
+    once.map(|(one, other)| {
+        format!("\nports {one} and {other} are a bridge: what enters one leaves by the other\n")
+    })
+    .collect()
 }
 
 /// Which ports are not served at the moment, and why.
@@ -237,7 +248,8 @@ fn ports_text(ports: &[PortInfo]) -> String {
 /// Which ports leave the fast path, why, and what that means.
 fn slow_text(ports: &[PortInfo]) -> String {
     let mut text = String::new();
-    for port in ports.iter().filter(|port| !port.slow_reasons.is_empty()) {
+    let routing = ports.iter().filter(|port| port.bridge.is_none());
+    for port in routing.filter(|port| !port.slow_reasons.is_empty()) {
         let reasons = port.slow_reasons.join("; ");
         text.push_str(&crate::output::escaped(&format!(
             "plain packets of port {} go through the kernel: {reasons}",
