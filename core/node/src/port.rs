@@ -11,6 +11,19 @@ use crate::message::shown;
 /// Longest name of a network device, in bytes (Linux `IFNAMSIZ` without the final zero).
 pub const DEVICE_LENGTH_MAX: usize = 15;
 
+/// How packets come in by a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortMode {
+    /// The best that the device can, and each step down said.
+    #[default]
+    Auto,
+    /// XDP in the driver.
+    Native,
+    /// XDP in the stack, where a socket buffer was made already.
+    Generic,
+}
+
 /// A port as it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,6 +32,9 @@ pub struct PortSpec {
     pub name: Name,
     /// The network device.
     pub device: String,
+    /// How packets come in.
+    #[serde(default)]
+    pub mode: PortMode,
 }
 
 /// A port that a node has.
@@ -65,7 +81,9 @@ pub enum PortError {
         meant: String,
     },
     /// A port has two other ends.
-    #[error("the port '{name}' is an end of a bridge twice; a bridge has two ends, and a port is in one bridge")]
+    #[error(
+        "the port '{name}' is an end of a bridge twice; a bridge has two ends, and a port is in one bridge"
+    )]
     BridgeTwice {
         /// The port.
         name: Name,
@@ -91,7 +109,7 @@ pub(crate) fn numbered(specs: Vec<PortSpec>) -> Result<Vec<Port>, PortError> {
         return Err(PortError::TooMany { found: specs.len() });
     }
     let (mut names, mut devices) = (BTreeSet::new(), BTreeSet::new());
-    for PortSpec { name, device } in &specs {
+    for PortSpec { name, device, .. } in &specs {
         if !is_device_name(device) {
             return Err(PortError::DeviceName { name: name.clone(), device: shown(device) });
         }
@@ -146,7 +164,7 @@ mod tests {
     use super::*;
 
     fn spec(name: &str, device: &str) -> PortSpec {
-        PortSpec { name: Name::new(name).unwrap(), device: device.into() }
+        PortSpec { name: Name::new(name).unwrap(), device: device.into(), mode: PortMode::Auto }
     }
 
     #[test]

@@ -116,11 +116,24 @@ impl NodeUnderTest {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(net: &Net, router: &str, more: &str) -> Result<Self> {
+        Self::start_edited(net, router, more, |text| text)
+    }
+
+    /// The same with the node file changed before it is used.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_edited(
+        net: &Net,
+        router: &str,
+        more: &str,
+        edit: impl FnOnce(String) -> String,
+    ) -> Result<Self> {
         let number = NODES.fetch_add(1, Ordering::Relaxed);
         let name = Name::new(format!("tt-sys-{}-{number}", std::process::id()))?;
         let directory = TempDir::new()?;
         let store = directory.path().join("store");
-        let text = node_file(net, router, name.as_str(), &store, more);
+        let text = edit(node_file(net, router, name.as_str(), &store, more));
         std::fs::write(directory.path().join("node.toml"), text)?;
         let client = Client::of(&name);
         let mut node = Self { name, client, directory, child: None };

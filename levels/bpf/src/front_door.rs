@@ -251,16 +251,34 @@ impl FrontDoor {
         config: &PortConfig,
         mode: XdpMode,
     ) -> Result<(), FrontDoorError> {
+        self.attach_as(port, config, &[mode]).map(drop)
+    }
+
+    /// The same in the first of these ways in which the device can; which one that was, and
+    /// why not in one before.
+    ///
+    /// # Errors
+    /// As [`FrontDoor::attach`], of the last one.
+    ///
+    /// # Panics
+    /// Without a way.
+    pub fn attach_as(
+        &mut self,
+        port: PortId,
+        config: &PortConfig,
+        modes: &[XdpMode],
+    ) -> Result<(XdpMode, Option<AttachError>), FrontDoorError> {
         let program = self.load(port, config)?;
         // First tc: XDP may send packets there at once.
-        let links =
-            [self.tc.attach_tcx(config.ifindex)?, program.attach_xdp(config.ifindex, mode)?];
+        let tcx = self.tc.attach_tcx(config.ifindex)?;
+        let (xdp, mode, refused) = program.attach_xdp_as(config.ifindex, modes)?;
+        let links = [tcx, xdp];
         for (link, pin) in links.iter().zip(self.link_pins(port)) {
             link.pin(&pin)?;
         }
         self.links.insert(port, links);
         self.invalidate();
-        Ok(())
+        Ok((mode, refused))
     }
 
     /// Makes a port known and loads its copy of the program, which is on no device yet.

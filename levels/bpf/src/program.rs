@@ -61,7 +61,7 @@ pub enum AttachError {
 pub enum XdpMode {
     /// In the driver, before a socket buffer is made.
     Native,
-    /// In the stack, for drivers without XDP: slow, for tests.
+    /// In the stack, where a socket buffer was made already: for devices without XDP.
     Generic,
 }
 
@@ -167,6 +167,27 @@ impl Program {
                 AttachError::Kernel { action, source }
             }
         })
+    }
+
+    /// The same in the first of these ways in which the device can: the link, that way, and why
+    /// not in one before. Only what the driver cannot is a reason to go on.
+    pub(crate) fn attach_xdp_as(
+        &self,
+        ifindex: u32,
+        modes: &[XdpMode],
+    ) -> Result<(Link, XdpMode, Option<AttachError>), AttachError> {
+        let mut refused = None;
+        for (at, &mode) in modes.iter().enumerate() {
+            match self.attach_xdp(ifindex, mode) {
+                Ok(link) => return Ok((link, mode, refused)),
+                Err(AttachError::Busy { ifindex, id, name }) => {
+                    return Err(AttachError::Busy { ifindex, id, name });
+                }
+                Err(error) if at + 1 == modes.len() => return Err(error),
+                Err(error) => refused = Some(error),
+            }
+        }
+        panic!("there is no way to attach by")
     }
 
     /// Attaches it to the ingress of a device of the current network namespace (tcx: Linux 6.6),
@@ -346,14 +367,14 @@ fn attached(ifindex: u32) -> (u32, String) {
     (id, Program::from_fd(fd).map(|program| program.name).unwrap_or_default())
 }
 
-/// Whether a device takes frames that XDP programs of others redirect to it.
-/// True also where the kernel (before 6.3) does not say.
+/// Whether a device takes frames that XDP programs of others redirect to it (Linux 6.3).
+/// True also where the kernel does not say.
 ///
-/// A veth does so only while its other end polls: with an XDP program there, or GRO on.
+/// A veth does so only while its other end polls: with an XDP program there, or GRO on. A
+/// device without XDP in its driver never does.
 #[must_use]
 pub fn takes_redirects(ifindex: u32) -> bool {
-    /// Bits of `enum netdev_xdp_act` (include/uapi/linux/netdev.h).
-    const BASIC: u64 = 1 << 0;
+    /// A bit of `enum netdev_xdp_act` (include/uapi/linux/netdev.h).
     const NDO_XMIT: u64 = 1 << 2;
     let mut options = sys::bpf_xdp_query_opts {
         sz: size_of::<sys::bpf_xdp_query_opts>() as u64,
@@ -362,7 +383,7 @@ pub fn takes_redirects(ifindex: u32) -> bool {
     let target = i32::try_from(ifindex).unwrap_or(0);
     // SAFETY: the options are initialised and live across the call.
     let answer = unsafe { sys::bpf_xdp_query(target, 0, &raw mut options) };
-    answer != 0 || options.feature_flags & BASIC == 0 || options.feature_flags & NDO_XMIT != 0
+    answer != 0 || options.feature_flags & NDO_XMIT != 0
 }
 
 /// The kernel's structs that `BPF_OBJ_GET_INFO_BY_FD` fills.

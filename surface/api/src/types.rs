@@ -52,8 +52,14 @@ pub struct PortInfo {
     pub mtu: u32,
     /// The device's driver.
     pub driver: String,
-    /// `native` XDP, or how else packets come in.
+    /// How packets come in: `native`, XDP in the driver; `generic`, XDP in the stack.
     pub mode: String,
+    /// Why it is not the mode before, where that was tried.
+    #[serde(default)]
+    pub mode_reason: Option<String>,
+    /// What the mode costs, in words.
+    #[serde(default)]
+    pub mode_cost: String,
     /// `up`, or `away`: its device is gone or cannot be served, and packets routed to it are
     /// the kernel's.
     #[serde(default)]

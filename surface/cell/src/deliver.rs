@@ -62,7 +62,8 @@ impl Exits<'_> {
 
     /// Out by the other end of a bridge, as it is.
     fn across(&mut self, packet: Packet, port: u16) -> End {
-        let room = self.ports.get(port).map(|port| port.mtu as usize + ETHERNET_LENGTH + TAG_LENGTH);
+        let room =
+            self.ports.get(port).map(|port| port.mtu as usize + ETHERNET_LENGTH + TAG_LENGTH);
         if room.is_some_and(|room| packet.length() > room) {
             packet.recycle(self.pool);
             return End::TooLong;

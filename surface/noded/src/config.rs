@@ -34,6 +34,8 @@ fast_path = "auto"
 [[port]]
 name = "left"
 device = "eth1"
+# mode = "auto"     # how packets come in: "native" (XDP in the driver), "generic" (XDP in the
+                    # stack), or the best that there is, which 'tam show' names
 
 [[port]]
 name = "right"

@@ -16,7 +16,7 @@ use crate::{http, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorInfo, EventKind};
 use bpf::front_door::{FlowsOfRule, FrontDoorError};
-use bpf::{FrontDoor, XdpMode};
+use bpf::FrontDoor;
 use cell::Compiled;
 use cell::protocol::{CellReport, ServiceReport, ToCell};
 use node::budget::Meter;
@@ -590,13 +590,8 @@ fn bring_up(
 ) -> Result<Vec<LivePort>> {
     let mut live: Vec<LivePort> = Vec::new();
     for port in node.ports() {
-        let (name, id) = (port.spec.name.clone(), port.id);
-        let attached = LivePort::prepare(netlink, port.clone(), ends.get(&id).copied()).and_then(|port| {
-            front
-                .attach(id, &port.config, XdpMode::Native)
-                .with_context(|| format!("port '{name}' on device {}", port.port.spec.device))?;
-            Ok(port)
-        });
+        let end = ends.get(&port.id).copied();
+        let attached = LivePort::attach(netlink, front, port.clone(), end);
         match attached {
             Ok(port) => live.push(port),
             Err(error) => {

@@ -13,9 +13,8 @@
 use crate::daemon::Daemon;
 use crate::events::Note;
 use crate::ports::{self, LivePort};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use api::EventKind;
-use bpf::XdpMode;
 use cell::protocol::ToCell;
 use os::netlink::Link;
 use os::socket::xdp_drops;
@@ -126,12 +125,7 @@ impl Daemon {
         let tried = Some((link.index, link.mtu));
         let port = self.ports[index].port.clone();
         let (name, bridge) = (port.spec.name.clone(), self.ports[index].bridge);
-        let attached = LivePort::prepare(&self.netlink, port, bridge).and_then(|port| {
-            let attached = self.front.attach(port.port.id, &port.config, XdpMode::Native);
-            let attached = attached.with_context(|| format!("port '{name}' on {}", link.name));
-            attached.inspect_err(|_| port.restore_as(&self.netlink, &link.name))?;
-            Ok(port)
-        });
+        let attached = LivePort::attach(&self.netlink, &mut self.front, port, bridge);
         let old = &mut self.ports[index];
         match attached {
             Ok(port) => {

@@ -2,8 +2,9 @@
 
 use crate::config::FastPath;
 use anyhow::{Context, Result, bail};
+use bpf::{FrontDoor, XdpMode};
 use bpf_maps::{PortConfig, QUEUES_MAX, RPF_LOOSE, RPF_NONE, RPF_STRICT};
-use node::Port;
+use node::{Port, PortMode};
 use os::netlink::{Link, Netlink};
 use os::offload::{self, Offload, Restore};
 use os::sysctl;
@@ -29,11 +30,15 @@ pub(crate) struct LivePort {
     pub(crate) queues: u32,
     /// The port at the other end of its bridge.
     pub(crate) bridge: Option<PortId>,
+    pub(crate) mode: XdpMode,
+    /// Why it is not the mode before.
+    pub(crate) mode_reason: Option<String>,
     pub(crate) offloads_off: Vec<String>,
     pub(crate) away: Option<Away>,
     /// What sockets that are closed had dropped: ring full, and the rest.
     pub(crate) socket_drops: (u64, u64),
-    restore: Option<Undo>,
+    /// Of its device first, then of those below it.
+    restore: Vec<Undo>,
 }
 
 /// What was changed on a device.
@@ -47,6 +52,13 @@ struct Undo {
 }
 
 impl Undo {
+    /// Switches off what must be off on a device.
+    fn of(device: &str) -> Result<Self> {
+        let offloads = offload::disable(device, &OFF)
+            .with_context(|| format!("switching offloads of {device} off"))?;
+        Ok(Self { offloads, promiscuous: false })
+    }
+
     /// Puts back what was; the device may have another name by now.
     fn undo_as(&self, netlink: &Netlink, device: &str) -> Result<()> {
         if self.promiscuous {
@@ -70,12 +82,39 @@ fn restore_file(node: &Name) -> PathBuf {
 }
 
 impl LivePort {
-    /// Makes a device ready.
-    pub(crate) fn prepare(
+    /// Makes a device ready and puts the front door on it; what fails changes nothing.
+    pub(crate) fn attach(
         netlink: &Netlink,
+        front: &mut FrontDoor,
         port: Port,
         bridge: Option<PortId>,
     ) -> Result<Self> {
+        let mut port = Self::prepare(netlink, port, bridge)?;
+        let (id, spec) = (port.port.id, port.port.spec.clone());
+        let modes: &[XdpMode] = match spec.mode {
+            PortMode::Auto => &[XdpMode::Native, XdpMode::Generic],
+            PortMode::Native => &[XdpMode::Native],
+            PortMode::Generic => &[XdpMode::Generic],
+        };
+        match front.attach_as(id, &port.config, modes) {
+            Ok((mode, refused)) => {
+                port.mode = mode;
+                port.mode_reason = refused.map(|reason| reason.to_string());
+                if let Some(reason) = &port.mode_reason {
+                    let (port, cost) = (&spec.name, mode_cost(mode));
+                    tracing::warn!(%port, mode = mode_name(mode), reason, cost, "a fallback");
+                }
+                Ok(port)
+            }
+            Err(error) => {
+                port.restore_as(netlink, &spec.device);
+                Err(error).with_context(|| format!("port '{}' on {}", spec.name, spec.device))
+            }
+        }
+    }
+
+    /// Makes a device ready.
+    fn prepare(netlink: &Netlink, port: Port, bridge: Option<PortId>) -> Result<Self> {
         let device = port.spec.device.clone();
         let link = netlink.link(&device).with_context(|| format!("port '{}'", port.spec.name))?;
         if let Some(reason) = unfit(&link) {
@@ -92,12 +131,15 @@ impl LivePort {
         if !link.up {
             netlink.set_up(link.index).with_context(|| format!("setting {device} up"))?;
         }
-        let offloads = offload::disable(&device, &OFF)
-            .with_context(|| format!("switching offloads of {device} off"))?;
-        let offloads_off = offloads.features().to_vec();
-        let promiscuous = bridge.is_some() && !link.promiscuous;
-        if promiscuous {
+        let mut restore = vec![Undo::of(&device)?];
+        let offloads_off = restore[0].offloads.features().to_vec();
+        // What is joined below a device comes to it joined.
+        for below in below(&link, &netlink.links()?) {
+            restore.push(Undo::of(&below.name)?);
+        }
+        if bridge.is_some() && !link.promiscuous {
             netlink.set_promiscuous(link.index, true)?;
+            restore[0].promiscuous = true;
         }
         let driver = offload::driver(&device).unwrap_or_else(|_| "unknown".to_owned());
         Ok(Self {
@@ -105,10 +147,12 @@ impl LivePort {
             driver,
             queues,
             bridge,
+            mode: XdpMode::Native,
+            mode_reason: None,
             offloads_off,
             away: None,
             socket_drops: (0, 0),
-            restore: Some(Undo { offloads, promiscuous }),
+            restore,
             port,
         })
     }
@@ -117,15 +161,17 @@ impl LivePort {
     pub(crate) fn leave(&mut self, reason: String, tried: Option<(u32, u32)>) {
         self.config = PortConfig::default();
         self.offloads_off.clear();
-        self.restore = None;
+        self.restore.clear();
         self.away = Some(Away { reason, tried });
     }
 
     /// Gives the device back what it was like, whatever it is called now.
     pub(crate) fn restore_as(&self, netlink: &Netlink, device: &str) {
-        let Some(restore) = &self.restore else { return };
-        if let Err(error) = restore.undo_as(netlink, device) {
-            tracing::warn!(device, error = format!("{error:#}"), "the device was not restored");
+        for (at, undo) in self.restore.iter().enumerate() {
+            let device = if at == 0 { device } else { undo.offloads.device() };
+            if let Err(error) = undo.undo_as(netlink, device) {
+                tracing::warn!(device, error = format!("{error:#}"), "the device was not restored");
+            }
         }
     }
 
@@ -147,6 +193,32 @@ impl LivePort {
             mac: self.config.mac,
             mtu: self.config.mtu,
         }
+    }
+}
+
+/// The devices whose packets come to this one: those of a bridge or bond, and the one that a
+/// macvlan or VLAN device lies on.
+fn below<'a>(link: &Link, links: &'a [Link]) -> Vec<&'a Link> {
+    let lies_on = |other: &Link| {
+        let beside = link.kind.as_deref() == Some("veth") || link.parent_elsewhere;
+        link.parent == Some(other.index) && !beside
+    };
+    links.iter().filter(|other| other.master == Some(link.index) || lies_on(other)).collect()
+}
+
+/// How packets come in, in a word.
+pub(crate) const fn mode_name(mode: XdpMode) -> &'static str {
+    match mode {
+        XdpMode::Native => "native",
+        XdpMode::Generic => "generic",
+    }
+}
+
+/// What a mode costs.
+pub(crate) const fn mode_cost(mode: XdpMode) -> &'static str {
+    match mode {
+        XdpMode::Native => "nothing",
+        XdpMode::Generic => "each packet has a socket buffer, and often a copy, before it is seen",
     }
 }
 
@@ -191,7 +263,7 @@ fn reverse_path_filter(device: &str) -> u8 {
 
 /// Writes down what [`restore`] must do should this process die.
 pub(crate) fn remember(node: &Name, ports: &[LivePort]) -> Result<()> {
-    let all: Vec<&Undo> = ports.iter().filter_map(|p| p.restore.as_ref()).collect();
+    let all: Vec<&Undo> = ports.iter().flat_map(|p| &p.restore).collect();
     let path = restore_file(node);
     std::fs::write(&path, serde_json::to_vec(&all)?)
         .with_context(|| format!("writing {}", path.display()))

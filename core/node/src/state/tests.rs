@@ -17,7 +17,8 @@ pub(super) fn name(text: &str) -> Name {
 }
 
 fn port(name: &str, device: &str) -> PortSpec {
-    PortSpec { name: Name::new(name).unwrap(), device: device.into() }
+    let mode = crate::port::PortMode::Auto;
+    PortSpec { name: Name::new(name).unwrap(), device: device.into(), mode }
 }
 
 /// A node whose cell is ready, all effects so far taken.

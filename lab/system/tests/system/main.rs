@@ -25,6 +25,7 @@ mod levels;
 mod messages;
 mod metrics;
 mod nat;
+mod modes;
 mod node_file;
 mod overload;
 mod ping;

@@ -198,8 +198,21 @@ fn node_text(node: &NodeInfo) -> String {
     let sessions: Vec<_> = node.sessions.iter().map(|session| session.name.as_str()).collect();
     add("sessions", sessions.join(", "));
     let ports = &node.ports;
-    let beside = [bridges_text(ports), away_text(ports), slow_text(ports)].concat();
+    let beside =
+        [modes_text(ports), bridges_text(ports), away_text(ports), slow_text(ports)].concat();
     format!("{rows}\n{}{beside}", ports_text(ports))
+}
+
+/// Which ports are served in a slower way than the best.
+fn modes_text(ports: &[PortInfo]) -> String {
+    let slower = ports.iter().filter(|port| port.state == "up" && port.mode != "native");
+    let text = slower.map(|port| {
+        let reason = port.mode_reason.as_deref().unwrap_or("the node file says so");
+        let (name, mode, cost) = (&port.name, &port.mode, &port.mode_cost);
+        let text = format!("port {name} is {mode}, not native XDP: {reason}; {cost}");
+        format!("\n{}\n", crate::output::escaped(&text))
+    });
+    text.collect()
 }
 
 /// Which ports are in line.
