@@ -266,6 +266,11 @@ pub const SLOW_OPERATOR: u32 = 1 << 4;
 /// [`PortConfig::slow`]: the device takes no redirected frames; counts on the way out only.
 pub const SLOW_NO_REDIRECT: u32 = 1 << 5;
 
+/// [`PortConfig::flags`]: its packets are IP packets without an Ethernet header.
+pub const PORT_RAW: u8 = 1 << 0;
+/// [`PortConfig::flags`]: XDP in the stack; tc may see its packets without their Ethernet header.
+pub const PORT_GENERIC: u8 = 1 << 1;
+
 /// [`PortConfig::rpf`]: no check of the way back.
 pub const RPF_NONE: u8 = 0;
 /// [`PortConfig::rpf`]: the way back leads through the arrival port.
@@ -285,8 +290,8 @@ pub struct PortConfig {
     pub mac: [u8; 6],
     /// `RPF_*`.
     pub rpf: u8,
-    /// Always 0.
-    pub zero: u8,
+    /// `PORT_*`.
+    pub flags: u8,
     /// L3 MTU of the device, in bytes.
     pub mtu: u32,
     /// 1 + the number of the port at the other end of its bridge, or 0.

@@ -28,7 +28,7 @@ pub mod state;
 mod testing;
 
 pub use command::{Command, Effect, Event, Notice, Outcome};
-pub use port::{Port, PortError, PortMode, PortSpec, other_ends};
+pub use port::{Port, PortError, PortKind, PortMode, PortSpec, other_ends};
 pub use refusal::{Refusal, RefusalClass};
 pub use rule::{Action, Match, Rule, RuleSpec};
 pub use service::{ModuleInfo, Service, ServiceState};

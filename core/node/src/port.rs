@@ -11,6 +11,17 @@ use crate::message::shown;
 /// Longest name of a network device, in bytes (Linux `IFNAMSIZ` without the final zero).
 pub const DEVICE_LENGTH_MAX: usize = 15;
 
+/// What a port is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortKind {
+    /// A network device with Ethernet frames.
+    #[default]
+    Device,
+    /// A TUN device: IP packets. One that is not there is made.
+    Tun,
+}
+
 /// How packets come in by a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -30,11 +41,23 @@ pub enum PortMode {
 pub struct PortSpec {
     /// Its name in rules and messages.
     pub name: Name,
-    /// The network device.
+    /// The network device; of a TUN device, the port's name when it is empty.
+    #[serde(default)]
     pub device: String,
+    /// What it is.
+    #[serde(default)]
+    pub kind: PortKind,
     /// How packets come in.
     #[serde(default)]
     pub mode: PortMode,
+}
+
+impl PortSpec {
+    /// The port `name` on a network device, as well as that can be.
+    #[must_use]
+    pub const fn new(name: Name, device: String) -> Self {
+        Self { name, device, kind: PortKind::Device, mode: PortMode::Auto }
+    }
 }
 
 /// A port that a node has.
@@ -88,6 +111,12 @@ pub enum PortError {
         /// The port.
         name: Name,
     },
+    /// A bridge has an end without Ethernet.
+    #[error("the port '{name}' is a TUN device, which has no frames to bridge")]
+    BridgeTun {
+        /// The port.
+        name: Name,
+    },
     /// No device can have this name.
     #[error(
         "the port '{name}' names the device '{device}'; a device's name has 1 to {DEVICE_LENGTH_MAX} characters without spaces, '/' and ':'"
@@ -104,7 +133,12 @@ pub enum PortError {
 ///
 /// # Errors
 /// When there are too many, or two have the same name or device.
-pub(crate) fn numbered(specs: Vec<PortSpec>) -> Result<Vec<Port>, PortError> {
+pub(crate) fn numbered(mut specs: Vec<PortSpec>) -> Result<Vec<Port>, PortError> {
+    for spec in specs.iter_mut().filter(|spec| spec.kind == PortKind::Tun) {
+        if spec.device.is_empty() {
+            spec.device = spec.name.to_string();
+        }
+    }
     if specs.len() > PORTS_MAX {
         return Err(PortError::TooMany { found: specs.len() });
     }
@@ -141,6 +175,10 @@ pub fn other_ends(
     let mut ends = BTreeMap::new();
     for [a, b] in bridges {
         let (x, y) = (find(a)?, find(b)?);
+        let is_tun = |port: &&Port| [x, y].contains(&port.id) && port.spec.kind == PortKind::Tun;
+        if let Some(port) = ports.iter().find(is_tun) {
+            return Err(PortError::BridgeTun { name: port.spec.name.clone() });
+        }
         for (name, from, to) in [(a, x, y), (b, y, x)] {
             if from == to || ends.insert(from, to).is_some() {
                 return Err(PortError::BridgeTwice { name: name.clone() });
@@ -164,7 +202,7 @@ mod tests {
     use super::*;
 
     fn spec(name: &str, device: &str) -> PortSpec {
-        PortSpec { name: Name::new(name).unwrap(), device: device.into(), mode: PortMode::Auto }
+        PortSpec::new(Name::new(name).unwrap(), device.into())
     }
 
     #[test]
@@ -172,6 +210,17 @@ mod tests {
         let ports = numbered(vec![spec("right", "eth1"), spec("left", "eth0")]).unwrap();
         assert_eq!((ports[0].id, ports[1].id), (PortId(0), PortId(1)));
         assert_eq!(ports[0].spec.name.as_str(), "right");
+    }
+
+    #[test]
+    fn a_tun_device_is_called_as_its_port_unless_it_has_a_name() {
+        let tun = |device: &str| PortSpec { kind: PortKind::Tun, ..spec("t", device) };
+        let device = |spec| numbered(vec![spec]).unwrap().remove(0).spec.device;
+        assert_eq!((device(tun("")), device(tun("tun9"))), ("t".to_owned(), "tun9".to_owned()));
+        assert!(numbered(vec![spec("t", "")]).is_err());
+        let ports = numbered(vec![tun(""), spec("a", "eth0")]).unwrap();
+        let pair = ["a", "t"].map(|name| Name::new(name).unwrap());
+        assert!(matches!(other_ends(&ports, &[pair]), Err(PortError::BridgeTun { .. })));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 #define TAM_AFTERWARDS_H
 
 #include "rewrite.h"
+#include "tun.h"
 #include "ways.h"
 
 /* Verdicts: docs/module-abi.md. */
@@ -121,7 +122,7 @@ static __always_inline int pass_across(void *ctx, enum tam_level level,
 		return dropped(level);
 	}
 
-	int action = across(ctx, level, port);
+	int action = across(ctx, level, way, port);
 
 	if (action == dropped(level))
 		stats->drop_no_port++;
@@ -173,14 +174,25 @@ static __always_inline int bounce(void *ctx, enum tam_level level, __u32 port,
 	return back_out(ctx, level, port);
 }
 
-static __always_inline int redirect(void *ctx, enum tam_level level, __u32 port,
+static __always_inline int redirect(void *ctx, enum tam_level level,
+				    const struct tam_passage *way, __u32 port,
 				    struct tam_service_stats *stats)
 {
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
+	int to_raw = level == TAM_LEVEL_NIC && config && config->flags & TAM_PORT_RAW;
 
-	/* Any device takes what tc redirects. */
+	/* Any device takes what tc redirects, and a TUN device nothing else. */
+	if (to_raw && crosses_at_tc(way->meta.arrival_port)) {
+		int action = cross_at_tc(ctx, port);
+
+		if (action == XDP_PASS)
+			stats->redirected++;
+		else
+			stats->drop_malformed++;
+		return action;
+	}
 	if (!config || !config->ifindex ||
-	    (level == TAM_LEVEL_NIC && config->slow & TAM_SLOW_NO_REDIRECT)) {
+	    (level == TAM_LEVEL_NIC && !to_raw && config->slow & TAM_SLOW_NO_REDIRECT)) {
 		stats->drop_no_port++;
 		return dropped(level);
 	}
@@ -189,6 +201,15 @@ static __always_inline int redirect(void *ctx, enum tam_level level, __u32 port,
 	    config->mtu + sizeof(struct ethhdr) + sizeof(struct vlan_header)) {
 		stats->drop_too_long++;
 		return dropped(level);
+	}
+	/* At tc the kernel sees to that. */
+	if (to_raw) {
+		__u32 l3 = find_l3(first_byte(ctx, level), last_byte(ctx, level));
+
+		if (!l3 || bpf_xdp_adjust_head(ctx, l3)) {
+			stats->drop_malformed++;
+			return dropped(level);
+		}
 	}
 	if (out_of(ctx, level, port) != redirected(level)) {
 		stats->drop_no_port++;
@@ -372,7 +393,7 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 	case VERDICT_BOUNCE:
 		return bounce(ctx, level, way->meta.arrival_port, stats);
 	case VERDICT_REDIRECT:
-		return redirect(ctx, level, verdict >> 16, stats);
+		return redirect(ctx, level, way, verdict >> 16, stats);
 	default:
 		if (verdict & VERDICT_REROUTE)
 			way->meta.flags &= ~TAM_META_ROUTED;
@@ -384,15 +405,27 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 	}
 }
 
+/* What is left to the kernel is as it came by a port without Ethernet. */
+static __noinline int pass_to_kernel(struct xdp_md *ctx)
+{
+	__u32 zero = 0;
+	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
+	__u32 port = way ? way->meta.arrival_port : 0;
+	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
+
+	return config && config->flags & TAM_PORT_RAW ? take_ethernet(ctx, XDP_PASS) : XDP_PASS;
+}
+
 SEC("xdp.frags")
 int tam_afterwards(struct xdp_md *ctx)
 {
 	int action = afterwards(ctx, TAM_LEVEL_NIC);
 
-	if (action != TAM_RUN)
+	if (action == TAM_RUN)
+		run_module(ctx, &tam_modules, &tam_after);
+	else if (action != XDP_PASS)
 		return action;
-	run_module(ctx, &tam_modules, &tam_after);
-	return XDP_PASS;
+	return pass_to_kernel(ctx);
 }
 
 #endif

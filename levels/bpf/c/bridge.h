@@ -11,7 +11,8 @@
  *
  * What XDP cannot give to b crosses one step later, at tc (tc.h), on the word of
  * metadata with TAM_META_CROSS: where b takes no redirected frames, and packets
- * whose checksum only the kernel knows to be unfinished.
+ * whose checksum only the kernel knows to be unfinished. XDP in the stack can do both
+ * by itself.
  */
 #ifndef TAM_BRIDGE_H
 #define TAM_BRIDGE_H
@@ -37,6 +38,14 @@ static __always_inline int cross_at_tc(struct xdp_md *ctx, __u32 port)
 	return XDP_PASS;
 }
 
+/* Whether tc sees a port's packets as XDP does. */
+static __always_inline int crosses_at_tc(__u32 port)
+{
+	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
+
+	return config && !(config->flags & (TAM_PORT_RAW | TAM_PORT_GENERIC));
+}
+
 /* Whether a device takes a frame (xdp_ok_fwd_dev, include/linux/filter.h): what it does not is
  * dropped without a counter. */
 static __always_inline int fits(const struct tam_port_config *other, __u32 length)
@@ -55,7 +64,7 @@ static __noinline int cross(struct xdp_md *ctx, __u32 port, __u32 at_tc, struct 
 		return finish(stats, TAM_DROP_EGRESS_GONE);
 	if (!fits(other, bpf_xdp_get_buff_len(ctx)))
 		return finish(stats, TAM_DROP_TOO_LONG);
-	if (at_tc || other->slow & TAM_SLOW_NO_REDIRECT) {
+	if ((at_tc || other->slow & TAM_SLOW_NO_REDIRECT) && crosses_at_tc(port_number)) {
 		int action = cross_at_tc(ctx, port);
 
 		finish(stats, action == XDP_PASS ? TAM_BRIDGED : TAM_DROP_ADJUST);

@@ -28,6 +28,7 @@
 #include "service.h"
 #include "afterwards.h"
 #include "tc.h"
+#include "tun.h"
 
 /* One hop further: TTL or hop limit down by one, MACs of the next hop, the
  * egress tag, and out. The caller has checked that the TTL is above one. */
@@ -190,6 +191,10 @@ int tam_front_door(struct xdp_md *ctx)
 
 	if (!stats || !shared)
 		return XDP_PASS;	/* the maps are as large as port_number allows: not reached */
+	if (begins_with_ip && put_ethernet(ctx)) {
+		stats->rx_packets++;
+		return finish(stats, TAM_DROP_ADJUST);
+	}
 
 	/* Read once: a packet meets the rules of one generation and no others. */
 	__u64 generation = *(volatile __u64 *)&shared->generation;
@@ -226,9 +231,9 @@ other:
 done:
 	/* The call is made here: none of a subprogram's stack is held across it. */
 	if (action != TAM_RUN)
-		return action;
+		return begins_with_ip ? take_ethernet(ctx, action) : action;
 	run_module(ctx, &tam_modules, &tam_after);
-	return XDP_PASS;
+	return begins_with_ip ? take_ethernet(ctx, XDP_PASS) : XDP_PASS;
 }
 
 /* Run by the daemon through test-run: "I listen", in the kernel's own time. The

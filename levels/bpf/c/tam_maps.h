@@ -163,13 +163,16 @@ struct tam_port_stats {
 #define TAM_RPF_STRICT 1	/* the way back to the source leads through the arrival port */
 #define TAM_RPF_LOOSE 2		/* there is a way back to the source */
 
+#define TAM_PORT_RAW (1 << 0)	/* IP packets without an Ethernet header (tun.h) */
+#define TAM_PORT_GENERIC (1 << 1)	/* XDP in the stack: tc may see its packets without their Ethernet header */
+
 /* One port, indexed by its number. */
 struct tam_port_config {
 	__u32 ifindex;		/* 0: no such port */
 	__u32 slow;		/* TAM_SLOW_*: 0 lets plain forwarding take the fast path */
 	__u8 mac[6];
 	__u8 rpf;		/* TAM_RPF_* */
-	__u8 zero;
+	__u8 flags;		/* TAM_PORT_* */
 	__u32 mtu;		/* L3 MTU of the device */
 	__u32 bridge;		/* 1 + the number of the port at the other end of its bridge, or 0 */
 };

@@ -85,12 +85,14 @@ static __always_inline int out_of(void *ctx, enum tam_level level, __u32 port)
 	return bpf_redirect(device, 0);
 }
 
-/* Out by the other end of a bridge (bridge.h). */
-static __always_inline int across(void *ctx, enum tam_level level, __u32 port)
+/* Out of a port as it is, also of one that takes no redirected frames. */
+static __always_inline int across(void *ctx, enum tam_level level, const struct tam_passage *way,
+				  __u32 port)
 {
 	struct tam_port_config *other = bpf_map_lookup_elem(&tam_ports, &port);
 
-	if (level == TAM_LEVEL_NIC && other && other->slow & TAM_SLOW_NO_REDIRECT)
+	if (level == TAM_LEVEL_NIC && other && other->slow & TAM_SLOW_NO_REDIRECT &&
+	    crosses_at_tc(way->meta.arrival_port))
 		return cross_at_tc(ctx, port);
 	return out_of(ctx, level, port);
 }
@@ -103,7 +105,7 @@ static __always_inline int to_stack(void *ctx, enum tam_level level, const struc
 	struct __sk_buff *skb = ctx;
 
 	if (way->meta.flags & TAM_META_BRIDGED)
-		return across(ctx, level, way->meta.egress_port);
+		return across(ctx, level, way, way->meta.egress_port);
 	if (level == TAM_LEVEL_NIC)
 		return XDP_PASS;
 	if (skb->vlan_present || is_as_it_came(ctx, way))
@@ -120,6 +122,8 @@ static __always_inline int back_out(void *ctx, enum tam_level level, __u32 port)
 	if (level == TAM_LEVEL_NIC) {
 		struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 
+		if (config && config->flags & TAM_PORT_RAW && bpf_xdp_adjust_head(ctx, sizeof(struct ethhdr)))
+			return XDP_DROP;
 		if (config && config->slow & TAM_SLOW_NO_REDIRECT)
 			return XDP_TX;
 		return bpf_redirect_map(&tam_devices, port, XDP_TX);

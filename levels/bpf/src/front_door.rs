@@ -19,8 +19,8 @@ use crate::program::{AttachError, Link, Program, XdpMode};
 use crate::test_run::TestRunError;
 use crate::{DevmapValue, objects};
 use bpf_maps::{
-    Config, ENTRIES_MAX, FLOW_WAYS, HASH_KEYS, HandOver, Key, OUTCOME_COUNT, PortConfig, PortStats,
-    QUEUES_MAX, RuleStats, VLAN_UP, Vlan, VlanKey,
+    Config, ENTRIES_MAX, FLOW_WAYS, HASH_KEYS, HandOver, Key, OUTCOME_COUNT, PORT_RAW, PortConfig,
+    PortStats, QUEUES_MAX, RuleStats, VLAN_UP, Vlan, VlanKey,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -289,6 +289,7 @@ impl FrontDoor {
         let mut object = Object::open(objects::FRONT_DOOR, "tam")?;
         object.set_global("port_number", &u32::from(port.0))?;
         object.set_global("large_sets", &self.large_sets)?;
+        object.set_global("begins_with_ip", &u32::from(config.flags & PORT_RAW))?;
         for once in ONCE {
             object.set_autoload(once, false)?;
         }
@@ -300,7 +301,10 @@ impl FrontDoor {
         let number = u32::from(port.0);
         let device = DevmapValue { ifindex: config.ifindex, program: 0 };
         self.map("tam_devices").update(&number, &device, Update::Any)?;
-        self.map("tam_egress").update(&config.ifindex, &number, Update::Any)?;
+        // Routes do not lead to a device without Ethernet here: the kernel sends there.
+        if config.flags & PORT_RAW == 0 {
+            self.map("tam_egress").update(&config.ifindex, &number, Update::Any)?;
+        }
         Ok(object.program("tam_front_door")?)
     }
 

@@ -55,7 +55,7 @@ fn layout_matches_header() {
     same!(object, "tam_rule", Rule, rank, rule, session, entry, action, zero);
     same!(object, "tam_rule_stats", RuleStats, packets, bytes);
     same!(object, "tam_port_stats", PortStats, rx_packets, rx_bytes, outcomes, cache_hits);
-    same!(object, "tam_port_config", PortConfig, ifindex, slow, mac, rpf, zero, mtu, bridge);
+    same!(object, "tam_port_config", PortConfig, ifindex, slow, mac, rpf, flags, mtu, bridge);
     same!(
         object,
         "tam_config",

@@ -49,3 +49,15 @@ pub fn create(name: &str, kind: Kind) -> io::Result<OwnedFd> {
         unsafe { libc::ioctl(rustix::fd::AsRawFd::as_raw_fd(&fd), libc::TUNSETIFF, &mut request) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
 }
+
+/// The same for a device that stays until somebody removes it: other programs open it by its
+/// name, one at a time.
+///
+/// # Errors
+/// As [`create`].
+pub fn create_lasting(name: &str, kind: Kind) -> io::Result<()> {
+    let fd = create(name, kind)?;
+    // SAFETY: TUNSETPERSIST takes a number.
+    let done = unsafe { libc::ioctl(rustix::fd::AsRawFd::as_raw_fd(&fd), libc::TUNSETPERSIST, 1) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -52,6 +52,9 @@ pub struct PortInfo {
     pub mtu: u32,
     /// The device's driver.
     pub driver: String,
+    /// `device`, with Ethernet frames, or `tun`, with IP packets.
+    #[serde(default)]
+    pub kind: String,
     /// How packets come in: `native`, XDP in the driver; `generic`, XDP in the stack.
     pub mode: String,
     /// Why it is not the mode before, where that was tried.

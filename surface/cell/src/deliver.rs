@@ -116,7 +116,7 @@ impl Exits<'_> {
 
 /// Where the IP header begins, behind at most two VLAN tags, as the frame is
 /// now: a module may have moved it.
-fn l3_offset(head: &[u8]) -> Option<usize> {
+pub(crate) fn l3_offset(head: &[u8]) -> Option<usize> {
     let mut at = ETHERNET_LENGTH - 2;
     for _ in 0..=wire::parse::VLAN_TAGS_MAX {
         match head.get(at..at + 2)? {

@@ -1,6 +1,8 @@
 //! The ports of a cell: one socket for each receive queue.
 
+use crate::deliver::l3_offset;
 use crate::protocol::PortFacts;
+use abi::PacketBytes;
 use bpf_maps::QUEUES_MAX;
 use rustix::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -16,6 +18,8 @@ pub(crate) struct Port {
     pub(crate) name: String,
     pub(crate) mac: [u8; 6],
     pub(crate) mtu: u32,
+    /// IP packets leave by it, without the Ethernet header.
+    pub(crate) raw: bool,
     pub(crate) sockets: Vec<Socket>,
 }
 
@@ -51,6 +55,7 @@ impl Ports {
             name: facts.name.clone(),
             mac: facts.mac,
             mtu: facts.mtu,
+            raw: facts.raw,
             sockets: Vec::new(),
         });
         (port.mac, port.mtu) = (facts.mac, facts.mtu);
@@ -81,10 +86,14 @@ impl Ports {
     /// Puts a packet on a port's transmit ring.
     pub(crate) fn send(&mut self, port: u16, packet: Packet) -> Result<(), (Packet, SendFailure)> {
         let found = self.0.get_mut(usize::from(port)).and_then(Option::as_mut);
-        match found.and_then(|p| p.sockets.first_mut()) {
-            None => Err((packet, SendFailure::NoPort)),
-            Some(socket) => socket.send(packet).map_err(|packet| (packet, SendFailure::Full)),
-        }
+        let Some(Port { raw, sockets, .. }) = found else {
+            return Err((packet, SendFailure::NoPort));
+        };
+        let Some(socket) = sockets.first_mut() else {
+            return Err((packet, SendFailure::NoPort));
+        };
+        let packet = if *raw { without_ethernet(packet)? } else { packet };
+        socket.send(packet).map_err(|packet| (packet, SendFailure::Full))
     }
 
     /// Every socket, with its port's number.
@@ -101,6 +110,17 @@ impl Ports {
     }
 }
 
+/// The IP packet of a frame.
+#[cold]
+fn without_ethernet(mut packet: Packet) -> Result<Packet, (Packet, SendFailure)> {
+    let taken = l3_offset(packet.head())
+        .and_then(|offset| packet.resize_head(-i32::try_from(offset).ok()?).ok());
+    if taken.is_none() {
+        return Err((packet, SendFailure::NotIp));
+    }
+    Ok(packet)
+}
+
 /// Why a packet was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendFailure {
@@ -108,4 +128,6 @@ pub(crate) enum SendFailure {
     NoPort,
     /// Its transmit ring is full.
     Full,
+    /// It takes IP packets, and this is none.
+    NotIp,
 }

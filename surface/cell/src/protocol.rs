@@ -70,6 +70,8 @@ pub struct PortFacts {
     pub mac: [u8; 6],
     /// L3 MTU in bytes.
     pub mtu: u32,
+    /// Its packets are IP packets without an Ethernet header.
+    pub raw: bool,
 }
 
 /// A service as a cell runs it.

@@ -562,7 +562,7 @@ fn count_end(report: &mut ServiceReport, end: End) {
         End::ToKernel => report.to_kernel += 1,
         End::Failed(SendFailure::NoPort) => report.drop_no_port += 1,
         End::Failed(SendFailure::Full) => report.drop_egress_full += 1,
-        End::Malformed => report.drop_malformed += 1,
+        End::Malformed | End::Failed(SendFailure::NotIp) => report.drop_malformed += 1,
         End::KernelRefused => report.drop_kernel += 1,
         End::TooLong => report.drop_too_long += 1,
     }

@@ -329,6 +329,11 @@ impl Daemon {
             ));
         }
         let at = below_of(level).ok_or_else(|| format!("nothing is compiled for {level}"))?;
+        if level == Level::Kernel
+            && let Some(reason) = self.ports.iter().find_map(crate::ports::LivePort::not_at_kernel)
+        {
+            return Err(reason);
+        }
         let joined = self.node.service_of(entry).is_some_and(|service| !service.then.is_empty());
         if level == Level::Nic && joined && !self.front.carries_marks() {
             return Err(NO_MARKS.to_owned());

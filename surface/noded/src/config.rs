@@ -41,6 +41,11 @@ device = "eth1"
 name = "right"
 device = "eth2"
 
+# A TUN device carries IP packets; one that is not there is made, and removed at the end.
+# [[port]]
+# name = "vpn"
+# kind = "tun"
+
 # Two ports in line, without addresses: what enters one leaves by the other unchanged, but
 # for what a rule takes. More than one pair: [["a", "b"], ["c", "d"]].
 # bridge = ["left", "right"]     # in front of the first [[port]]

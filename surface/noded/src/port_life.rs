@@ -37,7 +37,7 @@ impl Daemon {
             }
             None => {}
             Some(link) if here == (true, link.index) => {
-                if let Some(reason) = ports::unfit(link) {
+                if let Some(reason) = ports::unfit(link, port.port.spec.kind) {
                     self.take_away(index, reason, Some((link.index, link.mtu)), links);
                 } else if port.refresh(link) {
                     self.changed_port(index);
@@ -136,6 +136,7 @@ impl Daemon {
                 let text = format!("the port is served: device {}, queues {queues}", link.name);
                 self.note(Note::new(EventKind::PortBack, text).port(&name));
                 self.remember_ports();
+                self.leave_kernel(index);
                 if let Err(error) = self.open_queues(index) {
                     let error = format!("{error:#}");
                     tracing::error!(port = %name, error, "its services get no packets");
@@ -148,6 +149,21 @@ impl Daemon {
                     tracing::warn!(port = %name, reason, "the port stays away");
                 }
                 old.leave(reason, tried);
+            }
+        }
+    }
+
+    /// Services leave kernel level, if they cannot run there any more.
+    fn leave_kernel(&mut self, index: usize) {
+        if self.ports[index].not_at_kernel().is_none() {
+            return;
+        }
+        let there = self.node.services().filter(|service| service.level == abi::Level::Kernel);
+        let names: Vec<_> = there.map(|service| service.name.clone()).collect();
+        for service in names {
+            let level = abi::Level::User;
+            if let Err(refusal) = self.command(node::Command::Move { service, level }) {
+                tracing::error!(reason = refusal.message, "a service stays at kernel level");
             }
         }
     }

@@ -3,9 +3,9 @@
 use crate::config::FastPath;
 use anyhow::{Context, Result, bail};
 use bpf::{FrontDoor, XdpMode};
-use bpf_maps::{PortConfig, QUEUES_MAX, RPF_LOOSE, RPF_NONE, RPF_STRICT};
-use node::{Port, PortMode};
-use os::netlink::{Link, Netlink};
+use bpf_maps::{PORT_GENERIC, PORT_RAW, PortConfig, QUEUES_MAX, RPF_LOOSE, RPF_NONE, RPF_STRICT};
+use node::{Port, PortKind, PortMode};
+use os::netlink::{Link, Netlink, NetlinkError};
 use os::offload::{self, Offload, Restore};
 use os::sysctl;
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,9 @@ struct Undo {
     /// It was made to take frames that are addressed to others.
     #[serde(default)]
     promiscuous: bool,
+    /// It was made.
+    #[serde(default)]
+    made: bool,
 }
 
 impl Undo {
@@ -56,11 +59,14 @@ impl Undo {
     fn of(device: &str) -> Result<Self> {
         let offloads = offload::disable(device, &OFF)
             .with_context(|| format!("switching offloads of {device} off"))?;
-        Ok(Self { offloads, promiscuous: false })
+        Ok(Self { offloads, promiscuous: false, made: false })
     }
 
     /// Puts back what was; the device may have another name by now.
     fn undo_as(&self, netlink: &Netlink, device: &str) -> Result<()> {
+        if self.made {
+            return Ok(netlink.delete_link(netlink.link(device)?.index)?);
+        }
         if self.promiscuous {
             netlink.set_promiscuous(netlink.link(device)?.index, false)?;
         }
@@ -99,6 +105,10 @@ impl LivePort {
         match front.attach_as(id, &port.config, modes) {
             Ok((mode, refused)) => {
                 port.mode = mode;
+                if mode == XdpMode::Generic {
+                    port.config.flags |= PORT_GENERIC;
+                    front.configure(id, &port.config)?;
+                }
                 port.mode_reason = refused.map(|reason| reason.to_string());
                 if let Some(reason) = &port.mode_reason {
                     let (port, cost) = (&spec.name, mode_cost(mode));
@@ -116,8 +126,14 @@ impl LivePort {
     /// Makes a device ready.
     fn prepare(netlink: &Netlink, port: Port, bridge: Option<PortId>) -> Result<Self> {
         let device = port.spec.device.clone();
+        let made = port.spec.kind == PortKind::Tun && is_missing(netlink, &device);
+        if made {
+            os::tun::create_lasting(&device, os::tun::Kind::Packets).with_context(|| {
+                format!("making the TUN device {device} (is /dev/net/tun there?)")
+            })?;
+        }
         let link = netlink.link(&device).with_context(|| format!("port '{}'", port.spec.name))?;
-        if let Some(reason) = unfit(&link) {
+        if let Some(reason) = unfit(&link, port.spec.kind) {
             bail!("port '{}': {reason}", port.spec.name);
         }
         // Without the driver's word every queue that the device was made with counts.
@@ -132,6 +148,7 @@ impl LivePort {
             netlink.set_up(link.index).with_context(|| format!("setting {device} up"))?;
         }
         let mut restore = vec![Undo::of(&device)?];
+        restore[0].made = made;
         let offloads_off = restore[0].offloads.features().to_vec();
         // What is joined below a device comes to it joined.
         for below in below(&link, &netlink.links()?) {
@@ -143,7 +160,7 @@ impl LivePort {
         }
         let driver = offload::driver(&device).unwrap_or_else(|_| "unknown".to_owned());
         Ok(Self {
-            config: describe(&link, bridge),
+            config: describe(&link, bridge, port.spec.kind),
             driver,
             queues,
             bridge,
@@ -155,6 +172,17 @@ impl LivePort {
             restore,
             port,
         })
+    }
+
+    /// Why services cannot run at kernel level where this port is.
+    pub(crate) fn not_at_kernel(&self) -> Option<String> {
+        let name = &self.port.spec.name;
+        let kind = match self.config.flags {
+            flags if flags & PORT_RAW != 0 => "TUN",
+            flags if flags & PORT_GENERIC != 0 => "generic",
+            _ => return None,
+        };
+        Some(format!("tc may see packets of the {kind} port '{name}' without an Ethernet header"))
     }
 
     /// The port without its device.
@@ -177,7 +205,11 @@ impl LivePort {
 
     /// Looks at the device again: true when something changed.
     pub(crate) fn refresh(&mut self, link: &Link) -> bool {
-        let config = PortConfig { slow: self.config.slow, ..describe(link, self.bridge) };
+        let config = PortConfig {
+            slow: self.config.slow,
+            flags: self.config.flags,
+            ..describe(link, self.bridge, self.port.spec.kind)
+        };
         let changed = config != self.config;
         self.config = config;
         changed
@@ -192,6 +224,7 @@ impl LivePort {
             queue,
             mac: self.config.mac,
             mtu: self.config.mtu,
+            raw: self.config.flags & PORT_RAW != 0,
         }
     }
 }
@@ -223,10 +256,20 @@ pub(crate) const fn mode_cost(mode: XdpMode) -> &'static str {
 }
 
 /// Why a device cannot be a port as it is now.
-pub(crate) fn unfit(link: &Link) -> Option<String> {
+pub(crate) fn unfit(link: &Link, kind: PortKind) -> Option<String> {
     let device = &link.name;
-    if link.mac.is_none() {
-        return Some(format!("the device {device} has no Ethernet address"));
+    match (kind, link.mac) {
+        (PortKind::Device, None) => {
+            return Some(format!(
+                "the device {device} has no Ethernet address; a TUN device is a port with kind = \"tun\""
+            ));
+        }
+        (PortKind::Tun, Some(_)) => {
+            return Some(format!(
+                "{device} is there and is no TUN device: it has an Ethernet address"
+            ));
+        }
+        _ => {}
     }
     (link.mtu > MTU_MAX).then(|| {
         format!(
@@ -236,13 +279,17 @@ pub(crate) fn unfit(link: &Link) -> Option<String> {
     })
 }
 
-fn describe(link: &Link, bridge: Option<PortId>) -> PortConfig {
+fn is_missing(netlink: &Netlink, device: &str) -> bool {
+    matches!(netlink.link(device), Err(NetlinkError::NoDevice { .. }))
+}
+
+fn describe(link: &Link, bridge: Option<PortId>, kind: PortKind) -> PortConfig {
     PortConfig {
         ifindex: link.index,
         slow: 0,
         mac: link.mac.unwrap_or_default(),
         rpf: reverse_path_filter(&link.name),
-        zero: 0,
+        flags: if kind == PortKind::Tun { PORT_RAW } else { 0 },
         mtu: link.mtu,
         bridge: bridge.map_or(0, |other| u32::from(other.0) + 1),
     }

@@ -532,6 +532,11 @@ fn port_info(port: &ports::LivePort, all: &[ports::LivePort]) -> PortInfo {
         mac,
         mtu: port.config.mtu,
         driver: port.driver.clone(),
+        kind: match port.port.spec.kind {
+            node::PortKind::Device => "device",
+            node::PortKind::Tun => "tun",
+        }
+        .to_owned(),
         mode: ports::mode_name(port.mode).to_owned(),
         mode_reason: port.mode_reason.clone(),
         mode_cost: ports::mode_cost(port.mode).to_owned(),

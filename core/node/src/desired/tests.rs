@@ -25,7 +25,7 @@ fn name(text: &str) -> Name {
 }
 
 fn ports() -> Vec<PortSpec> {
-    PORTS.map(|port| PortSpec { name: name(port), device: format!("eth-{port}") }).into()
+    PORTS.map(|port| PortSpec::new(name(port), format!("eth-{port}"))).into()
 }
 
 fn service() -> DesiredService {

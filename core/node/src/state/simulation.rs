@@ -12,7 +12,7 @@ use super::Node;
 use crate::budget::Budget;
 use crate::classifier::{Reach, RuleSet};
 use crate::command::{Command, Effect, Event};
-use crate::port::{PortMode, PortSpec};
+use crate::port::PortSpec;
 use crate::rule::{Action, RuleSpec};
 use crate::service::{Edges, ServiceState};
 use crate::testing::{PORTS, module};
@@ -80,9 +80,7 @@ fn name(text: &str) -> Name {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mode = PortMode::Auto;
-        let port = |port| PortSpec { name: name(port), device: format!("eth-{port}"), mode };
-        let ports = PORTS.map(port);
+        let ports = PORTS.map(|port| PortSpec::new(name(port), format!("eth-{port}")));
         Self {
             seed,
             dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),

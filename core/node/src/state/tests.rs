@@ -17,8 +17,7 @@ pub(super) fn name(text: &str) -> Name {
 }
 
 fn port(name: &str, device: &str) -> PortSpec {
-    let mode = crate::port::PortMode::Auto;
-    PortSpec { name: Name::new(name).unwrap(), device: device.into(), mode }
+    PortSpec::new(Name::new(name).unwrap(), device.into())
 }
 
 /// A node whose cell is ready, all effects so far taken.

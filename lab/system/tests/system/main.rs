@@ -35,6 +35,7 @@ mod replace;
 mod rights;
 mod slow_egress;
 mod traps;
+mod tun;
 mod verdicts;
 mod vlan;
 mod why;
