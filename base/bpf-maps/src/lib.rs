@@ -6,11 +6,13 @@
 
 #![forbid(unsafe_code)]
 
+mod capture;
 mod hash;
 mod service;
 
 use bytemuck::{Pod, Zeroable};
 
+pub use capture::{CAPTURED_NONE, Captured, SNAP_MAX, WAY_ARRIVED, WAY_LEFT, WAY_LEFT_KERNEL};
 pub use hash::key_hash;
 pub use service::{
     HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, Lane, NOT_A_VERDICT, NOT_RUN, OVER_DROP,

@@ -103,7 +103,9 @@ impl SessionId {
 pub struct RuleId(pub u32);
 
 /// A port's number within its node: the index of its counters and its place in the device map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct PortId(pub u16);
 

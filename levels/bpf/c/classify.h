@@ -19,6 +19,7 @@
 #define TAM_CLASSIFY_H
 
 #include "parse.h"
+#include "tap.h"
 
 #define TAM_RULE_NONE 0xffffffff
 
@@ -207,6 +208,7 @@ static __always_inline int finish(struct tam_port_stats *stats, __u32 outcome)
 {
 	if (outcome < TAM_OUTCOMES)
 		stats->outcomes[outcome]++;
+	TAP_OUTCOME(outcome);
 	return outcome >= TAM_DROP_TRUNCATED ? XDP_DROP : XDP_PASS;
 }
 

@@ -71,6 +71,7 @@ static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 {
 	__u32 kernel = flow->outcome;	/* TAM_FORWARDED, or why the kernel routes it */
 
+	TAP_RULE(flow);
 	if (flow->meta.rule != TAM_RULE_NONE)
 		count_rule(flow->meta.rule, packet->length);
 	if (flow->action == TAM_ACTION_DROP)
@@ -195,6 +196,7 @@ int tam_front_door(struct xdp_md *ctx)
 		stats->rx_packets++;
 		return finish(stats, TAM_DROP_ADJUST);
 	}
+	TAP_ARRIVAL(ctx);
 
 	/* Read once: a packet meets the rules of one generation and no others. */
 	__u64 generation = *(volatile __u64 *)&shared->generation;
@@ -229,6 +231,7 @@ int tam_front_door(struct xdp_md *ctx)
 other:
 	action = take_apart(ctx, &common, stats, generation);
 done:
+	TAP_END(ctx, action);
 	/* The call is made here: none of a subprogram's stack is held across it. */
 	if (action != TAM_RUN)
 		return begins_with_ip ? take_ethernet(ctx, action) : action;

@@ -5,7 +5,9 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "tam_maps.h"
+#include "capture.h"
 
+struct tam_captured layout_captured;
 struct tam_key layout_key;
 struct tam_mask layout_mask;
 struct tam_rule layout_rule;

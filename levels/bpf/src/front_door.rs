@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use units::{Name, PortId, RuleId};
 
+pub mod capture;
 mod explain;
 mod lists;
 mod rules;
@@ -83,6 +84,18 @@ pub enum FrontDoorError {
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
+    },
+    /// A new map cannot be made.
+    #[error(transparent)]
+    NewMap(#[from] crate::new_map::NewMapError),
+    /// A ring buffer cannot be mapped, or a program not be found again.
+    #[error("the front door's programs cannot be tapped: {0}")]
+    Ring(io::Error),
+    /// The port is not served.
+    #[error("port {port} has no program: its device is away")]
+    NotAttached {
+        /// Its number.
+        port: PortId,
     },
     /// The kernel cannot wait for packets in flight.
     #[error("membarrier failed: {0}")]

@@ -5,8 +5,8 @@
 use std::mem::offset_of;
 
 use bpf_maps::{
-    Config, HandOver, Key, Lane, Mask, OUTCOMES, PacketMeta, Passage, PortConfig, PortStats,
-    ReasonKey, Rule, RuleStats, ServiceStats, Vlan, VlanKey,
+    Captured, Config, HandOver, Key, Lane, Mask, OUTCOMES, PacketMeta, Passage, PortConfig,
+    PortStats, ReasonKey, Rule, RuleStats, ServiceStats, Vlan, VlanKey,
 };
 
 use crate::object::{Object, OpenObject};
@@ -50,6 +50,26 @@ fn layout_matches_header() {
         ethertype_be,
         tcp_flags,
         zero_end,
+    );
+    same!(
+        object,
+        "tam_captured",
+        Captured,
+        time_ns,
+        length,
+        captured,
+        port,
+        way,
+        outcome,
+        action,
+        tagged,
+        tci,
+        tpid_be,
+        session,
+        entry,
+        zero,
+        rule,
+        zeros,
     );
     same!(object, "tam_mask", Mask, bits, salt, rank_best, rest, list, zero, rule);
     same!(object, "tam_rule", Rule, rank, rule, session, entry, action, zero);

@@ -211,6 +211,38 @@ impl Program {
         }
     }
 
+    /// Attaches it to the egress of a device, behind all programs that are there (tcx: Linux 6.6).
+    ///
+    /// # Errors
+    /// When there is no such device, or the kernel refuses.
+    pub fn attach_tcx_egress(&self, ifindex: u32) -> Result<Link, AttachError> {
+        let answer = self.link_to(ifindex, sys::BPF_TCX_EGRESS, sys::BPF_F_AFTER)?;
+        match -answer {
+            ..=0 => Ok(Link::from_answer(answer)),
+            libc::ENODEV => Err(AttachError::NoDevice { ifindex }),
+            errno => {
+                let source = io::Error::from_raw_os_error(errno);
+                let action = format!("attach '{}' to the egress of device {ifindex}", self.name);
+                Err(AttachError::Kernel { action, source })
+            }
+        }
+    }
+
+    /// The loaded program with this number.
+    ///
+    /// # Errors
+    /// When there is none any more, or the caller may not ask.
+    pub fn by_id(id: u32) -> io::Result<Self> {
+        // SAFETY: no conditions.
+        let answer = unsafe { sys::bpf_prog_get_fd_by_id(id) };
+        if answer < 0 {
+            return Err(io::Error::from_raw_os_error(-answer));
+        }
+        // SAFETY: a new descriptor that nobody else holds.
+        let fd = unsafe { OwnedFd::from_raw_fd(answer) };
+        Self::from_fd(fd)
+    }
+
     /// The kernel's answer: a new descriptor, or a negative error.
     fn link_to(
         &self,

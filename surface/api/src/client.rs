@@ -3,6 +3,7 @@
 //! Blocking, one connection per call: commands ask once and end. It must not be
 //! called on a thread of an async runtime.
 
+use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPackets};
 use crate::endpoints::{ENDPOINTS, Method, Operation};
 use crate::events::EventList;
 use crate::types::{
@@ -223,6 +224,32 @@ impl Client {
     /// See [`ClientError`].
     pub fn explain(&self, request: &ExplainRequest) -> Result<Explanation, ClientError> {
         self.write(Call::of(Operation::Explain, None), request)
+    }
+
+    /// Begins a capture.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn capture(&self, request: &CaptureRequest) -> Result<CaptureStarted, ClientError> {
+        self.write(Call::of(Operation::Capture, None), request)
+    }
+
+    /// Packets of a capture since the last call; when there is none yet, waits so many seconds.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn captured(&self, id: u32, wait_seconds: u32) -> Result<CapturedPackets, ClientError> {
+        let mut call = Call::of(Operation::Captured, Some(&id.to_string()));
+        call.target.push_str(&format!("?wait_seconds={wait_seconds}"));
+        self.call(call)
+    }
+
+    /// Ends a capture; what nobody had asked for yet.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn end_capture(&self, id: u32) -> Result<CaptureEnded, ClientError> {
+        self.call(Call::of(Operation::EndCapture, Some(&id.to_string())))
     }
 
     /// All counters as OpenMetrics text.

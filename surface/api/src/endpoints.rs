@@ -3,6 +3,7 @@
 //!
 //! Not here: what an endpoint does (noded).
 
+use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPackets};
 use crate::events::EventList;
 use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, MessageAnswers, MessageRequest, ModuleList,
@@ -53,6 +54,12 @@ pub enum Operation {
     Explain,
     /// Counters for Prometheus.
     Metrics,
+    /// Begins a capture.
+    Capture,
+    /// Packets of a capture.
+    Captured,
+    /// Ends a capture.
+    EndCapture,
     /// The OpenAPI document.
     OpenApi,
 }
@@ -305,6 +312,36 @@ pub const ENDPOINTS: &[Endpoint] = &[
             "What would become of a packet; nothing is counted and nothing is sent",
         )
     },
+    Endpoint {
+        request: Some(json::<CaptureRequest>()),
+        ..endpoint(
+            Operation::Capture,
+            Method::Post,
+            "/v1/captures",
+            json::<CaptureStarted>(),
+            "Capture packets as they came and as they left",
+        )
+    },
+    Endpoint {
+        numbers: &[Flag {
+            name: "wait_seconds",
+            summary: "Wait so long, at most 5, until there is one",
+        }],
+        ..endpoint(
+            Operation::Captured,
+            Method::Get,
+            "/v1/captures/{id}",
+            json::<CapturedPackets>(),
+            "Packets of a capture since the last question: at most 1,024",
+        )
+    },
+    endpoint(
+        Operation::EndCapture,
+        Method::Delete,
+        "/v1/captures/{id}",
+        json::<CaptureEnded>(),
+        "End a capture; the packets that are left",
+    ),
     endpoint(
         Operation::Metrics,
         Method::Get,

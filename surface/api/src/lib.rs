@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod client;
 pub mod endpoints;
 pub mod events;
@@ -14,6 +15,7 @@ pub mod openapi;
 pub mod types;
 pub mod why;
 
+pub use capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacket, CapturedPackets};
 pub use client::{Client, ClientError};
 pub use endpoints::{ENDPOINTS, Endpoint, Method, Operation};
 pub use events::{Event, EventKind, EventList};

@@ -1,6 +1,7 @@
 //! What a verdict does to a packet: the last steps of its way through the node.
 
 use crate::port::{Ports, SendFailure};
+use crate::tap::Tap;
 use abi::PacketBytes;
 use bpf_maps::{META_BRIDGED, META_ROUTED, PacketMeta, VLAN_PRESENT};
 use rustix::fd::OwnedFd;
@@ -27,6 +28,8 @@ pub(crate) struct Exits<'a> {
     pub(crate) ports: &'a mut Ports,
     pub(crate) pool: &'a mut FramePool,
     pub(crate) kernel: Option<&'a OwnedFd>,
+    /// While somebody captures.
+    pub(crate) tap: Option<&'a mut Tap>,
 }
 
 impl Exits<'_> {
@@ -73,6 +76,9 @@ impl Exits<'_> {
 
     /// Out of a port as it is.
     pub(crate) fn send(&mut self, port: u16, packet: Packet) -> End {
+        if let Some(tap) = &mut self.tap {
+            tap.leaves(&packet, port);
+        }
         match self.ports.send(port, packet) {
             Ok(()) => End::Sent,
             Err((packet, failure)) => {

@@ -23,6 +23,7 @@ mod port;
 pub mod protocol;
 mod service;
 mod shared;
+mod tap;
 pub mod timing;
 mod up;
 mod worker;

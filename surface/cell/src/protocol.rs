@@ -42,6 +42,8 @@ pub enum ToCell {
     Message(EntryId, Vec<u8>),
     /// Report on every service and on the cell; ends with [`FromCell::Reported`].
     Report,
+    /// Tell of packets, or not any more.
+    Tap(Option<TapFacts>),
 }
 
 /// How a new version of a service comes by the state of the one before.
@@ -160,6 +162,40 @@ pub enum FromCell {
     Service(EntryId, Box<ServiceReport>),
     /// The cell itself; ends a report.
     Reported(CellReport),
+    /// A packet that a capture asked for.
+    Tapped(Box<Tapped>),
+}
+
+/// What a capture wants of the cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapFacts {
+    /// Bytes that are kept of each packet.
+    pub snap: u32,
+    /// Only what modules dropped.
+    pub dropped_only: bool,
+}
+
+/// A packet that left the cell, or that a module dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tapped {
+    /// The kernel's monotonic clock, in nanoseconds.
+    pub time_ns: u64,
+    /// Where it leaves; where it came in when it was dropped.
+    pub port: PortId,
+    /// The service that had it last; none of a frame that a module made.
+    pub entry: Option<EntryId>,
+    /// The rule that it came by.
+    pub rule: u32,
+    /// Who pays.
+    pub session: u16,
+    /// What the module said: `pass`, `drop 7`, `trap unreachable` …
+    pub verdict: String,
+    /// Whether it ends here.
+    pub dropped: bool,
+    /// Its bytes.
+    pub length: u32,
+    /// The first of them.
+    pub bytes: Vec<u8>,
 }
 
 /// What a service did since it started. Every packet in is in exactly one of
@@ -262,6 +298,8 @@ pub struct CellReport {
     pub messages_dropped: u64,
     /// Events and trap notices that were left out of a storm.
     pub notices_dropped: u64,
+    /// Packets that captures asked for and that had no room on the way to the daemon.
+    pub tapped_lost: u64,
     /// Free packet frames.
     pub frames_free: u64,
     /// All packet frames.

@@ -236,6 +236,9 @@ impl Service {
         let begun = CallTimes::begin(self.report.packets);
         let (packet, verdict) = instance.on_packet(packet, &module_meta(&meta, mark, now_ms));
         self.report.call_times.end(begun);
+        if let Some(tap) = &mut exits.tap {
+            tap.decided(self.facts.entry, &meta, &packet, &verdict);
+        }
         let emitted = instance.has_emitted();
         let mut passed_on = false;
         match verdict {

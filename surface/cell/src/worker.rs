@@ -10,6 +10,7 @@ use crate::protocol::{
 };
 use crate::service::{Service, Way};
 use crate::shared::Shared;
+use crate::tap::Tap;
 use crate::up::{MARKED_LENGTH, Up, mark_of};
 use abi::PacketBytes;
 use abi::layout::MARK_LENGTH;
@@ -80,6 +81,8 @@ struct Cell {
     /// in a gap between packets that is shorter than waking up takes.
     awake_until_ms: u64,
     report: CellReport,
+    /// While somebody captures.
+    tap: Option<Tap>,
     notices: usize,
     next_tick_ms: u64,
 }
@@ -140,6 +143,7 @@ pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
         leaving: false,
         awake_until_ms: 0,
         report: CellReport::default(),
+        tap: None,
         notices: 0,
         next_tick_ms: u64::MAX,
     };
@@ -166,6 +170,7 @@ impl Cell {
             let came_up = self.receive_up(BATCH, now_ms);
             self.take_records();
             self.deliver_messages(now_ms);
+            self.tell_tapped();
             if now_ms >= self.next_tick_ms {
                 self.tick(now_ms);
             }
@@ -311,8 +316,12 @@ impl Cell {
     #[inline]
     fn visit(&mut self, packet: Packet, way: &Way, now_ms: u64) -> bool {
         let entry = EntryId(way.meta.entry);
-        let mut exits =
-            Exits { ports: &mut self.ports, pool: &mut self.pool, kernel: self.kernel.as_ref() };
+        let mut exits = Exits {
+            ports: &mut self.ports,
+            pool: &mut self.pool,
+            kernel: self.kernel.as_ref(),
+            tap: self.tap.as_mut(),
+        };
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
             // The rule is on its way out: the packet goes where it was going.
@@ -386,6 +395,7 @@ impl Cell {
             }
             ToCell::ChangePort(facts) => self.ports.change(facts.port, facts.mac, facts.mtu),
             ToCell::RemovePort(port) => self.remove_port(port, now_ms),
+            ToCell::Tap(facts) => self.tap = facts.map(Tap::new),
             ToCell::Up => self.up = fds.pop().map(Up::new),
             ToCell::Lanes => {
                 let Some(fd) = fds.pop() else { bail!("Lanes came without their map") };

@@ -74,6 +74,8 @@ pub enum Command {
     Events(commands::events::Events),
     /// Why packets are dropped or go where they go, or what would become of one
     Why(commands::why::Why),
+    /// Packets as they came to a node and as they left, with what became of them
+    Capture(commands::capture::Capture),
     /// Measure, with a baseline measured in the same run
     Bench(commands::bench::BenchCommand),
     /// Measure a figure of the papers again

@@ -46,6 +46,9 @@ impl Daemon {
         self.binding = 0;
         tracing::info!(pid = cell.pid(), core = self.guest_core, "the cell starts");
         self.cell = Some(cell);
+        if !self.captures.is_empty() {
+            self.tap_cell();
+        }
         (0..self.ports.len()).try_for_each(|index| self.open_queues(index))?;
         if self.binding == 0 {
             self.cell_ready();
@@ -222,6 +225,7 @@ impl Daemon {
             FromCell::Service(entry, report) => {
                 self.reports.insert(entry, *report);
             }
+            FromCell::Tapped(tapped) => self.tapped(&tapped),
             FromCell::Reported(report) => {
                 self.cell_report = report;
                 self.reported();

@@ -2,6 +2,7 @@
 
 use crate::below::{self, Begin, Loaded, Move, Shared};
 use crate::budgets;
+use crate::capture::{self, Capture};
 use crate::cell_link::CellLink;
 use crate::cell_work::{Pending, hear};
 use crate::config::NodeFile;
@@ -62,6 +63,9 @@ pub(crate) enum Request {
     Events(u64, u32, Reply<api::EventList>),
     Why(Reply<api::WhyList>),
     Metrics(Reply<String>),
+    BeginCapture(api::CaptureRequest, Reply<api::CaptureStarted>),
+    Captured(u32, u32, Reply<api::CapturedPackets>),
+    EndCapture(u32, Reply<api::CaptureEnded>),
     Explain(api::ExplainRequest, Reply<api::Explanation>),
 }
 
@@ -163,6 +167,9 @@ pub(crate) struct Daemon {
     /// What happened.
     pub(crate) journal: Journal,
     pub(crate) drops: Drops,
+    /// Captures that go on, and the number of the last one.
+    pub(crate) captures: Vec<Capture>,
+    pub(crate) capture_id: u32,
     /// Notices of the cell that were left out, as last read.
     pub(crate) notices_lost: u64,
     pub(crate) done: mpsc::UnboundedSender<Done>,
@@ -276,6 +283,8 @@ impl Daemon {
             closed: BTreeMap::new(),
             journal: Journal::new(),
             drops: Drops::default(),
+            captures: Vec::new(),
+            capture_id: 0,
             notices_lost: 0,
             done,
         };
@@ -335,6 +344,9 @@ impl Daemon {
                 _ = budgets.tick(), if self.has_budgets() => self.look_at_budgets(),
                 () = tokio::time::sleep(below::LOOK_EVERY), if !self.moves.is_empty() => {
                     self.look_at_moves();
+                }
+                () = tokio::time::sleep(capture::LOOK_EVERY), if !self.captures.is_empty() => {
+                    self.look_at_captures();
                 }
                 () = alarm => {
                     let now = self.now();

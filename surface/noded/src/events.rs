@@ -364,6 +364,12 @@ fn log(event: &Event) {
     }
 }
 
+/// Nanoseconds since 1970.
+pub(crate) fn wall_clock_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Milliseconds since 1970.
 pub(crate) fn wall_clock_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);

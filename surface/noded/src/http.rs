@@ -49,6 +49,8 @@ pub(crate) fn router(requests: mpsc::Sender<Request>) -> Router {
         .route("/v1/stats", get(stats))
         .route("/v1/events", get(events))
         .route("/metrics", get(metrics))
+        .route("/v1/captures", post(begin_capture))
+        .route("/v1/captures/{id}", get(captured).delete(end_capture))
         .route("/v1/why", get(why).post(explain))
         .route("/v1/openapi.json", get(openapi))
         .fallback(unknown)
@@ -209,6 +211,48 @@ async fn events(
         Ok(Query(o)) => ask(state, |reply| Request::Events(o.since, o.wait_seconds, reply)).await,
         Err(rejection) => refuse(error(ErrorCode::Usage, rejection.body_text(), None)),
     }
+}
+
+async fn begin_capture(
+    state: Daemon,
+    request: Result<Json<api::CaptureRequest>, JsonRejection>,
+) -> Response {
+    match body(request) {
+        Ok(request) => ask(state, |reply| Request::BeginCapture(request, reply)).await,
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+#[derive(Deserialize)]
+struct CapturedOptions {
+    #[serde(default)]
+    wait_seconds: u32,
+}
+
+async fn captured(
+    state: Daemon,
+    Path(id): Path<String>,
+    options: Result<Query<CapturedOptions>, axum::extract::rejection::QueryRejection>,
+) -> Response {
+    match (id.parse(), options) {
+        (Ok(id), Ok(Query(o))) => {
+            ask(state, |reply| Request::Captured(id, o.wait_seconds, reply)).await
+        }
+        (Err(_), _) => refuse(no_capture_number(&id)),
+        (_, Err(rejection)) => refuse(error(ErrorCode::Usage, rejection.body_text(), None)),
+    }
+}
+
+async fn end_capture(state: Daemon, Path(id): Path<String>) -> Response {
+    match id.parse() {
+        Ok(id) => ask(state, |reply| Request::EndCapture(id, reply)).await,
+        Err(_) => refuse(no_capture_number(&id)),
+    }
+}
+
+fn no_capture_number(text: &str) -> ErrorInfo {
+    let shown: String = text.chars().take(40).flat_map(char::escape_default).collect();
+    error(ErrorCode::Usage, format!("'{shown}' is no number of a capture"), None)
 }
 
 /// What may be asked over TCP, without rights: counters, and nothing else.

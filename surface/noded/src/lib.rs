@@ -15,6 +15,7 @@
 
 mod below;
 mod budgets;
+mod capture;
 mod cell_link;
 mod cell_work;
 pub mod config;

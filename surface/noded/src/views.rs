@@ -18,7 +18,7 @@ use std::time::Instant;
 use units::{Name, RuleId};
 
 /// A mistake in a request.
-fn usage(problem: impl std::fmt::Display) -> ErrorInfo {
+pub(crate) fn usage(problem: impl std::fmt::Display) -> ErrorInfo {
     error(ErrorCode::Usage, problem.to_string(), None)
 }
 
@@ -68,6 +68,11 @@ impl Daemon {
             Request::AddRules(request, reply) => drop(reply.send(self.add_rules(&request))),
             Request::RemoveRule(rule, reply) => drop(reply.send(self.remove_rule(rule))),
             Request::Events(since, wait, reply) => self.events(since, wait, reply),
+            Request::BeginCapture(request, reply) => {
+                drop(reply.send(self.begin_capture(&request)));
+            }
+            Request::Captured(id, wait, reply) => self.captured(id, wait, reply),
+            Request::EndCapture(id, reply) => self.end_capture(id, reply),
             Request::Metrics(reply) => self.metrics(reply),
             Request::Why(reply) => drop(reply.send(Ok(self.why_list()))),
             Request::Explain(request, reply) => self.explain(&request, reply),

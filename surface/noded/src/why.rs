@@ -11,8 +11,8 @@ use crate::drops::is_drop;
 use crate::http::{Answer, Reply, error};
 use crate::ports::{self, LivePort};
 use crate::reasons;
-use crate::views::failed;
-use api::{ErrorCode, ErrorInfo, ExplainRequest, Explanation, SCHEMA_VERSION, WhyList, WhyReason};
+use crate::views::{failed, usage};
+use api::{ErrorCode, ExplainRequest, Explanation, SCHEMA_VERSION, WhyList, WhyReason};
 use bpf::front_door::{EXPLAINED_LENGTH_MAX, Explained};
 use bpf_maps::META_ROUTED;
 use node::Action;
@@ -39,10 +39,6 @@ pub(crate) struct Asked {
     pub(crate) reply: Reply<Explanation>,
     port: PortId,
     frame: Vec<u8>,
-}
-
-fn usage(problem: impl std::fmt::Display) -> ErrorInfo {
-    error(ErrorCode::Usage, problem.to_string(), None)
 }
 
 impl Daemon {

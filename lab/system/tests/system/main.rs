@@ -10,6 +10,7 @@
 
 mod bad_input;
 mod bridge;
+mod capture;
 mod clean_end;
 mod common;
 mod conformance;

@@ -49,6 +49,9 @@ fn every_operation_is_in_the_table() {
         Operation::Why,
         Operation::Explain,
         Operation::Metrics,
+        Operation::Capture,
+        Operation::Captured,
+        Operation::EndCapture,
         Operation::OpenApi,
     ] {
         assert_eq!(ENDPOINTS.iter().filter(|e| e.operation == operation).count(), 1);

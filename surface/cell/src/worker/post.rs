@@ -18,8 +18,15 @@ impl Cell {
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else { return };
         let mut outbox = Outbox::default();
-        let mut exits =
-            Exits { ports: &mut self.ports, pool: &mut self.pool, kernel: self.kernel.as_ref() };
+        if let Some(tap) = &mut self.tap {
+            tap.forget();
+        }
+        let mut exits = Exits {
+            ports: &mut self.ports,
+            pool: &mut self.pool,
+            kernel: self.kernel.as_ref(),
+            tap: self.tap.as_mut(),
+        };
         service.take_emitted(&self.umem, &mut exits, &mut outbox);
         self.post(outbox);
     }
@@ -27,9 +34,13 @@ impl Cell {
     /// The same of what programs below left.
     pub(super) fn take_records(&mut self) {
         let mut outbox = Outbox::default();
+        if let Some(tap) = &mut self.tap {
+            tap.forget();
+        }
         for service in self.services.iter_mut().flatten() {
             let (ports, pool) = (&mut self.ports, &mut self.pool);
-            let mut exits = Exits { ports, pool, kernel: self.kernel.as_ref() };
+            let (kernel, tap) = (self.kernel.as_ref(), self.tap.as_mut());
+            let mut exits = Exits { ports, pool, kernel, tap };
             service.take_records(&self.umem, &mut exits, &mut outbox);
         }
         self.post(outbox);
@@ -91,6 +102,16 @@ impl Cell {
         };
         // A daemon that does not hear it is gone, which is noticed elsewhere.
         let _ = self.tell(&message);
+    }
+
+    /// Gives the daemon what a capture asked for; what does not get through is counted.
+    pub(super) fn tell_tapped(&mut self) {
+        let Some(tap) = &mut self.tap else { return };
+        let (tapped, mut lost) = tap.take();
+        for one in tapped {
+            lost += u64::from(self.tell(&FromCell::Tapped(Box::new(one))).is_err());
+        }
+        self.report.tapped_lost += lost;
     }
 
     /// A message that may be lost: the counters have it.

@@ -2,6 +2,7 @@
 //! arguments, asks, and hands its result to the output.
 
 pub mod bench;
+pub mod capture;
 pub mod cell;
 pub mod check;
 pub mod demo;
@@ -68,6 +69,7 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::Events(events) => events.run(context),
         Command::Why(why) => why.run(context),
         Command::Top(top) => top.run(context),
+        Command::Capture(capture) => capture.run(context),
         Command::Bench(bench) => bench.run(context),
         Command::Reproduce(reproduce) => reproduce.run(context),
         Command::Completions(completions) => completions.run(context),

@@ -1,0 +1,52 @@
+//! What the taps of a capture leave: the Rust half of `levels/bpf/c/capture.h`.
+
+use bytemuck::{Pod, Zeroable};
+
+/// Most bytes of a frame that a tap keeps: all of one at MTU 1500, the headers of a longer one.
+pub const SNAP_MAX: u32 = 2048;
+/// [`Captured::way`]: as it came in by the port.
+pub const WAY_ARRIVED: u8 = 0;
+/// [`Captured::way`]: as it leaves by the front door, or from a module below user level.
+pub const WAY_LEFT: u8 = 1;
+/// [`Captured::way`]: as it leaves by the kernel's stack.
+pub const WAY_LEFT_KERNEL: u8 = 2;
+/// [`Captured::outcome`]: the front door did not see it.
+pub const CAPTURED_NONE: u8 = 0xff;
+
+/// In front of a captured frame's bytes (`struct tam_captured`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Captured {
+    /// The kernel's monotonic clock.
+    pub time_ns: u64,
+    /// Bytes on the wire.
+    pub length: u32,
+    /// Bytes that follow.
+    pub captured: u32,
+    /// The port's number.
+    pub port: u16,
+    /// `WAY_*`.
+    pub way: u8,
+    /// Index in [`OUTCOMES`](crate::OUTCOMES), or [`CAPTURED_NONE`].
+    pub outcome: u8,
+    /// `XDP_*`, of what the front door saw.
+    pub action: u8,
+    /// 1 when the kernel took a tag out of the frame, which follows.
+    pub tagged: u8,
+    /// The tag.
+    pub tci: u16,
+    /// Its ethertype.
+    pub tpid_be: [u8; 2],
+    /// The session of its rule.
+    pub session: u16,
+    /// The entry that its rule leads to.
+    pub entry: u16,
+    /// Always 0.
+    pub zero: u16,
+    /// Its rule; all ones when there is none.
+    pub rule: u32,
+    /// Always 0.
+    pub zeros: u32,
+}
+
+const _: () = assert!(size_of::<Captured>() == 40);

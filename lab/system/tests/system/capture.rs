@@ -1,0 +1,217 @@
+//! `tam capture`: packets as they came and as they left, with rule, verdict and level, read by
+//! programs that strangers know.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::{Line, PROGRAM_TIME_MAX, SOON, module};
+use api::CapturedPacket;
+use testkit::{Running, Service, root_or_skip, tam, wait_for};
+
+const PORT: u16 = 7000;
+const RULES: &[&str] = &["proto udp dport 7000"];
+
+/// Drops each fourth packet for the reason 7, which its manifest names.
+const FUSSY: &str = r#"
+(memory (export "memory") 1)
+(global (export "tam_counter_seen") i32 (i32.const 0x9000))
+(func (export "on_packet") (result i32)
+  (i64.store (i32.const 0x9000) (i64.add (i64.load (i32.const 0x9000)) (i64.const 1)))
+  (if (i64.eqz (i64.rem_u (i64.load (i32.const 0x9000)) (i64.const 4)))
+    (then (return (i32.const 0x00070001))))
+  (i32.const 0))"#;
+
+struct Setting {
+    line: Line,
+    dropping: u32,
+    serving: u32,
+}
+
+/// 40 packets for a service that drops 10, 10 for a rule that drops, 20 for neither.
+const SERVED: usize = 40;
+const REFUSED: usize = 10;
+const PLAIN: usize = 20;
+
+impl Setting {
+    fn up() -> Self {
+        let line = Line::up();
+        line.acquaint();
+        let wasm = module("fussy", "window = 64\n[reasons]\n7 = \"dislike\"", FUSSY);
+        let service = Service { rules: RULES, ..Service::default() };
+        let serving = line.node.deploy(&wasm, &service).unwrap().service.rules[0];
+        let rule = api::RuleRequest {
+            r#match: "proto udp dport 7001".into(),
+            action: "drop".into(),
+            priority: None,
+            session: None,
+        };
+        let rules = api::RulesRequest { rules: vec![rule] };
+        let dropping = line.node.client().add_rules(&rules).unwrap().rules[0];
+        Self { line, dropping, serving }
+    }
+
+    /// Starts a capture that writes to this file, and waits until it taps.
+    fn capture(&self, file: &Path, arguments: &[&str]) -> Running {
+        let _ = std::fs::remove_file(file);
+        let (program, name) = (tam(), self.line.node.name().to_string());
+        let mut argv = vec![program.to_str().unwrap(), "capture", "--node", &name];
+        argv.extend(["-w", file.to_str().unwrap()]);
+        argv.extend(arguments);
+        let running = Running::start(&self.line.net.namespace("r1").unwrap(), &argv).unwrap();
+        let begun = || std::fs::metadata(file).is_ok_and(|file| file.len() > 28).then_some(());
+        assert!(wait_for(4 * SOON, begun).is_some(), "the capture did not begin");
+        running
+    }
+
+    fn send(&self) {
+        let sender = self.line.udp("client", 0);
+        let [served, plain] = [PORT, PORT + 2].map(|port| self.line.udp("server", port));
+        for (count, port) in [(SERVED, PORT), (REFUSED, PORT + 1), (PLAIN, PORT + 2)] {
+            for _ in 0..count {
+                sender.send_to(b"capture me", self.line.server(port)).unwrap();
+            }
+        }
+        let mut payload = [0; 16];
+        (0..SERVED * 3 / 4).for_each(|_| assert_eq!(served.recv(&mut payload).unwrap(), 10));
+        (0..PLAIN).for_each(|_| assert_eq!(plain.recv(&mut payload).unwrap(), 10));
+        // What the cell and the rings have is at the daemon.
+        std::thread::sleep(Duration::from_millis(300));
+    }
+
+    /// Packets of a file that match, as tcpdump reads it.
+    fn read(&self, file: &Path, filter: &str) -> usize {
+        let argv = ["tcpdump", "-nn", "-r", file.to_str().unwrap(), filter];
+        let output = self.line.net.run("r1", &argv, PROGRAM_TIME_MAX).unwrap();
+        assert!(output.status.success(), "{output:#?}");
+        output.stdout.lines().count()
+    }
+}
+
+#[test]
+fn packets_are_captured_as_they_came_and_left_and_tcpdump_reads_the_file() {
+    if !root_or_skip("captures") {
+        return;
+    }
+    let setting = Setting::up();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.pcapng");
+    let running = setting.capture(&file, &[]);
+    setting.send();
+    running.interrupt().unwrap();
+    let output = running.wait(4 * SOON).unwrap();
+    assert!(output.status.success(), "{output:#?}");
+    assert!(output.stderr.contains("none lost"), "{output:#?}");
+    // Each as it came; what the service dropped once more, with its verdict; what left.
+    let dropped = SERVED / 4;
+    let served = 2 * SERVED;
+    assert_eq!(setting.read(&file, "udp dst port 7000"), served, "{output:#?}");
+    assert_eq!(setting.read(&file, "udp dst port 7001"), REFUSED);
+    assert_eq!(setting.read(&file, "udp dst port 7002"), 2 * PLAIN);
+    let left = SERVED - dropped + PLAIN;
+    assert_eq!(setting.read(&file, "udp and ip[8] == 63"), left, "one hop further when they leave");
+
+    // Only what is asked for.
+    let file = folder.path().join("out.pcapng");
+    let running =
+        setting.capture(&file, &["--port", "right", "--direction", "out", "--snap", "64"]);
+    setting.send();
+    running.interrupt().unwrap();
+    running.wait(4 * SOON).unwrap();
+    assert_eq!(setting.read(&file, "udp dst port 7000"), SERVED - dropped);
+    assert_eq!(setting.read(&file, "udp dst port 7002"), PLAIN);
+    assert_eq!(setting.read(&file, "udp dst port 7001"), 0);
+
+    let file = folder.path().join("dropped.pcapng");
+    let running = setting.capture(&file, &["--dropped", "-c", "20", "--json"]);
+    setting.send();
+    let output = running.wait(4 * SOON).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(
+        (&summary["packets"], &summary["ended"], &summary["lost"]),
+        (&20.into(), &"packets".into(), &0.into())
+    );
+    assert_eq!(setting.read(&file, "udp dst port 7000"), dropped);
+    assert_eq!(setting.read(&file, "udp dst port 7001"), REFUSED);
+}
+
+#[test]
+fn a_captured_packet_has_its_rule_verdict_and_level_and_a_capture_leaves_nothing() {
+    if !root_or_skip("captures, packet by packet") {
+        return;
+    }
+    let setting = Setting::up();
+    let client = setting.line.node.client();
+    let started = client.capture(&api::CaptureRequest::default()).unwrap();
+    assert_eq!(started.ports, ["left", "right"]);
+    setting.send();
+    let mut packets: Vec<CapturedPacket> = Vec::new();
+    loop {
+        let more = client.captured(started.id, 0).unwrap();
+        assert_eq!(more.lost, 0);
+        if more.packets.is_empty() {
+            break;
+        }
+        packets.extend(more.packets);
+    }
+    packets.extend(client.end_capture(started.id).unwrap().packets);
+    let count =
+        |wanted: &dyn Fn(&CapturedPacket) -> bool| packets.iter().filter(|p| wanted(p)).count();
+    let is = |text: &Option<String>, wanted: &str| text.as_deref() == Some(wanted);
+    let (serving, dropping) = (Some(setting.serving), Some(setting.dropping));
+    let came = count(&|p| p.rule == serving && is(&p.outcome, "to_user") && p.port == "left");
+    assert_eq!(came, SERVED, "{packets:#?}");
+    let passed = count(&|p| {
+        p.rule == serving
+            && is(&p.verdict, "pass")
+            && is(&p.level, "user")
+            && is(&p.service, "fussy")
+            && (p.port.as_str(), p.direction.as_str()) == ("right", "out")
+    });
+    assert_eq!(passed, SERVED * 3 / 4, "{packets:#?}");
+    let disliked = count(&|p| is(&p.verdict, "drop dislike") && p.dropped && p.port == "left");
+    assert_eq!(disliked, SERVED / 4, "{packets:#?}");
+    let refused = count(&|p| p.rule == dropping && is(&p.outcome, "drop_rule") && p.dropped);
+    assert_eq!(refused, REFUSED, "{packets:#?}");
+    let forwarded = |direction: &str, port: &str| {
+        count(&|p| is(&p.outcome, "forwarded") && p.direction == direction && p.port == port)
+    };
+    assert_eq!(
+        (forwarded("in", "left"), forwarded("out", "right")),
+        (PLAIN, PLAIN),
+        "{packets:#?}"
+    );
+    assert!(
+        packets.iter().all(|p| p.rule.is_none()
+            || is(&p.session, "best-effort")
+            || p.seen_by == "front door"),
+        "{packets:#?}"
+    );
+
+    // By session and rule; then wrong ones.
+    let by_rule = api::CaptureRequest { rule: dropping, ..Default::default() };
+    let started = client.capture(&by_rule).unwrap();
+    setting.send();
+    let ended = client.end_capture(started.id).unwrap();
+    assert_eq!(ended.packets.len(), REFUSED, "{ended:#?}");
+    assert_eq!(client.captured(started.id, 0).unwrap_err().code(), api::ErrorCode::NotFound);
+    let refused = |request: api::CaptureRequest| client.capture(&request).unwrap_err().code();
+    let ports = vec!["middle".to_owned()];
+    assert_eq!(
+        refused(api::CaptureRequest { ports, ..Default::default() }),
+        api::ErrorCode::NotFound
+    );
+    let session = Some("nobody".to_owned());
+    assert_eq!(
+        refused(api::CaptureRequest { session, ..Default::default() }),
+        api::ErrorCode::NotFound
+    );
+    for snap in [Some(0), Some(1 << 20)] {
+        assert_eq!(
+            refused(api::CaptureRequest { snap, ..Default::default() }),
+            api::ErrorCode::Usage
+        );
+    }
+    let id = client.capture(&api::CaptureRequest::default()).unwrap().id;
+    assert_eq!(refused(api::CaptureRequest::default()), api::ErrorCode::Limit);
+    client.end_capture(id).unwrap();
+}

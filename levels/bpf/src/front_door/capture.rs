@@ -1,0 +1,226 @@
+//! Taps on a port: its frames as they came, with what became of them, and as they leave.
+//!
+//! ```text
+//!  link of the port ─▶ front door            while a Tap lives: ─▶ front door with taps ┐
+//!  tcx egress ──────────────────────────────────────────────────▶ tap ──────────────────┴─▶ ring
+//! ```
+//!
+//! A tapped copy of the front door (`c/tapped_door.bpf.c`), with the same maps, takes the
+//! place of the port's program, and the program takes it back when the [`Tap`] is dropped. What
+//! the cell sends is not seen here: AF_XDP passes by the stack's egress; nor is what a module
+//! below user level makes of a packet.
+
+use bpf_maps::{CAPTURED_NONE, Captured, SNAP_MAX};
+use units::{EntryId, Nanos, PortId, RuleId, SessionId};
+
+use super::{FrontDoor, FrontDoorError, ONCE};
+use crate::map::Map;
+use crate::mapped::MappedArray;
+use crate::new_map::MapSpec;
+use crate::object::Object;
+use crate::objects;
+use crate::program::{Link, Program};
+use crate::ring::{BrokenRing, RingBuffer};
+
+/// What is tapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TapSpec {
+    /// Bytes that are kept of each frame, at most [`SNAP_MAX`].
+    pub snap: u32,
+    /// Frames as they came.
+    pub arriving: bool,
+    /// Frames as they leave.
+    pub leaving: bool,
+    /// Of those that came, only what the front door or a module below dropped.
+    pub dropped_only: bool,
+}
+
+/// A frame at a tap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tapped {
+    /// The kernel's monotonic clock.
+    pub time: Nanos,
+    /// The port.
+    pub port: PortId,
+    /// `bpf_maps::WAY_*`.
+    pub way: u8,
+    /// The name of the outcome under which the front door counted it.
+    pub outcome: Option<&'static str>,
+    /// `XDP_*`, for what the front door saw.
+    pub action: u8,
+    /// Its rule; the session and the entry mean something only with one.
+    pub rule: Option<RuleId>,
+    /// The session of its rule.
+    pub session: SessionId,
+    /// Where its rule leads to.
+    pub entry: EntryId,
+    /// Bytes on the wire.
+    pub length: u32,
+    /// The first of them, tags in line.
+    pub bytes: Vec<u8>,
+}
+
+/// Where the taps of one capture leave what they see.
+#[derive(Debug)]
+pub struct TapRing {
+    map: Map,
+    ring: RingBuffer,
+}
+
+impl TapRing {
+    /// A ring of so many bytes: a power of two, and a multiple of a page.
+    ///
+    /// # Errors
+    /// When the kernel does not make it.
+    pub fn new(bytes: u32) -> Result<Self, FrontDoorError> {
+        use std::os::fd::AsFd;
+        let map = Map::create("tam_captured", &MapSpec::ring_buffer(bytes))?;
+        let ring = RingBuffer::given(map.as_fd(), bytes).map_err(FrontDoorError::Ring)?;
+        Ok(Self { map, ring })
+    }
+
+    /// The next frame; none when there is none yet.
+    ///
+    /// # Errors
+    /// When the ring is not as the taps leave it.
+    pub fn next(&mut self) -> Result<Option<Tapped>, BrokenRing> {
+        loop {
+            match self.ring.next(Tapped::read)? {
+                Some(Some(tapped)) => return Ok(Some(tapped)),
+                // Shorter than a record of ours: not reached.
+                Some(None) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Tapped {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_at_checked(size_of::<Captured>())?;
+        let head: Captured = bytemuck::pod_read_unaligned(head);
+        let frame = rest.get(..head.captured as usize)?;
+        let mut bytes = frame.to_vec();
+        if head.tagged != 0 && bytes.len() >= 12 {
+            let tag = [head.tpid_be, head.tci.to_be_bytes()].concat();
+            bytes.splice(12..12, tag);
+        }
+        let outcome = bpf_maps::OUTCOMES.get(usize::from(head.outcome));
+        Some(Self {
+            time: Nanos(head.time_ns),
+            port: PortId(head.port),
+            way: head.way,
+            outcome: outcome.filter(|_| head.outcome != CAPTURED_NONE).map(|(name, _)| *name),
+            action: head.action,
+            rule: (head.rule != u32::MAX).then_some(RuleId(head.rule)),
+            session: SessionId(head.session),
+            entry: EntryId(head.entry),
+            length: head.length + if head.tagged != 0 { 4 } else { 0 },
+            bytes,
+        })
+    }
+}
+
+/// The taps on one port; off when dropped.
+#[derive(Debug)]
+pub struct Tap {
+    lost: MappedArray<u64>,
+    door: Link,
+    /// The port's program without taps.
+    plain: Program,
+    _egress: Option<Link>,
+}
+
+impl Tap {
+    /// Frames for which the ring had no room.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.load(0).unwrap_or_default()
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        // Refused only when the port's device is gone, and the program with it.
+        let _ = self.door.update(&self.plain);
+    }
+}
+
+impl FrontDoor {
+    /// Taps a port whose device has this index; what is seen goes to `ring`. There may be one
+    /// tap on a port.
+    ///
+    /// # Errors
+    /// When the port is not attached, or the kernel does not take the programs.
+    pub fn tap(
+        &self,
+        port: PortId,
+        ifindex: u32,
+        spec: &TapSpec,
+        ring: &TapRing,
+    ) -> Result<Tap, FrontDoorError> {
+        let link = self.links.get(&port).map(|[_, xdp]| xdp);
+        let link = link.ok_or(FrontDoorError::NotAttached { port })?;
+        let mut object = Object::open(objects::TAPPED_DOOR, "tam")?;
+        let word = |on: bool| u32::from(on);
+        for number in ["port_number", "tap_port"] {
+            object.set_global(number, &u32::from(port.0))?;
+        }
+        object.set_global("tap_snap", &spec.snap.min(SNAP_MAX))?;
+        object.set_global("tap_arriving", &word(spec.arriving))?;
+        object.set_global("tap_leaving", &word(spec.leaving && !spec.dropped_only))?;
+        object.set_global("tap_dropped_only", &word(spec.dropped_only))?;
+        for once in ONCE {
+            object.set_autoload(once, false)?;
+        }
+        for (name, map) in &self.maps {
+            object.reuse_map(name, map)?;
+        }
+        object.reuse_map("tam_captured_ring", &ring.map)?;
+        let object = object.load()?;
+        let asked = |source| FrontDoorError::Ring(source);
+        let plain = link.program_id().and_then(Program::by_id).map_err(asked)?;
+        let door = link.try_clone().map_err(asked)?;
+        let lost = object.map(".bss")?.map_array::<u64>()?;
+        let egress = (spec.leaving && !spec.dropped_only)
+            .then(|| {
+                object
+                    .program("tam_tap_egress")?
+                    .attach_tcx_egress(ifindex)
+                    .map_err(FrontDoorError::from)
+            })
+            .transpose()?;
+        // Last: from here on only dropping takes it back.
+        door.update(&object.program("tam_front_door")?)?;
+        Ok(Tap { lost, door, plain, _egress: egress })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_gets_its_tag_back_and_lengths_are_checked() {
+        let head = Captured {
+            time_ns: 5,
+            length: 60,
+            captured: 14,
+            port: 3,
+            outcome: CAPTURED_NONE,
+            tagged: 1,
+            tci: 0x2007,
+            tpid_be: [0x81, 0],
+            ..Captured::default()
+        };
+        let mut bytes = bytemuck::bytes_of(&head).to_vec();
+        bytes.extend([2; 12]);
+        bytes.extend([8, 0]);
+        let tapped = Tapped::read(&bytes).unwrap();
+        assert_eq!((tapped.length, tapped.outcome), (64, None));
+        assert_eq!(tapped.bytes[10..], [2, 2, 0x81, 0, 0x20, 7, 8, 0]);
+        bytes.pop();
+        assert_eq!(Tapped::read(&bytes), None);
+        assert_eq!(Tapped::read(&bytes[..10]), None);
+    }
+}
