@@ -117,6 +117,13 @@ impl Meter {
         Self { since: now, accounts }
     }
 
+    /// Whether its rates are those of this budget.
+    #[must_use]
+    pub fn is_for(&self, budget: &Budget) -> bool {
+        let rates = [budget.fuel, budget.packets, budget.bytes];
+        self.accounts.iter().map(|account| account.rate).eq(rates)
+    }
+
     /// Takes what was used so far; whether that is more than there was.
     pub fn settle(&mut self, now: Nanos, used: Used) -> bool {
         let passed = now.saturating_sub(self.since);

@@ -8,13 +8,15 @@
 mod text;
 
 use core::fmt;
+use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use units::{Name, RuleId};
+use units::{Name, NameError, RuleId};
 
 use crate::ethernet::{Ethertype, Mac};
 use crate::flows::FlowList;
 use crate::l4::{PortRange, TcpFlags};
+use crate::message::shown;
 use crate::prefix::{IpVersion, Prefix};
 use crate::protocol::Protocol;
 use crate::session;
@@ -98,6 +100,34 @@ impl Action {
     }
 }
 
+/// Why a text is no action. Whose fault: who wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ActionError {
+    /// None of the three.
+    #[error("'{text}' is no action; use 'forward', 'drop' or 'service NAME'")]
+    Unknown {
+        /// The text as given, escaped and shortened.
+        text: String,
+    },
+    /// A wrong name of a service.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+impl FromStr for Action {
+    type Err = ActionError;
+
+    fn from_str(text: &str) -> Result<Self, ActionError> {
+        let mut words = text.split_whitespace();
+        match (words.next(), words.next(), words.next()) {
+            (Some("forward"), None, _) => Ok(Self::Forward),
+            (Some("drop"), None, _) => Ok(Self::Drop),
+            (Some("service"), Some(service), None) => Ok(Self::Service(Name::new(service)?)),
+            _ => Err(ActionError::Unknown { text: shown(text) }),
+        }
+    }
+}
+
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -170,6 +200,16 @@ mod tests {
         let spec: RuleSpec =
             serde_json::from_str(r#"{"match":"any","action":{"service":"monitor"}}"#).unwrap();
         assert_eq!(spec.action.to_string(), "service monitor");
+    }
+
+    #[test]
+    fn every_action_reads_back_as_it_is_shown_and_others_are_refused() {
+        for text in ["forward", "drop", "service monitor"] {
+            assert_eq!(text.parse::<Action>().unwrap().to_string(), text);
+        }
+        for text in ["", "reject", "drop it", "service", "service a b", "service A"] {
+            assert!(text.parse::<Action>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -75,11 +75,12 @@ pub fn service_module(name: &str) -> Result<Vec<u8>> {
 }
 
 /// The node file of a router: its links are the ports `left`, `right`, `port3` and so on.
-/// `more` comes before the ports.
+/// `more` comes before the ports. The node's state is beside its store, at `STORE.state`.
 #[must_use]
 pub fn node_file(net: &Net, router: &str, name: &str, store: &Path, more: &str) -> String {
-    let store = store.display();
-    let mut text = format!("name = \"{name}\"\nstore = \"{store}\"\n{more}\n");
+    let state = store.with_extension("state");
+    let (store, state) = (store.display(), state.display());
+    let mut text = format!("name = \"{name}\"\nstore = \"{store}\"\nstate = \"{state}\"\n{more}\n");
     for (number, (_, end)) in net.plan().ends_at(router).enumerate() {
         let port = match number {
             0 => "left".to_owned(),
@@ -180,6 +181,12 @@ impl NodeUnderTest {
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Where its node file, store, state and log are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// The daemon's process number.

@@ -4,6 +4,7 @@
 //! called on a thread of an async runtime.
 
 use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPackets};
+use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequest};
 use crate::endpoints::{ENDPOINTS, Method, Operation};
 use crate::events::EventList;
 use crate::types::{
@@ -314,6 +315,38 @@ impl Client {
     /// See [`ClientError`].
     pub fn stats(&self) -> Result<Stats, ClientError> {
         self.read(Operation::Stats)
+    }
+
+    /// What shall run: its generations, and what of it is not there.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn desired(&self) -> Result<DesiredInfo, ClientError> {
+        self.read(Operation::Desired)
+    }
+
+    /// Makes the node run what a node file says, or says what that would change.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn apply(&self, request: &ApplyRequest) -> Result<Applied, ClientError> {
+        self.write(Call::of(Operation::Apply, None), request)
+    }
+
+    /// Keeps what was applied until it is confirmed.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn confirm(&self) -> Result<Confirmed, ClientError> {
+        self.call(Call::of(Operation::Confirm, None))
+    }
+
+    /// Goes back to an earlier state.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn rollback(&self, request: &RollbackRequest) -> Result<Applied, ClientError> {
+        self.write(Call::of(Operation::Rollback, None), request)
     }
 
     /// The node's own OpenAPI document.

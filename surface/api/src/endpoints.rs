@@ -4,6 +4,7 @@
 //! Not here: what an endpoint does (noded).
 
 use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPackets};
+use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequest};
 use crate::events::EventList;
 use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, MessageAnswers, MessageRequest, ModuleList,
@@ -60,6 +61,14 @@ pub enum Operation {
     Captured,
     /// Ends a capture.
     EndCapture,
+    /// What shall run.
+    Desired,
+    /// Makes a node run what it shall.
+    Apply,
+    /// Keeps what was applied.
+    Confirm,
+    /// Goes back to an earlier state.
+    Rollback,
     /// The OpenAPI document.
     OpenApi,
 }
@@ -349,6 +358,40 @@ pub const ENDPOINTS: &[Endpoint] = &[
         Body::OpenMetrics,
         "All counters as OpenMetrics text, for Prometheus",
     ),
+    endpoint(
+        Operation::Desired,
+        Method::Get,
+        "/v1/desired",
+        json::<DesiredInfo>(),
+        "The generations of what shall run, and what of it is not there",
+    ),
+    Endpoint {
+        request: Some(json::<ApplyRequest>()),
+        ..endpoint(
+            Operation::Apply,
+            Method::Post,
+            "/v1/desired",
+            json::<Applied>(),
+            "Make the node run what a node file says: all or nothing",
+        )
+    },
+    endpoint(
+        Operation::Confirm,
+        Method::Post,
+        "/v1/desired/confirm",
+        json::<Confirmed>(),
+        "Keep what was applied until it is confirmed",
+    ),
+    Endpoint {
+        request: Some(json::<RollbackRequest>()),
+        ..endpoint(
+            Operation::Rollback,
+            Method::Post,
+            "/v1/desired/rollback",
+            json::<Applied>(),
+            "Go back to an earlier generation of what shall run",
+        )
+    },
     endpoint(
         Operation::OpenApi,
         Method::Get,

@@ -9,6 +9,7 @@
 
 pub mod capture;
 pub mod client;
+pub mod desired;
 pub mod endpoints;
 pub mod events;
 pub mod openapi;
@@ -17,6 +18,7 @@ pub mod why;
 
 pub use capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacket, CapturedPackets};
 pub use client::{Client, ClientError};
+pub use desired::*;
 pub use endpoints::{ENDPOINTS, Endpoint, Method, Operation};
 pub use events::{Event, EventKind, EventList};
 pub use types::*;

@@ -53,6 +53,14 @@ pub enum Command {
     Dev(commands::dev::Dev),
     /// Say whether a module keeps to the ABI, and which levels it fits
     Check(commands::check::Check),
+    /// Make a node run what a file says: all or nothing
+    Apply(commands::apply::Apply),
+    /// Say what a file would change on a node
+    Diff(commands::apply::Diff),
+    /// Keep what was applied with --confirm
+    Confirm(commands::apply::Confirm),
+    /// Go back to what a node ran before
+    Rollback(commands::rollback::Rollback),
     /// Start a service on a node
     Deploy(commands::deploy::Deploy),
     /// List the services of a node

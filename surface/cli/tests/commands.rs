@@ -74,6 +74,8 @@ fn wrong_usage_is_2() {
     fails(&["nosuch"], 2, "usage", "unrecognized subcommand 'nosuch'");
     fails(&["rule", "add", "any"], 2, "usage", "--drop");
     fails(&["rule", "add", "any", "--drop", "--forward"], 2, "usage", "cannot be used with");
+    fails(&["apply", "edge.toml", "--confirm", "5d"], 2, "usage", "60s");
+    fails(&["rollback", "3", "--list"], 2, "usage", "cannot be used with");
     fails(&["deploy", "m", "--param", "dscp"], 2, "usage", "NAME=VALUE");
     fails(&["list", "--node", "UP"], 2, "usage", "'U'");
 }
@@ -83,6 +85,8 @@ fn a_missing_file_is_3() {
     fails(&["check", "/nonexistent/m.wasm"], 3, "not_found", "/nonexistent/m.wasm");
     fails(&["lab", "up", "/nonexistent/lab.toml"], 3, "not_found", "/nonexistent/lab.toml");
     fails(&["node", "--config", "/nonexistent/node.toml"], 3, "not_found", "node.toml");
+    fails(&["apply", "/nonexistent/edge.toml"], 3, "not_found", "/nonexistent/edge.toml");
+    fails(&["diff", "/nonexistent/edge.toml"], 3, "not_found", "/nonexistent/edge.toml");
     fails(&["bench", "foward"], 3, "not_found", "forward");
 }
 

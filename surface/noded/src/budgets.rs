@@ -40,6 +40,19 @@ impl Daemon {
         self.meters = meters;
     }
 
+    /// Budgets may be others now: each account begins full, and nobody is over.
+    pub(crate) fn budgets_changed(&mut self) {
+        for service in self.node.services() {
+            let known = self.meters.get(&service.entry);
+            if known.is_some_and(|meter| !meter.is_for(&service.budget)) {
+                self.meters.remove(&service.entry);
+                if let Some(lane) = self.front.lanes().lane(service.entry) {
+                    lane.set_over(OVER_NOT);
+                }
+            }
+        }
+    }
+
     fn used_below(&self, entry: EntryId) -> Option<Used> {
         let below = self.below_report(entry)?;
         // What is raised or dropped for the budget's sake has cost its session nothing here.

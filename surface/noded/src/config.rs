@@ -1,8 +1,22 @@
-//! The node file: ports and settings, in TOML.
+//! The node file: ports, settings, and what shall run, in TOML.
+//!
+//! ```text
+//! text ─ parse ─▶ NodeFile ─▶ ports, settings ─▶ the daemon
+//!                     └─ Wanted: services and rules, each with its place in the text
+//! ```
+//!
+//! One form for `tam node`, `tam apply` and the routers of labs (docs/node-file.md). Which
+//! module a name means, and whether the node can have all this, is decided elsewhere.
 
-use node::PortSpec;
-use serde::Deserialize;
-use std::path::PathBuf;
+use node::budget::Budget;
+use node::{Action, Match, PortSpec};
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
 use units::Name;
 
 /// A commented node file, for `tam node` without one.
@@ -16,6 +30,9 @@ fast_path = "auto"
 
 # Where modules are kept: a directory in OCI layout.
 # store = "/var/lib/tamandua/store"
+
+# Where the node keeps what shall run on it, for its next start.
+# state = "/var/lib/tamandua/r1"
 
 # The core that runs modules; the last one when this is left out. The daemon leaves it
 # to them, if there is another.
@@ -49,38 +66,174 @@ device = "eth2"
 # Two ports in line, without addresses: what enters one leaves by the other unchanged, but
 # for what a rule takes. More than one pair: [["a", "b"], ["c", "d"]].
 # bridge = ["left", "right"]     # in front of the first [[port]]
+
+# What shall run. The node begins with it, "tam apply FILE" changes it later.
+# [[service]]
+# module = "monitor.wasm"      # beside this file, or a name or digest in the store
+# parameters = { dscp = 10 }
+# rules = ["proto icmp", "proto udp dport 53"]
+#
+# [[rule]]
+# match = "proto tcp dport 23"
+# action = "drop"              # or "forward", or "service NAME"
 "#;
 
-/// Largest node file, in bytes: 64 ports with all settings take a tenth.
-const FILE_LENGTH_MAX: usize = 256 << 10;
+/// Largest file, in bytes: as many rules as a node has, with long matches.
+pub const FILE_LENGTH_MAX: usize = 8 << 20;
+/// Where nodes keep what outlives them.
+const STATE_DIRECTORY: &str = "/var/lib/tamandua";
 
 /// What a node file says.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFile {
     /// The node's name.
     pub name: Name,
     /// When plain forwarding takes the fast path.
-    #[serde(default)]
     pub fast_path: FastPath,
     /// Where modules are kept.
-    #[serde(default = "default_store")]
     pub store: PathBuf,
+    /// Where the node keeps its desired state.
+    pub state: PathBuf,
     /// The core that runs modules; the last one when there is none.
-    #[serde(default)]
     pub guest_core: Option<usize>,
     /// Flows whose rule and route each CPU remembers beside the most recent ones.
-    #[serde(default)]
     pub flow_cache: FlowCache,
     /// Where counters are read over TCP; nowhere when there is none.
-    #[serde(default)]
     pub metrics: Option<Metrics>,
     /// Ports that are in line, two and two.
-    #[serde(default, deserialize_with = "pairs")]
-    pub bridge: Vec<[Name; 2]>,
+    pub bridge: Bridge,
     /// The ports, in the order of their numbers.
-    #[serde(default, rename = "port")]
     pub ports: Vec<PortSpec>,
+    /// What shall run.
+    pub wanted: Wanted,
+}
+
+/// What a file says shall run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Whether services may run below user level.
+    pub bpf: bool,
+    /// The services.
+    pub services: Vec<Spanned<ServiceText>>,
+    /// The rules that stand alone.
+    pub rules: Vec<Spanned<RuleText>>,
+    source: Source,
+}
+
+/// A file with its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Source {
+    file: String,
+    text: String,
+}
+
+/// A file as it is written: what a node must have may be missing in one that is applied.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileText {
+    name: Option<Name>,
+    fast_path: Option<Spanned<FastPath>>,
+    store: Option<Spanned<PathBuf>>,
+    state: Option<Spanned<PathBuf>>,
+    guest_core: Option<Spanned<usize>>,
+    flow_cache: Option<Spanned<FlowCache>>,
+    metrics: Option<Spanned<Metrics>>,
+    bridge: Option<Spanned<Bridge>>,
+    bpf: Option<bool>,
+    port: Option<Spanned<Vec<PortSpec>>>,
+    #[serde(default)]
+    service: Vec<Spanned<ServiceText>>,
+    #[serde(default)]
+    rule: Vec<Spanned<RuleText>>,
+}
+
+/// A service as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceText {
+    /// Its name; the module's when there is none.
+    #[serde(default)]
+    pub name: Option<Spanned<Name>>,
+    /// A file, or a name or digest in the store.
+    pub module: Spanned<String>,
+    /// What the operator sets.
+    #[serde(default)]
+    pub parameters: Option<Spanned<BTreeMap<String, ParameterText>>>,
+    /// Who pays.
+    #[serde(default)]
+    pub session: Option<Spanned<Name>>,
+    /// Where to run it.
+    #[serde(default)]
+    pub level: Option<Spanned<abi::Level>>,
+    /// The services after it, in the order of edges.
+    #[serde(default)]
+    pub then: Option<Spanned<Vec<Name>>>,
+    /// What it may use below user level.
+    #[serde(default)]
+    pub budget: Budget,
+    /// Rules that come and go with it.
+    #[serde(default)]
+    pub rules: Vec<Spanned<String>>,
+    /// The priority of these.
+    #[serde(default)]
+    pub priority: Option<u16>,
+}
+
+/// A rule as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleText {
+    /// Which packets.
+    pub r#match: Match,
+    /// What happens to them.
+    pub action: ActionText,
+    /// Higher wins.
+    #[serde(default)]
+    pub priority: Option<u16>,
+    /// Who pays.
+    #[serde(default)]
+    pub session: Option<Name>,
+}
+
+/// `forward`, `drop` or `service NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ActionText(pub Action);
+
+impl TryFrom<String> for ActionText {
+    type Error = node::rule::ActionError;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse().map(Self)
+    }
+}
+
+/// The value of a parameter: text, or a number or truth value, which become text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterText(pub String);
+
+impl<'de> Deserialize<'de> for ParameterText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Value;
+        impl Visitor<'_> for Value {
+            type Value = ParameterText;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text in quotes, a whole number, true or false")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ParameterText, E> {
+                Ok(ParameterText(text.to_owned()))
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<ParameterText, E> {
+                Ok(ParameterText(number.to_string()))
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<ParameterText, E> {
+                Ok(ParameterText(number.to_string()))
+            }
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<ParameterText, E> {
+                Ok(ParameterText(value.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Value)
+    }
 }
 
 /// Counters for Prometheus.
@@ -92,7 +245,7 @@ pub struct Metrics {
 }
 
 /// When plain forwarding takes the fast path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FastPath {
     /// Where the kernel would add nothing.
@@ -142,25 +295,26 @@ impl TryFrom<u32> for FlowCache {
     }
 }
 
-/// One pair of names, or a list of pairs.
-fn pairs<'a, D: serde::Deserializer<'a>>(value: D) -> Result<Vec<[Name; 2]>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "two ports, [\"a\", \"b\"], or a list of such pairs")]
-    enum Pairs {
-        One([Name; 2]),
-        Some(Vec<[Name; 2]>),
+/// Ports that are in line, two and two: one pair of names, or a list of pairs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bridge(pub Vec<[Name; 2]>);
+
+impl<'de> Deserialize<'de> for Bridge {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "two ports, [\"a\", \"b\"], or a list of such pairs")]
+        enum Pairs {
+            One([Name; 2]),
+            Some(Vec<[Name; 2]>),
+        }
+        Ok(Self(match Pairs::deserialize(value)? {
+            Pairs::One(pair) => vec![pair],
+            Pairs::Some(pairs) => pairs,
+        }))
     }
-    Ok(match Pairs::deserialize(value)? {
-        Pairs::One(pair) => vec![pair],
-        Pairs::Some(pairs) => pairs,
-    })
 }
 
-fn default_store() -> PathBuf {
-    PathBuf::from("/var/lib/tamandua/store")
-}
-
-/// Why a node file cannot be used. The operator's fault.
+/// Why a file cannot be used. The operator's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// More than [`FILE_LENGTH_MAX`].
@@ -181,6 +335,32 @@ pub enum ConfigError {
         /// What was probably meant.
         meant: String,
     },
+    /// A node needs a name.
+    #[error("{file} names no node; write name = \"r1\" in its first line")]
+    NoName {
+        /// The file.
+        file: String,
+    },
+    /// Modules and states would lie in one another.
+    #[error("{file}: store and state are both {}; give the state a directory of its own", directory.display())]
+    OneDirectory {
+        /// The file.
+        file: String,
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// Something at one place that the node refuses.
+    #[error("{file}, line {line}, column {column}: {problem}")]
+    At {
+        /// The file.
+        file: String,
+        /// Counted from 1.
+        line: usize,
+        /// In characters, counted from 1.
+        column: usize,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
 }
 
 impl NodeFile {
@@ -189,14 +369,168 @@ impl NodeFile {
     /// # Errors
     /// With the line, and what was probably meant.
     pub fn parse(text: &str, file: &str) -> Result<Self, ConfigError> {
-        if text.len() > FILE_LENGTH_MAX {
-            return Err(ConfigError::TooLong { file: file.to_owned(), length: text.len() });
+        let source = Source { file: file.to_owned(), text: text.to_owned() };
+        let found = source.read()?;
+        let Some(name) = found.name else { return Err(ConfigError::NoName { file: source.file }) };
+        let own = |path: Option<Spanned<PathBuf>>, usual: &str| {
+            path.map_or_else(|| Path::new(STATE_DIRECTORY).join(usual), Spanned::into_inner)
+        };
+        let (store, state) = (own(found.store, "store"), own(found.state, name.as_str()));
+        if store == state {
+            return Err(ConfigError::OneDirectory { file: source.file, directory: state });
         }
-        toml::from_str(text).map_err(|source| ConfigError::Toml {
-            file: file.to_owned(),
+        Ok(Self {
+            name,
+            fast_path: found.fast_path.map(Spanned::into_inner).unwrap_or_default(),
+            store,
+            state,
+            guest_core: found.guest_core.map(Spanned::into_inner),
+            flow_cache: found.flow_cache.map(Spanned::into_inner).unwrap_or_default(),
+            bridge: found.bridge.map(Spanned::into_inner).unwrap_or_default(),
+            metrics: found.metrics.map(Spanned::into_inner),
+            ports: found.port.map(Spanned::into_inner).unwrap_or_default(),
+            wanted: Wanted {
+                bpf: found.bpf.unwrap_or(true),
+                services: found.service,
+                rules: found.rule,
+                source,
+            },
+        })
+    }
+
+    /// Parses a file that is to be applied to the node that this one started: what it says
+    /// beside services and rules, if anything, must be so already.
+    ///
+    /// # Errors
+    /// With the line, and what was probably meant.
+    pub fn parse_wanted(&self, text: &str, file: &str) -> Result<Wanted, ConfigError> {
+        let source = Source { file: file.to_owned(), text: text.to_owned() };
+        let found = source.read()?;
+        if let Some(name) = found.name.filter(|name| *name != self.name) {
+            let problem =
+                format!("this is the file of node '{name}', and the node is '{}'", self.name);
+            return Err(source.at(source.find("name"), problem));
+        }
+        let restart = |what: &str, here: String, there: String| {
+            format!(
+                "{what} is {here} here and {there} on the node, which reads it when it starts; restart the node with this file, or leave it out here"
+            )
+        };
+        if let Some(here) = found.fast_path.filter(|it| *it.get_ref() != self.fast_path) {
+            let (here, span) = (here.get_ref().name(), here.span());
+            let there = self.fast_path.name().to_owned();
+            return Err(source.at(span, restart("fast_path", here.to_owned(), there)));
+        }
+        let paths = [("store", found.store, &self.store), ("state", found.state, &self.state)];
+        for (what, here, there) in paths {
+            if let Some(here) = here.filter(|it| it.get_ref() != there) {
+                let (shown, there) =
+                    (here.get_ref().display().to_string(), there.display().to_string());
+                return Err(source.at(here.span(), restart(what, shown, there)));
+            }
+        }
+        if let Some(here) = found.guest_core.filter(|it| Some(*it.get_ref()) != self.guest_core) {
+            let there = self.guest_core.map_or_else(|| "left out".to_owned(), |c| c.to_string());
+            let problem = restart("guest_core", here.get_ref().to_string(), there);
+            return Err(source.at(here.span(), problem));
+        }
+        if let Some(here) = found.metrics.filter(|it| Some(*it.get_ref()) != self.metrics) {
+            let there = self.metrics.map_or_else(|| "nowhere".to_owned(), |m| m.listen.to_string());
+            let problem = restart("metrics", here.get_ref().listen.to_string(), there);
+            return Err(source.at(here.span(), problem));
+        }
+        if let Some(here) = found.flow_cache.filter(|it| *it.get_ref() != self.flow_cache) {
+            let there = self.flow_cache.0.to_string();
+            let problem = restart("flow_cache", here.get_ref().0.to_string(), there);
+            return Err(source.at(here.span(), problem));
+        }
+        if let Some(here) = found.bridge.filter(|it| *it.get_ref() != self.bridge) {
+            let problem = "the bridged pairs are not those of the node, which takes them when it starts; restart the node with this file, or leave them out here";
+            return Err(source.at(here.span(), problem.to_owned()));
+        }
+        if let Some(here) = found.port.filter(|it| *it.get_ref() != self.ports) {
+            let problem = "the ports are not those of the node, which takes them when it starts; restart the node with this file, or leave the ports out here";
+            return Err(source.at(here.span(), problem.to_owned()));
+        }
+        Ok(Wanted {
+            bpf: found.bpf.unwrap_or(true),
+            services: found.service,
+            rules: found.rule,
+            source,
+        })
+    }
+}
+
+impl Wanted {
+    /// The modules of a file that is to be applied, as it writes them: files and names.
+    ///
+    /// # Errors
+    /// As for a node file.
+    pub fn modules(text: &str, file: &str) -> Result<Vec<String>, ConfigError> {
+        let source = Source { file: file.to_owned(), text: text.to_owned() };
+        let services = source.read()?.service;
+        Ok(services.into_iter().map(|s| s.into_inner().module.into_inner()).collect())
+    }
+
+    /// The name of the node that a file is for, if it says so.
+    ///
+    /// # Errors
+    /// As for a node file.
+    pub fn node_of(text: &str, file: &str) -> Result<Option<Name>, ConfigError> {
+        let source = Source { file: file.to_owned(), text: text.to_owned() };
+        Ok(source.read()?.name)
+    }
+
+    /// Whether it asks for anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty() && self.rules.is_empty() && self.bpf
+    }
+
+    /// Something is wrong at a place of the file.
+    #[must_use]
+    pub fn at(&self, span: Range<usize>, problem: impl Into<String>) -> ConfigError {
+        self.source.at(span, problem.into())
+    }
+}
+
+/// Whether a module is meant by its file rather than by a name or digest.
+#[must_use]
+pub fn is_file(module: &str) -> bool {
+    module.ends_with(".wasm") || module.contains('/')
+}
+
+impl Source {
+    fn read(&self) -> Result<FileText, ConfigError> {
+        let length = self.text.len();
+        if length > FILE_LENGTH_MAX {
+            return Err(ConfigError::TooLong { file: self.file.clone(), length });
+        }
+        let found: FileText = toml::from_str(&self.text).map_err(|source| ConfigError::Toml {
+            file: self.file.clone(),
             meant: meant(source.message()),
             source: Box::new(source),
-        })
+        })?;
+        // TOML's own reader knows the place of a list only, not of what is in it.
+        for rule in found.service.iter().flat_map(|service| &service.get_ref().rules) {
+            let parsed = rule.get_ref().parse::<Match>();
+            parsed.map_err(|error| self.at(rule.span(), error.to_string()))?;
+        }
+        Ok(found)
+    }
+
+    /// Where a key of the top level stands; the beginning, if that is not seen.
+    fn find(&self, key: &str) -> Range<usize> {
+        let at = self.text.lines().find(|line| line.trim_start().starts_with(key));
+        let at = at.map_or(0, |line| line.as_ptr() as usize - self.text.as_ptr() as usize);
+        at..at
+    }
+
+    fn at(&self, span: Range<usize>, problem: String) -> ConfigError {
+        let before = self.text.get(..span.start).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        ConfigError::At { file: self.file.clone(), line, column, problem }
     }
 }
 
@@ -214,18 +548,30 @@ fn meant(message: &str) -> String {
 mod tests {
     use super::*;
 
+    fn refused(text: &str) -> String {
+        NodeFile::parse(text, "node.toml").unwrap_err().to_string()
+    }
+
     #[test]
     fn the_sample_is_a_node_file() {
         let file = NodeFile::parse(SAMPLE_CONFIG, "sample").unwrap();
         assert_eq!((file.name.as_str(), file.ports.len()), ("r1", 2));
         assert_eq!(file.fast_path, FastPath::Auto);
+        assert_eq!(file.state, Path::new("/var/lib/tamandua/r1"));
+        assert!(file.wanted.is_empty());
+        // What it shows in comments is right, too.
+        let text = SAMPLE_CONFIG.replace("# [[", "[[").replace("# module", "module");
+        let text = text.replace("# parameters", "parameters").replace("# rules", "rules");
+        let text = text.replace("# match", "match").replace("# action", "action");
+        let wanted = NodeFile::parse(&text, "sample").unwrap().wanted;
+        assert_eq!((wanted.services.len(), wanted.rules.len()), (1, 1));
     }
 
     #[test]
     fn a_bridge_is_a_pair_or_a_list_of_pairs() {
         let read = |text: &str| {
             let file = NodeFile::parse(&format!("name = \"r1\"\nbridge = {text}\n"), "node.toml");
-            file.map(|file| file.bridge.len()).map_err(|error| error.to_string())
+            file.map(|file| file.bridge.0.len()).map_err(|error| error.to_string())
         };
         assert_eq!(read(r#"["a", "b"]"#), Ok(1));
         assert_eq!(read(r#"[["a", "b"], ["c", "d"]]"#), Ok(2));
@@ -235,12 +581,58 @@ mod tests {
 
     #[test]
     fn a_typing_error_has_its_line_and_a_suggestion() {
-        let text = "name = \"r1\"\nfastpath = \"auto\"\n";
-        let message = NodeFile::parse(text, "node.toml").unwrap_err().to_string();
-        assert!(message.contains("line 2"), "{message}");
-        assert!(message.contains("fast_path"), "{message}");
-        let text = "name = \"R1\"\n";
-        let message = NodeFile::parse(text, "node.toml").unwrap_err().to_string();
+        let message = refused("name = \"r1\"\nfastpath = \"auto\"\n");
+        assert!(message.contains("line 2") && message.contains("'fast_path'"), "{message}");
+        let message = refused("name = \"R1\"\n");
         assert!(message.contains("line 1") && message.contains("'R'"), "{message}");
+        let with =
+            |line: &str| refused(&format!("name = \"r1\"\n[[service]]\nmodule = \"m\"\n{line}\n"));
+        let message = with("levl = \"nic\"");
+        assert!(message.contains("line 4, column 1") && message.contains("'level'"), "{message}");
+        let message = with("level = \"nik\"");
+        assert!(message.contains("line 4, column 9") && message.contains("'nic'"), "{message}");
+        let message = with("rules = [\"any\", \"proto udp dprt 53\"]");
+        assert!(message.contains("line 4, column 17") && message.contains("'dport'"), "{message}");
+        let message = with("budget = { packts = 5 }");
+        assert!(message.contains("line 4") && message.contains("'packets'"), "{message}");
+        let message = with("parameters = { dscp = [1] }");
+        assert!(message.contains("line 4") && message.contains("whole number"), "{message}");
+        let message = refused("name = \"r1\"\n[[rule]]\nmatch = \"any\"\naction = \"reject\"\n");
+        assert!(message.contains("line 4") && message.contains("'drop'"), "{message}");
+        let message = refused("[[rule]]\nmatch = \"any\"\naction = \"drop\"\n");
+        assert!(message.contains("names no node"), "{message}");
+        let message = refused("name = \"store\"\n");
+        assert!(message.contains("directory of its own"), "{message}");
+    }
+
+    #[test]
+    fn values_of_parameters_are_written_as_what_they_are() {
+        let text = "name = \"r1\"\n[[service]]\nmodule = \"m\"\n\
+                    parameters = { dscp = 10, strict = true, peer = \"10.0.0.1\" }\n";
+        let file = NodeFile::parse(text, "node.toml").unwrap();
+        let parameters = file.wanted.services[0].get_ref().parameters.clone().unwrap().into_inner();
+        let values: Vec<&str> = parameters.values().map(|value| value.0.as_str()).collect();
+        assert_eq!(values, ["10", "10.0.0.1", "true"]);
+    }
+
+    #[test]
+    fn a_file_that_is_applied_agrees_with_the_node_or_leaves_out_what_it_cannot_change() {
+        let node = "name = \"r1\"\n[[port]]\nname = \"left\"\ndevice = \"eth1\"\n";
+        let node = NodeFile::parse(node, "node.toml").unwrap();
+        let rule = "[[rule]]\nmatch = \"in left\"\naction = \"drop\"\n";
+        assert_eq!(node.parse_wanted(rule, "edge.toml").unwrap().rules.len(), 1);
+        let refused = |text: &str| node.parse_wanted(text, "edge.toml").unwrap_err().to_string();
+        let port = "[[port]]\nname = \"left\"\ndevice = \"eth2\"\n";
+        for (text, line, says) in [
+            ("name = \"r2\"\n".to_owned(), 1, "node 'r2'"),
+            (format!("name = \"r1\"\n{port}"), 2, "ports"),
+            ("\nfast_path = \"never\"\n".to_owned(), 2, "restart"),
+            ("store = \"/elsewhere\"\n".to_owned(), 1, "/var/lib/tamandua/store"),
+            ("guest_core = 1\n".to_owned(), 1, "left out"),
+        ] {
+            let message = refused(&text);
+            let place = format!("edge.toml, line {line}, column");
+            assert!(message.starts_with(&place) && message.contains(says), "{message}");
+        }
     }
 }

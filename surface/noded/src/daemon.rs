@@ -1,5 +1,6 @@
 //! The daemon's one task: what comes in, what is decided, what is done.
 
+use crate::apply::Work;
 use crate::below::{self, Begin, Loaded, Move, Shared};
 use crate::budgets;
 use crate::capture::{self, Capture};
@@ -12,6 +13,8 @@ use crate::events::{Journal, Note};
 use crate::http::{Answer, Reply};
 use crate::ports::{self, LivePort};
 use crate::replace::{Replacing, way_of};
+use crate::server;
+use crate::state::Desired;
 use crate::why::Asked;
 use crate::{http, run_directory};
 use anyhow::{Context, Result};
@@ -28,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::UnixListener;
@@ -67,6 +71,10 @@ pub(crate) enum Request {
     Captured(u32, u32, Reply<api::CapturedPackets>),
     EndCapture(u32, Reply<api::CaptureEnded>),
     Explain(api::ExplainRequest, Reply<api::Explanation>),
+    Desired(Reply<api::DesiredInfo>),
+    Apply(Box<api::ApplyRequest>, Reply<api::Applied>),
+    Confirm(Reply<api::Confirmed>),
+    Rollback(api::RollbackRequest, Reply<api::Applied>),
 }
 
 /// What comes back from work that was given away.
@@ -81,6 +89,8 @@ pub(crate) enum Done {
     ReportOverdue(u64),
     /// The kernel has run a copy of the front door over a frame.
     Explained(Box<Asked>, Result<bpf::front_door::Explained, String>),
+    /// The journal has a change, or not.
+    Recorded(Answer<()>),
 }
 
 /// A deployment whose service has not started yet.
@@ -92,6 +102,9 @@ pub(crate) struct Waiting {
     pub(crate) replaces: Option<api::Replaced>,
     /// Microseconds that packets waited for that.
     pub(crate) paused_us: u64,
+    pub(crate) service: Name,
+    /// As it was asked for.
+    pub(crate) level: Option<abi::Level>,
 }
 
 /// Somebody who waits for a service to move.
@@ -115,6 +128,17 @@ type AfterReport = Box<dyn FnOnce(&mut Daemon)>;
 /// Everything that the node is, beside what core/node decides.
 pub(crate) struct Daemon {
     pub(crate) file: NodeFile,
+    /// The node file's path.
+    pub(crate) config: PathBuf,
+    /// What shall run.
+    pub(crate) desired: Desired,
+    /// A change of it that is going on.
+    pub(crate) work: Option<Box<Work>>,
+    /// When what did not start is tried again, and the pause before the time after that.
+    pub(crate) retry_at: Option<tokio::time::Instant>,
+    pub(crate) retry_pause: Duration,
+    /// Whether the one who started it lets modules run as BPF programs.
+    pub(crate) bpf_allowed: bool,
     /// The core that runs modules.
     pub(crate) guest_core: usize,
     pub(crate) started: Instant,
@@ -189,10 +213,15 @@ pub(crate) fn lock(name: &Name) -> Result<File> {
 }
 
 /// Runs the node to its end.
-pub(crate) async fn run(file: NodeFile, bpf: bool, guest_core: usize) -> Result<()> {
+pub(crate) async fn run(
+    file: NodeFile,
+    config: PathBuf,
+    bpf: bool,
+    guest_core: usize,
+) -> Result<()> {
     let lock = lock(&file.name)?;
     let name = file.name.clone();
-    let ended = run_locked(file, bpf, guest_core).await;
+    let ended = run_locked(file, config, bpf, guest_core).await;
     drop(lock);
     let directory = run_directory(&name);
     std::fs::remove_dir_all(&directory)
@@ -200,25 +229,27 @@ pub(crate) async fn run(file: NodeFile, bpf: bool, guest_core: usize) -> Result<
     ended
 }
 
-async fn run_locked(file: NodeFile, bpf: bool, guest_core: usize) -> Result<()> {
+async fn run_locked(file: NodeFile, config: PathBuf, bpf: bool, guest_core: usize) -> Result<()> {
     let (done, done_rx) = mpsc::unbounded_channel();
     let monitor = Monitor::open().context("listening for changes of routes and devices")?;
     let name = file.name.clone();
-    let mut daemon = Daemon::start(file, guest_core, done).inspect_err(|_| {
+    let mut daemon = Daemon::start(file, config, guest_core, done).inspect_err(|_| {
         // What it had put up comes down again; the first failure is the one to tell.
         let _ = bpf::front_door::remove(&name);
         let _ = ports::restore_left_over(&name);
     })?;
     if !bpf {
+        daemon.bpf_allowed = false;
         daemon.set_bpf(false)?;
     }
+    daemon.resume();
     let (requests, request_rx) = mpsc::channel(REQUESTS_MAX);
     let socket = api::socket_of(&daemon.file.name);
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)
         .with_context(|| format!("listening on {}", socket.display()))?;
     let metrics = serve_metrics(&daemon.file, requests.clone()).await?;
-    let server = tokio::spawn(axum::serve(listener, http::router(requests)).into_future());
+    let server = tokio::spawn(server::serve(listener, http::router(requests), server::LIMITS));
     let ended = daemon.serve(monitor, request_rx, done_rx).await;
     server.abort();
     metrics.inspect(tokio::task::JoinHandle::abort);
@@ -227,7 +258,12 @@ async fn run_locked(file: NodeFile, bpf: bool, guest_core: usize) -> Result<()> 
 }
 
 impl Daemon {
-    fn start(file: NodeFile, guest_core: usize, done: mpsc::UnboundedSender<Done>) -> Result<Self> {
+    fn start(
+        file: NodeFile,
+        config: PathBuf,
+        guest_core: usize,
+        done: mpsc::UnboundedSender<Done>,
+    ) -> Result<Self> {
         let mut node = Node::new(file.name.clone(), file.ports.clone())?;
         for device in ports::restore_left_over(&file.name)? {
             tracing::info!(device, "restored what a dead node of this name had changed");
@@ -235,9 +271,10 @@ impl Daemon {
         let netlink = Netlink::open().context("opening netlink")?;
         let store = Store::open(&file.store)
             .with_context(|| format!("opening the module store {}", file.store.display()))?;
+        let desired = crate::apply::open(&file, &config, &store)?;
         let mut front = FrontDoor::create(&file.name, hash_keys()?, file.flow_cache.0)
             .context("making the front door")?;
-        let ends = node::other_ends(node.ports(), &file.bridge)?;
+        let ends = node::other_ends(node.ports(), &file.bridge.0)?;
         let ports = bring_up(&netlink, &mut front, &node, &ends)?;
         ports::remember(&file.name, &ports)?;
         let kernel = ports::kernel_device(&netlink, &file.name)?;
@@ -247,6 +284,12 @@ impl Daemon {
         node.handle_timeout(Nanos::ZERO);
         let mut daemon = Self {
             file,
+            config,
+            desired,
+            work: None,
+            retry_at: None,
+            retry_pause: Duration::from_secs(1),
+            bpf_allowed: true,
             guest_core,
             started: Instant::now(),
             node,
@@ -319,6 +362,8 @@ impl Daemon {
         look.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             self.do_effects();
+            self.advance_work();
+            self.release_held();
             let timeout = self.node.poll_timeout().map(|at| at.saturating_sub(self.now()));
             let alarm = async {
                 match timeout {
@@ -348,6 +393,10 @@ impl Daemon {
                 () = tokio::time::sleep(capture::LOOK_EVERY), if !self.captures.is_empty() => {
                     self.look_at_captures();
                 }
+                () = until(self.retry_at) => self.retry_missing(),
+                () = until(self.desired.unconfirmed.as_ref().map(|it| it.until.into())), if self.work.is_none() => {
+                    self.take_back_unconfirmed();
+                }
                 () = alarm => {
                     let now = self.now();
                     self.node.handle_timeout(now);
@@ -359,11 +408,8 @@ impl Daemon {
     /// Gives a command to the node and does what follows from it.
     pub(crate) fn command(&mut self, command: Command) -> Answer<node::Outcome> {
         let now = self.now();
-        let outcome = self.node.handle_command(now, command).map_err(|refusal| ErrorInfo {
-            code: api::code_of(refusal.class()),
-            message: refusal.to_string(),
-            help: None,
-        })?;
+        let outcome =
+            self.node.handle_command(now, command).map_err(|refusal| refused(&refusal))?;
         self.do_effects();
         Ok(outcome)
     }
@@ -437,6 +483,7 @@ impl Daemon {
         match done {
             Done::Compiled(digest, result) => {
                 let waiting = self.compiling.remove(&digest).unwrap_or_default();
+                self.work_compiled(&digest, result.as_ref().err());
                 if let (Ok(compiled), Some(module)) = (&result, self.modules.get_mut(&digest)) {
                     module.compiled = Some(Arc::clone(compiled));
                 }
@@ -456,10 +503,12 @@ impl Daemon {
             Done::ReportOverdue(number) if number == self.report_number => self.reported(),
             Done::ReportOverdue(_) => {}
             Done::Explained(asked, explained) => self.explained(*asked, explained),
+            Done::Recorded(written) => self.recorded(written),
         }
     }
 
     fn report(&mut self, notice: Notice) {
+        self.work_heard(&notice);
         match notice {
             Notice::ServiceRunning { service, restarts } => {
                 let again =
@@ -467,7 +516,7 @@ impl Daemon {
                 let text = format!("the service '{service}' runs{again}");
                 self.note(Note::new(EventKind::ServiceStarted, text).service(&service));
                 if let Some(waiting) = self.waiting.remove(&service) {
-                    self.deployed(&service, waiting);
+                    self.deployed(waiting);
                 }
             }
             Notice::ServiceReplaced { service } => {
@@ -478,7 +527,7 @@ impl Daemon {
                 tracing::info!(%service, "the new version of the service stays");
                 self.forget_modules();
                 if let Some(waiting) = self.waiting.remove(&service) {
-                    self.deployed(&service, waiting);
+                    self.deployed(waiting);
                 }
             }
             Notice::ReplaceFailed { service, reason } => {
@@ -559,9 +608,13 @@ impl Daemon {
     }
 
     /// Lets go of modules that no service runs; the store has them.
-    fn forget_modules(&mut self) {
+    pub(crate) fn forget_modules(&mut self) {
         let used: Vec<&str> = self.node.digests().collect();
-        self.modules.retain(|digest, _| used.contains(&digest.to_string().as_str()));
+        let work = self.work.as_ref();
+        self.modules.retain(|digest, _| {
+            let digest = digest.to_string();
+            used.contains(&digest.as_str()) || work.is_some_and(|work| work.needs(&digest))
+        });
     }
 
     fn stop(&mut self) {
@@ -592,6 +645,20 @@ async fn serve_metrics(
         .with_context(|| format!("listening on {} for [metrics]", metrics.listen))?;
     let server = axum::serve(listener, http::metrics_router(requests)).into_future();
     Ok(Some(tokio::spawn(server)))
+}
+
+/// A refusal of the node's, for the API.
+pub(crate) fn refused(refusal: &node::Refusal) -> ErrorInfo {
+    let (code, message) = (api::code_of(refusal.class()), refusal.to_string());
+    ErrorInfo { code, message, help: None }
+}
+
+/// Sleeps until then; for ever when there is no such time.
+async fn until(at: Option<tokio::time::Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
 }
 
 fn bring_up(

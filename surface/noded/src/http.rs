@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 /// Largest request body: a module.
-const BODY_LENGTH_MAX: usize = abi::layout::MODULE_LENGTH_MAX + 1;
+pub(crate) const BODY_LENGTH_MAX: usize = abi::layout::MODULE_LENGTH_MAX + 1;
 
 /// Largest request for rules: a million flows, as long as IPv6 has them.
 const RULES_LENGTH_MAX: usize = 128 << 20;
@@ -52,6 +52,9 @@ pub(crate) fn router(requests: mpsc::Sender<Request>) -> Router {
         .route("/v1/captures", post(begin_capture))
         .route("/v1/captures/{id}", get(captured).delete(end_capture))
         .route("/v1/why", get(why).post(explain))
+        .route("/v1/desired", get(desired).post(apply))
+        .route("/v1/desired/confirm", post(confirm))
+        .route("/v1/desired/rollback", post(rollback))
         .route("/v1/openapi.json", get(openapi))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)
@@ -75,7 +78,7 @@ async fn ask<T: Serialize>(
     }
 }
 
-fn refuse(error: ErrorInfo) -> Response {
+pub(crate) fn refuse(error: ErrorInfo) -> Response {
     let status =
         StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, Json(ErrorDocument { schema_version: SCHEMA_VERSION, error })).into_response()
@@ -288,6 +291,31 @@ async fn explain(
 ) -> Response {
     match body(request) {
         Ok(request) => ask(state, |reply| Request::Explain(request, reply)).await,
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+async fn desired(state: Daemon) -> Response {
+    ask(state, Request::Desired).await
+}
+
+async fn apply(state: Daemon, request: Result<Json<api::ApplyRequest>, JsonRejection>) -> Response {
+    match body(request) {
+        Ok(request) => ask(state, |reply| Request::Apply(Box::new(request), reply)).await,
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+async fn confirm(state: Daemon) -> Response {
+    ask(state, Request::Confirm).await
+}
+
+async fn rollback(
+    state: Daemon,
+    request: Result<Json<api::RollbackRequest>, JsonRejection>,
+) -> Response {
+    match body(request) {
+        Ok(request) => ask(state, |reply| Request::Rollback(request, reply)).await,
         Err(refusal) => refuse(refusal),
     }
 }

@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod apply;
 mod below;
 mod budgets;
 mod capture;
@@ -26,15 +27,19 @@ mod drops;
 mod events;
 mod housekeeping;
 mod http;
+pub mod journal;
 mod metrics;
 mod port_life;
 mod ports;
 mod reasons;
 mod replace;
+mod server;
+mod state;
 mod views;
 mod why;
 
-pub use config::{ConfigError, NodeFile, SAMPLE_CONFIG};
+pub use config::{ConfigError, NodeFile, SAMPLE_CONFIG, Wanted};
+pub use journal::JournalError;
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -66,7 +71,7 @@ pub fn run(options: Options) -> Result<()> {
         tracing::warn!(guest_core, %error, "the daemon does not leave the guest core to the cell");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(daemon::run(file, options.bpf, guest_core))
+    runtime.block_on(daemon::run(file, options.config, options.bpf, guest_core))
 }
 
 /// Where a node keeps what lives as long as it runs.

@@ -5,12 +5,14 @@ use crate::deploy::Module;
 use crate::events::Note;
 use crate::http::{Answer, Reply, error};
 use crate::ports;
+use crate::state::Facts;
 use abi::Level;
 use api::{
     Deployed, ErrorCode, ErrorInfo, EventKind, ModuleList, ModuleStored, NodeInfo, PortInfo,
     Removed, RuleInfo, RuleList, RuleRemoved, RulesAdded, SCHEMA_VERSION, ServiceInfo, ServiceList,
     SessionInfo,
 };
+use node::desired::{DesiredRule, DesiredState};
 use node::state::CellState;
 use node::{Action, Command, ModuleInfo, Outcome, RuleSpec, Service, ServiceState};
 use registry::Digest;
@@ -42,7 +44,7 @@ fn numbers(rules: &[RuleId]) -> Vec<u32> {
 impl Daemon {
     /// Answers a request, now or when what it needs has come. Whoever no
     /// longer waits for the answer does not get it.
-    pub(crate) fn handle(&mut self, request: Request) {
+    pub(crate) fn answer(&mut self, request: Request) {
         match request {
             Request::Node(reply) => drop(reply.send(Ok(self.node_info()))),
             Request::Services(reply) => self.after_report(|daemon| {
@@ -53,20 +55,13 @@ impl Daemon {
                 drop(reply.send(daemon.find_service(&wanted)));
             }),
             Request::Deploy(request, reply) => self.deploy(*request, reply),
-            Request::Remove(wanted, cascade, reply) => match self.remove(&wanted, cascade) {
-                // Its name is free when the cell has stopped it.
-                Ok((service, removed, true)) => {
-                    self.removing.insert(service, (reply, removed));
-                }
-                Ok((_, removed, false)) => drop(reply.send(Ok(removed))),
-                Err(refusal) => drop(reply.send(Err(refusal))),
-            },
+            Request::Remove(wanted, cascade, reply) => self.remove(&wanted, cascade, reply),
             Request::Move(wanted, request, reply) => self.start_move(&wanted, &request, reply),
-            Request::Bpf(request, reply) => drop(reply.send(self.set_bpf_answer(request.enabled))),
+            Request::Bpf(request, reply) => self.switch_bpf(request.enabled, reply),
             Request::Message(wanted, message, reply) => self.message(&wanted, &message, reply),
             Request::Rules(reply) => drop(reply.send(self.rule_list())),
-            Request::AddRules(request, reply) => drop(reply.send(self.add_rules(&request))),
-            Request::RemoveRule(rule, reply) => drop(reply.send(self.remove_rule(rule))),
+            Request::AddRules(request, reply) => self.add_rules(&request, reply),
+            Request::RemoveRule(rule, reply) => self.remove_rule(rule, reply),
             Request::Events(since, wait, reply) => self.events(since, wait, reply),
             Request::BeginCapture(request, reply) => {
                 drop(reply.send(self.begin_capture(&request)));
@@ -81,6 +76,10 @@ impl Daemon {
             Request::Stats(reply) => self.after_report(|daemon| {
                 drop(reply.send(daemon.stats()));
             }),
+            Request::Desired(reply) => self.desired_info(reply),
+            Request::Apply(request, reply) => self.apply(&request, reply),
+            Request::Confirm(reply) => self.confirm(reply),
+            Request::Rollback(request, reply) => self.rollback(&request, reply),
         }
     }
 
@@ -162,15 +161,32 @@ impl Daemon {
 
     /// Tells those who wait that a service is where they wanted it.
     pub(crate) fn moved(&mut self, service: &Name, level: Level) {
-        for mover in self.movers.remove(service).unwrap_or_default() {
-            drop(mover.reply.send(Ok(api::Moved {
-                schema_version: SCHEMA_VERSION,
-                service: service.to_string(),
-                from: mover.from.name().to_owned(),
-                level: level.name().to_owned(),
-                took_us: u64::try_from(mover.since.elapsed().as_micros()).unwrap_or(u64::MAX),
-            })));
-        }
+        let Some(movers) = self.movers.remove(service) else { return };
+        let (service, moved) = (service.clone(), service.clone());
+        let answers: Vec<_> = movers
+            .into_iter()
+            .map(|mover| {
+                let answer = api::Moved {
+                    schema_version: SCHEMA_VERSION,
+                    service: service.to_string(),
+                    from: mover.from.name().to_owned(),
+                    level: level.name().to_owned(),
+                    took_us: u64::try_from(mover.since.elapsed().as_micros()).unwrap_or(u64::MAX),
+                };
+                (mover, answer)
+            })
+            .collect();
+        let facts = Facts::of(format!("move {service} to {level}"));
+        let change = move |state: &mut DesiredState| state.set_level(&moved, level);
+        self.record(facts, change, move |daemon, written| {
+            if let (Err(_), Some((mover, _))) = (&written, answers.first()) {
+                // Back, as a start would find it there. It is gone if that is refused.
+                let _ = daemon.command(Command::Move { service, level: mover.from });
+            }
+            for (mover, answer) in answers {
+                drop(mover.reply.send(written.clone().map(|()| answer)));
+            }
+        });
     }
 
     /// Tells those who wait that it did not move.
@@ -180,10 +196,23 @@ impl Daemon {
         }
     }
 
-    fn set_bpf_answer(&mut self, enabled: bool) -> Answer<api::BpfSet> {
-        let moving = self.set_bpf(enabled).map_err(failed)?;
-        let moving = moving.iter().map(Name::to_string).collect();
-        Ok(api::BpfSet { schema_version: SCHEMA_VERSION, enabled, moving })
+    fn switch_bpf(&mut self, enabled: bool, reply: Reply<api::BpfSet>) {
+        if let Some(reason) = self.no_bpf.as_ref().filter(|_| enabled) {
+            return drop(reply.send(Err(failed(reason))));
+        }
+        let facts = Facts::of(if enabled { "node --bpf on" } else { "node --bpf off" });
+        self.record(
+            facts,
+            move |state| state.bpf = enabled,
+            move |daemon, written| {
+                let moving = written.and_then(|()| daemon.set_bpf(enabled).map_err(failed));
+                daemon.bpf_allowed |= enabled && moving.is_ok();
+                drop(reply.send(moving.map(|moving| {
+                    let moving = moving.iter().map(Name::to_string).collect();
+                    api::BpfSet { schema_version: SCHEMA_VERSION, enabled, moving }
+                })));
+            },
+        );
     }
 
     /// Lets modules run as BPF programs, or takes all to user level; those that move.
@@ -270,7 +299,16 @@ impl Daemon {
         let deployed = self.start_deployment(&request);
         match deployed {
             Ok((service, shadowed, replaces)) => {
-                let waiting = Waiting { reply, since, shadowed, replaces, paused_us: 0 };
+                let level = request.level.as_deref().and_then(|text| level(text).ok());
+                let waiting = Waiting {
+                    reply,
+                    since,
+                    shadowed,
+                    replaces,
+                    paused_us: 0,
+                    service: service.clone(),
+                    level,
+                };
                 self.waiting.insert(service, waiting);
             }
             Err(refusal) => drop(reply.send(Err(refusal))),
@@ -333,7 +371,7 @@ impl Daemon {
     }
 
     /// Has the module in memory, checked.
-    fn hold(&mut self, digest: &Digest) -> Answer<ModuleInfo> {
+    pub(crate) fn hold(&mut self, digest: &Digest) -> Answer<ModuleInfo> {
         if !self.modules.contains_key(digest) {
             let wasm = self.store.get(digest).map_err(failed)?;
             self.modules.insert(*digest, Module::check(wasm).map_err(usage)?);
@@ -352,70 +390,165 @@ impl Daemon {
         wanted.map_or_else(|| Ok(node::session::best_effort()), name)
     }
 
-    /// Answers a deployment whose service runs now.
-    pub(crate) fn deployed(&mut self, service: &Name, waiting: Waiting) {
-        let Some(service) = self.node.service(service) else { return };
-        drop(waiting.reply.send(
-            Ok(
-                Deployed {
-                    schema_version: SCHEMA_VERSION,
-                    service: self.service_info(service),
-                    took_ms: u64::try_from(waiting.since.elapsed().as_millis()).unwrap_or(u64::MAX),
-                    shadowed: waiting.shadowed,
-                    replaced:
-                        waiting.replaces.map(|replaced| api::Replaced {
-                            paused_us: waiting.paused_us,
-                            ..replaced
-                        }),
-                },
-            ),
-        ));
+    /// Answers a deployment whose service runs now, when that is recorded.
+    pub(crate) fn deployed(&mut self, waiting: Waiting) {
+        let Some(desired) = self.as_desired(&waiting) else { return };
+        let took_ms = crate::apply::millis(waiting.since);
+        let service = waiting.service.clone();
+        let came_with = |rule: &DesiredRule| rule.came_with.as_ref() == Some(&service);
+        let rules = self.numbered_rules().into_iter().map(|(_, rule)| rule).filter(came_with);
+        let rules: Vec<RuleSpec> = rules.map(|rule| rule.spec).collect();
+        let facts = Facts::of(format!("deploy {service}"));
+        let change = move |state: &mut DesiredState| state.deploy(service, desired, rules);
+        self.record(facts, change, move |daemon, written| {
+            let Waiting { reply, shadowed, service, replaces, paused_us, .. } = waiting;
+            let is_new = replaces.is_none();
+            let answer = written.and_then(|()| {
+                daemon.desired.missing.remove(&service);
+                let info = daemon.find_service(service.as_str())?;
+                let schema_version = SCHEMA_VERSION;
+                let replaced = replaces.map(|replaced| api::Replaced { paused_us, ..replaced });
+                Ok(Deployed { schema_version, service: info, took_ms, shadowed, replaced })
+            });
+            let answer = match answer {
+                Err(_) if is_new => {
+                    // It is gone already if that is refused.
+                    let _ = daemon.command(Command::Remove { service, cascade: true });
+                    answer
+                }
+                // The version before cannot be had back with what this one has learnt since.
+                Err(problem) => Err(ErrorInfo {
+                    code: ErrorCode::Partial,
+                    message: format!(
+                        "the new version of '{service}' runs, but a start of the node would begin with the one before: {}",
+                        problem.message
+                    ),
+                    help: problem.help,
+                }),
+                done => done,
+            };
+            drop(reply.send(answer));
+        });
     }
 
-    /// Removes a service; true when the cell has yet to stop it.
-    fn remove(&mut self, wanted: &str, cascade: bool) -> Answer<(Name, Removed, bool)> {
-        let service = name(wanted)?;
-        let outcome = self.command(Command::Remove { service: service.clone(), cascade })?;
-        let Outcome::Removed { rules, stopping, .. } = outcome else {
-            return Err(failed("the node answered a removal with something else"));
+    /// Removes a service; answers when the cell has stopped it: then its name is free.
+    fn remove(&mut self, wanted: &str, cascade: bool, reply: Reply<Removed>) {
+        let service = match name(wanted) {
+            Ok(service) => service,
+            Err(refusal) => return drop(reply.send(Err(refusal))),
         };
-        self.close(&rules);
-        self.note_rules(EventKind::RulesRemoved, &numbers(&rules));
-        let removed = Removed {
+        let removed = |service: &Name, rules: &[RuleId]| Removed {
             schema_version: SCHEMA_VERSION,
             service: service.to_string(),
-            rules: numbers(&rules),
+            rules: numbers(rules),
         };
-        Ok((service, removed, stopping))
+        let cause = format!("remove {service}");
+        let gone = service.clone();
+        let change = move |state: &mut DesiredState| state.remove(&gone);
+        let missing = self.desired.state.services.contains_key(&service);
+        if missing && self.node.service(&service).is_none() {
+            // It is desired, and did not start.
+            return self.record(Facts::of(cause), change, move |daemon, written| {
+                daemon.desired.missing.remove(&service);
+                drop(reply.send(written.map(|()| removed(&service, &[]))));
+            });
+        }
+        let command = Command::Remove { service: service.clone(), cascade };
+        let leads_there: Vec<RuleId> = self
+            .numbered_rules()
+            .into_iter()
+            .filter(|(_, rule)| rule.spec.action.service() == Some(&service))
+            .map(|(id, _)| id)
+            .collect();
+        let going = self.sessions_of(&leads_there);
+        self.record_ahead(command, cause, change, move |daemon, outcome| match outcome {
+            Ok(Outcome::Removed { rules, stopping, .. }) => {
+                daemon.close(going);
+                daemon.note_rules(EventKind::RulesRemoved, &numbers(&rules));
+                let removed = removed(&service, &rules);
+                if stopping {
+                    daemon.removing.insert(service, (reply, removed));
+                } else {
+                    drop(reply.send(Ok(removed)));
+                }
+            }
+            Ok(_) => {
+                drop(reply.send(Err(failed("the node answered a removal with something else"))))
+            }
+            Err(refusal) => drop(reply.send(Err(refusal))),
+        });
     }
 
-    fn add_rules(&mut self, request: &api::RulesRequest) -> Answer<RulesAdded> {
-        let specs = request
+    fn add_rules(&mut self, request: &api::RulesRequest, reply: Reply<RulesAdded>) {
+        match self.try_add_rules(request) {
+            Ok((added, specs)) => {
+                let facts = Facts::of(match specs.as_slice() {
+                    [spec] => format!("rule add {} -> {}", spec.r#match, spec.action),
+                    specs => format!("rule add, {} rules", specs.len()),
+                });
+                self.record(
+                    facts,
+                    |state| state.add_rules(specs),
+                    move |daemon, written| {
+                        if written.is_err() {
+                            for rule in &added.rules {
+                                // It is gone already if that is refused.
+                                let _ = daemon.command(Command::RuleRemove { rule: RuleId(*rule) });
+                            }
+                        }
+                        drop(reply.send(written.map(|()| added)));
+                    },
+                );
+            }
+            Err(refusal) => drop(reply.send(Err(refusal))),
+        }
+    }
+
+    fn try_add_rules(
+        &mut self,
+        request: &api::RulesRequest,
+    ) -> Answer<(RulesAdded, Vec<RuleSpec>)> {
+        let specs: Vec<RuleSpec> = request
             .rules
             .iter()
             .map(|rule| {
-                let mut spec =
-                    RuleSpec::new(rule.r#match.parse().map_err(usage)?, action(&rule.action)?);
+                let mut spec = RuleSpec::new(
+                    rule.r#match.parse().map_err(usage)?,
+                    rule.action.parse().map_err(usage)?,
+                );
                 spec.session = self.session(rule.session.as_deref())?;
                 spec.priority = rule.priority.unwrap_or(spec.priority);
                 spec.flows = rule.flows.as_deref().map(str::parse).transpose().map_err(usage)?;
                 Ok(spec)
             })
             .collect::<Answer<_>>()?;
-        let outcome = self.command(Command::RuleAdd { specs })?;
+        let outcome = self.command(Command::RuleAdd { specs: specs.clone() })?;
         let Outcome::RulesAdded { rules, shadowed } = outcome else {
             return Err(failed("the node answered new rules with something else"));
         };
         let (rules, shadowed) = (numbers(&rules), pairs(&shadowed));
         self.note_rules(EventKind::RulesAdded, &rules);
-        Ok(RulesAdded { schema_version: SCHEMA_VERSION, rules, shadowed })
+        Ok((RulesAdded { schema_version: SCHEMA_VERSION, rules, shadowed }, specs))
     }
 
-    fn remove_rule(&mut self, rule: RuleId) -> Answer<RuleRemoved> {
-        self.close(&[rule]);
-        self.command(Command::RuleRemove { rule })?;
-        self.note_rules(EventKind::RulesRemoved, &[rule.0]);
-        Ok(RuleRemoved { schema_version: SCHEMA_VERSION, rule: rule.0 })
+    fn remove_rule(&mut self, rule: RuleId, reply: Reply<RuleRemoved>) {
+        let desired = self.desired_rule(rule);
+        let change = move |state: &mut DesiredState| {
+            if let Some((rule, before)) = &desired {
+                state.remove_rule(rule, *before);
+            }
+        };
+        let command = Command::RuleRemove { rule };
+        let cause = format!("rule remove {rule}");
+        let going = self.sessions_of(&[rule]);
+        self.record_ahead(command, cause, change, move |daemon, outcome| {
+            if outcome.is_ok() {
+                daemon.close(going);
+                daemon.note_rules(EventKind::RulesRemoved, &[rule.0]);
+            }
+            let schema_version = SCHEMA_VERSION;
+            drop(reply.send(outcome.map(|_| RuleRemoved { schema_version, rule: rule.0 })));
+        });
     }
 
     /// Tells of rules that came or went.
@@ -433,15 +566,17 @@ impl Daemon {
         self.note(Note::new(kind, text).count(rules.len() as u64));
     }
 
-    /// Keeps what rules counted that are going.
-    fn close(&mut self, rules: &[RuleId]) {
+    /// Rules that are going, with the sessions for which they counted.
+    pub(crate) fn sessions_of(&self, rules: &[RuleId]) -> Vec<(RuleId, Name)> {
         let views = self.node.rules();
-        for rule in rules {
-            let session = views
-                .iter()
-                .find(|view| view.rule.id == *rule)
-                .map_or_else(node::session::best_effort, |view| view.rule.spec.session.clone());
-            if let Ok(stats) = self.front.rule_stats(*rule) {
+        let going = views.into_iter().filter(|view| rules.contains(&view.rule.id));
+        going.map(|view| (view.rule.id, view.rule.spec.session)).collect()
+    }
+
+    /// Keeps what rules counted that are gone.
+    pub(crate) fn close(&mut self, rules: Vec<(RuleId, Name)>) {
+        for (rule, session) in rules {
+            if let Ok(stats) = self.front.rule_stats(rule) {
                 let sum = self.closed.entry(session).or_default();
                 sum.0 += stats.packets;
                 sum.1 += stats.bytes;
@@ -567,19 +702,6 @@ fn message_bytes(digits: &str) -> Answer<Vec<u8>> {
     }
     let pairs = (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16));
     pairs.collect::<Result<_, _>>().map_err(|_| wrong())
-}
-
-/// `forward`, `drop` or `service NAME`.
-fn action(text: &str) -> Answer<Action> {
-    match text.split_whitespace().collect::<Vec<_>>()[..] {
-        ["forward"] => Ok(Action::Forward),
-        ["drop"] => Ok(Action::Drop),
-        ["service", service] => Ok(Action::Service(name(service)?)),
-        _ => Err(usage(format!(
-            "'{}' is no action; use 'forward', 'drop' or 'service NAME'",
-            text.chars().take(60).flat_map(char::escape_default).collect::<String>()
-        ))),
-    }
 }
 
 /// The level of that name.

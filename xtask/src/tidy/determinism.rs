@@ -28,10 +28,25 @@ const FORBIDDEN_OUTSIDE_TESTS: [(&[&str], &str); 3] = [
     (&["println", "!"], "answer with data; the surface prints"),
 ];
 
-/// Finds clocks, chance and input or output in `base` and `core`.
+/// Crates that may read a clock, but not the one that people and NTP set: a jump of it must not
+/// be seen by a packet, a lease or a confirmation.
+const WITHOUT_WALL_TIME: [&str; 5] =
+    ["surface/noded/", "surface/cell/", "levels/executor/", "levels/engine/", "levels/bpf/"];
+
+/// Shows the time of events to people, and decides nothing by it.
+const MAY_SHOW_WALL_TIME: &str = "surface/noded/src/events.rs";
+
+/// Finds clocks, chance and input or output in `base` and `core`, and wall time in what runs on.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, source) in tree.sources() {
+        let runs_on = WITHOUT_WALL_TIME.iter().any(|folder| path.starts_with(folder));
+        if runs_on && path != MAY_SHOW_WALL_TIME {
+            for token in source.find(&["SystemTime"]) {
+                let message = "SystemTime jumps when somebody sets it: use Instant".to_owned();
+                findings.push(Finding::error(CHECK, path, token.line, message));
+            }
+        }
         let is_source = path.contains("/src/");
         if !(path.starts_with("base/") || path.starts_with("core/")) || path.ends_with("build.rs") {
             continue;
@@ -73,8 +88,16 @@ mod tests {
         ] {
             assert_eq!(found("core/node/src/a.rs", text), 1, "{text}");
             assert_eq!(found("base/abi/src/a.rs", text), 1, "{text}");
-            assert_eq!(found("surface/noded/src/a.rs", text), 0, "{text}");
+            assert_eq!(found("surface/cli/src/a.rs", text), 0, "{text}");
         }
+    }
+
+    #[test]
+    fn what_runs_on_reads_no_clock_that_jumps() {
+        let wall = "fn f() { let now = std::time::SystemTime::now(); }";
+        assert_eq!(found("surface/noded/src/a.rs", wall), 1);
+        assert_eq!(found("surface/cell/src/a.rs", wall), 1);
+        assert_eq!(found("surface/noded/src/a.rs", "fn f() { Instant::now(); }"), 0);
     }
 
     #[test]

@@ -90,7 +90,9 @@ fn a_killed_daemon_leaves_plain_forwarding_and_its_successor_takes_over() {
     line.acquaint();
 
     line.node.start_again(&line.net, "r1").unwrap();
-    line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
+    // Its desired state has the service.
+    let back = || line.node.service("monitor").ok().filter(|it| it.state == "running");
+    assert!(wait_for(SOON, back).is_some());
     let before = line.books();
     line.acquaint();
     let balance = line.balance_since(&before);

@@ -15,6 +15,8 @@ mod clean_end;
 mod common;
 mod conformance;
 mod demo;
+mod desired;
+mod disks;
 mod downloads;
 mod events;
 mod firewall;

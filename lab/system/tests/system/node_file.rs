@@ -35,7 +35,7 @@ fn a_missing_device_is_named() {
     let net = Net::line(1500).unwrap();
     let store = tempfile::tempdir().unwrap();
     let name = name("missing");
-    let text = node_file(&net, "r1", name.as_str(), store.path(), "");
+    let text = node_file(&net, "r1", name.as_str(), &store.path().join("store"), "");
     let said = fails(&net, &text.replace("\"to-server\"", "\"to-nowhere\""));
     assert!(said.contains("to-nowhere") && said.contains("right"), "{said}");
     assert_eq!(leftovers(&name), [""; 0]);
@@ -62,7 +62,8 @@ fn a_second_node_of_the_same_name_is_refused() {
     }
     let line = Line::up();
     let store = tempfile::tempdir().unwrap();
-    let text = node_file(&line.net, "r1", line.node.name().as_str(), store.path(), "");
+    let text =
+        node_file(&line.net, "r1", line.node.name().as_str(), &store.path().join("store"), "");
     let said = fails(&line.net, &text);
     assert!(said.contains("runs already"), "{said}");
     line.acquaint();
@@ -77,7 +78,7 @@ fn a_device_with_an_xdp_program_of_somebody_else_is_refused() {
     let line = Line::up();
     let store = tempfile::tempdir().unwrap();
     let name = name("second");
-    let text = node_file(&line.net, "r1", name.as_str(), store.path(), "");
+    let text = node_file(&line.net, "r1", name.as_str(), &store.path().join("store"), "");
     let said = fails(&line.net, &text);
     assert!(said.contains("to-client") && said.contains("XDP"), "{said}");
     assert_eq!(leftovers(&name), [""; 0]);

@@ -52,6 +52,10 @@ fn every_operation_is_in_the_table() {
         Operation::Capture,
         Operation::Captured,
         Operation::EndCapture,
+        Operation::Desired,
+        Operation::Apply,
+        Operation::Confirm,
+        Operation::Rollback,
         Operation::OpenApi,
     ] {
         assert_eq!(ENDPOINTS.iter().filter(|e| e.operation == operation).count(), 1);

@@ -1,6 +1,7 @@
 //! The commands, one file for each group. A command parses nothing but its own
 //! arguments, asks, and hands its result to the output.
 
+pub mod apply;
 pub mod bench;
 pub mod capture;
 pub mod cell;
@@ -13,6 +14,7 @@ pub mod documents;
 pub mod events;
 pub mod lab;
 pub mod node;
+pub mod rollback;
 pub mod rule;
 pub mod run;
 pub mod service_project;
@@ -59,6 +61,10 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::Build(build) => build.run(context),
         Command::Dev(dev) => dev.run(context),
         Command::Check(check) => check.run(context),
+        Command::Apply(apply) => apply.run(context),
+        Command::Diff(diff) => diff.run(context),
+        Command::Confirm(confirm) => confirm.run(context),
+        Command::Rollback(rollback) => rollback.run(context),
         Command::Deploy(deploy) => deploy.run(context),
         Command::List(list) => list.run(context),
         Command::Show(show) => show.run(context),

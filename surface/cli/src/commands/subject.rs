@@ -88,9 +88,10 @@ impl Nodes {
         let port =
             |device: &String| format!("[[port]]\nname = \"{device}\"\ndevice = \"{device}\"\n");
         let text = format!(
-            "name = \"{}\"\nstore = \"{}\"\nguest_core = {}\n{}",
+            "name = \"{}\"\nstore = \"{}\"\nstate = \"{}\"\nguest_core = {}\n{}",
             plan.name,
             self.folder.path().join(format!("{}.store", plan.name)).display(),
+            self.folder.path().join(format!("{}.state", plan.name)).display(),
             plan.cell_cpu,
             plan.ports.iter().map(port).collect::<String>()
         );

@@ -74,11 +74,13 @@ fn start(plan: &Plan, router: &PlannedNode) -> Result<Started, Failure> {
     Ok(Started { name, child, log })
 }
 
-/// The router's own settings, its name, its devices as ports, a store that goes with the lab.
+/// The router's own settings, its name, its devices as ports, a store and a state that go with
+/// the lab.
 fn node_file(plan: &Plan, router: &PlannedNode, name: &Name, base: &str) -> String {
     let mut table = router.node.clone();
     table.insert("name".to_owned(), name.as_str().into());
     table.entry("store").or_insert_with(|| format!("{base}.store").into());
+    table.entry("state").or_insert_with(|| format!("{base}.state").into());
     let port = |device: &str| {
         let mut port = toml::Table::new();
         port.insert("name".to_owned(), device.into());
@@ -126,12 +128,12 @@ fn log_end(log: &Path) -> String {
     lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
 }
 
-/// Removes node files, logs and stores of a lab.
+/// Removes node files, logs, stores and states of a lab.
 pub fn remove_files(lab: &str) {
     remove_files_where(|name| name.starts_with(&format!("{lab}.")));
 }
 
-/// Removes node files, logs and stores of labs that are no more.
+/// Removes node files, logs, stores and states of labs that are no more.
 pub fn remove_all_files() {
     let labs = topology::list().unwrap_or_default();
     remove_files_where(|name| {
@@ -147,7 +149,7 @@ fn remove_files_where(is_meant: impl Fn(&str) -> bool) {
         let Some(name) = name.to_str().filter(|name| is_meant(name)) else { continue };
         let _ = match Path::new(name).extension().and_then(|kind| kind.to_str()) {
             Some("toml" | "log") => std::fs::remove_file(entry.path()),
-            Some("store") => std::fs::remove_dir_all(entry.path()),
+            Some("store" | "state") => std::fs::remove_dir_all(entry.path()),
             _ => Ok(()),
         };
     }

@@ -1,0 +1,546 @@
+//! Desired state: applied as a whole or not at all, taken back, and there again after every end.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::{
+    Applied, ApplyModule, ApplyRequest, ErrorCode, RollbackRequest, RuleRequest, RulesRequest,
+};
+use testkit::{Service, root_or_skip, service_module, wait_for};
+
+use crate::common::{Line, SOON, module};
+
+/// A service that counts and passes.
+fn passing(name: &str) -> Vec<u8> {
+    module(name, MANIFEST, PASS)
+}
+
+const MANIFEST: &str = "window = 64\nlevels = [\"user\"]";
+const PASS: &str =
+    r#"(memory (export "memory") 1) (func (export "on_packet") (result i32) (i32.const 0))"#;
+/// Its start fails.
+const TRAP_AT_START: &str = r#"(memory (export "memory") 1)
+    (func (export "on_start") (result i32) unreachable)
+    (func (export "on_packet") (result i32) (i32.const 0))"#;
+
+impl Line {
+    fn try_apply(
+        &self,
+        text: &str,
+        more: impl FnOnce(&mut ApplyRequest),
+    ) -> Result<Applied, api::ClientError> {
+        let mut request = ApplyRequest {
+            text: text.to_owned(),
+            file: "edge.toml".to_owned(),
+            ..ApplyRequest::default()
+        };
+        more(&mut request);
+        self.node.client().apply(&request)
+    }
+
+    fn apply(&self, text: &str) -> Applied {
+        self.try_apply(text, |_| {}).unwrap()
+    }
+
+    fn refused(&self, text: &str) -> (ErrorCode, String) {
+        let error = self.try_apply(text, |_| {}).unwrap_err();
+        (error.code(), error.to_string())
+    }
+
+    fn store(&self, wasm: &[u8]) -> String {
+        self.node.client().store_module(wasm.to_vec()).unwrap().digest
+    }
+
+    fn services(&self) -> Vec<String> {
+        let services = self.node.client().services().unwrap().services;
+        services.into_iter().map(|service| service.name).collect()
+    }
+
+    fn rules(&self) -> Vec<String> {
+        let rules = self.node.client().rules().unwrap().rules;
+        rules.into_iter().map(|rule| format!("{} {}", rule.r#match, rule.action)).collect()
+    }
+
+    fn generation(&self) -> u64 {
+        self.node.client().desired().unwrap().generation
+    }
+}
+
+const BOTH: &str = "[[service]]\nmodule = \"first\"\nrules = [\"proto icmp\"]\nthen = [\"second\"]\n\
+                    [[service]]\nmodule = \"second\"\n\
+                    [[rule]]\nmatch = \"proto tcp dport 23\"\naction = \"drop\"\n";
+
+#[test]
+fn a_file_is_applied_as_a_whole_and_what_stays_is_not_touched() {
+    if !root_or_skip("apply") {
+        return;
+    }
+    let line = Line::up();
+    for name in ["first", "second", "third"] {
+        line.store(&passing(name));
+    }
+    let applied = line.apply(BOTH);
+    let kinds: Vec<&str> = applied.changes.iter().map(|change| change.kind.as_str()).collect();
+    assert_eq!(kinds, ["service-added", "service-added", "rule-added", "rule-added"]);
+    assert_eq!(line.services(), ["first", "second"]);
+    line.acquaint();
+    let counted = line.node.service("first").unwrap();
+    assert!(counted.stats.packets > 0 && counted.stats.passed_on > 0, "{counted:#?}");
+    // The same again changes nothing, not even the generation.
+    let again = line.apply(BOTH);
+    assert_eq!((again.changes, again.generation), (Vec::new(), applied.generation));
+
+    // A third in the place of the second: the first runs on, with its memory and its counters.
+    let other = BOTH.replace("second", "third");
+    let would = line.try_apply(&other, |request| request.dry_run = true).unwrap();
+    assert_eq!(line.services(), ["first", "second"], "a dry run changes nothing");
+    let changes = line.apply(&other).changes;
+    assert_eq!(would.changes, changes);
+    assert!(changes.iter().all(|change| !change.replaced), "{changes:#?}");
+    assert_eq!(line.services(), ["first", "third"]);
+    let first = line.node.service("first").unwrap();
+    assert_eq!((first.entry, first.restarts), (counted.entry, 0));
+    assert_eq!(first.stats.packets, counted.stats.packets);
+    assert_eq!(first.then.values().collect::<Vec<_>>(), ["third"]);
+    line.acquaint();
+    assert!(line.node.service("third").unwrap().stats.packets > 0);
+    // Nothing at all.
+    line.apply("");
+    assert_eq!((line.services(), line.rules()), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn no_packet_is_lost_while_states_are_applied() {
+    if !root_or_skip("apply under traffic") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    for name in ["first", "second", "third"] {
+        line.store(&passing(name));
+    }
+    let (receiver, sender) = (line.udp("server", 7100), line.udp("client", 0));
+    sender.connect(line.server(7100)).unwrap();
+    let one = BOTH.replace("proto icmp", "proto udp dport 7100");
+    let other = one.replace("second", "third");
+    line.apply(&one);
+    const PACKETS: u32 = 4000;
+    let numbers = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..PACKETS {
+                sender.send(&number.to_be_bytes()).unwrap();
+                std::thread::sleep(Duration::from_micros(500));
+            }
+        });
+        let received = scope.spawn(|| {
+            let (mut numbers, mut payload) = (Vec::new(), [0; 4]);
+            while numbers.len() < PACKETS as usize && receiver.recv(&mut payload).is_ok() {
+                numbers.push(u32::from_be_bytes(payload));
+            }
+            numbers
+        });
+        for round in 0..6 {
+            line.apply(if round % 2 == 0 { &other } else { &one });
+        }
+        received.join().unwrap()
+    });
+    assert_eq!(numbers, (0..PACKETS).collect::<Vec<_>>());
+    let first = line.node.service("first").unwrap();
+    assert_eq!(first.stats.packets, u64::from(PACKETS), "each packet met the service that stayed");
+}
+
+#[test]
+fn a_mistake_is_named_with_its_place_and_changes_nothing() {
+    if !root_or_skip("wrong files") {
+        return;
+    }
+    let line = Line::up();
+    line.store(&passing("first"));
+    line.apply("[[service]]\nmodule = \"first\"\n");
+    let generation = line.generation();
+    let service = "[[service]]\nmodule = \"first\"\n";
+    for (text, place, says) in [
+        (format!("{service}rules = [\"in lft\"]\n"), "line 3, column 10", "did you mean 'left'"),
+        (format!("{service}parameters = {{ dscp = 1 }}\n"), "line 3, column 14", "no parameter"),
+        (format!("{service}session = \"sytem\"\n"), "line 3, column 11", "did you mean 'system'"),
+        (format!("{service}level = \"nic\"\n"), "line 3, column 9", "levels"),
+        (format!("{service}then = [\"frist\"]\n"), "line 3, column 8", "did you mean 'first'"),
+        (format!("{service}then = [\"first\"]\n"), "line 3, column 8", "again"),
+        (format!("{service}{service}"), "line 4, column 10", "two services 'first'"),
+        ("[[service]]\nmodule = \"frst\"\n".to_owned(), "line 2, column 10", "did you mean 'first"),
+        ("[[service]]\nmodule = \"./x.wasm\"\n".to_owned(), "line 2, column 10", "not sent along"),
+        (
+            format!("{service}[[rule]]\nmatch = \"any\"\naction = \"service frst\"\n"),
+            "line 3",
+            "'first'",
+        ),
+        (
+            "[[rule]]\nmatch = \"proto udp dprt 5\"\naction = \"drop\"\n".to_owned(),
+            "line 2",
+            "'dport'",
+        ),
+        ("name = \"other\"\n".to_owned(), "line 1", "'other'"),
+    ] {
+        let (code, said) = line.refused(&text);
+        assert!(
+            said.contains("edge.toml, ") && said.contains(place) && said.contains(says),
+            "{text}\n{said}"
+        );
+        assert_eq!(code, ErrorCode::Usage, "{said}");
+    }
+    assert_eq!((line.services(), line.generation()), (vec!["first".to_owned()], generation));
+}
+
+#[test]
+fn what_does_not_start_takes_all_of_the_change_back() {
+    if !root_or_skip("a change that fails") {
+        return;
+    }
+    let line = Line::up();
+    for name in ["first", "second"] {
+        line.store(&passing(name));
+    }
+    line.store(&module("broken", MANIFEST, TRAP_AT_START));
+    line.apply(BOTH);
+    line.acquaint();
+    let before = (line.services(), line.rules(), line.generation());
+    let counted = line.node.service("first").unwrap();
+    let text = "[[service]]\nmodule = \"broken\"\nrules = [\"proto udp\"]\n\
+                [[service]]\nname = \"new\"\nmodule = \"second\"\nrules = [\"ip 6\"]\n";
+    let (code, said) = line.refused(text);
+    assert_eq!(code, ErrorCode::Failed);
+    assert!(said.contains("'broken' did not start"), "{said}");
+    assert_eq!((line.services(), line.rules(), line.generation()), before);
+    let first = line.node.service("first").unwrap();
+    assert_eq!((first.entry, first.stats.packets), (counted.entry, counted.stats.packets));
+    line.acquaint();
+    assert!(line.node.service("first").unwrap().stats.packets > counted.stats.packets);
+}
+
+#[test]
+fn a_module_that_came_along_is_applied() {
+    if !root_or_skip("modules beside a file") {
+        return;
+    }
+    let line = Line::up();
+    let wasm = passing("beside");
+    let digest = registry::Digest::of(&wasm).to_string();
+    let manifest = abi::Unverified(&wasm).check().unwrap().manifest;
+    let text = "[[service]]\nmodule = \"./beside.wasm\"\n";
+    let with = |manifest| {
+        move |request: &mut ApplyRequest| {
+            request.dry_run = true;
+            request.modules.insert("./beside.wasm".to_owned(), ApplyModule { digest, manifest });
+        }
+    };
+    let manifest = serde_json::to_value(&manifest).unwrap();
+    let would = line.try_apply(text, with.clone()(Some(manifest))).unwrap();
+    assert_eq!(would.changes.len(), 1);
+    assert!(line.node.client().modules().unwrap().modules.is_empty(), "a dry run stores nothing");
+    line.store(&wasm);
+    line.try_apply(text, |request| {
+        with(None)(request);
+        request.dry_run = false;
+    })
+    .unwrap();
+    assert_eq!(line.services(), ["beside"]);
+}
+
+#[test]
+fn rollback_goes_back_and_forth() {
+    if !root_or_skip("rollback") {
+        return;
+    }
+    let line = Line::up();
+    for name in ["first", "second"] {
+        line.store(&passing(name));
+    }
+    line.apply(BOTH);
+    let one = line.generation();
+    line.apply("[[rule]]\nmatch = \"any\"\naction = \"forward\"\n");
+    let client = line.node.client();
+    let back = |generation| {
+        let request = RollbackRequest { generation, dry_run: false };
+        client.rollback(&request).unwrap();
+    };
+    back(None);
+    assert_eq!(line.services(), ["first", "second"]);
+    back(None);
+    assert_eq!((line.services(), line.rules()), (Vec::new(), vec!["any forward".to_owned()]));
+    back(Some(one));
+    assert_eq!(line.services(), ["first", "second"]);
+    let desired = client.desired().unwrap();
+    let causes: Vec<&str> = desired.generations.iter().map(|it| it.cause.as_str()).collect();
+    assert!(
+        causes[0].starts_with("rollback to") && causes.contains(&"apply edge.toml"),
+        "{causes:?}"
+    );
+    let unknown = RollbackRequest { generation: Some(99), dry_run: false };
+    assert_eq!(client.rollback(&unknown).unwrap_err().code(), ErrorCode::NotFound);
+}
+
+#[test]
+fn what_nobody_confirms_is_taken_back_in_time_and_at_a_restart() {
+    if !root_or_skip("confirmations") {
+        return;
+    }
+    let mut line = Line::up();
+    line.store(&passing("first"));
+    let first = "[[service]]\nmodule = \"first\"\n";
+    let within = |line: &Line, seconds| {
+        line.try_apply(first, |request| request.confirm_s = Some(seconds)).unwrap()
+    };
+    assert_eq!(within(&line, 1).confirm_within_s, Some(1));
+    let rules =
+        RuleRequest { r#match: "any".into(), action: "drop".into(), priority: None, session: None };
+    let rules = RulesRequest { rules: vec![rules] };
+    let said = line.node.client().add_rules(&rules).unwrap_err().to_string();
+    assert!(said.contains("confirm"), "{said}");
+    assert!(wait_for(SOON, || line.services().is_empty().then_some(())).is_some());
+    assert_eq!(line.node.client().confirm().unwrap_err().code(), ErrorCode::NotFound);
+
+    within(&line, 1);
+    line.node.client().confirm().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(line.services(), ["first"], "a confirmed state stays");
+
+    line.apply("");
+    within(&line, 600);
+    line.node.kill().unwrap();
+    line.node.start_again(&line.net, "r1").unwrap();
+    assert_eq!(line.services(), [""; 0], "it was not confirmed before the end");
+    let cause = line.node.client().desired().unwrap().generations[0].cause.clone();
+    assert!(cause.contains("not confirmed before a restart"), "{cause}");
+}
+
+/// What every kind of command left behind.
+fn change_everything(line: &Line) {
+    let monitor =
+        Service { rules: &["proto icmp"], parameters: &[("dscp", "12")], ..Service::default() };
+    line.node.deploy(&service_module("monitor").unwrap(), &monitor).unwrap();
+    let before = Service { rules: &["proto udp"], then: &["monitor"], ..Service::default() };
+    line.node.deploy(&passing("before"), &before).unwrap();
+    line.node
+        .deploy(&passing("gone"), &Service { rules: &["ip 6"], ..Service::default() })
+        .unwrap();
+    line.node.remove("gone").unwrap();
+    let rule = |text: &str, action: &str| RuleRequest {
+        r#match: text.to_owned(),
+        action: action.to_owned(),
+        priority: Some(50),
+        session: None,
+    };
+    let rules = vec![
+        rule("proto tcp dport 1", "drop"),
+        rule("proto tcp dport 2", "drop"),
+        rule("any", "service monitor"),
+    ];
+    let added = line.node.client().add_rules(&RulesRequest { rules }).unwrap();
+    line.node.client().remove_rule(added.rules[0]).unwrap();
+}
+
+fn assert_everything(line: &Line) {
+    let all = || (line.services().len() == 2).then_some(());
+    assert!(wait_for(SOON, all).is_some(), "{:?}\n{}", line.services(), line.node.log());
+    let resumed = || (line.rules().len() == 4).then_some(());
+    assert!(wait_for(SOON, resumed).is_some(), "{:?}", line.rules());
+    let monitor = line.node.service("monitor").unwrap();
+    assert_eq!((monitor.state.as_str(), monitor.parameters["dscp"].as_str()), ("running", "12"));
+    let before = line.node.service("before").unwrap();
+    assert_eq!(before.then.values().collect::<Vec<_>>(), ["monitor"]);
+    let mut rules = line.rules();
+    rules.sort();
+    let expected = [
+        "any service monitor",
+        "proto icmp service monitor",
+        "proto tcp dport 2 drop",
+        "proto udp service before",
+    ];
+    assert_eq!(rules, expected);
+    let counted = monitor.stats.packets;
+    line.acquaint();
+    assert!(line.node.service("monitor").unwrap().stats.packets > counted);
+}
+
+#[test]
+fn a_node_that_starts_again_runs_what_it_ran() {
+    if !root_or_skip("a restart") {
+        return;
+    }
+    let mut line = Line::up();
+    change_everything(&line);
+    let generation = line.generation();
+    assert!(line.node.stop().unwrap().success());
+    line.node.start_again(&line.net, "r1").unwrap();
+    assert_everything(&line);
+    line.node.kill().unwrap();
+    line.node.start_again(&line.net, "r1").unwrap();
+    assert_everything(&line);
+    assert_eq!(line.generation(), generation, "a start changes nothing");
+}
+
+#[test]
+fn a_node_killed_at_any_moment_has_what_it_said_was_done() {
+    if !root_or_skip("kills at random") {
+        return;
+    }
+    let mut line = Line::up();
+    let mut dice = 88_172_645_463_325_252_u64;
+    let mut done: Vec<u16> = Vec::new();
+    let mut next = 1;
+    for round in 0..12 {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        let patience = Duration::from_micros(dice % 250_000);
+        let client = line.node.client().clone();
+        let (acknowledged, asked) = std::thread::scope(|scope| {
+            let adding = scope.spawn(move || {
+                let mut added = Vec::new();
+                for port in next.. {
+                    let rule = RuleRequest {
+                        r#match: format!("proto udp dport {port}"),
+                        action: "drop".to_owned(),
+                        priority: None,
+                        session: None,
+                    };
+                    if client.add_rules(&RulesRequest { rules: vec![rule] }).is_err() {
+                        return (added, port);
+                    }
+                    added.push(port);
+                }
+                (added, u16::MAX)
+            });
+            std::thread::sleep(patience);
+            line.node.kill().unwrap();
+            adding.join().unwrap()
+        });
+        done.extend(acknowledged);
+        line.node.start_again(&line.net, "r1").unwrap();
+        let found: Vec<u16> = ports_of(&line, done.len());
+        // The one that was being added when the kill came may be there.
+        if found.last() == Some(&asked) {
+            done.push(asked);
+        }
+        assert_eq!(found, done, "round {round}");
+        next = asked + 1;
+    }
+    assert!(done.len() > 4, "too few rules were added: {}", done.len());
+    line.acquaint();
+}
+
+/// The ports of the rules, when as many as expected are there.
+fn ports_of(line: &Line, expected: usize) -> Vec<u16> {
+    let resumed = || {
+        let rules = line.rules();
+        (rules.len() >= expected).then_some(rules)
+    };
+    let rules = wait_for(SOON, resumed).unwrap_or_else(|| line.rules());
+    let port = |rule: &String| rule.split(' ').nth(3).and_then(|port| port.parse().ok());
+    let mut ports: Vec<u16> = rules.iter().filter_map(port).collect();
+    ports.sort_unstable();
+    ports
+}
+
+fn node_file_of(line: &Line) -> PathBuf {
+    line.node.directory().join("node.toml")
+}
+
+#[test]
+fn a_node_file_counts_when_it_says_something_new() {
+    if !root_or_skip("an edited node file") {
+        return;
+    }
+    let mut line = Line::up();
+    let file = node_file_of(&line);
+    std::fs::write(line.node.directory().join("first.wasm"), passing("first")).unwrap();
+    let plain = std::fs::read_to_string(&file).unwrap();
+    let drop = "[[rule]]\nmatch = \"proto tcp dport 9\"\naction = \"drop\"\n";
+    let restart = |line: &mut Line, text: &str| {
+        std::fs::write(&file, text).unwrap();
+        assert!(line.node.stop().unwrap().success());
+        line.node.start_again(&line.net, "r1").unwrap();
+    };
+    let first = format!("{plain}[[service]]\nmodule = \"first.wasm\"\nrules = [\"proto icmp\"]\n");
+    let is = |line: &Line, services: &[&str], rules: usize| {
+        let there = || (line.services() == services && line.rules().len() == rules).then_some(());
+        assert!(wait_for(SOON, there).is_some(), "{:?} {:?}", line.services(), line.rules());
+    };
+    restart(&mut line, &first);
+    is(&line, &["first"], 1);
+    // What commands changed since stays, as long as the file wants what it wanted.
+    line.node
+        .deploy(&passing("second"), &Service { rules: &["ip 6"], ..Service::default() })
+        .unwrap();
+    restart(&mut line, &format!("# a comment\n{first}"));
+    is(&line, &["first", "second"], 2);
+    // An edited file is followed as a whole.
+    restart(&mut line, &format!("{first}{drop}"));
+    is(&line, &["first"], 2);
+    // One that was applied while the node ran is not followed again.
+    std::fs::write(&file, format!("{plain}{drop}")).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    line.try_apply(&text, |request| request.file = file.display().to_string()).unwrap();
+    line.node
+        .deploy(&passing("second"), &Service { rules: &["ip 6"], ..Service::default() })
+        .unwrap();
+    restart(&mut line, &format!("{plain}{drop}"));
+    is(&line, &["second"], 2);
+}
+
+#[test]
+fn a_service_whose_module_is_gone_stays_desired_and_the_rest_runs() {
+    if !root_or_skip("a lost module") {
+        return;
+    }
+    let mut line = Line::up();
+    line.node
+        .deploy(&passing("first"), &Service { rules: &["proto icmp"], ..Service::default() })
+        .unwrap();
+    line.node
+        .deploy(&passing("second"), &Service { rules: &["ip 6"], ..Service::default() })
+        .unwrap();
+    let digest = line.node.service("second").unwrap().digest;
+    assert!(line.node.stop().unwrap().success());
+    let blob = digest.strip_prefix("sha256:").unwrap();
+    let blob = line.node.directory().join("store/blobs/sha256").join(blob);
+    let kept = std::fs::read(&blob).unwrap();
+    std::fs::remove_file(&blob).unwrap();
+    line.node.start_again(&line.net, "r1").unwrap();
+    let there = || (line.services() == ["first"]).then_some(());
+    assert!(wait_for(SOON, there).is_some());
+    let waiting = line.node.client().desired().unwrap().waiting;
+    assert_eq!(waiting.len(), 1);
+    assert!(
+        waiting[0].what.contains("second") && waiting[0].reason.contains(&digest),
+        "{waiting:?}"
+    );
+    // It comes when its module does.
+    std::fs::write(&blob, kept).unwrap();
+    let back = || (line.services() == ["first", "second"] && line.rules().len() == 2).then_some(());
+    assert!(wait_for(SOON, back).is_some(), "{}", line.node.log());
+    let waiting = line.node.client().desired().unwrap().waiting;
+    assert_eq!(waiting, []);
+}
+
+#[test]
+fn a_state_that_cannot_be_read_stops_the_start_with_what_to_do() {
+    if !root_or_skip("a damaged state") {
+        return;
+    }
+    let mut line = Line::up();
+    line.node.deploy(&passing("first"), &Service::default()).unwrap();
+    assert!(line.node.stop().unwrap().success());
+    let path = line.node.directory().join("store.state/state.redb");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let kept = bytes.clone();
+    bytes.iter_mut().for_each(|byte| *byte ^= 0x5a);
+    std::fs::write(&path, bytes).unwrap();
+    let said = line.node.start_again(&line.net, "r1").unwrap_err().to_string();
+    assert!(said.contains("damaged") && said.contains("move it away"), "{said}");
+    assert!(said.contains(path.to_str().unwrap()), "{said}");
+    assert!(!Path::new("/sys/fs/bpf/tamandua").join(line.node.name().as_str()).exists());
+    std::fs::write(&path, kept).unwrap();
+    line.node.start_again(&line.net, "r1").unwrap();
+    assert!(wait_for(SOON, || (line.services() == ["first"]).then_some(())).is_some());
+}

@@ -1,0 +1,266 @@
+//! `tam apply`, `diff`, `confirm` and `rollback`: from a request to work, and its answer.
+//!
+//! A text becomes a desired state in three looks: what it says (`config`), which modules it means
+//! (here), whether the node can have all that (`node::desired::check`). Each complaint has its
+//! line. Only then the work begins, in `apply/work.rs`.
+
+mod resume;
+mod show;
+mod text;
+mod work;
+
+pub(crate) use resume::open;
+pub(crate) use text::{Modules, fingerprint, resolve};
+pub(crate) use work::{Purpose, Work};
+
+use crate::config::ConfigError;
+use crate::daemon::Daemon;
+use crate::http::{Answer, Reply, error};
+use crate::state::{Facts, Unconfirmed};
+use crate::views::{failed, usage};
+use api::{Applied, ApplyRequest, Confirmed, DesiredInfo, ErrorCode, SCHEMA_VERSION};
+use node::desired::{DesiredState, differences};
+use std::path::Path;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+/// Longest time to confirm within: a day.
+pub(crate) const CONFIRM_SECONDS_MAX: u64 = 86_400;
+
+/// What is to be applied, checked.
+pub(crate) struct Target {
+    pub(crate) state: DesiredState,
+    pub(crate) facts: Facts,
+    pub(crate) confirm: Option<Duration>,
+    /// Rules that no packet can reach, in words.
+    pub(crate) shadowed: Vec<String>,
+}
+
+impl Daemon {
+    pub(crate) fn apply(&mut self, request: &ApplyRequest, reply: Reply<Applied>) {
+        let since = Instant::now();
+        match self.target(request) {
+            Ok(target) if request.dry_run => {
+                drop(reply.send(Ok(self.applied(&target, since, true))));
+            }
+            Ok(target) => self.begin_apply(target, since, reply),
+            Err(refusal) => drop(reply.send(Err(refusal))),
+        }
+    }
+
+    fn begin_apply(&mut self, target: Target, since: Instant, reply: Reply<Applied>) {
+        let mut answer = self.applied(&target, since, false);
+        let Target { state, mut facts, confirm, .. } = target;
+        if answer.changes.is_empty() {
+            answer.confirm_within_s = None;
+            if facts.node_file.is_none() {
+                return drop(reply.send(Ok(answer)));
+            }
+            // It is followed now, which is all that is news.
+            facts.same_generation = true;
+            let then = move |_: &mut Self, written: Answer<()>| {
+                drop(reply.send(written.map(|()| answer)));
+            };
+            return self.record(facts, |_| (), then);
+        }
+        let back_to = self.desired.generation;
+        facts.unconfirmed_over = confirm.map(|_| back_to);
+        let cause = facts.cause.clone();
+        self.begin_work(Work::new(
+            state,
+            facts,
+            Purpose::Apply(Box::new(move |daemon, done| {
+                let answer = done.map(|()| {
+                    answer.generation = daemon.desired.generation;
+                    answer.took_ms = millis(since);
+                    if let Some(within) = confirm {
+                        let until = Instant::now() + within;
+                        daemon.desired.unconfirmed = Some(Unconfirmed { until, back_to, cause });
+                    }
+                    answer
+                });
+                drop(reply.send(answer));
+            })),
+        ));
+    }
+
+    /// What a request asks for, if the node can have it.
+    fn target(&mut self, request: &ApplyRequest) -> Answer<Target> {
+        let wrong = |problem: ConfigError| {
+            error(
+                ErrorCode::Usage,
+                problem.to_string(),
+                Some("correct the file; nothing has changed"),
+            )
+        };
+        let confirm = match request.confirm_s {
+            Some(seconds) if !(1..=CONFIRM_SECONDS_MAX).contains(&seconds) => {
+                return Err(usage(format!(
+                    "a state is confirmed within 1 to {CONFIRM_SECONDS_MAX} s, not {seconds}"
+                )));
+            }
+            seconds => seconds.map(Duration::from_secs),
+        };
+        let wanted = self.file.parse_wanted(&request.text, &request.file).map_err(wrong)?;
+        let given = &request.modules;
+        let modules = Modules {
+            store: &self.store,
+            held: &self.modules,
+            find: &|module| {
+                given.get(module).map(|it| (it.digest.clone(), it.manifest.clone())).ok_or_else(|| {
+                "this file was not sent along; `tam apply` sends the modules of a file, or name one in the store".to_owned()
+            })
+            },
+        };
+        let resolved = resolve(&wanted, &modules).map_err(wrong)?;
+        let shadowed = resolved.check(&self.file.ports, &wanted).map_err(wrong)?;
+        let facts = Facts {
+            cause: format!("apply {}", request.file),
+            node_file: self.is_own_file(&request.file).then(|| fingerprint(&wanted)),
+            ..Facts::default()
+        };
+        Ok(Target { state: resolved.state, facts, confirm, shadowed })
+    }
+
+    /// Whether a path is that of the file that the node was started with.
+    fn is_own_file(&self, path: &str) -> bool {
+        let given = Path::new(path).canonicalize();
+        given.is_ok_and(|given| self.config.canonicalize().is_ok_and(|own| own == given))
+    }
+
+    fn applied(&self, target: &Target, since: Instant, dry_run: bool) -> Applied {
+        let changes = differences(&self.desired.state, &target.state);
+        Applied {
+            schema_version: SCHEMA_VERSION,
+            dry_run,
+            generation: self.desired.generation,
+            changes: changes.iter().map(|change| self.shown_change(change)).collect(),
+            shadowed: target.shadowed.clone(),
+            confirm_within_s: target.confirm.map(|within| within.as_secs()),
+            took_ms: millis(since),
+        }
+    }
+
+    pub(crate) fn confirm(&mut self, reply: Reply<Confirmed>) {
+        let Some(unconfirmed) = self.desired.unconfirmed.take() else {
+            let help = "`tam apply FILE --confirm 60s` makes one that does";
+            let refusal =
+                error(ErrorCode::NotFound, "nothing waits for a confirmation", Some(help));
+            return drop(reply.send(Err(refusal)));
+        };
+        let facts = Facts { same_generation: true, ..Facts::of(unconfirmed.cause.clone()) };
+        self.record(
+            facts,
+            |_| (),
+            move |daemon, written| {
+                if written.is_err() {
+                    daemon.desired.unconfirmed = Some(unconfirmed);
+                }
+                drop(reply.send(written.map(|()| Confirmed {
+                    schema_version: SCHEMA_VERSION,
+                    generation: daemon.desired.generation,
+                })));
+            },
+        );
+    }
+
+    pub(crate) fn rollback(&mut self, request: &api::RollbackRequest, reply: Reply<Applied>) {
+        let since = Instant::now();
+        let unconfirmed = self.desired.unconfirmed.as_ref().map(|it| it.back_to);
+        let wanted = request
+            .generation
+            .or(unconfirmed)
+            .or_else(|| self.desired.generation.checked_sub(1).filter(|it| *it > 0));
+        let Some(wanted) = wanted else {
+            let refusal =
+                error(ErrorCode::NotFound, "there is no earlier state to go back to", None);
+            return drop(reply.send(Err(refusal)));
+        };
+        let target = self.generation(wanted).map(|state| Target {
+            state,
+            facts: Facts::of(format!("rollback to generation {wanted}")),
+            confirm: None,
+            shadowed: Vec::new(),
+        });
+        match target {
+            Ok(target) if request.dry_run => {
+                drop(reply.send(Ok(self.applied(&target, since, true))));
+            }
+            Ok(target) => {
+                let before = self.desired.unconfirmed.take();
+                let mut answer = self.applied(&target, since, false);
+                self.begin_work(Work::new(
+                    target.state,
+                    target.facts,
+                    Purpose::Apply(Box::new(move |daemon, done| {
+                        if done.is_err() {
+                            daemon.desired.unconfirmed = before;
+                        }
+                        drop(reply.send(done.map(|()| {
+                            answer.generation = daemon.desired.generation;
+                            answer.took_ms = millis(since);
+                            answer
+                        })));
+                    })),
+                ));
+            }
+            Err(refusal) => drop(reply.send(Err(refusal))),
+        }
+    }
+
+    /// The state of a generation.
+    fn generation(&self, wanted: u64) -> Answer<DesiredState> {
+        let journal = self.desired.journal();
+        let journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
+        journal.read(wanted).map(|record| record.state).map_err(|problem| match problem {
+            crate::journal::JournalError::NoGeneration { .. } => {
+                error(ErrorCode::NotFound, problem.to_string(), None)
+            }
+            problem => failed(problem),
+        })
+    }
+
+    /// Takes back what nobody confirmed in time.
+    pub(crate) fn take_back_unconfirmed(&mut self) {
+        let Some(unconfirmed) = self.desired.unconfirmed.take() else { return };
+        let back_to = unconfirmed.back_to;
+        tracing::warn!(generation = back_to, "nobody confirmed what was applied: it is taken back");
+        let facts = Facts::of(format!("not confirmed in time: back to generation {back_to}"));
+        match self.generation(back_to) {
+            Ok(state) => self.begin_work(Work::new(
+                state,
+                facts,
+                Purpose::Apply(Box::new(|_, done| match done {
+                    Ok(()) => tracing::info!("the state before is back"),
+                    Err(problem) => tracing::error!(
+                        problem = problem.message,
+                        "the state before is not back: see `tam diff` and `tam rollback`"
+                    ),
+                })),
+            )),
+            Err(problem) => {
+                tracing::error!(problem = problem.message, "the state before is not back")
+            }
+        }
+    }
+
+    pub(crate) fn desired_info(&mut self, reply: Reply<DesiredInfo>) {
+        let mut info = self.shown_desired();
+        let journal = self.desired.journal();
+        // Beside the loop: the journal may be waiting for the disk.
+        tokio::task::spawn_blocking(move || {
+            let listed = journal.lock().unwrap_or_else(PoisonError::into_inner).list();
+            drop(reply.send(match listed {
+                Ok(heads) => {
+                    info.generations = show::generations(heads);
+                    Ok(info)
+                }
+                Err(problem) => Err(failed(problem)),
+            }));
+        });
+    }
+}
+
+pub(crate) fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,103 @@
+//! Desired state in the API's words.
+
+use crate::daemon::Daemon;
+use crate::journal::Head;
+use api::{DesiredChange, DesiredInfo, FieldInfo, GenerationInfo, SCHEMA_VERSION, WaitingInfo};
+use node::desired::{DesiredRule, Difference, FieldChange, Manner};
+use std::time::Instant;
+
+impl Daemon {
+    pub(super) fn shown_change(&self, difference: &Difference) -> DesiredChange {
+        let of = |kind: &str| DesiredChange { kind: kind.to_owned(), ..DesiredChange::default() };
+        match difference {
+            Difference::Bpf { enabled } => {
+                let state = if *enabled { "on" } else { "off" };
+                DesiredChange { text: format!("bpf {state}"), ..of("bpf") }
+            }
+            Difference::ServiceAdded { service, fields } => DesiredChange {
+                service: Some(service.to_string()),
+                text: format!("service {service}"),
+                fields: fields.iter().map(field).collect(),
+                ..of("service-added")
+            },
+            Difference::ServiceChanged { service, fields, manner } => DesiredChange {
+                service: Some(service.to_string()),
+                text: match manner {
+                    Manner::InPlace => format!("service {service}: changes while it runs"),
+                    Manner::Replaced => {
+                        format!("service {service}: starts anew, without its memory")
+                    }
+                },
+                fields: fields.iter().map(field).collect(),
+                replaced: *manner == Manner::Replaced,
+                ..of("service-changed")
+            },
+            Difference::ServiceRemoved { service } => DesiredChange {
+                service: Some(service.to_string()),
+                text: format!("service {service}"),
+                ..of("service-removed")
+            },
+            Difference::RuleAdded { rule } => {
+                DesiredChange { text: rule_text(rule), ..of("rule-added") }
+            }
+            Difference::RuleRemoved { rule } => {
+                DesiredChange { text: rule_text(rule), ..of("rule-removed") }
+            }
+            Difference::RuleOrder => DesiredChange {
+                text: "rules of one priority in another order".to_owned(),
+                ..of("rule-order")
+            },
+        }
+    }
+
+    pub(super) fn shown_desired(&self) -> DesiredInfo {
+        let left = self.desired.unconfirmed.as_ref().map(|unconfirmed| {
+            unconfirmed.until.saturating_duration_since(Instant::now()).as_secs()
+        });
+        let services = self.desired.missing.iter().map(|(service, reason)| WaitingInfo {
+            what: format!("service {service}"),
+            reason: reason.clone(),
+        });
+        let rules = self
+            .desired
+            .unfit
+            .iter()
+            .map(|(rule, reason)| WaitingInfo { what: rule_text(rule), reason: reason.clone() });
+        DesiredInfo {
+            schema_version: SCHEMA_VERSION,
+            node: self.file.name.to_string(),
+            generation: self.desired.generation,
+            confirm_within_s: left,
+            waiting: services.chain(rules).collect(),
+            generations: Vec::new(),
+        }
+    }
+}
+
+fn field(change: &FieldChange) -> FieldInfo {
+    FieldInfo {
+        field: change.field.clone(),
+        before: change.before.clone(),
+        after: change.after.clone(),
+    }
+}
+
+fn rule_text(rule: &DesiredRule) -> String {
+    let spec = &rule.spec;
+    let with = rule.came_with.as_ref().map(|_| " (comes with it)").unwrap_or_default();
+    format!(
+        "rule {} -> {}{with}, priority {}, session {}",
+        spec.r#match, spec.action, spec.priority, spec.session
+    )
+}
+
+pub(super) fn generations(heads: Vec<(u64, Head)>) -> Vec<GenerationInfo> {
+    let shown = |(generation, head): (u64, Head)| GenerationInfo {
+        generation,
+        cause: head.cause,
+        services: head.services,
+        rules: head.rules,
+        unconfirmed: head.unconfirmed_over.is_some(),
+    };
+    heads.into_iter().map(shown).collect()
+}

@@ -1,0 +1,310 @@
+//! From what a file wants to a desired state: names of modules become digests, and each thing
+//! keeps its place in the text for complaints.
+
+use crate::config::{ConfigError, Wanted, is_file};
+use crate::deploy::Module;
+use node::desired::{self, DesiredRule, DesiredService, DesiredState, Place};
+use node::rule::PRIORITY_DEFAULT;
+use node::{Action, Match, PortSpec, Refusal, RuleSpec};
+use registry::{Digest, Store};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use units::Name;
+
+/// A file of modules as a text names it: its digest, and its manifest if it is not stored yet.
+type Find<'a> = dyn Fn(&str) -> Result<(String, Option<serde_json::Value>), String> + 'a;
+
+/// Where modules are looked up.
+pub(crate) struct Modules<'a> {
+    pub(crate) store: &'a Store,
+    /// Modules that the daemon has in memory, checked.
+    pub(crate) held: &'a BTreeMap<Digest, Module>,
+    pub(crate) find: &'a Find<'a>,
+}
+
+/// A desired state out of a text.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) state: DesiredState,
+    manifests: BTreeMap<String, abi::Manifest>,
+    services: BTreeMap<Name, Spans>,
+    /// Of each rule of the state.
+    rules: Vec<Range<usize>>,
+}
+
+/// Where a service and its parts stand.
+#[derive(Clone, Debug)]
+struct Spans {
+    module: Range<usize>,
+    parameters: Option<Range<usize>>,
+    session: Option<Range<usize>>,
+    level: Option<Range<usize>>,
+    then: Option<Range<usize>>,
+}
+
+/// Reads what is wanted.
+pub(crate) fn resolve(wanted: &Wanted, modules: &Modules<'_>) -> Result<Resolved, ConfigError> {
+    let mut resolved = Resolved {
+        state: DesiredState { bpf: wanted.bpf, ..DesiredState::default() },
+        manifests: BTreeMap::new(),
+        services: BTreeMap::new(),
+        rules: Vec::new(),
+    };
+    for service in &wanted.services {
+        resolved.add_service(wanted, service, modules)?;
+    }
+    for rule in &wanted.rules {
+        let text = rule.get_ref();
+        let mut spec = RuleSpec::new(text.r#match.clone(), text.action.0.clone());
+        spec.priority = text.priority.unwrap_or(PRIORITY_DEFAULT);
+        // A rule that leads to a service has its session, unless it says another.
+        let of_service = || {
+            let service = spec.action.service().and_then(|name| resolved.state.services.get(name));
+            service.map(|service| service.session.clone())
+        };
+        if let Some(session) = text.session.clone().or_else(of_service) {
+            spec.session = session;
+        }
+        resolved.state.rules.push(DesiredRule { spec, came_with: None });
+        resolved.rules.push(rule.span());
+    }
+    Ok(resolved)
+}
+
+/// What tells it from other texts; the same where only comments and the order of lines differ.
+pub(crate) fn fingerprint(wanted: &Wanted) -> String {
+    let text = format!("{:?}", without_places(wanted));
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What two texts with the same meaning have in common.
+fn without_places(wanted: &Wanted) -> impl std::fmt::Debug {
+    let services: Vec<_> = wanted
+        .services
+        .iter()
+        .map(|service| {
+            let it = service.get_ref();
+            (
+                it.name.as_ref().map(|name| name.get_ref().clone()),
+                it.module.get_ref().clone(),
+                it.parameters.as_ref().map(|values| values.get_ref().clone()),
+                it.session.as_ref().map(|name| name.get_ref().clone()),
+                it.level.as_ref().map(|level| *level.get_ref()),
+                it.then.as_ref().map(|then| then.get_ref().clone()),
+                (it.budget, it.priority),
+                it.rules.iter().map(|rule| rule.get_ref().clone()).collect::<Vec<_>>(),
+            )
+        })
+        .collect();
+    let rules: Vec<_> = wanted.rules.iter().map(|rule| rule.get_ref().clone()).collect();
+    (wanted.bpf, services, rules)
+}
+
+impl Resolved {
+    fn add_service(
+        &mut self,
+        wanted: &Wanted,
+        service: &toml::Spanned<crate::config::ServiceText>,
+        modules: &Modules<'_>,
+    ) -> Result<(), ConfigError> {
+        let text = service.get_ref();
+        let (digest, manifest) = modules
+            .look_up(text.module.get_ref())
+            .map_err(|problem| wanted.at(text.module.span(), problem))?;
+        let (name, place) = match &text.name {
+            Some(name) => (name.get_ref().clone(), name.span()),
+            None => (manifest.name.clone(), text.module.span()),
+        };
+        let session = text.session.as_ref().map(|name| name.get_ref().clone());
+        let session = session.unwrap_or_else(node::session::best_effort);
+        let spans = Spans {
+            module: place.clone(),
+            parameters: text.parameters.as_ref().map(toml::Spanned::span),
+            session: text.session.as_ref().map(toml::Spanned::span),
+            level: text.level.as_ref().map(toml::Spanned::span),
+            then: text.then.as_ref().map(toml::Spanned::span),
+        };
+        if self.services.insert(name.clone(), spans).is_some() {
+            let problem = format!(
+                "there are two services '{name}'; give this one another name, as in name = \"{name}-2\""
+            );
+            return Err(wanted.at(place, problem));
+        }
+        let values = text.parameters.iter().flat_map(|values| values.get_ref());
+        let then = text.then.iter().flat_map(|then| then.get_ref().iter().cloned());
+        let desired = DesiredService {
+            digest: digest.clone(),
+            parameters: values.map(|(name, value)| (name.clone(), value.0.clone())).collect(),
+            session: session.clone(),
+            level: text.level.as_ref().map(|level| *level.get_ref()),
+            then: (0..).zip(then).collect(),
+            budget: text.budget,
+        };
+        let priority = text.priority.unwrap_or(PRIORITY_DEFAULT);
+        let to_it = Action::Service(name.clone());
+        let mut rules = Vec::with_capacity(text.rules.len());
+        for rule in &text.rules {
+            let parsed: Result<Match, _> = rule.get_ref().parse();
+            let r#match = parsed.map_err(|error| wanted.at(rule.span(), error.to_string()))?;
+            let spec = RuleSpec::new(r#match, to_it.clone());
+            rules.push(RuleSpec { priority, session: session.clone(), ..spec });
+        }
+        self.state.deploy(name, desired, rules);
+        self.rules.extend(text.rules.iter().map(toml::Spanned::span));
+        self.manifests.insert(digest, manifest);
+        Ok(())
+    }
+
+    /// Whether a node with these ports can have it; the rules that no packet reaches, in words.
+    pub(crate) fn check(
+        &self,
+        ports: &[PortSpec],
+        wanted: &Wanted,
+    ) -> Result<Vec<String>, ConfigError> {
+        match desired::check(ports, &self.state, &self.manifests) {
+            Ok(shadowed) => Ok(shadowed.iter().map(|pair| self.shadowed(*pair)).collect()),
+            Err(fault) => {
+                let span = self.span(&fault.place, &fault.refusal);
+                Err(wanted.at(span, fault.refusal.to_string()))
+            }
+        }
+    }
+
+    fn shadowed(&self, (rule, by): (usize, usize)) -> String {
+        let shown = |at: usize| {
+            let rule = self.state.rules.get(at).map(|rule| &rule.spec);
+            rule.map_or_else(String::new, |spec| {
+                format!("'{}' ({}, priority {})", spec.r#match, spec.action, spec.priority)
+            })
+        };
+        format!("no packet reaches the rule {}: {} is better", shown(rule), shown(by))
+    }
+
+    fn span(&self, place: &Place, refusal: &Refusal) -> Range<usize> {
+        let of = |name: &Name, part: fn(&Spans) -> Option<Range<usize>>| {
+            let spans = self.services.get(name);
+            spans.and_then(|spans| part(spans).or_else(|| Some(spans.module.clone())))
+        };
+        let span = match (place, refusal) {
+            (Place::Rule(at), _) => self.rules.get(*at).cloned(),
+            (Place::Edges(name), _) => of(name, |spans| spans.then.clone()),
+            (Place::Service(name), Refusal::Parameter(_)) => {
+                of(name, |spans| spans.parameters.clone())
+            }
+            (Place::Service(name), Refusal::SessionUnknown { .. }) => {
+                of(name, |spans| spans.session.clone())
+            }
+            (Place::Service(name), Refusal::LevelNotDeclared { .. } | Refusal::BpfOff { .. }) => {
+                of(name, |spans| spans.level.clone())
+            }
+            (Place::Service(name), _) => of(name, |_| None),
+            (Place::Whole, _) => None,
+        };
+        span.unwrap_or(0..0)
+    }
+}
+
+impl Modules<'_> {
+    /// The digest and manifest of a module as a text names it.
+    fn look_up(&self, module: &str) -> Result<(String, abi::Manifest), String> {
+        let digest = if is_file(module) {
+            let (digest, manifest) = (self.find)(module)?;
+            if let Some(manifest) = manifest {
+                let manifest = serde_json::from_value(manifest)
+                    .map_err(|error| format!("the manifest that came with the module: {error}"))?;
+                return Ok((digest, manifest));
+            }
+            digest.parse().map_err(|_| format!("'{module}' came without a digest"))?
+        } else {
+            self.store.resolve(module).map_err(|problem| problem.to_string())?
+        };
+        if let Some(module) = self.held.get(&digest) {
+            return Ok((digest.to_string(), module.checked.manifest.clone()));
+        }
+        let wasm = self.store.get(&digest).map_err(|problem| problem.to_string())?;
+        let module = Module::check(wasm).map_err(|problem| problem.to_string())?;
+        Ok((digest.to_string(), module.checked.manifest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::NodeFile;
+
+    const PAGE: &str = include_str!("../../../../docs/node-file.md");
+
+    /// The example of the manual, with its modules as files.
+    fn example() -> String {
+        let block = PAGE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+        block
+            .unwrap()
+            .replace("module = \"monitor\"", "module = \"./monitor\"")
+            .replace("module = \"touch\"", "module = \"./touch\"")
+    }
+
+    fn resolved(text: &str) -> Result<(Resolved, Wanted, NodeFile), ConfigError> {
+        let store = tempfile::tempdir().unwrap();
+        let store = Store::open(store.path()).unwrap();
+        let find = |module: &str| {
+            let name = module.trim_start_matches("./");
+            let manifest = format!(
+                "abi = 1\nname = \"{name}\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"user\"]\n\
+                 [parameters.dscp]\ntype = \"u8\"\ndefault = 46\ndescription = \"the mark\"\n"
+            );
+            let manifest = abi::Manifest::parse(&manifest).unwrap();
+            Ok((format!("sha256:{name}"), serde_json::to_value(manifest).ok()))
+        };
+        let modules = Modules { store: &store, held: &BTreeMap::new(), find: &find };
+        let file = NodeFile::parse(text, "edge.toml")?;
+        let wanted = file.parse_wanted(text, "edge.toml")?;
+        Ok((resolve(&wanted, &modules)?, wanted, file))
+    }
+
+    #[test]
+    fn the_example_of_the_manual_is_a_state_that_a_node_can_have() {
+        let (resolved, wanted, file) = resolved(&example()).unwrap();
+        assert_eq!(resolved.check(&file.ports, &wanted).unwrap(), [""; 0]);
+        let state = &resolved.state;
+        let name = |text: &str| Name::new(text).unwrap();
+        let monitor = &state.services[&name("monitor")];
+        assert_eq!(monitor.parameters["dscp"], "10");
+        assert_eq!(monitor.then[&0], name("touch"));
+        assert_eq!(monitor.budget.packets, Some(100_000));
+        let rules: Vec<String> = state
+            .rules
+            .iter()
+            .map(|rule| {
+                format!("{} {} {}", rule.spec.priority, rule.spec.r#match, rule.spec.action)
+            })
+            .collect();
+        assert_eq!(
+            rules,
+            [
+                "200 proto icmp in left service monitor",
+                "200 proto udp dst 10.0.2.0/24 dport 5001 service monitor",
+                "300 proto tcp dport 23 drop",
+                "100 proto udp dport 53 service touch",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_mistake_of_the_manual_is_told_as_the_manual_says() {
+        let (resolved, wanted, file) = resolved(&example().replace("in left", "in lft")).unwrap();
+        let said = resolved.check(&file.ports, &wanted).unwrap_err().to_string();
+        assert!(PAGE.contains(&format!("error: {said}\n")), "{said}");
+    }
+
+    #[test]
+    fn texts_with_the_same_meaning_are_told_apart_from_others_only() {
+        let digest = |text: &str| fingerprint(&NodeFile::parse(text, "x").unwrap().wanted);
+        let text = example();
+        assert_eq!(digest(&text), digest(&text.replace("# ---- ", "# ---> ")));
+        assert_eq!(digest(&text), digest(&text.replace("fast_path = \"auto\"", "")));
+        assert_ne!(digest(&text), digest(&text.replace("dscp = 10", "dscp = 11")));
+        assert_ne!(digest(&text), digest(&text.replace("priority = 300", "priority = 301")));
+        assert_ne!(digest(&text), digest(&text.replace("bpf = true", "bpf = false")));
+    }
+}

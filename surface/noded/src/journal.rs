@@ -1,0 +1,439 @@
+//! The journal: what shall run on a node, on disk, so that its next start knows.
+//!
+//! ```text
+//! STATE/state.redb
+//!   states   generation ─▶ SHA-256 ‖ JSON of the whole desired state
+//!   heads    generation ─▶ JSON: what made it, and whether it waits for a confirmation
+//!   facts    format, node, node file
+//! ```
+//!
+//! One record is one transaction, on disk before the caller hears of it (redb). The newest
+//! generation is the truth; older ones are kept to go back to. What cannot be read is an error
+//! with what to do, never an empty state. Nothing here knows what a state means, or the time.
+
+use node::desired::DesiredState;
+use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::io;
+use std::path::{Path, PathBuf};
+use units::Name;
+
+/// Generations that are kept: a day of an operator's changes.
+pub const GENERATIONS_MAX: usize = 64;
+/// Bytes of all states that are kept; a dozen of the largest that there are. The newest one, and
+/// one that it may have to go back to, are always kept.
+const BYTES_MAX: u64 = 32 << 20;
+/// Memory for pages of the file: a node writes rarely, and reads when it starts.
+const CACHE_BYTES: usize = 4 << 20;
+/// The form of what is written; a node refuses a newer one than it knows.
+const FORMAT: u32 = 1;
+/// Bytes of a SHA-256 digest.
+const DIGEST_LENGTH: usize = 32;
+
+const STATES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("states");
+const HEADS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("heads");
+const FACTS: TableDefinition<'_, &str, &str> = TableDefinition::new("facts");
+
+/// The journal of one node.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    /// None after an error: it is opened anew before the next use.
+    database: Option<Database>,
+}
+
+/// What a generation is, beside its state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// What made it, in words.
+    pub cause: String,
+    /// The generation to go back to if nobody confirms this one.
+    #[serde(default)]
+    pub unconfirmed_over: Option<u64>,
+    /// Services in it.
+    pub services: usize,
+    /// Rules in it.
+    pub rules: usize,
+    /// Bytes of its state.
+    #[serde(default)]
+    bytes: u64,
+}
+
+/// One generation of the desired state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its number; they only grow.
+    pub generation: u64,
+    /// What it is.
+    pub head: Head,
+    /// What shall run.
+    pub state: DesiredState,
+}
+
+impl Record {
+    /// A generation with this number.
+    #[must_use]
+    pub fn new(generation: u64, cause: &str, state: DesiredState) -> Self {
+        let (services, rules) = (state.services.len(), state.rules.len());
+        let cause = cause.to_owned();
+        let head = Head { cause, unconfirmed_over: None, services, rules, bytes: 0 };
+        Self { generation, head, state }
+    }
+}
+
+/// Why the journal cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The file system refused. The host's fault.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Bytes that nobody wrote. The host's fault.
+    #[error(
+        "the state of the node in {} is damaged: {reason}; restore it from a copy, or move it away (mv {0} {0}.damaged): the node then begins with what its node file says",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Written by a later version. The operator's fault.
+    #[error("{} was written by a newer version of tam (form {found}, this one knows {FORMAT}); run that version", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its form.
+        found: String,
+    },
+    /// Two nodes with one directory. The operator's fault.
+    #[error("{} is the state of node '{node}'; give each node a directory of its own with state = \"DIRECTORY\" in its node file", path.display())]
+    OtherNode {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        node: String,
+    },
+    /// Another process has it. The operator's fault.
+    #[error("{} is in use by another process; give each node a directory of its own with state = \"DIRECTORY\" in its node file", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No such generation. The operator's fault.
+    #[error(
+        "there is no generation {wanted} of this node's state; `tam rollback --list` shows those that are kept"
+    )]
+    NoGeneration {
+        /// As asked for.
+        wanted: u64,
+    },
+}
+
+impl Journal {
+    /// Opens the journal of a node, and makes one where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read or written, is damaged, or another node's.
+    pub fn open(directory: &Path, node: &Name) -> Result<Self, JournalError> {
+        std::fs::create_dir_all(directory).map_err(io("make the directory", directory))?;
+        let path = directory.join("state.redb");
+        let journal = match path.try_exists().map_err(io("look for", &path))? {
+            true => Self { database: Some(open(&path)?), path },
+            false => Self::create(path, node)?,
+        };
+        journal.check_facts(node)?;
+        Ok(journal)
+    }
+
+    /// Under another name first: a journal that has its name has a node's, so that an empty
+    /// file is seen as damaged.
+    fn create(path: PathBuf, node: &Name) -> Result<Self, JournalError> {
+        let new = path.with_extension("new");
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(io("remove", &new)(error));
+            }
+            _ => {}
+        }
+        let failed = |source: redb::Error| of_redb("make", &new)(source);
+        let database = builder().create(&new).map_err(|error| failed(error.into()))?;
+        init(&database, node).map_err(failed)?;
+        drop(database);
+        std::fs::rename(&new, &path).map_err(io("rename", &new))?;
+        if let Some(directory) = path.parent() {
+            let opened = std::fs::File::open(directory).map_err(io("open", directory))?;
+            opened.sync_all().map_err(io("sync", directory))?;
+        }
+        Ok(Self { database: Some(open(&path)?), path })
+    }
+
+    fn check_facts(&self, node: &Name) -> Result<(), JournalError> {
+        let fact = |key| {
+            let found = self.fact(key)?;
+            let reason = || format!("it does not say its {key}");
+            found.ok_or_else(|| JournalError::Damaged { path: self.path.clone(), reason: reason() })
+        };
+        let found = fact("format")?;
+        if found != FORMAT.to_string() {
+            return Err(JournalError::Newer { path: self.path.clone(), found });
+        }
+        let found = fact("node")?;
+        if found != node.as_str() {
+            return Err(JournalError::OtherNode { path: self.path.clone(), node: found });
+        }
+        Ok(())
+    }
+
+    /// The newest generation; none in a new journal.
+    ///
+    /// # Errors
+    /// When it cannot be read or is damaged.
+    pub fn newest(&self) -> Result<Option<Record>, JournalError> {
+        let database = self.opened()?;
+        let newest = read_newest(database).map_err(of_redb("read", &self.path))?;
+        newest.map(|generation| self.read(generation)).transpose()
+    }
+
+    /// One generation.
+    ///
+    /// # Errors
+    /// When it is not there, cannot be read or is damaged.
+    pub fn read(&self, generation: u64) -> Result<Record, JournalError> {
+        let found = read_record(self.opened()?, generation);
+        let (head, state) = found
+            .map_err(of_redb("read", &self.path))?
+            .ok_or(JournalError::NoGeneration { wanted: generation })?;
+        let damaged = |reason: String| JournalError::Damaged {
+            path: self.path.clone(),
+            reason: format!("generation {generation}: {reason}"),
+        };
+        let head = serde_json::from_slice(&head).map_err(|e| damaged(e.to_string()))?;
+        let Some((digest, json)) = state.split_at_checked(DIGEST_LENGTH) else {
+            return Err(damaged("it is cut off".to_owned()));
+        };
+        if Sha256::digest(json).as_slice() != digest {
+            return Err(damaged("its bytes are not those that were written".to_owned()));
+        }
+        let state = serde_json::from_slice(json).map_err(|e| damaged(e.to_string()))?;
+        Ok(Record { generation, head, state })
+    }
+
+    /// The generations that are kept, newest first.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn list(&self) -> Result<Vec<(u64, Head)>, JournalError> {
+        let heads = read_heads(self.opened()?).map_err(of_redb("read", &self.path))?;
+        let mut list = Vec::new();
+        for (generation, head) in heads.into_iter().rev() {
+            let head = serde_json::from_slice(&head).map_err(|error| JournalError::Damaged {
+                path: self.path.clone(),
+                reason: format!("generation {generation}: {error}"),
+            })?;
+            list.push((generation, head));
+        }
+        Ok(list)
+    }
+
+    /// The digest of what the node file wanted when it was last followed.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn node_file(&self) -> Result<Option<String>, JournalError> {
+        self.fact("node file")
+    }
+
+    fn fact(&self, key: &str) -> Result<Option<String>, JournalError> {
+        read_fact(self.opened()?, key).map_err(of_redb("read", &self.path))
+    }
+
+    /// Writes a generation, in place of any from its number on; it is on disk when this returns.
+    /// `node_file` is the digest of what the node file wants, if that was followed now.
+    ///
+    /// # Errors
+    /// When it cannot be written; then the journal is as it was.
+    pub fn write(&mut self, record: &Record, node_file: Option<&str>) -> Result<(), JournalError> {
+        if self.database.is_none() {
+            self.database = Some(open(&self.path)?);
+        }
+        let written = write(self.opened()?, record, node_file);
+        written.map_err(|error| {
+            self.recover(record.generation);
+            of_redb("write", &self.path)(error)
+        })
+    }
+
+    /// After an error the file is opened anew; a record that came to the disk all the same is
+    /// taken out, as its caller was told that it is not there.
+    fn recover(&mut self, generation: u64) {
+        self.database = None;
+        if let Ok(database) = open(&self.path) {
+            // What fails now fails again with the next record, and is told then.
+            if truncate(&database, generation).is_ok() {
+                self.database = Some(database);
+            }
+        }
+    }
+
+    fn opened(&self) -> Result<&Database, JournalError> {
+        self.database.as_ref().ok_or_else(|| JournalError::Io {
+            action: "use",
+            path: self.path.clone(),
+            source: io::Error::other("it could not be opened again after an error"),
+        })
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+    builder
+}
+
+fn open(path: &Path) -> Result<Database, JournalError> {
+    if std::fs::metadata(path).map_err(io("open", path))?.len() == 0 {
+        let reason = "it is empty".to_owned();
+        return Err(JournalError::Damaged { path: path.to_owned(), reason });
+    }
+    builder().open(path).map_err(|error| of_redb("open", path)(error.into()))
+}
+
+fn init(database: &Database, node: &Name) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        let mut facts = transaction.open_table(FACTS)?;
+        facts.insert("format", FORMAT.to_string().as_str())?;
+        facts.insert("node", node.as_str())?;
+        transaction.open_table(HEADS)?;
+        transaction.open_table(STATES)?;
+    }
+    Ok(transaction.commit()?)
+}
+
+fn write(database: &Database, record: &Record, node_file: Option<&str>) -> Result<(), redb::Error> {
+    let unwritable = |error: serde_json::Error| redb::Error::Corrupted(error.to_string());
+    let json = serde_json::to_vec(&record.state).map_err(unwritable)?;
+    let bytes = [Sha256::digest(&json).as_slice(), &json].concat();
+    let head = Head { bytes: bytes.len() as u64, ..record.head.clone() };
+    let head_bytes = serde_json::to_vec(&head).map_err(unwritable)?;
+    let transaction = database.begin_write()?;
+    {
+        let mut heads = transaction.open_table(HEADS)?;
+        let mut states = transaction.open_table(STATES)?;
+        let mut kept = Vec::new();
+        for entry in heads.iter()? {
+            let (generation, head) = entry?;
+            // One that cannot be read counts as large: it goes first.
+            let bytes = serde_json::from_slice::<Head>(head.value());
+            kept.push((generation.value(), bytes.map_or(BYTES_MAX, |head| head.bytes)));
+        }
+        for generation in dropped(&kept, record, head.bytes) {
+            heads.remove(generation)?;
+            states.remove(generation)?;
+        }
+        heads.insert(record.generation, head_bytes.as_slice())?;
+        states.insert(record.generation, bytes.as_slice())?;
+        if let Some(digest) = node_file {
+            transaction.open_table(FACTS)?.insert("node file", digest)?;
+        }
+    }
+    Ok(transaction.commit()?)
+}
+
+/// The generations that make room for a record: those with its number and above, and the oldest
+/// beyond the limits.
+fn dropped(kept: &[(u64, u64)], record: &Record, bytes: u64) -> Vec<u64> {
+    let needed = |generation: u64| record.head.unconfirmed_over == Some(generation);
+    let (mut count, mut sum) = (1, bytes);
+    let mut gone = Vec::new();
+    for &(generation, bytes) in kept.iter().rev() {
+        let replaced = generation >= record.generation;
+        if replaced
+            || (!needed(generation) && (count >= GENERATIONS_MAX || sum + bytes > BYTES_MAX))
+        {
+            gone.push(generation);
+        } else {
+            count += 1;
+            sum = sum.saturating_add(bytes);
+        }
+    }
+    gone
+}
+
+/// Takes out every generation from this number on.
+fn truncate(database: &Database, from: u64) -> Result<(), redb::Error> {
+    if read_newest(database)?.is_none_or(|newest| newest < from) {
+        return Ok(());
+    }
+    let transaction = database.begin_write()?;
+    {
+        transaction.open_table(HEADS)?.retain(|generation, _| generation < from)?;
+        transaction.open_table(STATES)?.retain(|generation, _| generation < from)?;
+    }
+    Ok(transaction.commit()?)
+}
+
+fn read_newest(database: &Database) -> Result<Option<u64>, redb::Error> {
+    let heads = database.begin_read()?.open_table(HEADS)?;
+    Ok(heads.last()?.map(|(generation, _)| generation.value()))
+}
+
+type Bytes = Vec<u8>;
+
+fn read_record(database: &Database, number: u64) -> Result<Option<(Bytes, Bytes)>, redb::Error> {
+    let transaction = database.begin_read()?;
+    let head = transaction.open_table(HEADS)?.get(number)?.map(|head| head.value().to_vec());
+    let state = transaction.open_table(STATES)?.get(number)?.map(|state| state.value().to_vec());
+    Ok(head.zip(state))
+}
+
+fn read_heads(database: &Database) -> Result<Vec<(u64, Bytes)>, redb::Error> {
+    let heads = database.begin_read()?.open_table(HEADS)?;
+    let mut found = Vec::new();
+    for entry in heads.iter()? {
+        let (generation, head) = entry?;
+        found.push((generation.value(), head.value().to_vec()));
+    }
+    Ok(found)
+}
+
+fn read_fact(database: &Database, key: &str) -> Result<Option<String>, redb::Error> {
+    let facts = database.begin_read()?.open_table(FACTS)?;
+    Ok(facts.get(key)?.map(|value| value.value().to_owned()))
+}
+
+fn io(action: &'static str, path: &Path) -> impl Fn(io::Error) -> JournalError {
+    move |source| JournalError::Io { action, path: path.to_owned(), source }
+}
+
+/// What the store's error is to an operator.
+fn of_redb(action: &'static str, path: &Path) -> impl Fn(redb::Error) -> JournalError {
+    move |error| {
+        let path = path.to_owned();
+        match error {
+            redb::Error::Io(source)
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                JournalError::Damaged { path, reason: source.to_string() }
+            }
+            redb::Error::Io(source) => JournalError::Io { action, path, source },
+            redb::Error::DatabaseAlreadyOpen => JournalError::InUse { path },
+            other => JournalError::Damaged { path, reason: other.to_string() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! The API's connections: how many there are, and how long one may take to say what it wants.
+//!
+//! Whoever is slow, endless or many at once loses his connection and nobody else's time: a
+//! request comes to the daemon when it is there as a whole.
+
+use crate::http::{BODY_LENGTH_MAX, error, refuse};
+use api::ErrorCode;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower::ServiceExt;
+
+/// What the API takes at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Connections at a time.
+    connections: usize,
+    /// Time for a request's head, and without one.
+    head: Duration,
+    /// Time for a body.
+    body: Duration,
+}
+
+/// More connections than the tools of one machine need, each with a descriptor; times that a
+/// client on this machine never needs, nor one that is busy with something else for a while.
+pub(crate) const LIMITS: Limits =
+    Limits { connections: 128, head: Duration::from_secs(10), body: Duration::from_secs(30) };
+/// Pause after the system could not give a connection, so that its lack is no busy loop.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves the API until the task is ended.
+pub(crate) async fn serve(listener: UnixListener, router: Router, limits: Limits) {
+    let read = move |request, next| whole_body(limits, request, next);
+    let router = router.layer(middleware::from_fn(read));
+    let free = Arc::new(Semaphore::new(limits.connections));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(problem) => {
+                tracing::warn!(%problem, "a connection to the API was not taken");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        match Arc::clone(&free).try_acquire_owned() {
+            Ok(permit) => drop(tokio::spawn(connection(stream, router.clone(), permit, limits))),
+            Err(_) => drop(tokio::spawn(turn_away(stream, limits))),
+        }
+    }
+}
+
+async fn connection(
+    stream: UnixStream,
+    router: Router,
+    permit: OwnedSemaphorePermit,
+    limits: Limits,
+) {
+    let service = TowerToHyperService::new(
+        router.map_request(|request: hyper::Request<Incoming>| request.map(Body::new)),
+    );
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(problem) = served {
+        // The client's doing: it has been told as far as it listens.
+        tracing::debug!(%problem, "a connection to the API ended early");
+    }
+    drop(permit);
+}
+
+/// Answers without reading: there is no room for another request.
+async fn turn_away(mut stream: UnixStream, limits: Limits) {
+    let open = limits.connections;
+    let message = format!("the node has {open} connections open, which is its limit");
+    let help = "close some, or try again in some seconds: those that say nothing are closed";
+    let document = api::ErrorDocument {
+        schema_version: api::SCHEMA_VERSION,
+        error: error(ErrorCode::Limit, message, Some(help)),
+    };
+    let body = serde_json::to_string(&document).unwrap_or_default();
+    let status = ErrorCode::Limit.http_status();
+    let answer = format!(
+        "HTTP/1.1 {status} Too Many Requests\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    // A few hundred bytes fit the socket's buffer, whether or not somebody reads them.
+    let _ = tokio::time::timeout(limits.head, stream.write_all(answer.as_bytes())).await;
+    // What the client sends meanwhile would turn the answer into a reset.
+    let _ = stream.shutdown().await;
+    let mut rest = tokio::io::sink();
+    let copied = tokio::io::copy(&mut stream, &mut rest);
+    let _ = tokio::time::timeout(Duration::from_secs(1), copied).await;
+}
+
+/// Reads a body as a whole, within limits of length and time.
+async fn whole_body(limits: Limits, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let read = to_bytes(body, BODY_LENGTH_MAX);
+    let problem = match tokio::time::timeout(limits.body, read).await {
+        Ok(Ok(bytes)) => return next.run(Request::from_parts(parts, Body::from(bytes))).await,
+        Ok(Err(_)) => error(
+            ErrorCode::Limit,
+            format!("the request's body is cut off, or has more than {BODY_LENGTH_MAX} bytes"),
+            Some("modules and files are smaller; GET /v1/openapi.json has the request's form"),
+        ),
+        Err(_) => {
+            let within = limits.body;
+            error(
+                ErrorCode::Limit,
+                format!("the request's body did not come within {within:?}"),
+                None,
+            )
+        }
+    };
+    let mut response = refuse(problem).into_response();
+    // What is left of the body is not read.
+    response.headers_mut().insert("connection", axum::http::HeaderValue::from_static("close"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+    use tokio::time::timeout;
+
+    /// A server that answers requests with the length of their bodies.
+    async fn server() -> (tempfile::TempDir, std::path::PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("api.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let length = |body: axum::body::Bytes| async move { body.len().to_string() };
+        let router = Router::new()
+            .route("/length", axum::routing::post(length))
+            .layer(axum::extract::DefaultBodyLimit::max(BODY_LENGTH_MAX));
+        tokio::spawn(serve(listener, router, SHORT_TIMES));
+        (directory, path)
+    }
+
+    const SHORT_TIMES: Limits = Limits {
+        connections: 8,
+        head: Duration::from_millis(200),
+        body: Duration::from_millis(300),
+    };
+
+    async fn answer(stream: &mut UnixStream) -> String {
+        let mut bytes = Vec::new();
+        // Reset by a peer that has seen enough: what came before counts.
+        let _ = timeout(Duration::from_secs(20), stream.read_to_end(&mut bytes)).await.unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    async fn ask(path: &std::path::Path, text: &str) -> String {
+        let mut stream = UnixStream::connect(path).await.unwrap();
+        let _ = stream.write_all(text.as_bytes()).await;
+        answer(&mut stream).await
+    }
+
+    const SHORT: &str =
+        "POST /length HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 3\r\n\r\nabc";
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_is_slow_loses_his_connection_and_nobody_elses_time() {
+        let (_directory, path) = server().await;
+        let mut slow_head = UnixStream::connect(&path).await.unwrap();
+        slow_head.write_all(b"POST /length HTTP/1.1\r\nhost").await.unwrap();
+        let mut silent = UnixStream::connect(&path).await.unwrap();
+        let mut slow_body = UnixStream::connect(&path).await.unwrap();
+        let head = b"POST /length HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n";
+        slow_body.write_all(head).await.unwrap();
+        assert!(ask(&path, SHORT).await.ends_with("\r\n\r\n3"));
+        // Each ends by itself.
+        answer(&mut slow_head).await;
+        assert_eq!(answer(&mut silent).await, "");
+        let said = answer(&mut slow_body).await;
+        assert!(said.contains("did not come within 300ms"), "{said}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_endless_body_ends_at_the_limit() {
+        let (_directory, path) = server().await;
+        let mut stream = UnixStream::connect(&path).await.unwrap();
+        let head = b"POST /length HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(head).await.unwrap();
+        let chunk = [b"10000\r\n".as_slice(), &[b'a'; 0x10000], b"\r\n"].concat();
+        let mut sent = 0;
+        while sent < 4 * BODY_LENGTH_MAX && stream.write_all(&chunk).await.is_ok() {
+            sent += chunk.len();
+        }
+        assert!(sent < 4 * BODY_LENGTH_MAX, "it reads on and on");
+        let said = answer(&mut stream).await;
+        assert!(said.contains("429") && said.contains("more than"), "{said}");
+        assert!(ask(&path, SHORT).await.ends_with("\r\n\r\n3"), "others are served");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn one_connection_too_many_is_told_so_and_the_next_finds_room() {
+        let (_directory, path) = server().await;
+        let mut open = Vec::new();
+        for _ in 0..SHORT_TIMES.connections {
+            open.push(UnixStream::connect(&path).await.unwrap());
+        }
+        let said = ask(&path, SHORT).await;
+        assert!(said.starts_with("HTTP/1.1 429") && said.contains("connections"), "{said}");
+        drop(open);
+        for _ in 0..100 {
+            if ask(&path, SHORT).await.ends_with("\r\n\r\n3") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("there is no room again");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_is_no_http_is_refused() {
+        let (_directory, path) = server().await;
+        for wrong in [
+            "\0\0\0\0\r\n\r\n",
+            "GET\r\n\r\n",
+            "POST /length HTTP/1.1\r\ncontent-length: x\r\n\r\n",
+        ] {
+            let said = ask(&path, wrong).await;
+            assert!(said.starts_with("HTTP/1.1 400") || said.is_empty(), "{wrong:?}: {said}");
+        }
+        let long = format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(1 << 20));
+        let said = ask(&path, &long).await;
+        assert!(said.starts_with("HTTP/1.1 4") || said.is_empty(), "{said}");
+        assert!(ask(&path, SHORT).await.ends_with("\r\n\r\n3"));
+    }
+}

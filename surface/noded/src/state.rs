@@ -1,0 +1,366 @@
+//! What shall run, as the daemon keeps it: in memory, in the journal, and in step with commands.
+//!
+//! ```text
+//! command ─▶ held ─ its turn ─▶ done by the node ─▶ record ─▶ journal (a thread) ─▶ answer
+//!                        └─ what cannot be undone: recorded first
+//! ```
+//!
+//! One change after another: whoever asks while another change is not finished waits for his
+//! turn. A command that cannot be recorded is undone, and refused.
+
+use crate::daemon::{Daemon, Done, Request};
+use crate::http::{Answer, error};
+use crate::journal::{Journal, JournalError, Record};
+use crate::views::failed;
+use api::{ErrorCode, ErrorInfo};
+use node::Command;
+use node::desired::{DesiredRule, DesiredService, DesiredState};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use units::{Name, RuleId};
+
+/// A change of the desired state, made when its turn comes.
+type Change = Box<dyn FnOnce(&mut DesiredState)>;
+/// What follows when a change is recorded, or is not.
+type Then = Box<dyn FnOnce(&mut Daemon, Answer<()>)>;
+
+/// The desired state and what is done with it at present.
+pub(crate) struct Desired {
+    pub(crate) state: Arc<DesiredState>,
+    pub(crate) generation: u64,
+    journal: Arc<Mutex<Journal>>,
+    /// Changes that wait for the journal; the first one is being written.
+    records: VecDeque<(Change, Facts, Then)>,
+    writing: Option<(Arc<DesiredState>, u64)>,
+    /// Requests whose turn has not come.
+    pub(crate) held: VecDeque<Request>,
+    /// A command that is recorded before it is done.
+    ahead: bool,
+    /// The state that waits for a confirmation.
+    pub(crate) unconfirmed: Option<Unconfirmed>,
+    /// Services and rules that are desired and not there, with the reason.
+    pub(crate) missing: BTreeMap<Name, String>,
+    pub(crate) unfit: Vec<(DesiredRule, String)>,
+}
+
+/// A state that is taken back unless somebody confirms it.
+#[derive(Clone, Debug)]
+pub(crate) struct Unconfirmed {
+    pub(crate) until: Instant,
+    /// The generation to go back to.
+    pub(crate) back_to: u64,
+    /// What made it.
+    pub(crate) cause: String,
+}
+
+/// What is written beside a state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) cause: String,
+    pub(crate) node_file: Option<String>,
+    /// Set for a state that waits for a confirmation.
+    pub(crate) unconfirmed_over: Option<u64>,
+    /// Written in the place of the present one instead of after it.
+    pub(crate) same_generation: bool,
+}
+
+impl Facts {
+    pub(crate) fn of(cause: impl Into<String>) -> Self {
+        Self { cause: cause.into(), ..Self::default() }
+    }
+}
+
+impl Desired {
+    /// With what the journal has.
+    pub(crate) fn new(journal: Journal, newest: Option<Record>) -> Self {
+        let (generation, state) =
+            newest.map_or_else(Default::default, |record| (record.generation, record.state));
+        Self {
+            state: Arc::new(state),
+            generation,
+            journal: Arc::new(Mutex::new(journal)),
+            records: VecDeque::new(),
+            writing: None,
+            held: VecDeque::new(),
+            ahead: false,
+            unconfirmed: None,
+            missing: BTreeMap::new(),
+            unfit: Vec::new(),
+        }
+    }
+
+    /// Writes at once, while nobody else does: when the node starts.
+    pub(crate) fn write_now(
+        &mut self,
+        state: DesiredState,
+        facts: &Facts,
+    ) -> Result<(), JournalError> {
+        let record = record(self.generation + 1, &state, facts);
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        journal.write(&record, facts.node_file.as_deref())?;
+        drop(journal);
+        self.generation = record.generation;
+        self.state = Arc::new(state);
+        Ok(())
+    }
+
+    /// The journal, for whoever may wait for it.
+    pub(crate) fn journal(&self) -> Arc<Mutex<Journal>> {
+        Arc::clone(&self.journal)
+    }
+
+    fn is_recording(&self) -> bool {
+        !self.records.is_empty()
+    }
+}
+
+fn record(generation: u64, state: &DesiredState, facts: &Facts) -> Record {
+    let mut record = Record::new(generation, &facts.cause, state.clone());
+    record.head.unconfirmed_over = facts.unconfirmed_over;
+    record
+}
+
+impl Request {
+    /// Whether it changes what shall run.
+    fn changes(&self) -> bool {
+        match self {
+            Self::Deploy(..)
+            | Self::Remove(..)
+            | Self::Move(..)
+            | Self::Bpf(..)
+            | Self::AddRules(..)
+            | Self::RemoveRule(..)
+            | Self::Apply(..)
+            | Self::Confirm(..)
+            | Self::Rollback(..) => true,
+            Self::Node(..)
+            | Self::Services(..)
+            | Self::Service(..)
+            | Self::Message(..)
+            | Self::Rules(..)
+            | Self::Modules(..)
+            | Self::PutModule(..)
+            | Self::Stats(..)
+            | Self::Events(..)
+            | Self::Why(..)
+            | Self::Metrics(..)
+            | Self::Explain(..)
+            | Self::Desired(..) => false,
+        }
+    }
+
+    /// Answers a change with a refusal.
+    fn refuse(self, refusal: ErrorInfo) {
+        match self {
+            Self::Deploy(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Remove(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::Move(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::Bpf(_, reply) => drop(reply.send(Err(refusal))),
+            Self::AddRules(_, reply) => drop(reply.send(Err(refusal))),
+            Self::RemoveRule(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Apply(_, reply) | Self::Rollback(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Confirm(reply) => drop(reply.send(Err(refusal))),
+            Self::Node(..)
+            | Self::Services(..)
+            | Self::Service(..)
+            | Self::Message(..)
+            | Self::Rules(..)
+            | Self::Modules(..)
+            | Self::PutModule(..)
+            | Self::Stats(..)
+            | Self::Events(..)
+            | Self::Why(..)
+            | Self::Metrics(..)
+            | Self::Explain(..)
+            | Self::Desired(..) => {}
+        }
+    }
+
+    /// Whether it may come while a state waits for its confirmation.
+    fn may_come_unconfirmed(&self) -> bool {
+        match self {
+            Self::Apply(request, _) => request.dry_run,
+            Self::Confirm(..) | Self::Rollback(..) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it needs a node in which no other change is going on.
+    const fn is_exclusive(&self) -> bool {
+        matches!(self, Self::Apply(..) | Self::Confirm(..) | Self::Rollback(..))
+    }
+}
+
+impl Daemon {
+    /// Takes a request; one that changes something waits for its turn.
+    pub(crate) fn handle(&mut self, request: Request) {
+        if request.changes() {
+            self.desired.held.push_back(request);
+            self.release_held();
+        } else {
+            self.answer(request);
+        }
+    }
+
+    /// Whether no change is going on.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.work.is_none()
+            && !self.desired.is_recording()
+            && self.waiting.is_empty()
+            && self.removing.is_empty()
+            && self.movers.is_empty()
+    }
+
+    /// Begins what has waited and need not wait longer.
+    pub(crate) fn release_held(&mut self) {
+        while let Some(request) = self.desired.held.front() {
+            let busy = self.work.is_some() || self.desired.ahead;
+            if busy || (request.is_exclusive() && !self.is_idle()) {
+                return;
+            }
+            let Some(request) = self.desired.held.pop_front() else { return };
+            match self.check_confirmed() {
+                Err(refusal) if !request.may_come_unconfirmed() => request.refuse(refusal),
+                _ => self.answer(request),
+            }
+        }
+    }
+
+    /// Refuses a change while a state waits for its confirmation.
+    fn check_confirmed(&self) -> Answer<()> {
+        let Some(unconfirmed) = &self.desired.unconfirmed else { return Ok(()) };
+        let left = unconfirmed.until.saturating_duration_since(Instant::now()).as_secs();
+        let message = format!(
+            "what was applied last waits for its confirmation, {left} s more; it would take this change back with it"
+        );
+        let help = "`tam confirm` keeps it, `tam rollback` takes it back now";
+        Err(error(ErrorCode::Failed, message, Some(help)))
+    }
+
+    /// Has a change written down; `then` hears whether it was.
+    pub(crate) fn record(
+        &mut self,
+        facts: Facts,
+        change: impl FnOnce(&mut DesiredState) + 'static,
+        then: impl FnOnce(&mut Self, Answer<()>) + 'static,
+    ) {
+        self.desired.records.push_back((Box::new(change), facts, Box::new(then)));
+        if self.desired.writing.is_none() {
+            self.write_next();
+        }
+    }
+
+    fn write_next(&mut self) {
+        let desired = &mut self.desired;
+        let Some((change, facts, _)) = desired.records.front_mut() else { return };
+        let change = std::mem::replace(change, Box::new(|_| ()));
+        let facts = facts.clone();
+        let mut next = DesiredState::clone(&desired.state);
+        change(&mut next);
+        let next = Arc::new(next);
+        let generation = desired.generation + u64::from(!facts.same_generation);
+        desired.writing = Some((Arc::clone(&next), generation));
+        let (journal, done) = (desired.journal(), self.done.clone());
+        tokio::task::spawn_blocking(move || {
+            let record = record(generation, &next, &facts);
+            let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
+            let written = journal.write(&record, facts.node_file.as_deref());
+            // The daemon is gone when nobody receives: nothing is left to do.
+            let _ = done.send(Done::Recorded(written.map_err(|error| refusal(&error))));
+        });
+    }
+
+    /// The journal has answered.
+    pub(crate) fn recorded(&mut self, written: Answer<()>) {
+        let (Some((state, generation)), Some((_, _, then))) =
+            (self.desired.writing.take(), self.desired.records.pop_front())
+        else {
+            return;
+        };
+        if written.is_ok() {
+            (self.desired.state, self.desired.generation) = (state, generation);
+        }
+        then(self, written);
+        if self.desired.writing.is_none() {
+            self.write_next();
+        }
+    }
+
+    /// Does a command that could not be undone: checked on a copy of the node, then recorded,
+    /// then done.
+    pub(crate) fn record_ahead(
+        &mut self,
+        command: Command,
+        cause: String,
+        change: impl FnOnce(&mut DesiredState) + 'static,
+        then: impl FnOnce(&mut Self, Answer<node::Outcome>) + 'static,
+    ) {
+        let mut trial = self.node.clone();
+        if let Err(refusal) = trial.handle_command(self.now(), command.clone()) {
+            return then(self, Err(crate::daemon::refused(&refusal)));
+        }
+        self.desired.ahead = true;
+        self.record(Facts::of(cause), change, move |daemon, written| {
+            daemon.desired.ahead = false;
+            let outcome = written.and_then(|()| daemon.command(command));
+            then(daemon, outcome);
+        });
+    }
+
+    /// The rule of this number, and how many that say the same come before it.
+    pub(crate) fn desired_rule(&self, rule: RuleId) -> Option<(DesiredRule, usize)> {
+        let rules = self.numbered_rules();
+        let (_, found) = rules.iter().find(|(id, _)| *id == rule)?.clone();
+        let before = rules.iter().filter(|(id, other)| *id < rule && *other == found).count();
+        Some((found, before))
+    }
+
+    /// The node's rules by number.
+    pub(crate) fn numbered_rules(&self) -> Vec<(RuleId, DesiredRule)> {
+        let mut rules: Vec<_> = self
+            .node
+            .rules()
+            .into_iter()
+            .map(|view| {
+                let rule = DesiredRule { spec: view.rule.spec, came_with: view.came_with };
+                (view.rule.id, rule)
+            })
+            .collect();
+        rules.sort_by_key(|(id, _)| *id);
+        rules
+    }
+
+    /// What was asked for a service that runs now.
+    pub(crate) fn as_desired(&self, request: &crate::daemon::Waiting) -> Option<DesiredService> {
+        let service = self.node.service(&request.service)?;
+        Some(DesiredService {
+            digest: service.module.digest.clone(),
+            parameters: service.parameters.clone(),
+            session: service.session.clone(),
+            level: request.level,
+            then: service.then.clone(),
+            budget: service.budget,
+        })
+    }
+}
+
+/// What an operator is told when the journal fails.
+pub(crate) fn refusal(problem: &JournalError) -> ErrorInfo {
+    let refused = failed(format!("{problem}; nothing has changed"));
+    let JournalError::Io { source, .. } = problem else { return refused };
+    let help = match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room on the file system of the node's state, and try again; what runs goes on"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "mount the file system of the node's state writable, and try again; what runs goes on"
+        }
+        io::ErrorKind::PermissionDenied => "the node must be allowed to write its state",
+        _ => {
+            "look at the disk (dmesg); what runs goes on, and no change is taken until the state can be written"
+        }
+    };
+    ErrorInfo { help: Some(help.to_owned()), ..refused }
+}
