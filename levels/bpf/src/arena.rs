@@ -45,6 +45,12 @@ pub enum ArenaError {
         /// As many as a 32-bit address reaches.
         most: u64,
     },
+    /// Another kind of map.
+    #[error("the map {map} is no arena")]
+    NoArena {
+        /// Its name.
+        map: String,
+    },
     /// A range outside.
     #[error("bytes {start} to {end} are not in the {populated} populated bytes of the arena")]
     OutOfRange {
@@ -122,6 +128,19 @@ impl Arena {
             Some(libc::EINVAL | libc::EOPNOTSUPP) => ArenaError::Unsupported,
             _ => ArenaError::Kernel { action: "make", pages, source: error.source },
         })?;
+        Ok(Self { map, pages, address })
+    }
+
+    /// Of a map, which may be pinned.
+    ///
+    /// # Errors
+    /// [`ArenaError::NoArena`] when it is another kind of map.
+    pub fn new(map: Map) -> Result<Self, ArenaError> {
+        let info = map.info();
+        if info.kind != sys::BPF_MAP_TYPE_ARENA {
+            return Err(ArenaError::NoArena { map: info.name.clone() });
+        }
+        let (pages, address) = (u64::from(info.max_entries), info.extra);
         Ok(Self { map, pages, address })
     }
 

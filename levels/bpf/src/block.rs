@@ -65,6 +65,12 @@ impl Block {
         let mapped = MappedBlock { words: map.map_words()?, length: map.info().value_size };
         Ok(Self { map, mapped })
     }
+
+    /// Its map.
+    #[must_use]
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
 }
 
 /// A block in this process's memory.

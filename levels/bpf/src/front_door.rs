@@ -5,12 +5,16 @@
 //!      link_PORT      the program on the port's device
 //!      tcx_PORT       the program at its tcx ingress, for modules at kernel level
 //!      tam_shared     and the other maps, shared by all copies
+//!      tam_tc         and the other programs that a daemon needs again
+//!      arena_ENTRY    and what else a service below user level runs on: `adopt`
 //! ```
 //!
-//! Everything is pinned, so that a daemon that dies leaves packets flowing;
-//! [`remove`] takes it down. What the rules are is core/node's decision; here
+//! Everything is pinned, so that a daemon that dies leaves packets flowing, and the
+//! next one goes on with it: [`FrontDoor::adopt`]. [`remove`] takes it down. What the rules are is core/node's decision; here
 //! they become visible to packets, as a whole and with one store.
 
+use crate::arena::ArenaError;
+use crate::block::BlockError;
 use crate::lanes::{Lanes, LanesError};
 use crate::map::{Map, MapError, MappedArray, Update};
 use crate::object::{LoadError, Object, ObjectError};
@@ -29,12 +33,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use units::{Name, PortId, RuleId};
 
+mod adopt;
 pub mod capture;
 mod explain;
 mod lists;
 mod rules;
 mod services;
 
+pub use adopt::ServiceMaps;
 pub use explain::{EXPLAINED_LENGTH_MAX, Explained, Explainer};
 pub use lists::FlowsOfRule;
 pub use rules::{place, salted};
@@ -74,6 +80,12 @@ pub enum FrontDoorError {
     /// The lanes cannot be mapped.
     #[error(transparent)]
     Lanes(#[from] LanesError),
+    /// What is pinned as a service's memory is none.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+    /// What is pinned as a service's instance block is none.
+    #[error(transparent)]
+    Block(#[from] BlockError),
     /// The heartbeat did not run.
     #[error(transparent)]
     Heartbeat(#[from] TestRunError),
@@ -173,8 +185,12 @@ const AFTERWARDS: &str = "tam_afterwards";
 const AFTERWARDS_TC: &str = "tam_afterwards_tc";
 /// The program at tcx ingress: one for all ports.
 const TC: &str = "tam_tc";
+/// Says that the daemon listens for changes of routes.
+const HEARTBEAT: &str = "tam_heartbeat";
+/// Programs that a daemon uses all the time, and so the next one, too.
+const KEPT_PROGRAMS: [&str; 3] = [HEARTBEAT, CARRIES_MARKS, TC];
 /// What [`FrontDoor::create`] loads, and no port loads again.
-const ONCE: [&str; 5] = ["tam_heartbeat", CARRIES_MARKS, AFTERWARDS, AFTERWARDS_TC, TC];
+const ONCE: [&str; 5] = [HEARTBEAT, CARRIES_MARKS, AFTERWARDS, AFTERWARDS_TC, TC];
 /// `XDP_PASS`: the packet carries a mark.
 const PASS: u32 = 2;
 /// Says whether a packet can carry a mark.
@@ -213,38 +229,48 @@ impl FrontDoor {
             map.pin(&folder.join(pin_name(name)))?;
             maps.insert(name, map);
         }
-        let shared = maps["tam_shared"].map_array::<Config>()?;
-        // Bit 0 of generation 2 says "rule set 0", which is empty; 0 is kept for empty cache entries.
-        let config = Config { generation: 2, hash_keys, tick_ns: tick_ns(), ..Config::default() };
-        shared.store(0, &config);
-        let heartbeat = object.program("tam_heartbeat")?;
-        let marks = object.program(CARRIES_MARKS)?.test_run(&[0; 14], None, 1)?;
-        let lanes = Lanes::new(&maps[LANES])?;
-        let filter = maps[FILTER].map_array()?;
-        let hand_overs = maps[HAND_OVERS].map_array::<[HandOver; ENTRIES_MAX]>()?;
         for (map, program) in [(AFTER, AFTERWARDS), (AFTER_TC, AFTERWARDS_TC)] {
             let program = object.program(program)?;
             maps[map].update(&0u32, &(program.as_fd().as_raw_fd() as u32), Update::Any)?;
         }
-        let front_door = Self {
-            folder,
-            maps,
-            shared,
-            lanes,
-            hand_overs,
-            filter,
-            lists: lists::Lists::default(),
-            large_sets,
-            heartbeat,
-            carries_marks: marks.retval == PASS,
-            tc: object.program(TC)?,
-            links: BTreeMap::new(),
-            keys: [const { Vec::new() }; 2],
-            vlans: Vec::new(),
-        };
+        let kept = KEPT_PROGRAMS.map(|name| object.program(name));
+        let [heartbeat, marks, tc] = kept;
+        let kept = [heartbeat?, marks?, tc?];
+        for (name, program) in KEPT_PROGRAMS.iter().zip(&kept) {
+            program.pin(&folder.join(name))?;
+        }
+        let front_door = Self::join(folder, maps, kept, large_sets)?;
+        // Bit 0 of generation 2 says "rule set 0", which is empty; 0 is kept for empty cache entries.
+        let config = Config { generation: 2, hash_keys, tick_ns: tick_ns(), ..Config::default() };
+        front_door.shared.store(0, &config);
         // Before the first packet: it sets the clock.
         front_door.heartbeat()?;
         Ok(front_door)
+    }
+
+    /// Of its maps and the programs of [`KEPT_PROGRAMS`].
+    fn join(
+        folder: PathBuf,
+        maps: BTreeMap<&'static str, Map>,
+        [heartbeat, marks, tc]: [Program; KEPT_PROGRAMS.len()],
+        large_sets: u32,
+    ) -> Result<Self, FrontDoorError> {
+        Ok(Self {
+            folder,
+            shared: maps["tam_shared"].map_array::<Config>()?,
+            lanes: Lanes::new(&maps[LANES])?,
+            hand_overs: maps[HAND_OVERS].map_array::<[HandOver; ENTRIES_MAX]>()?,
+            filter: maps[FILTER].map_array()?,
+            lists: lists::Lists::default(),
+            large_sets,
+            carries_marks: marks.test_run(&[0; 14], None, 1)?.retval == PASS,
+            maps,
+            heartbeat,
+            tc,
+            links: BTreeMap::new(),
+            keys: [const { Vec::new() }; 2],
+            vlans: Vec::new(),
+        })
     }
 
     /// Whether the kernel carries a module's mark with a packet from `nic` to another level.

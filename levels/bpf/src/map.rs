@@ -96,6 +96,8 @@ pub struct MapInfo {
     pub max_entries: u32,
     /// `BPF_F_*`.
     pub flags: u32,
+    /// What the kind makes of it; of an arena its address.
+    pub extra: u64,
 }
 
 /// Whether an update may create or replace.
@@ -436,6 +438,7 @@ fn info_of(fd: BorrowedFd<'_>) -> io::Result<MapInfo> {
         value_size: info.value_size,
         max_entries: info.max_entries,
         flags: info.map_flags,
+        extra: info.map_extra,
     })
 }
 

@@ -51,6 +51,18 @@ struct Table {
 }
 
 impl Lists {
+    /// Of a front door that another process made: what its rule sets have is not looked into,
+    /// and goes when neither can be the active one any more.
+    pub(super) fn adopt(lists: &Map) -> Result<Self, FrontDoorError> {
+        let table = |at: u32| -> Result<Option<Table>, FrontDoorError> {
+            let found: Option<u32> = lists.lookup(&at)?;
+            let flows = || Arc::from(Vec::new());
+            Ok(found.map(|_| Table { flows: flows(), template: Key::default(), set: 0 }))
+        };
+        let tables = (0..LISTS_MAX as u32).map(table).collect::<Result<_, _>>()?;
+        Ok(Self { tables, active: 0 })
+    }
+
     /// Before the lists of a new rule set, when no packet looks at the one before the active
     /// one: what the active one does not have is free.
     pub(super) fn begin(&mut self, lists: &Map) -> Result<(), FrontDoorError> {

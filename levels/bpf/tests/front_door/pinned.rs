@@ -1,7 +1,7 @@
 //! The front door of a node as the daemon uses it: on a device, with pins, and a
 //! service whose module runs on frames that really arrive.
 
-use bpf::{Below, FrontDoor, Object, XdpMode, objects};
+use bpf::{Arena, Below, Block, FrontDoor, Map, MapSpec, Object, XdpMode, objects};
 use bpf_maps::{ACTION_SERVICE, Key, LEVEL_NIC, Mask, PortConfig, Rule, ServiceStats};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -93,4 +93,69 @@ fn a_module_runs_on_frames_that_arrive() {
     assert!(folder.join("tam_lanes").exists() && folder.join("tam_modules").exists());
     bpf::front_door::remove(&node).unwrap();
     assert!(!folder.exists());
+}
+
+#[test]
+fn the_next_daemon_goes_on_with_all_that_one_left() {
+    if !enter("the_next_daemon_goes_on_with_all_that_one_left") {
+        return;
+    }
+    let out = add_way_out();
+    let node: Name = "tt-adopted".parse().unwrap();
+    let port = PortId(0);
+    let nothing = FrontDoor::adopt(&node, &[port]).unwrap_err().to_string();
+    assert!(nothing.contains("nothing is pinned at"), "{nothing}");
+
+    let mut door = FrontDoor::create(&node, 7).unwrap();
+    let config = PortConfig { ifindex: out, mac: OUT_MAC, mtu: 1500, ..PortConfig::default() };
+    door.attach(port, &config, XdpMode::Native).unwrap();
+    door.set_vlans(&[(out, 7, 99)]).unwrap();
+    let rule = Rule { entry: ENTRY.0, action: ACTION_SERVICE, ..Rule::default() };
+    door.install_rules(&[Mask::default()], &[(Key::default(), rule)]).unwrap();
+    let address = 0x1000_0000_0000;
+    let arena = Arena::create("memory", 3, address).unwrap();
+    let block = Block::create("block", 64).unwrap();
+    block.u64(8).unwrap().store(77, std::sync::atomic::Ordering::Release);
+    let events = Map::create("events", &MapSpec::ring_buffer(4096)).unwrap();
+    door.keep_service(ENTRY, &arena, &block, &events).unwrap();
+    let modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
+    let program = modules.load().unwrap().program("dropping").unwrap();
+    // The second in the place of the first.
+    door.keep_module(Below::Nic, ENTRY, &program).unwrap();
+    door.keep_module(Below::Nic, ENTRY, &program).unwrap();
+    door.lanes().lane(ENTRY).unwrap().set_target(LEVEL_NIC);
+    let (generation, id) = (door.generation(), program.id());
+    drop((door, arena, block, events, program));
+
+    let mut door = FrontDoor::adopt(&node, &[port]).unwrap();
+    assert_eq!((door.generation(), door.device_of(port)), (generation, Some(out)));
+    assert_eq!(door.lanes().lane(ENTRY).unwrap().target(), LEVEL_NIC);
+    assert_eq!(door.kept_entries().unwrap(), [ENTRY].into());
+    let maps = door.kept_service(ENTRY).unwrap().unwrap();
+    assert_eq!((maps.arena.pages(), maps.arena.address()), (3, address));
+    assert_eq!(maps.block.u64(8).unwrap().load(std::sync::atomic::Ordering::Acquire), 77);
+    assert_eq!(maps.events.info().max_entries, 4096);
+    assert_eq!(door.kept_module(Below::Nic, ENTRY).unwrap().unwrap().id(), id);
+    assert!(door.kept_module(Below::Kernel, ENTRY).unwrap().is_none());
+    assert!(door.kept_service(EntryId(3)).unwrap().is_none());
+    // It knows the rule that it did not install: two more rule sets are without it.
+    door.install_rules(&[], &[]).unwrap();
+    door.install_rules(&[], &[]).unwrap();
+    let rules = Path::new(bpf::front_door::PIN_DIRECTORY).join("tt-adopted");
+    for set in ["tam_rules_0", "tam_rules_1", "tam_vlans"] {
+        let map = Map::open_pinned(&rules.join(set)).unwrap();
+        let left = match set {
+            "tam_vlans" => map.keys::<bpf_maps::VlanKey>().unwrap().len(),
+            _ => map.keys::<Key>().unwrap().len(),
+        };
+        assert_eq!(left, if set == "tam_vlans" { 2 } else { 0 }, "{set}");
+    }
+    door.set_vlans(&[]).unwrap();
+    let vlans = Map::open_pinned(&rules.join("tam_vlans")).unwrap();
+    assert_eq!(vlans.keys::<bpf_maps::VlanKey>().unwrap().len(), 0);
+    door.forget_service(ENTRY).unwrap();
+    assert!(door.kept_entries().unwrap().is_empty());
+    door.detach(port, out).unwrap();
+    assert!(FrontDoor::adopt(&node, &[port]).is_err(), "the port's link is gone");
+    bpf::front_door::remove(&node).unwrap();
 }
