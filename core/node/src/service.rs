@@ -92,7 +92,7 @@ pub const BACKOFF_MAX: Nanos = Nanos::from_millis(10_000);
 const _: () = assert!(BACKOFF_MIN.0 > 0 && BACKOFF_MIN.0 <= BACKOFF_MAX.0);
 
 /// Pauses that double from failure to failure.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Backoff {
     next: Nanos,
 }

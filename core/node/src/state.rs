@@ -17,9 +17,11 @@ mod graph;
 mod replace;
 mod rules;
 mod services;
+mod snapshot;
 
 pub use replace::StateWay;
 pub use services::FIRST_STARTS_MAX;
+pub use snapshot::{RestoreError, Snapshot};
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -56,17 +58,19 @@ pub struct Node {
 }
 
 /// A rule and the service that it came with.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct OwnedRule {
     rule: Rule,
     came_with: Option<Name>,
+    #[serde(skip)]
     life: Life,
 }
 
 /// Whether a rule is one that packets may meet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Life {
     /// It is, when its service runs.
+    #[default]
     Live,
     /// When the version of the service that it comes with runs.
     Coming,
@@ -75,7 +79,7 @@ enum Life {
 }
 
 /// The worker process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Cell {
     state: CellState,
     /// Since when it is ready.

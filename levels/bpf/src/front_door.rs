@@ -97,9 +97,6 @@ pub enum FrontDoorError {
         /// The system's answer.
         source: io::Error,
     },
-    /// A new map cannot be made.
-    #[error(transparent)]
-    NewMap(#[from] crate::new_map::NewMapError),
     /// A ring buffer cannot be mapped, or a program not be found again.
     #[error("the front door's programs cannot be tapped: {0}")]
     Ring(io::Error),

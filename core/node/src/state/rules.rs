@@ -8,7 +8,7 @@ use units::{EntryId, Name, RuleId};
 
 use super::services::Managed;
 use super::{Life, Node, OwnedRule};
-use crate::classifier::{Destination, Lookup, compile};
+use crate::classifier::{Destination, Lookup, RuleSetError, compile};
 use crate::command::{Effect, Outcome};
 use crate::refusal::Refusal;
 use crate::rule::{Rule, RuleSpec};
@@ -116,6 +116,11 @@ impl Node {
             let (rules, generation) = (self.installed.clone(), self.generation);
             self.effects.push_back(Effect::InstallRules { rules, generation });
         }
+    }
+
+    /// Checks all rules as [`Node::admit_rules`] does those that come.
+    pub(super) fn check_rules(&self) -> Result<(), RuleSetError> {
+        compile(self.rules.values().map(|owned| &owned.rule), &self.lookup(|_| true)).map(drop)
     }
 
     /// Whether the front door should know the rule now.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abi::Level;
 use abi::manifest::{Meant, ParameterValue};
+use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
 use super::replace::{Asked, Before, Definition};
@@ -20,7 +21,7 @@ use crate::service::{Backoff, Edges, ModuleInfo, SERVICES_MAX, Service, ServiceS
 pub const FIRST_STARTS_MAX: u32 = 3;
 
 /// A service and what only the node needs to know of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Managed {
     pub(super) service: Service,
     pub(super) session: SessionId,
@@ -28,8 +29,10 @@ pub(super) struct Managed {
     /// Where the operator wants it; else the module's own wish counts.
     pub(super) wanted: Option<Level>,
     /// A new version of it that was asked for.
+    #[serde(skip)]
     pub(super) asked: Option<Asked>,
     /// The version before, while this one is watched.
+    #[serde(skip)]
     pub(super) before: Option<Before>,
     /// Its packets go by a lane.
     movable: bool,
@@ -70,6 +73,38 @@ impl Managed {
         self.service.then = then;
         self.service.budget = budget;
         self.wanted = level;
+    }
+
+    pub(super) const fn edges(&self) -> Edges {
+        self.edges
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        self.service.state == ServiceState::Running
+    }
+
+    /// The cell has nothing of it: it starts anew, if it should. Whether it was to stop, and
+    /// so is gone.
+    pub(super) fn fall_back(&mut self, now: Nanos) -> bool {
+        self.lose();
+        match self.service.state {
+            ServiceState::Stopping => return true,
+            // Its pause goes on.
+            ServiceState::Failed { .. } => {}
+            ServiceState::Starting | ServiceState::Running => {
+                self.enter(now, ServiceState::Starting);
+            }
+        }
+        false
+    }
+
+    /// The move that it has not made yet.
+    pub(super) fn moves_on(&self, bpf: bool) -> Option<Effect> {
+        let Service { entry, level, .. } = self.service;
+        let asked = self.wanted.filter(|_| self.moving);
+        let up = (!bpf && level != Level::User).then_some(Level::User);
+        let level = asked.or(up).filter(|_| self.runs())?;
+        Some(Effect::MoveService { entry, level })
     }
 
     /// Takes note of where its edges lead; whether that is news.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use abi::Level;
 use units::{EntryId, Name, Nanos, RuleId};
 
-use super::Node;
+use super::{Node, Snapshot};
 use crate::budget::Budget;
 use crate::classifier::{Reach, RuleSet};
 use crate::command::{Command, Effect, Event};
@@ -78,14 +78,17 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
+fn ports() -> Vec<PortSpec> {
+    PORTS.map(|port| PortSpec::new(name(port), format!("eth-{port}"))).into()
+}
+
 impl World {
     fn new(seed: u64) -> Self {
-        let ports = PORTS.map(|port| PortSpec::new(name(port), format!("eth-{port}")));
         Self {
             seed,
             dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             now: Nanos::ZERO,
-            node: Node::new(name("r1"), ports.into()).unwrap(),
+            node: Node::new(name("r1"), ports()).unwrap(),
             cell_asked: false,
             cell_up: false,
             held: BTreeMap::new(),
@@ -102,11 +105,12 @@ impl World {
 
     fn step(&mut self) {
         self.now += Nanos(self.dice.below(300_000_000) as u64);
-        match self.dice.below(12) {
+        match self.dice.below(13) {
             0..=2 => self.command(),
             3..=6 => self.answer(),
             7 => self.cell_changes(),
             8 => self.nonsense(),
+            9 => self.daemon_dies(),
             _ => {
                 self.node.handle_timeout(self.now);
                 let next = self.node.poll_timeout();
@@ -252,6 +256,27 @@ impl World {
             self.placed.clear();
             self.node.handle_event(self.now, Event::CellLost { reason: "killed".into() });
         }
+    }
+
+    /// The daemon dies, perhaps with its cell; another reads what it wrote down.
+    fn daemon_dies(&mut self) {
+        let text = serde_json::to_string(&self.node.snapshot()).unwrap();
+        let snapshot: Snapshot = serde_json::from_str(&text).unwrap();
+        let ran: BTreeSet<EntryId> = snapshot.running().collect();
+        self.node = Node::restore(name("r1"), ports(), snapshot).unwrap();
+        self.cell_up &= self.dice.below(2) == 0;
+        self.cell_asked = false;
+        self.moving.clear();
+        self.replacing.clear();
+        let before = self.held.len();
+        // A cell lets go of all but what ran.
+        let up = self.cell_up;
+        self.held.retain(|entry, held| up && *held == Held::Running && ran.contains(entry));
+        self.ends += (before - self.held.len()) as u64;
+        self.placed.retain(|entry, _| self.held.contains_key(entry));
+        let has: BTreeSet<EntryId> = self.held.keys().copied().collect();
+        let has = if up { Ok(&has) } else { Err("it died, too".to_owned()) };
+        self.node.resume(self.now, has);
     }
 
     /// An event about an entry that the cell does not have.
@@ -420,7 +445,7 @@ impl World {
 #[test]
 fn whatever_happens_no_rule_leads_to_a_service_that_does_not_run() {
     let mut started = 0;
-    for seed in 1..=150 {
+    for seed in 1..=250 {
         let mut world = World::new(seed);
         world.take_effects();
         for _ in 0..400 {

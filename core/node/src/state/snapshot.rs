@@ -1,0 +1,198 @@
+//! What a node must not forget while nobody drives it: its daemon died, or another
+//! version takes its place.
+//!
+//! ```text
+//! Node ─ snapshot ─▶ Snapshot ─ (written down, read again) ─ restore ─▶ Node ─ resume ─▶ effects
+//! ```
+//!
+//! What was half done is brought to one of its two ends by [`Node::resume`]: a service that
+//! was starting is started, one that was stopping is gone. What the front door and the cell
+//! know is told anew, as a whole.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use units::{EntryId, Name, Nanos};
+
+use super::services::Managed;
+use super::{Cell, CellState, Node, OwnedRule};
+use crate::classifier::RuleSetError;
+use crate::command::{Effect, Notice};
+use crate::port::{PortError, PortSpec};
+use crate::service::SERVICES_MAX;
+
+/// A node at rest. Its times are on the clock of the node that it was taken from, which
+/// goes on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Snapshot {
+    services: Vec<Managed>,
+    rules: Vec<OwnedRule>,
+    rule_next: u32,
+    entry_next: u16,
+    generation: u64,
+    cell: Cell,
+    bpf: bool,
+}
+
+impl Snapshot {
+    /// The services that ran: those that a cell may still have.
+    pub fn running(&self) -> impl Iterator<Item = EntryId> {
+        self.services.iter().filter(|managed| managed.runs()).map(|m| m.service().entry)
+    }
+
+    /// How the cell was doing.
+    #[must_use]
+    pub const fn cell(&self) -> CellState {
+        self.cell.state
+    }
+}
+
+/// Why a snapshot is of no use. Whose fault: ours, or of whoever changed it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// The ports of the node file.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// Two services, or two entries, are one, or a number is too large.
+    #[error("the service '{service}' has the entry {entry}, which is another's or above the last")]
+    Entry {
+        /// Its name.
+        service: Name,
+        /// Its number.
+        entry: EntryId,
+    },
+    /// Its rules are not those of one node.
+    #[error(transparent)]
+    Rules(#[from] RuleSetError),
+}
+
+impl Node {
+    /// All that it decided. A service that is being replaced starts anew as it was before: which
+    /// of the two versions the cell has by then, nobody could say.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let half = |m: &&Managed| m.asked.is_some() || m.before.is_some();
+        let half: Vec<Name> =
+            self.services.values().filter(half).map(|m| m.service().name.clone()).collect();
+        if half.is_empty() {
+            return self.as_it_is();
+        }
+        let mut whole = self.clone();
+        for name in half {
+            whole.end_replacement(&name, "the daemon ended");
+            if let Some(managed) = whole.services.get_mut(&name) {
+                managed.fall_back(managed.service().since);
+            }
+        }
+        whole.as_it_is()
+    }
+
+    fn as_it_is(&self) -> Snapshot {
+        Snapshot {
+            services: self.services.values().cloned().collect(),
+            rules: self.rules.values().cloned().collect(),
+            rule_next: self.rule_next,
+            entry_next: self.entry_next,
+            generation: self.generation,
+            cell: self.cell.clone(),
+            bpf: self.bpf,
+        }
+    }
+
+    /// The node of a snapshot, with the ports that it had. [`Node::resume`] is to follow.
+    ///
+    /// # Errors
+    /// When the snapshot contradicts itself or the ports.
+    pub fn restore(
+        name: Name,
+        ports: Vec<PortSpec>,
+        snapshot: Snapshot,
+    ) -> Result<Self, RestoreError> {
+        let mut node = Self::new(name, ports)?;
+        node.effects.clear();
+        let mut entries = BTreeSet::new();
+        for managed in snapshot.services {
+            let (service, entry) = (managed.service().name.clone(), managed.service().entry);
+            let is_new = entries.insert(entry) && usize::from(entry.0) < SERVICES_MAX;
+            let other = node.services.insert(service.clone(), managed);
+            if other.is_some() || !is_new {
+                return Err(RestoreError::Entry { service, entry });
+            }
+        }
+        node.rules = snapshot.rules.into_iter().map(|owned| (owned.rule.id, owned)).collect();
+        node.check_rules()?;
+        (node.rule_next, node.entry_next) = (snapshot.rule_next, snapshot.entry_next);
+        (node.generation, node.cell, node.bpf) = (snapshot.generation, snapshot.cell, snapshot.bpf);
+        Ok(node)
+    }
+
+    /// Goes on after [`Node::restore`]: with a cell that has exactly these services of those
+    /// that ran, or without one.
+    pub fn resume(&mut self, now: Nanos, has: Result<&BTreeSet<EntryId>, String>) {
+        match has {
+            Ok(running) => self.resume_with(now, running),
+            // Those that were to stop, and all that goes with a cell.
+            Err(reason) => self.cell_lost(now, reason),
+        }
+        self.install();
+        let running = self.services.values().filter(|managed| managed.runs());
+        let told: Vec<_> = running.map(|m| (m.service().entry, m.edges())).collect();
+        let edges = told.into_iter().map(|(entry, edges)| Effect::SetEdges { entry, edges });
+        let is_rules = |effect: &Effect| matches!(effect, Effect::InstallRules { .. });
+        let rules = self.effects.iter().rposition(is_rules).map(|at| self.effects.remove(at));
+        // Edges first: no packet goes before what comes after its service.
+        let rest = std::mem::take(&mut self.effects);
+        self.effects.extend(edges);
+        self.effects.extend(rules.flatten().or_else(|| {
+            self.generation += 1;
+            let (rules, generation) = (self.installed.clone(), self.generation);
+            Some(Effect::InstallRules { rules, generation })
+        }));
+        self.effects.extend(rest);
+    }
+
+    fn resume_with(&mut self, now: Nanos, running: &BTreeSet<EntryId>) {
+        self.cell.state = CellState::Ready;
+        let mut removed = Vec::new();
+        for managed in self.services.values_mut() {
+            let has = running.contains(&managed.service().entry);
+            if !(managed.runs() && has) && managed.fall_back(now) {
+                removed.push(managed.service().name.clone());
+            }
+        }
+        for service in removed {
+            self.services.remove(&service);
+            self.effects.push_back(Effect::Report(Notice::ServiceRemoved { service }));
+        }
+        self.start_waiting();
+        let moves = self.services.values().filter_map(|managed| managed.moves_on(self.bpf));
+        self.effects.extend(moves);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let mut node = Node::new(Name::new("r1").unwrap(), Vec::new()).unwrap();
+        let service = Name::new("monitor").unwrap();
+        let command = crate::Command::Deploy {
+            service: service.clone(),
+            module: crate::testing::module("\"user\""),
+            parameters: Default::default(),
+            session: crate::session::best_effort(),
+            rules: Vec::new(),
+            level: None,
+            then: Vec::new(),
+            budget: Default::default(),
+            discard_state: false,
+        };
+        node.handle_command(Nanos::ZERO, command).unwrap();
+        let mut twice = node.snapshot();
+        twice.services.extend(twice.services.clone());
+        let refused = Node::restore(node.name().clone(), Vec::new(), twice).unwrap_err();
+        assert_eq!(refused, RestoreError::Entry { service, entry: EntryId(0) });
+    }
+}
