@@ -7,11 +7,12 @@ use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-    sockopt,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    connect as connect_to, listen as listen_on, recvmsg, sendmsg, socket_with, socketpair, sockopt,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::path::Path;
 
 /// Largest message, in bytes: a report about one service fits, whatever its counters.
 pub const MESSAGE_LENGTH_MAX: usize = 128 << 10;
@@ -26,9 +27,61 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     for end in [&ours, &theirs] {
-        sockopt::set_socket_send_buffer_size(end, 4 * MESSAGE_LENGTH_MAX)?;
+        sockopt::set_socket_send_buffer_size(end, SEND_BUFFER)?;
     }
     Ok((ours, theirs))
+}
+
+/// Bytes that one end may have sent and the other not read.
+const SEND_BUFFER: usize = 4 * MESSAGE_LENGTH_MAX;
+/// Connections that wait to be taken: one daemon after the other, and a spare one.
+const BACKLOG: i32 = 4;
+
+/// A socket that others find by its name, for those whose end was closed with the process at
+/// the other one. Only this user may connect. The name is there when it can be connected to.
+///
+/// # Errors
+/// When the name cannot be made, or is too long.
+pub fn listen(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let unready = path.with_extension("new");
+    bind(&socket, &SocketAddrUnix::new(&unready)?)?;
+    let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&unready, owner_only)?;
+    listen_on(&socket, BACKLOG)?;
+    std::fs::rename(&unready, path)?;
+    Ok(socket)
+}
+
+/// The next connection of a socket that [`listen`]s, if somebody waits.
+///
+/// # Errors
+/// What the kernel says.
+pub fn accept(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    match accept_with(socket, SocketFlags::CLOEXEC) {
+        Ok(connection) => {
+            sockopt::set_socket_send_buffer_size(&connection, SEND_BUFFER)?;
+            Ok(Some(connection))
+        }
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A connection to a socket that [`listen`]s, and the number of the process that made it listen.
+/// It need not have been taken yet.
+///
+/// # Errors
+/// `ConnectionRefused` when that process is gone.
+pub fn connect(path: &Path) -> io::Result<(OwnedFd, u32)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    connect_to(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::io::ioctl_fionbio(&socket, false)?;
+    sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER)?;
+    let peer = sockopt::socket_peercred(&socket)?;
+    Ok((socket, peer.pid.as_raw_nonzero().get().unsigned_abs()))
 }
 
 /// Sends one message and copies of the descriptors.
@@ -178,6 +231,34 @@ mod tests {
             assert!(Instant::now() < end, "the other end is still open");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    #[test]
+    fn who_lost_the_other_end_is_found_by_its_name() {
+        let folder = tempfile();
+        let path = folder.join("here.sock");
+        let listening = listen(&path).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(accept(listening.as_fd()).unwrap().is_none());
+        let (ours, pid) = connect(&path).unwrap();
+        assert_eq!(pid, std::process::id());
+        // Sent before it was taken.
+        send(ours.as_fd(), b"hello", &[]).unwrap();
+        let theirs = accept(listening.as_fd()).unwrap().expect("somebody waits");
+        let mut buffer = [0; 64];
+        let received = receive(theirs.as_fd(), &mut buffer).unwrap();
+        assert!(matches!(received, Received::Message(5, _)), "{received:?}");
+        drop((listening, theirs));
+        let refused = connect(&path).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    fn tempfile() -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("tam-fd-passing-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
     }
 
     #[test]

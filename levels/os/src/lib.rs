@@ -7,6 +7,7 @@ pub mod netlink;
 pub mod netns;
 pub mod offload;
 pub mod packet_socket;
+pub mod process;
 pub mod sandbox;
 pub mod socket;
 pub mod sysctl;

@@ -29,7 +29,8 @@ const KEPT: caps::Capability = caps::Capability::CAP_IPC_LOCK;
 
 /// System calls of a cell's loop, of the engine and of the C library's memory and signals.
 const ALLOWED: &[libc::c_long] = &[
-    // The daemon's socket, AF_XDP sockets, the TUN device, sealed memory.
+    // The daemon's socket and the next daemon's, AF_XDP sockets, the TUN device, sealed memory.
+    libc::SYS_accept4,
     libc::SYS_read,
     libc::SYS_pread64,
     libc::SYS_write,
