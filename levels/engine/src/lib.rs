@@ -73,6 +73,18 @@ impl Engine {
         }
     }
 
+    /// Names the code that this engine takes: the same number, the same code. A process of
+    /// another version, or on another processor, has another one.
+    #[must_use]
+    pub fn compatibility(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        for engine in [&self.own, &self.shared_fixed, &self.shared_growing] {
+            engine.precompile_compatibility_hash().hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
     /// Compiles a module that base/abi has checked. Takes time and memory in
     /// proportion to its size, and more for hostile ones: run it in a worker
     /// process with limits.
@@ -121,9 +133,10 @@ impl Engine {
         kind: MemoryKind,
     ) -> Result<Program<P>, CompileError> {
         let code = read_sealed(code).map_err(|e| CompileError::Foreign(e.to_string()))?;
-        // SAFETY: descriptors reach this process only from its parent, which
-        // chose its program and can trace it: it vouches for all that runs here.
-        // The memory is sealed, so the code is what the parent's worker made.
+        // SAFETY: descriptors reach this process only from its parent, which chose its
+        // program and can trace it, or from a daemon in the parent's place, which could
+        // connect only as the same user: it vouches for all that runs here.
+        // The memory is sealed, so the code is what the daemon's worker made.
         unsafe { self.load(&code, kind) }
     }
 

@@ -31,6 +31,10 @@
 
 #![expect(missing_docs, reason = "the picture above")]
 
+/// Of the picture above, and of what programs and cells take each other to mean by it. To be
+/// raised with each change: programs outlive the process that compiled them.
+pub const VERSION: u32 = 1;
+
 pub const OPAQUE_ZERO: u32 = 0;
 pub const FUEL: u32 = 8;
 pub const MEMORY_BYTES: u32 = 16;

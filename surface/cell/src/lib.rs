@@ -11,7 +11,8 @@
 //!
 //! [`protocol`] is what the two say to each other; [`run`] is the process. It
 //! opens nothing: every socket and file comes from the daemon. It never learns
-//! who a principal is, what else runs on the node, or why.
+//! who a principal is, what else runs on the node, or why. It outlives its daemon,
+//! and the next one takes it over: [`adopt`].
 
 #![forbid(unsafe_code)]
 
@@ -29,4 +30,32 @@ mod up;
 mod worker;
 
 pub use compile::{Below, CompileFailure, Compiled, compile_in_worker, compile_worker};
-pub use worker::run;
+pub use protocol::PROTOCOL_VERSION;
+pub use worker::{adopt, run};
+
+use std::path::{Path, PathBuf};
+
+/// Where in a node's folder a daemon finds the cell with this process number.
+#[must_use]
+pub fn socket_in(directory: &Path, pid: u32) -> PathBuf {
+    directory.join(format!("cell-{pid}.sock"))
+}
+
+/// The process numbers of the cells that were made known in a node's folder, dead ones, too.
+///
+/// # Errors
+/// When it cannot be read; a missing one has none.
+pub fn known_in(directory: &Path) -> std::io::Result<Vec<u32>> {
+    let files = match std::fs::read_dir(directory) {
+        Ok(files) => files,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut pids = Vec::new();
+    for file in files {
+        let name = file?.file_name();
+        let number = name.to_str().and_then(|n| n.strip_prefix("cell-")?.strip_suffix(".sock"));
+        pids.extend(number.and_then(|number| number.parse::<u32>().ok()));
+    }
+    Ok(pids)
+}

@@ -4,7 +4,7 @@ use crate::deliver::l3_offset;
 use crate::protocol::PortFacts;
 use abi::PacketBytes;
 use bpf_maps::QUEUES_MAX;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use units::PortId;
 use xsk::{FramePool, Packet, SetupError, Socket, SocketConfig, Umem};
@@ -21,6 +21,8 @@ pub(crate) struct Port {
     /// IP packets leave by it, without the Ethernet header.
     pub(crate) raw: bool,
     pub(crate) sockets: Vec<Socket>,
+    /// The queue of each socket.
+    pub(crate) queues: Vec<u32>,
 }
 
 /// All ports, by number.
@@ -57,9 +59,11 @@ impl Ports {
             mtu: facts.mtu,
             raw: facts.raw,
             sockets: Vec::new(),
+            queues: Vec::new(),
         });
         (port.mac, port.mtu) = (facts.mac, facts.mtu);
         port.sockets.push(socket);
+        port.queues.push(facts.queue);
         Ok(())
     }
 
@@ -73,7 +77,8 @@ impl Ports {
     /// Lets go of a port; what it had received is handled. Gives how many packets still
     /// waited to be sent.
     pub(crate) fn remove(&mut self, port: PortId, pool: &mut FramePool) -> u64 {
-        let port = self.0.get_mut(usize::from(port.0)).and_then(Option::as_mut);
+        let mut port = self.0.get_mut(usize::from(port.0)).and_then(Option::as_mut);
+        port.iter_mut().for_each(|port| port.queues.clear());
         let sockets = port.into_iter().flat_map(|port| port.sockets.drain(..));
         sockets.map(|socket| socket.dissolve(pool)).sum()
     }
@@ -101,6 +106,14 @@ impl Ports {
         self.0.iter_mut().enumerate().flat_map(|(number, port)| {
             let sockets = port.iter_mut().flat_map(|p| &mut p.sockets);
             sockets.map(move |socket| (PortId(number as u16), socket))
+        })
+    }
+
+    /// The descriptor of every socket, with its port's number and its queue.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = (PortId, u32, BorrowedFd<'_>)> {
+        self.iter().flat_map(|(number, port)| {
+            let sockets = port.sockets.iter().zip(&port.queues);
+            sockets.map(move |(socket, queue)| (PortId(number), *queue, socket.as_fd()))
         })
     }
 

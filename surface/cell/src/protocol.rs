@@ -44,6 +44,9 @@ pub enum ToCell {
     Report,
     /// Tell of packets, or not any more.
     Tap(Option<TapFacts>),
+    /// The first word of a daemon that has not started this cell: it knows these services of
+    /// those that ran, and the others are to go at once. Answered by [`FromCell::Adopted`].
+    Adopt(Vec<EntryId>),
 }
 
 /// How a new version of a service comes by the state of the one before.
@@ -164,6 +167,10 @@ pub enum FromCell {
     Reported(CellReport),
     /// A packet that a capture asked for.
     Tapped(Box<Tapped>),
+    /// What there is: [`ToCell::Adopt`].
+    Adopted(Adopted),
+    /// Something that a daemon before gave the cell. Its descriptor.
+    Given(Given),
 }
 
 /// What a capture wants of the cell.
@@ -197,6 +204,32 @@ pub struct Tapped {
     /// The first of them.
     pub bytes: Vec<u8>,
 }
+
+/// What a cell has when another daemon takes it over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Adopted {
+    /// [`PROTOCOL_VERSION`].
+    pub protocol: u32,
+    /// What runs, and `bpf_maps::LEVEL_*` of those that can leave user level.
+    pub services: Vec<(EntryId, Option<u32>)>,
+    /// Messages that follow, each a [`FromCell::Given`].
+    pub given: u32,
+}
+
+/// What a descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Given {
+    /// The AF_XDP socket of a port's queue.
+    Socket(PortId, u32),
+    /// The TUN device into the kernel's stack.
+    Kernel,
+    /// The TAP device of packets from kernel level.
+    Up,
+}
+
+/// Of these messages. To be raised with each change: a daemon adopts only a cell that it
+/// understands.
+pub const PROTOCOL_VERSION: u32 = 1;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.

@@ -513,6 +513,11 @@ impl Service {
         set.flatten().is_some()
     }
 
+    /// `LEVEL_*`: where the daemon wants its packets; `None` when it cannot leave user level.
+    pub(crate) fn home(&self) -> Option<u32> {
+        self.shared.as_ref().map(Shared::home)
+    }
+
     /// What a service that can leave user level shares.
     pub(crate) fn shared(&mut self) -> Option<&mut Shared> {
         self.shared.as_mut()
@@ -521,6 +526,11 @@ impl Service {
     /// Traps since the last call.
     pub(crate) fn take_untold(&mut self) -> Vec<Trapped> {
         std::mem::take(&mut self.untold)
+    }
+
+    /// [`Service::report`], and whose it is.
+    pub(crate) fn told(&self) -> (EntryId, ServiceReport) {
+        (self.facts.entry, self.report())
     }
 
     /// What happened so far.

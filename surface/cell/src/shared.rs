@@ -172,6 +172,11 @@ impl Shared {
         }
     }
 
+    /// As set last.
+    pub(crate) const fn home(&self) -> u32 {
+        self.home
+    }
+
     /// Whether packets may be handled below.
     pub(crate) fn may_be_below(&self) -> bool {
         self.home != LEVEL_USER

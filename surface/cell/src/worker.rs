@@ -1,12 +1,15 @@
 //! The cell's process: one thread that serves its sockets and its daemon in turn.
 
+mod daemon;
 mod post;
+
+pub use daemon::adopt;
 
 use crate::checksum;
 use crate::deliver::{End, Exits};
 use crate::port::{Ports, RING_ENTRIES};
 use crate::protocol::{
-    CellReport, FromCell, PortFacts, ServiceFacts, SharedFacts, StateWay, ToCell, decode, encode,
+    CellReport, FromCell, PortFacts, ServiceFacts, SharedFacts, StateWay, ToCell, decode,
 };
 use crate::service::{Service, Way};
 use crate::shared::Shared;
@@ -22,6 +25,7 @@ use executor::Slicer;
 use os::fd_passing::{self, Received};
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 use std::rc::Rc;
 use units::{EntryId, PortId};
 use xsk::{FramePool, Packet, Umem};
@@ -59,7 +63,7 @@ const AWAKE_MS: u64 = 50;
 const NOTICES_PER_ROUND_MAX: usize = 16;
 
 struct Cell {
-    daemon: OwnedFd,
+    daemon: daemon::Connection,
     engine: Engine,
     slicer: Slicer,
     umem: Rc<Umem>,
@@ -106,12 +110,13 @@ impl Ready {
     }
 }
 
-/// Runs until the daemon closes its end. `daemon` is a socket of
-/// [`fd_passing::pair`]; `frames` is the size of the packet memory.
+/// Runs until its daemon is gone, and longer if it has services: then the next daemon finds it
+/// in `directory`. `daemon` is a socket of [`fd_passing::pair`]; `frames` is the size of the
+/// packet memory.
 ///
 /// # Errors
 /// When the engine, the packet memory or the connection fails.
-pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
+pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) -> Result<()> {
     // Started through /proc/self/exe, it would be called "exe".
     rustix::thread::set_name(c"tam").context("naming the process")?;
     // On its core it comes before whatever else may run there. Without the right it does not.
@@ -123,6 +128,7 @@ pub fn run(daemon: OwnedFd, frames: u32, core: Option<usize>) -> Result<()> {
     let raised = engine.clone();
     let slicer = Slicer::new(move || raised.raise_epoch()).context("making the slice timer")?;
     let (umem, pool) = Umem::new(frames).context("mapping the packet memory")?;
+    let daemon = daemon::Connection::new(daemon, directory).context("listening for daemons")?;
     // Asked for once, in a way that a confined process cannot.
     let _ = rustix::param::page_size();
     os::sandbox::confine().context("confining the cell")?;
@@ -364,22 +370,28 @@ impl Cell {
     fn wait(&mut self, now_ms: u64) -> Result<()> {
         let millis = self.next_tick_ms.saturating_sub(now_ms).min(WAIT_MS_MAX);
         let sockets: Vec<_> = self.ports.sockets().map(|(_, socket)| socket).collect();
-        let mut fds = vec![self.daemon.as_fd()];
+        let mut fds: Vec<_> = self.daemon.waited_for().collect();
         fds.extend(sockets.iter().map(|socket| socket.as_fd()));
         fds.extend(self.up.as_ref().map(Up::as_fd));
         fds.extend(self.services.iter().flatten().filter_map(Service::ring_fd));
         fd_passing::wait_readable(&fds, Some(millis)).context("waiting for packets")
     }
 
-    /// Handles what the daemon says; false when it is gone.
+    /// Handles what the daemon says; false when nobody needs this cell any more.
     fn obey(&mut self, buffer: &mut [u8], now_ms: u64) -> Result<bool> {
         loop {
-            let received =
-                fd_passing::receive(self.daemon.as_fd(), buffer).context("hearing the daemon")?;
+            let Some(socket) = self.daemon.socket()? else {
+                let serves = self.services.iter().flatten().next().is_some();
+                return Ok(serves && !self.daemon.is_given_up(now_ms));
+            };
+            let received = fd_passing::receive(socket, buffer).context("hearing the daemon")?;
             let (length, fds) = match received {
                 Received::Message(length, fds) => (length, fds),
                 Received::Nothing => return Ok(true),
-                Received::Closed => return Ok(false),
+                Received::Closed => {
+                    self.daemon.lost(now_ms);
+                    continue;
+                }
             };
             let message = decode(&buffer[..length])?;
             self.command(message, fds, now_ms)?;
@@ -428,6 +440,7 @@ impl Cell {
                 self.tell(&FromCell::Recounting(entry))?;
             }
             ToCell::Settle(entry) => self.settle(entry, now_ms)?,
+            ToCell::Adopt(keep) => self.adopted(&keep)?,
             ToCell::Stop(entry) => {
                 let slot = self.services.get_mut(usize::from(entry.0)).and_then(Option::take);
                 let report = slot.map(|service| service.report()).unwrap_or_default();
@@ -438,9 +451,9 @@ impl Cell {
                 self.tell(&FromCell::Answered(entry, answers))?;
             }
             ToCell::Report => {
-                for service in self.services.iter().flatten() {
-                    let report = Box::new(service.report());
-                    self.tell(&FromCell::Service(service.facts.entry, report))?;
+                let reports: Vec<_> = self.services.iter().flatten().map(Service::told).collect();
+                for (entry, report) in reports {
+                    self.tell(&FromCell::Service(entry, Box::new(report)))?;
                 }
                 self.report.frames_free = self.pool.free() as u64;
                 self.report.frames_total = self.pool.total() as u64;
@@ -575,8 +588,9 @@ impl Cell {
         }
     }
 
-    fn tell(&self, message: &FromCell) -> Result<()> {
-        let bytes = encode(message)?;
-        fd_passing::send(self.daemon.as_fd(), &bytes, &[]).context("telling the daemon")
+    fn tell(&mut self, message: &FromCell) -> Result<()> {
+        let told = self.daemon.tell(message, &[])?;
+        self.report.notices_dropped += u64::from(!told);
+        Ok(())
     }
 }

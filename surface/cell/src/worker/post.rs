@@ -117,6 +117,7 @@ impl Cell {
     /// A message that may be lost: the counters have it.
     fn notice(&mut self, message: &FromCell) {
         self.notices += 1;
+        // Without a daemon it is counted there.
         if self.notices > NOTICES_PER_ROUND_MAX || self.tell(message).is_err() {
             self.report.notices_dropped += 1;
         }

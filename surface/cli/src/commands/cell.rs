@@ -4,6 +4,7 @@
 use crate::failure::{DONE, Failure, Outcome};
 use clap::Args;
 use os::fd_passing;
+use std::path::PathBuf;
 
 /// Arguments of `tam cell`.
 #[derive(Debug, Args)]
@@ -11,6 +12,9 @@ pub struct Cell {
     /// The descriptor of the connection to the node
     #[arg(long, value_name = "N")]
     fd: i32,
+    /// The node's folder, where the next daemon finds this cell
+    #[arg(long, value_name = "FOLDER")]
+    directory: PathBuf,
     /// Packet frames in shared memory
     #[arg(long, value_name = "N")]
     frames: u32,
@@ -26,7 +30,7 @@ impl Cell {
                 .help("a node starts its cells by itself: `tam node --config FILE`")
         })?;
         super::node::log_to_standard_error();
-        cell::run(daemon, self.frames, self.core)?;
+        cell::run(daemon, &self.directory, self.frames, self.core)?;
         Ok(DONE)
     }
 }
