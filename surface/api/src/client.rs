@@ -8,9 +8,9 @@ use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequ
 use crate::endpoints::{ENDPOINTS, Method, Operation};
 use crate::events::EventList;
 use crate::types::{
-    BpfRequest, BpfSet, DeployRequest, Deployed, ErrorCode, ErrorDocument, MessageAnswers,
-    MessageRequest, ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RuleList,
-    RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
+    BpfRequest, BpfSet, DeployRequest, Deployed, ErrorCode, ErrorDocument, HandedOver,
+    MessageAnswers, MessageRequest, ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo,
+    Removed, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
 use http_body_util::{BodyExt, Full, Limited};
@@ -347,6 +347,14 @@ impl Client {
     /// See [`ClientError`].
     pub fn rollback(&self, request: &RollbackRequest) -> Result<Applied, ClientError> {
         self.write(Call::of(Operation::Rollback, None), request)
+    }
+
+    /// Ends the daemon and nothing else: everything goes on for the one that comes next.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn hand_over(&self) -> Result<HandedOver, ClientError> {
+        self.read(Operation::HandOver)
     }
 
     /// The node's own OpenAPI document.

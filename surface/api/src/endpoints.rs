@@ -7,9 +7,9 @@ use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacke
 use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequest};
 use crate::events::EventList;
 use crate::types::{
-    BpfRequest, BpfSet, DeployRequest, Deployed, MessageAnswers, MessageRequest, ModuleList,
-    ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RuleList, RuleRemoved, RulesAdded,
-    RulesRequest, ServiceInfo, ServiceList, Stats,
+    BpfRequest, BpfSet, DeployRequest, Deployed, HandedOver, MessageAnswers, MessageRequest,
+    ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RuleList, RuleRemoved,
+    RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
 use std::borrow::Cow;
@@ -69,6 +69,8 @@ pub enum Operation {
     Confirm,
     /// Goes back to an earlier state.
     Rollback,
+    /// Ends the daemon, and nothing else.
+    HandOver,
     /// The OpenAPI document.
     OpenApi,
 }
@@ -392,6 +394,13 @@ pub const ENDPOINTS: &[Endpoint] = &[
             "Go back to an earlier generation of what shall run",
         )
     },
+    endpoint(
+        Operation::HandOver,
+        Method::Post,
+        "/v1/handover",
+        json::<HandedOver>(),
+        "End the daemon and nothing else: services and forwarding go on for the one that comes next",
+    ),
     endpoint(
         Operation::OpenApi,
         Method::Get,

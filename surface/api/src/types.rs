@@ -33,6 +33,20 @@ pub struct NodeInfo {
     pub sessions: Vec<SessionInfo>,
     /// How its cell is doing: `starting`, `ready` or `lost`.
     pub cell: String,
+    /// Process number of the cell, if there is one.
+    #[serde(default)]
+    pub cell_pid: Option<u32>,
+}
+
+/// The daemon ends, and everything goes on: another one may adopt it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HandedOver {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The node.
+    pub node: String,
+    /// Process number of the daemon that ends.
+    pub pid: u32,
 }
 
 /// One port.

@@ -16,6 +16,7 @@
 
 use crate::daemon::{Daemon, Done};
 use abi::Level;
+use anyhow::Context;
 use bpf::{Map, MapSpec};
 use bpf_maps::{LEVEL_USER, ServiceStats};
 use cell::below::{Around, Instance};
@@ -23,6 +24,7 @@ use cell::protocol::{SharedFacts, ToCell};
 use cell::{Below, Compiled};
 use node::Event;
 use node::service::SERVICES_MAX;
+use registry::Digest;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -54,7 +56,7 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(1);
 pub(crate) struct Shared {
     instance: Arc<Instance>,
     events: Map,
-    programs: Arc<Compiled>,
+    programs: Programs,
     window: u32,
     /// Who pays.
     session: Option<Name>,
@@ -76,14 +78,28 @@ impl Shared {
         self.second
     }
 
-    /// All that its module was compiled to.
-    pub(crate) fn programs(&self) -> Arc<Compiled> {
-        Arc::clone(&self.programs)
-    }
-
     /// Where it has a program.
     pub(crate) fn levels(&self) -> Vec<Level> {
         self.loaded.keys().copied().collect()
+    }
+}
+
+/// What a service's programs are loaded from.
+#[derive(Clone)]
+enum Programs {
+    Compiled(Arc<Compiled>),
+    /// Of a service that a daemon before has started: compiled when a program is wanted that
+    /// is not loaded yet.
+    Module(Arc<Vec<u8>>),
+}
+
+impl Programs {
+    /// May take as long as the compiler.
+    fn get(&self) -> Result<Arc<Compiled>, String> {
+        match self {
+            Self::Compiled(compiled) => Ok(Arc::clone(compiled)),
+            Self::Module(wasm) => crate::deploy::compile(wasm, true).map(Arc::new),
+        }
     }
 }
 
@@ -146,8 +162,24 @@ impl Daemon {
         let made = self.make_shared(entry, window, programs, false)?;
         Ok(made.map(|(shared, facts)| {
             self.shared.insert(entry, shared);
+            self.keep_below(entry);
             facts
         }))
+    }
+
+    /// Keeps what a service runs on for the daemon that comes after this one.
+    pub(crate) fn keep_below(&self, entry: EntryId) {
+        let Some(shared) = self.shared.get(&entry) else { return };
+        let Instance { arena, block } = &*shared.instance;
+        let kept = self.front.keep_service(entry, arena, block, &shared.events).and_then(|()| {
+            shared.loaded.iter().try_for_each(|(level, program)| match below_of(*level) {
+                Some(at) => self.front.keep_module(at, entry, program),
+                None => Ok(()),
+            })
+        });
+        if let Err(error) = kept {
+            tracing::warn!(%entry, %error, "a daemon after this one has to start a service anew");
+        }
     }
 
     /// The same, for a version that does not run yet; `second` says at which of the entry's two
@@ -168,7 +200,7 @@ impl Daemon {
             instance.set(layout::INSTANCE, u64::from(entry.0))?;
             instance.let_send(self.ports.iter().map(|port| port.port.id.0))?;
             let events = Map::create("tam_events", &MapSpec::ring_buffer(EVENTS_LENGTH))?;
-            let (programs, loaded) = (Arc::clone(programs), BTreeMap::new());
+            let (programs, loaded) = (Programs::Compiled(Arc::clone(programs)), BTreeMap::new());
             let instance = Arc::new(instance);
             let session = self.node.service_of(entry).map(|service| service.session.clone());
             Ok(Shared { instance, events, programs, window, session, loaded, second })
@@ -320,13 +352,9 @@ impl Daemon {
     ) -> Result<impl FnOnce() -> Loaded + Send + 'static, String> {
         let missing = || "its memory is not shared with the kernel".to_owned();
         let shared = self.shared.get(&entry).ok_or_else(missing)?;
-        let compiled = Arc::clone(&shared.programs);
-        if compiled.below.as_ref().and_then(|below| below.program(level)).is_none() {
-            let refused = compiled.refused.iter().find(|(no, _)| *no == level);
-            return Err(refused.map_or_else(
-                || format!("its module was not compiled for {level}"),
-                |(_, reason)| reason.clone(),
-            ));
+        let programs = shared.programs.clone();
+        if let Programs::Compiled(compiled) = &programs {
+            has_program(compiled, level)?;
         }
         let at = below_of(level).ok_or_else(|| format!("nothing is compiled for {level}"))?;
         if level == Level::Kernel
@@ -352,8 +380,8 @@ impl Daemon {
                 afterwards: afterwards.as_fd(),
                 events: events.as_fd(),
             };
-            let program = compiled.below.as_ref().and_then(|below| below.program(level));
-            let result = program.ok_or_else(missing).and_then(|program| {
+            let result = programs.get().and_then(|compiled| {
+                let program = has_program(&compiled, level)?;
                 instance.load("tam_module", program, around).map_err(|error| error.to_string())
             });
             Loaded { entry, level, instance, result }
@@ -370,6 +398,7 @@ impl Daemon {
             shared.loaded.remove(&level);
         }
         self.shared.insert(entry, shared);
+        self.keep_below(entry);
         placed
     }
 
@@ -498,6 +527,39 @@ impl Daemon {
         }
     }
 
+    /// Goes on with what a daemon before made for a service; whether there is anything.
+    pub(crate) fn adopt_below(&mut self, entry: EntryId) -> anyhow::Result<bool> {
+        let Some(maps) = self.front.kept_service(entry)? else { return Ok(false) };
+        let service = self.node.service_of(entry).context("it is nobody's")?;
+        let digest: Digest = service.module.digest.parse()?;
+        let (window, session) = (service.module.manifest.window, service.session.clone());
+        let wasm = self.modules.get(&digest).map(|module| module.wasm.clone()).unwrap_or_default();
+        let mut loaded = BTreeMap::new();
+        for level in [Level::Nic, Level::Kernel] {
+            let Some(at) = below_of(level) else { continue };
+            if let Some(program) = self.front.kept_module(at, entry)? {
+                loaded.insert(level, program);
+            }
+        }
+        let bpf::front_door::ServiceMaps { arena, block, events } = maps;
+        let instance = Arc::new(Instance { arena, block });
+        let (programs, session) = (Programs::Module(Arc::new(wasm)), Some(session));
+        let second = instance.arena.address() >= SECOND_ARENAS_AT;
+        let shared = Shared { instance, events, programs, window, session, loaded, second };
+        self.shared.insert(entry, shared);
+        Ok(true)
+    }
+
+    /// Has the cell take a service to where it is said to be, if it was on its way elsewhere.
+    pub(crate) fn stay(&mut self, entry: EntryId, cell_has: u32) {
+        let Some(service) = self.node.service_of(entry) else { return };
+        let (level, reason) = (service.level, service.level_reason.clone());
+        let is_moving = self.moves.contains_key(&entry) || self.loading.contains_key(&entry);
+        if !is_moving && word_of(level) != cell_has {
+            self.set_out(entry, level, reason, false);
+        }
+    }
+
     /// The cell has nothing of the service any more, and no rule leads to it.
     pub(crate) fn end_below(&mut self, entry: EntryId) {
         self.beginning.remove(&entry);
@@ -509,9 +571,22 @@ impl Daemon {
         if let Some(session) = &shared.session {
             *self.fuel_closed.entry(session.clone()).or_default() += fuel;
         }
-        self.clear_programs(entry, &shared);
+        drop(shared);
+        self.clear_below(entry);
+    }
+
+    /// Nothing of an entry is left below user level.
+    pub(crate) fn clear_below(&self, entry: EntryId) {
+        for at in bpf::front_door::Below::ALL {
+            if let Err(error) = self.front.clear_module(at, u32::from(entry.0)) {
+                tracing::error!(%entry, %error, "a module's program was not taken away");
+            }
+        }
         if let Err(error) = self.front.clear_entry(entry) {
             tracing::error!(%entry, %error, "the counters of an entry were not cleared");
+        }
+        if let Err(error) = self.front.forget_service(entry) {
+            tracing::error!(%entry, %error, "what a service ran on is still pinned");
         }
     }
 
@@ -525,6 +600,18 @@ impl Daemon {
             records_lost: shared.instance.get(layout::LOST).ok()?,
         })
     }
+}
+
+/// The program for a level, or why there is none.
+fn has_program(compiled: &Compiled, level: Level) -> Result<&wasm_to_bpf::Program, String> {
+    let program = compiled.below.as_ref().and_then(|below| below.program(level));
+    program.ok_or_else(|| {
+        let refused = compiled.refused.iter().find(|(no, _)| *no == level);
+        refused.map_or_else(
+            || format!("its module was not compiled for {level}"),
+            |(_, reason)| reason.clone(),
+        )
+    })
 }
 
 fn word_of(level: Level) -> u32 {

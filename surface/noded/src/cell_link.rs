@@ -1,29 +1,45 @@
-//! The daemon's end of its cell: a child process and a socket.
+//! The daemon's end of its cell: a process and a socket. The process is a child, or one
+//! that a daemon before left.
 
 use anyhow::{Context, Result};
 use cell::protocol::{FromCell, ToCell, decode, encode};
 use os::fd_passing::{self, Received};
+use os::process::Stranger;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use tokio::time::Duration;
 
 /// Packet frames of a cell for each of its queues: both rings and the fill ring full.
 const FRAMES_PER_QUEUE: u32 = 3 * 2048;
 /// Most packet frames of a cell: 256 MiB.
 const FRAMES_MAX: u32 = 65_536;
 
+/// A process that was told to end at once has ended within this, on a busy machine.
+const END_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+enum Process {
+    Child(Child),
+    /// Of a daemon before.
+    Left(Stranger),
+}
+
 /// A running cell.
 #[derive(Debug)]
 pub(crate) struct CellLink {
-    child: Child,
+    process: Process,
+    /// Where the next daemon finds it.
+    known_at: PathBuf,
     socket: Arc<OwnedFd>,
     heard: mpsc::UnboundedReceiver<Result<FromCell>>,
 }
 
 impl CellLink {
-    /// Starts the worker process.
-    pub(crate) fn spawn(queues: u32, core: usize) -> Result<Self> {
+    /// Starts the worker process; the next daemon finds it in `directory`.
+    pub(crate) fn spawn(directory: &Path, queues: u32, core: usize) -> Result<Self> {
         let (ours, theirs) = fd_passing::pair().context("making the cell's socket")?;
         let mut command = Command::new(crate::deploy::PROGRAM);
         let number = os::child::inherit(&mut command, theirs);
@@ -31,19 +47,32 @@ impl CellLink {
         let child = command
             .arg("cell")
             .args(["--fd", &number.to_string()])
+            .arg("--directory")
+            .arg(directory)
             .args(["--frames", &frames.to_string()])
             .args(["--core", &core.to_string()])
             .stdin(Stdio::null())
             .spawn()
             .context("starting the cell")?;
-        let socket = Arc::new(ours);
+        let known_at = cell::socket_in(directory, child.id());
+        Self::join(Process::Child(child), known_at, ours)
+    }
+
+    /// Takes over the process of a daemon before, whose end of the connection is `socket`.
+    pub(crate) fn take_over(left: Stranger, directory: &Path, socket: OwnedFd) -> Result<Self> {
+        let known_at = cell::socket_in(directory, left.pid());
+        Self::join(Process::Left(left), known_at, socket)
+    }
+
+    fn join(process: Process, known_at: PathBuf, socket: OwnedFd) -> Result<Self> {
+        let socket = Arc::new(socket);
         let (sender, heard) = mpsc::unbounded_channel();
         let listened = Arc::clone(&socket);
         std::thread::Builder::new()
             .name("cell-listener".to_owned())
             .spawn(move || listen(&listened, &sender))
             .context("starting the thread that hears the cell")?;
-        Ok(Self { child, socket, heard })
+        Ok(Self { process, known_at, socket, heard })
     }
 
     /// Sends a message.
@@ -58,9 +87,17 @@ impl CellLink {
     }
 
     /// How the process ended, in words; kills it when it still runs.
-    pub(crate) fn end(mut self) -> String {
-        let _ = self.child.kill();
-        match self.child.wait() {
+    pub(crate) fn end(self) -> String {
+        let ended = match self.process {
+            Process::Child(mut child) => {
+                let _ = child.kill();
+                child.wait().map(|status| status.to_string())
+            }
+            Process::Left(left) => end(&left).map(|()| "it was a daemon's before".to_owned()),
+        };
+        // It may not have come so far as to make it.
+        let _ = std::fs::remove_file(&self.known_at);
+        match ended {
             Ok(status) => format!("the cell ended: {status}"),
             Err(error) => format!("the cell ended: {error}"),
         }
@@ -68,7 +105,42 @@ impl CellLink {
 
     /// The cell's process number.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        match &self.process {
+            Process::Child(child) => child.id(),
+            Process::Left(left) => left.pid(),
+        }
+    }
+}
+
+/// Ends a cell that is not our child.
+pub(crate) fn end(cell: &Stranger) -> std::io::Result<()> {
+    cell.kill()?;
+    match cell.wait(END_WITHIN)? {
+        true => Ok(()),
+        false => Err(std::io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// The cell that was made known under this process number in a node's folder, with a
+/// connection to it; `None` when it is gone, and then it is known no more.
+pub(crate) fn find(directory: &Path, pid: u32) -> Option<(Stranger, OwnedFd)> {
+    let path = cell::socket_in(directory, pid);
+    // Its number first: as long as the connection finds its process, nobody else has it.
+    let stranger = Stranger::open(pid);
+    let found = stranger.and_then(|stranger| {
+        let (socket, listener) = fd_passing::connect(&path)?;
+        if listener != pid {
+            return Err(std::io::ErrorKind::NotFound.into());
+        }
+        Ok((stranger, socket))
+    });
+    match found {
+        Ok(found) => Some(found),
+        Err(error) => {
+            tracing::debug!(pid, %error, "a cell is gone");
+            let _ = std::fs::remove_file(&path);
+            None
+        }
     }
 }
 

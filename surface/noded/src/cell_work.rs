@@ -39,7 +39,8 @@ impl Daemon {
 
     fn try_start_cell(&mut self) -> Result<()> {
         let queues = self.ports.iter().map(|p| p.queues).sum();
-        let cell = CellLink::spawn(queues, self.guest_core)?;
+        let directory = crate::run_directory(&self.file.name);
+        let cell = CellLink::spawn(&directory, queues, self.guest_core)?;
         cell.send(&ToCell::Kernel, &[self.kernel.as_fd()])?;
         cell.send(&ToCell::Up, &[self.up.as_fd()])?;
         cell.send(&ToCell::Lanes, &[self.front.lanes_map().as_fd()])?;
@@ -229,6 +230,9 @@ impl Daemon {
             FromCell::Reported(report) => {
                 self.cell_report = report;
                 self.reported();
+            }
+            FromCell::Adopted(_) | FromCell::Given(_) => {
+                tracing::warn!("the cell answers what nobody asked any more");
             }
         }
     }

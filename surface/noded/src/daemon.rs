@@ -12,11 +12,12 @@ use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
 use crate::http::{Answer, Reply};
 use crate::ports::{self, LivePort};
+use crate::record::{self, Record};
 use crate::replace::{Replacing, way_of};
 use crate::server;
 use crate::state::Desired;
 use crate::why::Asked;
-use crate::{http, run_directory};
+use crate::{adopt, http, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorInfo, EventKind};
 use bpf::front_door::{FlowsOfRule, FrontDoorError};
@@ -75,6 +76,7 @@ pub(crate) enum Request {
     Apply(Box<api::ApplyRequest>, Reply<api::Applied>),
     Confirm(Reply<api::Confirmed>),
     Rollback(api::RollbackRequest, Reply<api::Applied>),
+    HandOver(Reply<api::HandedOver>),
 }
 
 /// What comes back from work that was given away.
@@ -196,7 +198,38 @@ pub(crate) struct Daemon {
     pub(crate) capture_id: u32,
     /// Notices of the cell that were left out, as last read.
     pub(crate) notices_lost: u64,
+    /// Something changed that the record does not say yet.
+    pub(crate) unrecorded: bool,
+    /// It ends without taking anything down.
+    pub(crate) hands_over: bool,
+    fingerprint: String,
     pub(crate) done: mpsc::UnboundedSender<Done>,
+}
+
+/// What a daemon begins with.
+pub(crate) struct Parts {
+    /// When the node's clock was zero.
+    pub(crate) started: Instant,
+    /// The node file's path.
+    pub(crate) config: PathBuf,
+    pub(crate) desired: Desired,
+    pub(crate) node: Node,
+    pub(crate) front: FrontDoor,
+    pub(crate) store: Store,
+    pub(crate) netlink: Netlink,
+    pub(crate) ports: Vec<LivePort>,
+    pub(crate) kernel: OwnedFd,
+    pub(crate) up: OwnedFd,
+    pub(crate) up_ifindex: u32,
+}
+
+/// How a node's process ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Everything is taken down.
+    Down,
+    /// Everything goes on, for another daemon.
+    HandedOver,
 }
 
 /// Takes the node's name for this process.
@@ -212,31 +245,38 @@ pub(crate) fn lock(name: &Name) -> Result<File> {
     Ok(file)
 }
 
-/// Runs the node to its end.
+/// Runs the node to its end; its name is taken with [`lock`].
 pub(crate) async fn run(
     file: NodeFile,
     config: PathBuf,
+    lock: File,
     bpf: bool,
     guest_core: usize,
 ) -> Result<()> {
-    let lock = lock(&file.name)?;
     let name = file.name.clone();
     let ended = run_locked(file, config, bpf, guest_core).await;
+    if matches!(ended, Ok(End::HandedOver)) {
+        return Ok(());
+    }
     drop(lock);
     let directory = run_directory(&name);
     std::fs::remove_dir_all(&directory)
         .with_context(|| format!("removing {}", directory.display()))?;
-    ended
+    ended.map(drop)
 }
 
-async fn run_locked(file: NodeFile, config: PathBuf, bpf: bool, guest_core: usize) -> Result<()> {
+async fn run_locked(
+    file: NodeFile,
+    config: PathBuf,
+    bpf: bool,
+    guest_core: usize,
+) -> Result<End> {
     let (done, done_rx) = mpsc::unbounded_channel();
     let monitor = Monitor::open().context("listening for changes of routes and devices")?;
     let name = file.name.clone();
-    let mut daemon = Daemon::start(file, config, guest_core, done).inspect_err(|_| {
+    let mut daemon = Daemon::adopt_or_start(file, config, guest_core, done).inspect_err(|_| {
         // What it had put up comes down again; the first failure is the one to tell.
-        let _ = bpf::front_door::remove(&name);
-        let _ = ports::restore_left_over(&name);
+        let _ = adopt::take_down(&name);
     })?;
     if !bpf {
         daemon.bpf_allowed = false;
@@ -251,13 +291,52 @@ async fn run_locked(file: NodeFile, config: PathBuf, bpf: bool, guest_core: usiz
     let metrics = serve_metrics(&daemon.file, requests.clone()).await?;
     let server = tokio::spawn(server::serve(listener, http::router(requests), server::LIMITS));
     let ended = daemon.serve(monitor, request_rx, done_rx).await;
+    if ended.is_ok() && daemon.hands_over {
+        // Until whoever asked has his answer; more than that he does not need.
+        tokio::time::sleep(ANSWERED_WITHIN).await;
+        server.abort();
+        tracing::info!(node = %daemon.file.name, "handed over: everything goes on without this daemon");
+        return Ok(End::HandedOver);
+    }
     server.abort();
     metrics.inspect(tokio::task::JoinHandle::abort);
     daemon.stop();
-    ended
+    ended.map(|()| End::Down)
 }
 
+/// An answer that was given is on its way within this.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(20);
+
 impl Daemon {
+    fn adopt_or_start(
+        file: NodeFile,
+        config: PathBuf,
+        guest_core: usize,
+        done: mpsc::UnboundedSender<Done>,
+    ) -> Result<Self> {
+        match Self::adopt(&file, &config, guest_core, &done) {
+            Ok(Some(mut daemon)) => {
+                daemon.begin_drops();
+                let (name, ports) = (&daemon.file.name, daemon.ports.len());
+                let text = format!("the node '{name}' goes on with {ports} ports: adopted");
+                daemon.note(Note::new(EventKind::NodeStarted, text));
+                return Ok(daemon);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::warn!(
+                    error,
+                    "what a daemon before left cannot be adopted, it is taken down"
+                );
+            }
+        }
+        for what in adopt::take_down(&file.name)? {
+            tracing::info!(what, "took down what a dead node of this name had left");
+        }
+        Self::start(file, config, guest_core, done)
+    }
+
     fn start(
         file: NodeFile,
         config: PathBuf,
@@ -265,9 +344,6 @@ impl Daemon {
         done: mpsc::UnboundedSender<Done>,
     ) -> Result<Self> {
         let mut node = Node::new(file.name.clone(), file.ports.clone())?;
-        for device in ports::restore_left_over(&file.name)? {
-            tracing::info!(device, "restored what a dead node of this name had changed");
-        }
         let netlink = Netlink::open().context("opening netlink")?;
         let store = Store::open(&file.store)
             .with_context(|| format!("opening the module store {}", file.store.display()))?;
@@ -282,7 +358,50 @@ impl Daemon {
         front.set_up_device(Some(up_ifindex));
         front.heartbeat()?;
         node.handle_timeout(Nanos::ZERO);
-        let mut daemon = Self {
+        let started = Instant::now();
+        let parts = Parts {
+            started,
+            config,
+            desired,
+            node,
+            front,
+            store,
+            netlink,
+            ports,
+            kernel,
+            up,
+            up_ifindex,
+        };
+        let mut daemon = Self::join(file, guest_core, parts, done)?;
+        daemon.changed(Change::Lost)?;
+        daemon.begin_drops();
+        let text =
+            format!("the node '{}' runs with {} ports", daemon.file.name, daemon.ports.len());
+        daemon.note(Note::new(EventKind::NodeStarted, text));
+        Ok(daemon)
+    }
+
+    /// A daemon without a cell.
+    pub(crate) fn join(
+        file: NodeFile,
+        guest_core: usize,
+        parts: Parts,
+        done: mpsc::UnboundedSender<Done>,
+    ) -> Result<Self> {
+        let Parts {
+            started,
+            config,
+            desired,
+            node,
+            front,
+            store,
+            netlink,
+            ports,
+            kernel,
+            up,
+            up_ifindex,
+        } = parts;
+        Ok(Self {
             file,
             config,
             desired,
@@ -291,7 +410,7 @@ impl Daemon {
             retry_pause: Duration::from_secs(1),
             bpf_allowed: true,
             guest_core,
-            started: Instant::now(),
+            started,
             node,
             front,
             store,
@@ -329,14 +448,31 @@ impl Daemon {
             captures: Vec::new(),
             capture_id: 0,
             notices_lost: 0,
+            unrecorded: true,
+            hands_over: false,
+            fingerprint: record::fingerprint()?,
             done,
+        })
+    }
+
+    /// Writes down what runs, if that has changed.
+    pub(crate) fn remember(&mut self) {
+        if !std::mem::take(&mut self.unrecorded) {
+            return;
+        }
+        let record = Record {
+            fingerprint: self.fingerprint.clone(),
+            clock_zero_ns: record::on_machine_clock(self.started),
+            ports: self.file.ports.clone(),
+            cell: self.cell.as_ref().map(CellLink::pid),
+            node: self.node.snapshot(),
+            closed: self.closed.clone(),
+            fuel_closed: self.fuel_closed.clone(),
         };
-        daemon.changed(Change::Lost)?;
-        daemon.begin_drops();
-        let text =
-            format!("the node '{}' runs with {} ports", daemon.file.name, daemon.ports.len());
-        daemon.note(Note::new(EventKind::NodeStarted, text));
-        Ok(daemon)
+        if let Err(error) = record.write(&self.file.name) {
+            let error = format!("{error:#}");
+            tracing::error!(error, "should this daemon die, the next one begins with older news");
+        }
     }
 
     /// The node's clock.
@@ -378,7 +514,12 @@ impl Daemon {
                     self.changed(change.context("listening for changes")?)?;
                 }
                 message = hear(&mut self.cell) => self.heard(message),
-                Some(request) = requests.recv() => self.handle(request),
+                Some(request) = requests.recv() => {
+                    self.handle(request);
+                    if self.hands_over {
+                        return Ok(());
+                    }
+                }
                 Some(done) = done.recv() => self.finish(done),
                 _ = heartbeat.tick() => {
                     self.front.heartbeat()?;
@@ -400,6 +541,7 @@ impl Daemon {
                 () = alarm => {
                     let now = self.now();
                     self.node.handle_timeout(now);
+                    self.unrecorded = true;
                 }
             }
         }
@@ -410,6 +552,7 @@ impl Daemon {
         let now = self.now();
         let outcome =
             self.node.handle_command(now, command).map_err(|refusal| refused(&refusal))?;
+        self.unrecorded = true;
         self.do_effects();
         Ok(outcome)
     }
@@ -417,9 +560,10 @@ impl Daemon {
     pub(crate) fn event(&mut self, event: Event) {
         let now = self.now();
         self.node.handle_event(now, event);
+        self.unrecorded = true;
     }
 
-    fn do_effects(&mut self) {
+    pub(crate) fn do_effects(&mut self) {
         while let Some(effect) = self.node.poll_effect() {
             match effect {
                 Effect::StartCell { restarts } => self.start_cell(restarts),
@@ -474,9 +618,14 @@ impl Daemon {
                         tracing::error!(%error, "the rules were not installed");
                     }
                 }
-                Effect::Report(notice) => self.report(notice),
+                Effect::Report(notice) => {
+                    // Nobody is told what the next daemon would not know.
+                    self.remember();
+                    self.report(notice);
+                }
             }
         }
+        self.remember();
     }
 
     fn finish(&mut self, done: Done) {
@@ -619,6 +768,7 @@ impl Daemon {
 
     fn stop(&mut self) {
         tracing::info!(node = %self.file.name, "the node stops");
+        Record::remove(&self.file.name);
         if let Err(error) = bpf::front_door::remove(&self.file.name) {
             tracing::error!(%error, "the pins were not removed");
         }

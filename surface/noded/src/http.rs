@@ -55,6 +55,7 @@ pub(crate) fn router(requests: mpsc::Sender<Request>) -> Router {
         .route("/v1/desired", get(desired).post(apply))
         .route("/v1/desired/confirm", post(confirm))
         .route("/v1/desired/rollback", post(rollback))
+        .route("/v1/handover", post(hand_over))
         .route("/v1/openapi.json", get(openapi))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)
@@ -318,6 +319,10 @@ async fn rollback(
         Ok(request) => ask(state, |reply| Request::Rollback(request, reply)).await,
         Err(refusal) => refuse(refusal),
     }
+}
+
+async fn hand_over(state: Daemon) -> Response {
+    ask(state, Request::HandOver).await
 }
 
 async fn openapi() -> Response {

@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adopt;
 mod apply;
 mod below;
 mod budgets;
@@ -32,6 +33,7 @@ mod metrics;
 mod port_life;
 mod ports;
 mod reasons;
+mod record;
 mod replace;
 mod server;
 mod state;
@@ -42,7 +44,9 @@ pub use config::{ConfigError, NodeFile, SAMPLE_CONFIG, Wanted};
 pub use journal::JournalError;
 
 use anyhow::{Context, Result};
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use units::Name;
 
 /// How a node is started.
@@ -52,6 +56,8 @@ pub struct Options {
     pub config: PathBuf,
     /// Whether modules may run as BPF programs; else all run at user level.
     pub bpf: bool,
+    /// Whether a daemon of this node that runs is to end, and what it runs to go on.
+    pub take_over: bool,
 }
 
 /// Runs a node until it is told to stop (SIGINT, SIGTERM); then takes down
@@ -70,8 +76,37 @@ pub fn run(options: Options) -> Result<()> {
     if let Err(error) = os::cores::leave(guest_core) {
         tracing::warn!(guest_core, %error, "the daemon does not leave the guest core to the cell");
     }
+    let lock = if options.take_over { take_over(&file.name)? } else { daemon::lock(&file.name)? };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(daemon::run(file, options.config, options.bpf, guest_core))
+    let ended = runtime.block_on(daemon::run(file, options.config, lock, options.bpf, guest_core));
+    // A compiler at work is not waited for: nobody wants its code any more.
+    runtime.shutdown_background();
+    ended
+}
+
+/// A daemon that handed over has ended within this.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Asks the daemon that runs, if one does, to let go of the node, and takes its name.
+fn take_over(name: &Name) -> Result<File> {
+    match api::Client::of(name).hand_over() {
+        Ok(handed) => tracing::info!(pid = handed.pid, "the daemon before hands over"),
+        Err(api::ClientError::Unreachable { .. }) => {
+            tracing::info!("no daemon of this node runs");
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("asking the node '{name}' to hand over"));
+        }
+    }
+    let asked = Instant::now();
+    loop {
+        match daemon::lock(name) {
+            Err(_) if asked.elapsed() < HANDED_OVER_WITHIN => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            locked => return locked,
+        }
+    }
 }
 
 /// Where a node keeps what lives as long as it runs.
@@ -79,15 +114,14 @@ fn run_directory(name: &Name) -> PathBuf {
     Path::new(api::RUN_DIRECTORY).join(name.as_str())
 }
 
-/// Removes what a dead node left: pins, offload settings, its run directory.
+/// Removes what a dead node left: its cell, pins, offload settings, its run directory.
 /// Gives the names of what was there.
 ///
 /// # Errors
 /// When the node still runs, or something cannot be removed.
 pub fn cleanup(name: &Name) -> Result<Vec<String>> {
     let lock = daemon::lock(name).context("another process holds the node")?;
-    let mut removed = bpf::front_door::remove(name)?;
-    removed.extend(ports::restore_left_over(name)?);
+    let mut removed = adopt::take_down(name)?;
     drop(lock);
     let directory = run_directory(name);
     if directory.exists() {

@@ -43,7 +43,7 @@ pub(crate) struct LivePort {
 
 /// What was changed on a device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Undo {
+pub(crate) struct Undo {
     #[serde(flatten)]
     offloads: Restore,
     /// It was made to take frames that are addressed to others.
@@ -55,6 +55,11 @@ struct Undo {
 }
 
 impl Undo {
+    /// The device's name when that was.
+    pub(crate) fn device(&self) -> &str {
+        self.offloads.device()
+    }
+
     /// Switches off what must be off on a device.
     fn of(device: &str) -> Result<Self> {
         let offloads = offload::disable(device, &OFF)
@@ -125,8 +130,28 @@ impl LivePort {
 
     /// Makes a device ready.
     fn prepare(netlink: &Netlink, port: Port, bridge: Option<PortId>) -> Result<Self> {
+        Self::take(netlink, port, bridge, None)
+    }
+
+    /// Takes over a device that a daemon before made ready; `before` is how it was then.
+    pub(crate) fn adopt(
+        netlink: &Netlink,
+        port: Port,
+        bridge: Option<PortId>,
+        before: Vec<Undo>,
+    ) -> Result<Self> {
+        Self::take(netlink, port, bridge, Some(before))
+    }
+
+    fn take(
+        netlink: &Netlink,
+        port: Port,
+        bridge: Option<PortId>,
+        before: Option<Vec<Undo>>,
+    ) -> Result<Self> {
         let device = port.spec.device.clone();
-        let made = port.spec.kind == PortKind::Tun && is_missing(netlink, &device);
+        let wanted = before.is_none() && port.spec.kind == PortKind::Tun;
+        let made = wanted && is_missing(netlink, &device);
         if made {
             os::tun::create_lasting(&device, os::tun::Kind::Packets).with_context(|| {
                 format!("making the TUN device {device} (is /dev/net/tun there?)")
@@ -147,17 +172,12 @@ impl LivePort {
         if !link.up {
             netlink.set_up(link.index).with_context(|| format!("setting {device} up"))?;
         }
-        let mut restore = vec![Undo::of(&device)?];
-        restore[0].made = made;
-        let offloads_off = restore[0].offloads.features().to_vec();
-        // What is joined below a device comes to it joined.
-        for below in below(&link, &netlink.links()?) {
-            restore.push(Undo::of(&below.name)?);
-        }
-        if bridge.is_some() && !link.promiscuous {
-            netlink.set_promiscuous(link.index, true)?;
-            restore[0].promiscuous = true;
-        }
+        let restore = match before {
+            Some(before) => before,
+            None => switch_off(netlink, &link, made, bridge.is_some())?,
+        };
+        let offloads_off =
+            restore.first().map_or_else(Vec::new, |undo| undo.offloads.features().to_vec());
         let driver = offload::driver(&device).unwrap_or_else(|_| "unknown".to_owned());
         Ok(Self {
             config: describe(&link, bridge, port.spec.kind),
@@ -172,6 +192,16 @@ impl LivePort {
             restore,
             port,
         })
+    }
+
+    /// Goes on as the front door has it.
+    pub(crate) fn take_up(&mut self, config: &PortConfig) {
+        self.config.flags = config.flags;
+        self.config.slow = config.slow;
+        if config.flags & PORT_GENERIC != 0 {
+            self.mode = XdpMode::Generic;
+            self.mode_reason = Some("as the daemon before found".to_owned());
+        }
     }
 
     /// Why services cannot run at kernel level where this port is.
@@ -255,6 +285,22 @@ pub(crate) const fn mode_cost(mode: XdpMode) -> &'static str {
     }
 }
 
+/// Makes frames of a device, and of those below it, whole; what is to be undone.
+fn switch_off(netlink: &Netlink, link: &Link, made: bool, is_bridged: bool) -> Result<Vec<Undo>> {
+    let mut first = Undo::of(&link.name)?;
+    first.made = made;
+    let mut restore = vec![first];
+    // What is joined below a device comes to it joined.
+    for below in below(link, &netlink.links()?) {
+        restore.push(Undo::of(&below.name)?);
+    }
+    if is_bridged && !link.promiscuous {
+        netlink.set_promiscuous(link.index, true)?;
+        restore[0].promiscuous = true;
+    }
+    Ok(restore)
+}
+
 /// Why a device cannot be a port as it is now.
 pub(crate) fn unfit(link: &Link, kind: PortKind) -> Option<String> {
     let device = &link.name;
@@ -316,6 +362,13 @@ pub(crate) fn remember(node: &Name, ports: &[LivePort]) -> Result<()> {
         .with_context(|| format!("writing {}", path.display()))
 }
 
+/// What a daemon before wrote down.
+pub(crate) fn remembered(node: &Name) -> Result<Vec<Undo>> {
+    let path = restore_file(node);
+    let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    serde_json::from_slice(&bytes).with_context(|| format!("reading {}", path.display()))
+}
+
 /// Gives every device back what it was like.
 pub(crate) fn restore(netlink: &Netlink, ports: &[LivePort]) {
     ports.iter().for_each(|port| port.restore_as(netlink, &port.port.spec.device));
@@ -342,6 +395,12 @@ pub(crate) fn restore_left_over(node: &Name) -> Result<Vec<String>> {
 
 /// MTU of the node's own devices: above every port's, with metadata in front.
 const DEVICE_MTU: u32 = 9216;
+
+/// The index of the TAP device that [`up_device`] makes.
+pub(crate) fn up_index(netlink: &Netlink, node: &Name) -> Result<u32> {
+    let short: String = node.as_str().chars().take(11).collect();
+    Ok(netlink.link(&format!("tup-{short}"))?.index)
+}
 
 /// The device through which the cell hands packets to the kernel.
 pub(crate) fn kernel_device(netlink: &Netlink, node: &Name) -> Result<std::os::fd::OwnedFd> {

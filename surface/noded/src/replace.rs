@@ -104,6 +104,7 @@ impl Daemon {
         let has_lane = shared.is_some();
         if let Some(shared) = shared {
             self.shared.insert(entry, shared);
+            self.keep_below(entry);
         }
         self.beginning.insert(entry, Begin { levels, programs, refused: Vec::new() });
         self.go_by(entry, had_lane, has_lane);
@@ -143,7 +144,7 @@ impl Daemon {
         let Some(old) = self.retired.remove(&entry) else { return };
         self.leave_level(entry);
         let new = self.shared.remove(&entry);
-        let (had_lane, has_lane) = (new.is_some(), old.is_some());
+        let had_lane = new.is_some();
         if let Some(new) = &new {
             self.clear_programs(entry, new);
         }
@@ -153,16 +154,21 @@ impl Daemon {
             self.event(Event::ServicePlaced { entry, level: Level::User, reason, movable: false });
             return self.clear_lane_later(entry);
         };
-        let levels = self.node.levels_of(entry);
-        let programs = old.programs();
         for level in old.levels() {
             if let Err(error) = self.set_program(entry, level, &old) {
                 tracing::error!(%entry, %level, %error, "a program was not put back");
             }
         }
         self.shared.insert(entry, old);
-        self.beginning.insert(entry, Begin { levels, programs, refused: Vec::new() });
-        self.go_by(entry, had_lane, has_lane);
+        self.keep_below(entry);
+        let (level, reason) = (Level::User, "the version before is back".to_owned());
+        self.event(Event::ServicePlaced { entry, level, reason, movable: true });
+        match self.node.levels_of(entry).first() {
+            Some(&level) if had_lane && level != Level::User => self.move_service(entry, level),
+            // What came by no lane is not counted: it stays at user level until that is gone.
+            _ if !had_lane => self.tell(&ToCell::Recount(entry), &[]),
+            _ => {}
+        }
     }
 
     /// A service is not on its way anywhere any more.

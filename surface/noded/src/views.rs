@@ -1,5 +1,6 @@
 //! Requests of the API, and the documents that answer them.
 
+use crate::cell_link::CellLink;
 use crate::daemon::{Daemon, Mover, Request, Waiting};
 use crate::deploy::Module;
 use crate::events::Note;
@@ -80,6 +81,12 @@ impl Daemon {
             Request::Apply(request, reply) => self.apply(&request, reply),
             Request::Confirm(reply) => self.confirm(reply),
             Request::Rollback(request, reply) => self.rollback(&request, reply),
+            Request::HandOver(reply) => {
+                self.hands_over = true;
+                let (node, pid) = (self.file.name.to_string(), std::process::id());
+                let schema_version = SCHEMA_VERSION;
+                drop(reply.send(Ok(api::HandedOver { schema_version, node, pid })));
+            }
         }
     }
 
@@ -109,6 +116,7 @@ impl Daemon {
                 CellState::Lost { .. } => "lost",
             }
             .to_owned(),
+            cell_pid: self.cell.as_ref().map(CellLink::pid),
         }
     }
 
@@ -577,6 +585,7 @@ impl Daemon {
     pub(crate) fn close(&mut self, rules: Vec<(RuleId, Name)>) {
         for (rule, session) in rules {
             if let Ok(stats) = self.front.rule_stats(rule) {
+                self.unrecorded = true;
                 let sum = self.closed.entry(session).or_default();
                 sum.0 += stats.packets;
                 sum.1 += stats.bytes;

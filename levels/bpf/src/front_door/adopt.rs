@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use bpf_maps::{Key, VlanKey};
+use bpf_maps::{Key, PortConfig, VlanKey};
 use units::{EntryId, Name, PortId};
 
 use super::{
@@ -99,6 +99,15 @@ impl FrontDoor {
         door.vlans = door.map("tam_vlans").keys::<VlanKey>()?;
         door.heartbeat()?;
         Ok(door)
+    }
+
+    /// A port as it was configured last.
+    ///
+    /// # Errors
+    /// When there is no such port.
+    pub fn port_config(&self, port: PortId) -> Result<PortConfig, FrontDoorError> {
+        let found = self.map("tam_ports").lookup(&u32::from(port.0))?;
+        Ok(found.unwrap_or_default())
     }
 
     /// The device that a port's program is on; 0 when it is gone, `None` without such a port.

@@ -21,6 +21,10 @@ pub struct Node {
     /// Run every service at user level: no module becomes a BPF program
     #[arg(long, requires = "config")]
     no_bpf: bool,
+    /// Take the place of the daemon of this node that runs, for an upgrade: it ends, and services
+    /// and forwarding go on
+    #[arg(long, requires = "config")]
+    takeover: bool,
     /// Tell the running node (--node NAME) whether modules may run as BPF programs; with "off"
     /// every service goes to user level and stays there
     #[arg(long, value_name = "on|off", conflicts_with_all = ["config", "cleanup"])]
@@ -48,7 +52,8 @@ impl Node {
             return sample(context);
         };
         log_to_standard_error();
-        noded::run(noded::Options { config, bpf: !self.no_bpf })?;
+        let (bpf, take_over) = (!self.no_bpf, self.takeover);
+        noded::run(noded::Options { config, bpf, take_over })?;
         Ok(crate::failure::DONE)
     }
 }

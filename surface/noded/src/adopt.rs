@@ -1,0 +1,261 @@
+//! Going on with what a daemon before left: programs, maps, the cell and its services.
+//!
+//! ```text
+//!  record of this version, its ports, pins ── no ──▶ taken down, started anew
+//!      │ yes
+//!      ├─ its cell answers ─▶ what ran goes on; the cell lets go of all else
+//!      └─ it does not ──────▶ lost like any cell: another one starts every service anew
+//! ```
+//!
+//! No packet notices: nothing is detached, no map is emptied, no socket closed. What was half
+//! done is brought to one of its two ends: see `node::state`'s `resume`.
+
+use crate::cell_link::{self, CellLink};
+use crate::config::NodeFile;
+use crate::daemon::{Daemon, Done, Parts, Queue};
+use crate::ports::{self, LivePort};
+use crate::record::{self, Record};
+use crate::run_directory;
+use anyhow::{Context, Result, bail, ensure};
+use bpf::FrontDoor;
+use cell::protocol::{Adopted, Given};
+use node::Node;
+use node::state::CellState;
+use os::netlink::Netlink;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use tokio::sync::mpsc;
+use units::{EntryId, Name, PortId, SessionId};
+
+/// A cell is through with a call of each lane, and answers, within this.
+const ANSWER_WITHIN_MS: u64 = 5000;
+
+/// A cell that another daemon started, and what it gave.
+struct Cell {
+    link: CellLink,
+    answer: Adopted,
+    sockets: Vec<((PortId, u32), OwnedFd)>,
+    kernel: OwnedFd,
+    up: OwnedFd,
+}
+
+impl Daemon {
+    /// The daemon of what runs already; `None` when nothing does.
+    ///
+    /// # Errors
+    /// When it cannot go on with it: then nothing has been changed for good, and it is to be
+    /// taken down.
+    pub(crate) fn adopt(
+        file: &NodeFile,
+        config: &Path,
+        guest_core: usize,
+        done: &mpsc::UnboundedSender<Done>,
+    ) -> Result<Option<Self>> {
+        let Some(record) = Record::read(&file.name)? else { return Ok(None) };
+        ensure!(
+            record.fingerprint == record::fingerprint()?,
+            "it is of another version, whose programs, maps or cell are others"
+        );
+        ensure!(record.ports == file.ports, "the node file has other ports now");
+        let started = record.clock_zero();
+        let (cell_was, cell_pid) = (record.node.cell(), record.cell);
+        let ran: Vec<EntryId> = record.node.running().collect();
+        let node = Node::restore(file.name.clone(), file.ports.clone(), record.node)?;
+        let netlink = Netlink::open().context("opening netlink")?;
+        let store = registry::Store::open(&file.store)
+            .with_context(|| format!("opening the module store {}", file.store.display()))?;
+        let numbers: Vec<PortId> = node.ports().iter().map(|port| port.id).collect();
+        let front = FrontDoor::adopt(&file.name, &numbers).context("opening what is pinned")?;
+        let desired = crate::apply::open(file, config, &store)?;
+        let ends = node::other_ends(node.ports(), &file.bridge.0)?;
+        let ports = adopt_ports(&netlink, &front, &node, &ends)?;
+
+        let cell = match (cell_was, cell_pid) {
+            (CellState::Ready, Some(pid)) => adopt_cell(&file.name, pid, ran),
+            _ => Err(anyhow::anyhow!("it was not ready")),
+        };
+        end_cells(&file.name, cell.as_ref().ok().map(|cell| cell.link.pid()))?;
+        let (cell, kernel, up_ifindex, up) = match cell {
+            Ok(Cell { link, answer, sockets, kernel, up }) => {
+                let up_ifindex = ports::up_index(&netlink, &file.name)?;
+                (Ok((link, answer, sockets)), kernel, up_ifindex, up)
+            }
+            Err(error) => {
+                let kernel = ports::kernel_device(&netlink, &file.name)?;
+                let (up_ifindex, up) = ports::up_device(&netlink, &file.name)?;
+                (Err(format!("{error:#}")), kernel, up_ifindex, up)
+            }
+        };
+        front.set_up_device(Some(up_ifindex));
+        let (file, done) = (file.clone(), done.clone());
+        let parts = Parts {
+            started,
+            config: config.to_owned(),
+            desired,
+            node,
+            front,
+            store,
+            netlink,
+            ports,
+            kernel,
+            up,
+            up_ifindex,
+        };
+        let mut daemon = Self::join(file, guest_core, parts, done)?;
+        (daemon.closed, daemon.fuel_closed) = (record.closed, record.fuel_closed);
+        daemon.take_up(cell)?;
+        Ok(Some(daemon))
+    }
+
+    /// With a cell and what it has, or without one.
+    fn take_up(
+        &mut self,
+        cell: Result<(CellLink, Adopted, Vec<((PortId, u32), OwnedFd)>), String>,
+    ) -> Result<()> {
+        let entries: Vec<EntryId> = self.node.services().map(|service| service.entry).collect();
+        self.hold_all();
+        for entry in entries {
+            if let Err(error) = self.adopt_below(entry) {
+                let error = format!("{error:#}");
+                tracing::warn!(%entry, error, "a service's memory is not to be had, it stays");
+            }
+        }
+        let now = self.now();
+        match cell {
+            Ok((link, answer, sockets)) => {
+                let session = SessionId::BEST_EFFORT;
+                let queues = sockets.into_iter();
+                self.sockets = queues.map(|(at, socket)| (at, Queue { socket, session })).collect();
+                let runs: BTreeSet<EntryId> =
+                    answer.services.iter().map(|(entry, _)| *entry).collect();
+                tracing::info!(
+                    pid = link.pid(),
+                    services = runs.len(),
+                    "adopted what a daemon before left: nothing was stopped"
+                );
+                self.cell = Some(link);
+                self.end_all_below_but(&runs);
+                self.node.resume(now, Ok(&runs));
+                self.do_effects();
+                for (entry, home) in answer.services {
+                    if let Some(home) = home {
+                        self.stay(entry, home);
+                    }
+                }
+            }
+            Err(reason) => {
+                tracing::info!(reason, "adopted what a daemon before left, without its cell");
+                self.end_all_below_but(&BTreeSet::new());
+                self.node.resume(now, Err(reason));
+            }
+        }
+        self.changed(os::netlink::Change::Lost)
+    }
+
+    /// Has the modules of all services in memory; the store has them.
+    fn hold_all(&mut self) {
+        let digests: Vec<String> =
+            self.node.services().map(|service| service.module.digest.clone()).collect();
+        for text in digests {
+            let Ok(digest) = text.parse() else { continue };
+            if let Err(error) = self.hold(&digest) {
+                let error = error.message;
+                tracing::warn!(
+                    digest = text,
+                    error,
+                    "a module is not in the store: it runs on, and cannot start again"
+                );
+            }
+        }
+    }
+
+    /// Lets go of what is kept for services that no longer run.
+    fn end_all_below_but(&mut self, runs: &BTreeSet<EntryId>) {
+        let kept = self.front.kept_entries().unwrap_or_else(|error| {
+            tracing::error!(%error, "what services ran on is not to be seen");
+            BTreeSet::new()
+        });
+        for entry in kept.difference(runs) {
+            match self.shared.contains_key(entry) {
+                true => self.end_below(*entry),
+                false => self.clear_below(*entry),
+            }
+        }
+    }
+}
+
+fn adopt_ports(
+    netlink: &Netlink,
+    front: &FrontDoor,
+    node: &Node,
+    ends: &BTreeMap<PortId, PortId>,
+) -> Result<Vec<LivePort>> {
+    let mut before = ports::remembered(node.name())?;
+    let devices: BTreeSet<&str> =
+        node.ports().iter().map(|port| port.spec.device.as_str()).collect();
+    let mut live = Vec::new();
+    for port in node.ports() {
+        let device = &port.spec.device;
+        let at = before.iter().position(|undo| undo.device() == device);
+        let at = at.context("a device's offloads were not written down")?;
+        // A port's device first, then those below it.
+        let below = before[at + 1..].iter().take_while(|undo| !devices.contains(undo.device()));
+        let until = at + 1 + below.count();
+        let undo = before.drain(at..until).collect();
+        let end = ends.get(&port.id).copied();
+        let mut port = LivePort::adopt(netlink, port.clone(), end, undo)?;
+        port.take_up(&front.port_config(port.port.id)?);
+        if front.device_of(port.port.id) != Some(port.config.ifindex) {
+            bail!("the device {} is another one than it was", port.port.spec.device);
+        }
+        live.push(port);
+    }
+    Ok(live)
+}
+
+fn adopt_cell(node: &Name, pid: u32, ran: Vec<EntryId>) -> Result<Cell> {
+    let directory = run_directory(node);
+    let (process, socket) = cell_link::find(&directory, pid).context("the cell is gone")?;
+    let (answer, given) = cell::adopt(&socket, ran, ANSWER_WITHIN_MS)?;
+    let (mut sockets, mut kernel, mut up) = (Vec::new(), None, None);
+    for (what, fd) in given {
+        match what {
+            Given::Socket(port, queue) => sockets.push(((port, queue), fd)),
+            Given::Kernel => kernel = Some(fd),
+            Given::Up => up = Some(fd),
+        }
+    }
+    let link = CellLink::take_over(process, &directory, socket)?;
+    let kernel = kernel.context("the cell has no way into the kernel")?;
+    let up = up.context("the cell has no way up from the kernel")?;
+    Ok(Cell { link, answer, sockets, kernel, up })
+}
+
+/// Ends every cell of a node but one; how many there were.
+pub(crate) fn end_cells(node: &Name, but: Option<u32>) -> Result<Vec<u32>> {
+    let directory = run_directory(node);
+    let mut ended = Vec::new();
+    for pid in cell::known_in(&directory).context("looking for cells")? {
+        if Some(pid) == but {
+            continue;
+        }
+        if let Some((process, _)) = cell_link::find(&directory, pid) {
+            cell_link::end(&process).with_context(|| format!("ending the cell {pid}"))?;
+            ended.push(pid);
+        }
+        let _ = std::fs::remove_file(cell::socket_in(&directory, pid));
+    }
+    Ok(ended)
+}
+
+/// Takes down what a daemon before left; the names of what there was.
+pub(crate) fn take_down(node: &Name) -> Result<Vec<String>> {
+    // First: from now on there is nothing to go on with.
+    Record::remove(node);
+    let ended = end_cells(node, None)?;
+    let mut removed: Vec<String> = ended.iter().map(|pid| format!("cell {pid}")).collect();
+    removed.extend(bpf::front_door::remove(node)?);
+    removed.extend(ports::restore_left_over(node)?);
+    Ok(removed)
+}

@@ -1,0 +1,139 @@
+//! What a daemon writes down for the one that comes after it, should it die.
+//!
+//! ```text
+//!  /run/tamandua/NODE/
+//!      lock            held by the daemon
+//!      api.sock        its API
+//!      running.json    this record, replaced as a whole with each change of what runs
+//!      restore.json    what was changed on devices: `ports`
+//!      cell-PID.sock   where a cell is found
+//! ```
+//!
+//! It says what runs, not what shall run: it is in memory like what it describes, and gone
+//! with the machine. It is written when something was done, and before anybody is told so.
+
+use anyhow::{Context, Result};
+use node::PortSpec;
+use node::state::Snapshot;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+use tokio::time::Duration;
+use units::Name;
+
+/// Of this document. To be raised when fields change their meaning.
+const VERSION: u32 = 1;
+
+/// What runs.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// Of what the next daemon shares with programs, maps and cell: [`fingerprint`].
+    pub(crate) fingerprint: String,
+    /// When the node's clock was zero, on the machine's.
+    pub(crate) clock_zero_ns: u64,
+    pub(crate) ports: Vec<PortSpec>,
+    /// The cell's process number.
+    pub(crate) cell: Option<u32>,
+    pub(crate) node: Snapshot,
+    /// Packets and bytes of rules that are gone, by session.
+    pub(crate) closed: BTreeMap<Name, (u64, u64)>,
+    /// Fuel of services that are gone, by session.
+    pub(crate) fuel_closed: BTreeMap<Name, u64>,
+}
+
+fn path(node: &Name) -> PathBuf {
+    crate::run_directory(node).join("running.json")
+}
+
+/// Names everything that this program and the programs, maps and cells that it starts must
+/// agree about. Whoever has another one cannot go on with them.
+pub(crate) fn fingerprint() -> Result<String> {
+    let engine = engine::Engine::new().context("making the engine")?;
+    let mut hash = Sha256::new();
+    hash.update(bpf::objects::FRONT_DOOR);
+    for number in [VERSION, cell::PROTOCOL_VERSION, wasm_to_bpf::layout::VERSION] {
+        hash.update(number.to_le_bytes());
+    }
+    hash.update(engine.compatibility().to_le_bytes());
+    let digest = hash.finalize();
+    Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl Record {
+    /// Replaces what was written before.
+    pub(crate) fn write(&self, node: &Name) -> Result<()> {
+        let path = path(node);
+        let unready = path.with_extension("new");
+        std::fs::write(&unready, serde_json::to_vec(self)?)
+            .and_then(|()| std::fs::rename(&unready, &path))
+            .with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// What a daemon before has written; `None` when there was none, or it ended cleanly.
+    pub(crate) fn read(node: &Name) -> Result<Option<Self>> {
+        let path = path(node);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+        };
+        let record = serde_json::from_slice(&bytes)
+            .with_context(|| format!("reading {}", path.display()))?;
+        Ok(Some(record))
+    }
+
+    /// What it describes is taken down.
+    pub(crate) fn remove(node: &Name) {
+        let path = path(node);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(path = %path.display(), %error, "a record was not removed");
+            }
+            _ => {}
+        }
+    }
+
+    /// When the node's clock was zero.
+    pub(crate) fn clock_zero(&self) -> Instant {
+        let passed = Duration::from_nanos(machine_ns().saturating_sub(self.clock_zero_ns));
+        let now = Instant::now();
+        now.checked_sub(passed).unwrap_or(now)
+    }
+}
+
+/// The instant on the machine's clock, which goes on from process to process.
+pub(crate) fn on_machine_clock(instant: Instant) -> u64 {
+    let passed = u64::try_from(instant.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    machine_ns().saturating_sub(passed)
+}
+
+fn machine_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_goes_on() {
+        let zero = Instant::now().checked_sub(Duration::from_secs(7)).unwrap();
+        let record = Record {
+            fingerprint: fingerprint().unwrap(),
+            clock_zero_ns: on_machine_clock(zero),
+            ports: Vec::new(),
+            cell: None,
+            node: node::Node::new("r1".parse().unwrap(), Vec::new()).unwrap().snapshot(),
+            closed: BTreeMap::new(),
+            fuel_closed: BTreeMap::new(),
+        };
+        let read: Record = serde_json::from_slice(&serde_json::to_vec(&record).unwrap()).unwrap();
+        let apart = read.clock_zero().max(zero) - read.clock_zero().min(zero);
+        assert!(apart < Duration::from_secs(1), "{apart:?}");
+        assert_eq!(read.fingerprint.len(), 32);
+    }
+}
