@@ -147,18 +147,39 @@ impl NodeUnderTest {
     /// # Errors
     /// When it does not come up; the message has its log.
     pub fn start_again(&mut self, net: &Net, router: &str) -> Result<()> {
+        self.child = Some(self.spawn(net, router, &[])?);
+        self.ready()
+    }
+
+    /// Has another daemon take the place of the one that runs; how that one ended.
+    ///
+    /// # Errors
+    /// When it does not, or the one that runs does not end.
+    pub fn take_over(&mut self, net: &Net, router: &str) -> Result<ExitStatus> {
+        let next = self.spawn(net, router, &["--takeover"])?;
+        let mut before = self.child.replace(next).context("the node does not run")?;
+        let ended = wait_for(STOP_TIME_MAX, || before.try_wait().transpose());
+        let status = ended.context("the daemon before runs on")??;
+        self.ready()?;
+        Ok(status)
+    }
+
+    fn spawn(&self, net: &Net, router: &str, more: &[&str]) -> Result<Child> {
         let log = File::options().create(true).append(true).open(self.log_file())?;
         let mut command = Command::new(tam());
         command
             .args(["node", "--config"])
-            .arg(self.directory.path().join("node.toml"))
+            .arg(self.node_file())
+            .args(more)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        let child = command_in(&net.namespace(router)?, &mut command)?
+        command_in(&net.namespace(router)?, &mut command)?
             .spawn()
-            .with_context(|| format!("starting {}", tam().display()))?;
-        self.child = Some(child);
+            .with_context(|| format!("starting {}", tam().display()))
+    }
+
+    fn ready(&mut self) -> Result<()> {
         let ready = wait_for(START_TIME_MAX, || {
             let ended = self.child.as_mut().is_some_and(|c| !matches!(c.try_wait(), Ok(None)));
             let ready = self.client.node().is_ok_and(|node| node.cell == "ready");
@@ -195,6 +216,20 @@ impl NodeUnderTest {
     /// When it does not run.
     pub fn pid(&self) -> Result<u32> {
         Ok(self.child.as_ref().context("the node does not run")?.id())
+    }
+
+    /// Its node file, for whoever wants to change it.
+    #[must_use]
+    pub fn node_file(&self) -> PathBuf {
+        self.directory.path().join("node.toml")
+    }
+
+    /// The cell's process number: also of one that a daemon before started.
+    ///
+    /// # Errors
+    /// When the node does not answer, or has no cell.
+    pub fn cell(&self) -> Result<u32> {
+        self.client.node()?.cell_pid.context("the node has no cell")
     }
 
     /// The numbers of its worker processes: the cell, and compilers at work.
@@ -311,7 +346,15 @@ impl Drop for NodeUnderTest {
         if std::thread::panicking() {
             eprintln!("--- log of the node {}\n{}---", self.name, self.log());
         }
-        // Only a node that was killed leaves these.
+        if leftovers(&self.name).is_empty() {
+            return;
+        }
+        // Only a node that was killed leaves these, and its cell.
+        let name = self.name.as_str();
+        let cleaned = Command::new(tam()).args(["node", "--cleanup", name]).output();
+        if !cleaned.as_ref().is_ok_and(|output| output.status.success()) {
+            eprintln!("the node {name} was not cleaned up: {cleaned:?}");
+        }
         for left in leftovers(&self.name) {
             if let Err(error) = std::fs::remove_dir_all(&left) {
                 eprintln!("{left} was not removed: {error}");

@@ -27,17 +27,17 @@ const STAMPER: &str = r#"
   (i32.store16 (i32.sub (i32.const PAYLOAD) (i32.const 2)) (i32.const 0))
   (i32.const 0))"#;
 
-fn stamper(manifest: &str) -> Vec<u8> {
+pub fn stamper(manifest: &str) -> Vec<u8> {
     let fields = STAMPER.replace("PAYLOAD", &PAYLOAD_ADDRESS.to_string());
     module("stamper", &format!("window = 64\n{manifest}"), &fields)
 }
 
-const BELOW: &str = "levels = [\"nic\", \"kernel\", \"user\"]";
+pub const BELOW: &str = "levels = [\"nic\", \"kernel\", \"user\"]";
 
 /// A packet's number, and the two stamps that it came with.
-type Stamped = (u32, u32, u32);
+pub type Stamped = (u32, u32, u32);
 
-fn stamped(payload: &[u8; 12]) -> Stamped {
+pub fn stamped(payload: &[u8; 12]) -> Stamped {
     let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| payload[at + byte]));
     (number(0), number(4), number(8))
 }

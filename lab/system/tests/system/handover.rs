@@ -1,0 +1,321 @@
+//! One daemon after the other, and everything goes on: the first was killed, or hands over.
+//!
+//! Three services, one at each level, stamp numbered packets all the while; at the receiver
+//! every number comes once and in order, with the stamps of one memory.
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::clean_end::{gone, kill};
+use crate::common::{Line, SOON};
+use crate::levels::{BELOW, Stamped, stamped, stamper};
+use testkit::{Service, leftovers, root_or_skip, tam, wait_for};
+
+/// 1,000 packets a second to each service.
+const GAP: Duration = Duration::from_millis(1);
+const SERVICES: [(&str, &str, u16); 3] =
+    [("up", "user", 7000), ("low", "nic", 7001), ("mid", "kernel", 7002)];
+
+/// A sender and a receiver for each service.
+pub struct Flows(Vec<[UdpSocket; 2]>);
+
+/// How many have been sent to each service.
+pub struct Sent<'a>(&'a AtomicU32);
+
+impl Sent<'_> {
+    pub fn more(&self, count: u32) {
+        let enough = self.0.load(Ordering::Relaxed) + count;
+        let is_sent = || (self.0.load(Ordering::Relaxed) >= enough).then_some(());
+        wait_for(GAP * count * 20 + SOON, is_sent).expect("the sender goes on");
+    }
+}
+
+impl Flows {
+    pub fn new(line: &Line, ports: &[u16]) -> Self {
+        let pair = |port: &u16| {
+            let (receiver, sender) = (line.udp("server", *port), line.udp("client", 0));
+            sender.connect(line.server(*port)).unwrap();
+            [sender, receiver]
+        };
+        Self(ports.iter().map(pair).collect())
+    }
+
+    /// Packets flow while `act` runs: its answer, how many were sent to each service, and what
+    /// came from each.
+    pub fn during<R>(&self, act: impl FnOnce(&Sent<'_>) -> R) -> (R, u32, Vec<Vec<Stamped>>) {
+        let (sent, done, drained) =
+            (AtomicU32::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let receive = |receiver: &UdpSocket| {
+                let (mut arrived, mut payload) = (Vec::new(), [0; 12]);
+                loop {
+                    match receiver.recv(&mut payload) {
+                        Ok(_) => arrived.push(stamped(&payload)),
+                        Err(_) if drained.load(Ordering::Relaxed) => return arrived,
+                        Err(_) => {}
+                    }
+                }
+            };
+            let receivers: Vec<_> =
+                self.0.iter().map(|[_, receiver]| scope.spawn(move || receive(receiver))).collect();
+            let sender = scope.spawn(|| {
+                let start = Instant::now();
+                while !done.load(Ordering::Relaxed) {
+                    let number = sent.load(Ordering::Relaxed);
+                    let due = start + GAP * number;
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                    let mut payload = [0; 12];
+                    payload[..4].copy_from_slice(&number.to_le_bytes());
+                    self.0.iter().for_each(|[sender, _]| drop(sender.send(&payload).unwrap()));
+                    sent.store(number + 1, Ordering::Relaxed);
+                }
+            });
+            // Also when a check in it fails: else the threads would never end.
+            let answer =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| act(&Sent(&sent))));
+            done.store(true, Ordering::Relaxed);
+            sender.join().unwrap();
+            drained.store(true, Ordering::Relaxed);
+            let arrived = receivers.into_iter().map(|one| one.join().unwrap()).collect();
+            let answer = answer.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (answer, sent.load(Ordering::Relaxed), arrived)
+        })
+    }
+}
+
+/// One service at each level, and flows to them.
+fn three() -> (Line, Flows) {
+    let line = Line::up();
+    line.acquaint();
+    for (name, level, port) in SERVICES {
+        deploy(&line, name, level, port);
+    }
+    let flows = Flows::new(&line, &SERVICES.map(|(_, _, port)| port));
+    (line, flows)
+}
+
+pub fn deploy(line: &Line, name: &str, level: &str, port: u16) {
+    let rule = format!("proto udp dport {port}");
+    let service = Service { name, rules: &[&rule], level, ..Service::default() };
+    let deployed = line.node.deploy(&stamper(BELOW), &service).unwrap().service;
+    assert_eq!(deployed.level, level, "{}", deployed.level_reason);
+}
+
+fn levels(line: &Line) -> [String; 3] {
+    SERVICES.map(|(name, _, _)| line.node.service(name).unwrap().level)
+}
+
+/// Every packet came once and in order, and met one memory and one global.
+fn assert_complete(sent: u32, arrived: &[Vec<Stamped>]) {
+    for ((name, _, _), arrived) in SERVICES.iter().zip(arrived) {
+        let expected = (0..sent).map(|number| (number, number + 1, number + 1));
+        let wrong = arrived.iter().copied().zip(expected).find(|(found, wanted)| found != wanted);
+        assert_eq!(wrong, None, "{name}: {} of {sent} arrived", arrived.len());
+        assert_eq!(arrived.len(), sent as usize, "{name}");
+    }
+}
+
+fn descriptors(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+fn pins(line: &Line) -> Vec<String> {
+    let folder = Path::new("/sys/fs/bpf/tamandua").join(line.node.name().as_str());
+    let names = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        names.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_killed_daemon_stops_nothing_and_the_next_one_goes_on_with_all_of_it() {
+    if !root_or_skip("a killed daemon under load") {
+        return;
+    }
+    let (mut line, flows) = three();
+    let (cell, before) = (line.node.cell().unwrap(), line.books());
+    let (moves, sent, arrived) = flows.during(|sent| {
+        let mut moves = 0;
+        for _ in 0..2 {
+            sent.more(100);
+            line.node.kill().unwrap();
+            sent.more(400);
+            line.node.start_again(&line.net, "r1").unwrap();
+            assert_eq!(line.node.cell().unwrap(), cell, "{}", line.node.log());
+            assert_eq!(levels(&line), SERVICES.map(|(_, level, _)| level), "{}", line.node.log());
+            let client = line.node.client();
+            for (name, home, _) in SERVICES {
+                for level in ["kernel", "nic", "user", home] {
+                    let moved = client.move_service(name, level).unwrap();
+                    assert_eq!(moved.level, level);
+                    moves += 1;
+                    sent.more(5);
+                }
+                let answers = client.message(name, b"").unwrap().answers;
+                assert!(answers[0].unwrap() > 500, "{name} counts on: {answers:?}");
+            }
+        }
+        moves
+    });
+    assert_complete(sent, &arrived);
+    assert_eq!(moves, 24);
+    let balance = line.balance_since(&before);
+    assert_eq!(balance.dropped(), 0, "{balance}");
+    for (name, _, _) in SERVICES {
+        let service = line.node.service(name).unwrap();
+        assert_eq!((service.stats.packets, service.restarts), (u64::from(sent), 0), "{name}");
+    }
+    // What the next daemon compiles runs in the cell of the first.
+    deploy(&line, "new", "nic", 7003);
+    for name in ["up", "low", "mid", "new"] {
+        line.node.remove(name).unwrap();
+    }
+    assert!(line.node.client().rules().unwrap().rules.is_empty());
+    assert!(line.node.stop().unwrap().success(), "{}", line.node.log());
+    assert_eq!(leftovers(line.node.name()), [""; 0]);
+    assert!(gone(cell), "the cell runs on");
+}
+
+#[test]
+fn a_daemon_hands_over_to_another_and_no_packet_notices() {
+    if !root_or_skip("a handover") {
+        return;
+    }
+    let (mut line, flows) = three();
+    let cell = line.node.cell().unwrap();
+    let first = line.node.pid().unwrap();
+    let ((), sent, arrived) = flows.during(|sent| {
+        for _ in 0..3 {
+            sent.more(200);
+            assert!(line.node.take_over(&line.net, "r1").unwrap().success());
+        }
+        sent.more(200);
+    });
+    assert_complete(sent, &arrived);
+    assert_eq!(line.node.cell().unwrap(), cell, "{}", line.node.log());
+    assert_ne!(line.node.pid().unwrap(), first);
+    assert_eq!(levels(&line), SERVICES.map(|(_, level, _)| level));
+    assert_eq!(line.node.service("low").unwrap().stats.packets, u64::from(sent));
+}
+
+#[test]
+fn daemon_after_daemon_leaks_no_descriptor_and_no_pin() {
+    if !root_or_skip("descriptors of daemons") {
+        return;
+    }
+    let (mut line, _flows) = three();
+    let (cell, mut seen) = (line.node.cell().unwrap(), Vec::new());
+    for _ in 0..5 {
+        line.node.kill().unwrap();
+        line.node.start_again(&line.net, "r1").unwrap();
+        line.node.stats().unwrap();
+        // A connection of the API may be about to end.
+        std::thread::sleep(GAP * 50);
+        let daemon = line.node.pid().unwrap();
+        seen.push((descriptors(daemon), descriptors(cell), pins(&line)));
+    }
+    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:#?}");
+    line.node.remove("low").unwrap();
+    let left = pins(&line);
+    assert_eq!(left.len(), seen[0].2.len() - 4, "arena, block, ring and program: {left:?}");
+}
+
+#[test]
+fn when_cell_and_daemon_are_both_gone_services_start_anew_and_forwarding_never_stops() {
+    if !root_or_skip("a killed daemon and a killed cell") {
+        return;
+    }
+    let (mut line, flows) = three();
+    let cell = line.node.cell().unwrap();
+    let ((), sent, arrived) = flows.during(|sent| {
+        sent.more(100);
+        line.node.kill().unwrap();
+        sent.more(50);
+        kill(cell);
+        sent.more(200);
+        line.node.start_again(&line.net, "r1").unwrap();
+        let run = || {
+            let run = SERVICES.iter().all(|(name, level, _)| {
+                let service = line.node.service(name).unwrap();
+                (service.state.as_str(), service.level.as_str()) == ("running", *level)
+            });
+            run.then_some(())
+        };
+        wait_for(SOON, run).unwrap_or_else(|| panic!("{}", line.node.log()));
+        sent.more(200);
+    });
+    assert_ne!(line.node.cell().unwrap(), cell);
+    for ((name, level, _), arrived) in SERVICES.iter().zip(&arrived) {
+        // What was in the dead cell's rings is lost; below user level there was nothing.
+        let lost = sent as usize - arrived.len();
+        assert!(lost <= if *level == "user" { 64 } else { 0 }, "{name}: {lost} are lost");
+        assert!(arrived.is_sorted_by(|a, b| a.0 < b.0), "{name}");
+        let last = arrived.last().unwrap();
+        assert!(last.1 > 0 && last.1 < 1000, "{name} is a new instance: {last:?}");
+        let service = line.node.service(name).unwrap();
+        assert_eq!(service.restarts, 1, "{name}");
+    }
+}
+
+#[test]
+fn what_another_version_left_is_taken_down_and_begins_anew() {
+    if !root_or_skip("another version") {
+        return;
+    }
+    let (mut line, _flows) = three();
+    let cell = line.node.cell().unwrap();
+    line.node.kill().unwrap();
+    let record = Path::new(api::RUN_DIRECTORY).join(line.node.name().as_str()).join("running.json");
+    let text = std::fs::read_to_string(&record).unwrap();
+    let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    document["fingerprint"] = "0".repeat(32).into();
+    std::fs::write(&record, document.to_string()).unwrap();
+    line.node.start_again(&line.net, "r1").unwrap();
+    assert!(line.node.log().contains("of another version"), "{}", line.node.log());
+    assert!(gone(cell), "its cell runs on");
+    assert!(line.node.client().services().unwrap().services.is_empty());
+    line.acquaint();
+
+    // A record that cannot be read is no better.
+    deploy(&line, "up", "user", 7000);
+    let cell = line.node.cell().unwrap();
+    line.node.kill().unwrap();
+    std::fs::write(&record, &text[..text.len() / 2]).unwrap();
+    line.node.start_again(&line.net, "r1").unwrap();
+    assert!(gone(cell) && line.node.client().services().unwrap().services.is_empty());
+    line.acquaint();
+}
+
+#[test]
+fn cleanup_ends_the_cell_of_a_dead_daemon_too() {
+    if !root_or_skip("cleanup") {
+        return;
+    }
+    let (mut line, _flows) = three();
+    let cell = line.node.cell().unwrap();
+    let name = line.node.name().to_string();
+    let cleanup =
+        [tam().display().to_string(), "node".into(), "--cleanup".into(), name, "--json".into()];
+    let argv: Vec<&str> = cleanup.iter().map(String::as_str).collect();
+    let refused = line.net.run("r1", &argv, SOON).unwrap();
+    assert!(!refused.status.success(), "a node that runs is not cleaned up: {refused:?}");
+    line.node.kill().unwrap();
+    assert!(!gone_now(cell), "the cell goes on without a daemon");
+    let output = line.net.run("r1", &argv, SOON * 4).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout.contains(&format!("cell {cell}")), "{}", output.stdout);
+    assert!(gone(cell));
+    assert_eq!(leftovers(line.node.name()), [""; 0]);
+    let links = line.net.netlink("r1").unwrap().links().unwrap();
+    assert!(
+        !links.iter().any(|link| link.name.starts_with("tam-") || link.name.starts_with("tup-"))
+    );
+    line.acquaint();
+}
+
+fn gone_now(pid: u32) -> bool {
+    !Path::new(&format!("/proc/{pid}")).exists()
+}
