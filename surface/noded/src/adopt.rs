@@ -16,14 +16,14 @@ use crate::daemon::{Daemon, Done, Parts, Queue};
 use crate::ports::{self, LivePort};
 use crate::record::{self, Record};
 use crate::run_directory;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use bpf::FrontDoor;
-use cell::protocol::{Adopted, Given};
+use cell::protocol::{Adopted, Given, ToCell};
 use node::Node;
 use node::state::CellState;
 use os::netlink::Netlink;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use tokio::sync::mpsc;
 use units::{EntryId, Name, PortId, SessionId};
@@ -66,10 +66,10 @@ impl Daemon {
         let store = registry::Store::open(&file.store)
             .with_context(|| format!("opening the module store {}", file.store.display()))?;
         let numbers: Vec<PortId> = node.ports().iter().map(|port| port.id).collect();
-        let front = FrontDoor::adopt(&file.name, &numbers).context("opening what is pinned")?;
+        let mut front = FrontDoor::adopt(&file.name, &numbers).context("opening what is pinned")?;
         let desired = crate::apply::open(file, config, &store)?;
         let ends = node::other_ends(node.ports(), &file.bridge.0)?;
-        let ports = adopt_ports(&netlink, &front, &node, &ends)?;
+        let ports = adopt_ports(&netlink, &mut front, &node, &ends)?;
 
         let cell = match (cell_was, cell_pid) {
             (CellState::Ready, Some(pid)) => adopt_cell(&file.name, pid, ran),
@@ -135,6 +135,7 @@ impl Daemon {
                     "adopted what a daemon before left: nothing was stopped"
                 );
                 self.cell = Some(link);
+                self.adopt_queues()?;
                 self.end_all_below_but(&runs);
                 self.node.resume(now, Ok(&runs));
                 self.do_effects();
@@ -151,6 +152,31 @@ impl Daemon {
             }
         }
         self.changed(os::netlink::Change::Lost)
+    }
+
+    /// Ports whose devices went meanwhile have no sockets; those that had none yet get them.
+    fn adopt_queues(&mut self) -> Result<()> {
+        for index in 0..self.ports.len() {
+            let (port, is_away) = (self.ports[index].port.id, self.ports[index].away.is_some());
+            let queues: Vec<_> =
+                self.sockets.keys().filter(|(of, _)| *of == port).copied().collect();
+            if queues.is_empty() {
+                self.open_queues(index)?;
+            }
+            for at in queues {
+                let queue = if is_away { self.sockets.remove(&at).map(drop) } else { None };
+                let socket = self.sockets.get(&at).map(|queue| queue.socket.as_fd());
+                let set = self.front.set_socket(port, at.1, socket);
+                // That of a port which is away has gone with its device.
+                if let (Err(error), None) = (set, queue) {
+                    tracing::error!(%port, queue = at.1, %error, "a queue has no socket");
+                }
+            }
+            if is_away {
+                self.tell(&ToCell::RemovePort(port), &[]);
+            }
+        }
+        Ok(())
     }
 
     /// Has the modules of all services in memory; the store has them.
@@ -185,9 +211,11 @@ impl Daemon {
     }
 }
 
+/// The ports whose devices are still those that their programs are on; others are away, and
+/// come back like any port.
 fn adopt_ports(
     netlink: &Netlink,
-    front: &FrontDoor,
+    front: &mut FrontDoor,
     node: &Node,
     ends: &BTreeMap<PortId, PortId>,
 ) -> Result<Vec<LivePort>> {
@@ -196,20 +224,29 @@ fn adopt_ports(
         node.ports().iter().map(|port| port.spec.device.as_str()).collect();
     let mut live = Vec::new();
     for port in node.ports() {
-        let device = &port.spec.device;
+        let (id, device) = (port.id, &port.spec.device);
+        let end = ends.get(&id).copied();
         let at = before.iter().position(|undo| undo.device() == device);
-        let at = at.context("a device's offloads were not written down")?;
-        // A port's device first, then those below it.
-        let below = before[at + 1..].iter().take_while(|undo| !devices.contains(undo.device()));
-        let until = at + 1 + below.count();
-        let undo = before.drain(at..until).collect();
-        let end = ends.get(&port.id).copied();
-        let mut port = LivePort::adopt(netlink, port.clone(), end, undo)?;
-        port.take_up(&front.port_config(port.port.id)?);
-        if front.device_of(port.port.id) != Some(port.config.ifindex) {
-            bail!("the device {} is another one than it was", port.port.spec.device);
+        let undo = at.map(|at| {
+            // A port's device first, then those below it.
+            let below =
+                before[at + 1..].iter().take_while(|undo| !devices.contains(undo.device()));
+            let until = at + 1 + below.count();
+            before.drain(at..until).collect()
+        });
+        let is_there = |live: &LivePort| front.device_of(id) == Some(live.config.ifindex);
+        let adopted = undo.map(|undo| LivePort::adopt(netlink, port.clone(), end, undo));
+        match adopted.and_then(Result::ok).filter(is_there) {
+            Some(mut port) => {
+                port.take_up(&front.port_config(id)?);
+                live.push(port);
+            }
+            None => {
+                front.detach_gone(id)?;
+                let reason = format!("the device {device} went while no daemon was there");
+                live.push(LivePort::absent(port.clone(), end, reason));
+            }
         }
-        live.push(port);
     }
     Ok(live)
 }

@@ -215,6 +215,25 @@ impl LivePort {
         Some(format!("tc may see packets of the {kind} port '{name}' without an Ethernet header"))
     }
 
+    /// A port without a device from the beginning.
+    pub(crate) fn absent(port: Port, bridge: Option<PortId>, reason: String) -> Self {
+        let (config, driver) = (PortConfig::default(), "unknown".to_owned());
+        let away = Some(Away { reason, tried: None });
+        Self {
+            port,
+            config,
+            driver,
+            queues: 0,
+            bridge,
+            mode: XdpMode::Native,
+            mode_reason: None,
+            offloads_off: Vec::new(),
+            away,
+            socket_drops: (0, 0),
+            restore: Vec::new(),
+        }
+    }
+
     /// The port without its device.
     pub(crate) fn leave(&mut self, reason: String, tried: Option<(u32, u32)>) {
         self.config = PortConfig::default();

@@ -72,7 +72,7 @@ impl Kept {
 
 impl FrontDoor {
     /// Goes on with what a daemon of this node left when it died: nothing is detached, and
-    /// packets do not notice. The ports are those that it had.
+    /// packets do not notice. A port of these that was not attached is not.
     ///
     /// # Errors
     /// When something of it is missing.
@@ -90,8 +90,10 @@ impl FrontDoor {
         let mut door = Self::join(folder, maps, [heartbeat?, marks?, tc?], sets)?;
         door.lists = Lists::adopt(door.map(LISTS))?;
         for port in ports {
-            let [tcx, xdp] = door.link_pins(*port).map(|path| Link::open_pinned(&path));
-            door.links.insert(*port, [tcx?, xdp?]);
+            match door.link_pins(*port).map(|path| Link::open_pinned(&path)) {
+                [Err(PinError::Missing { .. }), _] => {}
+                [tcx, xdp] => drop(door.links.insert(*port, [tcx?, xdp?])),
+            }
         }
         for (set, name) in RULE_SETS.into_iter().enumerate() {
             door.keys[set] = door.map(name).keys::<Key>()?;
@@ -110,11 +112,20 @@ impl FrontDoor {
         Ok(found.unwrap_or_default())
     }
 
-    /// The device that a port's program is on; 0 when it is gone, `None` without such a port.
+    /// The device that a port's program is on; `None` when it is gone, or the port not attached.
     #[must_use]
     pub fn device_of(&self, port: PortId) -> Option<u32> {
         let [_, xdp] = self.links.get(&port)?;
-        xdp.ifindex().ok()
+        xdp.ifindex().ok().filter(|&ifindex| ifindex != 0)
+    }
+
+    /// Takes the programs off a port whose device is gone.
+    ///
+    /// # Errors
+    /// When a map or pin cannot be changed.
+    pub fn detach_gone(&mut self, port: PortId) -> Result<(), FrontDoorError> {
+        let config: Option<PortConfig> = self.map("tam_ports").lookup(&u32::from(port.0))?;
+        self.detach(port, config.map_or(0, |config| config.ifindex))
     }
 
     /// Keeps what a service below user level runs on for the daemon that comes after this one.

@@ -156,6 +156,12 @@ fn the_next_daemon_goes_on_with_all_that_one_left() {
     door.forget_service(ENTRY).unwrap();
     assert!(door.kept_entries().unwrap().is_empty());
     door.detach(port, out).unwrap();
-    assert!(FrontDoor::adopt(&node, &[port]).is_err(), "the port's link is gone");
+    drop(door);
+    let door = FrontDoor::adopt(&node, &[port]).unwrap();
+    assert_eq!(door.device_of(port), None, "the port was detached");
+    let pinned = rules.join("tam_lanes");
+    std::fs::remove_file(&pinned).unwrap();
+    let error = FrontDoor::adopt(&node, &[port]).unwrap_err().to_string();
+    assert!(error.contains("tam_lanes"), "{error}");
     bpf::front_door::remove(&node).unwrap();
 }
