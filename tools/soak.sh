@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs what needs hours, and stops at the first failure:
 #
-#   1. the differential test with 100,000 random modules, and the twelve functions
+#   1. 100 kills of daemon and cell at random moments
+#   2. the differential test with 100,000 random modules, and the twelve functions
 #      with 10,000,000 random packets at every level: the seeds of `make test`
-#   2. every fuzz target for FUZZ_SECONDS (600), and the front door over 1,000,000 mutated
+#   3. every fuzz target for FUZZ_SECONDS (600), and the front door over 1,000,000 mutated
 #      frames, read as in Rust
-#   3. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
+#   4. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
 #      no namespace and no pin is left behind
 #
 # The last line says how much of both there was.
@@ -41,6 +42,7 @@ traces() {
     ls -d /sys/fs/bpf/tamandua/* 2>/dev/null || true
 }
 
+long system system kills::kills_at_random_moments_lose_nothing_but_what_was_in_a_dead_cells_rings
 long wasm-lab differential random_modules_agree_in_kernel_wasmtime_and_wasmi
 long bench levels_random random_packets_meet_the_same_fate_everywhere
 long bench levels_kernel random_packets_meet_the_same_fate_at_kernel_nic_and_user_level
@@ -62,4 +64,4 @@ while [ "$SECONDS" -lt "$end" ]; do
     fi
     echo "soak: $runs runs, $(((end - SECONDS) / 60)) minutes left" >&2
 done
-echo "100,000 modules and twice 10,000,000 packets agreed; $runs runs in $minutes minutes, none failed"
+echo "100 kills; 100,000 modules and twice 10,000,000 packets agreed; $runs runs in $minutes minutes, none failed"

@@ -127,6 +127,7 @@ impl Books {
         drops.insert("cell.oversized".to_owned(), cell.oversized);
         drops.insert("cell.no_metadata".to_owned(), cell.no_metadata);
         drops.insert("cell.up_dropped".to_owned(), cell.up_dropped);
+        drops.insert("cell.lost_with_cells".to_owned(), cell.lost_with_cells);
         drops.insert("cell.egress_gone".to_owned(), cell.egress_gone);
         drops
     }

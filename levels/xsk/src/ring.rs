@@ -122,6 +122,19 @@ impl<T: Copy> Ring<T> {
         })
     }
 
+    /// What was written, by whichever side, and not taken. For whoever has no side: another
+    /// process that has the socket, when the one that used it is gone.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = T> {
+        let taken = self.word(self.offsets.consumer).load(Ordering::Acquire);
+        let written = self.word(self.offsets.producer).load(Ordering::Acquire);
+        let count = written.wrapping_sub(taken).min(self.entries);
+        (0..count).map(move |ahead| {
+            // SAFETY: slots between the two indexes are written; should the kernel write more
+            // meanwhile, it is behind the producer's index, and entries are plain values.
+            unsafe { self.slot(taken.wrapping_add(ahead)).read() }
+        })
+    }
+
     /// Entries that can be read, at most `wanted`. For rings that the kernel fills.
     pub(crate) fn filled(&mut self, wanted: u32) -> u32 {
         let mut filled = self.other.wrapping_sub(self.own);

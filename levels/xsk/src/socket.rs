@@ -278,6 +278,19 @@ impl AsFd for Socket {
     }
 }
 
+/// Packets that lie in the rings of a socket whose process is gone: received and not taken, or
+/// to be sent. They are lost with it.
+///
+/// # Errors
+/// When it is not set up with rings of so many entries.
+pub fn left_behind(socket: BorrowedFd<'_>, ring_entries: u32) -> std::io::Result<u64> {
+    let offsets = sockopt::xdp_mmap_offsets(socket)?;
+    let receive = Ring::<XdpDesc>::map(socket, XDP_PGOFF_RX_RING, offsets.rx, ring_entries)?;
+    let transmit = Ring::<XdpDesc>::map(socket, XDP_PGOFF_TX_RING, offsets.tx, ring_entries)?;
+    let whole = |d: &XdpDesc| !d.options.contains(XdpDescOptions::XDP_PKT_CONTD);
+    Ok(receive.waiting().chain(transmit.waiting()).filter(whole).count() as u64)
+}
+
 fn register(fd: &OwnedFd, umem: &Umem) -> Result<(), Errno> {
     sockopt::set_xdp_umem_reg(
         fd,

@@ -571,6 +571,10 @@ pub struct CellStats {
     /// Packets from kernel level for which the way to the cell had no room: dropped.
     #[serde(default)]
     pub up_dropped: u64,
+    /// Packets that lay in the rings of a cell when it died: lost. What it had in hand, at most
+    /// some batches of 64, comes to that.
+    #[serde(default)]
+    pub lost_with_cells: u64,
     /// Packets that waited to be sent when their egress port vanished: dropped.
     #[serde(default)]
     pub egress_gone: u64,

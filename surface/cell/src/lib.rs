@@ -35,6 +35,14 @@ pub use worker::{adopt, run};
 
 use std::path::{Path, PathBuf};
 
+/// Packets that a cell which died left in the rings of a socket.
+///
+/// # Errors
+/// When the socket was not bound yet.
+pub fn left_behind(socket: std::os::fd::BorrowedFd<'_>) -> std::io::Result<u64> {
+    xsk::left_behind(socket, port::RING_ENTRIES)
+}
+
 /// Where in a node's folder a daemon finds the cell with this process number.
 #[must_use]
 pub fn socket_in(directory: &Path, pid: u32) -> PathBuf {

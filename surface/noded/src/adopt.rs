@@ -104,6 +104,7 @@ impl Daemon {
         };
         let mut daemon = Self::join(file, guest_core, parts, done)?;
         (daemon.closed, daemon.fuel_closed) = (record.closed, record.fuel_closed);
+        daemon.lost_with_cells = record.lost_with_cells;
         daemon.take_up(cell)?;
         Ok(Some(daemon))
     }

@@ -264,10 +264,14 @@ impl Daemon {
 
     fn cell_lost(&mut self, why: String) {
         let ended = self.cell.take().map_or_else(String::new, CellLink::end);
-        for (port, queue) in std::mem::take(&mut self.sockets).into_keys() {
+        let sockets = std::mem::take(&mut self.sockets);
+        for (port, queue) in sockets.keys() {
             // A socket that was not bound yet is not in the map.
-            let _ = self.front.set_socket(port, queue, None);
+            let _ = self.front.set_socket(*port, *queue, None);
         }
+        // One that was not bound yet has nothing, either.
+        let left = sockets.values().filter_map(|q| cell::left_behind(q.socket.as_fd()).ok());
+        self.lost_with_cells += left.sum::<u64>();
         self.reports.clear();
         let shared: Vec<EntryId> = self.shared.keys().copied().collect();
         shared.into_iter().for_each(|entry| self.end_below(entry));

@@ -52,6 +52,7 @@ impl Daemon {
                 no_service: self.cell_report.no_service,
                 no_service_dropped: self.cell_report.no_service_dropped,
                 oversized: self.cell_report.oversized,
+                lost_with_cells: self.lost_with_cells,
                 egress_gone: self.cell_report.egress_gone,
                 up_dropped: self.cell_report.up_dropped + self.up_full(&links),
                 no_metadata: self.cell_report.no_metadata,

@@ -198,6 +198,8 @@ pub(crate) struct Daemon {
     pub(crate) capture_id: u32,
     /// Notices of the cell that were left out, as last read.
     pub(crate) notices_lost: u64,
+    /// Packets that cells which died left in their rings.
+    pub(crate) lost_with_cells: u64,
     /// Something changed that the record does not say yet.
     pub(crate) unrecorded: bool,
     /// It ends without taking anything down.
@@ -448,6 +450,7 @@ impl Daemon {
             captures: Vec::new(),
             capture_id: 0,
             notices_lost: 0,
+            lost_with_cells: 0,
             unrecorded: true,
             hands_over: false,
             fingerprint: record::fingerprint()?,
@@ -468,6 +471,7 @@ impl Daemon {
             node: self.node.snapshot(),
             closed: self.closed.clone(),
             fuel_closed: self.fuel_closed.clone(),
+            lost_with_cells: self.lost_with_cells,
         };
         if let Err(error) = record.write(&self.file.name) {
             let error = format!("{error:#}");

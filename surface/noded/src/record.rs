@@ -42,6 +42,8 @@ pub(crate) struct Record {
     pub(crate) closed: BTreeMap<Name, (u64, u64)>,
     /// Fuel of services that are gone, by session.
     pub(crate) fuel_closed: BTreeMap<Name, u64>,
+    /// Packets that cells which died left in their rings.
+    pub(crate) lost_with_cells: u64,
 }
 
 fn path(node: &Name) -> PathBuf {
@@ -130,6 +132,7 @@ mod tests {
             node: node::Node::new("r1".parse().unwrap(), Vec::new()).unwrap().snapshot(),
             closed: BTreeMap::new(),
             fuel_closed: BTreeMap::new(),
+            lost_with_cells: 0,
         };
         let read: Record = serde_json::from_slice(&serde_json::to_vec(&record).unwrap()).unwrap();
         let apart = read.clock_zero().max(zero) - read.clock_zero().min(zero);

@@ -143,3 +143,43 @@ fn a_killed_cell_is_replaced_within_a_second_and_packets_go_plainly_meanwhile() 
     assert!(served > 40, "the new cell served {served} packets");
     assert_ne!(line.node.workers().unwrap(), workers);
 }
+
+#[test]
+fn what_lay_in_the_rings_of_a_killed_cell_is_lost_and_counted() {
+    if !root_or_skip("the rings of a killed cell") {
+        return;
+    }
+    const PACKETS: u32 = 200;
+    let line = Line::up();
+    line.acquaint();
+    let service = Service { rules: &["proto udp dport 7000"], ..Service::default() };
+    line.node.deploy(&service_module("monitor").unwrap(), &service).unwrap();
+    let (receiver, sender) = (line.udp("server", 7000), line.udp("client", 0));
+    sender.connect(line.server(7000)).unwrap();
+    let before = line.books();
+    let cell = line.node.cell().unwrap();
+    let pid = Pid::from_raw(cell.try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    for number in 0..PACKETS {
+        sender.send(&number.to_be_bytes()).unwrap();
+    }
+    let to_user = |stats: &api::Stats| -> u64 {
+        stats.ports.iter().filter_map(|port| port.outcomes.get("to_user")).sum()
+    };
+    let all_came = to_user(&before.node) + u64::from(PACKETS);
+    let came = || (to_user(&line.node.stats().unwrap()) >= all_came).then_some(());
+    wait_for(SOON * 4, came).expect("the front door has them");
+    kill(cell);
+    let back = wait_for(SOON, || {
+        let service = line.node.service("monitor").unwrap();
+        (service.state == "running" && service.restarts == 1).then_some(())
+    });
+    assert!(back.is_some(), "{:#?}", line.node.service("monitor").unwrap());
+    let books = testkit::Books::settled(&line.net, &line.node).unwrap();
+    let balance = books.since(&before);
+    assert_eq!(books.node.cell.lost_with_cells, u64::from(PACKETS), "{balance}");
+    assert!(balance.holds() && balance.received == 0, "{balance}");
+    // The new cell has the service again.
+    sender.send(b"once more").unwrap();
+    assert!(receiver.recv(&mut [0; 16]).is_ok());
+}

@@ -153,6 +153,7 @@ fn cell(now: &Counters) -> Rows {
         (cell.no_service_dropped, "of them dropped: they could not be forwarded"),
         (cell.oversized, "dropped: more parts than a packet may have"),
         (cell.no_metadata, "dropped: no metadata"),
+        (cell.lost_with_cells, "lost: they lay in the rings of a cell when it died"),
         (cell.egress_gone, "dropped: their egress port vanished"),
         (cell.up_dropped, "dropped: no room on the way up"),
     ];
