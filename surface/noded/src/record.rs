@@ -19,6 +19,9 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::Instant;
 use tokio::time::Duration;
@@ -69,7 +72,13 @@ impl Record {
     pub(crate) fn write(&self, node: &Name) -> Result<()> {
         let path = path(node);
         let unready = path.with_extension("new");
-        std::fs::write(&unready, serde_json::to_vec(self)?)
+        let bytes = serde_json::to_vec(self)?;
+        // Parameters of services are nobody else's business.
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        options
+            .open(&unready)
+            .and_then(|mut file| file.write_all(&bytes))
             .and_then(|()| std::fs::rename(&unready, &path))
             .with_context(|| format!("writing {}", path.display()))
     }

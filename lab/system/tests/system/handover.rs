@@ -68,7 +68,9 @@ impl Flows {
                     std::thread::sleep(due.saturating_duration_since(Instant::now()));
                     let mut payload = [0; 12];
                     payload[..4].copy_from_slice(&number.to_le_bytes());
-                    self.0.iter().for_each(|[sender, _]| drop(sender.send(&payload).unwrap()));
+                    for [sender, _] in &self.0 {
+                        sender.send(&payload).unwrap();
+                    }
                     sent.store(number + 1, Ordering::Relaxed);
                 }
             });

@@ -26,6 +26,9 @@ use units::EntryId;
 /// is enough for an operator who has to find out what is wrong with a node file.
 const ALONE_MS_MAX: u64 = 3_600_000;
 
+/// Descriptors that a cell can have: a socket for each queue, and the two devices.
+const GIVEN_MAX: usize = bpf_maps::PORTS_MAX * bpf_maps::QUEUES_MAX + 2;
+
 /// The connection, or where the next one comes from.
 pub(super) struct Connection {
     socket: Option<OwnedFd>,
@@ -146,8 +149,13 @@ pub fn adopt(
     };
     let (found, expected) = (adopted.protocol, PROTOCOL_VERSION);
     anyhow::ensure!(found == expected, "the cell speaks version {found}, not {expected}");
-    let mut given = Vec::new();
-    for _ in 0..adopted.given {
+    let count = adopted.given as usize;
+    anyhow::ensure!(
+        count <= GIVEN_MAX,
+        "the cell has {count} descriptors, and {GIVEN_MAX} at most"
+    );
+    let mut given = Vec::with_capacity(count);
+    for _ in 0..count {
         let (FromCell::Given(what), mut fds) = hear(socket, &mut buffer, patience_ms)? else {
             anyhow::bail!("the cell answers something else");
         };
