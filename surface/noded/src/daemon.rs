@@ -264,7 +264,7 @@ pub(crate) async fn run(
     let directory = run_directory(&name);
     std::fs::remove_dir_all(&directory)
         .with_context(|| format!("removing {}", directory.display()))?;
-    ended.map(drop)
+    ended.map(|_| ())
 }
 
 async fn run_locked(
@@ -286,24 +286,40 @@ async fn run_locked(
     }
     daemon.resume();
     let (requests, request_rx) = mpsc::channel(REQUESTS_MAX);
-    let socket = api::socket_of(&daemon.file.name);
-    let _ = std::fs::remove_file(&socket);
-    let listener = UnixListener::bind(&socket)
-        .with_context(|| format!("listening on {}", socket.display()))?;
-    let metrics = serve_metrics(&daemon.file, requests.clone()).await?;
-    let server = tokio::spawn(server::serve(listener, http::router(requests), server::LIMITS));
+    let (server, metrics) = match listen(&daemon.file, requests).await {
+        Ok(listening) => listening,
+        Err(error) => {
+            // Nobody could ask it to end, or adopt what it leaves.
+            daemon.stop();
+            return Err(error);
+        }
+    };
     let ended = daemon.serve(monitor, request_rx, done_rx).await;
     if ended.is_ok() && daemon.hands_over {
         // Until whoever asked has his answer; more than that he does not need.
         tokio::time::sleep(ANSWERED_WITHIN).await;
-        server.abort();
-        tracing::info!(node = %daemon.file.name, "handed over: everything goes on without this daemon");
+        let node = daemon.file.name.as_str();
+        tracing::info!(node, "handed over: everything goes on without this daemon");
         return Ok(End::HandedOver);
     }
     server.abort();
-    metrics.inspect(tokio::task::JoinHandle::abort);
+    metrics.inspect(Server::abort);
     daemon.stop();
     ended.map(|()| End::Down)
+}
+
+/// What serves the API, and counters over TCP if the node file says so.
+type Listening = (Server, Option<Server>);
+type Server = tokio::task::JoinHandle<std::io::Result<()>>;
+
+async fn listen(file: &NodeFile, requests: mpsc::Sender<Request>) -> Result<Listening> {
+    let socket = api::socket_of(&file.name);
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket)
+        .with_context(|| format!("listening on {}", socket.display()))?;
+    let metrics = serve_metrics(file, requests.clone()).await?;
+    let server = axum::serve(listener, http::router(requests)).into_future();
+    Ok((tokio::spawn(server), metrics))
 }
 
 /// An answer that was given is on its way within this.
@@ -789,10 +805,7 @@ impl Daemon {
 }
 
 /// Lets Prometheus read the counters over TCP, when the node file says where.
-async fn serve_metrics(
-    file: &NodeFile,
-    requests: mpsc::Sender<Request>,
-) -> Result<Option<tokio::task::JoinHandle<std::io::Result<()>>>> {
+async fn serve_metrics(file: &NodeFile, requests: mpsc::Sender<Request>) -> Result<Option<Server>> {
     let Some(metrics) = &file.metrics else { return Ok(None) };
     let listener = tokio::net::TcpListener::bind(metrics.listen)
         .await
