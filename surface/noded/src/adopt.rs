@@ -33,11 +33,16 @@ const ANSWER_WITHIN_MS: u64 = 5000;
 
 /// A cell that another daemon started, and what it gave.
 struct Cell {
+    serves: Serves,
+    kernel: OwnedFd,
+    up: OwnedFd,
+}
+
+/// What goes on in it.
+struct Serves {
     link: CellLink,
     answer: Adopted,
     sockets: Vec<((PortId, u32), OwnedFd)>,
-    kernel: OwnedFd,
-    up: OwnedFd,
 }
 
 impl Daemon {
@@ -75,11 +80,11 @@ impl Daemon {
             (CellState::Ready, Some(pid)) => adopt_cell(&file.name, pid, ran),
             _ => Err(anyhow::anyhow!("it was not ready")),
         };
-        end_cells(&file.name, cell.as_ref().ok().map(|cell| cell.link.pid()))?;
+        end_cells(&file.name, cell.as_ref().ok().map(|cell| cell.serves.link.pid()))?;
         let (cell, kernel, up_ifindex, up) = match cell {
-            Ok(Cell { link, answer, sockets, kernel, up }) => {
+            Ok(Cell { serves, kernel, up }) => {
                 let up_ifindex = ports::up_index(&netlink, &file.name)?;
-                (Ok((link, answer, sockets)), kernel, up_ifindex, up)
+                (Ok(serves), kernel, up_ifindex, up)
             }
             Err(error) => {
                 let kernel = ports::kernel_device(&netlink, &file.name)?;
@@ -110,10 +115,7 @@ impl Daemon {
     }
 
     /// With a cell and what it has, or without one.
-    fn take_up(
-        &mut self,
-        cell: Result<(CellLink, Adopted, Vec<((PortId, u32), OwnedFd)>), String>,
-    ) -> Result<()> {
+    fn take_up(&mut self, cell: Result<Serves, String>) -> Result<()> {
         let entries: Vec<EntryId> = self.node.services().map(|service| service.entry).collect();
         self.hold_all();
         for entry in entries {
@@ -124,7 +126,7 @@ impl Daemon {
         }
         let now = self.now();
         match cell {
-            Ok((link, answer, sockets)) => {
+            Ok(Serves { link, answer, sockets }) => {
                 let session = SessionId::BEST_EFFORT;
                 let queues = sockets.into_iter();
                 self.sockets = queues.map(|(at, socket)| (at, Queue { socket, session })).collect();
@@ -267,7 +269,7 @@ fn adopt_cell(node: &Name, pid: u32, ran: Vec<EntryId>) -> Result<Cell> {
     let link = CellLink::take_over(process, &directory, socket)?;
     let kernel = kernel.context("the cell has no way into the kernel")?;
     let up = up.context("the cell has no way up from the kernel")?;
-    Ok(Cell { link, answer, sockets, kernel, up })
+    Ok(Cell { serves: Serves { link, answer, sockets }, kernel, up })
 }
 
 /// Ends every cell of a node but one; how many there were.
