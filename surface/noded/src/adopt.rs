@@ -232,8 +232,7 @@ fn adopt_ports(
         let at = before.iter().position(|undo| undo.device() == device);
         let undo = at.map(|at| {
             // A port's device first, then those below it.
-            let below =
-                before[at + 1..].iter().take_while(|undo| !devices.contains(undo.device()));
+            let below = before[at + 1..].iter().take_while(|undo| !devices.contains(undo.device()));
             let until = at + 1 + below.count();
             before.drain(at..until).collect()
         });

@@ -20,8 +20,8 @@ use crate::why::Asked;
 use crate::{adopt, http, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorInfo, EventKind};
-use bpf::front_door::{FlowsOfRule, FrontDoorError};
 use bpf::FrontDoor;
+use bpf::front_door::{FlowsOfRule, FrontDoorError};
 use cell::Compiled;
 use cell::protocol::{CellReport, ServiceReport, ToCell};
 use node::budget::Meter;
@@ -267,12 +267,7 @@ pub(crate) async fn run(
     ended.map(|_| ())
 }
 
-async fn run_locked(
-    file: NodeFile,
-    config: PathBuf,
-    bpf: bool,
-    guest_core: usize,
-) -> Result<End> {
+async fn run_locked(file: NodeFile, config: PathBuf, bpf: bool, guest_core: usize) -> Result<End> {
     let (done, done_rx) = mpsc::unbounded_channel();
     let monitor = Monitor::open().context("listening for changes of routes and devices")?;
     let name = file.name.clone();
@@ -318,7 +313,7 @@ async fn listen(file: &NodeFile, requests: mpsc::Sender<Request>) -> Result<List
     let listener = UnixListener::bind(&socket)
         .with_context(|| format!("listening on {}", socket.display()))?;
     let metrics = serve_metrics(file, requests.clone()).await?;
-    let server = axum::serve(listener, http::router(requests)).into_future();
+    let server = server::serve(listener, http::router(requests), server::LIMITS);
     Ok((tokio::spawn(server), metrics))
 }
 
