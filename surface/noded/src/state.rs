@@ -147,6 +147,10 @@ impl Request {
             | Self::Why(..)
             | Self::Metrics(..)
             | Self::Explain(..)
+            | Self::BeginCapture(..)
+            | Self::Captured(..)
+            | Self::EndCapture(..)
+            | Self::HandOver(..)
             | Self::Desired(..) => false,
         }
     }
@@ -174,6 +178,10 @@ impl Request {
             | Self::Why(..)
             | Self::Metrics(..)
             | Self::Explain(..)
+            | Self::BeginCapture(..)
+            | Self::Captured(..)
+            | Self::EndCapture(..)
+            | Self::HandOver(..)
             | Self::Desired(..) => {}
         }
     }
