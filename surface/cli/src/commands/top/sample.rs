@@ -249,7 +249,7 @@ fn drops(before: &Stats, now: &Stats, rate: &impl Fn(u64, u64) -> u64) -> Vec<Dr
             DropRate { reason, place, per_second, packets }
         })
         .collect();
-    rates.sort_by(|a, b| (b.per_second, b.packets).cmp(&(a.per_second, a.packets)));
+    rates.sort_by_key(|rate| std::cmp::Reverse((rate.per_second, rate.packets)));
     rates
 }
 
