@@ -265,7 +265,7 @@ impl Daemon {
         let ended = captures.len() != before;
         for capture in &mut captures {
             for _ in 0..TURN {
-                let tapped = match capture.ring.next() {
+                let tapped = match capture.ring.take() {
                     Ok(Some(tapped)) => tapped,
                     Ok(None) => break,
                     Err(problem) => {

@@ -83,7 +83,7 @@ impl TapRing {
     ///
     /// # Errors
     /// When the ring is not as the taps leave it.
-    pub fn next(&mut self) -> Result<Option<Tapped>, BrokenRing> {
+    pub fn take(&mut self) -> Result<Option<Tapped>, BrokenRing> {
         loop {
             match self.ring.next(Tapped::read)? {
                 Some(Some(tapped)) => return Ok(Some(tapped)),
@@ -178,9 +178,8 @@ impl FrontDoor {
         }
         object.reuse_map("tam_captured_ring", &ring.map)?;
         let object = object.load()?;
-        let asked = |source| FrontDoorError::Ring(source);
-        let plain = link.program_id().and_then(Program::by_id).map_err(asked)?;
-        let door = link.try_clone().map_err(asked)?;
+        let plain = link.program_id().and_then(Program::by_id).map_err(FrontDoorError::Ring)?;
+        let door = link.try_clone().map_err(FrontDoorError::Ring)?;
         let lost = object.map(".bss")?.map_array::<u64>()?;
         let egress = (spec.leaving && !spec.dropped_only)
             .then(|| {
