@@ -17,6 +17,7 @@ mod conformance;
 mod demo;
 mod desired;
 mod disks;
+mod dev;
 mod downloads;
 mod events;
 mod firewall;
