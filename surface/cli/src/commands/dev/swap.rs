@@ -10,9 +10,9 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A service that is removed is gone within this; its packets are on their way out.
-const GONE_WITHIN: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// A version that has just been swapped in can be replaced within this: it is watched first.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Which service, and what it is deployed with when it does not run yet.
 pub struct Placing<'a> {
@@ -95,40 +95,43 @@ fn parameters(
     Ok(parameters)
 }
 
-/// The new module with all that the old one was deployed with.
+/// The new module with all that the old one was deployed with, and with its state if it can
+/// take that over: whoever develops goes on without, and is told.
 fn replace(
     client: &Client,
     old: &ServiceInfo,
     parameters: BTreeMap<String, String>,
     digest: &str,
 ) -> Result<(ServiceInfo, &'static str), Failure> {
-    let rules = client.rules()?.rules;
-    let own = rules.iter().filter(|rule| rule.came_with.as_deref() == Some(&old.name));
-    let kept = DeployRequest {
+    // Without rules it has those of the old one.
+    let mut request = DeployRequest {
+        name: Some(old.name.clone()),
+        module: digest.to_owned(),
+        parameters,
         session: Some(old.session.clone()),
-        rules: own.clone().map(|rule| rule.r#match.clone()).collect(),
-        priority: own.clone().map(|rule| rule.priority).next(),
+        level: Some(old.level.clone()),
         then: old.then.values().cloned().collect(),
         budget: old.budget.clone(),
         ..DeployRequest::default()
     };
-    let request = DeployRequest {
-        name: Some(old.name.clone()),
-        module: digest.to_owned(),
-        parameters,
-        level: Some(old.level.clone()),
-        ..kept
-    };
-    client.remove(&old.name, false)?;
-    let end = Instant::now() + GONE_WITHIN;
-    while client.service(&old.name).is_ok() {
-        if Instant::now() > end {
-            let message = format!("service '{}' does not end", old.name);
-            return Err(Failure::failed(message).help("`tam show` says what it does"));
+    let end = Instant::now() + READY_WITHIN;
+    loop {
+        let refused = match client.deploy(&request) {
+            Ok(deployed) => {
+                let kept = deployed.replaced.is_some_and(|replaced| replaced.state_kept);
+                return Ok((deployed.service, if kept { "kept" } else { "lost" }));
+            }
+            Err(error) => Failure::from(error),
+        };
+        if refused.message.contains("--discard-state") && !request.discard_state {
+            request.discard_state = true;
+        } else if refused.message.contains("is being replaced") && Instant::now() < end {
+            // The version before is watched for a moment still.
+            std::thread::sleep(LOOK_EVERY);
+        } else {
+            return Err(refused);
         }
-        std::thread::sleep(LOOK_EVERY);
     }
-    Ok((client.deploy(&request)?.service, "lost"))
 }
 
 /// Packets that came to the node, by whatever port.
