@@ -608,6 +608,8 @@ impl Daemon {
                     levels,
                     way,
                 } => {
+                    // The next daemon must not take the new version for the old one.
+                    self.remember();
                     let values =
                         parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
                     let way = Some(way_of(way));

@@ -164,14 +164,15 @@ pub fn adopt(
     Ok((adopted, given))
 }
 
-/// The next message, notices apart: nobody has asked for those.
+/// The next message of an adoption.
 fn hear(socket: &OwnedFd, buffer: &mut [u8], patience_ms: u64) -> Result<(FromCell, Vec<OwnedFd>)> {
     let mut has_waited = false;
     loop {
         match fd_passing::receive(socket.as_fd(), buffer)? {
             Received::Message(length, fds) => match crate::protocol::decode(&buffer[..length])? {
-                FromCell::Event(..) | FromCell::Trapped(..) => has_waited = false,
-                message => return Ok((message, fds)),
+                message @ (FromCell::Adopted(_) | FromCell::Given(_)) => return Ok((message, fds)),
+                // Meant for the daemon before.
+                _ => has_waited = false,
             },
             Received::Closed => anyhow::bail!("the cell ended"),
             Received::Nothing if has_waited => {
