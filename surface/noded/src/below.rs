@@ -167,16 +167,22 @@ impl Daemon {
         }))
     }
 
-    /// Keeps what a service runs on for the daemon that comes after this one.
+    /// Keeps what a service runs on below user level, and nothing else, for the daemon that
+    /// comes after this one.
     pub(crate) fn keep_below(&self, entry: EntryId) {
-        let Some(shared) = self.shared.get(&entry) else { return };
-        let Instance { arena, block } = &*shared.instance;
-        let kept = self.front.keep_service(entry, arena, block, &shared.events).and_then(|()| {
-            shared.loaded.iter().try_for_each(|(level, program)| match below_of(*level) {
-                Some(at) => self.front.keep_module(at, entry, program),
-                None => Ok(()),
-            })
-        });
+        let kept = match self.shared.get(&entry) {
+            None => self.front.forget_service(entry),
+            Some(Shared { instance, events, loaded, .. }) => {
+                let modules = |()| {
+                    loaded.iter().try_for_each(|(level, program)| match below_of(*level) {
+                        Some(at) => self.front.keep_module(at, entry, program),
+                        None => Ok(()),
+                    })
+                };
+                let Instance { arena, block } = &**instance;
+                self.front.keep_service(entry, arena, block, events).and_then(modules)
+            }
+        };
         if let Err(error) = kept {
             tracing::warn!(%entry, %error, "a daemon after this one has to start a service anew");
         }

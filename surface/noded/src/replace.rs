@@ -104,8 +104,8 @@ impl Daemon {
         let has_lane = shared.is_some();
         if let Some(shared) = shared {
             self.shared.insert(entry, shared);
-            self.keep_below(entry);
         }
+        self.keep_below(entry);
         self.beginning.insert(entry, Begin { levels, programs, refused: Vec::new() });
         self.go_by(entry, had_lane, has_lane);
     }
@@ -150,6 +150,7 @@ impl Daemon {
         }
         self.event(Event::ServicePutBack { entry, reason });
         let Some(old) = old else {
+            self.keep_below(entry);
             let reason = "the version before is back".to_owned();
             self.event(Event::ServicePlaced { entry, level: Level::User, reason, movable: false });
             return self.clear_lane_later(entry);
