@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use cell::protocol::{
-    CellReport, FromCell, PortFacts, ServiceFacts, ServiceReport, SharedFacts, ToCell, decode,
-    encode,
+    CellReport, FromCell, PortFacts, ServiceFacts, ServiceReport, SharedFacts, StateWay, ToCell,
+    decode, encode,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -58,6 +58,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         queue: 0,
         mac: [2, 0, 0, 0, 0, 1],
         mtu: 1500,
+        raw: false,
     };
     let report = ServiceReport {
         packets: 9,
@@ -70,7 +71,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let to = [
         ToCell::Kernel,
         ToCell::AddPort(port),
-        ToCell::Start(Box::new(service)),
+        ToCell::Start(Box::new(service.clone())),
+        ToCell::Replace(Box::new(service), StateWay::Memory),
+        ToCell::Adopt(vec![entry]),
         ToCell::Target(entry, 1),
         ToCell::Edges(entry, [Some(EntryId(8)), None, None, None]),
         ToCell::Stop(entry),
@@ -81,6 +84,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         FromCell::PortReady(PortId(1), 0),
         FromCell::PortFailed(PortId(1), 0, "busy".into()),
         FromCell::StartFailed(entry, "refused".into()),
+        FromCell::Replaced(entry, 250),
+        FromCell::PutBack(entry, "unreachable".into()),
         FromCell::Stopped(entry, Box::new(report.clone())),
         FromCell::Trapped(entry, 0, "unreachable".into()),
         FromCell::Event(entry, 1, vec![1, 2, 3]),

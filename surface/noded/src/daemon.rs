@@ -38,6 +38,7 @@ use std::time::Instant;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 use units::{EntryId, Name, Nanos, PortId, RuleId, SessionId};
 
@@ -298,14 +299,13 @@ async fn run_locked(file: NodeFile, config: PathBuf, bpf: bool, guest_core: usiz
         return Ok(End::HandedOver);
     }
     server.abort();
-    metrics.inspect(Server::abort);
+    metrics.inspect(JoinHandle::abort);
     daemon.stop();
     ended.map(|()| End::Down)
 }
 
 /// What serves the API, and counters over TCP if the node file says so.
-type Listening = (Server, Option<Server>);
-type Server = tokio::task::JoinHandle<std::io::Result<()>>;
+type Listening = (JoinHandle<()>, Option<JoinHandle<std::io::Result<()>>>);
 
 async fn listen(file: &NodeFile, requests: mpsc::Sender<Request>) -> Result<Listening> {
     let socket = api::socket_of(&file.name);
@@ -802,7 +802,10 @@ impl Daemon {
 }
 
 /// Lets Prometheus read the counters over TCP, when the node file says where.
-async fn serve_metrics(file: &NodeFile, requests: mpsc::Sender<Request>) -> Result<Option<Server>> {
+async fn serve_metrics(
+    file: &NodeFile,
+    requests: mpsc::Sender<Request>,
+) -> Result<Option<JoinHandle<std::io::Result<()>>>> {
     let Some(metrics) = &file.metrics else { return Ok(None) };
     let listener = tokio::net::TcpListener::bind(metrics.listen)
         .await

@@ -185,6 +185,7 @@ impl World {
             level: desired.level.filter(|_| self.node.bpf()),
             then: Vec::new(),
             budget: desired.budget,
+            discard_state: false,
         });
     }
 

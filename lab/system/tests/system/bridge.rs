@@ -215,7 +215,7 @@ fn a_service_in_line_has_its_verdicts_at_each_level() {
     line.node.remove("monitor").unwrap();
     // A rule can drop; what it does not match crosses.
     let (r#match, action) = ("proto icmp ip 4".to_owned(), "drop".to_owned());
-    let rule = RuleRequest { r#match, action, priority: None, session: None };
+    let rule = RuleRequest { r#match, action, priority: None, session: None, flows: None };
     line.node.client().add_rules(&RulesRequest { rules: vec![rule] }).unwrap();
     let argv = ["ping", "-c2", "-i0.05", "-W1", SERVER];
     let said = line.net.run("client", &argv, PROGRAM_TIME_MAX).unwrap().stdout;

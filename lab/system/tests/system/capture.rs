@@ -44,6 +44,7 @@ impl Setting {
             action: "drop".into(),
             priority: None,
             session: None,
+            flows: None,
         };
         let rules = api::RulesRequest { rules: vec![rule] };
         let dropping = line.node.client().add_rules(&rules).unwrap().rules[0];

@@ -105,7 +105,9 @@ fn a_killed_daemon_without_services_leaves_plain_forwarding_and_its_successor_ad
 
 fn forward_udp() -> RulesRequest {
     let (r#match, action) = ("proto udp dport 9".to_owned(), "forward".to_owned());
-    RulesRequest { rules: vec![RuleRequest { r#match, action, priority: None, session: None }] }
+    RulesRequest {
+        rules: vec![RuleRequest { r#match, action, priority: None, session: None, flows: None }],
+    }
 }
 
 #[test]

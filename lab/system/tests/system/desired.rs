@@ -291,8 +291,13 @@ fn what_nobody_confirms_is_taken_back_in_time_and_at_a_restart() {
         line.try_apply(first, |request| request.confirm_s = Some(seconds)).unwrap()
     };
     assert_eq!(within(&line, 1).confirm_within_s, Some(1));
-    let rules =
-        RuleRequest { r#match: "any".into(), action: "drop".into(), priority: None, session: None };
+    let rules = RuleRequest {
+        r#match: "any".into(),
+        action: "drop".into(),
+        priority: None,
+        session: None,
+        flows: None,
+    };
     let rules = RulesRequest { rules: vec![rules] };
     let said = line.node.client().add_rules(&rules).unwrap_err().to_string();
     assert!(said.contains("confirm"), "{said}");
@@ -329,6 +334,7 @@ fn change_everything(line: &Line) {
         action: action.to_owned(),
         priority: Some(50),
         session: None,
+        flows: None,
     };
     let rules = vec![
         rule("proto tcp dport 1", "drop"),
@@ -403,6 +409,7 @@ fn a_node_killed_at_any_moment_has_what_it_said_was_done() {
                         action: "drop".to_owned(),
                         priority: None,
                         session: None,
+                        flows: None,
                     };
                     if client.add_rules(&RulesRequest { rules: vec![rule] }).is_err() {
                         return (added, port);

@@ -64,6 +64,7 @@ fn add_rule(line: &Line, port: u16) -> Result<RulesAdded, api::ClientError> {
         action: "drop".to_owned(),
         priority: None,
         session: None,
+        flows: None,
     };
     line.node.client().add_rules(&RulesRequest { rules: vec![rule] })
 }
