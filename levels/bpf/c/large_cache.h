@@ -13,8 +13,9 @@
  *                                                  ▼
  *                      tam_large[CPU][set * 8 + way] = struct tam_flow
  *
- * A new flow takes its home or an entry of the set that has more free ones; when there
- * is none, a random one of the second set, or one beside it that is of no use any more.
+ * A new flow takes its home, if that is free or of another generation, or an entry of the
+ * set that has more free ones; when there is none, a random one of the second set, or one
+ * beside it that is of no use any more.
  * Entries are as good as their generation is (is_fresh), so that a change of rules or
  * routes empties this cache as it empties the small one. A flow that is found here
  * goes into the small one with every TAM_PROMOTE-th packet of its CPU: what comes
@@ -150,9 +151,11 @@ static __noinline struct tam_flow *take_large(__u64 hash, __u64 generation)
 		return 0;	/* the loader made room for each CPU: not reached */
 
 	__u64 free_one = zero_bytes(*one), free_other = zero_bytes(*other);
+	struct tam_flow *home = large_flow(first, home_of(upper));
 
+	/* What lies in its home is gone when it is of another generation. */
 	way = home_of(upper);
-	if (*one >> 8 * way & 0xff) {
+	if (*one >> 8 * way & 0xff && home && home->generation == generation) {
 		if (count_bytes(free_one) <= count_bytes(free_other) || !free_one) {
 			one = other;
 			free_one = free_other;
