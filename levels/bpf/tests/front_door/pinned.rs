@@ -2,7 +2,7 @@
 //! service whose module runs on frames that really arrive.
 
 use bpf::{Arena, Below, Block, FrontDoor, Map, MapSpec, Object, XdpMode, objects};
-use bpf_maps::{ACTION_SERVICE, Key, LEVEL_NIC, Mask, PortConfig, Rule, ServiceStats};
+use bpf_maps::{ACTION_SERVICE, HASH_KEYS, Key, LEVEL_NIC, Mask, PortConfig, Rule, ServiceStats};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
@@ -106,12 +106,12 @@ fn the_next_daemon_goes_on_with_all_that_one_left() {
     let nothing = FrontDoor::adopt(&node, &[port]).unwrap_err().to_string();
     assert!(nothing.contains("nothing is pinned at"), "{nothing}");
 
-    let mut door = FrontDoor::create(&node, 7).unwrap();
+    let mut door = FrontDoor::create(&node, [7; HASH_KEYS], 0).unwrap();
     let config = PortConfig { ifindex: out, mac: OUT_MAC, mtu: 1500, ..PortConfig::default() };
     door.attach(port, &config, XdpMode::Native).unwrap();
     door.set_vlans(&[(out, 7, 99)]).unwrap();
     let rule = Rule { entry: ENTRY.0, action: ACTION_SERVICE, ..Rule::default() };
-    door.install_rules(&[Mask::default()], &[(Key::default(), rule)]).unwrap();
+    door.install_rules(&[Mask::default()], &[(Key::default(), rule)], &[]).unwrap();
     let address = 0x1000_0000_0000;
     let arena = Arena::create("memory", 3, address).unwrap();
     let block = Block::create("block", 64).unwrap();
@@ -139,8 +139,8 @@ fn the_next_daemon_goes_on_with_all_that_one_left() {
     assert!(door.kept_module(Below::Kernel, ENTRY).unwrap().is_none());
     assert!(door.kept_service(EntryId(3)).unwrap().is_none());
     // It knows the rule that it did not install: two more rule sets are without it.
-    door.install_rules(&[], &[]).unwrap();
-    door.install_rules(&[], &[]).unwrap();
+    door.install_rules(&[], &[], &[]).unwrap();
+    door.install_rules(&[], &[], &[]).unwrap();
     let rules = Path::new(bpf::front_door::PIN_DIRECTORY).join("tt-adopted");
     for set in ["tam_rules_0", "tam_rules_1", "tam_vlans"] {
         let map = Map::open_pinned(&rules.join(set)).unwrap();
