@@ -19,6 +19,7 @@ pub const FILES: &[(&str, &str)] = sources![
     "src/link.rs",
     "src/macros.rs",
     "src/packet.rs",
+    "src/plain.rs",
     "src/state.rs",
     "src/testing.rs",
     "src/testing/headers.rs",
