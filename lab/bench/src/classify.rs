@@ -121,7 +121,7 @@ struct Sample {
 
 impl Bench {
     fn new(arrival: u32, out: u32) -> Result<Self> {
-        let name = Name::new(&format!("bench-{}", std::process::id()))?;
+        let name = Name::new(format!("bench-{}", std::process::id()))?;
         let front = FrontDoor::create(&name, flows::hash_keys()?, COLD as u32)
             .context("making the front door")?;
         let port = |ifindex, mac| PortConfig { ifindex, mac, mtu: 1500, ..PortConfig::default() };

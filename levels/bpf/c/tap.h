@@ -31,8 +31,8 @@ const volatile __u32 tap_arriving = 1;
 const volatile __u32 tap_leaving = 1;
 const volatile __u32 tap_dropped_only = 0;
 
-/* What there was no room for. */
-__u64 tap_lost = 0;
+/* What there was no room for. A section of its own is a map of its own. */
+__u64 tap_lost SEC(".data.tap_lost") = 0;
 
 struct tap_scratch {
 	struct tam_captured head;

@@ -27,6 +27,9 @@ pub enum ToCell {
     /// Put another version in a service's place, with its state. Descriptors: as for
     /// [`ToCell::Start`].
     Replace(Box<ServiceFacts>, StateWay),
+    /// The daemon has heard [`FromCell::Replaced`] or [`FromCell::PutBack`]: what it says of the
+    /// service from now on is meant for the version that runs.
+    VersionKnown(EntryId),
     /// A service's packets shall be handled at this level (`bpf_maps::LEVEL_*`) from the
     /// next one on that can be.
     Target(EntryId, u32),

@@ -434,6 +434,11 @@ impl Cell {
                     service.set_edges(edges);
                 }
             }
+            ToCell::VersionKnown(entry) => {
+                if let Some(service) = self.service_mut(entry) {
+                    service.become_known();
+                }
+            }
             ToCell::Target(entry, level) => self.set_level(entry, level, now_ms)?,
             ToCell::Recount(entry) => {
                 self.recount(entry, Shared::begin_recount);
@@ -561,6 +566,10 @@ impl Cell {
 
     fn set_level(&mut self, entry: EntryId, level: u32, now_ms: u64) -> Result<()> {
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        if service.as_ref().is_some_and(|service| service.is_unknown()) {
+            // It was meant for the version before; the daemon has forgotten it when it hears.
+            return Ok(());
+        }
         let set = service.is_some_and(|service| service.set_level(&self.engine, level, now_ms));
         // The lane is looked at from now on.
         self.next_tick_ms = 0;

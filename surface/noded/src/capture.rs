@@ -155,9 +155,14 @@ impl Daemon {
             dropped_only: request.dropped,
         };
         let ring = TapRing::new(RING_LENGTH).map_err(failed)?;
-        let tapped = self.ports.iter().filter(|port| ports.contains(&port.port.id));
-        let taps =
-            tapped.map(|port| self.front.tap(port.port.id, port.config.ifindex, &spec, &ring));
+        // What leaves by a port is seen where it came in: by any.
+        let taps = self.served().filter(|port| spec.leaving || ports.contains(&port.port.id)).map(
+            |port| {
+                let arriving = spec.arriving && ports.contains(&port.port.id);
+                let spec = TapSpec { arriving, ..spec };
+                self.front.tap(port.port.id, port.config.ifindex, &spec, &ring)
+            },
+        );
         let taps = taps.collect::<Result<Vec<_>, _>>().map_err(|problem| {
             error(ErrorCode::Unsupported, format!("the ports cannot be tapped: {problem}"), None)
         })?;

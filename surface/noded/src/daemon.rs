@@ -25,7 +25,7 @@ use bpf::front_door::{FlowsOfRule, FrontDoorError};
 use cell::Compiled;
 use cell::protocol::{CellReport, ServiceReport, ToCell};
 use node::budget::Meter;
-use node::{Command, Effect, Event, Node, Notice};
+use node::{Command, Effect, Event, Node};
 use os::netlink::{Change, Monitor, Netlink};
 use registry::{Digest, Store};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -673,100 +673,8 @@ impl Daemon {
         }
     }
 
-    fn report(&mut self, notice: Notice) {
-        self.work_heard(&notice);
-        match notice {
-            Notice::ServiceRunning { service, restarts } => {
-                let again =
-                    if restarts > 0 { format!(", restart {restarts}") } else { String::new() };
-                let text = format!("the service '{service}' runs{again}");
-                self.note(Note::new(EventKind::ServiceStarted, text).service(&service));
-                if let Some(waiting) = self.waiting.remove(&service) {
-                    self.deployed(waiting);
-                }
-            }
-            Notice::ServiceReplaced { service } => {
-                let text = format!("a new version of '{service}' runs, and is watched");
-                self.note(Note::new(EventKind::ServiceReplaced, text).service(&service));
-            }
-            Notice::ServiceKept { service } => {
-                tracing::info!(%service, "the new version of the service stays");
-                self.forget_modules();
-                if let Some(waiting) = self.waiting.remove(&service) {
-                    self.deployed(waiting);
-                }
-            }
-            Notice::ReplaceFailed { service, reason } => {
-                let text =
-                    format!("a new version of '{service}' does not run, the old one goes on");
-                let note = Note::new(EventKind::ServiceNotStarted, text).service(&service);
-                self.note(note.reason(&reason));
-                self.forget_modules();
-                let message = format!("'{service}' goes on as it was: {reason}");
-                self.refuse_waiting(&service, message);
-            }
-            Notice::ServicePutBack { service, reason } => {
-                let text =
-                    format!("a new version of '{service}' failed at once, the old one is back");
-                let note = Note::new(EventKind::ServicePutBack, text).service(&service);
-                self.note(note.reason(&reason));
-                self.forget_modules();
-                let message = format!(
-                    "the new version of '{service}' failed at once, and the one before runs again: {reason}"
-                );
-                self.refuse_waiting(&service, message);
-            }
-            Notice::ServiceMoved { service, level } => {
-                let text = format!("the service '{service}' runs at {level}");
-                self.note(Note::new(EventKind::ServiceMoved, text).service(&service));
-                self.moved(&service, level);
-            }
-            Notice::MoveFailed { service, reason } => {
-                let text = format!("the service '{service}' did not move");
-                let note = Note::new(EventKind::MoveFailed, text).service(&service);
-                self.note(note.reason(&reason));
-                let message = format!("the service '{service}' stays where it is: {reason}");
-                self.refuse_movers(&service, &message);
-            }
-            Notice::ServiceNotStarted { service, reason } => {
-                let text = format!("the service '{service}' did not start");
-                let note = Note::new(EventKind::ServiceNotStarted, text).service(&service);
-                self.note(note.reason(&reason));
-                self.forget_modules();
-                let message = format!("the service '{service}' did not start: {reason}");
-                self.refuse_waiting(&service, message);
-            }
-            Notice::ServiceFailed { service, reason, .. } => {
-                let text = format!("the service '{service}' failed, its packets go plainly");
-                let note = Note::new(EventKind::ServiceFailed, text).service(&service);
-                self.note(note.reason(&reason));
-                let message = format!("the service '{service}' failed: {reason}");
-                self.refuse_movers(&service, &message);
-                self.refuse_waiting(&service, message);
-            }
-            Notice::ServiceRemoved { service } => {
-                let text = format!("the service '{service}' is gone");
-                self.note(Note::new(EventKind::ServiceRemoved, text).service(&service));
-                self.refuse_movers(&service, &format!("the service '{service}' was removed"));
-                if let Some((reply, removed)) = self.removing.remove(&service) {
-                    drop(reply.send(Ok(removed)));
-                }
-                self.forget_modules();
-            }
-            Notice::CellLost { reason, .. } => {
-                let text = "the cell is lost, packets of services go plainly";
-                self.note(Note::new(EventKind::CellLost, text).reason(&reason));
-                for service in std::mem::take(&mut self.movers).into_values().flatten() {
-                    let message = format!("the cell was lost: {reason}");
-                    let _ =
-                        service.reply.send(Err(http::error(api::ErrorCode::Failed, message, None)));
-                }
-            }
-        }
-    }
-
     /// Tells who waits for a service that it does not run.
-    fn refuse_waiting(&mut self, service: &Name, message: String) {
+    pub(crate) fn refuse_waiting(&mut self, service: &Name, message: String) {
         if let Some(waiting) = self.waiting.remove(service) {
             let refusal = http::error(api::ErrorCode::Failed, message, None);
             let _ = waiting.reply.send(Err(refusal));

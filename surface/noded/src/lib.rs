@@ -30,6 +30,7 @@ mod housekeeping;
 mod http;
 pub mod journal;
 mod metrics;
+mod notices;
 mod port_life;
 mod ports;
 mod reasons;

@@ -90,6 +90,7 @@ impl Daemon {
             return;
         };
         self.leave_level(entry);
+        self.tell(&ToCell::VersionKnown(entry), &[]);
         self.refuse_movers(&service, &format!("the service '{service}' was replaced"));
         let old = self.shared.remove(&entry);
         let had_lane = old.is_some();
@@ -143,6 +144,10 @@ impl Daemon {
     pub(crate) fn put_back(&mut self, entry: EntryId, reason: String) {
         let Some(old) = self.retired.remove(&entry) else { return };
         self.leave_level(entry);
+        self.tell(&ToCell::VersionKnown(entry), &[]);
+        if let Some(service) = self.node.service_of(entry).map(|service| service.name.clone()) {
+            self.refuse_movers(&service, &format!("the version before of '{service}' is back"));
+        }
         let new = self.shared.remove(&entry);
         let had_lane = new.is_some();
         if let Some(new) = &new {

@@ -42,6 +42,10 @@ fn numbers(rules: &[RuleId]) -> Vec<u32> {
     rules.iter().map(|rule| rule.0).collect()
 }
 
+/// A deployment that has begun: the service, its rules that no packet can reach, and the version
+/// whose place it takes.
+type Begun = (Name, Vec<(u32, u32)>, Option<api::Replaced>);
+
 impl Daemon {
     /// Answers a request, now or when what it needs has come. Whoever no
     /// longer waits for the answer does not get it.
@@ -323,10 +327,7 @@ impl Daemon {
         }
     }
 
-    fn start_deployment(
-        &mut self,
-        request: &api::DeployRequest,
-    ) -> Answer<(Name, Vec<(u32, u32)>, Option<api::Replaced>)> {
+    fn start_deployment(&mut self, request: &api::DeployRequest) -> Answer<Begun> {
         let digest = self.store.resolve(&request.module).map_err(|problem| {
             let help = "'tam deploy FILE.wasm' stores a module and deploys it";
             error(ErrorCode::NotFound, problem.to_string(), Some(help))

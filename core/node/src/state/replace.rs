@@ -326,7 +326,7 @@ impl Managed {
         self.values = definition.values;
         self.wanted = definition.wanted;
         self.moving = false;
-        self.to_user();
+        self.come_up();
         old
     }
 
@@ -340,7 +340,7 @@ impl Managed {
             session_id: self.session,
             wanted: self.wanted,
             then: self.service.then.clone(),
-            budget: self.service.budget.clone(),
+            budget: self.service.budget,
         }
     }
 

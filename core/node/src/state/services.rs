@@ -123,10 +123,10 @@ impl Managed {
         self.movable = false;
         self.moving = false;
         self.edges = Edges::default();
-        self.to_user();
+        self.come_up();
     }
 
-    pub(super) fn to_user(&mut self) {
+    pub(super) fn come_up(&mut self) {
         self.service.level = Level::User;
         self.service.level_reason = user_reason(&self.service.module);
     }

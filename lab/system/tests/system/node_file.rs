@@ -51,7 +51,7 @@ fn a_typing_error_has_its_line_and_what_was_meant() {
     let name = name("typing");
     let text = node_file(&net, "r1", name.as_str(), Path::new("/nowhere"), "fastpath = \"auto\"");
     let said = fails(&net, &text);
-    assert!(said.contains("line 3") && said.contains("'fast_path'"), "{said}");
+    assert!(said.contains("line 4") && said.contains("'fast_path'"), "{said}");
     assert_eq!(leftovers(&name), [""; 0]);
 }
 

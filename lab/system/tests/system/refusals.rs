@@ -120,17 +120,3 @@ fn wrong_requests_are_refused_with_what_was_meant() {
     let error = refused(client.remove_rule(77));
     assert_eq!(error.code, ErrorCode::NotFound, "{}", error.message);
 }
-
-#[test]
-fn a_name_that_is_taken_is_refused_and_the_service_runs_on() {
-    if !root_or_skip("a name twice") {
-        return;
-    }
-    let line = Line::up();
-    let monitor = service_module("monitor").unwrap();
-    line.node.deploy(&monitor, &Service::default()).unwrap();
-    let error = line.node.deploy(&monitor, &Service::default()).unwrap_err().to_string();
-    assert!(error.contains("monitor"), "{error}");
-    let service = line.node.service("monitor").unwrap();
-    assert_eq!((service.state.as_str(), service.restarts), ("running", 0));
-}

@@ -10,7 +10,7 @@
 //! the cell sends is not seen here: AF_XDP passes by the stack's egress; nor is what a module
 //! below user level makes of a packet.
 
-use bpf_maps::{CAPTURED_NONE, Captured, SNAP_MAX};
+use bpf_maps::{CAPTURED_NONE, Captured, PORT_RAW, SNAP_MAX};
 use units::{EntryId, Nanos, PortId, RuleId, SessionId};
 
 use super::{FrontDoor, FrontDoorError, ONCE};
@@ -166,6 +166,9 @@ impl FrontDoor {
         for number in ["port_number", "tap_port"] {
             object.set_global(number, &u32::from(port.0))?;
         }
+        let raw = self.port_config(port)?.flags & PORT_RAW;
+        object.set_global("begins_with_ip", &u32::from(raw))?;
+        object.set_global("large_sets", &self.large_sets)?;
         object.set_global("tap_snap", &spec.snap.min(SNAP_MAX))?;
         object.set_global("tap_arriving", &word(spec.arriving))?;
         object.set_global("tap_leaving", &word(spec.leaving && !spec.dropped_only))?;
@@ -180,7 +183,7 @@ impl FrontDoor {
         let object = object.load()?;
         let plain = link.program_id().and_then(Program::by_id).map_err(FrontDoorError::Ring)?;
         let door = link.try_clone().map_err(FrontDoorError::Ring)?;
-        let lost = object.map(".bss")?.map_array::<u64>()?;
+        let lost = object.map(".data.tap_lost")?.map_array::<u64>()?;
         let egress = (spec.leaving && !spec.dropped_only)
             .then(|| {
                 object

@@ -120,6 +120,7 @@ impl Service {
 
     fn give_way(&mut self, mut next: Self, now_ms: u64) {
         next.inherit(self);
+        next.unknown = true;
         let old = std::mem::replace(self, next);
         let service = Box::new(Self { before: None, ..old });
         self.before = Some(Before { service, until_ms: now_ms.saturating_add(PROBATION_MS) });
@@ -144,6 +145,7 @@ impl Service {
         if let Some(shared) = &old.shared {
             shared.clear_trap();
         }
+        old.unknown = true;
         old.sequel = Some(Sequel::PutBack(trap.to_string()));
         *self = old;
         true
@@ -161,6 +163,16 @@ impl Service {
             }
             None => u64::MAX,
         }
+    }
+
+    /// Whether the daemon does not know yet that this version runs.
+    pub(crate) const fn is_unknown(&self) -> bool {
+        self.unknown
+    }
+
+    /// Now it does.
+    pub(crate) fn become_known(&mut self) {
+        self.unknown = false;
     }
 
     /// What became of a replacement, once.
