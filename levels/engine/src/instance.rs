@@ -232,6 +232,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
 
     /// Once, before the first packet.
     fn on_start(&mut self) -> Result<(), StartError> {
+        self.store.data_mut().hook = Hook::OnPacket;
         let Some(on_start) = self.on_start.take() else { return Ok(()) };
         match self.hook(Hook::OnStart, 0, |store| on_start.call(store, ())) {
             Ok(0) => Ok(()),

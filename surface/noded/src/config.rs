@@ -560,7 +560,8 @@ mod tests {
         assert_eq!(file.state, Path::new("/var/lib/tamandua/r1"));
         assert!(file.wanted.is_empty());
         // What it shows in comments is right, too.
-        let text = SAMPLE_CONFIG.replace("# [[", "[[").replace("# module", "module");
+        let text = SAMPLE_CONFIG.replace("# [[service", "[[service").replace("# [[rule", "[[rule");
+        let text = text.replace("# module", "module");
         let text = text.replace("# parameters", "parameters").replace("# rules", "rules");
         let text = text.replace("# match", "match").replace("# action", "action");
         let wanted = NodeFile::parse(&text, "sample").unwrap().wanted;
