@@ -389,7 +389,7 @@ mod tests {
             "tamandua_service_calls_total{service=\"monitor\",digest=\"sha256:ab\",level=\"user\"} 4",
             "tamandua_service_calls_total{service=\"monitor\",digest=\"sha256:ab\",level=\"below\"} 5",
             "tamandua_service_call_seconds_count{service=\"monitor\",digest=\"sha256:ab\"} 3",
-            "tamandua_events_total 9",
+            "tamandua_events_total{} 9",
             "# EOF",
         ] {
             assert!(text.lines().any(|found| found == line), "no line '{line}' in\n{text}");
