@@ -355,10 +355,10 @@ impl Service {
         outbox: &mut Outbox,
     ) {
         let (entry, report) = (self.facts.entry, &mut self.report);
-        let before = Self::shared_before(&mut self.before);
-        let mut rings: Vec<&mut Shared> = before.into_iter().chain(&mut self.shared).collect();
+        let mut before = Self::shared_before(&mut self.before);
+        let mut now = self.shared.as_mut();
         for _ in 0..RECORDS_PER_TURN {
-            let Some(shared) = rings.first_mut() else { return };
+            let Some(shared) = before.as_mut().or(now.as_mut()) else { return };
             let taken = shared.ring().next(|bytes| match Record::parse(bytes) {
                 Ok(Record::Event { code, data, .. }) => {
                     let data = data.to_vec();
@@ -372,7 +372,9 @@ impl Service {
             });
             match taken {
                 Ok(Some(())) => {}
-                Ok(None) => drop(rings.remove(0)),
+                // The version before is asked first, and not again.
+                Ok(None) if before.take().is_none() => now = None,
+                Ok(None) => {}
                 Err(error) => {
                     report.last_trap = Some(error.to_string());
                     return;
