@@ -19,34 +19,11 @@ fn deploy(module: ModuleInfo, rules: &[&str]) -> Command {
     deploy_with("monitor", module, rules)
 }
 
-fn discarding(command: Command) -> Command {
-    match command {
-        Command::Deploy {
-            service,
-            module,
-            parameters,
-            session,
-            rules,
-            level,
-            then,
-            budget,
-            ..
-        } => {
-            let discard_state = true;
-            Command::Deploy {
-                service,
-                module,
-                parameters,
-                session,
-                rules,
-                level,
-                then,
-                budget,
-                discard_state,
-            }
-        }
-        other => other,
+fn discarding(mut command: Command) -> Command {
+    if let Command::Deploy { discard_state, .. } = &mut command {
+        *discard_state = true;
     }
+    command
 }
 
 fn replaced() -> Event {
