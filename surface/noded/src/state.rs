@@ -166,23 +166,8 @@ impl Request {
             Self::RemoveRule(_, reply) => drop(reply.send(Err(refusal))),
             Self::Apply(_, reply) | Self::Rollback(_, reply) => drop(reply.send(Err(refusal))),
             Self::Confirm(reply) => drop(reply.send(Err(refusal))),
-            Self::Node(..)
-            | Self::Services(..)
-            | Self::Service(..)
-            | Self::Message(..)
-            | Self::Rules(..)
-            | Self::Modules(..)
-            | Self::PutModule(..)
-            | Self::Stats(..)
-            | Self::Events(..)
-            | Self::Why(..)
-            | Self::Metrics(..)
-            | Self::Explain(..)
-            | Self::BeginCapture(..)
-            | Self::Captured(..)
-            | Self::EndCapture(..)
-            | Self::HandOver(..)
-            | Self::Desired(..) => {}
+            // Only what changes something is held, and so refused.
+            other => debug_assert!(!other.changes(), "a change without an answer"),
         }
     }
 
