@@ -280,8 +280,8 @@ impl Daemon {
                 };
                 let direction =
                     if tapped.way == WAY_ARRIVED { Direction::In } else { Direction::Out };
-                let port = tapped.port;
-                let packet = self.seen_at_port(tapped, direction, capture.clock_offset);
+                let port = self.port_of(&tapped);
+                let packet = self.seen_at_port(tapped, port, direction, capture.clock_offset);
                 if capture.wants(&packet, port, direction) {
                     capture.push(packet);
                 }
@@ -312,10 +312,24 @@ impl Daemon {
         found.map(|session| session.name.to_string())
     }
 
-    fn seen_at_port(&self, tapped: Tapped, direction: Direction, offset: u64) -> CapturedPacket {
+    /// The port that a frame was seen at: where it came in, or where it leaves. A tap knows the
+    /// first; the frame's own address is that of the second, unless it goes back.
+    fn port_of(&self, tapped: &Tapped) -> PortId {
+        let out = tapped.bytes.get(6..12).filter(|_| tapped.way == WAY_LEFT);
+        let port = self.ports.iter().find(|live| out == Some(&live.config.mac[..]));
+        port.map_or(tapped.port, |live| live.port.id)
+    }
+
+    fn seen_at_port(
+        &self,
+        tapped: Tapped,
+        port: PortId,
+        direction: Direction,
+        offset: u64,
+    ) -> CapturedPacket {
         let mut packet = CapturedPacket {
             time_ns: tapped.time.0.saturating_add(offset),
-            port: self.port_name(tapped.port),
+            port: self.port_name(port),
             direction: direction.name().to_owned(),
             seen_by: if tapped.way == WAY_ARRIVED || tapped.way == WAY_LEFT {
                 "front door".to_owned()
@@ -330,13 +344,6 @@ impl Daemon {
             ..CapturedPacket::default()
         };
         if tapped.way != WAY_ARRIVED {
-            // Its port is the one that it came in by: the frame's own address is that of the
-            // way out, unless it goes back.
-            let out = tapped.bytes.get(6..12).filter(|_| tapped.way == WAY_LEFT);
-            let port = self.ports.iter().find(|live| out == Some(&live.config.mac[..]));
-            if let Some(port) = port {
-                packet.port = port.port.spec.name.to_string();
-            }
             return packet;
         }
         const XDP_PASS: u8 = 2;

@@ -119,6 +119,7 @@ fn packets_are_captured_as_they_came_and_left_and_tcpdump_reads_the_file() {
     running.interrupt().unwrap();
     running.wait(4 * SOON).unwrap();
     assert_eq!(setting.read(&file, "udp dst port 7000"), SERVED - dropped);
+    assert_eq!(setting.read(&file, "udp dst port 7002"), PLAIN);
     assert_eq!(setting.read(&file, "udp dst port 7001"), 0);
 
     let file = folder.path().join("dropped.pcapng");
