@@ -312,6 +312,7 @@ impl FrontDoor {
         for (link, pin) in links.iter().zip(self.link_pins(port)) {
             link.pin(&pin)?;
         }
+        program.pin(&self.door_pin(port))?;
         self.links.insert(port, links);
         self.invalidate();
         Ok((mode, refused))
@@ -349,6 +350,11 @@ impl FrontDoor {
         ["tcx", "link"].map(|kind| self.folder.join(format!("{kind}_{port}")))
     }
 
+    /// Where a port's copy of the program is pinned: on the device may be one with taps.
+    fn door_pin(&self, port: PortId) -> PathBuf {
+        self.folder.join(format!("door_{port}"))
+    }
+
     /// Takes the programs off a port.
     ///
     /// # Errors
@@ -364,6 +370,7 @@ impl FrontDoor {
             pin::unpin(&xdp_pin)?;
             drop(tcx);
             pin::unpin(&tcx_pin)?;
+            pin::unpin(&self.door_pin(port))?;
         }
         self.invalidate();
         Ok(())

@@ -92,7 +92,15 @@ impl FrontDoor {
         for port in ports {
             match door.link_pins(*port).map(|path| Link::open_pinned(&path)) {
                 [Err(PinError::Missing { .. }), _] => {}
-                [tcx, xdp] => drop(door.links.insert(*port, [tcx?, xdp?])),
+                [tcx, xdp] => {
+                    let (xdp, plain) = (xdp?, Program::open_pinned(&door.door_pin(*port))?);
+                    // Somebody captured when the daemon died. The device may be gone, which is
+                    // seen later.
+                    if xdp.program_id().is_ok_and(|id| id != plain.id()) {
+                        let _ = xdp.update(&plain);
+                    }
+                    door.links.insert(*port, [tcx?, xdp]);
+                }
             }
         }
         for (set, name) in RULE_SETS.into_iter().enumerate() {
@@ -117,6 +125,13 @@ impl FrontDoor {
     pub fn device_of(&self, port: PortId) -> Option<u32> {
         let [_, xdp] = self.links.get(&port)?;
         xdp.ifindex().ok().filter(|&ifindex| ifindex != 0)
+    }
+
+    /// The kernel's number for the program on a port's device.
+    #[must_use]
+    pub fn program_on(&self, port: PortId) -> Option<u32> {
+        let [_, xdp] = self.links.get(&port)?;
+        xdp.program_id().ok()
     }
 
     /// Takes the programs off a port whose device is gone.

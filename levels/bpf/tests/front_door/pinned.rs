@@ -1,6 +1,7 @@
 //! The front door of a node as the daemon uses it: on a device, with pins, and a
 //! service whose module runs on frames that really arrive.
 
+use bpf::front_door::capture::{TapRing, TapSpec};
 use bpf::{Arena, Below, Block, FrontDoor, Map, MapSpec, Object, XdpMode, objects};
 use bpf_maps::{ACTION_SERVICE, HASH_KEYS, Key, LEVEL_NIC, Mask, PortConfig, Rule, ServiceStats};
 use std::os::fd::AsFd;
@@ -125,10 +126,17 @@ fn the_next_daemon_goes_on_with_all_that_one_left() {
     door.keep_module(Below::Nic, ENTRY, &program).unwrap();
     door.lanes().lane(ENTRY).unwrap().set_target(LEVEL_NIC);
     let (generation, id) = (door.generation(), program.id());
+    // It dies while somebody captures: nobody takes the taps off.
+    let ring = TapRing::new(4096).unwrap();
+    let spec = TapSpec { snap: 64, arriving: true, leaving: false, dropped_only: false };
+    let plain = door.program_on(port);
+    std::mem::forget(door.tap(port, out, &spec, &ring).unwrap());
+    assert_ne!(door.program_on(port), plain);
     drop((door, arena, block, events, program));
 
     let mut door = FrontDoor::adopt(&node, &[port]).unwrap();
     assert_eq!((door.generation(), door.device_of(port)), (generation, Some(out)));
+    assert_eq!(door.program_on(port), plain, "the taps are off");
     assert_eq!(door.lanes().lane(ENTRY).unwrap().target(), LEVEL_NIC);
     assert_eq!(door.kept_entries().unwrap(), [ENTRY].into());
     let maps = door.kept_service(ENTRY).unwrap().unwrap();
