@@ -104,6 +104,8 @@ impl Cell {
     /// Another daemon takes over: all services but those that it knows go, and it gets what it
     /// cannot have otherwise.
     pub(super) fn adopted(&mut self, keep: &[EntryId]) -> Result<()> {
+        // Captures end with the daemon that was asked for them.
+        self.tap = None;
         for slot in &mut self.services {
             if slot.as_ref().is_some_and(|service| !keep.contains(&service.facts.entry)) {
                 *slot = None;
