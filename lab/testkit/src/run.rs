@@ -45,8 +45,10 @@ impl Running {
     /// When there is no such program, or nothing to run.
     pub fn start(namespace: &NetNs, argv: &[&str]) -> Result<Self> {
         let [program, arguments @ ..] = argv else { bail!("there is no program to run") };
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Tests that run in the background of a script would have it ignore Ctrl-C.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT", program]).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command_in(namespace, &mut command)?
             .spawn()
             .with_context(|| format!("starting {program}"))?;

@@ -130,13 +130,14 @@ fn the_next_daemon_goes_on_with_all_that_one_left() {
     let ring = TapRing::new(4096).unwrap();
     let spec = TapSpec { snap: 64, arriving: true, leaving: false, dropped_only: false };
     let plain = door.program_on(port);
-    std::mem::forget(door.tap(port, out, &spec, &ring).unwrap());
+    let tap = door.tap(port, out, &spec, &ring).unwrap();
     assert_ne!(door.program_on(port), plain);
     drop((door, arena, block, events, program));
 
     let mut door = FrontDoor::adopt(&node, &[port]).unwrap();
     assert_eq!((door.generation(), door.device_of(port)), (generation, Some(out)));
     assert_eq!(door.program_on(port), plain, "the taps are off");
+    drop(tap);
     assert_eq!(door.lanes().lane(ENTRY).unwrap().target(), LEVEL_NIC);
     assert_eq!(door.kept_entries().unwrap(), [ENTRY].into());
     let maps = door.kept_service(ENTRY).unwrap().unwrap();
