@@ -23,6 +23,7 @@ use units::Name;
 
 use crate::budget::Budget;
 use crate::rule::RuleSpec;
+use crate::service::Service;
 
 pub use check::{Fault, Place, check};
 pub use differences::{Difference, FieldChange, Manner, differences};
@@ -62,6 +63,21 @@ pub struct DesiredService {
     /// What it may use below user level.
     #[serde(default)]
     pub budget: Budget,
+}
+
+impl DesiredService {
+    /// A service as it is, wanted at this level.
+    #[must_use]
+    pub fn of(service: &Service, level: Option<Level>) -> Self {
+        Self {
+            digest: service.module.digest.clone(),
+            parameters: service.parameters.clone(),
+            session: service.session.clone(),
+            level,
+            then: service.then.clone(),
+            budget: service.budget,
+        }
+    }
 }
 
 /// One rule that shall be there.

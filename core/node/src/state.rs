@@ -31,6 +31,7 @@ use units::{EntryId, Name, Nanos, RuleId};
 
 use crate::classifier::{Reach, RuleSet};
 use crate::command::{Command, Effect, Event, Notice, Outcome};
+use crate::desired::DesiredRule;
 use crate::port::{self, Port, PortError, PortSpec};
 use crate::refusal::Refusal;
 use crate::rule::Rule;
@@ -310,6 +311,18 @@ impl Node {
         let mut views: Vec<RuleView> = live.map(view).collect();
         views.sort_by_key(|view| (core::cmp::Reverse(view.rule.spec.priority), view.rule.id));
         views
+    }
+
+    /// Its rules by number, as they are desired.
+    #[must_use]
+    pub fn numbered_rules(&self) -> Vec<(RuleId, DesiredRule)> {
+        let desired = |view: RuleView| {
+            let rule = DesiredRule { spec: view.rule.spec, came_with: view.came_with };
+            (view.rule.id, rule)
+        };
+        let mut rules: Vec<_> = self.rules().into_iter().map(desired).collect();
+        rules.sort_by_key(|(id, _)| *id);
+        rules
     }
 
     /// How the cell is doing, and how often it was started again.

@@ -304,38 +304,16 @@ impl Daemon {
 
     /// The rule of this number, and how many that say the same come before it.
     pub(crate) fn desired_rule(&self, rule: RuleId) -> Option<(DesiredRule, usize)> {
-        let rules = self.numbered_rules();
+        let rules = self.node.numbered_rules();
         let (_, found) = rules.iter().find(|(id, _)| *id == rule)?.clone();
         let before = rules.iter().filter(|(id, other)| *id < rule && *other == found).count();
         Some((found, before))
     }
 
-    /// The node's rules by number.
-    pub(crate) fn numbered_rules(&self) -> Vec<(RuleId, DesiredRule)> {
-        let mut rules: Vec<_> = self
-            .node
-            .rules()
-            .into_iter()
-            .map(|view| {
-                let rule = DesiredRule { spec: view.rule.spec, came_with: view.came_with };
-                (view.rule.id, rule)
-            })
-            .collect();
-        rules.sort_by_key(|(id, _)| *id);
-        rules
-    }
-
     /// What was asked for a service that runs now.
     pub(crate) fn as_desired(&self, request: &crate::daemon::Waiting) -> Option<DesiredService> {
         let service = self.node.service(&request.service)?;
-        Some(DesiredService {
-            digest: service.module.digest.clone(),
-            parameters: service.parameters.clone(),
-            session: service.session.clone(),
-            level: request.level,
-            then: service.then.clone(),
-            budget: service.budget,
-        })
+        Some(DesiredService::of(service, request.level))
     }
 }
 

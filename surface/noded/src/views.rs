@@ -405,7 +405,7 @@ impl Daemon {
         let took_ms = crate::apply::millis(waiting.since);
         let service = waiting.service.clone();
         let came_with = |rule: &DesiredRule| rule.came_with.as_ref() == Some(&service);
-        let rules = self.numbered_rules().into_iter().map(|(_, rule)| rule).filter(came_with);
+        let rules = self.node.numbered_rules().into_iter().map(|(_, rule)| rule).filter(came_with);
         let rules: Vec<RuleSpec> = rules.map(|rule| rule.spec).collect();
         let facts = Facts::of(format!("deploy {service}"));
         let change = move |state: &mut DesiredState| state.deploy(service, desired, rules);
@@ -464,6 +464,7 @@ impl Daemon {
         }
         let command = Command::Remove { service: service.clone(), cascade };
         let leads_there: Vec<RuleId> = self
+            .node
             .numbered_rules()
             .into_iter()
             .filter(|(_, rule)| rule.spec.action.service() == Some(&service))

@@ -190,7 +190,7 @@ impl World {
     }
 
     fn arrange(&mut self, to: &DesiredState) {
-        let RuleChanges { remove, add } = rule_changes(&self.rules(), &to.rules);
+        let RuleChanges { remove, add } = rule_changes(&self.node.numbered_rules(), &to.rules);
         let arrangement = |service: &DesiredService| Arrangement {
             then: service.then.clone(),
             level: service.level,
@@ -198,20 +198,6 @@ impl World {
         };
         let services = to.services.iter().map(|(n, s)| (n.clone(), arrangement(s))).collect();
         self.command(Command::Arrange { remove, add, services });
-    }
-
-    fn rules(&self) -> Vec<(RuleId, DesiredRule)> {
-        let mut rules: Vec<_> = self
-            .node
-            .rules()
-            .into_iter()
-            .map(|view| {
-                let rule = DesiredRule { spec: view.rule.spec, came_with: view.came_with };
-                (view.rule.id, rule)
-            })
-            .collect();
-        rules.sort_by_key(|(id, _)| *id);
-        rules
     }
 
     /// The node is as this state says.
@@ -226,7 +212,8 @@ impl World {
             assert_eq!(service.then, desired.then);
             assert_eq!(service.budget, desired.budget);
         }
-        let rules: Vec<DesiredRule> = self.rules().into_iter().map(|(_, rule)| rule).collect();
+        let rules: Vec<DesiredRule> =
+            self.node.numbered_rules().into_iter().map(|(_, rule)| rule).collect();
         assert_eq!(order::unmatched(&rules, &state.rules), (Vec::new(), Vec::new()));
         assert!(order_agrees(&rules, &state.rules), "{rules:#?}\nwanted {:#?}", state.rules);
         assert!(order::same_order(&rules, &state.rules));

@@ -117,17 +117,10 @@ impl Daemon {
         let stay = self.node.services().filter(|service| service.state != ServiceState::Stopping);
         let services = stay.map(|service| {
             let desired = self.desired.state.services.get(&service.name);
-            let present = DesiredService {
-                digest: service.module.digest.clone(),
-                parameters: service.parameters.clone(),
-                session: service.session.clone(),
-                level: desired.and_then(|desired| desired.level),
-                then: service.then.clone(),
-                budget: service.budget,
-            };
+            let present = DesiredService::of(service, desired.and_then(|desired| desired.level));
             (service.name.clone(), present)
         });
-        let rules = self.numbered_rules().into_iter().map(|(_, rule)| rule);
+        let rules = self.node.numbered_rules().into_iter().map(|(_, rule)| rule);
         DesiredState { bpf: self.node.bpf(), services: services.collect(), rules: rules.collect() }
     }
 
@@ -282,7 +275,7 @@ impl Daemon {
         if let Some(work) = self.work.as_mut() {
             work.now.remove(service);
         }
-        let leads_there = self.numbered_rules().into_iter();
+        let leads_there = self.node.numbered_rules().into_iter();
         let leads_there = leads_there.filter(|(_, it)| it.spec.action.service() == Some(service));
         let going = self.sessions_of(&leads_there.map(|(id, _)| id).collect::<Vec<_>>());
         let command = Command::Remove { service: service.clone(), cascade };
@@ -296,7 +289,7 @@ impl Daemon {
 
     fn step_arrange(&mut self) -> Answer<()> {
         let Some(state) = self.work_state().cloned() else { return Ok(()) };
-        let RuleChanges { remove, add } = rule_changes(&self.numbered_rules(), &state.rules);
+        let RuleChanges { remove, add } = rule_changes(&self.node.numbered_rules(), &state.rules);
         let there = |name: &Name| self.node.service(name).is_some();
         let services = state.services.iter().filter(|(name, _)| there(name)).map(|(name, it)| {
             let (then, level, budget) = (it.then.clone(), it.level, it.budget);
