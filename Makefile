@@ -16,7 +16,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 demo: services ## two hosts and a node between them, real traffic (ARGS=--json for a document)
-	@$(ROOT) $(TAM) demo $(ARGS)
+	@$(TAM) demo $(ARGS)
 
 test: setup-tests ## format, lints, tidy and every test; the last line sums them up
 	@tools/test.sh

@@ -2,7 +2,8 @@
 # Installs by package name what building and running needs; says nothing when
 # nothing is missing. Debian and Ubuntu; elsewhere it names what to install and
 # ends with 1. It never asks and may be run again at any time. `--tests` adds
-# what only the tests need: rustfmt, clippy, nft, and the parser of Prometheus.
+# what only the tests need: rustfmt, clippy, nft, the parser of Prometheus, and
+# BIRD, whose service stays off.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/rust.sh
@@ -31,6 +32,7 @@ missing_tools() {
         have "$tool" || echo "$tool"
     done
     [ -z "$for_tests" ] || have nft || echo nft
+    [ -z "$for_tests" ] || have bird || echo bird
     [ -z "$for_tests" ] || have_prometheus_parser || echo prometheus-parser
     if have pkg-config; then
         pkg-config --exists libelf || echo libelf
@@ -92,6 +94,7 @@ debian_package() {
     clang) if has_candidate clang-19; then echo clang-19; else echo clang; fi ;;
     ip) echo iproute2 ;;
     nft) echo nftables ;;
+    bird) echo bird2 ;;
     prometheus-parser) echo python3-prometheus-client ;;
     ping) echo iputils-ping ;;
     libelf) echo libelf-dev ;;
@@ -122,6 +125,14 @@ apt() {
     wait "$job"
 }
 
+# Only the tests run BIRD, in namespaces of their own: Debian would start it on
+# this machine with the package.
+keep_bird_off() {
+    have systemctl || return 0
+    if [ "$(id -u)" = 0 ]; then as_root=""; else as_root="sudo -n"; fi
+    $as_root systemctl mask bird >/dev/null 2>&1 || say "the service bird may start with its package; systemctl disable --now bird ends it"
+}
+
 install_with_apt() {
     if [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; then
         say "fetching the package lists"
@@ -142,6 +153,7 @@ install_with_apt() {
     [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null ||
         fail "these are missing, and sudo would have to ask; as root: apt-get install$packages"
     say "installing:$packages"
+    case "$packages " in *" bird2 "*) keep_bird_off ;; esac
     # shellcheck disable=SC2086 # one word per package
     apt install --no-install-recommends $packages && return 0
     tail -n 15 "$log" >&2

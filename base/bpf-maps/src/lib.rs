@@ -15,8 +15,8 @@ use bytemuck::{Pod, Zeroable};
 pub use capture::{CAPTURED_NONE, Captured, SNAP_MAX, WAY_ARRIVED, WAY_LEFT, WAY_LEFT_KERNEL};
 pub use hash::key_hash;
 pub use service::{
-    HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, Lane, NOT_A_VERDICT, NOT_RUN, OVER_DROP,
-    OVER_NOT, OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ReasonKey, ServiceStats,
+    HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, Lane, NEXT_DOWN, NOT_A_VERDICT, NOT_RUN,
+    OVER_DROP, OVER_NOT, OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ReasonKey, ServiceStats,
 };
 
 /// Ports of one node: their counters and sockets are arrays.
@@ -49,6 +49,12 @@ pub const MODULES_MAX: usize = 1024;
 pub const EDGES_MAX: usize = 4;
 /// Pairs of entry and drop reason that are counted apart.
 pub const REASONS_MAX: usize = 4096;
+/// Counters of rounds between cabled ports; a power of two.
+pub const CYCLES_MAX: usize = 4096;
+/// Rounds between cabled ports: for each new frame, and for each heartbeat.
+pub const CYCLE_ROUNDS: u32 = 64;
+/// Rounds that frames which look alike can have together.
+pub const CYCLE_ROUNDS_MAX: u32 = 1 << 16;
 
 /// Set in [`Key::vlan`] when there is a tag.
 pub const VLAN_PRESENT: u16 = 0x8000;
@@ -139,8 +145,10 @@ pub struct Mask {
     /// Not 0: the keys of this mask are the flows of a list, the one at this index, and all
     /// of them are `rule`'s.
     pub list: u32,
-    /// Always 0.
-    pub zero: u32,
+    /// `STAGE_*`.
+    pub stage: u16,
+    /// 1: all masks of the set are of this stage; the loader of the rules sets it.
+    pub alone: u16,
     /// With `list` what its rule says.
     pub rule: Rule,
 }
@@ -168,6 +176,34 @@ pub const ACTION_DROP: u8 = 1;
 pub const ACTION_USER: u8 = 2;
 /// `enum tam_action`: to where the lane of the entry is.
 pub const ACTION_SERVICE: u8 = 3;
+/// `enum tam_action`: drop, since the service is down and its failure policy is closed.
+pub const ACTION_DOWN: u8 = 4;
+
+/// `enum tam_stage`: infrastructure, before the principals.
+pub const STAGE_IN: u16 = 0;
+/// `enum tam_stage`: one principal's.
+pub const STAGE_SERVICE: u16 = 1;
+/// `enum tam_stage`: infrastructure, behind them.
+pub const STAGE_OUT: u16 = 2;
+/// Stages that a packet goes through (`TAM_STAGES`).
+pub const STAGES: usize = 3;
+
+/// What a rule says to packets that come to it from the stage before (`struct tam_rule_fact`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
+pub struct RuleFact {
+    /// The session that pays.
+    pub session: u16,
+    /// The service's number in the cell.
+    pub entry: u16,
+    /// `ACTION_*`; [`ACTION_FORWARD`] also when there is no such rule.
+    pub action: u8,
+    /// Always 0.
+    pub zero: [u8; 3],
+}
+
+/// [`PacketMeta::rule`], [`PacketMeta::then`]: none.
+pub const RULE_NONE: u16 = 0xffff;
 
 /// What a rule says (`struct tam_rule`).
 #[repr(C)]
@@ -181,7 +217,7 @@ pub struct Rule {
     pub session: u16,
     /// The service's number in the cell.
     pub entry: u16,
-    /// [`ACTION_FORWARD`], [`ACTION_DROP`], [`ACTION_USER`] or [`ACTION_SERVICE`].
+    /// `ACTION_*`.
     pub action: u8,
     /// Always 0.
     pub zero: [u8; 3],
@@ -234,12 +270,16 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ("drop_rule", "dropped: a rule says so"),
     ("drop_adjust", "dropped: no room to change the frame's head"),
     ("drop_egress_gone", "dropped: the egress port left while the packet was on its way"),
-    ("drop_lane", "dropped: another CPU did not leave the service's lane in time"),
+    (
+        "drop_lane",
+        "dropped: another CPU did not leave the service's lane in time, or the lane was held for the service to come down under more load than user level carries",
+    ),
     ("drop_too_long", "dropped: longer than the other end of the bridge takes"),
+    ("drop_down", "dropped: its service is down, and its failure policy is closed"),
 ];
 
 /// Outcomes that the front door counts (`TAM_OUTCOMES`).
-pub const OUTCOME_COUNT: usize = 31;
+pub const OUTCOME_COUNT: usize = 32;
 
 /// Counters of one port, on one CPU (`struct tam_port_stats`).
 #[repr(C)]
@@ -272,6 +312,8 @@ pub const SLOW_NO_REDIRECT: u32 = 1 << 5;
 pub const PORT_RAW: u8 = 1 << 0;
 /// [`PortConfig::flags`]: XDP in the stack; tc may see its packets without their Ethernet header.
 pub const PORT_GENERIC: u8 = 1 << 1;
+/// [`PortConfig::flags`]: what leaves by it can come in by a port of the same node.
+pub const PORT_CABLED: u8 = 1 << 2;
 
 /// [`PortConfig::rpf`]: no check of the way back.
 pub const RPF_NONE: u8 = 0;
@@ -376,10 +418,10 @@ pub struct Vlan {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct PacketMeta {
-    /// The rule that matched.
-    pub rule: u32,
-    /// The session that pays.
-    pub session: u16,
+    /// The rule whose service has it, or [`RULE_NONE`].
+    pub rule: u16,
+    /// The rules of the stages behind that one, or [`RULE_NONE`].
+    pub then: [u16; 2],
     /// The service's number in the cell.
     pub entry: u16,
     /// The egress port's number, with [`META_ROUTED`].

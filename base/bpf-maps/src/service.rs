@@ -62,11 +62,20 @@ pub struct Lane {
     pub path: u32,
     /// The epoch that packets to tc carry.
     pub tc_epoch: u32,
-    /// The entry at the end of each edge.
+    /// The entry at the end of each edge, or [`NEXT_DOWN`].
     pub next: [u16; EDGES_MAX],
+    /// Not 0: while the service is down its packets are dropped.
+    pub closed: u32,
+    /// Who pays.
+    pub session: u32,
+    /// Not 0: nothing more goes up until all that did is gone.
+    pub held: u32,
     /// Always 0.
-    pub zero: [u64; 2],
+    pub zero: u32,
 }
+
+/// [`Lane::next`]: the service there is down, and its failure policy is closed.
+pub const NEXT_DOWN: u16 = 0xffff;
 
 /// [`Lane::trapped`]: `on_packet` returned something else than a verdict.
 pub const NOT_A_VERDICT: u32 = 0xffff_fffe;
@@ -193,8 +202,14 @@ pub struct ServiceStats {
     pub drop_malformed: u64,
     /// Dropped because the module had used up its budget.
     pub drop_budget: u64,
+    /// Dropped because the service, or the next one, is down and its failure policy is closed.
+    pub drop_down: u64,
+    /// Passed by the module, and dropped because a rule of the next stage says so.
+    pub drop_rule: u64,
     /// Dropped because another CPU did not leave the lane in time.
     pub drop_lane: u64,
+    /// Dropped because they went round and round between cabled ports.
+    pub drop_cycle: u64,
     /// Packets that found the lane at another CPU than the last one.
     pub handed_over: u64,
     /// Of `drop_module`: their reason is in no counter.

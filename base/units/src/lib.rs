@@ -114,6 +114,19 @@ pub struct PortId(pub u16);
 #[serde(transparent)]
 pub struct EntryId(pub u16);
 
+/// Where an edge out of a service leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Edge {
+    /// Out of the graph: the packet is forwarded.
+    #[default]
+    Out,
+    /// To another service.
+    To(EntryId),
+    /// To one that is down, and whose packets are dropped meanwhile.
+    Down,
+}
+
 macro_rules! shown_as_number {
     ($($name:ident),*) => {$(
         impl fmt::Display for $name {

@@ -18,6 +18,7 @@ pub mod parse;
 pub mod protocol;
 pub mod rewrite;
 pub mod samples;
+pub mod segment;
 
 pub use build::FrameBuilder;
 pub use parse::{Fragment, Outcome, Parsed, VlanTag, flow_hash, parse_frame};

@@ -9,8 +9,9 @@
 //!
 //! A set of matched fields is one mask, so a lookup costs as many probes as
 //! there are different sets, not rules. A range of L4 ports is several prefixes
-//! ([`crate::l4`]), each a key of its own, and each length of prefix a mask. [`RuleSet::lookup`] is precisely the
-//! algorithm of `levels/bpf/c/front_door.bpf.c`.
+//! ([`crate::l4`]), each a key of its own, and each length of prefix a mask. A mask is of one
+//! stage ([`Stage`]); the best rule of each stage counts. [`RuleSet::decide`] is precisely the
+//! algorithm of `levels/bpf/c/classify.h`.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -24,26 +25,37 @@ use units::{EntryId, Name, PortId, RuleId, SessionId};
 use crate::ethernet::Ethertype;
 use crate::flows::FlowList;
 use crate::l4::{PortPrefix, PortRange};
-use crate::rule::{Action, FragmentMatch, Match, Rule, VlanMatch};
+use crate::rule::{Action, FragmentMatch, Match, Rule, Stage, VlanMatch};
 
 /// What the names in rules stand for.
 #[derive(Clone, Debug, Default)]
 pub struct Lookup {
     /// Ports of the node.
     pub ports: BTreeMap<Name, PortId>,
-    /// Services that run.
+    /// Services whose packets go elsewhere than other packets.
     pub services: BTreeMap<Name, Destination>,
     /// Sessions of the node.
     pub sessions: BTreeMap<Name, SessionId>,
 }
 
-/// Where a rule's service is.
+/// Where the packets of a service go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
     /// Its entry in the cell.
     pub entry: EntryId,
-    /// Whether its packets go by a lane, which says the level.
-    pub movable: bool,
+    /// By which way.
+    pub way: Way,
+}
+
+/// The way to a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the cell.
+    Cell,
+    /// By a lane, which says the level.
+    Lane,
+    /// It is down, and they are dropped.
+    Down,
 }
 
 /// What the front door is told.
@@ -158,7 +170,7 @@ pub fn compile<'a>(
     ranked.sort_by_key(|rule| (core::cmp::Reverse(rule.spec.priority), rule.id));
 
     let mut set = RuleSet::default();
-    let mut mask_index = BTreeMap::<[u8; KEY_LENGTH], u16>::new();
+    let mut mask_index = BTreeMap::<(Stage, [u8; KEY_LENGTH]), u16>::new();
     let mut entries = BTreeMap::<[u8; KEY_LENGTH], bpf_maps::Rule>::new();
     for (rank, rule) in (0u32..).zip(ranked) {
         if rank as usize >= RULES_MAX || rule.id.0 as usize >= RULES_MAX {
@@ -177,15 +189,16 @@ pub fn compile<'a>(
             let needed = ports.len();
             return Err(RuleSetError::TooManyEntries { rule: rule.id, text, needed, left });
         }
+        let stage = rule.spec.stage();
         let (mut installed, mut better) = (false, None);
         for (source, destination) in ports {
             let (bits, mut key) = with_ports(bits, key, source, destination);
-            key.mask = match mask_index.get(&bytes_of(&bits)) {
+            key.mask = match mask_index.get(&(stage, bytes_of(&bits))) {
                 Some(&index) => index,
                 None => {
                     // Ranks only grow, so the masks are sorted as they are found.
                     let index = add_mask(&mut set.masks, rule, bits, rank)?;
-                    mask_index.insert(bytes_of(&bits), index);
+                    mask_index.insert((stage, bytes_of(&bits)), index);
                     index
                 }
             };
@@ -214,7 +227,8 @@ fn bytes_of(key: &Key) -> [u8; KEY_LENGTH] {
 fn add_mask(masks: &mut Vec<Mask>, rule: &Rule, bits: Key, rank: u32) -> Result<u16, RuleSetError> {
     match u16::try_from(masks.len()) {
         Ok(index) if masks.len() < MASKS_MAX => {
-            masks.push(Mask { bits, rank_best: rank, ..Mask::default() });
+            let stage = rule.spec.stage().number();
+            masks.push(Mask { bits, rank_best: rank, stage, ..Mask::default() });
             Ok(index)
         }
         _ => Err(RuleSetError::TooManyMasks { rule: rule.id, text: rule.spec.r#match.to_string() }),
@@ -341,8 +355,12 @@ fn compile_action(rule: &Rule, rank: u32, lookup: &Lookup) -> Result<bpf_maps::R
         Action::Forward => (bpf_maps::ACTION_FORWARD, 0),
         Action::Drop => (bpf_maps::ACTION_DROP, 0),
         Action::Service(name) => {
-            let Destination { entry, movable } = find(&lookup.services, name, rule, "service")?;
-            let action = if movable { bpf_maps::ACTION_SERVICE } else { bpf_maps::ACTION_USER };
+            let Destination { entry, way } = find(&lookup.services, name, rule, "service")?;
+            let action = match way {
+                Way::Cell => bpf_maps::ACTION_USER,
+                Way::Lane => bpf_maps::ACTION_SERVICE,
+                Way::Down => bpf_maps::ACTION_DOWN,
+            };
             (action, entry.0)
         }
     };
@@ -361,11 +379,24 @@ fn find<T: Copy>(
 }
 
 impl RuleSet {
-    /// The rule of a packet with this key, found as the front door finds it.
+    /// What becomes of a packet with this key, as the front door decides it.
     #[must_use]
-    pub fn lookup(&self, packet: &Key) -> Option<&bpf_maps::Rule> {
+    pub fn decide(&self, packet: &Key) -> Decision {
+        let mut decision = Decision::default();
+        for stage in [Stage::In, Stage::Service, Stage::Out] {
+            if let Some(rule) = self.lookup(stage, packet) {
+                decision.add(rule);
+            }
+        }
+        decision
+    }
+
+    /// The best rule of a stage for a packet with this key, found as the front door finds it.
+    #[must_use]
+    pub fn lookup(&self, stage: Stage, packet: &Key) -> Option<&bpf_maps::Rule> {
         let mut best: Option<&bpf_maps::Rule> = None;
-        for (index, mask) in (0u16..).zip(&self.masks) {
+        let masks = (0u16..).zip(&self.masks).filter(|(_, mask)| mask.stage == stage.number());
+        for (index, mask) in masks {
             if best.is_some_and(|rule| rule.rank < mask.rank_best) {
                 break;
             }
@@ -392,6 +423,38 @@ impl RuleSet {
         let wanted = bytes_of(key);
         let at = self.entries.binary_search_by(|(key, _)| bytes_of(key).cmp(&wanted)).ok()?;
         self.entries.get(at).map(|(_, rule)| rule)
+    }
+}
+
+/// The rules of a packet: one of each stage at most.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// The first that decides something, else the first that counts.
+    pub first: Option<bpf_maps::Rule>,
+    /// Those of the stages behind that decide something, too.
+    pub then: Vec<bpf_maps::Rule>,
+    /// Others, which only count.
+    pub counted: Vec<bpf_maps::Rule>,
+}
+
+impl Decision {
+    /// What becomes of the packet at first: `ACTION_*`.
+    #[must_use]
+    pub fn action(&self) -> u8 {
+        self.first.map_or(bpf_maps::ACTION_FORWARD, |rule| rule.action)
+    }
+
+    /// Takes the best rule of the next stage, as `add_rule` in `levels/bpf/c/classify.h`.
+    fn add(&mut self, rule: &bpf_maps::Rule) {
+        let decides = rule.action != bpf_maps::ACTION_FORWARD;
+        match self.action() {
+            // It does not come that far.
+            bpf_maps::ACTION_DROP => {}
+            bpf_maps::ACTION_FORWARD if decides => self.counted.extend(self.first.replace(*rule)),
+            _ if self.first.is_none() => self.first = Some(*rule),
+            _ if decides => self.then.push(*rule),
+            _ => self.counted.push(*rule),
+        }
     }
 }
 
@@ -457,6 +520,8 @@ pub enum Reach {
     Installed,
     /// Its service does not run: its packets are forwarded plainly or meet the next rule.
     Waiting,
+    /// Its service does not run: its packets are dropped.
+    Closed,
     /// A better rule has the same match.
     Shadowed {
         /// That rule.

@@ -16,6 +16,7 @@ use units::{EntryId, Name, Nanos, RuleId, SessionId};
 use crate::budget::Budget;
 use crate::classifier::RuleSet;
 use crate::desired::DesiredRule;
+use crate::policy::OnFailure;
 use crate::rule::RuleSpec;
 use crate::service::{Edges, ModuleInfo};
 use crate::session;
@@ -25,7 +26,6 @@ use crate::state::StateWay;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 // Tagged from outside: an inner tag would lose the numbers that are keys of a manifest.
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-#[expect(clippy::large_enum_variant, reason = "there is one at a time, and an operator types it")]
 pub enum Command {
     /// Start a service and, when it runs, send it packets. A service of that name that runs is
     /// replaced, with its state; without rules the new version has those of the old one.
@@ -52,9 +52,29 @@ pub enum Command {
         /// What it may use below user level.
         #[serde(default)]
         budget: Budget,
+        /// What becomes of its packets while it is down.
+        #[serde(default)]
+        on_failure: OnFailure,
         /// When the name runs already: the new version begins without what the old one knows.
         #[serde(default)]
         discard_state: bool,
+    },
+    /// Put another version in the place of a service; its rules, edges and budget stay. One that
+    /// does not run starts as that version.
+    Replace {
+        /// The service's name.
+        service: Name,
+        /// What it shall run.
+        module: ModuleInfo,
+        /// What the operator sets.
+        #[serde(default)]
+        parameters: BTreeMap<String, String>,
+        /// Where to run it; the level that its module names first when there is none.
+        #[serde(default)]
+        level: Option<Level>,
+        /// What becomes of what the old version knows.
+        #[serde(default)]
+        memory: Memory,
     },
     /// Stop a service and remove the rules that came with it.
     Remove {
@@ -100,6 +120,19 @@ pub enum Command {
     },
 }
 
+/// What becomes of what a service knows when another version takes its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Memory {
+    /// The new version takes it over, or is refused.
+    #[default]
+    Kept,
+    /// The new version takes it over if it can.
+    KeptIfPossible,
+    /// The new version begins empty.
+    Discarded,
+}
+
 /// What of a service can change while it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -113,6 +146,9 @@ pub struct Arrangement {
     /// What it may use below user level.
     #[serde(default)]
     pub budget: Budget,
+    /// What becomes of its packets while it is down.
+    #[serde(default)]
+    pub on_failure: OnFailure,
 }
 
 /// What a command did at once; effects and notices tell the rest.
@@ -131,6 +167,16 @@ pub enum Outcome {
         shadowed: Vec<(RuleId, RuleId)>,
         /// The module whose place it takes.
         replaces: Option<String>,
+    },
+    /// Another version takes the service's place; a [`Notice`] says how that went.
+    Replacing {
+        /// The service's name.
+        service: Name,
+        /// Whether it runs: then [`Notice::ServiceKept`] is the good end, else
+        /// [`Notice::ServiceRunning`].
+        runs: bool,
+        /// Why the new version begins empty, if it does and was not asked to.
+        lost: Option<String>,
     },
     /// No packet reaches the service any more.
     Removed {
@@ -243,6 +289,15 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// Instances of the service trapped, and others took their places.
+    ServiceTrapped {
+        /// Its number in the cell.
+        entry: EntryId,
+        /// How often that has happened since it was started.
+        traps: u64,
+        /// How the last one trapped.
+        reason: String,
+    },
     /// The service is stopped as asked; the cell keeps nothing of it.
     ServiceStopped {
         /// Its number in the cell.
@@ -274,6 +329,8 @@ pub enum Effect {
         session: SessionId,
         /// Where to run it: the first of these that it fits. The last is user level.
         levels: Vec<Level>,
+        /// Whether packets that it cannot have are dropped.
+        closed: bool,
         /// How often it was started before.
         restarts: u32,
     },
@@ -295,6 +352,8 @@ pub enum Effect {
         session: SessionId,
         /// Where to run it: the first of these that it fits. The last is user level.
         levels: Vec<Level>,
+        /// Whether packets that it cannot have are dropped.
+        closed: bool,
         /// How it comes by the state of the old one.
         way: StateWay,
     },
@@ -312,6 +371,14 @@ pub enum Effect {
         entry: EntryId,
         /// Where each edge leads.
         edges: Edges,
+    },
+    /// Say what becomes of packets that a service cannot have. Told before it is started, and
+    /// when it changes.
+    SetClosed {
+        /// Its number in the cell.
+        entry: EntryId,
+        /// They are dropped; else forwarded plainly.
+        closed: bool,
     },
     /// Stop a service in the cell; answered by [`Event::ServiceStopped`].
     StopService {
@@ -390,24 +457,36 @@ pub enum Notice {
         /// Why.
         reason: String,
     },
-    /// A service that ran failed; its packets are forwarded plainly until it is back.
+    /// A service that ran failed; its policy says what becomes of its packets until it is back.
     ServiceFailed {
         /// Its name.
         service: Name,
         /// Why.
         reason: String,
+        /// Whether its packets are dropped; else they are forwarded plainly.
+        closed: bool,
         /// When it is started again, on the node's clock.
         retry_at: Nanos,
+    },
+    /// A service has trapped too often; its packets are forwarded plainly until it is deployed
+    /// again.
+    ServiceBypassed {
+        /// Its name.
+        service: Name,
+        /// How it trapped the last time.
+        reason: String,
     },
     /// A service that was removed is stopped; its name and entry are free.
     ServiceRemoved {
         /// Its name.
         service: Name,
     },
-    /// The cell is gone; packets are forwarded plainly until it is back.
+    /// The cell is gone; until it is back packets are forwarded plainly, or dropped.
     CellLost {
         /// How it ended.
         reason: String,
+        /// The services whose packets are dropped.
+        closed: Vec<Name>,
         /// When it is started again, on the node's clock.
         retry_at: Nanos,
     },

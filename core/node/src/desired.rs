@@ -12,6 +12,7 @@
 
 mod check;
 mod differences;
+mod losses;
 mod order;
 mod steps;
 
@@ -22,11 +23,13 @@ use serde::{Deserialize, Serialize};
 use units::Name;
 
 use crate::budget::Budget;
+use crate::policy::OnFailure;
 use crate::rule::RuleSpec;
 use crate::service::Service;
 
 pub use check::{Fault, Place, check};
 pub use differences::{Difference, FieldChange, Manner, differences};
+pub use losses::losses;
 pub use order::{RuleChanges, rule_changes};
 pub use steps::{Step, steps};
 
@@ -63,6 +66,9 @@ pub struct DesiredService {
     /// What it may use below user level.
     #[serde(default)]
     pub budget: Budget,
+    /// What becomes of its packets while it is down.
+    #[serde(default)]
+    pub on_failure: OnFailure,
 }
 
 impl DesiredService {
@@ -76,6 +82,7 @@ impl DesiredService {
             level,
             then: service.then.clone(),
             budget: service.budget,
+            on_failure: service.on_failure,
         }
     }
 }

@@ -48,6 +48,11 @@ pub enum FlowListError {
 }
 
 impl FlowList {
+    /// Flows that are in their order already; none otherwise.
+    pub(crate) fn sorted(flows: Vec<FlowKey>) -> Option<Self> {
+        flows.is_sorted().then(|| Self(flows.into()))
+    }
+
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {

@@ -33,6 +33,8 @@ pub enum PortMode {
     Native,
     /// XDP in the stack, where a socket buffer was made already.
     Generic,
+    /// Without XDP: a packet socket, and services at user level only.
+    Packet,
 }
 
 /// A port as it is asked for.
@@ -111,6 +113,14 @@ pub enum PortError {
         /// The port.
         name: Name,
     },
+    /// A TUN device without XDP.
+    #[error(
+        "the port '{name}' is a TUN device, which packet sockets do not serve; leave its mode out"
+    )]
+    PacketTun {
+        /// The port.
+        name: Name,
+    },
     /// A bridge has an end without Ethernet.
     #[error("the port '{name}' is a TUN device, which has no frames to bridge")]
     BridgeTun {
@@ -143,7 +153,10 @@ pub(crate) fn numbered(mut specs: Vec<PortSpec>) -> Result<Vec<Port>, PortError>
         return Err(PortError::TooMany { found: specs.len() });
     }
     let (mut names, mut devices) = (BTreeSet::new(), BTreeSet::new());
-    for PortSpec { name, device, .. } in &specs {
+    for PortSpec { name, device, kind, mode } in &specs {
+        if (*kind, *mode) == (PortKind::Tun, PortMode::Packet) {
+            return Err(PortError::PacketTun { name: name.clone() });
+        }
         if !is_device_name(device) {
             return Err(PortError::DeviceName { name: name.clone(), device: shown(device) });
         }

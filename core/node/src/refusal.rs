@@ -8,7 +8,7 @@ use units::{Name, RuleId};
 
 use crate::classifier::RuleSetError;
 use crate::message::listed;
-use crate::rule::{Action, MatchError};
+use crate::rule::{Action, MatchError, Stage};
 use crate::service::{EDGES_MAX, GRAPH_DEPTH_MAX, SERVICES_MAX};
 
 /// Why a command was refused; nothing has changed. Whose fault: the operator's.
@@ -199,6 +199,32 @@ pub enum Refusal {
         /// The service's session.
         expected: Name,
     },
+    /// A rule of a principal wants to stand in the operator's place, or the reverse.
+    #[error(
+        "the rule '{text}' is of session '{session}', whose rules are not of the stage '{stage}'; 'in' and 'out' are for the session 'system', 'service' for all others"
+    )]
+    StageNotOfSession {
+        /// The rule's match.
+        text: String,
+        /// The rule's session.
+        session: Name,
+        /// The stage that it names.
+        stage: Stage,
+    },
+    /// Two principals would program the same packets.
+    #[error(
+        "the rule '{text}' of session '{session}' can match packets of the rule '{other}', which is of session '{owner}'; a packet is one principal's: narrow one of them"
+    )]
+    OverlapsOther {
+        /// The rule's match.
+        text: String,
+        /// Its session.
+        session: Name,
+        /// What the other rule matches.
+        other: String,
+        /// The session of that one.
+        owner: Name,
+    },
     /// A rule that comes with a service leads elsewhere.
     #[error(
         "the rule '{text}' comes with the service '{service}', and its action is '{action}'; leave it out here and add it with 'tam rule add'"
@@ -307,6 +333,8 @@ impl Refusal {
             | Self::LevelNotDeclared { .. }
             | Self::Parameter(_)
             | Self::SessionDiffers { .. }
+            | Self::StageNotOfSession { .. }
+            | Self::OverlapsOther { .. }
             | Self::EdgeToOtherSession { .. }
             | Self::GraphLoops { .. }
             | Self::SessionChange { .. }
@@ -340,6 +368,8 @@ impl Refusal {
             Self::Parameter(_) => "parameter",
             Self::SessionUnknown { .. } => "session_unknown",
             Self::SessionDiffers { .. } => "session_differs",
+            Self::StageNotOfSession { .. } => "stage_not_of_session",
+            Self::OverlapsOther { .. } => "overlaps_other",
             Self::ActionElsewhere { .. } => "action_elsewhere",
             Self::PortUnknown { .. } => "port_unknown",
             Self::RuleUnknown { .. } => "rule_unknown",

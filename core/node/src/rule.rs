@@ -5,6 +5,7 @@
 //! so every match that arrives has been checked. What it means to the front
 //! door is decided in `classifier`.
 
+mod apart;
 mod text;
 
 use core::fmt;
@@ -138,6 +139,61 @@ impl fmt::Display for Action {
     }
 }
 
+/// Where on a packet's way a rule is looked at: in each stage the best one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Infrastructure, before the principals: rules of the session *system*.
+    In,
+    /// One principal's: rules of all other sessions.
+    Service,
+    /// Infrastructure, behind them: rules of the session *system* that say so.
+    Out,
+}
+
+impl Stage {
+    /// `STAGE_*`.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        match self {
+            Self::In => bpf_maps::STAGE_IN,
+            Self::Service => bpf_maps::STAGE_SERVICE,
+            Self::Out => bpf_maps::STAGE_OUT,
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::In => "in",
+            Self::Service => "service",
+            Self::Out => "out",
+        })
+    }
+}
+
+/// A text that is no stage. Whose fault: who wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is no stage; use 'in' or 'out', for rules of the session system, or 'service'")]
+pub struct StageError {
+    /// The text as given, escaped and shortened.
+    text: String,
+}
+
+impl FromStr for Stage {
+    type Err = StageError;
+
+    fn from_str(text: &str) -> Result<Self, StageError> {
+        match text {
+            "in" => Ok(Self::In),
+            "service" => Ok(Self::Service),
+            "out" => Ok(Self::Out),
+            _ => Err(StageError { text: shown(text) }),
+        }
+    }
+}
+
 /// The priority of a rule that names none: room above and below.
 pub const PRIORITY_DEFAULT: u16 = 100;
 
@@ -158,6 +214,9 @@ pub struct RuleSpec {
     /// Of the packets that match, those of one of these flows; all when there is no list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<FlowList>,
+    /// Where on the way of packets it is looked at; what its session says when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<Stage>,
 }
 
 const fn priority_default() -> u16 {
@@ -174,7 +233,15 @@ impl RuleSpec {
             session: session::best_effort(),
             action,
             flows: None,
+            stage: None,
         }
+    }
+
+    /// Where on the way of packets it is looked at.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        let is_system = self.session == session::system();
+        self.stage.unwrap_or(if is_system { Stage::In } else { Stage::Service })
     }
 }
 

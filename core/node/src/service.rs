@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use abi::check::MemoryImage;
+use abi::check::{Checked, MemoryImage};
 use abi::{Level, Manifest};
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos};
 
 use crate::budget::Budget;
+use crate::policy::OnFailure;
 
 /// Services of one node: their entries index an array in every cell.
 pub const SERVICES_MAX: usize = 256;
@@ -19,8 +20,10 @@ pub use abi::layout::EDGES_MAX;
 /// Services in a row: in the kernel each takes two of the 33 tail calls that a packet may make.
 pub const GRAPH_DEPTH_MAX: usize = 8;
 
-/// Where each edge out of a service leads; `None`: out of the graph, so the packet is forwarded.
-pub type Edges = [Option<EntryId>; EDGES_MAX];
+pub use units::Edge;
+
+/// Where each edge out of a service leads.
+pub type Edges = [Edge; EDGES_MAX];
 
 /// A module that the daemon has in its store and has checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +40,15 @@ pub struct ModuleInfo {
     pub image: MemoryImage,
 }
 
+impl ModuleInfo {
+    /// A module that was checked.
+    #[must_use]
+    pub fn of(digest: String, checked: &Checked) -> Self {
+        let (manifest, image) = (checked.manifest.clone(), checked.image);
+        Self { digest, manifest, hands_state_over: checked.hooks.state, image }
+    }
+}
+
 /// How a service is doing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
@@ -48,6 +60,12 @@ pub enum ServiceState {
     /// It ran, failed, and is started again after a pause; its rules are not installed.
     Failed {
         /// What the cell said.
+        reason: String,
+    },
+    /// It has trapped too often, and is not started again until somebody deploys it; its rules
+    /// are not installed.
+    Bypassed {
+        /// How it trapped.
         reason: String,
     },
     /// The cell has been asked to stop it; its name and entry are free when it has.
@@ -71,6 +89,9 @@ pub struct Service {
     pub then: BTreeMap<u16, Name>,
     /// What it may use below user level.
     pub budget: Budget,
+    /// What becomes of its packets while it is down.
+    #[serde(default)]
+    pub on_failure: OnFailure,
     /// Where it runs.
     pub level: Level,
     /// Why there.

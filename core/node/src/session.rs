@@ -24,9 +24,15 @@ pub struct Session {
 #[must_use]
 pub fn built_in() -> [Session; 2] {
     [
-        Session { id: SessionId::SYSTEM, name: constant(SYSTEM) },
+        Session { id: SessionId::SYSTEM, name: system() },
         Session { id: SessionId::BEST_EFFORT, name: best_effort() },
     ]
+}
+
+/// The name of the session of housekeeping and infrastructure.
+#[must_use]
+pub fn system() -> Name {
+    constant(SYSTEM)
 }
 
 /// The name of the session for those who reserved nothing.

@@ -8,11 +8,13 @@
 //! ```
 //!
 //! Rules of a service are installed only while it runs, and uninstalled before
-//! it is stopped, so that no packet is sent to a service that is not there. One
+//! it is stopped, so that no packet is sent to a service that is not there; those of a service
+//! that is closed while it is down stay, and drop ([`crate::policy`]). One
 //! cell runs all services; it and each service have a pause of their own
 //! before they are started again.
 
 mod arrange;
+mod failure;
 mod graph;
 mod replace;
 mod rules;
@@ -30,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos, RuleId};
 
 use crate::classifier::{Reach, RuleSet};
-use crate::command::{Command, Effect, Event, Notice, Outcome};
+use crate::command::{Command, Effect, Event, Memory, Notice, Outcome};
 use crate::desired::DesiredRule;
 use crate::port::{self, Port, PortError, PortSpec};
 use crate::refusal::Refusal;
@@ -158,11 +160,25 @@ impl Node {
                 level,
                 then,
                 budget,
+                on_failure,
                 discard_state,
             } => {
-                let wanted =
-                    services::Wanted { service, module, parameters, session, level, then, budget };
-                self.deploy(now, wanted, rules, discard_state)
+                let wanted = services::Wanted {
+                    service,
+                    module,
+                    parameters,
+                    session,
+                    level,
+                    then,
+                    budget,
+                    on_failure,
+                };
+                let memory = if discard_state { Memory::Discarded } else { Memory::Kept };
+                self.deploy(now, wanted, rules, memory)
+            }
+            Command::Replace { service, module, parameters, level, memory } => {
+                let version = replace::Version { module, parameters, level };
+                self.another_version(now, &service, version, memory)
             }
             Command::Remove { service, cascade } => self.remove(now, &service, cascade),
             Command::Move { service, level } => self.move_service(&service, level),
@@ -189,6 +205,9 @@ impl Node {
             Event::ServiceKept { entry } => self.service_kept(entry),
             Event::ServicePutBack { entry, reason } => self.service_put_back(entry, reason),
             Event::ServiceFailed { entry, reason } => self.service_failed(now, entry, reason),
+            Event::ServiceTrapped { entry, traps, reason } => {
+                self.service_trapped(now, entry, traps, reason);
+            }
             Event::ServiceStopped { entry } => {
                 self.service_failed(now, entry, "it stopped without being asked to".to_owned());
             }
@@ -225,6 +244,7 @@ impl Node {
 
     /// Tells the front door and the cell where packets go, if that has changed.
     fn install(&mut self) {
+        self.set_closed();
         self.set_edges();
         self.install_rules();
     }
@@ -248,7 +268,9 @@ impl Node {
         self.cell.state = CellState::Lost { retry_at };
         let notices = self.services_lost(now, &reason);
         self.install();
-        self.effects.push_back(Effect::Report(Notice::CellLost { reason, retry_at }));
+        let closed = self.services().filter(|service| self.is_closed(service));
+        let closed = closed.map(|service| service.name.clone()).collect();
+        self.effects.push_back(Effect::Report(Notice::CellLost { reason, closed, retry_at }));
         self.effects.extend(notices.into_iter().map(Effect::Report));
     }
 
@@ -304,6 +326,7 @@ impl Node {
             reach: match shadowed.get(&owned.rule.id) {
                 _ if !self.is_active(owned) => Reach::Waiting,
                 Some(&by) => Reach::Shadowed { by },
+                None if self.is_down(owned) => Reach::Closed,
                 None => Reach::Installed,
             },
         };

@@ -15,21 +15,19 @@ use crate::measure::{Reading, Window, measure};
 use crate::report::{Better, Measurement};
 use crate::rounds::{Pair, Rounds};
 use crate::sink::{Kind, Sink};
-use crate::{Options, Plan, Subject};
+use crate::{Options, Subject};
 
 /// Bytes of the frames: the smallest, and a full one as in the papers.
 const LENGTHS: [usize; 2] = [64, 1460];
 /// Rules of the other case; the number.
 const RULES: u32 = 1000;
-/// The node under test has no cell in this benchmark; the number is that of the user benchmark.
-const CELL_CPU: usize = 1;
 
 /// Ours divided by the XDP forwarder.
 const GOAL_XDP: f64 = 0.95;
 /// Ours divided by the kernel's forwarding, with the XDP sink.
 const GOAL_KERNEL: f64 = 3.0;
 
-const FIB_FORWARD: &str = "fib_forward";
+pub(crate) const FIB_FORWARD: &str = "fib_forward";
 const FIXED_REDIRECT: &str = "fixed_redirect";
 const KERNEL: &str = "kernel";
 
@@ -55,14 +53,7 @@ pub(crate) fn run(
     ];
     let mut measurements = Vec::new();
     for rules in [0, RULES] {
-        let plan = Plan {
-            name: format!("bench-rules{rules}"),
-            namespace: contestants[0].line.node.name().to_owned(),
-            ports: [line::PORT_IN.to_owned(), line::PORT_OUT.to_owned()],
-            service: None,
-            rule: None,
-            cell_cpu: CELL_CPU,
-        };
+        let plan = contestants[0].line.plan(&format!("bench-rules{rules}"), None);
         progress(&format!("starting a node with {rules} rules"));
         subject.start(&plan, rules)?;
         let measured = with_rules(options, &contestants, rules, progress);

@@ -18,14 +18,14 @@ use crate::frame::{self, Kind};
 
 /// Where the generator, and with it all work in softirq, runs.
 const CPU: usize = 0;
-/// Frames of one system call: 2 seconds or more at any rate that veth reaches,
-/// so that a window of a second meets at most one gap.
-const REPEAT: u32 = 1 << 23;
+/// Runs of one system call: a second or more at any rate that veth reaches, so that a window of
+/// a second meets at most one gap; and a tenth of one when it is stopped.
+const REPEAT: u32 = 1 << 22;
 /// Frames between two flushes, as a driver would have in one poll (NAPI_POLL_WEIGHT).
 const BATCH: u32 = 64;
 /// Frames per second that no generator reaches.
 const FLOOD_MAX: u64 = 20_000_000;
-/// Runs of one system call of unbroken traffic: some seconds, most of them runs that wait.
+/// Runs of one system call of unbroken traffic: some seconds, most of them dropped.
 const REPEAT_UNBROKEN: u32 = 1 << 26;
 
 /// `struct headers` of generator.bpf.c.
@@ -141,6 +141,7 @@ fn load(frame: &[u8], device: u32, traffic: Traffic) -> Result<Object> {
     bytes[..length].copy_from_slice(&frame[..length]);
     open.set_global("headers", &headers)?;
     open.set_global("flows", &traffic.flows)?;
+    open.set_global("waits", &u32::from(!traffic.unbroken && !traffic.stamped))?;
     if traffic.stamped {
         open.set_global("stamp_at", &traffic.stamp_at())?;
     }

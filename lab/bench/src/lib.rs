@@ -25,6 +25,7 @@ mod load;
 mod machine;
 mod measure;
 mod move_service;
+mod overload;
 mod plain_xsk;
 pub mod report;
 pub mod reproduce;
@@ -34,6 +35,9 @@ mod sink;
 mod tests;
 mod touch;
 mod user;
+
+use std::path::Path;
+use std::time::Duration;
 
 use abi::Level;
 use anyhow::{Result, bail};
@@ -53,7 +57,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 7] = [
+const BENCHES: [Bench; 8] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -76,7 +80,11 @@ const BENCHES: [Bench; 7] = [
     },
     Bench {
         name: "load",
-        what: "from a module's bytes to a program that the kernel runs: against Cranelift and the sandbox",
+        what: "from a request to a module's first packet, cold and warm: against Cranelift alone and an XDP program of clang",
+    },
+    Bench {
+        name: "overload",
+        what: "up to ten times what a node can carry, by level: what passes, how fast the API answers",
     },
     Bench {
         name: "move",
@@ -117,6 +125,8 @@ pub enum Service {
     Reception,
     /// The shortest module that lets every packet pass: what a level itself costs.
     Pass,
+    /// A module that works some microseconds on every packet and lets it pass.
+    Work,
     /// A module that lets every packet pass, every second one at user level.
     RaiseHalf,
     /// `touch` with this many passes over every byte, then forwards.
@@ -164,6 +174,20 @@ pub trait Subject {
     /// When the node refuses or fails to; the service stays where it was.
     fn move_to(&mut self, name: &str, level: Level) -> Result<()>;
 
+    /// Deploys a module on the node of this name as `tam deploy` does, for all packets of the
+    /// first port, in place of the service that runs there if there is one; returns when it runs
+    /// at that level.
+    ///
+    /// # Errors
+    /// When the node refuses it, or it runs elsewhere.
+    fn deploy(&mut self, name: &str, module: Module<'_>, level: Level) -> Result<Loaded>;
+
+    /// Removes the service of the node of this name and waits until it is gone.
+    ///
+    /// # Errors
+    /// When the node refuses, or the service does not end.
+    fn remove(&mut self, name: &str) -> Result<()>;
+
     /// Stops the node of this name and waits until it has detached.
     ///
     /// # Errors
@@ -176,6 +200,26 @@ pub trait Subject {
     /// # Errors
     /// When the module is not built or traps.
     fn touch(&mut self, packet: &[u8], passes: u32, repeat: u32) -> Result<Touched>;
+}
+
+/// What [`Subject::deploy`] deploys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Module<'a> {
+    /// A file, which goes to the node's store first.
+    File(&'a Path),
+    /// A digest in the node's store.
+    Stored(&'a str),
+}
+
+/// What [`Subject::deploy`] gives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// The module's digest in the node's store.
+    pub digest: String,
+    /// From the begin until the node had stored the module.
+    pub stored: Duration,
+    /// From the begin until the node said that it runs.
+    pub answered: Duration,
 }
 
 /// What [`Subject::touch`] gives.
@@ -197,8 +241,7 @@ pub fn run(
     subject: &mut dyn Subject,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Report> {
-    let driver =
-        if matches!(name, "touch" | "levels" | "load" | "classify") { "none" } else { "veth" };
+    let driver = if matches!(name, "touch" | "levels" | "classify") { "none" } else { "veth" };
     let machine = machine::Machine::read(driver);
     let measured: Measured = match name {
         "forward" => forward::run(options, subject, progress)?.into(),
@@ -206,7 +249,8 @@ pub fn run(
         "touch" => touch::run(options, subject, progress)?.into(),
         "levels" => levels::run(options, progress)?.into(),
         "classify" => classify::run(options, progress)?,
-        "load" => load::run(options, progress)?.into(),
+        "load" => load::run(options, subject, progress)?,
+        "overload" => overload::run(options, subject, progress)?,
         "move" => move_service::run(options, subject, progress)?,
         _ => {
             let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 use os::netns::{self, NetNs};
 use os::offload::{self, Offload};
 
-use crate::NAMESPACE_PREFIX;
+use crate::{NAMESPACE_PREFIX, Plan, Service};
 
 /// MAC of s0.
 pub(crate) const MAC_SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -30,6 +30,9 @@ pub(crate) const MAC_DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 4];
 pub(crate) const ADDRESS_SOURCE: [u8; 4] = [10, 200, 0, 1];
 /// Where it goes to: one of the many addresses of the destination.
 pub(crate) const ADDRESS_FAR: [u8; 4] = [10, 201, 0, 1];
+
+/// The CPU of what is measured: the generator and all interrupts have CPU 0.
+pub(crate) const NODE_CPU: usize = 1;
 
 /// The device that frames come in by.
 pub(crate) const PORT_IN: &str = "n0";
@@ -87,6 +90,18 @@ impl Line {
             Ok(netdevice::name_to_index(&any, device)?)
         })?
         .map_err(|error: std::io::Error| anyhow::anyhow!("finding the device {device}: {error}"))
+    }
+
+    /// A node between the two ends, its cell on [`NODE_CPU`].
+    pub(crate) fn plan(&self, name: &str, service: Option<Service>) -> Plan {
+        Plan {
+            name: name.to_owned(),
+            namespace: self.node.name().to_owned(),
+            ports: [PORT_IN.to_owned(), PORT_OUT.to_owned()],
+            service,
+            rule: None,
+            cell_cpu: NODE_CPU,
+        }
     }
 
     fn connect(&self, names: &[String; 3]) -> Result<()> {
@@ -166,6 +181,13 @@ impl Line {
         })??;
         Ok(())
     }
+}
+
+/// Refuses a machine where what is measured has no CPU of its own.
+pub(crate) fn needs_two_cpus() -> Result<()> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    ensure!(cores > NODE_CPU, "this benchmark needs two CPUs, and there is only one");
+    Ok(())
 }
 
 /// Runs iproute2's commands, one a line, inside a namespace.

@@ -1,79 +1,25 @@
-//! `tam bench load`: from a module's bytes to something that can be given packets.
+//! `tam bench load`: how long a module takes to run.
 //!
-//! ```text
-//! ours      check ─▶ eBPF ─▶ arena, block, maps ─▶ verified and loaded by the kernel
-//! baseline  check ─▶ machine code by Cranelift ─▶ an instance in the sandbox
-//! ```
-//!
-//! Both are all of it, from the same bytes, one after the other on one CPU; a deployment
-//! does both. Nothing is kept from one load to the next.
+//! First what compiling and loading alone take ([`program`]), then what an operator sees
+//! ([`node`]): from a request to the first packet that the service has handled, cold and warm,
+//! alone and in place of a version that runs. docs/bench-load.md says it in whole sentences.
 
-use std::time::Instant;
+mod first;
+mod module;
+mod node;
+mod program;
 
-use abi::check::Unverified;
-use abi::packet::OwnedPacket;
-use anyhow::{Context, Result};
-use engine::{Engine, InstanceSpec, MemoryKind};
+use anyhow::Result;
 
-use crate::Options;
-use crate::levels::{self, Ours};
-use crate::report::{Better, GoalFor, Measurement};
-use crate::rounds::{Pair, Rounds, median};
+use crate::report::Measured;
+use crate::{Options, Subject};
 
-/// Loads of which the median counts in a round.
-const LOADS: usize = 9;
-/// Microseconds for a module of about 300 bytes, all in.
-const GOAL_MICROS: f64 = 5000.0;
-/// The functions beside it that a quick run measures: a short and a long one.
-const QUICK: [&str; 2] = ["dscp", "nat"];
-
-pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Measurement>> {
-    let functions = levels::functions()?.iter().map(|function| (function.name, function.module));
-    let cases = functions.filter(|(name, _)| !options.quick || QUICK.contains(name));
-    let engine = Engine::new()?;
-    let mut measurements = Vec::new();
-    for (name, module) in [("nothing", levels::nothing()?)].into_iter().chain(cases) {
-        let mut rounds = Rounds::default();
-        for round in 1..=options.rounds() {
-            progress(&format!("{name}, round {round} of {}", options.rounds()));
-            let (mut ours, mut baseline) = (Vec::new(), Vec::new());
-            for _ in 0..LOADS {
-                ours.push(micros(|| Ours::load(module)).with_context(|| name.to_owned())?);
-                baseline.push(micros(|| sandboxed(&engine, module))?);
-            }
-            rounds.add(vec![median(&ours), median(&baseline)]);
-        }
-        let compared = rounds.compare(Pair {
-            metric: format!("load.{name}.{}.nic", module.len()),
-            unit: "us",
-            baseline_name: "Cranelift",
-            baseline: 1,
-            better: Better::Lower,
-            goal: None,
-        });
-        let goal = (name == "nothing").then_some(GOAL_MICROS);
-        measurements.push(Measurement { goal, goal_for: GoalFor::Ours, ..compared });
-    }
-    Ok(measurements)
-}
-
-/// How long something takes to be made; it is taken down outside.
-fn micros<T>(make: impl FnOnce() -> Result<T>) -> Result<f64> {
-    let start = Instant::now();
-    let made = make()?;
-    let took = start.elapsed();
-    drop(made);
-    Ok(took.as_nanos() as f64 / 1000.0)
-}
-
-/// What user level does with the same bytes.
-fn sandboxed(engine: &Engine, module: &[u8]) -> Result<engine::Instance<OwnedPacket>> {
-    let checked = Unverified(module).check()?;
-    let spec = InstanceSpec {
-        window: checked.manifest.window,
-        memory_pages_max: checked.memory.pages_max,
-        call_slices: 5,
-        ..InstanceSpec::default()
-    };
-    Ok(engine.program::<OwnedPacket>(module, MemoryKind::Own)?.start(engine, &spec)?)
+pub(crate) fn run(
+    options: &Options,
+    subject: &mut dyn Subject,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Measured> {
+    let mut measured = node::run(options, subject, progress)?;
+    measured.measurements.extend(program::run(options, progress)?);
+    Ok(measured)
 }

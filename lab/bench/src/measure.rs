@@ -68,11 +68,26 @@ pub(crate) fn measure(
     window: Window,
     read: &mut dyn FnMut() -> Result<Reading>,
 ) -> Result<Rates> {
+    measure_while(line, traffic, window, read, &mut |length| {
+        std::thread::sleep(length);
+        Ok(())
+    })
+}
+
+/// The same; `meanwhile` is called while the packets are counted, and returns after so long or
+/// later.
+pub(crate) fn measure_while(
+    line: &Line,
+    traffic: Traffic,
+    window: Window,
+    read: &mut dyn FnMut() -> Result<Reading>,
+    meanwhile: &mut dyn FnMut(Duration) -> Result<()>,
+) -> Result<Rates> {
     let device = Line::ifindex(&line.source, "s0")?;
     let generator = Generator::start(&line.source, device, traffic)?;
     std::thread::sleep(window.warm_up);
     let (sent_before, before) = (Reading::now(generator.sent()), read()?);
-    std::thread::sleep(window.length);
+    meanwhile(window.length)?;
     let (sent_after, after) = (Reading::now(generator.sent()), read()?);
     generator.stop()?;
     let rates = sent_after.rate_since(sent_before).zip(after.rate_since(before));

@@ -23,7 +23,7 @@ use crate::measure::{Reading, Window, measure};
 use crate::report::{Better, GoalFor, Measured, Measurement};
 use crate::rounds::median;
 use crate::sink::{Kind, Sink};
-use crate::{Options, Plan, Service, Subject};
+use crate::{Options, Service, Subject};
 
 /// The goals: nothing lost, doubled or overtaken, and a pause that nobody hears.
 const MOVES: u32 = 1000;
@@ -38,7 +38,6 @@ const SHARE: f64 = 0.9;
 /// Blocks with moves, and as many without: each ends with seconds in which nothing is measured.
 const BLOCKS: u32 = 5;
 const BLOCKS_QUICK: u32 = 2;
-const CELL_CPU: usize = 1;
 const NODE: &str = "bench-move";
 /// Between two moves, so that one's end is not the next one's beginning.
 const REST: Duration = Duration::from_millis(2);
@@ -58,18 +57,10 @@ pub(crate) fn run(
     subject: &mut dyn Subject,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Measured> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    ensure!(cores > CELL_CPU, "this benchmark needs two CPUs, and there is only one");
+    line::needs_two_cpus()?;
     progress("making a line of namespaces");
     let line = Line::new("move")?;
-    let plan = Plan {
-        name: NODE.to_owned(),
-        namespace: line.node.name().to_owned(),
-        ports: [line::PORT_IN.to_owned(), line::PORT_OUT.to_owned()],
-        service: Some(Service::Monitor),
-        rule: None,
-        cell_cpu: CELL_CPU,
-    };
+    let plan = line.plan(NODE, Some(Service::Monitor));
     progress("starting a node");
     subject.start(&plan, 0)?;
     let measured = moved(options, &line, subject, progress);

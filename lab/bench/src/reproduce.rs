@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
-use crate::line::{self, Line};
-use crate::{Bench, Options, Plan, Service, Subject, frame};
+use crate::line::Line;
+use crate::{Bench, Options, Plan, Subject, frame};
 
 const FIGURES: [Bench; 8] = [
     Bench {
@@ -55,9 +55,6 @@ const FIGURES: [Bench; 8] = [
         what: "PromethOS NP, figure 4 and table 1: rate and delay under rising load, by level",
     },
 ];
-
-/// The guest's CPU; the generator and the kernel's part have CPU 0.
-const CELL_CPU: usize = 1;
 
 /// All figures.
 #[must_use]
@@ -231,17 +228,6 @@ struct Lab<'a> {
 }
 
 impl Lab<'_> {
-    fn plan(&self, name: &str, service: Option<Service>) -> Plan {
-        Plan {
-            name: name.to_owned(),
-            namespace: self.line.node.name().to_owned(),
-            ports: [line::PORT_IN.to_owned(), line::PORT_OUT.to_owned()],
-            service,
-            rule: None,
-            cell_cpu: CELL_CPU,
-        }
-    }
-
     /// Runs a node for as long as `work` takes.
     fn with_node<T>(
         &mut self,

@@ -72,9 +72,26 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The value of this rank of a hundred, by the nearest-rank method; 0 of nothing.
+pub(crate) fn percentile(values: &[f64], rank: usize) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let at = (sorted.len() * rank).div_ceil(100);
+    sorted.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_percentile_is_a_value_that_was_measured() {
+        let values: Vec<f64> = (1..=50).rev().map(f64::from).collect();
+        assert_eq!(percentile(&values, 99), 50.0);
+        assert_eq!(percentile(&values, 50), 25.0);
+        assert_eq!(percentile(&[7.0], 99), 7.0);
+        assert_eq!(percentile(&[], 99), 0.0);
+    }
 
     #[test]
     fn ratios_are_of_the_same_round() {

@@ -98,8 +98,20 @@ fn xdp(line: &Line) -> Result<What> {
 /// Received packets, those dropped by the device not among them (columns 2 and 4 of
 /// net/core/net-procfs.c, `dev_seq_printf_stats`).
 fn received(text: &str, device: &str) -> Option<u64> {
+    column(text, device, 1)
+}
+
+/// Packets that a device of this thread's namespace did not send, as there was no room in the
+/// ring of its peer (column 12; `veth_get_stats64`).
+pub(crate) fn unsent(device: &str) -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+    column(&text, device, 11)
+        .ok_or_else(|| anyhow!("/proc/net/dev does not show the device {device}"))
+}
+
+fn column(text: &str, device: &str, at: usize) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'))?;
-    line.split_whitespace().nth(1)?.parse().ok()
+    line.split_whitespace().nth(at)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Both have one socket a port, batches of 64, wake-up on need, poll when
 //! idle, the same CPU for the application and CPU 0 for the kernel's part.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use crate::generator::Traffic;
 use crate::line::{self, Line};
@@ -12,11 +12,9 @@ use crate::plain_xsk::{Mode, PlainXsk};
 use crate::report::{Better, Measurement};
 use crate::rounds::{Pair, Rounds};
 use crate::sink::{Kind, Sink};
-use crate::{Options, Plan, Service, Subject};
+use crate::{Options, Service, Subject};
 
 const LENGTHS: [usize; 2] = [64, 1460];
-/// The application's CPU; the generator and the kernel's part have CPU 0.
-const APPLICATION_CPU: usize = 1;
 /// Ours divided by the plain program.
 const GOAL: f64 = 0.9;
 
@@ -25,8 +23,7 @@ pub(crate) fn run(
     subject: &mut dyn Subject,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Measurement>> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    ensure!(cores > APPLICATION_CPU, "this benchmark needs two CPUs, and there is only one");
+    line::needs_two_cpus()?;
     progress("making two lines of namespaces");
     let lines = Lines { ours: Line::new("ours")?, plain: Line::new("plain")? };
     let mut measurements = Vec::new();
@@ -35,14 +32,7 @@ pub(crate) fn run(
             Mode::Forward => Service::Monitor,
             Mode::Drop => Service::Reception,
         };
-        let plan = Plan {
-            name: format!("bench-{}", name(mode)),
-            namespace: lines.ours.node.name().to_owned(),
-            ports: [line::PORT_IN.to_owned(), line::PORT_OUT.to_owned()],
-            service: Some(service),
-            rule: None,
-            cell_cpu: APPLICATION_CPU,
-        };
+        let plan = lines.ours.plan(&format!("bench-{}", name(mode)), Some(service));
         progress(&format!("starting a node for {}", name(mode)));
         subject.start(&plan, 0)?;
         let measured = in_mode(options, &lines, mode, subject, &plan.name, progress);
@@ -72,7 +62,7 @@ fn in_mode(
     node: &str,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Measurement>> {
-    let plain = PlainXsk::start(&lines.plain, mode, APPLICATION_CPU)?;
+    let plain = PlainXsk::start(&lines.plain, mode, line::NODE_CPU)?;
     let ours_sink = Sink::new(&lines.ours, Kind::Xdp)?;
     let plain_sink = Sink::new(&lines.plain, Kind::Xdp)?;
     let window = Window::new(options.quick);

@@ -10,7 +10,7 @@ use cell::protocol::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use units::{EntryId, PortId, SessionId};
+use units::{Edge, EntryId, PortId, SessionId};
 
 pub fn read(bytes: &[u8]) {
     reads_back::<FromCell>(bytes);
@@ -43,6 +43,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         lanes: 1,
         timer_ms: Some(1000),
         parameters: BTreeMap::from([("dscp".into(), vec![46])]),
+        closed: true,
         shared: Some(SharedFacts {
             address: 0x7f00_0000_0000,
             arena_pages: 256,
@@ -59,6 +60,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         mac: [2, 0, 0, 0, 0, 1],
         mtu: 1500,
         raw: false,
+        cabled: true,
     };
     let report = ServiceReport {
         packets: 9,
@@ -75,7 +77,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ToCell::Replace(Box::new(service), StateWay::Memory),
         ToCell::Adopt(vec![entry]),
         ToCell::Target(entry, 1),
-        ToCell::Edges(entry, [Some(EntryId(8)), None, None, None]),
+        ToCell::Edges(entry, [Edge::To(EntryId(8)), Edge::Down, Edge::Out, Edge::Out]),
+        ToCell::Closed(entry, true),
         ToCell::Stop(entry),
         ToCell::Message(entry, b"flush".to_vec()),
         ToCell::Report,
@@ -87,7 +90,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         FromCell::Replaced(entry, 250),
         FromCell::PutBack(entry, "unreachable".into()),
         FromCell::Stopped(entry, Box::new(report.clone())),
-        FromCell::Trapped(entry, 0, "unreachable".into()),
+        FromCell::Trapped(entry, 0, "unreachable".into(), 3),
         FromCell::Event(entry, 1, vec![1, 2, 3]),
         FromCell::Answered(entry, vec![Some(0), None]),
         FromCell::Service(entry, Box::new(report)),

@@ -52,6 +52,12 @@ pub struct Service<'a> {
     pub then: &'a [&'a str],
     /// What it may use below user level.
     pub budget: Option<Budget>,
+    /// Who pays; best-effort when empty.
+    pub session: &'a str,
+    /// Where on the way of packets its rules are looked at; as its session says when empty.
+    pub stage: &'a str,
+    /// What becomes of its packets while it is down; what it was, or open, when empty.
+    pub on_failure: &'a str,
 }
 
 /// The program under test: `TAM_BIN`, or the workspace's release build.
@@ -263,6 +269,9 @@ impl NodeUnderTest {
             level: Some(if service.level.is_empty() { "user" } else { service.level }.to_owned()),
             budget: service.budget.clone(),
             then: service.then.iter().map(|next| (*next).to_owned()).collect(),
+            session: (!service.session.is_empty()).then(|| service.session.to_owned()),
+            stage: (!service.stage.is_empty()).then(|| service.stage.to_owned()),
+            on_failure: (!service.on_failure.is_empty()).then(|| service.on_failure.to_owned()),
             ..DeployRequest::default()
         })?)
     }

@@ -11,6 +11,7 @@
 #ifndef TAM_AFTERWARDS_H
 #define TAM_AFTERWARDS_H
 
+#include "cycle.h"
 #include "rewrite.h"
 #include "tun.h"
 #include "ways.h"
@@ -157,6 +158,12 @@ static __always_inline int go_on(void *ctx, enum tam_level level, const struct t
 static __always_inline int bounce(void *ctx, enum tam_level level, __u32 port,
 				  struct tam_service_stats *stats)
 {
+	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
+
+	if (cycles(ctx, level, config, port)) {
+		stats->drop_cycle++;
+		return dropped(level);
+	}
 	bring_head(ctx, level);
 
 	void *data = first_byte(ctx, level);
@@ -181,6 +188,10 @@ static __always_inline int redirect(void *ctx, enum tam_level level,
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 	int to_raw = level == TAM_LEVEL_NIC && config && config->flags & TAM_PORT_RAW;
 
+	if (cycles(ctx, level, config, way->meta.arrival_port)) {
+		stats->drop_cycle++;
+		return dropped(level);
+	}
 	/* Any device takes what tc redirects, and a TUN device nothing else. */
 	if (to_raw && crosses_at_tc(way->meta.arrival_port)) {
 		int action = cross_at_tc(ctx, port);
@@ -272,7 +283,34 @@ static __always_inline __u32 entry_after(const struct tam_lane *lane, __u32 verd
 
 	if ((verdict & 0xff) != VERDICT_PASS || !(lane->edges >> edge & 1))
 		return TAM_ENTRY_NONE;
-	return lane->next[edge];
+	return lane->next[edge];	/* or TAM_NEXT_DOWN */
+}
+
+/* Where a packet goes that is out of its graph: to the service of the next stage, or as
+ * enum tam_action says beyond the entries. */
+#define TAM_ENTRY_DROP 0xfffe
+static __noinline __u32 next_stage(struct tam_passage *way)
+{
+	if (!way)
+		return TAM_ENTRY_NONE;
+	for (int at = 0; at < 2; at++) {
+		__u32 rule = way->meta.then[0];
+		const struct tam_rule_fact *fact = fact_of(rule);
+
+		way->meta.then[0] = way->meta.then[1];
+		way->meta.then[1] = TAM_RULE_NONE;
+		if (!fact || fact->action == TAM_ACTION_FORWARD)
+			continue;
+		if (fact->action == TAM_ACTION_DROP)
+			return TAM_ENTRY_DROP;
+		if (fact->action == TAM_ACTION_DOWN)
+			return TAM_NEXT_DOWN;
+		way->meta.rule = rule;
+		way->mark[0] = 0;
+		way->mark[1] = 0;
+		return fact->entry;
+	}
+	return TAM_ENTRY_NONE;
 }
 
 /* Whether a frame has no VLAN tag, which the kernel would take out of it before tc. */
@@ -322,6 +360,8 @@ static __always_inline int visit(void *ctx, enum tam_level level, struct tam_pas
 	}
 	if (!runs) {
 		count_packet(stats, way->bytes);
+		if (is_held(lane))
+			return dropped_as_held(level, lane, stats);
 		return raise(ctx, level, lane, way, stats);
 	}
 	fill_hand_over(way, &way->meta, lane,
@@ -379,13 +419,29 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 	if (!trapped && verdict == VERDICT_RAISE)
 		return raise(ctx, level, lane, way, stats);
 
-	__u32 next = entry_after(lane, verdict);
+	__u32 next = trapped ? TAM_ENTRY_NONE : entry_after(lane, verdict);
 
 	if (next != TAM_ENTRY_NONE)
 		__builtin_memcpy(way->mark, hand_over->mark, sizeof(way->mark));
 	leave_lane(lane);
-	if (trapped)
+	if (trapped && lane->closed)
+		return dropped_as_down(level, stats);
+	if ((trapped || (verdict & 0xff) == VERDICT_PASS) && next == TAM_ENTRY_NONE &&
+	    way->meta.then[0] != TAM_RULE_NONE)
+		next = next_stage(way);
+	if (next == TAM_NEXT_DOWN)
+		return dropped_as_down(level, stats);
+	if (next == TAM_ENTRY_DROP) {
+		stats->drop_rule++;
+		return dropped(level);
+	}
+	if (trapped && next == TAM_ENTRY_NONE)
 		return go_plainly(ctx, level, way, stats);
+	if (trapped) {
+		stats->plain++;
+		return level == TAM_LEVEL_NIC ? visit_nic(ctx, way, next)
+					      : visit_tc(ctx, way, next);
+	}
 	switch (verdict & 0xffff) {
 	case VERDICT_DROP:
 		count_reason(entry, verdict >> 16, stats);

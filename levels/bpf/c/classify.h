@@ -21,20 +21,19 @@
 #include "parse.h"
 #include "tap.h"
 
-#define TAM_RULE_NONE 0xffffffff
-
 /* One entry of the flow cache. */
 struct tam_flow {
 	__u64 key[TAM_KEY_WORDS];
 	__u64 generation;	/* 0: empty */
 	/* As it travels with a packet of the flow to the cell, but for the offsets and
-	 * TAM_META_ROUTED; rule is TAM_RULE_NONE when none matched. */
+	 * TAM_META_ROUTED; rule is TAM_RULE_NONE when none matched. Its rules are those of the
+	 * stages that decide something, in their order. */
 	struct tam_meta meta;
 	__u32 mtu;		/* L3 MTU of the route */
 	__u8 own_mac[6];
 	__u8 action;		/* enum tam_action */
 	__u8 outcome;		/* TAM_FORWARDED when routed, else why the kernel routes it */
-	__u32 zero;
+	__u16 counted[2];	/* further rules that only count, or TAM_RULE_NONE */
 };
 
 /* One of the large cache: two cache lines. */
@@ -137,13 +136,26 @@ struct {
 	__type(value, __u64);
 } tam_filter SEC(".maps");
 
-/* The key that find_rule() looks up: the stack has no room for it. */
+/* The key that find_rule() looks up, and what it has found: the stack has no room for it. */
+struct tam_search {
+	struct tam_key key;
+	struct tam_rule best[TAM_STAGES];
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct tam_key);
+	__type(value, struct tam_search);
 } tam_masked SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TAM_RULES_MAX);
+	__type(key, __u32);
+	__type(value, struct tam_rule_fact);
+} tam_rule_facts SEC(".maps");
 
 struct tam_rule_hash {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -220,6 +232,34 @@ static __always_inline void count_rule(__u32 rule, __u32 length)
 		count->packets++;
 		count->bytes += length;
 	}
+}
+
+/* What a rule says; 0: there is none of that number. */
+static __always_inline const struct tam_rule_fact *fact_of(__u32 rule)
+{
+	return rule == TAM_RULE_NONE ? 0 : bpf_map_lookup_elem(&tam_rule_facts, &rule);
+}
+
+/* Who pays for the packets of a rule. */
+static __always_inline __u32 session_of(__u32 rule)
+{
+	const struct tam_rule_fact *fact = fact_of(rule);
+
+	return fact ? fact->session : 0;
+}
+
+/* The rules of a packet beside its first. */
+static __noinline int count_others(const struct tam_flow *flow, __u32 length)
+{
+	if (!flow)
+		return 0;
+	for (int at = 0; at < 2; at++) {
+		if (flow->meta.then[at] != TAM_RULE_NONE)
+			count_rule(flow->meta.then[at], length);
+		if (flow->counted[at] != TAM_RULE_NONE)
+			count_rule(flow->counted[at], length);
+	}
+	return 0;
 }
 
 /* The hash of a key: the sum of its 32-bit words, each times a random 64-bit factor
@@ -352,7 +392,30 @@ static __always_inline int may_be_there(__u32 set, __u64 hash)
 	return word && *word >> (bit & 63) & 1;
 }
 
-/* The best rule of the active set, into `flow`.
+/* Takes the best rule of a stage into a flow, behind those of the stages before. */
+static __always_inline void add_rule(struct tam_flow *flow, const struct tam_rule *rule)
+{
+	__u16 number = rule->rule;
+
+	if (flow->action == TAM_ACTION_DROP)
+		return;		/* it does not come that far */
+	if (rule->action != TAM_ACTION_FORWARD && flow->action == TAM_ACTION_FORWARD) {
+		number = flow->meta.rule;	/* it only counts */
+		flow->meta.rule = rule->rule;
+		flow->meta.entry = rule->entry;
+		flow->action = rule->action;
+	} else if (flow->meta.rule == TAM_RULE_NONE) {
+		flow->meta.rule = number;
+		return;
+	} else if (rule->action != TAM_ACTION_FORWARD) {
+		flow->meta.then[flow->meta.then[0] != TAM_RULE_NONE] = number;
+		return;
+	}
+	if (number != TAM_RULE_NONE)
+		flow->counted[flow->counted[0] != TAM_RULE_NONE] = number;
+}
+
+/* The best rules of the active set, one of each stage, into `flow`.
  *
  * Functions that are not static are verified once, and not with each way on which the
  * packet may have come to them: all together would be more than the verifier takes. */
@@ -362,15 +425,23 @@ __noinline int find_rule(const struct packet *packet, struct tam_flow *flow, __u
 	if (!packet || !flow || !shared)
 		return 0;
 
-	__u32 best = 0xffffffff, count = shared->mask_count[set &= 1], zero = 0;
-	struct tam_key *key = bpf_map_lookup_elem(&tam_masked, &zero);
+	__u32 count = shared->mask_count[set &= 1], zero = 0;
+	struct tam_search *search = bpf_map_lookup_elem(&tam_masked, &zero);
 
 	flow->meta.rule = TAM_RULE_NONE;
-	flow->meta.session = 0;
+	flow->meta.then[0] = TAM_RULE_NONE;
+	flow->meta.then[1] = TAM_RULE_NONE;
 	flow->meta.entry = 0;
+	flow->counted[0] = TAM_RULE_NONE;
+	flow->counted[1] = TAM_RULE_NONE;
 	flow->action = TAM_ACTION_FORWARD;
-	if (!key)
+	if (!search)
 		return 0;	/* the map has it: not reached */
+
+	struct tam_key *key = &search->key;
+
+	for (int stage = 0; stage < TAM_STAGES; stage++)
+		search->best[stage].rank = 0xffffffff;
 	for (__u32 i = 0; i < TAM_MASKS_MAX; i++) {
 		if (i >= count)
 			break;
@@ -378,8 +449,18 @@ __noinline int find_rule(const struct packet *packet, struct tam_flow *flow, __u
 		__u32 at = set * TAM_MASKS_MAX + i;
 		struct tam_mask *mask = bpf_map_lookup_elem(&tam_masks, &at);
 
-		if (!mask || best < mask->rank_best)
+		if (!mask)
 			break;
+
+		__u32 stage = mask->stage;
+
+		if (stage >= TAM_STAGES)
+			break;		/* not reached */
+		if (search->best[stage].rank < mask->rank_best) {
+			if (mask->alone)
+				break;
+			continue;
+		}
 		/* A frame that is not IP belongs to the rules that name its ethertype. */
 		if (!packet->key.ip_version && !mask->bits.ethertype_be)
 			continue;
@@ -398,14 +479,12 @@ __noinline int find_rule(const struct packet *packet, struct tam_flow *flow, __u
 			continue;
 		}
 
-		if (rule && rule->rank < best) {
-			best = rule->rank;
-			flow->meta.rule = rule->rule;
-			flow->meta.session = rule->session;
-			flow->meta.entry = rule->entry;
-			flow->action = rule->action;
-		}
+		if (rule && rule->rank < search->best[stage].rank)
+			search->best[stage] = *rule;
 	}
+	for (int stage = 0; stage < TAM_STAGES; stage++)
+		if (search->best[stage].rank != 0xffffffff)
+			add_rule(flow, &search->best[stage]);
 	return 0;
 }
 

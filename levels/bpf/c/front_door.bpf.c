@@ -59,9 +59,11 @@ static __always_inline int forward(struct xdp_md *ctx, const struct packet *pack
 static __noinline int to_entry(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
 			       int outcome, struct tam_port_stats *stats)
 {
+	if (flow->action == TAM_ACTION_SERVICE)
+		return to_service(ctx, flow, extent, outcome, stats);
 	if (flow->action == TAM_ACTION_USER)
 		return sent_up(ctx, flow, stats, give_to_socket(ctx, flow, extent, outcome, 0));
-	return to_service(ctx, flow, extent, outcome, stats);
+	return finish(stats, TAM_DROP_DOWN);
 }
 
 /* Does what the flow's rule and route say with this one packet. Returns an XDP
@@ -74,6 +76,8 @@ static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 	TAP_RULE(flow);
 	if (flow->meta.rule != TAM_RULE_NONE)
 		count_rule(flow->meta.rule, packet->length);
+	if (flow->meta.then[0] != TAM_RULE_NONE || flow->counted[0] != TAM_RULE_NONE)
+		count_others(flow, packet->length);
 	if (flow->action == TAM_ACTION_DROP)
 		return finish(stats, TAM_DROP_RULE);
 	if (kernel == TAM_FORWARDED) {

@@ -29,6 +29,14 @@ struct {
 	__type(value, struct tam_lane);
 } tam_lanes SEC(".maps");
 
+/* Whether packets that the entry's service cannot have are dropped. */
+static __always_inline int is_closed(__u32 entry)
+{
+	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
+
+	return lane && *(volatile __u32 *)&lane->closed;
+}
+
 /* What waiting for a lane needs to know. */
 struct waiting {
 	struct tam_lane *lane;
@@ -210,6 +218,13 @@ static __always_inline int choose_way(struct tam_lane *lane, int complete, int w
 	if (target == TAM_LEVEL_USER && lane->path == TAM_PATH_DIRECT)
 		return TAM_WAY_UP;
 	return choose_among_all(lane, complete, whole);
+}
+
+/* Whether nothing may go up now, for the lane to come below (tam_maps.h, `held`). */
+static __always_inline int is_held(struct tam_lane *lane)
+{
+	return *(volatile __u32 *)&lane->held &&
+	       *(volatile __u32 *)&lane->target != TAM_LEVEL_USER && !is_drained(lane);
 }
 
 /* Whether a packet that came to tc meets the module there. One whose lane is on its

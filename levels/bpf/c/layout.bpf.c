@@ -11,6 +11,8 @@ struct tam_captured layout_captured;
 struct tam_key layout_key;
 struct tam_mask layout_mask;
 struct tam_rule layout_rule;
+struct tam_rule_fact layout_rule_fact;
+enum tam_stage layout_stage;
 struct tam_rule_stats layout_rule_stats;
 struct tam_port_stats layout_port_stats;
 struct tam_port_config layout_port_config;
@@ -59,10 +61,18 @@ enum layout_number {
 	MODULES_MAX = TAM_MODULES_MAX,
 	EDGES_MAX = TAM_EDGES_MAX,
 	REASONS_MAX = TAM_REASONS_MAX,
+	CYCLES_MAX = TAM_CYCLES_MAX,
+	CYCLE_ROUNDS = TAM_CYCLE_ROUNDS,
+	CYCLE_ROUNDS_MAX = TAM_CYCLE_ROUNDS_MAX,
+	PORT_RAW = TAM_PORT_RAW,
+	PORT_GENERIC = TAM_PORT_GENERIC,
+	PORT_CABLED = TAM_PORT_CABLED,
 	OVER_NOT = TAM_OVER_NOT,
 	OVER_DROP = TAM_OVER_DROP,
 	OVER_RAISE = TAM_OVER_RAISE,
 	NOT_A_VERDICT = TAM_NOT_A_VERDICT,
 	NOT_RUN = TAM_NOT_RUN,
+	NEXT_DOWN = TAM_NEXT_DOWN,
+	RULE_NONE = TAM_RULE_NONE,
 };
 enum layout_number layout_number;

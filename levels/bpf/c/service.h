@@ -190,7 +190,7 @@ static __always_inline void fill_hand_over(struct tam_passage *way, const struct
 	hand_over->protocol = meta->flags >> 16;
 	hand_over->flags = meta->flags >> 1 & 3;	/* TAM_META_FRAGMENT is bit 1 */
 	hand_over->port = meta->arrival_port;
-	hand_over->session = meta->session;
+	hand_over->session = lane->session;
 	hand_over->rule = meta->rule;
 	hand_over->flow_hash = meta->flow_hash;
 	hand_over->lane = 0;
@@ -238,11 +238,31 @@ static __always_inline int send_up_outside(struct xdp_md *ctx, struct tam_lane *
 	return bpf_xdp_adjust_meta(ctx, sizeof(struct tam_meta)) ? XDP_DROP : -1;
 }
 
+/* Whether a rule of a stage further on keeps a packet from going past it: it drops, or its
+ * service is closed, and nobody is there to ask. */
+static __always_inline int is_kept(__u32 rule)
+{
+	const struct tam_rule_fact *fact = fact_of(rule);
+
+	if (!fact || fact->action == TAM_ACTION_FORWARD)
+		return 0;
+	return fact->action == TAM_ACTION_DROP || fact->action == TAM_ACTION_DOWN ||
+	       is_closed(fact->entry);
+}
+
+/* Whether a packet that its service cannot have may go nowhere else. */
+static __noinline int stays_here(const struct tam_meta *meta)
+{
+	return meta && (is_closed(meta->entry) || is_kept(meta->then[0]) || is_kept(meta->then[1]));
+}
+
 /* Counts a packet on its way to the cell by the action that came of it; without a cell it
- * goes as if there were no rule. */
+ * goes as if there were no rule, or is dropped if the service's failure policy says so. */
 static __always_inline int sent_up(struct xdp_md *ctx, const struct tam_flow *flow,
 				   struct tam_port_stats *stats, int action)
 {
+	if (action == XDP_PASS && stays_here(&flow->meta))
+		return finish(stats, TAM_DROP_DOWN);
 	if (action == XDP_PASS && flow->meta.flags & TAM_META_BRIDGED)
 		return cross_flow(ctx, flow, stats);
 	finish(stats, action == XDP_REDIRECT ? TAM_TO_USER
@@ -293,6 +313,10 @@ static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow 
 		finish(stats, action == XDP_PASS ? TAM_TO_KERNEL_MODULE : TAM_DROP_ADJUST);
 		return action;
 	default:
+		if (is_held(lane)) {
+			leave_lane(lane);
+			return finish(stats, TAM_DROP_LANE);
+		}
 		action = send_up(ctx, lane, way);
 		leave_lane(lane);
 		return sent_up(ctx, flow, stats, action);

@@ -25,6 +25,9 @@
 #define TAM_MODULES_MAX 1024	/* programs made from modules at one level: one for each lane there */
 #define TAM_EDGES_MAX 4		/* edges out of one entry */
 #define TAM_REASONS_MAX 4096	/* pairs of entry and drop reason that are counted apart */
+#define TAM_CYCLES_MAX 4096	/* counters of rounds: frames that share one are told apart by nothing */
+#define TAM_CYCLE_ROUNDS 64	/* rounds between cabled ports: for each new frame, and each heartbeat */
+#define TAM_CYCLE_ROUNDS_MAX (1 << 16)	/* rounds that frames which look alike can have together */
 
 /* What a packet is matched by; one that a rule does not match by is zero in
  * the rule's mask. IPv4 addresses fill the first four bytes. Of a frame that is
@@ -71,6 +74,7 @@ enum tam_action {
 	TAM_ACTION_DROP = 1,
 	TAM_ACTION_USER = 2,	/* to the cell's socket on the arrival port and queue */
 	TAM_ACTION_SERVICE = 3,	/* to where the entry's lane is: below, or as TAM_ACTION_USER */
+	TAM_ACTION_DOWN = 4,	/* drop: the service is down, and its failure policy is closed */
 };
 
 /* What a rule says. */
@@ -83,14 +87,31 @@ struct tam_rule {
 	__u8 zero[3];
 };
 
-/* One set of matched fields; masks are sorted by rank_best. */
+/* The stages that a packet goes through: in each the best of its rules counts. */
+enum tam_stage {
+	TAM_STAGE_IN = 0,	/* infrastructure, before the principals */
+	TAM_STAGE_SERVICE = 1,	/* one principal's */
+	TAM_STAGE_OUT = 2,	/* infrastructure, behind them */
+	TAM_STAGES
+};
+
+/* What a rule says, by its number: for packets that come to it from the stage before. */
+struct tam_rule_fact {
+	__u16 session;
+	__u16 entry;
+	__u8 action;		/* enum tam_action; TAM_ACTION_FORWARD also when there is no such rule */
+	__u8 zero[3];
+};
+
+/* One set of matched fields of one stage; masks are sorted by rank_best. */
 struct tam_mask {
 	struct tam_key bits;
 	__u64 salt;		/* what the filter's hash begins with: another one for each mask */
 	__u32 rank_best;	/* the best rank among the rules of this mask; 0 is best of all */
 	__u32 rest;		/* TAM_REST_*: which words of the bits are not all zero */
 	__u32 list;		/* not 0: the keys are the flows of tam_lists[list], all of them rule's */
-	__u32 zero;
+	__u16 stage;		/* enum tam_stage */
+	__u16 alone;		/* 1: all masks of the set are of this stage */
 	struct tam_rule rule;
 };
 #define TAM_REST_UPPER (1 << 0)	/* of the addresses more than the first 4 bytes */
@@ -135,8 +156,9 @@ enum tam_outcome {
 	TAM_DROP_RULE,			/* a rule says so */
 	TAM_DROP_ADJUST,		/* no room to change the frame's head */
 	TAM_DROP_EGRESS_GONE,		/* the egress port left while the packet was on its way */
-	TAM_DROP_LANE,			/* another CPU did not leave the service's lane in time */
+	TAM_DROP_LANE,			/* another CPU did not leave the service's lane in time, or it was held */
 	TAM_DROP_TOO_LONG,		/* longer than the other end of the bridge takes */
+	TAM_DROP_DOWN,			/* its service is down, and drops what it does not see */
 	TAM_OUTCOMES
 };
 
@@ -165,6 +187,7 @@ struct tam_port_stats {
 
 #define TAM_PORT_RAW (1 << 0)	/* IP packets without an Ethernet header (tun.h) */
 #define TAM_PORT_GENERIC (1 << 1)	/* XDP in the stack: tc may see its packets without their Ethernet header */
+#define TAM_PORT_CABLED (1 << 2)	/* what leaves by it can come in by a port of the same node (cycle.h) */
 
 /* One port, indexed by its number. */
 struct tam_port_config {
@@ -227,13 +250,13 @@ struct tam_vlan {
  *
  *  0       4       6       8       10      12          18      20      22      24      28      32
  * +-------+-------+-------+-------+-------+-----------+-------+-------+-------+-------+-------+
- * | rule  |session| entry |egress |egress | next hop  |arrival| L3    | L4    | flow  |flags  |
- * |       |       |       | port  | VLAN  | MAC       |port   |offset |offset | hash  |       |
+ * | rule, | then  | entry |egress |egress | next hop  |arrival| L3    | L4    | flow  |flags  |
+ * | then  |       |       | port  | VLAN  | MAC       |port   |offset |offset | hash  |       |
  * +-------+-------+-------+-------+-------+-----------+-------+-------+-------+-------+-------+
  */
 struct tam_meta {
-	__u32 rule;
-	__u16 session;
+	__u16 rule;		/* whose service has it, or TAM_RULE_NONE */
+	__u16 then[2];		/* the rules of the stages behind that, or TAM_RULE_NONE: tam_rule_fact */
 	__u16 entry;
 	__u16 egress_port;	/* its number, when TAM_META_ROUTED */
 	__u16 egress_vlan;	/* TAM_VLAN_PRESENT | identifier, or 0 */
@@ -247,6 +270,7 @@ struct tam_meta {
 				 * way to tc its tc_epoch */
 };
 #define TAM_OFFSET_NONE 0xffff
+#define TAM_RULE_NONE 0xffff
 
 /* Metadata of a packet that was with a module already. */
 struct tam_marked {
@@ -293,9 +317,9 @@ enum tam_over {
  * | sent up | left    | epoch start | epoch seen | epoch  | level | target | program | window,| busy | cpu | trapped | ran  |
  * |    D    |    C    |      D      |     D      |   C    |   D   |   C, N |    N    | edges N|  D   |  D  |  D, N   | D, C |
  * +---------+---------+-------------+------------+--------+-------+--------+---------+--------+------+-----+---------+------+
- * | sent tc | left tc | tc awaited  | tc began                | path  | tc     | next, by edge    | unused, zero         128
- * |    D    |    D    |      D      |     D                   |   D   | epoch D|        N         |
- * +---------+---------+-------------+-------------------------+-------+--------+------------------+-----
+ * | sent tc | left tc | tc awaited  | tc began                | path  | tc     | next, by edge    | closed, session | held, zero 128
+ * |    D    |    D    |      D      |     D                   |   D   | epoch D|        N         |        N        |  N
+ * +---------+---------+-------------+-------------------------+-------+--------+------------------+-----------------+---
  *
  * The ways of a packet, and what counts it on and off them:
  *
@@ -317,6 +341,9 @@ enum tam_over {
  * whose redirected packets leave at the end of the driver's poll, later than
  * those of tc: one packet at least goes by the cell in between. So nothing
  * overtakes anything. `level` NIC implies DIRECT.
+ *
+ * Under more packets than user level carries, all that was sent up is never gone.
+ * Then N holds the lane for a moment: what would go up is dropped, until it is.
  *
  * A packet that was sent up and never came (its ring was full) keeps the two
  * apart. Then the cell begins another epoch, which packets carry from then on;
@@ -349,9 +376,14 @@ struct tam_lane {
 	__u64 tc_began;		/* jiffies at which tc_epoch began */
 	__u32 path;		/* enum tam_path */
 	__u32 tc_epoch;		/* that packets to tc carry; 8 bits */
-	__u16 next[TAM_EDGES_MAX];	/* the entry at the end of each edge */
-	__u64 zero[2];
+	__u16 next[TAM_EDGES_MAX];	/* the entry at the end of each edge, or TAM_NEXT_DOWN */
+	__u32 closed;		/* not 0: while the service is down its packets are dropped */
+	__u32 session;		/* who pays */
+	__u32 held;		/* not 0: nothing more goes up until all that did is gone */
+	__u32 zero;
 };
+#define TAM_NEXT_DOWN 0xffff	/* drop: the service there is down, and its failure policy is closed */
+
 
 /* Jiffies (1 s at HZ=1000, 10 s at 100) after which a packet that is not at tc is lost. */
 #define TAM_TC_PATIENCE 1000
@@ -424,14 +456,17 @@ struct tam_service_stats {
 	__u64 redirected;
 	__u64 passed_on;	/* to the next entry of the graph, which counts it, too */
 	__u64 raised;		/* given to user level, by the module or from tc in its place */
-	__u64 plain;		/* not run, or raised and there is no cell: as if there were no rule */
+	__u64 plain;		/* not run, or raised and there is no cell: as if there were no rule, unless it is closed */
 	__u64 drop_module;	/* the verdict */
 	__u64 drop_trap;	/* it trapped, or its verdict is none */
 	__u64 drop_no_port;	/* no such port to redirect to */
 	__u64 drop_too_long;	/* longer than that port takes */
 	__u64 drop_malformed;	/* not to be forwarded as the module left it */
 	__u64 drop_budget;	/* it had used up its budget */
+	__u64 drop_down;	/* not run, or raised and there is no cell, and the service is closed; or the next one is */
+	__u64 drop_rule;	/* passed, and a rule of the next stage says so */
 	__u64 drop_lane;	/* at tc, or behind another module: another CPU did not leave the lane in time */
+	__u64 drop_cycle;	/* it went round and round between cabled ports */
 	__u64 handed_over;	/* packets that found the lane at another CPU than the last one */
 	__u64 reasons_lost;	/* of drop_module: their reason is in no counter, there are too many */
 	__u64 raised_bytes;	/* of those that were raised: as they came */

@@ -104,7 +104,7 @@ static __noinline int tap_rule(__u32 rule, __u32 session, __u32 entry)
 
 	if (!scratch)
 		return 0;
-	scratch->head.rule = rule;
+	scratch->head.rule = rule == TAM_RULE_NONE ? 0xffffffff : rule;
 	scratch->head.session = session;
 	scratch->head.entry = entry;
 	return 0;
@@ -171,7 +171,8 @@ static __always_inline int tap_egress(struct __sk_buff *skb)
 }
 
 #define TAP_ARRIVAL(ctx) tap_arrival(ctx)
-#define TAP_RULE(flow) tap_rule((flow)->meta.rule, (flow)->meta.session, (flow)->meta.entry)
+#define TAP_RULE(flow) \
+	tap_rule((flow)->meta.rule, session_of((flow)->meta.rule), (flow)->meta.entry)
 #define TAP_OUTCOME(outcome) tap_outcome(outcome)
 #define TAP_END(ctx, action) tap_end(ctx, action)
 

@@ -76,6 +76,8 @@ static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
 	way->bytes = length;
 	if (flags & TAM_META_UP || !runs_at_tc(lane)) {
 		count_packet(stats, length);
+		if (is_held(lane))
+			return dropped_as_held(TAM_LEVEL_KERNEL, lane, stats);
 		return raise(ctx, TAM_LEVEL_KERNEL, lane, way, stats);
 	}
 	fill_hand_over(way, &way->meta, lane,

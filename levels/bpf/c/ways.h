@@ -192,6 +192,22 @@ static __always_inline int send_up_by_tap(struct __sk_buff *ctx, struct tam_lane
 	return bpf_redirect(device, 0);
 }
 
+/* A packet that would go up by a lane that nothing may go up by. The caller is in it. */
+static __always_inline int dropped_as_held(enum tam_level level, struct tam_lane *lane,
+					   struct tam_service_stats *stats)
+{
+	stats->drop_lane++;
+	leave_lane(lane);
+	return dropped(level);
+}
+
+/* A packet that its service did not have, and no other way may have. */
+static __always_inline int dropped_as_down(enum tam_level level, struct tam_service_stats *stats)
+{
+	stats->drop_down++;
+	return dropped(level);
+}
+
 /* To user level, or without a cell as from a rule whose cell is not there. The
  * caller is in the lane, and out of it afterwards. */
 static __always_inline int raise(void *ctx, enum tam_level level, struct tam_lane *lane,
@@ -210,6 +226,8 @@ static __always_inline int raise(void *ctx, enum tam_level level, struct tam_lan
 		stats->drop_malformed++;
 		return action;
 	}
+	if (stays_here(&way->meta))
+		return dropped_as_down(level, stats);
 	stats->plain++;
 	return to_stack(ctx, level, way);
 }

@@ -120,6 +120,7 @@ pub struct FrontDoor {
     lanes: Lanes,
     hand_overs: MappedArray<[HandOver; ENTRIES_MAX]>,
     filter: MappedArray<u64>,
+    facts: MappedArray<bpf_maps::RuleFact>,
     lists: lists::Lists,
     /// Sets of the large flow cache on each CPU.
     large_sets: u32,
@@ -129,11 +130,13 @@ pub struct FrontDoor {
     links: BTreeMap<PortId, [Link; 2]>,
     /// Keys in each of the two rule sets, so that the inactive one can be emptied.
     keys: [Vec<Key>; 2],
+    /// Whether packets may still look at that one.
+    inactive: rules::Inactive,
     vlans: Vec<VlanKey>,
 }
 
 /// Maps that every copy of the program shares.
-const SHARED_MAPS: [&str; 26] = [
+const SHARED_MAPS: [&str; 28] = [
     "tam_shared",
     "tam_ports",
     "tam_stats",
@@ -146,6 +149,7 @@ const SHARED_MAPS: [&str; 26] = [
     LISTS,
     "tam_rules_0",
     "tam_rules_1",
+    FACTS,
     "tam_rule_counts",
     "tam_fragments",
     "tam_vlans",
@@ -160,6 +164,7 @@ const SHARED_MAPS: [&str; 26] = [
     AFTER_TC,
     SERVICES,
     REASONS,
+    "tam_cycles",
 ];
 /// The large flow cache, and the tags of its entries.
 const LARGE: &str = "tam_large";
@@ -167,6 +172,8 @@ const TAGS: &str = "tam_tags";
 const FILTER: &str = "tam_filter";
 /// Tables of flows, by number.
 const LISTS: &str = "tam_lists";
+/// What rules say, by number.
+const FACTS: &str = "tam_rule_facts";
 const LANES: &str = "tam_lanes";
 /// A data section.
 const HAND_OVERS: &str = ".data.hand_overs";
@@ -258,6 +265,7 @@ impl FrontDoor {
             lanes: Lanes::new(&maps[LANES])?,
             hand_overs: maps[HAND_OVERS].map_array::<[HandOver; ENTRIES_MAX]>()?,
             filter: maps[FILTER].map_array()?,
+            facts: maps[FACTS].map_array()?,
             lists: lists::Lists::default(),
             large_sets,
             carries_marks: marks.test_run(&[0; 14], None, 1)?.retval == PASS,
@@ -266,6 +274,7 @@ impl FrontDoor {
             tc,
             links: BTreeMap::new(),
             keys: [const { Vec::new() }; 2],
+            inactive: rules::Inactive::Free,
             vlans: Vec::new(),
         })
     }
@@ -563,9 +572,11 @@ pub fn wait_for_packets_in_flight() -> io::Result<()> {
 pub fn remove(node: &Name) -> Result<Vec<String>, FrontDoorError> {
     let folder = Path::new(PIN_DIRECTORY).join(node.as_str());
     let failed = |source| FrontDoorError::Folder { path: folder.clone(), source };
+    // Who may not look there has put nothing there.
+    let nothing = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied];
     let entries = match std::fs::read_dir(&folder) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if nothing.contains(&error.kind()) => return Ok(Vec::new()),
         Err(error) => return Err(failed(error)),
     };
     let mut removed = Vec::new();

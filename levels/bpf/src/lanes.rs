@@ -19,9 +19,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use bpf_maps::{
-    EDGES_MAX, ENTRIES_MAX, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, Lane as Record, PATH_TC,
+    EDGES_MAX, ENTRIES_MAX, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, Lane as Record, NEXT_DOWN, PATH_TC,
 };
-use units::EntryId;
+use units::{Edge, EntryId, SessionId};
 
 use crate::map::{Map, MapError};
 use crate::mapped::MappedWords;
@@ -91,6 +91,9 @@ impl Lanes {
             program: half(std::mem::offset_of!(Record, program))?,
             window: half(std::mem::offset_of!(Record, window))?,
             next: word(std::mem::offset_of!(Record, next))?,
+            closed: half(std::mem::offset_of!(Record, closed))?,
+            session: half(std::mem::offset_of!(Record, session))?,
+            held: half(std::mem::offset_of!(Record, held))?,
             busy: half(std::mem::offset_of!(Record, busy))?,
             trapped: half(std::mem::offset_of!(Record, trapped))?,
             ran: half(std::mem::offset_of!(Record, ran))?,
@@ -124,6 +127,9 @@ pub struct Lane<'a> {
     /// And which edges lead somewhere, and whether the budget is used up.
     window: &'a AtomicU32,
     next: &'a AtomicU64,
+    closed: &'a AtomicU32,
+    session: &'a AtomicU32,
+    held: &'a AtomicU32,
     busy: &'a AtomicU32,
     trapped: &'a AtomicU32,
     ran: &'a AtomicU32,
@@ -199,11 +205,39 @@ impl Lane<'_> {
         self.set(OVER_SHIFT, 0xff, u32::from(over));
     }
 
+    /// Says who pays for the service.
+    pub fn set_session(&self, session: SessionId) {
+        self.session.store(u32::from(session.0), Ordering::SeqCst);
+    }
+
+    /// Says whether packets that the service cannot have are dropped.
+    pub fn set_closed(&self, closed: bool) {
+        self.closed.store(u32::from(closed), Ordering::SeqCst);
+    }
+
+    /// Says whether packets that would go up are dropped as long as any that did is still there
+    /// and the target is below: a lane with more packets than user level carries comes below by
+    /// no other way. Not for longer than needed.
+    pub fn set_held(&self, held: bool) {
+        self.held.store(u32::from(held), Ordering::SeqCst);
+    }
+
+    /// Whether its packets go up though they shall not, and not all that did are gone.
+    #[must_use]
+    pub fn is_kept_up(&self) -> bool {
+        self.target() != LEVEL_USER && self.level() == LEVEL_USER && self.left() != self.sent_up()
+    }
+
     /// Says where what its module passes goes on to, by edge; out of the graph where there is
     /// none.
-    pub fn set_edges(&self, edges: [Option<EntryId>; EDGES_MAX]) {
-        let bits = |of: fn(usize, EntryId) -> u64| {
-            let there = edges.iter().enumerate().filter_map(|(edge, to)| Some((edge, (*to)?)));
+    pub fn set_edges(&self, edges: [Edge; EDGES_MAX]) {
+        let bits = |of: fn(usize, u16) -> u64| {
+            let next = |(edge, to): (usize, &Edge)| match to {
+                Edge::Out => None,
+                Edge::To(entry) => Some((edge, entry.0)),
+                Edge::Down => Some((edge, NEXT_DOWN)),
+            };
+            let there = edges.iter().enumerate().filter_map(next);
             there.fold(0, |bits, (edge, to)| bits | of(edge, to))
         };
         let there = bits(|edge, _| 1 << edge) as u32;
@@ -211,7 +245,7 @@ impl Lane<'_> {
         // goes before it.
         let before = self.window.load(Ordering::Acquire) >> EDGES_SHIFT;
         self.set(EDGES_SHIFT, 0xff, before & there);
-        self.next.store(bits(|edge, to| u64::from(to.0) << (16 * edge)), Ordering::SeqCst);
+        self.next.store(bits(|edge, to| u64::from(to) << (16 * edge)), Ordering::SeqCst);
         self.set(EDGES_SHIFT, 0xff, there);
     }
 
@@ -414,12 +448,15 @@ mod tests {
         assert!(lane.take_ran() && !lane.take_ran());
         assert!(lanes.lane(EntryId(1024)).is_none());
 
-        lane.set_edges([None, Some(EntryId(7)), None, Some(EntryId(1023))]);
+        lane.set_edges([Edge::Out, Edge::To(EntryId(7)), Edge::Down, Edge::To(EntryId(1023))]);
         lane.set_program(8, 96);
         let record: Record = map.lookup(&1023u32).unwrap().unwrap();
-        assert_eq!((record.window, record.edges, record.next), (96, 0b1010, [0, 7, 0, 1023]));
+        assert_eq!(
+            (record.window, record.edges, record.next),
+            (96, 0b1110, [0, 7, NEXT_DOWN, 1023])
+        );
         lane.set_over(bpf_maps::OVER_RAISE);
-        lane.set_edges([None; EDGES_MAX]);
+        lane.set_edges([Edge::Out; EDGES_MAX]);
         let record: Record = map.lookup(&1023u32).unwrap().unwrap();
         assert_eq!((record.window, record.edges, record.over), (96, 0, 2));
     }

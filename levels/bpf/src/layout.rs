@@ -6,7 +6,7 @@ use std::mem::offset_of;
 
 use bpf_maps::{
     Captured, Config, HandOver, Key, Lane, Mask, OUTCOMES, PacketMeta, Passage, PortConfig,
-    PortStats, ReasonKey, Rule, RuleStats, ServiceStats, Vlan, VlanKey,
+    PortStats, ReasonKey, Rule, RuleFact, RuleStats, STAGES, ServiceStats, Vlan, VlanKey,
 };
 
 use crate::object::{Object, OpenObject};
@@ -71,7 +71,8 @@ fn layout_matches_header() {
         rule,
         zeros,
     );
-    same!(object, "tam_mask", Mask, bits, salt, rank_best, rest, list, zero, rule);
+    same!(object, "tam_mask", Mask, bits, salt, rank_best, rest, list, stage, alone, rule);
+    same!(object, "tam_rule_fact", RuleFact, session, entry, action, zero);
     same!(object, "tam_rule", Rule, rank, rule, session, entry, action, zero);
     same!(object, "tam_rule_stats", RuleStats, packets, bytes);
     same!(object, "tam_port_stats", PortStats, rx_packets, rx_bytes, outcomes, cache_hits);
@@ -98,7 +99,7 @@ fn layout_matches_header() {
         "tam_meta",
         PacketMeta,
         rule,
-        session,
+        then,
         entry,
         egress_port,
         egress_vlan,
@@ -140,6 +141,9 @@ fn layout_of_services_matches_header() {
         path,
         tc_epoch,
         next,
+        closed,
+        session,
+        held,
         zero,
     );
     same!(
@@ -203,7 +207,10 @@ fn layout_of_services_matches_header() {
         drop_too_long,
         drop_malformed,
         drop_budget,
+        drop_down,
+        drop_rule,
         drop_lane,
+        drop_cycle,
         handed_over,
         reasons_lost,
         raised_bytes,
@@ -234,8 +241,14 @@ fn numbers_match_header() {
         bpf_maps::ACTION_DROP,
         bpf_maps::ACTION_USER,
         bpf_maps::ACTION_SERVICE,
+        bpf_maps::ACTION_DOWN,
     ];
     assert_eq!(actions, expected.map(i64::from));
+    let stages: Vec<i64> =
+        object.values("tam_stage").unwrap().into_iter().map(|(_, value)| value).collect();
+    let expected = [bpf_maps::STAGE_IN, bpf_maps::STAGE_SERVICE, bpf_maps::STAGE_OUT];
+    assert_eq!(stages[..STAGES], expected.map(i64::from));
+    assert_eq!(stages[STAGES..], [STAGES as i64], "the last one counts them");
     let levels: Vec<i64> =
         object.values("tam_level").unwrap().into_iter().map(|(_, value)| value).collect();
     let expected = [bpf_maps::LEVEL_USER, bpf_maps::LEVEL_NIC, bpf_maps::LEVEL_KERNEL];
@@ -279,11 +292,19 @@ fn numbers_match_header() {
         MODULES_MAX,
         EDGES_MAX,
         REASONS_MAX,
+        CYCLES_MAX,
+        CYCLE_ROUNDS,
+        CYCLE_ROUNDS_MAX,
+        PORT_RAW,
+        PORT_GENERIC,
+        PORT_CABLED,
         OVER_NOT,
         OVER_DROP,
         OVER_RAISE,
         NOT_A_VERDICT,
         NOT_RUN,
+        NEXT_DOWN,
+        RULE_NONE,
     ];
     // 32 bits each, and signed in BTF.
     let found = object.values("layout_number").unwrap().into_iter();

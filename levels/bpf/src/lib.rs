@@ -14,10 +14,11 @@ mod alloc_pages;
 mod arena;
 mod block;
 mod btf;
+pub mod facts;
 pub mod front_door;
 mod function_btf;
 mod insn;
-pub mod lanes;
+mod lanes;
 #[cfg(test)]
 mod layout;
 mod map;
@@ -35,6 +36,7 @@ mod tests;
 
 pub use arena::{ARENA_PAGE, Arena, ArenaError, MappedArena};
 pub use block::{Block, BlockError, MappedBlock};
+pub use facts::RuleFacts;
 pub use front_door::{Below, FrontDoor, FrontDoorError};
 pub use lanes::{Departures, Lane, Lanes, LanesError};
 pub use map::{DevmapValue, Map, MapError, MapInfo, MappedArray, Update, possible_cpus};

@@ -184,6 +184,28 @@ pub fn sealed_memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
+/// What is in a memory file of [`sealed_memory`].
+///
+/// # Errors
+/// `InvalidData` when it may still change, or is longer than `length_max`.
+pub fn read_sealed_memory(fd: BorrowedFd<'_>, length_max: u64) -> io::Result<Vec<u8>> {
+    use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+    let length = u64::try_from(fstat(fd)?.st_size).unwrap_or(u64::MAX);
+    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
+    if length > length_max || !fcntl_get_seals(fd)?.contains(seals) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut bytes = vec![0; length as usize];
+    let mut at = 0;
+    while at < bytes.len() {
+        match rustix::io::pread(fd, &mut bytes[at..], at as u64)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => at += read,
+        }
+    }
+    Ok(bytes)
+}
+
 /// Waits until one of the descriptors can be read, or the time is over; an
 /// interruption by a signal counts as the end of the time.
 ///
@@ -223,6 +245,8 @@ mod tests {
         assert_eq!(rustix::io::pread(&fds[0], &mut code, 0), Ok(4));
         assert_eq!(&code[..4], b"code");
         assert!(rustix::io::write(&fds[0], b"x").is_err(), "sealed memory was written");
+        assert_eq!(read_sealed_memory(fds[0].as_fd(), 4).unwrap(), b"code");
+        assert!(read_sealed_memory(fds[0].as_fd(), 3).is_err(), "it is longer");
         assert!(matches!(receive(b.as_fd(), &mut buffer).unwrap(), Received::Nothing));
         drop(a);
         // A process that another test is starting has a copy of our end until its exec.

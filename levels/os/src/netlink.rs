@@ -6,6 +6,7 @@
 //!    │     ──▶ address   addresses, routes, neighbours
 //!    │     ──▶ slow_path rules, queueing disciplines, IPsec: what the fast path must not skip
 //!    │     ──▶ rate      a device's bit rate (tbf)
+//!    │     ──▶ ingress   frames taken from the kernel, and given to it
 //!    └─ socket           one request, its answers, its acknowledgement
 //!  Monitor               what changed, as it changes
 //!  netfilter_in_use      the same question as slow_path's, of netfilter
@@ -15,6 +16,7 @@
 //! from memory within the call: async code may call them as they are.
 
 mod address;
+mod ingress;
 mod link;
 mod monitor;
 mod netfilter;
@@ -28,6 +30,7 @@ use std::io;
 use std::time::Duration;
 
 pub use self::address::{AddressPrefix, DuplicateDetection, Neighbour, NeighbourState, Route};
+pub use self::ingress::Taken;
 pub use self::link::{Link, LinkStats, VethEnd};
 pub use self::monitor::{Change, Monitor};
 pub use self::netfilter::netfilter_in_use;

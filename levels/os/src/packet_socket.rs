@@ -12,9 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// frames at their true cost of about 800 bytes each, at 80,000 a second.
 const RECEIVE_BUFFER: libc::c_int = 64 << 20;
 /// Where a VLAN tag stands in a frame: behind the two MAC addresses.
-const TAG_OFFSET: usize = 12;
+pub(crate) const TAG_OFFSET: usize = 12;
 /// Bytes of a VLAN tag.
-const TAG_LENGTH: usize = 4;
+pub(crate) const TAG_LENGTH: usize = 4;
 /// Bytes for the one control message that a frame comes with, and its header.
 const CONTROL_LENGTH: usize = 64;
 
@@ -27,7 +27,21 @@ pub struct PacketSocket {
 
 /// The memory of a control message, aligned as `cmsghdr` wants it.
 #[repr(C, align(8))]
-struct Control([u8; CONTROL_LENGTH]);
+pub(crate) struct Control([u8; CONTROL_LENGTH]);
+
+impl Default for Control {
+    fn default() -> Self {
+        Self([0; CONTROL_LENGTH])
+    }
+}
+
+impl Control {
+    /// Has a message point to it; it must live as long.
+    pub(crate) fn lend(&mut self, message: &mut libc::msghdr) {
+        message.msg_control = self.0.as_mut_ptr().cast();
+        message.msg_controllen = CONTROL_LENGTH as _;
+    }
+}
 
 impl PacketSocket {
     /// Opens one for the device of this index, in the calling thread's network namespace.
@@ -44,12 +58,11 @@ impl PacketSocket {
         }
         // SAFETY: the descriptor was just made and is owned by nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-        let socket = Self { fd };
-        socket.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
-        socket.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
-        socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER)?;
-        socket.bind(index)?;
-        Ok(socket)
+        set(&fd, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
+        set(&fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+        set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER)?;
+        bind(&fd, index, libc::ETH_P_ALL as u16)?;
+        Ok(Self { fd })
     }
 
     /// Sends one frame as it is, from the destination MAC address on.
@@ -90,7 +103,7 @@ impl PacketSocket {
     /// A frame that is there already.
     fn receive_now(&self) -> io::Result<Option<Vec<u8>>> {
         let mut frame = vec![0; TAG_LENGTH + usize::from(u16::MAX)];
-        let mut control = Control([0; CONTROL_LENGTH]);
+        let mut control = Control::default();
         // The tag's place is left free in front, so that putting it back moves 12 bytes only.
         let room = &mut frame[TAG_LENGTH..];
         let mut piece = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
@@ -98,8 +111,7 @@ impl PacketSocket {
         let mut message: libc::msghdr = unsafe { zeroed() };
         message.msg_iov = &raw mut piece;
         message.msg_iovlen = 1;
-        message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = CONTROL_LENGTH as _;
+        control.lend(&mut message);
         // SAFETY: the message points to `piece`, `frame` and `control`, with their true
         // lengths; all of them outlive the call.
         let length =
@@ -118,27 +130,6 @@ impl PacketSocket {
         }
         Ok(Some(frame))
     }
-
-    fn set(&self, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
-        let length = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: the option's value is an int that outlives the call, its length the true one.
-        let done = unsafe {
-            libc::setsockopt(self.fd.as_raw_fd(), level, option, (&raw const value).cast(), length)
-        };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
-
-    fn bind(&self, index: u32) -> io::Result<()> {
-        // SAFETY: sockaddr_ll is a plain struct of integers, for which zeroes are valid.
-        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
-        address.sll_family = libc::AF_PACKET as libc::c_ushort;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = libc::c_int::try_from(index).map_err(io::Error::other)?;
-        let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: the address is a sockaddr_ll that outlives the call, its length the true one.
-        let done = unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), length) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
 }
 
 impl AsFd for PacketSocket {
@@ -147,9 +138,37 @@ impl AsFd for PacketSocket {
     }
 }
 
+/// Sets an option of a socket to a number.
+pub(crate) fn set(
+    socket: &OwnedFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option's value is an int that outlives the call, its length the true one.
+    let done = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Binds a packet socket to the device of this index.
+pub(crate) fn bind(socket: &OwnedFd, index: u32, protocol: u16) -> io::Result<()> {
+    // SAFETY: sockaddr_ll is a plain struct of integers, for which zeroes are valid.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    address.sll_family = libc::AF_PACKET as libc::c_ushort;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = libc::c_int::try_from(index).map_err(io::Error::other)?;
+    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the address is a sockaddr_ll that outlives the call, its length the true one.
+    let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// The VLAN tag that the kernel took out of a frame (`PACKET_AUXDATA`, Linux 3.14 for its
 /// protocol).
-fn tag(message: &libc::msghdr) -> Option<[u8; TAG_LENGTH]> {
+pub(crate) fn tag(message: &libc::msghdr) -> Option<[u8; TAG_LENGTH]> {
     // SAFETY: recvmsg filled the message, whose control memory still lives in the caller.
     let header = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
     let whole = size_of::<libc::tpacket_auxdata>() + size_of::<libc::cmsghdr>();

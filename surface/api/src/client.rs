@@ -301,6 +301,17 @@ impl Client {
         self.call(Call { body: Some(("application/wasm", wasm)), ..call })
     }
 
+    /// The same, answered before the module is on the disk. A deployment of it is answered when
+    /// it is, and refused when it could not be written.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn store_module_early(&self, wasm: Vec<u8>) -> Result<ModuleStored, ClientError> {
+        let mut call = Call::of(Operation::StoreModule, None);
+        call.target.push_str("?early=true");
+        self.call(Call { body: Some(("application/wasm", wasm)), ..call })
+    }
+
     /// The modules of the node's store.
     ///
     /// # Errors

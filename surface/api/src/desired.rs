@@ -21,10 +21,14 @@ pub struct ApplyRequest {
     /// Take it back unless it is confirmed within so many seconds, at most a day.
     #[serde(default)]
     pub confirm_s: Option<u64>,
+    /// Services whose new version cannot take over what they know may begin empty; without it
+    /// that is refused, with `dry_run` too.
+    #[serde(default)]
+    pub discard_state: bool,
 }
 
 /// A module that a text names as a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApplyModule {
     /// `sha256:…` of its bytes.
@@ -33,6 +37,12 @@ pub struct ApplyModule {
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub manifest: Option<serde_json::Value>,
+    /// Beside a manifest: whether it exports `state_out` and `state_in`.
+    #[serde(default)]
+    pub hands_state_over: bool,
+    /// Beside a manifest: a fingerprint of what its memory begins with, in hexadecimal.
+    #[serde(default)]
+    pub memory_image: Option<String>,
 }
 
 /// What a request did, or would do.
@@ -66,8 +76,11 @@ pub struct DesiredChange {
     pub text: String,
     /// What of the service changes.
     pub fields: Vec<FieldInfo>,
-    /// Whether another instance takes the place of the service.
+    /// Whether another version takes the place of the service.
     pub replaced: bool,
+    /// Why the service begins empty, if it does.
+    #[serde(default)]
+    pub state_lost: Option<String>,
 }
 
 /// One field of a service.

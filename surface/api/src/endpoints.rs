@@ -277,6 +277,10 @@ pub const ENDPOINTS: &[Endpoint] = &[
     ),
     Endpoint {
         request: Some(Body::Wasm),
+        flags: &[Flag {
+            name: "early",
+            summary: "Answer before it is on the disk; who deploys it is answered when it is",
+        }],
         ..endpoint(
             Operation::StoreModule,
             Method::Post,

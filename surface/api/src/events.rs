@@ -68,6 +68,8 @@ pub enum EventKind {
     MoveFailed,
     /// A service runs another module.
     ServiceReplaced,
+    /// A service begins empty: what it knew could not be handed over.
+    StateLost,
     /// A service runs the module before again.
     ServicePutBack,
     /// A service was removed.
@@ -84,6 +86,8 @@ pub enum EventKind {
     PortGone,
     /// A port's device is there again.
     PortBack,
+    /// A port is served in another way than the best one.
+    PortFallback,
     /// Packets were dropped.
     Drops,
     /// A module told something by `event`.

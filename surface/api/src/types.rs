@@ -69,7 +69,8 @@ pub struct PortInfo {
     /// `device`, with Ethernet frames, or `tun`, with IP packets.
     #[serde(default)]
     pub kind: String,
-    /// How packets come in: `native`, XDP in the driver; `generic`, XDP in the stack.
+    /// How packets come in: `native`, XDP in the driver; `generic`, XDP in the stack; `packet`, packet
+    /// sockets without XDP.
     pub mode: String,
     /// Why it is not the mode before, where that was tried.
     #[serde(default)]
@@ -125,6 +126,9 @@ pub struct DeployRequest {
     /// Priority of these rules; higher wins.
     #[serde(default)]
     pub priority: Option<u16>,
+    /// Where on the way of packets these rules are looked at, as `stage` of a rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<String>,
     /// Where to run it: `nic`, `kernel` or `user`; where its module wants when there is none.
     #[serde(default)]
     pub level: Option<String>,
@@ -134,6 +138,11 @@ pub struct DeployRequest {
     /// What it may use below user level; everything when there is none.
     #[serde(default)]
     pub budget: Option<Budget>,
+    /// What becomes of its packets while it is down: `open`, forwarded plainly; `closed`, dropped;
+    /// `bypass=N`, forwarded plainly, and after N traps within a minute it is not started again
+    /// until it is deployed. A service that is replaced keeps its own, another one is `open`.
+    #[serde(default)]
+    pub on_failure: Option<String>,
     /// A service of that name that runs is replaced, with its state. Where the new version cannot
     /// take that over, `true` lets it begin empty.
     #[serde(default)]
@@ -220,9 +229,9 @@ pub struct ServiceInfo {
     pub level: String,
     /// Why there.
     pub level_reason: String,
-    /// `starting`, `running`, `failed` or `stopping`.
+    /// `starting`, `running`, `failed`, `bypassed` or `stopping`.
     pub state: String,
-    /// Why it failed.
+    /// Why it failed or is bypassed.
     pub reason: Option<String>,
     /// How often it was started again as a whole.
     pub restarts: u32,
@@ -240,6 +249,9 @@ pub struct ServiceInfo {
     /// What it may use below user level, if that is limited.
     #[serde(default)]
     pub budget: Option<Budget>,
+    /// What becomes of its packets while it is down: `open`, `closed` or `bypass=N`.
+    #[serde(default)]
+    pub on_failure: String,
     /// What it did since it started.
     pub stats: ServiceStats,
 }
@@ -268,7 +280,8 @@ pub struct ServiceStats {
     #[serde(default)]
     pub plain: u64,
     /// Dropped packets by reason: `module.N` or `module.NAME` for the module's
-    /// own, `trap`, `down`, `raise`, `budget`, `lane`, `no_port`, `egress_full`, `malformed`, `kernel`.
+    /// own, `trap`, `down`, `raise`, `budget`, `lane`, `redirect_cycle`,
+    /// `no_port`, `egress_full`, `malformed`, `kernel`.
     pub dropped: BTreeMap<String, u64>,
     /// Frames of the module's own making that were sent.
     pub sent: u64,
@@ -404,6 +417,31 @@ pub struct RuleRequest {
     /// 10.0.2.9 53` is protocol, source, L4 port, destination, L4 port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<String>,
+    /// Where on the way of packets it is looked at: `in` or `out`, for rules of the session
+    /// `system`, which are `in` when they say nothing; `service` for all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<String>,
+}
+
+impl RuleRequest {
+    /// Of packets and what becomes of them; all else as when nothing is said.
+    #[must_use]
+    pub fn new(r#match: impl Into<String>, action: impl Into<String>) -> Self {
+        Self {
+            r#match: r#match.into(),
+            action: action.into(),
+            priority: None,
+            session: None,
+            flows: None,
+            stage: None,
+        }
+    }
+}
+
+impl From<RuleRequest> for RulesRequest {
+    fn from(rule: RuleRequest) -> Self {
+        Self { rules: vec![rule] }
+    }
 }
 
 /// One rule with its counters.
@@ -422,6 +460,9 @@ pub struct RuleInfo {
     pub priority: u16,
     /// The session that pays.
     pub session: String,
+    /// Where on the way of packets it is looked at: `in`, `service` or `out`.
+    #[serde(default)]
+    pub stage: String,
     /// The service that it came with, and goes with.
     pub came_with: Option<String>,
     /// Whether packets can meet it, in words.
@@ -682,6 +723,7 @@ pub fn reach_text(reach: &Reach) -> String {
     match reach {
         Reach::Installed => "installed".to_owned(),
         Reach::Waiting => "waiting for its service".to_owned(),
+        Reach::Closed => "closed: its service is down, its packets are dropped".to_owned(),
         Reach::Shadowed { by } => format!("shadowed by rule {by}"),
     }
 }

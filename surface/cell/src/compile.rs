@@ -11,13 +11,17 @@ use engine::{Engine, MemoryKind};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 use wasm_to_bpf::{Entry, Flavour, Options, Program};
 
 /// Processor seconds of one job: a module of 8 MiB takes less.
 const CPU_SECONDS_MAX: u64 = 20;
 /// Address space of one job: the engine reserves far more than it uses.
 const ADDRESS_SPACE_MAX: u64 = 4 << 30;
+/// Bytes of the second thread's stack, as the first has it on most machines.
+const OTHER_STACK: usize = 8 << 20;
 /// Largest code that comes back, in bytes: what Cranelift makes of the largest
 /// module is within ten times its size.
 const CODE_LENGTH_MAX: u64 = 80 << 20;
@@ -40,6 +44,16 @@ pub struct Below {
     pub nic: Option<Program>,
     /// For `kernel`.
     pub kernel: Option<Program>,
+}
+
+impl Compiled {
+    /// What it takes in memory, but for some hundred bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let programs = self.below.iter().flat_map(|below| [&below.nic, &below.kernel]).flatten();
+        let words = programs.map(|program| program.instructions.len() + program.places.len());
+        self.code.len() + words.sum::<usize>() * size_of::<u64>()
+    }
 }
 
 impl Below {
@@ -80,66 +94,153 @@ pub enum CompileFailure {
     Worker(#[source] io::Error),
 }
 
-/// Runs `worker` (this program's compile worker) on a module.
-///
-/// # Errors
-/// See [`CompileFailure`].
-pub fn compile_in_worker(worker: Command, wasm: &[u8]) -> Result<Compiled, CompileFailure> {
-    let (status, answer) = run_worker(worker, wasm).map_err(CompileFailure::Worker)?;
-    match postcard::from_bytes::<Result<Compiled, String>>(&answer) {
-        Ok(answer) if status.success() => answer.map_err(CompileFailure::Refused),
-        _ => Err(CompileFailure::Stopped { status }),
+/// A compile worker that waits for its module. It ends when this is dropped, or with this process:
+/// its standard input ends then.
+#[derive(Debug)]
+pub struct CompileWorker {
+    child: Child,
+}
+
+impl CompileWorker {
+    /// Starts `worker`, this program's compile worker.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub fn start(mut worker: Command) -> Result<Self, CompileFailure> {
+        worker.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Ok(Self { child: worker.spawn().map_err(CompileFailure::Worker)? })
+    }
+
+    /// Has it compile a module, which is all that it does.
+    ///
+    /// # Errors
+    /// See [`CompileFailure`].
+    pub fn compile(mut self, wasm: &[u8]) -> Result<Compiled, CompileFailure> {
+        let (status, answer) = self.ask(wasm).map_err(CompileFailure::Worker)?;
+        match postcard::from_bytes::<Result<Compiled, String>>(&answer) {
+            Ok(answer) if status.success() => answer.map_err(CompileFailure::Refused),
+            _ => Err(CompileFailure::Stopped { status }),
+        }
+    }
+
+    fn ask(&mut self, wasm: &[u8]) -> io::Result<(ExitStatus, Vec<u8>)> {
+        let mut input = self.child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let output = self.child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let answer = std::thread::scope(|scope| {
+            // A worker that dies early closes the pipe; its status says why.
+            scope.spawn(move || input.write_all(wasm));
+            let mut answer = Vec::new();
+            output.take(CODE_LENGTH_MAX).read_to_end(&mut answer).map(|_| answer)
+        })?;
+        Ok((self.child.wait()?, answer))
     }
 }
 
-fn run_worker(mut worker: Command, wasm: &[u8]) -> io::Result<(ExitStatus, Vec<u8>)> {
-    let mut child =
-        worker.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let mut input = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
-    let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-    let answer = std::thread::scope(|scope| {
-        // A worker that dies early closes the pipe; its status says why.
-        scope.spawn(move || input.write_all(wasm));
-        let mut answer = Vec::new();
-        output.take(CODE_LENGTH_MAX).read_to_end(&mut answer).map(|_| answer)
-    })?;
-    Ok((child.wait()?, answer))
+impl Drop for CompileWorker {
+    fn drop(&mut self) {
+        // One that has ended is only taken leave of.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// The worker's side: Wasm from standard input, the answer to standard output. With `bpf`
-/// also programs for the levels below user that the module asks for.
+/// also programs for the levels below user that the module asks for; `warm` when the module is
+/// not there yet.
 ///
 /// # Errors
 /// When the limits cannot be set or the pipes fail.
-pub fn compile_worker(bpf: bool) -> io::Result<()> {
+pub fn compile_worker(bpf: bool, warm: bool) -> io::Result<()> {
     rustix::thread::set_name(c"tam")?;
     limit(Resource::Cpu, CPU_SECONDS_MAX)?;
     limit(Resource::As, ADDRESS_SPACE_MAX)?;
     limit(Resource::Core, 0)?;
     let engine = Engine::new();
+    let other = Other::start()?;
     os::sandbox::confine().map_err(io::Error::other)?;
+    if warm && let Ok(engine) = &engine {
+        // What is wrong will be told of the module.
+        let _ = warm_up(engine, bpf);
+    }
     let mut wasm = Vec::new();
     io::stdin().lock().take(abi::layout::MODULE_LENGTH_MAX as u64 + 1).read_to_end(&mut wasm)?;
     let answer = engine.map_err(|error| error.to_string()).and_then(|engine| {
         let checked = Unverified(&wasm).check().map_err(|error| error.to_string())?;
-        compile(&engine, &wasm, &checked, bpf)
+        compile(&engine, &wasm, &checked, bpf, other)
     });
     let mut out = io::stdout().lock();
     out.write_all(&postcard::to_stdvec(&answer).map_err(io::Error::other)?)?;
     out.flush()
 }
 
-fn compile(engine: &Engine, wasm: &[u8], checked: &Checked, bpf: bool) -> Result<Compiled, String> {
-    let mut refused = Vec::new();
-    let wanted = [(Level::Nic, Flavour::Xdp), (Level::Kernel, Flavour::Tc)];
-    let [nic, kernel] = wanted.map(|(level, flavour)| {
-        let wanted = checked.manifest.levels.contains(&level);
-        let program = wanted.then(|| match bpf {
-            true => program(wasm, checked, flavour),
-            false => Err("this node runs no BPF programs of modules".to_owned()),
+/// The shortest module of all three levels: one function that multiplies a byte of the window.
+const WARM_UP: &[u8] = b"\0asm\x01\0\0\0\0x\x08tamanduaabi = 1\nname = \"warm-up\"\n\
+    version = \"0.1.0\"\nwindow = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\n\
+    memory_pages_max = 1\n\x01\x05\x01`\0\x01\x7f\x03\x02\x01\0\x05\x04\x01\x01\x01\x01\x07\
+    \x16\x02\x06memory\x02\0\ton_packet\0\0\n\x0e\x01\x0c\0A\x82\x82\x02-\0\0A\0l\x0b";
+
+/// Compiles something, so that the compilers' own code and tables are in memory when the module
+/// comes.
+fn warm_up(engine: &Engine, bpf: bool) -> Option<()> {
+    let checked = Unverified(WARM_UP).check().ok()?;
+    if bpf {
+        program(WARM_UP, &checked, Flavour::Xdp).ok()?;
+        program(WARM_UP, &checked, Flavour::Tc).ok()?;
+    }
+    engine.compile(WARM_UP, MemoryKind::Own).ok().map(drop)
+}
+
+/// What the second thread does: the programs for `nic` and `kernel` know nothing of each other.
+type Job = Box<dyn FnOnce() -> Result<Program, String> + Send>;
+
+/// A second thread, as confined as the first, for one job. Threads cannot be started any more
+/// once their process is confined.
+struct Other {
+    job: mpsc::Sender<Job>,
+    thread: JoinHandle<io::Result<Result<Program, String>>>,
+}
+
+impl Other {
+    fn start() -> io::Result<Self> {
+        let (job, jobs) = mpsc::channel::<Job>();
+        let thread = std::thread::Builder::new().stack_size(OTHER_STACK).spawn(move || {
+            os::sandbox::confine().map_err(io::Error::other)?;
+            Ok(jobs.recv().map_or_else(|_| Err("there was nothing to do".to_owned()), |job| job()))
         })?;
-        program.map_err(|reason| refused.push((level, reason))).ok()
+        Ok(Self { job, thread })
+    }
+
+    fn begin(self, job: Job) -> impl FnOnce() -> Result<Program, String> {
+        let begun = self.job.send(job);
+        move || {
+            begun.map_err(|_| "the compiler's second thread has ended".to_owned())?;
+            let ended = self.thread.join().map_err(|_| "the compiler panicked".to_owned())?;
+            ended.map_err(|error| error.to_string())?
+        }
+    }
+}
+
+fn compile(
+    engine: &Engine,
+    wasm: &[u8],
+    checked: &Checked,
+    bpf: bool,
+    other: Other,
+) -> Result<Compiled, String> {
+    let is_wanted = |level| checked.manifest.levels.contains(&level);
+    let none = || Err("this node runs no BPF programs of modules".to_owned());
+    let kernel = (bpf && is_wanted(Level::Kernel)).then(|| {
+        let (wasm, checked) = (wasm.to_owned(), checked.clone());
+        other.begin(Box::new(move || program(&wasm, &checked, Flavour::Tc)))
     });
+    let nic = is_wanted(Level::Nic)
+        .then(|| if bpf { program(wasm, checked, Flavour::Xdp) } else { none() });
+    let kernel = is_wanted(Level::Kernel).then(|| kernel.map_or_else(none, |wait| wait()));
+    let mut refused = Vec::new();
+    let mut taken = |level, program: Option<Result<Program, String>>| {
+        program?.map_err(|reason| refused.push((level, reason))).ok()
+    };
+    let (nic, kernel) = (taken(Level::Nic, nic), taken(Level::Kernel, kernel));
     let below = (nic.is_some() || kernel.is_some()).then_some(Below { nic, kernel });
     // The programs know whether the module ever grows its memory.
     let kind = below.as_ref().and_then(Below::any).map_or(MemoryKind::Own, |program| {
@@ -164,4 +265,15 @@ fn program(wasm: &[u8], checked: &Checked, flavour: Flavour) -> Result<Program, 
 
 fn limit(resource: Resource, maximum: u64) -> io::Result<()> {
     Ok(setrlimit(resource, Rlimit { current: Some(maximum), maximum: Some(maximum) })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_warms_up_with_a_module_of_all_levels() {
+        let engine = Engine::new().unwrap();
+        assert_eq!(warm_up(&engine, true), Some(()));
+    }
 }

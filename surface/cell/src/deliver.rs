@@ -1,11 +1,15 @@
 //! What a verdict does to a packet: the last steps of its way through the node.
 
+use crate::facts::Facts;
+use crate::kernel::KernelWay;
 use crate::port::{Ports, SendFailure};
 use crate::tap::Tap;
 use abi::PacketBytes;
-use bpf_maps::{META_BRIDGED, META_ROUTED, PacketMeta, VLAN_PRESENT};
-use rustix::fd::OwnedFd;
-use std::io::IoSlice;
+use bpf_maps::{
+    ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, META_BRIDGED, META_ROUTED, PacketMeta, RULE_NONE,
+    VLAN_PRESENT,
+};
+use units::EntryId;
 use wire::rewrite;
 use xsk::{FramePool, Packet, SEGMENTS_MAX};
 
@@ -21,15 +25,31 @@ pub(crate) enum End {
     Malformed,
     KernelRefused,
     TooLong,
+    Cycle,
 }
 
 /// Everything that packets leave by.
 pub(crate) struct Exits<'a> {
     pub(crate) ports: &'a mut Ports,
     pub(crate) pool: &'a mut FramePool,
-    pub(crate) kernel: Option<&'a OwnedFd>,
+    pub(crate) kernel: Option<&'a KernelWay>,
     /// While somebody captures.
     pub(crate) tap: Option<&'a mut Tap>,
+    /// What the rules of further stages say.
+    pub(crate) rules: Option<&'a Facts>,
+}
+
+/// Where a packet goes that is out of its graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// To the service of the next stage, which its metadata name.
+    Service(EntryId),
+    /// On its way.
+    Out,
+    /// Nowhere: the service of the next stage is down, and closed.
+    Down,
+    /// Nowhere: a rule of the next stage says so.
+    Drop,
 }
 
 impl Exits<'_> {
@@ -40,7 +60,7 @@ impl Exits<'_> {
             return self.across(packet, meta.egress_port);
         }
         if meta.flags & META_ROUTED == 0 {
-            return self.hand_to_kernel(packet);
+            return self.hand_back(packet, meta);
         }
         let Some(egress) = self.ports.get(meta.egress_port) else {
             return self.hand_to_kernel(packet);
@@ -63,6 +83,26 @@ impl Exits<'_> {
         self.send(meta.egress_port, packet)
     }
 
+    /// Takes the metadata to the next stage that does something, as `next_stage` in
+    /// `levels/bpf/c/afterwards.h`.
+    pub(crate) fn next_stage(&self, meta: &mut PacketMeta) -> Next {
+        while meta.then[0] != RULE_NONE {
+            let rule = meta.then[0];
+            meta.then = [meta.then[1], RULE_NONE];
+            let Some(fact) = self.rules.and_then(|rules| rules.of(rule)) else { continue };
+            match fact.action {
+                ACTION_FORWARD => {}
+                ACTION_DROP => return Next::Drop,
+                ACTION_DOWN => return Next::Down,
+                _ => {
+                    (meta.rule, meta.entry) = (rule, fact.entry);
+                    return Next::Service(EntryId(fact.entry));
+                }
+            }
+        }
+        Next::Out
+    }
+
     /// Out by the other end of a bridge, as it is.
     fn across(&mut self, packet: Packet, port: u16) -> End {
         let room =
@@ -79,7 +119,7 @@ impl Exits<'_> {
         if let Some(tap) = &mut self.tap {
             tap.leaves(&packet, port);
         }
-        match self.ports.send(port, packet) {
+        match self.ports.send(port, packet, self.pool) {
             Ok(()) => End::Sent,
             Err((packet, failure)) => {
                 packet.recycle(self.pool);
@@ -88,8 +128,21 @@ impl Exits<'_> {
         }
     }
 
+    /// Out of the port that a module named, as it is.
+    pub(crate) fn redirect(&mut self, packet: Packet, arrival: u16, port: u16) -> End {
+        if self.ports.is_worn_out(packet.head(), arrival, port) {
+            packet.recycle(self.pool);
+            return End::Cycle;
+        }
+        self.send(port, packet)
+    }
+
     /// Out of the arrival port with the MAC addresses swapped.
     pub(crate) fn bounce(&mut self, mut packet: Packet, port: u16) -> End {
+        if self.ports.is_worn_out(packet.head(), port, port) {
+            packet.recycle(self.pool);
+            return End::Cycle;
+        }
         match rewrite::swap_macs(packet.head_mut()) {
             Ok(()) => self.send(port, packet),
             Err(_) => self.malformed(packet),
@@ -100,18 +153,29 @@ impl Exits<'_> {
     pub(crate) fn hand_to_kernel(&mut self, packet: Packet) -> End {
         let Some(l3_offset) = l3_offset(packet.head()) else { return self.malformed(packet) };
         let taken = self.kernel.is_some_and(|kernel| {
-            let mut slices: [IoSlice<'_>; SEGMENTS_MAX] =
-                std::array::from_fn(|_| IoSlice::new(&[]));
+            let mut pieces: [&[u8]; SEGMENTS_MAX] = [&[]; SEGMENTS_MAX];
             let mut count = 0;
             for chunk in packet.chunks() {
                 let skip = if count == 0 { l3_offset } else { 0 };
-                slices[count] = IoSlice::new(&chunk[skip..]);
+                pieces[count] = &chunk[skip..];
                 count += 1;
             }
-            rustix::io::writev(kernel, &slices[..count]).is_ok()
+            kernel.take(&pieces[..count])
         });
         packet.recycle(self.pool);
         if taken { End::ToKernel } else { End::KernelRefused }
+    }
+
+    /// Into the kernel's stack by the port that it came in by, or without one.
+    fn hand_back(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
+        let is_ip = meta.flags >> 8 & 0xff != 0;
+        match self.ports.give_back(meta.arrival_port, &mut packet, is_ip) {
+            None => self.hand_to_kernel(packet),
+            Some(taken) => {
+                packet.recycle(self.pool);
+                if taken { End::ToKernel } else { End::KernelRefused }
+            }
+        }
     }
 
     fn malformed(&mut self, packet: Packet) -> End {

@@ -19,7 +19,11 @@
 pub mod below;
 mod checksum;
 mod compile;
+mod counts;
+mod cycle;
 mod deliver;
+mod facts;
+mod kernel;
 mod port;
 pub mod protocol;
 mod service;
@@ -29,7 +33,8 @@ pub mod timing;
 mod up;
 mod worker;
 
-pub use compile::{Below, CompileFailure, Compiled, compile_in_worker, compile_worker};
+pub use compile::{Below, CompileFailure, CompileWorker, Compiled, compile_worker};
+pub use counts::DoorCounts;
 pub use protocol::PROTOCOL_VERSION;
 pub use worker::{adopt, run};
 

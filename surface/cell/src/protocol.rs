@@ -4,23 +4,38 @@ use crate::timing::CallTimes;
 use abi::layout::EDGES_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use units::{EntryId, PortId, SessionId};
+use units::{Edge, EntryId, PortId, SessionId};
 
 /// From the daemon. Descriptors travel beside the message, in the order named.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToCell {
     /// The device that takes packets into the kernel's stack. Descriptor: a TUN device.
     Kernel,
+    /// The same without TUN. Descriptor: a packet socket; frames to [`KERNEL_MAC`] that it sends
+    /// come in by a device of the node's.
+    KernelFrames,
     /// Receive and send on one queue of a port. Descriptor: a fresh AF_XDP socket.
     AddPort(PortFacts),
-    /// The device of a port has another address or MTU.
+    /// The device of a port has another address or MTU, or is cabled otherwise.
     ChangePort(PortFacts),
     /// Let go of a port's queues: its device is gone, or serves no more.
     RemovePort(PortId),
+    /// Receive and send by packet sockets; the port at the other end of the bridge. Descriptors:
+    /// the port's socket, and one whose frames come in by the port for the kernel.
+    AddFrames(PortFacts, Option<PortId>),
+    /// Keeps the frames of a packet port from the kernel as long as the cell is there.
+    /// Descriptor: what does.
+    Taken(PortId),
+    /// The rules of packet ports from now on, and their number. Descriptor: sealed memory.
+    Rules(u64),
+    /// Where to count what packet ports bring. Descriptor: memory of both.
+    Counts,
     /// The device by which packets come up from kernel level. Descriptor: a TAP device.
     Up,
     /// The lanes of services that can leave user level. Descriptor: the front door's map.
     Lanes,
+    /// What rules say, for packets that have several. Descriptor: the front door's map.
+    RuleFacts,
     /// Run a service. Descriptors: its code, in sealed memory; of one that can leave user
     /// level the arena that is its memory, the instance block, and the ring of its records.
     Start(Box<ServiceFacts>),
@@ -33,8 +48,11 @@ pub enum ToCell {
     /// A service's packets shall be handled at this level (`bpf_maps::LEVEL_*`) from the
     /// next one on that can be.
     Target(EntryId, u32),
-    /// Where the edges out of a service lead from now on; what passes by another is forwarded.
-    Edges(EntryId, [Option<EntryId>; EDGES_MAX]),
+    /// Where the edges out of a service lead from now on.
+    Edges(EntryId, [Edge; EDGES_MAX]),
+    /// Whether packets that a service cannot have are dropped from now on; else they are
+    /// forwarded plainly.
+    Closed(EntryId, bool),
     /// Packets of a service were lost on their way up: begin to count anew.
     Recount(EntryId),
     /// Every packet of the service from before [`ToCell::Recount`] is in a ring by now, or lost.
@@ -51,6 +69,9 @@ pub enum ToCell {
     /// those that ran, and the others are to go at once. Answered by [`FromCell::Adopted`].
     Adopt(Vec<EntryId>),
 }
+
+/// The address of the device that takes frames into the kernel's stack.
+pub const KERNEL_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// How a new version of a service comes by the state of the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +101,8 @@ pub struct PortFacts {
     pub mtu: u32,
     /// Its packets are IP packets without an Ethernet header.
     pub raw: bool,
+    /// What leaves by it can come in by a port of the same node.
+    pub cabled: bool,
 }
 
 /// A service as a cell runs it.
@@ -101,6 +124,8 @@ pub struct ServiceFacts {
     pub timer_ms: Option<u32>,
     /// Parameters by name, encoded as their types say.
     pub parameters: BTreeMap<String, Vec<u8>>,
+    /// Packets that it cannot have are dropped; else they are forwarded plainly.
+    pub closed: bool,
     /// Of a service that can leave user level.
     pub shared: Option<SharedFacts>,
 }
@@ -158,8 +183,9 @@ pub enum FromCell {
     Settled(EntryId),
     /// The service is gone; its last report.
     Stopped(EntryId, Box<ServiceReport>),
-    /// An instance trapped and was replaced.
-    Trapped(EntryId, u32, String),
+    /// An instance trapped and was replaced: its lane, how, and how often that has happened
+    /// since the service was started.
+    Trapped(EntryId, u32, String, u64),
     /// A module told the event stream something.
     Event(EntryId, u32, Vec<u8>),
     /// What each lane answered to a control message; `None` where there is no hook.
@@ -232,7 +258,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.
@@ -256,12 +282,19 @@ pub struct ServiceReport {
     pub drop_module: BTreeMap<u16, u64>,
     /// Dropped because the instance trapped on them.
     pub drop_trap: u64,
-    /// Dropped because the lane has no instance.
+    /// Forwarded plainly because the lane has no instance.
+    pub plain: u64,
+    /// Passed, and dropped because a rule of the next stage says so.
+    pub drop_rule: u64,
+    /// Dropped because the lane has no instance, or the next service is down, and that one's
+    /// failure policy is closed.
     pub drop_down: u64,
     /// Dropped because `raise` leads nowhere from here.
     pub drop_raise: u64,
     /// Dropped because the port named by `redirect` is not there.
     pub drop_no_port: u64,
+    /// Dropped because they went round and round between cabled ports.
+    pub drop_cycle: u64,
     /// Dropped because the transmit ring of the egress port was full.
     pub drop_egress_full: u64,
     /// Dropped because the module left no IP packet that could be routed.
@@ -294,9 +327,11 @@ impl ServiceReport {
     pub fn dropped(&self) -> u64 {
         self.drop_module.values().sum::<u64>()
             + self.drop_trap
+            + self.drop_rule
             + self.drop_down
             + self.drop_raise
             + self.drop_no_port
+            + self.drop_cycle
             + self.drop_egress_full
             + self.drop_malformed
             + self.drop_kernel
@@ -311,6 +346,7 @@ impl ServiceReport {
             + self.bounced
             + self.redirected
             + self.passed_on
+            + self.plain
             + self.dropped()
     }
 }
@@ -324,7 +360,7 @@ pub struct CellReport {
     pub no_service_dropped: u64,
     /// Frames that need more descriptors than a packet may have: dropped.
     pub oversized: u64,
-    /// Packets from kernel level for which there was no frame: dropped.
+    /// Packets from kernel level, or a packet port, for which there was no frame: dropped.
     pub up_dropped: u64,
     /// Packets that waited to be sent when their egress port vanished: dropped.
     pub egress_gone: u64,

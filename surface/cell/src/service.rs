@@ -3,7 +3,7 @@
 mod replace;
 
 use crate::below::{self, Record};
-use crate::deliver::{End, Exits};
+use crate::deliver::{End, Exits, Next};
 use crate::port::SendFailure;
 use crate::protocol::{ServiceFacts, ServiceReport};
 use crate::shared::Shared;
@@ -19,7 +19,7 @@ pub(crate) use replace::Sequel;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use units::EntryId;
+use units::{Edge, EntryId, SessionId};
 use xsk::{Packet, Umem};
 
 /// Reasons of a module that are counted apart; further ones share [`REASON_OTHER`].
@@ -41,7 +41,7 @@ pub(crate) struct Service {
     lanes: Vec<Lane>,
     spec: InstanceSpec,
     /// Where what passes it goes.
-    edges: [Option<EntryId>; EDGES_MAX],
+    edges: [Edge; EDGES_MAX],
     /// What it has just passed on. Here, since a packet is large and few are passed on.
     onward: Option<(Packet, Way)>,
     report: ServiceReport,
@@ -140,7 +140,7 @@ impl Service {
             .collect::<Result<_, StartError>>()?;
         let timer_at_ms = facts.timer_ms.map_or(u64::MAX, |period| now_ms + u64::from(period));
         let report = ServiceReport::default();
-        let (edges, onward, untold) = ([None; EDGES_MAX], None, Vec::new());
+        let (edges, onward, untold) = ([Edge::Out; EDGES_MAX], None, Vec::new());
         Ok(Self {
             facts,
             program,
@@ -160,13 +160,13 @@ impl Service {
     }
 
     /// What passes it goes there from now on.
-    pub(crate) fn set_edges(&mut self, edges: [Option<EntryId>; EDGES_MAX]) {
+    pub(crate) fn set_edges(&mut self, edges: [Edge; EDGES_MAX]) {
         self.edges = edges;
     }
 
     /// Whether it leads straight to that one.
     pub(crate) fn leads_to(&self, entry: EntryId) -> bool {
-        self.edges.contains(&Some(entry))
+        self.edges.contains(&Edge::To(entry))
     }
 
     /// Runs the service on one packet and does what it says. What the front door has counted
@@ -233,33 +233,35 @@ impl Service {
             lanes => meta.flow_hash as usize % lanes,
         };
         let Some(instance) = self.lanes[index].instance.as_mut() else {
-            packet.recycle(exits.pool);
-            self.report.drop_down += 1;
-            return Aftermath { trapped: !self.untold.is_empty(), ..Aftermath::default() };
+            let passed_on = self.go_without(packet, meta, exits);
+            let trapped = !self.untold.is_empty();
+            return Aftermath { trapped, passed_on, ..Aftermath::default() };
         };
         let begun = CallTimes::begin(self.report.packets);
-        let (packet, verdict) = instance.on_packet(packet, &module_meta(&meta, mark, now_ms));
+        let (packet, verdict) =
+            instance.on_packet(packet, &module_meta(&meta, self.facts.session, mark, now_ms));
         self.report.call_times.end(begun);
         if let Some(tap) = &mut exits.tap {
-            tap.decided(self.facts.entry, &meta, &packet, &verdict);
+            tap.decided((self.facts.entry, self.facts.session), &meta, &packet, &verdict);
         }
         let emitted = instance.has_emitted();
         let mut passed_on = false;
         match verdict {
-            Ok(Verdict::Pass { edge, reroute }) => {
-                if let Some(Some(to)) = self.edges.get(usize::from(edge)) {
+            Ok(Verdict::Pass { edge, reroute }) => match self.edges.get(usize::from(edge)) {
+                Some(Edge::To(to)) => {
                     let (mark, mut meta) = (instance.mark(), meta);
                     meta.entry = to.0;
                     if reroute {
                         meta.flags &= !maps::META_ROUTED;
                     }
-                    self.report.passed_on += 1;
-                    self.onward = Some((packet, Way { meta, mark, batch: None }));
-                    passed_on = true;
-                } else {
-                    self.pass(packet, reroute, &meta, exits);
+                    passed_on = self.pass_on(packet, meta, mark);
                 }
-            }
+                Some(Edge::Down) => {
+                    packet.recycle(exits.pool);
+                    self.report.drop_down += 1;
+                }
+                Some(Edge::Out) | None => passed_on = self.pass_out(packet, reroute, meta, exits),
+            },
             Ok(verdict) => self.deliver(packet, verdict, &meta, exits),
             Err(trap) => {
                 packet.recycle(exits.pool);
@@ -268,6 +270,69 @@ impl Service {
             }
         }
         Aftermath { trapped: !self.untold.is_empty(), emitted, passed_on, leaves: false }
+    }
+
+    /// A packet whose lane has no instance.
+    #[cold]
+    fn go_without(&mut self, packet: Packet, mut meta: PacketMeta, exits: &mut Exits<'_>) -> bool {
+        let report = &mut self.report;
+        let next = if self.facts.closed { Next::Down } else { exits.next_stage(&mut meta) };
+        let drop = match next {
+            Next::Service(_) => return self.pass_on(packet, meta, [0; MARK_LENGTH]),
+            Next::Out => match exits.forward(packet, &meta) {
+                End::Sent | End::ToKernel => {
+                    report.plain += 1;
+                    return false;
+                }
+                end => {
+                    count_end(report, end);
+                    return false;
+                }
+            },
+            Next::Down => &mut report.drop_down,
+            Next::Drop => &mut report.drop_rule,
+        };
+        *drop += 1;
+        packet.recycle(exits.pool);
+        false
+    }
+
+    /// To another service; always true.
+    fn pass_on(&mut self, packet: Packet, meta: PacketMeta, mark: [u8; MARK_LENGTH]) -> bool {
+        self.report.passed_on += 1;
+        self.onward = Some((packet, Way { meta, mark, batch: None }));
+        true
+    }
+
+    /// Out of the graph: to the next stage, if there is one, or on its way. Whether it goes on to
+    /// another service.
+    #[inline]
+    fn pass_out(
+        &mut self,
+        packet: Packet,
+        reroute: bool,
+        mut meta: PacketMeta,
+        exits: &mut Exits<'_>,
+    ) -> bool {
+        if meta.then[0] == maps::RULE_NONE {
+            self.pass(packet, reroute, &meta, exits);
+            return false;
+        }
+        if reroute {
+            meta.flags &= !maps::META_ROUTED;
+        }
+        let drop = match exits.next_stage(&mut meta) {
+            Next::Service(_) => return self.pass_on(packet, meta, [0; MARK_LENGTH]),
+            Next::Out => {
+                self.pass(packet, reroute, &meta, exits);
+                return false;
+            }
+            Next::Down => &mut self.report.drop_down,
+            Next::Drop => &mut self.report.drop_rule,
+        };
+        *drop += 1;
+        packet.recycle(exits.pool);
+        false
     }
 
     /// A packet of a shared lane has left the last service of its graph; true when it is to
@@ -286,7 +351,7 @@ impl Service {
         }
     }
 
-    /// Out of the graph.
+    /// Out of all graphs.
     #[inline]
     fn pass(&mut self, packet: Packet, reroute: bool, meta: &PacketMeta, exits: &mut Exits<'_>) {
         let end = match reroute {
@@ -315,7 +380,7 @@ impl Service {
                 End::Sent => report.bounced += 1,
                 end => count_end(report, end),
             },
-            Verdict::Redirect { port } => match exits.send(port, packet) {
+            Verdict::Redirect { port } => match exits.redirect(packet, meta.arrival_port, port) {
                 End::Sent => report.redirected += 1,
                 end => count_end(report, end),
             },
@@ -529,6 +594,11 @@ impl Service {
         self.shared.as_mut()
     }
 
+    /// How often an instance has trapped since the start.
+    pub(crate) fn traps(&self) -> u64 {
+        self.report.traps.values().sum()
+    }
+
     /// Traps since the last call.
     pub(crate) fn take_untold(&mut self) -> Vec<Trapped> {
         std::mem::take(&mut self.untold)
@@ -579,11 +649,12 @@ fn count_end(report: &mut ServiceReport, end: End) {
         // The caller counts what was sent under the verdict's own name.
         End::Sent => report.forwarded += 1,
         End::ToKernel => report.to_kernel += 1,
+        End::Cycle => report.drop_cycle += 1,
         End::Failed(SendFailure::NoPort) => report.drop_no_port += 1,
         End::Failed(SendFailure::Full) => report.drop_egress_full += 1,
         End::Malformed | End::Failed(SendFailure::NotIp) => report.drop_malformed += 1,
         End::KernelRefused => report.drop_kernel += 1,
-        End::TooLong => report.drop_too_long += 1,
+        End::TooLong | End::Failed(SendFailure::TooLong) => report.drop_too_long += 1,
     }
 }
 
@@ -594,7 +665,12 @@ fn count_reason(reasons: &mut BTreeMap<u16, u64>, reason: u16) {
 
 /// The front door's metadata in the words of the ABI.
 #[inline]
-fn module_meta(meta: &PacketMeta, mark: [u8; MARK_LENGTH], now_ms: u64) -> Meta {
+fn module_meta(
+    meta: &PacketMeta,
+    session: SessionId,
+    mark: [u8; MARK_LENGTH],
+    now_ms: u64,
+) -> Meta {
     let fragment = if meta.flags & maps::META_FRAGMENT != 0 { META_FRAGMENT } else { 0 };
     let later = if meta.flags & maps::META_LATER_FRAGMENT != 0 { META_LATER_FRAGMENT } else { 0 };
     Meta {
@@ -607,8 +683,8 @@ fn module_meta(meta: &PacketMeta, mark: [u8; MARK_LENGTH], now_ms: u64) -> Meta 
         protocol: (meta.flags >> 16) as u8,
         flags: fragment | later,
         port: meta.arrival_port,
-        session: meta.session,
-        rule: meta.rule,
+        session: session.0,
+        rule: u32::from(meta.rule),
         flow_hash: meta.flow_hash,
         lane: 0,
         now_ms,

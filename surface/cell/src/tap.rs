@@ -5,7 +5,7 @@ use crate::protocol::{TapFacts, Tapped};
 use abi::{PacketBytes, Verdict};
 use bpf_maps::PacketMeta;
 use engine::Trap;
-use units::{EntryId, PortId};
+use units::{EntryId, PortId, SessionId};
 use xsk::Packet;
 
 /// Packets that the daemon gets of one turn: what its socket has room for.
@@ -29,7 +29,7 @@ impl Tap {
     /// A packet's module has decided; what it dropped ends here.
     pub(crate) fn decided(
         &mut self,
-        entry: EntryId,
+        (entry, session): (EntryId, SessionId),
         meta: &PacketMeta,
         packet: &Packet,
         verdict: &Result<Verdict, Trap>,
@@ -45,8 +45,8 @@ impl Tap {
         self.context = Tapped {
             port: PortId(meta.arrival_port),
             entry: Some(entry),
-            rule: meta.rule,
-            session: meta.session,
+            rule: u32::from(meta.rule),
+            session: session.0,
             verdict,
             dropped,
             ..Tapped::default()

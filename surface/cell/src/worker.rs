@@ -1,12 +1,15 @@
 //! The cell's process: one thread that serves its sockets and its daemon in turn.
 
 mod daemon;
+mod frames;
 mod post;
 
 pub use daemon::adopt;
 
 use crate::checksum;
-use crate::deliver::{End, Exits};
+use crate::deliver::{End, Exits, Next};
+use crate::facts::Facts;
+use crate::kernel::KernelWay;
 use crate::port::{Ports, RING_ENTRIES};
 use crate::protocol::{
     CellReport, FromCell, PortFacts, ServiceFacts, SharedFacts, StateWay, ToCell, decode,
@@ -17,12 +20,13 @@ use crate::tap::Tap;
 use crate::up::{MARKED_LENGTH, Up, mark_of};
 use abi::PacketBytes;
 use abi::layout::MARK_LENGTH;
-use anyhow::{Context, Result, bail};
-use bpf::Lanes;
+use anyhow::{Context, Result, anyhow, bail};
+use bpf::{Lanes, RuleFacts};
 use bpf_maps::{LEVEL_USER, META_MARK, PacketMeta};
 use engine::{Engine, Kept, MemoryKind, Program, StartError};
 use executor::Slicer;
 use os::fd_passing::{self, Received};
+use os::frame_socket::FrameSocket;
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -69,9 +73,12 @@ struct Cell {
     umem: Rc<Umem>,
     pool: FramePool,
     ports: Ports,
-    kernel: Option<OwnedFd>,
+    /// Of packet ports; away while they are looked at.
+    frames: Option<Box<frames::Frames>>,
+    kernel: Option<KernelWay>,
     up: Option<Up>,
     lanes: Option<&'static Lanes>,
+    rules: Option<Facts>,
     services: Vec<Option<Service>>,
     /// From modules to those before them, oldest first, with their senders.
     messages: VecDeque<(EntryId, Vec<u8>)>,
@@ -139,9 +146,11 @@ pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) 
         umem: Rc::new(umem),
         pool,
         ports: Ports::default(),
+        frames: Some(Box::default()),
         kernel: None,
         up: None,
         lanes: None,
+        rules: None,
         services: Vec::new(),
         messages: VecDeque::new(),
         came: 0,
@@ -170,10 +179,11 @@ impl Cell {
         loop {
             self.notices = 0;
             let now_ms = now_ms();
+            self.ports.set_time(now_ms);
             while self.round(&mut batch, now_ms) && busy_rounds < BUSY_ROUNDS_MAX {
                 busy_rounds += 1;
             }
-            let came_up = self.receive_up(BATCH, now_ms);
+            let came_up = self.receive_up(BATCH, now_ms) | self.receive_frames(BATCH, now_ms);
             self.take_records();
             self.deliver_messages(now_ms);
             self.tell_tapped();
@@ -327,14 +337,11 @@ impl Cell {
             pool: &mut self.pool,
             kernel: self.kernel.as_ref(),
             tap: self.tap.as_mut(),
+            rules: self.rules.as_ref(),
         };
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
-            // The rule is on its way out: the packet goes where it was going.
-            self.report.no_service += 1;
-            if !matches!(exits.forward(packet, &way.meta), End::Sent | End::ToKernel) {
-                self.report.no_service_dropped += 1;
-            }
+            self.go_past(packet, way.meta, now_ms);
             return false;
         };
         let after = service.handle(&self.engine, packet, way, now_ms, &mut exits);
@@ -346,6 +353,35 @@ impl Cell {
         }
         self.leaving |= after.leaves;
         after.passed_on
+    }
+
+    /// A packet whose service is not there, since its rule is on its way out: it goes where it
+    /// was going.
+    #[cold]
+    fn go_past(&mut self, packet: Packet, mut meta: PacketMeta, now_ms: u64) {
+        self.report.no_service += 1;
+        let mut exits = Exits {
+            ports: &mut self.ports,
+            pool: &mut self.pool,
+            kernel: self.kernel.as_ref(),
+            tap: self.tap.as_mut(),
+            rules: self.rules.as_ref(),
+        };
+        let lost = match exits.next_stage(&mut meta) {
+            Next::Service(entry) => {
+                let way = Way { meta, mark: [0; MARK_LENGTH], batch: None };
+                if self.visit(packet, &way, now_ms) {
+                    self.go_on(entry, now_ms);
+                }
+                return;
+            }
+            Next::Out => !matches!(exits.forward(packet, &meta), End::Sent | End::ToKernel),
+            Next::Down | Next::Drop => {
+                packet.recycle(exits.pool);
+                true
+            }
+        };
+        self.report.no_service_dropped += u64::from(lost);
     }
 
     fn service_mut(&mut self, entry: EntryId) -> Option<&mut Service> {
@@ -369,9 +405,11 @@ impl Cell {
 
     fn wait(&mut self, now_ms: u64) -> Result<()> {
         let millis = self.next_tick_ms.saturating_sub(now_ms).min(WAIT_MS_MAX);
-        let sockets: Vec<_> = self.ports.sockets().map(|(_, socket)| socket).collect();
         let mut fds: Vec<_> = self.daemon.waited_for().collect();
-        fds.extend(sockets.iter().map(|socket| socket.as_fd()));
+        fds.extend(self.ports.queues().map(|(_, _, socket)| socket));
+        fds.extend(
+            self.ports.iter().filter_map(|(_, port)| Some(port.frames.as_ref()?.socket.as_fd())),
+        );
         fds.extend(self.up.as_ref().map(Up::as_fd));
         fds.extend(self.services.iter().flatten().filter_map(Service::ring_fd));
         fd_passing::wait_readable(&fds, Some(millis)).context("waiting for packets")
@@ -400,12 +438,40 @@ impl Cell {
 
     fn command(&mut self, message: ToCell, mut fds: Vec<OwnedFd>, now_ms: u64) -> Result<()> {
         match message {
-            ToCell::Kernel => self.kernel = fds.pop(),
+            ToCell::Kernel => self.kernel = fds.pop().map(KernelWay::Tun),
+            ToCell::KernelFrames => {
+                self.kernel = fds.pop().map(|fd| KernelWay::Frames(FrameSocket::from(fd)));
+            }
             ToCell::AddPort(facts) => {
                 let Some(fd) = fds.pop() else { bail!("AddPort came without its socket") };
                 self.add_port(&facts, fd)?;
             }
-            ToCell::ChangePort(facts) => self.ports.change(facts.port, facts.mac, facts.mtu),
+            ToCell::AddFrames(facts, bridge) => {
+                let sockets = fds.try_into();
+                let sockets = sockets.map_err(|_| anyhow!("AddFrames came without its sockets"))?;
+                self.add_frames(&facts, bridge, sockets)?;
+            }
+            ToCell::Taken(port) => {
+                let Some(fd) = fds.pop() else { bail!("Taken came without its descriptor") };
+                self.ports.hold_taken(port, fd);
+            }
+            ToCell::Rules(number) => {
+                let Some(fd) = fds.pop() else { bail!("Rules came without their memory") };
+                if let Some(frames) = &mut self.frames {
+                    let facts = frames.install(number, &fd)?;
+                    // The front door's are of all rules, too.
+                    if !matches!(self.rules, Some(Facts::Map(_))) {
+                        self.rules = Some(facts);
+                    }
+                }
+            }
+            ToCell::Counts => {
+                let Some(fd) = fds.pop() else { bail!("Counts came without their memory") };
+                if let Some(frames) = &mut self.frames {
+                    frames.count_in(fd)?;
+                }
+            }
+            ToCell::ChangePort(facts) => self.ports.change(&facts),
             ToCell::RemovePort(port) => self.remove_port(port, now_ms),
             ToCell::Tap(facts) => self.tap = facts.map(Tap::new),
             ToCell::Up => self.up = fds.pop().map(Up::new),
@@ -414,6 +480,11 @@ impl Cell {
                 let lanes = Lanes::given(&fd).context("mapping the lanes")?;
                 // They stay for as long as the process: each service has its own in hand.
                 self.lanes = Some(Box::leak(Box::new(lanes)));
+            }
+            ToCell::RuleFacts => {
+                let Some(fd) = fds.pop() else { bail!("RuleFacts came without their map") };
+                let facts = RuleFacts::given(&fd).context("mapping what rules say")?;
+                self.rules = Some(Facts::Map(facts));
             }
             ToCell::Start(facts) => {
                 if fds.is_empty() {
@@ -432,6 +503,11 @@ impl Cell {
             ToCell::Edges(entry, edges) => {
                 if let Some(service) = self.service_mut(entry) {
                     service.set_edges(edges);
+                }
+            }
+            ToCell::Closed(entry, closed) => {
+                if let Some(service) = self.service_mut(entry) {
+                    service.facts.closed = closed;
                 }
             }
             ToCell::VersionKnown(entry) => {
@@ -486,6 +562,7 @@ impl Cell {
         let mut batch = VecDeque::with_capacity(BATCH);
         let rounds = RING_ENTRIES as usize / BATCH;
         let _ = (0..rounds).all(|_| self.round(&mut batch, now_ms));
+        self.receive_frames(RING_ENTRIES as usize, now_ms);
     }
 
     fn start(

@@ -12,7 +12,9 @@
 
 use crate::cell_link::{self, CellLink};
 use crate::config::NodeFile;
-use crate::daemon::{Daemon, Done, Parts, Queue};
+use crate::daemon::{Daemon, Done, KernelWay, Parts, Queue};
+use crate::door::Door;
+use crate::packets;
 use crate::ports::{self, LivePort};
 use crate::record::{self, Record};
 use crate::run_directory;
@@ -63,6 +65,7 @@ impl Daemon {
             "it is of another version, whose programs, maps or cell are others"
         );
         ensure!(record.ports == file.ports, "the node file has other ports now");
+        ensure!(!record.has_packet_ports, "it has packet ports, whose sockets went with it");
         let started = record.clock_zero();
         let (cell_was, cell_pid) = (record.node.cell(), record.cell);
         let ran: Vec<EntryId> = record.node.running().collect();
@@ -99,12 +102,12 @@ impl Daemon {
             config: config.to_owned(),
             desired,
             node,
-            front,
+            front: Door::of(front),
             store,
             netlink,
             ports,
-            kernel,
-            up,
+            kernel: KernelWay::Tun(kernel),
+            up: Some(up),
             up_ifindex,
         };
         let mut daemon = Self::join(file, guest_core, parts, done)?;
@@ -201,7 +204,7 @@ impl Daemon {
 
     /// Lets go of what is kept for services that no longer run.
     fn end_all_below_but(&mut self, runs: &BTreeSet<EntryId>) {
-        let kept = self.front.kept_entries().unwrap_or_else(|error| {
+        let kept = self.front.with_front(FrontDoor::kept_entries).unwrap_or_else(|error| {
             tracing::error!(%error, "what services ran on is not to be seen");
             BTreeSet::new()
         });
@@ -296,5 +299,9 @@ pub(crate) fn take_down(node: &Name) -> Result<Vec<String>> {
     let mut removed: Vec<String> = ended.iter().map(|pid| format!("cell {pid}")).collect();
     removed.extend(bpf::front_door::remove(node)?);
     removed.extend(ports::restore_left_over(node)?);
+    let netlink = Netlink::open().context("opening netlink")?;
+    if packets::remove_entry(&netlink, node) {
+        removed.push("the way into the kernel".to_owned());
+    }
     Ok(removed)
 }

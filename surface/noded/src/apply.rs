@@ -10,19 +10,28 @@ mod text;
 mod work;
 
 pub(crate) use resume::open;
+use text::Found;
 pub(crate) use text::{Modules, fingerprint, resolve};
 pub(crate) use work::{Purpose, Work};
 
 use crate::config::ConfigError;
 use crate::daemon::Daemon;
+use crate::events::Note;
 use crate::http::{Answer, Reply, error};
 use crate::state::{Facts, Unconfirmed};
 use crate::views::{failed, usage};
-use api::{Applied, ApplyRequest, Confirmed, DesiredInfo, ErrorCode, SCHEMA_VERSION};
-use node::desired::{DesiredState, differences};
+use api::{
+    Applied, ApplyModule, ApplyRequest, Confirmed, DesiredInfo, ErrorCode, EventKind,
+    SCHEMA_VERSION,
+};
+use node::command::Memory;
+use node::desired::{DesiredState, differences, losses};
+use node::{ModuleInfo, RefusalClass};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+use units::Name;
 
 /// Longest time to confirm within: a day.
 pub(crate) const CONFIRM_SECONDS_MAX: u64 = 86_400;
@@ -34,6 +43,10 @@ pub(crate) struct Target {
     pub(crate) confirm: Option<Duration>,
     /// Rules that no packet can reach, in words.
     pub(crate) shadowed: Vec<String>,
+    /// Services that begin empty, with the reason.
+    pub(crate) losses: BTreeMap<Name, String>,
+    /// What becomes of what services know.
+    pub(crate) memory: Memory,
 }
 
 impl Daemon {
@@ -50,7 +63,7 @@ impl Daemon {
 
     fn begin_apply(&mut self, target: Target, since: Instant, reply: Reply<Applied>) {
         let mut answer = self.applied(&target, since, false);
-        let Target { state, mut facts, confirm, .. } = target;
+        let Target { state, mut facts, confirm, memory, .. } = target;
         if answer.changes.is_empty() {
             answer.confirm_within_s = None;
             if facts.node_file.is_none() {
@@ -73,6 +86,7 @@ impl Daemon {
                 let answer = done.map(|()| {
                     answer.generation = daemon.desired.generation;
                     answer.took_ms = millis(since);
+                    daemon.note_state(EventKind::StateApplied, &cause);
                     if let Some(within) = confirm {
                         let until = Instant::now() + within;
                         daemon.desired.unconfirmed = Some(Unconfirmed { until, back_to, cause });
@@ -81,6 +95,7 @@ impl Daemon {
                 });
                 drop(reply.send(answer));
             })),
+            memory,
         ));
     }
 
@@ -106,20 +121,25 @@ impl Daemon {
         let modules = Modules {
             store: &self.store,
             held: &self.modules,
-            find: &|module| {
-                given.get(module).map(|it| (it.digest.clone(), it.manifest.clone())).ok_or_else(|| {
-                "this file was not sent along; `tam apply` sends the modules of a file, or name one in the store".to_owned()
-            })
-            },
+            find: &|module| found(given.get(module)),
         };
         let resolved = resolve(&wanted, &modules).map_err(wrong)?;
         let shadowed = resolved.check(&self.file.ports, &wanted).map_err(wrong)?;
+        // Of a module whose memory the client did not describe nothing can be said yet.
+        let unsure = given.values().filter(|it| it.manifest.is_some() && it.memory_image.is_none());
+        let unsure: BTreeSet<&str> = unsure.map(|module| module.digest.as_str()).collect();
+        let losses = resolved.losses(&self.node, |digest| !unsure.contains(digest));
+        if !request.discard_state && !losses.is_empty() {
+            let code = api::code_of(RefusalClass::Loses);
+            return Err(error(code, resolved.refusal_of(&losses, &wanted), None));
+        }
+        let memory = if request.discard_state { Memory::KeptIfPossible } else { Memory::Kept };
         let facts = Facts {
             cause: format!("apply {}", request.file),
             node_file: self.is_own_file(&request.file).then(|| fingerprint(&wanted)),
             ..Facts::default()
         };
-        Ok(Target { state: resolved.state, facts, confirm, shadowed })
+        Ok(Target { state: resolved.state, facts, confirm, shadowed, losses, memory })
     }
 
     /// Whether a path is that of the file that the node was started with.
@@ -134,7 +154,7 @@ impl Daemon {
             schema_version: SCHEMA_VERSION,
             dry_run,
             generation: self.desired.generation,
-            changes: changes.iter().map(|change| self.shown_change(change)).collect(),
+            changes: changes.iter().map(|it| self.shown_change(it, &target.losses)).collect(),
             shadowed: target.shadowed.clone(),
             confirm_within_s: target.confirm.map(|within| within.as_secs()),
             took_ms: millis(since),
@@ -177,10 +197,12 @@ impl Daemon {
             return drop(reply.send(Err(refusal)));
         };
         let target = self.generation(wanted).map(|state| Target {
+            losses: self.losses(&state),
             state,
             facts: Facts::of(format!("rollback to generation {wanted}")),
             confirm: None,
             shadowed: Vec::new(),
+            memory: Memory::KeptIfPossible,
         });
         match target {
             Ok(target) if request.dry_run => {
@@ -189,6 +211,7 @@ impl Daemon {
             Ok(target) => {
                 let before = self.desired.unconfirmed.take();
                 let mut answer = self.applied(&target, since, false);
+                let cause = target.facts.cause.clone();
                 self.begin_work(Work::new(
                     target.state,
                     target.facts,
@@ -197,15 +220,31 @@ impl Daemon {
                             daemon.desired.unconfirmed = before;
                         }
                         drop(reply.send(done.map(|()| {
+                            daemon.note_state(EventKind::StateRolledBack, &cause);
                             answer.generation = daemon.desired.generation;
                             answer.took_ms = millis(since);
                             answer
                         })));
                     })),
+                    target.memory,
                 ));
             }
             Err(refusal) => drop(reply.send(Err(refusal))),
         }
+    }
+
+    /// The services that begin empty on the way to a state, with the reason.
+    fn losses(&mut self, state: &DesiredState) -> BTreeMap<Name, String> {
+        let digests: BTreeSet<&String> = state.services.values().map(|it| &it.digest).collect();
+        let module = |digest: &String| {
+            // One that is not to be had is a refusal later.
+            let module = digest.parse().ok().and_then(|digest| self.hold(&digest).ok())?;
+            Some((digest.clone(), module))
+        };
+        let modules: BTreeMap<String, ModuleInfo> =
+            digests.into_iter().filter_map(module).collect();
+        self.forget_modules();
+        losses(&self.node, state, |digest| modules.get(digest))
     }
 
     /// The state of a generation.
@@ -226,22 +265,30 @@ impl Daemon {
         let back_to = unconfirmed.back_to;
         tracing::warn!(generation = back_to, "nobody confirmed what was applied: it is taken back");
         let facts = Facts::of(format!("not confirmed in time: back to generation {back_to}"));
+        let cause = facts.cause.clone();
         match self.generation(back_to) {
             Ok(state) => self.begin_work(Work::new(
                 state,
                 facts,
-                Purpose::Apply(Box::new(|_, done| match done {
-                    Ok(()) => tracing::info!("the state before is back"),
+                Purpose::Apply(Box::new(move |daemon, done| match done {
+                    Ok(()) => daemon.note_state(EventKind::StateRolledBack, &cause),
                     Err(problem) => tracing::error!(
                         problem = problem.message,
                         "the state before is not back: see `tam diff` and `tam rollback`"
                     ),
                 })),
+                Memory::KeptIfPossible,
             )),
             Err(problem) => {
                 tracing::error!(problem = problem.message, "the state before is not back")
             }
         }
+    }
+
+    fn note_state(&mut self, kind: EventKind, cause: &str) {
+        let generation = self.desired.generation;
+        let text = format!("the node runs generation {generation} of its state: {cause}");
+        self.note(Note::new(kind, text));
     }
 
     pub(crate) fn desired_info(&mut self, reply: Reply<DesiredInfo>) {
@@ -259,6 +306,24 @@ impl Daemon {
             }));
         });
     }
+}
+
+/// A module that came along, if it did.
+fn found(module: Option<&ApplyModule>) -> Result<Found, String> {
+    let ApplyModule { digest, manifest, hands_state_over, memory_image } = module.ok_or(
+        "this file was not sent along; `tam apply` sends the modules of a file, or name one in the store",
+    )?;
+    let Some(manifest) = manifest.clone() else {
+        return Ok(Found { digest: digest.clone(), unstored: None });
+    };
+    let manifest = serde_json::from_value(manifest)
+        .map_err(|error| format!("the manifest that came with the module: {error}"))?;
+    let image = memory_image.as_ref().map_or(Ok(0), |image| u64::from_str_radix(image, 16));
+    let image = image.map_err(|_| "its memory_image is no number in hexadecimal".to_owned())?;
+    let (digest, hands_state_over) = (digest.clone(), *hands_state_over);
+    let image = abi::check::MemoryImage(image);
+    let unstored = Some(ModuleInfo { digest: digest.clone(), manifest, hands_state_over, image });
+    Ok(Found { digest, unstored })
 }
 
 pub(crate) fn millis(since: Instant) -> u64 {

@@ -8,7 +8,8 @@
 //!             Target ─▶ cell ─▶ Targeted ─▶ look (each ms): may the next packet go there?
 //!                                             │ yes: ServicePlaced
 //!                                             │ not within 20 ms: Recount ─▶ … ─▶ Settle
-//!                                             │ nor after that: back, MoveFailed
+//!                                             │ nor after that: hold, Recount ─▶ … ─▶ Settle
+//!                                             │ nor then: back, MoveFailed
 //! ```
 //!
 //! When a lane changes hands is decided by the front door and the cell alone; here
@@ -25,7 +26,7 @@ use cell::{Below, Compiled};
 use node::Event;
 use node::service::SERVICES_MAX;
 use registry::Digest;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -42,8 +43,10 @@ const ARENA_STRIDE: u64 = 8 << 30;
 const SECOND_ARENAS_AT: u64 = ARENAS_AT + SERVICES_MAX as u64 * ARENA_STRIDE;
 /// Bytes for events and frames of one service that the cell has not picked up yet.
 const EVENTS_LENGTH: u32 = 256 << 10;
-/// A lane that is not idle for so long stays where it is.
+/// A lane that is not idle for so long is counted, and then held.
 const MOVE_WITHIN: Duration = Duration::from_millis(20);
+/// A lane that is held and not idle for so long stays where it is.
+const HELD_MAX: Duration = Duration::from_millis(100);
 /// Why a service with others behind it does not run at `nic`.
 const NO_MARKS: &str =
     "this kernel has no room for the mark that packets of a graph carry from there: 48 bytes";
@@ -76,6 +79,11 @@ impl Shared {
     /// Whether it lies at the second of the entry's two addresses.
     pub(crate) const fn is_second(&self) -> bool {
         self.second
+    }
+
+    /// Bytes of a packet's head that its module sees.
+    pub(crate) const fn window(&self) -> u32 {
+        self.window
     }
 
     /// Where it has a program.
@@ -116,19 +124,36 @@ pub(crate) struct Loaded {
 pub(crate) struct Move {
     level: Level,
     why: String,
-    /// It starts there: nothing has come to it yet.
-    starts: bool,
+    kind: MoveKind,
     since: Instant,
     /// The cell has set its part.
     targeted: bool,
-    recount: Recount,
+    stage: Stage,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Recount {
-    No,
-    Runs,
-    Done,
+enum MoveKind {
+    /// It starts there: nothing has come to it yet.
+    Starts,
+    /// It was somewhere else.
+    Moves,
+    /// It is there already as far as the node knows: its packets are to follow.
+    Follows,
+}
+
+/// How far a move is. Each stage is the answer to the one before having not been enough.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// For what is at user level to be gone.
+    Waits,
+    /// The cell counts what is lost.
+    Counts,
+    /// What is lost is known; it waits again.
+    Counted,
+    /// Nothing more goes up; the cell counts once more.
+    Holds,
+    /// It waits for the last time.
+    Held,
 }
 
 /// What a service did below user level.
@@ -171,16 +196,20 @@ impl Daemon {
     /// comes after this one.
     pub(crate) fn keep_below(&self, entry: EntryId) {
         let kept = match self.shared.get(&entry) {
-            None => self.front.forget_service(entry),
+            None => self.front.with_front(|front| front.forget_service(entry)),
             Some(Shared { instance, events, loaded, .. }) => {
                 let modules = |()| {
                     loaded.iter().try_for_each(|(level, program)| match below_of(*level) {
-                        Some(at) => self.front.keep_module(at, entry, program),
+                        Some(at) => {
+                            self.front.with_front(|front| front.keep_module(at, entry, program))
+                        }
                         None => Ok(()),
                     })
                 };
                 let Instance { arena, block } = &**instance;
-                self.front.keep_service(entry, arena, block, events).and_then(modules)
+                self.front
+                    .with_front(|front| front.keep_service(entry, arena, block, events))
+                    .and_then(modules)
             }
         };
         if let Err(error) = kept {
@@ -279,9 +308,9 @@ impl Daemon {
             Ok(()) if starts => {
                 let why = self.why(entry, level);
                 self.beginning.remove(&entry);
-                self.set_out(entry, level, why, true);
+                self.set_out(entry, level, why, MoveKind::Starts);
             }
-            Ok(()) => self.set_out(entry, level, MOVED.to_owned(), false),
+            Ok(()) => self.set_out(entry, level, MOVED.to_owned(), MoveKind::Moves),
             Err(reason) if starts => {
                 if let Some(begin) = self.beginning.get_mut(&entry) {
                     begin.refused.push((level, reason));
@@ -319,14 +348,15 @@ impl Daemon {
         }
         self.loading.remove(&entry);
         match level {
-            Level::User => self.set_out(entry, level, MOVED.to_owned(), false),
+            Level::User => self.set_out(entry, level, MOVED.to_owned(), MoveKind::Moves),
             Level::Nic | Level::Kernel | Level::Cluster => self.load(entry, level),
         }
     }
 
     fn unmovable(&self, entry: EntryId) -> String {
         let service = self.node.service_of(entry);
-        let reason = service.map_or("", |service| service.level_reason.as_str());
+        let own = service.map_or("", |service| service.level_reason.as_str());
+        let reason = self.no_bpf.as_deref().unwrap_or(own);
         format!("its memory is not shared with the kernel ({reason})")
     }
 
@@ -369,14 +399,15 @@ impl Daemon {
             return Err(reason);
         }
         let joined = self.node.service_of(entry).is_some_and(|service| !service.then.is_empty());
-        if level == Level::Nic && joined && !self.front.carries_marks() {
+        let front = self.front.front()?;
+        if level == Level::Nic && joined && !front.carries_marks() {
             return Err(NO_MARKS.to_owned());
         }
         let copy = |fd: std::os::fd::BorrowedFd<'_>| {
             fd.try_clone_to_owned().map_err(|error| format!("copying a descriptor: {error}"))
         };
-        let hand_over = copy(self.front.hand_overs_map().as_fd())?;
-        let afterwards = copy(self.front.after_map(at).as_fd())?;
+        let hand_over = copy(front.hand_overs_map().as_fd())?;
+        let afterwards = copy(front.after_map(at).as_fd())?;
         let events = copy(shared.events.as_fd())?;
         let instance = Arc::clone(&shared.instance);
         Ok(move || {
@@ -419,33 +450,56 @@ impl Daemon {
         let program = shared.loaded.get(&level).ok_or_else(gone)?;
         let at = below_of(level).ok_or_else(gone)?;
         let index = u32::from(entry.0);
-        let placed = self.front.set_module(at, index, program.as_fd());
+        let placed = self.front.front()?.set_module(at, index, program.as_fd());
         placed.map_err(|error| error.to_string())?;
-        if let Some(lane) = self.front.lanes().lane(entry) {
+        if let Some(lane) = self.front.lane(entry) {
             lane.set_program(index, shared.window);
         }
         Ok(())
     }
 
+    /// Has the front door call a service's program at nic again, if it has one.
+    pub(crate) fn call_again(&mut self, entry: EntryId) {
+        let Some(shared) = self.shared.remove(&entry) else { return };
+        if shared.loaded.contains_key(&Level::Nic)
+            && let Err(error) = self.set_program(entry, Level::Nic, &shared)
+        {
+            tracing::error!(%entry, error, "a program was not put back");
+        }
+        self.shared.insert(entry, shared);
+    }
+
+    /// Whether a service begins, moves or waits for a count.
+    pub(crate) fn is_on_its_way(&self, entry: EntryId) -> bool {
+        self.beginning.contains_key(&entry)
+            || self.moves.contains_key(&entry)
+            || self.loading.contains_key(&entry)
+            || self.settling.contains(&entry)
+    }
+
     /// Has the front door call none of a version's programs any more.
     pub(crate) fn clear_programs(&mut self, entry: EntryId, shared: &Shared) {
         for at in shared.loaded.keys().filter_map(|level| below_of(*level)) {
-            if let Err(error) = self.front.clear_module(at, u32::from(entry.0)) {
+            if let Err(error) =
+                self.front.with_front(|front| front.clear_module(at, u32::from(entry.0)))
+            {
                 tracing::error!(%entry, %error, "a module's program was not taken away");
             }
         }
     }
 
-    fn set_out(&mut self, entry: EntryId, level: Level, why: String, starts: bool) {
-        let since = Instant::now();
-        let (targeted, recount) = (false, Recount::No);
-        self.moves.insert(entry, Move { level, why, starts, since, targeted, recount });
+    fn set_out(&mut self, entry: EntryId, level: Level, why: String, kind: MoveKind) {
+        let (since, targeted, stage) = (Instant::now(), false, Stage::Waits);
+        self.hold_lane(entry, false);
+        self.moves.insert(entry, Move { level, why, kind, since, targeted, stage });
         self.tell(&ToCell::Target(entry, word_of(level)), &[]);
     }
 
     /// The cell has set its part of a move.
     pub(crate) fn targeted(&mut self, entry: EntryId, done: bool) {
-        let Some(moving) = self.moves.get_mut(&entry) else { return };
+        let Some(moving) = self.moves.get_mut(&entry) else {
+            return self.leaving_targeted(entry, done);
+        };
         moving.targeted = true;
         moving.since = Instant::now();
         match done {
@@ -464,49 +518,89 @@ impl Daemon {
         let Some(moving) = self.moves.get_mut(&entry).filter(|moving| moving.targeted) else {
             return;
         };
-        let Some(lane) = self.front.lanes().lane(entry) else { return };
+        let Some(lane) = self.front.lane(entry) else { return };
         let waiting = lane.sent_up().wrapping_sub(lane.left());
         if lane.settled(word_of(moving.level)) {
             return self.arrived(entry);
         }
-        if moving.since.elapsed() < MOVE_WITHIN {
-            return;
-        }
-        match moving.recount {
-            Recount::No => {
-                moving.recount = Recount::Runs;
+        let elapsed = moving.since.elapsed();
+        match moving.stage {
+            Stage::Waits if elapsed >= MOVE_WITHIN => {
+                moving.stage = Stage::Counts;
                 self.tell(&ToCell::Recount(entry), &[]);
             }
-            Recount::Runs => {}
-            Recount::Done => {
+            Stage::Counted if elapsed >= MOVE_WITHIN => {
+                moving.stage = Stage::Holds;
+                lane.set_held(true);
+                self.tell(&ToCell::Recount(entry), &[]);
+            }
+            Stage::Held if elapsed >= HELD_MAX => {
                 let reason = format!(
-                    "user level was never idle within {} ms: {waiting} packets were still there; try it under less load",
-                    MOVE_WITHIN.as_millis()
+                    "user level was never idle: {waiting} packets were still there {} ms after the last one came",
+                    HELD_MAX.as_millis()
                 );
                 self.give_up_move(entry, reason);
             }
+            _ => {}
         }
     }
 
     fn arrived(&mut self, entry: EntryId) {
         let Some(moving) = self.moves.remove(&entry) else { return };
+        self.hold_lane(entry, false);
         let (level, reason) = (moving.level, moving.why);
         self.event(Event::ServicePlaced { entry, level, reason, movable: true });
-        if moving.starts {
+        if moving.kind == MoveKind::Starts {
             self.event(Event::ServiceStarted { entry });
         }
     }
 
     fn give_up_move(&mut self, entry: EntryId, reason: String) {
         let Some(moving) = self.moves.remove(&entry) else { return };
+        self.hold_lane(entry, false);
         let stays = self.node.service_of(entry).map_or(Level::User, |service| service.level);
         self.tell(&ToCell::Target(entry, word_of(stays)), &[]);
-        if moving.starts {
-            let (level, reason) = (Level::User, format!("not at {}: {reason}", moving.level));
-            self.event(Event::ServicePlaced { entry, level, reason, movable: true });
-            return self.event(Event::ServiceStarted { entry });
+        match moving.kind {
+            MoveKind::Starts => {
+                let (level, reason) = (Level::User, format!("not at {}: {reason}", moving.level));
+                self.event(Event::ServicePlaced { entry, level, reason, movable: true });
+                self.event(Event::ServiceStarted { entry });
+            }
+            MoveKind::Moves => self.event(Event::MoveFailed { entry, reason }),
+            MoveKind::Follows => {
+                tracing::warn!(%entry, reason, "its packets still go by user level");
+            }
         }
-        self.event(Event::MoveFailed { entry, reason });
+    }
+
+    /// Has what would go up dropped, or not.
+    fn hold_lane(&self, entry: EntryId, held: bool) {
+        if let Some(lane) = self.front.lane(entry) {
+            lane.set_held(held);
+        }
+    }
+
+    /// Services below user level whose packets have gone by user level since the last look and
+    /// cannot come down again by themselves: some of them were lost, or there are too many.
+    /// Their lanes are helped as in a move.
+    pub(crate) fn help_down(&mut self) {
+        let below = self.node.services().filter(|service| service.level != Level::User);
+        let below: Vec<_> = below.map(|it| (it.entry, it.level, it.level_reason.clone())).collect();
+        let mut kept_up = BTreeSet::new();
+        for (entry, level, reason) in below {
+            let is_taken = self.is_on_its_way(entry)
+                || self.replacing.contains_key(&entry)
+                || self.leaving.contains_key(&entry);
+            if is_taken || !self.front.lane(entry).is_some_and(|it| it.is_kept_up()) {
+                continue;
+            }
+            if self.kept_up.contains(&entry) {
+                self.set_out(entry, level, reason, MoveKind::Follows);
+            } else {
+                kept_up.insert(entry);
+            }
+        }
+        self.kept_up = kept_up;
     }
 
     /// Packets carry the new count: what came before will be in a ring soon, or is lost.
@@ -527,7 +621,10 @@ impl Daemon {
             return self.begin(entry);
         }
         if let Some(moving) = self.moves.get_mut(&entry) {
-            moving.recount = Recount::Done;
+            moving.stage = match moving.stage {
+                Stage::Holds | Stage::Held => Stage::Held,
+                Stage::Waits | Stage::Counts | Stage::Counted => Stage::Counted,
+            };
             moving.since = Instant::now();
             self.look_at(entry);
         }
@@ -535,7 +632,9 @@ impl Daemon {
 
     /// Goes on with what a daemon before made for a service; whether there is anything.
     pub(crate) fn adopt_below(&mut self, entry: EntryId) -> anyhow::Result<bool> {
-        let Some(maps) = self.front.kept_service(entry)? else { return Ok(false) };
+        let Some(maps) = self.front.with_front(|front| front.kept_service(entry))? else {
+            return Ok(false);
+        };
         let service = self.node.service_of(entry).context("it is nobody's")?;
         let digest: Digest = service.module.digest.parse()?;
         let (window, session) = (service.module.manifest.window, service.session.clone());
@@ -543,7 +642,7 @@ impl Daemon {
         let mut loaded = BTreeMap::new();
         for level in [Level::Nic, Level::Kernel] {
             let Some(at) = below_of(level) else { continue };
-            if let Some(program) = self.front.kept_module(at, entry)? {
+            if let Some(program) = self.front.with_front(|front| front.kept_module(at, entry))? {
                 loaded.insert(level, program);
             }
         }
@@ -553,6 +652,8 @@ impl Daemon {
         let second = instance.arena.address() >= SECOND_ARENAS_AT;
         let shared = Shared { instance, events, programs, window, session, loaded, second };
         self.shared.insert(entry, shared);
+        // The daemon before may have died while it held the lane.
+        self.hold_lane(entry, false);
         Ok(true)
     }
 
@@ -562,7 +663,7 @@ impl Daemon {
         let (level, reason) = (service.level, service.level_reason.clone());
         let is_moving = self.moves.contains_key(&entry) || self.loading.contains_key(&entry);
         if !is_moving && word_of(level) != cell_has {
-            self.set_out(entry, level, reason, false);
+            self.set_out(entry, level, reason, MoveKind::Moves);
         }
     }
 
@@ -570,6 +671,7 @@ impl Daemon {
     pub(crate) fn end_below(&mut self, entry: EntryId) {
         self.beginning.remove(&entry);
         self.moves.remove(&entry);
+        self.hold_lane(entry, false);
         self.loading.remove(&entry);
         self.forget_replacement(entry);
         let fuel = self.below_report(entry).map_or(0, |below| below.fuel);
@@ -584,25 +686,27 @@ impl Daemon {
     /// Nothing of an entry is left below user level.
     pub(crate) fn clear_below(&self, entry: EntryId) {
         for at in bpf::front_door::Below::ALL {
-            if let Err(error) = self.front.clear_module(at, u32::from(entry.0)) {
+            if let Err(error) =
+                self.front.with_front(|front| front.clear_module(at, u32::from(entry.0)))
+            {
                 tracing::error!(%entry, %error, "a module's program was not taken away");
             }
         }
-        if let Err(error) = self.front.clear_entry(entry) {
+        if let Err(error) = self.front.with_front(|front| front.clear_entry(entry)) {
             tracing::error!(%entry, %error, "the counters of an entry were not cleared");
         }
-        if let Err(error) = self.front.forget_service(entry) {
+        if let Err(error) = self.front.with_front(|front| front.forget_service(entry)) {
             tracing::error!(%entry, %error, "what a service ran on is still pinned");
         }
     }
 
     /// What a service did below user level.
     pub(crate) fn below_report(&self, entry: EntryId) -> Option<BelowReport> {
-        let shared = self.shared.get(&entry)?;
+        let (shared, front) = (self.shared.get(&entry)?, self.front.front().ok()?);
         Some(BelowReport {
-            stats: self.front.service_stats(entry).ok()?,
-            reasons: self.front.drop_reasons(entry).ok()?,
-            fuel: self.front.fuel_used(entry)?,
+            stats: front.service_stats(entry).ok()?,
+            reasons: front.drop_reasons(entry).ok()?,
+            fuel: front.fuel_used(entry)?,
             records_lost: shared.instance.get(layout::LOST).ok()?,
         })
     }

@@ -32,7 +32,7 @@ impl Daemon {
                 (true, OverBudget::Drop) => OVER_DROP,
                 (true, OverBudget::Raise) => OVER_RAISE,
             };
-            if let Some(lane) = self.front.lanes().lane(entry) {
+            if let Some(lane) = self.front.lane(entry) {
                 lane.set_over(over);
             }
             meters.insert(entry, meter);
@@ -46,7 +46,7 @@ impl Daemon {
             let known = self.meters.get(&service.entry);
             if known.is_some_and(|meter| !meter.is_for(&service.budget)) {
                 self.meters.remove(&service.entry);
-                if let Some(lane) = self.front.lanes().lane(service.entry) {
+                if let Some(lane) = self.front.lane(service.entry) {
                     lane.set_over(OVER_NOT);
                 }
             }

@@ -154,13 +154,17 @@ impl Daemon {
             leaving: direction != Some(Direction::In),
             dropped_only: request.dropped,
         };
+        let front = self.front.front().map_err(|why| {
+            let message = format!("captures are XDP's, and no port of this node has it: {why}");
+            error(ErrorCode::Unsupported, message, Some("tcpdump sees packet ports"))
+        })?;
         let ring = TapRing::new(RING_LENGTH).map_err(failed)?;
         // What leaves by a port is seen where it came in: by any.
         let taps = self.served().filter(|port| spec.leaving || ports.contains(&port.port.id)).map(
             |port| {
                 let arriving = spec.arriving && ports.contains(&port.port.id);
                 let spec = TapSpec { arriving, ..spec };
-                self.front.tap(port.port.id, port.config.ifindex, &spec, &ring)
+                front.tap(port.port.id, port.config.ifindex, &spec, &ring)
             },
         );
         let taps = taps.collect::<Result<Vec<_>, _>>().map_err(|problem| {

@@ -2,9 +2,10 @@
 
 use crate::below::Begin;
 use crate::cell_link::CellLink;
-use crate::daemon::{Daemon, Done, Queue};
+use crate::daemon::{Daemon, Done, KernelWay, Queue};
 use crate::deploy;
 use crate::events::Note;
+use crate::ports::Mode;
 use anyhow::{Context, Result};
 use api::EventKind;
 use cell::Compiled;
@@ -41,15 +42,24 @@ impl Daemon {
         let queues = self.ports.iter().map(|p| p.queues).sum();
         let directory = crate::run_directory(&self.file.name);
         let cell = CellLink::spawn(&directory, queues, self.guest_core)?;
-        cell.send(&ToCell::Kernel, &[self.kernel.as_fd()])?;
-        cell.send(&ToCell::Up, &[self.up.as_fd()])?;
-        cell.send(&ToCell::Lanes, &[self.front.lanes_map().as_fd()])?;
+        match &self.kernel {
+            KernelWay::Tun(device) => cell.send(&ToCell::Kernel, &[device.as_fd()])?,
+            KernelWay::Frames(socket) => cell.send(&ToCell::KernelFrames, &[socket.as_fd()])?,
+        }
+        if let Some(up) = &self.up {
+            cell.send(&ToCell::Up, &[up.as_fd()])?;
+        }
+        if let Ok(front) = self.front.front() {
+            cell.send(&ToCell::Lanes, &[front.lanes_map().as_fd()])?;
+            cell.send(&ToCell::RuleFacts, &[front.facts_map().as_fd()])?;
+        }
         self.binding = 0;
         tracing::info!(pid = cell.pid(), core = self.guest_core, "the cell starts");
         self.cell = Some(cell);
         if !self.captures.is_empty() {
             self.tap_cell();
         }
+        self.begin_packets()?;
         (0..self.ports.len()).try_for_each(|index| self.open_queues(index))?;
         if self.binding == 0 {
             self.cell_ready();
@@ -63,6 +73,9 @@ impl Daemon {
         let Some(cell) = self.cell.as_ref().filter(|_| port.away.is_none()) else {
             return Ok(());
         };
+        if port.mode == Mode::Packet {
+            return self.open_packets(index);
+        }
         for queue in 0..port.queues {
             use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
             let flags = SocketFlags::CLOEXEC;
@@ -87,6 +100,7 @@ impl Daemon {
         parameters: BTreeMap<String, Vec<u8>>,
         session: units::SessionId,
         levels: Vec<abi::Level>,
+        closed: bool,
         replaces: Option<StateWay>,
     ) {
         let module = digest.parse().ok().and_then(|d: Digest| Some((d, self.modules.get(&d)?)));
@@ -108,22 +122,60 @@ impl Daemon {
             },
             timer_ms: manifest.timer_ms,
             parameters,
+            closed,
             shared: None,
         };
         if let Some(compiled) = &module.compiled {
             let compiled = Arc::clone(compiled);
             return self.begin_in_cell(Pending { facts, levels, replaces }, &compiled);
         }
+        self.compile(digest, self.node.bpf());
         let waiting = self.compiling.entry(digest).or_default();
         waiting.push(Pending { facts, levels, replaces });
-        if waiting.len() == 1 {
-            let (wasm, done) = (module.wasm.clone(), self.done.clone());
-            let bpf = self.no_bpf.is_none() && self.node.bpf();
-            tokio::task::spawn_blocking(move || {
-                // The daemon is gone when nobody receives: nothing is left to do.
-                let _ =
-                    done.send(Done::Compiled(digest, deploy::compile(&wasm, bpf).map(Arc::new)));
-            });
+    }
+
+    /// Has a module compiled, if that is not being done already; for the levels below user too
+    /// if they are wanted, and this node has them.
+    pub(crate) fn compile(&mut self, digest: Digest, below: bool) {
+        let Some(module) = self.modules.get(&digest) else { return };
+        if self.compiling.contains_key(&digest) {
+            return;
+        }
+        self.compiling.insert(digest, Vec::new());
+        let (wasm, done) = (module.wasm.clone(), self.done.clone());
+        let bpf = self.compiles_below(below);
+        tokio::task::spawn_blocking(move || {
+            // The daemon is gone when nobody receives: nothing is left to do.
+            let _ = done.send(Done::Compiled(digest, deploy::compile(&wasm, bpf).map(Arc::new)));
+            deploy::prepare(bpf);
+        });
+    }
+
+    fn compiles_below(&self, wanted: bool) -> bool {
+        self.no_bpf.is_none() && self.bpf_allowed && wanted
+    }
+
+    /// Has a compiler wait for the first module.
+    pub(crate) fn prepare_compiler(&self) {
+        let bpf = self.compiles_below(self.node.bpf());
+        tokio::task::spawn_blocking(move || deploy::prepare(bpf));
+    }
+
+    /// A compiler is done.
+    pub(crate) fn compiled(&mut self, digest: Digest, result: &Result<Arc<Compiled>, String>) {
+        let waiting = self.compiling.remove(&digest).unwrap_or_default();
+        self.work_compiled(&digest, result.as_ref().err());
+        if let (Ok(compiled), Some(module)) = (result, self.modules.get_mut(&digest)) {
+            module.compiled = Some(Arc::clone(compiled));
+        }
+        for pending in waiting {
+            match result {
+                Ok(compiled) => self.begin_in_cell(pending, compiled),
+                Err(reason) => {
+                    let (entry, replaces) = (pending.facts.entry, pending.replaces);
+                    self.not_begun(entry, replaces, reason.clone());
+                }
+            }
         }
     }
 
@@ -155,6 +207,9 @@ impl Daemon {
         compiled: &Arc<Compiled>,
     ) -> Result<()> {
         let entry = facts.entry;
+        if let Some(lane) = self.front.lane(entry) {
+            lane.set_session(facts.session);
+        }
         facts.shared = self
             .share(entry, facts.window, compiled)
             .map_err(anyhow::Error::msg)
@@ -205,10 +260,11 @@ impl Daemon {
                 self.end_below(entry);
                 self.event(Event::ServiceStopped { entry });
             }
-            FromCell::Trapped(entry, lane, trap) => {
+            FromCell::Trapped(entry, lane, trap, traps) => {
                 let service = self.name_of(entry);
                 let text = format!("the module trapped in lane {lane} and was replaced: {trap}");
                 self.note(Note::new(EventKind::ServiceTrapped, text).service(service));
+                self.event(Event::ServiceTrapped { entry, traps, reason: trap });
             }
             FromCell::Event(entry, code, data) => {
                 let service = self.name_of(entry);
@@ -243,6 +299,9 @@ impl Daemon {
 
     fn bound(&mut self, port: PortId, queue: u32, result: Result<(), String>) {
         let result = result.and_then(|()| {
+            if self.packets.contains_key(&port) {
+                return self.take_frames(port).map_err(|error| format!("{error:#}"));
+            }
             let socket = self.sockets.get(&(port, queue)).map(|queue| queue.socket.as_fd());
             self.front.set_socket(port, queue, socket).map_err(|error| error.to_string())
         });
@@ -269,6 +328,9 @@ impl Daemon {
             // A socket that was not bound yet is not in the map.
             let _ = self.front.set_socket(*port, *queue, None);
         }
+        let packets: Vec<PortId> = self.packets.keys().copied().collect();
+        self.lost_with_cells +=
+            packets.into_iter().map(|port| self.close_packets(port)).sum::<u64>();
         // One that was not bound yet has nothing, either.
         let left = sockets.values().filter_map(|q| cell::left_behind(q.socket.as_fd()).ok());
         self.lost_with_cells += left.sum::<u64>();

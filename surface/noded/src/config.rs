@@ -8,7 +8,9 @@
 //! One form for `tam node`, `tam apply` and the routers of labs (docs/node-file.md). Which
 //! module a name means, and whether the node can have all this, is decided elsewhere.
 
+use node::OnFailure;
 use node::budget::Budget;
+use node::rule::Stage;
 use node::{Action, Match, PortSpec};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
@@ -171,12 +173,18 @@ pub struct ServiceText {
     /// What it may use below user level.
     #[serde(default)]
     pub budget: Budget,
+    /// What becomes of its packets while it is down.
+    #[serde(default)]
+    pub on_failure: OnFailure,
     /// Rules that come and go with it.
     #[serde(default)]
     pub rules: Vec<Spanned<String>>,
     /// The priority of these.
     #[serde(default)]
     pub priority: Option<u16>,
+    /// Where on the way of packets these are looked at.
+    #[serde(default)]
+    pub stage: Option<Stage>,
 }
 
 /// A rule as it is written.
@@ -193,6 +201,9 @@ pub struct RuleText {
     /// Who pays.
     #[serde(default)]
     pub session: Option<Name>,
+    /// Where on the way of packets it is looked at.
+    #[serde(default)]
+    pub stage: Option<Stage>,
 }
 
 /// `forward`, `drop` or `service NAME`.

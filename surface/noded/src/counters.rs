@@ -3,6 +3,7 @@
 use crate::below::BelowReport;
 use crate::daemon::Daemon;
 use crate::http::Answer;
+use crate::packets;
 use crate::ports;
 use crate::views::failed;
 use api::{
@@ -12,6 +13,7 @@ use cell::protocol::ServiceReport;
 use node::Service;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
+use units::SessionId;
 
 impl Daemon {
     pub(crate) fn stats(&self) -> Answer<Stats> {
@@ -32,7 +34,7 @@ impl Daemon {
                     cache_hits: counted.cache_hits,
                     socket_session: self.queue_session(port),
                     socket_ring_full: full,
-                    socket_dropped: dropped,
+                    socket_dropped: dropped + packets::lost_on_way_back(port, &links),
                     device_tx_dropped: device.map_or(0, |l| l.stats.tx_packets_dropped.0),
                     device_rx_dropped: device.map_or(0, |l| l.stats.rx_packets_dropped.0),
                 })
@@ -75,12 +77,17 @@ impl Daemon {
     pub(crate) fn socket_drops(&self, port: &ports::LivePort) -> (u64, u64) {
         let queues = (0..port.queues).filter_map(|q| self.sockets.get(&(port.port.id, q)));
         let counted = queues.filter_map(|q| os::socket::xdp_drops(q.socket.as_fd()).ok());
-        counted.fold(port.socket_drops, |sum, one| (sum.0 + one.ring_full, sum.1 + one.other))
+        let (full, other) = port.socket_drops;
+        let before = (full + self.packets_dropped(port.port.id), other);
+        counted.fold(before, |sum, one| (sum.0 + one.ring_full, sum.1 + one.other))
     }
 
     /// The session whose packets wait in a port's queues; empty while there is none.
     pub(crate) fn queue_session(&self, port: &ports::LivePort) -> String {
         let session = self.sockets.get(&(port.port.id, 0)).map(|queue| queue.session);
+        // Nobody has a reservation yet, and so a queue of its own.
+        let shared = self.packets.contains_key(&port.port.id).then_some(SessionId::BEST_EFFORT);
+        let session = session.or(shared);
         let named = self.node.sessions().iter().find(|s| Some(s.id) == session);
         named.map(|session| session.name.to_string()).unwrap_or_default()
     }
@@ -156,10 +163,12 @@ fn service_stats(
         .collect();
     let others = [
         ("trap", report.drop_trap + below.drop_trap),
-        ("down", report.drop_down),
+        ("rule", report.drop_rule + below.drop_rule),
+        ("down", report.drop_down + below.drop_down),
         ("raise", report.drop_raise),
         ("budget", below.drop_budget),
         ("lane", below.drop_lane),
+        ("redirect_cycle", report.drop_cycle + below.drop_cycle),
         ("no_port", report.drop_no_port + below.drop_no_port),
         ("too_long", report.drop_too_long + below.drop_too_long),
         ("egress_full", report.drop_egress_full),
@@ -177,7 +186,7 @@ fn service_stats(
         bounced: report.bounced + below.bounced,
         redirected: report.redirected + below.redirected,
         passed_on: report.passed_on + below.passed_on,
-        plain: below.plain,
+        plain: report.plain + below.plain,
         dropped,
         sent: report.sent,
         sent_dropped: report.sent_dropped,

@@ -7,10 +7,13 @@ use crate::capture::{self, Capture};
 use crate::cell_link::CellLink;
 use crate::cell_work::{Pending, hear};
 use crate::config::NodeFile;
-use crate::deploy::Module;
+use crate::deploy::{self, Module};
+use crate::door::Door;
 use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
 use crate::http::{Answer, Reply};
+use crate::leave::Leaving;
+use crate::packets::{self, PacketQueue};
 use crate::ports::{self, LivePort};
 use crate::record::{self, Record};
 use crate::replace::{Replacing, way_of};
@@ -21,11 +24,11 @@ use crate::{adopt, http, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorInfo, EventKind};
 use bpf::FrontDoor;
-use bpf::front_door::{FlowsOfRule, FrontDoorError};
 use cell::Compiled;
 use cell::protocol::{CellReport, ServiceReport, ToCell};
 use node::budget::Meter;
 use node::{Command, Effect, Event, Node};
+use os::frame_socket::FrameSocket;
 use os::netlink::{Change, Monitor, Netlink};
 use registry::{Digest, Store};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -64,7 +67,7 @@ pub(crate) enum Request {
     AddRules(api::RulesRequest, Reply<api::RulesAdded>),
     RemoveRule(RuleId, Reply<api::RuleRemoved>),
     Modules(Reply<api::ModuleList>),
-    PutModule(Vec<u8>, Reply<api::ModuleStored>),
+    PutModule(Vec<u8>, bool, Reply<api::ModuleStored>),
     Stats(Reply<api::Stats>),
     Events(u64, u32, Reply<api::EventList>),
     Why(Reply<api::WhyList>),
@@ -83,6 +86,8 @@ pub(crate) enum Request {
 /// What comes back from work that was given away.
 pub(crate) enum Done {
     Compiled(Digest, Result<Arc<Compiled>, String>),
+    /// The store has a module, or not.
+    Stored(Digest, Answer<api::ModuleStored>, Option<Reply<api::ModuleStored>>),
     /// The kernel has taken a service's program for a level, or not.
     Loaded(Box<Loaded>),
     /// No packet of before a recount is on its way to a ring.
@@ -146,14 +151,16 @@ pub(crate) struct Daemon {
     pub(crate) guest_core: usize,
     pub(crate) started: Instant,
     pub(crate) node: Node,
-    pub(crate) front: FrontDoor,
+    pub(crate) front: Door,
     pub(crate) store: Store,
     pub(crate) netlink: Netlink,
     pub(crate) ports: Vec<LivePort>,
     pub(crate) sockets: BTreeMap<(PortId, u32), Queue>,
-    pub(crate) kernel: OwnedFd,
+    /// Of packet ports.
+    pub(crate) packets: BTreeMap<PortId, PacketQueue>,
+    pub(crate) kernel: KernelWay,
     /// Of the device by which packets come up from kernel level.
-    pub(crate) up: OwnedFd,
+    pub(crate) up: Option<OwnedFd>,
     pub(crate) up_ifindex: u32,
     pub(crate) cell: Option<CellLink>,
     /// Queues of the cell whose sockets are not bound yet.
@@ -174,6 +181,10 @@ pub(crate) struct Daemon {
     /// Services whose program for a level the kernel looks at.
     pub(crate) loading: BTreeMap<EntryId, abi::Level>,
     pub(crate) moves: BTreeMap<EntryId, Move>,
+    /// Services below user level whose packets went by user level at the last look.
+    pub(crate) kept_up: BTreeSet<EntryId>,
+    /// Services that go, once their packets go plainly.
+    pub(crate) leaving: BTreeMap<EntryId, Leaving>,
     /// Accounts of services with a budget below user level.
     pub(crate) meters: BTreeMap<EntryId, Meter>,
     /// Fuel that services of each session used which are no longer there.
@@ -217,13 +228,20 @@ pub(crate) struct Parts {
     pub(crate) config: PathBuf,
     pub(crate) desired: Desired,
     pub(crate) node: Node,
-    pub(crate) front: FrontDoor,
+    pub(crate) front: Door,
     pub(crate) store: Store,
     pub(crate) netlink: Netlink,
     pub(crate) ports: Vec<LivePort>,
-    pub(crate) kernel: OwnedFd,
-    pub(crate) up: OwnedFd,
+    pub(crate) kernel: KernelWay,
+    pub(crate) up: Option<OwnedFd>,
     pub(crate) up_ifindex: u32,
+}
+
+/// By which packets come to the kernel that only it can route.
+pub(crate) enum KernelWay {
+    Tun(OwnedFd),
+    /// Of a node without a front door, which may be without TUN devices, too.
+    Frames(FrameSocket),
 }
 
 /// How a node's process ends.
@@ -281,6 +299,7 @@ async fn run_locked(file: NodeFile, config: PathBuf, bpf: bool, guest_core: usiz
         daemon.set_bpf(false)?;
     }
     daemon.resume();
+    daemon.prepare_compiler();
     let (requests, request_rx) = mpsc::channel(REQUESTS_MAX);
     let (server, metrics) = match listen(&daemon.file, requests).await {
         Ok(listening) => listening,
@@ -361,14 +380,23 @@ impl Daemon {
         let store = Store::open(&file.store)
             .with_context(|| format!("opening the module store {}", file.store.display()))?;
         let desired = crate::apply::open(&file, &config, &store)?;
-        let mut front = FrontDoor::create(&file.name, hash_keys()?, file.flow_cache.0)
-            .context("making the front door")?;
+        let mut front = Door::open(&file.ports, || {
+            FrontDoor::create(&file.name, hash_keys()?, file.flow_cache.0)
+                .context("making the front door")
+        })?;
         let ends = node::other_ends(node.ports(), &file.bridge.0)?;
         let ports = bring_up(&netlink, &mut front, &node, &ends)?;
+        front.settle();
         ports::remember(&file.name, &ports)?;
-        let kernel = ports::kernel_device(&netlink, &file.name)?;
-        let (up_ifindex, up) = ports::up_device(&netlink, &file.name)?;
-        front.set_up_device(Some(up_ifindex));
+        let (kernel, up_ifindex, up) = match front.front() {
+            Ok(_) => {
+                let kernel = ports::kernel_device(&netlink, &file.name)?;
+                let (up_ifindex, up) = ports::up_device(&netlink, &file.name)?;
+                (KernelWay::Tun(kernel), up_ifindex, Some(up))
+            }
+            Err(_) => (KernelWay::Frames(packets::make_entry(&netlink, &file.name)?), 0, None),
+        };
+        front.set_up_device(up_ifindex);
         front.heartbeat()?;
         node.handle_timeout(Nanos::ZERO);
         let started = Instant::now();
@@ -391,6 +419,7 @@ impl Daemon {
         let text =
             format!("the node '{}' runs with {} ports", daemon.file.name, daemon.ports.len());
         daemon.note(Note::new(EventKind::NodeStarted, text));
+        daemon.note_modes();
         Ok(daemon)
     }
 
@@ -401,6 +430,7 @@ impl Daemon {
         parts: Parts,
         done: mpsc::UnboundedSender<Done>,
     ) -> Result<Self> {
+        let no_bpf = parts.front.only_user().or_else(below::unsupported);
         Ok(Self {
             file,
             config: parts.config,
@@ -417,6 +447,7 @@ impl Daemon {
             netlink: parts.netlink,
             ports: parts.ports,
             sockets: BTreeMap::new(),
+            packets: BTreeMap::new(),
             kernel: parts.kernel,
             up: parts.up,
             up_ifindex: parts.up_ifindex,
@@ -431,9 +462,11 @@ impl Daemon {
             shared: BTreeMap::new(),
             loading: BTreeMap::new(),
             moves: BTreeMap::new(),
+            kept_up: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             meters: BTreeMap::new(),
             fuel_closed: BTreeMap::new(),
-            no_bpf: below::unsupported(),
+            no_bpf,
             waiting: BTreeMap::new(),
             movers: BTreeMap::new(),
             removing: BTreeMap::new(),
@@ -470,6 +503,7 @@ impl Daemon {
             closed: self.closed.clone(),
             fuel_closed: self.fuel_closed.clone(),
             lost_with_cells: self.lost_with_cells,
+            has_packet_ports: self.front.packets().is_some(),
         };
         if let Err(error) = record.write(&self.file.name) {
             let error = format!("{error:#}");
@@ -528,10 +562,14 @@ impl Daemon {
                     self.settle_journal();
                 }
                 _ = drops.tick() => self.look_at_drops(),
-                _ = look.tick() => self.look()?,
+                _ = look.tick() => {
+                    self.look()?;
+                    self.help_down();
+                }
                 _ = budgets.tick(), if self.has_budgets() => self.look_at_budgets(),
-                () = tokio::time::sleep(below::LOOK_EVERY), if !self.moves.is_empty() => {
+                () = tokio::time::sleep(below::LOOK_EVERY), if !self.moves.is_empty() || !self.leaving.is_empty() => {
                     self.look_at_moves();
+                    self.look_at_leaving();
                 }
                 () = tokio::time::sleep(capture::LOOK_EVERY), if !self.captures.is_empty() => {
                     self.look_at_captures();
@@ -577,12 +615,13 @@ impl Daemon {
                     parameters,
                     session,
                     levels,
+                    closed,
                     ..
                 } => {
                     let values =
                         parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
                     self.start_service(
-                        entry, &service, &digest, lanes, values, session, levels, None,
+                        entry, &service, &digest, lanes, values, session, levels, closed, None,
                     );
                 }
                 Effect::ReplaceService {
@@ -593,6 +632,7 @@ impl Daemon {
                     parameters,
                     session,
                     levels,
+                    closed,
                     way,
                 } => {
                     // The next daemon must not take the new version for the old one.
@@ -601,15 +641,21 @@ impl Daemon {
                         parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
                     let way = Some(way_of(way));
                     self.start_service(
-                        entry, &service, &digest, lanes, values, session, levels, way,
+                        entry, &service, &digest, lanes, values, session, levels, closed, way,
                     );
                 }
                 Effect::MoveService { entry, level } => self.move_service(entry, level),
                 Effect::SetEdges { entry, edges } => {
-                    if let Some(lane) = self.front.lanes().lane(entry) {
+                    if let Some(lane) = self.front.lane(entry) {
                         lane.set_edges(edges);
                     }
                     self.tell(&ToCell::Edges(entry, edges), &[]);
+                }
+                Effect::SetClosed { entry, closed } => {
+                    if let Some(lane) = self.front.lane(entry) {
+                        lane.set_closed(closed);
+                    }
+                    self.tell(&ToCell::Closed(entry, closed), &[]);
                 }
                 Effect::StopService { entry } => self.tell(&ToCell::Stop(entry), &[]),
                 Effect::ClearRuleCounters { rule } => {
@@ -618,9 +664,10 @@ impl Daemon {
                     }
                 }
                 Effect::InstallRules { rules, .. } => {
-                    if let Err(error) = install(&mut self.front, &rules) {
+                    if let Err(error) = self.front.install(&rules) {
                         tracing::error!(%error, "the rules were not installed");
                     }
+                    self.tell_rules();
                 }
                 Effect::Report(notice) => {
                     // Nobody is told what the next daemon would not know.
@@ -634,22 +681,8 @@ impl Daemon {
 
     fn finish(&mut self, done: Done) {
         match done {
-            Done::Compiled(digest, result) => {
-                let waiting = self.compiling.remove(&digest).unwrap_or_default();
-                self.work_compiled(&digest, result.as_ref().err());
-                if let (Ok(compiled), Some(module)) = (&result, self.modules.get_mut(&digest)) {
-                    module.compiled = Some(Arc::clone(compiled));
-                }
-                for pending in waiting {
-                    match &result {
-                        Ok(compiled) => self.begin_in_cell(pending, compiled),
-                        Err(reason) => {
-                            let (entry, replaces) = (pending.facts.entry, pending.replaces);
-                            self.not_begun(entry, replaces, reason.clone());
-                        }
-                    }
-                }
-            }
+            Done::Compiled(digest, result) => self.compiled(digest, &result),
+            Done::Stored(digest, stored, reply) => self.stored(digest, stored, reply),
             Done::Loaded(loaded) => self.loaded(*loaded),
             Done::Landed(entry) => self.tell(&ToCell::Settle(entry), &[]),
             Done::LaneUnused(entry) => self.lane_unused(entry),
@@ -668,17 +701,22 @@ impl Daemon {
         }
     }
 
-    /// Lets go of modules that no service runs; the store has them.
+    /// Lets go of modules that no service has run for long; the store has them.
     pub(crate) fn forget_modules(&mut self) {
-        let used: Vec<&str> = self.node.digests().collect();
-        let work = self.work.as_ref();
-        self.modules.retain(|digest, _| {
-            let digest = digest.to_string();
-            used.contains(&digest.as_str()) || work.is_some_and(|work| work.needs(&digest))
-        });
+        let used: BTreeSet<Digest> =
+            self.modules.keys().copied().filter(|digest| self.is_used(digest)).collect();
+        deploy::forget(&mut self.modules, |digest| used.contains(digest));
+    }
+
+    /// Whether a service runs a module, or a change that is going on needs it.
+    pub(crate) fn is_used(&self, digest: &Digest) -> bool {
+        let (digest, work) = (digest.to_string(), self.work.as_ref());
+        self.node.digests().any(|used| used == digest)
+            || work.is_some_and(|work| work.needs(&digest))
     }
 
     fn stop(&mut self) {
+        deploy::end_spare();
         tracing::info!(node = %self.file.name, "the node stops");
         Record::remove(&self.file.name);
         if let Err(error) = bpf::front_door::remove(&self.file.name) {
@@ -689,10 +727,13 @@ impl Daemon {
                 tracing::debug!(%error, "the port was not detached");
             }
         }
+        // Before the cell: without it a frame that was taken would be lost.
+        self.packets.clear();
         if let Some(cell) = self.cell.take() {
             cell.end();
         }
         ports::restore(&self.netlink, &self.ports);
+        packets::remove_entry(&self.netlink, &self.file.name);
     }
 }
 
@@ -725,7 +766,7 @@ async fn until(at: Option<tokio::time::Instant>) {
 
 fn bring_up(
     netlink: &Netlink,
-    front: &mut FrontDoor,
+    front: &mut Door,
     node: &Node,
     ends: &BTreeMap<PortId, PortId>,
 ) -> Result<Vec<LivePort>> {
@@ -742,18 +783,6 @@ fn bring_up(
         }
     }
     Ok(live)
-}
-
-/// What keeps outsiders from choosing flows that share a cache slot.
-fn install(front: &mut FrontDoor, rules: &node::classifier::RuleSet) -> Result<(), FrontDoorError> {
-    let of_rule = |list: &node::classifier::ListedFlows| FlowsOfRule {
-        mask: list.mask,
-        template: list.template,
-        flows: list.flows.keys().clone(),
-        rule: list.rule,
-    };
-    let lists: Vec<FlowsOfRule> = rules.lists.iter().map(of_rule).collect();
-    front.install_rules(&rules.masks, &rules.entries, &lists)
 }
 
 /// Random factors of the front door's hash.

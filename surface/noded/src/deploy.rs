@@ -1,9 +1,19 @@
 //! From a module's bytes to code that a cell can run.
 
 use abi::check::{Checked, Unverified};
-use cell::Compiled;
+use cell::{CompileFailure, CompileWorker, Compiled};
+use registry::Digest;
+use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bytes of modules that no service runs any more and of what they were compiled to: a dozen
+/// large ones. Those that ran last are kept, and need not be compiled again.
+const IDLE_BYTES_MAX: usize = 32 << 20;
+
+/// From the end of one compilation until a worker is started for the next.
+const PREPARE_AFTER: Duration = Duration::from_millis(100);
 
 /// The program that cell and compile worker are: this one, also when its file
 /// has been replaced by a newer version since.
@@ -15,22 +25,125 @@ pub(crate) struct Module {
     pub(crate) wasm: Vec<u8>,
     pub(crate) checked: Checked,
     pub(crate) compiled: Option<Arc<Compiled>>,
+    /// How often modules have been let go of since a service last ran it.
+    idle: u32,
 }
 
 impl Module {
     pub(crate) fn check(wasm: Vec<u8>) -> Result<Self, abi::check::CheckError> {
         let checked = Unverified(&wasm).check()?;
-        Ok(Self { wasm, checked, compiled: None })
+        Ok(Self { wasm, checked, compiled: None, idle: 0 })
     }
+
+    fn bytes(&self) -> usize {
+        self.wasm.len() + self.compiled.as_ref().map_or(0, |compiled| compiled.bytes())
+    }
+}
+
+/// Lets go of modules that are not used, but for those that were last, within a limit; the store
+/// has them all.
+pub(crate) fn forget(modules: &mut BTreeMap<Digest, Module>, is_used: impl Fn(&Digest) -> bool) {
+    forget_beyond(IDLE_BYTES_MAX, modules, is_used);
+}
+
+fn forget_beyond(
+    bytes_max: usize,
+    modules: &mut BTreeMap<Digest, Module>,
+    is_used: impl Fn(&Digest) -> bool,
+) {
+    for (digest, module) in &mut *modules {
+        module.idle = if is_used(digest) { 0 } else { module.idle.saturating_add(1) };
+    }
+    let idle = modules.iter().filter(|(_, module)| module.idle > 0);
+    let mut idle: Vec<(u32, Digest, usize)> =
+        idle.map(|(digest, module)| (module.idle, *digest, module.bytes())).collect();
+    idle.sort_unstable();
+    let mut bytes = 0;
+    for (_, digest, size) in idle {
+        bytes += size;
+        if bytes > bytes_max {
+            modules.remove(&digest);
+        }
+    }
+}
+
+/// A worker that was started before there was anything to compile, and whether for the levels
+/// below user too: starting one takes some milliseconds.
+static SPARE: Mutex<Option<(bool, CompileWorker)>> = Mutex::new(None);
+
+fn spare() -> MutexGuard<'static, Option<(bool, CompileWorker)>> {
+    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has a worker wait for the next module; a little later, for what was compiled begins now.
+pub(crate) fn prepare(bpf: bool) {
+    std::thread::sleep(PREPARE_AFTER);
+    let mut spare = spare();
+    if spare.as_ref().is_none_or(|(for_bpf, _)| *for_bpf != bpf) {
+        // Without one, the next module waits for its own, and hears why there is none.
+        *spare = start(bpf, true).ok().map(|worker| (bpf, worker));
+    }
+}
+
+/// No worker waits any more.
+pub(crate) fn end_spare() {
+    spare().take();
+}
+
+fn start(bpf: bool, warm: bool) -> Result<CompileWorker, CompileFailure> {
+    let mut worker = Command::new(PROGRAM);
+    worker.arg("compile-worker").env_clear();
+    if warm {
+        worker.arg("--warm");
+    }
+    if !bpf {
+        worker.arg("--no-bpf");
+    }
+    CompileWorker::start(worker)
 }
 
 /// Compiles in a worker process, for the levels below user too if `bpf` says so; blocks
 /// until it is done.
 pub(crate) fn compile(wasm: &[u8], bpf: bool) -> Result<Compiled, String> {
-    let mut worker = Command::new(PROGRAM);
-    worker.arg("compile-worker").env_clear();
-    if !bpf {
-        worker.arg("--no-bpf");
+    let waiting = spare().take_if(|(for_bpf, _)| *for_bpf == bpf);
+    let worker = match waiting {
+        Some((_, worker)) => Ok(worker),
+        None => start(bpf, false),
+    };
+    let compiled = worker.and_then(|worker| worker.compile(wasm));
+    compiled.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn modules(count: u8) -> BTreeMap<Digest, Module> {
+        let module = |number: u8| {
+            let manifest =
+                format!(r#"abi = 1\nname = \"m{number}\"\nversion = \"0.1.0\"\nwindow = 0\n"#);
+            let text = format!(
+                r#"(module (@custom "tamandua" "{manifest}") (memory (export "memory") 1)
+                (func (export "on_packet") (result i32) (i32.const 0)))"#
+            );
+            let wasm = wat::parse_str(text).unwrap();
+            (Digest::of(&wasm), Module::check(wasm).unwrap())
+        };
+        (0..count).map(module).collect()
     }
-    cell::compile_in_worker(worker, wasm).map_err(|error| error.to_string())
+
+    #[test]
+    fn modules_that_ran_last_are_kept_within_the_limit_and_used_ones_always() {
+        let mut modules = modules(4);
+        let digests: Vec<Digest> = modules.keys().copied().collect();
+        let size = modules[&digests[0]].bytes();
+        // One after the other is used no more; the last one goes on.
+        for gone in 1..4 {
+            forget_beyond(2 * size, &mut modules, |it| digests[gone..].contains(it));
+        }
+        let left: Vec<Digest> = modules.keys().copied().collect();
+        assert_eq!(left, digests[1..], "the first has been idle for longest");
+        forget_beyond(0, &mut modules, |it| *it == digests[3]);
+        assert_eq!(modules.keys().copied().collect::<Vec<_>>(), digests[3..]);
+    }
 }

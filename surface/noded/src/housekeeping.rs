@@ -2,7 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::events::Note;
-use crate::ports;
+use crate::ports::{self, LivePort, Mode};
 use anyhow::Result;
 use api::EventKind;
 use bpf_maps::SLOW_NO_REDIRECT;
@@ -25,6 +25,7 @@ impl Daemon {
     fn refresh_ports(&mut self) -> Result<()> {
         let links = self.netlink.links()?;
         (0..self.ports.len()).for_each(|index| self.refresh_port(index, &links));
+        self.mark_cabled(&links);
         let above = |device: u32| links.iter().filter(move |l| l.parent == Some(device));
         let vlans: Vec<_> = self
             .ports
@@ -44,7 +45,8 @@ impl Daemon {
         self.try_again()?;
         let slow = ports::slow_reasons(&self.netlink, self.file.fast_path);
         let mut notes = Vec::new();
-        for port in self.ports.iter_mut().filter(|port| port.away.is_none()) {
+        let has_fast_path = |port: &&mut LivePort| port.away.is_none() && port.mode != Mode::Packet;
+        for port in self.ports.iter_mut().filter(has_fast_path) {
             // Between the two ends of a bridge there is nothing for the kernel to add.
             let all = if port.bridge.is_some() { SLOW_NO_REDIRECT } else { u32::MAX };
             let found = slow(port.config.ifindex) & all;

@@ -191,8 +191,21 @@ async fn modules(state: Daemon) -> Response {
     ask(state, Request::Modules).await
 }
 
-async fn put_module(state: Daemon, wasm: Bytes) -> Response {
-    ask(state, |reply| Request::PutModule(wasm.to_vec(), reply)).await
+#[derive(Deserialize)]
+struct StoreOptions {
+    #[serde(default)]
+    early: bool,
+}
+
+async fn put_module(
+    state: Daemon,
+    options: Result<Query<StoreOptions>, axum::extract::rejection::QueryRejection>,
+    wasm: Bytes,
+) -> Response {
+    match options {
+        Ok(Query(o)) => ask(state, |it| Request::PutModule(wasm.to_vec(), o.early, it)).await,
+        Err(rejection) => refuse(error(ErrorCode::Usage, rejection.body_text(), None)),
+    }
 }
 
 async fn stats(state: Daemon) -> Response {

@@ -70,11 +70,22 @@ impl Daemon {
                 let message = format!("the service '{service}' did not start: {reason}");
                 self.refuse_waiting(&service, message);
             }
-            Notice::ServiceFailed { service, reason, .. } => {
-                let text = format!("the service '{service}' failed, its packets go plainly");
+            Notice::ServiceFailed { service, reason, closed, .. } => {
+                let what = if closed { "are dropped" } else { "go plainly" };
+                let text = format!("the service '{service}' failed, its packets {what}");
                 let note = Note::new(EventKind::ServiceFailed, text).service(&service);
                 self.note(note.reason(&reason));
                 let message = format!("the service '{service}' failed: {reason}");
+                self.refuse_movers(&service, &message);
+                self.refuse_waiting(&service, message);
+            }
+            Notice::ServiceBypassed { service, reason } => {
+                let text = format!(
+                    "the service '{service}' has trapped too often: it is bypassed until it is deployed again"
+                );
+                let note = Note::new(EventKind::ServicePolicy, text).service(&service);
+                self.note(note.reason(&reason));
+                let message = format!("the service '{service}' is bypassed: {reason}");
                 self.refuse_movers(&service, &message);
                 self.refuse_waiting(&service, message);
             }
@@ -87,9 +98,13 @@ impl Daemon {
                 }
                 self.forget_modules();
             }
-            Notice::CellLost { reason, .. } => {
+            Notice::CellLost { reason, closed, .. } => {
                 let text = "the cell is lost, packets of services go plainly";
                 self.note(Note::new(EventKind::CellLost, text).reason(&reason));
+                for service in closed {
+                    let text = format!("packets of '{service}' are dropped until it runs again");
+                    self.note(Note::new(EventKind::ServicePolicy, text).service(service));
+                }
                 for service in std::mem::take(&mut self.movers).into_values().flatten() {
                     let message = format!("the cell was lost: {reason}");
                     let _ =

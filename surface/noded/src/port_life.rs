@@ -12,7 +12,8 @@
 
 use crate::daemon::Daemon;
 use crate::events::Note;
-use crate::ports::{self, LivePort};
+use crate::packets;
+use crate::ports::{self, LivePort, Mode};
 use anyhow::Result;
 use api::EventKind;
 use cell::protocol::ToCell;
@@ -68,6 +69,7 @@ impl Daemon {
         if any {
             let links = self.netlink.links()?;
             (0..self.ports.len()).for_each(|index| self.refresh_port(index, &links));
+            self.mark_cabled(&links);
         }
         Ok(())
     }
@@ -84,6 +86,12 @@ impl Daemon {
             tracing::error!(port = %name, %error, "the front door was not told");
         }
         self.tell(&ToCell::ChangePort(self.ports[index].facts(0)), &[]);
+        if self.ports[index].mode == Mode::Packet
+            && let Err(error) = packets::readdress(&self.netlink, config.ifindex, config.mac)
+        {
+            let error = format!("{error:#}");
+            tracing::error!(port = %name, error, "frames do not find back into the kernel");
+        }
     }
 
     /// Nothing of the node is on the port's device any more.
@@ -107,10 +115,13 @@ impl Daemon {
                 *sum = (sum.0 + drops.ring_full, sum.1 + drops.other);
             }
         }
+        self.close_packets(id);
         self.tell(&ToCell::RemovePort(id), &[]);
         let port = &mut self.ports[index];
         if let Some(link) = links.iter().find(|link| link.index == ifindex) {
             port.restore_as(&self.netlink, &link.name);
+        } else {
+            port.remove_made(&self.netlink);
         }
         let text = "the port is away: packets routed to it are the kernel's";
         let name = port.port.spec.name.clone();
@@ -136,6 +147,9 @@ impl Daemon {
                 let text = format!("the port is served: device {}, queues {queues}", link.name);
                 self.note(Note::new(EventKind::PortBack, text).port(&name));
                 self.remember_ports();
+                if let Some(note) = packets::fallback(&self.ports[index]) {
+                    self.note(note);
+                }
                 self.leave_kernel(index);
                 if let Err(error) = self.open_queues(index) {
                     let error = format!("{error:#}");

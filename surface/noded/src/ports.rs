@@ -1,10 +1,14 @@
 //! Ports made real: what a device must be like, and how it was before.
 
 use crate::config::FastPath;
+use crate::door::Door;
+use crate::packets;
 use anyhow::{Context, Result, bail};
-use bpf::{FrontDoor, XdpMode};
-use bpf_maps::{PORT_GENERIC, PORT_RAW, PortConfig, QUEUES_MAX, RPF_LOOSE, RPF_NONE, RPF_STRICT};
-use node::{Port, PortKind, PortMode};
+use bpf::{AttachError, FrontDoorError, XdpMode};
+use bpf_maps::{
+    PORT_CABLED, PORT_GENERIC, PORT_RAW, PortConfig, QUEUES_MAX, RPF_LOOSE, RPF_NONE, RPF_STRICT,
+};
+use node::{Port, PortKind, PortMode, PortSpec};
 use os::netlink::{Link, Netlink, NetlinkError};
 use os::offload::{self, Offload, Restore};
 use os::sysctl;
@@ -30,7 +34,7 @@ pub(crate) struct LivePort {
     pub(crate) queues: u32,
     /// The port at the other end of its bridge.
     pub(crate) bridge: Option<PortId>,
-    pub(crate) mode: XdpMode,
+    pub(crate) mode: Mode,
     /// Why it is not the mode before.
     pub(crate) mode_reason: Option<String>,
     pub(crate) offloads_off: Vec<String>,
@@ -39,6 +43,45 @@ pub(crate) struct LivePort {
     pub(crate) socket_drops: (u64, u64),
     /// Of its device first, then of those below it.
     restore: Vec<Undo>,
+}
+
+/// How packets come in by a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Native,
+    Generic,
+    Packet,
+}
+
+impl Mode {
+    /// In a word.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+            Self::Packet => "packet",
+        }
+    }
+
+    /// What it costs.
+    pub(crate) const fn cost(self) -> &'static str {
+        match self {
+            Self::Native => "nothing",
+            Self::Generic => "each packet has a socket buffer, and often a copy, before it is seen",
+            Self::Packet => {
+                "each packet is copied to the cell, and back into the kernel if no service has it; there is no fast path and no flow cache, and services run at user level only"
+            }
+        }
+    }
+}
+
+impl From<XdpMode> for Mode {
+    fn from(mode: XdpMode) -> Self {
+        match mode {
+            XdpMode::Native => Self::Native,
+            XdpMode::Generic => Self::Generic,
+        }
+    }
 }
 
 /// What was changed on a device.
@@ -92,38 +135,85 @@ fn restore_file(node: &Name) -> PathBuf {
     crate::run_directory(node).join("restore.json")
 }
 
+/// Whether a device has somebody else's XDP program: then it is theirs.
+fn is_taken(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<FrontDoorError>();
+    matches!(error, Some(FrontDoorError::Attach(AttachError::Busy { .. })))
+}
+
 impl LivePort {
     /// Makes a device ready and puts the front door on it; what fails changes nothing.
     pub(crate) fn attach(
         netlink: &Netlink,
-        front: &mut FrontDoor,
+        door: &mut Door,
         port: Port,
         bridge: Option<PortId>,
     ) -> Result<Self> {
         let mut port = Self::prepare(netlink, port, bridge)?;
-        let (id, spec) = (port.port.id, port.port.spec.clone());
-        let modes: &[XdpMode] = match spec.mode {
-            PortMode::Auto => &[XdpMode::Native, XdpMode::Generic],
-            PortMode::Native => &[XdpMode::Native],
-            PortMode::Generic => &[XdpMode::Generic],
-        };
-        match front.attach_as(id, &port.config, modes) {
-            Ok((mode, refused)) => {
-                port.mode = mode;
-                if mode == XdpMode::Generic {
-                    port.config.flags |= PORT_GENERIC;
-                    front.configure(id, &port.config)?;
-                }
-                port.mode_reason = refused.map(|reason| reason.to_string());
+        let spec = port.port.spec.clone();
+        match port.attach_in_some_way(netlink, door) {
+            Ok(()) => {
                 if let Some(reason) = &port.mode_reason {
-                    let (port, cost) = (&spec.name, mode_cost(mode));
-                    tracing::warn!(%port, mode = mode_name(mode), reason, cost, "a fallback");
+                    let (port, mode, cost) = (&spec.name, port.mode.name(), port.mode.cost());
+                    tracing::warn!(%port, mode, reason, cost, "a fallback");
                 }
                 Ok(port)
             }
             Err(error) => {
                 port.restore_as(netlink, &spec.device);
                 Err(error).with_context(|| format!("port '{}' on {}", spec.name, spec.device))
+            }
+        }
+    }
+
+    /// The best way first: XDP in the driver, XDP in the stack, packet sockets.
+    fn attach_in_some_way(&mut self, netlink: &Netlink, door: &mut Door) -> Result<()> {
+        let modes: &[XdpMode] = match self.port.spec.mode {
+            PortMode::Auto => &[XdpMode::Native, XdpMode::Generic],
+            PortMode::Native => &[XdpMode::Native],
+            PortMode::Generic => &[XdpMode::Generic],
+            PortMode::Packet => return packets::serve(netlink, door, self),
+        };
+        let id = self.port.id;
+        match door.attach(id, &self.config, modes) {
+            Ok((mode, refused)) => {
+                self.mode = mode.into();
+                self.mode_reason = refused;
+                if mode == XdpMode::Generic {
+                    self.config.flags |= PORT_GENERIC;
+                    door.configure(id, &self.config)?;
+                }
+                Ok(())
+            }
+            Err(error) if Self::may_be_packets(&self.port.spec) && !is_taken(&error) => {
+                let reason = format!("{error:#}");
+                packets::serve(netlink, door, self)
+                    .with_context(|| format!("{reason}; and as a packet port"))?;
+                self.mode_reason = Some(reason);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a port may be one of packet sockets.
+    pub(crate) fn may_be_packets(spec: &PortSpec) -> bool {
+        let asked = matches!(spec.mode, PortMode::Auto | PortMode::Packet);
+        asked && spec.kind == PortKind::Device
+    }
+
+    /// A device was made for it, and is to be removed with it.
+    pub(crate) fn made(&mut self, device: &str) -> Result<()> {
+        let undo = Undo::of(device)?;
+        self.restore.push(Undo { made: true, ..undo });
+        Ok(())
+    }
+
+    /// Removes what was made for a device that is gone.
+    pub(crate) fn remove_made(&self, netlink: &Netlink) {
+        for undo in self.restore.iter().skip(1).filter(|undo| undo.made) {
+            if let Err(error) = undo.undo_as(netlink, undo.device()) {
+                tracing::warn!(device = undo.device(), error = format!("{error:#}"), "not removed");
             }
         }
     }
@@ -184,7 +274,7 @@ impl LivePort {
             driver,
             queues,
             bridge,
-            mode: XdpMode::Native,
+            mode: Mode::Native,
             mode_reason: None,
             offloads_off,
             away: None,
@@ -199,7 +289,7 @@ impl LivePort {
         self.config.flags = config.flags;
         self.config.slow = config.slow;
         if config.flags & PORT_GENERIC != 0 {
-            self.mode = XdpMode::Generic;
+            self.mode = Mode::Generic;
             self.mode_reason = Some("as the daemon before found".to_owned());
         }
     }
@@ -225,7 +315,7 @@ impl LivePort {
             driver,
             queues: 0,
             bridge,
-            mode: XdpMode::Native,
+            mode: Mode::Native,
             mode_reason: None,
             offloads_off: Vec::new(),
             away,
@@ -274,6 +364,7 @@ impl LivePort {
             mac: self.config.mac,
             mtu: self.config.mtu,
             raw: self.config.flags & PORT_RAW != 0,
+            cabled: self.config.flags & PORT_CABLED != 0,
         }
     }
 }
@@ -286,22 +377,6 @@ fn below<'a>(link: &Link, links: &'a [Link]) -> Vec<&'a Link> {
         link.parent == Some(other.index) && !beside
     };
     links.iter().filter(|other| other.master == Some(link.index) || lies_on(other)).collect()
-}
-
-/// How packets come in, in a word.
-pub(crate) const fn mode_name(mode: XdpMode) -> &'static str {
-    match mode {
-        XdpMode::Native => "native",
-        XdpMode::Generic => "generic",
-    }
-}
-
-/// What a mode costs.
-pub(crate) const fn mode_cost(mode: XdpMode) -> &'static str {
-    match mode {
-        XdpMode::Native => "nothing",
-        XdpMode::Generic => "each packet has a socket buffer, and often a copy, before it is seen",
-    }
 }
 
 /// Makes frames of a device, and of those below it, whole; what is to be undone.
@@ -413,27 +488,44 @@ pub(crate) fn restore_left_over(node: &Name) -> Result<Vec<String>> {
 }
 
 /// MTU of the node's own devices: above every port's, with metadata in front.
-const DEVICE_MTU: u32 = 9216;
+pub(crate) const DEVICE_MTU: u32 = 9216;
+
+/// Letters of a node's name that a device's name has room for, behind a prefix of four.
+const NODE_IN_DEVICE: usize = 11;
+/// Of those, what tells apart nodes whose longer names begin alike.
+const DIGEST_IN_DEVICE: usize = 5;
+
+/// The name of a device of the node's own.
+pub(crate) fn device_name(prefix: &str, node: &Name) -> String {
+    let node = node.as_str();
+    if node.len() <= NODE_IN_DEVICE {
+        return format!("{prefix}-{node}");
+    }
+    let digest = registry::Digest::of(node.as_bytes()).hex();
+    let head = &node[..NODE_IN_DEVICE - DIGEST_IN_DEVICE];
+    format!("{prefix}-{head}{}", &digest[..DIGEST_IN_DEVICE])
+}
+
+/// Sets what a kernel need not have.
+pub(crate) fn set_if_there(key: &str, value: &str) {
+    if let Err(error) = sysctl::write(key, value) {
+        tracing::debug!(%error, "no such setting");
+    }
+}
 
 /// The index of the TAP device that [`up_device`] makes.
 pub(crate) fn up_index(netlink: &Netlink, node: &Name) -> Result<u32> {
-    let short: String = node.as_str().chars().take(11).collect();
-    Ok(netlink.link(&format!("tup-{short}"))?.index)
+    Ok(netlink.link(&device_name("tup", node))?.index)
 }
 
 /// The device through which the cell hands packets to the kernel.
 pub(crate) fn kernel_device(netlink: &Netlink, node: &Name) -> Result<std::os::fd::OwnedFd> {
-    let short: String = node.as_str().chars().take(11).collect();
-    let device = format!("tam-{short}");
+    let device = device_name("tam", node);
     let fd = os::tun::create(&device, os::tun::Kind::Packets)
         .with_context(|| format!("making the TUN device {device} (is /dev/net/tun there?)"))?;
     // It has no addresses of its own; packets come with foreign sources.
-    for (key, value) in [("ipv6/conf/{}/addr_gen_mode", "1"), ("ipv4/conf/{}/rp_filter", "0")] {
-        let key = format!("net/{}", key.replace("{}", &device));
-        if let Err(error) = sysctl::write(&key, value) {
-            tracing::debug!(%error, "no such setting");
-        }
-    }
+    set_if_there(&format!("net/ipv6/conf/{device}/addr_gen_mode"), "1");
+    set_if_there(&format!("net/ipv4/conf/{device}/rp_filter"), "0");
     let link = netlink.link(&device)?;
     netlink.set_mtu(link.index, DEVICE_MTU)?;
     netlink.set_up(link.index)?;
@@ -443,14 +535,11 @@ pub(crate) fn kernel_device(netlink: &Netlink, node: &Name) -> Result<std::os::f
 /// The device by which packets come up to the cell from modules at kernel level; its index,
 /// and the end that the cell reads.
 pub(crate) fn up_device(netlink: &Netlink, node: &Name) -> Result<(u32, std::os::fd::OwnedFd)> {
-    let short: String = node.as_str().chars().take(11).collect();
-    let device = format!("tup-{short}");
+    let device = device_name("tup", node);
     let fd = os::tun::create(&device, os::tun::Kind::Frames)
         .with_context(|| format!("making the TAP device {device}"))?;
     // The kernel says nothing of its own there.
-    if let Err(error) = sysctl::write(&format!("net/ipv6/conf/{device}/disable_ipv6"), "1") {
-        tracing::debug!(%error, "no such setting");
-    }
+    set_if_there(&format!("net/ipv6/conf/{device}/disable_ipv6"), "1");
     let link = netlink.link(&device)?;
     netlink.set_mtu(link.index, DEVICE_MTU)?;
     netlink.set_no_queue(link.index)?;
@@ -485,7 +574,15 @@ pub(crate) fn slow_reasons(netlink: &Netlink, fast_path: FastPath) -> impl Fn(u3
     }
 }
 
-/// A port's slow reasons in words.
+/// What keeps plain forwarding of a port off the fast path, in words.
+pub(crate) fn slow_reasons_of(port: &LivePort) -> Vec<String> {
+    match port.mode {
+        Mode::Packet => vec!["its packets come by a packet socket".to_owned()],
+        Mode::Native | Mode::Generic => slow_words(port.config.slow),
+    }
+}
+
+/// Slow reasons in words.
 pub(crate) fn slow_words(slow: u32) -> Vec<String> {
     use bpf_maps::{
         SLOW_IPSEC, SLOW_NETFILTER, SLOW_NO_REDIRECT, SLOW_OPERATOR, SLOW_QDISC, SLOW_RULES,
@@ -502,4 +599,20 @@ pub(crate) fn slow_words(slow: u32) -> Vec<String> {
         ),
     ];
     words.iter().filter(|(flag, _)| slow & flag != 0).map(|(_, word)| (*word).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_devices_fit_and_tell_nodes_apart() {
+        let name = |text: &str| device_name("tam", &text.parse().unwrap());
+        assert_eq!(name("edge"), "tam-edge");
+        assert_eq!(name("elevenchars"), "tam-elevenchars");
+        let (first, second) = (name("edge-router-1"), name("edge-router-2"));
+        assert!(first.starts_with("tam-edge-r") && first != second, "{first} {second}");
+        // IFNAMSIZ, with the zero at the end.
+        assert_eq!((first.len(), second.len()), (15, 15));
+    }
 }

@@ -54,13 +54,26 @@ const ADVICE: &[(&str, &str)] = &[
     ("drop_adjust", "the driver gives too little room in front of frames"),
     ("drop_egress_gone", "the device of the egress port went away: `tam events`"),
     ("drop_lane", "too many CPUs bring packets of one service: let one queue have its flows"),
+    (
+        "drop_down",
+        "`tam list` and `tam events` say why it is down; `--on-failure open` lets packets pass",
+    ),
     ("drop_too_long", "give both ends of the bridge the same MTU"),
 ];
 
 /// Reasons outside the front door.
 const OTHERS: &[Reason] = &[
     reason("trap", "its module trapped on it", "`tam show SERVICE` has the last trap in words"),
-    reason("down", "no instance of the module runs", "`tam events` says why; it is started again"),
+    reason(
+        "rule",
+        "the module passed it, and a rule of the next stage drops it",
+        "`tam rule list` shows the rule; `tam rule remove NUMBER` takes it away",
+    ),
+    reason(
+        "down",
+        "no instance of the module runs, and its failure policy is closed",
+        "`tam events` says why; it is started again",
+    ),
     reason(
         "raise",
         "its module raised it at user level, from where no way leads up",
@@ -71,7 +84,16 @@ const OTHERS: &[Reason] = &[
         "the service's budget below user level is used up",
         "deploy it with a larger budget, or with `--over-budget raise`",
     ),
-    reason("lane", "another CPU did not leave the service's lane in time", ""),
+    reason(
+        "lane",
+        "another CPU did not leave the service's lane in time, or the lane was held for the service to come down",
+        "",
+    ),
+    reason(
+        "redirect_cycle",
+        "modules sent it round and round between ports of the node that are cabled to each other",
+        "redirect it to a port that leads elsewhere, or match by arrival port (`in PORT`) in the rule",
+    ),
     reason(
         "no_port",
         "the port that the module redirects to is not there",

@@ -47,6 +47,9 @@ pub(crate) struct Record {
     pub(crate) fuel_closed: BTreeMap<Name, u64>,
     /// Packets that cells which died left in their rings.
     pub(crate) lost_with_cells: u64,
+    /// It has packet ports, which nobody adopts.
+    #[serde(default)]
+    pub(crate) has_packet_ports: bool,
 }
 
 fn path(node: &Name) -> PathBuf {
@@ -134,6 +137,7 @@ mod tests {
     fn the_clock_goes_on() {
         let zero = Instant::now().checked_sub(Duration::from_secs(7)).unwrap();
         let record = Record {
+            has_packet_ports: false,
             fingerprint: fingerprint().unwrap(),
             clock_zero_ns: on_machine_clock(zero),
             ports: Vec::new(),

@@ -208,7 +208,7 @@ impl Daemon {
         if self.shared.contains_key(&entry) {
             return;
         }
-        if let Err(error) = self.front.clear_entry(entry) {
+        if let Err(error) = self.front.with_front(|front| front.clear_entry(entry)) {
             tracing::error!(%entry, %error, "the counters of an entry were not cleared");
         }
     }

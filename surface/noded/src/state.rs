@@ -15,8 +15,10 @@ use crate::views::failed;
 use api::{ErrorCode, ErrorInfo};
 use node::Command;
 use node::desired::{DesiredRule, DesiredService, DesiredState};
+use registry::Digest;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use units::{Name, RuleId};
@@ -34,6 +36,11 @@ pub(crate) struct Desired {
     /// Changes that wait for the journal; the first one is being written.
     records: VecDeque<(Change, Facts, Then)>,
     writing: Option<(Arc<DesiredState>, u64)>,
+    /// Modules on their way to the disk: nothing that may name them is recorded before they are
+    /// there.
+    pub(crate) stores: Vec<Receiver<Answer<()>>>,
+    /// Modules that could not be written, for who was told early that they will be.
+    unstored: BTreeMap<Digest, ErrorInfo>,
     /// Requests whose turn has not come.
     pub(crate) held: VecDeque<Request>,
     /// A command that is recorded before it is done.
@@ -72,7 +79,31 @@ impl Facts {
     }
 }
 
+/// Modules that could not be written and are remembered: their deployments are on their way.
+const UNSTORED_MAX: usize = 64;
+
 impl Desired {
+    /// A module is on its way to the disk.
+    pub(crate) fn begin_store(&mut self, digest: &Digest, written: Receiver<Answer<()>>) {
+        self.unstored.remove(digest);
+        // Those that have ended are done with: what became of them was told.
+        self.stores.retain(|store| store.try_recv() == Err(TryRecvError::Empty));
+        self.stores.push(written);
+    }
+
+    /// A module could not be written, and nobody has begun to deploy it.
+    pub(crate) fn not_stored(&mut self, digest: Digest, problem: ErrorInfo) {
+        if self.unstored.len() >= UNSTORED_MAX {
+            self.unstored.pop_first();
+        }
+        self.unstored.insert(digest, problem);
+    }
+
+    /// Why a module that somebody wants to deploy is not in the store, if it was to be.
+    pub(crate) fn why_not_stored(&self, digest: &Digest) -> Option<&ErrorInfo> {
+        self.unstored.get(digest)
+    }
+
     /// With what the journal has.
     pub(crate) fn new(journal: Journal, newest: Option<Record>) -> Self {
         let (generation, state) =
@@ -83,6 +114,8 @@ impl Desired {
             journal: Arc::new(Mutex::new(journal)),
             records: VecDeque::new(),
             writing: None,
+            stores: Vec::new(),
+            unstored: BTreeMap::new(),
             held: VecDeque::new(),
             ahead: false,
             unconfirmed: None,
@@ -256,12 +289,18 @@ impl Daemon {
         let generation = desired.generation + u64::from(!facts.same_generation);
         desired.writing = Some((Arc::clone(&next), generation));
         let (journal, done) = (desired.journal(), self.done.clone());
+        let stores = std::mem::take(&mut desired.stores);
         tokio::task::spawn_blocking(move || {
-            let record = record(generation, &next, &facts);
-            let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
-            let written = journal.write(&record, facts.node_file.as_deref());
+            // One that ended without a word has no module to wait for.
+            let stored = stores.into_iter().try_for_each(|store| store.recv().unwrap_or(Ok(())));
+            let written = stored.and_then(|()| {
+                let record = record(generation, &next, &facts);
+                let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
+                let written = journal.write(&record, facts.node_file.as_deref());
+                written.map_err(|error| refusal(&error))
+            });
             // The daemon is gone when nobody receives: nothing is left to do.
-            let _ = done.send(Done::Recorded(written.map_err(|error| refusal(&error))));
+            let _ = done.send(Done::Recorded(written));
         });
     }
 
@@ -295,10 +334,27 @@ impl Daemon {
             return then(self, Err(crate::daemon::refused(&refusal)));
         }
         self.desired.ahead = true;
+        let going = match &command {
+            Command::Remove { service, .. } => Some(service.clone()),
+            _ => None,
+        };
         self.record(Facts::of(cause), change, move |daemon, written| {
-            daemon.desired.ahead = false;
-            let outcome = written.and_then(|()| daemon.command(command));
-            then(daemon, outcome);
+            let is_written = written.is_ok();
+            let act = move |daemon: &mut Self| {
+                daemon.desired.ahead = false;
+                let outcome = written.and_then(|()| daemon.command(command));
+                then(daemon, outcome);
+            };
+            match going {
+                Some(service) if is_written => {
+                    let leaves = service.clone();
+                    daemon.leave_first(&service, move |daemon| {
+                        act(daemon);
+                        daemon.come_back(&leaves);
+                    });
+                }
+                _ => act(daemon),
+            }
         });
     }
 

@@ -1,7 +1,7 @@
 //! Requests of the API, and the documents that answer them.
 
 use crate::cell_link::CellLink;
-use crate::daemon::{Daemon, Mover, Request, Waiting};
+use crate::daemon::{Daemon, Done, Mover, Request, Waiting};
 use crate::deploy::Module;
 use crate::events::Note;
 use crate::http::{Answer, Reply, error};
@@ -77,7 +77,7 @@ impl Daemon {
             Request::Why(reply) => drop(reply.send(Ok(self.why_list()))),
             Request::Explain(request, reply) => self.explain(&request, reply),
             Request::Modules(reply) => drop(reply.send(self.module_list())),
-            Request::PutModule(wasm, reply) => drop(reply.send(self.put_module(wasm))),
+            Request::PutModule(wasm, early, reply) => self.put_module(wasm, early, reply),
             Request::Stats(reply) => self.after_report(|daemon| {
                 drop(reply.send(daemon.stats()));
             }),
@@ -271,6 +271,7 @@ impl Daemon {
             ServiceState::Starting => ("starting", None),
             ServiceState::Running => ("running", None),
             ServiceState::Failed { reason } => ("failed", Some(reason.clone())),
+            ServiceState::Bypassed { reason } => ("bypassed", Some(reason.clone())),
             ServiceState::Stopping => ("stopping", None),
         };
         let leads_here =
@@ -301,6 +302,7 @@ impl Daemon {
                 .map(|view| view.rule.id.0)
                 .collect(),
             budget: service.budget.is_limited().then(|| shown(&service.budget)),
+            on_failure: service.on_failure.to_string(),
             then: service.then.iter().map(|(edge, next)| (*edge, next.to_string())).collect(),
             stats: self.service_stats(service),
         }
@@ -328,10 +330,7 @@ impl Daemon {
     }
 
     fn start_deployment(&mut self, request: &api::DeployRequest) -> Answer<Begun> {
-        let digest = self.store.resolve(&request.module).map_err(|problem| {
-            let help = "'tam deploy FILE.wasm' stores a module and deploys it";
-            error(ErrorCode::NotFound, problem.to_string(), Some(help))
-        })?;
+        let digest = self.resolve(&request.module)?;
         let module = self.hold(&digest)?;
         let service = match &request.name {
             Some(text) => name(text)?,
@@ -351,9 +350,15 @@ impl Daemon {
                     RuleSpec::new(text.parse().map_err(usage)?, Action::Service(service.clone()));
                 spec.session = session.clone();
                 spec.priority = request.priority.unwrap_or(spec.priority);
+                spec.stage = stage(request.stage.as_deref())?;
                 Ok(spec)
             })
             .collect::<Answer<_>>()?;
+        let on_failure = match &request.on_failure {
+            Some(text) => text.parse().map_err(usage)?,
+            // Like its rules.
+            None => self.node.service(&service).map(|it| it.on_failure).unwrap_or_default(),
+        };
         let outcome = self.command(Command::Deploy {
             service: service.clone(),
             module,
@@ -363,6 +368,7 @@ impl Daemon {
             level,
             budget: request.budget.as_ref().map(budget).transpose()?.unwrap_or_default(),
             then: request.then.iter().map(|next| name(next)).collect::<Answer<_>>()?,
+            on_failure,
             discard_state: request.discard_state,
         })?;
         let Outcome::Deployed { shadowed, rules, replaces, .. } = outcome else {
@@ -379,6 +385,20 @@ impl Daemon {
         Ok((service, pairs(&shadowed), replaces))
     }
 
+    /// The digest of the module that is meant.
+    fn resolve(&self, wanted: &str) -> Answer<Digest> {
+        // One that is held need not be looked for, and may not be on the disk yet.
+        let digest = wanted.parse().ok();
+        if let Some(problem) = digest.and_then(|digest| self.desired.why_not_stored(&digest)) {
+            return Err(problem.clone());
+        }
+        let held = digest.filter(|digest| self.modules.contains_key(digest));
+        held.map_or_else(|| self.store.resolve(wanted), Ok).map_err(|problem| {
+            let help = "'tam deploy FILE.wasm' stores a module and deploys it";
+            error(ErrorCode::NotFound, problem.to_string(), Some(help))
+        })
+    }
+
     /// Has the module in memory, checked.
     pub(crate) fn hold(&mut self, digest: &Digest) -> Answer<ModuleInfo> {
         if !self.modules.contains_key(digest) {
@@ -386,13 +406,7 @@ impl Daemon {
             self.modules.insert(*digest, Module::check(wasm).map_err(usage)?);
         }
         let module = self.modules.get(digest).ok_or_else(|| failed("the module is gone"))?;
-        let checked = &module.checked;
-        Ok(ModuleInfo {
-            digest: digest.to_string(),
-            manifest: checked.manifest.clone(),
-            hands_state_over: checked.hooks.state,
-            image: checked.image,
-        })
+        Ok(ModuleInfo::of(digest.to_string(), &module.checked))
     }
 
     fn session(&self, wanted: Option<&str>) -> Answer<Name> {
@@ -528,6 +542,7 @@ impl Daemon {
                 );
                 spec.session = self.session(rule.session.as_deref())?;
                 spec.priority = rule.priority.unwrap_or(spec.priority);
+                spec.stage = stage(rule.stage.as_deref())?;
                 spec.flows = rule.flows.as_deref().map(str::parse).transpose().map_err(usage)?;
                 Ok(spec)
             })
@@ -609,6 +624,7 @@ impl Daemon {
                     action: view.rule.spec.action.to_string(),
                     priority: view.rule.spec.priority,
                     session: view.rule.spec.session.to_string(),
+                    stage: view.rule.spec.stage().to_string(),
                     came_with: view.came_with.map(|name| name.to_string()),
                     reach: api::reach_text(&view.reach),
                     packets: stats.packets,
@@ -635,19 +651,75 @@ impl Daemon {
         Ok(ModuleList { schema_version: SCHEMA_VERSION, modules })
     }
 
-    fn put_module(&mut self, wasm: Vec<u8>) -> Answer<ModuleStored> {
-        let module = Module::check(wasm).map_err(usage)?;
-        let manifest = module.checked.manifest.clone();
-        let digest = self.store.put(&module.wasm, &manifest).map_err(failed)?;
-        let size_bytes = module.wasm.len() as u64;
-        Ok(ModuleStored {
+    /// Writes a module to the disk, and compiles it meanwhile: it comes to be run. `early` is an
+    /// answer before it is written.
+    fn put_module(&mut self, wasm: Vec<u8>, early: bool, reply: Reply<ModuleStored>) {
+        let module = match Module::check(wasm) {
+            Ok(module) => module,
+            Err(problem) => return drop(reply.send(Err(usage(problem)))),
+        };
+        let digest = Digest::of(&module.wasm);
+        let (store, done) = (self.store.clone(), self.done.clone());
+        let (wasm, manifest) = (module.wasm.clone(), module.checked.manifest.clone());
+        let answer = ModuleStored {
             schema_version: SCHEMA_VERSION,
             digest: digest.to_string(),
             name: manifest.name.to_string(),
-            version: manifest.version,
-            size_bytes,
-        })
+            version: manifest.version.clone(),
+            size_bytes: wasm.len() as u64,
+        };
+        let reply = match early {
+            true => {
+                let _ = reply.send(Ok(answer.clone()));
+                None
+            }
+            false => Some(reply),
+        };
+        let (written, awaited) = std::sync::mpsc::channel();
+        self.desired.begin_store(&digest, awaited);
+        tokio::task::spawn_blocking(move || {
+            let stored = store.put(&wasm, &manifest).map(drop).map_err(failed);
+            // Nobody may be waiting, and the daemon may be gone.
+            let _ = written.send(stored.clone());
+            let _ = done.send(Done::Stored(digest, stored.map(|()| answer), reply));
+        });
+        let held = self.modules.entry(digest).or_insert(module);
+        // One at a time: a whole repository may be on its way to this store.
+        if held.compiled.is_none() && self.compiling.is_empty() {
+            self.compile(digest, self.node.bpf());
+        }
     }
+
+    /// A module is in the store, or could not be written.
+    pub(crate) fn stored(
+        &mut self,
+        digest: Digest,
+        stored: Answer<ModuleStored>,
+        reply: Option<Reply<ModuleStored>>,
+    ) {
+        // What runs is in use, whether or not its file could be written once more.
+        match &stored {
+            Err(problem) if !self.is_used(&digest) => {
+                self.modules.remove(&digest);
+                self.desired.not_stored(digest, problem.clone());
+            }
+            Err(problem) => {
+                // It is being deployed, which must fail.
+                let (written, awaited) = std::sync::mpsc::channel();
+                let _ = written.send(Err(problem.clone()));
+                self.desired.stores.push(awaited);
+            }
+            Ok(_) => self.forget_modules(),
+        }
+        if let Some(reply) = reply {
+            let _ = reply.send(stored);
+        }
+    }
+}
+
+/// A stage by its name.
+fn stage(text: Option<&str>) -> Answer<Option<node::rule::Stage>> {
+    text.map(str::parse).transpose().map_err(usage)
 }
 
 fn budget(wanted: &api::Budget) -> Answer<node::budget::Budget> {
@@ -688,14 +760,14 @@ fn port_info(port: &ports::LivePort, all: &[ports::LivePort]) -> PortInfo {
             node::PortKind::Tun => "tun",
         }
         .to_owned(),
-        mode: ports::mode_name(port.mode).to_owned(),
+        mode: port.mode.name().to_owned(),
         mode_reason: port.mode_reason.clone(),
-        mode_cost: ports::mode_cost(port.mode).to_owned(),
+        mode_cost: port.mode.cost().to_owned(),
         state: if port.away.is_none() { "up" } else { "away" }.to_owned(),
         bridge: other.map(|other| other.port.spec.name.to_string()),
         away_reason: port.away.as_ref().map(|away| away.reason.clone()),
         queues: port.queues,
-        slow_reasons: ports::slow_words(port.config.slow),
+        slow_reasons: ports::slow_reasons_of(port),
         offloads_off: port.offloads_off.clone(),
     }
 }

@@ -9,17 +9,18 @@
 use crate::daemon::{Daemon, Done};
 use crate::drops::is_drop;
 use crate::http::{Answer, Reply, error};
-use crate::ports::{self, LivePort};
+use crate::ports::{self, LivePort, Mode};
 use crate::reasons;
 use crate::views::{failed, usage};
 use api::{ErrorCode, ExplainRequest, Explanation, SCHEMA_VERSION, WhyList, WhyReason};
 use bpf::front_door::{EXPLAINED_LENGTH_MAX, Explained};
 use bpf_maps::META_ROUTED;
-use node::Action;
+use node::door::DoorPort;
 use node::prefix::Prefix;
 use node::protocol::Protocol;
 use node::rule::{Match, VlanMatch};
 use node::state::RuleView;
+use node::{Action, Service, ServiceState};
 use std::cmp::Reverse;
 use std::net::IpAddr;
 use units::{Name, PortId, RuleId};
@@ -86,6 +87,9 @@ impl Daemon {
             Ok(found) => found,
             Err(refusal) => return drop(reply.send(Err(refusal))),
         };
+        if let Some(found) = self.explain_packets(port, &frame) {
+            return drop(reply.send(self.explanation(port, &frame, &found)));
+        }
         let explainer = match self.front.explainer() {
             Ok(explainer) => explainer,
             Err(problem) => return drop(reply.send(Err(failed(problem)))),
@@ -98,6 +102,16 @@ impl Daemon {
             // The daemon is gone when nobody receives: nothing is left to do.
             let _ = done.send(Done::Explained(Box::new(Asked { reply, port, frame }), explained));
         });
+    }
+
+    /// What the cell would do with a frame, if it comes in by a packet port.
+    fn explain_packets(&self, port: PortId, frame: &[u8]) -> Option<Explained> {
+        let live = self.ports.iter().find(|live| live.port.id == port)?;
+        let packets = self.front.packets().filter(|_| live.mode == Mode::Packet)?;
+        let door = DoorPort { id: port, mac: live.config.mac, bridge: live.bridge };
+        let decision = packets.decider.explain(&door, frame);
+        let (outcome, rules) = (decision.outcome_name(), decision.rules().collect());
+        Some(Explained { outcome, rules, meta: Some(decision.meta), frame: frame.to_vec() })
     }
 
     fn frame_of(&self, request: &ExplainRequest) -> Answer<(PortId, u32, Vec<u8>)> {
@@ -156,14 +170,21 @@ impl Daemon {
         let live = self.ports.iter().find(|live| live.port.id == port);
         let live = live.ok_or_else(|| failed("the port is gone meanwhile"))?;
         let views = self.node.rules();
-        let rule = views.iter().find(|view| Some(view.rule.id) == found.rule);
+        let mut rules: Vec<&RuleView> =
+            views.iter().filter(|view| found.rules.contains(&view.rule.id)).collect();
+        rules.sort_by_key(|view| view.rule.spec.stage());
+        let decides = |view: &&&RuleView| view.rule.spec.action != Action::Forward;
+        let rule = rules.iter().find(decides).or(rules.first()).copied();
         let action = rule.map(|view| &view.rule.spec.action);
         let service = action.and_then(Action::service).and_then(|name| self.node.service(name));
         let (meaning, advice) = reasons::of(found.outcome);
         let out = self.way_out(found);
         let mut steps = vec![arrival(live, frame)];
-        steps.extend(rule_steps(rule, &views));
+        steps.extend(rule_steps(&rules, &views));
         let given = found.outcome.starts_with("to_") || found.outcome == "kernel_no_socket";
+        if let Some(service) = service.filter(|_| found.outcome == "drop_down") {
+            steps.push(down(service));
+        }
         if let Some(service) = service.filter(|_| given) {
             let (name, level) = (&service.name, service.level);
             steps.push(format!("the service '{name}' gets it at {level}; its module decides"));
@@ -185,7 +206,7 @@ impl Daemon {
         });
         if found.outcome == "kernel_slow" {
             let slow = |p: &LivePort| {
-                let words = ports::slow_words(p.config.slow).join("; ");
+                let words = ports::slow_reasons_of(p).join("; ");
                 (!words.is_empty()).then(|| format!("port '{}': {words}", p.port.spec.name))
             };
             steps.extend(self.ports.iter().filter_map(slow));
@@ -199,9 +220,11 @@ impl Daemon {
             meaning,
             advice,
             dropped: found.outcome.starts_with("drop_"),
-            rule: found.rule.map(|rule| rule.0),
+            rule: rule.map(|view| view.rule.id.0),
             session: rule.map(|view| view.rule.spec.session.to_string()),
-            service: service.filter(|_| given).map(|service| service.name.to_string()),
+            service: service
+                .filter(|_| given || found.outcome == "drop_down")
+                .map(|service| service.name.to_string()),
             level: service.filter(|_| given).map(|service| service.level.to_string()),
             egress_port,
             next_hop,
@@ -227,6 +250,18 @@ impl Daemon {
         let hop = hop.map(|byte| format!("{byte:02x}")).join(":");
         Some((port.port.spec.name.to_string(), hop))
     }
+}
+
+/// What keeps a service from having its packets.
+fn down(service: &Service) -> String {
+    let (name, policy) = (&service.name, service.on_failure);
+    let why = match &service.state {
+        ServiceState::Failed { reason } | ServiceState::Bypassed { reason } => reason.as_str(),
+        ServiceState::Starting => "it is being started",
+        ServiceState::Stopping => "it is being removed",
+        ServiceState::Running => "its cell is gone",
+    };
+    format!("the service '{name}' is down ({why}), and its failure policy is {policy}")
 }
 
 fn rules_to(views: &[RuleView], service: &Name) -> Vec<u32> {
@@ -259,8 +294,8 @@ fn arrival(port: &LivePort, frame: &[u8]) -> String {
     format!("comes in by port '{name}' ({device}), {} bytes: {what}", frame.len())
 }
 
-fn rule_steps(rule: Option<&RuleView>, views: &[RuleView]) -> Vec<String> {
-    let Some(view) = rule else {
+fn rule_steps(rules: &[&RuleView], views: &[RuleView]) -> Vec<String> {
+    if rules.is_empty() {
         let waiting = views.iter().filter(|v| v.reach == node::classifier::Reach::Waiting);
         let waiting: Vec<String> = waiting.map(|view| view.rule.id.to_string()).collect();
         let none = "no rule matches: plain forwarding".to_owned();
@@ -270,12 +305,20 @@ fn rule_steps(rule: Option<&RuleView>, views: &[RuleView]) -> Vec<String> {
         let note =
             format!("not looked at, since their service does not run: rule {}", waiting.join(", "));
         return vec![none, note];
+    }
+    let step = |view: &&RuleView| {
+        let spec = &view.rule.spec;
+        format!(
+            "rule {} ('{}', priority {}, session {}, stage {}) says: {}",
+            view.rule.id,
+            spec.r#match,
+            spec.priority,
+            spec.session,
+            spec.stage(),
+            spec.action
+        )
     };
-    let spec = &view.rule.spec;
-    vec![format!(
-        "rule {} ('{}', priority {}, session {}) says: {}",
-        view.rule.id, spec.r#match, spec.priority, spec.session, spec.action
-    )]
+    rules.iter().map(step).collect()
 }
 
 /// The frame that a packet in words means.

@@ -42,15 +42,28 @@ impl WriteLock {
 
     /// Puts a file in its place: written, synced, renamed, and its directory synced.
     pub(crate) fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write_all(&[(path.to_owned(), bytes)])
+    }
+
+    /// The same for several files of one directory, which is synced once.
+    pub(crate) fn write_all(&self, files: &[(PathBuf, &[u8])]) -> Result<(), StoreError> {
         let action = "write";
-        let mut file = tempfile::Builder::new()
-            .permissions(readable_by_all())
-            .tempfile_in(&self.partial)
-            .map_err(StoreError::io(action, path))?;
-        file.write_all(bytes).map_err(StoreError::io(action, path))?;
-        file.as_file().sync_all().map_err(StoreError::io(action, path))?;
-        file.persist(path).map_err(|error| StoreError::io(action, path)(error.error))?;
-        match path.parent() {
+        let mut written = Vec::new();
+        for (path, bytes) in files {
+            let mut file = tempfile::Builder::new()
+                .permissions(readable_by_all())
+                .tempfile_in(&self.partial)
+                .map_err(StoreError::io(action, path))?;
+            file.write_all(bytes).map_err(StoreError::io(action, path))?;
+            written.push((path, file));
+        }
+        for (path, file) in &written {
+            file.as_file().sync_all().map_err(StoreError::io(action, path))?;
+        }
+        for (path, file) in written {
+            file.persist(path).map_err(|error| StoreError::io(action, path)(error.error))?;
+        }
+        match files.first().and_then(|(path, _)| path.parent()) {
             Some(directory) => sync_directory(directory),
             None => Ok(()),
         }

@@ -97,9 +97,8 @@ impl Store {
         let documents = layout::documents(wasm, manifest)
             .map_err(|source| self.document_error("index.json", source))?;
         let lock = WriteLock::take(&self.directory)?;
-        let digest = self.write_blob(&lock, wasm)?;
-        self.write_blob(&lock, &documents.config)?;
-        self.write_blob(&lock, &documents.image)?;
+        self.write_blobs(&lock, &[wasm, &documents.config, &documents.image])?;
+        let digest = Digest::of(wasm);
 
         let mut index = self.index()?;
         if index.manifests.contains(&documents.entry) {
@@ -273,14 +272,14 @@ impl Store {
         blobs
     }
 
-    fn write_blob(&self, lock: &WriteLock, bytes: &[u8]) -> Result<Digest, StoreError> {
-        let digest = Digest::of(bytes);
-        let there = self.read_blob(&digest, MODULE_LENGTH_MAX);
-        // A damaged blob is healed by pushing it again.
-        if !matches!(there, Ok(Some(_))) {
-            lock.write(&self.blob_path(&digest), bytes)?;
-        }
-        Ok(digest)
+    fn write_blobs(&self, lock: &WriteLock, blobs: &[&[u8]]) -> Result<(), StoreError> {
+        let missing = blobs.iter().filter_map(|bytes| {
+            let digest = Digest::of(bytes);
+            let there = self.read_blob(&digest, MODULE_LENGTH_MAX);
+            // A damaged blob is healed by pushing it again.
+            (!matches!(there, Ok(Some(_)))).then(|| (self.blob_path(&digest), *bytes))
+        });
+        lock.write_all(&missing.collect::<Vec<_>>())
     }
 
     fn read_blob(&self, digest: &Digest, limit: u64) -> Result<Option<Vec<u8>>, StoreError> {

@@ -19,7 +19,7 @@ fn name(text: &str) -> Name {
 fn names() -> Lookup {
     Lookup {
         ports: (0..).map(PortId).zip(PORTS).map(|(id, port)| (name(port), id)).collect(),
-        services: [(name("monitor"), Destination { entry: EntryId(7), movable: false })].into(),
+        services: [(name("monitor"), Destination { entry: EntryId(7), way: Way::Cell })].into(),
         sessions: crate::session::built_in().map(|s| (s.name, s.id)).into(),
     }
 }
@@ -157,7 +157,7 @@ proptest! {
                 .iter()
                 .filter(|rule| means(&rule.spec.r#match, &packet))
                 .min_by_key(|rule| (core::cmp::Reverse(rule.spec.priority), rule.id));
-            let found = set.lookup(&packet).map(|rule| RuleId(rule.rule));
+            let found = set.lookup(Stage::Service, &packet).map(|rule| RuleId(rule.rule));
             prop_assert_eq!(found, expected.map(|rule| rule.id), "packet {:?}", packet);
         }
     }
@@ -198,7 +198,7 @@ fn a_rule_leads_to_the_entry_of_its_service() {
     let spec = RuleSpec::new(Match::default(), Action::Service(name("monitor")));
     let rules = [Rule { id: RuleId(3), spec }];
     let set = compile(&rules, &names()).unwrap();
-    let found = set.lookup(&Key { ip_version: 4, ..Key::default() }).unwrap();
+    let found = set.lookup(Stage::Service, &Key { ip_version: 4, ..Key::default() }).unwrap();
     assert_eq!((found.entry, found.session, found.action), (7, 1, bpf_maps::ACTION_USER));
     let error = compile(&rules, &Lookup { services: BTreeMap::new(), ..names() }).unwrap_err();
     assert!(matches!(error, RuleSetError::Unknown { kind: "service", .. }));
@@ -209,9 +209,9 @@ fn an_ipv6_packet_is_not_taken_for_the_ipv4_one_with_the_same_bytes() {
     let set = compile(&[rule(1, 10, "dst 32.1.13.184")], &names()).unwrap();
     let mut packet = Key { ip_version: 6, ..Key::default() };
     packet.destination[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
-    assert_eq!(set.lookup(&packet), None);
+    assert_eq!(set.lookup(Stage::Service, &packet), None);
     packet.ip_version = 4;
-    assert!(set.lookup(&packet).is_some());
+    assert!(set.lookup(Stage::Service, &packet).is_some());
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_real_frame_is_found_by_its_fields() {
         ("smac 02:00:00:00:00:99", false),
     ] {
         let set = compile(&[rule(1, 1, text)], &names()).unwrap();
-        assert_eq!(set.lookup(&key).is_some(), expected, "{text}");
+        assert_eq!(set.lookup(Stage::Service, &key).is_some(), expected, "{text}");
     }
 }
 
@@ -315,8 +315,8 @@ fn a_frame_that_is_not_ip_is_for_the_rules_that_name_its_ethertype() {
         ("ethertype arp dmac ff:ff:ff:ff:ff:fe", false, false),
     ] {
         let set = compile(&[rule(1, 1, text)], &names()).unwrap();
-        assert_eq!(set.lookup(&arp).is_some(), is_arp, "{text}");
-        assert_eq!(set.lookup(&stp).is_some(), is_stp, "{text}");
+        assert_eq!(set.lookup(Stage::Service, &arp).is_some(), is_arp, "{text}");
+        assert_eq!(set.lookup(Stage::Service, &stp).is_some(), is_stp, "{text}");
     }
 }
 
@@ -337,8 +337,34 @@ fn a_list_of_flows_is_one_mask_and_keeps_its_place_among_the_rules() {
         key_of(&wire::parse_frame(&frame.udp(4000, 53).build()).unwrap(), PortId(port))
     };
     for (last, port, expected) in [(1, 0, 2), (1, 1, 3), (3, 0, 1), (4, 0, 3)] {
-        assert_eq!(set.lookup(&packet(last, port)).unwrap().rule, expected, "10.0.0.{last}");
+        assert_eq!(
+            set.lookup(Stage::Service, &packet(last, port)).unwrap().rule,
+            expected,
+            "10.0.0.{last}"
+        );
     }
     let twice = compile(&[listed(4, 1, "proto udp", list)], &names()).unwrap_err();
     assert!(matches!(twice, RuleSetError::FlowsTwice { rule: RuleId(4), .. }), "{twice}");
+}
+
+#[test]
+fn in_each_stage_the_best_rule_counts() {
+    let of = |id: u32, priority: u16, session: &str, stage: Option<Stage>, action: Action| {
+        let spec = RuleSpec::new("ip 4".parse().unwrap(), action);
+        Rule { id: RuleId(id), spec: RuleSpec { priority, session: name(session), stage, ..spec } }
+    };
+    let service = || Action::Service(name("monitor"));
+    let rules = [
+        of(1, 10, "system", None, Action::Forward),
+        of(2, 5, "system", None, Action::Drop),
+        of(3, 10, "best-effort", None, service()),
+        of(4, 99, "system", Some(Stage::Out), Action::Drop),
+    ];
+    let set = compile(&rules, &names()).unwrap();
+    assert_eq!(set.shadowed, [(RuleId(2), RuleId(1))], "within its stage");
+    let decision = set.decide(&Key { ip_version: 4, ..Key::default() });
+    let numbers = |rules: &[bpf_maps::Rule]| rules.iter().map(|r| r.rule).collect::<Vec<_>>();
+    assert_eq!(decision.first.map(|rule| rule.rule), Some(3));
+    assert_eq!((numbers(&decision.then), numbers(&decision.counted)), (vec![4], vec![1]));
+    assert_eq!(decision.action(), bpf_maps::ACTION_USER);
 }

@@ -1,10 +1,8 @@
 //! Whether a node can have a desired state, asked of a node that is not there: it starts every
 //! service in memory and takes every rule, so what it refuses is what the real one would refuse.
 
-use abi::check::MemoryImage;
 use std::collections::BTreeMap;
 
-use abi::Manifest;
 use units::{Name, Nanos, RuleId};
 
 use super::{DesiredRule, DesiredState};
@@ -40,7 +38,7 @@ pub struct Fault {
 /// Checks a desired state as a whole; gives the rules that no packet can reach, each with the
 /// better one, by their places in the list.
 ///
-/// `manifests` has the manifest of every module by digest. A service whose manifest is missing
+/// `modules` has every module by digest. A service whose module is missing
 /// is left out, with what leads to it.
 ///
 /// # Errors
@@ -48,7 +46,7 @@ pub struct Fault {
 pub fn check(
     ports: &[PortSpec],
     state: &DesiredState,
-    manifests: &BTreeMap<String, Manifest>,
+    modules: &BTreeMap<String, ModuleInfo>,
 ) -> Result<Vec<(usize, usize)>, Box<Fault>> {
     let name = Name::new("trial").expect("lower-case letters");
     // Ports that cannot be told apart are refused where they are made.
@@ -56,21 +54,17 @@ pub fn check(
     while node.poll_effect().is_some() {}
     node.handle_event(Nanos::ZERO, Event::CellReady);
     for (service, desired) in &state.services {
-        let Some(manifest) = manifests.get(&desired.digest) else { continue };
+        let Some(module) = modules.get(&desired.digest) else { continue };
         let deploy = Command::Deploy {
             service: service.clone(),
-            module: ModuleInfo {
-                digest: desired.digest.clone(),
-                manifest: manifest.clone(),
-                hands_state_over: false,
-                image: MemoryImage::default(),
-            },
+            module: module.clone(),
             parameters: desired.parameters.clone(),
             session: desired.session.clone(),
             rules: Vec::new(),
             level: desired.level,
             then: Vec::new(),
             budget: desired.budget,
+            on_failure: desired.on_failure,
             discard_state: false,
         };
         let at = |refusal| Box::new(Fault { place: Place::Service(service.clone()), refusal });
@@ -99,6 +93,7 @@ fn arrange(node: &mut Node, state: &DesiredState) -> Result<Vec<(usize, usize)>,
             then: desired.then.clone(),
             level: desired.level,
             budget: desired.budget,
+            on_failure: desired.on_failure,
         };
         let services = [(service.clone(), arrangement)].into();
         let command = Command::Arrange { remove: Vec::new(), add: Vec::new(), services };

@@ -8,6 +8,7 @@ use units::Name;
 
 use super::{DesiredRule, DesiredService, DesiredState, order};
 use crate::budget::{Budget, OverBudget};
+use crate::policy::OnFailure;
 
 /// One thing that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,8 +71,10 @@ pub struct FieldChange {
 pub enum Manner {
     /// It runs on.
     InPlace,
-    /// Another instance takes its place.
+    /// Another version takes its place, and takes over what it knows if it can.
     Replaced,
+    /// It stops, and starts for another session, without what it knew.
+    Renewed,
 }
 
 /// What must change to come from one state to another, services first, each by name.
@@ -115,15 +118,19 @@ fn rules(from: &DesiredState, to: &DesiredState, found: &mut Vec<Difference>) {
 
 /// Whether a service can become another while it runs.
 pub(super) fn manner(before: &DesiredService, after: &DesiredService) -> Manner {
-    let same = (&before.digest, &before.parameters, &before.session)
-        == (&after.digest, &after.parameters, &after.session);
-    if same { Manner::InPlace } else { Manner::Replaced }
+    if before.session != after.session {
+        Manner::Renewed
+    } else if (&before.digest, &before.parameters) != (&after.digest, &after.parameters) {
+        Manner::Replaced
+    } else {
+        Manner::InPlace
+    }
 }
 
 /// A service as texts, by the names of fields in a node file.
 fn shown(service: &DesiredService) -> BTreeMap<String, String> {
     // All of it, so that a new field is not forgotten here.
-    let DesiredService { digest, parameters, session, level, then, budget } = service;
+    let DesiredService { digest, parameters, session, level, then, budget, on_failure } = service;
     let mut fields = BTreeMap::from([
         ("module".to_owned(), digest.clone()),
         ("session".to_owned(), session.to_string()),
@@ -136,6 +143,9 @@ fn shown(service: &DesiredService) -> BTreeMap<String, String> {
     }
     for (edge, next) in then {
         fields.insert(format!("then.{edge}"), next.to_string());
+    }
+    if *on_failure != OnFailure::default() {
+        fields.insert("on_failure".to_owned(), on_failure.to_string());
     }
     let Budget { fuel, packets, bytes, over } = budget;
     for (name, limit) in [("fuel", fuel), ("packets", packets), ("bytes", bytes)] {

@@ -9,11 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use units::{Name, RuleId};
 
 use super::DesiredRule;
-use crate::ethernet::Ethertype;
 use crate::flows::FlowList;
-use crate::l4::{PortRange, TcpFlags};
-use crate::prefix::Prefix;
-use crate::rule::{Action, Match};
+use crate::rule::{Action, Match, Stage};
 
 /// Pairs of rules that are compared at most; beyond that rules are taken to meet. A node full of
 /// rules of one priority stays below a tenth of a second.
@@ -116,7 +113,8 @@ pub(super) fn same_order(from: &[DesiredRule], to: &[DesiredRule]) -> bool {
     rule_changes(&numbered, to) == RuleChanges::default()
 }
 
-type Key<'a> = (&'a Match, u16, &'a Name, &'a Action, Option<&'a FlowList>, Option<&'a Name>);
+type Key<'a> =
+    (&'a Match, u16, &'a Name, Stage, &'a Action, Option<&'a FlowList>, Option<&'a Name>);
 
 fn key(rule: &DesiredRule) -> Key<'_> {
     let spec = &rule.spec;
@@ -124,6 +122,7 @@ fn key(rule: &DesiredRule) -> Key<'_> {
         &spec.r#match,
         spec.priority,
         &spec.session,
+        spec.stage(),
         &spec.action,
         spec.flows.as_ref(),
         rule.came_with.as_ref(),
@@ -134,46 +133,6 @@ fn key(rule: &DesiredRule) -> Key<'_> {
 pub(super) fn one_takes_from(one: &DesiredRule, other: &DesiredRule) -> bool {
     let same_end =
         (&one.spec.action, &one.spec.session) == (&other.spec.action, &other.spec.session);
-    !same_end && !apart(&one.spec.r#match, &other.spec.r#match)
-}
-
-/// Whether no packet can match both; false where that is not seen at once.
-fn apart(one: &Match, other: &Match) -> bool {
-    // With their types: a field that becomes a range is no longer compared by value.
-    let l4_ports = |one: Option<PortRange>, other: Option<PortRange>| match (one, other) {
-        (Some(one), Some(other)) => !one.meets(other),
-        _ => false,
-    };
-    let flags = |one: Option<TcpFlags>, other: Option<TcpFlags>| match (one, other) {
-        (Some(one), Some(other)) => {
-            (one.set() ^ other.set()) & one.looked_at() & other.looked_at() != 0
-        }
-        _ => false,
-    };
-    // Without an ethertype a match is for IP.
-    let beyond_ip =
-        |of: &Match| of.ethertype.filter(|ethertype: &Ethertype| ethertype.ip_version().is_none());
-    let prefixes = |one: Option<Prefix>, other: Option<Prefix>| match (one, other) {
-        (Some(one), Some(other)) => {
-            one.ip_version() != other.ip_version()
-                || !(one.contains(other.address()) || other.contains(one.address()))
-        }
-        _ => false,
-    };
-    differ(one.port.as_ref(), other.port.as_ref())
-        || differ(one.vlan, other.vlan)
-        || differ(one.ip_version, other.ip_version)
-        || differ(one.protocol, other.protocol)
-        || l4_ports(one.source_port, other.source_port)
-        || l4_ports(one.destination_port, other.destination_port)
-        || flags(one.tcp_flags, other.tcp_flags)
-        || differ(one.source_mac, other.source_mac)
-        || differ(one.destination_mac, other.destination_mac)
-        || beyond_ip(one) != beyond_ip(other)
-        || prefixes(one.source, other.source)
-        || prefixes(one.destination, other.destination)
-}
-
-fn differ<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
-    matches!((one, other), (Some(one), Some(other)) if one != other)
+    let same_stage = one.spec.stage() == other.spec.stage();
+    same_stage && !same_end && !one.spec.r#match.is_apart(&other.spec.r#match)
 }

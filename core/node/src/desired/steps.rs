@@ -6,7 +6,9 @@
 //! ```
 //!
 //! Nothing leads to a new service before it runs, and nothing to an old one when it stops, so
-//! packets of services that stay as they are never meet a node without them. All that can fail
+//! packets of services that stay as they are never meet a node without them. One that is
+//! replaced keeps its rules, edges and budget until all of them change; only one that changes its
+//! session is without them meanwhile. All that can fail
 //! comes before the record; what comes after it cannot, so that nothing whose memory would be
 //! lost is stopped for a state that does not come about.
 
@@ -28,8 +30,13 @@ pub enum Step {
         /// Its name.
         service: Name,
     },
-    /// Start another instance in the place of one.
+    /// Put another version in the place of a service, with what it knows.
     Replace {
+        /// Its name.
+        service: Name,
+    },
+    /// Stop a service, with the rules and edges that lead to it, and start it for another session.
+    Renew {
         /// Its name.
         service: Name,
     },
@@ -61,7 +68,8 @@ pub fn steps(from: &DesiredState, to: &DesiredState) -> Vec<Step> {
         steps.push(Step::Bpf { enabled: to.bpf });
     }
     let (mut moves, mut in_place) = (Vec::new(), false);
-    let mut replacements = Vec::new();
+    // What loses nothing comes first: if it fails, nothing is lost.
+    let (mut replacements, mut renewals) = (Vec::new(), Vec::new());
     for (service, wanted) in &to.services {
         let name = || service.clone();
         let Some(present) = from.services.get(service) else {
@@ -74,6 +82,10 @@ pub fn steps(from: &DesiredState, to: &DesiredState) -> Vec<Step> {
                 replacements.push(Step::Replace { service: name() });
                 in_place = true;
             }
+            Manner::Renewed => {
+                renewals.push(Step::Renew { service: name() });
+                in_place = true;
+            }
             Manner::InPlace if present.level != wanted.level => {
                 moves.push(Step::Move { service: name() });
                 in_place = true;
@@ -82,6 +94,7 @@ pub fn steps(from: &DesiredState, to: &DesiredState) -> Vec<Step> {
         }
     }
     steps.extend(replacements);
+    steps.extend(renewals);
     let gone: Vec<&Name> =
         from.services.keys().filter(|name| !to.services.contains_key(*name)).collect();
     if in_place || !gone.is_empty() || !order::same_order(&from.rules, &to.rules) {

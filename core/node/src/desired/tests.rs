@@ -9,10 +9,10 @@ use units::{EntryId, Name, Nanos, RuleId};
 use super::order::one_takes_from;
 use super::*;
 use crate::budget::Budget;
-use crate::command::{Arrangement, Command, Effect, Event};
+use crate::command::{Arrangement, Command, Effect, Event, Memory};
 use crate::port::PortSpec;
 use crate::rule::{Action, RuleSpec};
-use crate::service::ServiceState;
+use crate::service::{ModuleInfo, ServiceState};
 use crate::state::Node;
 use crate::testing::{PORTS, module};
 
@@ -36,6 +36,7 @@ fn service() -> DesiredService {
         level: None,
         then: BTreeMap::new(),
         budget: Budget::default(),
+        on_failure: Default::default(),
     }
 }
 
@@ -70,12 +71,15 @@ fn any_state() -> impl Strategy<Value = DesiredState> {
     );
     let rule = (prop::sample::select(&MATCHES[..]), 0..6usize, 0..2u16, any::<bool>());
     let rules = prop::collection::vec(rule, 0..8);
-    (services, rules, any::<bool>()).prop_map(|((a, b, c, d), rules, bpf)| {
+    // Edges and rules join services of one session: it is one for all of a state.
+    let session = prop::sample::select(&["best-effort", "best-effort", "system"][..]);
+    (services, rules, any::<bool>(), session).prop_map(|((a, b, c, d), rules, bpf, session)| {
         let mut state = DesiredState { bpf, ..DesiredState::default() };
         let all = SERVICES.iter().zip([a, b, c, d]);
         for (service, desired) in all {
             if let Some(mut desired) = desired {
                 desired.then.retain(|_, next| next.as_str() != *service);
+                desired.session = name(session);
                 // Below user level nothing is asked for where nothing may run.
                 desired.level = desired.level.filter(|level| bpf || *level == Level::User);
                 state.services.insert(name(service), desired);
@@ -94,7 +98,10 @@ fn any_state() -> impl Strategy<Value = DesiredState> {
                 _ => Action::Forward,
             };
             let came_with = action.service().filter(|_| with).cloned();
-            let rule = super::tests::rule(text, action, 100 + priority);
+            let mut rule = super::tests::rule(text, action, 100 + priority);
+            if rule.spec.action.service().is_some() {
+                rule.spec.session = name(session);
+            }
             state.rules.push(DesiredRule { came_with, ..rule });
         }
         state
@@ -128,6 +135,10 @@ impl World {
                     self.entries.insert(entry, service);
                     (entry, Some(Event::ServiceStarted { entry }))
                 }
+                Effect::ReplaceService { entry, .. } => {
+                    self.node.handle_event(NOW, Event::ServiceReplaced { entry });
+                    (entry, Some(Event::ServiceKept { entry }))
+                }
                 Effect::StopService { entry } => (entry, Some(Event::ServiceStopped { entry })),
                 Effect::MoveService { entry, level } => {
                     let reason = String::new();
@@ -153,6 +164,13 @@ impl World {
                 Step::Bpf { enabled } => self.command(Command::Bpf { enabled }),
                 Step::Deploy { service } => self.deploy(to, service),
                 Step::Replace { service } => {
+                    let entry = self.node.service(&service).unwrap().entry;
+                    let rules = self.node.numbered_rules();
+                    self.replace(to, service.clone());
+                    assert_eq!(self.node.service(&service).unwrap().entry, entry);
+                    assert_eq!(self.node.numbered_rules(), rules, "rules change all at once");
+                }
+                Step::Renew { service } => {
                     self.command(Command::Remove { service: service.clone(), cascade: true });
                     self.deploy(to, service);
                 }
@@ -174,8 +192,7 @@ impl World {
 
     fn deploy(&mut self, to: &DesiredState, service: Name) {
         let desired = &to.services[&service];
-        let mut module = module("\"user\", \"nic\"");
-        module.digest = desired.digest.clone();
+        let module = modules()[&desired.digest].clone();
         self.command(Command::Deploy {
             service,
             module,
@@ -185,7 +202,19 @@ impl World {
             level: desired.level.filter(|_| self.node.bpf()),
             then: Vec::new(),
             budget: desired.budget,
+            on_failure: desired.on_failure,
             discard_state: false,
+        });
+    }
+
+    fn replace(&mut self, to: &DesiredState, service: Name) {
+        let desired = &to.services[&service];
+        self.command(Command::Replace {
+            service,
+            module: modules()[&desired.digest].clone(),
+            parameters: desired.parameters.clone(),
+            level: desired.level.filter(|_| self.node.bpf()),
+            memory: Memory::Kept,
         });
     }
 
@@ -195,6 +224,7 @@ impl World {
             then: service.then.clone(),
             level: service.level,
             budget: service.budget,
+            on_failure: service.on_failure,
         };
         let services = to.services.iter().map(|(n, s)| (n.clone(), arrangement(s))).collect();
         self.command(Command::Arrange { remove, add, services });
@@ -236,8 +266,12 @@ fn order_agrees(found: &[DesiredRule], wanted: &[DesiredRule]) -> bool {
 fn unchanged(from: &DesiredState, to: &DesiredState) -> Vec<Name> {
     let same = |name: &&Name| from.services.get(*name) == to.services.get(*name);
     let ends_stay = |name: &&Name| {
-        // A service before one that is replaced is told of its new end.
-        to.services[*name].then.values().all(|next| same(&next))
+        // A service before one that starts anew is told of its new end.
+        let renewed = |next| match (from.services.get(next), to.services.get(next)) {
+            (Some(one), Some(other)) => one.session != other.session,
+            _ => false,
+        };
+        !to.services[*name].then.values().any(renewed)
     };
     to.services.keys().filter(same).filter(ends_stay).cloned().collect()
 }
@@ -248,7 +282,7 @@ proptest! {
         let mut world = World::new();
         let nothing = DesiredState::default();
         for (from, to) in [(&nothing, &one), (&one, &other), (&other, &one), (&one, &nothing)] {
-            prop_assert_eq!(check(&ports(), to, &manifests()).map(drop), Ok(()));
+            prop_assert_eq!(check(&ports(), to, &modules()).map(drop), Ok(()));
             world.go(from, to);
             world.is(to);
             if from.bpf == to.bpf {
@@ -288,9 +322,9 @@ proptest! {
     }
 }
 
-fn manifests() -> BTreeMap<String, abi::Manifest> {
-    let manifest = module("\"user\", \"nic\"").manifest;
-    ["sha256:00", "sha256:01"].map(|digest| (digest.to_owned(), manifest.clone())).into()
+fn modules() -> BTreeMap<String, ModuleInfo> {
+    let of = |digest: &str| ModuleInfo { digest: digest.to_owned(), ..module("\"user\", \"nic\"") };
+    ["sha256:00", "sha256:01"].map(|digest| (digest.to_owned(), of(digest))).into()
 }
 
 #[test]
@@ -321,7 +355,7 @@ fn what_a_node_would_refuse_is_found_with_its_place() {
         state.services.insert(name("mark"), service());
         state.rules.push(rule("proto udp", Action::Drop, 100));
         change(&mut state);
-        check(&ports(), &state, &manifests())
+        check(&ports(), &state, &modules())
             .map_err(|fault| (fault.place, fault.refusal.to_string()))
     };
     let monitor = || name("monitor");
@@ -372,7 +406,7 @@ fn a_service_without_its_module_is_left_out_with_what_leads_to_it() {
     let lost = DesiredService { digest: "sha256:ff".into(), ..service() };
     let to_lost = RuleSpec::new("any".parse().unwrap(), Action::Service(name("touch")));
     state.deploy(name("touch"), lost, vec![to_lost]);
-    assert_eq!(check(&ports(), &state, &manifests()), Ok(Vec::new()));
+    assert_eq!(check(&ports(), &state, &modules()), Ok(Vec::new()));
     state.services.get_mut(&name("mark")).unwrap().then.insert(0, name("touch"));
     let rest = state.restricted_to(|name| name.as_str() != "touch");
     assert_eq!((rest.services.len(), rest.rules.len()), (1, 0));
@@ -402,4 +436,60 @@ fn commands_change_the_desired_state() {
     state.deploy(name("mark"), service(), vec![leads("ip 4", "mark")]);
     state.deploy(name("mark"), service(), vec![leads("ip 6", "mark")]);
     assert_eq!(state.rules.len(), 2);
+}
+
+/// A node that runs these services, with the rules of the state.
+fn running(state: &DesiredState) -> World {
+    let mut world = World::new();
+    world.go(&DesiredState::default(), state);
+    world
+}
+
+#[test]
+fn what_would_be_lost_is_known_before_and_nothing_else_is() {
+    let mut state = DesiredState::default();
+    for service in SERVICES {
+        state.deploy(name(service), self::service(), Vec::new());
+    }
+    let world = running(&state);
+    let mut to = state.clone();
+    to.services.get_mut(&name("cache")).unwrap().digest = "sha256:01".into();
+    to.services.get_mut(&name("mark")).unwrap().digest = "sha256:02".into();
+    to.services.get_mut(&name("monitor")).unwrap().session = name("system");
+    to.services.get_mut(&name("touch")).unwrap().digest = "sha256:03".into();
+    let other = ModuleInfo { image: abi::check::MemoryImage(9), ..modules()["sha256:00"].clone() };
+    let mut modules = modules();
+    modules.insert("sha256:02".into(), ModuleInfo { digest: "sha256:02".into(), ..other });
+    // 'cache' keeps its memory; of the module of 'touch' nothing is known.
+    let lost = losses(&world.node, &to, |digest| modules.get(digest));
+    let said: Vec<String> = lost.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    assert_eq!(said.len(), 2, "{said:#?}");
+    assert!(said[0].starts_with("mark: ") && said[0].contains("constants"), "{said:#?}");
+    assert!(said[1].contains("from 'best-effort' to 'system'"), "{said:#?}");
+    assert!(losses(&world.node, &state, |digest| modules.get(digest)).is_empty());
+}
+
+#[test]
+fn a_service_that_changes_is_replaced_and_one_for_another_session_starts_anew() {
+    let mut state = DesiredState::default();
+    for service in ["mark", "monitor", "touch"] {
+        state.deploy(name(service), self::service(), Vec::new());
+    }
+    let mut to = state.clone();
+    to.services.get_mut(&name("mark")).unwrap().session = name("system");
+    to.services.get_mut(&name("monitor")).unwrap().digest = "sha256:01".into();
+    let replaced = to.services.get_mut(&name("touch")).unwrap();
+    replaced.parameters.insert("dscp".into(), "7".into());
+    replaced.level = Some(Level::Nic);
+    let of = |service: &str| name(service);
+    assert_eq!(
+        steps(&state, &to),
+        [
+            Step::Replace { service: of("monitor") },
+            Step::Replace { service: of("touch") },
+            Step::Renew { service: of("mark") },
+            Step::Arrange,
+            Step::Record,
+        ]
+    );
 }

@@ -8,11 +8,11 @@
 //!
 //! A service leads to services that are there already, and never round to itself. An edge is told
 //! to the front door and the cell only while the service at its end runs; else it leads nowhere,
-//! and the packet is forwarded.
+//! and the packet is forwarded, or dropped if that service is closed while it is down.
 
 use std::collections::BTreeMap;
 
-use units::{EntryId, Name};
+use units::{Edge, Name};
 
 use super::Node;
 use crate::command::Effect;
@@ -83,11 +83,12 @@ impl Node {
 
     /// Where the edges out of a service lead now.
     fn edges_of(&self, then: &BTreeMap<u16, Name>) -> Edges {
-        let runs = |next: &Name| -> Option<EntryId> {
-            let service = self.service(next)?;
-            (service.state == ServiceState::Running).then_some(service.entry)
+        let leads = |next: &Name| match self.service(next) {
+            Some(service) if service.state == ServiceState::Running => Edge::To(service.entry),
+            Some(service) if self.is_closed(service) => Edge::Down,
+            _ => Edge::Out,
         };
-        std::array::from_fn(|edge| then.get(&(edge as u16)).and_then(runs))
+        std::array::from_fn(|edge| then.get(&(edge as u16)).map_or(Edge::Out, leads))
     }
 
     /// Tells the front door and the cell of edges, where they have changed.

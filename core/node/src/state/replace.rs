@@ -12,15 +12,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abi::Level;
 use abi::manifest::ParameterValue;
+use abi::{Lanes, Level};
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
-use super::services::Managed;
+use super::services::{Managed, check_levels};
 use super::{Life, Node};
 use crate::budget::Budget;
-use crate::command::{Effect, Notice, Outcome};
+use crate::command::{Effect, Memory, Notice, Outcome};
+use crate::policy::OnFailure;
 use crate::refusal::Refusal;
 use crate::rule::RuleSpec;
 use crate::service::{ModuleInfo, ServiceState};
@@ -48,6 +49,14 @@ pub(super) struct Definition {
     pub(super) wanted: Option<Level>,
     pub(super) then: BTreeMap<u16, Name>,
     pub(super) budget: Budget,
+    pub(super) on_failure: OnFailure,
+}
+
+/// What of a service differs from one version to the next.
+pub(super) struct Version {
+    pub(super) module: ModuleInfo,
+    pub(super) parameters: BTreeMap<String, String>,
+    pub(super) level: Option<Level>,
 }
 
 /// A version that was asked for.
@@ -66,30 +75,26 @@ pub(super) struct Before {
     added: Vec<RuleId>,
 }
 
-/// Decides how state passes from one version to the next.
-fn state_way(
-    service: &Name,
-    old: &ModuleInfo,
-    new: &ModuleInfo,
-    discard: bool,
-) -> Result<StateWay, Refusal> {
-    let lost = |why: String| {
-        Err(Refusal::StateLost {
-            service: service.clone(),
-            old: old.manifest.version.clone(),
-            new: new.manifest.version.clone(),
-            why,
-        })
-    };
+/// How state passes from one version to the next, or why it cannot.
+fn state_way(old: &ModuleInfo, new: &ModuleInfo) -> Result<StateWay, String> {
     let (before, after) = (old.manifest.state_version, new.manifest.state_version);
+    let lanes = |module: &ModuleInfo| match module.manifest.lanes {
+        Lanes::Count(count) => count,
+        // A node has one guest core so far: one instance is one for each core.
+        Lanes::PerCore => 1,
+    };
     match () {
-        () if discard => Ok(StateWay::Empty),
         () if before != after => {
-            lost(format!("the running one has state version {before}, the new one {after}"))
+            Err(format!("the running one has state version {before}, the new one {after}"))
         }
+        () if lanes(old) != lanes(new) => Err(format!(
+            "the running one has {} lanes, the new one {}: which of them is to know what cannot be said",
+            lanes(old),
+            lanes(new)
+        )),
         () if old.hands_state_over && new.hands_state_over => Ok(StateWay::Hooks),
         () if old.image == new.image => Ok(StateWay::Memory),
-        () => lost(
+        () => Err(
             "its constants lie elsewhere in memory, and not both versions export state_out and state_in"
                 .to_owned(),
         ),
@@ -97,14 +102,77 @@ fn state_way(
 }
 
 impl Node {
+    /// Whether a service is neither being started nor being replaced: then another version can
+    /// take its place.
+    #[must_use]
+    pub fn is_settled(&self, service: &Name) -> bool {
+        self.services.get(service).is_none_or(|managed| {
+            !managed.is_starting() && managed.asked.is_none() && managed.before.is_none()
+        })
+    }
+
+    /// Why what a service knows would be lost, if another one took its place; nothing where it
+    /// does not run, or is not lost.
+    #[must_use]
+    pub fn would_lose(&self, service: &Name, new: &ModuleInfo, session: &Name) -> Option<String> {
+        let managed = self.services.get(service).filter(|managed| managed.runs())?;
+        let old = managed.service();
+        if old.session != *session {
+            let from = &old.session;
+            return Some(format!("it changes its session from '{from}' to '{session}'"));
+        }
+        state_way(&old.module, new).err()
+    }
+
+    /// A service becomes another version, in its place.
+    pub(super) fn another_version(
+        &mut self,
+        now: Nanos,
+        name: &Name,
+        version: Version,
+        memory: Memory,
+    ) -> Result<Outcome, Refusal> {
+        let Version { module, parameters, level } = version;
+        let present = self.find_service(name)?.definition();
+        check_levels(&module)?;
+        if let Some(level) = level {
+            self.check_level(name, &module, level)?;
+        }
+        let values = module.manifest.values(&parameters)?;
+        let definition = Definition { module, parameters, values, wanted: level, ..present };
+        let runs = self.services.get(name).is_some_and(Managed::runs);
+        let (_, lost) = self.become_another(now, name, definition, Vec::new(), memory)?;
+        Ok(Outcome::Replacing { service: name.clone(), runs, lost })
+    }
+
+    /// A service that is there becomes another one of its name; beside it, why it begins empty
+    /// if nobody asked for that.
+    pub(super) fn become_another(
+        &mut self,
+        now: Nanos,
+        name: &Name,
+        definition: Definition,
+        specs: Vec<RuleSpec>,
+        memory: Memory,
+    ) -> Result<(Outcome, Option<String>), Refusal> {
+        let managed = self.find_service(name)?;
+        if managed.runs() {
+            self.replace(name, definition, specs, memory)
+        } else if managed.has_run() && !managed.is_starting() {
+            Ok((self.redefine(now, name, definition, specs)?, None))
+        } else {
+            Err(Refusal::ServiceStarting { service: name.clone() })
+        }
+    }
+
     /// A service that runs gets another version.
-    pub(super) fn replace(
+    fn replace(
         &mut self,
         name: &Name,
         definition: Definition,
         specs: Vec<RuleSpec>,
-        discard_state: bool,
-    ) -> Result<Outcome, Refusal> {
+        memory: Memory,
+    ) -> Result<(Outcome, Option<String>), Refusal> {
         let managed = self.find_service(name)?;
         if managed.asked.is_some() || managed.before.is_some() {
             return Err(Refusal::ServiceReplacing { service: name.clone() });
@@ -114,7 +182,16 @@ impl Node {
             let (found, expected) = (definition.session, service.session.clone());
             return Err(Refusal::SessionChange { service: name.clone(), found, expected });
         }
-        let way = state_way(name, &service.module, &definition.module, discard_state)?;
+        let (old, new) = (&service.module, &definition.module);
+        let (way, lost) = match (memory, state_way(old, new)) {
+            (Memory::Discarded, _) => (StateWay::Empty, None),
+            (_, Ok(way)) => (way, None),
+            (Memory::KeptIfPossible, Err(why)) => (StateWay::Empty, Some(why)),
+            (Memory::Kept, Err(why)) => {
+                let (old, new) = (old.manifest.version.clone(), new.manifest.version.clone());
+                return Err(Refusal::StateLost { service: name.clone(), old, new, why });
+            }
+        };
         let (entry, replaces) = (service.entry, service.module.digest.clone());
 
         // Without rules of its own the new version has those of the old one.
@@ -149,16 +226,12 @@ impl Node {
             parameters: definition.values.clone(),
             session: definition.session_id,
             levels: definition.levels(bpf),
+            closed: managed.told_closed,
             way,
         });
         managed.asked = Some(Asked { definition, stay });
-        Ok(Outcome::Deployed {
-            service: name.clone(),
-            entry,
-            rules,
-            shadowed,
-            replaces: Some(replaces),
-        })
+        let (service, replaces) = (name.clone(), Some(replaces));
+        Ok((Outcome::Deployed { service, entry, rules, shadowed, replaces }, lost))
     }
 
     /// The new version runs, at user level for now.
@@ -263,7 +336,7 @@ impl Node {
     }
 
     /// A service that neither runs nor is being started becomes another one of its name.
-    pub(super) fn redefine(
+    fn redefine(
         &mut self,
         now: Nanos,
         name: &Name,
@@ -285,6 +358,7 @@ impl Node {
             managed.define(definition);
             managed.begin_anew(now);
         }
+        self.install();
         self.start_waiting();
         Ok(Outcome::Deployed {
             service: name.clone(),
@@ -322,10 +396,12 @@ impl Managed {
         self.service.session = definition.session;
         self.service.then = definition.then;
         self.service.budget = definition.budget;
+        self.service.on_failure = definition.on_failure;
         self.session = definition.session_id;
         self.values = definition.values;
         self.wanted = definition.wanted;
         self.moving = false;
+        self.traps.forget();
         self.come_up();
         old
     }
@@ -341,12 +417,14 @@ impl Managed {
             wanted: self.wanted,
             then: self.service.then.clone(),
             budget: self.service.budget,
+            on_failure: self.service.on_failure,
         }
     }
 
     fn begin_anew(&mut self, now: Nanos) {
         self.retry_at = None;
         self.backoff = crate::service::Backoff::default();
+        self.traps.forget();
         self.enter(now, ServiceState::Starting);
     }
 }

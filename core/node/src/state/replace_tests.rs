@@ -202,3 +202,76 @@ fn rules_of_others_stay() {
     found.sort();
     assert_eq!(found, ["in left", "ip 6", "proto tcp"]);
 }
+
+fn another(module: ModuleInfo, memory: Memory) -> Command {
+    let (service, parameters) = (name("monitor"), BTreeMap::new());
+    Command::Replace { service, module, parameters, level: None, memory }
+}
+
+#[test]
+fn another_version_keeps_rules_edges_and_budget() {
+    let mut node = running();
+    let budget = crate::budget::Budget { packets: Some(7), ..Default::default() };
+    let on_failure = crate::OnFailure::Closed;
+    let arrangement =
+        crate::command::Arrangement { then: [].into(), level: None, budget, on_failure };
+    let services = [(name("monitor"), arrangement)].into();
+    let arrange = Command::Arrange { remove: vec![], add: vec![], services };
+    node.handle_command(NOW, arrange).unwrap();
+    effects(&mut node);
+    let rules = node.numbered_rules();
+    let outcome = node.handle_command(NOW, another(version("new"), Memory::Kept)).unwrap();
+    assert_eq!(outcome, Outcome::Replacing { service: name("monitor"), runs: true, lost: None });
+    assert!(!node.is_settled(&name("monitor")));
+    node.handle_event(NOW, replaced());
+    assert!(!node.is_settled(&name("monitor")), "it is watched");
+    node.handle_event(NOW, kept());
+    assert!(node.is_settled(&name("monitor")));
+    assert_eq!((digest(&node), node.numbered_rules()), ("new", rules));
+    assert_eq!(node.service(&name("monitor")).unwrap().budget, budget);
+}
+
+#[test]
+fn another_version_begins_empty_only_where_it_may_and_must() {
+    let mut node = running();
+    let other = ModuleInfo { image: MemoryImage(1), ..version("other") };
+    let (class, _) = refused(&mut node, another(other.clone(), Memory::Kept));
+    assert_eq!(class, RefusalClass::Loses);
+    let way = |node: &mut Node| match &effects(node)[..] {
+        [Effect::ReplaceService { way, .. }] => *way,
+        other => panic!("{other:?}"),
+    };
+    let may = |module| another(module, Memory::KeptIfPossible);
+    let outcome = node.handle_command(NOW, may(version("new"))).unwrap();
+    assert!(matches!(outcome, Outcome::Replacing { lost: None, .. }), "{outcome:?}");
+    assert_eq!(way(&mut node), StateWay::Memory);
+    node.handle_event(NOW, Event::ReplaceFailed { entry: EntryId(0), reason: "no".into() });
+    effects(&mut node);
+    let outcome = node.handle_command(NOW, may(other)).unwrap();
+    assert!(
+        matches!(&outcome, Outcome::Replacing { lost: Some(why), .. } if why.contains("constants")),
+        "{outcome:?}"
+    );
+    assert_eq!(way(&mut node), StateWay::Empty);
+    let mut lanes = version("lanes");
+    lanes.manifest.lanes = abi::Lanes::Count(2);
+    assert!(node.would_lose(&name("monitor"), &lanes, &name("best-effort")).is_some());
+}
+
+#[test]
+fn a_service_that_does_not_run_starts_as_another_version() {
+    let mut node = running();
+    node.handle_event(NOW, Event::ServiceFailed { entry: EntryId(0), reason: "trap".into() });
+    effects(&mut node);
+    let other = ModuleInfo { image: MemoryImage(1), ..version("other") };
+    assert_eq!(node.would_lose(&name("monitor"), &other, &name("best-effort")), None);
+    let outcome = node.handle_command(NOW, another(other, Memory::Kept)).unwrap();
+    assert!(matches!(outcome, Outcome::Replacing { runs: false, lost: None, .. }), "{outcome:?}");
+    effects(&mut node);
+    assert!(!node.is_settled(&name("monitor")));
+    // It is being started: another one has to wait.
+    let (class, _) = refused(&mut node, another(version("third"), Memory::Kept));
+    assert_eq!(class, RefusalClass::Busy);
+    node.handle_event(NOW, Event::ServiceStarted { entry: EntryId(0) });
+    assert_eq!((digest(&node), node.numbered_rules().len()), ("other", 1));
+}

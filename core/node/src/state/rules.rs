@@ -8,11 +8,12 @@ use units::{EntryId, Name, RuleId};
 
 use super::services::Managed;
 use super::{Life, Node, OwnedRule};
-use crate::classifier::{Destination, Lookup, RuleSetError, compile};
+use crate::classifier::{Destination, Lookup, RuleSetError, Way, compile};
 use crate::command::{Effect, Outcome};
 use crate::refusal::Refusal;
-use crate::rule::{Rule, RuleSpec};
-use crate::service::ServiceState;
+use crate::rule::{Rule, RuleSpec, Stage};
+use crate::service::{Service, ServiceState};
+use crate::session;
 
 /// Rules that have been checked together with those that there are.
 pub(super) struct Admitted {
@@ -66,9 +67,12 @@ impl Node {
         coming: Option<(&Name, EntryId)>,
         leaving: &BTreeSet<RuleId>,
     ) -> Result<Admitted, Refusal> {
-        for spec in &specs {
+        for (at, spec) in specs.iter().enumerate() {
             spec.r#match.check()?;
             self.check_names(spec)?;
+            let there = self.rules.values().map(|owned| &owned.rule);
+            let there = there.filter(|rule| !leaving.contains(&rule.id)).map(|rule| &rule.spec);
+            check_stage(spec, there.chain(&specs[..at]))?;
         }
         let ids = self.free_rule_ids(specs.len())?;
         let rules: Vec<Rule> =
@@ -78,7 +82,7 @@ impl Node {
         }
         let mut lookup = self.lookup(|_| true);
         lookup.services.extend(
-            coming.map(|(service, entry)| (service.clone(), Destination { entry, movable: false })),
+            coming.map(|(service, entry)| (service.clone(), Destination { entry, way: Way::Cell })),
         );
         let all = self.rules.values().map(|owned| &owned.rule).chain(&rules);
         let mut shadowed = compile(all.clone(), &lookup)?.shadowed;
@@ -103,7 +107,7 @@ impl Node {
 
     /// Tells the front door, if what it should know has changed.
     pub(super) fn install_rules(&mut self) {
-        let lookup = self.lookup(|state| *state == ServiceState::Running);
+        let lookup = self.lookup(|service| self.takes_packets(service));
         let active = self.rules.values().filter(|owned| self.is_active(owned));
         let active = active.map(|owned| &owned.rule);
         let rules = compile(active, &lookup)
@@ -127,10 +131,17 @@ impl Node {
     pub(super) fn is_active(&self, owned: &OwnedRule) -> bool {
         let service = owned.rule.spec.action.service();
         owned.life == Life::Live
-            && service.is_none_or(|service| {
-                let state = self.services.get(service).map(|managed| &managed.service().state);
-                state == Some(&ServiceState::Running)
+            && service.is_none_or(|name| {
+                self.service(name).is_some_and(|service| self.takes_packets(service))
             })
+    }
+
+    /// Whether packets of the rule are dropped because its service is down.
+    pub(super) fn is_down(&self, owned: &OwnedRule) -> bool {
+        let service = owned.rule.spec.action.service().and_then(|name| self.service(name));
+        service.is_some_and(|service| {
+            service.state != ServiceState::Running && self.takes_packets(service)
+        })
     }
 
     /// Removes the rules that lead to a service, and says which they were.
@@ -171,17 +182,45 @@ impl Node {
     }
 
     /// What names stand for, with the services whose state is asked for.
-    fn lookup(&self, wanted: impl Fn(&ServiceState) -> bool) -> Lookup {
-        let services = self.services.values().filter(|m| wanted(&m.service().state));
+    fn lookup(&self, wanted: impl Fn(&Service) -> bool) -> Lookup {
+        let services = self.services.values().filter(|m| wanted(m.service()));
         let destination = |managed: &Managed| Destination {
             entry: managed.service().entry,
-            movable: managed.is_movable(),
+            way: match &managed.service().state {
+                ServiceState::Running if managed.is_movable() => Way::Lane,
+                ServiceState::Running => Way::Cell,
+                _ => Way::Down,
+            },
         };
         Lookup {
             ports: self.ports.iter().map(|port| (port.spec.name.clone(), port.id)).collect(),
             services: services.map(|m| (m.service().name.clone(), destination(m))).collect(),
             sessions: self.sessions.iter().map(|s| (s.name.clone(), s.id)).collect(),
         }
+    }
+}
+
+/// Stages are the operator's or the principals', and a packet is one principal's.
+fn check_stage<'a>(
+    spec: &RuleSpec,
+    others: impl Iterator<Item = &'a RuleSpec>,
+) -> Result<(), Refusal> {
+    let (stage, session) = (spec.stage(), &spec.session);
+    if (*session == session::system()) == (stage == Stage::Service) {
+        let (text, session) = (spec.r#match.to_string(), session.clone());
+        return Err(Refusal::StageNotOfSession { text, session, stage });
+    }
+    let mut others = others.filter(|other| {
+        stage == Stage::Service && other.stage() == stage && other.session != *session
+    });
+    match others.find(|other| !other.r#match.is_apart(&spec.r#match)) {
+        None => Ok(()),
+        Some(other) => Err(Refusal::OverlapsOther {
+            text: spec.r#match.to_string(),
+            session: session.clone(),
+            other: other.r#match.to_string(),
+            owner: other.session.clone(),
+        }),
     }
 }
 

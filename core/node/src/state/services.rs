@@ -11,7 +11,8 @@ use super::replace::{Asked, Before, Definition};
 use super::rules::session_agrees;
 use super::{CellState, Life, Node};
 use crate::budget::Budget;
-use crate::command::{Arrangement, Effect, Notice, Outcome};
+use crate::command::{Arrangement, Effect, Memory, Notice, Outcome};
+use crate::policy::{OnFailure, Traps};
 use crate::refusal::Refusal;
 use crate::rule::RuleSpec;
 use crate::service::{Backoff, Edges, ModuleInfo, SERVICES_MAX, Service, ServiceState};
@@ -39,7 +40,10 @@ pub(super) struct Managed {
     /// It was asked to move, and has not answered.
     pub(super) moving: bool,
     /// The cell has it: it was asked to start it, and has neither failed nor stopped.
-    held: bool,
+    pub(super) held: bool,
+    /// Front door and cell drop packets that it cannot have.
+    #[serde(default)]
+    pub(super) told_closed: bool,
     /// Where the cell and the front door take its edges to lead.
     edges: Edges,
     /// Starts that the cell was asked for.
@@ -48,11 +52,21 @@ pub(super) struct Managed {
     /// In [`ServiceState::Failed`]: when it is started again.
     pub(super) retry_at: Option<Nanos>,
     pub(super) backoff: Backoff,
+    #[serde(default)]
+    pub(super) traps: Traps,
+    /// Traps since its start that the node has heard of.
+    #[serde(default)]
+    pub(super) traps_heard: u64,
 }
 
 impl Managed {
     pub(super) const fn service(&self) -> &Service {
         &self.service
+    }
+
+    /// Whether the cell was asked to start it and has not answered.
+    pub(super) fn is_starting(&self) -> bool {
+        self.held && self.service.state == ServiceState::Starting
     }
 
     pub(super) const fn has_run(&self) -> bool {
@@ -69,7 +83,8 @@ impl Managed {
 
     /// Takes what changes while it runs.
     pub(super) fn arrange(&mut self, arrangement: Arrangement) {
-        let Arrangement { then, level, budget } = arrangement;
+        let Arrangement { then, level, budget, on_failure } = arrangement;
+        self.service.on_failure = on_failure;
         self.service.then = then;
         self.service.budget = budget;
         self.wanted = level;
@@ -90,7 +105,7 @@ impl Managed {
         match self.service.state {
             ServiceState::Stopping => return true,
             // Its pause goes on.
-            ServiceState::Failed { .. } => {}
+            ServiceState::Failed { .. } | ServiceState::Bypassed { .. } => {}
             ServiceState::Starting | ServiceState::Running => {
                 self.enter(now, ServiceState::Starting);
             }
@@ -123,6 +138,7 @@ impl Managed {
         self.movable = false;
         self.moving = false;
         self.edges = Edges::default();
+        self.traps_heard = 0;
         self.come_up();
     }
 
@@ -148,6 +164,7 @@ pub(super) struct Wanted {
     pub(super) level: Option<Level>,
     pub(super) then: Vec<Name>,
     pub(super) budget: Budget,
+    pub(super) on_failure: OnFailure,
 }
 
 impl Node {
@@ -156,15 +173,21 @@ impl Node {
         now: Nanos,
         wanted: Wanted,
         rules: Vec<RuleSpec>,
-        discard_state: bool,
+        memory: Memory,
     ) -> Result<Outcome, Refusal> {
-        let Wanted { service: name, module, parameters, session, level: wanted, then, budget } =
-            wanted;
-        let present = self
-            .services
-            .get(&name)
-            .map(|managed| (managed.service.state.clone(), managed.held, managed.has_run));
-        if let Some((ServiceState::Stopping, ..)) = present {
+        let Wanted {
+            service: name,
+            module,
+            parameters,
+            session,
+            level: wanted,
+            then,
+            budget,
+            on_failure,
+        } = wanted;
+        let present = self.services.get(&name);
+        let is_new = present.is_none();
+        if present.is_some_and(|managed| managed.service.state == ServiceState::Stopping) {
             return Err(Refusal::ServiceStopping { service: name });
         }
         let session_id = self
@@ -182,16 +205,21 @@ impl Node {
             check_rule_of(spec, &name, &session)?;
         }
         let then = self.check_edges(&name, &session, &then)?;
-        let definition =
-            Definition { module, parameters, values, session, session_id, wanted, then, budget };
-        match present {
-            Some((ServiceState::Running, ..)) => {
-                self.replace(&name, definition, rules, discard_state)
-            }
-            Some((_, false, true)) => self.redefine(now, &name, definition, rules),
-            Some(_) => Err(Refusal::ServiceStarting { service: name }),
-            None => self.add_service(now, name, definition, rules),
+        let definition = Definition {
+            module,
+            parameters,
+            values,
+            session,
+            session_id,
+            wanted,
+            then,
+            budget,
+            on_failure,
+        };
+        if is_new {
+            return self.add_service(now, name, definition, rules);
         }
+        self.become_another(now, &name, definition, rules, memory).map(|(outcome, _)| outcome)
     }
 
     fn add_service(
@@ -222,6 +250,7 @@ impl Node {
             session: definition.session,
             then: definition.then,
             budget: definition.budget,
+            on_failure: definition.on_failure,
             level: Level::User,
             level_reason,
             state: ServiceState::Starting,
@@ -238,13 +267,17 @@ impl Node {
             movable: false,
             moving: false,
             held: false,
+            told_closed: false,
             edges: Edges::default(),
             starts: 0,
             has_run: false,
             retry_at: None,
             backoff: Backoff::default(),
+            traps: Traps::default(),
+            traps_heard: 0,
         };
         self.services.insert(name, managed);
+        self.install();
         self.start_waiting();
         Ok(outcome)
     }
@@ -271,13 +304,13 @@ impl Node {
         }
         self.end_replacement(name, "the service was removed");
         let rules = self.drop_rules_of(name);
+        if let Some(managed) = self.services.get_mut(name) {
+            managed.retry_at = None;
+            managed.enter(now, ServiceState::Stopping);
+        }
         self.install();
         if held {
             self.effects.push_back(Effect::StopService { entry });
-            if let Some(managed) = self.services.get_mut(name) {
-                managed.retry_at = None;
-                managed.enter(now, ServiceState::Stopping);
-            }
         } else {
             self.services.remove(name);
             let notice = Notice::ServiceRemoved { service: name.clone() };
@@ -358,7 +391,7 @@ impl Node {
     }
 
     /// A level that a service can be asked to run at.
-    fn check_level(
+    pub(super) fn check_level(
         &self,
         service: &Name,
         module: &ModuleInfo,
@@ -399,6 +432,8 @@ impl Node {
                 Notice::ServiceRemoved { service }
             }
             ServiceState::Starting if !managed.has_run => self.give_up(service, reason),
+            // It was asked to stop.
+            ServiceState::Bypassed { .. } => return,
             ServiceState::Starting | ServiceState::Running | ServiceState::Failed { .. } => {
                 let ran_for = match managed.service.state {
                     ServiceState::Running => now.saturating_sub(managed.service.since),
@@ -407,7 +442,12 @@ impl Node {
                 let retry_at = now + managed.backoff.pause(ran_for);
                 managed.retry_at = Some(retry_at);
                 managed.enter(now, ServiceState::Failed { reason: reason.clone() });
-                Notice::ServiceFailed { service, reason, retry_at }
+                let policy = managed.service.on_failure;
+                if managed.traps.add(now, 1, policy) {
+                    return self.bypass(now, &service, reason);
+                }
+                let closed = managed.told_closed;
+                Notice::ServiceFailed { service, reason, closed, retry_at }
             }
         };
         self.install();
@@ -427,6 +467,7 @@ impl Node {
             managed.lose();
             match managed.service.state {
                 ServiceState::Stopping => removed.push(managed.service.name.clone()),
+                ServiceState::Bypassed { .. } => {}
                 _ if !managed.has_run && managed.starts >= FIRST_STARTS_MAX => {
                     given_up.push(managed.service.name.clone());
                 }
@@ -478,6 +519,7 @@ impl Node {
                 parameters: managed.values.clone(),
                 session: managed.session,
                 levels: managed.definition().levels(bpf),
+                closed: managed.told_closed,
                 restarts: managed.service.restarts,
             });
         }
@@ -504,7 +546,10 @@ impl Node {
 
     /// A service that never ran is gone, with its rules; no other rule can lead to it.
     fn give_up(&mut self, service: Name, reason: String) -> Notice {
-        self.services.remove(&service);
+        let gone = self.services.remove(&service).filter(|managed| managed.told_closed);
+        let opened = gone.map(|managed| managed.service.entry);
+        let opened = opened.map(|entry| Effect::SetClosed { entry, closed: false });
+        self.effects.extend(opened);
         self.drop_rules_of(&service);
         Notice::ServiceNotStarted { service, reason }
     }
@@ -534,7 +579,7 @@ impl Node {
 
 /// A module that wants none of the levels that a node has is refused at once; whether it
 /// fits one of them is seen when it starts.
-fn check_levels(module: &ModuleInfo) -> Result<(), Refusal> {
+pub(super) fn check_levels(module: &ModuleInfo) -> Result<(), Refusal> {
     let levels = &module.manifest.levels;
     if levels.iter().all(|&level| level == Level::Cluster) {
         let module = module.manifest.name.clone();

@@ -6,17 +6,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abi::Level;
-use units::{EntryId, Name, Nanos, RuleId};
+use units::{Edge, EntryId, Name, Nanos, RuleId};
 
 use super::{Node, Snapshot};
 use crate::budget::Budget;
 use crate::classifier::{Reach, RuleSet};
-use crate::command::{Command, Effect, Event};
+use crate::command::{Command, Effect, Event, Memory};
+use crate::policy::OnFailure;
 use crate::port::PortSpec;
 use crate::rule::{Action, RuleSpec};
 use crate::service::{Edges, ServiceState};
 use crate::testing::{PORTS, module};
 
+const POLICIES: [OnFailure; 4] =
+    [OnFailure::Open, OnFailure::Closed, OnFailure::Closed, OnFailure::Bypass { after: 2 }];
 const SERVICES: [&str; 5] = ["monitor", "touch", "mark", "cache", "shape"];
 const MATCHES: [&str; 6] =
     ["any", "proto udp", "proto tcp dport 80", "ip 6", "in left", "src 10.0.0.0/8"];
@@ -67,6 +70,10 @@ struct World {
     /// Versions that were asked for, and those that are watched.
     replacing: BTreeMap<EntryId, Version>,
     installed: RuleSet,
+    /// Entries whose packets are dropped while they are down.
+    closed: BTreeSet<EntryId>,
+    /// How often the instances of each entry have trapped since it was started.
+    traps: BTreeMap<EntryId, u64>,
     /// What was last told of the edges out of each entry.
     edges: BTreeMap<EntryId, Edges>,
     generation: u64,
@@ -96,6 +103,8 @@ impl World {
             moving: Vec::new(),
             replacing: BTreeMap::new(),
             installed: RuleSet::default(),
+            closed: BTreeSet::new(),
+            traps: BTreeMap::new(),
             edges: BTreeMap::new(),
             generation: 0,
             starts: 0,
@@ -105,12 +114,13 @@ impl World {
 
     fn step(&mut self) {
         self.now += Nanos(self.dice.below(300_000_000) as u64);
-        match self.dice.below(13) {
+        match self.dice.below(14) {
             0..=2 => self.command(),
             3..=6 => self.answer(),
             7 => self.cell_changes(),
             8 => self.nonsense(),
             9 => self.daemon_dies(),
+            10 => self.trap(),
             _ => {
                 self.node.handle_timeout(self.now);
                 let next = self.node.poll_timeout();
@@ -130,7 +140,14 @@ impl World {
     fn command(&mut self) {
         let service = name(self.dice.one_of(&SERVICES));
         let to_service = Action::Service(service.clone());
-        let command = match self.dice.below(8) {
+        let command = match self.dice.below(9) {
+            8 => Command::Replace {
+                service,
+                module: module(self.dice.one_of(&["\"user\"", "\"nic\", \"user\""])),
+                parameters: BTreeMap::new(),
+                level: self.dice.one_of(&[None, Some(Level::Nic), Some(Level::User)]),
+                memory: self.dice.one_of(&[Memory::Kept, Memory::KeptIfPossible]),
+            },
             6 => {
                 let level = self.dice.one_of(&[Level::Nic, Level::Kernel, Level::User]);
                 Command::Move { service, level }
@@ -149,6 +166,7 @@ impl World {
                 rules: (0..self.dice.below(3)).map(|_| self.spec(to_service.clone())).collect(),
                 level: self.dice.one_of(&[None, None, Some(Level::Nic), Some(Level::User)]),
                 budget: Budget::default(),
+                on_failure: self.dice.one_of(&POLICIES),
                 discard_state: self.dice.below(2) == 0,
                 then: (0..self.dice.below(3)).map(|_| name(self.dice.one_of(&SERVICES))).collect(),
             },
@@ -247,6 +265,22 @@ impl World {
         self.node.handle_event(self.now, event);
     }
 
+    /// Instances of a service that runs trap; sometimes the news come late.
+    fn trap(&mut self) {
+        let running: Vec<EntryId> =
+            self.held.iter().filter(|(_, held)| **held == Held::Running).map(|(e, _)| *e).collect();
+        if running.is_empty() {
+            return;
+        }
+        let entry = self.dice.one_of(&running);
+        let traps = self.traps.entry(entry).or_default();
+        *traps += 1 + self.dice.below(2) as u64;
+        let (traps, reason) = (*traps, "unreachable".to_owned());
+        if self.dice.below(3) > 0 {
+            self.node.handle_event(self.now, Event::ServiceTrapped { entry, traps, reason });
+        }
+    }
+
     fn cell_changes(&mut self) {
         if self.cell_up {
             self.cell_up = false;
@@ -301,6 +335,7 @@ impl World {
                 Effect::StartService { entry, .. } => {
                     assert!(self.cell_up, "seed {seed}: a start without a cell");
                     self.edges.remove(&entry);
+                    self.traps.remove(&entry);
                     let before = self.held.insert(entry, Held::Starting);
                     assert_eq!(before, None, "seed {seed}: entry {entry} started twice");
                     self.starts += 1;
@@ -333,6 +368,12 @@ impl World {
                     assert!(running, "seed {seed}: edges of {entry}, which does not run");
                     self.edges.insert(entry, edges);
                 }
+                Effect::SetClosed { entry, closed: true } => {
+                    assert!(self.closed.insert(entry), "seed {seed}: {entry} was closed");
+                }
+                Effect::SetClosed { entry, closed: false } => {
+                    assert!(self.closed.remove(&entry), "seed {seed}: {entry} was open");
+                }
                 Effect::ClearRuleCounters { .. } | Effect::Report(_) => {}
             }
         }
@@ -344,6 +385,10 @@ impl World {
             let by_lane = match rule.action {
                 bpf_maps::ACTION_USER => false,
                 bpf_maps::ACTION_SERVICE => true,
+                bpf_maps::ACTION_DOWN => {
+                    assert!(self.closed.contains(&entry), "seed {}: {entry} is open", self.seed);
+                    continue;
+                }
                 _ => continue,
             };
             assert!(
@@ -367,15 +412,55 @@ impl World {
             for (edge, to) in told.iter().enumerate() {
                 let next = service.then.get(&(edge as u16));
                 let next = next.map(|next| self.node.service(next).expect("an edge to nothing"));
-                let runs = next.filter(|next| self.held.get(&next.entry) == Some(&Held::Running));
-                let expected = runs.map(|next| next.entry);
+                let expected = match next {
+                    Some(next) if self.held.get(&next.entry) == Some(&Held::Running) => {
+                        Edge::To(next.entry)
+                    }
+                    Some(next) if self.closed.contains(&next.entry) => Edge::Down,
+                    _ => Edge::Out,
+                };
                 assert_eq!(*to, expected, "seed {}: edge {edge} of {}", self.seed, service.name);
             }
         }
     }
 
+    /// By its own policy, or by one that comes after it.
+    fn is_closed(&self, service: &crate::Service) -> bool {
+        let mut after = service.then.values().filter_map(|next| self.node.service(next));
+        service.on_failure.is_closed() || after.any(|next| self.is_closed(next))
+    }
+
+    /// No packet of a closed service goes elsewhere, whatever has become of it.
+    fn closed_services_are_closed(&self) {
+        let seed = self.seed;
+        for service in self.node.services() {
+            let stays = service.state != ServiceState::Stopping;
+            let closed = stays && self.is_closed(service);
+            assert_eq!(
+                self.closed.contains(&service.entry),
+                closed,
+                "seed {seed}: {}",
+                service.name
+            );
+        }
+        for view in self.node.rules() {
+            let service = view.rule.spec.action.service();
+            let service = service.map(|name| self.node.service(name).expect("a rule to nothing"));
+            let closed = service.is_some_and(|service| self.closed.contains(&service.entry));
+            assert!(!closed || view.reach != Reach::Waiting, "seed {seed}: a hole in {service:?}");
+        }
+        for (_, rule) in &self.installed.entries {
+            let runs = self.held.get(&EntryId(rule.entry)) == Some(&Held::Running);
+            let down = rule.action == bpf_maps::ACTION_DOWN;
+            assert!(!(runs && down), "seed {seed}: {} runs and gets nothing", rule.entry);
+        }
+        let entries: BTreeSet<EntryId> = self.node.services().map(|s| s.entry).collect();
+        assert!(self.closed.is_subset(&entries), "seed {seed}: an entry is free and closed");
+    }
+
     fn check(&self) {
         let seed = self.seed;
+        self.closed_services_are_closed();
         self.rules_lead_to_what_runs();
         self.edges_lead_to_what_runs();
         assert_eq!(
@@ -432,11 +517,19 @@ impl World {
                 self.take_effects();
             }
         }
-        for service in self.node.services() {
+        let bypassed =
+            |service: &crate::Service| matches!(service.state, ServiceState::Bypassed { .. });
+        for service in self.node.services().filter(|service| !bypassed(service)) {
             assert_eq!(service.state, ServiceState::Running, "seed {}", self.seed);
         }
         let reaches: Vec<Reach> = self.node.rules().iter().map(|view| view.reach).collect();
-        assert!(!reaches.contains(&Reach::Waiting), "seed {}", self.seed);
+        let waits = |view: &&super::RuleView| {
+            let service = view.rule.spec.action.service().and_then(|name| self.node.service(name));
+            service.is_some_and(bypassed)
+        };
+        let waiting = reaches.iter().filter(|&&reach| reach == Reach::Waiting).count();
+        let rules = self.node.rules();
+        assert_eq!(waiting, rules.iter().filter(waits).count(), "seed {}", self.seed);
         let told = reaches.iter().filter(|&&reach| reach == Reach::Installed).count();
         assert_eq!(told, self.installed.entries.len(), "seed {}: a rule is missing", self.seed);
     }

@@ -187,6 +187,7 @@ mod tests {
             level: None,
             then: Vec::new(),
             budget: Default::default(),
+            on_failure: Default::default(),
             discard_state: false,
         };
         node.handle_command(Nanos::ZERO, command).unwrap();

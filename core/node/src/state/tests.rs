@@ -1,10 +1,11 @@
 //! The node by behaviour: what a command or an event leads to.
 
-use units::SessionId;
+use units::{Edge, SessionId};
 
 use super::*;
 use crate::budget::Budget;
 use crate::command::{Command, Event, Notice, Outcome};
+use crate::policy::OnFailure;
 use crate::refusal::RefusalClass;
 use crate::rule::{Action, Match, RuleSpec};
 use crate::service::{ModuleInfo, ServiceState};
@@ -50,6 +51,7 @@ pub(super) fn deploy_with(service: &str, module: ModuleInfo, rules: Vec<RuleSpec
         level: None,
         then: Vec::new(),
         budget: Budget::default(),
+        on_failure: OnFailure::default(),
         discard_state: false,
     }
 }
@@ -498,10 +500,13 @@ fn then(service: &str, next: &[&str]) -> Command {
 }
 
 fn edges(node: &mut Node) -> Vec<(u16, Vec<Option<u16>>)> {
+    let open = |edge| match edge {
+        Edge::To(entry) => Some(entry.0),
+        Edge::Out => None,
+        Edge::Down => panic!("no service is closed"),
+    };
     let told = effects(node).into_iter().filter_map(|effect| match effect {
-        Effect::SetEdges { entry, edges } => {
-            Some((entry.0, edges.map(|to| to.map(|e| e.0)).to_vec()))
-        }
+        Effect::SetEdges { entry, edges } => Some((entry.0, edges.map(open).to_vec())),
         _ => None,
     });
     told.collect()
@@ -585,4 +590,35 @@ fn an_edge_to_what_has_not_run_is_refused() {
     effects(&mut node);
     let (class, _) = refused(&mut node, then("classify", &["monitor"]));
     assert_eq!(class, RefusalClass::Busy);
+}
+
+#[test]
+fn stages_are_the_operators_and_a_packet_is_one_principals() {
+    use crate::rule::Stage;
+    use units::SessionId as Id;
+    let mut node = running();
+    let of = |session: &str, stage: Option<Stage>, text: &str| {
+        let spec = RuleSpec::new(text.parse().unwrap(), Action::Drop);
+        RuleSpec { session: name(session), stage, ..spec }
+    };
+    for (session, stage) in
+        [("best-effort", Stage::In), ("best-effort", Stage::Out), ("system", Stage::Service)]
+    {
+        let (class, text) = refused(&mut node, add(vec![of(session, Some(stage), "any")]));
+        assert_eq!(class, RefusalClass::Invalid);
+        assert!(text.contains("are not of the stage"), "{text}");
+    }
+    node.handle_command(NOW, add(vec![of("system", Some(Stage::Out), "any")])).unwrap();
+    node.handle_command(NOW, add(vec![of("system", None, "proto udp dport 53")])).unwrap();
+
+    node.sessions.push(crate::session::Session { id: Id(2), name: name("other") });
+    effects(&mut node);
+    // `monitor` has all of UDP, for best-effort.
+    let (_, text) = refused(&mut node, add(vec![of("other", None, "dport 53 proto udp")]));
+    assert!(text.contains("'proto udp', which is of session 'best-effort'"), "{text}");
+    node.handle_command(NOW, add(vec![of("other", None, "proto tcp")])).unwrap();
+    effects(&mut node);
+    let both = vec![of("best-effort", None, "proto icmp"), of("other", None, "any")];
+    let (_, text) = refused(&mut node, add(both));
+    assert!(text.contains("narrow one of them"), "{text}");
 }

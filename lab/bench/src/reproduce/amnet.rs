@@ -116,7 +116,7 @@ impl Lab<'_> {
     ) -> Result<T> {
         (self.progress)(&format!("starting a node with {}", curve(passes)));
         let name = passes.map_or("bench-plain".to_owned(), |passes| format!("bench-touch{passes}"));
-        let plan = self.plan(&name, passes.map(|passes| Service::Touch { passes }));
+        let plan = self.line.plan(&name, passes.map(|passes| Service::Touch { passes }));
         self.with_node(&plan, work)
     }
 

@@ -40,7 +40,7 @@ impl Lab<'_> {
     pub(super) fn crossing(&mut self, kind: frame::Kind) -> Result<Drawn> {
         let (fixed, kernel) = (Line::new("fixed")?, Line::new("kernel")?);
         let _links = os::netns::in_namespace(&fixed.node, || forward::fixed_redirect(&fixed))??;
-        let plan = self.plan(NODE, Some(Service::Monitor));
+        let plan = self.line.plan(NODE, Some(Service::Monitor));
         (self.progress)("starting a node");
         let (points, notes) = self.with_node(&plan, |lab| {
             let (levels, notes) = lab.levels(NODE);

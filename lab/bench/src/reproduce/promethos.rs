@@ -45,7 +45,7 @@ const RULE_BESIDE: &str = "proto udp sport 1024";
 impl Lab<'_> {
     /// Figure 4, table 1, and the plain flow.
     pub(super) fn under_load(&mut self) -> Result<Drawn> {
-        let plan = self.plan(NODE, Some(Service::Pass));
+        let plan = self.line.plan(NODE, Some(Service::Pass));
         (self.progress)("starting a node");
         let (points, notes) = self.with_node(&plan, |lab| {
             let (levels, notes) = lab.levels(NODE);
@@ -98,7 +98,7 @@ impl Lab<'_> {
         let Some((most, _)) = best(points, Level::User, length) else { return Ok(None) };
         let plan = crate::Plan {
             rule: Some(RULE_BESIDE.to_owned()),
-            ..self.plan(NODE_BESIDE, Some(Service::Pass))
+            ..self.line.plan(NODE_BESIDE, Some(Service::Pass))
         };
         // Every second packet is the plain flow's.
         let rate = Some((2.0 * OVERLOAD * most) as u64);

@@ -40,7 +40,7 @@ const PAPER_USER_US: f64 = 2_000.0;
 impl Lab<'_> {
     /// Figure 13.
     pub(super) fn half_goes_up(&mut self) -> Result<Drawn> {
-        let plan = self.plan(NODE, Some(Service::RaiseHalf));
+        let plan = self.line.plan(NODE, Some(Service::RaiseHalf));
         let series = self.with_node(&plan, |lab| {
             lab.subject.move_to(NODE, Level::Nic)?;
             lab.series(&[])
@@ -55,7 +55,7 @@ impl Lab<'_> {
 
     /// Figure 14.
     pub(super) fn moves_down(&mut self) -> Result<Drawn> {
-        let plan = self.plan(NODE, Some(Service::Monitor));
+        let plan = self.line.plan(NODE, Some(Service::Monitor));
         let series = self.with_node(&plan, |lab| lab.series(&[(MOVE_AT, Level::Nic)]))?;
         let user = of(&series, |at| at < MOVE_AT);
         let below = of(&series, |at| at >= MOVE_AT + UNSURE);
@@ -64,7 +64,7 @@ impl Lab<'_> {
 
     /// Figure 15.
     pub(super) fn switches(&mut self) -> Result<Drawn> {
-        let plan = self.plan(NODE, Some(Service::Monitor));
+        let plan = self.line.plan(NODE, Some(Service::Monitor));
         let switches: Vec<(usize, Level)> = (SWITCH_EACH..PACKETS)
             .step_by(SWITCH_EACH)
             .zip([Level::Nic, Level::User].into_iter().cycle())

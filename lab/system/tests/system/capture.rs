@@ -39,14 +39,7 @@ impl Setting {
         let wasm = module("fussy", "window = 64\n[reasons]\n7 = \"dislike\"", FUSSY);
         let service = Service { rules: RULES, ..Service::default() };
         let serving = line.node.deploy(&wasm, &service).unwrap().service.rules[0];
-        let rule = api::RuleRequest {
-            r#match: "proto udp dport 7001".into(),
-            action: "drop".into(),
-            priority: None,
-            session: None,
-            flows: None,
-        };
-        let rules = api::RulesRequest { rules: vec![rule] };
+        let rules = api::RuleRequest::new("proto udp dport 7001", "drop").into();
         let dropping = line.node.client().add_rules(&rules).unwrap().rules[0];
         Self { line, dropping, serving }
     }

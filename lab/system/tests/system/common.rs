@@ -1,6 +1,7 @@
 //! What the tests of this folder share: the usual lab, and modules written as text.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use testkit::{Balance, Books, Net, NodeUnderTest, inconsistencies};
@@ -10,6 +11,16 @@ use wire::FrameBuilder;
 pub const SOON: Duration = Duration::from_secs(5);
 /// Time for a program of somebody else that should take seconds.
 pub const PROGRAM_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Says that threads of a scope shall end, also when a check beside them fails: the scope would
+/// wait for them for ever.
+pub struct Ends<'flag>(pub &'flag AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Two hosts, and a node between them.
 pub struct Line {

@@ -24,7 +24,7 @@ const TRAP_AT_START: &str = r#"(memory (export "memory") 1)
     (func (export "on_packet") (result i32) (i32.const 0))"#;
 
 impl Line {
-    fn try_apply(
+    pub(crate) fn try_apply(
         &self,
         text: &str,
         more: impl FnOnce(&mut ApplyRequest),
@@ -38,7 +38,7 @@ impl Line {
         self.node.client().apply(&request)
     }
 
-    fn apply(&self, text: &str) -> Applied {
+    pub(crate) fn apply(&self, text: &str) -> Applied {
         self.try_apply(text, |_| {}).unwrap()
     }
 
@@ -47,21 +47,21 @@ impl Line {
         (error.code(), error.to_string())
     }
 
-    fn store(&self, wasm: &[u8]) -> String {
+    pub(crate) fn store(&self, wasm: &[u8]) -> String {
         self.node.client().store_module(wasm.to_vec()).unwrap().digest
     }
 
-    fn services(&self) -> Vec<String> {
+    pub(crate) fn services(&self) -> Vec<String> {
         let services = self.node.client().services().unwrap().services;
         services.into_iter().map(|service| service.name).collect()
     }
 
-    fn rules(&self) -> Vec<String> {
+    pub(crate) fn rules(&self) -> Vec<String> {
         let rules = self.node.client().rules().unwrap().rules;
         rules.into_iter().map(|rule| format!("{} {}", rule.r#match, rule.action)).collect()
     }
 
-    fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.node.client().desired().unwrap().generation
     }
 }
@@ -230,7 +230,8 @@ fn a_module_that_came_along_is_applied() {
     let with = |manifest| {
         move |request: &mut ApplyRequest| {
             request.dry_run = true;
-            request.modules.insert("./beside.wasm".to_owned(), ApplyModule { digest, manifest });
+            let module = ApplyModule { digest, manifest, ..ApplyModule::default() };
+            request.modules.insert("./beside.wasm".to_owned(), module);
         }
     };
     let manifest = serde_json::to_value(&manifest).unwrap();
@@ -291,14 +292,7 @@ fn what_nobody_confirms_is_taken_back_in_time_and_at_a_restart() {
         line.try_apply(first, |request| request.confirm_s = Some(seconds)).unwrap()
     };
     assert_eq!(within(&line, 1).confirm_within_s, Some(1));
-    let rules = RuleRequest {
-        r#match: "any".into(),
-        action: "drop".into(),
-        priority: None,
-        session: None,
-        flows: None,
-    };
-    let rules = RulesRequest { rules: vec![rules] };
+    let rules = RuleRequest::new("any", "drop").into();
     let said = line.node.client().add_rules(&rules).unwrap_err().to_string();
     assert!(said.contains("confirm"), "{said}");
     assert!(wait_for(SOON, || line.services().is_empty().then_some(())).is_some());
@@ -330,11 +324,8 @@ fn change_everything(line: &Line) {
         .unwrap();
     line.node.remove("gone").unwrap();
     let rule = |text: &str, action: &str| RuleRequest {
-        r#match: text.to_owned(),
-        action: action.to_owned(),
         priority: Some(50),
-        session: None,
-        flows: None,
+        ..RuleRequest::new(text, action)
     };
     let rules = vec![
         rule("proto tcp dport 1", "drop"),
@@ -404,14 +395,8 @@ fn a_node_killed_at_any_moment_has_what_it_said_was_done() {
             let adding = scope.spawn(move || {
                 let mut added = Vec::new();
                 for port in next.. {
-                    let rule = RuleRequest {
-                        r#match: format!("proto udp dport {port}"),
-                        action: "drop".to_owned(),
-                        priority: None,
-                        session: None,
-                        flows: None,
-                    };
-                    if client.add_rules(&RulesRequest { rules: vec![rule] }).is_err() {
+                    let rule = RuleRequest::new(format!("proto udp dport {port}"), "drop");
+                    if client.add_rules(&rule.into()).is_err() {
                         return (added, port);
                     }
                     added.push(port);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use crate::common::Line;
+use crate::common::{Ends, Line};
 use serde_json::Value;
 use testkit::{Books, root_or_skip};
 
@@ -92,6 +92,7 @@ fn each_save_swaps_the_module_and_no_packet_is_lost() {
             }
             numbers
         });
+        let ends = Ends(&end);
         let node = line.node.name().as_str();
         let rule = "proto udp dport 7000";
         let dev = Dev::start(&project, &["--node", node, "--service", "mine", "--rule", rule]);
@@ -111,7 +112,7 @@ fn each_save_swaps_the_module_and_no_packet_is_lost() {
             (&service.digest[..], &service.state[..]),
             (second["module"]["digest"].as_str().unwrap(), "running")
         );
-        end.store(true, Ordering::Relaxed);
+        drop(ends);
         (send.join().unwrap(), receive.join().unwrap())
     });
     assert_eq!(received, (0..sent).collect::<Vec<_>>());

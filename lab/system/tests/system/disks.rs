@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use api::{ErrorCode, RuleRequest, RulesAdded, RulesRequest};
+use api::{DeployRequest, ErrorCode, RuleRequest, RulesAdded};
 use testkit::{Service, root_or_skip, service_module, wait_for};
 
 use crate::common::{Line, SOON, module};
@@ -59,14 +59,8 @@ impl Drop for SmallDisk {
 }
 
 fn add_rule(line: &Line, port: u16) -> Result<RulesAdded, api::ClientError> {
-    let rule = RuleRequest {
-        r#match: format!("proto udp dport {port}"),
-        action: "drop".to_owned(),
-        priority: None,
-        session: None,
-        flows: None,
-    };
-    line.node.client().add_rules(&RulesRequest { rules: vec![rule] })
+    let rule = RuleRequest::new(format!("proto udp dport {port}"), "drop");
+    line.node.client().add_rules(&rule.into())
 }
 
 fn rules(line: &Line) -> usize {
@@ -183,6 +177,14 @@ fn a_store_without_room_or_that_is_read_only_refuses_modules_and_the_node_goes_o
         let error = line.node.client().store_module(other.clone()).unwrap_err();
         let said = error.to_string();
         assert!(said.contains("store") && said.contains(says), "{said}");
+        // Who does not wait for the disk is refused when he deploys it.
+        let client = line.node.client();
+        let digest = client.store_module_early(other.clone()).unwrap().digest;
+        let name = Some("early".to_owned());
+        let early = DeployRequest { module: digest, name, ..DeployRequest::default() };
+        let said = client.deploy(&early).unwrap_err().to_string();
+        assert!(said.contains("store") && said.contains(says), "{said}");
+        assert!(line.node.service("early").is_err(), "it is gone again, if it ran");
         let counted = line.node.service("monitor").unwrap().stats.packets;
         line.acquaint();
         assert!(line.node.service("monitor").unwrap().stats.packets > counted);

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::clean_end::kill;
 use crate::common::{Line, SOON, module};
 use api::{Event, EventKind};
 use testkit::{NodeUnderTest, Service, root_or_skip, wait_for};
@@ -63,14 +64,8 @@ fn drops_come_by_reason_with_service_rule_module_and_session_and_none_is_uncount
     assert_eq!(first.module.as_deref(), Some(deployed.service.digest.as_str()));
     assert_eq!(first.session.as_deref(), Some("best-effort"));
 
-    let rule = api::RuleRequest {
-        r#match: "proto udp dport 7001".into(),
-        action: "drop".into(),
-        priority: None,
-        session: None,
-        flows: None,
-    };
-    let added = line.node.client().add_rules(&api::RulesRequest { rules: vec![rule] }).unwrap();
+    let rule = api::RuleRequest::new("proto udp dport 7001", "drop");
+    let added = line.node.client().add_rules(&rule.into()).unwrap();
     for _ in 0..5 {
         sender.send_to(b"no", line.server(PORT + 1)).unwrap();
     }
@@ -146,10 +141,7 @@ fn who_follows_hears_of_the_cell_of_services_and_of_rules_in_order() {
         (func (export "on_packet") (result i32) (i32.const 0))"#,
     );
     line.node.deploy(&wasm, &Service { rules: RULES, ..Service::default() }).unwrap();
-    let cell = line.node.workers().unwrap();
-    assert_eq!(cell.len(), 1, "{cell:?}");
-    let pid = rustix::process::Pid::from_raw(cell[0] as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    kill(line.node.cell().unwrap());
     let started = |seen: &[Event]| seen.len() >= 2;
     wait_until(&line.node, EventKind::ServiceStarted, started);
     line.node.remove("still").unwrap();

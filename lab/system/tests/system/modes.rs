@@ -32,7 +32,7 @@ fn with_bridge(mtu: u32) -> Net {
 }
 
 /// Half a megabyte from server to client.
-fn download(line: &Line) {
+pub fn download(line: &Line) {
     let any = line.server(0);
     let listener = line.net.within("server", || TcpListener::bind(any)).unwrap().unwrap();
     let to = listener.local_addr().unwrap();

@@ -8,7 +8,7 @@ use api::PortInfo;
 use os::offload::{Offload, OffloadState};
 use testkit::{Net, NodeUnderTest, Service, leftovers, root_or_skip, service_module, wait_for};
 
-use crate::common::{Line, PROGRAM_TIME_MAX, SOON};
+use crate::common::{Ends, Line, PROGRAM_TIME_MAX, SOON};
 
 /// Three hosts around a router: its ports are `left`, `right` and `port3`.
 const THREE: &str = r#"
@@ -34,6 +34,10 @@ fn three() -> Line {
     let net = Net::up(THREE).unwrap();
     let node = NodeUnderTest::start(&net, "r1").unwrap();
     let line = Line { node, net };
+    // The kernel tells a host a few errors at once and then one a second
+    // (Documentation/networking/ip-sysctl.rst, icmp_ratelimit): here it has to tell each.
+    let unlimited = || std::fs::write("/proc/sys/net/ipv4/icmp_ratelimit", "0");
+    line.net.within("r1", unlimited).unwrap().unwrap();
     line.acquaint();
     line
 }
@@ -120,10 +124,11 @@ fn a_device_that_comes_back_under_its_name_is_served_as_before() {
     let stopping = AtomicBool::new(false);
     let sent = std::thread::scope(|scope| {
         let sender = scope.spawn(|| send_numbered(&source, &stopping));
+        let ends = Ends(&stopping);
         for round in 1..=3 {
             comes_and_goes(&line, &third, round);
         }
-        stopping.store(true, Ordering::Relaxed);
+        drop(ends);
         sender.join().unwrap()
     });
     assert_eq!(numbers(&sink), (0..sent).collect::<Vec<_>>());

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Line, module, module_with_manifest};
 use api::client::ClientError;
-use api::{ErrorCode, ErrorInfo, RuleRequest, RulesRequest};
+use api::{ErrorCode, ErrorInfo, RuleRequest};
 use testkit::{Service, root_or_skip, service_module};
 
 /// The smallest module: forwards everything.
@@ -103,11 +103,8 @@ fn wrong_requests_are_refused_with_what_was_meant() {
     assert!(said.contains("'N'"), "{said}");
     assert!(client.services().unwrap().services.is_empty(), "all or nothing");
 
-    let rule = |r#match: &str, action: &str| {
-        let (r#match, action) = (r#match.to_owned(), action.to_owned());
-        let rule = RuleRequest { r#match, action, priority: None, session: None, flows: None };
-        client.add_rules(&RulesRequest { rules: vec![rule] })
-    };
+    let rule =
+        |r#match: &str, action: &str| client.add_rules(&RuleRequest::new(r#match, action).into());
     let error = refused(rule("proto udp dport 99999", "drop"));
     assert!(error.message.contains("99999"), "{}", error.message);
     let error = refused(rule("proto udp", "discard"));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Line, PAYLOAD_ADDRESS, SOON, module};
+use crate::common::{Ends, Line, PAYLOAD_ADDRESS, SOON, module};
 use testkit::{Books, Service, root_or_skip, service_module, wait_for};
 
 const PORT: u16 = 7000;
@@ -20,13 +20,27 @@ fn no_packet_is_lost_or_overtaken_while_a_service_comes_and_goes() {
     if !root_or_skip("replacement under traffic") {
         return;
     }
+    comes_and_goes("monitor", &service_module("monitor").unwrap());
+}
+
+#[test]
+fn packets_that_a_slow_service_still_has_are_not_overtaken_when_it_goes() {
+    if !root_or_skip("removal of a slow service") {
+        return;
+    }
+    // Some 0.1 ms each: of ten packets four find one before them.
+    let waste = "(local $n i32) (local.set $n (i32.const 100000)) (loop $again
+        (br_if $again (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))";
+    comes_and_goes("counted", &numbered(1, "", waste, ""));
+}
+
+fn comes_and_goes(name: &str, wasm: &[u8]) {
     let line = Line::up();
     line.acquaint();
-    let monitor = service_module("monitor").unwrap();
     // Compiled before the traffic starts; the code is kept.
     let service = Service { rules: &["proto udp dport 7000"], ..Service::default() };
-    line.node.deploy(&monitor, &service).unwrap();
-    line.node.remove("monitor").unwrap();
+    line.node.deploy(wasm, &service).unwrap();
+    line.node.remove(name).unwrap();
     let (receiver, sender) = (line.udp("server", PORT), line.udp("client", 0));
     sender.connect(line.server(PORT)).unwrap();
     let before = line.books();
@@ -37,22 +51,25 @@ fn no_packet_is_lost_or_overtaken_while_a_service_comes_and_goes() {
             for number in 0..PACKETS {
                 let due = start + GAP * number;
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
-                sender.send(&number.to_be_bytes()).unwrap();
+                // Room behind it for what a module writes.
+                let mut payload = [0; 16];
+                payload[..4].copy_from_slice(&number.to_le_bytes());
+                sender.send(&payload).unwrap();
             }
         });
         let received = scope.spawn(|| {
             let mut numbers = Vec::new();
-            let mut payload = [0; 4];
+            let mut payload = [0; 16];
             while numbers.len() < PACKETS as usize && receiver.recv(&mut payload).is_ok() {
-                numbers.push(u32::from_be_bytes(payload));
+                numbers.push(u32::from_le_bytes([0, 1, 2, 3].map(|at: usize| payload[at])));
             }
             numbers
         });
         for _ in 0..CHANGES {
-            line.node.deploy(&monitor, &service).unwrap();
+            line.node.deploy(wasm, &service).unwrap();
             std::thread::sleep(GAP * (PACKETS / CHANGES / 3));
-            served += line.node.service("monitor").unwrap().stats.packets;
-            line.node.remove("monitor").unwrap();
+            served += line.node.service(name).unwrap().stats.packets;
+            line.node.remove(name).unwrap();
             std::thread::sleep(GAP * (PACKETS / CHANGES / 3));
         }
         received.join().unwrap()
@@ -155,8 +172,9 @@ fn under_traffic(line: &Line, act: impl FnOnce()) -> (u32, Vec<Seen>) {
                 }
             }
         });
+        let ends = Ends(stop);
         act();
-        stop.store(true, Ordering::Relaxed);
+        drop(ends);
         received.join().unwrap()
     });
     (sent.load(Ordering::Relaxed), seen)
@@ -278,4 +296,164 @@ fn state_is_lost_only_when_it_was_asked_for() {
     assert!(!deployed.replaced.unwrap().state_kept);
     assert_eq!(deployed.service.digest, digest);
     assert_eq!(deployed.service.rules.len(), 1);
+}
+
+/// A file with the service `counted` in this version, and what else there is.
+fn file(digest: &str, more: &str) -> String {
+    format!(
+        "[[service]]\nname = \"counted\"\nmodule = \"{digest}\"\n\
+         rules = [\"proto udp dport 7000\"]\n{more}"
+    )
+}
+
+#[test]
+fn an_applied_version_takes_over_what_the_one_before_knows_at_every_level() {
+    if !root_or_skip("versions applied") {
+        return;
+    }
+    for level in ["user", "kernel", "nic"] {
+        let line = Line::up();
+        line.acquaint();
+        let digests: Vec<String> = (1..=3).map(|n| line.store(&in_memory(n))).collect();
+        let at_level = format!("level = \"{level}\"\n");
+        line.apply(&file(&digests[0], &at_level));
+        let first = line.node.service("counted").unwrap();
+        assert_eq!(first.level, level, "{}", first.level_reason);
+        let before = line.books();
+        let (sent, seen) = under_traffic(&line, || {
+            let second = line.apply(&file(&digests[1], &at_level));
+            let change = &second.changes[0];
+            assert_eq!((change.replaced, &change.state_lost), (true, &None), "{change:?}");
+            // A rule and a parameter of the graph come with the third.
+            let drop = "[[rule]]\nmatch = \"proto tcp dport 23\"\naction = \"drop\"\n";
+            line.apply(&file(&digests[2], &format!("{at_level}{drop}")));
+            assert_eq!(line.rules().len(), 2);
+            // Back to the second, by the same way.
+            let request = api::RollbackRequest::default();
+            let back = line.node.client().rollback(&request).unwrap();
+            assert!(back.changes[0].replaced && back.changes[0].state_lost.is_none());
+            // And to the first, since nobody confirms that it is to be the third again.
+            line.apply(&file(&digests[0], &at_level));
+            let unconfirmed = |request: &mut api::ApplyRequest| request.confirm_s = Some(1);
+            line.try_apply(&file(&digests[2], &at_level), unconfirmed).unwrap();
+            let back = wait_for(SOON, || {
+                let service = line.node.service("counted").unwrap();
+                let is_back = service.digest == digests[0] && line.node.client().confirm().is_err();
+                is_back.then_some(())
+            });
+            assert!(back.is_some(), "{}", line.node.log());
+        });
+        let expected: Vec<u32> = (0..sent).collect();
+        let numbers: Vec<u32> = seen.iter().map(|seen| seen.number).collect();
+        assert!(numbers == expected, "{level}: {} of {sent} came in order", in_order(&numbers));
+        let counts: Vec<u32> = seen.iter().map(|seen| seen.count).collect();
+        let expected: Vec<u32> = (1..=sent).collect();
+        assert!(counts == expected, "{level}: {} of {sent} were counted", in_order(&counts));
+        let mut versions: Vec<u32> = seen.iter().map(|seen| seen.version).collect();
+        versions.dedup();
+        assert_eq!(versions, [1, 2, 3, 2, 1, 3, 1], "{level}");
+        let last = line.node.service("counted").unwrap();
+        assert_eq!((last.entry, last.restarts), (first.entry, 0), "{level}");
+        assert_eq!(last.stats.packets, u64::from(sent), "{level}");
+        let balance = line.balance_since(&before);
+        assert_eq!(balance.dropped(), 0, "{level}: {balance}");
+    }
+}
+
+#[test]
+fn an_applied_version_that_fails_at_once_takes_the_whole_change_back() {
+    if !root_or_skip("an applied version that fails") {
+        return;
+    }
+    for level in ["user", "nic"] {
+        let line = Line::up();
+        line.acquaint();
+        let second = |digest: &str| {
+            let module = format!("[[service]]\nname = \"second\"\nmodule = \"{digest}\"\n");
+            format!("level = \"{level}\"\n{module}rules = [\"proto udp dport 7001\"]\n")
+        };
+        let digests = [1, 2].map(|version| line.store(&in_memory(version)));
+        line.apply(&file(&digests[0], &second(&digests[0])));
+        let known = (line.services(), line.rules(), line.generation());
+        let before = line.books();
+        let (sent, seen) = under_traffic(&line, || {
+            let broken = [
+                (numbered(7, "", "unreachable", ""), "'counted' failed at once"),
+                (
+                    numbered(8, "", "", "(func (export \"on_start\") (result i32) (i32.const 9))"),
+                    "'counted' goes on as it was",
+                ),
+            ];
+            for (wasm, says) in broken {
+                let text = format!(
+                    "{}[[rule]]\nmatch = \"any\"\naction = \"forward\"\npriority = 1\n",
+                    file(&line.store(&wasm), &second(&digests[1]))
+                );
+                let said = line.try_apply(&text, |_| {}).unwrap_err().to_string();
+                assert!(said.contains(says), "{said}");
+                assert_eq!((line.services(), line.rules(), line.generation()), known);
+                for name in ["counted", "second"] {
+                    let service = line.node.service(name).unwrap();
+                    let is = (service.digest.as_str(), service.state.as_str(), service.restarts);
+                    assert_eq!(is, (digests[0].as_str(), "running", 0), "{name}");
+                }
+            }
+        });
+        // The packet that it trapped on is lost, and no other.
+        let balance = line.balance_since(&before);
+        assert_eq!((balance.dropped(), seen.len() as u32), (1, sent - 1), "{level}: {balance}");
+        let counts: Vec<u32> = seen.iter().map(|seen| seen.count).collect();
+        let expected: Vec<u32> = (1..sent).collect();
+        assert!(counts == expected, "{level}: {} were counted", in_order(&counts));
+        assert!(seen.is_sorted_by_key(|seen| seen.number), "{level}: overtaken");
+        assert!(seen.iter().all(|seen| seen.version == 1), "{level}");
+    }
+}
+
+#[test]
+fn an_applied_state_makes_nothing_forget_unless_it_may() {
+    if !root_or_skip("applied without state") {
+        return;
+    }
+    let line = Line::up();
+    let first = line.store(&in_memory(1));
+    let other = line.store(&numbered(2, "", "", "(data (i32.const 0x9100) \"other constants\")"));
+    line.apply(&file(&first, ""));
+    let known = (line.generation(), line.node.service("counted").unwrap().entry);
+    let constants = (file(&other, ""), "line 2, column 8", "constants");
+    let session = (file(&first, "session = \"system\"\n"), "line 5, column 11", "session");
+    for (text, place, why) in [&constants, &session] {
+        for dry_run in [true, false] {
+            let refused = line.try_apply(text, |request| request.dry_run = dry_run).unwrap_err();
+            let said = refused.to_string();
+            assert_eq!(refused.code(), api::ErrorCode::Failed, "{said}");
+            assert!(said.contains(place) && said.contains(why), "{said}");
+            assert!(said.contains("'counted' would lose") && said.contains("--discard-state"));
+        }
+        let would = line.try_apply(text, |request| {
+            (request.dry_run, request.discard_state) = (true, true);
+        });
+        let lost = would.unwrap().changes[0].state_lost.clone();
+        assert!(lost.is_some_and(|lost| lost.contains(why)));
+    }
+    let service = line.node.service("counted").unwrap();
+    assert_eq!(
+        (line.generation(), service.entry, service.digest),
+        (known.0, known.1, first.clone())
+    );
+
+    let discard = |request: &mut api::ApplyRequest| request.discard_state = true;
+    line.try_apply(&constants.0, discard).unwrap();
+    let service = line.node.service("counted").unwrap();
+    assert_eq!((service.entry, service.rules.len()), (known.1, 1), "it has the other's place");
+    // The way back is open, and what that costs is said.
+    let back = line.node.client().rollback(&api::RollbackRequest::default()).unwrap();
+    assert!(back.changes[0].state_lost.is_some(), "{:?}", back.changes);
+    assert_eq!(line.node.service("counted").unwrap().digest, first);
+    line.try_apply(&session.0, discard).unwrap();
+    let service = line.node.service("counted").unwrap();
+    assert_eq!((service.session.as_str(), service.rules.len()), ("system", 1));
+    let events = line.node.client().events(0, 0).unwrap().events;
+    let lost = events.iter().filter(|event| event.kind == api::EventKind::StateLost);
+    assert_eq!(lost.count(), 3, "{events:#?}");
 }

@@ -116,7 +116,12 @@ fn a_rerouted_packet_goes_where_the_module_addressed_it() {
     if !root_or_skip("reroute") {
         return;
     }
-    let line = ThreeHosts::up();
+    reroutes(&ThreeHosts::up(|text| text));
+    // Without TUN devices.
+    reroutes(&ThreeHosts::up(crate::packet::as_packets));
+}
+
+fn reroutes(line: &ThreeHosts) {
     // 10.77.2.2 becomes 10.77.3.2: one 16-bit word of the destination grows by 0x0100 or
     // 0x0001, by where the byte stands, and the checksums shrink by as much (RFC 1624).
     let ip = 0x8102 + 14;
@@ -163,13 +168,13 @@ struct ThreeHosts {
 }
 
 impl ThreeHosts {
-    fn up() -> Self {
+    fn up(edit: impl FnOnce(String) -> String) -> Self {
         let hosts = ["client", "server", "other"];
         let host = |name| format!("[[host]]\nname = \"{name}\"\n");
         let link = |name| format!("[[link]]\nends = [\"{name}\", \"r1\"]\n");
         let [hosts, links] = [hosts.map(host).concat(), hosts.map(link).concat()];
         let net = Net::up(&format!("{hosts}[[router]]\nname = \"r1\"\n{links}")).unwrap();
-        let node = NodeUnderTest::start(&net, "r1").unwrap();
+        let node = NodeUnderTest::start_edited(&net, "r1", "", edit).unwrap();
         Self { node, net }
     }
 }

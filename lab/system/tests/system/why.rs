@@ -15,14 +15,7 @@ fn explain(line: &Line, packet: &str) -> Explanation {
 }
 
 fn rule(line: &Line, text: &str, action: &str) -> u32 {
-    let rule = api::RuleRequest {
-        r#match: text.into(),
-        action: action.into(),
-        priority: None,
-        session: None,
-        flows: None,
-    };
-    let request = api::RulesRequest { rules: vec![rule] };
+    let request = api::RuleRequest::new(text, action).into();
     line.node.client().add_rules(&request).unwrap().rules[0]
 }
 

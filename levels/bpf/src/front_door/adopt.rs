@@ -22,7 +22,7 @@ use units::{EntryId, Name, PortId};
 
 use super::{
     Below, FrontDoor, FrontDoorError, KEPT_PROGRAMS, LISTS, PIN_DIRECTORY, RULE_SETS, SHARED_MAPS,
-    SOCKETS, TAGS, lists::Lists, pin_name,
+    SOCKETS, TAGS, lists::Lists, pin_name, rules::Inactive,
 };
 use crate::arena::Arena;
 use crate::block::Block;
@@ -106,6 +106,8 @@ impl FrontDoor {
         for (set, name) in RULE_SETS.into_iter().enumerate() {
             door.keys[set] = door.map(name).keys::<Key>()?;
         }
+        // The daemon before may have changed the rules just now.
+        door.inactive = Inactive::Unknown;
         door.vlans = door.map("tam_vlans").keys::<VlanKey>()?;
         door.heartbeat()?;
         Ok(door)

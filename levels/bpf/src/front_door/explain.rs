@@ -52,8 +52,8 @@ pub struct Explainer {
 pub struct Explained {
     /// The name of the outcome that would be counted.
     pub outcome: &'static str,
-    /// Its rule.
-    pub rule: Option<RuleId>,
+    /// Its rules, at most one of each stage.
+    pub rules: Vec<RuleId>,
     /// What would go to the cell in front of it, if it went there.
     pub meta: Option<PacketMeta>,
     /// The frame as it would leave the front door.
@@ -105,12 +105,11 @@ impl Explainer {
         // Each packet has one outcome; without any the copy would not be the front door.
         let outcome = (0..OUTCOMES.len()).find(moved).map_or("", |at| OUTCOMES[at].0);
         let counts = object.map("tam_rule_counts")?;
-        let mut rule = None;
+        let mut found = Vec::new();
         for candidate in rules {
             let counts: Vec<RuleStats> = counts.lookup_percpu(&candidate.0)?.unwrap_or_default();
             if counts.iter().any(|count| count.packets > 0) {
-                rule = Some(*candidate);
-                break;
+                found.push(*candidate);
             }
         }
         let after = run.ctx_out.as_deref().unwrap_or_default();
@@ -120,6 +119,6 @@ impl Explainer {
         let (front, rest) = run.data_out.split_at((before as usize).min(run.data_out.len()));
         let meta = front.len().checked_sub(size_of::<PacketMeta>()).map(|at| &front[at..]);
         let meta = meta.map(bytemuck::pod_read_unaligned::<PacketMeta>);
-        Ok(Explained { outcome, rule, meta, frame: rest.to_vec() })
+        Ok(Explained { outcome, rules: found, meta, frame: rest.to_vec() })
     }
 }

@@ -9,7 +9,11 @@
 //! asking the hash table costs; who wants packets to cost more than that must know
 //! the factors of the hash.
 
-use bpf_maps::{FILTER_BITS, HASH_KEYS, Key, MASKS_MAX, Mask, Rule, key_hash};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use bpf_maps::{FILTER_BITS, HASH_KEYS, Key, MASKS_MAX, Mask, RULES_MAX, Rule, RuleFact, key_hash};
 
 use super::lists::FlowsOfRule;
 use super::{FrontDoor, FrontDoorError, LISTS, RULE_SETS, wait_for_packets_in_flight};
@@ -21,7 +25,8 @@ const FILTER_WORDS: usize = 1 << (FILTER_BITS - 6);
 impl FrontDoor {
     /// Replaces all rules. Every packet meets the old ones or the new ones.
     ///
-    /// Takes 10 to 50 ms: packets that still look at the set before last are waited for.
+    /// Packets that still look at the set before last are waited for, 10 to 50 ms after the
+    /// replacement before this one: one that comes later need not wait.
     ///
     /// # Errors
     /// When a map cannot be changed; the old rules then stay.
@@ -34,7 +39,7 @@ impl FrontDoor {
         let generation = self.config().generation;
         let number = bpf_maps::generation_number(generation);
         let set = ((number + 1) & 1) as usize;
-        wait_for_packets_in_flight().map_err(FrontDoorError::Barrier)?;
+        self.inactive.wait().map_err(FrontDoorError::Barrier)?;
         let hash = &self.maps[RULE_SETS[set]];
         for key in self.keys[set].drain(..) {
             hash.delete(&key)?;
@@ -62,11 +67,63 @@ impl FrontDoor {
             let at = (set * MASKS_MAX + index) as u32;
             self.map("tam_masks").update(&at, mask, Update::Any)?;
         }
+        self.state_facts(entries.iter().map(|(_, rule)| rule).chain(lists.iter().map(|l| &l.rule)));
         let mut config = self.config();
         config.mask_count[set] = masks.len() as u32;
         self.shared.store(0, &config);
         self.set_generation((number + 1) | bpf_maps::looked_at(masks));
+        self.inactive = Inactive::left();
         self.lists.commit();
+        Ok(())
+    }
+}
+
+impl FrontDoor {
+    /// Says what each rule says to packets that come to it from the stage before: only those
+    /// of flows that have several rules ask.
+    fn state_facts<'a>(&self, rules: impl Iterator<Item = &'a Rule>) {
+        let mut facts = vec![RuleFact::default(); RULES_MAX];
+        for rule in rules {
+            if let Some(fact) = facts.get_mut(rule.rule as usize) {
+                let Rule { session, entry, action, .. } = *rule;
+                *fact = RuleFact { session, entry, action, zero: [0; 3] };
+            }
+        }
+        for (number, fact) in facts.iter().enumerate() {
+            if let Some(word) = self.facts.word(number, 0) {
+                word.store(bytemuck::cast(*fact), Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Whether packets may still look at the rule set that is not active.
+#[derive(Debug)]
+pub(super) enum Inactive {
+    /// Nobody does.
+    Free,
+    /// Some may; a thread waits until they are gone.
+    Left(JoinHandle<io::Result<()>>),
+    /// Some may, and nobody waits for them yet.
+    Unknown,
+}
+
+impl Inactive {
+    /// The other set has just become the active one.
+    fn left() -> Self {
+        let waiter = std::thread::Builder::new().name("tam-rules".to_owned());
+        waiter.spawn(wait_for_packets_in_flight).map_or(Self::Unknown, Self::Left)
+    }
+
+    /// Returns when nobody does.
+    fn wait(&mut self) -> io::Result<()> {
+        match std::mem::replace(self, Self::Unknown) {
+            Self::Free => {}
+            // One that panicked has waited for nobody.
+            Self::Left(waiter) => waiter.join().unwrap_or_else(|_| wait_for_packets_in_flight())?,
+            Self::Unknown => wait_for_packets_in_flight()?,
+        }
+        *self = Self::Free;
         Ok(())
     }
 }
@@ -74,7 +131,9 @@ impl FrontDoor {
 /// The masks with what the front door needs beside their bits.
 #[must_use]
 pub fn salted(masks: &[Mask], hash_keys: &[u64; HASH_KEYS]) -> Vec<Mask> {
+    let alone = masks.windows(2).all(|pair| pair[0].stage == pair[1].stage);
     let mask = |(at, mask): (u64, &Mask)| Mask {
+        alone: u16::from(alone),
         salt: salt(at, hash_keys),
         rest: Mask::rest_of(&mask.bits),
         ..*mask

@@ -11,8 +11,8 @@ use bpf_maps::{HandOver, LEVEL_KERNEL, LEVEL_NIC, Lane, ReasonKey, ServiceStats}
 use units::EntryId;
 
 use super::{
-    AFTER, AFTER_TC, FrontDoor, FrontDoorError, HAND_OVERS, LANES, MODULES, MODULES_TC, REASONS,
-    SERVICES,
+    AFTER, AFTER_TC, FACTS, FrontDoor, FrontDoorError, HAND_OVERS, LANES, MODULES, MODULES_TC,
+    REASONS, SERVICES,
 };
 use crate::lanes::Lanes;
 use crate::map::{Map, Update};
@@ -65,6 +65,12 @@ impl FrontDoor {
     #[must_use]
     pub fn lanes_map(&self) -> &Map {
         self.map(LANES)
+    }
+
+    /// The map of what rules say, for [`RuleFacts`](crate::RuleFacts) elsewhere.
+    #[must_use]
+    pub fn facts_map(&self) -> &Map {
+        self.map(FACTS)
     }
 
     /// The map in whose one value modules' programs find their packet's metadata and leave the
@@ -142,8 +148,8 @@ impl FrontDoor {
         Ok(reasons)
     }
 
-    /// Sets an entry's counters to zero and its lane to what it is before the first packet:
-    /// another service has its number now.
+    /// Sets an entry's counters to zero and its lane to what it is before the first packet, but
+    /// for what becomes of its packets while it is down: another instance has its number now.
     ///
     /// # Errors
     /// When a map cannot be changed.
@@ -153,7 +159,10 @@ impl FrontDoor {
         for key in self.reasons_of(entry)? {
             self.map(REASONS).delete(&key)?;
         }
-        self.map(LANES).update(&u32::from(entry.0), &Lane::default(), Update::Any)?;
+        let old: Option<Lane> = self.map(LANES).lookup(&u32::from(entry.0))?;
+        let Lane { closed, session, .. } = old.unwrap_or_default();
+        let lane = Lane { closed, session, ..Lane::default() };
+        self.map(LANES).update(&u32::from(entry.0), &lane, Update::Any)?;
         if let Some(fuel) = self.fuel_word(entry) {
             fuel.store(0, Ordering::Release);
         }

@@ -105,7 +105,7 @@ fn a_service_gets_what_its_rule_names_with_all_that_is_known() {
     let found: PacketMeta = bytemuck::pod_read_unaligned(found);
     let expected = PacketMeta {
         rule: 5,
-        session: 1,
+        then: [bpf_maps::RULE_NONE; 2],
         entry: 6,
         l3_offset: 18,
         l4_offset: 0xffff,

@@ -19,8 +19,7 @@ pub const MAC: [u8; 6] = [0x02, 0, 0, 0, 0xaa, 0x01];
 pub const PORT: u16 = 0;
 /// The number of the port on the way out.
 pub const OUT_PORT: u16 = 1;
-/// `TAM_RULE_NONE`: no rule matched.
-pub const RULE_NONE: u32 = u32::MAX;
+pub use bpf_maps::RULE_NONE;
 /// `XDP_DROP`, `XDP_PASS`, `XDP_TX`, `XDP_REDIRECT`.
 pub const XDP_DROP: u32 = 1;
 pub const XDP_PASS: u32 = 2;
@@ -55,7 +54,7 @@ pub struct Flow {
     pub own_mac: [u8; 6],
     pub action: u8,
     pub outcome: u8,
-    pub zero: u32,
+    pub counted: [u16; 2],
 }
 
 /// What the front door did with one frame.

@@ -44,6 +44,8 @@ impl Kernel {
         let out = add_way_out();
         let mac = MAC.map(|byte| format!("{byte:02x}")).join(":");
         ip(&format!("link add in mtu 1500 address {mac} type veth peer name near"));
+        // What the kernel itself would say by it arrives like a packet of the test.
+        std::fs::write("/proc/sys/net/ipv6/conf/near/disable_ipv6", "1").unwrap();
         ip("link set near up");
         ip("link set in up");
         let node: Name = node.parse().unwrap();
@@ -66,6 +68,7 @@ impl Kernel {
         let kernel = Self { door, near, far, up, node, modules, _on_far: on_far };
         kernel.set_module(Below::Kernel, "scripted_tc");
         kernel.lane().set_program(INDEX, WINDOW);
+        kernel.lane().set_session(units::SessionId(4));
         kernel.lane().set_target(LEVEL_KERNEL);
         kernel
     }
@@ -192,7 +195,10 @@ pub fn ended(s: &ServiceStats) -> u64 {
         + s.drop_too_long
         + s.drop_malformed
         + s.drop_budget
+        + s.drop_down
+        + s.drop_rule
         + s.drop_lane
+        + s.drop_cycle
 }
 
 /// Whether a frame is one of the test's.

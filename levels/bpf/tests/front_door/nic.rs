@@ -1,6 +1,6 @@
 //! Services at `nic`: what the front door does with each thing that a module may say.
 
-use bpf_maps::{META_EPOCH_SHIFT, META_ROUTED, NOT_A_VERDICT, NOT_RUN, PacketMeta};
+use bpf_maps::{META_EPOCH_SHIFT, META_ROUTED, NOT_A_VERDICT, NOT_RUN, PacketMeta, RULE_NONE};
 use wire::{FrameBuilder, VlanTag, parse_frame, protocol, rewrite};
 
 use crate::harness::{OUT_PORT, PORT, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, addressed};
@@ -275,7 +275,10 @@ fn a_raised_packet_carries_its_way_to_the_socket() {
     let (meta, rest) = done.bytes.split_at(size_of::<PacketMeta>());
     let meta: PacketMeta = bytemuck::pod_read_unaligned(meta);
     assert_eq!(rest, frame);
-    assert_eq!((meta.rule, meta.session, meta.entry, meta.arrival_port), (3, 4, ENTRY, PORT));
+    assert_eq!(
+        (meta.rule, meta.then, meta.entry, meta.arrival_port),
+        (3, [RULE_NONE; 2], ENTRY, PORT)
+    );
     assert_eq!((meta.egress_port, meta.next_hop), (OUT_PORT, NEXT_HOP));
     assert_eq!((meta.l3_offset, meta.l4_offset), (14, 34));
     assert_eq!(meta.flags, META_ROUTED | 4 << 8 | 17 << 16 | 200 << META_EPOCH_SHIFT);

@@ -69,6 +69,7 @@ impl Nic {
         let nic = Self { door, lanes, lanes_map, modules, sockets: Vec::new() };
         nic.set_module(INDEX, Some("scripted"));
         nic.lane().set_program(INDEX, WINDOW);
+        nic.lane().set_session(units::SessionId(4));
         nic.lane().set_target(LEVEL_NIC);
         nic
     }

@@ -197,11 +197,11 @@ fn differs_to_cell(door: &FrontDoor, parsed: &Parsed, done: &Done, frame: &[u8])
     if found != expected {
         return Some(format!("metadata\n    C {found:x?}\n Rust {expected:x?}\n"));
     }
-    differs_key(door, parsed, ALL.rule)
+    differs_key(door, parsed, ALL.rule as u16)
 }
 
 /// The key in the flow cache, and its rule.
-fn differs_key(door: &FrontDoor, parsed: &Parsed, rule: u32) -> Option<String> {
+fn differs_key(door: &FrontDoor, parsed: &Parsed, rule: u16) -> Option<String> {
     if parsed.fragment == Fragment::Later {
         // Its first fragment may have come before, and left its L4 ports; `fragments` tests that.
         return None;
@@ -233,8 +233,8 @@ fn meta_of(parsed: &Parsed) -> PacketMeta {
         Fragment::Later => bpf_maps::META_FRAGMENT | bpf_maps::META_LATER_FRAGMENT,
     };
     PacketMeta {
-        rule: ALL.rule,
-        session: ALL.session,
+        rule: ALL.rule as u16,
+        then: [RULE_NONE; 2],
         entry: ALL.entry,
         arrival_port: crate::harness::PORT,
         l3_offset: parsed.l3_offset,

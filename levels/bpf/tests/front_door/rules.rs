@@ -159,8 +159,10 @@ fn check(
         assert_eq!((flow.meta.rule, done.outcome), (RULE_NONE, plain), "set {number}: {key:x?}");
         return done;
     };
-    let found = (flow.meta.rule, flow.meta.session, flow.meta.entry, flow.action);
-    assert_eq!(found, (rule.rule, rule.session, rule.entry, rule.action), "set {number}: {key:x?}");
+    let found = (u32::from(flow.meta.rule), flow.meta.then, flow.meta.entry, flow.action);
+    let entry = if rule.action == bpf_maps::ACTION_FORWARD { 0 } else { rule.entry };
+    let wanted = (rule.rule, [RULE_NONE; 2], entry, rule.action);
+    assert_eq!(found, wanted, "set {number}: {key:x?}");
     let outcome = match rule.action {
         ACTION_DROP => "drop_rule",
         ACTION_USER => "kernel_no_socket",

@@ -7,13 +7,16 @@ use rtnetlink::packet_core::NlasIterator;
 use rustix::net::netlink::NETFILTER;
 
 use super::NetlinkError;
+use super::ingress::TABLE;
 use super::socket::Channel;
 
 /// Subsystem and messages of include/uapi/linux/netfilter/nf_tables.h.
 const SUBSYSTEM_NFTABLES: u16 = 10 << 8;
 const NFT_MSG_NEWCHAIN: u16 = SUBSYSTEM_NFTABLES | 3;
 const NFT_MSG_GETCHAIN: u16 = SUBSYSTEM_NFTABLES | 4;
-/// The attribute that a chain has when packets come to it by themselves.
+/// The name of a chain's table, and the attribute that it has when packets come to it by
+/// themselves.
+const NFTA_CHAIN_TABLE: u16 = 1;
 const NFTA_CHAIN_HOOK: u16 = 4;
 /// Length of `struct nfgenmsg`, zero for all families and version 0.
 const NETFILTER_HEADER_LENGTH: usize = 4;
@@ -48,7 +51,7 @@ fn nftables_chain_on_a_hook() -> io::Result<bool> {
     match channel.dump(request, NFT_MSG_GETCHAIN, &[0; NETFILTER_HEADER_LENGTH]) {
         Ok(answers) => Ok(answers.iter().any(|answer| {
             answer.kind == NFT_MSG_NEWCHAIN
-                && answer.payload.get(NETFILTER_HEADER_LENGTH..).is_some_and(has_hook)
+                && answer.payload.get(NETFILTER_HEADER_LENGTH..).is_some_and(is_anothers_hook)
         })),
         // A kernel with netfilter and without nftables does not know the subsystem.
         Err(error) if matches!(error.errno(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(false),
@@ -59,8 +62,16 @@ fn nftables_chain_on_a_hook() -> io::Result<bool> {
     }
 }
 
-fn has_hook(attributes: &[u8]) -> bool {
-    NlasIterator::new(attributes)
-        .flatten()
-        .any(|attribute| attribute.kind() & ATTRIBUTE_TYPE == NFTA_CHAIN_HOOK)
+/// Whether a chain is on a hook, and not where packet ports take their frames: those are the
+/// node's own, and of no other port.
+fn is_anothers_hook(attributes: &[u8]) -> bool {
+    let (mut hooked, mut ours) = (false, false);
+    for attribute in NlasIterator::new(attributes).flatten() {
+        match attribute.kind() & ATTRIBUTE_TYPE {
+            NFTA_CHAIN_HOOK => hooked = true,
+            NFTA_CHAIN_TABLE => ours = attribute.value().starts_with(TABLE.as_bytes()),
+            _ => {}
+        }
+    }
+    hooked && !ours
 }

@@ -115,6 +115,32 @@ impl Channel {
         self.ask_raw(request, kind, NLM_F_DUMP, payload)
     }
 
+    /// Sends messages in one datagram, which is done as a whole or not at all, and waits for it:
+    /// the last but one is answered when all are done. Each is its type, flags and payload.
+    pub(super) fn batch(
+        &self,
+        request: impl Display,
+        batch: &[(u16, u16, Vec<u8>)],
+    ) -> Result<(), NetlinkError> {
+        let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
+        exchange.sequence = exchange.sequence.wrapping_add(1);
+        let answered = batch.len().saturating_sub(2);
+        let mut bytes = Vec::new();
+        let messages = batch.iter().enumerate().try_for_each(|(at, (kind, flags, payload))| {
+            let ack = if at == answered { NLM_F_ACK } else { 0 };
+            let flags = flags | NLM_F_REQUEST | ack;
+            bytes.extend(message_of(exchange.sequence, *kind, flags, payload)?);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            Ok(())
+        });
+        messages
+            .and_then(|()| Ok(send(&self.fd, &bytes, SendFlags::empty())?))
+            .map_err(|source| NetlinkError::Socket { request: request.to_string(), source })?;
+        read_answers(&self.fd, &mut exchange, &mut Vec::new())
+            .map(drop)
+            .map_err(|failure| failure.of(&request))
+    }
+
     fn ask_raw(
         &self,
         request: impl Display,
@@ -174,6 +200,11 @@ fn send_request(
     flags: u16,
     payload: &[u8],
 ) -> io::Result<()> {
+    send(fd, &message_of(sequence, kind, flags, payload)?, SendFlags::empty())?;
+    Ok(())
+}
+
+fn message_of(sequence: u32, kind: u16, flags: u16, payload: &[u8]) -> io::Result<Vec<u8>> {
     let mut header = NetlinkHeader::default();
     let length = HEADER_LENGTH + payload.len();
     header.length = u32::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -183,8 +214,7 @@ fn send_request(
     let mut bytes = vec![0; length];
     header.emit(&mut bytes[..HEADER_LENGTH]);
     bytes[HEADER_LENGTH..].copy_from_slice(payload);
-    send(fd, &bytes, SendFlags::empty())?;
-    Ok(())
+    Ok(bytes)
 }
 
 fn read_answers(

@@ -13,6 +13,7 @@
 
 use super::Cell;
 use crate::PROTOCOL_VERSION;
+use crate::kernel::KernelWay;
 use crate::protocol::{Adopted, FromCell, Given, ToCell, encode};
 use anyhow::{Context, Result};
 use os::fd_passing::{self, Received};
@@ -116,7 +117,11 @@ impl Cell {
         for (port, queue, fd) in self.ports.queues() {
             given.push((Given::Socket(port, queue), fd.try_clone_to_owned()?));
         }
-        let kernel = self.kernel.as_ref().map(|fd| (Given::Kernel, fd.as_fd()));
+        let kernel = self.kernel.as_ref().and_then(|way| match way {
+            KernelWay::Tun(device) => Some((Given::Kernel, device.as_fd())),
+            // A node without TUN has packet ports, and is not adopted.
+            KernelWay::Frames(_) => None,
+        });
         let up = self.up.as_ref().map(|up| (Given::Up, up.as_fd()));
         for (what, fd) in kernel.into_iter().chain(up) {
             given.push((what, fd.try_clone_to_owned()?));

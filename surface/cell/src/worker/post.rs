@@ -26,6 +26,7 @@ impl Cell {
             pool: &mut self.pool,
             kernel: self.kernel.as_ref(),
             tap: self.tap.as_mut(),
+            rules: None,
         };
         service.take_emitted(&self.umem, &mut exits, &mut outbox);
         self.post(outbox);
@@ -40,7 +41,7 @@ impl Cell {
         for service in self.services.iter_mut().flatten() {
             let (ports, pool) = (&mut self.ports, &mut self.pool);
             let (kernel, tap) = (self.kernel.as_ref(), self.tap.as_mut());
-            let mut exits = Exits { ports, pool, kernel, tap };
+            let mut exits = Exits { ports, pool, kernel, tap, rules: None };
             service.take_records(&self.umem, &mut exits, &mut outbox);
         }
         self.post(outbox);
@@ -91,8 +92,9 @@ impl Cell {
     /// their turn in `tick`.
     pub(super) fn tell_traps(&mut self, entry: EntryId) {
         let untold = self.service_mut(entry).map_or_else(Vec::new, Service::take_untold);
+        let traps = self.service_mut(entry).map_or(0, |service| service.traps());
         for trapped in untold {
-            self.notice(&FromCell::Trapped(entry, trapped.lane, trapped.trap.to_string()));
+            self.notice(&FromCell::Trapped(entry, trapped.lane, trapped.trap.to_string(), traps));
             self.next_tick_ms = 0;
         }
         let message = match self.service_mut(entry).and_then(Service::take_sequel) {

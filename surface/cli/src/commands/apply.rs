@@ -22,6 +22,9 @@ pub struct Apply {
     /// Take it back unless `tam confirm` comes within this time, as in 60s or 5m
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     confirm: Option<u64>,
+    /// Let services begin empty whose new version cannot take over what they know
+    #[arg(long)]
+    discard_state: bool,
     /// Say what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -50,6 +53,7 @@ impl Apply {
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
         let mut text = Text::read(&self.file, context)?;
         text.request.confirm_s = self.confirm;
+        text.request.discard_state = self.discard_state;
         let would = text.ask()?;
         if self.dry_run {
             return context.output.result(&would, || diff_text(&would, &self.file));
@@ -64,7 +68,10 @@ impl Apply {
 
 impl Diff {
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
-        let would = Text::read(&self.file, context)?.ask()?;
+        let mut text = Text::read(&self.file, context)?;
+        // What would be lost is said, and not refused.
+        text.request.discard_state = true;
+        let would = text.ask()?;
         context.output.result(&would, || diff_text(&would, &self.file))
     }
 }
@@ -107,7 +114,11 @@ impl Text {
             let manifest = serde_json::to_value(&checked.manifest).map_err(|error| {
                 Failure::failed(format!("writing the manifest of {module}: {error}"))
             })?;
-            request.modules.insert(module, ApplyModule { digest, manifest: Some(manifest) });
+            let manifest = Some(manifest);
+            let hands_state_over = checked.hooks.state;
+            let memory_image = Some(format!("{:016x}", checked.image.0));
+            let sent = ApplyModule { digest, manifest, hands_state_over, memory_image };
+            request.modules.insert(module, sent);
             wasm.push(bytes);
         }
         request.text = text;

@@ -41,11 +41,14 @@ pub struct CompileWorker {
     /// For user level only
     #[arg(long)]
     no_bpf: bool,
+    /// The module comes later
+    #[arg(long)]
+    warm: bool,
 }
 
 impl CompileWorker {
     pub(crate) fn run(&self) -> Outcome {
-        let compiled = cell::compile_worker(!self.no_bpf);
+        let compiled = cell::compile_worker(!self.no_bpf, self.warm);
         compiled.map_err(|error| Failure::io("compiling a module", &error))?;
         Ok(DONE)
     }

@@ -5,15 +5,18 @@
 //!  client ── to-r1 ─ r1 (tam node) ─ to-r1 ── server
 //!    ping, curl, UDP stream ─▶            ◀─ HTTP server, UDP counter
 //! ```
+//!
+//! Whoever is not root has it in a user namespace of his own, where the node's ports are packet
+//! sockets: the kernel takes no BPF programs from there.
 
 mod report;
 mod traffic;
 
 use super::{Context, deploy, lab};
 use crate::failure::{Failure, Outcome};
-use api::{Client, DeployRequest, Stats};
+use api::{Client, DeployRequest, PortStatsInfo, Stats};
 use clap::Args;
-use report::{Phase, Report};
+use report::{Phase, Report, ServedBy};
 use std::path::{Path, PathBuf};
 use topology::{Lab, Plan};
 use traffic::Traffic;
@@ -61,10 +64,22 @@ impl Demo {
         // What a demo that was killed left behind.
         remove(&plan);
         let step = |text: &str| context.output.progress(text);
+        let without_root = !os::userns::is_root();
+        if without_root && self.keep {
+            let message = "--keep needs root: a lab in a user namespace is nowhere to be found";
+            return Err(Failure::new(api::ErrorCode::Usage, message).help("run it with sudo"));
+        }
+        if without_root {
+            step("without root: in a user namespace, where nothing of this machine can be changed");
+            os::userns::enter().map_err(|error| {
+                Failure::new(api::ErrorCode::Unsupported, error.to_string())
+                    .help("run it as root, as with sudo: then nothing of this is needed")
+            })?;
+        }
         step("making two hosts and a router between them");
         topology::up(&plan, &mut |_| ()).map_err(lab::of_lab)?;
         let outcome = lab::start_all(&plan, context.output)
-            .and_then(|started| run_phases(&plan, &started, &module, &step));
+            .and_then(|started| run_phases(&plan, &started, &module, without_root, &step));
         if !self.keep {
             remove(&plan);
         }
@@ -102,13 +117,18 @@ fn run_phases(
     plan: &Plan,
     started: &[String],
     module: &Path,
+    without_root: bool,
     step: &dyn Fn(&str),
 ) -> Result<Report, Failure> {
     let name = started.first().ok_or_else(|| Failure::failed("the demo's node did not start"))?;
     let name = units::Name::new(name.clone()).map_err(|e| Failure::failed(e.to_string()))?;
     let client = Client::of(&name);
+    let served_by = ServedBy::of(&client.node()?, without_root);
     let mut traffic = Traffic::start(plan)?;
-    step("plainly: ping, a download by curl and a UDP stream, forwarded by the front door");
+    step(match served_by.is_packet() {
+        false => "plainly: ping, a download by curl and a UDP stream, forwarded by the front door",
+        true => "plainly: ping, a download by curl and a UDP stream, forwarded by the kernel",
+    });
     let plain = traffic.measure()?;
     let before = client.stats()?;
     step("deploying the service while the stream runs");
@@ -123,18 +143,25 @@ fn run_phases(
     let served = traffic.measure()?;
     let stream = traffic.finish()?;
     let after = client.stats()?;
+    let lost_by_links = traffic::lost_by_links(plan)?;
     client.remove(&deployed.service.name, false)?;
     Ok(Report::new(
+        served_by,
         &deployed,
         [Phase::new(plain, forwarded(&before)), Phase::new(served, handled(&after))],
         stream,
         &after,
+        lost_by_links,
     ))
 }
 
-/// Packets that the front door forwarded by itself.
+/// Packets that the front door forwarded by itself, or had the kernel forward.
 fn forwarded(stats: &Stats) -> u64 {
-    stats.ports.iter().filter_map(|port| port.outcomes.get("forwarded")).sum()
+    let plainly = ["forwarded", "kernel_slow"];
+    let of_port = |port: &PortStatsInfo| -> u64 {
+        plainly.iter().filter_map(|outcome| port.outcomes.get(*outcome)).sum()
+    };
+    stats.ports.iter().map(of_port).sum()
 }
 
 /// Packets that the service had.

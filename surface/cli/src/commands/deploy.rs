@@ -24,6 +24,9 @@ pub struct Deploy {
     /// The priority of its rules; higher wins
     #[arg(long)]
     priority: Option<u16>,
+    /// Where on the way of packets its rules are looked at: in or out, for the session system
+    #[arg(long)]
+    stage: Option<String>,
     /// The session that pays
     #[arg(long)]
     session: Option<String>,
@@ -40,6 +43,11 @@ pub struct Deploy {
     /// What becomes of packets beyond a limit: drop, or raise to user level
     #[arg(long = "over", value_name = "POLICY", requires = "limits", default_value = "raise")]
     over: String,
+    /// What becomes of its packets while it is down: open (forwarded plainly), closed (dropped),
+    /// or bypass[=N] (forwarded plainly, and after N traps within a minute not started again
+    /// until it is deployed). A service that is replaced keeps its own, another one is open
+    #[arg(long, value_name = "POLICY")]
+    on_failure: Option<String>,
     /// When the name runs already: let the new version begin without what the old one knows
     #[arg(long)]
     discard_state: bool,
@@ -104,9 +112,11 @@ impl Deploy {
             session: self.session,
             rules: self.rules,
             priority: self.priority,
+            stage: self.stage,
             level: self.level,
             then: self.then,
             budget: budget(&self.limits, self.over),
+            on_failure: self.on_failure,
             discard_state: self.discard_state,
         };
         let deployed = client.deploy(&request)?;
@@ -123,7 +133,7 @@ fn is_file(module: &str) -> bool {
 pub(crate) fn upload(client: &Client, path: &Path) -> Result<String, Failure> {
     // Checked here first: a fault is then told of the file.
     let (bytes, _) = read_module(path)?;
-    Ok(client.store_module(bytes)?.digest)
+    Ok(client.store_module_early(bytes)?.digest)
 }
 
 fn text(deployed: &Deployed) -> String {
@@ -140,6 +150,7 @@ fn text(deployed: &Deployed) -> String {
     if let Some(budget) = &service.budget {
         rows.add(["budget".into(), budget_text(budget)]);
     }
+    rows.add(["on failure".into(), service.on_failure.clone()]);
     for (rule, better) in &deployed.shadowed {
         rows.add([
             String::new(),

@@ -50,8 +50,12 @@ pub struct Add {
     /// The session that pays
     #[arg(long)]
     session: Option<String>,
+    /// Where on the way of packets it is looked at: in or out, for rules of the session system,
+    /// which are in when they say nothing
+    #[arg(long)]
+    stage: Option<String>,
     /// All rules of a file, or none: {"rules": [{"match": "...", "action": "drop"}]}
-    #[arg(long, value_name = "RULES.json", conflicts_with_all = ["match", "flows", "priority", "session"])]
+    #[arg(long, value_name = "RULES.json", conflicts_with_all = ["match", "flows", "priority", "session", "stage"])]
     file: Option<PathBuf>,
 }
 
@@ -91,6 +95,7 @@ impl Add {
             priority: self.priority,
             session: self.session,
             flows: self.flows.as_deref().map(flows_of).transpose()?,
+            stage: self.stage,
         };
         Ok(RulesRequest { rules: vec![rule] })
     }
@@ -131,7 +136,8 @@ fn list_text(list: &RuleList) -> String {
     if list.rules.is_empty() {
         return "no rules: every packet is forwarded plainly".to_owned();
     }
-    let headings = ["rule", "priority", "match", "action", "session", "packets", "bytes", "state"];
+    let headings =
+        ["rule", "priority", "match", "action", "session", "stage", "packets", "bytes", "state"];
     let mut rows = Rows::new(headings);
     for rule in &list.rules {
         let came_with = rule.came_with.as_ref().map(|name| format!(", came with {name}"));
@@ -144,6 +150,7 @@ fn list_text(list: &RuleList) -> String {
             },
             rule.action.clone(),
             rule.session.clone(),
+            rule.stage.clone(),
             rule.packets.to_string(),
             rule.bytes.to_string(),
             format!("{}{}", rule.reach, came_with.unwrap_or_default()),

@@ -140,6 +140,7 @@ fn service_text(service: &ServiceInfo) -> String {
     if let Some(budget) = &service.budget {
         add("budget", budget_text(budget));
     }
+    add("on failure", service.on_failure.clone());
     for (name, value) in &service.parameters {
         add("parameter", format!("{name} = {value}"));
     }

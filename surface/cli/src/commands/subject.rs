@@ -10,7 +10,7 @@ use crate::project;
 use abi::Level;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use api::{Client, DeployRequest, RuleRequest, RulesRequest};
-use bench::{Plan, Service, Subject, Touched};
+use bench::{Loaded, Module, Plan, Service, Subject, Touched};
 use os::netns::{self, NetNs};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -38,6 +38,22 @@ const PASS: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"pass\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\nmemory_pages_max = 1\n")
     (memory (export "memory") 1 1)
     (func (export "on_packet") (result i32) (i32.const 0)))"#;
+/// Every packet passes after 4,500 steps of FNV-1a, each of which waits for the one before it:
+/// 6 to 8 µs, and nearly all of the 65,536 units of fuel that a packet may use below user level.
+const WORK: &str = r#"(module
+    (@custom "tamandua" "abi = 1\nname = \"work\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\nmemory_pages_max = 1\n")
+    (memory (export "memory") 1 1)
+    (func (export "on_packet") (result i32)
+      (local $step i32) (local $hash i32)
+      (local.set $hash (i32.load (i32.const 0x9000)))
+      (loop $more
+        (local.set $hash
+          (i32.mul (i32.xor (local.get $hash) (local.get $step)) (i32.const 16777619)))
+        (local.set $step (i32.add (local.get $step) (i32.const 1)))
+        (br_if $more (i32.lt_u (local.get $step) (i32.const 4500))))
+      (i32.store (i32.const 0x9000) (local.get $hash))
+      (i32.const 0)))"#;
+
 /// Every packet passes; below user level every second one is raised there. What follows a raised
 /// packet up, until that is gone, passes there, too.
 const RAISE_HALF: &str = r#"(module
@@ -50,11 +66,18 @@ const RAISE_HALF: &str = r#"(module
       (i32.store (i32.const 0x9000) (local.get $call))
       (select (i32.const 4) (i32.const 0) (local.get $call))))"#;
 
+/// A node that runs.
+struct Node {
+    child: Child,
+    /// The port by which packets come in.
+    port: String,
+}
+
 /// The nodes of a run; those that still run end with it.
 pub struct Nodes {
     services: PathBuf,
     folder: TempDir,
-    running: BTreeMap<String, Child>,
+    running: BTreeMap<String, Node>,
     touch: BTreeMap<u32, Lanes>,
 }
 
@@ -107,13 +130,14 @@ impl Nodes {
         Ok((command.spawn().context("starting the node")?, log))
     }
 
-    fn deploy(&self, client: &Client, service: Service, plan: &Plan) -> Result<()> {
+    fn serve(&self, client: &Client, service: Service, plan: &Plan) -> Result<()> {
         let made = |text| wat::parse_str(text).context("making a module of the benchmarks' own");
         let module = match service {
             Service::Monitor => self.upload(client, "monitor")?,
             Service::Touch { .. } => self.upload(client, "touch")?,
             Service::Reception => client.store_module(made(RECEPTION)?)?.digest,
             Service::Pass => client.store_module(made(PASS)?)?.digest,
+            Service::Work => client.store_module(made(WORK)?)?.digest,
             Service::RaiseHalf => client.store_module(made(RAISE_HALF)?)?.digest,
         };
         let mut parameters = BTreeMap::new();
@@ -159,13 +183,14 @@ impl Subject for Nodes {
         let name = Name::new(plan.name.as_str())?;
         let (child, log) = self.spawn(plan)?;
         let child = wait_for(&name, child, &log).map_err(|failure| anyhow!(failure.message))?;
-        self.running.insert(plan.name.clone(), child);
+        let port = plan.ports[0].clone();
+        self.running.insert(plan.name.clone(), Node { child, port });
         let client = Client::of(&name);
         if rules > 0 {
             client.add_rules(&RulesRequest { rules: (0..rules).map(rule).collect() })?;
         }
         match plan.service {
-            Some(service) => self.deploy(&client, service, plan),
+            Some(service) => self.serve(&client, service, plan),
             None => Ok(()),
         }
     }
@@ -181,8 +206,46 @@ impl Subject for Nodes {
         Ok(())
     }
 
+    fn deploy(&mut self, name: &str, module: Module<'_>, level: Level) -> Result<Loaded> {
+        let begun = Instant::now();
+        let port = &self.running.get(name).context("there is no such node")?.port;
+        let client = Client::of(&Name::new(name)?);
+        let module = match module {
+            Module::File(path) => {
+                upload(&client, path).map_err(|failure| anyhow!(failure.message))?
+            }
+            Module::Stored(digest) => digest.to_owned(),
+        };
+        let stored = begun.elapsed();
+        let deployed = client.deploy(&DeployRequest {
+            name: Some(SERVICE.to_owned()),
+            module,
+            rules: vec![format!("in {port}")],
+            level: Some(level.name().to_owned()),
+            ..DeployRequest::default()
+        })?;
+        let answered = begun.elapsed();
+        let service = deployed.service;
+        ensure!(
+            service.level == level.name(),
+            "it is at {} instead of {level}: {}",
+            service.level,
+            service.level_reason
+        );
+        Ok(Loaded { digest: service.digest, stored, answered })
+    }
+
+    fn remove(&mut self, name: &str) -> Result<()> {
+        let client = Client::of(&Name::new(name)?);
+        // Answered when the cell has stopped it.
+        client.remove(SERVICE, true)?;
+        Ok(())
+    }
+
     fn stop(&mut self, name: &str) -> Result<()> {
-        let Some(child) = self.running.remove(name) else { bail!("there is no node '{name}'") };
+        let Some(Node { child, .. }) = self.running.remove(name) else {
+            bail!("there is no node '{name}'")
+        };
         end(child).with_context(|| format!("stopping node '{name}'"))
     }
 
@@ -200,7 +263,7 @@ impl Subject for Nodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        for child in std::mem::take(&mut self.running).into_values() {
+        for Node { child, .. } in std::mem::take(&mut self.running).into_values() {
             // The run has failed already; what stays is removed by `tam lab down --all`.
             let _ = end(child);
         }
@@ -237,13 +300,7 @@ fn rule(number: u32) -> RuleRequest {
         ),
         _ => format!("ip 6 dst fd00:0:{high:x}:{low:x}::/64"),
     };
-    RuleRequest {
-        r#match: text,
-        action: "drop".to_owned(),
-        priority: None,
-        session: None,
-        flows: None,
-    }
+    RuleRequest::new(text, "drop")
 }
 
 #[cfg(test)]
@@ -264,7 +321,9 @@ mod tests {
 
     #[test]
     fn the_modules_of_our_own_keep_to_the_abi() {
-        for (text, name) in [(RECEPTION, "reception"), (PASS, "pass"), (RAISE_HALF, "raise-half")] {
+        let modules =
+            [(RECEPTION, "reception"), (PASS, "pass"), (WORK, "work"), (RAISE_HALF, "raise-half")];
+        for (text, name) in modules {
             let wasm = wat::parse_str(text).unwrap();
             assert_eq!(abi::Unverified(&wasm).check().unwrap().manifest.name.as_str(), name);
         }

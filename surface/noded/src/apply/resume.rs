@@ -10,6 +10,7 @@
 //!
 //! What does not start is told and tried again; it stays desired.
 
+use super::text::Found;
 use super::{Modules, Purpose, Work, fingerprint, resolve};
 use crate::config::NodeFile;
 use crate::daemon::Daemon;
@@ -17,6 +18,8 @@ use crate::deploy::Module;
 use crate::journal::{Journal, Record};
 use crate::state::{Desired, Facts};
 use anyhow::{Context, Result};
+use node::ModuleInfo;
+use node::command::Memory;
 use node::desired::{DesiredState, Place, check};
 use registry::Store;
 use std::cell::RefCell;
@@ -76,9 +79,9 @@ fn wanted_by_file(file: &NodeFile, config: &Path, store: &Store) -> Result<Desir
             .map_err(|error| format!("reading the module {}: {error}", path.display()))?;
         let checked = Module::check(wasm).map_err(|problem| problem.to_string())?;
         let digest = registry::Digest::of(&checked.wasm);
-        let manifest = serde_json::to_value(&checked.checked.manifest);
+        let unstored = Some(ModuleInfo::of(digest.to_string(), &checked.checked));
         held.borrow_mut().insert(digest, checked);
-        Ok((digest.to_string(), manifest.ok()))
+        Ok(Found { digest: digest.to_string(), unstored })
     };
     let modules = Modules { store, held: &BTreeMap::new(), find: &put };
     let resolved = resolve(&file.wanted, &modules)?;
@@ -98,16 +101,16 @@ impl Daemon {
         target.bpf &= self.bpf_allowed;
         self.desired.missing.clear();
         self.desired.unfit.clear();
-        let mut manifests = BTreeMap::new();
+        let mut modules = BTreeMap::new();
         for (name, service) in &self.desired.state.clone().services {
             let held = service.digest.parse().map_err(|_| "its digest is none".to_owned());
             match held.and_then(|digest| self.hold(&digest).map_err(|problem| problem.message)) {
-                Ok(module) => drop(manifests.insert(service.digest.clone(), module.manifest)),
+                Ok(module) => drop(modules.insert(service.digest.clone(), module)),
                 Err(reason) => self.leave_out(&mut target, name, reason),
             }
         }
         for _ in 0..UNFIT_MAX {
-            let Err(fault) = check(&self.file.ports, &target, &manifests) else { break };
+            let Err(fault) = check(&self.file.ports, &target, &modules) else { break };
             let reason = fault.refusal.to_string();
             match fault.place {
                 Place::Service(name) | Place::Edges(name) => {
@@ -133,7 +136,8 @@ impl Daemon {
                 "the node resumes"
             );
         }
-        self.begin_work(Work::new(target, Facts::default(), Purpose::Resume));
+        let (facts, memory) = (Facts::default(), Memory::KeptIfPossible);
+        self.begin_work(Work::new(target, facts, Purpose::Resume, memory));
     }
 
     fn leave_out(&mut self, target: &mut DesiredState, name: &Name, reason: String) {

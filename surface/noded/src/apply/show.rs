@@ -4,10 +4,16 @@ use crate::daemon::Daemon;
 use crate::journal::Head;
 use api::{DesiredChange, DesiredInfo, FieldInfo, GenerationInfo, SCHEMA_VERSION, WaitingInfo};
 use node::desired::{DesiredRule, Difference, FieldChange, Manner};
+use std::collections::BTreeMap;
 use std::time::Instant;
+use units::Name;
 
 impl Daemon {
-    pub(super) fn shown_change(&self, difference: &Difference) -> DesiredChange {
+    pub(super) fn shown_change(
+        &self,
+        difference: &Difference,
+        losses: &BTreeMap<Name, String>,
+    ) -> DesiredChange {
         let of = |kind: &str| DesiredChange { kind: kind.to_owned(), ..DesiredChange::default() };
         match difference {
             Difference::Bpf { enabled } => {
@@ -22,14 +28,17 @@ impl Daemon {
             },
             Difference::ServiceChanged { service, fields, manner } => DesiredChange {
                 service: Some(service.to_string()),
-                text: match manner {
-                    Manner::InPlace => format!("service {service}: changes while it runs"),
-                    Manner::Replaced => {
-                        format!("service {service}: starts anew, without its memory")
+                text: match (manner, losses.get(service)) {
+                    (Manner::InPlace, _) => format!("service {service}: changes while it runs"),
+                    (_, Some(why)) => format!("service {service}: begins empty, since {why}"),
+                    (Manner::Replaced, None) => {
+                        format!("service {service}: another version takes its place")
                     }
+                    (Manner::Renewed, None) => format!("service {service}: starts anew"),
                 },
                 fields: fields.iter().map(field).collect(),
-                replaced: *manner == Manner::Replaced,
+                replaced: *manner != Manner::InPlace,
+                state_lost: losses.get(service).cloned(),
                 ..of("service-changed")
             },
             Difference::ServiceRemoved { service } => DesiredChange {
@@ -86,8 +95,12 @@ fn rule_text(rule: &DesiredRule) -> String {
     let spec = &rule.spec;
     let with = rule.came_with.as_ref().map(|_| " (comes with it)").unwrap_or_default();
     format!(
-        "rule {} -> {}{with}, priority {}, session {}",
-        spec.r#match, spec.action, spec.priority, spec.session
+        "rule {} -> {}{with}, priority {}, session {}, stage {}",
+        spec.r#match,
+        spec.action,
+        spec.priority,
+        spec.session,
+        spec.stage()
     )
 }
 

@@ -5,15 +5,21 @@ use crate::config::{ConfigError, Wanted, is_file};
 use crate::deploy::Module;
 use node::desired::{self, DesiredRule, DesiredService, DesiredState, Place};
 use node::rule::PRIORITY_DEFAULT;
-use node::{Action, Match, PortSpec, Refusal, RuleSpec};
+use node::{Action, Match, ModuleInfo, Node, PortSpec, Refusal, RuleSpec};
 use registry::{Digest, Store};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use units::Name;
 
-/// A file of modules as a text names it: its digest, and its manifest if it is not stored yet.
-type Find<'a> = dyn Fn(&str) -> Result<(String, Option<serde_json::Value>), String> + 'a;
+/// A module that a text names as a file.
+pub(crate) struct Found {
+    pub(crate) digest: String,
+    /// What is known of it, if it is not stored yet.
+    pub(crate) unstored: Option<ModuleInfo>,
+}
+
+type Find<'a> = dyn Fn(&str) -> Result<Found, String> + 'a;
 
 /// Where modules are looked up.
 pub(crate) struct Modules<'a> {
@@ -27,7 +33,8 @@ pub(crate) struct Modules<'a> {
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) state: DesiredState,
-    manifests: BTreeMap<String, abi::Manifest>,
+    /// By digest.
+    modules: BTreeMap<String, ModuleInfo>,
     services: BTreeMap<Name, Spans>,
     /// Of each rule of the state.
     rules: Vec<Range<usize>>,
@@ -47,7 +54,7 @@ struct Spans {
 pub(crate) fn resolve(wanted: &Wanted, modules: &Modules<'_>) -> Result<Resolved, ConfigError> {
     let mut resolved = Resolved {
         state: DesiredState { bpf: wanted.bpf, ..DesiredState::default() },
-        manifests: BTreeMap::new(),
+        modules: BTreeMap::new(),
         services: BTreeMap::new(),
         rules: Vec::new(),
     };
@@ -58,6 +65,7 @@ pub(crate) fn resolve(wanted: &Wanted, modules: &Modules<'_>) -> Result<Resolved
         let text = rule.get_ref();
         let mut spec = RuleSpec::new(text.r#match.clone(), text.action.0.clone());
         spec.priority = text.priority.unwrap_or(PRIORITY_DEFAULT);
+        spec.stage = text.stage;
         // A rule that leads to a service has its session, unless it says another.
         let of_service = || {
             let service = spec.action.service().and_then(|name| resolved.state.services.get(name));
@@ -92,7 +100,7 @@ fn without_places(wanted: &Wanted) -> impl std::fmt::Debug {
                 it.session.as_ref().map(|name| name.get_ref().clone()),
                 it.level.as_ref().map(|level| *level.get_ref()),
                 it.then.as_ref().map(|then| then.get_ref().clone()),
-                (it.budget, it.priority),
+                (it.budget, it.on_failure, it.priority, it.stage),
                 it.rules.iter().map(|rule| rule.get_ref().clone()).collect::<Vec<_>>(),
             )
         })
@@ -109,12 +117,12 @@ impl Resolved {
         modules: &Modules<'_>,
     ) -> Result<(), ConfigError> {
         let text = service.get_ref();
-        let (digest, manifest) = modules
+        let module = modules
             .look_up(text.module.get_ref())
             .map_err(|problem| wanted.at(text.module.span(), problem))?;
         let (name, place) = match &text.name {
             Some(name) => (name.get_ref().clone(), name.span()),
-            None => (manifest.name.clone(), text.module.span()),
+            None => (module.manifest.name.clone(), text.module.span()),
         };
         let session = text.session.as_ref().map(|name| name.get_ref().clone());
         let session = session.unwrap_or_else(node::session::best_effort);
@@ -134,12 +142,13 @@ impl Resolved {
         let values = text.parameters.iter().flat_map(|values| values.get_ref());
         let then = text.then.iter().flat_map(|then| then.get_ref().iter().cloned());
         let desired = DesiredService {
-            digest: digest.clone(),
+            digest: module.digest.clone(),
             parameters: values.map(|(name, value)| (name.clone(), value.0.clone())).collect(),
             session: session.clone(),
             level: text.level.as_ref().map(|level| *level.get_ref()),
             then: (0..).zip(then).collect(),
             budget: text.budget,
+            on_failure: text.on_failure,
         };
         let priority = text.priority.unwrap_or(PRIORITY_DEFAULT);
         let to_it = Action::Service(name.clone());
@@ -148,11 +157,11 @@ impl Resolved {
             let parsed: Result<Match, _> = rule.get_ref().parse();
             let r#match = parsed.map_err(|error| wanted.at(rule.span(), error.to_string()))?;
             let spec = RuleSpec::new(r#match, to_it.clone());
-            rules.push(RuleSpec { priority, session: session.clone(), ..spec });
+            rules.push(RuleSpec { priority, session: session.clone(), stage: text.stage, ..spec });
         }
         self.state.deploy(name, desired, rules);
         self.rules.extend(text.rules.iter().map(toml::Spanned::span));
-        self.manifests.insert(digest, manifest);
+        self.modules.insert(module.digest.clone(), module);
         Ok(())
     }
 
@@ -162,13 +171,36 @@ impl Resolved {
         ports: &[PortSpec],
         wanted: &Wanted,
     ) -> Result<Vec<String>, ConfigError> {
-        match desired::check(ports, &self.state, &self.manifests) {
+        match desired::check(ports, &self.state, &self.modules) {
             Ok(shadowed) => Ok(shadowed.iter().map(|pair| self.shadowed(*pair)).collect()),
             Err(fault) => {
                 let span = self.span(&fault.place, &fault.refusal);
                 Err(wanted.at(span, fault.refusal.to_string()))
             }
         }
+    }
+
+    /// The services of a node that would begin empty in this state, with the reason.
+    pub(crate) fn losses(
+        &self,
+        node: &Node,
+        is_known: impl Fn(&str) -> bool,
+    ) -> BTreeMap<Name, String> {
+        let module = |digest: &str| self.modules.get(digest).filter(|_| is_known(digest));
+        desired::losses(node, &self.state, module)
+    }
+
+    /// Refuses that services begin empty, each with its place.
+    pub(crate) fn refusal_of(&self, losses: &BTreeMap<Name, String>, wanted: &Wanted) -> String {
+        let complaint = |(name, why): (&Name, &String)| {
+            let (span, text) = (self.services.get(name), forgets(name, why));
+            let span = span.map_or(0..0, |spans| match &spans.session {
+                Some(session) if why.contains("session") => session.clone(),
+                _ => spans.module.clone(),
+            });
+            wanted.at(span, text).to_string()
+        };
+        losses.iter().map(complaint).collect::<Vec<_>>().join("\n")
     }
 
     fn shadowed(&self, (rule, by): (usize, usize)) -> String {
@@ -206,26 +238,30 @@ impl Resolved {
 }
 
 impl Modules<'_> {
-    /// The digest and manifest of a module as a text names it.
-    fn look_up(&self, module: &str) -> Result<(String, abi::Manifest), String> {
+    /// A module as a text names it.
+    fn look_up(&self, module: &str) -> Result<ModuleInfo, String> {
         let digest = if is_file(module) {
-            let (digest, manifest) = (self.find)(module)?;
-            if let Some(manifest) = manifest {
-                let manifest = serde_json::from_value(manifest)
-                    .map_err(|error| format!("the manifest that came with the module: {error}"))?;
-                return Ok((digest, manifest));
+            let Found { digest, unstored } = (self.find)(module)?;
+            if let Some(unstored) = unstored {
+                return Ok(unstored);
             }
             digest.parse().map_err(|_| format!("'{module}' came without a digest"))?
         } else {
             self.store.resolve(module).map_err(|problem| problem.to_string())?
         };
         if let Some(module) = self.held.get(&digest) {
-            return Ok((digest.to_string(), module.checked.manifest.clone()));
+            return Ok(ModuleInfo::of(digest.to_string(), &module.checked));
         }
         let wasm = self.store.get(&digest).map_err(|problem| problem.to_string())?;
         let module = Module::check(wasm).map_err(|problem| problem.to_string())?;
-        Ok((digest.to_string(), module.checked.manifest))
+        Ok(ModuleInfo::of(digest.to_string(), &module.checked))
     }
+}
+
+fn forgets(service: &Name, why: &str) -> String {
+    format!(
+        "the service '{service}' would lose what it knows: {why}; with --discard-state it begins empty"
+    )
 }
 
 #[cfg(test)]
@@ -254,7 +290,10 @@ mod tests {
                  [parameters.dscp]\ntype = \"u8\"\ndefault = 46\ndescription = \"the mark\"\n"
             );
             let manifest = abi::Manifest::parse(&manifest).unwrap();
-            Ok((format!("sha256:{name}"), serde_json::to_value(manifest).ok()))
+            let digest = format!("sha256:{name}");
+            let (hands_state_over, image) = (false, abi::check::MemoryImage::default());
+            let module = ModuleInfo { digest: digest.clone(), manifest, hands_state_over, image };
+            Ok(Found { digest, unstored: Some(module) })
         };
         let modules = Modules { store: &store, held: &BTreeMap::new(), find: &find };
         let file = NodeFile::parse(text, "edge.toml")?;

@@ -7,18 +7,18 @@
 //!
 //! Which steps there are, and in which order, `node::desired::steps` decides.
 
-use crate::daemon::{Daemon, Done};
-use crate::deploy;
+mod versions;
+
+use crate::daemon::Daemon;
 use crate::http::Answer;
 use crate::state::Facts;
 use crate::views::failed;
 use api::{ErrorInfo, EventKind};
-use node::command::Arrangement;
+use node::command::{Arrangement, Memory};
 use node::desired::{DesiredService, DesiredState, RuleChanges, Step, rule_changes, steps};
 use node::{Command, Notice, Outcome, ServiceState};
 use registry::Digest;
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use units::Name;
 
 /// What becomes of it when it is done.
@@ -32,11 +32,24 @@ pub(crate) enum Purpose {
     Resume,
 }
 
+/// What work waits for at a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// That it runs.
+    Start,
+    /// That another version has taken its place and was watched; one that began empty, or not.
+    Version { empty: bool },
+    /// That it is where it shall be.
+    Move,
+}
+
 /// A change of what runs that takes more than a moment.
 pub(crate) struct Work {
     target: DesiredState,
     facts: Facts,
     purpose: Purpose,
+    /// What becomes of what services know.
+    memory: Memory,
     /// Where it began.
     before: DesiredState,
     /// How far it is.
@@ -44,30 +57,39 @@ pub(crate) struct Work {
     steps: VecDeque<Step>,
     /// Modules that must be compiled before anything changes.
     compiling: BTreeSet<Digest>,
-    /// Services that start or move.
-    pending: BTreeSet<Name>,
+    /// Services that start, move or are replaced.
+    pending: BTreeMap<Name, Awaited>,
     /// Services that stop; the name of one is free when it has.
     stopping: BTreeSet<Name>,
     /// The journal is writing.
     recording: bool,
     /// Set on the way back: why.
     failure: Option<ErrorInfo>,
+    /// Services that began empty on the way back, with the reason.
+    lost: BTreeMap<Name, String>,
 }
 
 impl Work {
-    pub(crate) fn new(target: DesiredState, facts: Facts, purpose: Purpose) -> Self {
+    pub(crate) fn new(
+        target: DesiredState,
+        facts: Facts,
+        purpose: Purpose,
+        memory: Memory,
+    ) -> Self {
         Self {
             before: DesiredState::default(),
             now: DesiredState::default(),
             target,
             facts,
             purpose,
+            memory,
             steps: VecDeque::new(),
             compiling: BTreeSet::new(),
-            pending: BTreeSet::new(),
+            pending: BTreeMap::new(),
             stopping: BTreeSet::new(),
             recording: false,
             failure: None,
+            lost: BTreeMap::new(),
         }
     }
 
@@ -77,12 +99,32 @@ impl Work {
         states.iter().any(|state| state.services.values().any(|s| s.digest == digest))
     }
 
-    fn waits(&self) -> bool {
-        let deploys = matches!(self.steps.front(), Some(Step::Deploy { .. }));
-        self.recording
-            || !self.compiling.is_empty()
-            || !self.stopping.is_empty()
-            || (!self.pending.is_empty() && !deploys)
+    /// Whether the next step has to wait. Services start at the same time, and then are replaced
+    /// at the same time; each once it is neither being started nor being replaced.
+    fn waits(&self, is_settled: impl Fn(&Name) -> bool) -> bool {
+        if self.recording || !self.compiling.is_empty() || !self.stopping.is_empty() {
+            return true;
+        }
+        let mut pending = self.pending.values();
+        match self.steps.front() {
+            Some(Step::Deploy { .. }) => false,
+            Some(Step::Replace { service }) => {
+                pending.any(|it| !matches!(it, Awaited::Version { .. })) || !is_settled(service)
+            }
+            _ => !self.pending.is_empty(),
+        }
+    }
+
+    /// On the way back nothing that a service knows stands in the way.
+    const fn memory(&self) -> Memory {
+        match self.failure {
+            Some(_) => Memory::KeptIfPossible,
+            None => self.memory,
+        }
+    }
+
+    fn waits_for(&self, service: &Name, awaited: Awaited) -> bool {
+        self.pending.get(service) == Some(&awaited)
     }
 }
 
@@ -127,7 +169,11 @@ impl Daemon {
     /// Has every module compiled that will start.
     fn compile_for(&mut self, work: &mut Work) -> Answer<()> {
         for step in &work.steps {
-            let (Step::Deploy { service } | Step::Replace { service }) = step else { continue };
+            let (Step::Deploy { service } | Step::Replace { service } | Step::Renew { service }) =
+                step
+            else {
+                continue;
+            };
             let Some(desired) = work.target.services.get(service) else { continue };
             let digest: Digest = desired.digest.parse().map_err(failed)?;
             self.hold(&digest)?;
@@ -138,16 +184,6 @@ impl Daemon {
             }
         }
         Ok(())
-    }
-
-    fn compile(&mut self, digest: Digest, wanted: bool) {
-        let Some(module) = self.modules.get(&digest) else { return };
-        let (wasm, done) = (module.wasm.clone(), self.done.clone());
-        let bpf = self.no_bpf.is_none() && self.bpf_allowed && wanted;
-        tokio::task::spawn_blocking(move || {
-            // The daemon is gone when nobody receives: nothing is left to do.
-            let _ = done.send(Done::Compiled(digest, deploy::compile(&wasm, bpf).map(Arc::new)));
-        });
     }
 
     /// A compiler is done.
@@ -170,12 +206,15 @@ impl Daemon {
     pub(crate) fn advance_work(&mut self) {
         loop {
             let Some(work) = self.work.as_mut() else { return };
-            if work.waits() {
+            if work.waits(|service| self.node.is_settled(service)) {
                 return;
             }
             let Some(step) = work.steps.pop_front() else {
-                if let Some(work) = self.work.take() {
-                    let done = work.failure.clone().map_or(Ok(()), Err);
+                if let Some(mut work) = self.work.take() {
+                    let done = work
+                        .failure
+                        .take()
+                        .map_or(Ok(()), |failure| Err(with_what_was_lost(failure, &work.lost)));
                     self.end_work(*work, done);
                 }
                 return;
@@ -205,8 +244,12 @@ impl Daemon {
 
     /// What did not come back on the way back is tried again, as after a start.
     fn note_missing(&mut self, why: &str) {
-        for name in self.desired.state.services.keys() {
-            if self.node.service(name).is_none() && !self.desired.missing.contains_key(name) {
+        for (name, desired) in &self.desired.state.services {
+            let there = self.node.service(name).is_some_and(|service| {
+                (&service.module.digest, &service.parameters)
+                    == (&desired.digest, &desired.parameters)
+            });
+            if !there && !self.desired.missing.contains_key(name) {
                 let reason = format!("it did not come back after a change that failed: {why}");
                 self.desired.missing.insert(name.clone(), reason);
             }
@@ -225,7 +268,12 @@ impl Daemon {
             }
             Step::Deploy { service } => self.step_deploy(service),
             Step::Replace { service } => {
+                let memory = work.memory();
+                self.step_replace(service, memory)
+            }
+            Step::Renew { service } => {
                 work.steps.push_front(Step::Deploy { service: service.clone() });
+                self.tell_of_renewal(service);
                 self.step_remove(service, true)
             }
             Step::Arrange => self.step_arrange(),
@@ -252,7 +300,12 @@ impl Daemon {
         let digest: Digest = desired.digest.parse().map_err(failed)?;
         let module = self.hold(&digest)?;
         desired.then.clear();
-        self.command(Command::Deploy {
+        // Before the command: what fails at once is told while it is done.
+        if let Some(work) = self.work.as_mut() {
+            work.now.services.insert(service.clone(), desired.clone());
+            work.pending.insert(service.clone(), Awaited::Start);
+        }
+        let started = self.command(Command::Deploy {
             service: service.clone(),
             module,
             parameters: desired.parameters.clone(),
@@ -262,13 +315,14 @@ impl Daemon {
             level: desired.level.filter(|_| self.node.bpf()),
             then: Vec::new(),
             budget: desired.budget,
+            on_failure: desired.on_failure,
             discard_state: false,
-        })?;
-        if let Some(work) = self.work.as_mut() {
-            work.now.services.insert(service.clone(), desired);
-            work.pending.insert(service.clone());
+        });
+        if let (Some(work), Err(_)) = (self.work.as_mut(), &started) {
+            work.now.services.remove(service);
+            work.pending.remove(service);
         }
-        Ok(())
+        started.map(drop)
     }
 
     fn step_remove(&mut self, service: &Name, cascade: bool) -> Answer<()> {
@@ -292,8 +346,9 @@ impl Daemon {
         let RuleChanges { remove, add } = rule_changes(&self.node.numbered_rules(), &state.rules);
         let there = |name: &Name| self.node.service(name).is_some();
         let services = state.services.iter().filter(|(name, _)| there(name)).map(|(name, it)| {
-            let (then, level, budget) = (it.then.clone(), it.level, it.budget);
-            (name.clone(), Arrangement { then, level, budget })
+            let (then, level) = (it.then.clone(), it.level);
+            let (budget, on_failure) = (it.budget, it.on_failure);
+            (name.clone(), Arrangement { then, level, budget, on_failure })
         });
         let services = services.collect();
         let going = self.sessions_of(&remove);
@@ -311,6 +366,7 @@ impl Daemon {
             if let Some(desired) = state.services.get(name) {
                 present.then = desired.then.clone();
                 present.budget = desired.budget;
+                present.on_failure = desired.on_failure;
             }
         }
         work.now.rules = state.rules;
@@ -333,25 +389,58 @@ impl Daemon {
         if present.level == level || !self.node.bpf() {
             return Ok(());
         }
-        self.command(Command::Move { service: service.clone(), level })?;
         if let Some(work) = self.work.as_mut() {
-            work.pending.insert(service.clone());
+            work.pending.insert(service.clone(), Awaited::Move);
         }
-        Ok(())
+        let moving = self.command(Command::Move { service: service.clone(), level });
+        if let (Some(work), Err(_)) = (self.work.as_mut(), &moving) {
+            work.pending.remove(service);
+        }
+        moving.map(drop)
     }
 
     /// Hears what becomes of services that work waits for.
     pub(crate) fn work_heard(&mut self, notice: &Notice) {
         let Some(work) = self.work.as_mut() else { return };
         match notice {
-            Notice::ServiceRunning { service, .. } | Notice::ServiceMoved { service, .. } => {
+            Notice::ServiceRunning { service, .. } => {
                 work.pending.remove(service);
+            }
+            Notice::ServiceMoved { service, .. } if work.waits_for(service, Awaited::Move) => {
+                work.pending.remove(service);
+            }
+            Notice::ServiceKept { service } => {
+                work.pending.remove(service);
+            }
+            Notice::ReplaceFailed { service, reason } => {
+                let message = format!("'{service}' goes on as it was: {reason}");
+                let may_try_again = work.memory() == Memory::KeptIfPossible;
+                self.version_failed(service, message, may_try_again);
+            }
+            Notice::ServicePutBack { service, reason } => {
+                let message = format!(
+                    "the new version of '{service}' failed at once, and the one before runs again: {reason}"
+                );
+                // With another memory it would trap as well, unless it is that which it traps at.
+                let may_try_again = work.failure.is_some();
+                self.version_failed(service, message, may_try_again);
+            }
+            // A version that takes the place of one that did not run: it will be tried again.
+            Notice::ServiceFailed { service, reason, .. }
+                if work.waits_for(service, Awaited::Start) =>
+            {
+                work.pending.remove(service);
+                work.not_replaced(service);
+                let message = format!("the service '{service}' did not start: {reason}");
+                self.step_failed(failed(message));
             }
             Notice::ServiceRemoved { service } => {
                 work.pending.remove(service);
                 work.stopping.remove(service);
             }
-            Notice::ServiceNotStarted { service, reason } if work.pending.remove(service) => {
+            Notice::ServiceNotStarted { service, reason }
+                if work.pending.remove(service).is_some() =>
+            {
                 work.now.services.remove(service);
                 let (service, reason) = (service.clone(), reason.clone());
                 if matches!(work.purpose, Purpose::Resume) {
@@ -362,7 +451,7 @@ impl Daemon {
                     self.step_failed(failed(message));
                 }
             }
-            Notice::MoveFailed { service, reason } if work.pending.remove(service) => {
+            Notice::MoveFailed { service, reason } if work.pending.remove(service).is_some() => {
                 if let Some(now) = work.now.services.get_mut(service) {
                     now.level = work.before.services.get(service).and_then(|it| it.level);
                 }
@@ -398,4 +487,13 @@ impl Daemon {
         work.steps.retain(|step| *step != Step::Record);
         work.failure = Some(problem);
     }
+}
+
+/// Why everything went back, and what that cost.
+fn with_what_was_lost(failure: ErrorInfo, lost: &BTreeMap<Name, String>) -> ErrorInfo {
+    let mut message = failure.message;
+    for (service, why) in lost {
+        message.push_str(&format!("; on the way back '{service}' began empty: {why}"));
+    }
+    ErrorInfo { message, ..failure }
 }

@@ -2,7 +2,7 @@
 
 use super::traffic::{Measured, Stream};
 use crate::output::Rows;
-use api::{Deployed, SCHEMA_VERSION, Stats};
+use api::{Deployed, NodeInfo, SCHEMA_VERSION, Stats};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -21,10 +21,59 @@ impl Phase {
     }
 }
 
+/// How the node's ports were served.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ServedBy {
+    /// Whether it ran in a user namespace.
+    without_root: bool,
+    /// `native`, `generic` or `packet`.
+    mode: String,
+    /// What that costs.
+    mode_cost: String,
+    /// Why it is not the best one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode_reason: Option<String>,
+}
+
+impl ServedBy {
+    /// The first port's word: both are of one kind.
+    pub(super) fn of(node: &NodeInfo, without_root: bool) -> Self {
+        let port = node.ports.first();
+        Self {
+            without_root,
+            mode: port.map(|port| port.mode.clone()).unwrap_or_default(),
+            mode_cost: port.map(|port| port.mode_cost.clone()).unwrap_or_default(),
+            mode_reason: port.and_then(|port| port.mode_reason.clone()),
+        }
+    }
+
+    pub(super) fn is_packet(&self) -> bool {
+        self.mode == "packet"
+    }
+
+    /// What a reader of the figures has to know.
+    fn text(&self) -> String {
+        let Self { without_root, mode, mode_cost, mode_reason } = self;
+        let place = if *without_root { "Without root, in a user namespace" } else { "Here" };
+        match mode.as_str() {
+            "native" => String::new(),
+            _ => {
+                let why = mode_reason.as_ref().map(|why| format!("\n  why: {why}"));
+                format!(
+                    "\n{place} the ports are served as {mode}, not natively: {mode_cost}.{}\n",
+                    why.unwrap_or_default()
+                )
+            }
+        }
+    }
+}
+
 /// The document of `tam demo --json`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     schema_version: u32,
+    #[serde(flatten)]
+    served_by: ServedBy,
     service: String,
     digest: String,
     deployed_in_ms: u64,
@@ -33,20 +82,24 @@ pub(super) struct Report {
     stream: Stream,
     /// Packets whose DSCP the service marked.
     marked: u64,
-    /// Packets that ended in the node, by reason; nothing is dropped without one.
+    /// Packets that ended in the node, or on a link from a host to it (`link`), by reason;
+    /// nothing is dropped without one.
     dropped: BTreeMap<String, u64>,
 }
 
 impl Report {
     pub(super) fn new(
+        served_by: ServedBy,
         deployed: &Deployed,
         [plain, served]: [Phase; 2],
         stream: Stream,
         stats: &Stats,
+        lost_by_links: u64,
     ) -> Self {
         let marked = stats.services.values().filter_map(|s| s.counters.get("marked")).sum();
         Self {
             schema_version: SCHEMA_VERSION,
+            served_by,
             service: deployed.service.name.clone(),
             digest: deployed.service.digest.clone(),
             deployed_in_ms: deployed.took_ms,
@@ -54,7 +107,7 @@ impl Report {
             served,
             stream,
             marked,
-            dropped: dropped(stats),
+            dropped: dropped(stats, lost_by_links),
         }
     }
 
@@ -84,7 +137,7 @@ impl Report {
              The service '{}' was deployed in {} ms while the UDP stream ran:\n  \
              stream: {} packets sent, {} received, {lost} lost, {} reordered\n  \
              marked by the service: {} packets\n  \
-             dropped by the node:   {dropped}\n\n\
+             dropped by the node:   {dropped}\n{}\n\
              Next: `tam lab up FILE` makes a network of your own; the README goes on from here.",
             self.service,
             self.deployed_in_ms,
@@ -92,6 +145,7 @@ impl Report {
             stream.received,
             stream.reordered,
             self.marked,
+            self.served_by.text(),
         )
     }
 }
@@ -100,14 +154,15 @@ fn rate(measured: &Measured) -> String {
     format!("{:.2} Gbit/s", measured.download_mbit_per_second / 1e3)
 }
 
-/// Every drop of the node that was counted, by reason.
-fn dropped(stats: &Stats) -> BTreeMap<String, u64> {
+/// Every drop that was counted, of the node and in front of it, by reason.
+fn dropped(stats: &Stats, lost_by_links: u64) -> BTreeMap<String, u64> {
     let mut dropped = BTreeMap::new();
     let mut add = |reason: &str, count: u64| {
         if count > 0 {
             *dropped.entry(reason.to_owned()).or_insert(0) += count;
         }
     };
+    add("link", lost_by_links);
     for port in &stats.ports {
         port.outcomes.iter().filter(|(k, _)| k.starts_with("drop_")).for_each(|(k, n)| add(k, *n));
         add("socket_ring_full", port.socket_ring_full);

@@ -1,6 +1,7 @@
 //! Real traffic: what people use, and a stream in which nothing can go missing unseen.
 
 use crate::failure::Failure;
+use os::netlink::Netlink;
 use os::netns::{NetNs, command_in, in_namespace};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
@@ -19,6 +20,8 @@ const PINGS: u32 = 20;
 /// The stream: packets a second, and bytes of each.
 const STREAM_RATE: u64 = 5_000;
 const STREAM_LENGTH: usize = 200;
+/// Bytes that may wait for the stream's receiver: a second of it, each packet at its true cost.
+const STREAM_BUFFER: usize = 4 << 20;
 /// How long packets may be on their way after the last was sent.
 const STREAM_PATIENCE: Duration = Duration::from_millis(300);
 
@@ -84,6 +87,8 @@ impl Traffic {
         let http_port = listener.local_addr().map_err(failed("HTTP server"))?.port();
         let to = sink.local_addr().map_err(failed("UDP receiver"))?;
         source.connect(to).map_err(failed("UDP sender"))?;
+        // A busy machine may not run the receiver for a while; more than is allowed is not given.
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&sink, STREAM_BUFFER);
         sink.set_read_timeout(Some(STREAM_PATIENCE)).map_err(failed("UDP receiver"))?;
         // Detached: it ends with the process and holds nothing else.
         std::thread::spawn(move || serve(&listener));
@@ -161,6 +166,20 @@ impl Traffic {
         let (received, reordered) = self.receiver.join().map_err(ended)?;
         Ok(Stream { sent: self.sent.load(Ordering::Relaxed), received, reordered })
     }
+}
+
+/// Packets that the links from the hosts lost: the node had no time to take them.
+pub(super) fn lost_by_links(plan: &Plan) -> Result<u64, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
+    let mut lost = 0;
+    for host in ["client", "server"] {
+        let namespace = plan.node(host).map(|n| n.namespace.as_str()).unwrap_or_default();
+        let namespace = NetNs::open(namespace).map_err(|error| failed(&error))?;
+        let netlink = Netlink::open_in(&namespace).map_err(|error| failed(&error))?;
+        let links = netlink.links().map_err(|error| failed(&error))?;
+        lost += links.iter().map(|link| link.stats.tx_packets_dropped.0).sum::<u64>();
+    }
+    Ok(lost)
 }
 
 fn inside<T: Send>(namespace: &NetNs, act: impl FnOnce() -> T + Send) -> Result<T, Failure> {

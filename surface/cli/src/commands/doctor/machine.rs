@@ -42,8 +42,21 @@ pub fn checks() -> Vec<Check> {
         clang(),
         wasm_toolchain(),
         c_toolchain(),
+        user_namespaces(),
         leftovers(),
     ]
+}
+
+/// Who is not root has the demo in one.
+fn user_namespaces() -> Check {
+    const NAME: &str = "user namespaces";
+    match os::userns::refusal() {
+        None => Check::useful(NAME, State::Ok, "no setting refuses them: the demo without root"),
+        Some(os::userns::Refusal { key, refusing, allowing }) => {
+            let found = format!("{key} is {refusing}: no demo without root");
+            Check::useful(NAME, State::Missing, found).advice(format!("sysctl -w {key}={allowing}"))
+        }
+    }
 }
 
 fn effective_capabilities() -> Option<u64> {

@@ -1,9 +1,10 @@
-//! Checks that try: a veth pair, an XDP program, an AF_XDP socket, a VLAN
+//! Checks that try: a veth pair, an XDP program, an AF_XDP socket, a packet port, a VLAN
 //! device and a TUN device, in a network namespace of their own.
 
 use super::{Check, State};
 use bpf::{Object, XdpMode, objects};
-use os::netlink::{Netlink, VethEnd};
+use os::frame_socket::{FrameSocket, TAKEN_MARK};
+use os::netlink::{Netlink, Taken, VethEnd};
 use os::netns::{self, NetNs};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::fmt::Display;
@@ -20,7 +21,9 @@ const RING_ENTRIES: u32 = 64;
 const VLAN: u16 = 10;
 const DEVICES: [&str; 2] = ["try0", "try1"];
 /// What the tries are called, in their order.
-const NAMES: [&str; 5] = ["veth", "native XDP", "AF_XDP", "802.1Q", "TUN"];
+const NAMES: [&str; 6] = ["veth", "native XDP", "AF_XDP", "packet ports", "802.1Q", "TUN"];
+/// Those that a node can do without.
+const USEFUL: [&str; 2] = ["packet ports", "802.1Q"];
 
 /// Removes the namespace, and with it all that was tried.
 struct Removal(String);
@@ -51,17 +54,20 @@ fn unknown(error: &dyn Display) -> Vec<Check> {
     let [first, others @ ..] = NAMES;
     let first = Check::needed(first, State::Unknown, error.to_string())
         .advice("run `tam doctor` as root: it tries things in a namespace of its own");
-    let not_tried = |name| Check::needed(name, State::Unknown, "not tried, for the same reason");
+    let not_tried = |name| Check {
+        needed: !USEFUL.contains(&name),
+        ..Check::needed(name, State::Unknown, "not tried, for the same reason")
+    };
     std::iter::once(first).chain(others.into_iter().map(not_tried)).collect()
 }
 
 fn tries(namespace: &NetNs) -> Vec<Check> {
     let veth = make_veth(namespace);
     let index = veth.as_ref().ok().copied();
-    let [veth_name, xdp, xsk, vlan, tun] = NAMES;
+    let [veth_name, xdp, xsk, packets, vlan, tun] = NAMES;
     let on_veth = |name, found: &str, advice: &str, act: &dyn Fn(u32) -> Result<(), String>| {
         let done = index.ok_or_else(|| "there is no veth to try it on".to_owned()).and_then(act);
-        judged(name, found, advice, done)
+        Check { needed: !USEFUL.contains(&name), ..judged(name, found, advice, done) }
     };
     vec![
         judged(
@@ -77,11 +83,13 @@ fn tries(namespace: &NetNs) -> Vec<Check> {
             "use a kernel with CONFIG_XDP_SOCKETS, 6.6 or later",
             &bind,
         ),
-        // A node works without VLANs.
-        Check {
-            needed: false,
-            ..on_veth(vlan, "VLAN devices", "load the kernel's module: modprobe 8021q", &make_vlan)
-        },
+        on_veth(
+            packets,
+            "for devices without XDP",
+            "only devices without XDP need it: load nf_tables, sch_ingress, cls_u32 and act_mirred",
+            &take_frames,
+        ),
+        on_veth(vlan, "VLAN devices", "load the kernel's module: modprobe 8021q", &make_vlan),
         judged(tun, "/dev/net/tun", "load the kernel's module: modprobe tun", make_tun()),
     ]
 }
@@ -124,6 +132,16 @@ fn bind(ifindex: u32) -> Result<(), String> {
     let (ring_entries, multi_buffer) = (RING_ENTRIES, true);
     let config = SocketConfig { ifindex, queue: 0, number: 0, ring_entries, multi_buffer };
     Socket::new(fd, Rc::new(umem), &config, &[]).map(drop).map_err(text)
+}
+
+/// What a packet port needs of the kernel.
+fn take_frames(ifindex: u32) -> Result<(), String> {
+    let netlink = Netlink::open().map_err(text)?;
+    let taken = Taken::take(DEVICES[0], ifindex, TAKEN_MARK).map_err(text)?;
+    let other = netlink.link(DEVICES[1]).map_err(text)?;
+    netlink.redirect_to(other.index, ifindex).map_err(text)?;
+    drop(taken);
+    FrameSocket::open_marked(ifindex).map(drop).map_err(text)
 }
 
 fn make_vlan(parent: u32) -> Result<(), String> {

@@ -1,0 +1,30 @@
+//! What services would forget on the way from what a node has to another state.
+
+use std::collections::BTreeMap;
+
+use units::Name;
+
+use super::DesiredState;
+use crate::service::ModuleInfo;
+use crate::state::Node;
+
+/// The services that would begin empty in another state, each with the reason; those that the
+/// state has not are gone anyway. `module` gives what is known of a module by its digest; of a
+/// service whose module is not known nothing is said.
+pub fn losses<'a>(
+    node: &Node,
+    to: &DesiredState,
+    module: impl Fn(&str) -> Option<&'a ModuleInfo>,
+) -> BTreeMap<Name, String> {
+    let changed = node.services().filter_map(|service| {
+        let wanted = to.services.get(&service.name)?;
+        let same = (&service.module.digest, &service.parameters, &service.session)
+            == (&wanted.digest, &wanted.parameters, &wanted.session);
+        if same {
+            return None;
+        }
+        let why = node.would_lose(&service.name, module(&wanted.digest)?, &wanted.session)?;
+        Some((service.name.clone(), why))
+    });
+    changed.collect()
+}

@@ -1,0 +1,182 @@
+//! When the first packet of a service comes to the end of the line, by the clock of the
+//! program that sees it there (`first.bpf.c`), and the slow, even traffic for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use bpf::{Link, MappedArray, Object, XdpMode, objects};
+use bytemuck::{Pod, Zeroable};
+use os::netns;
+use os::packet_socket::PacketSocket;
+
+use super::module::MARK_AT;
+use crate::frame;
+use crate::line::Line;
+
+/// Between two looks; the time is the program's, so this costs no precision.
+const LOOK: Duration = Duration::from_micros(200);
+/// A first packet that takes longer does not come.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Frames that are on their way are there after this.
+const ON_ITS_WAY: Duration = Duration::from_millis(5);
+
+/// `struct words` of first.bpf.c.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+struct Words {
+    wanted: u64,
+    came_ns: u64,
+    gap_ns: u64,
+    before_ns: u64,
+    packets: u64,
+}
+/// Words that the reader sets.
+const WANTED: usize = 0;
+const CAME: usize = 1;
+
+/// When it came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Came {
+    /// Of the monotonic clock.
+    pub(super) nanos: u64,
+    /// Behind the packet before it: how much sooner it may have been handled, had it come sooner.
+    pub(super) gap_ns: u64,
+}
+
+/// In place until dropped.
+#[derive(Debug)]
+pub(super) struct First {
+    words: MappedArray<Words>,
+    _link: Link,
+}
+
+impl First {
+    /// At the end of a line.
+    pub(super) fn new(line: &Line) -> Result<Self> {
+        netns::in_namespace(&line.destination, || {
+            let mut open = Object::open(objects::bench::FIRST, "first")?;
+            open.set_global("mark_at", &MARK_AT)?;
+            let object = open.load()?;
+            let device = Line::ifindex(&line.destination, "d0")?;
+            let link = object.program("wait_for")?.attach_xdp(device, XdpMode::Native)?;
+            Ok(Self { words: object.map("words")?.map_array()?, _link: link })
+        })?
+    }
+
+    /// From now on waits for a packet with this mark; none of before is on its way any more.
+    pub(super) fn want(&self, mark: u32) {
+        self.set(WANTED, 0);
+        std::thread::sleep(ON_ITS_WAY);
+        self.set(CAME, 0);
+        self.set(WANTED, u64::from(mark));
+    }
+
+    /// When it came.
+    pub(super) fn came(&self) -> Result<Came> {
+        let begun = Instant::now();
+        loop {
+            let words = self.words.load(0).context("the first packet's words have no entry")?;
+            if words.came_ns != 0 {
+                return Ok(Came { nanos: words.came_ns, gap_ns: words.gap_ns });
+            }
+            let traffic = words.packets;
+            ensure!(
+                begun.elapsed() < PATIENCE,
+                "no packet of the service came within {PATIENCE:?} ({traffic} of others did)"
+            );
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn set(&self, word: usize, value: u64) {
+        if let Some(word) = self.words.word(0, word) {
+            word.store(value, Ordering::Release);
+        }
+    }
+}
+
+/// Traffic at a slow, even rate until dropped: one system call a frame, and the processors
+/// stay free for what is measured.
+#[derive(Debug)]
+pub(super) struct Drip {
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Drip {
+    /// So many 64-byte frames a second into a line.
+    pub(super) fn start(line: &Line, rate: u32) -> Result<Self> {
+        let device = Line::ifindex(&line.source, "s0")?;
+        let socket = netns::in_namespace(&line.source, || PacketSocket::open(device))??;
+        let ended = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&ended);
+        let thread = std::thread::Builder::new()
+            .name("drip".to_owned())
+            .spawn(move || drip(&socket, rate, &until))
+            .context("starting the traffic's thread")?;
+        Ok(Self { ended, thread: Some(thread) })
+    }
+
+    /// Ends it; what went wrong.
+    pub(super) fn stop(mut self) -> Result<()> {
+        self.halt().unwrap_or(Ok(()))
+    }
+
+    fn halt(&mut self) -> Option<Result<()>> {
+        self.ended.store(true, Ordering::Release);
+        let thread = self.thread.take()?;
+        Some(thread.join().unwrap_or_else(|_| Err(anyhow!("the traffic's thread panicked"))))
+    }
+}
+
+impl Drop for Drip {
+    fn drop(&mut self) {
+        // Only after an error of the measurement, which is reported instead.
+        let _ = self.halt();
+    }
+}
+
+fn drip(socket: &PacketSocket, rate: u32, ended: &AtomicBool) -> Result<()> {
+    let thread = rustix::thread::gettid().as_raw_nonzero();
+    // Else the kernel may wake the thread 50 µs late; where it does not let us say so, it is.
+    let _ = std::fs::write(format!("/proc/{thread}/timerslack_ns"), "1000");
+    let frame = frame::of_length(frame::Kind::Udp, 64);
+    let pace = Duration::from_secs(1) / rate;
+    let mut due = Instant::now();
+    while !ended.load(Ordering::Acquire) {
+        socket.send(&frame).context("sending a frame")?;
+        let now = Instant::now();
+        // Late frames are not caught up with: a burst would be another traffic.
+        due = now.max(due + pace);
+        std::thread::sleep(due - now);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_packet_with_the_mark_is_noted_and_no_other() {
+        if !rustix::process::geteuid().is_root() {
+            return testkit::skip_this("network namespaces and BPF programs need root");
+        }
+        let line = Line::new("t-first").unwrap();
+        let first = First::new(&line).unwrap();
+        let drip = Drip::start(&line, 2_000).unwrap();
+        // The kernel forwards; the frames' payload is 0xa5.
+        let before = crate::measure::Reading::now(0).nanos;
+        first.want(0xa5a5_a5a5);
+        let came = first.came().unwrap();
+        assert!(came.nanos > before && came.gap_ns > 0, "{came:?}");
+        first.want(7);
+        std::thread::sleep(ON_ITS_WAY * 4);
+        assert_eq!(first.words.load(0).unwrap().came_ns, 0);
+        assert!(first.words.load(0).unwrap().packets > 4);
+        drip.stop().unwrap();
+    }
+}

@@ -1,0 +1,34 @@
+//! What rules say, by number: for packets that come to one from the stage before.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use bpf_maps::{RULES_MAX, RuleFact};
+
+use crate::mapped::MappedWords;
+
+const _: () = assert!(size_of::<RuleFact>() == 8, "a fact is read at once");
+
+/// The front door's table of them, in a cell.
+#[derive(Debug)]
+pub struct RuleFacts {
+    words: MappedWords,
+}
+
+impl RuleFacts {
+    /// Maps it in another process, which got the map's descriptor from the one that made it.
+    ///
+    /// # Errors
+    /// When the kernel does not map so much of it.
+    pub fn given(fd: &OwnedFd) -> io::Result<Self> {
+        Ok(Self { words: MappedWords::new(fd.as_fd(), RULES_MAX)? })
+    }
+
+    /// What this rule says; `None` above the last.
+    #[must_use]
+    pub fn of(&self, rule: u16) -> Option<RuleFact> {
+        let word = self.words.word(usize::from(rule))?;
+        Some(bytemuck::cast(word.load(Ordering::Acquire)))
+    }
+}

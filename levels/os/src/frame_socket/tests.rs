@@ -1,0 +1,82 @@
+//! A packet port's sockets on devices: taken frames come back in by the port, once.
+
+use super::*;
+use crate::netlink::{Netlink, Taken, VethEnd};
+use crate::netns::{NetNs, in_namespace};
+use crate::packet_socket::PacketSocket;
+use crate::testing::{Scratch, root_or_reason};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const MACS: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+
+fn pair(netlink: &Netlink, ns: &NetNs, names: [&str; 2]) -> [u32; 2] {
+    netlink.create_veth(names.map(|name| VethEnd { name, namespace: ns }), 9000).unwrap();
+    let devices = names.map(|name| netlink.link(name).unwrap().index);
+    devices.iter().for_each(|device| netlink.set_up(*device).unwrap());
+    devices.iter().for_each(|device| netlink.wait_running(*device, PATIENCE).unwrap());
+    devices
+}
+
+/// Frames of ours that have come so far.
+fn came(socket: &FrameSocket, buffer: &mut Buffer) -> Vec<Vec<u8>> {
+    let frames = std::iter::from_fn(|| Some(socket.receive(buffer).unwrap()?.bytes.to_vec()));
+    frames.filter(|frame| frame.starts_with(&MACS)).collect()
+}
+
+#[test]
+fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
+    if !root_or_reason() {
+        return;
+    }
+    let scratch = Scratch::new("frames");
+    let netlink = Netlink::open_in(&scratch.ns).unwrap();
+    let [far, port] = pair(&netlink, &scratch.ns, ["far", "port"]);
+    let [into, out] = pair(&netlink, &scratch.ns, ["into", "out"]);
+    netlink.redirect_to(out, port).unwrap();
+    let inside = || {
+        let taken = Taken::take("port", port, TAKEN_MARK).unwrap();
+        let again = Taken::take("port", port, TAKEN_MARK);
+        assert!(again.is_err(), "a device was taken twice");
+        let socket = FrameSocket::open(port).unwrap();
+        (taken, socket, FrameSocket::open_marked(into).unwrap(), PacketSocket::open(far).unwrap())
+    };
+    let (taken, socket, back, wire) = in_namespace(&scratch.ns, inside).unwrap();
+    let netfilter =
+        || in_namespace(&scratch.ns, crate::netlink::netfilter_in_use).unwrap().unwrap();
+    assert!(!netfilter(), "a node's own table counts as somebody's");
+    let mut buffer = Buffer::default();
+    let frames: [Vec<u8>; 2] = [
+        [&MACS[..], &[0x88, 0xb5, 1, 2, 3]].concat(),
+        [&MACS[..], &[0x81, 0x00, 0xa0, 10, 0x88, 0xb5, 9, 9]].concat(),
+    ];
+    frames.iter().for_each(|frame| wire.send(frame).unwrap());
+    assert!(came(&socket, &mut buffer).is_empty(), "nothing was taken yet");
+    socket.take().unwrap();
+    frames.iter().for_each(|frame| wire.send(frame).unwrap());
+    assert!(socket.has_received());
+    assert_eq!(came(&socket, &mut buffer), frames);
+    // What goes back is not taken again, and what the port sends does not come in.
+    frames
+        .iter()
+        .for_each(|frame| back.send(&[&frame[..5], &frame[5..]], Unfinished::default()).unwrap());
+    frames.iter().for_each(|frame| socket.send(&[frame], Unfinished::default()).unwrap());
+    assert!(came(&socket, &mut buffer).is_empty());
+    let counted = socket.counted().unwrap();
+    assert!(counted.received >= 2 && counted.dropped == 0, "{counted:?}");
+    assert_eq!(socket.counted().unwrap(), counted, "asked twice, counted twice");
+    drop(taken);
+    in_namespace(&scratch.ns, || Taken::take("port", port, TAKEN_MARK).unwrap()).unwrap();
+}
+
+#[test]
+fn what_is_unfinished_survives_its_bytes_and_a_tag() {
+    let bytes = [1, 4, 66, 0, 0xb4, 5, 34, 0, 16, 0];
+    let unfinished = Unfinished::parse(bytes);
+    assert_eq!(unfinished.bytes(), bytes);
+    assert_eq!(unfinished.segment_length(), Some(1460));
+    let moved = unfinished.moved(4);
+    assert_eq!((moved.header_length, moved.sum_from, moved.sum_at), (70, 38, 16));
+    let whole = Unfinished::default();
+    assert_eq!((whole.moved(4), whole.segment_length()), (whole, None));
+}

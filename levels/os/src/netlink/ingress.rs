@@ -1,0 +1,192 @@
+//! Frames at the ingress of a device: taken from the kernel, and given to it.
+//!
+//! ```text
+//!  wire ─▶ device ─▶ packet sockets ─▶ tc ─▶ [Taken: dropped without the mark] ─▶ stack
+//!                                      ▲
+//!  a frame with the mark ─▶ another ───┘ redirect_to
+//!                           device
+//! ```
+//!
+//! [`Taken`] is an nftables table with an owner: it is gone when the last descriptor of its
+//! socket is closed, in whatever way the processes ended that had it. Then the kernel has all
+//! frames again.
+
+use super::socket::Channel;
+use super::{Netlink, NetlinkError};
+use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
+use rustix::net::netlink::NETFILTER;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Names of our tables begin so; the device's number follows.
+pub(super) const TABLE: &str = "tamandua-";
+const CHAIN: &str = "take";
+/// Before chains of other people: they see a frame once, when it comes back.
+const PRIORITY: i32 = -1000;
+
+/// include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h.
+const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
+const NFNL_MSG_BATCH_END: u16 = 0x11;
+const SUBSYSTEM_NFTABLES: u16 = 10;
+const NFT_MSG_NEWTABLE: u16 = 0;
+const NFT_MSG_NEWCHAIN: u16 = 3;
+const NFT_MSG_NEWRULE: u16 = 6;
+const NFPROTO_UNSPEC: u8 = 0;
+const NFPROTO_NETDEV: u8 = 5;
+const NFT_TABLE_F_OWNER: u32 = 2;
+const NF_NETDEV_INGRESS: u32 = 0;
+const NF_DROP: u32 = 0;
+const NF_ACCEPT: u32 = 1;
+const NFT_REG_VERDICT: u32 = 0;
+const NFT_REG_1: u32 = 1;
+const NFT_META_MARK: u32 = 3;
+const NFT_CMP_EQ: u32 = 0;
+const NLA_F_NESTED: u16 = 1 << 15;
+
+/// include/uapi/linux/pkt_cls.h and tc_act/tc_mirred.h.
+const TCA_U32_SEL: u16 = 5;
+const TCA_U32_ACT: u16 = 7;
+const TC_U32_TERMINAL: u8 = 1;
+const TCA_ACT_KIND: u16 = 1;
+const TCA_ACT_OPTIONS: u16 = 2;
+const TCA_MIRRED_PARMS: u16 = 2;
+const TC_ACT_STOLEN: u32 = 4;
+const TCA_INGRESS_REDIR: u32 = 3;
+const ETH_P_ALL: u16 = libc::ETH_P_ALL as u16;
+
+/// All frames of a device are kept from the kernel's stack, but those with a mark, which lose
+/// it. As long as this or a copy of its descriptor is there (Linux 5.12).
+#[derive(Debug)]
+pub struct Taken(Channel);
+
+impl Taken {
+    /// Takes the frames of a device in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// When the caller lacks `CAP_NET_ADMIN`, the kernel has no nftables at the ingress of
+    /// devices, or another node has taken the device.
+    pub fn take(device: &str, index: u32, mark: u32) -> Result<Self, NetlinkError> {
+        let channel =
+            Channel::open(Some(NETFILTER), 0).map_err(|source| NetlinkError::Open { source })?;
+        let request = format!(
+            "take the frames of {device} from the kernel (nftables at its ingress, CONFIG_NF_TABLES_NETDEV)"
+        );
+        let table = text(1, &format!("{TABLE}{index}"));
+        let hook = [be32(1, NF_NETDEV_INGRESS), be32(2, PRIORITY as u32), text(3, device)].concat();
+        let chain =
+            [table.clone(), text(3, CHAIN), nested(4, &hook), be32(5, NF_DROP), text(7, "filter")]
+                .concat();
+        let rule = [table.clone(), text(2, CHAIN), nested(4, &accept_marked(mark))].concat();
+        let create = NLM_F_CREATE | NLM_F_EXCL;
+        let kind = |message| SUBSYSTEM_NFTABLES << 8 | message;
+        let whole = |family, rest: &[u8]| [&[family, 0, 0, 0][..], rest].concat();
+        // The subsystem of the batch, in network byte order.
+        let batch = [NFPROTO_UNSPEC, 0, 0, SUBSYSTEM_NFTABLES as u8];
+        let table = [table, be32(2, NFT_TABLE_F_OWNER)].concat();
+        channel.batch(
+            request,
+            &[
+                (NFNL_MSG_BATCH_BEGIN, 0, batch.to_vec()),
+                (kind(NFT_MSG_NEWTABLE), create, whole(NFPROTO_NETDEV, &table)),
+                (kind(NFT_MSG_NEWCHAIN), create, whole(NFPROTO_NETDEV, &chain)),
+                (kind(NFT_MSG_NEWRULE), NLM_F_CREATE, whole(NFPROTO_NETDEV, &rule)),
+                (NFNL_MSG_BATCH_END, 0, batch.to_vec()),
+            ],
+        )?;
+        Ok(Self(channel))
+    }
+}
+
+impl AsFd for Taken {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd().as_fd()
+    }
+}
+
+/// `meta mark MARK meta mark set 0 accept`
+fn accept_marked(mark: u32) -> Vec<u8> {
+    let value = |kind, number: u32| nested(kind, &attribute(1, &number.to_ne_bytes()));
+    let verdict = nested(2, &nested(2, &be32(1, NF_ACCEPT)));
+    [
+        expression("meta", &[be32(1, NFT_REG_1), be32(2, NFT_META_MARK)]),
+        expression("cmp", &[be32(1, NFT_REG_1), be32(2, NFT_CMP_EQ), value(3, mark)]),
+        expression("immediate", &[be32(1, NFT_REG_1), value(2, 0)]),
+        expression("meta", &[be32(2, NFT_META_MARK), be32(3, NFT_REG_1)]),
+        expression("immediate", &[be32(1, NFT_REG_VERDICT), verdict]),
+    ]
+    .concat()
+}
+
+fn expression(name: &str, fields: &[Vec<u8>]) -> Vec<u8> {
+    nested(1, &[text(1, name), nested(2, &fields.concat())].concat())
+}
+
+/// One attribute, with what fills it up to four bytes.
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = 4 + value.len() as u16;
+    let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
+    attribute(kind | NLA_F_NESTED, value)
+}
+
+fn be32(kind: u16, number: u32) -> Vec<u8> {
+    attribute(kind, &number.to_be_bytes())
+}
+
+fn text(kind: u16, text: &str) -> Vec<u8> {
+    attribute(kind, &[text.as_bytes(), &[0]].concat())
+}
+
+impl Netlink {
+    /// Has the kernel treat what comes in by one device as if it had come in by another.
+    ///
+    /// # Errors
+    /// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no ingress queueing discipline,
+    /// u32 filter or mirred action.
+    pub fn redirect_to(&self, from: u32, to: u32) -> Result<(), NetlinkError> {
+        let index = i32::try_from(from).unwrap_or(i32::MAX);
+        let request = format!(
+            "redirect what comes in by device number {from} to number {to} (sch_ingress, cls_u32, act_mirred)"
+        );
+        let mut message = TcMessage::with_index(index);
+        message.header.parent = TcHandle::INGRESS;
+        message.header.handle = TcHandle { major: 0xffff, minor: 0 };
+        message.attributes.push(TcAttribute::Kind("ingress".to_owned()));
+        let message = RouteNetlinkMessage::NewQueueDiscipline(message);
+        self.channel.change(&request, &message, NLM_F_CREATE | NLM_F_EXCL)?;
+        let mut message = TcMessage::with_index(index);
+        message.header.parent = TcHandle { major: 0xffff, minor: 0 };
+        // Priority 1, all protocols.
+        message.header.info = 1 << 16 | u32::from(ETH_P_ALL.to_be());
+        message.attributes.push(TcAttribute::Kind("u32".to_owned()));
+        let option = |kind, value| TcOption::Other(DefaultNla::new(kind, value));
+        message.attributes.push(TcAttribute::Options(vec![
+            option(TCA_U32_SEL, everything()),
+            option(TCA_U32_ACT | NLA_F_NESTED, nested(1, &redirection(to))),
+        ]));
+        let message = RouteNetlinkMessage::NewTrafficFilter(message);
+        self.channel.change(&request, &message, NLM_F_CREATE | NLM_F_EXCL)
+    }
+}
+
+/// `struct tc_u32_sel` with one key whose mask is empty.
+fn everything() -> Vec<u8> {
+    const SELECTOR_LENGTH: usize = 16;
+    const KEY_LENGTH: usize = 16;
+    let mut bytes = vec![0; SELECTOR_LENGTH + KEY_LENGTH];
+    (bytes[0], bytes[2]) = (TC_U32_TERMINAL, 1);
+    bytes
+}
+
+/// The action of one filter: `struct tc_mirred`.
+fn redirection(to: u32) -> Vec<u8> {
+    let words = [0, 0, TC_ACT_STOLEN, 0, 0, TCA_INGRESS_REDIR, to];
+    let parameters = words.map(u32::to_ne_bytes).concat();
+    let options = attribute(TCA_MIRRED_PARMS, &parameters);
+    [text(TCA_ACT_KIND, "mirred"), nested(TCA_ACT_OPTIONS, &options)].concat()
+}

@@ -1,0 +1,113 @@
+//! A user namespace of one's own: what needs root inside it needs none outside.
+//!
+//! ```text
+//!  a user's process ─▶ user namespace, in which it is root, network and mounts of its own
+//!                         └─▶ an empty /run, gone with the last process inside
+//! ```
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use std::io;
+use std::path::Path;
+
+use crate::sysctl;
+
+/// Folders that are the process's own inside: where names of namespaces, nodes and labs are.
+const FOLDERS: [&str; 1] = ["/run"];
+
+/// Why there is no namespace. The host's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum UserNamespaceError {
+    /// The kernel or its settings refuse it.
+    #[error("this machine refuses user namespaces to its users ({source}){}", hint())]
+    Refused {
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// One step inside.
+    #[error("cannot {action} in a user namespace: {source}{}", hint())]
+    Step {
+        /// What was tried.
+        action: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// A setting by which a machine refuses user namespaces to its users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its name, for sysctl(8).
+    pub key: &'static str,
+    /// The value that it has.
+    pub refusing: &'static str,
+    /// One that allows them.
+    pub allowing: &'static str,
+}
+
+const fn refusal_by(key: &'static str, refusing: &'static str, allowing: &'static str) -> Refusal {
+    Refusal { key, refusing, allowing }
+}
+
+/// Linux; Debian's kernels; Ubuntu's (24.04).
+const SETTINGS: [Refusal; 3] = [
+    refusal_by("user.max_user_namespaces", "0", "15000"),
+    refusal_by("kernel.unprivileged_userns_clone", "0", "1"),
+    refusal_by("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+];
+
+/// The setting that refuses them here, if one does.
+#[must_use]
+pub fn refusal() -> Option<Refusal> {
+    let refuses = |setting: &Refusal| {
+        sysctl::read(setting.key).is_ok_and(|value| value.trim() == setting.refusing)
+    };
+    SETTINGS.into_iter().find(refuses)
+}
+
+/// What to change, as far as the settings say why.
+fn hint() -> String {
+    refusal().map_or_else(String::new, |Refusal { key, refusing, allowing }| {
+        format!("; {key} is {refusing}, and 'sysctl -w {key}={allowing}' as root allows them")
+    })
+}
+
+/// Whether the process is root, here or in a user namespace.
+#[must_use]
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Puts the process into namespaces of its own: user, in which it is root, network and mounts.
+/// What lies below [`FOLDERS`] is hidden from it.
+///
+/// # Errors
+/// When the machine refuses, or the process has other threads.
+pub fn enter() -> Result<(), UserNamespaceError> {
+    let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
+    unshare(CloneFlags::CLONE_NEWUSER)
+        .map_err(|errno| UserNamespaceError::Refused { source: errno.into() })?;
+    // Without it no group may be mapped (user_namespaces(7)).
+    write("/proc/self/setgroups", "deny")?;
+    write("/proc/self/uid_map", &format!("0 {user} 1"))?;
+    write("/proc/self/gid_map", &format!("0 {group} 1"))?;
+    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
+        .map_err(step("unshare network and mounts"))?;
+    // What is mounted here is nobody else's.
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+        .map_err(step("keep mounts private"))?;
+    for folder in FOLDERS.into_iter().filter(|folder| Path::new(folder).is_dir()) {
+        mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
+            .map_err(step(&format!("mount an empty {folder}")))?;
+    }
+    Ok(())
+}
+
+fn write(path: &str, text: &str) -> Result<(), UserNamespaceError> {
+    std::fs::write(path, text)
+        .map_err(|source| UserNamespaceError::Step { action: format!("write {path}"), source })
+}
+
+fn step(action: &str) -> impl Fn(nix::errno::Errno) -> UserNamespaceError {
+    move |errno| UserNamespaceError::Step { action: action.to_owned(), source: errno.into() }
+}

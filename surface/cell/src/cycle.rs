@@ -1,0 +1,91 @@
+//! Redirect cycles at user level, as `levels/bpf/c/cycle.h` has them below: frames that modules
+//! send round and round between ports of the node that are cabled to each other.
+//!
+//! What counts the rounds of a frame is chosen by its first bytes. A frame that comes in by
+//! another port brings rounds along; one that has come round costs one; each period there
+//! are [`CYCLE_ROUNDS`] again.
+
+use bpf_maps::{CYCLE_ROUNDS, CYCLE_ROUNDS_MAX, CYCLES_MAX};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+/// How long a period is: as the daemon's heartbeat, by which the kernel's programs count.
+const PERIOD_MS: u64 = 100;
+/// Bytes of a frame by which it is known again.
+const HEAD_LENGTH: usize = 64;
+
+/// The rounds that frames have left.
+#[derive(Debug)]
+pub(crate) struct Rounds {
+    /// Nobody outside knows which frames share a counter.
+    hash: RandomState,
+    period: u64,
+    /// The period that was the last to give rounds, and rounds.
+    left: Box<[(u64, u32)]>,
+}
+
+impl Default for Rounds {
+    fn default() -> Self {
+        let left = vec![(0, 0); CYCLES_MAX].into_boxed_slice();
+        Self { hash: RandomState::new(), period: 0, left }
+    }
+}
+
+impl Rounds {
+    pub(crate) fn set_time(&mut self, now_ms: u64) {
+        self.period = now_ms / PERIOD_MS;
+    }
+
+    /// Whether a frame that begins with `head` may leave by a cabled port; `came_round` says
+    /// that it came in by one.
+    #[cold]
+    pub(crate) fn allow(&mut self, head: &[u8], came_round: bool) -> bool {
+        let head = &head[..head.len().min(HEAD_LENGTH)];
+        let at = self.hash.hash_one(head) as usize % CYCLES_MAX;
+        let (period, rounds) = &mut self.left[at];
+        if *period != self.period {
+            (*period, *rounds) = (self.period, (*rounds).max(CYCLE_ROUNDS));
+        }
+        if !came_round {
+            *rounds = (*rounds + CYCLE_ROUNDS).min(CYCLE_ROUNDS_MAX);
+            return true;
+        }
+        let is_left = *rounds > 0;
+        *rounds = rounds.saturating_sub(1);
+        is_left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often a frame may leave that has come round already.
+    fn rounds(of: &mut Rounds, head: &[u8]) -> u32 {
+        (0..1 << 20).take_while(|_| of.allow(head, true)).count() as u32
+    }
+
+    #[test]
+    fn a_frame_that_comes_round_again_and_again_ends_and_others_do_not() {
+        let mut all = Rounds::default();
+        all.set_time(1_000);
+        assert!(all.allow(b"the first frame", false));
+        assert_eq!(rounds(&mut all, b"the first frame"), 2 * CYCLE_ROUNDS);
+        // Another one shares its counter once in 4096 times: one of three does not.
+        let others = [b"the second frame", b"a third frame...", b"a fourth frame.."];
+        assert!(others.iter().any(|other| all.allow(*other, true)));
+        assert!(!all.allow(b"the first frame", true), "it is not there again in the same period");
+        // A new frame that looks the same is not its victim.
+        assert!(all.allow(b"the first frame", false));
+        assert_eq!(rounds(&mut all, b"the first frame"), CYCLE_ROUNDS);
+        all.set_time(1_100);
+        assert_eq!(rounds(&mut all, b"the first frame"), CYCLE_ROUNDS);
+    }
+
+    #[test]
+    fn a_flood_of_frames_that_look_alike_leaves_no_endless_rounds() {
+        let mut all = Rounds::default();
+        assert!((0..1 << 20).all(|_| all.allow(&[7; 200], false)));
+        assert_eq!(rounds(&mut all, &[7; 64]), CYCLE_ROUNDS_MAX, "by its first 64 bytes");
+    }
+}

@@ -1,0 +1,263 @@
+//! What decides about a node's frames: the front door (XDP), and for packet ports the cell.
+//!
+//! ```text
+//!             rules ─▶ ┌──────┐ ─▶ maps of the front door ─▶ XDP ports
+//!  ports, heartbeats ─▶│ Door │
+//!          counters ◀─ └──────┘ ─▶ memory, for the cell ───▶ packet ports
+//! ```
+//!
+//! A node has one of the two, or both. Without a front door nothing of BPF is there: what would
+//! be told to it is left out, and no service is below user level.
+
+use crate::ports::LivePort;
+use anyhow::{Context, Result, bail};
+use bpf::front_door::{Explainer, FlowsOfRule, FrontDoorError};
+use bpf::{FrontDoor, Lane, XdpMode};
+use bpf_maps::{PortConfig, PortStats, RuleStats};
+use cell::DoorCounts;
+use node::classifier::RuleSet;
+use node::door::Door as Decider;
+use node::{PortMode, PortSpec};
+use std::os::fd::BorrowedFd;
+use units::{EntryId, PortId, RuleId};
+
+/// Why a node with packet ports keeps services at user level.
+const ONLY_USER: &str = "a node with packet ports runs services at user level";
+
+/// Both.
+pub(crate) struct Door {
+    front: Option<FrontDoor>,
+    /// Why there is no front door.
+    without: Option<String>,
+    packets: Option<PacketDoor>,
+    /// All ports were there once: what kind of node it is does not change any more.
+    is_settled: bool,
+}
+
+/// What the cell needs for packet ports.
+pub(crate) struct PacketDoor {
+    pub(crate) counts: DoorCounts,
+    /// As the cell gets them.
+    pub(crate) rules: Vec<u8>,
+    pub(crate) number: u64,
+    /// Decides what the cell does, for who asks.
+    pub(crate) decider: Decider,
+}
+
+impl Door {
+    /// Of a front door, if the kernel lets us have one and some port needs it.
+    ///
+    /// # Errors
+    /// When a port can be served in no other way.
+    pub(crate) fn open(
+        ports: &[PortSpec],
+        make: impl FnOnce() -> Result<FrontDoor>,
+    ) -> Result<Self> {
+        let is_packet = |port: &PortSpec| port.mode == PortMode::Packet;
+        let (front, without) = if !ports.is_empty() && ports.iter().all(is_packet) {
+            (None, Some("no port asks for XDP".to_owned()))
+        } else {
+            match make() {
+                Ok(front) => (Some(front), None),
+                Err(error) if ports.iter().all(LivePort::may_be_packets) => {
+                    (None, Some(format!("{error:#}")))
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let packets = match ports.iter().any(is_packet) {
+            true => Some(PacketDoor::create()?),
+            false => None,
+        };
+        Ok(Self { front, without, packets, is_settled: false })
+    }
+
+    /// Of the front door that a daemon before left; there were no packet ports.
+    pub(crate) fn of(front: FrontDoor) -> Self {
+        Self { front: Some(front), without: None, packets: None, is_settled: true }
+    }
+
+    /// All ports are there that there are.
+    pub(crate) fn settle(&mut self) {
+        self.is_settled = true;
+    }
+
+    /// The front door, or why there is none.
+    pub(crate) fn front(&self) -> Result<&FrontDoor, String> {
+        let without = || self.without.clone().unwrap_or_default();
+        self.front.as_ref().ok_or_else(without)
+    }
+
+    /// For packet ports, if there are any.
+    pub(crate) fn packets(&self) -> Option<&PacketDoor> {
+        self.packets.as_ref()
+    }
+
+    /// Why nothing runs below user level; what stands against it elsewhere apart.
+    pub(crate) fn only_user(&self) -> Option<String> {
+        let because = self.without.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        self.packets.is_some().then(|| format!("{ONLY_USER}{because}"))
+    }
+
+    /// A port becomes one of packet sockets.
+    ///
+    /// # Errors
+    /// When the node has had none and runs: its services may be below user level.
+    pub(crate) fn use_packets(&mut self) -> Result<()> {
+        if self.packets.is_none() {
+            if self.is_settled {
+                bail!(
+                    "a node that runs does not begin with packet sockets; start it anew for that"
+                );
+            }
+            self.packets = Some(PacketDoor::create()?);
+        }
+        Ok(())
+    }
+
+    /// Puts XDP on a port's device, in the first of these ways that goes; which one, and why
+    /// not in one before.
+    ///
+    /// # Errors
+    /// Why in none.
+    pub(crate) fn attach(
+        &mut self,
+        port: PortId,
+        config: &PortConfig,
+        modes: &[XdpMode],
+    ) -> Result<(XdpMode, Option<String>)> {
+        let without = self.without.clone().unwrap_or_default();
+        let front = self.front.as_mut().with_context(|| format!("no XDP: {without}"))?;
+        let (mode, refused) = front.attach_as(port, config, modes)?;
+        Ok((mode, refused.map(|reason| reason.to_string())))
+    }
+
+    /// Takes XDP off a port; of a packet port there is none.
+    pub(crate) fn detach(&mut self, port: PortId, ifindex: u32) -> Result<(), FrontDoorError> {
+        self.front.as_mut().map_or(Ok(()), |front| front.detach(port, ifindex))
+    }
+
+    /// Tells the front door about a port.
+    pub(crate) fn configure(
+        &self,
+        port: PortId,
+        config: &PortConfig,
+    ) -> Result<(), FrontDoorError> {
+        self.with_front(|front| front.configure(port, config))
+    }
+
+    pub(crate) fn heartbeat(&self) -> Result<(), FrontDoorError> {
+        self.with_front(FrontDoor::heartbeat)
+    }
+
+    pub(crate) fn invalidate(&self) {
+        if let Some(front) = &self.front {
+            front.invalidate();
+        }
+    }
+
+    pub(crate) fn set_vlans(&mut self, vlans: &[(u32, u16, u32)]) -> Result<(), FrontDoorError> {
+        self.front.as_mut().map_or(Ok(()), |front| front.set_vlans(vlans))
+    }
+
+    pub(crate) fn set_up_device(&self, ifindex: u32) {
+        if let Some(front) = &self.front {
+            front.set_up_device(Some(ifindex));
+        }
+    }
+
+    pub(crate) fn set_socket(
+        &self,
+        port: PortId,
+        queue: u32,
+        socket: Option<BorrowedFd<'_>>,
+    ) -> Result<(), FrontDoorError> {
+        self.with_front(|front| front.set_socket(port, queue, socket))
+    }
+
+    /// The lane of a service that can leave user level.
+    pub(crate) fn lane(&self, entry: EntryId) -> Option<Lane<'_>> {
+        self.front.as_ref()?.lanes().lane(entry)
+    }
+
+    /// Installs rules; for packet ports the cell has to be told.
+    pub(crate) fn install(&mut self, rules: &RuleSet) -> Result<(), FrontDoorError> {
+        if let Some(packets) = &mut self.packets {
+            packets.rules = node::door::rules::encode(rules);
+            packets.number += 1;
+            packets.decider.install(rules.clone());
+        }
+        let Some(front) = &mut self.front else { return Ok(()) };
+        let of_rule = |list: &node::classifier::ListedFlows| FlowsOfRule {
+            mask: list.mask,
+            template: list.template,
+            flows: list.flows.keys().clone(),
+            rule: list.rule,
+        };
+        let lists: Vec<FlowsOfRule> = rules.lists.iter().map(of_rule).collect();
+        front.install_rules(&rules.masks, &rules.entries, &lists)
+    }
+
+    /// What came in by a port, wherever it was counted.
+    pub(crate) fn port_stats(&self, port: PortId) -> Result<PortStats, FrontDoorError> {
+        let here = self.packets.as_ref().map(|packets| packets.counts.port(port));
+        let Some(front) = &self.front else { return Ok(here.unwrap_or_default()) };
+        let mut sum = front.port_stats(port)?;
+        if let Some(here) = here {
+            sum.rx_packets += here.rx_packets;
+            sum.rx_bytes += here.rx_bytes;
+            sum.outcomes.iter_mut().zip(here.outcomes).for_each(|(sum, one)| *sum += one);
+        }
+        Ok(sum)
+    }
+
+    /// What a rule was the best match of.
+    pub(crate) fn rule_stats(&self, rule: RuleId) -> Result<RuleStats, FrontDoorError> {
+        let here = self.packets.as_ref().map(|packets| packets.counts.rule(rule));
+        let mut sum = here.unwrap_or_default();
+        if let Some(front) = &self.front {
+            let there = front.rule_stats(rule)?;
+            sum.packets += there.packets;
+            sum.bytes += there.bytes;
+        }
+        Ok(sum)
+    }
+
+    pub(crate) fn clear_rule_stats(&self, rule: RuleId) -> Result<(), FrontDoorError> {
+        if let Some(packets) = &self.packets {
+            packets.counts.clear_rule(rule);
+        }
+        self.with_front(|front| front.clear_rule_stats(rule))
+    }
+
+    /// The number of the rules in use.
+    pub(crate) fn generation(&self) -> u64 {
+        let packets = || self.packets.as_ref().map_or(0, |packets| packets.number);
+        self.front.as_ref().map_or_else(packets, FrontDoor::generation)
+    }
+
+    /// What runs a copy of the front door.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn explainer(&self) -> Result<Explainer, String> {
+        self.front()?.explainer().map_err(|problem| problem.to_string())
+    }
+
+    /// Does something with the front door; what there is no front door for is done.
+    pub(crate) fn with_front<T: Default>(
+        &self,
+        act: impl FnOnce(&FrontDoor) -> Result<T, FrontDoorError>,
+    ) -> Result<T, FrontDoorError> {
+        self.front.as_ref().map_or_else(|| Ok(T::default()), act)
+    }
+}
+
+impl PacketDoor {
+    fn create() -> Result<Self> {
+        let counts = DoorCounts::create().context("making the counters of packet ports")?;
+        let decider = Decider::default();
+        let rules = node::door::rules::encode(&RuleSet::default());
+        Ok(Self { counts, rules, number: 0, decider })
+    }
+}
