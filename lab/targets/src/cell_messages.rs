@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use bpf_maps::{Key, Mask, Rule};
 use cell::protocol::{
     CellReport, FromCell, PortFacts, ServiceFacts, ServiceReport, SharedFacts, StateWay, ToCell,
     decode, encode,
 };
+use node::classifier::RuleSet;
+use node::door::rules::{decode as decode_rules, encode as encode_rules};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use units::{Edge, EntryId, PortId, SessionId};
@@ -15,6 +18,15 @@ use units::{Edge, EntryId, PortId, SessionId};
 pub fn read(bytes: &[u8]) {
     reads_back::<FromCell>(bytes);
     reads_back::<ToCell>(bytes);
+    reads_rules(bytes);
+}
+
+/// The rules of packet ports, which the cell gets as bytes of their own.
+fn reads_rules(bytes: &[u8]) {
+    match decode_rules(bytes) {
+        Ok(rules) => assert_eq!(encode_rules(&rules), bytes, "one set, one way to write it"),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
 }
 
 /// What is accepted means the same after it was written and read again, and takes no more
@@ -29,6 +41,13 @@ fn reads_back<T: Serialize + DeserializeOwned + Debug>(bytes: &[u8]) {
     assert!(written.len() <= bytes.len());
     let again: T = decode(&written).expect("it was just written");
     assert_eq!(format!("{again:?}"), format!("{message:?}"));
+}
+
+/// One rule for packets of a port.
+fn rules() -> RuleSet {
+    let mask = Mask { bits: Key { port: u16::MAX, ..Key::default() }, ..Mask::default() };
+    let key = Key { port: 1, ..Key::default() };
+    RuleSet { masks: vec![mask], entries: vec![(key, Rule::default())], ..RuleSet::default() }
 }
 
 /// A message of each kind.
@@ -97,5 +116,6 @@ pub fn seeds() -> Vec<Vec<u8>> {
         FromCell::Reported(CellReport { frames_total: 6144, ..CellReport::default() }),
     ];
     let to = to.iter().map(encode).collect::<Vec<_>>();
-    to.into_iter().chain(from.iter().map(encode)).filter_map(Result::ok).collect()
+    let messages = to.into_iter().chain(from.iter().map(encode)).filter_map(Result::ok);
+    messages.chain([encode_rules(&rules())]).collect()
 }

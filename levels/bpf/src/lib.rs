@@ -18,6 +18,7 @@ pub mod facts;
 pub mod front_door;
 mod function_btf;
 mod insn;
+mod inventory;
 mod lanes;
 #[cfg(test)]
 mod layout;
@@ -38,6 +39,7 @@ pub use arena::{ARENA_PAGE, Arena, ArenaError, MappedArena};
 pub use block::{Block, BlockError, MappedBlock};
 pub use facts::RuleFacts;
 pub use front_door::{Below, FrontDoor, FrontDoorError};
+pub use inventory::Inventory;
 pub use lanes::{Departures, Lane, Lanes, LanesError};
 pub use map::{DevmapValue, Map, MapError, MapInfo, MappedArray, Update, possible_cpus};
 pub use new_map::{MapSpec, NewMapError};

@@ -11,6 +11,7 @@ use libbpf_sys as sys;
 
 pub use crate::mapped::MappedArray;
 use crate::pin::{self, Kind, PinError};
+use crate::program::object_info;
 
 /// Why a map could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -444,13 +445,6 @@ fn info_of(fd: BorrowedFd<'_>) -> io::Result<MapInfo> {
 
 fn raw_info(fd: BorrowedFd<'_>) -> io::Result<sys::bpf_map_info> {
     let mut info = sys::bpf_map_info::default();
-    let mut length = size_of_val(&info) as u32;
-    // SAFETY: `info` is zeroed and `length` is its size; the kernel writes no more.
-    let answer = unsafe {
-        sys::bpf_obj_get_info_by_fd(fd.as_raw_fd(), (&raw mut info).cast(), &raw mut length)
-    };
-    if answer < 0 {
-        return Err(io::Error::from_raw_os_error(-answer));
-    }
+    object_info(fd, &mut info)?;
     Ok(info)
 }

@@ -419,11 +419,12 @@ pub fn takes_redirects(ifindex: u32) -> bool {
 }
 
 /// The kernel's structs that `BPF_OBJ_GET_INFO_BY_FD` fills.
-trait Info {}
+pub(crate) trait Info {}
+impl Info for sys::bpf_map_info {}
 impl Info for sys::bpf_prog_info {}
 impl Info for sys::bpf_link_info {}
 
-fn object_info<T: Info>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
+pub(crate) fn object_info<T: Info>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     let mut length = size_of::<T>() as u32;
     // SAFETY: `info` is zeroed by its default, so that it asks for no arrays,
     // and `length` is its size; the kernel writes no more.

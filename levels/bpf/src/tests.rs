@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use bytemuck::{Pod, Zeroable};
 
 use crate::{
-    AttachError, DevmapValue, Link, Map, MapError, Object, ObjectError, OpenObject, PinError,
-    Program, Update, XdpMode, objects, pin, possible_cpus,
+    AttachError, DevmapValue, Inventory, Link, Map, MapError, Object, ObjectError, OpenObject,
+    PinError, Program, Update, XdpMode, objects, pin, possible_cpus,
 };
 
 #[repr(C)]
@@ -264,4 +264,22 @@ fn enter_namespace() {
     // SAFETY: unshare of the network namespace shares no memory or descriptors anew.
     let answer = unsafe { libc::unshare(libc::CLONE_NEWNET) };
     assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn an_inventory_has_a_map_and_a_program_while_they_are_there() {
+    if !privileged() {
+        return;
+    }
+    let before = Inventory::take().unwrap();
+    let object = opened().load().unwrap();
+    let map = object.map("pairs").unwrap().info().id;
+    let during = Inventory::take().unwrap();
+    assert_eq!(during.maps.get(&map).map(String::as_str), Some("pairs"));
+    let new = during.new_since(&before);
+    assert!(new.contains(&format!("map {map} pairs")), "{new:?}");
+    assert!(new.iter().any(|it| it.starts_with("program ")), "{new:?}");
+    drop(object);
+    let gone = || (!Inventory::take().unwrap().maps.contains_key(&map)).then_some(());
+    assert!(testkit::wait_for(std::time::Duration::from_secs(5), gone).is_some());
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{Line, PROGRAM_TIME_MAX, SOON};
+use crate::common::{Line, PROGRAM_TIME_MAX, SOON, assert_no_bpf_since};
 use api::{RuleRequest, RulesRequest};
 use os::offload::OffloadState;
 use rustix::process::{Pid, Signal, kill_process};
@@ -53,7 +53,7 @@ fn a_node_that_is_asked_to_end_leaves_nothing() {
     let device = net.end("r1", "client").unwrap().device.clone();
     let features = ["ethtool", "-K", &device, "gro", "on", "rxvlan", "on"];
     assert!(net.run("r1", &features, PROGRAM_TIME_MAX).unwrap().status.success());
-    let before = traces(&net);
+    let (before, held) = (traces(&net), bpf::Inventory::take().unwrap());
     let mut line = Line { node: testkit::NodeUnderTest::start(&net, "r1").unwrap(), net };
     line.acquaint();
     let all = Service { rules: &["any"], ..Service::default() };
@@ -69,6 +69,7 @@ fn a_node_that_is_asked_to_end_leaves_nothing() {
     assert!(line.node.stop().unwrap().success(), "{}", line.node.log());
     assert_eq!(leftovers(line.node.name()), [""; 0]);
     assert_eq!(traces(&line.net), before);
+    assert_no_bpf_since(&held);
     assert!(workers.into_iter().all(gone), "the cell or a compiler runs on");
     line.acquaint();
 }

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::{Balance, Books, Net, NodeUnderTest, inconsistencies};
+use testkit::{Balance, Books, Net, NodeUnderTest, inconsistencies, wait_for};
 use wire::FrameBuilder;
 
 /// A host and what is sent to it have this long.
@@ -20,6 +20,13 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// Waits until the kernel holds nothing of BPF that it did not hold before; it frees late.
+pub fn assert_no_bpf_since(before: &bpf::Inventory) {
+    let new = || bpf::Inventory::take().unwrap().new_since(before);
+    let left = wait_for(SOON, || new().is_empty().then_some(()));
+    assert!(left.is_some(), "{:#?}", new());
 }
 
 /// Two hosts, and a node between them.

@@ -204,12 +204,13 @@ fn a_daemon_hands_over_to_another_and_no_packet_notices() {
 }
 
 #[test]
-fn daemon_after_daemon_leaks_no_descriptor_and_no_pin() {
+fn daemon_after_daemon_leaks_no_descriptor_no_pin_and_nothing_in_the_kernel() {
     if !root_or_skip("descriptors of daemons") {
         return;
     }
     let (mut line, _flows) = three();
     let (cell, mut seen) = (line.node.cell().unwrap(), Vec::new());
+    let mut held = None;
     for _ in 0..5 {
         line.node.kill().unwrap();
         line.node.start_again(&line.net, "r1").unwrap();
@@ -218,6 +219,12 @@ fn daemon_after_daemon_leaks_no_descriptor_and_no_pin() {
         std::thread::sleep(GAP * 50);
         let daemon = line.node.pid().unwrap();
         seen.push((descriptors(daemon), descriptors(cell), pins(&line)));
+        // Freed late, so that is waited for.
+        let counts = || bpf::Inventory::take().unwrap().counts();
+        let first = *held.get_or_insert_with(counts);
+        let no_more = || counts().iter().zip(first).all(|(now, first)| *now <= first).then_some(());
+        let kept = wait_for(SOON, no_more);
+        assert!(kept.is_some(), "programs, maps, links: {:?}, at first {first:?}", counts());
     }
     assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:#?}");
     line.node.remove("low").unwrap();

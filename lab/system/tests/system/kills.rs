@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::clean_end::{gone, kill};
-use crate::common::{Line, SOON};
+use crate::common::{Line, SOON, assert_no_bpf_since};
 use crate::handover::{Flows, deploy};
 use crate::levels::{BELOW, stamper};
 use testkit::{Service, leftovers, root_or_skip, wait_for};
@@ -77,6 +77,7 @@ fn kills_at_random_moments_lose_nothing_but_what_was_in_a_dead_cells_rings() {
     let seed = std::env::var("TAM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
     eprintln!("{kills} kills, TAM_SEED={seed}");
     let mut dice = Dice(seed | 1);
+    let held = bpf::Inventory::take().unwrap();
     let mut line = Line::up();
     line.acquaint();
     for (name, level, port) in STAY {
@@ -95,7 +96,7 @@ fn kills_at_random_moments_lose_nothing_but_what_was_in_a_dead_cells_rings() {
                 scope.spawn(move || ask(asked, what));
                 std::thread::sleep(Duration::from_micros(pause));
                 let daemon = line.node.pid().unwrap();
-                // Two thirds of them meet the daemon.
+                // Three of four meet the daemon, two the cell.
                 match who {
                     0 | 1 => kill(daemon),
                     2 => kill(cell),
@@ -133,5 +134,6 @@ fn kills_at_random_moments_lose_nothing_but_what_was_in_a_dead_cells_rings() {
     let links = line.net.netlink("r1").unwrap().links().unwrap();
     let own = |name: &str| name.starts_with("tam-") || name.starts_with("tup-");
     assert!(!links.iter().any(|link| own(&link.name)), "{links:?}");
+    assert_no_bpf_since(&held);
     line.acquaint();
 }
