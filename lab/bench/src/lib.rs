@@ -103,7 +103,7 @@ pub fn list() -> &'static [Bench] {
 pub struct Options {
     /// End within 45 seconds: fewer cases, shorter windows.
     pub quick: bool,
-    /// Rounds of each case; otherwise 3 when quick and 7 when not.
+    /// Rounds of each case; otherwise 2 when quick and 7 when not.
     pub rounds: Option<u32>,
 }
 
@@ -112,7 +112,7 @@ pub const ROUNDS_MAX: u32 = 100;
 
 impl Options {
     pub(crate) fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(if self.quick { 3 } else { 7 }).clamp(1, ROUNDS_MAX)
+        self.rounds.unwrap_or(if self.quick { 2 } else { 7 }).clamp(1, ROUNDS_MAX)
     }
 }
 

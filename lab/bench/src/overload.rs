@@ -42,10 +42,10 @@ const LEVELS: [Level; 3] = [Level::Nic, Level::Kernel, Level::User];
 const LEVELS_QUICK: [Level; 2] = [Level::Nic, Level::User];
 /// Offered loads in what is carried at most, found before: around it, and none for a flood.
 const AROUND: [Option<f64>; 6] = [Some(0.7), Some(0.85), Some(1.0), Some(1.15), Some(1.5), None];
-const AROUND_QUICK: [Option<f64>; 4] = [Some(0.85), Some(1.0), Some(1.2), None];
+const AROUND_QUICK: [Option<f64>; 3] = [Some(0.9), Some(1.1), None];
 /// The same up to where the goal is.
 const CURVE: [f64; 8] = [0.5, 0.7, 0.85, 1.0, 1.15, 2.0, 5.0, MOST];
-const CURVE_QUICK: [f64; 5] = [0.5, 0.85, 1.0, 1.2, MOST];
+const CURVE_QUICK: [f64; 4] = [0.5, 0.9, 1.1, MOST];
 const MOST: f64 = 10.0;
 /// In what passes of a flood, when the most is looked for.
 const SEARCH: [f64; 3] = [0.8, 1.0, 1.25];

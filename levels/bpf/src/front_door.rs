@@ -130,6 +130,8 @@ pub struct FrontDoor {
     links: BTreeMap<PortId, [Link; 2]>,
     /// Keys in each of the two rule sets, so that the inactive one can be emptied.
     keys: [Vec<Key>; 2],
+    /// What else was written for them.
+    written: rules::Written,
     /// Whether packets may still look at that one.
     inactive: rules::Inactive,
     vlans: Vec<VlanKey>,
@@ -274,6 +276,7 @@ impl FrontDoor {
             tc,
             links: BTreeMap::new(),
             keys: [const { Vec::new() }; 2],
+            written: rules::Written::default(),
             inactive: rules::Inactive::Free,
             vlans: Vec::new(),
         })

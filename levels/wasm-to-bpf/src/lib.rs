@@ -39,8 +39,41 @@ pub const FUEL_BUDGET_MIN: u64 = 65_536;
 /// # Errors
 /// What cannot become eBPF, each with its place.
 pub fn compile(module: &[u8], options: &Options) -> Result<Program, Vec<Refusal>> {
-    let (unit, image) = unit(module, options)?;
-    back::program(&unit, image, options)
+    begin(module, options)?.finish()
+}
+
+/// A module of which nothing is known any more that stands against its becoming eBPF, before
+/// the time that compiling it takes: what an instance begins with is settled.
+#[derive(Debug)]
+pub struct Begun {
+    built: front::Built,
+    options: Options,
+}
+
+/// The first part of [`compile`].
+///
+/// # Errors
+/// What cannot become eBPF, each with its place; compiling it may find more.
+pub fn begin(module: &[u8], options: &Options) -> Result<Begun, Vec<Refusal>> {
+    Ok(Begun { built: front::unit(module, options)?, options: options.clone() })
+}
+
+impl Begun {
+    /// What an instance begins with: the same for every flavour.
+    #[must_use]
+    pub fn image(&self) -> &Image {
+        &self.built.image
+    }
+
+    /// The rest of [`compile`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn finish(self) -> Result<Program, Vec<Refusal>> {
+        let Self { built: front::Built { mut unit, image, kept }, options } = self;
+        passes::run(&mut unit, &options, kept)?;
+        back::program(&unit, image, &options)
+    }
 }
 
 /// All that the entry reaches, in SSA form, and what an instance begins with.

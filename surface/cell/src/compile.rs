@@ -2,75 +2,114 @@
 //!
 //! The daemon never runs the compiler: a module may be made to blow it up. The
 //! worker gives up every right before it reads the module.
-//! The worker gets Wasm on standard input and writes code, or a reason, to
-//! standard output; both end with the process.
+//! The worker gets Wasm on standard input and writes to standard output, in parts, each as soon
+//! as it is ready: machine code, with which a service runs at user level, then eBPF programs. Both
+//! end with the process.
+//!
+//! ```text
+//! Wasm ─▶ check ─▶ begin eBPF ─▶ Cranelift ─▶ Part::Code ─▶ Part::Program(nic) ─▶ …(kernel)
+//!                      └─ with a second processor: a thread that finishes the programs meanwhile
+//! ```
 
 use abi::check::{Checked, Unverified};
 use abi::{Lanes, Level};
 use engine::{Engine, MemoryKind};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, setpriority_process, setrlimit};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::thread::JoinHandle;
-use wasm_to_bpf::{Entry, Flavour, Options, Program};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use wasm_to_bpf::{Begun, Entry, Flavour, Image, Options, Program, Refusal};
 
 /// Processor seconds of one job: a module of 8 MiB takes less.
 const CPU_SECONDS_MAX: u64 = 20;
 /// Address space of one job: the engine reserves far more than it uses.
 const ADDRESS_SPACE_MAX: u64 = 4 << 30;
+/// How nice a worker is when the code is told and the programs are left: a service can begin.
+const PROGRAMS_NICE: i32 = 10;
 /// Bytes of the second thread's stack, as the first has it on most machines.
 const OTHER_STACK: usize = 8 << 20;
-/// Largest code that comes back, in bytes: what Cranelift makes of the largest
-/// module is within ten times its size.
-const CODE_LENGTH_MAX: u64 = 80 << 20;
+/// Most that comes back, in bytes: what Cranelift makes of the largest module is within ten times
+/// its size, and so is each of the programs.
+const ANSWER_LENGTH_MAX: u64 = 240 << 20;
 
-/// What a module became.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// What a module became: code at once, and programs for the levels below user as they are ready.
+#[derive(Debug)]
 pub struct Compiled {
     /// Machine code for the engine.
     pub code: Vec<u8>,
-    /// Of a module that can leave user level; its code is for a shared memory.
-    pub below: Option<Below>,
-    /// Why it does not run at each level below user that it asks for.
-    pub refused: Vec<(Level, String)>,
+    /// What an instance begins with, of a module that can leave user level; its code is for a
+    /// shared memory.
+    pub image: Option<Image>,
+    /// For each level that the module asks for; none is not ready yet.
+    programs: Mutex<BTreeMap<Level, Option<Made>>>,
+    /// One more is ready.
+    ready: Condvar,
 }
 
-/// The eBPF programs of a module.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Below {
-    /// For `nic`.
-    pub nic: Option<Program>,
-    /// For `kernel`.
-    pub kernel: Option<Program>,
-}
+/// A program, or why there is none.
+type Made = Result<Arc<Program>, String>;
 
 impl Compiled {
-    /// What it takes in memory, but for some hundred bytes.
+    fn new(Code { code, image, levels }: Code) -> Self {
+        let known = |(level, refused): (Level, Option<String>)| (level, refused.map(Err));
+        let programs = Mutex::new(levels.into_iter().map(known).collect());
+        Self { code, image, programs, ready: Condvar::new() }
+    }
+
+    fn programs(&self) -> MutexGuard<'_, BTreeMap<Level, Option<Made>>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it takes in memory at present, but for some hundred bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let programs = self.below.iter().flat_map(|below| [&below.nic, &below.kernel]).flatten();
-        let words = programs.map(|program| program.instructions.len() + program.places.len());
+        let programs = self.programs();
+        let ready = programs.values().flatten().flatten();
+        let words = ready.map(|program| program.instructions.len() + program.places.len());
         self.code.len() + words.sum::<usize>() * size_of::<u64>()
     }
-}
 
-impl Below {
-    /// The program for a level.
-    #[must_use]
-    pub const fn program(&self, level: Level) -> Option<&Program> {
-        match level {
-            Level::Nic => self.nic.as_ref(),
-            Level::Kernel => self.kernel.as_ref(),
-            Level::User | Level::Cluster => None,
+    /// The program for a level; waits for the compiler, if that still works on it.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn program(&self, level: Level) -> Result<Arc<Program>, String> {
+        let mut programs = self.programs();
+        loop {
+            match programs.get(&level) {
+                None => return Err(format!("its module was not compiled for {level}")),
+                Some(Some(made)) => return made.clone(),
+                Some(None) => {}
+            }
+            programs = self.ready.wait(programs).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// One of them: each knows the instance.
+    /// The levels that it does not run at as far as that is known, with the reasons. All of them
+    /// are known of a module without an image.
     #[must_use]
-    pub fn any(&self) -> Option<&Program> {
-        self.nic.as_ref().or(self.kernel.as_ref())
+    pub fn refused(&self) -> Vec<(Level, String)> {
+        let programs = self.programs();
+        let refused = |(level, made): (&Level, &Option<Made>)| {
+            Some((*level, made.as_ref()?.as_ref().err()?.clone()))
+        };
+        programs.iter().filter_map(refused).collect()
+    }
+
+    /// A program is ready, or is known not to come.
+    fn put(&self, level: Level, made: Result<Program, String>) {
+        self.programs().insert(level, Some(made.map(Arc::new)));
+        self.ready.notify_all();
+    }
+
+    /// What is not there by now does not come.
+    fn end(&self, reason: &str) {
+        for coming in self.programs().values_mut().filter(|made| made.is_none()) {
+            *coming = Some(Err(reason.to_owned()));
+        }
+        self.ready.notify_all();
     }
 }
 
@@ -111,29 +150,83 @@ impl CompileWorker {
         Ok(Self { child: worker.spawn().map_err(CompileFailure::Worker)? })
     }
 
-    /// Has it compile a module, which is all that it does.
-    ///
-    /// # Errors
-    /// See [`CompileFailure`].
-    pub fn compile(mut self, wasm: &[u8]) -> Result<Compiled, CompileFailure> {
-        let (status, answer) = self.ask(wasm).map_err(CompileFailure::Worker)?;
-        match postcard::from_bytes::<Result<Compiled, String>>(&answer) {
-            Ok(answer) if status.success() => answer.map_err(CompileFailure::Refused),
-            _ => Err(CompileFailure::Stopped { status }),
-        }
-    }
-
-    fn ask(&mut self, wasm: &[u8]) -> io::Result<(ExitStatus, Vec<u8>)> {
-        let mut input = self.child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let output = self.child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let answer = std::thread::scope(|scope| {
+    /// Has it compile a module, which is all that it does: `first` hears as soon as the module
+    /// can begin at user level. Returns when its programs are there, too.
+    pub fn compile(
+        mut self,
+        wasm: &[u8],
+        first: impl FnOnce(Result<Arc<Compiled>, CompileFailure>),
+    ) {
+        let (Some(mut input), Some(output)) = (self.child.stdin.take(), self.child.stdout.take())
+        else {
+            return first(Err(CompileFailure::Worker(io::ErrorKind::BrokenPipe.into())));
+        };
+        std::thread::scope(|scope| {
             // A worker that dies early closes the pipe; its status says why.
             scope.spawn(move || input.write_all(wasm));
-            let mut answer = Vec::new();
-            output.take(CODE_LENGTH_MAX).read_to_end(&mut answer).map(|_| answer)
-        })?;
-        Ok((self.child.wait()?, answer))
+            let mut parts = output.take(ANSWER_LENGTH_MAX);
+            match read_part(&mut parts) {
+                Some(Part::Code(Ok(code))) => {
+                    let compiled = Arc::new(Compiled::new(code));
+                    self.make_room();
+                    first(Ok(Arc::clone(&compiled)));
+                    while let Some(Part::Program(level, made)) = read_part(&mut parts) {
+                        compiled.put(level, made);
+                    }
+                    compiled.end(&self.ended().to_string());
+                }
+                Some(Part::Code(Err(reason))) => first(Err(CompileFailure::Refused(reason))),
+                Some(Part::Program(..)) | None => first(Err(self.ended())),
+            }
+        });
     }
+
+    /// Others go before it from now on: what follows from the code.
+    fn make_room(&self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        // Where it may not be told so, it is only less polite.
+        let _ = setpriority_process(pid, PROGRAMS_NICE);
+    }
+
+    /// Why nothing more comes.
+    fn ended(&mut self) -> CompileFailure {
+        match self.child.wait() {
+            Ok(status) => CompileFailure::Stopped { status },
+            Err(error) => CompileFailure::Worker(error),
+        }
+    }
+}
+
+/// What a worker writes: the length in four bytes, then one of these. The code first.
+#[derive(Debug, Serialize, Deserialize)]
+enum Part {
+    Code(Result<Code, String>),
+    Program(Level, Result<Program, String>),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Code {
+    code: Vec<u8>,
+    image: Option<Image>,
+    /// For which programs follow, or why none does.
+    levels: Vec<(Level, Option<String>)>,
+}
+
+/// The next part; none when the worker has ended, or writes something else.
+fn read_part(from: &mut impl Read) -> Option<Part> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length).ok()?;
+    let mut bytes = Vec::new();
+    from.take(u32::from_le_bytes(length).into()).read_to_end(&mut bytes).ok()?;
+    postcard::from_bytes(&bytes).ok()
+}
+
+fn write_part(to: &mut impl Write, part: &Part) -> io::Result<()> {
+    let bytes = postcard::to_stdvec(part).map_err(io::Error::other)?;
+    let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+    to.write_all(&length.to_le_bytes())?;
+    to.write_all(&bytes)?;
+    to.flush()
 }
 
 impl Drop for CompileWorker {
@@ -144,9 +237,9 @@ impl Drop for CompileWorker {
     }
 }
 
-/// The worker's side: Wasm from standard input, the answer to standard output. With `bpf`
-/// also programs for the levels below user that the module asks for; `warm` when the module is
-/// not there yet.
+/// The worker's side: Wasm from standard input, the parts of the answer to standard output. With
+/// `bpf` also programs for the levels below user that the module asks for; `warm` when the module
+/// is not there yet.
 ///
 /// # Errors
 /// When the limits cannot be set or the pipes fail.
@@ -156,7 +249,9 @@ pub fn compile_worker(bpf: bool, warm: bool) -> io::Result<()> {
     limit(Resource::As, ADDRESS_SPACE_MAX)?;
     limit(Resource::Core, 0)?;
     let engine = Engine::new();
-    let other = Other::start()?;
+    // On one processor a second thread would only keep the first one from its work.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let other = if processors > 1 { Some(Other::start()?) } else { None };
     os::sandbox::confine().map_err(io::Error::other)?;
     if warm && let Ok(engine) = &engine {
         // What is wrong will be told of the module.
@@ -164,13 +259,14 @@ pub fn compile_worker(bpf: bool, warm: bool) -> io::Result<()> {
     }
     let mut wasm = Vec::new();
     io::stdin().lock().take(abi::layout::MODULE_LENGTH_MAX as u64 + 1).read_to_end(&mut wasm)?;
-    let answer = engine.map_err(|error| error.to_string()).and_then(|engine| {
-        let checked = Unverified(&wasm).check().map_err(|error| error.to_string())?;
-        compile(&engine, &wasm, &checked, bpf, other)
-    });
     let mut out = io::stdout().lock();
-    out.write_all(&postcard::to_stdvec(&answer).map_err(io::Error::other)?)?;
-    out.flush()
+    let checked = engine
+        .map_err(|error| error.to_string())
+        .and_then(|engine| Ok((engine, Unverified(&wasm).check().map_err(|e| e.to_string())?)));
+    match checked {
+        Ok((engine, checked)) => compile(&engine, &wasm, &checked, bpf, other, &mut out),
+        Err(reason) => write_part(&mut out, &Part::Code(Err(reason))),
+    }
 }
 
 /// The shortest module of all three levels: one function that multiplies a byte of the window.
@@ -190,77 +286,117 @@ fn warm_up(engine: &Engine, bpf: bool) -> Option<()> {
     engine.compile(WARM_UP, MemoryKind::Own).ok().map(drop)
 }
 
-/// What the second thread does: the programs for `nic` and `kernel` know nothing of each other.
-type Job = Box<dyn FnOnce() -> Result<Program, String> + Send>;
+/// What the second thread does.
+type Job = Box<dyn FnOnce() + Send>;
 
 /// A second thread, as confined as the first, for one job. Threads cannot be started any more
 /// once their process is confined.
-struct Other {
-    job: mpsc::Sender<Job>,
-    thread: JoinHandle<io::Result<Result<Program, String>>>,
-}
+struct Other(mpsc::Sender<Job>);
 
 impl Other {
     fn start() -> io::Result<Self> {
         let (job, jobs) = mpsc::channel::<Job>();
-        let thread = std::thread::Builder::new().stack_size(OTHER_STACK).spawn(move || {
-            os::sandbox::confine().map_err(io::Error::other)?;
-            Ok(jobs.recv().map_or_else(|_| Err("there was nothing to do".to_owned()), |job| job()))
+        std::thread::Builder::new().stack_size(OTHER_STACK).spawn(move || {
+            // Where it cannot be confined, the first thread says so.
+            if os::sandbox::confine().is_ok()
+                && let Ok(job) = jobs.recv()
+            {
+                job();
+            }
         })?;
-        Ok(Self { job, thread })
-    }
-
-    fn begin(self, job: Job) -> impl FnOnce() -> Result<Program, String> {
-        let begun = self.job.send(job);
-        move || {
-            begun.map_err(|_| "the compiler's second thread has ended".to_owned())?;
-            let ended = self.thread.join().map_err(|_| "the compiler panicked".to_owned())?;
-            ended.map_err(|error| error.to_string())?
-        }
+        Ok(Self(job))
     }
 }
 
+/// The code first: with it a service runs at user level. Its programs are made beside it where
+/// there is a processor for that, or behind it.
 fn compile(
     engine: &Engine,
     wasm: &[u8],
     checked: &Checked,
     bpf: bool,
-    other: Other,
-) -> Result<Compiled, String> {
-    let is_wanted = |level| checked.manifest.levels.contains(&level);
-    let none = || Err("this node runs no BPF programs of modules".to_owned());
-    let kernel = (bpf && is_wanted(Level::Kernel)).then(|| {
-        let (wasm, checked) = (wasm.to_owned(), checked.clone());
-        other.begin(Box::new(move || program(&wasm, &checked, Flavour::Tc)))
-    });
-    let nic = is_wanted(Level::Nic)
-        .then(|| if bpf { program(wasm, checked, Flavour::Xdp) } else { none() });
-    let kernel = is_wanted(Level::Kernel).then(|| kernel.map_or_else(none, |wait| wait()));
-    let mut refused = Vec::new();
-    let mut taken = |level, program: Option<Result<Program, String>>| {
-        program?.map_err(|reason| refused.push((level, reason))).ok()
-    };
-    let (nic, kernel) = (taken(Level::Nic, nic), taken(Level::Kernel, kernel));
-    let below = (nic.is_some() || kernel.is_some()).then_some(Below { nic, kernel });
+    other: Option<Other>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let below = [(Level::Nic, Flavour::Xdp), (Level::Kernel, Flavour::Tc)];
+    let wanted = below.into_iter().filter(|(level, _)| checked.manifest.levels.contains(level));
+    // What an instance begins with is the same for all of them, so one that begins is enough.
+    let (mut image, mut ways, mut levels) = (None, Vec::new(), Vec::new());
+    for (level, flavour) in wanted {
+        let way = match image {
+            _ if !bpf => Err("this node runs no BPF programs of modules".to_owned()),
+            Some(_) => Ok(Way::Whole(flavour)),
+            None => begin(wasm, checked, flavour).map(|begun| {
+                image = Some(begun.image().clone());
+                Way::Begun(Box::new(begun))
+            }),
+        };
+        levels.push((level, way.as_ref().err().cloned()));
+        ways.extend(way.ok().map(|way| (level, way)));
+    }
     // The programs know whether the module ever grows its memory.
-    let kind = below.as_ref().and_then(Below::any).map_or(MemoryKind::Own, |program| {
-        MemoryKind::shared(program.image.pages_min, program.image.pages_max)
-    });
-    let code = engine.compile(wasm, kind).map_err(|error| error.to_string())?;
-    Ok(Compiled { code, below, refused })
+    let kind = image
+        .as_ref()
+        .map_or(MemoryKind::Own, |image| MemoryKind::shared(image.pages_min, image.pages_max));
+    let (made, programs) = mpsc::channel();
+    let job: Job = {
+        let (wasm, checked) = (wasm.to_owned(), checked.clone());
+        Box::new(move || {
+            for (level, way) in ways {
+                // Nobody waits for it when there is no code.
+                let _ = made.send(Part::Program(level, way.go(&wasm, &checked)));
+            }
+        })
+    };
+    let behind = match other {
+        Some(other) => other.0.send(job).err().map(|unsent| unsent.0),
+        None => Some(job),
+    };
+    let code = match engine.compile(wasm, kind) {
+        Ok(code) => Ok(Code { code, image, levels }),
+        Err(error) => return write_part(out, &Part::Code(Err(error.to_string()))),
+    };
+    write_part(out, &Part::Code(code))?;
+    if let Some(job) = behind {
+        job();
+    }
+    programs.iter().try_for_each(|part| write_part(out, &part))
+}
+
+/// How a module comes to its program for a level.
+enum Way {
+    /// What was begun is finished.
+    Begun(Box<Begun>),
+    /// From the beginning.
+    Whole(Flavour),
+}
+
+impl Way {
+    fn go(self, wasm: &[u8], checked: &Checked) -> Result<Program, String> {
+        match self {
+            Self::Begun(begun) => begun.finish().map_err(|refusals| all(&refusals)),
+            Self::Whole(flavour) => program(wasm, checked, flavour),
+        }
+    }
 }
 
 /// A module's program, or all reasons why there is none.
 fn program(wasm: &[u8], checked: &Checked, flavour: Flavour) -> Result<Program, String> {
+    begin(wasm, checked, flavour)?.finish().map_err(|refusals| all(&refusals))
+}
+
+fn begin(wasm: &[u8], checked: &Checked, flavour: Flavour) -> Result<Begun, String> {
     if checked.manifest.lanes != Lanes::Count(1) {
         return Err("a module with several lanes has several memories".to_owned());
     }
     let entry = Entry::Packet { window: checked.manifest.window, standalone: false };
     let options = Options { entry, flavour, memory_pages_max: checked.memory.pages_max };
-    wasm_to_bpf::compile(wasm, &options).map_err(|refusals| {
-        let reasons: Vec<String> = refusals.iter().map(ToString::to_string).collect();
-        reasons.join("; ")
-    })
+    wasm_to_bpf::begin(wasm, &options).map_err(|refusals| all(&refusals))
+}
+
+fn all(refusals: &[Refusal]) -> String {
+    let reasons: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+    reasons.join("; ")
 }
 
 fn limit(resource: Resource, maximum: u64) -> io::Result<()> {
@@ -275,5 +411,60 @@ mod tests {
     fn a_worker_warms_up_with_a_module_of_all_levels() {
         let engine = Engine::new().unwrap();
         assert_eq!(warm_up(&engine, true), Some(()));
+    }
+
+    /// What is heard from a worker that writes these bytes and ends.
+    fn heard(bytes: &[u8]) -> Result<Arc<Compiled>, CompileFailure> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        let mut worker = Command::new("cat");
+        worker.arg(file.path());
+        let mut heard = None;
+        CompileWorker::start(worker).unwrap().compile(b"wasm", |first| heard = Some(first));
+        heard.unwrap()
+    }
+
+    #[test]
+    fn programs_that_a_dead_worker_owes_are_refused_and_those_that_came_are_there() {
+        let wasm = WARM_UP;
+        let checked = Unverified(wasm).check().unwrap();
+        let nic = program(wasm, &checked, Flavour::Xdp).unwrap();
+        let levels = vec![(Level::Nic, None), (Level::Kernel, None), (Level::User, None)];
+        let code = Code { code: vec![1, 2], image: Some(nic.image.clone()), levels };
+        let parts = [
+            Part::Code(Ok(code)),
+            Part::Program(Level::Nic, Ok(nic.clone())),
+            Part::Program(Level::Kernel, Err("too long".into())),
+        ];
+        let mut bytes = Vec::new();
+        parts.iter().for_each(|part| write_part(&mut bytes, part).unwrap());
+        let compiled = heard(&bytes).unwrap();
+        assert_eq!(*compiled.program(Level::Nic).unwrap(), nic);
+        assert_eq!(compiled.program(Level::Kernel), Err("too long".to_owned()));
+        assert!(compiled.program(Level::User).unwrap_err().contains("was stopped"));
+        assert!(compiled.program(Level::Cluster).unwrap_err().contains("not compiled"));
+        let refused: Vec<Level> = compiled.refused().into_iter().map(|(level, _)| level).collect();
+        assert_eq!(refused, [Level::Kernel, Level::User]);
+        // In the middle of the code.
+        assert!(matches!(heard(&bytes[..6]), Err(CompileFailure::Stopped { .. })));
+        assert!(matches!(heard(b""), Err(CompileFailure::Stopped { .. })));
+    }
+
+    #[test]
+    fn a_worker_says_the_code_first_and_each_level_once() {
+        let (engine, checked) = (Engine::new().unwrap(), Unverified(WARM_UP).check().unwrap());
+        for other in [None, Some(Other::start().unwrap())] {
+            let mut bytes = Vec::new();
+            compile(&engine, WARM_UP, &checked, true, other, &mut bytes).unwrap();
+            let compiled = heard(&bytes).unwrap();
+            assert!(compiled.image.is_some() && !compiled.code.is_empty());
+            assert!(
+                compiled.program(Level::Nic).is_ok() && compiled.program(Level::Kernel).is_ok()
+            );
+        }
+        let mut bytes = Vec::new();
+        compile(&engine, WARM_UP, &checked, false, None, &mut bytes).unwrap();
+        let compiled = heard(&bytes).unwrap();
+        assert_eq!((compiled.image.is_none(), compiled.refused().len()), (true, 2));
     }
 }

@@ -33,7 +33,7 @@ pub mod timing;
 mod up;
 mod worker;
 
-pub use compile::{Below, CompileFailure, CompileWorker, Compiled, compile_worker};
+pub use compile::{CompileFailure, CompileWorker, Compiled, compile_worker};
 pub use counts::DoorCounts;
 pub use protocol::PROTOCOL_VERSION;
 pub use worker::{adopt, run};

@@ -20,9 +20,9 @@ use abi::Level;
 use anyhow::Context;
 use bpf::{Map, MapSpec};
 use bpf_maps::{LEVEL_USER, ServiceStats};
+use cell::Compiled;
 use cell::below::{Around, Instance};
 use cell::protocol::{SharedFacts, ToCell};
-use cell::{Below, Compiled};
 use node::Event;
 use node::service::SERVICES_MAX;
 use registry::Digest;
@@ -106,7 +106,11 @@ impl Programs {
     fn get(&self) -> Result<Arc<Compiled>, String> {
         match self {
             Self::Compiled(compiled) => Ok(Arc::clone(compiled)),
-            Self::Module(wasm) => crate::deploy::compile(wasm, true).map(Arc::new),
+            Self::Module(wasm) => {
+                let mut compiled = Err("the compiler did not answer".to_owned());
+                crate::deploy::compile(wasm, true, |result| compiled = result);
+                compiled
+            }
         }
     }
 }
@@ -172,7 +176,7 @@ pub(crate) struct Begin {
     /// Where to run it, best first.
     pub(crate) levels: Vec<Level>,
     pub(crate) programs: Arc<Compiled>,
-    /// What stands against some of them.
+    /// What stands against some of them, as far as it was tried.
     pub(crate) refused: Vec<(Level, String)>,
 }
 
@@ -226,8 +230,7 @@ impl Daemon {
         programs: &Arc<Compiled>,
         second: bool,
     ) -> Result<Option<(Shared, SharedFacts)>, String> {
-        let Some(program) = programs.below.as_ref().and_then(Below::any) else { return Ok(None) };
-        let image = &program.image;
+        let Some(image) = &programs.image else { return Ok(None) };
         let first = if second { SECOND_ARENAS_AT } else { ARENAS_AT };
         let address = first + u64::from(entry.0) * ARENA_STRIDE;
         let make = || -> anyhow::Result<Shared> {
@@ -261,7 +264,7 @@ impl Daemon {
         let Some(begin) = self.beginning.get_mut(&entry) else {
             return self.event(Event::ServiceStarted { entry });
         };
-        begin.refused.clone_from(&begin.programs.refused);
+        begin.refused = begin.programs.refused();
         if let Some(reason) = &self.no_bpf {
             let below = begin.levels.iter().filter(|level| **level < Level::User);
             begin.refused.extend(below.map(|level| (*level, reason.clone())));
@@ -389,9 +392,6 @@ impl Daemon {
         let missing = || "its memory is not shared with the kernel".to_owned();
         let shared = self.shared.get(&entry).ok_or_else(missing)?;
         let programs = shared.programs.clone();
-        if let Programs::Compiled(compiled) = &programs {
-            has_program(compiled, level)?;
-        }
         let at = below_of(level).ok_or_else(|| format!("nothing is compiled for {level}"))?;
         if level == Level::Kernel
             && let Some(reason) = self.ports.iter().find_map(crate::ports::LivePort::not_at_kernel)
@@ -418,8 +418,8 @@ impl Daemon {
                 events: events.as_fd(),
             };
             let result = programs.get().and_then(|compiled| {
-                let program = has_program(&compiled, level)?;
-                instance.load("tam_module", program, around).map_err(|error| error.to_string())
+                let program = compiled.program(level)?;
+                instance.load("tam_module", &program, around).map_err(|error| error.to_string())
             });
             Loaded { entry, level, instance, result }
         })
@@ -710,18 +710,6 @@ impl Daemon {
             records_lost: shared.instance.get(layout::LOST).ok()?,
         })
     }
-}
-
-/// The program for a level, or why there is none.
-fn has_program(compiled: &Compiled, level: Level) -> Result<&wasm_to_bpf::Program, String> {
-    let program = compiled.below.as_ref().and_then(|below| below.program(level));
-    program.ok_or_else(|| {
-        let refused = compiled.refused.iter().find(|(no, _)| *no == level);
-        refused.map_or_else(
-            || format!("its module was not compiled for {level}"),
-            |(_, reason)| reason.clone(),
-        )
-    })
 }
 
 fn word_of(level: Level) -> u32 {

@@ -146,7 +146,7 @@ impl Daemon {
         let bpf = self.compiles_below(below);
         tokio::task::spawn_blocking(move || {
             // The daemon is gone when nobody receives: nothing is left to do.
-            let _ = done.send(Done::Compiled(digest, deploy::compile(&wasm, bpf).map(Arc::new)));
+            deploy::compile(&wasm, bpf, |result| drop(done.send(Done::Compiled(digest, result))));
             deploy::prepare(bpf);
         });
     }

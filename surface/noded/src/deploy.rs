@@ -102,16 +102,18 @@ fn start(bpf: bool, warm: bool) -> Result<CompileWorker, CompileFailure> {
     CompileWorker::start(worker)
 }
 
-/// Compiles in a worker process, for the levels below user too if `bpf` says so; blocks
-/// until it is done.
-pub(crate) fn compile(wasm: &[u8], bpf: bool) -> Result<Compiled, String> {
+/// Compiles in a worker process, for the levels below user too if `bpf` says so: `first` hears
+/// when the module can begin. Blocks until its programs are there, too.
+pub(crate) fn compile(wasm: &[u8], bpf: bool, first: impl FnOnce(Result<Arc<Compiled>, String>)) {
     let waiting = spare().take_if(|(for_bpf, _)| *for_bpf == bpf);
     let worker = match waiting {
         Some((_, worker)) => Ok(worker),
         None => start(bpf, false),
     };
-    let compiled = worker.and_then(|worker| worker.compile(wasm));
-    compiled.map_err(|error| error.to_string())
+    match worker {
+        Ok(worker) => worker.compile(wasm, |compiled| first(compiled.map_err(|e| e.to_string()))),
+        Err(error) => first(Err(error.to_string())),
+    }
 }
 
 #[cfg(test)]

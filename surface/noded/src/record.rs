@@ -15,14 +15,15 @@
 use anyhow::{Context, Result};
 use node::PortSpec;
 use node::state::Snapshot;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tokio::time::Duration;
 use units::Name;
@@ -56,6 +57,30 @@ fn path(node: &Name) -> PathBuf {
     crate::run_directory(node).join("running.json")
 }
 
+/// The file that is written: the one before the last.
+fn unready(path: &Path) -> PathBuf {
+    path.with_extension("new")
+}
+
+/// Puts bytes in the place of a file's, as a whole for whoever reads it. The two files change
+/// their names: a file that is renamed onto another, or cut to nothing, is put on the disk at once
+/// by some file systems (ext4's `auto_da_alloc`), and this one is of no use after a crash of the
+/// machine.
+fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let unready = unready(path);
+    // Parameters of services are nobody else's business.
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(&unready)?;
+    file.write_all_at(bytes, 0)?;
+    file.set_len(bytes.len() as u64)?;
+    match renameat_with(CWD, &unready, CWD, path, RenameFlags::EXCHANGE) {
+        // The first one, or a file system that cannot exchange names.
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => std::fs::rename(&unready, path),
+        exchanged => Ok(exchanged?),
+    }
+}
+
 /// Names everything that this program and the programs, maps and cells that it starts must
 /// agree about. Whoever has another one cannot go on with them.
 pub(crate) fn fingerprint() -> Result<String> {
@@ -74,16 +99,8 @@ impl Record {
     /// Replaces what was written before.
     pub(crate) fn write(&self, node: &Name) -> Result<()> {
         let path = path(node);
-        let unready = path.with_extension("new");
         let bytes = serde_json::to_vec(self)?;
-        // Parameters of services are nobody else's business.
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        options
-            .open(&unready)
-            .and_then(|mut file| file.write_all(&bytes))
-            .and_then(|()| std::fs::rename(&unready, &path))
-            .with_context(|| format!("writing {}", path.display()))
+        replace(&path, &bytes).with_context(|| format!("writing {}", path.display()))
     }
 
     /// What a daemon before has written; `None` when there was none, or it ended cleanly.
@@ -102,11 +119,13 @@ impl Record {
     /// What it describes is taken down.
     pub(crate) fn remove(node: &Name) {
         let path = path(node);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                tracing::warn!(path = %path.display(), %error, "a record was not removed");
+        for path in [unready(&path), path] {
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    tracing::warn!(path = %path.display(), %error, "a record was not removed");
+                }
+                _ => {}
             }
-            _ => {}
         }
     }
 
@@ -132,6 +151,18 @@ fn machine_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_by_a_longer_and_a_shorter_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("running.json");
+        for text in ["first", "the second is longer", "third", ""] {
+            replace(&path, text.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        let missing = folder.path().join("missing").join("running.json");
+        assert!(replace(&missing, b"text").is_err());
+    }
 
     #[test]
     fn the_clock_goes_on() {

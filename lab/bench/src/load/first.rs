@@ -141,6 +141,8 @@ impl Drop for Drip {
 
 fn drip(socket: &PacketSocket, rate: u32, ended: &AtomicBool) -> Result<()> {
     let thread = rustix::thread::gettid().as_raw_nonzero();
+    // Packets come by interrupts and wait for no daemon; where we may not say so, these do.
+    let _ = os::cores::go_first();
     // Else the kernel may wake the thread 50 µs late; where it does not let us say so, it is.
     let _ = std::fs::write(format!("/proc/{thread}/timerslack_ns"), "1000");
     let frame = frame::of_length(frame::Kind::Udp, 64);

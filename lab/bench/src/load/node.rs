@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use abi::Level;
 use anyhow::{Context as _, Result, ensure};
@@ -35,6 +36,9 @@ const GOAL_COLD_US: f64 = 10_000.0;
 const GOAL_WARM_US: f64 = 1_000.0;
 /// Frames a second: one every 250 µs. Sending and forwarding one costs the machine some 35 µs.
 const RATE: u32 = 4_000;
+/// After a removal: a change of rules that comes sooner than the kernel's grace period (RCU, some
+/// ticks) behind another one waits for its end, and that is not what loading takes.
+const REST: Duration = Duration::from_millis(100);
 const NODE: &str = "bench-load";
 /// The first mark; each module has the next one.
 const MARK_FIRST: u32 = 0x4d00_0000;
@@ -175,10 +179,16 @@ impl Bench<'_> {
         let case = |kind| Case { size, level, kind };
         let first = self.timed(case(Kind::Cold), Module::File(&one.file), &one)?;
         let second = self.timed(case(Kind::ReplaceCold), Module::File(&other.file), &other)?;
-        self.subject.remove(NODE)?;
+        self.remove()?;
         self.timed(case(Kind::Warm), Module::Stored(&first), &one)?;
         self.timed(case(Kind::ReplaceWarm), Module::Stored(&second), &other)?;
-        self.subject.remove(NODE)
+        self.remove()
+    }
+
+    fn remove(&mut self) -> Result<()> {
+        self.subject.remove(NODE)?;
+        std::thread::sleep(REST);
+        Ok(())
     }
 
     /// One load and a baseline; the module's digest.

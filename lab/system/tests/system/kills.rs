@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clean_end::{gone, kill};
 use crate::common::{Line, SOON, assert_no_bpf_since};
-use crate::handover::{Flows, deploy};
+use crate::handover::{Flows, IN_RINGS_MAX, deploy};
 use crate::levels::{BELOW, stamper};
 use testkit::{Service, leftovers, root_or_skip, wait_for};
 
@@ -15,9 +15,6 @@ use testkit::{Service, leftovers, root_or_skip, wait_for};
 const KILLS: u32 = 10;
 const KILLS_SOAK: u32 = 100;
 const SEED: u64 = 0x7a6d_616e_6475_6101;
-/// Packets that a killed cell can take with it: what had come in one stretch of work of a busy
-/// machine, at two packets a millisecond. The rings have room for more.
-const IN_RINGS_MAX: usize = 600;
 /// Services that stay, each with what is done to it: nothing, or moves.
 const STAY: [(&str, &str, u16); 2] = [("up", "user", 7000), ("low", "nic", 7001)];
 /// The one that comes and goes.

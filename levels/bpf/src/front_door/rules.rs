@@ -9,6 +9,7 @@
 //! asking the hash table costs; who wants packets to cost more than that must know
 //! the factors of the hash.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -53,16 +54,11 @@ impl FrontDoor {
                 (mask.list, mask.rule) = (at, list.rule);
             }
         }
-        let mut filter = vec![0u64; FILTER_WORDS];
         for (key, rule) in entries {
             hash.update(key, rule, Update::Any)?;
             self.keys[set].push(*key);
-            let (word, bit) = place(&salted, key, &hash_keys);
-            filter[word] |= bit;
         }
-        for (at, bits) in filter.into_iter().enumerate() {
-            self.filter.store(set * FILTER_WORDS + at, &bits);
-        }
+        self.fill_filter(set, entries.iter().map(|(key, _)| place(&salted, key, &hash_keys)));
         for (index, mask) in salted.iter().enumerate() {
             let at = (set * MASKS_MAX + index) as u32;
             self.map("tam_masks").update(&at, mask, Update::Any)?;
@@ -81,20 +77,48 @@ impl FrontDoor {
 impl FrontDoor {
     /// Says what each rule says to packets that come to it from the stage before: only those
     /// of flows that have several rules ask.
-    fn state_facts<'a>(&self, rules: impl Iterator<Item = &'a Rule>) {
-        let mut facts = vec![RuleFact::default(); RULES_MAX];
-        for rule in rules {
-            if let Some(fact) = facts.get_mut(rule.rule as usize) {
-                let Rule { session, entry, action, .. } = *rule;
-                *fact = RuleFact { session, entry, action, zero: [0; 3] };
-            }
-        }
-        for (number, fact) in facts.iter().enumerate() {
-            if let Some(word) = self.facts.word(number, 0) {
-                word.store(bytemuck::cast(*fact), Ordering::Release);
+    fn state_facts<'a>(&mut self, rules: impl Iterator<Item = &'a Rule>) {
+        let fact = |rule: &Rule| {
+            let Rule { session, entry, action, .. } = *rule;
+            (rule.rule, RuleFact { session, entry, action, zero: [0; 3] })
+        };
+        let new: BTreeMap<u32, RuleFact> = rules.map(fact).collect();
+        let old = self.written.facts.replace(new.keys().copied().collect());
+        let gone = old.unwrap_or_else(|| (0..RULES_MAX as u32).collect());
+        let gone = gone.into_iter().filter(|number| !new.contains_key(number));
+        let gone = gone.map(|number| (number, RuleFact::default()));
+        for (number, fact) in gone.collect::<Vec<_>>().into_iter().chain(new) {
+            if let Some(word) = self.facts.word(number as usize, 0) {
+                word.store(bytemuck::cast(fact), Ordering::Release);
             }
         }
     }
+
+    /// Gives a set that is not active the bits of its keys, and no others.
+    fn fill_filter(&mut self, set: usize, places: impl Iterator<Item = (usize, u64)>) {
+        let old = self.written.filter[set].take();
+        let old = old.unwrap_or_else(|| (0..FILTER_WORDS).collect());
+        let word = |at: usize| self.filter.word(set * FILTER_WORDS + at, 0);
+        old.into_iter().filter_map(word).for_each(|word| word.store(0, Ordering::Release));
+        let mut filled = Vec::new();
+        for (at, bit) in places {
+            if let Some(word) = word(at) {
+                word.fetch_or(bit, Ordering::Release);
+                filled.push(at);
+            }
+        }
+        self.written.filter[set] = Some(filled);
+    }
+}
+
+/// Where something was written for rules, so that only there it need be taken away; a door that
+/// was adopted does not know.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// Words of each set's part of the filter.
+    filter: [Option<Vec<usize>>; 2],
+    /// Numbers of rules with facts.
+    facts: Option<Vec<u32>>,
 }
 
 /// Whether packets may still look at the rule set that is not active.

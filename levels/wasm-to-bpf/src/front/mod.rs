@@ -40,6 +40,7 @@ const PAGES_MAX: u64 = 65_536;
 const PAGE_LENGTH: u64 = 65_536;
 
 /// What comes out.
+#[derive(Debug)]
 pub(crate) struct Built {
     /// All that the entry reaches in SSA form.
     pub(crate) unit: Unit,

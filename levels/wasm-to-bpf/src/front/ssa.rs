@@ -6,7 +6,7 @@
 //! parameter where ways join; parameters that turn out to be one value are
 //! taken out later (passes/parameters.rs).
 
-use std::collections::HashMap;
+use foldhash::{HashMap, HashMapExt};
 
 use crate::TrapCode;
 use crate::ir::{Block, BlockId, Instruction, Op, Place, Terminator, Type, Value};

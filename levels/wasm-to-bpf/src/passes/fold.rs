@@ -1,6 +1,6 @@
 //! Constants: which values are, and operations of them.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use crate::ir::{BinaryOp, CompareOp, Function, Op, Type, UnaryOp, Value};
 

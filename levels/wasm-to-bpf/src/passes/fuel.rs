@@ -13,7 +13,7 @@
 //! budget is larger, is not checked: none is where all that a call can cost is less,
 //! with each loop going round as often as it may, nor any before the first loop.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::fold;
 use super::graph::enclosing_loops;

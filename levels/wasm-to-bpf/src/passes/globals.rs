@@ -6,7 +6,7 @@
 //! backward:  whether what it holds is read before it is written again
 //! ```
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::alias::Aliases;
 use super::fold::constants;

@@ -2,7 +2,7 @@
 //! what an edge brings along as a constant is taken on that edge, and a block
 //! with one way in joins the one before it.
 
-use std::collections::HashMap;
+use foldhash::{HashMap, HashMapExt};
 
 use super::alias::Aliases;
 use super::fold;

@@ -10,7 +10,8 @@
 //!
 //! Runs last, when every edge into a loop comes from a block of its own.
 
-use std::collections::{BTreeMap, HashSet};
+use foldhash::HashSet;
+use std::collections::BTreeMap;
 
 use super::{fold, signs};
 use crate::ir::{

@@ -6,7 +6,7 @@
 //! value itself (`-1 <= x` and `x <= 0`) or of its sum with a constant (`x + 1 < 2`:
 //! the verifier ties the two together).
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::fold;
 use crate::ir::{BinaryOp, CompareOp, Function, Op, Type, UnaryOp, Value, Width};

@@ -1,7 +1,7 @@
 //! Short blocks that do the same and go on to the same place, mostly "this
 //! verdict, and out": one of them is enough, and the last one needs no jump.
 
-use std::collections::HashMap;
+use foldhash::{HashMap, HashMapExt};
 
 use regalloc2::{Edit, InstOrEdit};
 

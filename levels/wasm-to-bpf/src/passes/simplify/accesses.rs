@@ -6,7 +6,7 @@
 //! each write; where ways join it is a new one, unless the function never
 //! writes that class at all.
 
-use std::collections::HashMap;
+use foldhash::{HashMap, HashMapExt};
 
 use abi::HostFunction;
 use abi::layout::{META_ADDRESS, META_LENGTH, WINDOW_ADDRESS};

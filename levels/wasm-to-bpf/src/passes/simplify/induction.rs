@@ -8,7 +8,7 @@
 //!   if i != 63: go round with (i + 1, p + 1)      at most 64 times, p <= 0x8177
 //! ```
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::range::Range;
 use crate::ir::{BinaryOp, BlockId, CompareOp, Edge, Function, Op, Terminator, Type, Value};

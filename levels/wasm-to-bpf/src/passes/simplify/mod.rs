@@ -21,7 +21,7 @@ mod induction;
 mod range;
 mod rules;
 
-use std::collections::HashMap;
+use foldhash::{HashMap, HashMapExt};
 
 use super::alias::Aliases;
 use super::graph::Graph;
