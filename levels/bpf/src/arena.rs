@@ -4,24 +4,26 @@
 //!  address ┌──────────────┐ a multiple of 4 GiB, the same in every process
 //!          │ populated    │ reads and writes
 //!          ├──────────────┤
-//!          │ arena        │ a process that touches it gets SIGSEGV,
-//!          ├──────────────┤ a program reads 0 and loses its writes
+//!          │ arena        │ a program reads 0 and loses its writes
+//!          ├──────────────┤
 //!          │ reserved     │ nothing, up to REACH + GUARD
 //!          └──────────────┘
 //! ```
 //!
 //! An [`Arena`] is the kernel's object, with or without a mapping in this
-//! process; a [`MappedArena`] is that mapping. Needs Linux 6.9, and
-//! `BPF_F_SEGV_ON_FAULT` with it. What lies in it is not known here.
+//! process; a [`MappedArena`] is that mapping. Needs Linux 6.9. What lies in it is not known here.
+//!
+//! Pages get their memory when a process touches them for the first time, so they are touched
+//! before a program runs. (A program could ask for them, `bpf_arena_alloc_pages`; making one for
+//! each arena takes 0.5 ms, and a page by way of a process 0.001 ms.)
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use level::{REACH, SharedMemory};
 use libbpf_sys as sys;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise};
 
-use crate::alloc_pages;
 use crate::map::Map;
 use crate::new_map::MapSpec;
 use crate::reserved::Reservation;
@@ -69,16 +71,6 @@ pub enum ArenaError {
         /// The reservation's.
         found: u64,
     },
-    /// The pages were there already, or memory ran out.
-    #[error(
-        "cannot populate {pages} pages of the arena from page {first}: they exist already, or there is no memory for them"
-    )]
-    Populate {
-        /// First page.
-        first: u64,
-        /// How many.
-        pages: u64,
-    },
     /// Anything else that the kernel refused.
     #[error("cannot {action} an arena of {pages} pages: {source}")]
     Kernel {
@@ -119,7 +111,7 @@ impl Arena {
         let spec = MapSpec {
             kind: sys::BPF_MAP_TYPE_ARENA,
             max_entries: pages as u32,
-            flags: sys::BPF_F_MMAPABLE | sys::BPF_F_SEGV_ON_FAULT,
+            flags: sys::BPF_F_MMAPABLE,
             extra: address,
             ..MapSpec::default()
         };
@@ -144,26 +136,19 @@ impl Arena {
         Ok(Self { map, pages, address })
     }
 
-    /// Gives so many pages, from page `first` on, memory (zeros).
+    /// Gives its first pages memory (zeros), those that have none yet. Its addresses must be free in
+    /// this process, as they are where it belongs to another one; see [`MappedArena::new`].
     ///
     /// # Errors
-    /// [`ArenaError::Populate`] when one of them has it already.
-    pub fn populate(&self, first: u64, pages: u64) -> Result<(), ArenaError> {
-        if pages == 0 {
-            return Ok(());
-        }
-        let end = first.saturating_add(pages);
-        if end > self.pages {
-            let page = |n: u64| n.saturating_mul(ARENA_PAGE);
-            let (start, end) = (page(first), page(end));
-            return Err(ArenaError::OutOfRange { start, end, populated: page(self.pages) });
-        }
-        let at = self.address + first * ARENA_PAGE;
-        match alloc_pages::run(self.map.as_fd(), at, pages as u32) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(ArenaError::Populate { first, pages }),
-            Err(source) => Err(ArenaError::Kernel { action: "populate", pages, source }),
-        }
+    /// When they are not, or there is no memory.
+    pub fn populate(&self, pages: u64) -> Result<(), ArenaError> {
+        let reservation =
+            Reservation::at(self.address).map_err(|source| self.failed("populate", source))?;
+        MappedArena::new(self, reservation, pages).map(drop)
+    }
+
+    fn failed(&self, action: &'static str, source: io::Error) -> ArenaError {
+        ArenaError::Kernel { action, pages: self.pages, source }
     }
 
     /// Pages that it may have at most.
@@ -208,16 +193,16 @@ impl MappedArena {
             source,
         })?;
         let arena = Arena::create(name, pages, reservation.address())?;
-        arena.populate(0, populated)?;
         let mapped = Self::new(&arena, reservation, populated)?;
         Ok((arena, mapped))
     }
 
-    /// Maps an arena into reserved addresses. So many of its first pages must be
-    /// populated, and no more ever: touching another one ends the process with SIGSEGV.
+    /// Maps an arena into reserved addresses, and gives so many of its first pages memory (zeros),
+    /// those that have none yet.
     ///
     /// # Errors
-    /// [`ArenaError::Elsewhere`] when they are not the arena's own addresses.
+    /// [`ArenaError::Elsewhere`] when they are not the arena's own addresses,
+    /// [`ArenaError::OutOfRange`] when it has not so many pages; and when there is no memory.
     pub fn new(
         arena: &Arena,
         reservation: Reservation,
@@ -227,7 +212,21 @@ impl MappedArena {
         if expected != found {
             return Err(ArenaError::Elsewhere { expected, found });
         }
-        Self::map(arena.as_fd(), reservation, arena.pages, populated.min(arena.pages))
+        if populated > arena.pages {
+            let [end, populated] = [populated, arena.pages].map(|pages| pages * ARENA_PAGE);
+            return Err(ArenaError::OutOfRange { start: 0, end, populated });
+        }
+        let mapped = Self::map(arena.as_fd(), reservation, arena.pages, populated)?;
+        mapped.populate().map_err(|source| arena.failed("populate", source))?;
+        Ok(mapped)
+    }
+
+    fn populate(&self) -> io::Result<()> {
+        let start = std::ptr::with_exposed_provenance_mut(self.reservation.address() as usize);
+        let length = self.populated as usize;
+        // SAFETY: the beginning of our own mapping (the length is the arena's at most); what lies
+        // there is not changed.
+        Ok(unsafe { madvise(start, length, Advice::LinuxPopulateWrite) }?)
     }
 
     /// Maps an arena whose descriptor came from the process that made it, which says where it
@@ -307,9 +306,8 @@ impl MappedArena {
 }
 
 // SAFETY: the populated bytes stay readable and writable while the mapping
-// lives; behind them the arena faults (`BPF_F_SEGV_ON_FAULT`: only whoever maps
-// it says how much is populated, and populates no more through this value), and
-// behind the arena lies our own reservation. No reference into it is given out.
+// lives; behind them is the rest of the arena, whose pages have memory from their first
+// use on, and behind the arena lies our own reservation. No reference into it is given out.
 unsafe impl SharedMemory for MappedArena {
     fn address(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.reservation.address() as usize)

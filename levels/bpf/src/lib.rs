@@ -10,7 +10,6 @@
 //! the map's key or value, and that a pinned object is of the expected kind.
 //! It knows nothing of rules or nodes; `front_door` does.
 
-mod alloc_pages;
 mod arena;
 mod block;
 mod btf;

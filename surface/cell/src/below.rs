@@ -83,16 +83,21 @@ pub struct Around<'a> {
 
 impl Instance {
     /// A new instance as a program of the module describes it: all programs of a
-    /// module describe the same. Its memory belongs at `address` and is all zeros, for an
-    /// engine to put the module's data there.
+    /// module describe the same. Its memory belongs at `address` in another process, and is all
+    /// zeros, for an engine there to put the module's data into it.
     ///
     /// # Errors
-    /// When the kernel lacks memory or arenas.
+    /// When the kernel lacks memory or arenas, or the addresses are not free here.
     pub fn new(image: &Image, fuel_budget: u64, address: u64) -> Result<Self, BelowError> {
+        let instance = Self::without_memory(image, fuel_budget, address)?;
+        instance.arena.populate(arena_pages(image))?;
+        Ok(instance)
+    }
+
+    fn without_memory(image: &Image, fuel_budget: u64, address: u64) -> Result<Self, BelowError> {
         // A module without memory has programs that name an arena all the same.
         let pages = arena_pages(image);
         let arena = Arena::create("tam_memory", pages.max(1), address)?;
-        arena.populate(0, pages)?;
         let globals = image.globals.len() as u32;
         let block = Block::create("tam_block", layout::block_length(globals))?;
         let instance = Self { arena, block };
@@ -115,7 +120,7 @@ impl Instance {
             pages,
             source,
         })?;
-        let instance = Self::new(image, fuel_budget, reservation.address())?;
+        let instance = Self::without_memory(image, fuel_budget, reservation.address())?;
         let memory = MappedArena::new(&instance.arena, reservation, pages)?;
         Ok((instance, memory))
     }

@@ -17,7 +17,7 @@ fn bytes_are_kept_in_populated_pages_only() {
     if !privileged() {
         return;
     }
-    let (arena, memory) = MappedArena::create("tam_test", 32, 2).unwrap();
+    let (_arena, memory) = MappedArena::create("tam_test", 32, 2).unwrap();
     memory.write(8190, b"ab").unwrap();
     let mut bytes = [9u8; 4];
     memory.read(8188, &mut bytes).unwrap();
@@ -25,20 +25,27 @@ fn bytes_are_kept_in_populated_pages_only() {
 
     let error = memory.write(8191, b"ab").unwrap_err();
     assert!(matches!(error, ArenaError::OutOfRange { start: 8191, end: 8193, populated: 8192 }));
-
-    arena.populate(2, 30).unwrap();
-    let more = arena.populate(32, 1);
+    let more = MappedArena::create("tam_test", 32, 33);
     assert!(matches!(more, Err(ArenaError::OutOfRange { end: 135_168, populated: 131_072, .. })));
 }
 
 #[test]
-fn a_page_is_populated_once() {
+fn pages_that_have_memory_keep_what_is_in_it_when_they_are_populated_again() {
     if !privileged() {
         return;
     }
-    let (arena, _memory) = MappedArena::create("tam_test", 4, 1).unwrap();
-    let again = arena.populate(0, 2);
-    assert!(matches!(again, Err(ArenaError::Populate { first: 0, pages: 2 })));
+    let (arena, memory) = MappedArena::create("tam_test", 4, 1).unwrap();
+    memory.write(5, b"kept").unwrap();
+    // Mapped here: its addresses are taken.
+    assert!(matches!(arena.populate(2), Err(ArenaError::Kernel { action: "populate", .. })));
+    drop(memory);
+    arena.populate(4).unwrap();
+    let memory = MappedArena::given(arena.as_fd(), arena.address(), 4).unwrap();
+    let mut bytes = [9; 4];
+    memory.read(5, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"kept");
+    memory.read(3 * ARENA_PAGE, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; 4]);
 }
 
 #[test]
@@ -49,11 +56,10 @@ fn an_arena_lies_where_it_belongs_whoever_maps_it() {
     let reservation = Reservation::new().unwrap();
     let address = reservation.address();
     let made = Arena::create("tam_test", 3, address).unwrap();
-    made.populate(0, 3).unwrap();
     let elsewhere = MappedArena::new(&made, Reservation::new().unwrap(), 1);
     assert!(matches!(elsewhere, Err(ArenaError::Elsewhere { .. })));
 
-    let mapped = MappedArena::new(&made, reservation, 1).unwrap();
+    let mapped = MappedArena::new(&made, reservation, 3).unwrap();
     mapped.write(0, b"x").unwrap();
     let twice = MappedArena::given(made.as_fd(), address, 3);
     assert!(matches!(twice, Err(ArenaError::Kernel { .. })), "{twice:?}");
