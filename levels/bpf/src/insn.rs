@@ -11,3 +11,9 @@ pub(crate) const fn word(opcode: u8, destination: u8, source: u8, offset: i16, i
         | (offset as u16 as u64) << 16
         | (imm as u32 as u64) << 32
 }
+
+/// Back to the caller.
+#[cfg(test)]
+pub(crate) const fn exit() -> u64 {
+    word(0x95, 0, 0, 0, 0)
+}
