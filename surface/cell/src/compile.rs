@@ -173,10 +173,10 @@ impl CompileWorker {
                     while let Some(Part::Program(level, made)) = read_part(&mut parts) {
                         compiled.put(level, made);
                     }
-                    compiled.end(&self.ended().to_string());
+                    compiled.end(&self.ended(parts).to_string());
                 }
                 Some(Part::Code(Err(reason))) => first(Err(CompileFailure::Refused(reason))),
-                Some(Part::Program(..)) | None => first(Err(self.ended())),
+                Some(Part::Program(..)) | None => first(Err(self.ended(parts))),
             }
         });
     }
@@ -188,8 +188,10 @@ impl CompileWorker {
         let _ = setpriority_process(pid, PROGRAMS_NICE);
     }
 
-    /// Why nothing more comes.
-    fn ended(&mut self) -> CompileFailure {
+    /// Why nothing more comes. Who still writes `parts`, beyond the limit or what is none, hears
+    /// that nobody reads them.
+    fn ended(&mut self, parts: impl Read) -> CompileFailure {
+        drop(parts);
         match self.child.wait() {
             Ok(status) => CompileFailure::Stopped { status },
             Err(error) => CompileFailure::Worker(error),
@@ -448,6 +450,8 @@ mod tests {
         // In the middle of the code.
         assert!(matches!(heard(&bytes[..6]), Err(CompileFailure::Stopped { .. })));
         assert!(matches!(heard(b""), Err(CompileFailure::Stopped { .. })));
+        // More than a pipe takes, and no part: the worker is not waited for while it writes.
+        assert!(matches!(heard(&[0; 1 << 20]), Err(CompileFailure::Stopped { .. })));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! ```
 
 use crate::common::{Line, SOON, is_udp_to, module};
+use crate::verdicts::REDIRECT;
 use api::ServiceStats;
 use testkit::{Net, NodeUnderTest, RawPort, Service, root_or_skip, wait_for};
 
@@ -42,20 +43,9 @@ fn looped() -> Line {
 
 /// Redirects to the port that its parameter names.
 fn redirecting() -> Vec<u8> {
-    let fields = r#"
-        (import "tam" "param_load" (func $param (param i32 i32 i32 i32) (result i32)))
-        (import "tam" "port_find" (func $port (param i32 i32) (result i32)))
-        (memory (export "memory") 1)
-        (data (i32.const 0x9000) "port")
-        (func (export "on_start") (result i32)
-          (i32.store (i32.const 0x9100) (call $port (i32.const 0x9010)
-            (call $param (i32.const 0x9000) (i32.const 4) (i32.const 0x9010) (i32.const 32))))
-          (i32.shr_s (i32.load (i32.const 0x9100)) (i32.const 31)))
-        (func (export "on_packet") (result i32)
-          (i32.or (i32.const 3) (i32.shl (i32.load (i32.const 0x9100)) (i32.const 16))))"#;
     let manifest = "window = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\n\
                     [parameters.port]\ntype = \"text\"\n";
-    module("redirecting", manifest, fields)
+    module("redirecting", manifest, REDIRECT)
 }
 
 fn deploy(line: &Line, wasm: &[u8], name: &str, level: &str, rule: &str, port: &str) {

@@ -76,7 +76,7 @@ fn drops_are_counted_by_the_names_of_their_reasons() {
 }
 
 /// Redirects to the port that its parameter names.
-const REDIRECT: &str = r#"
+pub const REDIRECT: &str = r#"
 (import "tam" "param_load" (func $param (param i32 i32 i32 i32) (result i32)))
 (import "tam" "port_find" (func $port (param i32 i32) (result i32)))
 (memory (export "memory") 1)
