@@ -6,10 +6,12 @@ use bytemuck::{Pod, Zeroable};
 pub const SNAP_MAX: u32 = 2048;
 /// [`Captured::way`]: as it came in by the port.
 pub const WAY_ARRIVED: u8 = 0;
-/// [`Captured::way`]: as it leaves by the front door, or from a module below user level.
+/// [`Captured::way`]: as it leaves by the front door, or from a module at `nic`.
 pub const WAY_LEFT: u8 = 1;
-/// [`Captured::way`]: as it leaves by the kernel's stack.
+/// [`Captured::way`]: as it leaves by the stack's egress, from a module at `kernel` too.
 pub const WAY_LEFT_KERNEL: u8 = 2;
+/// [`Captured::way`]: as a module below user level left what was dropped after it.
+pub const WAY_ENDED: u8 = 3;
 /// [`Captured::outcome`]: the front door did not see it.
 pub const CAPTURED_NONE: u8 = 0xff;
 
@@ -23,7 +25,7 @@ pub struct Captured {
     pub length: u32,
     /// Bytes that follow.
     pub captured: u32,
-    /// The port's number.
+    /// The port's number: where it came in or, of one that leaves, where it does.
     pub port: u16,
     /// `WAY_*`.
     pub way: u8,
@@ -41,12 +43,18 @@ pub struct Captured {
     pub session: u16,
     /// The entry that its rule leads to.
     pub entry: u16,
+    /// `LEVEL_*` of the module that had it; 0 when none below user level had.
+    pub level: u8,
     /// Always 0.
-    pub zero: u16,
+    pub zero: u8,
     /// Its rule; all ones when there is none.
     pub rule: u32,
+    /// What that module said.
+    pub verdict: u32,
+    /// [`HandOver::trapped`](crate::HandOver::trapped) of that module.
+    pub trapped: u32,
     /// Always 0.
     pub zeros: u32,
 }
 
-const _: () = assert!(size_of::<Captured>() == 40);
+const _: () = assert!(size_of::<Captured>() == 48);

@@ -12,11 +12,14 @@ mod service;
 
 use bytemuck::{Pod, Zeroable};
 
-pub use capture::{CAPTURED_NONE, Captured, SNAP_MAX, WAY_ARRIVED, WAY_LEFT, WAY_LEFT_KERNEL};
+pub use capture::{
+    CAPTURED_NONE, Captured, SNAP_MAX, WAY_ARRIVED, WAY_ENDED, WAY_LEFT, WAY_LEFT_KERNEL,
+};
 pub use hash::key_hash;
 pub use service::{
     HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, Lane, NEXT_DOWN, NOT_A_VERDICT, NOT_RUN,
-    OVER_DROP, OVER_NOT, OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ReasonKey, ServiceStats,
+    OVER_BUDGET, OVER_DROP, OVER_NOT, OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ReasonKey,
+    ServiceStats,
 };
 
 /// Ports of one node: their counters and sockets are arrays.

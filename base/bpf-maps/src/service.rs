@@ -81,6 +81,8 @@ pub const NEXT_DOWN: u16 = 0xffff;
 pub const NOT_A_VERDICT: u32 = 0xffff_fffe;
 /// [`HandOver::trapped`]: `on_packet` was not called.
 pub const NOT_RUN: u32 = 0xffff_ffff;
+/// [`HandOver::trapped`]: it was not called, for the budget below user level is used up.
+pub const OVER_BUDGET: u32 = 0xffff_fffd;
 
 /// `enum tam_over`: the budget below user level is not used up.
 pub const OVER_NOT: u8 = 0;

@@ -396,6 +396,7 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
 	struct tam_service_stats *stats = bpf_map_lookup_elem(&tam_services, &entry);
 
+	TAP_VERDICT(level, &way->meta, verdict, trapped);
 	if (!lane || !stats)
 		return dropped(level);
 	count_packet(stats, way->bytes);
@@ -477,6 +478,7 @@ int tam_afterwards(struct xdp_md *ctx)
 {
 	int action = afterwards(ctx, TAM_LEVEL_NIC);
 
+	TAP_AFTER_NIC(ctx, action);
 	if (action == TAM_RUN)
 		run_module(ctx, &tam_modules, &tam_after);
 	else if (action != XDP_PASS)

@@ -70,6 +70,7 @@ static __noinline int cross(struct xdp_md *ctx, __u32 port, __u32 at_tc, struct 
 		finish(stats, action == XDP_PASS ? TAM_BRIDGED : TAM_DROP_ADJUST);
 		return action;
 	}
+	TAP_LEAVES(port);
 	if (bpf_redirect_map(&tam_devices, port, XDP_DROP) != XDP_REDIRECT)
 		return finish(stats, TAM_DROP_EGRESS_GONE);
 	finish(stats, TAM_BRIDGED);

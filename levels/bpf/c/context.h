@@ -9,6 +9,9 @@
 #include "tam_bpf.h"
 #include "tam_maps.h"
 
+/* What act() and afterwards() return when a program is to be called: no action of XDP or tc. */
+#define TAM_RUN 0x100
+
 /* What is looked at and written after a module: two tags, and the longer IP header. */
 #define TAM_HEAD_MAX (sizeof(struct ethhdr) + TAM_VLAN_TAGS_MAX * sizeof(struct vlan_header) + \
 		      sizeof(struct ipv6hdr))

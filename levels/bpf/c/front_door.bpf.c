@@ -50,6 +50,7 @@ static __always_inline int forward(struct xdp_md *ctx, const struct packet *pack
 	}
 	if (readdress(ctx, TAM_LEVEL_NIC, &flow->meta, flow->own_mac, l3))
 		return finish(stats, TAM_DROP_ADJUST);
+	TAP_LEAVES(flow->meta.egress_port);
 	if (bpf_redirect_map(&tam_devices, flow->meta.egress_port, XDP_DROP) != XDP_REDIRECT)
 		return finish(stats, TAM_DROP_EGRESS_GONE);
 	finish(stats, TAM_FORWARDED);

@@ -14,10 +14,8 @@
 
 #include "bridge.h"
 #include "classify.h"
+#include "context.h"
 #include "lane.h"
-
-/* What act() returns when a program is to be called: no XDP action. */
-#define TAM_RUN 0x100
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

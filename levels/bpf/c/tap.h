@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
 /* The taps of a capture, where the front door has room for them.
  *
- *   TAP_ARRIVAL --> TAP_RULE --> TAP_OUTCOME --> TAP_END
- *   keeps the frame as it came, what it matched and where it ended, and gives both away:
- *   the frame as it came and, when it leaves here, the frame as it is then
+ *   TAP_ARRIVAL --> TAP_RULE --> TAP_LEAVES --> TAP_OUTCOME --> TAP_END
+ *   keeps the frame as it came, what it matched, the port by which it leaves and where it
+ *   ended, and gives both away: the frame as it came and, when it leaves here, as it is then
+ *
+ *   TAP_VERDICT --> TAP_LEAVES --> TAP_AFTER_NIC, TAP_AFTER_TC
+ *   the same behind a module: the frame as it leaves, or as the module left what was dropped.
+ *   At tc it leaves by the stack's egress in the same breath, and is taken there.
  *
  * What is kept meanwhile is per CPU: one CPU handles one packet at a time from begin to end.
  */
@@ -14,12 +18,17 @@
 
 #define TAP_ARRIVAL(ctx)
 #define TAP_RULE(flow)
+#define TAP_LEAVES(port)
 #define TAP_OUTCOME(outcome)
 #define TAP_END(ctx, action)
+#define TAP_VERDICT(level, meta, verdict, trapped)
+#define TAP_AFTER_NIC(ctx, action)
+#define TAP_AFTER_TC(ctx, action)
 
 #else
 
 #include "capture.h"
+#include "context.h"
 
 /* Go on to the next program at egress (TCX_NEXT of newer headers). */
 #define TAP_NEXT -1
@@ -44,13 +53,22 @@ struct {
 	__uint(max_entries, 4096);
 } tam_captured_ring SEC(".maps");
 
-/* 0: as it came; 1: as it leaves; 2: at egress. */
+enum tap_scratches {
+	TAP_CAME = 0,	/* as it came */
+	TAP_GOES = 1,	/* as it leaves, or as a module left it */
+	TAP_EGRESS = 2,	/* at the stack's egress */
+	TAP_SCRATCHES = 3
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 3);
+	__uint(max_entries, TAP_SCRATCHES);
 	__type(key, __u32);
 	__type(value, struct tap_scratch);
 } tam_tap_scratch SEC(".maps");
+
+/* In tam_captured.port: by none. */
+#define TAP_NO_PORT 0xffff
 
 static __always_inline struct tap_scratch *tap_scratch(__u32 at)
 {
@@ -67,40 +85,67 @@ static __always_inline void tap_put(struct tap_scratch *scratch)
 		__sync_fetch_and_add(&tap_lost, 1);
 }
 
-static __always_inline void tap_read(struct xdp_md *ctx, struct tap_scratch *scratch, __u8 way)
+/* Nothing is known yet of a packet. */
+static __always_inline void tap_begin(struct tap_scratch *scratch, __u32 port)
 {
-	__u32 length = bpf_xdp_get_buff_len(ctx);
+	scratch->head.port = port;
+	scratch->head.outcome = 0xff;
+	scratch->head.action = 0;
+	scratch->head.session = 0;
+	scratch->head.entry = 0;
+	scratch->head.level = 0;
+	scratch->head.trapped = 0;
+	scratch->head.rule = 0xffffffff;
+	scratch->head.verdict = 0;
+}
+
+/* The frame as it is now. */
+static __always_inline void tap_read(void *ctx, enum tam_level level, struct tap_scratch *scratch,
+				     __u8 way)
+{
+	struct __sk_buff *skb = ctx;
+	__u32 length = frame_length(ctx, level);
 	__u32 captured = length < tap_snap ? length : tap_snap;
+	long failed;
 
 	scratch->head.time_ns = bpf_ktime_get_ns();
 	scratch->head.length = length;
-	scratch->head.port = tap_port;
 	scratch->head.way = way;
 	scratch->head.tagged = 0;
+	if (level == TAM_LEVEL_KERNEL && skb->vlan_present) {
+		scratch->head.tagged = 1;
+		scratch->head.tci = skb->vlan_tci;
+		scratch->head.tpid_be = skb->vlan_proto;
+	}
 	scratch->head.captured = 0;
 	if (captured > TAM_SNAP_MAX)
 		captured = TAM_SNAP_MAX;
-	if (captured && !bpf_xdp_load_bytes(ctx, 0, scratch->bytes, captured))
+	if (!captured)
+		return;
+	failed = level == TAM_LEVEL_NIC ? bpf_xdp_load_bytes(ctx, 0, scratch->bytes, captured)
+					: bpf_skb_load_bytes(ctx, 0, scratch->bytes, captured);
+	if (!failed)
 		scratch->head.captured = captured;
 }
 
 static __noinline int tap_arrival(struct xdp_md *ctx)
 {
-	struct tap_scratch *scratch = tap_scratch(0);
+	struct tap_scratch *came = tap_scratch(TAP_CAME), *goes = tap_scratch(TAP_GOES),
+			   *egress = tap_scratch(TAP_EGRESS);
 
-	if (!scratch)
+	if (!came || !goes || !egress)
 		return 0;
-	tap_read(ctx, scratch, TAM_ARRIVED);
-	scratch->head.outcome = 0xff;
-	scratch->head.rule = 0xffffffff;
-	scratch->head.session = 0;
-	scratch->head.entry = 0;
+	tap_begin(came, tap_port);
+	tap_begin(goes, TAP_NO_PORT);
+	/* Of a packet that did not get there. */
+	tap_begin(egress, TAP_NO_PORT);
+	tap_read(ctx, TAM_LEVEL_NIC, came, TAM_ARRIVED);
 	return 0;
 }
 
 static __noinline int tap_rule(__u32 rule, __u32 session, __u32 entry)
 {
-	struct tap_scratch *scratch = tap_scratch(0);
+	struct tap_scratch *scratch = tap_scratch(TAP_CAME);
 
 	if (!scratch)
 		return 0;
@@ -110,9 +155,18 @@ static __noinline int tap_rule(__u32 rule, __u32 session, __u32 entry)
 	return 0;
 }
 
+static __noinline int tap_leaves(__u32 port)
+{
+	struct tap_scratch *scratch = tap_scratch(TAP_GOES);
+
+	if (scratch)
+		scratch->head.port = port;
+	return 0;
+}
+
 static __noinline int tap_outcome(__u32 outcome)
 {
-	struct tap_scratch *scratch = tap_scratch(0);
+	struct tap_scratch *scratch = tap_scratch(TAP_CAME);
 
 	if (scratch)
 		scratch->head.outcome = outcome;
@@ -121,60 +175,111 @@ static __noinline int tap_outcome(__u32 outcome)
 
 static __noinline int tap_end(struct xdp_md *ctx, __u32 action)
 {
-	struct tap_scratch *scratch = tap_scratch(0), *leaves = tap_scratch(1);
-	int dropped = action != XDP_PASS && action != XDP_TX && action != XDP_REDIRECT &&
-		      action != 0x100;
+	struct tap_scratch *came = tap_scratch(TAP_CAME), *goes = tap_scratch(TAP_GOES);
+	int dropped;
 
-	if (!scratch || !leaves || (tap_dropped_only && !dropped))
+	/* It goes on to a module. */
+	if (action == TAM_RUN)
+		action = XDP_PASS;
+	dropped = action != XDP_PASS && action != XDP_TX && action != XDP_REDIRECT;
+	if (!came || !goes || (tap_dropped_only && !dropped))
 		return 0;
-	scratch->head.action = action;
+	came->head.action = action;
 	if (tap_arriving)
-		tap_put(scratch);
+		tap_put(came);
 	/* What goes to the cell leaves later, from there; what runs below, from there. */
-	if (!tap_leaving || scratch->head.outcome != TAM_FORWARDED)
+	if (!tap_leaving || action != XDP_REDIRECT || goes->head.port == TAP_NO_PORT)
 		return 0;
-	tap_read(ctx, leaves, TAM_LEFT);
-	leaves->head.outcome = scratch->head.outcome;
-	leaves->head.action = action;
-	leaves->head.rule = scratch->head.rule;
-	leaves->head.session = scratch->head.session;
-	leaves->head.entry = scratch->head.entry;
-	tap_put(leaves);
+	tap_read(ctx, TAM_LEVEL_NIC, goes, TAM_LEFT);
+	goes->head.outcome = came->head.outcome;
+	goes->head.action = action;
+	goes->head.rule = came->head.rule;
+	goes->head.session = came->head.session;
+	goes->head.entry = came->head.entry;
+	tap_put(goes);
 	return 0;
+}
+
+/* What the module said that had a packet last. */
+static __noinline int tap_verdict(enum tam_level level, const struct tam_meta *meta, __u32 session,
+				  __u32 verdict, __u32 trapped)
+{
+	struct tap_scratch *came = tap_scratch(TAP_CAME), *goes = tap_scratch(TAP_GOES);
+
+	if (!came || !goes || !meta)
+		return 0;
+	came->head.port = meta->arrival_port;
+	tap_begin(goes, TAP_NO_PORT);
+	goes->head.level = level;
+	goes->head.verdict = verdict;
+	goes->head.trapped = trapped;
+	goes->head.entry = meta->entry;
+	goes->head.rule = meta->rule == TAM_RULE_NONE ? 0xffffffff : meta->rule;
+	goes->head.session = session;
+	return 0;
+}
+
+/* The packet ends, or leaves by a port; what goes to the stack or up is seen there. */
+static __always_inline int tap_after(void *ctx, enum tam_level level, int action)
+{
+	struct tap_scratch *came = tap_scratch(TAP_CAME), *goes = tap_scratch(TAP_GOES),
+			   *egress = tap_scratch(TAP_EGRESS);
+
+	if (!came || !goes || !egress)
+		return 0;
+	if (action == dropped(level)) {
+		goes->head.port = came->head.port;
+		tap_read(ctx, level, goes, TAM_ENDED);
+		if (tap_arriving)
+			tap_put(goes);
+		return 0;
+	}
+	if (!tap_leaving || goes->head.port == TAP_NO_PORT)
+		return 0;
+	if (level == TAM_LEVEL_KERNEL) {
+		egress->head = goes->head;
+		return 0;
+	}
+	tap_read(ctx, level, goes, TAM_LEFT);
+	tap_put(goes);
+	return 0;
+}
+
+static __noinline int tap_after_nic(struct xdp_md *ctx, int action)
+{
+	return tap_after(ctx, TAM_LEVEL_NIC, action);
+}
+
+static __noinline int tap_after_tc(struct __sk_buff *ctx, int action)
+{
+	return tap_after(ctx, TAM_LEVEL_KERNEL, action);
 }
 
 static __always_inline int tap_egress(struct __sk_buff *skb)
 {
-	__u32 length = skb->len;
-	__u32 captured = length < tap_snap ? length : tap_snap;
-	struct tap_scratch *scratch = tap_scratch(2);
+	struct tap_scratch *scratch = tap_scratch(TAP_EGRESS);
 
 	if (!scratch)
 		return TAP_NEXT;
-	scratch->head.time_ns = bpf_ktime_get_ns();
-	scratch->head.length = length;
-	scratch->head.port = tap_port;
-	scratch->head.way = TAM_LEFT_KERNEL;
-	scratch->head.outcome = 0xff;
-	scratch->head.action = 0;
-	scratch->head.rule = 0xffffffff;
-	scratch->head.tagged = skb->vlan_present ? 1 : 0;
-	scratch->head.tci = skb->vlan_tci;
-	scratch->head.tpid_be = skb->vlan_proto;
-	scratch->head.captured = 0;
-	if (captured > TAM_SNAP_MAX)
-		captured = TAM_SNAP_MAX;
-	if (captured && !bpf_skb_load_bytes(skb, 0, scratch->bytes, captured))
-		scratch->head.captured = captured;
+	/* Else it is not of a module that sent it out of here just now, on this CPU. */
+	if (scratch->head.port != tap_port)
+		tap_begin(scratch, tap_port);
+	tap_read(skb, TAM_LEVEL_KERNEL, scratch, TAM_LEFT_KERNEL);
 	tap_put(scratch);
+	tap_begin(scratch, TAP_NO_PORT);
 	return TAP_NEXT;
 }
 
 #define TAP_ARRIVAL(ctx) tap_arrival(ctx)
 #define TAP_RULE(flow) \
 	tap_rule((flow)->meta.rule, session_of((flow)->meta.rule), (flow)->meta.entry)
+#define TAP_LEAVES(port) tap_leaves(port)
 #define TAP_OUTCOME(outcome) tap_outcome(outcome)
 #define TAP_END(ctx, action) tap_end(ctx, action)
+#define TAP_VERDICT(level, meta, verdict, trapped) \
+	tap_verdict(level, meta, session_of((meta)->rule), verdict, trapped)
+#define TAP_AFTER_NIC(ctx, action) tap_after_nic(ctx, action)
+#define TAP_AFTER_TC(ctx, action) tap_after_tc(ctx, action)
 
 #endif
 #endif

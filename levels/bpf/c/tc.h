@@ -113,6 +113,7 @@ int tam_afterwards_tc(struct __sk_buff *ctx)
 {
 	int action = afterwards(ctx, TAM_LEVEL_KERNEL);
 
+	TAP_AFTER_TC(ctx, action);
 	if (action != TAM_RUN)
 		return action;
 	run_module(ctx, &tam_modules_tc, &tam_after_tc);

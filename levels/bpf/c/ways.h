@@ -74,6 +74,7 @@ static __always_inline __u32 device_of(enum tam_level level, __u32 port)
 
 static __always_inline int out_of(void *ctx, enum tam_level level, __u32 port)
 {
+	TAP_LEAVES(port);
 	if (level == TAM_LEVEL_NIC)
 		return bpf_redirect_map(&tam_devices, port, XDP_DROP);
 
@@ -119,6 +120,7 @@ static __always_inline int to_stack(void *ctx, enum tam_level level, const struc
  * where the device is there and takes that. */
 static __always_inline int back_out(void *ctx, enum tam_level level, __u32 port)
 {
+	TAP_LEAVES(port);
 	if (level == TAM_LEVEL_NIC) {
 		struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 

@@ -127,6 +127,8 @@ pub struct FrontDoor {
     heartbeat: Program,
     carries_marks: bool,
     tc: Program,
+    /// What modules' programs end with when nobody captures.
+    after: [Program; AFTERS.len()],
     links: BTreeMap<PortId, [Link; 2]>,
     /// Keys in each of the two rule sets, so that the inactive one can be emptied.
     keys: [Vec<Key>; 2],
@@ -194,7 +196,9 @@ const TC: &str = "tam_tc";
 /// Says that the daemon listens for changes of routes.
 const HEARTBEAT: &str = "tam_heartbeat";
 /// Programs that a daemon uses all the time, and so the next one, too.
-const KEPT_PROGRAMS: [&str; 3] = [HEARTBEAT, CARRIES_MARKS, TC];
+const KEPT_PROGRAMS: [&str; 5] = [HEARTBEAT, CARRIES_MARKS, TC, AFTERWARDS, AFTERWARDS_TC];
+/// Where each of the last two of them is called.
+const AFTERS: [(&str, &str); 2] = [(AFTER, AFTERWARDS), (AFTER_TC, AFTERWARDS_TC)];
 /// What [`FrontDoor::create`] loads, and no port loads again.
 const ONCE: [&str; 5] = [HEARTBEAT, CARRIES_MARKS, AFTERWARDS, AFTERWARDS_TC, TC];
 /// `XDP_PASS`: the packet carries a mark.
@@ -204,6 +208,11 @@ const CARRIES_MARKS: &str = "tam_carries_marks";
 /// The map of sockets, shared like the others; apart because its values are descriptors.
 const SOCKETS: &str = "tam_sockets";
 const RULE_SETS: [&str; 2] = ["tam_rules_0", "tam_rules_1"];
+
+/// Has an array of programs call this one at index 0.
+fn call_at_0(programs: &Map, program: &Program) -> Result<(), MapError> {
+    programs.update(&0u32, &(program.as_fd().as_raw_fd() as u32), Update::Any)
+}
 
 impl FrontDoor {
     /// Makes the maps of a node without ports. What a dead node of the same
@@ -235,13 +244,9 @@ impl FrontDoor {
             map.pin(&folder.join(pin_name(name)))?;
             maps.insert(name, map);
         }
-        for (map, program) in [(AFTER, AFTERWARDS), (AFTER_TC, AFTERWARDS_TC)] {
-            let program = object.program(program)?;
-            maps[map].update(&0u32, &(program.as_fd().as_raw_fd() as u32), Update::Any)?;
-        }
         let kept = KEPT_PROGRAMS.map(|name| object.program(name));
-        let [heartbeat, marks, tc] = kept;
-        let kept = [heartbeat?, marks?, tc?];
+        let [heartbeat, marks, tc, nic, kernel] = kept;
+        let kept = [heartbeat?, marks?, tc?, nic?, kernel?];
         for (name, program) in KEPT_PROGRAMS.iter().zip(&kept) {
             program.pin(&folder.join(name))?;
         }
@@ -258,10 +263,16 @@ impl FrontDoor {
     fn join(
         folder: PathBuf,
         maps: BTreeMap<&'static str, Map>,
-        [heartbeat, marks, tc]: [Program; KEPT_PROGRAMS.len()],
+        [heartbeat, marks, tc, nic, kernel]: [Program; KEPT_PROGRAMS.len()],
         large_sets: u32,
     ) -> Result<Self, FrontDoorError> {
+        let after = [nic, kernel];
+        // Somebody may have captured when the daemon before died.
+        for ((map, _), program) in AFTERS.iter().zip(&after) {
+            call_at_0(&maps[map], program)?;
+        }
         Ok(Self {
+            after,
             folder,
             shared: maps["tam_shared"].map_array::<Config>()?,
             lanes: Lanes::new(&maps[LANES])?,

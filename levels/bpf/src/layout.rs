@@ -67,8 +67,11 @@ fn layout_matches_header() {
         tpid_be,
         session,
         entry,
+        level,
         zero,
         rule,
+        verdict,
+        trapped,
         zeros,
     );
     same!(object, "tam_mask", Mask, bits, salt, rank_best, rest, list, stage, alone, rule);
@@ -303,6 +306,7 @@ fn numbers_match_header() {
         OVER_RAISE,
         NOT_A_VERDICT,
         NOT_RUN,
+        OVER_BUDGET,
         NEXT_DOWN,
         RULE_NONE,
     ];

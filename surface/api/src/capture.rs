@@ -60,7 +60,8 @@ pub struct CapturedPacket {
     pub port: String,
     /// `in` as it came, or `out` as it left; `in` for what was dropped.
     pub direction: String,
-    /// Who had it: `front door`, `cell` or `kernel`.
+    /// Who had it: `front door` (with modules at `nic`), `cell`, or `kernel` (its stack, with
+    /// modules at `kernel`).
     pub seen_by: String,
     /// Bytes on the wire.
     pub length: u32,
@@ -78,7 +79,7 @@ pub struct CapturedPacket {
     /// Where that service had it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// What the module decided, at user level: `pass`, `drop` with its reason, `trap` …
+    /// What the module decided: `pass`, `drop` with its reason, `trap` …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
     /// The outcome under which the front door counted it.

@@ -29,7 +29,7 @@ pub use alone::{Alone, AloneError, AloneModule, CompileAloneError, Handled};
 pub use hand_over::{give, give_bytes, metadata_of, new_hand_over};
 pub use record::{Record, RecordError};
 pub use start::{StartBelowError, Started, take_below, take_up};
-pub(crate) use trap::kind_of;
+pub use trap::kind_of;
 
 /// Bytes of a WebAssembly page.
 pub const PAGE: u64 = 65_536;
@@ -62,7 +62,7 @@ pub enum BelowError {
 /// Linear memory and block of one instance: what its programs need.
 #[derive(Debug)]
 pub struct Instance {
-    /// The linear memory, populated as far as it may grow.
+    /// The linear memory; who maps it has populated it as far as it may grow.
     pub arena: Arena,
     /// Globals, fuel, traps: [`layout`].
     pub block: Block,
@@ -83,18 +83,12 @@ pub struct Around<'a> {
 
 impl Instance {
     /// A new instance as a program of the module describes it: all programs of a
-    /// module describe the same. Its memory belongs at `address` in another process, and is all
-    /// zeros, for an engine there to put the module's data into it.
+    /// module describe the same. Its memory belongs at `address` in another process, which maps
+    /// it ([`MappedArena::given`]) for an engine to put the module's data into it.
     ///
     /// # Errors
-    /// When the kernel lacks memory or arenas, or the addresses are not free here.
+    /// When the kernel lacks memory or arenas.
     pub fn new(image: &Image, fuel_budget: u64, address: u64) -> Result<Self, BelowError> {
-        let instance = Self::without_memory(image, fuel_budget, address)?;
-        instance.arena.populate(arena_pages(image))?;
-        Ok(instance)
-    }
-
-    fn without_memory(image: &Image, fuel_budget: u64, address: u64) -> Result<Self, BelowError> {
         // A module without memory has programs that name an arena all the same.
         let pages = arena_pages(image);
         let arena = Arena::create("tam_memory", pages.max(1), address)?;
@@ -120,7 +114,7 @@ impl Instance {
             pages,
             source,
         })?;
-        let instance = Self::without_memory(image, fuel_budget, reservation.address())?;
+        let instance = Self::new(image, fuel_budget, reservation.address())?;
         let memory = MappedArena::new(&instance.arena, reservation, pages)?;
         Ok((instance, memory))
     }

@@ -1,7 +1,9 @@
 //! What the daemon and a cell say to each other: one value each way a message.
 
 use crate::timing::CallTimes;
+use abi::Verdict;
 use abi::layout::EDGES_MAX;
+use engine::TrapKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use units::{Edge, EntryId, PortId, SessionId};
@@ -232,6 +234,21 @@ pub struct Tapped {
     pub length: u32,
     /// The first of them.
     pub bytes: Vec<u8>,
+}
+
+impl Tapped {
+    /// What a module said, in words: [`Tapped::verdict`].
+    #[must_use]
+    pub fn words(verdict: Result<Verdict, TrapKind>) -> String {
+        match verdict {
+            Ok(Verdict::Pass { .. }) => "pass".to_owned(),
+            Ok(Verdict::Bounce) => "bounce".to_owned(),
+            Ok(Verdict::Redirect { .. }) => "redirect".to_owned(),
+            Ok(Verdict::Raise) => "raise".to_owned(),
+            Ok(Verdict::Drop { reason }) => format!("drop {reason}"),
+            Err(trap) => format!("trap {}", trap.name()),
+        }
+    }
 }
 
 /// What a cell has when another daemon takes it over.

@@ -34,14 +34,9 @@ impl Tap {
         packet: &Packet,
         verdict: &Result<Verdict, Trap>,
     ) {
-        let (verdict, dropped) = match verdict {
-            Ok(Verdict::Pass { .. }) => ("pass".to_owned(), false),
-            Ok(Verdict::Bounce) => ("bounce".to_owned(), false),
-            Ok(Verdict::Redirect { .. }) => ("redirect".to_owned(), false),
-            Ok(Verdict::Raise) => ("raise".to_owned(), true),
-            Ok(Verdict::Drop { reason }) => (format!("drop {reason}"), true),
-            Err(trap) => (format!("trap {}", trap.kind.name()), true),
-        };
+        let dropped = matches!(verdict, Ok(Verdict::Raise | Verdict::Drop { .. }) | Err(_));
+        let said = verdict.as_ref().map_err(|trap| trap.kind).copied();
+        let verdict = Tapped::words(said);
         self.context = Tapped {
             port: PortId(meta.arrival_port),
             entry: Some(entry),

@@ -1,9 +1,9 @@
 //! Captures: taps on ports and in the cell, what they see made whole, and given to who asks.
 //!
 //! ```text
-//!  taps on ports ─▶ ring buffer ─┐ each 20 ms  ┌─▶ GET /v1/captures/N
-//!                                ├─▶ filter ┤
-//!  the cell's tap ─▶ messages ───┘          └─▶ no room: counted
+//!  taps on ports, and behind ─▶ ring buffer ─┐ each 20 ms  ┌─▶ GET /v1/captures/N
+//!  modules below user level                  ├─▶ filter ───┤
+//!  the cell's tap ─▶ messages ───────────────┘             └─▶ no room: counted
 //! ```
 //!
 //! Without a capture there is no tap. One that nobody asks for its packets ends by itself.
@@ -12,17 +12,22 @@ use crate::daemon::Daemon;
 use crate::events::wall_clock_ns;
 use crate::http::{Answer, Reply, error};
 use crate::views::{failed, usage};
+use abi::Verdict;
 use api::{
     CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacket, CapturedPackets, ErrorCode,
     SCHEMA_VERSION,
 };
-use bpf::front_door::capture::{Tap, TapRing, TapSpec, Tapped};
-use bpf_maps::{SNAP_MAX, WAY_ARRIVED, WAY_LEFT};
+use bpf::front_door::capture::{Module, ModuleTap, Tap, TapRing, TapSpec, Tapped};
+use bpf_maps::{
+    LEVEL_NIC, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, PORT_RAW, SNAP_MAX, WAY_ARRIVED, WAY_ENDED,
+    WAY_LEFT_KERNEL,
+};
+use cell::below::kind_of;
 use cell::protocol::{TapFacts, Tapped as CellTapped, ToCell};
 use std::collections::VecDeque;
 use std::time::Instant;
 use tokio::time::Duration;
-use units::{Name, PortId, SessionId};
+use units::{EntryId, Name, PortId, SessionId};
 
 /// How often the rings of captures are looked at: 4 MiB take longer to fill at a rate that a
 /// file can be written at.
@@ -55,6 +60,7 @@ pub(crate) struct Capture {
     snap: u32,
     ring: TapRing,
     taps: Vec<Tap>,
+    modules: ModuleTap,
     waiting: VecDeque<CapturedPacket>,
     /// For which there was no room here.
     lost: u64,
@@ -100,7 +106,7 @@ impl Capture {
 
     fn lost(&self, cell_lost: u64) -> u64 {
         let taps: u64 = self.taps.iter().map(Tap::lost).sum();
-        self.lost + taps + cell_lost.saturating_sub(self.cell_lost_before)
+        self.lost + taps + self.modules.lost() + cell_lost.saturating_sub(self.cell_lost_before)
     }
 
     fn take(&mut self, cell_lost: u64) -> CapturedPackets {
@@ -159,6 +165,10 @@ impl Daemon {
             error(ErrorCode::Unsupported, message, Some("tcpdump sees packet ports"))
         })?;
         let ring = TapRing::new(RING_LENGTH).map_err(failed)?;
+        let untapped = |problem| {
+            error(ErrorCode::Unsupported, format!("the ports cannot be tapped: {problem}"), None)
+        };
+        let modules = front.tap_modules(&spec, &ring).map_err(untapped)?;
         // What leaves by a port is seen where it came in: by any.
         let taps = self.served().filter(|port| spec.leaving || ports.contains(&port.port.id)).map(
             |port| {
@@ -167,9 +177,7 @@ impl Daemon {
                 front.tap(port.port.id, port.config.ifindex, &spec, &ring)
             },
         );
-        let taps = taps.collect::<Result<Vec<_>, _>>().map_err(|problem| {
-            error(ErrorCode::Unsupported, format!("the ports cannot be tapped: {problem}"), None)
-        })?;
+        let taps = taps.collect::<Result<Vec<_>, _>>().map_err(untapped)?;
         let named = self.ports.iter().filter(|port| ports.contains(&port.port.id));
         let names = named.map(|port| port.port.spec.name.to_string()).collect();
         self.capture_id += 1;
@@ -186,6 +194,7 @@ impl Daemon {
             snap,
             ring,
             taps,
+            modules,
             waiting: VecDeque::new(),
             lost: 0,
             cell_lost_before: self.cell_report.tapped_lost,
@@ -282,10 +291,8 @@ impl Daemon {
                         break;
                     }
                 };
-                let direction =
-                    if tapped.way == WAY_ARRIVED { Direction::In } else { Direction::Out };
-                let port = self.port_of(&tapped);
-                let packet = self.seen_at_port(tapped, port, direction, capture.clock_offset);
+                let (direction, port) = (direction_of(&tapped), tapped.port);
+                let packet = self.seen_at_port(tapped, direction, capture.clock_offset);
                 if capture.wants(&packet, port, direction) {
                     capture.push(packet);
                 }
@@ -316,30 +323,23 @@ impl Daemon {
         found.map(|session| session.name.to_string())
     }
 
-    /// The port that a frame was seen at: where it came in, or where it leaves. A tap knows the
-    /// first; the frame's own address is that of the second, unless it goes back.
-    fn port_of(&self, tapped: &Tapped) -> PortId {
-        let out = tapped.bytes.get(6..12).filter(|_| tapped.way == WAY_LEFT);
-        let port = self.ports.iter().find(|live| out == Some(&live.config.mac[..]));
-        port.map_or(tapped.port, |live| live.port.id)
-    }
-
     fn seen_at_port(
         &self,
-        tapped: Tapped,
-        port: PortId,
+        mut tapped: Tapped,
         direction: Direction,
         offset: u64,
     ) -> CapturedPacket {
+        let by_stack = tapped.way == WAY_LEFT_KERNEL
+            || tapped.module.is_some_and(|module| module.level != LEVEL_NIC);
+        let live = self.ports.iter().find(|live| live.port.id == tapped.port);
+        if direction == Direction::Out && live.is_some_and(|l| l.config.flags & PORT_RAW != 0) {
+            put_ethernet(&mut tapped);
+        }
         let mut packet = CapturedPacket {
             time_ns: tapped.time.0.saturating_add(offset),
-            port: self.port_name(port),
+            port: self.port_name(tapped.port),
             direction: direction.name().to_owned(),
-            seen_by: if tapped.way == WAY_ARRIVED || tapped.way == WAY_LEFT {
-                "front door".to_owned()
-            } else {
-                "kernel".to_owned()
-            },
+            seen_by: if by_stack { "kernel" } else { "front door" }.to_owned(),
             length: tapped.length,
             bytes_hex: hex(&tapped.bytes),
             outcome: tapped.outcome.map(str::to_owned),
@@ -347,21 +347,25 @@ impl Daemon {
             session: tapped.rule.and_then(|_| self.session_name(tapped.session)),
             ..CapturedPacket::default()
         };
-        if tapped.way != WAY_ARRIVED {
-            return packet;
-        }
-        const XDP_PASS: u8 = 2;
-        packet.dropped = tapped.action < XDP_PASS;
-        let level = match tapped.outcome {
-            Some("to_nic") => Some("nic"),
-            Some("to_kernel_module") => Some("kernel"),
-            Some("to_user") => Some("user"),
+        let level = match (tapped.module, tapped.outcome) {
+            (Some(module), _) if module.level == LEVEL_NIC => Some("nic"),
+            (Some(_), _) => Some("kernel"),
+            (None, _) if tapped.way != WAY_ARRIVED => None,
+            (None, Some("to_nic")) => Some("nic"),
+            (None, Some("to_kernel_module")) => Some("kernel"),
+            (None, Some("to_user")) => Some("user"),
             _ => None,
         };
         if let Some(level) = level {
             packet.level = Some(level.to_owned());
             packet.service = self.node.service_of(tapped.entry).map(|s| s.name.to_string());
         }
+        if let Some(module) = tapped.module {
+            packet.verdict = said(module).map(|words| self.named(&words, Some(tapped.entry)));
+        }
+        const XDP_PASS: u8 = 2;
+        packet.dropped =
+            tapped.way == WAY_ENDED || (tapped.way == WAY_ARRIVED && tapped.action < XDP_PASS);
         packet
     }
 
@@ -381,7 +385,7 @@ impl Daemon {
             session,
             service: service.map(|service| service.name.to_string()),
             level: tapped.entry.map(|_| "user".to_owned()),
-            verdict: tapped.entry.map(|_| self.verdict(tapped)),
+            verdict: tapped.entry.map(|_| self.named(&tapped.verdict, tapped.entry)),
             outcome: None,
             dropped: tapped.dropped,
         };
@@ -396,13 +400,43 @@ impl Daemon {
         }
     }
 
-    /// With the module's own name of its reason.
-    fn verdict(&self, tapped: &CellTapped) -> String {
-        let reason = tapped.verdict.strip_prefix("drop ").and_then(|n| n.parse::<u16>().ok());
-        let service = tapped.entry.and_then(|entry| self.node.service_of(entry));
+    /// A verdict with the module's own name of its reason.
+    fn named(&self, verdict: &str, entry: Option<EntryId>) -> String {
+        let reason = verdict.strip_prefix("drop ").and_then(|n| n.parse::<u16>().ok());
+        let service = entry.and_then(|entry| self.node.service_of(entry));
         let named = service.zip(reason).and_then(|(s, n)| s.module.manifest.reasons.get(&n));
-        named.map_or_else(|| tapped.verdict.clone(), |name| format!("drop {name}"))
+        named.map_or_else(|| verdict.to_owned(), |name| format!("drop {name}"))
     }
+}
+
+fn direction_of(tapped: &Tapped) -> Direction {
+    match tapped.way {
+        WAY_ARRIVED | WAY_ENDED => Direction::In,
+        _ => Direction::Out,
+    }
+}
+
+/// What a module below user level said, in words; none when it was not run.
+fn said(module: Module) -> Option<String> {
+    let Module { verdict, trapped, .. } = module;
+    let verdict = match (trapped, Verdict::parse(verdict)) {
+        (NOT_RUN | OVER_BUDGET, _) => return None,
+        (0, Ok(verdict)) => Ok(verdict),
+        (0, Err(_)) => Err(kind_of(NOT_A_VERDICT)?),
+        (code, _) => Err(kind_of(code)?),
+    };
+    Some(CellTapped::words(verdict))
+}
+
+/// What leaves by a TUN device begins with its IP header: as it came it had another in front.
+fn put_ethernet(tapped: &mut Tapped) {
+    let ethertype = match tapped.bytes.first() {
+        Some(first) if first >> 4 == 6 => [0x86, 0xdd],
+        _ => [0x08, 0x00],
+    };
+    let header = [[0; 12].as_slice(), &ethertype].concat();
+    tapped.length += header.len() as u32;
+    tapped.bytes.splice(0..0, header);
 }
 
 fn unknown(id: u32) -> api::ErrorInfo {

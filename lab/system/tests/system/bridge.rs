@@ -14,6 +14,7 @@ use testkit::{
 };
 use wire::FrameBuilder;
 
+use crate::capture::packets_of;
 use crate::clean_end::kill;
 use crate::common::{Line, PROGRAM_TIME_MAX, SOON, dscp, is_udp_to};
 
@@ -132,6 +133,12 @@ fn two_hosts_of_one_network_meet_through_a_node_in_line() {
     assert!(!router_has_neighbours(&line));
     let shown = line.node.client().node().unwrap().ports;
     assert_eq!(shown[0].bridge.as_deref(), Some("right"));
+    let captured = packets_of(&line, &["right"], || {
+        ping(&line, SERVER);
+        std::thread::sleep(Duration::from_millis(100));
+    });
+    let pings = captured.iter().filter(|p| p.direction == "out" && p.length == 98);
+    assert_eq!(pings.count(), 3, "as they leave by the other end: {captured:#?}");
 
     // Who offloads checksums, or takes no redirected frames, has TCP, too.
     let gro = |state: &str| line.run("server", &["ethtool", "-K", "to-r1", "gro", state]);

@@ -34,10 +34,16 @@ const PLAIN: usize = 20;
 
 impl Setting {
     fn up() -> Self {
+        Self::up_at("user")
+    }
+
+    fn up_at(level: &str) -> Self {
         let line = Line::up();
         line.acquaint();
-        let wasm = module("fussy", "window = 64\n[reasons]\n7 = \"dislike\"", FUSSY);
-        let service = Service { rules: RULES, ..Service::default() };
+        let manifest = "window = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\n\
+                        [reasons]\n7 = \"dislike\"";
+        let wasm = module("fussy", manifest, FUSSY);
+        let service = Service { rules: RULES, level, ..Service::default() };
         let serving = line.node.deploy(&wasm, &service).unwrap().service.rules[0];
         let rules = api::RuleRequest::new("proto udp dport 7001", "drop").into();
         let dropping = line.node.client().add_rules(&rules).unwrap().rules[0];
@@ -128,16 +134,14 @@ fn packets_are_captured_as_they_came_and_left_and_tcpdump_reads_the_file() {
     assert_eq!(setting.read(&file, "udp dst port 7001"), REFUSED);
 }
 
-#[test]
-fn a_captured_packet_has_its_rule_verdict_and_level_and_a_capture_leaves_nothing() {
-    if !root_or_skip("captures, packet by packet") {
-        return;
-    }
-    let setting = Setting::up();
-    let client = setting.line.node.client();
-    let started = client.capture(&api::CaptureRequest::default()).unwrap();
-    assert_eq!(started.ports, ["left", "right"]);
-    setting.send();
+/// All that is captured of these ports while something is done.
+pub fn packets_of(line: &Line, ports: &[&str], action: impl FnOnce()) -> Vec<CapturedPacket> {
+    let client = line.node.client();
+    let ports: Vec<String> = ports.iter().map(|&port| port.to_owned()).collect();
+    let request = api::CaptureRequest { ports: ports.clone(), ..Default::default() };
+    let started = client.capture(&request).unwrap();
+    assert_eq!(started.ports, ports);
+    action();
     let mut packets: Vec<CapturedPacket> = Vec::new();
     loop {
         let more = client.captured(started.id, 0).unwrap();
@@ -148,9 +152,86 @@ fn a_captured_packet_has_its_rule_verdict_and_level_and_a_capture_leaves_nothing
         packets.extend(more.packets);
     }
     packets.extend(client.end_capture(started.id).unwrap().packets);
+    packets
+}
+
+fn is(text: &Option<String>, wanted: &str) -> bool {
+    text.as_deref() == Some(wanted)
+}
+
+#[test]
+fn what_modules_below_user_level_make_of_packets_is_captured_with_their_verdict() {
+    if !root_or_skip("captures behind modules at nic and kernel") {
+        return;
+    }
+    for (level, outcome, seen_by) in
+        [("nic", "to_nic", "front door"), ("kernel", "to_kernel_module", "kernel")]
+    {
+        let setting = Setting::up_at(level);
+        let inventory = bpf::Inventory::take().unwrap();
+        let packets = packets_of(&setting.line, &["left", "right"], || setting.send());
+        let of_service = |packet: &&CapturedPacket| {
+            packet.rule == Some(setting.serving)
+                && is(&packet.session, "best-effort")
+                && is(&packet.service, "fussy")
+                && is(&packet.level, level)
+        };
+        let of_service: Vec<_> = packets.iter().filter(of_service).collect();
+        let count = |wanted: &dyn Fn(&CapturedPacket) -> bool| {
+            of_service.iter().filter(|packet| wanted(packet)).count()
+        };
+        let place = |p: &CapturedPacket, direction: &str, port: &str| {
+            (p.direction.as_str(), p.port.as_str()) == (direction, port)
+        };
+        let came = count(&|p| is(&p.outcome, outcome) && place(p, "in", "left") && !p.dropped);
+        // With the TTL that it left with.
+        let passed = count(&|p| {
+            is(&p.verdict, "pass")
+                && p.seen_by == seen_by
+                && place(p, "out", "right")
+                && p.bytes_hex[44..46] == *"3f"
+        });
+        let disliked = count(&|p| {
+            is(&p.verdict, "drop dislike")
+                && p.seen_by == seen_by
+                && place(p, "in", "left")
+                && p.dropped
+        });
+        assert_eq!(
+            (came, passed, disliked, of_service.len()),
+            (SERVED, SERVED * 3 / 4, SERVED / 4, 2 * SERVED),
+            "{level}: {packets:#?}"
+        );
+
+        // Only what is dropped; then without a tap, and nothing is left of those.
+        let request = api::CaptureRequest { dropped: true, ..Default::default() };
+        let client = setting.line.node.client();
+        let id = client.capture(&request).unwrap().id;
+        setting.send();
+        let ended = client.end_capture(id).unwrap().packets;
+        assert!(ended.iter().all(|packet| packet.dropped), "{ended:#?}");
+        let disliked = ended.iter().filter(|packet| is(&packet.verdict, "drop dislike"));
+        assert_eq!((disliked.count(), ended.len()), (SERVED / 4, SERVED / 4 + REFUSED));
+        setting.send();
+        let stats = setting.line.node.service("fussy").unwrap().stats;
+        assert_eq!(
+            (stats.packets, stats.dropped.values().sum::<u64>()),
+            (3 * SERVED as u64, 3 * SERVED as u64 / 4)
+        );
+        crate::common::assert_no_bpf_since(&inventory);
+    }
+}
+
+#[test]
+fn a_captured_packet_has_its_rule_verdict_and_level_and_a_capture_leaves_nothing() {
+    if !root_or_skip("captures, packet by packet") {
+        return;
+    }
+    let setting = Setting::up();
+    let client = setting.line.node.client();
+    let packets = packets_of(&setting.line, &["left", "right"], || setting.send());
     let count =
         |wanted: &dyn Fn(&CapturedPacket) -> bool| packets.iter().filter(|p| wanted(p)).count();
-    let is = |text: &Option<String>, wanted: &str| text.as_deref() == Some(wanted);
     let (serving, dropping) = (Some(setting.serving), Some(setting.dropping));
     let came = count(&|p| p.rule == serving && is(&p.outcome, "to_user") && p.port == "left");
     assert_eq!(came, SERVED, "{packets:#?}");

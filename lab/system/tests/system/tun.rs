@@ -6,10 +6,12 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use testkit::{Net, NodeUnderTest, Service, leftovers, root_or_skip, service_module, wait_for};
 use wire::{FrameBuilder, parse_frame};
 
+use crate::capture::packets_of;
 use crate::common::{Line, PROGRAM_TIME_MAX, SOON, module};
 
 const DEVICE: &str = "vpn";
@@ -152,7 +154,7 @@ fn a_module_sends_packets_out_of_a_tunnel_without_their_ethernet_header() {
     let redirect = r#"(memory (export "memory") 1)
         (func (export "on_packet") (result i32) (i32.const 0x20003))"#;
     let client = testkit::RawPort::open(&line.net, "client", "r1").unwrap();
-    for level in ["user", "nic"] {
+    let there_and_back = |level: &str| {
         let service = Service { rules: &["in vpn"], level, ..Service::default() };
         let levels = "window = 64\nlevels = [\"nic\", \"user\"]";
         line.node.deploy(&module("bounce", levels, bounce), &service).unwrap();
@@ -171,6 +173,15 @@ fn a_module_sends_packets_out_of_a_tunnel_without_their_ethernet_header() {
         let stats = line.node.service("redirect").unwrap();
         assert_eq!((stats.level.as_str(), stats.stats.redirected), (level, 1));
         line.node.remove("redirect").unwrap();
+        // What the cell's tap and the ring have is at the daemon.
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    for level in ["user", "nic"] {
+        let captured = packets_of(&line, &["vpn"], || there_and_back(level));
+        // Captured with an Ethernet header as all that comes by it: the headers of zeros.
+        let left = captured.iter().filter(|p| p.direction == "out" && p.length == 102);
+        let lengths: Vec<usize> = left.map(|packet| packet.bytes_hex.len()).collect();
+        assert_eq!(lengths, [204, 204], "{level}: bounced and redirected: {captured:#?}");
     }
 }
 

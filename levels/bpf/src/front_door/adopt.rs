@@ -51,12 +51,13 @@ enum Kept {
 }
 
 impl Kept {
+    /// In the order in which they are forgotten: while anything is kept, the arena is.
     const ALL: [Self; 5] = [
-        Self::Arena,
-        Self::Block,
-        Self::Events,
-        Self::Module(Below::Nic),
         Self::Module(Below::Kernel),
+        Self::Module(Below::Nic),
+        Self::Events,
+        Self::Block,
+        Self::Arena,
     ];
 
     const fn name(self) -> &'static str {
@@ -82,12 +83,13 @@ impl FrontDoor {
         for name in SHARED_MAPS.into_iter().chain([SOCKETS]) {
             maps.insert(name, Map::open_pinned(&folder.join(pin_name(name)))?);
         }
-        let [heartbeat, marks, tc] =
+        let [heartbeat, marks, tc, nic, kernel] =
             KEPT_PROGRAMS.map(|name| Program::open_pinned(&folder.join(name)));
         // A front door without a large cache has one set in all; so has one with the least on
         // the only CPU, and then its number of sets is the same.
         let sets = maps[TAGS].info().max_entries / crate::possible_cpus() as u32;
-        let mut door = Self::join(folder, maps, [heartbeat?, marks?, tc?], sets)?;
+        let kept = [heartbeat?, marks?, tc?, nic?, kernel?];
+        let mut door = Self::join(folder, maps, kept, sets)?;
         door.lists = Lists::adopt(door.map(LISTS))?;
         for port in ports {
             match door.link_pins(*port).map(|path| Link::open_pinned(&path)) {
@@ -215,6 +217,9 @@ impl FrontDoor {
     /// # Errors
     /// When a pin cannot be removed.
     pub fn forget_service(&self, entry: EntryId) -> Result<(), FrontDoorError> {
+        if !self.kept(Kept::Arena, entry).exists() {
+            return Ok(());
+        }
         for kept in Kept::ALL {
             unpin_if_there(&self.kept(kept, entry))?;
         }

@@ -1,23 +1,24 @@
-//! Taps on a port: its frames as they came, with what became of them, and as they leave.
+//! Taps: frames as they came, with what became of them, and as they leave or end.
 //!
 //! ```text
 //!  link of the port ─▶ front door            while a Tap lives: ─▶ front door with taps ┐
-//!  tcx egress ──────────────────────────────────────────────────▶ tap ──────────────────┴─▶ ring
+//!  tcx egress ──────────────────────────────────────────────────▶ tap ──────────────────┤
+//!  modules' programs ─▶ afterwards   while a ModuleTap lives: ─▶ afterwards with taps ──┴─▶ ring
 //! ```
 //!
-//! A tapped copy of the front door (`c/tapped_door.bpf.c`), with the same maps, takes the
-//! place of the port's program, and the program takes it back when the [`Tap`] is dropped. What
-//! the cell sends is not seen here: AF_XDP passes by the stack's egress; nor is what a module
-//! below user level makes of a packet.
+//! Tapped copies of the front door and of what modules' programs end with
+//! (`c/tapped_door.bpf.c`), with the same maps, take the place of a port's program and of
+//! those; both take it back when [`Tap`] and [`ModuleTap`] are dropped. What the cell sends is
+//! not seen here: AF_XDP passes by the stack's egress.
 
 use bpf_maps::{CAPTURED_NONE, Captured, PORT_RAW, SNAP_MAX};
 use units::{EntryId, Nanos, PortId, RuleId, SessionId};
 
-use super::{FrontDoor, FrontDoorError, ONCE};
+use super::{AFTERS, AFTERWARDS, AFTERWARDS_TC, FrontDoor, FrontDoorError, ONCE, call_at_0};
 use crate::map::Map;
 use crate::mapped::MappedArray;
 use crate::new_map::MapSpec;
-use crate::object::Object;
+use crate::object::{Object, OpenObject};
 use crate::objects;
 use crate::program::{Link, Program};
 use crate::ring::{BrokenRing, RingBuffer};
@@ -40,7 +41,7 @@ pub struct TapSpec {
 pub struct Tapped {
     /// The kernel's monotonic clock.
     pub time: Nanos,
-    /// The port.
+    /// The port: where it came in or, of one that leaves, where it does.
     pub port: PortId,
     /// `bpf_maps::WAY_*`.
     pub way: u8,
@@ -54,16 +55,35 @@ pub struct Tapped {
     pub session: SessionId,
     /// Where its rule leads to.
     pub entry: EntryId,
+    /// The module below user level that had it.
+    pub module: Option<Module>,
     /// Bytes on the wire.
     pub length: u32,
     /// The first of them, tags in line.
     pub bytes: Vec<u8>,
 }
 
+/// What a module below user level said of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// `LEVEL_*`.
+    pub level: u32,
+    /// What it returned, if `trapped` is 0.
+    pub verdict: u32,
+    /// 0, or why it did not end, as its hand-over has it.
+    pub trapped: u32,
+}
+
+/// Entries of `tam_tap_scratch` (`TAP_SCRATCHES`), and the bytes of one.
+const SCRATCHES: u32 = 3;
+const SCRATCH_LENGTH: u32 = size_of::<Captured>() as u32 + SNAP_MAX;
+
 /// Where the taps of one capture leave what they see.
 #[derive(Debug)]
 pub struct TapRing {
     map: Map,
+    /// What taps leave each other of the packet that a CPU handles.
+    scratch: Map,
     ring: RingBuffer,
 }
 
@@ -76,7 +96,8 @@ impl TapRing {
         use std::os::fd::AsFd;
         let map = Map::create("tam_captured", &MapSpec::ring_buffer(bytes))?;
         let ring = RingBuffer::given(map.as_fd(), bytes).map_err(FrontDoorError::Ring)?;
-        Ok(Self { map, ring })
+        let scratch = MapSpec::per_cpu_array(SCRATCH_LENGTH, SCRATCHES);
+        Ok(Self { map, scratch: Map::create("tam_tap_scratch", &scratch)?, ring })
     }
 
     /// The next frame; none when there is none yet.
@@ -115,6 +136,11 @@ impl Tapped {
             rule: (head.rule != u32::MAX).then_some(RuleId(head.rule)),
             session: SessionId(head.session),
             entry: EntryId(head.entry),
+            module: (head.level != 0).then_some(Module {
+                level: head.level.into(),
+                verdict: head.verdict,
+                trapped: head.trapped,
+            }),
             length: head.length + if head.tagged != 0 { 4 } else { 0 },
             bytes,
         })
@@ -146,6 +172,31 @@ impl Drop for Tap {
     }
 }
 
+/// The taps behind modules below user level; off when dropped.
+#[derive(Debug)]
+pub struct ModuleTap {
+    lost: MappedArray<u64>,
+    /// Arrays of programs, and what is called there without taps.
+    plain: [(Map, Program); AFTERS.len()],
+}
+
+impl ModuleTap {
+    /// Frames for which the ring had no room.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.load(0).unwrap_or_default()
+    }
+}
+
+impl Drop for ModuleTap {
+    fn drop(&mut self) {
+        for (map, program) in &self.plain {
+            // Refused only without memory: then the taps stay, and write where nobody reads.
+            let _ = call_at_0(map, program);
+        }
+    }
+}
+
 impl FrontDoor {
     /// Taps a port whose device has this index; what is seen goes to `ring`. There may be one
     /// tap on a port.
@@ -161,25 +212,15 @@ impl FrontDoor {
     ) -> Result<Tap, FrontDoorError> {
         let link = self.links.get(&port).map(|[_, xdp]| xdp);
         let link = link.ok_or(FrontDoorError::NotAttached { port })?;
-        let mut object = Object::open(objects::TAPPED_DOOR, "tam")?;
-        let word = |on: bool| u32::from(on);
+        let mut object = self.tapped(spec, ring)?;
         for number in ["port_number", "tap_port"] {
             object.set_global(number, &u32::from(port.0))?;
         }
         let raw = self.port_config(port)?.flags & PORT_RAW;
         object.set_global("begins_with_ip", &u32::from(raw))?;
-        object.set_global("large_sets", &self.large_sets)?;
-        object.set_global("tap_snap", &spec.snap.min(SNAP_MAX))?;
-        object.set_global("tap_arriving", &word(spec.arriving))?;
-        object.set_global("tap_leaving", &word(spec.leaving && !spec.dropped_only))?;
-        object.set_global("tap_dropped_only", &word(spec.dropped_only))?;
         for once in ONCE {
             object.set_autoload(once, false)?;
         }
-        for (name, map) in &self.maps {
-            object.reuse_map(name, map)?;
-        }
-        object.reuse_map("tam_captured_ring", &ring.map)?;
         let object = object.load()?;
         let plain = link.program_id().and_then(Program::by_id).map_err(FrontDoorError::Ring)?;
         let door = link.try_clone().map_err(FrontDoorError::Ring)?;
@@ -195,6 +236,51 @@ impl FrontDoor {
         // Last: from here on only dropping takes it back.
         door.update(&object.program("tam_front_door")?)?;
         Ok(Tap { lost, door, plain, _egress: egress })
+    }
+
+    /// Taps what modules below user level leave behind, whatever port it came by. There may be
+    /// one such tap.
+    ///
+    /// # Errors
+    /// When the kernel does not take the programs.
+    pub fn tap_modules(&self, spec: &TapSpec, ring: &TapRing) -> Result<ModuleTap, FrontDoorError> {
+        let mut object = self.tapped(spec, ring)?;
+        for other in ONCE.into_iter().chain(["tam_front_door", "tam_tap_egress"]) {
+            object.set_autoload(other, [AFTERWARDS, AFTERWARDS_TC].contains(&other))?;
+        }
+        let object = object.load()?;
+        let plain = |at: usize| -> Result<_, FrontDoorError> {
+            let program = self.after[at].try_clone().map_err(FrontDoorError::Ring)?;
+            Ok((self.map(AFTERS[at].0).try_clone()?, program))
+        };
+        let tap = ModuleTap {
+            lost: object.map(".data.tap_lost")?.map_array::<u64>()?,
+            plain: [plain(0)?, plain(1)?],
+        };
+        for (map, name) in AFTERS {
+            call_at_0(self.map(map), &object.program(name)?)?;
+        }
+        Ok(tap)
+    }
+
+    /// The tapped copy of all, with the node's maps.
+    fn tapped(&self, spec: &TapSpec, ring: &TapRing) -> Result<OpenObject, FrontDoorError> {
+        let mut object = Object::open(objects::TAPPED_DOOR, "tam")?;
+        object.set_global("large_sets", &self.large_sets)?;
+        object.set_global("tap_snap", &spec.snap.min(SNAP_MAX))?;
+        for (name, on) in [
+            ("tap_arriving", spec.arriving),
+            ("tap_leaving", spec.leaving && !spec.dropped_only),
+            ("tap_dropped_only", spec.dropped_only),
+        ] {
+            object.set_global(name, &u32::from(on))?;
+        }
+        for (name, map) in &self.maps {
+            object.reuse_map(name, map)?;
+        }
+        object.reuse_map("tam_captured_ring", &ring.map)?;
+        object.reuse_map("tam_tap_scratch", &ring.scratch)?;
+        Ok(object)
     }
 }
 

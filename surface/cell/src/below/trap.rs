@@ -5,7 +5,8 @@ use engine::TrapKind;
 use wasm_to_bpf::TrapCode;
 
 /// The kind of a trap whose code a program, or the front door, has left.
-pub(crate) fn kind_of(code: u32) -> Option<TrapKind> {
+#[must_use]
+pub fn kind_of(code: u32) -> Option<TrapKind> {
     let kinds = [
         (TrapCode::Unreachable as u32, TrapKind::Unreachable),
         (TrapCode::OutOfBounds as u32, TrapKind::MemoryOutOfBounds),
