@@ -13,8 +13,8 @@
 //! An [`Arena`] is the kernel's object, with or without a mapping in this
 //! process; a [`MappedArena`] is that mapping. Needs Linux 6.9. What lies in it is not known here.
 //!
-//! Pages get their memory when a process touches them for the first time, so they are touched
-//! before a program runs. (A program could ask for them, `bpf_arena_alloc_pages`; making one for
+//! Pages get their memory when a process touches them for the first time, so who maps them
+//! touches them, before a program runs. (A program could ask for them, `bpf_arena_alloc_pages`; making one for
 //! each arena takes 0.5 ms, and a page by way of a process 0.001 ms.)
 
 use std::io;
@@ -136,21 +136,6 @@ impl Arena {
         Ok(Self { map, pages, address })
     }
 
-    /// Gives its first pages memory (zeros), those that have none yet. Its addresses must be free in
-    /// this process, as they are where it belongs to another one; see [`MappedArena::new`].
-    ///
-    /// # Errors
-    /// When they are not, or there is no memory.
-    pub fn populate(&self, pages: u64) -> Result<(), ArenaError> {
-        let reservation =
-            Reservation::at(self.address).map_err(|source| self.failed("populate", source))?;
-        MappedArena::new(self, reservation, pages).map(drop)
-    }
-
-    fn failed(&self, action: &'static str, source: io::Error) -> ArenaError {
-        ArenaError::Kernel { action, pages: self.pages, source }
-    }
-
     /// Pages that it may have at most.
     #[must_use]
     pub fn pages(&self) -> u64 {
@@ -216,25 +201,15 @@ impl MappedArena {
             let [end, populated] = [populated, arena.pages].map(|pages| pages * ARENA_PAGE);
             return Err(ArenaError::OutOfRange { start: 0, end, populated });
         }
-        let mapped = Self::map(arena.as_fd(), reservation, arena.pages, populated)?;
-        mapped.populate().map_err(|source| arena.failed("populate", source))?;
-        Ok(mapped)
-    }
-
-    fn populate(&self) -> io::Result<()> {
-        let start = std::ptr::with_exposed_provenance_mut(self.reservation.address() as usize);
-        let length = self.populated as usize;
-        // SAFETY: the beginning of our own mapping (the length is the arena's at most); what lies
-        // there is not changed.
-        Ok(unsafe { madvise(start, length, Advice::LinuxPopulateWrite) }?)
+        Self::map(arena.as_fd(), reservation, arena.pages, populated)
     }
 
     /// Maps an arena whose descriptor came from the process that made it, which says where it
-    /// belongs and that all of its pages are populated. For a cell, which may ask the kernel
-    /// nothing.
+    /// belongs, and gives all of its pages memory. For a cell, which may ask the kernel nothing of
+    /// a map.
     ///
     /// # Errors
-    /// When the addresses are taken here, or the kernel does not map it there.
+    /// When the addresses are taken here, the kernel does not map it there, or there is no memory.
     pub fn given(fd: BorrowedFd<'_>, address: u64, pages: u64) -> Result<Self, ArenaError> {
         let reservation = Reservation::at(address).map_err(|source| ArenaError::Kernel {
             action: "reserve the addresses of",
@@ -261,7 +236,19 @@ impl MappedArena {
         if let Err(source) = answer {
             return Err(ArenaError::Kernel { action: "map", pages, source: source.into() });
         }
-        Ok(Self { reservation, populated: populated * ARENA_PAGE })
+        let mapped = Self { reservation, populated: populated * ARENA_PAGE };
+        match mapped.populate() {
+            Ok(()) => Ok(mapped),
+            Err(source) => Err(ArenaError::Kernel { action: "populate", pages, source }),
+        }
+    }
+
+    fn populate(&self) -> io::Result<()> {
+        let start = std::ptr::with_exposed_provenance_mut(self.reservation.address() as usize);
+        let length = self.populated as usize;
+        // SAFETY: the beginning of our own mapping (the length is the arena's at most); what lies
+        // there is not changed.
+        Ok(unsafe { madvise(start, length, Advice::LinuxPopulateWrite) }?)
     }
 
     /// Copies bytes out.

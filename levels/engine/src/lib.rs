@@ -211,5 +211,12 @@ pub struct Program<P: 'static> {
     kind: MemoryKind,
 }
 
+/// Of the same code.
+impl<P> Clone for Program<P> {
+    fn clone(&self) -> Self {
+        Self { ready: self.ready.clone(), kind: self.kind }
+    }
+}
+
 #[cfg(test)]
 mod tests;

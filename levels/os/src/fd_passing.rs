@@ -3,6 +3,7 @@
 //! A message is one packet of a `SOCK_SEQPACKET` socket: whole or not at all.
 //! Not here: what the messages mean.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{
@@ -84,12 +85,36 @@ pub fn connect(path: &Path) -> io::Result<(OwnedFd, u32)> {
     Ok((socket, peer.pid.as_raw_nonzero().get().unsigned_abs()))
 }
 
-/// Sends one message and copies of the descriptors.
+/// Sends one message and copies of the descriptors; waits while the other end does not read.
 ///
 /// # Errors
-/// `InvalidInput` beyond the limits; else what the kernel says. `WouldBlock`
-/// when the other end does not read.
+/// `InvalidInput` beyond the limits; else what the kernel says.
 pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_as(socket, message, fds, SendFlags::empty())
+}
+
+/// The same without waiting: false when there is no room before the other end has read.
+///
+/// # Errors
+/// As [`send`].
+pub fn try_send(
+    socket: BorrowedFd<'_>,
+    message: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<bool> {
+    match send_as(socket, message, fds, SendFlags::DONTWAIT) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn send_as(
+    socket: BorrowedFd<'_>,
+    message: &[u8],
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
     if message.is_empty() || message.len() > MESSAGE_LENGTH_MAX || fds.len() > DESCRIPTORS_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -98,7 +123,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> i
     if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    sendmsg(socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    sendmsg(socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL | flags)?;
     Ok(())
 }
 
@@ -212,9 +237,20 @@ pub fn read_sealed_memory(fd: BorrowedFd<'_>, length_max: u64) -> io::Result<Vec
 /// # Errors
 /// What the kernel says.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], millis: Option<u64>) -> io::Result<()> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    wait_for(fds, PollFlags::IN, millis)
+}
+
+/// The same for a socket with a message to hear, or with room for one again.
+///
+/// # Errors
+/// What the kernel says.
+pub fn wait_either_way(socket: BorrowedFd<'_>) -> io::Result<()> {
+    wait_for(&[socket], PollFlags::IN | PollFlags::OUT, None)
+}
+
+fn wait_for(fds: &[BorrowedFd<'_>], what: PollFlags, millis: Option<u64>) -> io::Result<()> {
     let mut polled: Vec<PollFd<'_>> =
-        fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), what)).collect();
     let timeout = millis.map(|millis| Timespec {
         tv_sec: (millis / 1000) as i64,
         tv_nsec: (millis % 1000 * 1_000_000) as i64,
@@ -297,6 +333,31 @@ mod tests {
         let again = inherited(taken.as_raw_fd());
         assert_eq!(again.unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert!(inherited(1_000_000).is_err(), "a number that is not open was taken");
+    }
+
+    #[test]
+    fn what_has_no_room_is_not_waited_for_and_goes_when_the_other_end_has_read() {
+        let (a, b) = pair().unwrap();
+        let message = vec![7; MESSAGE_LENGTH_MAX];
+        let mut sent = 0;
+        while try_send(a.as_fd(), &message, &[]).unwrap() {
+            sent += 1;
+            assert!(sent < 100, "an end has room for so much only");
+        }
+        assert!(sent > 0);
+        let mut buffer = vec![0; MESSAGE_LENGTH_MAX];
+        // What the other end says is heard meanwhile.
+        send(b.as_fd(), b"wait", &[]).unwrap();
+        wait_either_way(a.as_fd()).unwrap();
+        assert!(matches!(receive(a.as_fd(), &mut buffer), Ok(Received::Message(4, _))));
+        for _ in 0..sent {
+            let heard = receive(b.as_fd(), &mut buffer);
+            assert!(matches!(heard, Ok(Received::Message(MESSAGE_LENGTH_MAX, _))));
+        }
+        wait_either_way(a.as_fd()).unwrap();
+        assert!(try_send(a.as_fd(), &message, &[]).unwrap());
+        drop(b);
+        assert!(try_send(a.as_fd(), &message, &[]).is_err(), "nobody is there");
     }
 
     #[test]

@@ -14,6 +14,8 @@
 use abi::check::{Checked, Unverified};
 use abi::{Lanes, Level};
 use engine::{Engine, MemoryKind};
+use os::fd_passing::sealed_memory;
+use rustix::fd::OwnedFd;
 use rustix::process::{Pid, Resource, Rlimit, setpriority_process, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -37,8 +39,10 @@ const ANSWER_LENGTH_MAX: u64 = 240 << 20;
 /// What a module became: code at once, and programs for the levels below user as they are ready.
 #[derive(Debug)]
 pub struct Compiled {
-    /// Machine code for the engine.
-    pub code: Vec<u8>,
+    /// Machine code for the engine, in memory that nobody can change: a cell takes it from there,
+    /// and knows it again by it.
+    pub code: OwnedFd,
+    code_length: usize,
     /// What an instance begins with, of a module that can leave user level; its code is for a
     /// shared memory.
     pub image: Option<Image>,
@@ -52,10 +56,11 @@ pub struct Compiled {
 type Made = Result<Arc<Program>, String>;
 
 impl Compiled {
-    fn new(Code { code, image, levels }: Code) -> Self {
+    fn new(Code { code, image, levels }: Code) -> io::Result<Self> {
+        let (code, code_length) = (sealed_memory("tam-code", &code)?, code.len());
         let known = |(level, refused): (Level, Option<String>)| (level, refused.map(Err));
         let programs = Mutex::new(levels.into_iter().map(known).collect());
-        Self { code, image, programs, ready: Condvar::new() }
+        Ok(Self { code, code_length, image, programs, ready: Condvar::new() })
     }
 
     fn programs(&self) -> MutexGuard<'_, BTreeMap<Level, Option<Made>>> {
@@ -68,7 +73,7 @@ impl Compiled {
         let programs = self.programs();
         let ready = programs.values().flatten().flatten();
         let words = ready.map(|program| program.instructions.len() + program.places.len());
-        self.code.len() + words.sum::<usize>() * size_of::<u64>()
+        self.code_length + words.sum::<usize>() * size_of::<u64>()
     }
 
     /// The program for a level; waits for the compiler, if that still works on it.
@@ -116,6 +121,9 @@ impl Compiled {
 /// Why there is no code.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileFailure {
+    /// There is no room for what the compiler made.
+    #[error("putting the code into memory: {0}")]
+    Memory(io::Error),
     /// The compiler said no. The author's fault.
     #[error("{0}")]
     Refused(String),
@@ -167,7 +175,10 @@ impl CompileWorker {
             let mut parts = output.take(ANSWER_LENGTH_MAX);
             match read_part(&mut parts) {
                 Some(Part::Code(Ok(code))) => {
-                    let compiled = Arc::new(Compiled::new(code));
+                    let compiled = match Compiled::new(code) {
+                        Ok(compiled) => Arc::new(compiled),
+                        Err(error) => return first(Err(CompileFailure::Memory(error))),
+                    };
                     self.make_room();
                     first(Ok(Arc::clone(&compiled)));
                     while let Some(Part::Program(level, made)) = read_part(&mut parts) {
@@ -461,7 +472,7 @@ mod tests {
             let mut bytes = Vec::new();
             compile(&engine, WARM_UP, &checked, true, other, &mut bytes).unwrap();
             let compiled = heard(&bytes).unwrap();
-            assert!(compiled.image.is_some() && !compiled.code.is_empty());
+            assert!(compiled.image.is_some() && compiled.code_length > 0);
             assert!(
                 compiled.program(Level::Nic).is_ok() && compiled.program(Level::Kernel).is_ok()
             );

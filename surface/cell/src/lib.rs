@@ -25,6 +25,7 @@ mod deliver;
 mod facts;
 mod kernel;
 mod port;
+mod programs;
 pub mod protocol;
 mod service;
 mod shared;

@@ -11,6 +11,7 @@ use crate::deliver::{End, Exits, Next};
 use crate::facts::Facts;
 use crate::kernel::KernelWay;
 use crate::port::{Ports, RING_ENTRIES};
+use crate::programs::Programs;
 use crate::protocol::{
     CellReport, FromCell, PortFacts, ServiceFacts, SharedFacts, StateWay, ToCell, decode,
 };
@@ -69,6 +70,7 @@ const NOTICES_PER_ROUND_MAX: usize = 16;
 struct Cell {
     daemon: daemon::Connection,
     engine: Engine,
+    programs: Programs,
     slicer: Slicer,
     umem: Rc<Umem>,
     pool: FramePool,
@@ -142,6 +144,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) 
     let mut cell = Cell {
         daemon,
         engine,
+        programs: Programs::default(),
         slicer,
         umem: Rc::new(umem),
         pool,
@@ -626,7 +629,7 @@ impl Cell {
 
     /// All that a service needs to start.
     fn prepare(
-        &self,
+        &mut self,
         facts: ServiceFacts,
         code: &OwnedFd,
         memory: &[OwnedFd],
@@ -637,7 +640,7 @@ impl Cell {
         let shared = facts.shared.as_ref().map(|shared| Shared::map(shared, memory, lane, is_new));
         let shared = shared.transpose()?;
         let kind = facts.shared.map_or(MemoryKind::Own, SharedFacts::kind);
-        let program = self.engine.load_from_parent(code, kind)?;
+        let program = self.programs.load(&self.engine, code, kind)?;
         Ok(Ready { program, facts, ports, shared })
     }
 

@@ -5,11 +5,14 @@ use anyhow::{Context, Result};
 use cell::protocol::{FromCell, ToCell, decode, encode};
 use os::fd_passing::{self, Received};
 use os::process::Stranger;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::io::Interest;
 use tokio::time::Duration;
 
 /// Packet frames of a cell for each of its queues: both rings and the fill ring full.
@@ -33,8 +36,19 @@ pub(crate) struct CellLink {
     process: Process,
     /// Where the next daemon finds it.
     known_at: PathBuf,
-    socket: Arc<OwnedFd>,
-    heard: mpsc::UnboundedReceiver<Result<FromCell>>,
+    /// Called a stream; it keeps messages apart.
+    socket: tokio::net::UnixStream,
+    /// Room for a message.
+    buffer: RefCell<Vec<u8>>,
+    /// Heard while there was no room to send.
+    heard: RefCell<VecDeque<FromCell>>,
+}
+
+/// What there was to hear.
+enum Heard {
+    Message(Box<FromCell>),
+    Nothing,
+    Gone,
 }
 
 impl CellLink {
@@ -65,25 +79,62 @@ impl CellLink {
     }
 
     fn join(process: Process, known_at: PathBuf, socket: OwnedFd) -> Result<Self> {
-        let socket = Arc::new(socket);
-        let (sender, heard) = mpsc::unbounded_channel();
-        let listened = Arc::clone(&socket);
-        std::thread::Builder::new()
-            .name("cell-listener".to_owned())
-            .spawn(move || listen(&listened, &sender))
-            .context("starting the thread that hears the cell")?;
-        Ok(Self { process, known_at, socket, heard })
+        // Both ends wait for the other's answers only: none needs a thread to hear.
+        let socket = UnixStream::from(socket);
+        socket.set_nonblocking(true).context("preparing the cell's socket")?;
+        let socket =
+            tokio::net::UnixStream::from_std(socket).context("having the cell's socket watched")?;
+        let buffer = RefCell::new(vec![0; fd_passing::MESSAGE_LENGTH_MAX]);
+        Ok(Self { process, known_at, socket, buffer, heard: RefCell::default() })
     }
 
-    /// Sends a message.
+    /// Sends a message. While there is no room for it what the cell says is heard: it may be
+    /// waiting for room itself.
     pub(crate) fn send(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) -> Result<()> {
         let bytes = encode(message)?;
-        fd_passing::send(self.socket.as_fd(), &bytes, fds).context("telling the cell")
+        let socket = self.socket.as_fd();
+        while !fd_passing::try_send(socket, &bytes, fds).context("telling the cell")? {
+            fd_passing::wait_either_way(socket).context("waiting for room to tell the cell")?;
+            if let Heard::Message(message) = self.hear().context("hearing the cell")? {
+                self.heard.borrow_mut().push_back(*message);
+            }
+        }
+        Ok(())
     }
 
     /// The next message; `None` when the cell is gone. Cancelling loses nothing.
     pub(crate) async fn receive(&mut self) -> Result<Option<FromCell>> {
-        self.heard.recv().await.transpose()
+        loop {
+            if let Some(message) = self.heard.borrow_mut().pop_front() {
+                return Ok(Some(message));
+            }
+            self.socket.readable().await.context("waiting for the cell")?;
+            let heard = self.socket.try_io(Interest::READABLE, || match self.hear()? {
+                // So that the next wait is one.
+                Heard::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+                heard => Ok(heard),
+            });
+            match heard {
+                Ok(Heard::Message(message)) => return Ok(Some(*message)),
+                Ok(Heard::Gone) => return Ok(None),
+                Ok(Heard::Nothing) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("hearing the cell"),
+            }
+        }
+    }
+
+    /// What there is, whether or not the runtime has noticed.
+    fn hear(&self) -> io::Result<Heard> {
+        let mut buffer = self.buffer.borrow_mut();
+        Ok(match fd_passing::receive(self.socket.as_fd(), &mut buffer)? {
+            Received::Message(length, _) => {
+                let message = decode(&buffer[..length]).map_err(io::Error::other)?;
+                Heard::Message(Box::new(message))
+            }
+            Received::Nothing => Heard::Nothing,
+            Received::Closed => Heard::Gone,
+        })
     }
 
     /// How the process ended, in words; kills it when it still runs.
@@ -113,11 +164,11 @@ impl CellLink {
 }
 
 /// Ends a cell that is not our child.
-pub(crate) fn end(cell: &Stranger) -> std::io::Result<()> {
+pub(crate) fn end(cell: &Stranger) -> io::Result<()> {
     cell.kill()?;
     match cell.wait(END_WITHIN)? {
         true => Ok(()),
-        false => Err(std::io::ErrorKind::TimedOut.into()),
+        false => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
@@ -130,7 +181,7 @@ pub(crate) fn find(directory: &Path, pid: u32) -> Option<(Stranger, OwnedFd)> {
     let found = stranger.and_then(|stranger| {
         let (socket, listener) = fd_passing::connect(&path)?;
         if listener != pid {
-            return Err(std::io::ErrorKind::NotFound.into());
+            return Err(io::ErrorKind::NotFound.into());
         }
         Ok((stranger, socket))
     });
@@ -140,32 +191,6 @@ pub(crate) fn find(directory: &Path, pid: u32) -> Option<(Stranger, OwnedFd)> {
             tracing::debug!(pid, %error, "a cell is gone");
             let _ = std::fs::remove_file(&path);
             None
-        }
-    }
-}
-
-/// Passes on what the cell says until it is gone, or nobody listens.
-fn listen(socket: &OwnedFd, sender: &mpsc::UnboundedSender<Result<FromCell>>) {
-    let mut buffer = vec![0; fd_passing::MESSAGE_LENGTH_MAX];
-    loop {
-        let message = match hear(socket, &mut buffer) {
-            Ok(Some(message)) => Ok(message),
-            Ok(None) => return,
-            Err(error) => Err(error),
-        };
-        let failed = message.is_err();
-        if sender.send(message).is_err() || failed {
-            return;
-        }
-    }
-}
-
-fn hear(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<FromCell>> {
-    loop {
-        match fd_passing::receive(socket.as_fd(), buffer)? {
-            Received::Message(length, _) => return Ok(Some(decode(&buffer[..length])?)),
-            Received::Closed => return Ok(None),
-            Received::Nothing => fd_passing::wait_readable(&[socket.as_fd()], None)?,
         }
     }
 }

@@ -214,9 +214,7 @@ impl Daemon {
             .share(entry, facts.window, compiled)
             .map_err(anyhow::Error::msg)
             .context("making the memory that it shares with the kernel")?;
-        let memory = os::fd_passing::sealed_memory("tam-code", &compiled.code)
-            .context("putting the code into memory")?;
-        let mut fds = vec![memory.as_fd()];
+        let mut fds = vec![compiled.code.as_fd()];
         fds.extend(self.shared_fds(entry));
         match &self.cell {
             Some(cell) => cell.send(&ToCell::Start(Box::new(facts)), &fds),

@@ -11,6 +11,8 @@ use std::time::Duration;
 /// Bytes of modules that no service runs any more and of what they were compiled to: a dozen
 /// large ones. Those that ran last are kept, and need not be compiled again.
 const IDLE_BYTES_MAX: usize = 32 << 20;
+/// Those modules, however small: each has a descriptor for its code.
+const IDLE_MAX: usize = 128;
 
 /// From the end of one compilation until a worker is started for the next.
 const PREPARE_AFTER: Duration = Duration::from_millis(100);
@@ -43,11 +45,11 @@ impl Module {
 /// Lets go of modules that are not used, but for those that were last, within a limit; the store
 /// has them all.
 pub(crate) fn forget(modules: &mut BTreeMap<Digest, Module>, is_used: impl Fn(&Digest) -> bool) {
-    forget_beyond(IDLE_BYTES_MAX, modules, is_used);
+    forget_beyond((IDLE_MAX, IDLE_BYTES_MAX), modules, is_used);
 }
 
 fn forget_beyond(
-    bytes_max: usize,
+    (count_max, bytes_max): (usize, usize),
     modules: &mut BTreeMap<Digest, Module>,
     is_used: impl Fn(&Digest) -> bool,
 ) {
@@ -59,9 +61,9 @@ fn forget_beyond(
         idle.map(|(digest, module)| (module.idle, *digest, module.bytes())).collect();
     idle.sort_unstable();
     let mut bytes = 0;
-    for (_, digest, size) in idle {
+    for (before, (_, digest, size)) in idle.into_iter().enumerate() {
         bytes += size;
-        if bytes > bytes_max {
+        if bytes > bytes_max || before >= count_max {
             modules.remove(&digest);
         }
     }
@@ -141,11 +143,13 @@ mod tests {
         let size = modules[&digests[0]].bytes();
         // One after the other is used no more; the last one goes on.
         for gone in 1..4 {
-            forget_beyond(2 * size, &mut modules, |it| digests[gone..].contains(it));
+            forget_beyond((9, 2 * size), &mut modules, |it| digests[gone..].contains(it));
         }
         let left: Vec<Digest> = modules.keys().copied().collect();
         assert_eq!(left, digests[1..], "the first has been idle for longest");
-        forget_beyond(0, &mut modules, |it| *it == digests[3]);
+        forget_beyond((1, usize::MAX), &mut modules, |it| *it == digests[3]);
+        assert_eq!(modules.keys().copied().collect::<Vec<_>>(), digests[2..], "one by its number");
+        forget_beyond((9, 0), &mut modules, |it| *it == digests[3]);
         assert_eq!(modules.keys().copied().collect::<Vec<_>>(), digests[3..]);
     }
 }

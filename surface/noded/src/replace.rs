@@ -72,9 +72,7 @@ impl Daemon {
             .context("making the memory that it shares with the kernel")?;
         let (shared, known) = made.unzip();
         facts.shared = known;
-        let code = os::fd_passing::sealed_memory("tam-code", &compiled.code)
-            .context("putting the code into memory")?;
-        let mut fds = vec![code.as_fd()];
+        let mut fds = vec![compiled.code.as_fd()];
         fds.extend(shared.iter().flat_map(Shared::fds));
         let cell = self.cell.as_ref().context("the cell is not there")?;
         cell.send(&ToCell::Replace(Box::new(facts.clone()), way), &fds)?;

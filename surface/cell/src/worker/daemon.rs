@@ -75,12 +75,25 @@ impl Connection {
         std::iter::once(self.socket.as_ref().unwrap_or(&self.listening).as_fd())
     }
 
-    /// Sends a message; false when nobody is there to hear it.
+    /// Sends a message that the daemon waits for; false when nobody is there to hear it.
     pub(super) fn tell(&self, message: &FromCell, fds: &[BorrowedFd<'_>]) -> Result<bool> {
+        self.told(message, |socket, bytes| fd_passing::send(socket, bytes, fds).map(|()| true))
+    }
+
+    /// Sends one that may be lost: false also when the daemon has not read those before.
+    /// Packets do not wait for it.
+    pub(super) fn notify(&self, message: &FromCell) -> Result<bool> {
+        self.told(message, |socket, bytes| fd_passing::try_send(socket, bytes, &[]))
+    }
+
+    fn told(
+        &self,
+        message: &FromCell,
+        send: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<bool>,
+    ) -> Result<bool> {
         let Some(socket) = &self.socket else { return Ok(false) };
-        let bytes = encode(message)?;
-        match fd_passing::send(socket.as_fd(), &bytes, fds) {
-            Ok(()) => Ok(true),
+        match send(socket.as_fd(), &encode(message)?) {
+            Ok(told) => Ok(told),
             // That it is gone is seen when it is heard next.
             Err(error) if is_gone(&error) => Ok(false),
             Err(error) => Err(error).context("telling the daemon"),

@@ -111,16 +111,18 @@ impl Cell {
         let Some(tap) = &mut self.tap else { return };
         let (tapped, mut lost) = tap.take();
         for one in tapped {
-            lost += u64::from(self.tell(&FromCell::Tapped(Box::new(one))).is_err());
+            let told = self.daemon.notify(&FromCell::Tapped(Box::new(one)));
+            lost += u64::from(!told.unwrap_or_default());
         }
         self.report.tapped_lost += lost;
     }
 
-    /// A message that may be lost: the counters have it.
+    /// A message that may be lost, when there is no daemon or it has much to read: the
+    /// counters have it.
     fn notice(&mut self, message: &FromCell) {
         self.notices += 1;
-        // Without a daemon it is counted there.
-        if self.notices > NOTICES_PER_ROUND_MAX || self.tell(message).is_err() {
+        let has_turn = self.notices <= NOTICES_PER_ROUND_MAX;
+        if !has_turn || !self.daemon.notify(message).unwrap_or_default() {
             self.report.notices_dropped += 1;
         }
     }
