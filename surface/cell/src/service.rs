@@ -56,9 +56,9 @@ pub(crate) struct Service {
     before: Option<Before>,
     /// What became of that.
     sequel: Option<Sequel>,
-    /// The daemon does not know yet that this version runs: the levels that it names are meant
-    /// for the one before, whose programs are still in place.
-    unknown: bool,
+    /// Changes of its version that the daemon has not heard of yet: the levels that it names are
+    /// meant for one before, whose programs are still in place.
+    unknown: u32,
 }
 
 struct Lane {
@@ -155,7 +155,7 @@ impl Service {
             untold,
             before: None,
             sequel: None,
-            unknown: false,
+            unknown: 0,
         })
     }
 

@@ -181,7 +181,8 @@ pub(crate) struct Begin {
 }
 
 impl Daemon {
-    /// Makes memory and instance block of a service that can leave user level.
+    /// Makes memory and instance block of a service that can leave user level; they are to be
+    /// kept ([`Daemon::keep_below`]).
     pub(crate) fn share(
         &mut self,
         entry: EntryId,
@@ -191,7 +192,6 @@ impl Daemon {
         let made = self.make_shared(entry, window, programs, false)?;
         Ok(made.map(|(shared, facts)| {
             self.shared.insert(entry, shared);
-            self.keep_below(entry);
             facts
         }))
     }

@@ -216,11 +216,13 @@ impl Daemon {
             .context("making the memory that it shares with the kernel")?;
         let mut fds = vec![compiled.code.as_fd()];
         fds.extend(self.shared_fds(entry));
-        match &self.cell {
-            Some(cell) => cell.send(&ToCell::Start(Box::new(facts)), &fds),
-            // Its loss has been told; it starts the service anew when it is back.
-            None => Ok(()),
+        // Without one its loss has been told; it starts the service anew when it is back.
+        if let Some(cell) = &self.cell {
+            cell.send(&ToCell::Start(Box::new(facts)), &fds)?;
         }
+        // While the cell works.
+        self.keep_below(entry);
+        Ok(())
     }
 
     pub(crate) fn tell(&self, message: &ToCell, fds: &[std::os::fd::BorrowedFd<'_>]) {
@@ -338,6 +340,7 @@ impl Daemon {
         self.beginning.clear();
         self.replacing.clear();
         self.retired.clear();
+        self.kept.clear();
         self.settling.clear();
         // Their senders hear that nobody answers any more.
         self.messages.clear();

@@ -1,13 +1,14 @@
 //! The daemon's one task: what comes in, what is decided, what is done.
 
 use crate::apply::Work;
-use crate::below::{self, Begin, Loaded, Move, Shared};
+use crate::below::{self, Begin, Move, Shared};
 use crate::budgets;
 use crate::capture::{self, Capture};
 use crate::cell_link::CellLink;
 use crate::cell_work::{Pending, hear};
 use crate::config::NodeFile;
 use crate::deploy::{self, Module};
+pub(crate) use crate::done::Done;
 use crate::door::Door;
 use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
@@ -19,12 +20,10 @@ use crate::record::{self, Record};
 use crate::replace::{Replacing, way_of};
 use crate::server;
 use crate::state::Desired;
-use crate::why::Asked;
 use crate::{adopt, http, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorInfo, EventKind};
 use bpf::FrontDoor;
-use cell::Compiled;
 use cell::protocol::{CellReport, ServiceReport, ToCell};
 use node::budget::Meter;
 use node::{Command, Effect, Event, Node};
@@ -36,7 +35,6 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -81,24 +79,6 @@ pub(crate) enum Request {
     Confirm(Reply<api::Confirmed>),
     Rollback(api::RollbackRequest, Reply<api::Applied>),
     HandOver(Reply<api::HandedOver>),
-}
-
-/// What comes back from work that was given away.
-pub(crate) enum Done {
-    Compiled(Digest, Result<Arc<Compiled>, String>),
-    /// The store has a module, or not.
-    Stored(Digest, Answer<api::ModuleStored>, Option<Reply<api::ModuleStored>>),
-    /// The kernel has taken a service's program for a level, or not.
-    Loaded(Box<Loaded>),
-    /// No packet of before a recount is on its way to a ring.
-    Landed(EntryId),
-    /// No packet is on its way to a lane that no rule leads to any more.
-    LaneUnused(EntryId),
-    ReportOverdue(u64),
-    /// The kernel has run a copy of the front door over a frame.
-    Explained(Box<Asked>, Result<bpf::front_door::Explained, String>),
-    /// The journal has a change, or not.
-    Recorded(Answer<()>),
 }
 
 /// A deployment whose service has not started yet.
@@ -172,6 +152,8 @@ pub(crate) struct Daemon {
     pub(crate) replacing: BTreeMap<EntryId, Replacing>,
     /// Versions before, as long as they can be put back; nothing of those without a lane.
     pub(crate) retired: BTreeMap<EntryId, Option<Shared>>,
+    /// New versions that stay, of which nobody has been told yet.
+    pub(crate) kept: BTreeSet<EntryId>,
     /// Services whose lane waits until what came by no lane is gone.
     pub(crate) settling: BTreeSet<EntryId>,
     /// Services that the cell has been asked to start.
@@ -457,6 +439,7 @@ impl Daemon {
             compiling: BTreeMap::new(),
             replacing: BTreeMap::new(),
             retired: BTreeMap::new(),
+            kept: BTreeSet::new(),
             settling: BTreeSet::new(),
             beginning: BTreeMap::new(),
             shared: BTreeMap::new(),
@@ -604,6 +587,7 @@ impl Daemon {
     }
 
     pub(crate) fn do_effects(&mut self) {
+        self.tell_kept();
         while let Some(effect) = self.node.poll_effect() {
             match effect {
                 Effect::StartCell { restarts } => self.start_cell(restarts),

@@ -25,6 +25,7 @@ pub mod config;
 mod counters;
 mod daemon;
 mod deploy;
+mod done;
 mod door;
 mod drops;
 mod events;

@@ -135,7 +135,23 @@ impl Daemon {
     /// The old version is not wanted any more.
     pub(crate) fn version_kept(&mut self, entry: EntryId) {
         self.retired.remove(&entry);
-        self.event(Event::ServiceKept { entry });
+        self.kept.insert(entry);
+    }
+
+    /// Tells of versions that are kept, when they are where they are to run: a daemon that is
+    /// late hears that at once with their start.
+    pub(crate) fn tell_kept(&mut self) {
+        let is_there = |entry: &EntryId| {
+            !self.beginning.contains_key(entry)
+                && !self.loading.contains_key(entry)
+                && !self.moves.contains_key(entry)
+                && !self.settling.contains(entry)
+        };
+        let there: Vec<EntryId> = self.kept.iter().copied().filter(is_there).collect();
+        for entry in there {
+            self.kept.remove(&entry);
+            self.event(Event::ServiceKept { entry });
+        }
     }
 
     /// The old version runs again, at user level; nobody is below.
@@ -188,6 +204,7 @@ impl Daemon {
         self.replacing.remove(&entry);
         self.retired.remove(&entry);
         self.settling.remove(&entry);
+        self.kept.remove(&entry);
     }
 
     /// No rule leads to the entry's lane any more: it begins anew when no packet is on its way.

@@ -102,6 +102,50 @@ fn the_same_monitor_counts_the_same_at_every_level() {
     }
 }
 
+/// Counts in its data, which begins with 5, and in a global, which begins with 7; writes both into
+/// each packet.
+const COUNTS_ON: &str = r#"
+(memory (export "memory") 1)
+(data (i32.const 0x9100) "\05")
+(global $rounds (mut i32) (i32.const 7))
+(func (export "on_packet") (result i32)
+  (global.set $rounds (i32.add (global.get $rounds) (i32.const 1)))
+  (i32.store8 (i32.const 0x9100) (i32.add (i32.load8_u (i32.const 0x9100)) (i32.const 1)))
+  (i32.store offset=4 (i32.const PAYLOAD) (i32.load8_u (i32.const 0x9100)))
+  (i32.store offset=8 (i32.const PAYLOAD) (global.get $rounds))
+  (i32.store16 (i32.sub (i32.const PAYLOAD) (i32.const 2)) (i32.const 0))
+  (i32.const 0))"#;
+
+#[test]
+fn a_module_that_runs_again_begins_anew() {
+    if !root_or_skip("a module that runs again") {
+        return;
+    }
+    let fields = COUNTS_ON.replace("PAYLOAD", &PAYLOAD_ADDRESS.to_string());
+    let manifest = format!("window = 64\nmemory_pages_max = 2\n{BELOW}");
+    let wasm = module("again", &manifest, &fields);
+    let line = Line::up();
+    line.acquaint();
+    let flow = Flow::new(&line);
+    for level in ["nic", "kernel", "user", "nic"] {
+        let service = Service { rules: RULES, level, ..Service::default() };
+        let deploy = || {
+            let deployed = line.node.deploy(&wasm, &service).unwrap();
+            assert_eq!(deployed.service.level, level, "{}", deployed.service.level_reason);
+        };
+        deploy();
+        for number in 1..=5 {
+            assert_eq!(flow.one(number), Some((number, 5 + number, 7 + number)), "{level}");
+        }
+        line.node.remove("again").unwrap();
+        deploy();
+        assert_eq!(flow.one(1), Some((1, 6, 8)), "{level}: nothing of the time before is left");
+        let stats = line.node.service("again").unwrap().stats;
+        assert_eq!((stats.packets, stats.forwarded), (1, 1), "{level}: {stats:#?}");
+        line.node.remove("again").unwrap();
+    }
+}
+
 #[test]
 fn a_service_moves_under_traffic_with_its_state_and_every_packet_meets_it_once_in_order() {
     if !root_or_skip("moves under traffic") {

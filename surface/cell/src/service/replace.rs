@@ -120,7 +120,7 @@ impl Service {
 
     fn give_way(&mut self, mut next: Self, now_ms: u64) {
         next.inherit(self);
-        next.unknown = true;
+        next.unknown = self.unknown + 1;
         let old = std::mem::replace(self, next);
         let service = Box::new(Self { before: None, ..old });
         self.before = Some(Before { service, until_ms: now_ms.saturating_add(PROBATION_MS) });
@@ -145,7 +145,7 @@ impl Service {
         if let Some(shared) = &old.shared {
             shared.clear_trap();
         }
-        old.unknown = true;
+        old.unknown = self.unknown + 1;
         old.sequel = Some(Sequel::PutBack(trap.to_string()));
         *self = old;
         true
@@ -167,12 +167,12 @@ impl Service {
 
     /// Whether the daemon does not know yet that this version runs.
     pub(crate) const fn is_unknown(&self) -> bool {
-        self.unknown
+        self.unknown > 0
     }
 
-    /// Now it does.
+    /// It has heard of one more change.
     pub(crate) fn become_known(&mut self) {
-        self.unknown = false;
+        self.unknown = self.unknown.saturating_sub(1);
     }
 
     /// What became of a replacement, once.

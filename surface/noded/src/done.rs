@@ -1,0 +1,27 @@
+//! What comes back to the daemon from work that was given away.
+
+use crate::below::Loaded;
+use crate::http::{Answer, Reply};
+use crate::why::Asked;
+use cell::Compiled;
+use registry::Digest;
+use std::sync::Arc;
+use units::EntryId;
+
+/// What was done, and what became of it.
+pub(crate) enum Done {
+    Compiled(Digest, Result<Arc<Compiled>, String>),
+    /// The store has a module, or not.
+    Stored(Digest, Answer<api::ModuleStored>, Option<Reply<api::ModuleStored>>),
+    /// The kernel has taken a service's program for a level, or not.
+    Loaded(Box<Loaded>),
+    /// No packet of before a recount is on its way to a ring.
+    Landed(EntryId),
+    /// No packet is on its way to a lane that no rule leads to any more.
+    LaneUnused(EntryId),
+    ReportOverdue(u64),
+    /// The kernel has run a copy of the front door over a frame.
+    Explained(Box<Asked>, Result<bpf::front_door::Explained, String>),
+    /// The journal has a change, or not.
+    Recorded(Answer<()>),
+}
