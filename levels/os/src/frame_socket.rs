@@ -22,14 +22,23 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// What frames carry that were taken already: those that go back into the kernel. Seen from
 /// outside it is a number like any other, so it is one that nobody else would choose.
 pub const TAKEN_MARK: u32 = 0x7461_6d70;
+/// What frames carry that a port's own socket sends: who watches what leaves by the device sees
+/// only those of others.
+pub const SENT_MARK: u32 = 0x7461_6d73;
 /// Bytes of frames that wait for their receiver, where the caller may ask for so many.
 const RECEIVE_BUFFER: libc::c_int = 32 << 20;
+/// The same for what leaves.
+const WATCH_BUFFER: libc::c_int = 4 << 20;
+/// `SIOCGSTAMPNS` (asm-generic/sockios.h, the one of `struct timespec`).
+const SIOCGSTAMPNS: libc::Ioctl = 0x8907;
 /// The longest frame: 64 KiB that a device was to cut, with its headers.
 const FRAME_LENGTH_MAX: usize = 14 + 2 * TAG_LENGTH + (64 << 10) + 256;
 /// `struct virtio_net_hdr`.
 const HEADER_LENGTH: usize = 10;
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the L4 checksum is to be made.
 const NEEDS_SUM: u8 = 1;
+/// Offset of `SKF_AD_PKTTYPE` in a socket filter (linux/filter.h).
+const SKF_AD_PKTTYPE: u32 = (libc::SKF_AD_OFF + 4) as u32;
 /// Offset of `SKF_AD_MARK` in a socket filter (linux/filter.h).
 const SKF_AD_MARK: u32 = (libc::SKF_AD_OFF + 20) as u32;
 
@@ -146,14 +155,47 @@ impl FrameSocket {
         Ok(socket)
     }
 
-    /// Opens one that sends frames which carry [`TAKEN_MARK`], and receives none.
+    /// The same whose frames carry this mark.
     ///
     /// # Errors
     /// As [`FrameSocket::open`], and when the caller lacks `CAP_NET_ADMIN`.
-    pub fn open_marked(index: u32) -> io::Result<Self> {
+    pub fn open_marked(index: u32, mark: u32) -> io::Result<Self> {
         let socket = Self::open(index)?;
-        set(&socket.fd, libc::SOL_SOCKET, libc::SO_MARK, TAKEN_MARK as libc::c_int)?;
+        set(&socket.fd, libc::SOL_SOCKET, libc::SO_MARK, mark as libc::c_int)?;
         Ok(socket)
+    }
+
+    /// Opens one that receives what leaves by its device, but for what carries [`SENT_MARK`].
+    ///
+    /// # Errors
+    /// As [`FrameSocket::open`].
+    pub fn watch(index: u32) -> io::Result<Self> {
+        let socket = Self::open(index)?;
+        set(&socket.fd, libc::SOL_SOCKET, libc::SO_RCVBUF, WATCH_BUFFER)?;
+        // From the first question on the kernel notes the time of each frame.
+        let _ = socket.stamp();
+        set(&socket.fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 0)?;
+        let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        socket.filter(&[
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, SKF_AD_PKTTYPE),
+            libc::sock_filter { jf: 2, ..statement(equal, libc::PACKET_OUTGOING.into()) },
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, SKF_AD_MARK),
+            libc::sock_filter { jf: 1, ..statement(equal, SENT_MARK) },
+            statement(libc::BPF_RET | libc::BPF_K, 0),
+            statement(libc::BPF_RET | libc::BPF_K, u32::MAX),
+        ])?;
+        Ok(socket)
+    }
+
+    /// When the frame that was received last came, or left: nanoseconds since 1970. None before
+    /// the first one, and where the kernel does not say.
+    #[must_use]
+    pub fn stamp(&self) -> Option<u64> {
+        let mut stamp = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the request fills a timespec, which outlives the call.
+        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), SIOCGSTAMPNS, &raw mut stamp) };
+        let seconds = u64::try_from(stamp.tv_sec).ok().filter(|_| done == 0)?;
+        Some(seconds * 1_000_000_000 + u64::try_from(stamp.tv_nsec).ok()?)
     }
 
     /// From now on receives the frames of its device that do not carry [`TAKEN_MARK`]. Gives how

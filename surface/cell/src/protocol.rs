@@ -209,11 +209,25 @@ pub enum FromCell {
 pub struct TapFacts {
     /// Bytes that are kept of each packet.
     pub snap: u32,
-    /// Only what modules dropped.
+    /// What comes by packet ports, as it came.
+    pub arriving: bool,
+    /// Only what is dropped.
     pub dropped_only: bool,
 }
 
-/// A packet that left the cell, or that a module dropped.
+/// Where a packet was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Seen {
+    /// Where it came in, by a packet port; its outcome, as a place in `bpf_maps::OUTCOMES`.
+    Came(u16),
+    /// Where it leaves.
+    #[default]
+    Leaving,
+    /// Where its module dropped it.
+    Ended,
+}
+
+/// A packet that came by a packet port, left the cell, or that a module dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tapped {
     /// The kernel's monotonic clock, in nanoseconds.
@@ -228,8 +242,8 @@ pub struct Tapped {
     pub session: u16,
     /// What the module said: `pass`, `drop 7`, `trap unreachable` …
     pub verdict: String,
-    /// Whether it ends here.
-    pub dropped: bool,
+    /// At which of its stations.
+    pub seen: Seen,
     /// Its bytes.
     pub length: u32,
     /// The first of them.

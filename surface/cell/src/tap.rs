@@ -1,11 +1,11 @@
-//! What a capture sees of the cell: packets as they leave, and what modules dropped, with the
-//! verdict. Without a capture a packet pays for one comparison with nothing.
+//! What a capture sees of the cell: packets as they leave, what modules dropped, with the
+//! verdict, and what comes by packet ports. Without a capture a packet pays for one comparison with nothing.
 
-use crate::protocol::{TapFacts, Tapped};
+use crate::protocol::{Seen, TapFacts, Tapped};
 use abi::{PacketBytes, Verdict};
-use bpf_maps::PacketMeta;
+use bpf_maps::{OUTCOMES, PacketMeta};
 use engine::Trap;
-use units::{EntryId, PortId, SessionId};
+use units::{EntryId, PortId, RuleId, SessionId};
 use xsk::Packet;
 
 /// Packets that the daemon gets of one turn: what its socket has room for.
@@ -17,13 +17,15 @@ pub(crate) struct Tap {
     facts: TapFacts,
     /// Of the packet that is being handled.
     context: Tapped,
+    /// When the frame came that is being decided.
+    came_ns: u64,
     waiting: Vec<Tapped>,
     lost: u64,
 }
 
 impl Tap {
     pub(crate) fn new(facts: TapFacts) -> Self {
-        Self { facts, context: Tapped::default(), waiting: Vec::new(), lost: 0 }
+        Self { facts, context: Tapped::default(), came_ns: 0, waiting: Vec::new(), lost: 0 }
     }
 
     /// A packet's module has decided; what it dropped ends here.
@@ -43,12 +45,50 @@ impl Tap {
             rule: u32::from(meta.rule),
             session: session.0,
             verdict,
-            dropped,
+            seen: if dropped { Seen::Ended } else { Seen::Leaving },
             ..Tapped::default()
         };
         if dropped {
             self.keep(packet, PortId(meta.arrival_port));
         }
+    }
+
+    /// A frame comes by a packet port.
+    pub(crate) fn comes(&mut self) {
+        self.came_ns = now_ns();
+    }
+
+    /// What became of it.
+    pub(crate) fn came(
+        &mut self,
+        port: PortId,
+        bytes: &[u8],
+        rule: Option<RuleId>,
+        entry: Option<EntryId>,
+        outcome: usize,
+    ) {
+        let dropped = OUTCOMES.get(outcome).is_some_and(|(name, _)| name.starts_with("drop_"));
+        if !self.facts.arriving || (self.facts.dropped_only && !dropped) {
+            return;
+        }
+        let context = Tapped {
+            entry,
+            rule: rule.map_or(u32::MAX, |rule| rule.0),
+            seen: Seen::Came(outcome as u16),
+            time_ns: self.came_ns,
+            ..Tapped::default()
+        };
+        self.put(context, port, bytes.len(), &bytes[..bytes.len().min(self.snap())]);
+    }
+
+    /// One that leaves by a packet port as it came by another one.
+    pub(crate) fn crosses(&mut self, port: PortId, bytes: &[u8], rule: Option<RuleId>) {
+        if self.facts.dropped_only {
+            return;
+        }
+        let rule = rule.map_or(u32::MAX, |rule| rule.0);
+        let context = Tapped { rule, time_ns: now_ns(), ..Tapped::default() };
+        self.put(context, port, bytes.len(), &bytes[..bytes.len().min(self.snap())]);
     }
 
     /// A packet leaves by a port.
@@ -64,24 +104,37 @@ impl Tap {
     }
 
     fn keep(&mut self, packet: &Packet, port: PortId) {
+        let length = packet.length();
+        let mut bytes = vec![0; length.min(self.snap())];
+        if packet.load(0, &mut bytes).is_err() {
+            bytes.clear();
+        }
+        let context = Tapped { time_ns: now_ns(), ..self.context.clone() };
+        self.put(context, port, length, &bytes);
+    }
+
+    fn put(&mut self, context: Tapped, port: PortId, length: usize, bytes: &[u8]) {
         if self.waiting.len() == TAPPED_PER_TURN_MAX {
             self.lost += 1;
             return;
         }
-        let length = packet.length();
-        let mut bytes = vec![0; length.min(self.facts.snap as usize)];
-        if packet.load(0, &mut bytes).is_err() {
-            bytes.clear();
-        }
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        // Since the machine started: neither is negative.
-        let time_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        let length = length as u32;
-        self.waiting.push(Tapped { time_ns, port, length, bytes, ..self.context.clone() });
+        let (length, bytes) = (length as u32, bytes.to_vec());
+        self.waiting.push(Tapped { port, length, bytes, ..context });
+    }
+
+    fn snap(&self) -> usize {
+        self.facts.snap as usize
     }
 
     /// What the daemon is to be told since the last call, and how many had no room.
     pub(crate) fn take(&mut self) -> (Vec<Tapped>, u64) {
         (std::mem::take(&mut self.waiting), std::mem::take(&mut self.lost))
     }
+}
+
+/// The monotonic clock, as the taps of the front door read it.
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // Since the machine started: neither is negative.
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

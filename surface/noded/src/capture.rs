@@ -3,31 +3,31 @@
 //! ```text
 //!  taps on ports, and behind ─▶ ring buffer ─┐ each 20 ms  ┌─▶ GET /v1/captures/N
 //!  modules below user level                  ├─▶ filter ───┤
-//!  the cell's tap ─▶ messages ───────────────┘             └─▶ no room: counted
+//!  the cell's tap ─▶ messages ───────────────┤             └─▶ no room: counted
+//!  watches of packet ports ─▶ their sockets ─┘
 //! ```
 //!
 //! Without a capture there is no tap. One that nobody asks for its packets ends by itself.
 
+mod seen;
+
 use crate::daemon::Daemon;
 use crate::events::wall_clock_ns;
 use crate::http::{Answer, Reply, error};
+use crate::ports::Mode;
 use crate::views::{failed, usage};
-use abi::Verdict;
 use api::{
     CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacket, CapturedPackets, ErrorCode,
     SCHEMA_VERSION,
 };
-use bpf::front_door::capture::{Module, ModuleTap, Tap, TapRing, TapSpec, Tapped};
-use bpf_maps::{
-    LEVEL_NIC, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, PORT_RAW, SNAP_MAX, WAY_ARRIVED, WAY_ENDED,
-    WAY_LEFT_KERNEL,
-};
-use cell::below::kind_of;
-use cell::protocol::{TapFacts, Tapped as CellTapped, ToCell};
+use bpf::front_door::capture::{ModuleTap, Tap, TapRing, TapSpec};
+use bpf_maps::SNAP_MAX;
+use cell::protocol::{TapFacts, ToCell};
+use os::frame_socket::{Buffer, FrameSocket};
 use std::collections::VecDeque;
 use std::time::Instant;
 use tokio::time::Duration;
-use units::{EntryId, Name, PortId, SessionId};
+use units::{Name, PortId};
 
 /// How often the rings of captures are looked at: 4 MiB take longer to fill at a rate that a
 /// file can be written at.
@@ -58,9 +58,11 @@ pub(crate) struct Capture {
     direction: Option<Direction>,
     dropped: bool,
     snap: u32,
-    ring: TapRing,
-    taps: Vec<Tap>,
-    modules: ModuleTap,
+    /// Of ports with XDP.
+    xdp: Option<XdpTaps>,
+    /// What the kernel sends out by packet ports.
+    watches: Vec<(PortId, FrameSocket)>,
+    buffer: Buffer,
     waiting: VecDeque<CapturedPacket>,
     /// For which there was no room here.
     lost: u64,
@@ -70,6 +72,18 @@ pub(crate) struct Capture {
     follower: Option<(Instant, Reply<CapturedPackets>)>,
     /// From the kernel's monotonic clock to 1970.
     clock_offset: u64,
+}
+
+struct XdpTaps {
+    ring: TapRing,
+    ports: Vec<Tap>,
+    modules: ModuleTap,
+}
+
+impl XdpTaps {
+    fn lost(&self) -> u64 {
+        self.ports.iter().map(Tap::lost).sum::<u64>() + self.modules.lost()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +119,10 @@ impl Capture {
     }
 
     fn lost(&self, cell_lost: u64) -> u64 {
-        let taps: u64 = self.taps.iter().map(Tap::lost).sum();
-        self.lost + taps + self.modules.lost() + cell_lost.saturating_sub(self.cell_lost_before)
+        let xdp = self.xdp.as_ref().map_or(0, XdpTaps::lost);
+        let counted = self.watches.iter().filter_map(|(_, watch)| watch.counted().ok());
+        let watches: u64 = counted.map(|counted| counted.dropped).sum();
+        self.lost + xdp + watches + cell_lost.saturating_sub(self.cell_lost_before)
     }
 
     fn take(&mut self, cell_lost: u64) -> CapturedPackets {
@@ -160,30 +176,11 @@ impl Daemon {
             leaving: direction != Some(Direction::In),
             dropped_only: request.dropped,
         };
-        let front = self.front.front().map_err(|why| {
-            let message = format!("captures are XDP's, and no port of this node has it: {why}");
-            error(ErrorCode::Unsupported, message, Some("tcpdump sees packet ports"))
-        })?;
-        let ring = TapRing::new(RING_LENGTH).map_err(failed)?;
-        let untapped = |problem| {
-            error(ErrorCode::Unsupported, format!("the ports cannot be tapped: {problem}"), None)
-        };
-        let modules = front.tap_modules(&spec, &ring).map_err(untapped)?;
-        // What leaves by a port is seen where it came in: by any.
-        let taps = self.served().filter(|port| spec.leaving || ports.contains(&port.port.id)).map(
-            |port| {
-                let arriving = spec.arriving && ports.contains(&port.port.id);
-                let spec = TapSpec { arriving, ..spec };
-                front.tap(port.port.id, port.config.ifindex, &spec, &ring)
-            },
-        );
-        let taps = taps.collect::<Result<Vec<_>, _>>().map_err(untapped)?;
+        let (xdp, watches) = (self.tap_xdp(&ports, spec)?, self.watch_packets(&ports, spec)?);
         let named = self.ports.iter().filter(|port| ports.contains(&port.port.id));
         let names = named.map(|port| port.port.spec.name.to_string()).collect();
         self.capture_id += 1;
         let id = self.capture_id;
-        let mono = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let mono = mono.tv_sec as u64 * 1_000_000_000 + mono.tv_nsec as u64;
         self.captures.push(Capture {
             id,
             ports,
@@ -192,18 +189,55 @@ impl Daemon {
             direction,
             dropped: request.dropped,
             snap,
-            ring,
-            taps,
-            modules,
+            xdp,
+            watches,
+            buffer: Buffer::default(),
             waiting: VecDeque::new(),
             lost: 0,
             cell_lost_before: self.cell_report.tapped_lost,
             asked: Instant::now(),
             follower: None,
-            clock_offset: wall_clock_ns().saturating_sub(mono),
+            clock_offset: clock_offset(),
         });
         self.tap_cell();
         Ok(CaptureStarted { schema_version: SCHEMA_VERSION, id, ports: names, snap })
+    }
+
+    /// Taps ports that have XDP, if any has.
+    fn tap_xdp(&self, ports: &[PortId], spec: TapSpec) -> Answer<Option<XdpTaps>> {
+        let mut served = self.served().filter(|port| port.mode != Mode::Packet).peekable();
+        let Ok(front) = self.front.front() else { return Ok(None) };
+        if served.peek().is_none() {
+            return Ok(None);
+        }
+        let untapped = |problem| {
+            error(ErrorCode::Unsupported, format!("the ports cannot be tapped: {problem}"), None)
+        };
+        let ring = TapRing::new(RING_LENGTH).map_err(failed)?;
+        let modules = front.tap_modules(&spec, &ring).map_err(untapped)?;
+        // What leaves by a port is seen where it came in: by any.
+        let tapped = served.filter(|port| spec.leaving || ports.contains(&port.port.id));
+        let taps = tapped.map(|port| {
+            let arriving = spec.arriving && ports.contains(&port.port.id);
+            let spec = TapSpec { arriving, ..spec };
+            front.tap(port.port.id, port.config.ifindex, &spec, &ring)
+        });
+        let ports = taps.collect::<Result<Vec<_>, _>>().map_err(untapped)?;
+        Ok(Some(XdpTaps { ring, ports, modules }))
+    }
+
+    /// Watches what the kernel sends out by packet ports; what comes by them the cell taps.
+    fn watch_packets(&self, ports: &[PortId], spec: TapSpec) -> Answer<Vec<(PortId, FrameSocket)>> {
+        let watched = self.served().filter(|port| {
+            port.mode == Mode::Packet && ports.contains(&port.port.id) && spec.leaving
+        });
+        // Only what leaves is not dropped.
+        let watched = watched.filter(|_| !spec.dropped_only);
+        let watches = watched.map(|port| {
+            let watch = FrameSocket::watch(port.config.ifindex);
+            Ok((port.port.id, watch.map_err(failed)?))
+        });
+        watches.collect()
     }
 
     /// Tells the cell what the captures together want of it.
@@ -211,6 +245,7 @@ impl Daemon {
         let snap = self.captures.iter().map(|capture| capture.snap).max();
         let facts = snap.map(|snap| TapFacts {
             snap,
+            arriving: self.captures.iter().any(|it| it.direction != Some(Direction::Out)),
             dropped_only: self.captures.iter().all(|capture| capture.dropped),
         });
         self.tell(&ToCell::Tap(facts), &[]);
@@ -282,21 +317,8 @@ impl Daemon {
         });
         let ended = captures.len() != before;
         for capture in &mut captures {
-            for _ in 0..TURN {
-                let tapped = match capture.ring.take() {
-                    Ok(Some(tapped)) => tapped,
-                    Ok(None) => break,
-                    Err(problem) => {
-                        tracing::error!(%problem, "a capture's ring is broken");
-                        break;
-                    }
-                };
-                let (direction, port) = (direction_of(&tapped), tapped.port);
-                let packet = self.seen_at_port(tapped, direction, capture.clock_offset);
-                if capture.wants(&packet, port, direction) {
-                    capture.push(packet);
-                }
-            }
+            self.look_at_ring(capture);
+            self.look_at_watches(capture);
             let due = capture.follower.as_ref().is_some_and(|(until, _)| *until <= now);
             if (due || !capture.waiting.is_empty())
                 && let Some((_, reply)) = capture.follower.take()
@@ -312,140 +334,24 @@ impl Daemon {
             self.tap_cell();
         }
     }
-
-    fn port_name(&self, port: PortId) -> String {
-        let found = self.ports.iter().find(|live| live.port.id == port);
-        found.map_or_else(|| port.to_string(), |live| live.port.spec.name.to_string())
-    }
-
-    fn session_name(&self, id: SessionId) -> Option<String> {
-        let found = self.node.sessions().iter().find(|session| session.id == id);
-        found.map(|session| session.name.to_string())
-    }
-
-    fn seen_at_port(
-        &self,
-        mut tapped: Tapped,
-        direction: Direction,
-        offset: u64,
-    ) -> CapturedPacket {
-        let by_stack = tapped.way == WAY_LEFT_KERNEL
-            || tapped.module.is_some_and(|module| module.level != LEVEL_NIC);
-        let live = self.ports.iter().find(|live| live.port.id == tapped.port);
-        if direction == Direction::Out && live.is_some_and(|l| l.config.flags & PORT_RAW != 0) {
-            put_ethernet(&mut tapped);
-        }
-        let mut packet = CapturedPacket {
-            time_ns: tapped.time.0.saturating_add(offset),
-            port: self.port_name(tapped.port),
-            direction: direction.name().to_owned(),
-            seen_by: if by_stack { "kernel" } else { "front door" }.to_owned(),
-            length: tapped.length,
-            bytes_hex: hex(&tapped.bytes),
-            outcome: tapped.outcome.map(str::to_owned),
-            rule: tapped.rule.map(|rule| rule.0),
-            session: tapped.rule.and_then(|_| self.session_name(tapped.session)),
-            ..CapturedPacket::default()
-        };
-        let level = match (tapped.module, tapped.outcome) {
-            (Some(module), _) if module.level == LEVEL_NIC => Some("nic"),
-            (Some(_), _) => Some("kernel"),
-            (None, _) if tapped.way != WAY_ARRIVED => None,
-            (None, Some("to_nic")) => Some("nic"),
-            (None, Some("to_kernel_module")) => Some("kernel"),
-            (None, Some("to_user")) => Some("user"),
-            _ => None,
-        };
-        if let Some(level) = level {
-            packet.level = Some(level.to_owned());
-            packet.service = self.node.service_of(tapped.entry).map(|s| s.name.to_string());
-        }
-        if let Some(module) = tapped.module {
-            packet.verdict = said(module).map(|words| self.named(&words, Some(tapped.entry)));
-        }
-        const XDP_PASS: u8 = 2;
-        packet.dropped =
-            tapped.way == WAY_ENDED || (tapped.way == WAY_ARRIVED && tapped.action < XDP_PASS);
-        packet
-    }
-
-    /// The cell has a packet for captures.
-    pub(crate) fn tapped(&mut self, tapped: &CellTapped) {
-        let direction = if tapped.dropped { Direction::In } else { Direction::Out };
-        let service = tapped.entry.and_then(|entry| self.node.service_of(entry));
-        let session = tapped.entry.and_then(|_| self.session_name(SessionId(tapped.session)));
-        let packet = CapturedPacket {
-            time_ns: tapped.time_ns,
-            port: self.port_name(tapped.port),
-            direction: direction.name().to_owned(),
-            seen_by: "cell".to_owned(),
-            length: tapped.length,
-            bytes_hex: hex(&tapped.bytes),
-            rule: tapped.entry.map(|_| tapped.rule),
-            session,
-            service: service.map(|service| service.name.to_string()),
-            level: tapped.entry.map(|_| "user".to_owned()),
-            verdict: tapped.entry.map(|_| self.named(&tapped.verdict, tapped.entry)),
-            outcome: None,
-            dropped: tapped.dropped,
-        };
-        for capture in &mut self.captures {
-            if capture.wants(&packet, tapped.port, direction) {
-                let time_ns = tapped.time_ns.saturating_add(capture.clock_offset);
-                let digits = 2 * capture.snap as usize;
-                let mut packet = CapturedPacket { time_ns, ..packet.clone() };
-                packet.bytes_hex.truncate(digits);
-                capture.push(packet);
-            }
-        }
-    }
-
-    /// A verdict with the module's own name of its reason.
-    fn named(&self, verdict: &str, entry: Option<EntryId>) -> String {
-        let reason = verdict.strip_prefix("drop ").and_then(|n| n.parse::<u16>().ok());
-        let service = entry.and_then(|entry| self.node.service_of(entry));
-        let named = service.zip(reason).and_then(|(s, n)| s.module.manifest.reasons.get(&n));
-        named.map_or_else(|| verdict.to_owned(), |name| format!("drop {name}"))
-    }
 }
 
-fn direction_of(tapped: &Tapped) -> Direction {
-    match tapped.way {
-        WAY_ARRIVED | WAY_ENDED => Direction::In,
-        _ => Direction::Out,
-    }
-}
-
-/// What a module below user level said, in words; none when it was not run.
-fn said(module: Module) -> Option<String> {
-    let Module { verdict, trapped, .. } = module;
-    let verdict = match (trapped, Verdict::parse(verdict)) {
-        (NOT_RUN | OVER_BUDGET, _) => return None,
-        (0, Ok(verdict)) => Ok(verdict),
-        (0, Err(_)) => Err(kind_of(NOT_A_VERDICT)?),
-        (code, _) => Err(kind_of(code)?),
+/// From the kernel's monotonic clock to 1970, in nanoseconds: the wall clock between two looks at
+/// the other, which are as close as they came in a few tries.
+fn clock_offset() -> u64 {
+    const TRIES: u32 = 5;
+    let mono = || {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     };
-    Some(CellTapped::words(verdict))
-}
-
-/// What leaves by a TUN device begins with its IP header: as it came it had another in front.
-fn put_ethernet(tapped: &mut Tapped) {
-    let ethertype = match tapped.bytes.first() {
-        Some(first) if first >> 4 == 6 => [0x86, 0xdd],
-        _ => [0x08, 0x00],
-    };
-    let header = [[0; 12].as_slice(), &ethertype].concat();
-    tapped.length += header.len() as u32;
-    tapped.bytes.splice(0..0, header);
+    let tries = (0..TRIES).map(|_| {
+        let (before, wall, after) = (mono(), wall_clock_ns(), mono());
+        (after - before, wall.saturating_sub(before + (after - before) / 2))
+    });
+    tries.min().map_or(0, |(_, offset)| offset)
 }
 
 fn unknown(id: u32) -> api::ErrorInfo {
     let help = Some("a capture ends when nobody asks for its packets for 10 s");
     error(ErrorCode::NotFound, format!("there is no capture {id}"), help)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }

@@ -18,7 +18,7 @@ use crate::ports::{self, LivePort, Mode};
 use anyhow::{Context, Result};
 use api::EventKind;
 use cell::protocol::{KERNEL_MAC, ToCell};
-use os::frame_socket::{FrameSocket, TAKEN_MARK};
+use os::frame_socket::{FrameSocket, SENT_MARK, TAKEN_MARK};
 use os::netlink::{Link, Netlink, Taken, VethEnd};
 use os::netns::NetNs;
 use std::os::fd::AsFd;
@@ -162,8 +162,10 @@ impl Daemon {
         let Some(cell) = &self.cell else { return Ok(()) };
         let [ours, _] = pair_names(device);
         let ours = self.netlink.link(&ours)?.index;
-        let socket = FrameSocket::open(device).context("opening a packet socket")?;
-        let back = FrameSocket::open_marked(ours).context("opening the way into the kernel")?;
+        let socket =
+            FrameSocket::open_marked(device, SENT_MARK).context("opening a packet socket")?;
+        let back = FrameSocket::open_marked(ours, TAKEN_MARK)
+            .context("opening the way into the kernel")?;
         let facts = port.facts(0);
         let bridge = port.bridge;
         cell.send(&ToCell::AddFrames(facts, bridge), &[socket.as_fd(), back.as_fd()])?;

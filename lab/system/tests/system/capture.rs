@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{Line, PROGRAM_TIME_MAX, SOON, module};
+use crate::packet::packet_line;
 use api::CapturedPacket;
 use testkit::{Running, Service, root_or_skip, tam, wait_for};
 
@@ -38,7 +39,10 @@ impl Setting {
     }
 
     fn up_at(level: &str) -> Self {
-        let line = Line::up();
+        Self::on(Line::up(), level)
+    }
+
+    fn on(line: Line, level: &str) -> Self {
         line.acquaint();
         let manifest = "window = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\n\
                         [reasons]\n7 = \"dislike\"";
@@ -189,7 +193,7 @@ fn what_modules_below_user_level_make_of_packets_is_captured_with_their_verdict(
             is(&p.verdict, "pass")
                 && p.seen_by == seen_by
                 && place(p, "out", "right")
-                && p.bytes_hex[44..46] == *"3f"
+                && hops(p) == 63
         });
         let disliked = count(&|p| {
             is(&p.verdict, "drop dislike")
@@ -220,6 +224,55 @@ fn what_modules_below_user_level_make_of_packets_is_captured_with_their_verdict(
         );
         crate::common::assert_no_bpf_since(&inventory);
     }
+}
+
+#[test]
+fn packets_of_packet_ports_are_captured_as_they_came_and_left() {
+    if !root_or_skip("captures on ports without XDP") {
+        return;
+    }
+    let setting = Setting::on(packet_line(1500), "user");
+    let packets = packets_of(&setting.line, &["left", "right"], || setting.send());
+    let count = |place: (&str, &str, &str), wanted: &dyn Fn(&CapturedPacket) -> bool| {
+        let is_there = |p: &&CapturedPacket| {
+            (p.direction.as_str(), p.port.as_str(), p.seen_by.as_str()) == place
+        };
+        packets.iter().filter(is_there).filter(|p| wanted(p)).count()
+    };
+    let (came, left) = (("in", "left", "cell"), ("out", "right", "kernel"));
+    let serving = |p: &CapturedPacket| {
+        (p.rule, is(&p.session, "best-effort"), is(&p.service, "fussy"), is(&p.level, "user"))
+            == (Some(setting.serving), true, true, true)
+    };
+    let was = |p: &CapturedPacket, outcome: &str| is(&p.outcome, outcome);
+    assert_eq!(count(came, &|p| serving(p) && was(p, "to_user") && !p.dropped), SERVED);
+    // The kernel routes what a service passes, too.
+    let sent = |port: u16| count(left, &|p| hops(p) == 63 && is_for(p, port));
+    assert_eq!((sent(PORT), sent(PORT + 2)), (SERVED * 3 / 4, PLAIN), "{packets:#?}");
+    let disliked = count(came, &|p| serving(p) && is(&p.verdict, "drop dislike") && p.dropped);
+    assert_eq!(disliked, SERVED / 4, "{packets:#?}");
+    let refused =
+        count(came, &|p| p.rule == Some(setting.dropping) && was(p, "drop_rule") && p.dropped);
+    assert_eq!(refused, REFUSED, "{packets:#?}");
+    // What neither rule takes is the kernel's.
+    let plain = |p: &CapturedPacket| p.rule.is_none() && is_for(p, PORT + 2);
+    assert_eq!(count(came, &|p| plain(p) && p.outcome.is_some() && hops(p) == 64), PLAIN);
+    // In the order in which they happened, by one clock.
+    let first = |direction: &str| {
+        let all = packets.iter().filter(|p| p.direction == direction && plain(p));
+        all.map(|p| p.time_ns).min().unwrap()
+    };
+    assert!(first("in") < first("out"), "{packets:#?}");
+}
+
+/// The TTL of an untagged packet.
+fn hops(packet: &CapturedPacket) -> u8 {
+    u8::from_str_radix(&packet.bytes_hex[44..46], 16).unwrap()
+}
+
+/// Whether it is UDP for this port, untagged and without IP options.
+fn is_for(packet: &CapturedPacket, port: u16) -> bool {
+    packet.bytes_hex.get(72..76) == Some(&*format!("{port:04x}"))
 }
 
 #[test]

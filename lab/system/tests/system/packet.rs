@@ -27,7 +27,7 @@ pub fn as_packets(text: String) -> String {
     text.replace("device =", "mode = \"packet\"\ndevice =")
 }
 
-fn packet_line(mtu: u32) -> Line {
+pub fn packet_line(mtu: u32) -> Line {
     let net = Net::line(mtu).unwrap();
     let node = NodeUnderTest::start_edited(&net, "r1", "", as_packets).unwrap();
     Line { node, net }
@@ -140,8 +140,6 @@ fn rules_why_and_refusals_of_packet_ports() {
     assert_eq!((told.outcome.as_str(), told.rule), ("kernel_slow", None), "{told:#?}");
     assert!(told.steps.join("\n").contains("packet socket"), "{told:#?}");
     assert_eq!(outcomes(&line)["drop_rule"], u64::from(FRAMES), "asking counts nothing");
-    let said = client.capture(&api::CaptureRequest::default()).unwrap_err().to_string();
-    assert!(said.contains("XDP"), "{said}");
     client.remove_rule(0).unwrap();
     assert_eq!(numbered(&line).0.len(), usize::from(FRAMES));
 }

@@ -25,6 +25,31 @@ fn came(socket: &FrameSocket, buffer: &mut Buffer) -> Vec<Vec<u8>> {
 }
 
 #[test]
+fn what_leaves_by_a_device_is_watched_but_for_what_its_port_sends() {
+    if !root_or_reason() {
+        return;
+    }
+    let scratch = Scratch::new("watch");
+    let netlink = Netlink::open_in(&scratch.ns).unwrap();
+    let [far, port] = pair(&netlink, &scratch.ns, ["far", "port"]);
+    let inside = || {
+        let own = FrameSocket::open_marked(port, SENT_MARK).unwrap();
+        let other = PacketSocket::open(port).unwrap();
+        (FrameSocket::watch(port).unwrap(), own, other, PacketSocket::open(far).unwrap())
+    };
+    let (watch, own, other, wire) = in_namespace(&scratch.ns, inside).unwrap();
+    let mut buffer = Buffer::default();
+    let tagged = [&MACS[..], &[0x81, 0x00, 0xa0, 10, 0x88, 0xb5, 9, 9]].concat();
+    let before = std::time::SystemTime::now();
+    own.send(&[&[&MACS[..], &[0x88, 0xb5, 1]].concat()], Unfinished::default()).unwrap();
+    wire.send(&[&MACS[..], &[0x88, 0xb5, 2]].concat()).unwrap();
+    other.send(&tagged).unwrap();
+    assert_eq!(came(&watch, &mut buffer), [tagged]);
+    let stamp = std::time::UNIX_EPOCH + Duration::from_nanos(watch.stamp().unwrap());
+    assert!((before..=std::time::SystemTime::now()).contains(&stamp), "{stamp:?}");
+}
+
+#[test]
 fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
     if !root_or_reason() {
         return;
@@ -39,7 +64,12 @@ fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
         let again = Taken::take("port", port, TAKEN_MARK);
         assert!(again.is_err(), "a device was taken twice");
         let socket = FrameSocket::open(port).unwrap();
-        (taken, socket, FrameSocket::open_marked(into).unwrap(), PacketSocket::open(far).unwrap())
+        (
+            taken,
+            socket,
+            FrameSocket::open_marked(into, TAKEN_MARK).unwrap(),
+            PacketSocket::open(far).unwrap(),
+        )
     };
     let (taken, socket, back, wire) = in_namespace(&scratch.ns, inside).unwrap();
     let netfilter =

@@ -22,7 +22,7 @@ use bpf_maps::PacketMeta;
 use node::door::{Act, DROP_EGRESS_GONE, DROP_TOO_LONG, Decision, Door};
 use os::frame_socket::{Buffer, Frame};
 use rustix::fd::{AsFd, OwnedFd};
-use units::PortId;
+use units::{EntryId, PortId};
 use wire::segment::Segments;
 use xsk::Packet;
 
@@ -84,6 +84,9 @@ impl Cell {
                 // A device that goes away is the daemon's business.
                 let Ok(Some(frame)) = port.socket.receive(buffer) else { break };
                 busy = true;
+                if let Some(tap) = &mut self.tap {
+                    tap.comes();
+                }
                 let decision = door.decide(&port.door, frame.bytes);
                 let (outcome, packets) = self.act(number, &decision, frame, piece, now_ms);
                 if let Some(counts) = counts {
@@ -91,6 +94,12 @@ impl Cell {
                     for rule in decision.rules() {
                         counts.add_rule(rule, packets, frame.bytes.len() as u64);
                     }
+                }
+                if let Some(tap) = &mut self.tap {
+                    let entry =
+                        (decision.act == Act::Service).then_some(EntryId(decision.meta.entry));
+                    let (port, rule) = (PortId(number), decision.rules().next());
+                    tap.came(port, frame.bytes, rule, entry, outcome);
                 }
             }
         }
@@ -117,7 +126,15 @@ impl Cell {
                 // The kernel had no memory for it, or its way in is being taken down.
                 (if taken { decision.outcome } else { DROP_EGRESS_GONE }, 1)
             }
-            Act::Cross(end) => (self.cross(end, frame).err().unwrap_or(decision.outcome), 1),
+            Act::Cross(end) => match self.cross(end, frame) {
+                Ok(()) => {
+                    if let Some(tap) = &mut self.tap {
+                        tap.crosses(end, frame.bytes, decision.rules().next());
+                    }
+                    (decision.outcome, 1)
+                }
+                Err(outcome) => (outcome, 1),
+            },
             Act::Service => {
                 let long = frame.unfinished.segment_length();
                 let Some(mut segments) = long.and_then(|size| Segments::of(frame.bytes, size))

@@ -141,7 +141,7 @@ fn take_frames(ifindex: u32) -> Result<(), String> {
     let other = netlink.link(DEVICES[1]).map_err(text)?;
     netlink.redirect_to(other.index, ifindex).map_err(text)?;
     drop(taken);
-    FrameSocket::open_marked(ifindex).map(drop).map_err(text)
+    FrameSocket::open_marked(ifindex, TAKEN_MARK).map(drop).map_err(text)
 }
 
 fn make_vlan(parent: u32) -> Result<(), String> {
