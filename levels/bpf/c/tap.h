@@ -240,6 +240,9 @@ static __always_inline int tap_after(void *ctx, enum tam_level level, int action
 		egress->head = goes->head;
 		return 0;
 	}
+	/* There was no device, and the stack has it. */
+	if (action == XDP_PASS)
+		return 0;
 	tap_read(ctx, level, goes, TAM_LEFT);
 	tap_put(goes);
 	return 0;
@@ -261,8 +264,9 @@ static __always_inline int tap_egress(struct __sk_buff *skb)
 
 	if (!scratch)
 		return TAP_NEXT;
-	/* Else it is not of a module that sent it out of here just now, on this CPU. */
-	if (scratch->head.port != tap_port)
+	/* Else it is not of a module that sent it out of here just now, on this CPU: the place may
+	 * be of another port's, or still all zeros. */
+	if (scratch->head.level != TAM_LEVEL_KERNEL || scratch->head.port != tap_port)
 		tap_begin(scratch, tap_port);
 	tap_read(skb, TAM_LEVEL_KERNEL, scratch, TAM_LEFT_KERNEL);
 	tap_put(scratch);

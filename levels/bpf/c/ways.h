@@ -74,14 +74,16 @@ static __always_inline __u32 device_of(enum tam_level level, __u32 port)
 
 static __always_inline int out_of(void *ctx, enum tam_level level, __u32 port)
 {
-	TAP_LEAVES(port);
-	if (level == TAM_LEVEL_NIC)
+	if (level == TAM_LEVEL_NIC) {
+		TAP_LEAVES(port);
 		return bpf_redirect_map(&tam_devices, port, XDP_DROP);
+	}
 
 	__u32 device = device_of(level, port);
 
 	if (!device)
 		return TC_ACT_SHOT;
+	TAP_LEAVES(port);
 	unmark(ctx);
 	return bpf_redirect(device, 0);
 }

@@ -42,7 +42,7 @@ impl Tap {
         self.context = Tapped {
             port: PortId(meta.arrival_port),
             entry: Some(entry),
-            rule: u32::from(meta.rule),
+            rule: Some(u32::from(meta.rule)),
             session: session.0,
             verdict,
             seen: if dropped { Seen::Ended } else { Seen::Leaving },
@@ -73,7 +73,7 @@ impl Tap {
         }
         let context = Tapped {
             entry,
-            rule: rule.map_or(u32::MAX, |rule| rule.0),
+            rule: rule.map(|rule| rule.0),
             seen: Seen::Came(outcome as u16),
             time_ns: self.came_ns,
             ..Tapped::default()
@@ -86,7 +86,7 @@ impl Tap {
         if self.facts.dropped_only {
             return;
         }
-        let rule = rule.map_or(u32::MAX, |rule| rule.0);
+        let rule = rule.map(|rule| rule.0);
         let context = Tapped { rule, time_ns: now_ns(), ..Tapped::default() };
         self.put(context, port, bytes.len(), &bytes[..bytes.len().min(self.snap())]);
     }

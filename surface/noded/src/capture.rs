@@ -173,7 +173,7 @@ impl Daemon {
         let spec = TapSpec {
             snap,
             arriving: direction != Some(Direction::Out),
-            leaving: direction != Some(Direction::In),
+            leaving: direction != Some(Direction::In) && !request.dropped,
             dropped_only: request.dropped,
         };
         let (xdp, watches) = (self.tap_xdp(&ports, spec)?, self.watch_packets(&ports, spec)?);
@@ -231,8 +231,6 @@ impl Daemon {
         let watched = self.served().filter(|port| {
             port.mode == Mode::Packet && ports.contains(&port.port.id) && spec.leaving
         });
-        // Only what leaves is not dropped.
-        let watched = watched.filter(|_| !spec.dropped_only);
         let watches = watched.map(|port| {
             let watch = FrameSocket::watch(port.config.ifindex);
             Ok((port.port.id, watch.map_err(failed)?))

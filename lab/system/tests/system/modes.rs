@@ -14,7 +14,8 @@ fn with_bridge(mtu: u32) -> Net {
     let end = net.end("r1", "server").unwrap();
     let (v4, v6) = (end.v4, end.v6);
     for arguments in [
-        format!("link add br0 mtu {mtu} type bridge"),
+        // One that snoops joins a group of its own, and tells its neighbours.
+        format!("link add br0 mtu {mtu} type bridge mcast_snooping 0"),
         "link set to-server master br0".to_owned(),
         "addr flush dev to-server".to_owned(),
         format!("addr add {v4} dev br0"),

@@ -32,7 +32,7 @@ pub struct TapSpec {
     pub arriving: bool,
     /// Frames as they leave.
     pub leaving: bool,
-    /// Of those that came, only what the front door or a module below dropped.
+    /// Of those that came, only what the front door or a module below dropped: nothing leaves.
     pub dropped_only: bool,
 }
 
@@ -225,7 +225,8 @@ impl FrontDoor {
         let plain = link.program_id().and_then(Program::by_id).map_err(FrontDoorError::Ring)?;
         let door = link.try_clone().map_err(FrontDoorError::Ring)?;
         let lost = object.map(".data.tap_lost")?.map_array::<u64>()?;
-        let egress = (spec.leaving && !spec.dropped_only)
+        let egress = spec
+            .leaving
             .then(|| {
                 object
                     .program("tam_tap_egress")?
@@ -270,7 +271,7 @@ impl FrontDoor {
         object.set_global("tap_snap", &spec.snap.min(SNAP_MAX))?;
         for (name, on) in [
             ("tap_arriving", spec.arriving),
-            ("tap_leaving", spec.leaving && !spec.dropped_only),
+            ("tap_leaving", spec.leaving),
             ("tap_dropped_only", spec.dropped_only),
         ] {
             object.set_global(name, &u32::from(on))?;

@@ -18,6 +18,16 @@ fn pair(netlink: &Netlink, ns: &NetNs, names: [&str; 2]) -> [u32; 2] {
     devices
 }
 
+/// A namespace with a pair of devices; none where that takes more rights.
+fn scratch(name: &str, ends: [&str; 2]) -> Option<(Scratch, Netlink, [u32; 2])> {
+    root_or_reason().then(|| {
+        let scratch = Scratch::new(name);
+        let netlink = Netlink::open_in(&scratch.ns).unwrap();
+        let devices = pair(&netlink, &scratch.ns, ends);
+        (scratch, netlink, devices)
+    })
+}
+
 /// Frames of ours that have come so far.
 fn came(socket: &FrameSocket, buffer: &mut Buffer) -> Vec<Vec<u8>> {
     let frames = std::iter::from_fn(|| Some(socket.receive(buffer).unwrap()?.bytes.to_vec()));
@@ -26,12 +36,7 @@ fn came(socket: &FrameSocket, buffer: &mut Buffer) -> Vec<Vec<u8>> {
 
 #[test]
 fn what_leaves_by_a_device_is_watched_but_for_what_its_port_sends() {
-    if !root_or_reason() {
-        return;
-    }
-    let scratch = Scratch::new("watch");
-    let netlink = Netlink::open_in(&scratch.ns).unwrap();
-    let [far, port] = pair(&netlink, &scratch.ns, ["far", "port"]);
+    let Some((scratch, _, [far, port])) = scratch("watch", ["far", "port"]) else { return };
     let inside = || {
         let own = FrameSocket::open_marked(port, SENT_MARK).unwrap();
         let other = PacketSocket::open(port).unwrap();
@@ -51,12 +56,7 @@ fn what_leaves_by_a_device_is_watched_but_for_what_its_port_sends() {
 
 #[test]
 fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
-    if !root_or_reason() {
-        return;
-    }
-    let scratch = Scratch::new("frames");
-    let netlink = Netlink::open_in(&scratch.ns).unwrap();
-    let [far, port] = pair(&netlink, &scratch.ns, ["far", "port"]);
+    let Some((scratch, netlink, [far, port])) = scratch("frames", ["far", "port"]) else { return };
     let [into, out] = pair(&netlink, &scratch.ns, ["into", "out"]);
     netlink.redirect_to(out, port).unwrap();
     let inside = || {

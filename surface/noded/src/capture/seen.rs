@@ -128,14 +128,11 @@ impl Daemon {
             Seen::Came(outcome) => bpf_maps::OUTCOMES.get(usize::from(outcome)).map(|(it, _)| *it),
             Seen::Leaving | Seen::Ended => None,
         };
-        let session = match tapped.seen {
-            // What the cell knows it by is not yet its session.
-            Seen::Came(_) => self.session_of_rule(tapped.rule),
-            Seen::Leaving | Seen::Ended => {
-                tapped.entry.and_then(|_| self.session_name(SessionId(tapped.session)))
-            }
+        let session = match tapped.entry {
+            // What came is known by its rule only.
+            Some(_) if outcome.is_none() => self.session_name(SessionId(tapped.session)),
+            _ => tapped.rule.and_then(|rule| self.session_of_rule(rule)),
         };
-        let has_rule = tapped.rule != u32::MAX && (tapped.entry.is_some() || outcome.is_some());
         let said = !tapped.verdict.is_empty();
         let packet = CapturedPacket {
             time_ns: tapped.time_ns,
@@ -144,7 +141,7 @@ impl Daemon {
             seen_by: "cell".to_owned(),
             length: tapped.length,
             bytes_hex: hex(&tapped.bytes),
-            rule: has_rule.then_some(tapped.rule),
+            rule: tapped.rule,
             session,
             service: service.map(|service| service.name.to_string()),
             level: tapped.entry.map(|_| "user".to_owned()),
