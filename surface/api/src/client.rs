@@ -1,7 +1,7 @@
 //! The client: one method per endpoint, over the node's UNIX socket.
 //!
-//! Blocking, one connection per call: commands ask once and end. It must not be
-//! called on a thread of an async runtime.
+//! Blocking; one connection, which is kept for the next call as long as the node does. It must
+//! not be called, nor dropped, on a thread of an async runtime.
 
 use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPackets};
 use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequest};
@@ -13,16 +13,17 @@ use crate::types::{
     Removed, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
-use http_body_util::{BodyExt, Full, Limited};
+use connection::Kept;
+use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Request, StatusCode, header};
-use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::net::UnixStream;
+
+mod connection;
 
 /// Longest wait for an answer: the compiler of a large module has 20 s of
 /// processor time, and a busy machine gives it a fraction of a core.
@@ -34,6 +35,7 @@ pub const ANSWER_LENGTH_MAX: usize = 64 << 20;
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
+    kept: Kept,
 }
 
 /// Why there is no result.
@@ -115,7 +117,7 @@ impl Client {
     /// A client of the node that listens on this socket.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Self { socket: socket.into() }
+        Self { socket: socket.into(), kept: Kept::default() }
     }
 
     /// A client of the node of this name on this machine.
@@ -396,38 +398,7 @@ impl Client {
     }
 
     fn ask(&self, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
-        let request = call.name();
-        let unreachable = |source| ClientError::Unreachable { socket: self.socket.clone(), source };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(unreachable)?;
-        let exchange = async { tokio::time::timeout(ANSWER_TIME_MAX, self.exchange(call)).await };
-        runtime
-            .block_on(exchange)
-            .unwrap_or_else(|_| Err(ClientError::Silent { socket: self.socket.clone(), request }))
-    }
-
-    async fn exchange(&self, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
-        let request = call.name();
-        let broken = |source| ClientError::Broken {
-            socket: self.socket.clone(),
-            request: request.clone(),
-            source,
-        };
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // Ends with the runtime; what fails there is told to the request, too.
-        drop(tokio::spawn(connection));
-        let answer = sender.send_request(call.into_request()?).await.map_err(broken)?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_LENGTH_MAX).collect().await.map_err(
-            |source| ClientError::Answer { request: request.clone(), reason: source.to_string() },
-        )?;
-        Ok((status, body.to_bytes()))
+        self.kept.ask(&self.socket, call)
     }
 }
 

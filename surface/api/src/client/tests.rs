@@ -95,6 +95,40 @@ fn a_refusal_keeps_code_message_and_help() {
 }
 
 #[test]
+fn a_connection_has_one_request_after_another_until_the_node_closes_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("api.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let answer = http("200 OK", &ServiceList { schema_version: 1, services: Vec::new() });
+    let (closed, is_closed) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        for requests in [2, 1, 1] {
+            let (mut stream, _) = listener.accept().unwrap();
+            for _ in 0..requests {
+                assert!(stream.read(&mut [0; 65_536]).unwrap() > 0);
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+            if requests == 1 {
+                // Something that nobody asked for is no answer to what is asked next.
+                stream.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").unwrap();
+            }
+            drop(stream);
+            closed.send(()).unwrap();
+        }
+    });
+    let client = Client::new(&socket);
+    for requests in [2, 1] {
+        for _ in 0..requests {
+            assert!(client.services().unwrap().services.is_empty());
+        }
+        is_closed.recv().unwrap();
+    }
+    // Another client has a connection of its own.
+    assert!(client.clone().services().unwrap().services.is_empty());
+    server.join().unwrap();
+}
+
+#[test]
 fn nobody_listening_is_unreachable() {
     let error = Client::new("/nonexistent/api.sock").node().unwrap_err();
     assert_eq!(error.code(), ErrorCode::Unreachable);

@@ -71,6 +71,7 @@ struct Node {
     child: Child,
     /// The port by which packets come in.
     port: String,
+    client: Client,
 }
 
 /// The nodes of a run; those that still run end with it.
@@ -130,6 +131,10 @@ impl Nodes {
         Ok((command.spawn().context("starting the node")?, log))
     }
 
+    fn node(&self, name: &str) -> Result<&Node> {
+        self.running.get(name).with_context(|| format!("there is no node '{name}'"))
+    }
+
     fn serve(&self, client: &Client, service: Service, plan: &Plan) -> Result<()> {
         let made = |text| wat::parse_str(text).context("making a module of the benchmarks' own");
         let module = match service {
@@ -183,36 +188,35 @@ impl Subject for Nodes {
         let name = Name::new(plan.name.as_str())?;
         let (child, log) = self.spawn(plan)?;
         let child = wait_for(&name, child, &log).map_err(|failure| anyhow!(failure.message))?;
-        let port = plan.ports[0].clone();
-        self.running.insert(plan.name.clone(), Node { child, port });
-        let client = Client::of(&name);
+        let (port, client) = (plan.ports[0].clone(), Client::of(&name));
+        self.running.insert(plan.name.clone(), Node { child, port, client });
+        let client = &self.node(&plan.name)?.client;
         if rules > 0 {
             client.add_rules(&RulesRequest { rules: (0..rules).map(rule).collect() })?;
         }
-        match plan.service {
-            Some(service) => self.serve(&client, service, plan),
-            None => Ok(()),
+        if let Some(service) = plan.service {
+            self.serve(client, service, plan)?;
         }
+        Ok(())
     }
 
     fn handled(&mut self, name: &str) -> Result<u64> {
-        let stats = Client::of(&Name::new(name)?).stats()?;
+        let stats = self.node(name)?.client.stats()?;
         Ok(stats.services.get(SERVICE).map_or(0, |service| service.packets))
     }
 
     fn move_to(&mut self, name: &str, level: Level) -> Result<()> {
-        let moved = Client::of(&Name::new(name)?).move_service(SERVICE, level.name())?;
+        let moved = self.node(name)?.client.move_service(SERVICE, level.name())?;
         ensure!(moved.level == level.name(), "it is at {} instead of {level}", moved.level);
         Ok(())
     }
 
     fn deploy(&mut self, name: &str, module: Module<'_>, level: Level) -> Result<Loaded> {
         let begun = Instant::now();
-        let port = &self.running.get(name).context("there is no such node")?.port;
-        let client = Client::of(&Name::new(name)?);
+        let Node { port, client, .. } = self.node(name)?;
         let module = match module {
             Module::File(path) => {
-                upload(&client, path).map_err(|failure| anyhow!(failure.message))?
+                upload(client, path).map_err(|failure| anyhow!(failure.message))?
             }
             Module::Stored(digest) => digest.to_owned(),
         };
@@ -236,9 +240,8 @@ impl Subject for Nodes {
     }
 
     fn remove(&mut self, name: &str) -> Result<()> {
-        let client = Client::of(&Name::new(name)?);
         // Answered when the cell has stopped it.
-        client.remove(SERVICE, true)?;
+        self.node(name)?.client.remove(SERVICE, true)?;
         Ok(())
     }
 
