@@ -40,14 +40,32 @@ pub fn leave(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
+/// This thread may run on that core, too, wherever nobody else wants to run.
+///
+/// # Errors
+/// When there is no such core, or the kernel refuses.
+pub fn when_idle_also(core: usize) -> io::Result<()> {
+    let mut set = sched_getaffinity(None)?;
+    if core >= CpuSet::MAX_CPU {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    set.set(core);
+    schedule(libc::SCHED_IDLE, 0)?;
+    Ok(sched_setaffinity(None, &set)?)
+}
+
 /// Has the calling thread go before all ordinary ones, as an interrupt would.
 ///
 /// # Errors
 /// Without `CAP_SYS_NICE`.
 pub fn go_first() -> io::Result<()> {
-    let lowest = libc::sched_param { sched_priority: 1 };
+    schedule(libc::SCHED_FIFO, 1)
+}
+
+fn schedule(policy: i32, priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
     // SAFETY: the parameters live across the call; 0 is the calling thread.
-    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) };
+    let done = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -76,8 +94,21 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_may_run_on_another_core_when_that_is_idle() {
+        alone(|| {
+            let core = last();
+            leave(core).unwrap();
+            when_idle_also(core).unwrap();
+            assert!(sched_getaffinity(None).unwrap().is_set(core));
+            // SAFETY: 0 is the calling thread.
+            assert_eq!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_IDLE);
+        });
+    }
+
+    #[test]
     fn a_core_that_is_not_there_is_an_error() {
         alone(|| {
+            assert!(when_idle_also(usize::MAX).is_err());
             only(CpuSet::MAX_CPU).unwrap_err();
             only(CpuSet::MAX_CPU - 1).unwrap_err();
             leave(CpuSet::MAX_CPU).unwrap();

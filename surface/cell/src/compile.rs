@@ -252,19 +252,24 @@ impl Drop for CompileWorker {
 
 /// The worker's side: Wasm from standard input, the parts of the answer to standard output. With
 /// `bpf` also programs for the levels below user that the module asks for; `warm` when the module
-/// is not there yet.
+/// is not there yet. The other processes of the node keep off `guest_core`.
 ///
 /// # Errors
 /// When the limits cannot be set or the pipes fail.
-pub fn compile_worker(bpf: bool, warm: bool) -> io::Result<()> {
+pub fn compile_worker(bpf: bool, warm: bool, guest_core: Option<usize>) -> io::Result<()> {
     rustix::thread::set_name(c"tam")?;
     limit(Resource::Cpu, CPU_SECONDS_MAX)?;
     limit(Resource::As, ADDRESS_SPACE_MAX)?;
     limit(Resource::Core, 0)?;
     let engine = Engine::new();
-    // On one processor a second thread would only keep the first one from its work.
+    // On one processor a second thread would only keep the first one from its work: there it may
+    // run on the guest core, as long as the cell waits.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let other = if processors > 1 { Some(Other::start()?) } else { None };
+    let other = match guest_core {
+        _ if processors > 1 => Some(Other::start(None)?),
+        Some(core) => Some(Other::start(Some(core))?),
+        None => None,
+    };
     os::sandbox::confine().map_err(io::Error::other)?;
     if warm && let Ok(engine) = &engine {
         // What is wrong will be told of the module.
@@ -307,9 +312,11 @@ type Job = Box<dyn FnOnce() + Send>;
 struct Other(mpsc::Sender<Job>);
 
 impl Other {
-    fn start() -> io::Result<Self> {
+    fn start(idle_core: Option<usize>) -> io::Result<Self> {
         let (job, jobs) = mpsc::channel::<Job>();
         std::thread::Builder::new().stack_size(OTHER_STACK).spawn(move || {
+            // Where it may not, it has the first thread's processor, and some of its time.
+            let _ = idle_core.map(os::cores::when_idle_also);
             // Where it cannot be confined, the first thread says so.
             if os::sandbox::confine().is_ok()
                 && let Ok(job) = jobs.recv()
@@ -468,7 +475,7 @@ mod tests {
     #[test]
     fn a_worker_says_the_code_first_and_each_level_once() {
         let (engine, checked) = (Engine::new().unwrap(), Unverified(WARM_UP).check().unwrap());
-        for other in [None, Some(Other::start().unwrap())] {
+        for other in [None, Some(Other::start(None).unwrap())] {
             let mut bytes = Vec::new();
             compile(&engine, WARM_UP, &checked, true, other, &mut bytes).unwrap();
             let compiled = heard(&bytes).unwrap();

@@ -5,7 +5,7 @@ use cell::{CompileFailure, CompileWorker, Compiled};
 use registry::Digest;
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Bytes of modules that no service runs any more and of what they were compiled to: a dozen
@@ -92,9 +92,20 @@ pub(crate) fn end_spare() {
     spare().take();
 }
 
+/// The core that runs modules, where a compiler may work while nobody else wants to.
+static GUEST_CORE: OnceLock<usize> = OnceLock::new();
+
+/// Says which core runs modules: once, before anything is compiled.
+pub(crate) fn set_guest_core(core: usize) {
+    let _ = GUEST_CORE.set(core);
+}
+
 fn start(bpf: bool, warm: bool) -> Result<CompileWorker, CompileFailure> {
     let mut worker = Command::new(PROGRAM);
     worker.arg("compile-worker").env_clear();
+    if let Some(core) = GUEST_CORE.get() {
+        worker.args(["--guest-core", &core.to_string()]);
+    }
     if warm {
         worker.arg("--warm");
     }

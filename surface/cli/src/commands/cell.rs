@@ -44,11 +44,14 @@ pub struct CompileWorker {
     /// The module comes later
     #[arg(long)]
     warm: bool,
+    /// A core that is another's, to be used while that one waits
+    #[arg(long)]
+    guest_core: Option<usize>,
 }
 
 impl CompileWorker {
     pub(crate) fn run(&self) -> Outcome {
-        let compiled = cell::compile_worker(!self.no_bpf, self.warm);
+        let compiled = cell::compile_worker(!self.no_bpf, self.warm, self.guest_core);
         compiled.map_err(|error| Failure::io("compiling a module", &error))?;
         Ok(DONE)
     }
