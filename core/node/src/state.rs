@@ -52,6 +52,8 @@ pub struct Node {
     /// Where the search for a free number begins, so that one is not reused at once.
     rule_next: u32,
     entry_next: u16,
+    /// For the next service, if it is free.
+    entry_preferred: Option<EntryId>,
     installed: RuleSet,
     generation: u64,
     cell: Cell,
@@ -132,6 +134,7 @@ impl Node {
             rules: BTreeMap::new(),
             rule_next: 0,
             entry_next: 0,
+            entry_preferred: None,
             installed: RuleSet::default(),
             generation: 0,
             cell: Cell {

@@ -64,6 +64,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         parameters: BTreeMap::from([("dscp".into(), vec![46])]),
         closed: true,
         shared: Some(SharedFacts {
+            number: 9,
+            used: true,
             address: 0x7f00_0000_0000,
             arena_pages: 256,
             grows: false,

@@ -95,12 +95,26 @@ impl Instance {
         let globals = image.globals.len() as u32;
         let block = Block::create("tam_block", layout::block_length(globals))?;
         let instance = Self { arena, block };
-        for (index, value) in (0u32..).zip(&image.globals) {
-            instance.set(layout::GLOBALS + 8 * index, *value)?;
-        }
-        instance.set(layout::MEMORY_BYTES, u64::from(image.pages_min) * PAGE)?;
-        instance.set(layout::FUEL_BUDGET, fuel_budget)?;
+        instance.fill(image, fuel_budget)?;
         Ok(instance)
+    }
+
+    /// Another instance of the same module in its place. Its memory is as it was: who maps it has
+    /// to empty it.
+    ///
+    /// # Errors
+    /// [`BelowError::Field`], which no block of ours has.
+    pub fn begin_anew(&self, image: &Image, fuel_budget: u64) -> Result<(), BelowError> {
+        (0..self.block.length()).step_by(8).try_for_each(|offset| self.set(offset, 0))?;
+        self.fill(image, fuel_budget)
+    }
+
+    fn fill(&self, image: &Image, fuel_budget: u64) -> Result<(), BelowError> {
+        for (index, value) in (0u32..).zip(&image.globals) {
+            self.set(layout::GLOBALS + 8 * index, *value)?;
+        }
+        self.set(layout::MEMORY_BYTES, u64::from(image.pages_min) * PAGE)?;
+        self.set(layout::FUEL_BUDGET, fuel_budget)
     }
 
     /// The same with its memory in this process, all zeros, for an engine here.

@@ -24,6 +24,7 @@ mod cycle;
 mod deliver;
 mod facts;
 mod kernel;
+mod mappings;
 mod port;
 mod programs;
 pub mod protocol;

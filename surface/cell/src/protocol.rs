@@ -38,6 +38,8 @@ pub enum ToCell {
     Lanes,
     /// What rules say, for packets that have several. Descriptor: the front door's map.
     RuleFacts,
+    /// One of the next two comes within a millisecond: do not wait for it in the kernel.
+    Expect,
     /// Run a service. Descriptors: its code, in sealed memory; of one that can leave user
     /// level the arena that is its memory, the instance block, and the ring of its records.
     Start(Box<ServiceFacts>),
@@ -137,8 +139,12 @@ pub struct ServiceFacts {
 pub struct SharedFacts {
     /// Where the arena belongs in every process.
     pub address: u64,
-    /// Its pages of 4 KiB, all populated, all zero.
+    /// Its pages of 4 KiB, to be populated.
     pub arena_pages: u64,
+    /// The kernel's number of the arena, which no other map has as long as it is mapped.
+    pub number: u32,
+    /// Another instance had it before: memory and ring are to be emptied.
+    pub used: bool,
     /// Whether the linear memory begins smaller than it may become.
     pub grows: bool,
     /// Globals of the module, which the instance block has room for.
@@ -146,6 +152,10 @@ pub struct SharedFacts {
     /// Bytes of the ring in which programs leave events and frames.
     pub ring_length: u32,
 }
+
+/// Pages of an arena that is kept, and emptied, for the same module to begin anew: 1 MiB, which
+/// takes a tenth of a millisecond.
+pub const SPARE_PAGES_MAX: u64 = 256;
 
 impl SharedFacts {
     /// For which kind of memory the code was made.
@@ -236,8 +246,8 @@ pub struct Tapped {
     pub port: PortId,
     /// The service that had it last; none of a frame that a module made.
     pub entry: Option<EntryId>,
-    /// The rule that it came by.
-    pub rule: u32,
+    /// The rule that it came by; none of a frame that a module made.
+    pub rule: Option<u32>,
     /// Who pays.
     pub session: u16,
     /// What the module said: `pass`, `drop 7`, `trap unreachable` …
@@ -289,7 +299,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.

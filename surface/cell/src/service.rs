@@ -424,7 +424,7 @@ impl Service {
         let mut now = self.shared.as_mut();
         for _ in 0..RECORDS_PER_TURN {
             let Some(shared) = before.as_mut().or(now.as_mut()) else { return };
-            let taken = shared.ring().next(|bytes| match Record::parse(bytes) {
+            let taken = shared.next_record(|bytes| match Record::parse(bytes) {
                 Ok(Record::Event { code, data, .. }) => {
                     let data = data.to_vec();
                     outbox.events.push((entry, engine::Event { code, data }));

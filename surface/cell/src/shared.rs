@@ -14,10 +14,11 @@
 //! front door decides (levels/bpf/c/service.h).
 
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bpf::{Departures, Lane, MappedArena, MappedBlock, RingBuffer};
+use bpf::{BrokenRing, Departures, Lane};
 use bpf_maps::LEVEL_USER;
 use engine::Instance;
 use level::SharedMemory;
@@ -26,6 +27,7 @@ use wasm_to_bpf::layout;
 use xsk::Packet;
 
 use crate::below::{take_below, take_up};
+use crate::mappings::{Mapping, Mappings};
 use crate::protocol::SharedFacts;
 
 /// Looks at a lane that a program is in before it is given up: far more than the
@@ -49,9 +51,7 @@ pub(crate) enum SharedError {
 #[derive(Debug)]
 pub(crate) struct Shared {
     lane: Lane<'static>,
-    block: MappedBlock,
-    memory: Arc<MappedArena>,
-    ring: RingBuffer,
+    mapping: Rc<Mapping>,
     departures: Departures,
     /// `LEVEL_*`: where the daemon wants its packets.
     home: u32,
@@ -63,46 +63,41 @@ impl Shared {
     /// Maps what the daemon made; `fds` are an arena, a block and a ring. `is_new`: nobody in
     /// this cell has the lane yet.
     pub(crate) fn map(
+        mappings: &mut Mappings,
         facts: &SharedFacts,
         fds: &[OwnedFd],
         lane: Option<Lane<'static>>,
         is_new: bool,
     ) -> Result<Self, SharedError> {
         let lane = lane.ok_or(SharedError::Missing("its lane"))?;
-        let [arena, block, ring] = fds else { return Err(SharedError::Missing("a descriptor")) };
-        let memory = MappedArena::given(arena.as_fd(), facts.address, facts.arena_pages)?;
-        let block = MappedBlock::given(block.as_fd(), layout::block_length(facts.globals))
-            .map_err(SharedError::Block)?;
-        let ring = RingBuffer::given(ring.as_fd(), facts.ring_length).map_err(SharedError::Ring)?;
+        let mapping = mappings.map(facts, fds)?;
         // The daemon has set the lane to its beginning: nothing was ever sent up.
         let departures = if is_new { Departures::new(&lane) } else { Departures::default() };
-        let memory = Arc::new(memory);
         let (home, retired) = (LEVEL_USER, false);
-        Ok(Self { lane, block, memory, ring, departures, home, retired })
+        Ok(Self { lane, mapping, departures, home, retired })
     }
 
-    /// What its programs sent and told, oldest first.
-    pub(crate) fn ring(&mut self) -> &mut RingBuffer {
-        &mut self.ring
+    /// Has the oldest record read of what its programs sent and told, if there is one.
+    pub(crate) fn next_record(
+        &mut self,
+        read: impl FnOnce(&[u8]),
+    ) -> Result<Option<()>, BrokenRing> {
+        self.mapping.ring.borrow_mut().next(read)
     }
 
     /// Becomes readable when a program leaves something.
     pub(crate) fn ring_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.ring.as_fd()
+        self.mapping.ring_fd.as_fd()
     }
 
     /// The memory, for an instance.
     pub(crate) fn memory(&self) -> Arc<dyn SharedMemory> {
-        Arc::clone(&self.memory) as Arc<dyn SharedMemory>
+        Arc::clone(&self.mapping.memory) as Arc<dyn SharedMemory>
     }
 
     /// Zeros in all of the memory, for another instance. The caller has the memory.
     pub(crate) fn clear_memory(&self) {
-        const ZEROS: [u8; 4096] = [0; 4096];
-        for at in (0..self.memory.populated()).step_by(ZEROS.len()) {
-            // All of it is populated, in whole pages.
-            let _ = self.memory.write(at, &ZEROS);
-        }
+        self.mapping.clear_memory();
     }
 
     /// Whether the module has run below since this was asked last. To be asked with the memory
@@ -186,7 +181,7 @@ impl Shared {
     /// place in the module.
     pub(crate) fn trapped(&self) -> Option<(u32, u32)> {
         let cause = self.lane.trapped()?;
-        let place = self.block.u32(layout::TRAP_PLACE);
+        let place = self.mapping.block.u32(layout::TRAP_PLACE);
         Some((cause, place.map_or(0, |place| place.load(Ordering::Acquire))))
     }
 
@@ -208,12 +203,12 @@ impl Shared {
     /// What programs below left.
     pub(crate) fn load(&self, instance: &mut Instance<Packet>) {
         // The block is the module's own, and both have the same limit: it fits.
-        let _ = take_up(instance, &self.block);
+        let _ = take_up(instance, &self.mapping.block);
     }
 
     /// What programs below begin with.
     fn save(&self, instance: &mut Instance<Packet>) {
-        let _ = take_below(instance, &self.block);
+        let _ = take_below(instance, &self.mapping.block);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::checksum;
 use crate::deliver::{End, Exits, Next};
 use crate::facts::Facts;
 use crate::kernel::KernelWay;
+use crate::mappings::Mappings;
 use crate::port::{Ports, RING_ENTRIES};
 use crate::programs::Programs;
 use crate::protocol::{
@@ -63,6 +64,9 @@ const WAIT_MS_MAX: u64 = 1000;
 const MESSAGES_WAITING_MAX: usize = 4 * BATCH;
 /// How long a lane may take to go below: the daemon gives it up twice in so long.
 const AWAKE_MS: u64 = 50;
+/// How long a service is expected, and then its first packet: waking up takes a tenth of a
+/// millisecond each time.
+const EXPECT_MS: u64 = 2;
 /// Event and trap messages of one round that the daemon gets; a storm of them
 /// must not fill its queue. What is left out is counted.
 const NOTICES_PER_ROUND_MAX: usize = 16;
@@ -71,6 +75,7 @@ struct Cell {
     daemon: daemon::Connection,
     engine: Engine,
     programs: Programs,
+    mappings: Mappings,
     slicer: Slicer,
     umem: Rc<Umem>,
     pool: FramePool,
@@ -90,8 +95,8 @@ struct Cell {
     batches: u64,
     /// Packets that lanes have sent up may still lie in transmit rings.
     leaving: bool,
-    /// While a service moves down this thread does not wait in the kernel: the lane goes below
-    /// in a gap between packets that is shorter than waking up takes.
+    /// This thread does not wait in the kernel while a service moves down (the lane goes below
+    /// in a gap between packets that is shorter than waking up takes) and while one starts.
     awake_until_ms: u64,
     report: CellReport,
     /// While somebody captures.
@@ -145,6 +150,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) 
         daemon,
         engine,
         programs: Programs::default(),
+        mappings: Mappings::default(),
         slicer,
         umem: Rc::new(umem),
         pool,
@@ -489,12 +495,14 @@ impl Cell {
                 let facts = RuleFacts::given(&fd).context("mapping what rules say")?;
                 self.rules = Some(Facts::Map(facts));
             }
+            ToCell::Expect => self.stay_awake(now_ms + EXPECT_MS),
             ToCell::Start(facts) => {
                 if fds.is_empty() {
                     bail!("Start came without its code");
                 }
                 let code = fds.remove(0);
                 self.start(*facts, &code, &fds, now_ms)?;
+                self.stay_awake(now_ms + EXPECT_MS);
             }
             ToCell::Replace(facts, way) => {
                 if fds.is_empty() {
@@ -502,6 +510,7 @@ impl Cell {
                 }
                 let code = fds.remove(0);
                 self.replace(*facts, way, &code, &fds, now_ms)?;
+                self.stay_awake(now_ms + EXPECT_MS);
             }
             ToCell::Edges(entry, edges) => {
                 if let Some(service) = self.service_mut(entry) {
@@ -637,7 +646,9 @@ impl Cell {
     ) -> Result<Ready> {
         let ports = self.ports.iter().map(|(number, port)| (port.name.clone(), number)).collect();
         let lane = self.lanes.and_then(|lanes| lanes.lane(facts.entry));
-        let shared = facts.shared.as_ref().map(|shared| Shared::map(shared, memory, lane, is_new));
+        let mappings = &mut self.mappings;
+        let map = |shared| Shared::map(mappings, shared, memory, lane, is_new);
+        let shared = facts.shared.as_ref().map(map);
         let shared = shared.transpose()?;
         let kind = facts.shared.map_or(MemoryKind::Own, SharedFacts::kind);
         let program = self.programs.load(&self.engine, code, kind)?;
@@ -654,11 +665,15 @@ impl Cell {
         // The lane is looked at from now on.
         self.next_tick_ms = 0;
         if set && level != LEVEL_USER {
-            self.awake_until_ms = now_ms + AWAKE_MS;
+            self.stay_awake(now_ms + AWAKE_MS);
         }
         self.tell_traps(entry);
         let answer = if set { FromCell::Targeted } else { FromCell::TargetFailed };
         self.tell(&answer(entry))
+    }
+
+    fn stay_awake(&mut self, until_ms: u64) {
+        self.awake_until_ms = self.awake_until_ms.max(until_ms);
     }
 
     /// Handles what is in the rings at this moment, after which nothing of before

@@ -16,21 +16,20 @@
 //! it is asked for, and looked at.
 
 use crate::daemon::{Daemon, Done};
+use crate::moves::{MOVED, Move, MoveKind};
 use abi::Level;
 use anyhow::Context;
 use bpf::{Map, MapSpec};
 use bpf_maps::{LEVEL_USER, ServiceStats};
 use cell::Compiled;
 use cell::below::{Around, Instance};
-use cell::protocol::{SharedFacts, ToCell};
+use cell::protocol::SharedFacts;
 use node::Event;
 use node::service::SERVICES_MAX;
 use registry::Digest;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
-use tokio::time::Duration;
 use units::{EntryId, Name};
 use wasm_to_bpf::layout;
 
@@ -43,17 +42,9 @@ const ARENA_STRIDE: u64 = 8 << 30;
 const SECOND_ARENAS_AT: u64 = ARENAS_AT + SERVICES_MAX as u64 * ARENA_STRIDE;
 /// Bytes for events and frames of one service that the cell has not picked up yet.
 const EVENTS_LENGTH: u32 = 256 << 10;
-/// A lane that is not idle for so long is counted, and then held.
-const MOVE_WITHIN: Duration = Duration::from_millis(20);
-/// A lane that is held and not idle for so long stays where it is.
-const HELD_MAX: Duration = Duration::from_millis(100);
 /// Why a service with others behind it does not run at `nic`.
 const NO_MARKS: &str =
     "this kernel has no room for the mark that packets of a graph carry from there: 48 bytes";
-/// Why a service is where it was moved to.
-const MOVED: &str = "it was moved there";
-/// How often a lane that moves is looked at.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// A service that can leave user level.
 pub(crate) struct Shared {
@@ -86,6 +77,26 @@ impl Shared {
         self.window
     }
 
+    /// What its programs are made of.
+    pub(crate) const fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// Pages of its memory.
+    pub(crate) fn arena_pages(&self) -> u64 {
+        self.instance.arena.pages()
+    }
+
+    /// Whether the kernel looks at one of its programs.
+    pub(crate) fn is_being_loaded(&self) -> bool {
+        Arc::strong_count(&self.instance) > 1
+    }
+
+    /// The kernel's number of its memory.
+    pub(crate) fn number(&self) -> u32 {
+        self.instance.arena.map().info().id
+    }
+
     /// Where it has a program.
     pub(crate) fn levels(&self) -> Vec<Level> {
         self.loaded.keys().copied().collect()
@@ -94,7 +105,7 @@ impl Shared {
 
 /// What a service's programs are loaded from.
 #[derive(Clone)]
-enum Programs {
+pub(crate) enum Programs {
     Compiled(Arc<Compiled>),
     /// Of a service that a daemon before has started: compiled when a program is wanted that
     /// is not loaded yet.
@@ -122,42 +133,6 @@ pub(crate) struct Loaded {
     /// Whose it is.
     instance: Arc<Instance>,
     result: Result<bpf::Program, String>,
-}
-
-/// A service on its way to a level.
-pub(crate) struct Move {
-    level: Level,
-    why: String,
-    kind: MoveKind,
-    since: Instant,
-    /// The cell has set its part.
-    targeted: bool,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum MoveKind {
-    /// It starts there: nothing has come to it yet.
-    Starts,
-    /// It was somewhere else.
-    Moves,
-    /// It is there already as far as the node knows: its packets are to follow.
-    Follows,
-}
-
-/// How far a move is. Each stage is the answer to the one before having not been enough.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// For what is at user level to be gone.
-    Waits,
-    /// The cell counts what is lost.
-    Counts,
-    /// What is lost is known; it waits again.
-    Counted,
-    /// Nothing more goes up; the cell counts once more.
-    Holds,
-    /// It waits for the last time.
-    Held,
 }
 
 /// What a service did below user level.
@@ -189,11 +164,12 @@ impl Daemon {
         window: u32,
         programs: &Arc<Compiled>,
     ) -> Result<Option<SharedFacts>, String> {
-        let made = self.make_shared(entry, window, programs, false)?;
-        Ok(made.map(|(shared, facts)| {
-            self.shared.insert(entry, shared);
-            facts
-        }))
+        let Some((shared, facts)) = self.make_shared(entry, window, programs, false)? else {
+            return Ok(None);
+        };
+        self.shared.insert(entry, shared);
+        self.call_loaded(entry);
+        Ok(Some(facts))
     }
 
     /// Keeps what a service runs on below user level, and nothing else, for the daemon that
@@ -224,7 +200,7 @@ impl Daemon {
     /// The same, for a version that does not run yet; `second` says at which of the entry's two
     /// addresses.
     pub(crate) fn make_shared(
-        &self,
+        &mut self,
         entry: EntryId,
         window: u32,
         programs: &Arc<Compiled>,
@@ -233,20 +209,34 @@ impl Daemon {
         let Some(image) = &programs.image else { return Ok(None) };
         let first = if second { SECOND_ARENAS_AT } else { ARENAS_AT };
         let address = first + u64::from(entry.0) * ARENA_STRIDE;
+        let spare = self.spares.take(entry, second, programs);
+        let used = spare.is_some();
+        let session = self.node.service_of(entry).map(|service| service.session.clone());
+        let fuel = wasm_to_bpf::FUEL_BUDGET_MIN;
         let make = || -> anyhow::Result<Shared> {
-            let instance = Instance::new(image, wasm_to_bpf::FUEL_BUDGET_MIN, address)?;
-            instance.set(layout::INSTANCE, u64::from(entry.0))?;
-            instance.let_send(self.ports.iter().map(|port| port.port.id.0))?;
-            let events = Map::create("tam_events", &MapSpec::ring_buffer(EVENTS_LENGTH))?;
-            let (programs, loaded) = (Programs::Compiled(Arc::clone(programs)), BTreeMap::new());
-            let instance = Arc::new(instance);
-            let session = self.node.service_of(entry).map(|service| service.session.clone());
-            Ok(Shared { instance, events, programs, window, session, loaded, second })
+            let shared = match spare {
+                Some(spare) => {
+                    spare.instance.begin_anew(image, fuel)?;
+                    Shared { window, session, ..spare }
+                }
+                None => {
+                    let instance = Arc::new(Instance::new(image, fuel, address)?);
+                    let events = Map::create("tam_events", &MapSpec::ring_buffer(EVENTS_LENGTH))?;
+                    let programs = Programs::Compiled(Arc::clone(programs));
+                    let loaded = BTreeMap::new();
+                    Shared { instance, events, programs, window, session, loaded, second }
+                }
+            };
+            shared.instance.set(layout::INSTANCE, u64::from(entry.0))?;
+            shared.instance.let_send(self.ports.iter().map(|port| port.port.id.0))?;
+            Ok(shared)
         };
         let shared = make().map_err(|error| format!("{error:#}"))?;
         let facts = SharedFacts {
             address,
-            arena_pages: shared.instance.arena.pages(),
+            number: shared.number(),
+            used,
+            arena_pages: shared.arena_pages(),
             grows: image.pages_min != image.pages_max,
             globals: image.globals.len() as u32,
             ring_length: EVENTS_LENGTH,
@@ -261,23 +251,53 @@ impl Daemon {
 
     /// The service runs in the cell: to its level, then it takes packets.
     pub(crate) fn begin(&mut self, entry: EntryId) {
-        let Some(begin) = self.beginning.get_mut(&entry) else {
+        if self.moves.get(&entry).is_some_and(Move::starts) {
+            // It is on its way already.
+            return;
+        }
+        if !self.beginning.contains_key(&entry) {
             return self.event(Event::ServiceStarted { entry });
-        };
+        }
+        self.look_at_levels(entry);
+        self.try_next_level(entry);
+    }
+
+    /// Has the cell take a service that it has just been told to start to its level at once, if
+    /// the program is there already.
+    pub(crate) fn begin_early(&mut self, entry: EntryId) {
+        let has_programs = self.shared.get(&entry).is_some_and(|it| !it.loaded.is_empty());
+        if self.cell.is_none() || !has_programs {
+            return;
+        }
+        self.look_at_levels(entry);
+        let level = self.next_level(entry);
+        let is_loaded = self.shared.get(&entry).is_some_and(|it| it.loaded.contains_key(&level));
+        if is_loaded && self.may_run(entry, level).is_ok() {
+            self.go_on(entry, level, Ok(()));
+        }
+    }
+
+    /// What stands against levels of a service that begins, before anything is tried.
+    fn look_at_levels(&mut self, entry: EntryId) {
+        let Some(begin) = self.beginning.get_mut(&entry) else { return };
         begin.refused = begin.programs.refused();
         if let Some(reason) = &self.no_bpf {
             let below = begin.levels.iter().filter(|level| **level < Level::User);
             begin.refused.extend(below.map(|level| (*level, reason.clone())));
         }
-        self.try_next_level(entry);
+    }
+
+    /// The first that nothing stands against.
+    fn next_level(&self, entry: EntryId) -> Level {
+        let Some(begin) = self.beginning.get(&entry) else { return Level::User };
+        let open = |level: &&Level| !begin.refused.iter().any(|(no, _)| no == *level);
+        begin.levels.iter().find(open).copied().unwrap_or(Level::User)
     }
 
     /// Loads the program of the next level that nothing stands against; takes packets at user
     /// level when there is none.
     fn try_next_level(&mut self, entry: EntryId) {
-        let Some(begin) = self.beginning.get(&entry) else { return };
-        let open = |level: &&Level| !begin.refused.iter().any(|(no, _)| no == *level);
-        let level = begin.levels.iter().find(open).copied().unwrap_or(Level::User);
+        let level = self.next_level(entry);
         if level != Level::User {
             return self.load(entry, level);
         }
@@ -367,6 +387,9 @@ impl Daemon {
     /// [`Daemon::loaded`]. The verifier may take seconds over a program, and the daemon goes on
     /// meanwhile.
     fn load(&mut self, entry: EntryId, level: Level) {
+        if let Err(reason) = self.may_run(entry, level) {
+            return self.go_on(entry, level, Err(reason));
+        }
         if self.shared.get(&entry).is_some_and(|shared| shared.loaded.contains_key(&level)) {
             return self.go_on(entry, level, Ok(()));
         }
@@ -383,6 +406,20 @@ impl Daemon {
         }
     }
 
+    /// Whether this node lets a service run at a level; else why not.
+    fn may_run(&self, entry: EntryId, level: Level) -> Result<(), String> {
+        if level == Level::Kernel
+            && let Some(reason) = self.ports.iter().find_map(crate::ports::LivePort::not_at_kernel)
+        {
+            return Err(reason);
+        }
+        let joined = self.node.service_of(entry).is_some_and(|service| !service.then.is_empty());
+        if level == Level::Nic && joined && !self.front.front()?.carries_marks() {
+            return Err(NO_MARKS.to_owned());
+        }
+        Ok(())
+    }
+
     /// What loads a program, on whatever thread.
     fn loader(
         &self,
@@ -393,16 +430,7 @@ impl Daemon {
         let shared = self.shared.get(&entry).ok_or_else(missing)?;
         let programs = shared.programs.clone();
         let at = below_of(level).ok_or_else(|| format!("nothing is compiled for {level}"))?;
-        if level == Level::Kernel
-            && let Some(reason) = self.ports.iter().find_map(crate::ports::LivePort::not_at_kernel)
-        {
-            return Err(reason);
-        }
-        let joined = self.node.service_of(entry).is_some_and(|service| !service.then.is_empty());
         let front = self.front.front()?;
-        if level == Level::Nic && joined && !front.carries_marks() {
-            return Err(NO_MARKS.to_owned());
-        }
         let copy = |fd: std::os::fd::BorrowedFd<'_>| {
             fd.try_clone_to_owned().map_err(|error| format!("copying a descriptor: {error}"))
         };
@@ -458,6 +486,17 @@ impl Daemon {
         Ok(())
     }
 
+    /// Has the front door call what is loaded of a service.
+    pub(crate) fn call_loaded(&mut self, entry: EntryId) {
+        let Some(shared) = self.shared.remove(&entry) else { return };
+        for level in shared.levels() {
+            if let Err(error) = self.set_program(entry, level, &shared) {
+                tracing::error!(%entry, %level, error, "a program that is loaded is not called");
+            }
+        }
+        self.shared.insert(entry, shared);
+    }
+
     /// Has the front door call a service's program at nic again, if it has one.
     pub(crate) fn call_again(&mut self, entry: EntryId) {
         let Some(shared) = self.shared.remove(&entry) else { return };
@@ -485,148 +524,6 @@ impl Daemon {
             {
                 tracing::error!(%entry, %error, "a module's program was not taken away");
             }
-        }
-    }
-
-    fn set_out(&mut self, entry: EntryId, level: Level, why: String, kind: MoveKind) {
-        let (since, targeted, stage) = (Instant::now(), false, Stage::Waits);
-        self.hold_lane(entry, false);
-        self.moves.insert(entry, Move { level, why, kind, since, targeted, stage });
-        self.tell(&ToCell::Target(entry, word_of(level)), &[]);
-    }
-
-    /// The cell has set its part of a move.
-    pub(crate) fn targeted(&mut self, entry: EntryId, done: bool) {
-        let Some(moving) = self.moves.get_mut(&entry) else {
-            return self.leaving_targeted(entry, done);
-        };
-        moving.targeted = true;
-        moving.since = Instant::now();
-        match done {
-            true => self.look_at(entry),
-            false => self.give_up_move(entry, "a program does not leave its memory".to_owned()),
-        }
-    }
-
-    /// Looks at every lane that moves.
-    pub(crate) fn look_at_moves(&mut self) {
-        let entries: Vec<EntryId> = self.moves.keys().copied().collect();
-        entries.into_iter().for_each(|entry| self.look_at(entry));
-    }
-
-    fn look_at(&mut self, entry: EntryId) {
-        let Some(moving) = self.moves.get_mut(&entry).filter(|moving| moving.targeted) else {
-            return;
-        };
-        let Some(lane) = self.front.lane(entry) else { return };
-        let waiting = lane.sent_up().wrapping_sub(lane.left());
-        if lane.settled(word_of(moving.level)) {
-            return self.arrived(entry);
-        }
-        let elapsed = moving.since.elapsed();
-        match moving.stage {
-            Stage::Waits if elapsed >= MOVE_WITHIN => {
-                moving.stage = Stage::Counts;
-                self.tell(&ToCell::Recount(entry), &[]);
-            }
-            Stage::Counted if elapsed >= MOVE_WITHIN => {
-                moving.stage = Stage::Holds;
-                lane.set_held(true);
-                self.tell(&ToCell::Recount(entry), &[]);
-            }
-            Stage::Held if elapsed >= HELD_MAX => {
-                let reason = format!(
-                    "user level was never idle: {waiting} packets were still there {} ms after the last one came",
-                    HELD_MAX.as_millis()
-                );
-                self.give_up_move(entry, reason);
-            }
-            _ => {}
-        }
-    }
-
-    fn arrived(&mut self, entry: EntryId) {
-        let Some(moving) = self.moves.remove(&entry) else { return };
-        self.hold_lane(entry, false);
-        let (level, reason) = (moving.level, moving.why);
-        self.event(Event::ServicePlaced { entry, level, reason, movable: true });
-        if moving.kind == MoveKind::Starts {
-            self.event(Event::ServiceStarted { entry });
-        }
-    }
-
-    fn give_up_move(&mut self, entry: EntryId, reason: String) {
-        let Some(moving) = self.moves.remove(&entry) else { return };
-        self.hold_lane(entry, false);
-        let stays = self.node.service_of(entry).map_or(Level::User, |service| service.level);
-        self.tell(&ToCell::Target(entry, word_of(stays)), &[]);
-        match moving.kind {
-            MoveKind::Starts => {
-                let (level, reason) = (Level::User, format!("not at {}: {reason}", moving.level));
-                self.event(Event::ServicePlaced { entry, level, reason, movable: true });
-                self.event(Event::ServiceStarted { entry });
-            }
-            MoveKind::Moves => self.event(Event::MoveFailed { entry, reason }),
-            MoveKind::Follows => {
-                tracing::warn!(%entry, reason, "its packets still go by user level");
-            }
-        }
-    }
-
-    /// Has what would go up dropped, or not.
-    fn hold_lane(&self, entry: EntryId, held: bool) {
-        if let Some(lane) = self.front.lane(entry) {
-            lane.set_held(held);
-        }
-    }
-
-    /// Services below user level whose packets have gone by user level since the last look and
-    /// cannot come down again by themselves: some of them were lost, or there are too many.
-    /// Their lanes are helped as in a move.
-    pub(crate) fn help_down(&mut self) {
-        let below = self.node.services().filter(|service| service.level != Level::User);
-        let below: Vec<_> = below.map(|it| (it.entry, it.level, it.level_reason.clone())).collect();
-        let mut kept_up = BTreeSet::new();
-        for (entry, level, reason) in below {
-            let is_taken = self.is_on_its_way(entry)
-                || self.replacing.contains_key(&entry)
-                || self.leaving.contains_key(&entry);
-            if is_taken || !self.front.lane(entry).is_some_and(|it| it.is_kept_up()) {
-                continue;
-            }
-            if self.kept_up.contains(&entry) {
-                self.set_out(entry, level, reason, MoveKind::Follows);
-            } else {
-                kept_up.insert(entry);
-            }
-        }
-        self.kept_up = kept_up;
-    }
-
-    /// Packets carry the new count: what came before will be in a ring soon, or is lost.
-    pub(crate) fn recounting(&self, entry: EntryId) {
-        let done = self.done.clone();
-        tokio::task::spawn_blocking(move || {
-            if let Err(error) = bpf::front_door::wait_for_packets_in_flight() {
-                tracing::error!(%error, "packets in flight were not waited for");
-                return;
-            }
-            // The daemon is gone when nobody receives: nothing is left to do.
-            let _ = done.send(Done::Landed(entry));
-        });
-    }
-
-    pub(crate) fn settled(&mut self, entry: EntryId) {
-        if self.settling.remove(&entry) {
-            return self.begin(entry);
-        }
-        if let Some(moving) = self.moves.get_mut(&entry) {
-            moving.stage = match moving.stage {
-                Stage::Holds | Stage::Held => Stage::Held,
-                Stage::Waits | Stage::Counts | Stage::Counted => Stage::Counted,
-            };
-            moving.since = Instant::now();
-            self.look_at(entry);
         }
     }
 
@@ -679,8 +576,8 @@ impl Daemon {
         if let Some(session) = &shared.session {
             *self.fuel_closed.entry(session.clone()).or_default() += fuel;
         }
-        drop(shared);
         self.clear_below(entry);
+        self.keep_spare(entry, shared);
     }
 
     /// Nothing of an entry is left below user level.
@@ -712,7 +609,7 @@ impl Daemon {
     }
 }
 
-fn word_of(level: Level) -> u32 {
+pub(crate) fn word_of(level: Level) -> u32 {
     below_of(level).map_or(LEVEL_USER, bpf::front_door::Below::word)
 }
 

@@ -1,7 +1,7 @@
 //! The daemon's end of its cell: a process and a socket. The process is a child, or one
 //! that a daemon before left.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use cell::protocol::{FromCell, ToCell, decode, encode};
 use os::fd_passing::{self, Received};
 use os::process::Stranger;
@@ -19,6 +19,10 @@ use tokio::time::Duration;
 const FRAMES_PER_QUEUE: u32 = 3 * 2048;
 /// Most packet frames of a cell: 256 MiB.
 const FRAMES_MAX: u32 = 65_536;
+
+/// Messages that are heard while there is no room to send: a cell that has so much to say, and
+/// reads nothing, is broken.
+const HEARD_MAX: usize = 65_536;
 
 /// A process that was told to end at once has ended within this, on a busy machine.
 const END_WITHIN: Duration = Duration::from_secs(10);
@@ -96,7 +100,9 @@ impl CellLink {
         while !fd_passing::try_send(socket, &bytes, fds).context("telling the cell")? {
             fd_passing::wait_either_way(socket).context("waiting for room to tell the cell")?;
             if let Heard::Message(message) = self.hear().context("hearing the cell")? {
-                self.heard.borrow_mut().push_back(*message);
+                let mut heard = self.heard.borrow_mut();
+                ensure!(heard.len() < HEARD_MAX, "the cell does not read what it is told");
+                heard.push_back(*message);
             }
         }
         Ok(())

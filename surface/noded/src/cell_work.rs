@@ -199,6 +199,9 @@ impl Daemon {
         }
         let programs = Arc::clone(compiled);
         self.beginning.insert(entry, Begin { levels, programs, refused: Vec::new() });
+        self.begin_early(entry);
+        // While the cell works.
+        self.keep_below(entry);
     }
 
     fn try_start_in_cell(
@@ -220,8 +223,6 @@ impl Daemon {
         if let Some(cell) = &self.cell {
             cell.send(&ToCell::Start(Box::new(facts)), &fds)?;
         }
-        // While the cell works.
-        self.keep_below(entry);
         Ok(())
     }
 

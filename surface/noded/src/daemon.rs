@@ -1,7 +1,7 @@
 //! The daemon's one task: what comes in, what is decided, what is done.
 
 use crate::apply::Work;
-use crate::below::{self, Begin, Move, Shared};
+use crate::below::{self, Begin, Shared};
 use crate::budgets;
 use crate::capture::{self, Capture};
 use crate::cell_link::CellLink;
@@ -14,11 +14,13 @@ use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
 use crate::http::{Answer, Reply};
 use crate::leave::Leaving;
+use crate::moves::{self, Move};
 use crate::packets::{self, PacketQueue};
 use crate::ports::{self, LivePort};
 use crate::record::{self, Record};
 use crate::replace::{Replacing, way_of};
 use crate::server;
+use crate::spares::Spares;
 use crate::state::Desired;
 use crate::{adopt, http, run_directory};
 use anyhow::{Context, Result};
@@ -160,6 +162,8 @@ pub(crate) struct Daemon {
     pub(crate) beginning: BTreeMap<EntryId, Begin>,
     /// Services that can leave user level.
     pub(crate) shared: BTreeMap<EntryId, Shared>,
+    /// What services ran on that are gone.
+    pub(crate) spares: Spares,
     /// Services whose program for a level the kernel looks at.
     pub(crate) loading: BTreeMap<EntryId, abi::Level>,
     pub(crate) moves: BTreeMap<EntryId, Move>,
@@ -443,6 +447,7 @@ impl Daemon {
             settling: BTreeSet::new(),
             beginning: BTreeMap::new(),
             shared: BTreeMap::new(),
+            spares: Spares::default(),
             loading: BTreeMap::new(),
             moves: BTreeMap::new(),
             kept_up: BTreeSet::new(),
@@ -550,7 +555,7 @@ impl Daemon {
                     self.help_down();
                 }
                 _ = budgets.tick(), if self.has_budgets() => self.look_at_budgets(),
-                () = tokio::time::sleep(below::LOOK_EVERY), if !self.moves.is_empty() || !self.leaving.is_empty() => {
+                () = tokio::time::sleep(moves::LOOK_EVERY), if !self.moves.is_empty() || !self.leaving.is_empty() => {
                     self.look_at_moves();
                     self.look_at_leaving();
                 }
@@ -670,6 +675,7 @@ impl Daemon {
             Done::Loaded(loaded) => self.loaded(*loaded),
             Done::Landed(entry) => self.tell(&ToCell::Settle(entry), &[]),
             Done::LaneUnused(entry) => self.lane_unused(entry),
+            Done::SpareReady(number) => self.spare_ready(number),
             Done::ReportOverdue(number) if number == self.report_number => self.reported(),
             Done::ReportOverdue(_) => {}
             Done::Explained(asked, explained) => self.explained(*asked, explained),

@@ -19,6 +19,8 @@ pub(crate) enum Done {
     Landed(EntryId),
     /// No packet is on its way to a lane that no rule leads to any more.
     LaneUnused(EntryId),
+    /// No packet is in programs of a service that is gone; the number of their arena.
+    SpareReady(u32),
     ReportOverdue(u64),
     /// The kernel has run a copy of the front door over a frame.
     Explained(Box<Asked>, Result<bpf::front_door::Explained, String>),

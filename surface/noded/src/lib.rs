@@ -34,6 +34,8 @@ mod http;
 pub mod journal;
 mod leave;
 mod metrics;
+mod modules;
+mod moves;
 mod notices;
 mod packets;
 mod port_life;
@@ -42,6 +44,7 @@ mod reasons;
 mod record;
 mod replace;
 mod server;
+mod spares;
 mod state;
 mod views;
 mod why;
@@ -82,6 +85,7 @@ pub fn run(options: Options) -> Result<()> {
     if let Err(error) = os::cores::leave(guest_core) {
         tracing::warn!(guest_core, %error, "the daemon does not leave the guest core to the cell");
     }
+    deploy::set_guest_core(guest_core);
     let lock = if options.take_over { take_over(&file.name)? } else { daemon::lock(&file.name)? };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(daemon::run(file, options.config, lock, options.bpf, guest_core));

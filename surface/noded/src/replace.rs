@@ -60,7 +60,7 @@ impl Daemon {
     }
 
     fn try_replace(
-        &self,
+        &mut self,
         facts: &mut ServiceFacts,
         way: StateWay,
         compiled: &Arc<Compiled>,
@@ -104,6 +104,7 @@ impl Daemon {
         if let Some(shared) = shared {
             self.shared.insert(entry, shared);
         }
+        self.call_loaded(entry);
         self.keep_below(entry);
         self.beginning.insert(entry, Begin { levels, programs, refused: Vec::new() });
         self.go_by(entry, had_lane, has_lane);
@@ -134,7 +135,9 @@ impl Daemon {
 
     /// The old version is not wanted any more.
     pub(crate) fn version_kept(&mut self, entry: EntryId) {
-        self.retired.remove(&entry);
+        if let Some(Some(old)) = self.retired.remove(&entry) {
+            self.keep_spare(entry, old);
+        }
         self.kept.insert(entry);
     }
 

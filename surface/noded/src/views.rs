@@ -1,7 +1,7 @@
 //! Requests of the API, and the documents that answer them.
 
 use crate::cell_link::CellLink;
-use crate::daemon::{Daemon, Done, Mover, Request, Waiting};
+use crate::daemon::{Daemon, Mover, Request, Waiting};
 use crate::deploy::Module;
 use crate::events::Note;
 use crate::http::{Answer, Reply, error};
@@ -9,10 +9,10 @@ use crate::ports;
 use crate::state::Facts;
 use abi::Level;
 use api::{
-    Deployed, ErrorCode, ErrorInfo, EventKind, ModuleList, ModuleStored, NodeInfo, PortInfo,
-    Removed, RuleInfo, RuleList, RuleRemoved, RulesAdded, SCHEMA_VERSION, ServiceInfo, ServiceList,
-    SessionInfo,
+    Deployed, ErrorCode, ErrorInfo, EventKind, NodeInfo, PortInfo, Removed, RuleInfo, RuleList,
+    RuleRemoved, RulesAdded, SCHEMA_VERSION, ServiceInfo, ServiceList, SessionInfo,
 };
+use cell::protocol::ToCell;
 use node::desired::{DesiredRule, DesiredState};
 use node::state::CellState;
 use node::{Action, Command, ModuleInfo, Outcome, RuleSpec, Service, ServiceState};
@@ -238,6 +238,7 @@ impl Daemon {
             Ok(Outcome::Bpf { moving }) => {
                 let may = if enabled { "may run" } else { "do not run any more" };
                 let text = format!("modules {may} below user level");
+                self.spares.clear();
                 self.note(Note::new(EventKind::BpfSwitched, text));
                 Ok(moving)
             }
@@ -331,6 +332,9 @@ impl Daemon {
 
     fn start_deployment(&mut self, request: &api::DeployRequest) -> Answer<Begun> {
         let digest = self.resolve(&request.module)?;
+        if self.modules.get(&digest).is_some_and(|module| module.compiled.is_some()) {
+            self.tell(&ToCell::Expect, &[]);
+        }
         let module = self.hold(&digest)?;
         let service = match &request.name {
             Some(text) => name(text)?,
@@ -359,6 +363,7 @@ impl Daemon {
             // Like its rules.
             None => self.node.service(&service).map(|it| it.on_failure).unwrap_or_default(),
         };
+        self.prefer_spare(&digest);
         let outcome = self.command(Command::Deploy {
             service: service.clone(),
             module,
@@ -633,87 +638,6 @@ impl Daemon {
             })
             .collect::<Answer<_>>()?;
         Ok(RuleList { schema_version: SCHEMA_VERSION, rules })
-    }
-
-    fn module_list(&self) -> Answer<ModuleList> {
-        let listing = self.store.list().map_err(failed)?;
-        let modules = listing
-            .modules
-            .into_iter()
-            .map(|module| ModuleStored {
-                schema_version: SCHEMA_VERSION,
-                digest: module.digest.to_string(),
-                name: module.name.unwrap_or_default(),
-                version: module.version.unwrap_or_default(),
-                size_bytes: module.bytes,
-            })
-            .collect();
-        Ok(ModuleList { schema_version: SCHEMA_VERSION, modules })
-    }
-
-    /// Writes a module to the disk, and compiles it meanwhile: it comes to be run. `early` is an
-    /// answer before it is written.
-    fn put_module(&mut self, wasm: Vec<u8>, early: bool, reply: Reply<ModuleStored>) {
-        let module = match Module::check(wasm) {
-            Ok(module) => module,
-            Err(problem) => return drop(reply.send(Err(usage(problem)))),
-        };
-        let digest = Digest::of(&module.wasm);
-        let (store, done) = (self.store.clone(), self.done.clone());
-        let (wasm, manifest) = (module.wasm.clone(), module.checked.manifest.clone());
-        let answer = ModuleStored {
-            schema_version: SCHEMA_VERSION,
-            digest: digest.to_string(),
-            name: manifest.name.to_string(),
-            version: manifest.version.clone(),
-            size_bytes: wasm.len() as u64,
-        };
-        let reply = match early {
-            true => {
-                let _ = reply.send(Ok(answer.clone()));
-                None
-            }
-            false => Some(reply),
-        };
-        let (written, awaited) = std::sync::mpsc::channel();
-        self.desired.begin_store(&digest, awaited);
-        tokio::task::spawn_blocking(move || {
-            let stored = store.put(&wasm, &manifest).map(drop).map_err(failed);
-            // Nobody may be waiting, and the daemon may be gone.
-            let _ = written.send(stored.clone());
-            let _ = done.send(Done::Stored(digest, stored.map(|()| answer), reply));
-        });
-        let held = self.modules.entry(digest).or_insert(module);
-        // One at a time: a whole repository may be on its way to this store.
-        if held.compiled.is_none() && self.compiling.is_empty() {
-            self.compile(digest, self.node.bpf());
-        }
-    }
-
-    /// A module is in the store, or could not be written.
-    pub(crate) fn stored(
-        &mut self,
-        digest: Digest,
-        stored: Answer<ModuleStored>,
-        reply: Option<Reply<ModuleStored>>,
-    ) {
-        // What runs is in use, whether or not its file could be written once more.
-        match &stored {
-            Err(problem) if !self.is_used(&digest) => {
-                self.modules.remove(&digest);
-                self.desired.not_stored(digest, problem.clone());
-            }
-            Err(problem) => {
-                // It is being deployed, which must fail.
-                let (written, awaited) = std::sync::mpsc::channel();
-                let _ = written.send(Err(problem.clone()));
-                self.desired.stores.push(awaited);
-            }
-            Ok(_) => self.forget_modules(),
-        }
-        if let Some(reply) = reply {
-            let _ = reply.send(stored);
-        }
     }
 }
 

@@ -239,7 +239,9 @@ impl Node {
             replaces: None,
         };
 
-        self.entry_next = entry.0.wrapping_add(1);
+        if self.entry_preferred.take() != Some(entry) {
+            self.entry_next = entry.0.wrapping_add(1);
+        }
         self.insert_rules(admitted, Life::Live);
         let level_reason = user_reason(&definition.module);
         let service = Service {
@@ -566,12 +568,17 @@ impl Node {
         leads_there.map(|owned| owned.rule.id).collect()
     }
 
-    /// An entry that no service has, beginning after the last one given.
+    /// Has the next service that starts get this entry, if it is free then.
+    pub fn prefer_entry(&mut self, entry: Option<EntryId>) {
+        self.entry_preferred = entry.filter(|entry| usize::from(entry.0) < SERVICES_MAX);
+    }
+
+    /// An entry that no service has: the preferred one, or the next one after the last one given.
     fn free_entry(&self, service: &Name) -> Result<EntryId, Refusal> {
         let count = SERVICES_MAX as u16;
-        let mut in_turn =
-            (0..count).map(|step| EntryId(self.entry_next.wrapping_add(step) % count));
-        in_turn
+        let in_turn = (0..count).map(|step| EntryId(self.entry_next.wrapping_add(step) % count));
+        let mut wanted = self.entry_preferred.into_iter().chain(in_turn);
+        wanted
             .find(|&entry| self.service_of(entry).is_none())
             .ok_or_else(|| Refusal::TooManyServices { service: service.clone() })
     }

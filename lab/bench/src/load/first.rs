@@ -141,6 +141,8 @@ impl Drop for Drip {
 
 fn drip(socket: &PacketSocket, rate: u32, ended: &AtomicBool) -> Result<()> {
     let thread = rustix::thread::gettid().as_raw_nonzero();
+    // A node's packets come best on its guest core, which the daemon leaves alone.
+    let _ = os::cores::only(os::cores::last());
     // Packets come by interrupts and wait for no daemon; where we may not say so, these do.
     let _ = os::cores::go_first();
     // Else the kernel may wake the thread 50 µs late; where it does not let us say so, it is.

@@ -34,11 +34,12 @@ const LOADS_QUICK: u32 = 5;
 /// Microseconds for a module of about 2 KB.
 const GOAL_COLD_US: f64 = 10_000.0;
 const GOAL_WARM_US: f64 = 1_000.0;
-/// Frames a second: one every 250 µs. Sending and forwarding one costs the machine some 35 µs.
-const RATE: u32 = 4_000;
-/// After a removal: a change of rules that comes sooner than the kernel's grace period (RCU, some
-/// ticks) behind another one waits for its end, and that is not what loading takes.
-const REST: Duration = Duration::from_millis(100);
+/// Frames a second: one every 125 µs. Sending and forwarding one costs the machine some 35 µs.
+const RATE: u32 = 8_000;
+/// Before a load: a change of rules that comes sooner than the kernel's grace period (RCU, some
+/// ticks) behind another one waits for its end, and a node that has just compiled something has
+/// its next compile worker ready after some 150 ms; neither is what loading takes.
+const REST: Duration = Duration::from_millis(300);
 const NODE: &str = "bench-load";
 /// The first mark; each module has the next one.
 const MARK_FIRST: u32 = 0x4d00_0000;
@@ -179,21 +180,17 @@ impl Bench<'_> {
         let case = |kind| Case { size, level, kind };
         let first = self.timed(case(Kind::Cold), Module::File(&one.file), &one)?;
         let second = self.timed(case(Kind::ReplaceCold), Module::File(&other.file), &other)?;
-        self.remove()?;
+        self.subject.remove(NODE)?;
         self.timed(case(Kind::Warm), Module::Stored(&first), &one)?;
         self.timed(case(Kind::ReplaceWarm), Module::Stored(&second), &other)?;
-        self.remove()
-    }
-
-    fn remove(&mut self) -> Result<()> {
-        self.subject.remove(NODE)?;
-        std::thread::sleep(REST);
-        Ok(())
+        self.subject.remove(NODE)
     }
 
     /// One load and a baseline; the module's digest.
     fn timed(&mut self, case: Case, module: Module<'_>, fresh: &Fresh) -> Result<String> {
+        std::thread::sleep(REST);
         let baseline = self.baseline(case.level, &fresh.wasm)?;
+        std::thread::sleep(REST / 3);
         let (came_us, loaded) =
             self.load(module, fresh.mark, case.level).with_context(|| case.name())?;
         self.found.entry(case).or_default().add(came_us, baseline, &loaded);

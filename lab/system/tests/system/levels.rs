@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Line, PAYLOAD_ADDRESS, module};
+use crate::common::{Line, PAYLOAD_ADDRESS, SOON, module};
 use api::Budget;
-use testkit::{Service, root_or_skip, service_module};
+use testkit::{Service, root_or_skip, service_module, wait_for};
 
 const PORT: u16 = 7000;
 const RULES: &[&str] = &["proto udp dport 7000"];
@@ -144,6 +144,55 @@ fn a_module_that_runs_again_begins_anew() {
         assert_eq!((stats.packets, stats.forwarded), (1, 1), "{level}: {stats:#?}");
         line.node.remove("again").unwrap();
     }
+}
+
+/// The numbers of the programs of modules that the kernel holds.
+fn programs() -> Vec<u32> {
+    let programs = bpf::Inventory::take().unwrap().programs;
+    programs.into_iter().filter(|(_, name)| name == "tam_module").map(|(id, _)| id).collect()
+}
+
+#[test]
+fn what_the_kernel_has_verified_runs_again_empty_until_bpf_is_switched_off() {
+    if !root_or_skip("programs that run again") {
+        return;
+    }
+    let fields = COUNTS_ON.replace("PAYLOAD", &PAYLOAD_ADDRESS.to_string());
+    let manifest = format!("window = 64\nmemory_pages_max = 1\n{BELOW}");
+    let wasm = module("again", &manifest, &fields);
+    let line = Line::up();
+    line.acquaint();
+    let flow = Flow::new(&line);
+    let others = programs();
+    let deploy = |level| {
+        let service = Service { rules: RULES, level, ..Service::default() };
+        let deployed = line.node.deploy(&wasm, &service).unwrap();
+        assert_eq!(deployed.service.level, level, "{}", deployed.service.level_reason);
+        let mut own = programs();
+        own.retain(|id| !others.contains(id));
+        own
+    };
+    for level in ["nic", "kernel"] {
+        // Until no packet can be in a program any more it is not used again.
+        let mut verified: Vec<u32> = Vec::new();
+        let is_used_again = (0..100).any(|_| {
+            let own = deploy(level);
+            assert_eq!(flow.one(1), Some((1, 6, 8)), "{level}: it begins anew");
+            line.node.remove("again").unwrap();
+            let is_known = own.iter().all(|id| verified.contains(id));
+            verified = own;
+            is_known
+        });
+        assert!(is_used_again, "{level}: {verified:?}");
+    }
+    // What was loaded for one level is there for the other one, too.
+    deploy("nic");
+    assert_eq!(line.node.client().move_service("again", "kernel").unwrap().level, "kernel");
+    assert_eq!(flow.one(1), Some((1, 6, 8)));
+    line.node.remove("again").unwrap();
+    line.node.client().set_bpf(false).unwrap();
+    let are_gone = wait_for(SOON, || (programs() == others).then_some(()));
+    assert!(are_gone.is_some(), "{:?} beside {others:?}", programs());
 }
 
 #[test]

@@ -1,0 +1,108 @@
+//! What the cell has mapped for services that can leave user level: what comes back is not mapped
+//! again.
+
+use crate::protocol::{SPARE_PAGES_MAX, SharedFacts};
+use crate::shared::SharedError;
+use bpf::{MappedArena, MappedBlock, RingBuffer};
+use rustix::fd::{AsFd, OwnedFd};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use wasm_to_bpf::layout;
+
+/// Mappings that nobody uses: as many as a daemon keeps for services to come.
+const IDLE_MAX: usize = 8;
+
+/// Memory, instance block and ring of records of one service.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    pub(crate) memory: Arc<MappedArena>,
+    pub(crate) block: MappedBlock,
+    pub(crate) ring: RefCell<RingBuffer>,
+    /// Becomes readable when a program leaves something.
+    pub(crate) ring_fd: OwnedFd,
+}
+
+impl Mapping {
+    fn new(facts: &SharedFacts, fds: &[OwnedFd]) -> Result<Self, SharedError> {
+        let [arena, block, ring] = fds else { return Err(SharedError::Missing("a descriptor")) };
+        let memory = MappedArena::given(arena.as_fd(), facts.address, facts.arena_pages)?;
+        let block = MappedBlock::given(block.as_fd(), layout::block_length(facts.globals))
+            .map_err(SharedError::Block)?;
+        let ring_fd = ring.try_clone().map_err(SharedError::Ring)?;
+        let ring = RingBuffer::given(ring.as_fd(), facts.ring_length).map_err(SharedError::Ring)?;
+        Ok(Self { memory: Arc::new(memory), block, ring: RefCell::new(ring), ring_fd })
+    }
+
+    /// Zeros in all of the memory. The caller has it.
+    pub(crate) fn clear_memory(&self) {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        for at in (0..self.memory.populated()).step_by(ZEROS.len()) {
+            // All of it is populated, in whole pages.
+            let _ = self.memory.write(at, &ZEROS);
+        }
+    }
+
+    /// What programs before left is for nobody any more.
+    fn clear_ring(&self) {
+        let mut ring = self.ring.borrow_mut();
+        while matches!(ring.next(|_| ()), Ok(Some(()))) {}
+    }
+}
+
+/// What is mapped, the last used at the end.
+#[derive(Default)]
+pub(crate) struct Mappings(VecDeque<Known>);
+
+struct Known {
+    /// The kernel's number of the arena.
+    number: u32,
+    address: u64,
+    mapping: Rc<Mapping>,
+}
+
+impl Known {
+    fn is_idle(&self) -> bool {
+        Rc::strong_count(&self.mapping) == 1 && Arc::strong_count(&self.mapping.memory) == 1
+    }
+}
+
+impl Mappings {
+    /// What a service shares with its programs, empty: by its descriptors (an arena, a block and
+    /// a ring), or as it was mapped before.
+    pub(crate) fn map(
+        &mut self,
+        facts: &SharedFacts,
+        fds: &[OwnedFd],
+    ) -> Result<Rc<Mapping>, SharedError> {
+        let (number, address) = (facts.number, facts.address);
+        let known = self.0.iter().position(|known| known.number == number && known.is_idle());
+        let known = match known.and_then(|at| self.0.remove(at)) {
+            Some(known) => known,
+            None => {
+                // Another one at its addresses is nobody's any more.
+                self.0.retain(|known| !known.is_idle() || known.address != address);
+                Known { number, address, mapping: Rc::new(Mapping::new(facts, fds)?) }
+            }
+        };
+        let mapping = Rc::clone(&known.mapping);
+        if facts.arena_pages <= SPARE_PAGES_MAX {
+            self.0.push_back(known);
+        }
+        if facts.used {
+            mapping.clear_memory();
+            mapping.clear_ring();
+        }
+        self.forget();
+        Ok(mapping)
+    }
+
+    fn forget(&mut self) {
+        let idle = self.0.iter().filter(|known| known.is_idle()).count();
+        for _ in IDLE_MAX..idle {
+            let oldest = self.0.iter().position(Known::is_idle);
+            oldest.and_then(|at| self.0.remove(at));
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Services on their way from one level to another: what the daemon asks for, and how long it
+//! waits for it (the picture is in below.rs).
+
+use crate::below::word_of;
+use crate::daemon::{Daemon, Done};
+use abi::Level;
+use cell::protocol::ToCell;
+use node::Event;
+use std::collections::BTreeSet;
+use std::time::Instant;
+use tokio::time::Duration;
+use units::EntryId;
+
+/// Why a service is where it was moved to.
+pub(crate) const MOVED: &str = "it was moved there";
+/// A lane that is not idle for so long is counted, and then held.
+const MOVE_WITHIN: Duration = Duration::from_millis(20);
+/// A lane that is held and not idle for so long stays where it is.
+const HELD_MAX: Duration = Duration::from_millis(100);
+/// How often a lane that moves is looked at.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// A service on its way to a level.
+pub(crate) struct Move {
+    level: Level,
+    why: String,
+    kind: MoveKind,
+    since: Instant,
+    /// The cell has set its part.
+    targeted: bool,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MoveKind {
+    /// It starts there: nothing has come to it yet.
+    Starts,
+    /// It was somewhere else.
+    Moves,
+    /// It is there already as far as the node knows: its packets are to follow.
+    Follows,
+}
+
+/// How far a move is. Each stage is the answer to the one before having not been enough.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// For what is at user level to be gone.
+    Waits,
+    /// The cell counts what is lost.
+    Counts,
+    /// What is lost is known; it waits again.
+    Counted,
+    /// Nothing more goes up; the cell counts once more.
+    Holds,
+    /// It waits for the last time.
+    Held,
+}
+
+impl Move {
+    /// Whether it is on its way to where it begins.
+    pub(crate) fn starts(&self) -> bool {
+        self.kind == MoveKind::Starts
+    }
+}
+
+impl Daemon {
+    pub(crate) fn set_out(&mut self, entry: EntryId, level: Level, why: String, kind: MoveKind) {
+        let (since, targeted, stage) = (Instant::now(), false, Stage::Waits);
+        self.hold_lane(entry, false);
+        self.moves.insert(entry, Move { level, why, kind, since, targeted, stage });
+        self.tell(&ToCell::Target(entry, word_of(level)), &[]);
+    }
+
+    /// The cell has set its part of a move.
+    pub(crate) fn targeted(&mut self, entry: EntryId, done: bool) {
+        let Some(moving) = self.moves.get_mut(&entry) else {
+            return self.leaving_targeted(entry, done);
+        };
+        moving.targeted = true;
+        moving.since = Instant::now();
+        match done {
+            true => self.look_at(entry),
+            false => self.give_up_move(entry, "a program does not leave its memory".to_owned()),
+        }
+    }
+
+    /// Looks at every lane that moves.
+    pub(crate) fn look_at_moves(&mut self) {
+        let entries: Vec<EntryId> = self.moves.keys().copied().collect();
+        entries.into_iter().for_each(|entry| self.look_at(entry));
+    }
+
+    fn look_at(&mut self, entry: EntryId) {
+        let Some(moving) = self.moves.get_mut(&entry).filter(|moving| moving.targeted) else {
+            return;
+        };
+        let Some(lane) = self.front.lane(entry) else { return };
+        let waiting = lane.sent_up().wrapping_sub(lane.left());
+        if lane.settled(word_of(moving.level)) {
+            return self.arrived(entry);
+        }
+        let elapsed = moving.since.elapsed();
+        match moving.stage {
+            Stage::Waits if elapsed >= MOVE_WITHIN => {
+                moving.stage = Stage::Counts;
+                self.tell(&ToCell::Recount(entry), &[]);
+            }
+            Stage::Counted if elapsed >= MOVE_WITHIN => {
+                moving.stage = Stage::Holds;
+                lane.set_held(true);
+                self.tell(&ToCell::Recount(entry), &[]);
+            }
+            Stage::Held if elapsed >= HELD_MAX => {
+                let reason = format!(
+                    "user level was never idle: {waiting} packets were still there {} ms after the last one came",
+                    HELD_MAX.as_millis()
+                );
+                self.give_up_move(entry, reason);
+            }
+            _ => {}
+        }
+    }
+
+    fn arrived(&mut self, entry: EntryId) {
+        let Some(moving) = self.moves.remove(&entry) else { return };
+        self.hold_lane(entry, false);
+        let (level, reason) = (moving.level, moving.why);
+        self.event(Event::ServicePlaced { entry, level, reason, movable: true });
+        if moving.kind == MoveKind::Starts {
+            self.event(Event::ServiceStarted { entry });
+        }
+    }
+
+    fn give_up_move(&mut self, entry: EntryId, reason: String) {
+        let Some(moving) = self.moves.remove(&entry) else { return };
+        self.hold_lane(entry, false);
+        let stays = self.node.service_of(entry).map_or(Level::User, |service| service.level);
+        self.tell(&ToCell::Target(entry, word_of(stays)), &[]);
+        match moving.kind {
+            MoveKind::Starts => {
+                let (level, reason) = (Level::User, format!("not at {}: {reason}", moving.level));
+                self.event(Event::ServicePlaced { entry, level, reason, movable: true });
+                self.event(Event::ServiceStarted { entry });
+            }
+            MoveKind::Moves => self.event(Event::MoveFailed { entry, reason }),
+            MoveKind::Follows => {
+                tracing::warn!(%entry, reason, "its packets still go by user level");
+            }
+        }
+    }
+
+    /// Has what would go up dropped, or not.
+    pub(crate) fn hold_lane(&self, entry: EntryId, held: bool) {
+        if let Some(lane) = self.front.lane(entry) {
+            lane.set_held(held);
+        }
+    }
+
+    /// Services below user level whose packets have gone by user level since the last look and
+    /// cannot come down again by themselves: some of them were lost, or there are too many.
+    /// Their lanes are helped as in a move.
+    pub(crate) fn help_down(&mut self) {
+        let below = self.node.services().filter(|service| service.level != Level::User);
+        let below: Vec<_> = below.map(|it| (it.entry, it.level, it.level_reason.clone())).collect();
+        let mut kept_up = BTreeSet::new();
+        for (entry, level, reason) in below {
+            let is_taken = self.is_on_its_way(entry)
+                || self.replacing.contains_key(&entry)
+                || self.leaving.contains_key(&entry);
+            if is_taken || !self.front.lane(entry).is_some_and(|it| it.is_kept_up()) {
+                continue;
+            }
+            if self.kept_up.contains(&entry) {
+                self.set_out(entry, level, reason, MoveKind::Follows);
+            } else {
+                kept_up.insert(entry);
+            }
+        }
+        self.kept_up = kept_up;
+    }
+
+    /// Packets carry the new count: what came before will be in a ring soon, or is lost.
+    pub(crate) fn recounting(&self, entry: EntryId) {
+        let done = self.done.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = bpf::front_door::wait_for_packets_in_flight() {
+                tracing::error!(%error, "packets in flight were not waited for");
+                return;
+            }
+            // The daemon is gone when nobody receives: nothing is left to do.
+            let _ = done.send(Done::Landed(entry));
+        });
+    }
+
+    pub(crate) fn settled(&mut self, entry: EntryId) {
+        if self.settling.remove(&entry) {
+            return self.begin(entry);
+        }
+        if let Some(moving) = self.moves.get_mut(&entry) {
+            moving.stage = match moving.stage {
+                Stage::Holds | Stage::Held => Stage::Held,
+                Stage::Waits | Stage::Counts | Stage::Counted => Stage::Counted,
+            };
+            moving.since = Instant::now();
+            self.look_at(entry);
+        }
+    }
+}
