@@ -12,7 +12,7 @@ use abi::{Meta, PacketBytes, Verdict};
 use level::SharedMemory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use wasmtime::{Global, Memory, Store, TypedFunc, Val, ValType};
+use wasmtime::{Global, Memory, Store, TypedFunc, Val, ValType, WasmParams, WasmResults};
 
 /// What an instance is started with.
 #[derive(Clone, Debug, Default)]
@@ -99,16 +99,15 @@ impl<P: PacketBytes + 'static> Program<P> {
             return Err(StartError::Export("memory"));
         }
         store.data_mut().memory = Some(memory);
-        let on_packet = instance
-            .get_typed_func(&mut store, "on_packet")
-            .map_err(|_| StartError::Export("on_packet"))?;
-        let on_timer = instance.get_typed_func(&mut store, "on_timer").ok();
-        let on_message = instance.get_typed_func(&mut store, "on_message").ok();
+        let on_packet =
+            function(&instance, &mut store, "on_packet").ok_or(StartError::Export("on_packet"))?;
+        let on_timer = function(&instance, &mut store, "on_timer");
+        let on_message = function(&instance, &mut store, "on_message");
         let counters = counters_of(&instance, &mut store);
         let globals = globals_of(&instance, &mut store);
-        let on_start = instance.get_typed_func(&mut store, "on_start").ok();
-        let state_out = instance.get_typed_func(&mut store, "state_out").ok();
-        let state_in = instance.get_typed_func(&mut store, "state_in").ok();
+        let on_start = function(&instance, &mut store, "on_start");
+        let state_out = function(&instance, &mut store, "state_out");
+        let state_in = function(&instance, &mut store, "state_in");
         let (lane, call_slices) = (spec.lane, spec.call_slices);
         Ok(Instance {
             store,
@@ -125,6 +124,16 @@ impl<P: PacketBytes + 'static> Program<P> {
             call_slices,
         })
     }
+}
+
+/// An exported function, if there is one of this name and type. Most modules lack some: to ask
+/// wasmtime for them as if they had to be there would make an error of each, with a backtrace.
+fn function<P, A: WasmParams, R: WasmResults>(
+    instance: &wasmtime::Instance,
+    store: &mut Store<Host<P>>,
+    name: &str,
+) -> Option<TypedFunc<A, R>> {
+    instance.get_func(&mut *store, name)?.typed(&*store).ok()
 }
 
 fn new_host<P>(spec: &InstanceSpec) -> Host<P> {

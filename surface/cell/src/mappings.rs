@@ -51,9 +51,17 @@ impl Mapping {
     }
 }
 
+/// Beyond these nothing waits for [`Mappings::forget`]: each takes addresses for the largest
+/// memory that a module can have.
+const UNFORGOTTEN_MAX: usize = 4 * IDLE_MAX;
+
 /// What is mapped, the last used at the end.
 #[derive(Default)]
-pub(crate) struct Mappings(VecDeque<Known>);
+pub(crate) struct Mappings {
+    known: VecDeque<Known>,
+    /// Whether there may be something to forget.
+    is_due: bool,
+}
 
 struct Known {
     /// The kernel's number of the arena.
@@ -77,32 +85,41 @@ impl Mappings {
         fds: &[OwnedFd],
     ) -> Result<Rc<Mapping>, SharedError> {
         let (number, address) = (facts.number, facts.address);
-        let known = self.0.iter().position(|known| known.number == number && known.is_idle());
-        let known = match known.and_then(|at| self.0.remove(at)) {
+        let known = self.known.iter().position(|known| known.number == number && known.is_idle());
+        let known = match known.and_then(|at| self.known.remove(at)) {
             Some(known) => known,
             None => {
                 // Another one at its addresses is nobody's any more.
-                self.0.retain(|known| !known.is_idle() || known.address != address);
+                self.known.retain(|known| !known.is_idle() || known.address != address);
                 Known { number, address, mapping: Rc::new(Mapping::new(facts, fds)?) }
             }
         };
         let mapping = Rc::clone(&known.mapping);
         if facts.arena_pages <= SPARE_PAGES_MAX {
-            self.0.push_back(known);
+            self.known.push_back(known);
         }
         if facts.used {
             mapping.clear_memory();
             mapping.clear_ring();
         }
-        self.forget();
+        self.keep(UNFORGOTTEN_MAX);
+        self.is_due = true;
         Ok(mapping)
     }
 
-    fn forget(&mut self) {
-        let idle = self.0.iter().filter(|known| known.is_idle()).count();
-        for _ in IDLE_MAX..idle {
-            let oldest = self.0.iter().position(Known::is_idle);
-            oldest.and_then(|at| self.0.remove(at));
+    /// Gives up what nobody is likely to need again. The kernel takes a fraction of a
+    /// millisecond for each: to be called when nobody waits.
+    pub(crate) fn forget(&mut self) {
+        if std::mem::take(&mut self.is_due) {
+            self.keep(IDLE_MAX);
+        }
+    }
+
+    fn keep(&mut self, most: usize) {
+        let idle = self.known.iter().filter(|known| known.is_idle()).count();
+        for _ in most..idle {
+            let oldest = self.known.iter().position(Known::is_idle);
+            oldest.and_then(|at| self.known.remove(at));
         }
     }
 }

@@ -205,6 +205,7 @@ impl Cell {
                 self.slicer.disarm();
                 // What timers and programs below left to send.
                 self.flush();
+                self.mappings.forget();
                 self.wait(now_ms)?;
             }
             busy_rounds = 0;
