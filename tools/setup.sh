@@ -33,6 +33,7 @@ missing_tools() {
     done
     [ -z "$for_tests" ] || have nft || echo nft
     [ -z "$for_tests" ] || have bird || echo bird
+    [ -z "$for_tests" ] || have openssl || echo openssl
     [ -z "$for_tests" ] || have_prometheus_parser || echo prometheus-parser
     if have pkg-config; then
         pkg-config --exists libelf || echo libelf

@@ -18,6 +18,7 @@ mod modules;
 pub mod mutation;
 mod stores;
 mod toml_files;
+mod trust;
 
 /// One reader.
 #[derive(Clone, Copy)]
@@ -40,8 +41,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "parse_topology", run: toml_files::topology, seeds: none },
     Target { name: "read_capture", run: captures::read, seeds: captures::seeds },
     Target { name: "read_cell_message", run: cell_messages::read, seeds: cell_messages::seeds },
+    Target { name: "read_key", run: trust::key, seeds: trust::key_seeds },
     Target { name: "read_request", run: api_bodies::read, seeds: api_bodies::seeds },
     Target { name: "read_store", run: stores::read, seeds: none },
+    Target { name: "read_token", run: trust::token, seeds: trust::token_seeds },
 ];
 
 /// The target of that name.

@@ -113,6 +113,8 @@ each!(
     parse_topology,
     read_capture,
     read_cell_message,
+    read_key,
     read_request,
     read_store,
+    read_token,
 );

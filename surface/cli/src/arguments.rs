@@ -53,6 +53,12 @@ pub enum Command {
     Dev(commands::dev::Dev),
     /// Say whether a module keeps to the ABI, and which levels it fits
     Check(commands::check::Check),
+    /// Keys: who somebody is
+    #[command(subcommand)]
+    Key(commands::key::Key),
+    /// Tokens: what somebody may do, signed by an administrator
+    #[command(subcommand)]
+    Token(commands::token::Token),
     /// Make a node run what a file says: all or nothing
     Apply(commands::apply::Apply),
     /// Say what a file would change on a node

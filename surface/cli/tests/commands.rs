@@ -11,6 +11,8 @@ mod echo;
 mod levels;
 #[path = "commands/services.rs"]
 mod services;
+#[path = "commands/trust.rs"]
+mod trust;
 
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};

@@ -12,6 +12,7 @@ pub mod dev;
 pub mod doctor;
 pub mod documents;
 pub mod events;
+pub mod key;
 pub mod lab;
 pub mod node;
 pub mod rollback;
@@ -21,6 +22,7 @@ pub mod service_project;
 pub mod services;
 pub mod stats;
 mod subject;
+pub mod token;
 pub mod top;
 pub mod why;
 
@@ -61,6 +63,8 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::Build(build) => build.run(context),
         Command::Dev(dev) => dev.run(context),
         Command::Check(check) => check.run(context),
+        Command::Key(key) => key.run(context),
+        Command::Token(token) => token.run(context),
         Command::Apply(apply) => apply.run(context),
         Command::Diff(diff) => diff.run(context),
         Command::Confirm(confirm) => confirm.run(context),

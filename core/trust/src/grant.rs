@@ -1,0 +1,456 @@
+//! What somebody may do: an extent in each dimension, ceilings, and an end.
+//!
+//! The same type says what an administrator grants and what a holder leaves of it when he passes
+//! a token on; what a token grants is what all its blocks have in common.
+
+use crate::UnixTime;
+use crate::ask::{Amounts, Ask, Missing, ModuleAsk, Operation, RESOURCES};
+use crate::key::PublicKey;
+use abi::Level;
+use ipnet::IpNet;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// Longest value in a grant, in bytes: a digest has 71.
+pub const VALUE_LENGTH_MAX: usize = 128;
+/// Most values in one dimension, so that a token stays a few kilobytes.
+pub const VALUES_MAX: usize = 64;
+
+/// In which a grant can be narrow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dimension {
+    /// What is done.
+    Operation,
+    /// Whose services and rules.
+    Session,
+    /// Which modules.
+    Module,
+    /// What modules may be.
+    Kind,
+    /// Where they run.
+    Level,
+    /// Which host functions they have.
+    Function,
+    /// Which packets rules match.
+    Traffic,
+    /// How much of a resource.
+    Ceiling,
+    /// Until when.
+    Until,
+}
+
+impl Dimension {
+    /// Those that have an extent.
+    pub const EXTENTS: [Self; 7] = [
+        Self::Operation,
+        Self::Session,
+        Self::Module,
+        Self::Kind,
+        Self::Level,
+        Self::Function,
+        Self::Traffic,
+    ];
+
+    /// As it stands in tokens.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Operation => "operation",
+            Self::Session => "session",
+            Self::Module => "module",
+            Self::Kind => "kind",
+            Self::Level => "level",
+            Self::Function => "function",
+            Self::Traffic => "traffic",
+            Self::Ceiling => "ceiling",
+            Self::Until => "until",
+        }
+    }
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a service may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Before and behind everybody's services (the stages of rules).
+    Infrastructure,
+    /// One principal's.
+    Application,
+}
+
+impl Kind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Infrastructure, Self::Application];
+
+    /// As it stands in tokens and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Infrastructure => "infrastructure",
+            Self::Application => "application",
+        }
+    }
+}
+
+/// Which modules: `sha256:…`, `name:monitor`, `name:mon*`, `signer:ed25519/…`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ModulePattern {
+    /// This one.
+    Digest([u8; 32]),
+    /// Those of this name.
+    Name(String),
+    /// Those whose name begins so.
+    NameBegins(String),
+    /// Those that this key has signed.
+    Signer(PublicKey),
+}
+
+impl ModulePattern {
+    fn matches(&self, module: &ModuleAsk) -> bool {
+        match self {
+            Self::Digest(digest) => *digest == module.digest,
+            Self::Name(name) => *name == module.name,
+            Self::NameBegins(start) => module.name.starts_with(start.as_str()),
+            Self::Signer(key) => module.signers.contains(key),
+        }
+    }
+}
+
+impl fmt::Display for ModulePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Digest(digest) => write!(f, "sha256:{}", hex::encode(digest)),
+            Self::Name(name) => write!(f, "name:{name}"),
+            Self::NameBegins(start) => write!(f, "name:{start}*"),
+            Self::Signer(key) => write!(f, "signer:{key}"),
+        }
+    }
+}
+
+impl FromStr for ModulePattern {
+    type Err = GrantError;
+
+    fn from_str(text: &str) -> Result<Self, GrantError> {
+        let wrong = || GrantError::Value {
+            dimension: Dimension::Module,
+            value: text.chars().take(VALUE_LENGTH_MAX).collect(),
+            wanted: "sha256: and 64 hexadecimal digits, name:NAME, name:START*, or signer:ed25519/…",
+        };
+        let (kind, value) = text.split_once(':').ok_or_else(wrong)?;
+        match kind {
+            "sha256" => {
+                let mut digest = [0; 32];
+                hex::decode_to_slice(value, &mut digest).map_err(|_| wrong())?;
+                Ok(Self::Digest(digest))
+            }
+            "signer" => value.parse().map(Self::Signer).map_err(|_| wrong()),
+            "name" => match value.strip_suffix('*') {
+                Some(start) if is_word(start) || start.is_empty() => {
+                    Ok(Self::NameBegins(start.to_owned()))
+                }
+                None if is_word(value) => Ok(Self::Name(value.to_owned())),
+                _ => Err(wrong()),
+            },
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// Which of all values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extent<T> {
+    /// Every one, also those that do not exist yet.
+    All,
+    /// These.
+    Only(BTreeSet<T>),
+}
+
+impl<T: Ord> Extent<T> {
+    /// None.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self::Only(BTreeSet::new())
+    }
+
+    /// These.
+    pub fn only(values: impl IntoIterator<Item = T>) -> Self {
+        Self::Only(values.into_iter().collect())
+    }
+
+    fn covers(&self, matches: impl Fn(&T) -> bool) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(values) => values.iter().any(matches),
+        }
+    }
+}
+
+/// At most so much, where there is a number: in the order of [`RESOURCES`].
+pub type Ceilings = Amounts;
+
+/// What somebody may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// What may be done.
+    pub operations: Extent<Operation>,
+    /// To whose services and rules.
+    pub sessions: Extent<String>,
+    /// With which modules.
+    pub modules: Extent<ModulePattern>,
+    /// What services may be.
+    pub kinds: Extent<Kind>,
+    /// Where they may run.
+    pub levels: Extent<Level>,
+    /// Which host functions they may have.
+    pub functions: Extent<String>,
+    /// Which packets rules may match.
+    pub traffic: Extent<IpNet>,
+    /// How much a session may have.
+    pub ceilings: Ceilings,
+    /// Until when, exclusively.
+    pub until: Option<UnixTime>,
+}
+
+impl Grant {
+    /// Everything, for ever: an administrator's.
+    #[must_use]
+    pub const fn all() -> Self {
+        Self {
+            operations: Extent::All,
+            sessions: Extent::All,
+            modules: Extent::All,
+            kinds: Extent::All,
+            levels: Extent::All,
+            functions: Extent::All,
+            traffic: Extent::All,
+            ceilings: Ceilings::NONE,
+            until: None,
+        }
+    }
+
+    /// Nothing: what is not granted is not.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self {
+            operations: Extent::none(),
+            sessions: Extent::none(),
+            modules: Extent::none(),
+            kinds: Extent::none(),
+            levels: Extent::none(),
+            functions: Extent::none(),
+            traffic: Extent::none(),
+            ceilings: Ceilings::NONE,
+            until: None,
+        }
+    }
+
+    /// What it lacks for this, by name; empty when nothing.
+    #[must_use]
+    pub fn missing(&self, ask: &Ask, now: UnixTime) -> Vec<Missing> {
+        let mut missing = Vec::new();
+        let mut lack = |dimension, what: String| missing.push(Missing { dimension, what });
+        if !self.operations.covers(|may| *may == ask.operation) {
+            lack(Dimension::Operation, ask.operation.to_string());
+        }
+        if let Some(session) = &ask.session
+            && !self.sessions.covers(|may| may == session)
+        {
+            lack(Dimension::Session, session.clone());
+        }
+        if let Some(module) = &ask.module {
+            if !self.modules.covers(|may| may.matches(module)) {
+                lack(Dimension::Module, format!("name:{}", module.name));
+            }
+            if !self.kinds.covers(|may| *may == module.kind) {
+                lack(Dimension::Kind, module.kind.name().to_owned());
+            }
+        }
+        for level in &ask.levels {
+            if !self.levels.covers(|may| may == level) {
+                lack(Dimension::Level, level.name().to_owned());
+            }
+        }
+        for function in &ask.functions {
+            if !self.functions.covers(|may| may == function) {
+                lack(Dimension::Function, function.clone());
+            }
+        }
+        for prefix in &ask.traffic {
+            if !self.traffic.covers(|may| may.contains(prefix)) {
+                lack(Dimension::Traffic, prefix.to_string());
+            }
+        }
+        for (at, (resource, unit)) in RESOURCES.iter().enumerate() {
+            if let (Some(asked), Some(most)) = (ask.amounts.0[at], self.ceilings.0[at])
+                && asked > most
+            {
+                let what = format!("{resource}: {asked} {unit}, {most} at most");
+                lack(Dimension::Ceiling, what);
+            }
+        }
+        if let Some(until) = self.until
+            && now >= until
+        {
+            lack(Dimension::Until, format!("{} s ago", now.0 - until.0));
+        }
+        missing
+    }
+}
+
+/// Why a grant cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GrantError {
+    /// A value that the dimension does not have.
+    #[error("'{value}' is no {dimension}; it is {wanted}")]
+    Value {
+        /// Where.
+        dimension: Dimension,
+        /// What came.
+        value: String,
+        /// What can be.
+        wanted: &'static str,
+    },
+    /// More than [`VALUES_MAX`].
+    #[error(
+        "{count} values for {dimension}; a grant has at most {VALUES_MAX}: use a pattern, or two tokens"
+    )]
+    TooMany {
+        /// Where.
+        dimension: Dimension,
+        /// How many.
+        count: usize,
+    },
+}
+
+/// What names of modules and sessions are made of, so that nothing in a token needs escapes.
+pub(crate) fn is_word(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !text.is_empty() && text.len() <= VALUE_LENGTH_MAX && text.bytes().all(is_part)
+}
+
+/// One dimension of a grant, as text.
+pub(crate) struct Values {
+    pub(crate) dimension: Dimension,
+    /// None: all.
+    pub(crate) values: Option<Vec<String>>,
+}
+
+impl Grant {
+    /// Its extents, as they stand in tokens.
+    pub(crate) fn values(&self) -> Result<Vec<Values>, GrantError> {
+        fn of<T>(
+            dimension: Dimension,
+            extent: &Extent<T>,
+            text: impl Fn(&T) -> String,
+        ) -> Result<Values, GrantError> {
+            let Extent::Only(values) = extent else {
+                return Ok(Values { dimension, values: None });
+            };
+            if values.len() > VALUES_MAX {
+                return Err(GrantError::TooMany { dimension, count: values.len() });
+            }
+            Ok(Values { dimension, values: Some(values.iter().map(text).collect()) })
+        }
+        let word = |dimension| {
+            move |value: &String| {
+                let wanted = "letters, digits, '-', '_' and '.'";
+                let wrong = GrantError::Value { dimension, value: value.clone(), wanted };
+                if is_word(value) { Ok(()) } else { Err(wrong) }
+            }
+        };
+        if let Extent::Only(values) = &self.sessions {
+            values.iter().try_for_each(word(Dimension::Session))?;
+        }
+        if let Extent::Only(values) = &self.functions {
+            values.iter().try_for_each(word(Dimension::Function))?;
+        }
+        Ok(vec![
+            of(Dimension::Operation, &self.operations, |it| it.name().to_owned())?,
+            of(Dimension::Session, &self.sessions, Clone::clone)?,
+            of(Dimension::Module, &self.modules, ToString::to_string)?,
+            of(Dimension::Kind, &self.kinds, |it| it.name().to_owned())?,
+            of(Dimension::Level, &self.levels, |it| it.name().to_owned())?,
+            of(Dimension::Function, &self.functions, Clone::clone)?,
+            of(Dimension::Traffic, &self.traffic, bits)?,
+        ])
+    }
+
+    /// Sets one dimension from what stands in a token.
+    pub(crate) fn set(
+        &mut self,
+        dimension: Dimension,
+        values: Option<Vec<String>>,
+    ) -> Result<(), GrantError> {
+        fn of<T: Ord>(
+            values: Option<Vec<String>>,
+            parse: impl Fn(&str) -> Option<T>,
+            dimension: Dimension,
+            wanted: &'static str,
+        ) -> Result<Extent<T>, GrantError> {
+            let Some(values) = values else { return Ok(Extent::All) };
+            let parse =
+                |value: String| parse(&value).ok_or(GrantError::Value { dimension, value, wanted });
+            values.into_iter().map(parse).collect::<Result<_, _>>().map(Extent::Only)
+        }
+        let word = |text: &str| is_word(text).then(|| text.to_owned());
+        let kind = |text: &str| Kind::ALL.into_iter().find(|it| it.name() == text);
+        match dimension {
+            Dimension::Operation => {
+                self.operations = of(values, Operation::of, dimension, "one of this version's")?;
+            }
+            Dimension::Session => self.sessions = of(values, word, dimension, "a name")?,
+            Dimension::Module => {
+                let pattern = |text: &str| text.parse().ok();
+                self.modules = of(values, pattern, dimension, "a digest, name or signer")?;
+            }
+            Dimension::Kind => {
+                self.kinds = of(values, kind, dimension, "infrastructure or application")?;
+            }
+            Dimension::Level => {
+                let level = |text: &str| Level::ALL.iter().copied().find(|it| it.name() == text);
+                self.levels = of(values, level, dimension, "nic, kernel, user or cluster")?;
+            }
+            Dimension::Function => self.functions = of(values, word, dimension, "a name")?,
+            Dimension::Traffic => {
+                self.traffic = of(values, of_bits, dimension, "a prefix's version and bits")?;
+            }
+            Dimension::Ceiling | Dimension::Until => {}
+        }
+        Ok(())
+    }
+}
+
+/// A prefix as version and bits, `4:000010100000001`: one lies within another if it begins with
+/// that one's text, which Datalog can say.
+pub(crate) fn bits(prefix: &IpNet) -> String {
+    let (version, bits) = match prefix {
+        IpNet::V4(net) => (4, format!("{:032b}", net.network().to_bits())),
+        IpNet::V6(net) => (6, format!("{:0128b}", net.network().to_bits())),
+    };
+    format!("{version}:{}", &bits[..usize::from(prefix.prefix_len())])
+}
+
+pub(crate) fn of_bits(text: &str) -> Option<IpNet> {
+    let (version, bits) = text.split_once(':')?;
+    let length = u8::try_from(bits.len()).ok()?;
+    let value = if bits.is_empty() { 0 } else { u128::from_str_radix(bits, 2).ok()? };
+    let is_binary = bits.bytes().all(|byte| matches!(byte, b'0' | b'1'));
+    let address = match version {
+        "4" if length <= 32 => {
+            let value = u32::try_from(value).ok()?.checked_shl(u32::from(32 - length));
+            std::net::Ipv4Addr::from_bits(value.unwrap_or(0)).into()
+        }
+        "6" if length <= 128 => {
+            let value = value.checked_shl(u32::from(128 - length));
+            std::net::Ipv6Addr::from_bits(value.unwrap_or(0)).into()
+        }
+        _ => return None,
+    };
+    if is_binary { IpNet::new(address, length).ok() } else { None }
+}

@@ -1,0 +1,291 @@
+//! Ed25519 keys (RFC 8032) and the files that hold them.
+//!
+//! ```text
+//! public   ed25519/5f1c…                      one word, in tokens, configurations, answers
+//!          -----BEGIN PUBLIC KEY-----         SubjectPublicKeyInfo (RFC 8410)
+//! secret   -----BEGIN PRIVATE KEY-----        PKCS#8 (RFC 5958, RFC 8410)
+//!          -----BEGIN ENCRYPTED PRIVATE KEY-- PKCS#8 by PBES2 (RFC 8018): scrypt, AES-256-CBC
+//! ```
+//!
+//! OpenSSL, cosign and whatever else reads PKCS#8 read the same files.
+
+use ed25519_dalek::pkcs8::KeypairBytes;
+use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use pkcs8::der::pem::PemLabel;
+use pkcs8::pkcs5::pbes2::{self, Kdf};
+use pkcs8::{
+    DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey, EncryptedPrivateKeyInfo,
+    LineEnding, ObjectIdentifier, PrivateKeyInfo, SecretDocument, SubjectPublicKeyInfoRef,
+};
+use std::fmt;
+use std::str::FromStr;
+use zeroize::Zeroizing;
+
+/// 32 random bytes, which the caller draws.
+pub type Seed = Zeroizing<[u8; 32]>;
+
+/// Longest file of a key: a PKCS#8 file has 119 bytes, an encrypted one some 320.
+pub const FILE_LENGTH_MAX: usize = 8192;
+/// What the text of a public key begins with.
+pub const PREFIX: &str = "ed25519/";
+/// scrypt: N = 2^14, r = 8, p = 5, one of the sets that OWASP names, and the largest memory
+/// (16 MiB) that OpenSSL opens without being asked.
+const SCRYPT: (u8, u32, u32) = (14, 8, 5);
+/// What a file may ask of whoever opens it: bytes of memory, times parallel runs.
+const SCRYPT_BYTES_MAX: u64 = 256 << 20;
+/// The same for PBKDF2, in iterations: some seconds.
+const PBKDF2_ITERATIONS_MAX: u32 = 10_000_000;
+
+/// Why there is no key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// The text of a public key.
+    #[error(
+        "'{0}' is no public key; it is {PREFIX} and 64 hexadecimal digits, as `tam key show` prints it, or a PEM file"
+    )]
+    NotPublic(String),
+    /// A file without a key.
+    #[error("this is no file of a key: {0}; `tam key new` makes one")]
+    NotAKey(String),
+    /// Another kind of key.
+    #[error("the key is of another kind ({0}); Ed25519 is needed, as `tam key new` makes it")]
+    OtherKind(String),
+    /// More than [`FILE_LENGTH_MAX`] bytes.
+    #[error("the file has {0} bytes; a key's has at most {FILE_LENGTH_MAX}")]
+    TooLong(usize),
+    /// A point that no secret key has.
+    #[error(
+        "the public key is one of those whose signatures prove nothing (a point of small order)"
+    )]
+    Weak,
+    /// The file is encrypted and no passphrase was given.
+    #[error("the key is encrypted, and needs its passphrase")]
+    NeedsPassphrase,
+    /// It does not open.
+    #[error("the passphrase does not open the key")]
+    WrongPassphrase,
+    /// It is protected in a way that costs whoever opens it too much.
+    #[error("the key is encrypted in a way that takes too much memory or time to open ({0})")]
+    Expensive(String),
+}
+
+/// Who somebody is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PublicKey(VerifyingKey);
+
+impl PublicKey {
+    /// By its 32 bytes.
+    ///
+    /// # Errors
+    /// When they are no point of the curve, or one of small order.
+    pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, KeyError> {
+        let key = VerifyingKey::from_bytes(bytes);
+        let key = key.map_err(|_| KeyError::NotPublic(text_of(bytes)))?;
+        if key.is_weak() { Err(KeyError::Weak) } else { Ok(Self(key)) }
+    }
+
+    /// By a PEM file.
+    ///
+    /// # Errors
+    /// When it holds something else.
+    pub fn from_pem(text: &str) -> Result<Self, KeyError> {
+        let length = text.len();
+        if length > FILE_LENGTH_MAX {
+            return Err(KeyError::TooLong(length));
+        }
+        let (label, document) = pkcs8::Document::from_pem(text).map_err(not_a_key)?;
+        SubjectPublicKeyInfoRef::validate_pem_label(label).map_err(not_a_key)?;
+        let info = SubjectPublicKeyInfoRef::try_from(document.as_bytes()).map_err(not_a_key)?;
+        let_ed25519(info.algorithm.oid)?;
+        let key = VerifyingKey::from_public_key_der(document.as_bytes()).map_err(not_a_key)?;
+        Self::from_bytes(key.as_bytes())
+    }
+
+    /// Its PEM file.
+    ///
+    /// # Panics
+    /// Never: a public key always has one.
+    #[must_use]
+    pub fn to_pem(&self) -> String {
+        self.0.to_public_key_pem(LineEnding::LF).expect("44 bytes of DER are a PEM file")
+    }
+
+    /// Its 32 bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        self.0.as_bytes()
+    }
+
+    /// Whether the owner of this key has signed these bytes. Strict: a signature that another
+    /// implementation might refuse is refused (RFC 8032, section 5.1.7).
+    #[must_use]
+    pub fn has_signed(&self, bytes: &[u8], signature: &[u8; 64]) -> bool {
+        self.0.verify_strict(bytes, &Signature::from_bytes(signature)).is_ok()
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&text_of(self.as_bytes()))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl PartialOrd for PublicKey {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for PublicKey {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let digits = text.strip_prefix(PREFIX);
+        let mut bytes = [0; 32];
+        match digits.map(|digits| hex::decode_to_slice(digits, &mut bytes)) {
+            Some(Ok(())) => Self::from_bytes(&bytes),
+            // A part is enough to find it again.
+            _ => Err(KeyError::NotPublic(text.chars().take(80).collect())),
+        }
+    }
+}
+
+fn text_of(bytes: &[u8; 32]) -> String {
+    format!("{PREFIX}{}", hex::encode(bytes))
+}
+
+/// What only its owner has. Its bytes are zeroed when it goes, and never printed.
+#[derive(Clone)]
+pub struct SecretKey(SigningKey);
+
+impl SecretKey {
+    /// A new key, by 32 random bytes.
+    #[must_use]
+    pub fn from_seed(seed: &Seed) -> Self {
+        Self(SigningKey::from_bytes(seed))
+    }
+
+    /// By its file, which may be encrypted.
+    ///
+    /// # Errors
+    /// When it holds something else, or does not open.
+    pub fn from_pem(text: &str, passphrase: Option<&str>) -> Result<Self, KeyError> {
+        let length = text.len();
+        if length > FILE_LENGTH_MAX {
+            return Err(KeyError::TooLong(length));
+        }
+        let (label, document) = SecretDocument::from_pem(text).map_err(not_a_key)?;
+        if label == PrivateKeyInfo::PEM_LABEL {
+            return Self::from_der(document.as_bytes());
+        }
+        EncryptedPrivateKeyInfo::validate_pem_label(label).map_err(not_a_key)?;
+        let sealed = EncryptedPrivateKeyInfo::try_from(document.as_bytes()).map_err(not_a_key)?;
+        let passphrase = passphrase.ok_or(KeyError::NeedsPassphrase)?;
+        let scheme = sealed.encryption_algorithm.pbes2();
+        affordable(&scheme.ok_or_else(|| KeyError::Expensive("PBES1".into()))?.kdf)?;
+        let opened = sealed.decrypt(passphrase).map_err(|_| KeyError::WrongPassphrase)?;
+        Self::from_der(opened.as_bytes())
+    }
+
+    fn from_der(der: &[u8]) -> Result<Self, KeyError> {
+        let info = PrivateKeyInfo::try_from(der).map_err(not_a_key)?;
+        let_ed25519(info.algorithm.oid)?;
+        SigningKey::from_pkcs8_der(der).map(Self).map_err(not_a_key)
+    }
+
+    /// Its file. With a passphrase it is encrypted, for which `salt` has 32 random bytes.
+    ///
+    /// # Panics
+    /// Never: the parameters are constants that fit.
+    #[must_use]
+    pub fn to_pem(&self, encrypted: Option<(&str, &[u8; 32])>) -> Zeroizing<String> {
+        let document = document(&self.0);
+        let Some((passphrase, random)) = encrypted else {
+            let pem = document.to_pem(PrivateKeyInfo::PEM_LABEL, LineEnding::LF);
+            return pem.expect("a hundred bytes of DER are a PEM file");
+        };
+        let (salt, vector) = random.split_at(16);
+        let vector = vector.try_into().expect("two halves of 32 bytes");
+        let (log_n, r, p) = SCRYPT;
+        let cost = pkcs8::pkcs5::scrypt::Params::new(log_n, r, p, 32).expect("they fit");
+        let scheme = pbes2::Parameters::scrypt_aes256cbc(cost, salt, vector).expect("they fit");
+        let info = PrivateKeyInfo::try_from(document.as_bytes()).expect("made above");
+        let sealed = info.encrypt_with_params(scheme, passphrase).expect("they fit");
+        let pem = sealed.to_pem(EncryptedPrivateKeyInfo::PEM_LABEL, LineEnding::LF);
+        pem.expect("some hundred bytes of DER are a PEM file")
+    }
+
+    /// Who has it.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        PublicKey(self.0.verifying_key())
+    }
+
+    /// Signs these bytes.
+    #[must_use]
+    pub fn sign(&self, bytes: &[u8]) -> [u8; 64] {
+        self.0.sign(bytes).to_bytes()
+    }
+
+    /// Its 32 bytes, for a library that signs with them.
+    pub(crate) fn seed(&self) -> Seed {
+        Zeroizing::new(self.0.to_bytes())
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the secret key of {}", self.public())
+    }
+}
+
+/// Version 1 of PKCS#8, without the public key: OpenSSL 3.0 does not read version 2.
+fn document(key: &SigningKey) -> SecretDocument {
+    let bytes = KeypairBytes { secret_key: key.to_bytes(), public_key: None };
+    bytes.to_pkcs8_der().expect("a key of 32 bytes has its form")
+}
+
+fn not_a_key(error: impl fmt::Display) -> KeyError {
+    KeyError::NotAKey(error.to_string())
+}
+
+fn let_ed25519(kind: ObjectIdentifier) -> Result<(), KeyError> {
+    let name = match kind.to_string().as_str() {
+        // id-Ed25519 (RFC 8410, section 3).
+        "1.3.101.112" => return Ok(()),
+        "1.2.840.10045.2.1" => "ECDSA".to_owned(),
+        "1.2.840.113549.1.1.1" => "RSA".to_owned(),
+        "1.3.101.110" => "X25519".to_owned(),
+        other => other.to_owned(),
+    };
+    Err(KeyError::OtherKind(name))
+}
+
+/// A file comes from outside: opening it must not take what the machine has.
+fn affordable(kdf: &Kdf<'_>) -> Result<(), KeyError> {
+    let is_cheap = match kdf {
+        Kdf::Scrypt(scrypt) => {
+            let memory = u64::from(scrypt.block_size).saturating_mul(128);
+            let memory = memory.saturating_mul(scrypt.cost_parameter);
+            memory.saturating_mul(u64::from(scrypt.parallelization)) <= SCRYPT_BYTES_MAX
+        }
+        Kdf::Pbkdf2(pbkdf2) => pbkdf2.iteration_count <= PBKDF2_ITERATIONS_MAX,
+        _ => false,
+    };
+    if is_cheap { Ok(()) } else { Err(KeyError::Expensive(kdf.oid().to_string())) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,551 @@
+//! Capabilities as Biscuit tokens (version 2; biscuit-auth/biscuit, SPECIFICATIONS.md).
+//!
+//! ```text
+//! block 0, signed by an administrator   principal("ed25519/…");
+//!   what is granted, as facts           grant("operation", "deploy"); all("level");
+//!                                       ceiling("services", 4); check if time($t), $t < …;
+//! block 1, 2, …, by whoever holds it    check all without("level") or
+//!   what is left of it, as checks         asked("level", $v), {"user"}.contains($v);
+//!                                       the same as facts, for whoever reads it
+//! a request, by the node                operation …: asked("operation", "deploy");
+//!                                       asked("level", "user"); without("traffic"); …
+//!                                       amount("services", 3); time(…);
+//! ```
+//!
+//! A block sees the facts of block 0, its own and the node's, so that appended ones only narrow.
+//! Tokens come from outside: their length, and what evaluating them can take, have limits.
+
+use crate::UnixTime;
+use crate::ask::{Ask, Missing, RESOURCES};
+use crate::grant::{Dimension, Grant, GrantError, ModulePattern, bits};
+use crate::key::{PublicKey, SecretKey, Seed};
+use biscuit_auth::builder::{BlockBuilder, Check, Fact, Term, fact, string};
+use biscuit_auth::error::{FailedCheck, Logic, Token as BiscuitError};
+use biscuit_auth::{
+    Algorithm, AuthorizerBuilder, AuthorizerLimits, Biscuit, KeyPair, PrivateKey, UnverifiedBiscuit,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+mod bounds;
+
+/// Longest token, as text: a grant of some dozen values, narrowed several times.
+pub const LENGTH_MAX: usize = 16_384;
+/// Most blocks: an administrator's, and a chain of delegations.
+pub const BLOCKS_MAX: usize = 16;
+/// What evaluation may take; the bounds of blocks keep it far below.
+const TIME_MAX: Duration = Duration::from_millis(100);
+/// Facts: a grant's, a request's, and what rules make of them.
+const FACTS_MAX: u64 = 2048;
+const ITERATIONS_MAX: u64 = 32;
+/// Prefixes of one evaluation.
+const PREFIXES_MAX: usize = 64;
+
+/// Why there is no token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// More than [`LENGTH_MAX`].
+    #[error("the token has {0} characters; at most {LENGTH_MAX} are taken")]
+    TooLong(usize),
+    /// More than [`BLOCKS_MAX`].
+    #[error("the token has {0} blocks; at most {BLOCKS_MAX} are taken: ask for a new one")]
+    TooManyBlocks(usize),
+    /// A block that could take long to evaluate.
+    #[error("block {block} of the token is too complex: {what}")]
+    TooComplex {
+        /// Which one.
+        block: usize,
+        /// What there is too much of.
+        what: String,
+    },
+    /// Not a Biscuit, or a damaged one.
+    #[error("this is no token: {0}; `tam token new` makes one")]
+    NotAToken(String),
+    /// Nobody that this node trusts has signed it.
+    #[error(
+        "no administrator of this node has signed the token, or it was changed since; `tam token inspect` shows it"
+    )]
+    NotOurs,
+    /// Block 0 says nothing about whom it is for, or what this version does not know.
+    #[error("the token's grant is not understood: {0}")]
+    NotAGrant(String),
+    /// It was sealed.
+    #[error("the token is sealed: it can be used, and not be narrowed")]
+    Sealed,
+    /// What was to be written cannot be.
+    #[error(transparent)]
+    Grant(#[from] GrantError),
+}
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// Rights that the token does not have, each once.
+    Missing(Vec<Missing>),
+    /// What a block says, where that is no grant of ours.
+    Check {
+        /// Which one; `None` for the node's own.
+        block: Option<u32>,
+        /// The check, as Datalog.
+        rule: String,
+    },
+    /// It takes more than a token may.
+    Limits(String),
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(missing) => {
+                f.write_str("the capability lacks ")?;
+                for (at, right) in missing.iter().enumerate() {
+                    write!(f, "{}{right}", if at == 0 { "" } else { ", " })?;
+                }
+                Ok(())
+            }
+            Self::Check { block: Some(block), rule } => {
+                write!(f, "block {block} of the capability says: {rule}")
+            }
+            Self::Check { block: None, rule } => write!(f, "the node says: {rule}"),
+            Self::Limits(what) => write!(f, "the capability cannot be evaluated: {what}"),
+        }
+    }
+}
+
+/// Names one block of one token: who has a token has all of its ids, and who revokes a block
+/// revokes everything that was made of it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RevocationId(Vec<u8>);
+
+impl fmt::Display for RevocationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(&self.0))
+    }
+}
+
+impl fmt::Debug for RevocationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for RevocationId {
+    type Err = TokenError;
+
+    fn from_str(text: &str) -> Result<Self, TokenError> {
+        match hex::decode(text) {
+            // A signature.
+            Ok(bytes) if (64..=72).contains(&bytes.len()) => Ok(Self(bytes)),
+            _ => Err(TokenError::NotAToken("a revocation id is a signature, in hex".into())),
+        }
+    }
+}
+
+/// A token that an administrator has signed.
+#[derive(Clone, Debug)]
+pub struct Token {
+    biscuit: Biscuit,
+    principal: PublicKey,
+    grant: Grant,
+    /// What is left by each further block, as it says itself.
+    narrowed: Vec<Option<Grant>>,
+}
+
+impl Token {
+    /// A new one. `next` is a fresh key's seed, with which the holder narrows it.
+    ///
+    /// # Errors
+    /// When the grant cannot be written.
+    pub fn mint(
+        root: &SecretKey,
+        principal: PublicKey,
+        grant: &Grant,
+        next: &Seed,
+    ) -> Result<Self, TokenError> {
+        let mut block = facts_of(grant)?;
+        block = block.fact(fact("principal", &[string(&principal.to_string())])).map_err(ours)?;
+        if let Some(until) = grant.until {
+            block = block.check(until_check(until)?).map_err(ours)?;
+        }
+        let symbols = biscuit_auth::datalog::SymbolTable::new();
+        let built = Biscuit::builder().merge(block).build_with_key_pair(
+            &pair(&root.seed())?,
+            symbols,
+            &pair(next)?,
+        );
+        Self::known(built.map_err(ours)?)
+    }
+
+    /// By its text, which one of these administrators must have signed.
+    ///
+    /// # Errors
+    /// When it is none, or too large, or signed by nobody of them.
+    pub fn verify(text: &str, roots: &[PublicKey]) -> Result<Self, TokenError> {
+        let held = HeldToken::parse(text)?;
+        for root in roots {
+            let key = biscuit_auth::PublicKey::from_bytes(root.as_bytes(), Algorithm::Ed25519);
+            if let Ok(biscuit) = held.0.clone().verify(key.map_err(|e| ours(e.into()))?) {
+                return Self::known(biscuit);
+            }
+        }
+        Err(TokenError::NotOurs)
+    }
+
+    fn known(biscuit: Biscuit) -> Result<Self, TokenError> {
+        let understood = |error: BiscuitError| TokenError::NotAGrant(error.to_string());
+        // Queries see block 0 and nothing that was appended.
+        let mut world = limited(AuthorizerBuilder::new()).build(&biscuit).map_err(understood)?;
+        let principals: Vec<(String,)> =
+            world.query("data($key) <- principal($key)").map_err(understood)?;
+        let [(principal,)] = principals.as_slice() else {
+            let count = principals.len();
+            return Err(TokenError::NotAGrant(format!("it names {count} principals")));
+        };
+        let principal =
+            principal.parse().map_err(|error| TokenError::NotAGrant(format!("{error}")))?;
+        let only: Vec<(String, String)> =
+            world.query("data($of, $value) <- grant($of, $value)").map_err(understood)?;
+        let all: Vec<(String,)> = world.query("data($of) <- all($of)").map_err(understood)?;
+        let ceilings: Vec<(String, i64)> =
+            world.query("data($of, $most) <- ceiling($of, $most)").map_err(understood)?;
+        let grant = grant_of(only, all.into_iter().map(|(of,)| of), ceilings)?;
+        let blocks = 1..biscuit.block_count();
+        let narrowed = blocks.map(|at| {
+            let source = biscuit.print_block_source(at).ok()?;
+            narrowing_of(&source)
+        });
+        let narrowed = narrowed.collect();
+        Ok(Self { principal, grant, narrowed, biscuit })
+    }
+
+    /// Whom it is for, and who pays.
+    #[must_use]
+    pub const fn principal(&self) -> PublicKey {
+        self.principal
+    }
+
+    /// What the administrator granted; later blocks may have left less.
+    #[must_use]
+    pub const fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// Of each of its blocks.
+    #[must_use]
+    pub fn revocation_ids(&self) -> Vec<RevocationId> {
+        self.biscuit.revocation_identifiers().into_iter().map(RevocationId).collect()
+    }
+
+    /// Whether all of it agrees to this at this time.
+    ///
+    /// # Errors
+    /// The rights that are missing, by name, or what a block says.
+    pub fn authorize(&self, ask: &Ask, now: UnixTime) -> Result<(), Denied> {
+        let missing = self.grant.missing(ask, now);
+        if !missing.is_empty() {
+            return Err(Denied::Missing(missing));
+        }
+        // Prefixes each stand for themselves: a long list is asked for in parts.
+        let traffic: Vec<String> = ask.traffic.iter().map(bits).collect();
+        if traffic.is_empty() {
+            return self.evaluate(ask, &[], now);
+        }
+        traffic.chunks(PREFIXES_MAX).try_for_each(|part| self.evaluate(ask, part, now))
+    }
+
+    fn evaluate(&self, ask: &Ask, traffic: &[String], now: UnixTime) -> Result<(), Denied> {
+        let limits = |error: BiscuitError| Denied::Limits(error.to_string());
+        let facts = request(ask, traffic, now);
+        if facts.len() as u64 > bounds::REQUEST_FACTS {
+            return Err(Denied::Limits(format!("the request has {} facts", facts.len())));
+        }
+        let with = |builder: AuthorizerBuilder, fact| builder.fact(fact);
+        let builder = facts.into_iter().try_fold(AuthorizerBuilder::new(), with);
+        let builder = builder.and_then(|builder| builder.policy("allow if true"));
+        let builder = limited(builder.map_err(limits)?);
+        let mut world = builder.build(&self.biscuit).map_err(limits)?;
+        let checks = match world.authorize() {
+            Ok(_) => return Ok(()),
+            Err(BiscuitError::FailedLogic(
+                Logic::Unauthorized { checks, .. } | Logic::NoMatchingPolicy { checks },
+            )) => checks,
+            Err(error) => return Err(limits(error)),
+        };
+        let mut missing = BTreeSet::new();
+        for check in &checks {
+            let FailedCheck::Block(check) = check else { continue };
+            let at = usize::try_from(check.block_id).unwrap_or(usize::MAX);
+            if let Some(Some(grant)) = at.checked_sub(1).and_then(|at| self.narrowed.get(at)) {
+                missing.extend(grant.missing(ask, now));
+            }
+        }
+        if !missing.is_empty() {
+            return Err(Denied::Missing(missing.into_iter().collect()));
+        }
+        Err(match checks.into_iter().next() {
+            Some(FailedCheck::Block(check)) => {
+                Denied::Check { block: Some(check.block_id), rule: check.rule }
+            }
+            Some(FailedCheck::Authorizer(check)) => Denied::Check { block: None, rule: check.rule },
+            None => Denied::Limits("no policy agrees".into()),
+        })
+    }
+
+    /// As its holder has it.
+    ///
+    /// # Errors
+    /// When it became too long.
+    pub fn held(&self) -> Result<HeldToken, TokenError> {
+        HeldToken::parse(&self.biscuit.to_base64().map_err(ours)?)
+    }
+}
+
+/// A token whose administrator is not known here: what a holder can do with it.
+#[derive(Clone, Debug)]
+pub struct HeldToken(UnverifiedBiscuit);
+
+impl HeldToken {
+    /// By its text. Nothing is verified but its form.
+    ///
+    /// # Errors
+    /// When it is none, or too large.
+    pub fn parse(text: &str) -> Result<Self, TokenError> {
+        let text = text.trim();
+        let text = text.strip_prefix("biscuit:").unwrap_or(text);
+        if text.len() > LENGTH_MAX {
+            return Err(TokenError::TooLong(text.len()));
+        }
+        let biscuit = UnverifiedBiscuit::from_base64(text).map_err(not_a_token)?;
+        if biscuit.block_count() > BLOCKS_MAX {
+            return Err(TokenError::TooManyBlocks(biscuit.block_count()));
+        }
+        bounds::check(&biscuit)?;
+        Ok(Self(biscuit))
+    }
+
+    /// One that may less, to use or to pass on. `next` is a fresh key's seed.
+    ///
+    /// # Errors
+    /// When the grant cannot be written, or the token is sealed or would become too large.
+    pub fn narrow(&self, to: &Grant, next: &Seed) -> Result<Self, TokenError> {
+        let block = checks_of(to)?.merge(facts_of(to)?);
+        let narrowed = self.0.append_with_keypair(&pair(next)?, block);
+        let narrowed = narrowed.map_err(|error| match error {
+            BiscuitError::AppendOnSealed => TokenError::Sealed,
+            error => ours(error),
+        })?;
+        Self::parse(&narrowed.to_base64().map_err(ours)?)
+    }
+
+    /// What each block says, as Datalog.
+    #[must_use]
+    pub fn blocks(&self) -> Vec<String> {
+        let source = |at| self.0.print_block_source(at).unwrap_or_default();
+        (0..self.0.block_count()).map(source).collect()
+    }
+
+    /// Of each of its blocks.
+    #[must_use]
+    pub fn revocation_ids(&self) -> Vec<RevocationId> {
+        self.0.revocation_identifiers().into_iter().map(RevocationId).collect()
+    }
+}
+
+impl fmt::Display for HeldToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.to_base64().map_err(|_| fmt::Error)?)
+    }
+}
+
+fn not_a_token(error: BiscuitError) -> TokenError {
+    TokenError::NotAToken(error.to_string())
+}
+
+/// What fails only if this crate writes what the library does not take.
+fn ours(error: BiscuitError) -> TokenError {
+    TokenError::NotAToken(error.to_string())
+}
+
+fn pair(seed: &Seed) -> Result<KeyPair, TokenError> {
+    let key = PrivateKey::from_bytes(seed.as_ref(), Algorithm::Ed25519);
+    Ok(KeyPair::from(&key.map_err(|error| ours(error.into()))?))
+}
+
+fn limited(builder: AuthorizerBuilder) -> AuthorizerBuilder {
+    builder.set_limits(AuthorizerLimits {
+        max_facts: FACTS_MAX,
+        max_iterations: ITERATIONS_MAX,
+        max_time: TIME_MAX,
+    })
+}
+
+fn integer(value: u64) -> Term {
+    Term::Integer(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+/// What a grant says, for whoever reads it.
+fn facts_of(grant: &Grant) -> Result<BlockBuilder, TokenError> {
+    let mut facts: Vec<Fact> = Vec::new();
+    for values in grant.values()? {
+        let of = string(values.dimension.name());
+        match values.values {
+            None => facts.push(fact("all", &[of])),
+            Some(values) => {
+                facts.extend(values.iter().map(|value| fact("grant", &[of.clone(), string(value)])))
+            }
+        }
+    }
+    for (at, (resource, _)) in RESOURCES.iter().enumerate() {
+        if let Some(most) = grant.ceilings.0[at] {
+            facts.push(fact("ceiling", &[string(resource), integer(most)]));
+        }
+    }
+    let with = |block: BlockBuilder, fact| block.fact(fact);
+    facts.into_iter().try_fold(BlockBuilder::new(), with).map_err(ours)
+}
+
+/// What a grant leaves, as checks.
+fn checks_of(grant: &Grant) -> Result<BlockBuilder, TokenError> {
+    let mut checks = Vec::new();
+    for values in grant.values()? {
+        let Some(only) = values.values else { continue };
+        checks.push(extent_check(values.dimension, &only).map_err(ours)?);
+    }
+    for (at, (resource, _)) in RESOURCES.iter().enumerate() {
+        if let Some(most) = grant.ceilings.0[at] {
+            let text = "check if without({of}) or amount({of}, $amount), $amount <= {most}";
+            let mut check = Check::try_from(text).map_err(ours)?;
+            check.set("of", *resource).map_err(ours)?;
+            check.set("most", integer(most)).map_err(ours)?;
+            checks.push(check);
+        }
+    }
+    if let Some(until) = grant.until {
+        checks.push(until_check(until)?);
+    }
+    let with = |block: BlockBuilder, check| block.check(check);
+    checks.into_iter().try_fold(BlockBuilder::new(), with).map_err(ours)
+}
+
+fn until_check(until: UnixTime) -> Result<Check, TokenError> {
+    let mut check = Check::try_from("check if time($now), $now < {until}").map_err(ours)?;
+    check.set("until", Term::Date(until.0)).map_err(ours)?;
+    Ok(check)
+}
+
+/// One dimension of a narrowing.
+fn extent_check(dimension: Dimension, only: &[String]) -> Result<Check, BiscuitError> {
+    let begins = |value: &String| {
+        dimension == Dimension::Traffic || dimension == Dimension::Module && value.ends_with('*')
+    };
+    let (starts, exact): (Vec<&String>, Vec<&String>) = only.iter().partition(|it| begins(it));
+    // A request has one module and several names for it: one of them has to fit.
+    let kind = if dimension == Dimension::Module { "if" } else { "all" };
+    let mut fits = Vec::new();
+    if !exact.is_empty() {
+        fits.push("{exact}.contains($value)".to_owned());
+    }
+    fits.extend((0..starts.len()).map(|at| format!("$value.starts_with({{start{at}}})")));
+    let mut text = format!("check {kind} without({{of}})");
+    if !fits.is_empty() {
+        text += &format!(" or asked({{of}}, $value), {}", fits.join(" || "));
+    }
+    let mut check = Check::try_from(text.as_str())?;
+    check.set("of", dimension.name())?;
+    if !exact.is_empty() {
+        check.set("exact", Term::Set(exact.into_iter().map(|it| string(it)).collect()))?;
+    }
+    for (at, start) in starts.into_iter().enumerate() {
+        check.set(&format!("start{at}"), start.strip_suffix('*').unwrap_or(start).to_owned())?;
+    }
+    Ok(check)
+}
+
+/// What a node says of a request.
+fn request(ask: &Ask, traffic: &[String], now: UnixTime) -> Vec<Fact> {
+    let mut asked: BTreeMap<Dimension, Vec<String>> = BTreeMap::new();
+    let mut note = |dimension, value: String| asked.entry(dimension).or_default().push(value);
+    note(Dimension::Operation, ask.operation.name().to_owned());
+    ask.session.iter().for_each(|session| note(Dimension::Session, session.clone()));
+    if let Some(module) = &ask.module {
+        note(Dimension::Module, ModulePattern::Digest(module.digest).to_string());
+        note(Dimension::Module, ModulePattern::Name(module.name.clone()).to_string());
+        for key in &module.signers {
+            note(Dimension::Module, ModulePattern::Signer(*key).to_string());
+        }
+        note(Dimension::Kind, module.kind.name().to_owned());
+    }
+    ask.levels.iter().for_each(|level| note(Dimension::Level, level.name().to_owned()));
+    ask.functions.iter().for_each(|function| note(Dimension::Function, function.clone()));
+    traffic.iter().for_each(|prefix| note(Dimension::Traffic, prefix.clone()));
+    let mut facts = vec![fact("time", &[Term::Date(now.0)])];
+    for dimension in Dimension::EXTENTS {
+        let of = string(dimension.name());
+        match asked.get(&dimension) {
+            Some(values) => {
+                facts.extend(values.iter().map(|value| fact("asked", &[of.clone(), string(value)])))
+            }
+            None => facts.push(fact("without", &[of])),
+        }
+    }
+    for (at, (resource, _)) in RESOURCES.iter().enumerate() {
+        let of = string(resource);
+        facts.push(match ask.amounts.0[at] {
+            Some(amount) => fact("amount", &[of, integer(amount)]),
+            None => fact("without", &[of]),
+        });
+    }
+    facts
+}
+
+fn grant_of(
+    only: Vec<(String, String)>,
+    all: impl Iterator<Item = String>,
+    ceilings: Vec<(String, i64)>,
+) -> Result<Grant, TokenError> {
+    let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (of, value) in only {
+        values.entry(of).or_default().push(value);
+    }
+    let all: BTreeSet<String> = all.collect();
+    let mut grant = Grant::none();
+    for dimension in Dimension::EXTENTS {
+        let values = values.remove(dimension.name()).unwrap_or_default();
+        let is_all = all.contains(dimension.name());
+        grant.set(dimension, if is_all { None } else { Some(values) })?;
+    }
+    for (of, most) in ceilings {
+        if let Some(at) = RESOURCES.iter().position(|(resource, _)| *resource == of) {
+            let most = u64::try_from(most).unwrap_or(0);
+            let before = grant.ceilings.0[at].unwrap_or(u64::MAX);
+            grant.ceilings.0[at] = Some(most.min(before));
+        }
+    }
+    Ok(grant)
+}
+
+/// What a block of ours says that it leaves. Only to name what is missing: its checks decide.
+fn narrowing_of(source: &str) -> Option<Grant> {
+    let text = |term: &Term| match term {
+        Term::Str(text) => Some(text.clone()),
+        _ => None,
+    };
+    let block = BlockBuilder::new().code(source).ok()?;
+    let (mut only, mut all, mut ceilings) = (Vec::new(), Vec::new(), Vec::new());
+    for fact in block.facts {
+        let terms = &fact.predicate.terms;
+        match (fact.predicate.name.as_str(), terms.as_slice()) {
+            ("grant", [of, value]) => only.push((text(of)?, text(value)?)),
+            ("all", [of]) => all.push(text(of)?),
+            ("ceiling", [of, Term::Integer(most)]) => ceilings.push((text(of)?, *most)),
+            _ => {}
+        }
+    }
+    let is_ours = !(only.is_empty() && all.is_empty() && ceilings.is_empty());
+    is_ours.then(|| grant_of(only, all.into_iter(), ceilings).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests;

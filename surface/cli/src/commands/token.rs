@@ -1,0 +1,172 @@
+//! `tam token`: what somebody may do, signed by an administrator and narrowed by whoever holds it.
+
+use super::key::{Passphrase, public, random, secret};
+use super::{Context, read_file};
+use crate::failure::{Failure, Outcome};
+use api::{ErrorCode, SCHEMA_VERSION};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use trust::{Grant, HeldToken, Token as Signed, TokenError};
+
+mod grant;
+
+use grant::GrantArgs;
+
+/// Subcommands of `tam token`.
+#[derive(Debug, Subcommand)]
+pub enum Token {
+    /// Sign a token that grants what the options say, and nothing else
+    New(New),
+    /// Leave less of a token, to pass it on; needs nobody else
+    Attenuate(Attenuate),
+    /// Show what a token says
+    Inspect(Inspect),
+}
+
+/// Arguments of `tam token new`.
+#[derive(Debug, Args)]
+pub struct New {
+    /// The administrator's key that signs it
+    #[arg(long, value_name = "NAME|FILE", default_value = "default")]
+    key: String,
+    #[command(flatten)]
+    passphrase: Passphrase,
+    /// The principal: who may, and who pays
+    #[arg(long = "for", value_name = "NAME|FILE|ed25519/…")]
+    principal: String,
+    /// Grant everything, as to an administrator; other options leave less of it
+    #[arg(long)]
+    admin: bool,
+    #[command(flatten)]
+    grant: GrantArgs,
+}
+
+/// Arguments of `tam token attenuate`.
+#[derive(Debug, Args)]
+pub struct Attenuate {
+    /// The token's file; - for standard input
+    #[arg(value_name = "TOKEN")]
+    token: PathBuf,
+    #[command(flatten)]
+    grant: GrantArgs,
+}
+
+/// Arguments of `tam token inspect`.
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// The token's file; - for standard input
+    #[arg(value_name = "TOKEN")]
+    token: PathBuf,
+    /// Say whether this administrator has signed it
+    #[arg(long, value_name = "NAME|FILE|ed25519/…")]
+    root: Option<String>,
+}
+
+impl Token {
+    pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
+        match self {
+            Self::New(new) => new.run(context),
+            Self::Attenuate(attenuate) => attenuate.run(context),
+            Self::Inspect(inspect) => inspect.run(context),
+        }
+    }
+}
+
+impl New {
+    fn run(&self, context: &Context<'_>) -> Outcome {
+        let grant = self.grant.of(if self.admin { Grant::all() } else { Grant::none() })?;
+        let principal = public(&self.principal)?;
+        let key = secret(&self.key, &self.passphrase)?;
+        let token = Signed::mint(&key, principal, &grant, &random()?).map_err(|e| failed(&e))?;
+        let held = token.held().map_err(|error| failed(&error))?;
+        if grant == Grant::none() {
+            context.output.note("the token grants nothing; see `tam token new --help`");
+        }
+        give(context, &held)
+    }
+}
+
+impl Attenuate {
+    fn run(&self, context: &Context<'_>) -> Outcome {
+        let grant = self.grant.of(Grant::all())?;
+        if grant == Grant::all() {
+            let message = "nothing says what to leave of the token";
+            return Err(Failure::new(ErrorCode::Usage, message)
+                .help("as in --may read --until 1h; see `tam token attenuate --help`"));
+        }
+        let held = held(&self.token)?.narrow(&grant, &random()?).map_err(|error| failed(&error))?;
+        give(context, &held)
+    }
+}
+
+impl Inspect {
+    fn run(&self, context: &Context<'_>) -> Outcome {
+        let held = held(&self.token)?;
+        let signed = match &self.root {
+            Some(root) => {
+                let token = Signed::verify(&held.to_string(), &[public(root)?]);
+                Some(token.map_err(|error| failed(&error))?)
+            }
+            None => None,
+        };
+        let ids: Vec<String> = held.revocation_ids().iter().map(ToString::to_string).collect();
+        let blocks: Vec<_> = held.blocks().into_iter().zip(&ids).collect();
+        let document = json!({
+            "schema_version": SCHEMA_VERSION,
+            "principal": signed.as_ref().map(|token| token.principal().to_string()),
+            "signature": if signed.is_some() { "good" } else { "not looked at" },
+            "blocks": blocks.iter().map(|(source, id)| json!({
+                "datalog": source, "revocation_id": id,
+            })).collect::<Vec<_>>(),
+        });
+        context.output.result(&document, || {
+            let mut text = match &signed {
+                Some(token) => format!("signed by that administrator, for {}\n", token.principal()),
+                None => "who signed it was not looked at: --root KEY\n".to_owned(),
+            };
+            for (number, (source, id)) in blocks.iter().enumerate() {
+                let by = if number == 0 { "the administrator's" } else { "a holder's" };
+                text += &format!("\nblock {number}, {by}\n");
+                source.lines().for_each(|line| text += &format!("  {line}\n"));
+                text += &format!("  // revoked by {id}\n");
+            }
+            crate::output::escaped_lines(&text)
+        })
+    }
+}
+
+fn held(file: &Path) -> Result<HeldToken, Failure> {
+    const LIMIT: u64 = 2 * trust::token::LENGTH_MAX as u64;
+    let bytes = if file.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        let read = std::io::stdin().take(LIMIT).read_to_end(&mut bytes);
+        read.map_err(|error| Failure::io("reading standard input", &error))?;
+        bytes
+    } else {
+        read_file(file, LIMIT)?
+    };
+    HeldToken::parse(&String::from_utf8_lossy(&bytes)).map_err(|error| failed(&error))
+}
+
+fn give(context: &Context<'_>, held: &HeldToken) -> Outcome {
+    let token = held.to_string();
+    let document = json!({
+        "schema_version": SCHEMA_VERSION,
+        "token": token,
+        "revocation_ids": held.revocation_ids().iter().map(ToString::to_string).collect::<Vec<_>>(),
+    });
+    context.output.result(&document, || token.clone())
+}
+
+fn failed(error: &TokenError) -> Failure {
+    let code = match error {
+        TokenError::NotOurs => ErrorCode::Refused,
+        TokenError::TooLong(_) | TokenError::TooManyBlocks(_) | TokenError::TooComplex { .. } => {
+            ErrorCode::Limit
+        }
+        _ => ErrorCode::Usage,
+    };
+    Failure::new(code, error.to_string())
+}
