@@ -182,9 +182,11 @@ impl Routed {
     /// new to tell, and does not look for a way over it again.
     fn loses_the_better_link(&self) {
         self.converges(3);
+        // All that they have been told, also of what they do not reach. BGP has no such list.
         let told = |side: &Side| {
-            let topology = self.birdc(side, &["ospf", "topology"]);
-            topology.stdout.contains("10.77.2.0/24")
+            let told = self.birdc(side, &["ospf", "state", "all"]).stdout;
+            assert!(told.contains("10.77.3.0/24") != told.contains("no OSPF"), "{told}");
+            told.contains("10.77.2.0/24")
         };
         let forgotten = || (!SIDES.iter().any(told)).then_some(());
         assert!(wait_for(CONVERGENCE, forgotten).is_some(), "{}", self.views());
