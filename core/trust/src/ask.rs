@@ -154,6 +154,9 @@ pub struct Missing {
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.dimension, self.what)
+        match self.dimension {
+            Dimension::Until => write!(f, "time: it ended {}", self.what),
+            dimension => write!(f, "{dimension} {}", self.what),
+        }
     }
 }

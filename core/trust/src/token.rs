@@ -3,7 +3,8 @@
 //! ```text
 //! block 0, signed by an administrator   principal("ed25519/…");
 //!   what is granted, as facts           grant("operation", "deploy"); all("level");
-//!                                       ceiling("services", 4); check if time($t), $t < …;
+//!                                       ceiling("services", 4); until(…);
+//!                                       check if time($now), $now < …;
 //! block 1, 2, …, by whoever holds it    check all without("level") or
 //!   what is left of it, as checks         asked("level", $v), {"user"}.contains($v);
 //!                                       the same as facts, for whoever reads it
@@ -210,7 +211,10 @@ impl Token {
         let all: Vec<(String,)> = world.query("data($of) <- all($of)").map_err(understood)?;
         let ceilings: Vec<(String, i64)> =
             world.query("data($of, $most) <- ceiling($of, $most)").map_err(understood)?;
-        let grant = grant_of(only, all.into_iter().map(|(of,)| of), ceilings)?;
+        let ends: Vec<Fact> = world.query("data($end) <- until($end)").map_err(understood)?;
+        let ends = ends.iter().flat_map(|end| &end.predicate.terms).filter_map(date_of);
+        let until = ends.min();
+        let grant = Grant { until, ..grant_of(only, all.into_iter().map(|(of,)| of), ceilings)? };
         let blocks = 1..biscuit.block_count();
         let narrowed = blocks.map(|at| {
             let source = biscuit.print_block_source(at).ok()?;
@@ -402,6 +406,7 @@ fn facts_of(grant: &Grant) -> Result<BlockBuilder, TokenError> {
             facts.push(fact("ceiling", &[string(resource), integer(most)]));
         }
     }
+    facts.extend(grant.until.map(|until| fact("until", &[Term::Date(until.0)])));
     let with = |block: BlockBuilder, fact| block.fact(fact);
     facts.into_iter().try_fold(BlockBuilder::new(), with).map_err(ours)
 }
@@ -534,17 +539,27 @@ fn narrowing_of(source: &str) -> Option<Grant> {
     };
     let block = BlockBuilder::new().code(source).ok()?;
     let (mut only, mut all, mut ceilings) = (Vec::new(), Vec::new(), Vec::new());
+    let mut until = None;
     for fact in block.facts {
         let terms = &fact.predicate.terms;
         match (fact.predicate.name.as_str(), terms.as_slice()) {
             ("grant", [of, value]) => only.push((text(of)?, text(value)?)),
             ("all", [of]) => all.push(text(of)?),
             ("ceiling", [of, Term::Integer(most)]) => ceilings.push((text(of)?, *most)),
+            ("until", [end]) => until = date_of(end),
             _ => {}
         }
     }
     let is_ours = !(only.is_empty() && all.is_empty() && ceilings.is_empty());
-    is_ours.then(|| grant_of(only, all.into_iter(), ceilings).ok()).flatten()
+    let grant = is_ours.then(|| grant_of(only, all.into_iter(), ceilings).ok()).flatten()?;
+    Some(Grant { until, ..grant })
+}
+
+fn date_of(term: &Term) -> Option<UnixTime> {
+    match term {
+        Term::Date(seconds) => Some(UnixTime(*seconds)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
