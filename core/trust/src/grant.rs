@@ -436,7 +436,9 @@ pub(crate) fn bits(prefix: &IpNet) -> String {
     format!("{version}:{}", &bits[..usize::from(prefix.prefix_len())])
 }
 
-pub(crate) fn of_bits(text: &str) -> Option<IpNet> {
+/// The prefix of such a text, if it is one.
+#[must_use]
+pub fn of_bits(text: &str) -> Option<IpNet> {
     let (version, bits) = text.split_once(':')?;
     let length = u8::try_from(bits.len()).ok()?;
     let value = if bits.is_empty() { 0 } else { u128::from_str_radix(bits, 2).ok()? };

@@ -103,7 +103,7 @@ impl New {
         });
         context.output.result(&document, || {
             format!(
-                "{}\nwrote {} and {}\nnext: keep a copy of the first where nobody else comes; a node's administrator has `tam token new --key {}`",
+                "{}\nwrote {} and {}\nnext: keep a copy of the first where nobody else comes; an administrator signs tokens with it: tam token new --key {} --for …",
                 key.public(),
                 secret.display(),
                 public.display(),

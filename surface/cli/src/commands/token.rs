@@ -129,12 +129,19 @@ impl Inspect {
             for (number, (source, id)) in blocks.iter().enumerate() {
                 let by = if number == 0 { "the administrator's" } else { "a holder's" };
                 text += &format!("\nblock {number}, {by}\n");
-                source.lines().for_each(|line| text += &format!("  {line}\n"));
+                source.lines().for_each(|line| text += &format!("  {line}{}\n", prefix_note(line)));
                 text += &format!("  // revoked by {id}\n");
             }
             crate::output::escaped_lines(&text)
         })
     }
+}
+
+/// A prefix stands in a token as its bits.
+fn prefix_note(line: &str) -> String {
+    let bits = line.strip_prefix("grant(\"traffic\", \"").and_then(|rest| rest.split('"').next());
+    let prefix = bits.and_then(trust::grant::of_bits);
+    prefix.map(|prefix| format!(" // {prefix}")).unwrap_or_default()
 }
 
 fn held(file: &Path) -> Result<HeldToken, Failure> {
