@@ -357,19 +357,14 @@ impl Grant {
             }
             Ok(Values { dimension, values: Some(values.iter().map(text).collect()) })
         }
-        let word = |dimension| {
-            move |value: &String| {
-                let wanted = "letters, digits, '-', '_' and '.'";
-                let wrong = GrantError::Value { dimension, value: value.clone(), wanted };
-                if is_word(value) { Ok(()) } else { Err(wrong) }
-            }
-        };
-        if let Extent::Only(values) = &self.sessions {
-            values.iter().try_for_each(word(Dimension::Session))?;
+        fn words(dimension: Dimension, extent: &Extent<String>) -> Result<(), GrantError> {
+            let Extent::Only(values) = extent else { return Ok(()) };
+            let Some(value) = values.iter().find(|value| !is_word(value)) else { return Ok(()) };
+            let wanted = "letters, digits, '-', '_' and '.'";
+            Err(GrantError::Value { dimension, value: value.clone(), wanted })
         }
-        if let Extent::Only(values) = &self.functions {
-            values.iter().try_for_each(word(Dimension::Function))?;
-        }
+        words(Dimension::Session, &self.sessions)?;
+        words(Dimension::Function, &self.functions)?;
         Ok(vec![
             of(Dimension::Operation, &self.operations, |it| it.name().to_owned())?,
             of(Dimension::Session, &self.sessions, Clone::clone)?,

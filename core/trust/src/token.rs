@@ -96,6 +96,8 @@ pub enum Denied {
     Limits(String),
 }
 
+impl std::error::Error for Denied {}
+
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -150,8 +152,6 @@ pub struct Token {
     biscuit: Biscuit,
     principal: PublicKey,
     grant: Grant,
-    /// What is left by each further block, as it says itself.
-    narrowed: Vec<Option<Grant>>,
 }
 
 impl Token {
@@ -166,9 +166,11 @@ impl Token {
         next: &Seed,
     ) -> Result<Self, TokenError> {
         let mut block = facts_of(grant)?;
-        block = block.fact(fact("principal", &[string(&principal.to_string())])).map_err(ours)?;
+        block = block
+            .fact(fact("principal", &[string(&principal.to_string())]))
+            .map_err(not_a_token)?;
         if let Some(until) = grant.until {
-            block = block.check(until_check(until)?).map_err(ours)?;
+            block = block.check(until_check(until)?).map_err(not_a_token)?;
         }
         let symbols = biscuit_auth::datalog::SymbolTable::new();
         let built = Biscuit::builder().merge(block).build_with_key_pair(
@@ -176,7 +178,7 @@ impl Token {
             symbols,
             &pair(next)?,
         );
-        Self::known(built.map_err(ours)?)
+        Self::known(built.map_err(not_a_token)?)
     }
 
     /// By its text, which one of these administrators must have signed.
@@ -187,7 +189,9 @@ impl Token {
         let held = HeldToken::parse(text)?;
         for root in roots {
             let key = biscuit_auth::PublicKey::from_bytes(root.as_bytes(), Algorithm::Ed25519);
-            if let Ok(biscuit) = held.0.clone().verify(key.map_err(|e| ours(e.into()))?) {
+            if let Ok(biscuit) =
+                held.0.clone().verify(key.map_err(|error| not_a_token(error.into()))?)
+            {
                 return Self::known(biscuit);
             }
         }
@@ -215,13 +219,7 @@ impl Token {
         let ends = ends.iter().flat_map(|end| &end.predicate.terms).filter_map(date_of);
         let until = ends.min();
         let grant = Grant { until, ..grant_of(only, all.into_iter().map(|(of,)| of), ceilings)? };
-        let blocks = 1..biscuit.block_count();
-        let narrowed = blocks.map(|at| {
-            let source = biscuit.print_block_source(at).ok()?;
-            narrowing_of(&source)
-        });
-        let narrowed = narrowed.collect();
-        Ok(Self { principal, grant, narrowed, biscuit })
+        Ok(Self { principal, grant, biscuit })
     }
 
     /// Whom it is for, and who pays.
@@ -280,10 +278,7 @@ impl Token {
         let mut missing = BTreeSet::new();
         for check in &checks {
             let FailedCheck::Block(check) = check else { continue };
-            let at = usize::try_from(check.block_id).unwrap_or(usize::MAX);
-            if let Some(Some(grant)) = at.checked_sub(1).and_then(|at| self.narrowed.get(at)) {
-                missing.extend(grant.missing(ask, now));
-            }
+            missing.extend(self.left_by(check.block_id).iter().flat_map(|it| it.missing(ask, now)));
         }
         if !missing.is_empty() {
             return Err(Denied::Missing(missing.into_iter().collect()));
@@ -297,12 +292,18 @@ impl Token {
         })
     }
 
+    /// What an appended block leaves, as it says itself.
+    fn left_by(&self, block: u32) -> Option<Grant> {
+        let at = usize::try_from(block).ok().filter(|at| *at > 0)?;
+        narrowing_of(&self.biscuit.print_block_source(at).ok()?)
+    }
+
     /// As its holder has it.
     ///
     /// # Errors
     /// When it became too long.
     pub fn held(&self) -> Result<HeldToken, TokenError> {
-        HeldToken::parse(&self.biscuit.to_base64().map_err(ours)?)
+        HeldToken::parse(&self.biscuit.to_base64().map_err(not_a_token)?)
     }
 }
 
@@ -338,9 +339,9 @@ impl HeldToken {
         let narrowed = self.0.append_with_keypair(&pair(next)?, block);
         let narrowed = narrowed.map_err(|error| match error {
             BiscuitError::AppendOnSealed => TokenError::Sealed,
-            error => ours(error),
+            error => not_a_token(error),
         })?;
-        Self::parse(&narrowed.to_base64().map_err(ours)?)
+        Self::parse(&narrowed.to_base64().map_err(not_a_token)?)
     }
 
     /// What each block says, as Datalog.
@@ -367,14 +368,9 @@ fn not_a_token(error: BiscuitError) -> TokenError {
     TokenError::NotAToken(error.to_string())
 }
 
-/// What fails only if this crate writes what the library does not take.
-fn ours(error: BiscuitError) -> TokenError {
-    TokenError::NotAToken(error.to_string())
-}
-
 fn pair(seed: &Seed) -> Result<KeyPair, TokenError> {
     let key = PrivateKey::from_bytes(seed.as_ref(), Algorithm::Ed25519);
-    Ok(KeyPair::from(&key.map_err(|error| ours(error.into()))?))
+    Ok(KeyPair::from(&key.map_err(|error| not_a_token(error.into()))?))
 }
 
 fn limited(builder: AuthorizerBuilder) -> AuthorizerBuilder {
@@ -408,7 +404,7 @@ fn facts_of(grant: &Grant) -> Result<BlockBuilder, TokenError> {
     }
     facts.extend(grant.until.map(|until| fact("until", &[Term::Date(until.0)])));
     let with = |block: BlockBuilder, fact| block.fact(fact);
-    facts.into_iter().try_fold(BlockBuilder::new(), with).map_err(ours)
+    facts.into_iter().try_fold(BlockBuilder::new(), with).map_err(not_a_token)
 }
 
 /// What a grant leaves, as checks.
@@ -416,14 +412,14 @@ fn checks_of(grant: &Grant) -> Result<BlockBuilder, TokenError> {
     let mut checks = Vec::new();
     for values in grant.values()? {
         let Some(only) = values.values else { continue };
-        checks.push(extent_check(values.dimension, &only).map_err(ours)?);
+        checks.push(extent_check(values.dimension, &only).map_err(not_a_token)?);
     }
     for (at, (resource, _)) in RESOURCES.iter().enumerate() {
         if let Some(most) = grant.ceilings.0[at] {
             let text = "check if without({of}) or amount({of}, $amount), $amount <= {most}";
-            let mut check = Check::try_from(text).map_err(ours)?;
-            check.set("of", *resource).map_err(ours)?;
-            check.set("most", integer(most)).map_err(ours)?;
+            let mut check = Check::try_from(text).map_err(not_a_token)?;
+            check.set("of", *resource).map_err(not_a_token)?;
+            check.set("most", integer(most)).map_err(not_a_token)?;
             checks.push(check);
         }
     }
@@ -431,12 +427,12 @@ fn checks_of(grant: &Grant) -> Result<BlockBuilder, TokenError> {
         checks.push(until_check(until)?);
     }
     let with = |block: BlockBuilder, check| block.check(check);
-    checks.into_iter().try_fold(BlockBuilder::new(), with).map_err(ours)
+    checks.into_iter().try_fold(BlockBuilder::new(), with).map_err(not_a_token)
 }
 
 fn until_check(until: UnixTime) -> Result<Check, TokenError> {
-    let mut check = Check::try_from("check if time($now), $now < {until}").map_err(ours)?;
-    check.set("until", Term::Date(until.0)).map_err(ours)?;
+    let mut check = Check::try_from("check if time($now), $now < {until}").map_err(not_a_token)?;
+    check.set("until", Term::Date(until.0)).map_err(not_a_token)?;
     Ok(check)
 }
 

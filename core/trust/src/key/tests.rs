@@ -99,38 +99,22 @@ fn what_is_no_key_of_this_kind_is_named() {
 
 #[test]
 fn a_file_that_would_take_all_memory_to_open_is_refused() {
-    // As a key of ours, with N = 2^30.
-    let key = secret(2);
-    let document = document(&key.0);
-    let info = PrivateKeyInfo::try_from(document.as_bytes()).unwrap();
-    let scheme = pbes2::Parameters::scrypt_aes256cbc(
-        pkcs8::pkcs5::scrypt::Params::new(4, 8, 1, 32).unwrap(),
-        &[0; 16],
-        &[0; 16],
-    );
-    let sealed = info.encrypt_with_params(scheme.unwrap(), "x").unwrap();
-    let mut der = sealed.as_bytes().to_vec();
-    // SEQUENCE { salt, N INTEGER 16, r INTEGER 8, … }: N becomes 2^16 times r of 2^15.
-    let cost = [2, 1, 16, 2, 1, 8, 2, 1, 1];
-    let at = der.windows(9).position(|bytes| bytes == cost).unwrap();
-    der[at..at + 9].copy_from_slice(&[2, 1, 16, 2, 1, 8, 2, 1, 127]);
-    let open = |der: &[u8]| {
-        let pem =
-            pkcs8::der::pem::encode_string(EncryptedPrivateKeyInfo::PEM_LABEL, LineEnding::LF, der);
-        SecretKey::from_pem(&pem.unwrap(), Some("x"))
+    let open = |log_n, p| {
+        let cost = pkcs8::pkcs5::scrypt::Params::new(log_n, 8, p, 32).unwrap();
+        let scheme = pbes2::Parameters::scrypt_aes256cbc(cost, &[0; 16], &[0; 16]).unwrap();
+        // Two blocks that no passphrase opens.
+        let sealed = EncryptedPrivateKeyInfo {
+            encryption_algorithm: scheme.into(),
+            encrypted_data: &[0; 32],
+        };
+        let document = SecretDocument::encode_msg(&sealed).unwrap();
+        let pem = document.to_pem(EncryptedPrivateKeyInfo::PEM_LABEL, LineEnding::LF).unwrap();
+        SecretKey::from_pem(&pem, Some("x")).unwrap_err()
     };
-    // 127 runs of 16 KiB are nothing.
-    assert_eq!(open(&der).unwrap_err(), KeyError::WrongPassphrase);
-    der[at..at + 9].copy_from_slice(&[2, 1, 64, 2, 1, 127, 2, 1, 127]);
-    assert_eq!(open(&der).unwrap_err(), KeyError::WrongPassphrase);
-    let wide = Kdf::Scrypt(pbes2::ScryptParams {
-        salt: &[0; 16],
-        cost_parameter: 1 << 20,
-        block_size: 8,
-        parallelization: 1,
-        key_length: None,
-    });
-    assert!(matches!(affordable(&wide), Err(KeyError::Expensive(_))));
+    assert_eq!(open(10, 1), KeyError::WrongPassphrase);
+    // 1 GiB, and a fourth of it 60,000 times.
+    assert!(matches!(open(20, 1), KeyError::Expensive(_)));
+    assert!(matches!(open(18, 60_000), KeyError::Expensive(_)));
 }
 
 #[test]
