@@ -181,6 +181,11 @@ impl Daemon {
 
     /// Packets carry the new count: what came before will be in a ring soon, or is lost.
     pub(crate) fn recounting(&self, entry: EntryId) {
+        self.when_packets_have_landed(Done::Landed(entry));
+    }
+
+    /// Tells this when no packet is in the front door or a program any more that is there now.
+    pub(crate) fn when_packets_have_landed(&self, then: Done) {
         let done = self.done.clone();
         tokio::task::spawn_blocking(move || {
             if let Err(error) = bpf::front_door::wait_for_packets_in_flight() {
@@ -188,7 +193,7 @@ impl Daemon {
                 return;
             }
             // The daemon is gone when nobody receives: nothing is left to do.
-            let _ = done.send(Done::Landed(entry));
+            let _ = done.send(then);
         });
     }
 

@@ -95,15 +95,7 @@ impl Daemon {
         while self.spares.0.len() > SPARES_MAX {
             self.spares.0.pop_front();
         }
-        let done = self.done.clone();
-        tokio::task::spawn_blocking(move || {
-            if let Err(error) = bpf::front_door::wait_for_packets_in_flight() {
-                tracing::error!(%error, "packets in flight were not waited for");
-                return;
-            }
-            // The daemon is gone when nobody receives: nothing is left to do.
-            let _ = done.send(Done::SpareReady(number));
-        });
+        self.when_packets_have_landed(Done::SpareReady(number));
     }
 
     /// No packet is in a spare's programs any more.
