@@ -16,6 +16,7 @@ use units::{EntryId, Name, Nanos, RuleId, SessionId};
 use crate::budget::Budget;
 use crate::classifier::RuleSet;
 use crate::desired::DesiredRule;
+use crate::owner::Owner;
 use crate::policy::OnFailure;
 use crate::rule::RuleSpec;
 use crate::service::{Edges, ModuleInfo};
@@ -58,6 +59,9 @@ pub enum Command {
         /// When the name runs already: the new version begins without what the old one knows.
         #[serde(default)]
         discard_state: bool,
+        /// Whose it is, with its rules.
+        #[serde(default)]
+        owner: Option<Owner>,
     },
     /// Put another version in the place of a service; its rules, edges and budget stay. One that
     /// does not run starts as that version.
@@ -100,6 +104,9 @@ pub enum Command {
     RuleAdd {
         /// The rules.
         specs: Vec<RuleSpec>,
+        /// Whose they are.
+        #[serde(default)]
+        owner: Option<Owner>,
     },
     /// Remove a rule.
     RuleRemove {
@@ -149,6 +156,9 @@ pub struct Arrangement {
     /// What becomes of its packets while it is down.
     #[serde(default)]
     pub on_failure: OnFailure,
+    /// Whose it is.
+    #[serde(default)]
+    pub owner: Option<Owner>,
 }
 
 /// What a command did at once; effects and notices tell the rest.

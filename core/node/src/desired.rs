@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use units::Name;
 
 use crate::budget::Budget;
+use crate::owner::Owner;
 use crate::policy::OnFailure;
 use crate::rule::RuleSpec;
 use crate::service::Service;
@@ -69,6 +70,9 @@ pub struct DesiredService {
     /// What becomes of its packets while it is down.
     #[serde(default)]
     pub on_failure: OnFailure,
+    /// Whose it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
 }
 
 impl DesiredService {
@@ -83,6 +87,7 @@ impl DesiredService {
             then: service.then.clone(),
             budget: service.budget,
             on_failure: service.on_failure,
+            owner: service.owner,
         }
     }
 }
@@ -95,6 +100,9 @@ pub struct DesiredRule {
     /// The service that it came with, and goes with.
     #[serde(default)]
     pub came_with: Option<Name>,
+    /// Whose it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
 }
 
 const fn allowed() -> bool {
@@ -118,9 +126,9 @@ impl DesiredState {
     /// A service shall run, in place of another of its name, with these rules.
     pub fn deploy(&mut self, name: Name, service: DesiredService, rules: Vec<RuleSpec>) {
         self.rules.retain(|rule| rule.came_with.as_ref() != Some(&name));
-        let came_with = Some(name.clone());
+        let (came_with, owner) = (Some(name.clone()), service.owner);
         let rules =
-            rules.into_iter().map(|spec| DesiredRule { spec, came_with: came_with.clone() });
+            rules.into_iter().map(|spec| DesiredRule { spec, came_with: came_with.clone(), owner });
         self.rules.extend(rules);
         self.services.insert(name, service);
     }
@@ -135,8 +143,8 @@ impl DesiredState {
     }
 
     /// Rules shall be there, behind those that are.
-    pub fn add_rules(&mut self, specs: Vec<RuleSpec>) {
-        let rules = specs.into_iter().map(|spec| DesiredRule { spec, came_with: None });
+    pub fn add_rules(&mut self, specs: Vec<RuleSpec>, owner: Option<Owner>) {
+        let rules = specs.into_iter().map(|spec| DesiredRule { spec, came_with: None, owner });
         self.rules.extend(rules);
     }
 
@@ -154,6 +162,32 @@ impl DesiredState {
         if let Some(service) = self.services.get_mut(name) {
             service.level = Some(level);
         }
+    }
+
+    /// What the operator wants here, and what principals have in another state, the present one: a
+    /// node file and an earlier generation say nothing of theirs.
+    #[must_use]
+    pub fn with_owned_of(mut self, present: &Self) -> Self {
+        let owned: Vec<Name> = self
+            .services
+            .iter()
+            .filter(|(_, it)| it.owner.is_some())
+            .map(|(name, _)| name.clone())
+            .collect();
+        owned.iter().for_each(|name| self.remove(name));
+        self.rules.retain(|rule| rule.owner.is_none());
+        for (name, service) in present.services.iter().filter(|(_, it)| it.owner.is_some()) {
+            // A name that the operator gives to something else is his.
+            self.services.entry(name.clone()).or_insert_with(|| service.clone());
+        }
+        let is_there = |rule: &&DesiredRule| {
+            let to = rule.spec.action.service();
+            let its = to.and_then(|to| self.services.get(to));
+            rule.owner.is_some() && (to.is_none() || its.is_some_and(|it| it.owner.is_some()))
+        };
+        let rules: Vec<DesiredRule> = present.rules.iter().filter(is_there).cloned().collect();
+        self.rules.extend(rules);
+        self
     }
 
     /// What of it can be there while only these services are.

@@ -16,6 +16,7 @@ pub mod ethernet;
 pub mod flows;
 pub mod l4;
 mod message;
+pub mod owner;
 pub mod policy;
 pub mod port;
 pub mod prefix;
@@ -30,6 +31,7 @@ pub mod state;
 mod testing;
 
 pub use command::{Command, Effect, Event, Notice, Outcome};
+pub use owner::{CapabilityId, Owner, PrincipalId};
 pub use policy::OnFailure;
 pub use port::{Port, PortError, PortKind, PortMode, PortSpec, other_ends};
 pub use refusal::{Refusal, RefusalClass};

@@ -187,6 +187,12 @@ impl TryFrom<String> for Prefix {
     }
 }
 
+impl From<Prefix> for IpNet {
+    fn from(prefix: Prefix) -> Self {
+        prefix.0
+    }
+}
+
 impl From<Prefix> for String {
     fn from(prefix: Prefix) -> Self {
         prefix.to_string()

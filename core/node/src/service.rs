@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos};
 
 use crate::budget::Budget;
+use crate::owner::Owner;
 use crate::policy::OnFailure;
 
 /// Services of one node: their entries index an array in every cell.
@@ -92,6 +93,9 @@ pub struct Service {
     /// What becomes of its packets while it is down.
     #[serde(default)]
     pub on_failure: OnFailure,
+    /// Whose it is.
+    #[serde(default)]
+    pub owner: Option<Owner>,
     /// Where it runs.
     pub level: Level,
     /// Why there.

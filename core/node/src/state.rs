@@ -34,6 +34,7 @@ use units::{EntryId, Name, Nanos, RuleId};
 use crate::classifier::{Reach, RuleSet};
 use crate::command::{Command, Effect, Event, Memory, Notice, Outcome};
 use crate::desired::DesiredRule;
+use crate::owner::Owner;
 use crate::port::{self, Port, PortError, PortSpec};
 use crate::refusal::Refusal;
 use crate::rule::Rule;
@@ -67,6 +68,9 @@ pub struct Node {
 struct OwnedRule {
     rule: Rule,
     came_with: Option<Name>,
+    /// Whose it is.
+    #[serde(default)]
+    owner: Option<Owner>,
     #[serde(skip)]
     life: Life,
 }
@@ -116,6 +120,9 @@ pub struct RuleView {
     pub rule: Rule,
     /// The service that it came with, and goes with.
     pub came_with: Option<Name>,
+    /// Whose it is.
+    #[serde(default)]
+    pub owner: Option<Owner>,
     /// Whether packets can meet it.
     pub reach: Reach,
 }
@@ -165,6 +172,7 @@ impl Node {
                 budget,
                 on_failure,
                 discard_state,
+                owner,
             } => {
                 let wanted = services::Wanted {
                     service,
@@ -175,6 +183,7 @@ impl Node {
                     then,
                     budget,
                     on_failure,
+                    owner,
                 };
                 let memory = if discard_state { Memory::Discarded } else { Memory::Kept };
                 self.deploy(now, wanted, rules, memory)
@@ -186,7 +195,7 @@ impl Node {
             Command::Remove { service, cascade } => self.remove(now, &service, cascade),
             Command::Move { service, level } => self.move_service(&service, level),
             Command::Bpf { enabled } => Ok(self.set_bpf(enabled)),
-            Command::RuleAdd { specs } => self.rule_add(specs),
+            Command::RuleAdd { specs, owner } => self.rule_add(specs, owner),
             Command::RuleRemove { rule } => self.rule_remove(rule),
             Command::Arrange { remove, add, services } => self.arrange(&remove, add, services),
         }
@@ -326,6 +335,7 @@ impl Node {
         let view = |owned: &OwnedRule| RuleView {
             rule: owned.rule.clone(),
             came_with: owned.came_with.clone(),
+            owner: owned.owner,
             reach: match shadowed.get(&owned.rule.id) {
                 _ if !self.is_active(owned) => Reach::Waiting,
                 Some(&by) => Reach::Shadowed { by },
@@ -343,8 +353,8 @@ impl Node {
     #[must_use]
     pub fn numbered_rules(&self) -> Vec<(RuleId, DesiredRule)> {
         let desired = |view: RuleView| {
-            let rule = DesiredRule { spec: view.rule.spec, came_with: view.came_with };
-            (view.rule.id, rule)
+            let RuleView { rule, came_with, owner, .. } = view;
+            (rule.id, DesiredRule { spec: rule.spec, came_with, owner })
         };
         let mut rules: Vec<_> = self.rules().into_iter().map(desired).collect();
         rules.sort_by_key(|(id, _)| *id);
@@ -372,6 +382,8 @@ impl Node {
 
 const _: () = assert!(RULES_MAX <= u32::MAX as usize, "a rule's number has 32 bits");
 
+#[cfg(test)]
+mod owner_tests;
 #[cfg(test)]
 mod replace_tests;
 #[cfg(test)]

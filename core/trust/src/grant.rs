@@ -183,7 +183,7 @@ impl<T: Ord> Extent<T> {
         Self::Only(values.into_iter().collect())
     }
 
-    fn covers(&self, matches: impl Fn(&T) -> bool) -> bool {
+    pub(crate) fn covers(&self, matches: impl Fn(&T) -> bool) -> bool {
         match self {
             Self::All => true,
             Self::Only(values) => values.iter().any(matches),

@@ -17,6 +17,7 @@ use pkcs8::{
     DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey, EncryptedPrivateKeyInfo,
     LineEnding, ObjectIdentifier, PrivateKeyInfo, SecretDocument, SubjectPublicKeyInfoRef,
 };
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use zeroize::Zeroizing;
@@ -70,8 +71,22 @@ pub enum KeyError {
 }
 
 /// Who somebody is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct PublicKey(VerifyingKey);
+
+impl TryFrom<String> for PublicKey {
+    type Error = KeyError;
+    fn try_from(text: String) -> Result<Self, KeyError> {
+        text.parse()
+    }
+}
+
+impl From<PublicKey> for String {
+    fn from(key: PublicKey) -> Self {
+        key.to_string()
+    }
+}
 
 impl PublicKey {
     /// By its 32 bytes.

@@ -13,16 +13,20 @@
 
 #![forbid(unsafe_code)]
 
+use serde::{Deserialize, Serialize};
+
 pub mod ask;
+pub mod clock;
 pub mod grant;
 pub mod key;
 pub mod token;
 
 pub use ask::{Ask, Missing, ModuleAsk, Operation};
+pub use clock::{Clock, Reading};
 pub use grant::{Ceilings, Extent, Grant, GrantError, Kind, ModulePattern};
 pub use key::{KeyError, PublicKey, SecretKey, Seed};
 pub use token::{Denied, HeldToken, RevocationId, Token, TokenError};
 
 /// Seconds since 1970, as tokens have it. It comes from the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UnixTime(pub u64);

@@ -25,6 +25,8 @@ use biscuit_auth::error::{FailedCheck, Logic, Token as BiscuitError};
 use biscuit_auth::{
     Algorithm, AuthorizerBuilder, AuthorizerLimits, Biscuit, KeyPair, PrivateKey, UnverifiedBiscuit,
 };
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
@@ -94,6 +96,8 @@ pub enum Denied {
     },
     /// It takes more than a token may.
     Limits(String),
+    /// One of its blocks, its principal or its administrator is revoked.
+    Revoked,
 }
 
 impl std::error::Error for Denied {}
@@ -112,6 +116,7 @@ impl fmt::Display for Denied {
                 write!(f, "block {block} of the capability says: {rule}")
             }
             Self::Check { block: None, rule } => write!(f, "the node says: {rule}"),
+            Self::Revoked => f.write_str("the capability was revoked"),
             Self::Limits(what) => write!(f, "the capability cannot be evaluated: {what}"),
         }
     }
@@ -119,8 +124,22 @@ impl fmt::Display for Denied {
 
 /// Names one block of one token: who has a token has all of its ids, and who revokes a block
 /// revokes everything that was made of it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct RevocationId(Vec<u8>);
+
+impl TryFrom<String> for RevocationId {
+    type Error = TokenError;
+    fn try_from(text: String) -> Result<Self, TokenError> {
+        text.parse()
+    }
+}
+
+impl From<RevocationId> for String {
+    fn from(id: RevocationId) -> Self {
+        id.to_string()
+    }
+}
 
 impl fmt::Display for RevocationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -150,6 +169,7 @@ impl FromStr for RevocationId {
 #[derive(Clone, Debug)]
 pub struct Token {
     biscuit: Biscuit,
+    administrator: PublicKey,
     principal: PublicKey,
     grant: Grant,
 }
@@ -178,7 +198,7 @@ impl Token {
             symbols,
             &pair(next)?,
         );
-        Self::known(built.map_err(not_a_token)?)
+        Self::known(built.map_err(not_a_token)?, root.public())
     }
 
     /// By its text, which one of these administrators must have signed.
@@ -192,13 +212,13 @@ impl Token {
             if let Ok(biscuit) =
                 held.0.clone().verify(key.map_err(|error| not_a_token(error.into()))?)
             {
-                return Self::known(biscuit);
+                return Self::known(biscuit, *root);
             }
         }
         Err(TokenError::NotOurs)
     }
 
-    fn known(biscuit: Biscuit) -> Result<Self, TokenError> {
+    fn known(biscuit: Biscuit, administrator: PublicKey) -> Result<Self, TokenError> {
         let understood = |error: BiscuitError| TokenError::NotAGrant(error.to_string());
         // Queries see block 0 and nothing that was appended.
         let mut world = limited(AuthorizerBuilder::new()).build(&biscuit).map_err(understood)?;
@@ -219,7 +239,13 @@ impl Token {
         let ends = ends.iter().flat_map(|end| &end.predicate.terms).filter_map(date_of);
         let until = ends.min();
         let grant = Grant { until, ..grant_of(only, all.into_iter().map(|(of,)| of), ceilings)? };
-        Ok(Self { principal, grant, biscuit })
+        Ok(Self { administrator, principal, grant, biscuit })
+    }
+
+    /// Who has signed it.
+    #[must_use]
+    pub const fn administrator(&self) -> PublicKey {
+        self.administrator
     }
 
     /// Whom it is for, and who pays.
@@ -232,6 +258,25 @@ impl Token {
     #[must_use]
     pub const fn grant(&self) -> &Grant {
         &self.grant
+    }
+
+    /// When the first of its blocks ends, as far as they say so in our words; what a block says
+    /// otherwise is asked with each request.
+    #[must_use]
+    pub fn ends(&self) -> Option<UnixTime> {
+        let blocks = 0..u32::try_from(self.biscuit.block_count()).unwrap_or(u32::MAX);
+        let narrowed = blocks.filter_map(|block| self.left_by(block)?.until);
+        narrowed.chain(self.grant.until).min()
+    }
+
+    /// Whether rules may match this, as far as its blocks say so in our words: which of a rule's
+    /// prefixes is to be asked for.
+    #[must_use]
+    pub fn covers_traffic(&self, prefix: &IpNet) -> bool {
+        let blocks = 0..u32::try_from(self.biscuit.block_count()).unwrap_or(u32::MAX);
+        let covers = |grant: &Grant| grant.traffic.covers(|may| may.contains(prefix));
+        covers(&self.grant)
+            && blocks.filter_map(|block| self.left_by(block)).all(|left| covers(&left))
     }
 
     /// Of each of its blocks.

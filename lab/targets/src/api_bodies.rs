@@ -75,7 +75,7 @@ fn add(specs: Vec<RuleSpec>) {
     let name = Name::new("r1").expect("a name");
     let mut node = Node::new(name, Vec::new()).expect("no ports cannot clash");
     let count = specs.len();
-    match node.handle_command(Nanos::ZERO, Command::RuleAdd { specs }) {
+    match node.handle_command(Nanos::ZERO, Command::RuleAdd { specs, owner: None }) {
         Ok(_) => assert_eq!(node.rules().len(), count),
         Err(refusal) => {
             assert!(!refusal.to_string().is_empty());

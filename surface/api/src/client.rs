@@ -10,7 +10,8 @@ use crate::events::EventList;
 use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, ErrorCode, ErrorDocument, HandedOver,
     MessageAnswers, MessageRequest, ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo,
-    Removed, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
+    Removed, RevocationList, RevokeRequest, Revoked, RuleList, RuleRemoved, RulesAdded,
+    RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
 use connection::Kept;
@@ -35,6 +36,8 @@ pub const ANSWER_LENGTH_MAX: usize = 64 << 20;
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
+    /// What each request is sent with; the socket's owner needs none.
+    token: Option<String>,
     kept: Kept,
 }
 
@@ -117,13 +120,19 @@ impl Client {
     /// A client of the node that listens on this socket.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Self { socket: socket.into(), kept: Kept::default() }
+        Self { socket: socket.into(), token: None, kept: Kept::default() }
     }
 
     /// A client of the node of this name on this machine.
     #[must_use]
     pub fn of(node: &units::Name) -> Self {
         Self::new(crate::socket_of(node))
+    }
+
+    /// The same, asking with this token: what it does not grant is refused.
+    #[must_use]
+    pub fn with_token(self, token: impl Into<String>) -> Self {
+        Self { token: Some(token.into()), ..self }
     }
 
     /// The socket that is asked.
@@ -370,6 +379,22 @@ impl Client {
         self.read(Operation::HandOver)
     }
 
+    /// Lets capabilities count no more, and stops what runs under them.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn revoke(&self, request: &RevokeRequest) -> Result<Revoked, ClientError> {
+        self.write(Call::of(Operation::Revoke, None), request)
+    }
+
+    /// Everything that was revoked.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn revocations(&self) -> Result<RevocationList, ClientError> {
+        self.read(Operation::Revocations)
+    }
+
     /// The node's own OpenAPI document.
     ///
     /// # Errors
@@ -398,7 +423,7 @@ impl Client {
     }
 
     fn ask(&self, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
-        self.kept.ask(&self.socket, call)
+        self.kept.ask(&self.socket, Call { token: self.token.clone(), ..call })
     }
 }
 
@@ -408,6 +433,7 @@ struct Call {
     /// Path and query.
     target: String,
     body: Option<(&'static str, Vec<u8>)>,
+    token: Option<String>,
 }
 
 impl Call {
@@ -423,7 +449,7 @@ impl Call {
             }
             _ => endpoint.path.to_owned(),
         };
-        Self { method: endpoint.method, target, body: None }
+        Self { method: endpoint.method, target, body: None, token: None }
     }
 
     fn name(&self) -> String {
@@ -436,6 +462,9 @@ impl Call {
             .method(self.method.as_str())
             .uri(self.target)
             .header(header::HOST, "node");
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
         let mut bytes = Vec::new();
         if let Some((kind, body)) = self.body {
             request = request.header(header::CONTENT_TYPE, kind);

@@ -8,8 +8,8 @@ use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequ
 use crate::events::EventList;
 use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, HandedOver, MessageAnswers, MessageRequest,
-    ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RuleList, RuleRemoved,
-    RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
+    ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RevocationList, RevokeRequest,
+    Revoked, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
 use std::borrow::Cow;
@@ -71,6 +71,10 @@ pub enum Operation {
     Rollback,
     /// Ends the daemon, and nothing else.
     HandOver,
+    /// Revokes capabilities.
+    Revoke,
+    /// What is revoked.
+    Revocations,
     /// The OpenAPI document.
     OpenApi,
 }
@@ -404,6 +408,23 @@ pub const ENDPOINTS: &[Endpoint] = &[
         "/v1/handover",
         json::<HandedOver>(),
         "End the daemon and nothing else: services and forwarding go on for the one that comes next",
+    ),
+    Endpoint {
+        request: Some(json::<RevokeRequest>()),
+        ..endpoint(
+            Operation::Revoke,
+            Method::Post,
+            "/v1/revocations",
+            json::<Revoked>(),
+            "Let capabilities count no more, and stop what runs under them",
+        )
+    },
+    endpoint(
+        Operation::Revocations,
+        Method::Get,
+        "/v1/revocations",
+        json::<RevocationList>(),
+        "Everything that was revoked on this node",
     ),
     endpoint(
         Operation::OpenApi,

@@ -98,6 +98,10 @@ pub enum EventKind {
     StateApplied,
     /// The node went back to a desired state before.
     StateRolledBack,
+    /// A service was stopped because its capability was revoked or has ended.
+    CapabilityEnded,
+    /// The machine's clock is not the time by which capabilities end.
+    ClockOdd,
     /// What this version of the client does not know.
     #[serde(other)]
     Other,

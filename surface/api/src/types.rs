@@ -49,6 +49,37 @@ pub struct HandedOver {
     pub pid: u32,
 }
 
+/// What shall count no more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeRequest {
+    /// Ids of blocks of tokens, with which everything ends that was made of them; or public keys
+    /// of principals or administrators.
+    pub revoke: Vec<String>,
+}
+
+/// What was revoked, and what ran under it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Revoked {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// How many blocks and keys.
+    pub revoked: u64,
+    /// Services that were stopped.
+    pub services: Vec<String>,
+    /// Rules that were removed, beside those of these services.
+    pub rules: Vec<u32>,
+}
+
+/// Everything that counts no more on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RevocationList {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Ids of blocks, and public keys.
+    pub revoked: Vec<String>,
+}
+
 /// One port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortInfo {
@@ -225,6 +256,9 @@ pub struct ServiceInfo {
     pub description: String,
     /// The session that pays.
     pub session: String,
+    /// Whose it is, by his public key; nobody's but the operator's when it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// Where it runs: `nic`, `kernel`, `user` or `cluster`.
     pub level: String,
     /// Why there.
@@ -465,6 +499,9 @@ pub struct RuleInfo {
     pub stage: String,
     /// The service that it came with, and goes with.
     pub came_with: Option<String>,
+    /// Whose it is, by his public key; nobody's but the operator's when it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// Whether packets can meet it, in words.
     pub reach: String,
     /// Packets that it was the best match of.

@@ -6,6 +6,7 @@ use crate::output::Output;
 use api::ErrorCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use units::Name;
 
@@ -21,6 +22,10 @@ pub struct Arguments {
     #[arg(long = "node", id = "asked_node", value_name = "NAME", global = true)]
     #[arg(help_heading = EVERYWHERE)]
     pub node: Option<Name>,
+    /// Ask with the capability in this file, and nothing more
+    #[arg(long = "token", id = "asked_with", value_name = "FILE", global = true)]
+    #[arg(help_heading = EVERYWHERE)]
+    pub token: Option<PathBuf>,
     #[command(subcommand)]
     pub command: Command,
 }

@@ -139,7 +139,8 @@ impl Daemon {
             node_file: self.is_own_file(&request.file).then(|| fingerprint(&wanted)),
             ..Facts::default()
         };
-        Ok(Target { state: resolved.state, facts, confirm, shadowed, losses, memory })
+        let state = resolved.state.with_owned_of(&self.desired.state);
+        Ok(Target { state, facts, confirm, shadowed, losses, memory })
     }
 
     /// Whether a path is that of the file that the node was started with.
@@ -251,7 +252,9 @@ impl Daemon {
     fn generation(&self, wanted: u64) -> Answer<DesiredState> {
         let journal = self.desired.journal();
         let journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
-        journal.read(wanted).map(|record| record.state).map_err(|problem| match problem {
+        let present = &self.desired.state;
+        let state = journal.read(wanted).map(|record| record.state.with_owned_of(present));
+        state.map_err(|problem| match problem {
             crate::journal::JournalError::NoGeneration { .. } => {
                 error(ErrorCode::NotFound, problem.to_string(), None)
             }

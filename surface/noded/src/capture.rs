@@ -287,6 +287,11 @@ impl Daemon {
         capture.follower = Some((Instant::now() + wait, reply));
     }
 
+    /// The rule whose packets a capture has, if it has one rule's.
+    pub(crate) fn captured_rule(&self, id: u32) -> Option<Option<u32>> {
+        self.captures.iter().find(|capture| capture.id == id).map(|capture| capture.rule)
+    }
+
     /// Answers `DELETE /v1/captures/N`, when the cell has told what it had.
     pub(crate) fn end_capture(&mut self, id: u32, reply: Reply<CaptureEnded>) {
         if !self.captures.iter().any(|capture| capture.id == id) {
@@ -349,7 +354,7 @@ fn clock_offset() -> u64 {
     tries.min().map_or(0, |(_, offset)| offset)
 }
 
-fn unknown(id: u32) -> api::ErrorInfo {
+pub(crate) fn unknown(id: u32) -> api::ErrorInfo {
     let help = Some("a capture ends when nobody asks for its packets for 10 s");
     error(ErrorCode::NotFound, format!("there is no capture {id}"), help)
 }

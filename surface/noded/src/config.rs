@@ -14,11 +14,12 @@ use node::rule::Stage;
 use node::{Action, Match, PortSpec};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
+use trust::{ModulePattern, PublicKey};
 use units::Name;
 
 /// A commented node file, for `tam node` without one.
@@ -48,6 +49,12 @@ fast_path = "auto"
 # for everyone who reaches it. Without this they are on the API's socket only.
 # [metrics]
 # listen = "127.0.0.1:9464"
+
+# Whom the node believes beside the owner of its API's socket: tokens that one of these keys has
+# signed ("tam key new root", "tam key show root", "tam token new"). With two, one can be lost.
+# [trust]
+# administrators = ["ed25519/..."]
+# anyone = ["name:ping"]      # modules that run without a token, in the best-effort session
 
 # A port is a network device. Its name is used in rules: "in left".
 [[port]]
@@ -102,6 +109,8 @@ pub struct NodeFile {
     pub flow_cache: FlowCache,
     /// Where counters are read over TCP; nowhere when there is none.
     pub metrics: Option<Metrics>,
+    /// Whom the node believes.
+    pub trust: TrustText,
     /// Ports that are in line, two and two.
     pub bridge: Bridge,
     /// The ports, in the order of their numbers.
@@ -140,6 +149,7 @@ struct FileText {
     guest_core: Option<Spanned<usize>>,
     flow_cache: Option<Spanned<FlowCache>>,
     metrics: Option<Spanned<Metrics>>,
+    trust: Option<Spanned<TrustText>>,
     bridge: Option<Spanned<Bridge>>,
     bpf: Option<bool>,
     port: Option<Spanned<Vec<PortSpec>>>,
@@ -253,6 +263,39 @@ impl<'de> Deserialize<'de> for ParameterText {
 pub struct Metrics {
     /// Address and TCP port.
     pub listen: std::net::SocketAddr,
+}
+
+/// Whom a node believes, as it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrustText {
+    /// Whose tokens count. Several, so that one can be lost.
+    #[serde(default, deserialize_with = "administrators")]
+    pub administrators: Vec<PublicKey>,
+    /// Modules that anybody may run, without a token, in the best-effort session.
+    #[serde(default, deserialize_with = "patterns")]
+    pub anyone: BTreeSet<ModulePattern>,
+}
+
+/// Administrators of one node.
+const ADMINISTRATORS_MAX: usize = 16;
+
+fn administrators<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<PublicKey>, D::Error> {
+    let keys = Vec::<PublicKey>::deserialize(value)?;
+    if keys.len() > ADMINISTRATORS_MAX {
+        let problem = format!("a node believes at most {ADMINISTRATORS_MAX} administrators");
+        return Err(de::Error::custom(problem));
+    }
+    Ok(keys)
+}
+
+fn patterns<'de, D: Deserializer<'de>>(value: D) -> Result<BTreeSet<ModulePattern>, D::Error> {
+    let texts = Vec::<String>::deserialize(value)?;
+    if texts.len() > trust::grant::VALUES_MAX {
+        let problem = format!("at most {} patterns", trust::grant::VALUES_MAX);
+        return Err(de::Error::custom(problem));
+    }
+    texts.iter().map(|text| text.parse().map_err(de::Error::custom)).collect()
 }
 
 /// When plain forwarding takes the fast path.
@@ -399,6 +442,7 @@ impl NodeFile {
             flow_cache: found.flow_cache.map(Spanned::into_inner).unwrap_or_default(),
             bridge: found.bridge.map(Spanned::into_inner).unwrap_or_default(),
             metrics: found.metrics.map(Spanned::into_inner),
+            trust: found.trust.map(Spanned::into_inner).unwrap_or_default(),
             ports: found.port.map(Spanned::into_inner).unwrap_or_default(),
             wanted: Wanted {
                 bpf: found.bpf.unwrap_or(true),
@@ -449,6 +493,10 @@ impl NodeFile {
             let there = self.metrics.map_or_else(|| "nowhere".to_owned(), |m| m.listen.to_string());
             let problem = restart("metrics", here.get_ref().listen.to_string(), there);
             return Err(source.at(here.span(), problem));
+        }
+        if let Some(here) = found.trust.filter(|it| *it.get_ref() != self.trust) {
+            let problem = "[trust] is not that of the node, which takes it when it starts; restart the node with this file, or leave it out here";
+            return Err(source.at(here.span(), problem.to_owned()));
         }
         if let Some(here) = found.flow_cache.filter(|it| *it.get_ref() != self.flow_cache) {
             let there = self.flow_cache.0.to_string();

@@ -1,5 +1,6 @@
 //! The counters of a node as one document: every place where a packet can end.
 
+use crate::authority::Sight;
 use crate::below::BelowReport;
 use crate::daemon::Daemon;
 use crate::http::Answer;
@@ -11,7 +12,7 @@ use api::{
 };
 use cell::protocol::ServiceReport;
 use node::Service;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use units::SessionId;
 
@@ -64,6 +65,25 @@ impl Daemon {
                 frames_total: self.cell_report.frames_total,
             },
             generation: self.front.generation(),
+        })
+    }
+
+    /// What of all counters somebody sees: those of his services, and of the node nothing unless
+    /// everything is his concern.
+    pub(crate) fn seen_stats(&self, sight: &Sight) -> Answer<Stats> {
+        let mut stats = self.stats()?;
+        if sight.everything {
+            return Ok(stats);
+        }
+        let seen = self.node.services().filter(|it| sight.has(it.session.as_str(), it.owner));
+        let seen: BTreeSet<&str> = seen.map(|service| service.name.as_str()).collect();
+        stats.services.retain(|name, _| seen.contains(name.as_str()));
+        Ok(Stats {
+            ports: Vec::new(),
+            sessions: BTreeMap::new(),
+            cell: CellStats::default(),
+            generation: 0,
+            ..stats
         })
     }
 

@@ -1,6 +1,8 @@
 //! The daemon's one task: what comes in, what is decided, what is done.
 
+use crate::access::Gate;
 use crate::apply::Work;
+use crate::authority::Authority;
 use crate::below::{self, Begin, Shared};
 use crate::budgets;
 use crate::capture::{self, Capture};
@@ -12,7 +14,7 @@ pub(crate) use crate::done::Done;
 use crate::door::Door;
 use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
-use crate::http::{Answer, Reply};
+use crate::http::{Answer, Incoming, Reply};
 use crate::leave::Leaving;
 use crate::moves::{self, Move};
 use crate::packets::{self, PacketQueue};
@@ -37,6 +39,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -81,6 +84,8 @@ pub(crate) enum Request {
     Confirm(Reply<api::Confirmed>),
     Rollback(api::RollbackRequest, Reply<api::Applied>),
     HandOver(Reply<api::HandedOver>),
+    Revoke(api::RevokeRequest, Reply<api::Revoked>),
+    Revocations(Reply<api::RevocationList>),
 }
 
 /// A deployment whose service has not started yet.
@@ -122,6 +127,8 @@ pub(crate) struct Daemon {
     pub(crate) config: PathBuf,
     /// What shall run.
     pub(crate) desired: Desired,
+    /// Whose things are, and which capabilities count.
+    pub(crate) authority: Authority,
     /// A change of it that is going on.
     pub(crate) work: Option<Box<Work>>,
     /// When what did not start is tried again, and the pause before the time after that.
@@ -284,6 +291,7 @@ async fn run_locked(file: NodeFile, config: PathBuf, bpf: bool, guest_core: usiz
         daemon.bpf_allowed = false;
         daemon.set_bpf(false)?;
     }
+    daemon.end_unknown_capabilities();
     daemon.resume();
     daemon.prepare_compiler();
     let (requests, request_rx) = mpsc::channel(REQUESTS_MAX);
@@ -312,13 +320,14 @@ async fn run_locked(file: NodeFile, config: PathBuf, bpf: bool, guest_core: usiz
 /// What serves the API, and counters over TCP if the node file says so.
 type Listening = (JoinHandle<()>, Option<JoinHandle<std::io::Result<()>>>);
 
-async fn listen(file: &NodeFile, requests: mpsc::Sender<Request>) -> Result<Listening> {
+async fn listen(file: &NodeFile, requests: mpsc::Sender<Incoming>) -> Result<Listening> {
     let socket = api::socket_of(&file.name);
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)
         .with_context(|| format!("listening on {}", socket.display()))?;
     let metrics = serve_metrics(file, requests.clone()).await?;
-    let server = server::serve(listener, http::router(requests), server::LIMITS);
+    let gate = Arc::new(Gate::new(file.trust.administrators.clone()));
+    let server = server::serve(listener, http::router(requests), gate, server::LIMITS);
     Ok((tokio::spawn(server), metrics))
 }
 
@@ -417,10 +426,13 @@ impl Daemon {
         done: mpsc::UnboundedSender<Done>,
     ) -> Result<Self> {
         let no_bpf = parts.front.only_user().or_else(below::unsupported);
+        let clock = Nanos(u64::try_from(parts.started.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let authority = parts.desired.authority(clock, file.trust.anyone.clone())?;
         Ok(Self {
             file,
             config: parts.config,
             desired: parts.desired,
+            authority,
             work: None,
             retry_at: None,
             retry_pause: Duration::from_secs(1),
@@ -507,7 +519,7 @@ impl Daemon {
     async fn serve(
         &mut self,
         mut monitor: Monitor,
-        mut requests: mpsc::Receiver<Request>,
+        mut requests: mpsc::Receiver<Incoming>,
         mut done: mpsc::UnboundedReceiver<Done>,
     ) -> Result<()> {
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -538,8 +550,8 @@ impl Daemon {
                     self.changed(change.context("listening for changes")?)?;
                 }
                 message = hear(&mut self.cell) => self.heard(message),
-                Some(request) = requests.recv() => {
-                    self.handle(request);
+                Some(incoming) = requests.recv() => {
+                    self.handle(incoming);
                     if self.hands_over {
                         return Ok(());
                     }
@@ -553,6 +565,7 @@ impl Daemon {
                 _ = look.tick() => {
                     self.look()?;
                     self.help_down();
+                    self.look_at_capabilities();
                 }
                 _ = budgets.tick(), if self.has_budgets() => self.look_at_budgets(),
                 () = tokio::time::sleep(moves::LOOK_EVERY), if !self.moves.is_empty() || !self.leaving.is_empty() => {
@@ -730,7 +743,7 @@ impl Daemon {
 /// Lets Prometheus read the counters over TCP, when the node file says where.
 async fn serve_metrics(
     file: &NodeFile,
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<Incoming>,
 ) -> Result<Option<JoinHandle<std::io::Result<()>>>> {
     let Some(metrics) = &file.metrics else { return Ok(None) };
     let listener = tokio::net::TcpListener::bind(metrics.listen)

@@ -9,9 +9,11 @@
 //!
 //! It reads no clock: whoever notes says when it is.
 
+use crate::authority::Sight;
 use crate::daemon::Daemon;
 use crate::http::{Reply, error};
 use api::{ErrorCode, Event, EventKind, EventList, SCHEMA_VERSION};
+use node::Owner;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Display;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -47,6 +49,8 @@ pub(crate) struct Note {
     session: Option<String>,
     port: Option<String>,
     reason: Option<String>,
+    /// Whose business it is, beside the operator's.
+    owner: Option<Owner>,
 }
 
 impl Note {
@@ -62,7 +66,13 @@ impl Note {
             session: None,
             port: None,
             reason: None,
+            owner: None,
         }
+    }
+
+    /// Of what somebody has.
+    pub(crate) fn owner(self, owner: Option<Owner>) -> Self {
+        Self { owner, ..self }
     }
 
     /// So often.
@@ -136,17 +146,25 @@ struct Repeat {
 #[derive(Debug)]
 pub(crate) struct Journal {
     started_ms: u64,
-    events: VecDeque<Event>,
+    events: VecDeque<Told>,
     /// Number of the youngest.
     last: u64,
     repeats: BTreeMap<RepeatKey, Repeat>,
     followers: Vec<Follower>,
 }
 
+/// An event, and whose business it is.
+#[derive(Debug)]
+struct Told {
+    event: Event,
+    owner: Option<Owner>,
+}
+
 #[derive(Debug)]
 struct Follower {
     since: u64,
     until: Nanos,
+    sight: Sight,
     reply: Reply<EventList>,
 }
 
@@ -168,7 +186,7 @@ impl Journal {
             let mut key = note.key();
             if self.repeats.len() >= REPEATS_MAX && !self.repeats.contains_key(&key) {
                 (note.service, note.rule, note.port) = (None, None, None);
-                (note.module, note.session) = (None, None);
+                (note.module, note.session, note.owner) = (None, None, None);
                 note.reason = Some("others".to_owned());
                 key = note.key();
             }
@@ -213,11 +231,12 @@ impl Journal {
     }
 
     fn push(&mut self, time_ms: u64, note: Note) {
+        let owner = note.owner;
         self.last += 1;
         if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
         }
-        self.events.push_back(Event {
+        let event = Event {
             schema_version: SCHEMA_VERSION,
             seq: self.last,
             time_ms,
@@ -230,27 +249,43 @@ impl Journal {
             port: note.port,
             reason: note.reason,
             text: note.text,
-        });
+        };
+        self.events.push_back(Told { event, owner });
     }
 
     /// Events behind a number.
-    fn since(&self, since: u64) -> EventList {
-        let first = self.events.front().map_or(self.last + 1, |event| event.seq);
+    fn since(&self, since: u64, sight: &Sight) -> EventList {
+        let first = self.events.front().map_or(self.last + 1, |told| told.event.seq);
         let skip = usize::try_from((since + 1).saturating_sub(first)).unwrap_or(usize::MAX);
-        let events: Vec<Event> =
-            self.events.iter().skip(skip).take(ANSWER_EVENTS_MAX).cloned().collect();
+        let is_seen = |told: &&Told| {
+            let session = told.event.session.as_deref().unwrap_or_default();
+            sight.has(session, told.owner)
+        };
+        let seen = self.events.iter().skip(skip).filter(is_seen).take(ANSWER_EVENTS_MAX);
+        let events: Vec<Event> = seen.map(|told| told.event.clone()).collect();
+        let is_full = events.len() == ANSWER_EVENTS_MAX;
         EventList {
             schema_version: SCHEMA_VERSION,
             started_ms: self.started_ms,
-            last: events.last().map_or(self.last.max(since), |event| event.seq),
+            last: match events.last() {
+                Some(event) if is_full => event.seq,
+                _ => self.last.max(since),
+            },
             lost: first.saturating_sub(since.saturating_add(1)),
             events,
         }
     }
 
     /// Answers a question now, or when something happens.
-    fn ask(&mut self, now: Nanos, since: u64, wait_seconds: u32, reply: Reply<EventList>) {
-        let list = self.since(since.min(u64::MAX - 1));
+    fn ask(
+        &mut self,
+        now: Nanos,
+        since: u64,
+        wait_seconds: u32,
+        sight: Sight,
+        reply: Reply<EventList>,
+    ) {
+        let list = self.since(since.min(u64::MAX - 1), &sight);
         if !list.events.is_empty() || wait_seconds == 0 {
             return drop(reply.send(Ok(list)));
         }
@@ -262,24 +297,30 @@ impl Journal {
         }
         let wait = u64::from(wait_seconds.min(WAIT_SECONDS_MAX)) * 1000;
         let until = Nanos(now.0.saturating_add(Nanos::from_millis(wait).0));
-        self.followers.push(Follower { since, until, reply });
+        self.followers.push(Follower { since, until, sight, reply });
     }
 
     /// Answers those who wait: all when there is something new, else whose time is over.
     fn answer(&mut self, now: Nanos) {
-        let last = self.last;
-        let (due, wait) = std::mem::take(&mut self.followers)
-            .into_iter()
-            .partition(|follower| follower.since < last || follower.until <= now);
-        self.followers = wait;
-        let due: Vec<Follower> = due;
-        for follower in due {
-            drop(follower.reply.send(Ok(self.since(follower.since))));
+        for follower in std::mem::take(&mut self.followers) {
+            let over = follower.until <= now;
+            if !over && follower.since >= self.last {
+                self.followers.push(follower);
+                continue;
+            }
+            let list = self.since(follower.since, &follower.sight);
+            if list.events.is_empty() && !over {
+                // What happened is not his business.
+                self.followers.push(Follower { since: list.last, ..follower });
+            } else {
+                drop(follower.reply.send(Ok(list)));
+            }
         }
     }
 
     fn youngest(&self, count: usize) -> impl Iterator<Item = &Event> {
-        self.events.iter().skip(self.events.len().saturating_sub(count))
+        let old = self.events.len().saturating_sub(count);
+        self.events.iter().skip(old).map(|told| &told.event)
     }
 }
 
@@ -305,9 +346,15 @@ impl Daemon {
     }
 
     /// Answers `GET /v1/events`.
-    pub(crate) fn events(&mut self, since: u64, wait_seconds: u32, reply: Reply<EventList>) {
+    pub(crate) fn events(
+        &mut self,
+        since: u64,
+        wait_seconds: u32,
+        sight: Sight,
+        reply: Reply<EventList>,
+    ) {
         let now = self.now();
-        self.journal.ask(now, since, wait_seconds, reply);
+        self.journal.ask(now, since, wait_seconds, sight, reply);
     }
 
     /// With what the node knows of its service and its rule.
@@ -316,11 +363,13 @@ impl Daemon {
         if let Some(service) = service.and_then(|name| self.node.service(&name)) {
             note.module = note.module.or_else(|| Some(service.module.digest.clone()));
             note.session = note.session.or_else(|| Some(service.session.to_string()));
+            note.owner = note.owner.or(service.owner);
         }
         if let Some(rule) = note.rule.filter(|_| note.session.is_none()) {
             let views = self.node.rules();
             let view = views.iter().find(|view| view.rule.id.0 == rule);
             note.session = view.map(|view| view.rule.spec.session.to_string());
+            note.owner = note.owner.or(view.and_then(|view| view.owner));
         }
         note
     }
@@ -386,8 +435,12 @@ mod tests {
         Note::new(EventKind::Drops, "packets were dropped").reason(reason).count(count)
     }
 
+    fn all() -> Sight {
+        Sight::of_everything()
+    }
+
     fn told(journal: &Journal) -> Vec<(u64, u64)> {
-        journal.events.iter().map(|event| (event.seq, event.count)).collect()
+        journal.events.iter().map(|told| (told.event.seq, told.event.count)).collect()
     }
 
     #[test]
@@ -423,14 +476,14 @@ mod tests {
         for _ in 0..EVENTS_MAX + more {
             journal.take(Nanos(0), 0, Note::new(EventKind::CellReady, ""));
         }
-        let list = journal.since(3);
+        let list = journal.since(3, &all());
         assert_eq!(list.lost, more as u64 - 3);
         assert_eq!((list.events[0].seq, list.events.len()), (more as u64 + 1, ANSWER_EVENTS_MAX));
-        let rest = journal.since(journal.last - 1);
+        let rest = journal.since(journal.last - 1, &all());
         assert_eq!((rest.lost, rest.events.len(), rest.last), (0, 1, journal.last));
-        let none = journal.since(journal.last);
+        let none = journal.since(journal.last, &all());
         assert_eq!((none.lost, none.events.len(), none.last), (0, 0, journal.last));
-        assert_eq!(journal.since(u64::MAX - 1).events, []);
+        assert_eq!(journal.since(u64::MAX - 1, &all()).events, []);
     }
 
     #[test]
@@ -441,7 +494,7 @@ mod tests {
         }
         assert_eq!(journal.repeats.len(), REPEATS_MAX + 1);
         journal.settle(SECOND, 0);
-        let sum: u64 = journal.events.iter().map(|event| event.count).sum();
+        let sum: u64 = journal.events.iter().map(|told| told.event.count).sum();
         assert_eq!(sum, 2 * REPEATS_MAX as u64, "none is uncounted");
     }
 
@@ -449,14 +502,14 @@ mod tests {
     fn who_follows_is_answered_when_something_happens_or_the_time_is_over() {
         let mut journal = Journal::new();
         let (reply, mut answer) = tokio::sync::oneshot::channel();
-        journal.ask(Nanos(0), 0, 1, reply);
+        journal.ask(Nanos(0), 0, 1, all(), reply);
         assert!(answer.try_recv().is_err());
         journal.take(Nanos(1), 7, Note::new(EventKind::CellReady, "ready"));
         journal.answer(Nanos(1));
         let list = answer.try_recv().unwrap().unwrap();
         assert_eq!((list.last, list.events[0].time_ms), (1, 7));
         let (reply, mut answer) = tokio::sync::oneshot::channel();
-        journal.ask(Nanos(1), 1, 1, reply);
+        journal.ask(Nanos(1), 1, 1, all(), reply);
         journal.answer(SECOND);
         assert!(answer.try_recv().is_err());
         journal.answer(Nanos(SECOND.0 + 1));
@@ -469,14 +522,14 @@ mod tests {
         let mut answers = Vec::new();
         for _ in 0..=FOLLOWERS_MAX {
             let (reply, answer) = tokio::sync::oneshot::channel();
-            journal.ask(Nanos(0), 0, 60, reply);
+            journal.ask(Nanos(0), 0, 60, all(), reply);
             answers.push(answer);
         }
         let refusal = answers.pop().unwrap().try_recv().unwrap().unwrap_err();
         assert_eq!(refusal.code, ErrorCode::Limit);
         answers.pop();
         let (reply, mut answer) = tokio::sync::oneshot::channel();
-        journal.ask(Nanos(0), 0, 60, reply);
+        journal.ask(Nanos(0), 0, 60, all(), reply);
         assert!(answer.try_recv().is_err(), "one is gone, so there is room");
     }
 

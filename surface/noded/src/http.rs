@@ -1,15 +1,17 @@
 //! The API's front: HTTP in, requests to the daemon, documents out.
 
+use crate::access::Caller;
 use crate::daemon::Request;
 use crate::metrics::CONTENT_TYPE;
 use api::{ErrorCode, ErrorDocument, ErrorInfo, SCHEMA_VERSION};
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query};
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
@@ -24,7 +26,30 @@ pub(crate) type Answer<T> = Result<T, ErrorInfo>;
 /// Where an answer goes.
 pub(crate) type Reply<T> = oneshot::Sender<Answer<T>>;
 
-type Daemon = State<mpsc::Sender<Request>>;
+/// A request, and who sends it.
+pub(crate) struct Incoming {
+    pub(crate) caller: Caller,
+    pub(crate) request: Request,
+}
+
+/// Who asks, and the way to the daemon.
+struct Daemon {
+    caller: Caller,
+    requests: mpsc::Sender<Incoming>,
+}
+
+impl FromRequestParts<mpsc::Sender<Incoming>> for Daemon {
+    type Rejection = Response;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        requests: &mpsc::Sender<Incoming>,
+    ) -> Result<Self, Response> {
+        // Whoever serves the API has asked the gate; without it nobody is anybody.
+        let caller = parts.extensions.get().cloned().unwrap_or(Caller::Anyone);
+        Ok(Self { caller, requests: requests.clone() })
+    }
+}
 
 /// An error with its advice.
 pub(crate) fn error(code: ErrorCode, message: impl Into<String>, help: Option<&str>) -> ErrorInfo {
@@ -32,7 +57,7 @@ pub(crate) fn error(code: ErrorCode, message: impl Into<String>, help: Option<&s
 }
 
 /// Every endpoint of `api::ENDPOINTS`.
-pub(crate) fn router(requests: mpsc::Sender<Request>) -> Router {
+pub(crate) fn router(requests: mpsc::Sender<Incoming>) -> Router {
     Router::new()
         .route("/v1/node", get(node))
         .route("/v1/services", get(services).post(deploy))
@@ -56,6 +81,7 @@ pub(crate) fn router(requests: mpsc::Sender<Request>) -> Router {
         .route("/v1/desired/confirm", post(confirm))
         .route("/v1/desired/rollback", post(rollback))
         .route("/v1/handover", post(hand_over))
+        .route("/v1/revocations", get(revocations).post(revoke))
         .route("/v1/openapi.json", get(openapi))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)
@@ -64,12 +90,12 @@ pub(crate) fn router(requests: mpsc::Sender<Request>) -> Router {
 }
 
 async fn ask<T: Serialize>(
-    State(requests): Daemon,
+    Daemon { caller, requests }: Daemon,
     request: impl FnOnce(Reply<T>) -> Request,
 ) -> Response {
     let (reply, answer) = oneshot::channel();
     let stopping = || error(ErrorCode::Unreachable, "the node is stopping", None);
-    if requests.send(request(reply)).await.is_err() {
+    if requests.send(Incoming { caller, request: request(reply) }).await.is_err() {
         return refuse(stopping());
     }
     match answer.await {
@@ -273,8 +299,14 @@ fn no_capture_number(text: &str) -> ErrorInfo {
 }
 
 /// What may be asked over TCP, without rights: counters, and nothing else.
-pub(crate) fn metrics_router(requests: mpsc::Sender<Request>) -> Router {
-    Router::new().route("/metrics", get(metrics)).fallback(only_metrics).with_state(requests)
+pub(crate) fn metrics_router(requests: mpsc::Sender<Incoming>) -> Router {
+    // The operator has said that everybody may.
+    let as_operator = Extension(Caller::Operator);
+    Router::new()
+        .route("/metrics", get(metrics))
+        .layer(as_operator)
+        .fallback(only_metrics)
+        .with_state(requests)
 }
 
 async fn only_metrics() -> Response {
@@ -282,10 +314,10 @@ async fn only_metrics() -> Response {
     refuse(error(ErrorCode::NotFound, "there is no such endpoint", Some(help)))
 }
 
-async fn metrics(State(requests): Daemon) -> Response {
+async fn metrics(Daemon { caller, requests }: Daemon) -> Response {
     let (reply, answer) = oneshot::channel();
     let stopping = || error(ErrorCode::Unreachable, "the node is stopping", None);
-    if requests.send(Request::Metrics(reply)).await.is_err() {
+    if requests.send(Incoming { caller, request: Request::Metrics(reply) }).await.is_err() {
         return refuse(stopping());
     }
     match answer.await {
@@ -336,6 +368,20 @@ async fn rollback(
 
 async fn hand_over(state: Daemon) -> Response {
     ask(state, Request::HandOver).await
+}
+
+async fn revocations(state: Daemon) -> Response {
+    ask(state, Request::Revocations).await
+}
+
+async fn revoke(
+    state: Daemon,
+    request: Result<Json<api::RevokeRequest>, JsonRejection>,
+) -> Response {
+    match body(request) {
+        Ok(request) => ask(state, |reply| Request::Revoke(request, reply)).await,
+        Err(refusal) => refuse(refusal),
+    }
 }
 
 async fn openapi() -> Response {

@@ -4,12 +4,15 @@
 //! STATE/state.redb
 //!   states   generation ─▶ SHA-256 ‖ JSON of the whole desired state
 //!   heads    generation ─▶ JSON: what made it, and whether it waits for a confirmation
-//!   facts    format, node, node file
+//!   facts    format, node, node file, latest time
+//!   capabilities, revoked   (trusted.rs)
 //! ```
 //!
 //! One record is one transaction, on disk before the caller hears of it (redb). The newest
 //! generation is the truth; older ones are kept to go back to. What cannot be read is an error
 //! with what to do, never an empty state. Nothing here knows what a state means, or the time.
+
+mod trusted;
 
 use node::desired::DesiredState;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -18,6 +21,8 @@ use sha2::{Digest, Sha256};
 use std::io;
 use std::path::{Path, PathBuf};
 use units::Name;
+
+pub use trusted::CapabilityTexts;
 
 /// Generations that are kept: a day of an operator's changes.
 pub const GENERATIONS_MAX: usize = 64;
@@ -257,15 +262,21 @@ impl Journal {
     }
 
     /// Writes a generation, in place of any from its number on; it is on disk when this returns.
-    /// `node_file` is the digest of what the node file wants, if that was followed now.
+    /// `node_file` is the digest of what the node file wants, if that was followed now;
+    /// `capabilities` are those of which something in it is, if they are not those of before.
     ///
     /// # Errors
     /// When it cannot be written; then the journal is as it was.
-    pub fn write(&mut self, record: &Record, node_file: Option<&str>) -> Result<(), JournalError> {
+    pub fn write(
+        &mut self,
+        record: &Record,
+        node_file: Option<&str>,
+        capabilities: Option<&CapabilityTexts>,
+    ) -> Result<(), JournalError> {
         if self.database.is_none() {
             self.database = Some(open(&self.path)?);
         }
-        let written = write(self.opened()?, record, node_file);
+        let written = write(self.opened()?, record, node_file, capabilities);
         written.map_err(|error| {
             self.recover(record.generation);
             of_redb("write", &self.path)(error)
@@ -282,6 +293,11 @@ impl Journal {
                 self.database = Some(database);
             }
         }
+    }
+
+    /// What was written is not what can be read.
+    pub(crate) fn damaged(&self, reason: String) -> JournalError {
+        JournalError::Damaged { path: self.path.clone(), reason }
     }
 
     fn opened(&self) -> Result<&Database, JournalError> {
@@ -319,7 +335,12 @@ fn init(database: &Database, node: &Name) -> Result<(), redb::Error> {
     Ok(transaction.commit()?)
 }
 
-fn write(database: &Database, record: &Record, node_file: Option<&str>) -> Result<(), redb::Error> {
+fn write(
+    database: &Database,
+    record: &Record,
+    node_file: Option<&str>,
+    capabilities: Option<&CapabilityTexts>,
+) -> Result<(), redb::Error> {
     let unwritable = |error: serde_json::Error| redb::Error::Corrupted(error.to_string());
     let json = serde_json::to_vec(&record.state).map_err(unwritable)?;
     let bytes = [Sha256::digest(&json).as_slice(), &json].concat();
@@ -344,6 +365,9 @@ fn write(database: &Database, record: &Record, node_file: Option<&str>) -> Resul
         states.insert(record.generation, bytes.as_slice())?;
         if let Some(digest) = node_file {
             transaction.open_table(FACTS)?.insert("node file", digest)?;
+        }
+        if let Some(capabilities) = capabilities {
+            trusted::keep_capabilities(&transaction, capabilities)?;
         }
     }
     Ok(transaction.commit()?)

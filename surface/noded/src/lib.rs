@@ -13,8 +13,11 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod adopt;
 mod apply;
+mod authority;
+mod authorize;
 mod below;
 mod budgets;
 mod cables;
@@ -43,6 +46,7 @@ mod ports;
 mod reasons;
 mod record;
 mod replace;
+mod revoke;
 mod server;
 mod spares;
 mod state;

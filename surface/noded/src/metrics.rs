@@ -3,6 +3,7 @@
 //! Made from the documents of the API, so that it says what `tam stats` says. Nothing is counted
 //! for it: times of calls are sampled in the cell (`surface/cell/src/timing.rs`).
 
+use crate::authority::Sight;
 use crate::daemon::Daemon;
 use crate::http::{Answer, Reply};
 use crate::views::failed;
@@ -40,10 +41,11 @@ impl Daemon {
     }
 
     fn metrics_page(&self) -> Answer<Page> {
+        let all = Sight::of_everything();
         Ok(Page {
-            node: self.node_info(),
+            node: self.node_info(&all),
             stats: self.stats()?,
-            rules: self.rule_list()?.rules,
+            rules: self.rule_list(&all)?.rules,
             services: self.node.services().map(|service| self.service_info(service)).collect(),
             events: self.events_told(),
         })

@@ -1,5 +1,6 @@
 //! The node's modules: what the API asks of the store.
 
+use crate::access::Caller;
 use crate::daemon::{Daemon, Done};
 use crate::deploy::Module;
 use crate::http::{Answer, Reply};
@@ -8,10 +9,10 @@ use api::{ModuleList, ModuleStored, SCHEMA_VERSION};
 use registry::Digest;
 
 impl Daemon {
-    pub(crate) fn module_list(&self) -> Answer<ModuleList> {
+    pub(crate) fn module_list(&mut self, caller: &Caller) -> Answer<ModuleList> {
         let listing = self.store.list().map_err(failed)?;
-        let modules = listing
-            .modules
+        let modules = self
+            .may_read_modules(caller, listing.modules)
             .into_iter()
             .map(|module| ModuleStored {
                 schema_version: SCHEMA_VERSION,

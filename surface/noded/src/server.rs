@@ -3,6 +3,7 @@
 //! Whoever is slow, endless or many at once loses his connection and nobody else's time: a
 //! request comes to the daemon when it is there as a whole.
 
+use crate::access::{Gate, Place};
 use crate::http::{BODY_LENGTH_MAX, error, refuse};
 use api::ErrorCode;
 use axum::Router;
@@ -39,10 +40,26 @@ pub(crate) const LIMITS: Limits =
 /// Pause after the system could not give a connection, so that its lack is no busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the API until the task is ended.
-pub(crate) async fn serve(listener: UnixListener, router: Router, limits: Limits) {
+/// Asks the gate who sends a request, before its body is read.
+pub(crate) fn guarded(router: Router, gate: Arc<Gate>, place: Place, limits: Limits) -> Router {
     let read = move |request, next| whole_body(limits, request, next);
-    let router = router.layer(middleware::from_fn(read));
+    let admit = move |request, next| admit(Arc::clone(&gate), place, request, next);
+    router.layer(middleware::from_fn(read)).layer(middleware::from_fn(admit))
+}
+
+async fn admit(gate: Arc<Gate>, place: Place, mut request: Request, next: Next) -> Response {
+    match gate.caller(request.headers(), place) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(refusal) => refuse(refusal).into_response(),
+    }
+}
+
+/// Serves the API on the UNIX socket until the task is ended.
+pub(crate) async fn serve(listener: UnixListener, router: Router, gate: Arc<Gate>, limits: Limits) {
+    let router = guarded(router, gate, Place::Own, limits);
     let free = Arc::new(Semaphore::new(limits.connections));
     loop {
         let stream = match listener.accept().await {
@@ -146,7 +163,8 @@ mod tests {
         let router = Router::new()
             .route("/length", axum::routing::post(length))
             .layer(axum::extract::DefaultBodyLimit::max(BODY_LENGTH_MAX));
-        tokio::spawn(serve(listener, router, SHORT_TIMES));
+        let gate = Arc::new(Gate::new(Vec::new()));
+        tokio::spawn(serve(listener, router, gate, SHORT_TIMES));
         (directory, path)
     }
 

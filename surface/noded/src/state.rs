@@ -8,20 +8,22 @@
 //! One change after another: whoever asks while another change is not finished waits for his
 //! turn. A command that cannot be recorded is undone, and refused.
 
+use crate::authority::{Authority, Capabilities, Capability, Revoked};
 use crate::daemon::{Daemon, Done, Request};
-use crate::http::{Answer, error};
-use crate::journal::{Journal, JournalError, Record};
+use crate::http::{Answer, Incoming, error};
+use crate::journal::{CapabilityTexts, Journal, JournalError, Record};
 use crate::views::failed;
 use api::{ErrorCode, ErrorInfo};
-use node::Command;
 use node::desired::{DesiredRule, DesiredService, DesiredState};
+use node::{CapabilityId, Command};
 use registry::Digest;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use units::{Name, RuleId};
+use trust::{ModulePattern, UnixTime};
+use units::{Name, Nanos, RuleId};
 
 /// A change of the desired state, made when its turn comes.
 type Change = Box<dyn FnOnce(&mut DesiredState)>;
@@ -42,7 +44,7 @@ pub(crate) struct Desired {
     /// Modules that could not be written, for who was told early that they will be.
     unstored: BTreeMap<Digest, ErrorInfo>,
     /// Requests whose turn has not come.
-    pub(crate) held: VecDeque<Request>,
+    pub(crate) held: VecDeque<Incoming>,
     /// A command that is recorded before it is done.
     ahead: bool,
     /// The state that waits for a confirmation.
@@ -50,6 +52,8 @@ pub(crate) struct Desired {
     /// Services and rules that are desired and not there, with the reason.
     pub(crate) missing: BTreeMap<Name, String>,
     pub(crate) unfit: Vec<(DesiredRule, String)>,
+    /// Those that the journal has, once some were written.
+    capabilities: Option<Arc<Capabilities>>,
 }
 
 /// A state that is taken back unless somebody confirms it.
@@ -121,6 +125,7 @@ impl Desired {
             unconfirmed: None,
             missing: BTreeMap::new(),
             unfit: Vec::new(),
+            capabilities: None,
         }
     }
 
@@ -132,7 +137,7 @@ impl Desired {
     ) -> Result<(), JournalError> {
         let record = record(self.generation + 1, &state, facts);
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        journal.write(&record, facts.node_file.as_deref())?;
+        journal.write(&record, facts.node_file.as_deref(), None)?;
         drop(journal);
         self.generation = record.generation;
         self.state = Arc::new(state);
@@ -142,6 +147,41 @@ impl Desired {
     /// The journal, for whoever may wait for it.
     pub(crate) fn journal(&self) -> Arc<Mutex<Journal>> {
         Arc::clone(&self.journal)
+    }
+
+    /// What the journal knows of capabilities. `now` is the node's clock.
+    pub(crate) fn authority(
+        &self,
+        now: Nanos,
+        anyone: BTreeSet<ModulePattern>,
+    ) -> Result<Authority, JournalError> {
+        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut capabilities = Capabilities::new();
+        for (number, text) in journal.capabilities()? {
+            let read: Result<Capability, _> = serde_json::from_str(&text);
+            let capability = read.map_err(|error| {
+                journal.damaged(format!("capability {number} is not understood: {error}"))
+            })?;
+            capabilities.insert(CapabilityId(number), capability);
+        }
+        let mut revoked = Revoked::default();
+        for text in journal.revoked()? {
+            let read = revoked.insert(&text);
+            read.map_err(|error| journal.damaged(format!("something revoked: {error}")))?;
+        }
+        let latest = UnixTime(journal.latest_time()?);
+        Ok(Authority::new(now, latest, anyone, capabilities, revoked))
+    }
+
+    /// Capabilities as they are to be written, if the journal has others.
+    fn new_capabilities(&mut self, now: &Arc<Capabilities>) -> Option<CapabilityTexts> {
+        if self.capabilities.as_ref().is_some_and(|written| Arc::ptr_eq(written, now)) {
+            return None;
+        }
+        self.capabilities = Some(Arc::clone(now));
+        let text =
+            |(id, it): (&CapabilityId, &Capability)| Some((id.0, serde_json::to_string(it).ok()?));
+        Some(now.iter().filter_map(text).collect())
     }
 
     fn is_recording(&self) -> bool {
@@ -184,11 +224,13 @@ impl Request {
             | Self::Captured(..)
             | Self::EndCapture(..)
             | Self::HandOver(..)
+            | Self::Revoke(..)
+            | Self::Revocations(..)
             | Self::Desired(..) => false,
         }
     }
 
-    /// Answers a change with a refusal.
+    /// Answers it with a refusal.
     fn refuse(self, refusal: ErrorInfo) {
         match self {
             Self::Deploy(_, reply) => drop(reply.send(Err(refusal))),
@@ -199,8 +241,25 @@ impl Request {
             Self::RemoveRule(_, reply) => drop(reply.send(Err(refusal))),
             Self::Apply(_, reply) | Self::Rollback(_, reply) => drop(reply.send(Err(refusal))),
             Self::Confirm(reply) => drop(reply.send(Err(refusal))),
-            // Only what changes something is held, and so refused.
-            other => debug_assert!(!other.changes(), "a change without an answer"),
+            Self::Node(reply) => drop(reply.send(Err(refusal))),
+            Self::Services(reply) => drop(reply.send(Err(refusal))),
+            Self::Service(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Message(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::Rules(reply) => drop(reply.send(Err(refusal))),
+            Self::Modules(reply) => drop(reply.send(Err(refusal))),
+            Self::PutModule(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::Stats(reply) => drop(reply.send(Err(refusal))),
+            Self::Events(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::Why(reply) => drop(reply.send(Err(refusal))),
+            Self::Metrics(reply) => drop(reply.send(Err(refusal))),
+            Self::BeginCapture(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Captured(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::EndCapture(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Explain(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Desired(reply) => drop(reply.send(Err(refusal))),
+            Self::HandOver(reply) => drop(reply.send(Err(refusal))),
+            Self::Revoke(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Revocations(reply) => drop(reply.send(Err(refusal))),
         }
     }
 
@@ -221,12 +280,20 @@ impl Request {
 
 impl Daemon {
     /// Takes a request; one that changes something waits for its turn.
-    pub(crate) fn handle(&mut self, request: Request) {
-        if request.changes() {
-            self.desired.held.push_back(request);
+    pub(crate) fn handle(&mut self, incoming: Incoming) {
+        if incoming.request.changes() {
+            self.desired.held.push_back(incoming);
             self.release_held();
         } else {
-            self.answer(request);
+            self.answer_if_allowed(incoming);
+        }
+    }
+
+    /// Asked when its turn has come: what is whose may have changed while it waited.
+    fn answer_if_allowed(&mut self, Incoming { caller, request }: Incoming) {
+        match self.authorize(&caller, &request) {
+            Ok(()) => self.answer(caller, request),
+            Err(refusal) => request.refuse(refusal),
         }
     }
 
@@ -241,15 +308,17 @@ impl Daemon {
 
     /// Begins what has waited and need not wait longer.
     pub(crate) fn release_held(&mut self) {
-        while let Some(request) = self.desired.held.front() {
+        while let Some(next) = self.desired.held.front() {
             let busy = self.work.is_some() || self.desired.ahead;
-            if busy || (request.is_exclusive() && !self.is_idle()) {
+            if busy || (next.request.is_exclusive() && !self.is_idle()) {
                 return;
             }
-            let Some(request) = self.desired.held.pop_front() else { return };
+            let Some(next) = self.desired.held.pop_front() else { return };
             match self.check_confirmed() {
-                Err(refusal) if !request.may_come_unconfirmed() => request.refuse(refusal),
-                _ => self.answer(request),
+                Err(refusal) if !next.request.may_come_unconfirmed() => {
+                    next.request.refuse(refusal);
+                }
+                _ => self.answer_if_allowed(next),
             }
         }
     }
@@ -289,6 +358,7 @@ impl Daemon {
         let generation = desired.generation + u64::from(!facts.same_generation);
         desired.writing = Some((Arc::clone(&next), generation));
         let (journal, done) = (desired.journal(), self.done.clone());
+        let capabilities = desired.new_capabilities(&self.authority.capabilities);
         let stores = std::mem::take(&mut desired.stores);
         tokio::task::spawn_blocking(move || {
             // One that ended without a word has no module to wait for.
@@ -296,7 +366,8 @@ impl Daemon {
             let written = stored.and_then(|()| {
                 let record = record(generation, &next, &facts);
                 let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
-                let written = journal.write(&record, facts.node_file.as_deref());
+                let facts = facts.node_file.as_deref();
+                let written = journal.write(&record, facts, capabilities.as_ref());
                 written.map_err(|error| refusal(&error))
             });
             // The daemon is gone when nobody receives: nothing is left to do.

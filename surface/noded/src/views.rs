@@ -1,5 +1,7 @@
 //! Requests of the API, and the documents that answer them.
 
+use crate::access::Caller;
+use crate::authority::Sight;
 use crate::cell_link::CellLink;
 use crate::daemon::{Daemon, Mover, Request, Waiting};
 use crate::deploy::Module;
@@ -15,7 +17,7 @@ use api::{
 use cell::protocol::ToCell;
 use node::desired::{DesiredRule, DesiredState};
 use node::state::CellState;
-use node::{Action, Command, ModuleInfo, Outcome, RuleSpec, Service, ServiceState};
+use node::{Action, Command, ModuleInfo, Outcome, Owner, RuleSpec, Service, ServiceState};
 use registry::Digest;
 use std::time::Instant;
 use units::{Name, RuleId};
@@ -49,38 +51,58 @@ type Begun = (Name, Vec<(u32, u32)>, Option<api::Replaced>);
 impl Daemon {
     /// Answers a request, now or when what it needs has come. Whoever no
     /// longer waits for the answer does not get it.
-    pub(crate) fn answer(&mut self, request: Request) {
+    pub(crate) fn answer(&mut self, caller: Caller, request: Request) {
         match request {
-            Request::Node(reply) => drop(reply.send(Ok(self.node_info()))),
-            Request::Services(reply) => self.after_report(|daemon| {
-                let services = daemon.node.services().map(|s| daemon.service_info(s)).collect();
-                drop(reply.send(Ok(ServiceList { schema_version: SCHEMA_VERSION, services })));
-            }),
+            Request::Node(reply) => {
+                let sight = self.sight(&caller);
+                drop(reply.send(Ok(self.node_info(&sight))));
+            }
+            Request::Services(reply) => {
+                let sight = self.sight(&caller);
+                self.after_report(move |daemon| {
+                    let seen =
+                        daemon.node.services().filter(|s| sight.has(s.session.as_str(), s.owner));
+                    let services = seen.map(|service| daemon.service_info(service)).collect();
+                    drop(reply.send(Ok(ServiceList { schema_version: SCHEMA_VERSION, services })));
+                });
+            }
             Request::Service(wanted, reply) => self.after_report(move |daemon| {
                 drop(reply.send(daemon.find_service(&wanted)));
             }),
-            Request::Deploy(request, reply) => self.deploy(*request, reply),
+            Request::Deploy(request, reply) => self.deploy(&caller, *request, reply),
             Request::Remove(wanted, cascade, reply) => self.remove(&wanted, cascade, reply),
             Request::Move(wanted, request, reply) => self.start_move(&wanted, &request, reply),
             Request::Bpf(request, reply) => self.switch_bpf(request.enabled, reply),
             Request::Message(wanted, message, reply) => self.message(&wanted, &message, reply),
-            Request::Rules(reply) => drop(reply.send(self.rule_list())),
-            Request::AddRules(request, reply) => self.add_rules(&request, reply),
+            Request::Rules(reply) => {
+                let sight = self.sight(&caller);
+                drop(reply.send(self.rule_list(&sight)));
+            }
+            Request::AddRules(request, reply) => self.add_rules(&caller, &request, reply),
             Request::RemoveRule(rule, reply) => self.remove_rule(rule, reply),
-            Request::Events(since, wait, reply) => self.events(since, wait, reply),
+            Request::Events(since, wait, reply) => {
+                let sight = self.sight(&caller);
+                self.events(since, wait, sight, reply);
+            }
             Request::BeginCapture(request, reply) => {
                 drop(reply.send(self.begin_capture(&request)));
             }
             Request::Captured(id, wait, reply) => self.captured(id, wait, reply),
             Request::EndCapture(id, reply) => self.end_capture(id, reply),
             Request::Metrics(reply) => self.metrics(reply),
-            Request::Why(reply) => drop(reply.send(Ok(self.why_list()))),
+            Request::Why(reply) => {
+                let sight = self.sight(&caller);
+                drop(reply.send(Ok(self.why_list(&sight))));
+            }
             Request::Explain(request, reply) => self.explain(&request, reply),
-            Request::Modules(reply) => drop(reply.send(self.module_list())),
+            Request::Modules(reply) => drop(reply.send(self.module_list(&caller))),
             Request::PutModule(wasm, early, reply) => self.put_module(wasm, early, reply),
-            Request::Stats(reply) => self.after_report(|daemon| {
-                drop(reply.send(daemon.stats()));
-            }),
+            Request::Stats(reply) => {
+                let sight = self.sight(&caller);
+                self.after_report(move |daemon| drop(reply.send(daemon.seen_stats(&sight))));
+            }
+            Request::Revoke(request, reply) => self.revoke(&request, reply),
+            Request::Revocations(reply) => drop(reply.send(Ok(self.revocations()))),
             Request::Desired(reply) => self.desired_info(reply),
             Request::Apply(request, reply) => self.apply(&request, reply),
             Request::Confirm(reply) => self.confirm(reply),
@@ -94,7 +116,8 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn node_info(&self) -> NodeInfo {
+    pub(crate) fn node_info(&self, sight: &Sight) -> NodeInfo {
+        let seen = |name: &Name| sight.everything || sight.sessions.contains(name.as_str());
         NodeInfo {
             schema_version: SCHEMA_VERSION,
             name: self.file.name.to_string(),
@@ -112,6 +135,7 @@ impl Daemon {
                 .node
                 .sessions()
                 .iter()
+                .filter(|session| seen(&session.name))
                 .map(|s| SessionInfo { id: s.id.0, name: s.name.to_string() })
                 .collect(),
             cell: match self.node.cell().0 {
@@ -253,16 +277,7 @@ impl Daemon {
 
     fn find(&self, wanted: &str) -> Answer<&Service> {
         let found = Name::new(wanted).ok().and_then(|name| self.node.service(&name));
-        found.ok_or_else(|| {
-            let known = self.node.services().map(|s| s.name.as_str());
-            let meant = abi::manifest::Meant::new(wanted, known);
-            let shown: String = wanted.chars().take(40).flat_map(char::escape_default).collect();
-            error(
-                ErrorCode::NotFound,
-                format!("there is no service '{shown}' on this node{meant}"),
-                Some("'tam list' shows the services"),
-            )
-        })
+        found.ok_or_else(|| no_service(wanted, self.node.services().map(|s| s.name.as_str())))
     }
 
     pub(crate) fn service_info(&self, service: &Service) -> ServiceInfo {
@@ -284,6 +299,7 @@ impl Daemon {
             version: manifest.version.clone(),
             description: manifest.description.clone(),
             session: service.session.to_string(),
+            owner: self.owner_shown(service.owner),
             level: service.level.name().to_owned(),
             level_reason: service.level_reason.clone(),
             state: state.to_owned(),
@@ -309,9 +325,9 @@ impl Daemon {
         }
     }
 
-    fn deploy(&mut self, request: api::DeployRequest, reply: Reply<Deployed>) {
+    fn deploy(&mut self, caller: &Caller, request: api::DeployRequest, reply: Reply<Deployed>) {
         let since = Instant::now();
-        let deployed = self.start_deployment(&request);
+        let deployed = self.start_deployment(caller, &request);
         match deployed {
             Ok((service, shadowed, replaces)) => {
                 let level = request.level.as_deref().and_then(|text| level(text).ok());
@@ -330,7 +346,7 @@ impl Daemon {
         }
     }
 
-    fn start_deployment(&mut self, request: &api::DeployRequest) -> Answer<Begun> {
+    fn start_deployment(&mut self, caller: &Caller, request: &api::DeployRequest) -> Answer<Begun> {
         let digest = self.resolve(&request.module)?;
         if self.modules.get(&digest).is_some_and(|module| module.compiled.is_some()) {
             self.tell(&ToCell::Expect, &[]);
@@ -364,7 +380,8 @@ impl Daemon {
             None => self.node.service(&service).map(|it| it.on_failure).unwrap_or_default(),
         };
         self.prefer_spare(&digest);
-        let outcome = self.command(Command::Deploy {
+        let owner = self.owner_of(caller);
+        let command = Command::Deploy {
             service: service.clone(),
             module,
             parameters: request.parameters.clone(),
@@ -375,7 +392,9 @@ impl Daemon {
             then: request.then.iter().map(|next| name(next)).collect::<Answer<_>>()?,
             on_failure,
             discard_state: request.discard_state,
-        })?;
+            owner,
+        };
+        let outcome = self.command_of(caller, command)?;
         let Outcome::Deployed { shadowed, rules, replaces, .. } = outcome else {
             return Err(failed("the node answered a deployment with something else"));
         };
@@ -391,7 +410,7 @@ impl Daemon {
     }
 
     /// The digest of the module that is meant.
-    fn resolve(&self, wanted: &str) -> Answer<Digest> {
+    pub(crate) fn resolve(&self, wanted: &str) -> Answer<Digest> {
         // One that is held need not be looked for, and may not be on the disk yet.
         let digest = wanted.parse().ok();
         if let Some(problem) = digest.and_then(|digest| self.desired.why_not_stored(&digest)) {
@@ -414,7 +433,7 @@ impl Daemon {
         Ok(ModuleInfo::of(digest.to_string(), &module.checked))
     }
 
-    fn session(&self, wanted: Option<&str>) -> Answer<Name> {
+    pub(crate) fn session(&self, wanted: Option<&str>) -> Answer<Name> {
         wanted.map_or_else(|| Ok(node::session::best_effort()), name)
     }
 
@@ -508,8 +527,14 @@ impl Daemon {
         });
     }
 
-    fn add_rules(&mut self, request: &api::RulesRequest, reply: Reply<RulesAdded>) {
-        match self.try_add_rules(request) {
+    fn add_rules(
+        &mut self,
+        caller: &Caller,
+        request: &api::RulesRequest,
+        reply: Reply<RulesAdded>,
+    ) {
+        let owner = self.owner_of(caller);
+        match self.try_add_rules(caller, owner, request) {
             Ok((added, specs)) => {
                 let facts = Facts::of(match specs.as_slice() {
                     [spec] => format!("rule add {} -> {}", spec.r#match, spec.action),
@@ -517,7 +542,7 @@ impl Daemon {
                 });
                 self.record(
                     facts,
-                    |state| state.add_rules(specs),
+                    move |state| state.add_rules(specs, owner),
                     move |daemon, written| {
                         if written.is_err() {
                             for rule in &added.rules {
@@ -535,6 +560,8 @@ impl Daemon {
 
     fn try_add_rules(
         &mut self,
+        caller: &Caller,
+        owner: Option<Owner>,
         request: &api::RulesRequest,
     ) -> Answer<(RulesAdded, Vec<RuleSpec>)> {
         let specs: Vec<RuleSpec> = request
@@ -552,7 +579,8 @@ impl Daemon {
                 Ok(spec)
             })
             .collect::<Answer<_>>()?;
-        let outcome = self.command(Command::RuleAdd { specs: specs.clone() })?;
+        let command = Command::RuleAdd { specs: specs.clone(), owner };
+        let outcome = self.command_of(caller, command)?;
         let Outcome::RulesAdded { rules, shadowed } = outcome else {
             return Err(failed("the node answered new rules with something else"));
         };
@@ -615,11 +643,12 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn rule_list(&self) -> Answer<RuleList> {
+    pub(crate) fn rule_list(&self, sight: &Sight) -> Answer<RuleList> {
         let rules = self
             .node
             .rules()
             .into_iter()
+            .filter(|view| sight.has(view.rule.spec.session.as_str(), view.owner))
             .map(|view| {
                 let stats = self.front.rule_stats(view.rule.id).map_err(failed)?;
                 Ok(RuleInfo {
@@ -631,6 +660,7 @@ impl Daemon {
                     session: view.rule.spec.session.to_string(),
                     stage: view.rule.spec.stage().to_string(),
                     came_with: view.came_with.map(|name| name.to_string()),
+                    owner: self.owner_shown(view.owner),
                     reach: api::reach_text(&view.reach),
                     packets: stats.packets,
                     bytes: stats.bytes,
@@ -641,8 +671,19 @@ impl Daemon {
     }
 }
 
+/// What is answered for a service that is not there, and for one that is not the caller's.
+pub(crate) fn no_service<'a>(wanted: &str, known: impl Iterator<Item = &'a str>) -> ErrorInfo {
+    let meant = abi::manifest::Meant::new(wanted, known);
+    let shown: String = wanted.chars().take(40).flat_map(char::escape_default).collect();
+    error(
+        ErrorCode::NotFound,
+        format!("there is no service '{shown}' on this node{meant}"),
+        Some("'tam list' shows the services"),
+    )
+}
+
 /// A stage by its name.
-fn stage(text: Option<&str>) -> Answer<Option<node::rule::Stage>> {
+pub(crate) fn stage(text: Option<&str>) -> Answer<Option<node::rule::Stage>> {
     text.map(str::parse).transpose().map_err(usage)
 }
 
@@ -712,7 +753,7 @@ fn message_bytes(digits: &str) -> Answer<Vec<u8>> {
 }
 
 /// The level of that name.
-fn level(text: &str) -> Answer<Level> {
+pub(crate) fn level(text: &str) -> Answer<Level> {
     Level::ALL.iter().copied().find(|level| level.name() == text).ok_or_else(|| {
         let known = Level::ALL.iter().map(|level| level.name());
         let meant = abi::manifest::Meant::new(text, known);

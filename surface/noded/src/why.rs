@@ -6,8 +6,9 @@
 //!                              (a thread of its own: the kernel checks the copy)
 //! ```
 
+use crate::authority::Sight;
 use crate::daemon::{Daemon, Done};
-use crate::drops::is_drop;
+use crate::drops::{Place, is_drop};
 use crate::http::{Answer, Reply, error};
 use crate::ports::{self, LivePort, Mode};
 use crate::reasons;
@@ -44,7 +45,7 @@ pub(crate) struct Asked {
 
 impl Daemon {
     /// Every reason that counted, what happened lately first.
-    pub(crate) fn why_list(&self) -> WhyList {
+    pub(crate) fn why_list(&self, sight: &Sight) -> WhyList {
         let views = self.node.rules();
         let now = self.now();
         let mut reasons: Vec<WhyReason> = self
@@ -52,6 +53,7 @@ impl Daemon {
             .iter()
             // Told by rule.
             .filter(|(place, _)| place.reason != "drop_rule" || place.rule.is_some())
+            .filter(|(place, _)| self.sees(sight, place, &views))
             .map(|(place, counted)| {
                 let service = place.service.as_ref().and_then(|name| self.node.service(name));
                 let rule = place.rule.and_then(|id| views.iter().find(|v| v.rule.id == id));
@@ -79,6 +81,15 @@ impl Daemon {
             (!reason.dropped, Reverse(reason.packets_last_minute), Reverse(reason.packets))
         });
         WhyList { schema_version: SCHEMA_VERSION, node: self.file.name.to_string(), reasons }
+    }
+
+    /// Whether a place where packets ended is somebody's business.
+    fn sees(&self, sight: &Sight, place: &Place, views: &[RuleView]) -> bool {
+        let service = place.service.as_ref().and_then(|name| self.node.service(name));
+        let rule = place.rule.and_then(|id| views.iter().find(|view| view.rule.id == id));
+        let of = service.map(|service| (&service.session, service.owner));
+        let of = of.or(rule.map(|view| (&view.rule.spec.session, view.owner)));
+        sight.everything || of.is_some_and(|(session, owner)| sight.has(session.as_str(), owner))
     }
 
     /// Has the kernel run the front door over one frame; answered by [`Daemon::explained`].

@@ -30,6 +30,12 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// Its 32 bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// The 64 hexadecimal digits: a blob's file name.
     #[must_use]
     pub fn hex(&self) -> String {

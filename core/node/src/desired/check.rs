@@ -66,6 +66,7 @@ pub fn check(
             budget: desired.budget,
             on_failure: desired.on_failure,
             discard_state: false,
+            owner: desired.owner,
         };
         let at = |refusal| Box::new(Fault { place: Place::Service(service.clone()), refusal });
         node.handle_command(Nanos::ZERO, deploy).map_err(at)?;
@@ -94,6 +95,7 @@ fn arrange(node: &mut Node, state: &DesiredState) -> Result<Vec<(usize, usize)>,
             level: desired.level,
             budget: desired.budget,
             on_failure: desired.on_failure,
+            owner: desired.owner,
         };
         let services = [(service.clone(), arrangement)].into();
         let command = Command::Arrange { remove: Vec::new(), add: Vec::new(), services };

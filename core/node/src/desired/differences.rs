@@ -130,7 +130,9 @@ pub(super) fn manner(before: &DesiredService, after: &DesiredService) -> Manner 
 /// A service as texts, by the names of fields in a node file.
 fn shown(service: &DesiredService) -> BTreeMap<String, String> {
     // All of it, so that a new field is not forgotten here.
-    let DesiredService { digest, parameters, session, level, then, budget, on_failure } = service;
+    // Whose it is has numbers that mean nothing to a reader.
+    let DesiredService { digest, parameters, session, level, then, budget, on_failure, owner: _ } =
+        service;
     let mut fields = BTreeMap::from([
         ("module".to_owned(), digest.clone()),
         ("session".to_owned(), session.to_string()),

@@ -10,6 +10,7 @@ use units::{Name, RuleId};
 
 use super::DesiredRule;
 use crate::flows::FlowList;
+use crate::owner::Owner;
 use crate::rule::{Action, Match, Stage};
 
 /// Pairs of rules that are compared at most; beyond that rules are taken to meet. A node full of
@@ -113,8 +114,16 @@ pub(super) fn same_order(from: &[DesiredRule], to: &[DesiredRule]) -> bool {
     rule_changes(&numbered, to) == RuleChanges::default()
 }
 
-type Key<'a> =
-    (&'a Match, u16, &'a Name, Stage, &'a Action, Option<&'a FlowList>, Option<&'a Name>);
+type Key<'a> = (
+    &'a Match,
+    u16,
+    &'a Name,
+    Stage,
+    &'a Action,
+    Option<&'a FlowList>,
+    Option<&'a Name>,
+    Option<Owner>,
+);
 
 fn key(rule: &DesiredRule) -> Key<'_> {
     let spec = &rule.spec;
@@ -126,6 +135,7 @@ fn key(rule: &DesiredRule) -> Key<'_> {
         &spec.action,
         spec.flows.as_ref(),
         rule.came_with.as_ref(),
+        rule.owner,
     )
 }
 

@@ -10,6 +10,7 @@ use super::order::one_takes_from;
 use super::*;
 use crate::budget::Budget;
 use crate::command::{Arrangement, Command, Effect, Event, Memory};
+use crate::owner::{CapabilityId, Owner, PrincipalId};
 use crate::port::PortSpec;
 use crate::rule::{Action, RuleSpec};
 use crate::service::{ModuleInfo, ServiceState};
@@ -37,12 +38,13 @@ fn service() -> DesiredService {
         then: BTreeMap::new(),
         budget: Budget::default(),
         on_failure: Default::default(),
+        owner: None,
     }
 }
 
 fn rule(text: &str, action: Action, priority: u16) -> DesiredRule {
     let spec = RuleSpec { priority, ..RuleSpec::new(text.parse().unwrap(), action) };
-    DesiredRule { spec, came_with: None }
+    DesiredRule { spec, came_with: None, owner: None }
 }
 
 fn any_service(after: &'static [&'static str]) -> impl Strategy<Value = DesiredService> {
@@ -204,6 +206,7 @@ impl World {
             budget: desired.budget,
             on_failure: desired.on_failure,
             discard_state: false,
+            owner: desired.owner,
         });
     }
 
@@ -225,6 +228,7 @@ impl World {
             level: service.level,
             budget: service.budget,
             on_failure: service.on_failure,
+            owner: service.owner,
         };
         let services = to.services.iter().map(|(n, s)| (n.clone(), arrangement(s))).collect();
         self.command(Command::Arrange { remove, add, services });
@@ -422,10 +426,10 @@ fn commands_change_the_desired_state() {
     let first = DesiredService { then: [(1, name("touch"))].into(), ..service() };
     state.deploy(name("mark"), first, Vec::new());
     let drop_udp = RuleSpec::new("proto udp".parse().unwrap(), Action::Drop);
-    state.add_rules(vec![drop_udp.clone(), leads("any", "touch"), drop_udp.clone()]);
+    state.add_rules(vec![drop_udp.clone(), leads("any", "touch"), drop_udp.clone()], None);
     state.set_level(&name("mark"), Level::Nic);
     assert_eq!((state.services[&name("mark")].level, state.rules.len()), (Some(Level::Nic), 4));
-    let twice = DesiredRule { spec: drop_udp, came_with: None };
+    let twice = DesiredRule { spec: drop_udp, came_with: None, owner: None };
     state.remove_rule(&twice, 1);
     assert_eq!(state.rules.iter().position(|rule| *rule == twice), Some(1));
     assert_eq!(state.rules.len(), 3);
@@ -492,4 +496,31 @@ fn a_service_that_changes_is_replaced_and_one_for_another_session_starts_anew() 
             Step::Record,
         ]
     );
+}
+
+#[test]
+fn what_principals_have_is_neither_a_node_files_nor_an_earlier_states() {
+    let owner = Owner { principal: PrincipalId(1), capability: CapabilityId(1) };
+    let owned = |mut service: DesiredService| {
+        service.owner = Some(owner);
+        service
+    };
+    let mut present = DesiredState::default();
+    let rule = |text: &str, service: &str| rule(text, Action::Service(name(service)), 100).spec;
+    present.deploy(name("monitor"), owned(service()), vec![rule("proto udp", "monitor")]);
+    present.deploy(name("mark"), owned(service()), vec![rule("proto tcp", "mark")]);
+    present
+        .add_rules(vec![RuleSpec::new("proto icmp".parse().unwrap(), Action::Drop)], Some(owner));
+    let mut file = DesiredState::default();
+    file.deploy(name("mark"), service(), Vec::new());
+    let mut earlier = file.clone();
+    earlier.deploy(name("touch"), owned(service()), vec![rule("any", "touch")]);
+    for wanted in [file, earlier] {
+        let state = wanted.with_owned_of(&present);
+        let names: Vec<&str> = state.services.keys().map(Name::as_str).collect();
+        assert_eq!(names, ["mark", "monitor"]);
+        assert_eq!(state.services[&name("mark")].owner, None, "the operator has given it away");
+        let matches = state.rules.iter().map(|it| it.spec.r#match.to_string());
+        assert_eq!(matches.collect::<Vec<_>>(), ["proto udp", "proto icmp"]);
+    }
 }

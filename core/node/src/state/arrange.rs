@@ -31,9 +31,7 @@ impl Node {
                 }
             }
         }
-        let (came_with, specs): (Vec<_>, Vec<_>) =
-            add.into_iter().map(|rule| (rule.came_with, rule.spec)).unzip();
-        let admitted = match self.admit_rules(specs, None, &BTreeSet::new()) {
+        let admitted = match self.admit_rules(add, None, &BTreeSet::new()) {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 self.rules.extend(removed);
@@ -42,13 +40,7 @@ impl Node {
         };
         let outcome =
             Outcome::Arranged { rules: admitted.ids(), shadowed: admitted.shadowed.clone() };
-        let ids = admitted.ids();
         self.insert_rules(admitted, Life::Live);
-        for (id, service) in ids.into_iter().zip(came_with) {
-            if let Some(owned) = self.rules.get_mut(&id) {
-                owned.came_with = service;
-            }
-        }
         for (name, arrangement) in services {
             if let Some(managed) = self.services.get_mut(&name) {
                 managed.arrange(arrangement);

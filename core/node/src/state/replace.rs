@@ -17,10 +17,12 @@ use abi::{Lanes, Level};
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
+use super::rules::rules_of;
 use super::services::{Managed, check_levels};
 use super::{Life, Node};
 use crate::budget::Budget;
 use crate::command::{Effect, Memory, Notice, Outcome};
+use crate::owner::Owner;
 use crate::policy::OnFailure;
 use crate::refusal::Refusal;
 use crate::rule::RuleSpec;
@@ -50,6 +52,7 @@ pub(super) struct Definition {
     pub(super) then: BTreeMap<u16, Name>,
     pub(super) budget: Budget,
     pub(super) on_failure: OnFailure,
+    pub(super) owner: Option<Owner>,
 }
 
 /// What of a service differs from one version to the next.
@@ -208,6 +211,7 @@ impl Node {
             });
         }
         let leaving = own.iter().map(|(id, _)| *id).filter(|id| !stay.contains(id)).collect();
+        let new = rules_of(name, new, definition.owner);
         let admitted = self.admit_rules(new, Some((name, entry)), &leaving)?;
         let mut rules: Vec<RuleId> = stay.iter().copied().collect();
         rules.extend(admitted.ids());
@@ -251,6 +255,7 @@ impl Node {
                 Life::Live | Life::Going => {}
             }
         }
+        self.give_rules(&name, asked.definition.owner);
         if let Some(managed) = self.services.get_mut(&name) {
             let definition = managed.define(asked.definition);
             managed.before = Some(Before { definition, added });
@@ -299,7 +304,9 @@ impl Node {
     fn put_back(&mut self, name: &Name, reason: String) {
         let Some(managed) = self.services.get_mut(name) else { return };
         let Some(before) = managed.before.take() else { return };
+        let owner = before.definition.owner;
         managed.define(before.definition);
+        self.give_rules(name, owner);
         for id in before.added {
             self.rules.remove(&id);
         }
@@ -310,6 +317,12 @@ impl Node {
         }
         let notice = Notice::ServicePutBack { service: name.clone(), reason };
         self.effects.push_back(Effect::Report(notice));
+    }
+
+    /// The rules that came with a service are whose it is.
+    fn give_rules(&mut self, service: &Name, owner: Option<Owner>) {
+        let own = self.rules.values_mut().filter(|it| it.came_with.as_ref() == Some(service));
+        own.for_each(|owned| owned.owner = owner);
     }
 
     fn end_asked(&mut self, service: Name, reason: String) {
@@ -349,11 +362,13 @@ impl Node {
         let own: BTreeSet<RuleId> = own.map(|(id, _)| *id).collect();
         let keeps = specs.is_empty();
         let leaving = if keeps { BTreeSet::new() } else { own.clone() };
+        let specs = rules_of(name, specs, definition.owner);
         let admitted = self.admit_rules(specs, Some((name, entry)), &leaving)?;
         let rules = if keeps { own.iter().copied().collect() } else { admitted.ids() };
         let shadowed = admitted.shadowed.clone();
         self.rules.retain(|id, _| !leaving.contains(id));
         self.insert_rules(admitted, Life::Live);
+        self.give_rules(name, definition.owner);
         if let Some(managed) = self.services.get_mut(name) {
             managed.define(definition);
             managed.begin_anew(now);
@@ -397,6 +412,7 @@ impl Managed {
         self.service.then = definition.then;
         self.service.budget = definition.budget;
         self.service.on_failure = definition.on_failure;
+        self.service.owner = definition.owner;
         self.session = definition.session_id;
         self.values = definition.values;
         self.wanted = definition.wanted;
@@ -418,6 +434,7 @@ impl Managed {
             then: self.service.then.clone(),
             budget: self.service.budget,
             on_failure: self.service.on_failure,
+            owner: self.service.owner,
         }
     }
 

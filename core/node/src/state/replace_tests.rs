@@ -10,7 +10,7 @@ use crate::service::{ModuleInfo, ServiceState};
 use crate::testing::module;
 
 /// Another version of what [`running`] runs.
-fn version(digest: &str) -> ModuleInfo {
+pub(super) fn version(digest: &str) -> ModuleInfo {
     ModuleInfo { digest: digest.to_owned(), ..module("\"user\"") }
 }
 
@@ -26,11 +26,11 @@ fn discarding(mut command: Command) -> Command {
     command
 }
 
-fn replaced() -> Event {
+pub(super) fn replaced() -> Event {
     Event::ServiceReplaced { entry: EntryId(0) }
 }
 
-fn put_back() -> Event {
+pub(super) fn put_back() -> Event {
     Event::ServicePutBack { entry: EntryId(0), reason: "unreachable".into() }
 }
 
@@ -38,7 +38,7 @@ fn kept() -> Event {
     Event::ServiceKept { entry: EntryId(0) }
 }
 
-fn digest(node: &Node) -> &str {
+pub(super) fn digest(node: &Node) -> &str {
     &node.service(&name("monitor")).unwrap().module.digest
 }
 
@@ -213,8 +213,13 @@ fn another_version_keeps_rules_edges_and_budget() {
     let mut node = running();
     let budget = crate::budget::Budget { packets: Some(7), ..Default::default() };
     let on_failure = crate::OnFailure::Closed;
-    let arrangement =
-        crate::command::Arrangement { then: [].into(), level: None, budget, on_failure };
+    let arrangement = crate::command::Arrangement {
+        then: [].into(),
+        level: None,
+        budget,
+        on_failure,
+        owner: None,
+    };
     let services = [(name("monitor"), arrangement)].into();
     let arrange = Command::Arrange { remove: vec![], add: vec![], services };
     node.handle_command(NOW, arrange).unwrap();

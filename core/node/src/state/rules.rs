@@ -10,6 +10,8 @@ use super::services::Managed;
 use super::{Life, Node, OwnedRule};
 use crate::classifier::{Destination, Lookup, RuleSetError, Way, compile};
 use crate::command::{Effect, Outcome};
+use crate::desired::DesiredRule;
+use crate::owner::{Owner, same_principal};
 use crate::refusal::Refusal;
 use crate::rule::{Rule, RuleSpec, Stage};
 use crate::service::{Service, ServiceState};
@@ -17,20 +19,23 @@ use crate::session;
 
 /// Rules that have been checked together with those that there are.
 pub(super) struct Admitted {
-    rules: Vec<Rule>,
-    came_with: Option<Name>,
+    rules: Vec<OwnedRule>,
     /// Which of them no packet could reach if every service ran.
     pub(super) shadowed: Vec<(RuleId, RuleId)>,
 }
 
 impl Admitted {
     pub(super) fn ids(&self) -> Vec<RuleId> {
-        self.rules.iter().map(|rule| rule.id).collect()
+        self.rules.iter().map(|owned| owned.rule.id).collect()
     }
 }
 
 impl Node {
-    pub(super) fn rule_add(&mut self, specs: Vec<RuleSpec>) -> Result<Outcome, Refusal> {
+    pub(super) fn rule_add(
+        &mut self,
+        specs: Vec<RuleSpec>,
+        owner: Option<Owner>,
+    ) -> Result<Outcome, Refusal> {
         for service in specs.iter().filter_map(|spec| spec.action.service()) {
             let managed = self.find_service(service)?;
             if !managed.has_run() {
@@ -44,7 +49,8 @@ impl Node {
                 session_agrees(spec, &service.name, &service.session)?;
             }
         }
-        let admitted = self.admit_rules(specs, None, &BTreeSet::new())?;
+        let rules = specs.into_iter().map(|spec| DesiredRule { spec, came_with: None, owner });
+        let admitted = self.admit_rules(rules.collect(), None, &BTreeSet::new())?;
         let outcome =
             Outcome::RulesAdded { rules: admitted.ids(), shadowed: admitted.shadowed.clone() };
         self.insert_rules(admitted, Life::Live);
@@ -63,45 +69,49 @@ impl Node {
     /// by then, and shadow none of them.
     pub(super) fn admit_rules(
         &self,
-        specs: Vec<RuleSpec>,
+        wanted: Vec<DesiredRule>,
         coming: Option<(&Name, EntryId)>,
         leaving: &BTreeSet<RuleId>,
     ) -> Result<Admitted, Refusal> {
-        for (at, spec) in specs.iter().enumerate() {
-            spec.r#match.check()?;
-            self.check_names(spec)?;
-            let there = self.rules.values().map(|owned| &owned.rule);
-            let there = there.filter(|rule| !leaving.contains(&rule.id)).map(|rule| &rule.spec);
-            check_stage(spec, there.chain(&specs[..at]))?;
+        for (at, rule) in wanted.iter().enumerate() {
+            rule.spec.r#match.check()?;
+            self.check_names(&rule.spec)?;
+            let there = self.rules.values().filter(|owned| !leaving.contains(&owned.rule.id));
+            let there = there.map(|owned| (&owned.rule.spec, owned.owner));
+            let before = wanted[..at].iter().map(|rule| (&rule.spec, rule.owner));
+            check_stage(&rule.spec, rule.owner, there.chain(before))?;
         }
-        let ids = self.free_rule_ids(specs.len())?;
-        let rules: Vec<Rule> =
-            ids.into_iter().zip(specs).map(|(id, spec)| Rule { id, spec }).collect();
+        let ids = self.free_rule_ids(wanted.len())?;
+        let owned = |(id, rule): (RuleId, DesiredRule)| {
+            let DesiredRule { spec, came_with, owner } = rule;
+            OwnedRule { rule: Rule { id, spec }, came_with, owner, life: Life::Live }
+        };
+        let rules: Vec<OwnedRule> = ids.into_iter().zip(wanted).map(owned).collect();
         if rules.is_empty() {
-            return Ok(Admitted { rules, came_with: None, shadowed: Vec::new() });
+            return Ok(Admitted { rules, shadowed: Vec::new() });
         }
         let mut lookup = self.lookup(|_| true);
         lookup.services.extend(
             coming.map(|(service, entry)| (service.clone(), Destination { entry, way: Way::Cell })),
         );
-        let all = self.rules.values().map(|owned| &owned.rule).chain(&rules);
+        let all = self.rules.values().chain(&rules).map(|owned| &owned.rule);
         let mut shadowed = compile(all.clone(), &lookup)?.shadowed;
         if !leaving.is_empty() {
             let staying = all.filter(|rule| !leaving.contains(&rule.id));
             shadowed = compile(staying, &lookup)?.shadowed;
         }
-        let added: BTreeSet<RuleId> = rules.iter().map(|rule| rule.id).collect();
+        let added: BTreeSet<RuleId> = rules.iter().map(|owned| owned.rule.id).collect();
         shadowed.retain(|(rule, _)| added.contains(rule));
-        Ok(Admitted { rules, came_with: coming.map(|(service, _)| service.clone()), shadowed })
+        Ok(Admitted { rules, shadowed })
     }
 
     /// Takes rules in; the front door learns of them by [`Node::install_rules`].
     pub(super) fn insert_rules(&mut self, admitted: Admitted, life: Life) {
-        for rule in admitted.rules {
-            self.rule_next = rule.id.0.wrapping_add(1);
-            self.effects.push_back(Effect::ClearRuleCounters { rule: rule.id });
-            let owned = OwnedRule { came_with: admitted.came_with.clone(), rule, life };
-            self.rules.insert(owned.rule.id, owned);
+        for owned in admitted.rules {
+            let rule = owned.rule.id;
+            self.rule_next = rule.0.wrapping_add(1);
+            self.effects.push_back(Effect::ClearRuleCounters { rule });
+            self.rules.insert(rule, OwnedRule { life, ..owned });
         }
     }
 
@@ -200,22 +210,36 @@ impl Node {
     }
 }
 
+/// The rules that come with a service.
+pub(super) fn rules_of(
+    service: &Name,
+    specs: Vec<RuleSpec>,
+    owner: Option<Owner>,
+) -> Vec<DesiredRule> {
+    let came_with = Some(service.clone());
+    let rule = |spec| DesiredRule { spec, came_with: came_with.clone(), owner };
+    specs.into_iter().map(rule).collect()
+}
+
 /// Stages are the operator's or the principals', and a packet is one principal's.
 fn check_stage<'a>(
     spec: &RuleSpec,
-    others: impl Iterator<Item = &'a RuleSpec>,
+    owner: Option<Owner>,
+    others: impl Iterator<Item = (&'a RuleSpec, Option<Owner>)>,
 ) -> Result<(), Refusal> {
     let (stage, session) = (spec.stage(), &spec.session);
     if (*session == session::system()) == (stage == Stage::Service) {
         let (text, session) = (spec.r#match.to_string(), session.clone());
         return Err(Refusal::StageNotOfSession { text, session, stage });
     }
-    let mut others = others.filter(|other| {
-        stage == Stage::Service && other.stage() == stage && other.session != *session
-    });
-    match others.find(|other| !other.r#match.is_apart(&spec.r#match)) {
+    let is_others = |other: &RuleSpec, of: Option<Owner>| {
+        let same = other.session == *session && same_principal(of, owner);
+        stage == Stage::Service && other.stage() == stage && !same
+    };
+    let mut others = others.filter(|(other, of)| is_others(other, *of));
+    match others.find(|(other, _)| !other.r#match.is_apart(&spec.r#match)) {
         None => Ok(()),
-        Some(other) => Err(Refusal::OverlapsOther {
+        Some((other, _)) => Err(Refusal::OverlapsOther {
             text: spec.r#match.to_string(),
             session: session.clone(),
             other: other.r#match.to_string(),

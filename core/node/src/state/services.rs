@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
 use super::replace::{Asked, Before, Definition};
-use super::rules::session_agrees;
+use super::rules::{rules_of, session_agrees};
 use super::{CellState, Life, Node};
 use crate::budget::Budget;
 use crate::command::{Arrangement, Effect, Memory, Notice, Outcome};
+use crate::owner::Owner;
 use crate::policy::{OnFailure, Traps};
 use crate::refusal::Refusal;
 use crate::rule::RuleSpec;
@@ -83,7 +84,8 @@ impl Managed {
 
     /// Takes what changes while it runs.
     pub(super) fn arrange(&mut self, arrangement: Arrangement) {
-        let Arrangement { then, level, budget, on_failure } = arrangement;
+        let Arrangement { then, level, budget, on_failure, owner } = arrangement;
+        self.service.owner = owner;
         self.service.on_failure = on_failure;
         self.service.then = then;
         self.service.budget = budget;
@@ -165,6 +167,7 @@ pub(super) struct Wanted {
     pub(super) then: Vec<Name>,
     pub(super) budget: Budget,
     pub(super) on_failure: OnFailure,
+    pub(super) owner: Option<Owner>,
 }
 
 impl Node {
@@ -184,6 +187,7 @@ impl Node {
             then,
             budget,
             on_failure,
+            owner,
         } = wanted;
         let present = self.services.get(&name);
         let is_new = present.is_none();
@@ -215,6 +219,7 @@ impl Node {
             then,
             budget,
             on_failure,
+            owner,
         };
         if is_new {
             return self.add_service(now, name, definition, rules);
@@ -230,6 +235,7 @@ impl Node {
         rules: Vec<RuleSpec>,
     ) -> Result<Outcome, Refusal> {
         let entry = self.free_entry(&name)?;
+        let rules = rules_of(&name, rules, definition.owner);
         let admitted = self.admit_rules(rules, Some((&name, entry)), &BTreeSet::new())?;
         let outcome = Outcome::Deployed {
             service: name.clone(),
@@ -253,6 +259,7 @@ impl Node {
             then: definition.then,
             budget: definition.budget,
             on_failure: definition.on_failure,
+            owner: definition.owner,
             level: Level::User,
             level_reason,
             state: ServiceState::Starting,

@@ -168,14 +168,15 @@ impl World {
                 budget: Budget::default(),
                 on_failure: self.dice.one_of(&POLICIES),
                 discard_state: self.dice.below(2) == 0,
+                owner: None,
                 then: (0..self.dice.below(3)).map(|_| name(self.dice.one_of(&SERVICES))).collect(),
             },
             2 => Command::Remove { service, cascade: self.dice.below(2) == 0 },
-            3 => Command::RuleAdd { specs: vec![self.spec(to_service)] },
+            3 => Command::RuleAdd { specs: vec![self.spec(to_service)], owner: None },
             4 => {
                 let action = self.dice.one_of(&[0, 1]);
                 let action = if action == 0 { Action::Drop } else { Action::Forward };
-                Command::RuleAdd { specs: vec![self.spec(action)] }
+                Command::RuleAdd { specs: vec![self.spec(action)], owner: None }
             }
             _ => Command::RuleRemove { rule: RuleId(self.dice.below(40) as u32) },
         };

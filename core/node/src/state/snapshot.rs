@@ -189,6 +189,7 @@ mod tests {
             budget: Default::default(),
             on_failure: Default::default(),
             discard_state: false,
+            owner: None,
         };
         node.handle_command(Nanos::ZERO, command).unwrap();
         let mut twice = node.snapshot();

@@ -22,7 +22,7 @@ fn port(name: &str, device: &str) -> PortSpec {
 }
 
 /// A node whose cell is ready, all effects so far taken.
-fn node() -> Node {
+pub(super) fn node() -> Node {
     let mut node =
         Node::new(name("r1"), vec![port("left", "eth1"), port("right", "eth2")]).unwrap();
     assert_eq!(node.poll_effect(), Some(Effect::StartCell { restarts: 0 }));
@@ -53,6 +53,7 @@ pub(super) fn deploy_with(service: &str, module: ModuleInfo, rules: Vec<RuleSpec
         budget: Budget::default(),
         on_failure: OnFailure::default(),
         discard_state: false,
+        owner: None,
     }
 }
 
@@ -65,7 +66,7 @@ fn remove(service: &str, cascade: bool) -> Command {
 }
 
 pub(super) fn add(specs: Vec<RuleSpec>) -> Command {
-    Command::RuleAdd { specs }
+    Command::RuleAdd { specs, owner: None }
 }
 
 fn started(entry: u16) -> Event {

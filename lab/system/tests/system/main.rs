@@ -8,6 +8,7 @@
 //! They need root, the release build of `tam` and the sample services, and run one at a time.
 #![forbid(unsafe_code)]
 
+mod access;
 mod bad_input;
 mod bridge;
 mod capture;

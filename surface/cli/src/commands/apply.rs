@@ -6,7 +6,6 @@
 
 use super::{Context, read_file, read_module};
 use crate::failure::{Failure, Outcome};
-use crate::nodes;
 use api::{Applied, ApplyModule, ApplyRequest, Client, ErrorCode};
 use clap::Args;
 use noded::Wanted;
@@ -97,7 +96,7 @@ impl Text {
         };
         let named = Wanted::node_of(&text, &shown).map_err(wrong)?;
         let client = match context.node.as_ref().or(named.as_ref()) {
-            Some(node) => nodes::asked(Some(node))?,
+            Some(node) => context.client_of(Some(node))?,
             None => context.client()?,
         };
         // Whole: it may be the file that the node was started with.

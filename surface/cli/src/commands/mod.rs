@@ -33,7 +33,7 @@ use crate::output::Output;
 use abi::{Checked, Unverified};
 use api::{Client, ErrorCode};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a command needs beside its own arguments.
 pub struct Context<'a> {
@@ -41,18 +41,29 @@ pub struct Context<'a> {
     pub output: &'a Output,
     /// The node that `--node` names.
     node: Option<units::Name>,
+    /// The file that `--token` names.
+    token: Option<PathBuf>,
 }
 
 impl Context<'_> {
     /// The node to ask.
     pub fn client(&self) -> Result<Client, Failure> {
-        nodes::asked(self.node.as_ref())
+        self.client_of(self.node.as_ref())
+    }
+
+    /// A node by its name, or the only one.
+    pub fn client_of(&self, node: Option<&units::Name>) -> Result<Client, Failure> {
+        let client = nodes::asked(node)?;
+        Ok(match &self.token {
+            Some(file) => client.with_token(token::held(file)?.to_string()),
+            None => client,
+        })
     }
 }
 
 /// Runs the command; gives the exit status.
 pub fn run(arguments: Arguments, output: &Output) -> Outcome {
-    let context = &Context { output, node: arguments.node };
+    let context = &Context { output, node: arguments.node, token: arguments.token };
     match arguments.command {
         Command::Demo(demo) => demo.run(context),
         Command::Doctor(doctor) => doctor.run(context),

@@ -3,7 +3,7 @@
 use super::key::{Passphrase, public, random, secret};
 use super::{Context, read_file};
 use crate::failure::{Failure, Outcome};
-use api::{ErrorCode, SCHEMA_VERSION};
+use api::{ErrorCode, RevokeRequest, SCHEMA_VERSION};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::io::Read;
@@ -23,6 +23,8 @@ pub enum Token {
     Attenuate(Attenuate),
     /// Show what a token says
     Inspect(Inspect),
+    /// Let a token, all that was made of it, or a key count no more on a node
+    Revoke(Revoke),
 }
 
 /// Arguments of `tam token new`.
@@ -64,12 +66,27 @@ pub struct Inspect {
     root: Option<String>,
 }
 
+/// Arguments of `tam token revoke`.
+#[derive(Debug, Args)]
+pub struct Revoke {
+    /// A token's file, a block's id, or a public key; - for a token on standard input
+    #[arg(value_name = "TOKEN|ID|ed25519/…", required_unless_present = "list")]
+    what: Vec<String>,
+    /// Of a token's file: its first block, and so all that was ever made of it
+    #[arg(long)]
+    whole: bool,
+    /// Show what is revoked
+    #[arg(long, conflicts_with_all = ["what", "whole"])]
+    list: bool,
+}
+
 impl Token {
     pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
         match self {
             Self::New(new) => new.run(context),
             Self::Attenuate(attenuate) => attenuate.run(context),
             Self::Inspect(inspect) => inspect.run(context),
+            Self::Revoke(revoke) => revoke.run(context),
         }
     }
 }
@@ -137,6 +154,41 @@ impl Inspect {
     }
 }
 
+impl Revoke {
+    fn run(&self, context: &Context<'_>) -> Outcome {
+        let client = context.client()?;
+        if self.list {
+            let list = client.revocations()?;
+            return context.output.result(&list, || list.revoked.join("\n"));
+        }
+        let revoke = self.what.iter().map(|what| self.id(what)).collect::<Result<_, _>>()?;
+        let revoked = client.revoke(&RevokeRequest { revoke })?;
+        context.output.result(&revoked, || {
+            let mut text = format!("{} revoked", revoked.revoked);
+            if !revoked.services.is_empty() {
+                text += &format!(", stopped: {}", revoked.services.join(", "));
+            }
+            if !revoked.rules.is_empty() {
+                text += &format!(", {} rules removed", revoked.rules.len());
+            }
+            text
+        })
+    }
+
+    /// What a node is told to revoke.
+    fn id(&self, what: &str) -> Result<String, Failure> {
+        let is_id =
+            what.parse::<trust::PublicKey>().is_ok() || what.parse::<trust::RevocationId>().is_ok();
+        if is_id {
+            return Ok(what.to_owned());
+        }
+        let ids = held(Path::new(what))?.revocation_ids();
+        let id = if self.whole { ids.first() } else { ids.last() };
+        id.map(ToString::to_string)
+            .ok_or_else(|| Failure::new(ErrorCode::Usage, "the token has no block"))
+    }
+}
+
 /// A prefix stands in a token as its bits.
 fn prefix_note(line: &str) -> String {
     let bits = line.strip_prefix("grant(\"traffic\", \"").and_then(|rest| rest.split('"').next());
@@ -144,7 +196,7 @@ fn prefix_note(line: &str) -> String {
     prefix.map(|prefix| format!(" // {prefix}")).unwrap_or_default()
 }
 
-fn held(file: &Path) -> Result<HeldToken, Failure> {
+pub(super) fn held(file: &Path) -> Result<HeldToken, Failure> {
     const LIMIT: u64 = 2 * trust::token::LENGTH_MAX as u64;
     let bytes = if file.as_os_str() == "-" {
         let mut bytes = Vec::new();

@@ -53,10 +53,12 @@ pub(crate) fn open(file: &NodeFile, config: &Path, store: &Store) -> Result<Desi
             tracing::info!(file = %config.display(), "the node file wants something new: it is followed");
         }
         let facts = Facts { node_file: Some(fingerprint), ..Facts::of(cause) };
+        let wanted = wanted.with_owned_of(&desired.state);
         desired.write_now(wanted, &facts)?;
     } else if let Some((to, record)) = back {
         let state =
             record.context("going back to the state before the one that nobody confirmed")?.state;
+        let state = state.with_owned_of(&desired.state);
         tracing::warn!(
             generation = to,
             "the node ended before its state was confirmed: it is taken back"

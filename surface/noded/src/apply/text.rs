@@ -74,7 +74,7 @@ pub(crate) fn resolve(wanted: &Wanted, modules: &Modules<'_>) -> Result<Resolved
         if let Some(session) = text.session.clone().or_else(of_service) {
             spec.session = session;
         }
-        resolved.state.rules.push(DesiredRule { spec, came_with: None });
+        resolved.state.rules.push(DesiredRule { spec, came_with: None, owner: None });
         resolved.rules.push(rule.span());
     }
     Ok(resolved)
@@ -149,6 +149,7 @@ impl Resolved {
             then: (0..).zip(then).collect(),
             budget: text.budget,
             on_failure: text.on_failure,
+            owner: None,
         };
         let priority = text.priority.unwrap_or(PRIORITY_DEFAULT);
         let to_it = Action::Service(name.clone());

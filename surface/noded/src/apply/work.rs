@@ -317,6 +317,7 @@ impl Daemon {
             budget: desired.budget,
             on_failure: desired.on_failure,
             discard_state: false,
+            owner: desired.owner,
         });
         if let (Some(work), Err(_)) = (self.work.as_mut(), &started) {
             work.now.services.remove(service);
@@ -348,7 +349,8 @@ impl Daemon {
         let services = state.services.iter().filter(|(name, _)| there(name)).map(|(name, it)| {
             let (then, level) = (it.then.clone(), it.level);
             let (budget, on_failure) = (it.budget, it.on_failure);
-            (name.clone(), Arrangement { then, level, budget, on_failure })
+            let owner = it.owner;
+            (name.clone(), Arrangement { then, level, budget, on_failure, owner })
         });
         let services = services.collect();
         let going = self.sessions_of(&remove);

@@ -18,7 +18,7 @@ fn state(rules: usize) -> DesiredState {
         let text = format!("proto udp dport {}", n % 65_535 + 1);
         RuleSpec::new(text.parse().unwrap(), node::Action::Drop)
     };
-    state.add_rules((0..rules).map(rule).collect());
+    state.add_rules((0..rules).map(rule).collect(), None);
     state
 }
 
@@ -37,7 +37,7 @@ fn what_was_written_is_there_at_the_next_start_and_the_oldest_make_room() {
     for generation in 1..=GENERATIONS_MAX as u64 + 10 {
         let mut journal = opened(&directory);
         let file = format!("file {generation}");
-        journal.write(&numbered(generation), Some(&file)).unwrap();
+        journal.write(&numbered(generation), Some(&file), None).unwrap();
         drop(journal);
         let journal = opened(&directory);
         let newest = journal.newest().unwrap().unwrap();
@@ -56,12 +56,12 @@ fn what_was_written_is_there_at_the_next_start_and_the_oldest_make_room() {
 fn large_states_leave_room_for_fewer_and_one_to_go_back_to_stays() {
     let directory = TempDir::new().unwrap();
     let mut journal = opened(&directory);
-    journal.write(&numbered(1), None).unwrap();
+    journal.write(&numbered(1), None, None).unwrap();
     let large = state(16_384);
     for generation in 2..30 {
         let mut record = Record::new(generation, "much", large.clone());
         record.head.unconfirmed_over = Some(1);
-        journal.write(&record, None).unwrap();
+        journal.write(&record, None, None).unwrap();
     }
     let kept: Vec<u64> = journal.list().unwrap().into_iter().map(|(it, _)| it).collect();
     assert!(kept.len() < 28 && kept.contains(&1) && kept[0] == 29, "{kept:?}");
@@ -113,7 +113,7 @@ proptest! {
         let directory = TempDir::new().unwrap();
         let mut journal = opened(&directory);
         for generation in 1..=3 {
-            journal.write(&numbered(generation), None).unwrap();
+            journal.write(&numbered(generation), None, None).unwrap();
         }
         let path = journal.path.clone();
         drop(journal);
@@ -279,7 +279,7 @@ fn disk_with(generations: u64) -> Disk {
     let database = disk.open().unwrap();
     init(&database, &name("r1")).unwrap();
     for generation in 1..=generations {
-        write(&database, &numbered(generation), None).unwrap();
+        write(&database, &numbered(generation), None, None).unwrap();
     }
     drop(database);
     disk
@@ -300,7 +300,7 @@ fn wherever_the_power_fails_the_last_acknowledged_state_or_the_next_is_there() {
     disk.platter().acknowledged = 2;
     let database = disk.open().unwrap();
     for generation in 3..=9 {
-        write(&database, &numbered(generation), None).unwrap();
+        write(&database, &numbered(generation), None, None).unwrap();
         disk.platter().acknowledged = generation as usize;
     }
     drop(database);
@@ -314,7 +314,7 @@ fn wherever_the_power_fails_the_last_acknowledged_state_or_the_next_is_there() {
         assert!((acknowledged..=acknowledged + 1).contains(&newest), "point {number}: {newest}");
         assert_eq!(state, numbered(newest).state, "point {number}");
         // And it goes on from there.
-        write(&database, &numbered(newest + 1), None).unwrap();
+        write(&database, &numbered(newest + 1), None, None).unwrap();
         assert_eq!(newest_state(&database).0, newest + 1);
     }
 }
@@ -330,7 +330,7 @@ fn a_disk_that_is_full_or_fails_refuses_the_change_and_keeps_what_was() {
             let disk = disk_with(3);
             let database = disk.open().unwrap();
             disk.platter().fails_after = Some((operations, errno));
-            let written = write(&database, &numbered(4), None);
+            let written = write(&database, &numbered(4), None, None);
             drop(database);
             disk.platter().fails_after = None;
             // As the journal does after an error.
@@ -345,7 +345,7 @@ fn a_disk_that_is_full_or_fails_refuses_the_change_and_keeps_what_was() {
             assert!(error.to_string().contains(&expected), "{error}");
             truncate(&database, 4).unwrap();
             assert_eq!(newest_state(&database), (3, numbered(3).state));
-            write(&database, &numbered(4), None).unwrap();
+            write(&database, &numbered(4), None, None).unwrap();
             assert_eq!(newest_state(&database).0, 4);
         }
         assert!(refused > 3, "the disk failed {refused} times only");

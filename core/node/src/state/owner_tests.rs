@@ -1,0 +1,79 @@
+//! Services and rules of several principals on one node.
+
+use super::replace_tests::{digest, put_back, replaced, version};
+use super::tests::{NOW, deploy_with, effects, name, node, refused, running, to_service};
+use super::*;
+use crate::owner::{CapabilityId, Owner, PrincipalId};
+use crate::rule::{Action, RuleSpec};
+use crate::testing::module;
+
+const ALICE: Option<Owner> = owner(1, 1);
+const ALICE_LATER: Option<Owner> = owner(1, 2);
+const BOB: Option<Owner> = owner(2, 3);
+
+const fn owner(principal: u32, capability: u32) -> Option<Owner> {
+    let (principal, capability) = (PrincipalId(principal), CapabilityId(capability));
+    Some(Owner { principal, capability })
+}
+
+fn drops(text: &str, owner: Option<Owner>) -> Command {
+    let spec = RuleSpec::new(text.parse().unwrap(), Action::Drop);
+    Command::RuleAdd { specs: vec![spec], owner }
+}
+
+fn of(owner: Option<Owner>, mut command: Command) -> Command {
+    if let Command::Deploy { owner: whose, .. } = &mut command {
+        *whose = owner;
+    }
+    command
+}
+
+fn owners(node: &Node) -> Vec<Option<Owner>> {
+    node.rules().iter().map(|view| view.owner).collect()
+}
+
+#[test]
+fn a_packet_is_one_principals_whatever_the_session() {
+    let mut node = node();
+    node.handle_command(NOW, drops("dst 10.1.0.0/16", ALICE)).unwrap();
+    effects(&mut node);
+    for other in [BOB, None] {
+        let (_, text) = refused(&mut node, drops("dst 10.1.2.0/24", other));
+        assert!(text.contains("a packet is one principal's"), "{text}");
+        node.clone().handle_command(NOW, drops("dst 10.2.0.0/16", other)).unwrap();
+    }
+    node.handle_command(NOW, drops("dst 10.1.2.0/24", ALICE_LATER)).unwrap();
+    let of_two = vec![
+        RuleSpec::new("dst 10.3.0.0/16".parse().unwrap(), Action::Drop),
+        RuleSpec::new("dst 10.1.3.0/24".parse().unwrap(), Action::Drop),
+    ];
+    effects(&mut node);
+    refused(&mut node, Command::RuleAdd { specs: of_two, owner: BOB });
+    assert_eq!(owners(&node), [ALICE, ALICE_LATER]);
+}
+
+#[test]
+fn a_new_version_takes_its_rules_along_to_its_owner_and_back() {
+    let mut node = running();
+    let rules = || vec![to_service("proto udp", "monitor")];
+    node.handle_command(NOW, of(ALICE, deploy_with("monitor", version("new"), rules()))).unwrap();
+    assert_eq!(owners(&node), [None], "the version before has them until the new one runs");
+    node.handle_event(NOW, replaced());
+    assert_eq!((digest(&node), owners(&node)), ("new", vec![ALICE]));
+    assert_eq!(node.service(&name("monitor")).unwrap().owner, ALICE);
+    node.handle_event(NOW, put_back());
+    assert_eq!((digest(&node), owners(&node)), ("sha256:00", vec![None]));
+    assert_eq!(node.service(&name("monitor")).unwrap().owner, None);
+}
+
+#[test]
+fn whose_something_is_survives_a_daemon() {
+    let mut node = node();
+    let rules = vec![to_service("proto udp", "mark")];
+    node.handle_command(NOW, of(BOB, deploy_with("mark", module("\"user\""), rules))).unwrap();
+    let text = serde_json::to_string(&node.snapshot()).unwrap();
+    let ports = node.ports().iter().map(|port| port.spec.clone()).collect();
+    let snapshot = serde_json::from_str(&text).unwrap();
+    let node = Node::restore(node.name().clone(), ports, snapshot).unwrap();
+    assert_eq!((node.service(&name("mark")).unwrap().owner, owners(&node)), (BOB, vec![BOB]));
+}

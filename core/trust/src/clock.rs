@@ -1,0 +1,125 @@
+//! The time by which capabilities end: it never runs backwards, and does not jump at once.
+//!
+//! ```text
+//! wall clock          believed
+//! behind              goes on with the monotonic clock (who sets a clock back revives nothing)
+//! ahead, a little     the wall clock (a clock that runs well is corrected in small steps)
+//! ahead, by a jump    goes on as above; the wall clock, when it has stayed there for a while
+//! ```
+
+use crate::UnixTime;
+use units::Nanos;
+
+/// Steps of a clock that is corrected while it runs well.
+pub const STEP_MAX_SECONDS: u64 = 60;
+/// A clock that jumped ahead is believed when it has stayed there for so long: an operator has
+/// seen the event by then, and a mistake that is mended has ended nobody's capability.
+pub const JUMP_BELIEVED_AFTER: Nanos = Nanos::from_millis(10 * 60 * 1000);
+
+/// A clock of seconds since 1970.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    /// What was believed, and when that was on the monotonic clock.
+    time: UnixTime,
+    at: Nanos,
+    /// Since when the wall clock is far ahead.
+    ahead_since: Option<Nanos>,
+}
+
+/// What a clock shows, and what is odd about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// By which capabilities end.
+    pub time: UnixTime,
+    /// Seconds by which the wall clock differs; 0 when it is believed.
+    pub wall_ahead_by: i64,
+}
+
+impl Clock {
+    /// A clock that starts now. `latest` is the latest time that the node has ever believed.
+    #[must_use]
+    pub fn new(now: Nanos, wall: UnixTime, latest: UnixTime) -> Self {
+        Self { time: wall.max(latest), at: now, ahead_since: None }
+    }
+
+    /// Reads it. `now` is a monotonic clock, `wall` the system's.
+    pub fn read(&mut self, now: Nanos, wall: UnixTime) -> Reading {
+        let passed = now.saturating_sub(self.at).0 / 1_000_000_000;
+        let time = UnixTime(self.time.0.saturating_add(passed));
+        let ahead =
+            i64::try_from(wall.0).unwrap_or(i64::MAX) - i64::try_from(time.0).unwrap_or(i64::MAX);
+        if ahead <= i64::try_from(STEP_MAX_SECONDS).unwrap_or(i64::MAX) {
+            self.ahead_since = None;
+            if ahead < 0 {
+                // A second may not be over on the one clock that is on the other.
+                return Reading { time, wall_ahead_by: if ahead < -1 { ahead } else { 0 } };
+            }
+        } else {
+            let since = *self.ahead_since.get_or_insert(now);
+            if now.saturating_sub(since) < JUMP_BELIEVED_AFTER {
+                return Reading { time, wall_ahead_by: ahead };
+            }
+            self.ahead_since = None;
+        }
+        if ahead > 0 {
+            (self.time, self.at) = (wall, now);
+        }
+        Reading { time: wall, wall_ahead_by: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DAY: u64 = 86_400;
+
+    const fn seconds(count: u64) -> Nanos {
+        Nanos::from_millis(count * 1000)
+    }
+
+    #[test]
+    fn it_goes_with_a_clock_that_runs_well() {
+        let mut clock = Clock::new(seconds(5), UnixTime(1000), UnixTime(0));
+        for (now, wall) in [(5, 1000), (6, 1001), (7, 1003), (100, 1095), (101, 1097)] {
+            let reading = clock.read(seconds(now), UnixTime(wall));
+            assert!(reading.time.0.abs_diff(wall) <= 1, "{reading:?} at {wall}");
+        }
+    }
+
+    #[test]
+    fn who_sets_it_back_revives_nothing_also_over_a_restart() {
+        let mut clock = Clock::new(seconds(0), UnixTime(10_000), UnixTime(0));
+        let back = clock.read(seconds(10), UnixTime(10_010 - 3600));
+        assert_eq!(back, Reading { time: UnixTime(10_010), wall_ahead_by: -3600 });
+        let mut next = Clock::new(seconds(0), UnixTime(6_400), back.time);
+        assert_eq!(next.read(seconds(1), UnixTime(6_401)).time, UnixTime(10_011));
+    }
+
+    #[test]
+    fn a_jump_of_a_day_ends_nothing_unless_it_stays() {
+        let mut clock = Clock::new(seconds(0), UnixTime(1000), UnixTime(0));
+        let jumped = clock.read(seconds(10), UnixTime(1010 + DAY));
+        assert_eq!((jumped.time, jumped.wall_ahead_by), (UnixTime(1010), 86_400));
+        assert_eq!(clock.read(seconds(20), UnixTime(1020)).time, UnixTime(1020), "mended");
+        clock.read(seconds(30), UnixTime(1030 + DAY));
+        let later = JUMP_BELIEVED_AFTER.0 / 1_000_000_000 + 30;
+        let believed = clock.read(seconds(later), UnixTime(1000 + later + DAY));
+        assert_eq!(believed, Reading { time: UnixTime(1000 + later + DAY), wall_ahead_by: 0 });
+    }
+
+    proptest! {
+        #[test]
+        fn it_never_runs_backwards(walls in prop::collection::vec((0..900u64, 0..200_000u64), 1..50)) {
+            let (mut now, mut last) = (0, UnixTime(0));
+            let mut clock = Clock::new(seconds(0), UnixTime(100_000), UnixTime(0));
+            for (passed, wall) in walls {
+                now += passed;
+                let reading = clock.read(seconds(now), UnixTime(wall));
+                prop_assert!(reading.time >= last);
+                last = reading.time;
+            }
+        }
+    }
+}
