@@ -21,10 +21,13 @@ use hyper::{Request, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 mod connection;
+mod place;
+
+pub use place::{Place, RemoteNode};
 
 /// Longest wait for an answer: the compiler of a large module has 20 s of
 /// processor time, and a busy machine gives it a fraction of a core.
@@ -32,10 +35,10 @@ pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(120);
 /// Largest answer, in bytes: counters of the most services and rules that a node has.
 pub const ANSWER_LENGTH_MAX: usize = 64 << 20;
 
-/// A node, by its socket. Nothing is sent before a method is called.
+/// A node, by where it answers. Nothing is sent before a method is called.
 #[derive(Clone, Debug)]
 pub struct Client {
-    socket: PathBuf,
+    place: Place,
     /// What each request is sent with; the socket's owner needs none.
     token: Option<String>,
     kept: Kept,
@@ -45,30 +48,38 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nobody listens, or the caller may not ask.
-    #[error("no node answers at {}: {source}", socket.display())]
+    #[error("no node answers at {place}: {source}")]
     Unreachable {
-        /// The node's socket.
-        socket: PathBuf,
+        /// Where.
+        place: Place,
         /// What the kernel said.
         source: io::Error,
     },
     /// The node ended or closed the connection before it had answered.
-    #[error("the node at {} did not answer {request}: {source}", socket.display())]
+    #[error("the node at {place} did not answer {request}: {source}")]
     Broken {
-        /// The node's socket.
-        socket: PathBuf,
+        /// Where.
+        place: Place,
         /// Method and path.
         request: String,
         /// What went wrong with the connection.
         source: hyper::Error,
     },
     /// No answer within [`ANSWER_TIME_MAX`].
-    #[error("the node at {} did not answer {request} within {} s", socket.display(), ANSWER_TIME_MAX.as_secs())]
+    #[error("the node at {place} did not answer {request} within {} s", ANSWER_TIME_MAX.as_secs())]
     Silent {
-        /// The node's socket.
-        socket: PathBuf,
+        /// Where.
+        place: Place,
         /// Method and path.
         request: String,
+    },
+    /// Who answers there is not the node that was meant.
+    #[error("what answers at {place} is not the node with that key: {reason}")]
+    OtherNode {
+        /// Where.
+        place: Place,
+        /// What is wrong with what it shows.
+        reason: String,
     },
     /// The answer is not what this version understands.
     #[error("the answer to {request} is not understood: {reason}")]
@@ -91,6 +102,7 @@ impl ClientError {
             Self::Unreachable { .. } | Self::Broken { .. } | Self::Silent { .. } => {
                 ErrorCode::Unreachable
             }
+            Self::OtherNode { .. } => ErrorCode::Refused,
             Self::Answer { .. } => ErrorCode::Failed,
             Self::Refused(document) => document.error.code,
         }
@@ -100,6 +112,12 @@ impl ClientError {
     #[must_use]
     pub fn help(&self) -> Option<String> {
         let advice = match self {
+            Self::Unreachable { place: Place::Remote(_), .. } => {
+                "see whether the node runs with [api] listen in its node file, and whether the network leads there"
+            }
+            Self::OtherNode { .. } => {
+                "compare the key with what `tam show` says on the node; nothing was sent to what answers there"
+            }
             Self::Unreachable { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => "run the command as the user who runs the node",
                 io::ErrorKind::ConnectionRefused => {
@@ -120,7 +138,13 @@ impl Client {
     /// A client of the node that listens on this socket.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Self { socket: socket.into(), token: None, kept: Kept::default() }
+        Self { place: Place::Socket(socket.into()), token: None, kept: Kept::default() }
+    }
+
+    /// A client of a node on the network, which has that key.
+    #[must_use]
+    pub fn remote(node: RemoteNode) -> Self {
+        Self { place: Place::Remote(node), token: None, kept: Kept::default() }
     }
 
     /// A client of the node of this name on this machine.
@@ -135,10 +159,10 @@ impl Client {
         Self { token: Some(token.into()), ..self }
     }
 
-    /// The socket that is asked.
+    /// Where it asks.
     #[must_use]
-    pub fn socket(&self) -> &Path {
-        &self.socket
+    pub const fn place(&self) -> &Place {
+        &self.place
     }
 
     /// The node, its ports and sessions.
@@ -423,7 +447,7 @@ impl Client {
     }
 
     fn ask(&self, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
-        self.kept.ask(&self.socket, Call { token: self.token.clone(), ..call })
+        self.kept.ask(&self.place, Call { token: self.token.clone(), ..call })
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Arguments {
     /// Print one JSON document on standard output
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub json: bool,
-    /// The node to ask, where several run on this machine
+    /// The node to ask: one of this machine, or of ~/.config/tamandua/nodes.toml
     #[arg(long = "node", id = "asked_node", value_name = "NAME", global = true)]
     #[arg(help_heading = EVERYWHERE)]
     pub node: Option<Name>,

@@ -1,14 +1,31 @@
-//! Which node a command asks.
+//! Which node a command asks: one of this machine, or one of those that the user knows.
+//!
+//! ```text
+//! ~/.config/tamandua/nodes.toml      [edge1]
+//!                                    address = "192.0.2.1:7443"
+//!                                    key = "ed25519/…"            what `tam show` says there
+//!                                    token = "alice.token"        beside this file, or a whole path
+//! ```
 
+use crate::commands::key::configuration;
+use crate::commands::read_file;
+use crate::commands::token::held;
 use crate::failure::Failure;
+use api::client::RemoteNode;
 use api::{Client, ErrorCode, RUN_DIRECTORY};
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use units::Name;
 
 /// The node that was named, or the only one that runs on this machine.
 pub fn asked(node: Option<&Name>) -> Result<Client, Failure> {
     if let Some(node) = node {
-        return Ok(Client::of(node));
+        return Ok(match known(node)? {
+            Some(client) => client,
+            None => Client::of(node),
+        });
     }
     let (running, dead) = found();
     match running.as_slice() {
@@ -20,6 +37,44 @@ pub fn asked(node: Option<&Name>) -> Result<Client, Failure> {
                 .help(format!("name one of them, as in --node {first}")))
         }
     }
+}
+
+/// A node of the network, as the user has written it down.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    /// Host and TCP port.
+    address: String,
+    /// By which the node is known.
+    key: trust::PublicKey,
+    /// The file of a capability.
+    token: Option<PathBuf>,
+}
+
+/// Largest file of nodes, in bytes: some hundreds of them.
+const NODES_LENGTH_MAX: u64 = 1 << 20;
+
+/// A client of a node that the user has written down.
+fn known(node: &Name) -> Result<Option<Client>, Failure> {
+    let Ok(directory) = configuration() else { return Ok(None) };
+    let path = directory.join("nodes.toml");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = read_file(&path, NODES_LENGTH_MAX)?;
+    let wrong = |problem: String| {
+        let message = format!("{}: {problem}", path.display());
+        Failure::new(ErrorCode::Usage, message).help("each node has an address and a key, as in [edge1] address = \"192.0.2.1:7443\", key = \"ed25519/…\"")
+    };
+    let text = String::from_utf8(bytes).map_err(|_| wrong("it is no text".to_owned()))?;
+    let mut nodes: BTreeMap<Name, Known> =
+        toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let Some(Known { address, key, token }) = nodes.remove(node) else { return Ok(None) };
+    let client = Client::remote(RemoteNode { address, key });
+    Ok(Some(match token {
+        Some(file) => client.with_token(held(&directory.join(file))?.to_string()),
+        None => client,
+    }))
 }
 
 /// The nodes of this machine that answer, and those that left a socket behind.

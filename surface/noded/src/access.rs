@@ -54,13 +54,15 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) struct Gate {
     administrators: Vec<PublicKey>,
+    /// Whether there is something that those may who have no capability.
+    pub(crate) anyone: bool,
     verified: Mutex<BTreeMap<[u8; 32], Arc<Holder>>>,
 }
 
 impl Gate {
     /// One that believes these administrators.
-    pub(crate) const fn new(administrators: Vec<PublicKey>) -> Self {
-        Self { administrators, verified: Mutex::new(BTreeMap::new()) }
+    pub(crate) const fn new(administrators: Vec<PublicKey>, anyone: bool) -> Self {
+        Self { administrators, anyone, verified: Mutex::new(BTreeMap::new()) }
     }
 
     /// Who sends a request with these headers.
@@ -135,7 +137,7 @@ mod tests {
 
     #[test]
     fn without_a_token_it_depends_on_the_place_and_with_one_it_does_not() {
-        let gate = Gate::new(vec![key(1).public()]);
+        let gate = Gate::new(vec![key(1).public()], false);
         let none = HeaderMap::new();
         assert!(matches!(gate.caller(&none, Place::Own), Ok(Caller::Operator)));
         assert!(matches!(gate.caller(&none, Place::Remote), Ok(Caller::Anyone)));
@@ -151,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_is_no_good_token_is_never_nobody() {
-        let gate = Gate::new(vec![key(1).public()]);
+        let gate = Gate::new(vec![key(1).public()], false);
         let codes = |value: &str| gate.caller(&headers(value), Place::Own).unwrap_err().code;
         assert_eq!(codes(&format!("Bearer {}", token(3))), ErrorCode::Refused);
         assert_eq!(codes("Bearer "), ErrorCode::Usage);
@@ -164,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_flipped_bit_makes_it_nobodys() {
-        let gate = Gate::new(vec![key(1).public()]);
+        let gate = Gate::new(vec![key(1).public()], false);
         let good = token(1);
         gate.caller(&headers(&format!("Bearer {good}")), Place::Remote).unwrap();
         for at in 0..good.len() {

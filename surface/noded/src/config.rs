@@ -56,6 +56,11 @@ fast_path = "auto"
 # administrators = ["ed25519/..."]
 # anyone = ["name:ping"]      # modules that run without a token, in the best-effort session
 
+# The API over TCP, with TLS, for those who have a token; "tam show" names the key by which
+# clients know the node. Without this it is on its UNIX socket only.
+# [api]
+# listen = "192.0.2.1:7443"
+
 # A port is a network device. Its name is used in rules: "in left".
 [[port]]
 name = "left"
@@ -109,6 +114,8 @@ pub struct NodeFile {
     pub flow_cache: FlowCache,
     /// Where counters are read over TCP; nowhere when there is none.
     pub metrics: Option<Metrics>,
+    /// Where the API is served over TCP; nowhere when there is none.
+    pub api: Option<Api>,
     /// Whom the node believes.
     pub trust: TrustText,
     /// Ports that are in line, two and two.
@@ -149,6 +156,7 @@ struct FileText {
     guest_core: Option<Spanned<usize>>,
     flow_cache: Option<Spanned<FlowCache>>,
     metrics: Option<Spanned<Metrics>>,
+    api: Option<Spanned<Api>>,
     trust: Option<Spanned<TrustText>>,
     bridge: Option<Spanned<Bridge>>,
     bpf: Option<bool>,
@@ -261,6 +269,14 @@ impl<'de> Deserialize<'de> for ParameterText {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
+    /// Address and TCP port.
+    pub listen: std::net::SocketAddr,
+}
+
+/// The API over TCP, with TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Api {
     /// Address and TCP port.
     pub listen: std::net::SocketAddr,
 }
@@ -442,6 +458,7 @@ impl NodeFile {
             flow_cache: found.flow_cache.map(Spanned::into_inner).unwrap_or_default(),
             bridge: found.bridge.map(Spanned::into_inner).unwrap_or_default(),
             metrics: found.metrics.map(Spanned::into_inner),
+            api: found.api.map(Spanned::into_inner),
             trust: found.trust.map(Spanned::into_inner).unwrap_or_default(),
             ports: found.port.map(Spanned::into_inner).unwrap_or_default(),
             wanted: Wanted {
@@ -492,6 +509,11 @@ impl NodeFile {
         if let Some(here) = found.metrics.filter(|it| Some(*it.get_ref()) != self.metrics) {
             let there = self.metrics.map_or_else(|| "nowhere".to_owned(), |m| m.listen.to_string());
             let problem = restart("metrics", here.get_ref().listen.to_string(), there);
+            return Err(source.at(here.span(), problem));
+        }
+        if let Some(here) = found.api.filter(|it| Some(*it.get_ref()) != self.api) {
+            let there = self.api.map_or_else(|| "nowhere".to_owned(), |it| it.listen.to_string());
+            let problem = restart("api", here.get_ref().listen.to_string(), there);
             return Err(source.at(here.span(), problem));
         }
         if let Some(here) = found.trust.filter(|it| *it.get_ref() != self.trust) {

@@ -1,6 +1,5 @@
 //! The daemon's one task: what comes in, what is decided, what is done.
 
-use crate::access::Gate;
 use crate::apply::Work;
 use crate::authority::Authority;
 use crate::below::{self, Begin, Shared};
@@ -16,15 +15,15 @@ use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
 use crate::http::{Answer, Incoming, Reply};
 use crate::leave::Leaving;
+use crate::listen::listen;
 use crate::moves::{self, Move};
 use crate::packets::{self, PacketQueue};
 use crate::ports::{self, LivePort};
 use crate::record::{self, Record};
 use crate::replace::{Replacing, way_of};
-use crate::server;
 use crate::spares::Spares;
 use crate::state::Desired;
-use crate::{adopt, http, run_directory};
+use crate::{adopt, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorInfo, EventKind};
 use bpf::FrontDoor;
@@ -41,10 +40,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 use trust::SecretKey;
 use units::{EntryId, Name, Nanos, PortId, RuleId, SessionId};
@@ -302,7 +299,7 @@ async fn run_locked(start: Start, bpf: bool) -> Result<End> {
     daemon.resume();
     daemon.prepare_compiler();
     let (requests, request_rx) = mpsc::channel(REQUESTS_MAX);
-    let (server, metrics) = match listen(&daemon.file, requests).await {
+    let listening = match listen(&daemon.file, &daemon.node_key, requests).await {
         Ok(listening) => listening,
         Err(error) => {
             // Nobody could ask it to end, or adopt what it leaves.
@@ -318,24 +315,9 @@ async fn run_locked(start: Start, bpf: bool) -> Result<End> {
         tracing::info!(node, "handed over: everything goes on without this daemon");
         return Ok(End::HandedOver);
     }
-    server.abort();
-    metrics.inspect(JoinHandle::abort);
+    drop(listening);
     daemon.stop();
     ended.map(|()| End::Down)
-}
-
-/// What serves the API, and counters over TCP if the node file says so.
-type Listening = (JoinHandle<()>, Option<JoinHandle<std::io::Result<()>>>);
-
-async fn listen(file: &NodeFile, requests: mpsc::Sender<Incoming>) -> Result<Listening> {
-    let socket = api::socket_of(&file.name);
-    let _ = std::fs::remove_file(&socket);
-    let listener = UnixListener::bind(&socket)
-        .with_context(|| format!("listening on {}", socket.display()))?;
-    let metrics = serve_metrics(file, requests.clone()).await?;
-    let gate = Arc::new(Gate::new(file.trust.administrators.clone()));
-    let server = server::serve(listener, http::router(requests), gate, server::LIMITS);
-    Ok((tokio::spawn(server), metrics))
 }
 
 /// An answer that was given is on its way within this.
@@ -413,7 +395,7 @@ impl Daemon {
     ) -> Result<Self> {
         let no_bpf = parts.front.only_user().or_else(below::unsupported);
         let clock = Nanos(u64::try_from(parts.started.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        let authority = parts.desired.authority(clock, file.trust.anyone.clone())?;
+        let authority = parts.desired.authority(clock, start.file.trust.anyone.clone())?;
         Ok(Self {
             file: start.file,
             config: start.config,
@@ -686,7 +668,7 @@ impl Daemon {
     /// Tells who waits for a service that it does not run.
     pub(crate) fn refuse_waiting(&mut self, service: &Name, message: String) {
         if let Some(waiting) = self.waiting.remove(service) {
-            let refusal = http::error(api::ErrorCode::Failed, message, None);
+            let refusal = crate::http::error(api::ErrorCode::Failed, message, None);
             let _ = waiting.reply.send(Err(refusal));
         }
     }
@@ -725,19 +707,6 @@ impl Daemon {
         ports::restore(&self.netlink, &self.ports);
         packets::remove_entry(&self.netlink, &self.file.name);
     }
-}
-
-/// Lets Prometheus read the counters over TCP, when the node file says where.
-async fn serve_metrics(
-    file: &NodeFile,
-    requests: mpsc::Sender<Incoming>,
-) -> Result<Option<JoinHandle<std::io::Result<()>>>> {
-    let Some(metrics) = &file.metrics else { return Ok(None) };
-    let listener = tokio::net::TcpListener::bind(metrics.listen)
-        .await
-        .with_context(|| format!("listening on {} for [metrics]", metrics.listen))?;
-    let server = axum::serve(listener, http::metrics_router(requests)).into_future();
-    Ok(Some(tokio::spawn(server)))
 }
 
 /// A refusal of the node's, for the API.

@@ -3,7 +3,7 @@
 //! Whoever is slow, endless or many at once loses his connection and nobody else's time: a
 //! request comes to the daemon when it is there as a whole.
 
-use crate::access::{Gate, Place};
+use crate::access::{Caller, Gate, Place};
 use crate::http::{BODY_LENGTH_MAX, error, refuse};
 use api::ErrorCode;
 use axum::Router;
@@ -17,20 +17,20 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 /// What the API takes at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Connections at a time.
-    connections: usize,
+    pub(crate) connections: usize,
     /// Time for a request's head, and without one.
-    head: Duration,
+    pub(crate) head: Duration,
     /// Time for a body.
-    body: Duration,
+    pub(crate) body: Duration,
 }
 
 /// More connections than the tools of one machine need, each with a descriptor; times that a
@@ -38,7 +38,7 @@ pub(crate) struct Limits {
 pub(crate) const LIMITS: Limits =
     Limits { connections: 128, head: Duration::from_secs(10), body: Duration::from_secs(30) };
 /// Pause after the system could not give a connection, so that its lack is no busy loop.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Asks the gate who sends a request, before its body is read.
 pub(crate) fn guarded(router: Router, gate: Arc<Gate>, place: Place, limits: Limits) -> Router {
@@ -47,8 +47,19 @@ pub(crate) fn guarded(router: Router, gate: Arc<Gate>, place: Place, limits: Lim
     router.layer(middleware::from_fn(read)).layer(middleware::from_fn(admit))
 }
 
+/// What is said to who has no capability, of everything that is more than looking.
+fn nothing_for_anyone() -> api::ErrorInfo {
+    let help =
+        "send one: `tam --token FILE`; an administrator of the node makes it (`tam token new`)";
+    error(ErrorCode::Refused, "this needs a capability", Some(help))
+}
+
 async fn admit(gate: Arc<Gate>, place: Place, mut request: Request, next: Next) -> Response {
     match gate.caller(request.headers(), place) {
+        // Before the body is read: of nobody it may be anything.
+        Ok(Caller::Anyone) if request.method() != axum::http::Method::GET && !gate.anyone => {
+            refuse(nothing_for_anyone()).into_response()
+        }
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
@@ -71,16 +82,21 @@ pub(crate) async fn serve(listener: UnixListener, router: Router, gate: Arc<Gate
             }
         };
         match Arc::clone(&free).try_acquire_owned() {
-            Ok(permit) => drop(tokio::spawn(connection(stream, router.clone(), permit, limits))),
+            Ok(permit) => {
+                let router = router.clone();
+                drop(tokio::spawn(async move {
+                    connection(stream, router, limits).await;
+                    drop(permit);
+                }));
+            }
             Err(_) => drop(tokio::spawn(turn_away(stream, limits))),
         }
     }
 }
 
-async fn connection(
-    stream: UnixStream,
+pub(crate) async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
     router: Router,
-    permit: OwnedSemaphorePermit,
     limits: Limits,
 ) {
     let service = TowerToHyperService::new(
@@ -95,7 +111,6 @@ async fn connection(
         // The client's doing: it has been told as far as it listens.
         tracing::debug!(%problem, "a connection to the API ended early");
     }
-    drop(permit);
 }
 
 /// Answers without reading: there is no room for another request.
@@ -163,7 +178,7 @@ mod tests {
         let router = Router::new()
             .route("/length", axum::routing::post(length))
             .layer(axum::extract::DefaultBodyLimit::max(BODY_LENGTH_MAX));
-        let gate = Arc::new(Gate::new(Vec::new()));
+        let gate = Arc::new(Gate::new(Vec::new(), false));
         tokio::spawn(serve(listener, router, gate, SHORT_TIMES));
         (directory, path)
     }

@@ -31,7 +31,7 @@ fn narrowed(token: &str, to: &Grant) -> String {
 }
 
 /// What somebody has who runs modules of his own on traffic of his own.
-fn tenant(traffic: &str) -> Grant {
+fn ordinary(traffic: &str) -> Grant {
     use trust::Operation::{Capture, Deploy, Message, Move, Read, Remove, Rule, Store};
     Grant {
         operations: Extent::only([Read, Store, Deploy, Remove, Move, Message, Rule, Capture]),
@@ -133,17 +133,17 @@ impl World {
     fn new() -> Self {
         let line = with_trust("");
         let of = |text: String| line.node.client().clone().with_token(text);
-        let alice = token(ROOT, ALICE, &tenant("10.1.0.0/16"));
+        let alice = token(ROOT, ALICE, &ordinary("10.1.0.0/16"));
         let reads = Grant { operations: Extent::only([trust::Operation::Read]), ..Grant::all() };
         let yesterday = UnixTime(now().0 - 86_400);
-        let ended = Grant { until: Some(yesterday), ..tenant("10.1.0.0/16") };
+        let ended = Grant { until: Some(yesterday), ..ordinary("10.1.0.0/16") };
         let clients = BTreeMap::from([
             (Role::Operator, line.node.client().clone()),
             (Role::Administrator, of(token(ROOT, 12, &Grant::all()))),
             (Role::Watcher, of(narrowed(&token(SECOND_ROOT, 13, &Grant::all()), &reads))),
             (Role::AliceReads, of(narrowed(&alice, &reads))),
             (Role::Alice, of(alice)),
-            (Role::Bob, of(token(SECOND_ROOT, BOB, &tenant("10.2.0.0/16")))),
+            (Role::Bob, of(token(SECOND_ROOT, BOB, &ordinary("10.2.0.0/16")))),
             (Role::Ended, of(token(ROOT, ALICE, &ended))),
             (Role::Stranger, of(token(77, ALICE, &Grant::all()))),
         ]);
@@ -410,12 +410,12 @@ fn what_a_capability_lacks_is_named() {
     let at_user = &world.line.node.client().clone();
     let at_user = at_user
         .clone()
-        .with_token(narrowed(&token(ROOT, ALICE, &tenant("10.1.0.0/16")), &user_only));
+        .with_token(narrowed(&token(ROOT, ALICE, &ordinary("10.1.0.0/16")), &user_only));
     let anywhere = api::DeployRequest { level: Some("nic".into()), ..request(&[], None) };
     refused(&at_user, &anywhere, "lacks level nic");
     let mut few = Grant::all();
     few.ceilings.0[0] = Some(1);
-    let few = narrowed(&token(ROOT, ALICE, &tenant("10.1.0.0/16")), &few);
+    let few = narrowed(&token(ROOT, ALICE, &ordinary("10.1.0.0/16")), &few);
     let few = world.line.node.client().clone().with_token(few);
     few.deploy(&request(&["src 10.1.1.0/24"], None)).unwrap();
     let second = api::DeployRequest { name: Some("second".into()), ..request(&[], None) };
@@ -443,7 +443,7 @@ fn revocation_stops_what_ran_within_a_second_and_for_good() {
     for owner in OWNERS {
         world.furnish(owner);
     }
-    let alice = token(ROOT, ALICE, &tenant("10.1.0.0/16"));
+    let alice = token(ROOT, ALICE, &ordinary("10.1.0.0/16"));
     let delegated = narrowed(&alice, &until(3600));
     let delegate = world.line.node.client().clone().with_token(delegated.clone());
     let request = api::DeployRequest {
@@ -498,7 +498,7 @@ fn what_runs_ends_with_its_capability_and_outlives_daemons_until_then() {
         return;
     }
     let mut world = World::new();
-    let alice = token(ROOT, ALICE, &tenant("10.1.0.0/16"));
+    let alice = token(ROOT, ALICE, &ordinary("10.1.0.0/16"));
     let short = narrowed(&alice, &until(4));
     let client = world.line.node.client().clone();
     let request = |name: &str| api::DeployRequest {
@@ -532,4 +532,138 @@ fn what_runs_ends_with_its_capability_and_outlives_daemons_until_then() {
     });
     assert_eq!(applied.unwrap().changes.len(), 0);
     client.service("long").unwrap();
+}
+
+/// A node whose API is on the network, and where.
+fn remote(more: &str) -> (Line, String) {
+    // In the router's namespace every port is free.
+    let line = with_trust(&format!("{more}\n[api]\nlisten = \"127.0.0.1:7443\"\n"));
+    (line, "127.0.0.1:7443".to_owned())
+}
+
+/// A client in the router's namespace.
+fn over_network<T>(
+    line: &Line,
+    address: &str,
+    node_key: trust::PublicKey,
+    token: Option<&str>,
+    ask: impl FnOnce(&Client) -> T + Send,
+) -> T
+where
+    T: Send,
+{
+    let node = api::client::RemoteNode { address: address.to_owned(), key: node_key };
+    let client = Client::remote(node);
+    let client = match token {
+        Some(token) => client.with_token(token),
+        None => client,
+    };
+    line.net.within("r1", || ask(&client)).unwrap()
+}
+
+#[test]
+fn over_the_network_it_takes_the_nodes_key_and_a_token() {
+    if !root_or_skip("access") {
+        return;
+    }
+    let (line, address) = remote("");
+    let shown = line.node.client().node().unwrap().node_key.parse().unwrap();
+    let alice = token(ROOT, ALICE, &ordinary("10.1.0.0/16"));
+    let ask = |key, token: Option<&str>| {
+        over_network(&line, &address, key, token, |client| {
+            let stored = client.store_module(pass("pass-on"));
+            let request = api::DeployRequest {
+                module: stored.as_ref().map(|it| it.digest.clone()).unwrap_or_default(),
+                rules: vec!["dst 10.1.1.0/24".into()],
+                ..api::DeployRequest::default()
+            };
+            (code(&stored), client.deploy(&request), client.services())
+        })
+    };
+    let (stored, deployed, services) = ask(shown, Some(&alice));
+    assert_eq!(stored, None);
+    assert_eq!(deployed.unwrap().service.name, "pass-on");
+    assert_eq!(services.unwrap().services.len(), 1);
+
+    let (stored, deployed, services) = ask(shown, None);
+    assert_eq!(stored, Some(ErrorCode::Refused));
+    assert_eq!(
+        (code(&deployed), code(&services)),
+        (Some(ErrorCode::Refused), Some(ErrorCode::Refused))
+    );
+    assert!(services.unwrap_err().help().unwrap().contains("--token"));
+
+    // Another node in its place gets no token to see.
+    let (_, _, services) = ask(key(200).public(), Some(&alice));
+    let error = services.unwrap_err();
+    assert!(matches!(&error, ClientError::OtherNode { .. }), "{error}");
+    assert_eq!(error.code(), ErrorCode::Refused);
+    // Curl finds the certificate beside the node's state.
+    let certificate = line.node.directory().join("store.state/api.crt.pem");
+    let (bearer, resolve) = (format!("Authorization: Bearer {alice}"), "localhost:7443:127.0.0.1");
+    let mut curl = vec!["curl", "--silent", "--max-time", "10", "--resolve", resolve, "--cacert"];
+    curl.extend([
+        certificate.to_str().unwrap(),
+        "-H",
+        &bearer,
+        "https://localhost:7443/v1/services",
+    ]);
+    let told: serde_json::Value = serde_json::from_str(&line.run("r1", &curl)).unwrap();
+    assert_eq!(told["services"][0]["name"], "pass-on", "{told}");
+}
+
+#[test]
+fn without_a_token_there_is_only_what_the_operator_lets_anyone_run() {
+    if !root_or_skip("access") {
+        return;
+    }
+    let (line, address) = remote("anyone = [\"name:pass-on\"]");
+    let shown = line.node.client().node().unwrap().node_key.parse().unwrap();
+    over_network(&line, &address, shown, None, |client| {
+        let stored = client.store_module(pass("pass-on")).unwrap();
+        let request = api::DeployRequest { module: stored.digest, ..Default::default() };
+        let with_rule = api::DeployRequest { rules: vec!["proto udp".into()], ..request.clone() };
+        assert_eq!(
+            code(&client.deploy(&with_rule)),
+            Some(ErrorCode::Refused),
+            "nobody has traffic"
+        );
+        let in_system = api::DeployRequest { session: Some("system".into()), ..request.clone() };
+        assert_eq!(code(&client.deploy(&in_system)), Some(ErrorCode::Refused));
+        let service = client.deploy(&request).unwrap().service;
+        assert_eq!(
+            (service.session.as_str(), service.owner.as_deref()),
+            ("best-effort", Some("anyone"))
+        );
+        assert_eq!(code(&client.store_module(pass("pass-off"))), Some(ErrorCode::Refused));
+        assert_eq!(code(&client.services()), Some(ErrorCode::Refused));
+        assert_eq!(code(&client.remove("pass-on", true)), Some(ErrorCode::Refused));
+    });
+}
+
+#[test]
+fn who_fills_all_connections_of_the_network_keeps_nobody_from_the_socket() {
+    if !root_or_skip("access") {
+        return;
+    }
+    let (line, address) = remote("");
+    line.net
+        .within("r1", || {
+            let mut silent: Vec<_> = Vec::new();
+            for _ in 0..200 {
+                silent.push(std::net::TcpStream::connect(&address).unwrap());
+            }
+            for _ in 0..20 {
+                line.node.client().node().unwrap();
+            }
+            drop(silent);
+        })
+        .unwrap();
+    // Their places are free again, the latest when their time for a handshake is over.
+    let shown = line.node.client().node().unwrap().node_key.parse().unwrap();
+    let alice = token(ROOT, ALICE, &ordinary("10.1.0.0/16"));
+    let again = wait_for(SOON + Duration::from_secs(5), || {
+        over_network(&line, &address, shown, Some(&alice), |client| client.services().ok())
+    });
+    assert!(again.is_some());
 }

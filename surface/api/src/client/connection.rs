@@ -1,5 +1,6 @@
 //! One connection to a node, and what is kept of it from one request to the next.
 
+use super::place::{Open, Place, Probe};
 use super::{ANSWER_LENGTH_MAX, ANSWER_TIME_MAX, Call, ClientError};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::StatusCode;
@@ -7,18 +8,17 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use std::fmt;
-use std::io::{self, Read};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream as Blocking;
-use std::path::Path;
+use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
 /// A connection that was silent for longer is not used again: the node closes those that were
 /// for ten seconds, and may be doing so.
 const SILENT_MAX: Duration = Duration::from_secs(5);
+
+/// Time until a node on the network has shown its key.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The connection of the last request, if it can have another one.
 #[derive(Default)]
@@ -28,15 +28,15 @@ impl Kept {
     /// Answers a request over it, or over a new one; several at a time have one each.
     pub(super) fn ask(
         &self,
-        socket: &Path,
+        place: &Place,
         call: Call,
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let kept = self.place().take().filter(Connection::is_open);
         let mut connection = match kept {
             Some(connection) => connection,
-            None => Connection::open(socket)?,
+            None => Connection::open(place)?,
         };
-        let answer = connection.ask(socket, call)?;
+        let answer = connection.ask(place, call)?;
         *self.place() = Some(connection);
         Ok(answer)
     }
@@ -63,58 +63,58 @@ struct Connection {
     runtime: Runtime,
     sender: SendRequest<Full<Bytes>>,
     /// The same socket, to see whether the node has closed it.
-    probe: Blocking,
+    probe: Probe,
     answered: Instant,
 }
 
 impl Connection {
-    fn open(socket: &Path) -> Result<Self, ClientError> {
-        let unreachable = |source| ClientError::Unreachable { socket: socket.to_owned(), source };
+    fn open(place: &Place) -> Result<Self, ClientError> {
+        let unreachable = |source| ClientError::Unreachable { place: place.clone(), source };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(unreachable)?;
-        let (sender, probe) = runtime.block_on(async {
-            let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
-            let probe = stream.as_fd().try_clone_to_owned().map_err(unreachable)?;
+        let opened = async { tokio::time::timeout(OPEN_TIME_MAX, place.open()).await };
+        let Open { stream, probe } = runtime.block_on(opened).unwrap_or_else(|_| {
+            Err(unreachable(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")))
+        })?;
+        let sender = runtime.block_on(async {
             let (sender, connection) = handshake(TokioIo::new(stream))
                 .await
-                .map_err(|source| broken(socket, "the first request", source))?;
+                .map_err(|source| broken(place, "the first request", source))?;
             // Ends with the runtime; what fails there is told to the request, too.
             drop(tokio::spawn(connection));
-            Ok((sender, probe))
+            Ok(sender)
         })?;
-        Ok(Self { runtime, sender, probe: probe.into(), answered: Instant::now() })
+        Ok(Self { runtime, sender, probe, answered: Instant::now() })
     }
 
     /// Whether the node has left it open, and reads what is sent.
     fn is_open(&self) -> bool {
         // A node says nothing that it was not asked for: what there is, is its end.
-        let silent = (&self.probe).read(&mut [0]);
-        let is_silent = silent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-        is_silent && !self.sender.is_closed() && self.answered.elapsed() < SILENT_MAX
+        self.probe.is_silent() && !self.sender.is_closed() && self.answered.elapsed() < SILENT_MAX
     }
 
-    fn ask(&mut self, socket: &Path, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
+    fn ask(&mut self, place: &Place, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
         let request = call.name();
         let Self { runtime, sender, .. } = self;
         let exchange =
-            async { tokio::time::timeout(ANSWER_TIME_MAX, exchange(socket, sender, call)).await };
+            async { tokio::time::timeout(ANSWER_TIME_MAX, exchange(place, sender, call)).await };
         let answer = runtime.block_on(exchange);
         self.answered = Instant::now();
-        answer.unwrap_or_else(|_| Err(ClientError::Silent { socket: socket.to_owned(), request }))
+        answer.unwrap_or_else(|_| Err(ClientError::Silent { place: place.clone(), request }))
     }
 }
 
 async fn exchange(
-    socket: &Path,
+    place: &Place,
     sender: &mut SendRequest<Full<Bytes>>,
     call: Call,
 ) -> Result<(StatusCode, Bytes), ClientError> {
     let name = call.name();
-    sender.ready().await.map_err(|source| broken(socket, &name, source))?;
+    sender.ready().await.map_err(|source| broken(place, &name, source))?;
     let answer = sender.send_request(call.into_request()?).await;
-    let answer = answer.map_err(|source| broken(socket, &name, source))?;
+    let answer = answer.map_err(|source| broken(place, &name, source))?;
     let status = answer.status();
     let body = Limited::new(answer.into_body(), ANSWER_LENGTH_MAX).collect().await;
     let body =
@@ -122,6 +122,6 @@ async fn exchange(
     Ok((status, body.to_bytes()))
 }
 
-fn broken(socket: &Path, request: &str, source: hyper::Error) -> ClientError {
-    ClientError::Broken { socket: socket.to_owned(), request: request.to_owned(), source }
+fn broken(place: &Place, request: &str, source: hyper::Error) -> ClientError {
+    ClientError::Broken { place: place.clone(), request: request.to_owned(), source }
 }

@@ -196,7 +196,7 @@ fn prefix_note(line: &str) -> String {
     prefix.map(|prefix| format!(" // {prefix}")).unwrap_or_default()
 }
 
-pub(super) fn held(file: &Path) -> Result<HeldToken, Failure> {
+pub(crate) fn held(file: &Path) -> Result<HeldToken, Failure> {
     const LIMIT: u64 = 2 * trust::token::LENGTH_MAX as u64;
     let bytes = if file.as_os_str() == "-" {
         let mut bytes = Vec::new();

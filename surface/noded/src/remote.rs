@@ -1,0 +1,203 @@
+//! The API over TCP: TLS with the node's own key, for those who have a capability.
+//!
+//! ```text
+//!  TCP ─ room, and a handshake left this second? ─ TLS ─ gate: whose token? ─▶ the same API
+//!        (a thread of its own: handshakes take no time of the daemon's)
+//! ```
+//!
+//! The certificate is made at each start and signed by the node's key. A client knows that key,
+//! and need not believe anybody else.
+
+use crate::access::{Gate, Place};
+use crate::server::{self, Limits};
+use anyhow::{Context, Result};
+use axum::Router;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ED25519};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::NoServerSessionStorage;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use trust::SecretKey;
+use units::Name;
+
+/// Connections over the network: apart from those of the socket, so that nobody outside keeps an
+/// operator out.
+const LIMITS: Limits =
+    Limits { connections: 64, head: Duration::from_secs(10), body: Duration::from_secs(30) };
+/// Of one address, or of one network of IPv6 (/64, what one customer has).
+const CONNECTIONS_OF_ONE_MAX: usize = 16;
+/// Handshakes in a second: each takes some 0.2 ms of a core, so they never take more than a tenth.
+const HANDSHAKES_PER_SECOND: u32 = 400;
+/// Time for a handshake.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
+/// The certificate's name in the state's directory, for clients that want one.
+const CERTIFICATE_FILE: &str = "api.crt.pem";
+
+/// The API at a TCP port, until it is dropped.
+pub(crate) struct Remote {
+    end: watch::Sender<bool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.end.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            // What went wrong in it was told when it did.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Remote {
+    /// Listens. `state` is where the certificate is written for whoever wants it.
+    pub(crate) fn start(
+        listen: SocketAddr,
+        node: &Name,
+        key: &SecretKey,
+        state: &Path,
+        router: Router,
+        gate: Arc<Gate>,
+    ) -> Result<Self> {
+        let (tls, certificate) = tls_of(key, node, listen.ip())?;
+        let path = state.join(CERTIFICATE_FILE);
+        std::fs::write(&path, certificate)
+            .with_context(|| format!("writing {}", path.display()))?;
+        let listener = std::net::TcpListener::bind(listen)
+            .with_context(|| format!("listening on {listen} for [api]"))?;
+        listener.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (end, ended) = watch::channel(false);
+        let router = server::guarded(router, gate, Place::Remote, LIMITS);
+        let serving = move || {
+            runtime.block_on(async {
+                match TcpListener::from_std(listener) {
+                    Ok(listener) => serve(listener, TlsAcceptor::from(tls), router, ended).await,
+                    Err(problem) => tracing::error!(%problem, "the API is not served over TCP"),
+                }
+            });
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new().name("api-tls".to_owned()).spawn(serving)?;
+        Ok(Self { end, thread: Some(thread) })
+    }
+}
+
+/// TLS with a certificate of the node's key, and that certificate as PEM.
+fn tls_of(key: &SecretKey, node: &Name, address: IpAddr) -> Result<(Arc<ServerConfig>, String)> {
+    let pem = key.to_pem(None);
+    let secret = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes())
+        .map_err(|error| anyhow::anyhow!("the node's key: {error}"))?;
+    let pair = KeyPair::from_pkcs8_der_and_sign_algo(&secret, &PKCS_ED25519)
+        .context("the node's key for TLS")?;
+    let mut names = vec![node.to_string(), "localhost".to_owned()];
+    if !address.is_unspecified() {
+        names.push(address.to_string());
+    }
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, node.as_str());
+    let certificate = params.self_signed(&pair)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(secret))?;
+    // Each connection proves the node's key anew; there is nothing to keep of one.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok((Arc::new(config), certificate.pem()))
+}
+
+/// Connections of each address.
+type Counts = Arc<Mutex<BTreeMap<IpAddr, usize>>>;
+
+/// A connection's place in the limits, given back when it is dropped.
+struct Room {
+    _permit: OwnedSemaphorePermit,
+    counts: Counts,
+    of: IpAddr,
+}
+
+impl Room {
+    fn take(free: &Arc<Semaphore>, counts: &Counts, address: IpAddr) -> Option<Self> {
+        let permit = Arc::clone(free).try_acquire_owned().ok()?;
+        let of = network_of(address);
+        let mut held = counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = held.entry(of).or_default();
+        if *count >= CONNECTIONS_OF_ONE_MAX {
+            return None;
+        }
+        *count += 1;
+        drop(held);
+        Some(Self { _permit: permit, counts: Arc::clone(counts), of })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut held = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = held.get_mut(&self.of) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&self.of);
+            }
+        }
+    }
+}
+
+/// What counts as one address.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    router: Router,
+    mut ended: watch::Receiver<bool>,
+) {
+    let free = Arc::new(Semaphore::new(LIMITS.connections));
+    let counts = Counts::default();
+    let mut handshakes = tokio::time::interval(Duration::from_secs(1) / HANDSHAKES_PER_SECOND);
+    handshakes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = ended.changed() => return,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(problem) => {
+                tracing::warn!(%problem, "a connection to the API was not taken");
+                tokio::time::sleep(server::ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // Whoever finds no room sees the connection end: an answer would need a handshake.
+        let Some(room) = Room::take(&free, &counts, address.ip()) else { continue };
+        handshakes.tick().await;
+        tokio::spawn(connection(stream, acceptor.clone(), router.clone(), room));
+    }
+}
+
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, room: Room) {
+    let _ = stream.set_nodelay(true);
+    match tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => server::connection(stream, router, LIMITS).await,
+        Ok(Err(problem)) => tracing::debug!(%problem, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+    drop(room);
+}
