@@ -9,8 +9,8 @@ use crate::endpoints::{ENDPOINTS, Method, Operation};
 use crate::events::EventList;
 use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, ErrorCode, ErrorDocument, HandedOver,
-    MessageAnswers, MessageRequest, ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo,
-    Removed, RevocationList, RevokeRequest, Revoked, RuleList, RuleRemoved, RulesAdded,
+    MessageAnswers, MessageRequest, ModuleList, ModuleStored, MoveRequest, Moved, NodeBackup,
+    NodeInfo, Removed, RevocationList, RevokeRequest, Revoked, RuleList, RuleRemoved, RulesAdded,
     RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
@@ -51,7 +51,7 @@ pub enum ClientError {
     #[error("no node answers at {place}: {source}")]
     Unreachable {
         /// Where.
-        place: Place,
+        place: Box<Place>,
         /// What the kernel said.
         source: io::Error,
     },
@@ -59,7 +59,7 @@ pub enum ClientError {
     #[error("the node at {place} did not answer {request}: {source}")]
     Broken {
         /// Where.
-        place: Place,
+        place: Box<Place>,
         /// Method and path.
         request: String,
         /// What went wrong with the connection.
@@ -69,7 +69,7 @@ pub enum ClientError {
     #[error("the node at {place} did not answer {request} within {} s", ANSWER_TIME_MAX.as_secs())]
     Silent {
         /// Where.
-        place: Place,
+        place: Box<Place>,
         /// Method and path.
         request: String,
     },
@@ -77,7 +77,7 @@ pub enum ClientError {
     #[error("what answers at {place} is not the node with that key: {reason}")]
     OtherNode {
         /// Where.
-        place: Place,
+        place: Box<Place>,
         /// What is wrong with what it shows.
         reason: String,
     },
@@ -112,7 +112,7 @@ impl ClientError {
     #[must_use]
     pub fn help(&self) -> Option<String> {
         let advice = match self {
-            Self::Unreachable { place: Place::Remote(_), .. } => {
+            Self::Unreachable { place, .. } if matches!(**place, Place::Remote(_)) => {
                 "see whether the node runs with [api] listen in its node file, and whether the network leads there"
             }
             Self::OtherNode { .. } => {
@@ -417,6 +417,14 @@ impl Client {
     /// See [`ClientError`].
     pub fn revocations(&self) -> Result<RevocationList, ClientError> {
         self.read(Operation::Revocations)
+    }
+
+    /// What the node's state directory says, for a backup of it.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn backup(&self) -> Result<NodeBackup, ClientError> {
+        self.read(Operation::Backup)
     }
 
     /// The node's own OpenAPI document.

@@ -8,8 +8,9 @@ use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequ
 use crate::events::EventList;
 use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, HandedOver, MessageAnswers, MessageRequest,
-    ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RevocationList, RevokeRequest,
-    Revoked, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
+    ModuleList, ModuleStored, MoveRequest, Moved, NodeBackup, NodeInfo, Removed, RevocationList,
+    RevokeRequest, Revoked, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo,
+    ServiceList, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
 use std::borrow::Cow;
@@ -75,6 +76,8 @@ pub enum Operation {
     Revoke,
     /// What is revoked.
     Revocations,
+    /// The state for a backup.
+    Backup,
     /// The OpenAPI document.
     OpenApi,
 }
@@ -425,6 +428,13 @@ pub const ENDPOINTS: &[Endpoint] = &[
         "/v1/revocations",
         json::<RevocationList>(),
         "Everything that was revoked on this node",
+    ),
+    endpoint(
+        Operation::Backup,
+        Method::Get,
+        "/v1/backup",
+        json::<NodeBackup>(),
+        "What the node's state directory says, for a backup of it",
     ),
     endpoint(
         Operation::OpenApi,

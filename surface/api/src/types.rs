@@ -83,6 +83,31 @@ pub struct RevocationList {
     pub revoked: Vec<String>,
 }
 
+/// What a node's state directory says, for a backup of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeBackup {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The node's name.
+    pub node: String,
+    /// The version of `tam` that it runs.
+    pub version: String,
+    /// The generation of its desired state.
+    pub generation: u64,
+    /// The desired state.
+    pub state: serde_json::Value,
+    /// Capabilities under which something of it runs, by their numbers.
+    pub capabilities: BTreeMap<u32, String>,
+    /// Everything that was revoked.
+    pub revoked: Vec<String>,
+    /// The latest time that the node believed, in seconds since 1970.
+    pub latest_time: u64,
+    /// Where its state is, with its key and its ledger.
+    pub state_directory: String,
+    /// Where its modules are.
+    pub store_directory: String,
+}
+
 /// One port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortInfo {

@@ -72,6 +72,10 @@ pub enum Command {
     Confirm(commands::apply::Confirm),
     /// Go back to what a node ran before
     Rollback(commands::rollback::Rollback),
+    /// Write what makes a node that node into one file
+    Backup(commands::backup::Backup),
+    /// Make a node's state of such a file again
+    Restore(commands::backup::Restore),
     /// Start a service on a node
     Deploy(commands::deploy::Deploy),
     /// List the services of a node

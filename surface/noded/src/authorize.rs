@@ -82,7 +82,8 @@ impl Daemon {
             | Request::Rollback(..)
             | Request::HandOver(_)
             | Request::Revoke(..)
-            | Request::Revocations(_) => asker.check(&Ask::to(Operation::Administer)),
+            | Request::Revocations(_)
+            | Request::Backup(_) => asker.check(&Ask::to(Operation::Administer)),
         }
     }
 
@@ -407,7 +408,7 @@ fn functions_of(module: &Module) -> BTreeSet<String> {
 
 /// The memory that a service may grow to, of all its lanes.
 fn memory_bytes(manifest: &abi::Manifest) -> u64 {
-    let pages = manifest.memory_pages_max.unwrap_or(abi::layout::MEMORY_PAGES_MAX as u32);
+    let pages = manifest.memory_pages_max.unwrap_or(abi::layout::MEMORY_PAGES_MAX);
     let lanes = match manifest.lanes {
         abi::Lanes::Count(count) => u64::from(count),
         abi::Lanes::PerCore => 1,

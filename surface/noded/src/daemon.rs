@@ -84,6 +84,7 @@ pub(crate) enum Request {
     HandOver(Reply<api::HandedOver>),
     Revoke(api::RevokeRequest, Reply<api::Revoked>),
     Revocations(Reply<api::RevocationList>),
+    Backup(Reply<api::NodeBackup>),
 }
 
 /// A deployment whose service has not started yet.

@@ -81,6 +81,7 @@ pub(crate) fn router(requests: mpsc::Sender<Incoming>) -> Router {
         .route("/v1/desired/confirm", post(confirm))
         .route("/v1/desired/rollback", post(rollback))
         .route("/v1/handover", post(hand_over))
+        .route("/v1/backup", get(backup))
         .route("/v1/revocations", get(revocations).post(revoke))
         .route("/v1/openapi.json", get(openapi))
         .fallback(unknown)
@@ -368,6 +369,10 @@ async fn rollback(
 
 async fn hand_over(state: Daemon) -> Response {
     ask(state, Request::HandOver).await
+}
+
+async fn backup(state: Daemon) -> Response {
+    ask(state, Request::Backup).await
 }
 
 async fn revocations(state: Daemon) -> Response {

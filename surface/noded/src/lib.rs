@@ -18,6 +18,7 @@ mod adopt;
 mod apply;
 mod authority;
 mod authorize;
+pub mod backup;
 mod below;
 mod budgets;
 mod cables;

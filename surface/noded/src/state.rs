@@ -226,6 +226,7 @@ impl Request {
             | Self::HandOver(..)
             | Self::Revoke(..)
             | Self::Revocations(..)
+            | Self::Backup(..)
             | Self::Desired(..) => false,
         }
     }
@@ -260,6 +261,7 @@ impl Request {
             Self::HandOver(reply) => drop(reply.send(Err(refusal))),
             Self::Revoke(_, reply) => drop(reply.send(Err(refusal))),
             Self::Revocations(reply) => drop(reply.send(Err(refusal))),
+            Self::Backup(reply) => drop(reply.send(Err(refusal))),
         }
     }
 

@@ -103,6 +103,7 @@ impl Daemon {
             }
             Request::Revoke(request, reply) => self.revoke(&request, reply),
             Request::Revocations(reply) => drop(reply.send(Ok(self.revocations()))),
+            Request::Backup(reply) => self.backup(reply),
             Request::Desired(reply) => self.desired_info(reply),
             Request::Apply(request, reply) => self.apply(&request, reply),
             Request::Confirm(reply) => self.confirm(reply),

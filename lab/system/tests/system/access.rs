@@ -262,6 +262,7 @@ impl World {
                 got(&client.revoke(&api::RevokeRequest { revoke }))
             }
             Operation::Revocations => got(&client.revocations()),
+            Operation::Backup => got(&client.backup()),
             Operation::OpenApi => got(&client.openapi()),
         }
     }
@@ -666,4 +667,48 @@ fn who_fills_all_connections_of_the_network_keeps_nobody_from_the_socket() {
         over_network(&line, &address, shown, Some(&alice), |client| client.services().ok())
     });
     assert!(again.is_some());
+}
+
+#[test]
+fn a_node_made_of_a_backup_is_that_node() {
+    if !root_or_skip("backup") {
+        return;
+    }
+    let mut world = World::new();
+    for owner in OWNERS {
+        world.furnish(owner);
+    }
+    let operator = world.line.node.client().clone();
+    let revoke = vec![key(BOB).public().to_string()];
+    operator.revoke(&api::RevokeRequest { revoke }).unwrap();
+    let before = operator.node().unwrap().node_key;
+    let folder = world.line.node.directory().to_owned();
+    let name = world.line.node.name().to_string();
+    let (file, passphrase) = (folder.join("r1.backup"), folder.join("passphrase"));
+    std::fs::write(&passphrase, "correct horse").unwrap();
+    let tam = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(testkit::tam());
+        let secret = ["--passphrase-file", passphrase.to_str().unwrap()];
+        command.args(arguments).arg(&file).args(secret).output().unwrap()
+    };
+    let written = tam(&["--node", &name, "backup"]);
+    assert!(written.status.success(), "{written:?}");
+    world.line.node.stop().unwrap();
+    let occupied = tam(&["restore"]);
+    assert_eq!(occupied.status.code(), Some(2), "{occupied:?}");
+    // The disk is lost.
+    for lost in ["store", "store.state"] {
+        std::fs::remove_dir_all(folder.join(lost)).unwrap();
+    }
+    let restored = tam(&["restore"]);
+    assert!(restored.status.success(), "{restored:?}");
+    let Line { node, net } = &mut world.line;
+    node.start_again(net, "r1").unwrap();
+    let services = operator.services().unwrap().services;
+    let names: Vec<&str> = services.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["of-alice", "of-operator"]);
+    assert_eq!(services[0].owner, Some(key(ALICE).public().to_string()));
+    assert_eq!(operator.node().unwrap().node_key, before);
+    assert_eq!(code(&world.clients[&Role::Bob].services()), Some(ErrorCode::Refused));
+    assert!(world.clients[&Role::Alice].service("of-alice").is_ok());
 }

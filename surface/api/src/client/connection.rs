@@ -69,7 +69,8 @@ struct Connection {
 
 impl Connection {
     fn open(place: &Place) -> Result<Self, ClientError> {
-        let unreachable = |source| ClientError::Unreachable { place: place.clone(), source };
+        let unreachable =
+            |source| ClientError::Unreachable { place: Box::new(place.clone()), source };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -102,7 +103,9 @@ impl Connection {
             async { tokio::time::timeout(ANSWER_TIME_MAX, exchange(place, sender, call)).await };
         let answer = runtime.block_on(exchange);
         self.answered = Instant::now();
-        answer.unwrap_or_else(|_| Err(ClientError::Silent { place: place.clone(), request }))
+        answer.unwrap_or_else(|_| {
+            Err(ClientError::Silent { place: Box::new(place.clone()), request })
+        })
     }
 }
 
@@ -123,5 +126,5 @@ async fn exchange(
 }
 
 fn broken(place: &Place, request: &str, source: hyper::Error) -> ClientError {
-    ClientError::Broken { place: place.clone(), request: request.to_owned(), source }
+    ClientError::Broken { place: Box::new(place.clone()), request: request.to_owned(), source }
 }

@@ -87,7 +87,8 @@ impl Probe {
 
 impl Place {
     pub(super) async fn open(&self) -> Result<Open, ClientError> {
-        let unreachable = |source| ClientError::Unreachable { place: self.clone(), source };
+        let unreachable =
+            |source| ClientError::Unreachable { place: Box::new(self.clone()), source };
         match self {
             Self::Socket(path) => {
                 let stream = UnixStream::connect(path).await.map_err(unreachable)?;
@@ -113,7 +114,7 @@ impl Place {
         let tls = source.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
         match tls {
             Some(TlsError::InvalidCertificate(problem)) => ClientError::OtherNode {
-                place: self.clone(),
+                place: Box::new(self.clone()),
                 reason: match problem {
                     CertificateError::ApplicationVerificationFailure => {
                         "it shows another key".to_owned()
@@ -121,7 +122,7 @@ impl Place {
                     other => other.to_string(),
                 },
             },
-            _ => ClientError::Unreachable { place: self.clone(), source },
+            _ => ClientError::Unreachable { place: Box::new(self.clone()), source },
         }
     }
 }

@@ -194,13 +194,21 @@ pub(super) fn public(text: &str) -> Result<PublicKey, Failure> {
 pub(super) fn secret(text: &str, passphrase: &Passphrase) -> Result<SecretKey, Failure> {
     let file = found(text, SECRET)?;
     let pem = Zeroizing::new(text_of(&file)?);
-    let named = file.display().to_string();
-    match SecretKey::from_pem(&pem, None) {
+    opened(&pem, passphrase, &file.display().to_string())
+}
+
+/// A secret key in a file that has this name; asks for the passphrase if there is one.
+pub(super) fn opened(
+    pem: &str,
+    passphrase: &Passphrase,
+    named: &str,
+) -> Result<SecretKey, Failure> {
+    match SecretKey::from_pem(pem, None) {
         Err(KeyError::NeedsPassphrase) => {}
-        other => return other.map_err(|error| wrong(&named, &error)),
+        other => return other.map_err(|error| wrong(named, &error)),
     }
     let passphrase = passphrase.known(&format!("passphrase of {named}: "))?;
-    SecretKey::from_pem(&pem, Some(&passphrase)).map_err(|error| wrong(&named, &error))
+    SecretKey::from_pem(pem, Some(&passphrase)).map_err(|error| wrong(named, &error))
 }
 
 /// By its name here if it is one, else by its file.
@@ -270,7 +278,7 @@ impl Passphrase {
     }
 
     /// Of a key that is being made.
-    fn new_one(&self) -> Result<Zeroizing<String>, Failure> {
+    pub(super) fn new_one(&self) -> Result<Zeroizing<String>, Failure> {
         let passphrase = self.known("passphrase of the new key: ").map_err(|failure| {
             let is_usage = failure.code == ErrorCode::Usage;
             let help = "use --passphrase-file FILE, or --plain for a key that is not encrypted";

@@ -2,6 +2,7 @@
 //! arguments, asks, and hands its result to the output.
 
 pub mod apply;
+pub mod backup;
 pub mod bench;
 pub mod capture;
 pub mod cell;
@@ -80,6 +81,8 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::Diff(diff) => diff.run(context),
         Command::Confirm(confirm) => confirm.run(context),
         Command::Rollback(rollback) => rollback.run(context),
+        Command::Backup(backup) => backup.run(context),
+        Command::Restore(restore) => restore.run(context),
         Command::Deploy(deploy) => deploy.run(context),
         Command::List(list) => list.run(context),
         Command::Show(show) => show.run(context),

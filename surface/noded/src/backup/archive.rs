@@ -1,0 +1,231 @@
+//! The file of a backup: a tar archive (POSIX ustar) of plain files, in this order.
+//!
+//! ```text
+//! backup.json                        the state, as GET /v1/backup answers it
+//! node.key.pem                       PKCS#8, encrypted with a passphrase if one was given
+//! ledger/NAME.ledger …               as they lie in the state directory
+//! store/oci-layout, index.json, blobs/sha256/HEX …
+//! SHA256SUMS                         of all files above, as `sha256sum` writes and checks them
+//! ```
+//!
+//! Nothing else is read: no links, no other names, nothing beyond a limit, nothing whose digest
+//! is not in the last file.
+
+use api::NodeBackup;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use tar::{Builder, EntryType, Header};
+
+/// Files of one backup: some 20,000 modules with their manifests, and a ledger.
+pub const ENTRIES_MAX: usize = 131_072;
+/// Largest file of a backup, in bytes: what a segment of a ledger and a node's state may have.
+const FILE_LENGTH_MAX: u64 = 256 << 20;
+/// Bytes of all files.
+const LENGTH_MAX: u64 = 16 << 30;
+const STATE: &str = "backup.json";
+const SUMS: &str = "SHA256SUMS";
+
+/// Why a file is no backup.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// It cannot be read or written. The host's fault.
+    #[error("the backup cannot be read or written: {0}")]
+    Io(#[from] io::Error),
+    /// Something that a backup does not have.
+    #[error("this is no backup: '{0}' has no place in one; `tam backup` makes one")]
+    Stranger(String),
+    /// Not all of it is there.
+    #[error("the backup is not whole: {0}; use another copy")]
+    Incomplete(String),
+    /// Its bytes are not those that were written.
+    #[error("the backup is damaged: '{0}' is not what was written; use another copy")]
+    Damaged(String),
+    /// Beyond a limit.
+    #[error("the backup is too large: {0}")]
+    TooLarge(String),
+    /// The document in it is none.
+    #[error("the backup's state is not understood: {0}; was it written by a newer version of tam?")]
+    State(serde_json::Error),
+}
+
+/// A file of a backup beside its state.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Entry {
+    /// The node's key.
+    Key,
+    /// A segment of the ledger, by its name.
+    Ledger(String),
+    /// A file of the module store, by its path there.
+    Store(String),
+}
+
+impl Entry {
+    /// Its path in the archive.
+    #[must_use]
+    pub fn path(&self) -> String {
+        match self {
+            Self::Key => super::KEY_FILE.to_owned(),
+            Self::Ledger(name) => format!("ledger/{name}"),
+            Self::Store(name) => format!("store/{name}"),
+        }
+    }
+
+    /// By a path, if a backup has such a file.
+    #[must_use]
+    pub fn of(path: &str) -> Option<Self> {
+        if path == super::KEY_FILE {
+            return Some(Self::Key);
+        }
+        if let Some(name) = path.strip_prefix("ledger/") {
+            let number = name.strip_suffix(".ledger")?;
+            let is_number = !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit());
+            return is_number.then(|| Self::Ledger(name.to_owned()));
+        }
+        let name = path.strip_prefix("store/")?;
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let is_blob = name
+            .strip_prefix("blobs/sha256/")
+            .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_digit));
+        (is_blob || name == "oci-layout" || name == "index.json")
+            .then(|| Self::Store(name.to_owned()))
+    }
+}
+
+/// What a backup holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contents {
+    /// The node's state.
+    pub backup: NodeBackup,
+    /// Everything else.
+    pub files: BTreeMap<Entry, Vec<u8>>,
+}
+
+/// A backup that is being written.
+pub struct Archive<W: Write> {
+    builder: Builder<W>,
+    sums: String,
+}
+
+impl<W: Write> Archive<W> {
+    /// Begins one with the node's state.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn begin(to: W, backup: &NodeBackup) -> Result<Self, ArchiveError> {
+        let mut archive = Self { builder: Builder::new(to), sums: String::new() };
+        let state = serde_json::to_vec_pretty(backup).map_err(ArchiveError::State)?;
+        archive.append(STATE, &state)?;
+        Ok(archive)
+    }
+
+    /// Adds a file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn add(&mut self, entry: &Entry, bytes: &[u8]) -> Result<(), ArchiveError> {
+        self.append(&entry.path(), bytes)
+    }
+
+    /// Ends it with the digests of its files.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn end(mut self) -> Result<W, ArchiveError> {
+        let sums = std::mem::take(&mut self.sums);
+        self.append(SUMS, sums.as_bytes())?;
+        Ok(self.builder.into_inner()?)
+    }
+
+    fn append(&mut self, path: &str, bytes: &[u8]) -> Result<(), ArchiveError> {
+        let length = bytes.len() as u64;
+        if length > FILE_LENGTH_MAX {
+            return Err(ArchiveError::TooLarge(format!("'{path}' has {length} bytes")));
+        }
+        let mut header = Header::new_ustar();
+        header.set_size(length);
+        header.set_mode(0o600);
+        header.set_entry_type(EntryType::Regular);
+        self.builder.append_data(&mut header, path, bytes)?;
+        self.sums += &format!("{}  {path}\n", digest(bytes));
+        Ok(())
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads a backup, whole.
+///
+/// # Errors
+/// When it is none, not whole, damaged, or beyond a limit.
+pub fn read(from: impl Read) -> Result<Contents, ArchiveError> {
+    let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    let mut length = 0;
+    for entry in tar::Archive::new(from).entries()? {
+        let mut entry = entry?;
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let is_known = path == STATE || path == SUMS || Entry::of(&path).is_some();
+        if entry.header().entry_type() != EntryType::Regular || !is_known {
+            return Err(ArchiveError::Stranger(shown(&path)));
+        }
+        length += entry.size();
+        if entry.size() > FILE_LENGTH_MAX || length > LENGTH_MAX || files.len() >= ENTRIES_MAX {
+            let limits = format!(
+                "at most {ENTRIES_MAX} files of {FILE_LENGTH_MAX} bytes, {LENGTH_MAX} together"
+            );
+            return Err(ArchiveError::TooLarge(limits));
+        }
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes)?;
+        if bytes.len() as u64 != entry.size() {
+            return Err(ArchiveError::Incomplete(format!("'{path}' is cut off")));
+        }
+        if files.contains_key(SUMS) || files.insert(path.clone(), bytes).is_some() {
+            return Err(ArchiveError::Stranger(shown(&path)));
+        }
+    }
+    verify(&mut files)?;
+    let state = files.remove(STATE).unwrap_or_default();
+    let backup = serde_json::from_slice(&state).map_err(ArchiveError::State)?;
+    let entry = |(path, bytes): (String, Vec<u8>)| Some((Entry::of(&path)?, bytes));
+    Ok(Contents { backup, files: files.into_iter().filter_map(entry).collect() })
+}
+
+/// Each file is what the last one says, and the last one says each.
+fn verify(files: &mut BTreeMap<String, Vec<u8>>) -> Result<(), ArchiveError> {
+    let missing = |path: &str| ArchiveError::Incomplete(format!("'{path}' is missing"));
+    let sums = files.remove(SUMS).ok_or_else(|| missing(SUMS))?;
+    let sums = String::from_utf8(sums).map_err(|_| ArchiveError::Damaged(SUMS.to_owned()))?;
+    let mut seen = 0;
+    for line in sums.lines() {
+        let Some((sum, path)) = line.split_once("  ") else {
+            return Err(ArchiveError::Damaged(SUMS.to_owned()));
+        };
+        let bytes = files.get(path).ok_or_else(|| missing(&shown(path)))?;
+        if digest(bytes) != sum {
+            return Err(ArchiveError::Damaged(shown(path)));
+        }
+        seen += 1;
+    }
+    for needed in [STATE, super::KEY_FILE] {
+        if !files.contains_key(needed) {
+            return Err(missing(needed));
+        }
+    }
+    // A line twice would hide a file without one.
+    let mut lines: Vec<&str> = sums.lines().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    if lines.len() == seen && seen == files.len() {
+        Ok(())
+    } else {
+        Err(ArchiveError::Damaged(SUMS.to_owned()))
+    }
+}
+
+/// A name of a stranger, fit for a message.
+fn shown(text: &str) -> String {
+    text.chars().take(96).flat_map(char::escape_debug).collect()
+}
