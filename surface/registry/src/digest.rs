@@ -30,6 +30,12 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// Its 32 bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// The 64 hexadecimal digits: a blob's file name.
     #[must_use]
     pub fn hex(&self) -> String {
@@ -70,6 +76,12 @@ impl fmt::Display for Digest {
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<[u8; 32]> for Digest {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
     }
 }
 
