@@ -84,11 +84,11 @@ pub enum SignatureError {
         wanted: ImageDigest,
     },
     /// It is no good signature of whoever is known.
-    #[error("none of the known keys has signed it{}", claim(.0.as_ref()))]
-    NotKnown(Option<Signer>),
+    #[error("none of the known keys has signed it{}", claim(.0.as_deref()))]
+    NotKnown(Option<Box<Signer>>),
     /// Who says that he signed it has not.
     #[error("{0} is named as its signer, and has not signed this")]
-    Forged(Signer),
+    Forged(Box<Signer>),
     /// A file of signatures that is none.
     #[error("this is no file of signatures: {0}; `tam sign` writes one")]
     NotAFile(String),
@@ -186,11 +186,11 @@ impl Signature {
             return found.ok_or(SignatureError::NotKnown(None));
         };
         if !has_signed(&claimed) {
-            Err(SignatureError::Forged(claimed))
+            Err(SignatureError::Forged(Box::new(claimed)))
         } else if known.any(|key| *key == claimed) {
             Ok(claimed)
         } else {
-            Err(SignatureError::NotKnown(Some(claimed)))
+            Err(SignatureError::NotKnown(Some(Box::new(claimed))))
         }
     }
 
@@ -243,7 +243,7 @@ pub fn signers(
                 verified.signers.insert(signer);
             }
             Err(SignatureError::NotKnown(Some(stranger))) => {
-                verified.strangers.insert(stranger);
+                verified.strangers.insert(*stranger);
             }
             Err(error) => verified.refused.push(error),
         }

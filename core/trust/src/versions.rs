@@ -55,7 +55,7 @@ pub enum VersionError {
         /// The highest so far.
         seen: Version,
         /// Whose mark it is.
-        signer: Signer,
+        signer: Box<Signer>,
     },
     /// More than [`MARKS_MAX`].
     #[error("{MARKS_MAX} pairs of signer and module name have been here, which is the limit")]
@@ -95,7 +95,7 @@ impl Versions {
             let Some(seen) = self.marks.get(&(*signer, name.to_owned())) else { continue };
             if asked.cmp_precedence(seen).is_lt() {
                 let (name, seen) = (name.to_owned(), seen.clone());
-                return Err(VersionError::Older { name, asked, seen, signer: *signer });
+                return Err(VersionError::Older { name, asked, seen, signer: Box::new(*signer) });
             }
         }
         Ok(())

@@ -113,8 +113,10 @@ each!(
     parse_topology,
     read_capture,
     read_cell_message,
+    read_image,
     read_key,
     read_request,
+    read_signature,
     read_store,
     read_token,
 );

@@ -135,6 +135,12 @@ impl Descriptor {
         self.other.get("platform")?.get("architecture")?.as_str()
     }
 
+    /// The system for which an index has it.
+    #[must_use]
+    pub fn system(&self) -> Option<&str> {
+        self.other.get("platform")?.get("os")?.as_str()
+    }
+
     /// The name under which a store has it.
     pub(crate) fn reference(&self) -> Option<&str> {
         self.annotations.get(REF_NAME).map(String::as_str)

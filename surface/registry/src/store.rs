@@ -175,6 +175,21 @@ impl Store {
         self.write_index(&lock, &index)
     }
 
+    /// The documents of an image that is in the store.
+    ///
+    /// # Errors
+    /// When it is not there, damaged, or holds no module.
+    pub fn documents(&self, image: &Digest) -> Result<layout::Documents, StoreError> {
+        let entry = self.index()?.manifests.into_iter().find(|entry| entry.digest == *image);
+        let entry = entry.ok_or_else(|| self.not_found(&image.to_string(), &[]))?;
+        let (_, found) = self.module_of(&entry)?;
+        let read = |digest: &Digest| {
+            let bytes = self.read_blob(digest, DOCUMENT_LENGTH_MAX)?;
+            bytes.ok_or_else(|| self.not_found(&digest.to_string(), &[]))
+        };
+        Ok(layout::Documents { config: read(&found.config.digest)?, image: read(image)?, entry })
+    }
+
     /// The bytes of a module, compared with its digest.
     ///
     /// # Errors

@@ -104,7 +104,7 @@ fn a_signature_about_another_image_or_of_a_stranger_does_not_count() {
     assert_eq!(unnamed.by_one_of(&IMAGE, &[signer(1)]), Ok(signer(1)));
     assert_eq!(unnamed.by_one_of(&IMAGE, &[]), Err(SignatureError::NotKnown(None)));
     let forged = Signature { claimed: Some(signer(2)), ..signature };
-    assert_eq!(forged.by_one_of(&IMAGE, &[]), Err(SignatureError::Forged(signer(2))));
+    assert_eq!(forged.by_one_of(&IMAGE, &[]), Err(SignatureError::Forged(Box::new(signer(2)))));
 }
 
 #[test]
