@@ -21,8 +21,9 @@ demo: services ## two hosts and a node between them, real traffic (ARGS=--json f
 test: setup-tests ## format, lints, tidy and every test; the last line sums them up
 	@tools/test.sh
 
-test-peers: setup-tests ## only the tests with other people's programs: ping, curl, iperf3
+test-peers: setup-tests ## only the tests with other people's programs: ping, curl, iperf3, registries, cosign
 	@tools/test.sh --peers
+	@tools/test-peers.sh
 
 bench: services ## every benchmark in its quick form, at most 45 s each
 	@for name in $(BENCHES); do $(ROOT) $(TAM) bench $$name --quick $(ARGS) || exit; done

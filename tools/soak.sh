@@ -6,7 +6,8 @@
 #      with 10,000,000 random packets at every level: the seeds of `make test`
 #   3. every fuzz target for FUZZ_SECONDS (600), and the front door over 1,000,000 mutated
 #      frames, read as in Rust
-#   4. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
+#   4. a million repositories that lie
+#   5. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
 #      no namespace and no pin is left behind
 #
 # The last line says how much of both there was.
@@ -46,6 +47,7 @@ long system system kills::kills_at_random_moments_lose_nothing_but_what_was_in_a
 long wasm-lab differential random_modules_agree_in_kernel_wasmtime_and_wasmi
 long bench levels_random random_packets_meet_the_same_fate_everywhere
 long bench levels_kernel random_packets_meet_the_same_fate_at_kernel_nic_and_user_level
+long repository repository lying::of_ten_thousand_lies_none_is_accepted
 long bpf front_door parser::mutated_frames_are_read_as_in_rust
 tools/fuzz.sh "${FUZZ_SECONDS:-600}" >&2
 

@@ -1,7 +1,7 @@
 //! What somebody wants to do, in the dimensions in which a grant can be narrow.
 
 use crate::grant::{Dimension, Kind};
-use crate::key::PublicKey;
+use crate::signer::Signer;
 use abi::Level;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
@@ -85,7 +85,7 @@ pub struct ModuleAsk {
     /// By its manifest.
     pub name: String,
     /// Whose signature of it is good.
-    pub signers: BTreeSet<PublicKey>,
+    pub signers: BTreeSet<Signer>,
     /// What it wants to be.
     pub kind: Kind,
 }

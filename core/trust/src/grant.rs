@@ -5,7 +5,7 @@
 
 use crate::UnixTime;
 use crate::ask::{Amounts, Ask, Missing, ModuleAsk, Operation, RESOURCES};
-use crate::key::PublicKey;
+use crate::signer::Signer;
 use abi::Level;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
@@ -98,7 +98,7 @@ impl Kind {
     }
 }
 
-/// Which modules: `sha256:…`, `name:monitor`, `name:mon*`, `signer:ed25519/…`.
+/// Which modules: `sha256:…`, `name:monitor`, `name:mon*`, `signer:ed25519/…`, `signer:secp256r1/…`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ModulePattern {
     /// This one.
@@ -108,7 +108,7 @@ pub enum ModulePattern {
     /// Those whose name begins so.
     NameBegins(String),
     /// Those that this key has signed.
-    Signer(PublicKey),
+    Signer(Signer),
 }
 
 impl ModulePattern {
@@ -140,7 +140,7 @@ impl FromStr for ModulePattern {
         let wrong = || GrantError::Value {
             dimension: Dimension::Module,
             value: text.chars().take(VALUE_LENGTH_MAX).collect(),
-            wanted: "sha256: and 64 hexadecimal digits, name:NAME, name:START*, or signer:ed25519/…",
+            wanted: "sha256: and 64 hexadecimal digits, name:NAME, name:START*, signer:ed25519/… or signer:secp256r1/…",
         };
         let (kind, value) = text.split_once(':').ok_or_else(wrong)?;
         match kind {

@@ -272,7 +272,7 @@ fn document(key: &SigningKey) -> SecretDocument {
     bytes.to_pkcs8_der().expect("a key of 32 bytes has its form")
 }
 
-fn not_a_key(error: impl fmt::Display) -> KeyError {
+pub(crate) fn not_a_key(error: impl fmt::Display) -> KeyError {
     KeyError::NotAKey(error.to_string())
 }
 

@@ -14,9 +14,11 @@ mod backup;
 mod captures;
 mod cell_messages;
 mod frames;
+mod images;
 mod match_texts;
 mod modules;
 pub mod mutation;
+mod signatures;
 mod stores;
 mod toml_files;
 mod trust;
@@ -43,8 +45,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "read_backup", run: backup::backup, seeds: backup::backup_seeds },
     Target { name: "read_capture", run: captures::read, seeds: captures::seeds },
     Target { name: "read_cell_message", run: cell_messages::read, seeds: cell_messages::seeds },
+    Target { name: "read_image", run: images::read, seeds: images::seeds },
     Target { name: "read_key", run: trust::key, seeds: trust::key_seeds },
     Target { name: "read_request", run: api_bodies::read, seeds: api_bodies::seeds },
+    Target { name: "read_signature", run: signatures::read, seeds: signatures::seeds },
     Target { name: "read_store", run: stores::read, seeds: none },
     Target { name: "read_token", run: trust::token, seeds: trust::token_seeds },
 ];

@@ -114,8 +114,10 @@ each!(
     read_backup,
     read_capture,
     read_cell_message,
+    read_image,
     read_key,
     read_request,
+    read_signature,
     read_store,
     read_token,
 );

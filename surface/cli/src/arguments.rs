@@ -64,6 +64,14 @@ pub enum Command {
     /// Tokens: what somebody may do, signed by an administrator
     #[command(subcommand)]
     Token(commands::token::Token),
+    /// Sign a module
+    Sign(commands::sign::Sign),
+    /// Say whether somebody has signed a module
+    Verify(commands::sign::Verify),
+    /// Put a module into a registry or a directory, with its signatures
+    Push(commands::transfer::Push),
+    /// Get a module out of a registry or a directory, with its signatures
+    Pull(commands::transfer::Pull),
     /// Make a node run what a file says: all or nothing
     Apply(commands::apply::Apply),
     /// Say what a file would change on a node

@@ -9,6 +9,8 @@ mod dev;
 mod echo;
 #[path = "commands/levels.rs"]
 mod levels;
+#[path = "commands/repository.rs"]
+mod repositories;
 #[path = "commands/services.rs"]
 mod services;
 #[path = "commands/trust.rs"]

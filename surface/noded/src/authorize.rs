@@ -123,7 +123,7 @@ impl Daemon {
         let rights = self.authority.rights(caller, now);
         let may = |module: &registry::StoredModule| {
             let module = ModuleAsk {
-                digest: *module.digest.as_bytes(),
+                digest: *module.digest.bytes(),
                 name: module.name.clone().unwrap_or_default(),
                 signers: BTreeSet::new(),
                 kind: Kind::Application,
@@ -392,7 +392,7 @@ fn stage_fits(text: Option<&str>, kind: Kind) -> Answer<()> {
 
 fn module_ask(digest: Digest, module: &Module, kind: Kind) -> ModuleAsk {
     let name = module.checked.manifest.name.to_string();
-    ModuleAsk { digest: *digest.as_bytes(), name, signers: BTreeSet::new(), kind }
+    ModuleAsk { digest: *digest.bytes(), name, signers: BTreeSet::new(), kind }
 }
 
 /// Everywhere a service may come to run: where it is wanted, and above.

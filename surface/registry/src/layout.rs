@@ -12,12 +12,16 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 
 pub(crate) const LAYOUT_VERSION: &str = "1.0.0";
-pub(crate) const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
-pub(crate) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG_TYPE: &str = "application/vnd.wasm.config.v0+json";
-const MODULE_TYPE: &str = "application/wasm";
+/// `mediaType` of an index.
+pub const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
+/// `mediaType` of an image manifest.
+pub const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+/// `mediaType` of the config of a Wasm artifact.
+pub const CONFIG_TYPE: &str = "application/vnd.wasm.config.v0+json";
+/// `mediaType` of a module.
+pub const MODULE_TYPE: &str = "application/wasm";
 /// Types under which other tools have pushed the same bytes.
-const MODULE_TYPES_OLD: [&str; 2] = [
+pub const MODULE_TYPES_OLD: [&str; 2] = [
     "application/vnd.wasm.content.layer.v1+wasm",
     "application/vnd.module.wasm.content.layer.v1+wasm",
 ];
@@ -47,15 +51,19 @@ pub(crate) struct Index {
     other: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What points at a blob.
+/// What points at a blob (image specification, "descriptor").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Descriptor {
-    pub(crate) media_type: String,
-    pub(crate) digest: Digest,
-    pub(crate) size: u64,
+pub struct Descriptor {
+    /// What the blob is.
+    pub media_type: String,
+    /// Of its bytes.
+    pub digest: Digest,
+    /// Their number.
+    pub size: u64,
+    /// What else is said of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) annotations: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
     #[serde(flatten)]
     other: serde_json::Map<String, serde_json::Value>,
 }
@@ -63,13 +71,18 @@ pub(crate) struct Descriptor {
 /// An image manifest.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Image {
+pub struct Image {
     schema_version: u32,
-    media_type: String,
-    pub(crate) config: Descriptor,
-    pub(crate) layers: Vec<Descriptor>,
+    /// [`MANIFEST_TYPE`], or what an older tool wrote; some write none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    /// What it says of the layers.
+    pub config: Descriptor,
+    /// The content.
+    pub layers: Vec<Descriptor>,
+    /// What else is said of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) annotations: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// The config of a Wasm artifact.
@@ -82,10 +95,14 @@ struct Config {
 }
 
 /// The blobs of one module but for its bytes, and the index entry that leads to them.
-pub(crate) struct Documents {
-    pub(crate) config: Vec<u8>,
-    pub(crate) image: Vec<u8>,
-    pub(crate) entry: Descriptor,
+#[derive(Clone, Debug)]
+pub struct Documents {
+    /// The config.
+    pub config: Vec<u8>,
+    /// The image manifest.
+    pub image: Vec<u8>,
+    /// What leads to the image manifest.
+    pub entry: Descriptor,
 }
 
 impl Index {
@@ -100,7 +117,9 @@ impl Index {
 }
 
 impl Descriptor {
-    fn of(media_type: &str, bytes: &[u8]) -> Self {
+    /// The descriptor of these bytes.
+    #[must_use]
+    pub fn of(media_type: &str, bytes: &[u8]) -> Self {
         Self {
             media_type: media_type.to_owned(),
             digest: Digest::of(bytes),
@@ -110,15 +129,34 @@ impl Descriptor {
         }
     }
 
-    /// The name under which the store has it.
+    /// The architecture for which an index has it.
+    #[must_use]
+    pub fn architecture(&self) -> Option<&str> {
+        self.other.get("platform")?.get("architecture")?.as_str()
+    }
+
+    /// The system for which an index has it.
+    #[must_use]
+    pub fn system(&self) -> Option<&str> {
+        self.other.get("platform")?.get("os")?.as_str()
+    }
+
+    /// The name under which a store has it.
     pub(crate) fn reference(&self) -> Option<&str> {
         self.annotations.get(REF_NAME).map(String::as_str)
     }
 }
 
 impl Image {
+    /// An image of these, as ours are.
+    pub(crate) fn new(config: Descriptor, layers: Vec<Descriptor>) -> Self {
+        let media_type = Some(MANIFEST_TYPE.to_owned());
+        Self { schema_version: 2, media_type, config, layers, annotations: BTreeMap::new() }
+    }
+
     /// The layer that is the module, if it is the only one.
-    pub(crate) fn module(&self) -> Option<&Descriptor> {
+    #[must_use]
+    pub fn module(&self) -> Option<&Descriptor> {
         let is_module = |layer: &&Descriptor| {
             let media_type = layer.media_type.as_str();
             media_type == MODULE_TYPE || MODULE_TYPES_OLD.contains(&media_type)
@@ -143,19 +181,19 @@ impl Image {
 }
 
 /// Everything about a module that goes into the store beside its bytes; equal
-/// for equal modules, so that pushing twice changes nothing.
-pub(crate) fn documents(wasm: &[u8], manifest: &Manifest) -> serde_json::Result<Documents> {
+/// for equal modules, so that pushing twice changes nothing, and a signature of the image is one
+/// of the module.
+///
+/// # Errors
+/// Never in fact: texts and numbers become JSON.
+pub fn documents(wasm: &[u8], manifest: &Manifest) -> serde_json::Result<Documents> {
     let module = Descriptor::of(MODULE_TYPE, wasm);
     // The layout knows wasip1 (core modules) and wasip2 (components), nothing without WASI.
     let config = Config { architecture: "wasm", os: "wasip1", layer_digests: [module.digest] };
     let config = serde_json::to_vec(&config)?;
-    let image = serde_json::to_vec(&Image {
-        schema_version: 2,
-        media_type: MANIFEST_TYPE.to_owned(),
-        config: Descriptor::of(CONFIG_TYPE, &config),
-        layers: vec![module],
-        annotations: annotations(manifest),
-    })?;
+    let mut image = Image::new(Descriptor::of(CONFIG_TYPE, &config), vec![module]);
+    image.annotations = annotations(manifest);
+    let image = serde_json::to_vec(&image)?;
     let mut entry = Descriptor::of(MANIFEST_TYPE, &image);
     entry.annotations = annotations(manifest);
     let reference = format!("{}:{}", manifest.name, manifest.version);

@@ -7,6 +7,9 @@
 //! DIR/.lock  DIR/.partial/  one writer at a time, and what it has not finished
 //! ```
 //!
+//! A signature is an image of its own with the name "sha256-HEX.sig", as cosign has it, where HEX
+//! is the digest of the module's image manifest; each layer is one payload that somebody signed.
+//!
 //! A module is named by the digest of its bytes. What is read is compared with
 //! its digest, so a damaged file is an error that names it, never another
 //! module. It knows no network; other registry tools read the same directory.
@@ -16,9 +19,13 @@
 mod digest;
 mod error;
 mod files;
-mod layout;
+pub mod layout;
 mod store;
 
 pub use digest::{Digest, DigestError};
 pub use error::StoreError;
-pub use store::{Listing, PREFIX_LENGTH_MIN, Store, StoredModule};
+pub use store::catalogue::{self, Catalogue, Held};
+pub use store::signatures::{self, VerifiedModule};
+pub use store::{
+    DOCUMENT_LENGTH_MAX, Listing, MODULE_LENGTH_MAX, PREFIX_LENGTH_MIN, Store, StoredModule,
+};

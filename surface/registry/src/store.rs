@@ -20,11 +20,14 @@ use crate::layout::{
 };
 
 /// Largest module, in bytes: what `abi::check` accepts.
-const MODULE_LENGTH_MAX: u64 = abi::layout::MODULE_LENGTH_MAX as u64;
+pub const MODULE_LENGTH_MAX: u64 = abi::layout::MODULE_LENGTH_MAX as u64;
 /// Largest image manifest, in bytes: what registries accept at least (OCI distribution spec).
-const DOCUMENT_LENGTH_MAX: u64 = 4 << 20;
+pub const DOCUMENT_LENGTH_MAX: u64 = 4 << 20;
 /// Largest `index.json`, in bytes: some 20,000 modules.
 const INDEX_LENGTH_MAX: u64 = 16 << 20;
+pub mod catalogue;
+pub mod signatures;
+
 /// Digits of a digest that are accepted as a reference: 32 bits.
 pub const PREFIX_LENGTH_MIN: usize = 8;
 
@@ -96,24 +99,95 @@ impl Store {
         }
         let documents = layout::documents(wasm, manifest)
             .map_err(|source| self.document_error("index.json", source))?;
-        let lock = WriteLock::take(&self.directory)?;
-        self.write_blobs(&lock, &[wasm, &documents.config, &documents.image])?;
-        let digest = Digest::of(wasm);
+        self.put_blobs(&[wasm, &documents.config, &documents.image], documents.entry)?;
+        Ok(Digest::of(wasm))
+    }
 
-        let mut index = self.index()?;
-        if index.manifests.contains(&documents.entry) {
-            return Ok(digest);
+    /// Stores a module with the image manifest that it came with, byte for byte, since that is
+    /// what signatures of it are about. Named like any other.
+    ///
+    /// # Errors
+    /// When the image is not one of this module, or as [`Store::put`].
+    pub fn put_image(
+        &self,
+        image: &[u8],
+        config: &[u8],
+        wasm: &[u8],
+        manifest: &Manifest,
+    ) -> Result<Digest, StoreError> {
+        let digest = Digest::of(wasm);
+        let found: Image = serde_json::from_slice(image)
+            .map_err(|source| self.document_error("the image manifest", source))?;
+        let is_its = found.module().is_some_and(|layer| layer.digest == digest)
+            && found.config.digest == Digest::of(config);
+        if !is_its {
+            let image = Digest::of(image);
+            return Err(StoreError::NoModule { image, found: "of other blobs".to_owned() });
         }
-        let entry = documents.entry;
+        let mut entry = Descriptor::of(MANIFEST_TYPE, image);
+        let reference = format!("{}:{}", manifest.name, manifest.version);
+        entry.annotations.insert(REF_NAME.to_owned(), reference);
+        self.put_blobs(&[wasm, config, image], entry)?;
+        Ok(digest)
+    }
+
+    /// Gives a module one more name, which leads to it alone from now on.
+    ///
+    /// # Errors
+    /// When the module is not there, or the store cannot be written.
+    pub fn tag(&self, module: &Digest, reference: &str) -> Result<(), StoreError> {
+        let lock = WriteLock::take(&self.directory)?;
+        let mut index = self.index()?;
+        let is_it = |entry: &&Descriptor| {
+            self.module_of(entry).is_ok_and(|(found, _)| found.digest == *module)
+        };
+        let Some(entry) = index.manifests.iter().rfind(is_it) else {
+            return Err(self.not_found(&module.to_string(), &[]));
+        };
+        let mut named = entry.clone();
+        named.annotations.insert(REF_NAME.to_owned(), reference.to_owned());
+        if index.manifests.contains(&named) {
+            return Ok(());
+        }
+        index.manifests.retain(|other| other.reference() != Some(reference));
+        index.manifests.push(named);
+        self.write_index(&lock, &index)
+    }
+
+    /// Writes the blobs of an image, and the entry that leads to it.
+    fn put_blobs(&self, blobs: &[&[u8]], entry: Descriptor) -> Result<(), StoreError> {
+        let lock = WriteLock::take(&self.directory)?;
+        self.write_blobs(&lock, blobs)?;
+        let mut index = self.index()?;
+        if index.manifests.contains(&entry) {
+            return Ok(());
+        }
         for other in &mut index.manifests {
             if other.reference() == entry.reference() {
                 other.annotations.remove(REF_NAME);
             }
         }
-        index.manifests.retain(|other| other.digest != entry.digest);
+        // An entry without a name is not needed beside one with; other names stay.
+        let is_idle =
+            |other: &Descriptor| other.digest == entry.digest && other.reference().is_none();
+        index.manifests.retain(|other| !is_idle(other));
         index.manifests.push(entry);
-        self.write_index(&lock, &index)?;
-        Ok(digest)
+        self.write_index(&lock, &index)
+    }
+
+    /// The documents of an image that is in the store.
+    ///
+    /// # Errors
+    /// When it is not there, damaged, or holds no module.
+    pub fn documents(&self, image: &Digest) -> Result<layout::Documents, StoreError> {
+        let entry = self.index()?.manifests.into_iter().find(|entry| entry.digest == *image);
+        let entry = entry.ok_or_else(|| self.not_found(&image.to_string(), &[]))?;
+        let (_, found) = self.module_of(&entry)?;
+        let read = |digest: &Digest| {
+            let bytes = self.read_blob(digest, DOCUMENT_LENGTH_MAX)?;
+            bytes.ok_or_else(|| self.not_found(&digest.to_string(), &[]))
+        };
+        Ok(layout::Documents { config: read(&found.config.digest)?, image: read(image)?, entry })
     }
 
     /// The bytes of a module, compared with its digest.
@@ -134,6 +208,9 @@ impl Store {
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
         for entry in self.index()?.manifests {
+            if signatures::is_one(&entry) {
+                continue;
+            }
             match self.module_of(&entry) {
                 Ok((module, _)) => listing.modules.push(module),
                 Err(error) => listing.refused.push((entry.digest, error)),
@@ -192,10 +269,18 @@ impl Store {
             let module = self.module_of(entry).map(|(module, _)| module.digest);
             entry.digest == *digest || module.ok().as_ref() == Some(digest)
         };
-        let (gone, kept): (Vec<_>, Vec<_>) = index.manifests.into_iter().partition(is_meant);
+        let (mut gone, mut kept): (Vec<_>, Vec<_>) =
+            index.manifests.into_iter().partition(is_meant);
         if gone.is_empty() {
             return Err(self.not_found(&digest.to_string(), &[]));
         }
+        let names: Vec<String> =
+            gone.iter().filter_map(Descriptor::reference).map(str::to_owned).collect();
+        let signed: BTreeSet<String> =
+            gone.iter().map(|entry| signatures::name(&entry.digest)).collect();
+        let is_signature =
+            |entry: &mut Descriptor| entry.reference().is_some_and(|name| signed.contains(name));
+        gone.extend(kept.extract_if(.., is_signature));
         let needed: BTreeSet<Digest> = kept.iter().flat_map(|entry| self.blobs_of(entry)).collect();
         let unneeded: BTreeSet<Digest> = gone
             .iter()
@@ -208,7 +293,7 @@ impl Store {
             let path = self.blob_path(&blob);
             fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
         }
-        Ok(gone.iter().filter_map(Descriptor::reference).map(str::to_owned).collect())
+        Ok(names)
     }
 
     fn only_one<'a>(
@@ -238,12 +323,7 @@ impl Store {
         if entry.media_type != MANIFEST_TYPE {
             return Err(no_module(format!("of {}", shown(&entry.media_type))));
         }
-        let path = self.blob_path(&entry.digest);
-        let bytes = self
-            .read_blob(&entry.digest, DOCUMENT_LENGTH_MAX)?
-            .ok_or_else(|| StoreError::io("open", &path)(std::io::ErrorKind::NotFound.into()))?;
-        let image: Image = serde_json::from_slice(&bytes)
-            .map_err(|source| StoreError::Document { path, source })?;
+        let image = self.image(&entry.digest)?;
         let Some(module) = image.module() else {
             let types: Vec<String> = image.layers.iter().map(|l| shown(&l.media_type)).collect();
             return Err(no_module(types.join(", ")));
@@ -261,10 +341,19 @@ impl Store {
         Ok((stored, image))
     }
 
+    /// The image manifest of that digest.
+    fn image(&self, digest: &Digest) -> Result<Image, StoreError> {
+        let path = self.blob_path(digest);
+        let bytes = self
+            .read_blob(digest, DOCUMENT_LENGTH_MAX)?
+            .ok_or_else(|| StoreError::io("open", &path)(std::io::ErrorKind::NotFound.into()))?;
+        serde_json::from_slice(&bytes).map_err(|source| StoreError::Document { path, source })
+    }
+
     /// The blobs that an index entry needs, as far as they can be told.
     fn blobs_of(&self, entry: &Descriptor) -> Vec<Digest> {
         let mut blobs = vec![entry.digest];
-        if let Ok((_, image)) = self.module_of(entry) {
+        if let Ok(image) = self.image(&entry.digest) {
             blobs.push(image.config.digest);
             blobs.extend(image.layers.iter().map(|layer| layer.digest));
         }

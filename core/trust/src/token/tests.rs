@@ -41,7 +41,7 @@ fn monitor() -> ModuleAsk {
     ModuleAsk {
         digest: [7; 32],
         name: "monitor".into(),
-        signers: [key(5).public()].into(),
+        signers: [key(5).public().into()].into(),
         kind: Kind::Application,
     }
 }
@@ -263,7 +263,7 @@ fn grants() -> impl Strategy<Value = Grant> {
     let patterns = ["name:monitor", "name:m*", "name:*", "name:touch"]
         .map(|text| text.parse().unwrap())
         .into_iter()
-        .chain([ModulePattern::Digest([7; 32]), ModulePattern::Signer(key(5).public())])
+        .chain([ModulePattern::Digest([7; 32]), ModulePattern::Signer(key(5).public().into())])
         .collect::<Vec<ModulePattern>>();
     (
         extents(Operation::ALL.to_vec()),
@@ -298,7 +298,7 @@ fn asks() -> impl Strategy<Value = Ask> {
         .prop_map(|(name, signed, infrastructure)| ModuleAsk {
             name: name.into(),
             digest: [if signed { 7 } else { 8 }; 32],
-            signers: signed.then(|| key(5).public()).into_iter().collect(),
+            signers: signed.then(|| key(5).public().into()).into_iter().collect(),
             kind: Kind::ALL[usize::from(infrastructure)],
         });
     (

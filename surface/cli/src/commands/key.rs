@@ -12,7 +12,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use trust::key::FILE_LENGTH_MAX;
-use trust::{KeyError, PublicKey, SecretKey, Seed};
+use trust::{KeyError, PublicKey, SecretKey, Seed, Signer};
 use units::Name;
 use zeroize::Zeroizing;
 
@@ -188,6 +188,15 @@ pub(super) fn public(text: &str) -> Result<PublicKey, Failure> {
         return text.parse().map_err(|error| wrong(text, &error));
     }
     read_public(&found(text, PUBLIC)?)
+}
+
+/// The same for keys of signers, which may be cosign's.
+pub(super) fn signer(text: &str) -> Result<Signer, Failure> {
+    if text.starts_with(trust::key::PREFIX) || text.starts_with(trust::signer::P256_PREFIX) {
+        return text.parse().map_err(|error| wrong(text, &error));
+    }
+    let file = found(text, PUBLIC)?;
+    Signer::from_pem(&text_of(&file)?).map_err(|error| wrong(&file.display().to_string(), &error))
 }
 
 /// A secret key, by its name here or its file; asks for the passphrase if there is one.

@@ -15,16 +15,19 @@ pub mod documents;
 pub mod events;
 pub mod key;
 pub mod lab;
+mod module;
 pub mod node;
 pub mod rollback;
 pub mod rule;
 pub mod run;
 pub mod service_project;
 pub mod services;
+pub mod sign;
 pub mod stats;
 mod subject;
 pub mod token;
 pub mod top;
+pub mod transfer;
 pub mod why;
 
 use crate::arguments::{Arguments, Command};
@@ -77,6 +80,10 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::Check(check) => check.run(context),
         Command::Key(key) => key.run(context),
         Command::Token(token) => token.run(context),
+        Command::Sign(sign) => sign.run(context),
+        Command::Verify(verify) => verify.run(context),
+        Command::Push(push) => push.run(context),
+        Command::Pull(pull) => pull.run(context),
         Command::Apply(apply) => apply.run(context),
         Command::Diff(diff) => diff.run(context),
         Command::Confirm(confirm) => confirm.run(context),

@@ -8,29 +8,30 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// A user with a folder for keys of his own.
-struct User(TempDir);
+pub(crate) struct User(pub(crate) TempDir);
 
 impl User {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(TempDir::new().unwrap())
     }
 
-    fn tam(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn tam(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tam"));
-        command.env("XDG_CONFIG_HOME", self.0.path()).stdin(Stdio::null());
+        command.env("XDG_CONFIG_HOME", self.0.path()).env("XDG_DATA_HOME", self.0.path());
+        command.env("DOCKER_CONFIG", self.0.path()).stdin(Stdio::null());
         command.current_dir(self.0.path()).args(arguments).output().unwrap()
     }
 
     /// What a command that must succeed says as a document.
     #[track_caller]
-    fn told(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn told(&self, arguments: &[&str]) -> Value {
         let output = self.tam(&[&["--json"], arguments].concat());
         assert_eq!(status(&output), 0, "{output:?}");
         document(&output)
     }
 
     #[track_caller]
-    fn fails(&self, arguments: &[&str], expected: i32, says: &str) {
+    pub(crate) fn fails(&self, arguments: &[&str], expected: i32, says: &str) {
         let output = self.tam(&[&["--json"], arguments].concat());
         let document = document(&output);
         assert_eq!(status(&output), expected, "{document}");
@@ -38,13 +39,13 @@ impl User {
         assert!(message.contains(says), "{message}");
     }
 
-    fn file(&self, name: &str, content: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.0.path().join(name);
         std::fs::write(&path, content).unwrap();
         path
     }
 
-    fn key(&self, name: &str) -> String {
+    pub(crate) fn key(&self, name: &str) -> String {
         let made = self.told(&["key", "new", name, "--plain"]);
         made["public_key"].as_str().unwrap().to_owned()
     }

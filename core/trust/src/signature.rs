@@ -1,0 +1,286 @@
+//! Signatures of modules, in the form of cosign: the payload of *simple signing*, over the
+//! digest of the module's image manifest, and beside it the bytes of the signature.
+//!
+//! ```text
+//! module ─SHA-256─▶ image manifest ─SHA-256─▶ payload ─key─▶ signature
+//!
+//! {"critical":{"identity":{"docker-reference":"monitor"},
+//!              "image":{"docker-manifest-digest":"sha256:5f…"},
+//!              "type":"cosign container image signature"},"optional":null}
+//! ```
+//!
+//! Sources: containers/image, docs/containers-signature.5.md, for the payload; sigstore/cosign,
+//! specs/SIGNATURE_SPEC.md, for where it is kept. Ed25519 signs the payload itself (RFC 8032),
+//! ECDSA its SHA-256.
+
+use crate::key::SecretKey;
+use crate::signer::Signer;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+
+pub mod file;
+
+pub use file::SignatureFile;
+
+/// Longest payload, in bytes: cosign's has some 250, with its annotations a few kilobytes.
+pub const PAYLOAD_LENGTH_MAX: usize = 16 << 10;
+/// Longest signature, in bytes: one of Ed25519 has 64, one of P-256 72 at most.
+pub const SIGNATURE_LENGTH_MAX: usize = 128;
+/// Most signatures of one module that are looked at: each costs up to one verification for every
+/// known key.
+pub const SIGNATURES_MAX: usize = 32;
+/// `critical.type`.
+pub const TYPE: &str = "cosign container image signature";
+/// The media type of a payload.
+pub const PAYLOAD_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+/// Longest text of a stranger in a message, in characters.
+const SHOWN_MAX: usize = 80;
+
+/// SHA-256 of an image manifest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ImageDigest(pub [u8; 32]);
+
+/// Somebody's word for one image. Nothing is known of it before [`Signature::by_one_of`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// What was signed, as it came.
+    pub payload: Vec<u8>,
+    /// The signature of it.
+    pub bytes: Vec<u8>,
+    /// Who claims to have signed it; cosign does not say.
+    pub claimed: Option<Signer>,
+}
+
+/// Why a signature does not count. Whose fault: who wrote or changed it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignatureError {
+    /// Beyond a limit.
+    #[error("{what} of a signature has {length} bytes, at most {limit} are read")]
+    TooLong {
+        /// Which part.
+        what: &'static str,
+        /// Its length.
+        length: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// More than [`SIGNATURES_MAX`].
+    #[error("there are {0} signatures, at most {SIGNATURES_MAX} are looked at")]
+    TooMany(usize),
+    /// What was signed is no payload of simple signing.
+    #[error("what was signed is no payload of simple signing: {0}")]
+    NotAPayload(String),
+    /// A payload of another kind.
+    #[error("what was signed is of the type '{0}'; a module's is '{TYPE}'")]
+    OtherType(String),
+    /// A payload about another image.
+    #[error("the signature is about another image, {found}; this module's is {wanted}")]
+    OtherImage {
+        /// In the payload.
+        found: ImageDigest,
+        /// The module's.
+        wanted: ImageDigest,
+    },
+    /// It is no good signature of whoever is known.
+    #[error("none of the known keys has signed it{}", claim(.0.as_deref()))]
+    NotKnown(Option<Box<Signer>>),
+    /// Who says that he signed it has not.
+    #[error("{0} is named as its signer, and has not signed this")]
+    Forged(Box<Signer>),
+    /// A file of signatures that is none.
+    #[error("this is no file of signatures: {0}; `tam sign` writes one")]
+    NotAFile(String),
+}
+
+fn claim(signer: Option<&Signer>) -> String {
+    signer.map(|signer| format!("; {signer} has")).unwrap_or_default()
+}
+
+/// Who has signed one image, and what does not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Known keys whose signature is good.
+    pub signers: BTreeSet<Signer>,
+    /// Good signatures of keys that are not known.
+    pub strangers: BTreeSet<Signer>,
+    /// Why the others do not count.
+    pub refused: Vec<SignatureError>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Payload<'a, Other> {
+    #[serde(borrow)]
+    critical: Critical<'a>,
+    #[serde(default = "none")]
+    optional: Option<Other>,
+}
+
+fn none<T>() -> Option<T> {
+    None
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Critical<'a> {
+    #[serde(borrow)]
+    identity: Identity<'a>,
+    #[serde(borrow)]
+    image: Image<'a>,
+    #[serde(rename = "type", borrow)]
+    kind: std::borrow::Cow<'a, str>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Identity<'a> {
+    #[serde(rename = "docker-reference", borrow)]
+    reference: std::borrow::Cow<'a, str>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Image<'a> {
+    #[serde(rename = "docker-manifest-digest", borrow)]
+    digest: std::borrow::Cow<'a, str>,
+}
+
+impl Signature {
+    /// Signs an image. `reference` is what it is called; it tells people, and nothing is decided
+    /// by it.
+    ///
+    /// # Panics
+    /// Never: the payload is text.
+    #[must_use]
+    pub fn new(key: &SecretKey, image: &ImageDigest, reference: &str) -> Self {
+        let payload = Payload::<()> {
+            critical: Critical {
+                identity: Identity { reference: reference.into() },
+                image: Image { digest: image.to_string().into() },
+                kind: TYPE.into(),
+            },
+            optional: None,
+        };
+        let payload = serde_json::to_vec(&payload).expect("texts become JSON");
+        let bytes = key.sign(&payload).to_vec();
+        Self { payload, bytes, claimed: Some(key.public().into()) }
+    }
+
+    /// Who of these has signed this image. What it says is read strictly before any key is tried;
+    /// where it names its signer, that one has to be it.
+    ///
+    /// # Errors
+    /// When it is too long, no payload, about another image, or of nobody who is known.
+    pub fn by_one_of<'a>(
+        &self,
+        image: &ImageDigest,
+        known: impl IntoIterator<Item = &'a Signer>,
+    ) -> Result<Signer, SignatureError> {
+        self.is_about(image)?;
+        let has_signed = |key: &Signer| key.has_signed(&self.payload, &self.bytes);
+        let mut known = known.into_iter();
+        let Some(claimed) = self.claimed else {
+            let found = known.find(|key| has_signed(key)).copied();
+            return found.ok_or(SignatureError::NotKnown(None));
+        };
+        if !has_signed(&claimed) {
+            Err(SignatureError::Forged(Box::new(claimed)))
+        } else if known.any(|key| *key == claimed) {
+            Ok(claimed)
+        } else {
+            Err(SignatureError::NotKnown(Some(Box::new(claimed))))
+        }
+    }
+
+    fn is_about(&self, image: &ImageDigest) -> Result<(), SignatureError> {
+        at_most("the payload", self.payload.len(), PAYLOAD_LENGTH_MAX)?;
+        at_most("the bytes", self.bytes.len(), SIGNATURE_LENGTH_MAX)?;
+        let found = subject(&self.payload)?;
+        if found == *image {
+            Ok(())
+        } else {
+            Err(SignatureError::OtherImage { found, wanted: *image })
+        }
+    }
+}
+
+fn at_most(what: &'static str, length: usize, limit: usize) -> Result<(), SignatureError> {
+    if length > limit { Err(SignatureError::TooLong { what, length, limit }) } else { Ok(()) }
+}
+
+/// Which image a payload is about.
+///
+/// # Errors
+/// When it is no payload, or one of another type. Fields twice, unknown ones, and whatever
+/// follows are refused.
+pub fn subject(payload: &[u8]) -> Result<ImageDigest, SignatureError> {
+    at_most("the payload", payload.len(), PAYLOAD_LENGTH_MAX)?;
+    let read: Payload<'_, IgnoredAny> = serde_json::from_slice(payload)
+        .map_err(|error| SignatureError::NotAPayload(shown(&error.to_string())))?;
+    let critical = read.critical;
+    if critical.kind != TYPE {
+        return Err(SignatureError::OtherType(shown(&critical.kind)));
+    }
+    ImageDigest::of_text(&critical.image.digest).ok_or_else(|| {
+        SignatureError::NotAPayload(format!("'{}' is no digest", shown(&critical.image.digest)))
+    })
+}
+
+/// Who has signed an image: by known keys, by others that the signatures name, and why some do
+/// not count. Costs at most [`SIGNATURES_MAX`] times one verification for each known key.
+#[must_use]
+pub fn signers(
+    image: &ImageDigest,
+    signatures: &[Signature],
+    known: &BTreeSet<Signer>,
+) -> Verified {
+    let mut verified = Verified::default();
+    for signature in signatures.iter().take(SIGNATURES_MAX) {
+        match signature.by_one_of(image, known) {
+            Ok(signer) => {
+                verified.signers.insert(signer);
+            }
+            Err(SignatureError::NotKnown(Some(stranger))) => {
+                verified.strangers.insert(*stranger);
+            }
+            Err(error) => verified.refused.push(error),
+        }
+    }
+    if signatures.len() > SIGNATURES_MAX {
+        verified.refused.push(SignatureError::TooMany(signatures.len()));
+    }
+    verified
+}
+
+/// Text of a stranger, fit for a message.
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect()
+}
+
+impl ImageDigest {
+    /// `sha256:` and 64 lower-case hexadecimal digits.
+    fn of_text(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("sha256:")?;
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(digits, &mut bytes).ok()?;
+        let digest = Self(bytes);
+        (digest.to_string() == text).then_some(digest)
+    }
+}
+
+impl fmt::Display for ImageDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for ImageDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

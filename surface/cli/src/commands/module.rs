@@ -1,0 +1,325 @@
+//! Modules with their signatures, wherever they are: a file, a directory in OCI layout, the store
+//! of this user, a registry. What `tam sign|verify|push|pull` have in common.
+
+use super::key::signer;
+use super::{Context, read_file, read_module};
+use crate::failure::Failure;
+use abi::{Manifest, Unverified};
+use api::ErrorCode;
+use clap::Args;
+use registry::layout::{Documents, documents};
+use registry::{Digest, Store, StoreError};
+use repository::http::Transport;
+use repository::{Client, Credentials, Network, Reference, Registry, RepositoryError, Settings};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use trust::{Signature, SignatureFile, Signer};
+
+/// What skopeo calls a directory in OCI layout.
+const LAYOUT: &str = "oci:";
+/// A transfer that takes longer says how far it is.
+const QUIET: Duration = Duration::from_secs(1);
+/// How often it does.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Where modules of this user are kept.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// The directory of modules, in OCI layout [default: ~/.local/share/tamandua/modules]
+    #[arg(long, value_name = "DIRECTORY")]
+    store: Option<PathBuf>,
+}
+
+/// How a registry is asked.
+#[derive(Debug, Args)]
+pub struct Remote {
+    /// Ask the registry without TLS; one on this machine always is
+    #[arg(long)]
+    plain_http: bool,
+    /// The file with its passwords [default: $DOCKER_CONFIG/config.json or ~/.docker/config.json]
+    #[arg(long, value_name = "FILE")]
+    auth_file: Option<PathBuf>,
+    /// For how many seconds to try
+    #[arg(long, value_name = "SECONDS", default_value_t = repository::limits::TIME_MAX.as_secs())]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
+    time: u64,
+}
+
+/// What a command is about.
+pub(super) enum Subject {
+    /// A `.wasm` file.
+    File(PathBuf),
+    /// What a store has under this name; the empty one: its only module.
+    Stored(Store, String),
+    /// What a registry has.
+    Remote(Reference),
+}
+
+/// A module with whatever signatures lie beside it.
+pub(super) struct Module {
+    pub(super) wasm: Vec<u8>,
+    pub(super) manifest: Manifest,
+    pub(super) digest: Digest,
+    pub(super) documents: Documents,
+    pub(super) signatures: Vec<Signature>,
+}
+
+impl Place {
+    /// The store, which is made if there is none.
+    pub(super) fn open(&self) -> Result<Store, Failure> {
+        Store::open(self.directory()?).map_err(stored)
+    }
+
+    fn directory(&self) -> Result<PathBuf, Failure> {
+        if let Some(directory) = &self.store {
+            return Ok(directory.clone());
+        }
+        let of = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let base = of("XDG_DATA_HOME").or_else(|| Some(of("HOME")?.join(".local/share")));
+        let base = base.ok_or_else(|| {
+            let message = "neither XDG_DATA_HOME nor HOME says where modules are";
+            Failure::new(ErrorCode::Usage, message).help("name a directory with --store")
+        })?;
+        Ok(base.join("tamandua/modules"))
+    }
+
+    /// What a text means: a file, `oci:DIRECTORY[:NAME]`, a directory in OCI layout, a registry's
+    /// reference, or a name of this user's store.
+    pub(super) fn subject(&self, text: &str) -> Result<Subject, Failure> {
+        if let Some(rest) = text.strip_prefix(LAYOUT) {
+            // As skopeo reads it: a directory has no colon in its name.
+            let (directory, name) = rest.split_once(':').unwrap_or((rest, ""));
+            return Ok(Subject::Stored(Store::open(directory).map_err(stored)?, name.to_owned()));
+        }
+        let path = Path::new(text);
+        if text.ends_with(".wasm") || path.is_file() {
+            return Ok(Subject::File(path.to_owned()));
+        }
+        if path.join("oci-layout").is_file() {
+            return Ok(Subject::Stored(Store::open(path).map_err(stored)?, String::new()));
+        }
+        if repository::address::is_reference(text) {
+            let reference = text.parse::<Reference>();
+            let wrong = |error: repository::address::ReferenceError| {
+                Failure::new(ErrorCode::Usage, error.to_string())
+            };
+            return reference.map(Subject::Remote).map_err(wrong);
+        }
+        if text.contains('/') {
+            let message = format!("there is no file {text}, and it names no registry");
+            return Err(Failure::new(ErrorCode::NotFound, message)
+                .help("a registry is named as in localhost:5000/monitor or ghcr.io/team/monitor"));
+        }
+        Ok(Subject::Stored(self.open()?, text.to_owned()))
+    }
+}
+
+impl Subject {
+    /// The module, if it is here; a registry's has to be pulled.
+    pub(super) fn local(&self) -> Result<Option<Module>, Failure> {
+        match self {
+            Self::File(path) => of_file(path).map(Some),
+            Self::Stored(store, name) => of_store(store, name).map(Some),
+            Self::Remote(_) => Ok(None),
+        }
+    }
+}
+
+/// `MODULE.wasm.sig`.
+pub(super) fn beside(module: &Path) -> PathBuf {
+    let mut name = module.as_os_str().to_owned();
+    name.push(".sig");
+    PathBuf::from(name)
+}
+
+/// The signatures that lie beside a module's file.
+pub(super) fn file_of(module: &Path) -> Result<SignatureFile, Failure> {
+    let path = beside(module);
+    if !path.exists() {
+        return Ok(SignatureFile::default());
+    }
+    let bytes = read_file(&path, trust::signature::file::FILE_LENGTH_MAX as u64)?;
+    let text = String::from_utf8_lossy(&bytes);
+    text.parse().map_err(|error: trust::SignatureError| {
+        Failure::new(ErrorCode::Refused, format!("{}: {error}", path.display()))
+    })
+}
+
+fn of_file(path: &Path) -> Result<Module, Failure> {
+    let (wasm, checked) = read_module(path)?;
+    let documents = image(&wasm, &checked.manifest)?;
+    let signatures = file_of(path)?.signatures().to_vec();
+    let digest = Digest::of(&wasm);
+    Ok(Module { wasm, manifest: checked.manifest, digest, documents, signatures })
+}
+
+fn of_store(store: &Store, name: &str) -> Result<Module, Failure> {
+    let digest = resolve(store, name)?;
+    let wasm = store.get(&digest).map_err(stored)?;
+    let checked = Unverified(&wasm).check().map_err(|error| {
+        Failure::new(ErrorCode::Usage, format!("the module {name} in the store: {error}"))
+    })?;
+    let mut documents = image(&wasm, &checked.manifest)?;
+    let images = store.images_of(&digest).map_err(stored)?;
+    // Another tool may have made its image, which is then what signatures are about.
+    if let Some(other) = images.first().filter(|_| !images.contains(&documents.entry.digest)) {
+        documents = store.documents(other).map_err(stored)?;
+    }
+    let signatures = store.signatures(&documents.entry.digest).map_err(stored)?;
+    Ok(Module { wasm, manifest: checked.manifest, digest, documents, signatures })
+}
+
+/// The module of a name; without one the only module.
+fn resolve(store: &Store, name: &str) -> Result<Digest, Failure> {
+    if !name.is_empty() {
+        return store.resolve(name).map_err(stored);
+    }
+    let all = store.list().map_err(stored)?.modules;
+    let digests: BTreeSet<Digest> = all.iter().map(|module| module.digest).collect();
+    match (digests.first(), digests.len()) {
+        (Some(digest), 1) => Ok(*digest),
+        (None, _) => {
+            let message = format!("there is no module in {}", store.directory().display());
+            Err(Failure::new(ErrorCode::NotFound, message))
+        }
+        _ => {
+            let names: Vec<_> = all.into_iter().filter_map(|module| module.reference).collect();
+            let directory = store.directory().display();
+            let message = format!("{directory} has several modules: {}", names.join(", "));
+            Err(Failure::new(ErrorCode::Usage, message)
+                .help(format!("name one, as in oci:{directory}:NAME")))
+        }
+    }
+}
+
+fn image(wasm: &[u8], manifest: &Manifest) -> Result<Documents, Failure> {
+    documents(wasm, manifest)
+        .map_err(|error| Failure::failed(format!("making the module's image: {error}")))
+}
+
+/// Writes a file as a whole or not at all.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |error| Failure::io(format!("writing {}", path.display()), &error);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    file.write_all(bytes).and_then(|()| readable(file.as_file())).map_err(failed)?;
+    file.persist(path).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+/// Modules and signatures are no secrets.
+fn readable(file: &File) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+    file.sync_all()
+}
+
+/// The keys that are named.
+pub(super) fn keys(names: &[String]) -> Result<BTreeSet<Signer>, Failure> {
+    names.iter().map(|name| signer(name)).collect()
+}
+
+impl Remote {
+    /// How this registry is asked.
+    pub(super) fn settings(&self, registry: &Registry) -> Result<Settings, Failure> {
+        let file = self.auth_file.clone().or_else(Credentials::usual_file);
+        let credentials = file.map(|file| Credentials::of_file(&file, registry)).transpose();
+        let credentials = credentials.map_err(|error| failed(&error))?.flatten();
+        let time_max = Duration::from_secs(self.time);
+        Ok(Settings { plain_http: self.plain_http, credentials, time_max })
+    }
+
+    /// A client of a registry. Its time begins now.
+    pub(super) fn client(&self, registry: &Registry) -> Result<Client, Failure> {
+        Ok(Client::new(network(), registry, self.settings(registry)?))
+    }
+}
+
+/// The network.
+pub(super) fn network() -> Arc<dyn Transport> {
+    Arc::new(Network::default())
+}
+
+/// Says how far a transfer is.
+pub(super) type Report = dyn Fn(&str, u64) + Send + Sync;
+
+/// Runs a transfer to its end; on a terminal it is told how far it is when it takes long.
+pub(super) fn transfer<T>(
+    context: &Context<'_>,
+    work: impl AsyncFnOnce(&Report) -> T,
+) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::io("starting a runtime", &error))?;
+    let (sender, receiver) = mpsc::channel::<(String, u64)>();
+    let is_shown = std::io::stderr().is_terminal();
+    let report = move |what: &str, bytes: u64| {
+        if is_shown {
+            // Where nobody listens any more, all is done.
+            let _ = sender.send((what.to_owned(), bytes));
+        }
+    };
+    let begin = Instant::now();
+    Ok(runtime.block_on(async {
+        let work = std::pin::pin!(work(&report));
+        let mut work = work;
+        let mut tick = tokio::time::interval(TICK);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                _ = tick.tick() => {
+                    if let Some((what, bytes)) = receiver.try_iter().last()
+                        && begin.elapsed() > QUIET
+                    {
+                        context.output.progress(&format!("{what}: {} KiB", bytes >> 10));
+                    }
+                }
+            }
+        }
+    }))
+}
+
+/// What a store says, as a failure.
+pub(super) fn stored(error: StoreError) -> Failure {
+    let code = match &error {
+        StoreError::NotFound { .. } => ErrorCode::NotFound,
+        StoreError::TooLarge { .. } => ErrorCode::Limit,
+        StoreError::Damaged { .. } => ErrorCode::Refused,
+        StoreError::Ambiguous { .. }
+        | StoreError::PrefixTooShort { .. }
+        | StoreError::NotAStore { .. } => ErrorCode::Usage,
+        _ => ErrorCode::Failed,
+    };
+    Failure::new(code, error.to_string())
+}
+
+/// What a repository says, as a failure.
+pub(super) fn failed(error: &RepositoryError) -> Failure {
+    use RepositoryError as Error;
+    let code = match error {
+        Error::NotFound { .. } => ErrorCode::NotFound,
+        Error::Denied { .. }
+        | Error::OtherBytes { .. }
+        | Error::Longer { .. }
+        | Error::Malformed { .. }
+        | Error::Redirected { .. } => ErrorCode::Refused,
+        Error::TooLarge { .. } => ErrorCode::Limit,
+        Error::Unreachable { .. }
+        | Error::Broken { .. }
+        | Error::TooSlow { .. }
+        | Error::TookTooLong(_)
+        | Error::Status { .. } => ErrorCode::Unreachable,
+        Error::Image(_) | Error::NotAModule { .. } | Error::Credentials { .. } => ErrorCode::Usage,
+        Error::Store(_) => ErrorCode::Failed,
+    };
+    Failure::new(code, error.to_string())
+}
+
+/// Signers in words.
+pub(super) fn listed(signers: &BTreeSet<Signer>) -> String {
+    signers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

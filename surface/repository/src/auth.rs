@@ -1,0 +1,255 @@
+//! Who we are to a registry: credentials as docker keeps them, and tokens that they buy.
+//!
+//! Sources: distribution, docs "Token Authentication Specification"; RFC 7617 (Basic), RFC 6750
+//! (Bearer); docker's `config.json`, in which skopeo, podman, oras and cosign look as well.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use base64ct::{Base64, Encoding};
+use http_auth::parse_challenges;
+use hyper::header::HeaderValue;
+use serde::Deserialize;
+
+use crate::address::Registry;
+use crate::error::RepositoryError;
+use crate::limits::TOKEN_LENGTH_MAX;
+
+/// Longest `config.json`, in bytes: some thousand registries.
+const FILE_LENGTH_MAX: u64 = 1 << 20;
+
+/// A name and a password, never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    user: String,
+    password: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the password of {:?}", self.user)
+    }
+}
+
+#[derive(Deserialize)]
+struct Config {
+    #[serde(default)]
+    auths: std::collections::BTreeMap<String, Auth>,
+}
+
+#[derive(Deserialize)]
+struct Auth {
+    #[serde(default)]
+    auth: String,
+}
+
+impl Credentials {
+    /// These.
+    #[must_use]
+    pub fn new(user: &str, password: &str) -> Self {
+        Self { user: user.to_owned(), password: password.to_owned() }
+    }
+
+    /// What `config.json` has for a registry; none when there is no file, or nothing in it.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn of_file(path: &Path, registry: &Registry) -> Result<Option<Self>, RepositoryError> {
+        let wrong =
+            |why: String| RepositoryError::Credentials { path: path.display().to_string(), why };
+        let text = match std::fs::metadata(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Ok(metadata) if metadata.len() > FILE_LENGTH_MAX => {
+                return Err(wrong(format!("it has more than {FILE_LENGTH_MAX} bytes")));
+            }
+            _ => std::fs::read(path).map_err(|error| wrong(error.to_string()))?,
+        };
+        Self::of_config(&text, registry).map_err(wrong)
+    }
+
+    /// The same for what such a file holds.
+    fn of_config(text: &[u8], registry: &Registry) -> Result<Option<Self>, String> {
+        // An error of the parser may quote what it found, so only its place is said.
+        let config: Config = serde_json::from_slice(text)
+            .map_err(|error| format!("line {} is no valid configuration", error.line()))?;
+        let wanted = registry.to_string();
+        let is_it = |key: &str| {
+            let key = key.trim_start_matches("https://").trim_start_matches("http://");
+            key.split('/').next() == Some(&wanted)
+        };
+        let Some((_, found)) = config.auths.iter().find(|(key, _)| is_it(key)) else {
+            return Ok(None);
+        };
+        if found.auth.is_empty() {
+            // It is in a credential helper, which is not asked.
+            return Ok(None);
+        }
+        let bytes = Base64::decode_vec(&found.auth).ok();
+        let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+        let pair = text.as_deref().and_then(|text| text.split_once(':'));
+        let (user, password) =
+            pair.ok_or_else(|| format!("what it has for {wanted} is no user and password"))?;
+        Ok(Some(Self::new(user, password)))
+    }
+
+    /// Where docker has it: `$DOCKER_CONFIG/config.json`, else `~/.docker/config.json`.
+    #[must_use]
+    pub fn usual_file() -> Option<PathBuf> {
+        let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let folder = of("DOCKER_CONFIG").map(PathBuf::from);
+        let home = || of("HOME").map(|home| PathBuf::from(home).join(".docker"));
+        folder.or_else(home).map(|folder| folder.join("config.json"))
+    }
+
+    /// As the header `Authorization`.
+    pub(crate) fn basic(&self) -> Option<HeaderValue> {
+        let pair = Base64::encode_string(format!("{}:{}", self.user, self.password).as_bytes());
+        secret(&format!("Basic {pair}"))
+    }
+}
+
+/// A header that is never printed.
+fn secret(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// What a registry wants to see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Challenge {
+    /// A name and a password.
+    Basic,
+    /// A token of somebody else.
+    Bearer {
+        /// Where it is given.
+        realm: String,
+        /// What for.
+        service: Option<String>,
+        /// To do what.
+        scope: Option<String>,
+    },
+}
+
+impl Challenge {
+    /// What is wanted, by the header `WWW-Authenticate`; none when it is neither of the two.
+    #[must_use]
+    pub fn of(header: &str) -> Option<Self> {
+        let challenges = parse_challenges(header).ok()?;
+        let read = |challenge: &http_auth::ChallengeRef<'_>| {
+            let parameter = |name: &str| {
+                let found = challenge.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+                found.map(|(_, value)| value.to_unescaped())
+            };
+            if challenge.scheme.eq_ignore_ascii_case("basic") {
+                return Some(Self::Basic);
+            }
+            let is_bearer = challenge.scheme.eq_ignore_ascii_case("bearer");
+            let realm = parameter("realm").filter(|_| is_bearer)?;
+            Some(Self::Bearer { realm, service: parameter("service"), scope: parameter("scope") })
+        };
+        challenges.iter().find_map(read)
+    }
+}
+
+#[derive(Deserialize)]
+struct TokenAnswer {
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+/// A token server's answer as the header `Authorization`.
+pub(crate) fn bearer(answer: &[u8]) -> Result<HeaderValue, String> {
+    let answer: TokenAnswer =
+        serde_json::from_slice(answer).map_err(|_| "it is no token answer")?;
+    let token = answer.token.or(answer.access_token).ok_or("it has no token in it")?;
+    if token.is_empty() || token.len() > TOKEN_LENGTH_MAX {
+        return Err(format!("its token has {} characters", token.len()));
+    }
+    secret(&format!("Bearer {token}")).ok_or_else(|| "its token is no header".to_owned())
+}
+
+/// The query that asks for a token.
+pub(crate) fn token_query(service: Option<&str>, scope: &str) -> String {
+    let mut query = format!("scope={}", encoded(scope));
+    if let Some(service) = service {
+        query = format!("service={}&{query}", encoded(service));
+    }
+    query
+}
+
+/// Percent-encoded (RFC 3986, section 2.1), but for what needs none.
+pub(crate) fn encoded(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let one = |byte: u8| {
+        if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+    };
+    text.bytes().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registry(text: &str) -> Registry {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn credentials_are_found_by_registry() {
+        // "alice:secret" and "bob:a:b".
+        let text = br#"{"auths":{"https://ghcr.io/v1/":{"auth":"YWxpY2U6c2VjcmV0"},"localhost:5000":{"auth":"Ym9iOmE6Yg=="},"held.io":{}},"credsStore":"x"}"#;
+        let of = |name: &str| Credentials::of_config(text, &registry(name)).unwrap();
+        assert_eq!(of("ghcr.io"), Some(Credentials::new("alice", "secret")));
+        assert_eq!(of("localhost:5000"), Some(Credentials::new("bob", "a:b")));
+        assert_eq!(of("localhost"), None);
+        assert_eq!(of("held.io"), None);
+        let shown = format!("{:?} {:?}", of("ghcr.io"), of("ghcr.io").unwrap().basic());
+        assert!(!shown.contains("secret") && !shown.contains("YWxp"), "{shown}");
+    }
+
+    #[test]
+    fn a_wrong_file_is_told_without_its_secrets() {
+        for (text, says) in [
+            ("{\n\"auths\":7}", "line 2"),
+            (r#"{"auths":{"h.io":{"auth":"c2VjcmV0"}}}"#, "no user and password"),
+        ] {
+            let error = Credentials::of_config(text.as_bytes(), &registry("h.io")).unwrap_err();
+            assert!(
+                error.contains(says) && !error.contains("secret") && !error.contains("c2V"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn challenges_are_those_of_the_specification() {
+        let header = r#"Bearer realm="https://auth.io/token",service="r.io",scope="repository:a/b:pull,push""#;
+        let bearer = Challenge::Bearer {
+            realm: "https://auth.io/token".into(),
+            service: Some("r.io".into()),
+            scope: Some("repository:a/b:pull,push".into()),
+        };
+        assert_eq!(Challenge::of(header), Some(bearer));
+        assert_eq!(Challenge::of("Basic realm=\"x\""), Some(Challenge::Basic));
+        for other in
+            ["", "Negotiate", "Bearer", "Bearer service=x", "\"", "Digest realm=\"x\", nonce=\"y\""]
+        {
+            assert_eq!(Challenge::of(other), None, "{other}");
+        }
+        assert_eq!(
+            token_query(Some("r.io"), "repository:a:pull"),
+            "service=r.io&scope=repository%3Aa%3Apull"
+        );
+    }
+
+    #[test]
+    fn a_token_is_a_header_or_nothing() {
+        assert!(bearer(br#"{"token":"abc","expires_in":60}"#).is_ok());
+        assert!(bearer(br#"{"access_token":"abc"}"#).is_ok());
+        let long = format!(r#"{{"token":"{}"}}"#, "a".repeat(TOKEN_LENGTH_MAX + 1));
+        for bad in ["", "{}", r#"{"token":""}"#, r#"{"token":"a\nb"}"#, &long] {
+            assert!(bearer(bad.as_bytes()).is_err());
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! One request and its answer, each step with a deadline, each part with a limit.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{HOST, HeaderMap, HeaderValue, USER_AGENT};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::error::RepositoryError;
+use crate::limits::{
+    CONNECT_TIME_MAX, HEAD_LENGTH_MAX, HEAD_TIME_MAX, HEADERS_MAX, RATE_WINDOW, WINDOW_BYTES_MIN,
+};
+
+/// A two-way stream of bytes.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// What a transport gives.
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send + 'a>>;
+
+/// What makes connections: the network, or a test.
+pub trait Transport: Send + Sync {
+    /// A connection, encrypted if the target is.
+    fn connect<'a>(&'a self, target: &'a Target, reach: Reach) -> Connecting<'a>;
+}
+
+/// With or without TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// Without.
+    Http,
+    /// With.
+    Https,
+}
+
+/// Whom to connect to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// How.
+    pub scheme: Scheme,
+    /// A name or an address, without brackets.
+    pub host: String,
+    /// The TCP port.
+    pub port: u16,
+}
+
+/// Where a connection may lead to. A registry chooses where it sends us on to; that must not be
+/// what only this machine can reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Anywhere: the operator named it.
+    Anywhere,
+    /// Not to this machine, nor to addresses of one link only.
+    OtherMachines,
+}
+
+impl Target {
+    /// As it stands in the header `Host`.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        let host = &self.host;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let usual = match self.scheme {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        };
+        if self.port == usual { host } else { format!("{host}:{}", self.port) }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.authority())
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// GET, HEAD, POST, PUT.
+    pub method: Method,
+    /// Path and query.
+    pub path: String,
+    /// Beside those that every request has.
+    pub headers: HeaderMap,
+    /// What is sent along.
+    pub body: Bytes,
+    /// In words, for messages.
+    pub what: String,
+}
+
+/// The head of an answer, and its body to come.
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    body: Incoming,
+    connection: Connection,
+    target: Target,
+    what: String,
+}
+
+/// Makes requests until its time is over.
+pub struct Http {
+    transport: Arc<dyn Transport>,
+    idle: Mutex<HashMap<Target, Connection>>,
+    deadline: Instant,
+    time_max: Duration,
+}
+
+struct Connection {
+    sender: http1::SendRequest<Full<Bytes>>,
+    _task: Task,
+}
+
+/// A connection's task ends with it.
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Http {
+    /// With so much time from now on.
+    #[must_use]
+    pub fn new(transport: Arc<dyn Transport>, time_max: Duration) -> Self {
+        let deadline = Instant::now() + time_max;
+        Self { transport, idle: Mutex::default(), deadline, time_max }
+    }
+
+    /// Waits for something, but not longer than there is time.
+    ///
+    /// # Errors
+    /// When the time is over.
+    pub async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, RepositoryError> {
+        let over = |_| RepositoryError::TookTooLong(self.time_max);
+        timeout_at(self.deadline, work).await.map_err(over)
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    ///
+    /// # Errors
+    /// When nobody answers in time.
+    pub async fn send(
+        &self,
+        target: &Target,
+        reach: Reach,
+        call: &Call,
+    ) -> Result<Answer, RepositoryError> {
+        self.in_time(async {
+            let idle = self.idle().remove(target);
+            if let Some(connection) = idle
+                && let Ok(answer) = self.try_send(connection, target, call).await
+            {
+                return Ok(answer);
+            }
+            // None was open, or its other end has closed it meanwhile.
+            let connection = self.connect(target, reach).await?;
+            self.try_send(connection, target, call).await
+        })
+        .await?
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, HashMap<Target, Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn connect(&self, target: &Target, reach: Reach) -> Result<Connection, RepositoryError> {
+        let failed = |why: String| RepositoryError::Unreachable { target: target.to_string(), why };
+        let opened = timeout(CONNECT_TIME_MAX, self.transport.connect(target, reach)).await;
+        let stream = opened
+            .map_err(|_| failed(format!("no answer in {} s", CONNECT_TIME_MAX.as_secs())))?
+            .map_err(|error| failed(error.to_string()))?;
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(HEAD_LENGTH_MAX).max_headers(HEADERS_MAX);
+        let (sender, connection) = builder
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        let task = tokio::spawn(async {
+            // What goes wrong with it, the request on it hears.
+            let _ = connection.await;
+        });
+        Ok(Connection { sender, _task: Task(task) })
+    }
+
+    async fn try_send(
+        &self,
+        mut connection: Connection,
+        target: &Target,
+        call: &Call,
+    ) -> Result<Answer, RepositoryError> {
+        let request = request(target, call)?;
+        let broken = |why: String| RepositoryError::Broken {
+            target: target.to_string(),
+            what: call.what.clone(),
+            why,
+        };
+        let answer = async {
+            connection.sender.ready().await?;
+            connection.sender.send_request(request).await
+        };
+        // A body that goes out at the least rate is waited for, too.
+        let slow = call.body.len() as u64 * RATE_WINDOW.as_secs() / WINDOW_BYTES_MIN;
+        let answer: Response<Incoming> = timeout(HEAD_TIME_MAX + Duration::from_secs(slow), answer)
+            .await
+            .map_err(|_| broken(format!("no answer in {} s", HEAD_TIME_MAX.as_secs())))?
+            .map_err(|error| broken(with_cause(&error)))?;
+        let (parts, body) = answer.into_parts();
+        let (status, headers) = (parts.status, parts.headers);
+        let (target, what) = (target.clone(), call.what.clone());
+        Ok(Answer { status, headers, body, connection, target, what })
+    }
+
+    /// Adds the body of an answer to `into`, which must not become longer than `limit`.
+    ///
+    /// # Errors
+    /// When it breaks off, is too slow or too long; `into` has what came.
+    pub async fn read(
+        &self,
+        answer: Answer,
+        limit: u64,
+        into: &mut Vec<u8>,
+        mut on_bytes: impl FnMut(u64),
+    ) -> Result<(), RepositoryError> {
+        let Answer { mut body, connection, target, what, .. } = answer;
+        let named = || (target.to_string(), what.clone());
+        let mut window = (Instant::now() + RATE_WINDOW, 0);
+        self.in_time(async {
+            loop {
+                let frame = timeout_at(window.0, body.frame()).await;
+                if frame.is_err() || Instant::now() >= window.0 {
+                    if window.1 < WINDOW_BYTES_MIN {
+                        let (target, what) = named();
+                        return Err(RepositoryError::TooSlow { target, what });
+                    }
+                    window = (Instant::now() + RATE_WINDOW, 0);
+                }
+                let Ok(frame) = frame else { continue };
+                let Some(frame) = frame else { return Ok(()) };
+                let frame = frame.map_err(|error| {
+                    let (target, what) = named();
+                    RepositoryError::Broken { target, what, why: with_cause(&error) }
+                })?;
+                let Ok(bytes) = frame.into_data() else { continue };
+                if (into.len() + bytes.len()) as u64 > limit {
+                    return Err(RepositoryError::TooLarge { what: what.clone(), limit });
+                }
+                window.1 += bytes.len() as u64;
+                into.extend_from_slice(&bytes);
+                on_bytes(into.len() as u64);
+            }
+        })
+        .await??;
+        self.idle().insert(target, connection);
+        Ok(())
+    }
+}
+
+fn request(target: &Target, call: &Call) -> Result<Request<Full<Bytes>>, RepositoryError> {
+    let mut request = Request::new(Full::new(call.body.clone()));
+    *request.method_mut() = call.method.clone();
+    let malformed = |why: String| RepositoryError::Malformed {
+        target: target.to_string(),
+        what: call.what.clone(),
+        why,
+    };
+    *request.uri_mut() = call.path.parse().map_err(|_| malformed("no path of HTTP".into()))?;
+    *request.headers_mut() = call.headers.clone();
+    let host = HeaderValue::from_str(&target.authority());
+    let host = host.map_err(|_| malformed("no host of HTTP".into()))?;
+    request.headers_mut().insert(HOST, host);
+    let agent = HeaderValue::from_static(concat!("tam/", env!("CARGO_PKG_VERSION")));
+    request.headers_mut().insert(USER_AGENT, agent);
+    Ok(request)
+}
+
+/// hyper's errors say the cause one below.
+fn with_cause(error: &hyper::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+impl Answer {
+    /// A header as text.
+    #[must_use]
+    pub fn header(&self, name: impl hyper::header::AsHeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}

@@ -1,0 +1,9 @@
+//! Pulling and pushing over connections in memory, with time that stands still while anybody
+//! works: registries that keep to the rules, and those that do not.
+
+#[path = "repository/honest.rs"]
+mod honest;
+#[path = "repository/lying.rs"]
+mod lying;
+#[path = "repository/world.rs"]
+mod world;
