@@ -236,7 +236,7 @@ async fn a_token_server_that_lies_gives_no_token() {
     };
     for (answer, says) in [
         (Reply::ok(b"{}"), "no token"),
-        (Reply::ok(b"").by(Way::Never), "too slow"),
+        (Reply::ok(b"{}").by(Way::Never), "too slow"),
         (Reply::ok(b"").by(Way::Endless), "longer than"),
         (Reply::status(500), "answered 500"),
         (Reply::status(302).with("Location", "https://auth.test/token"), "answered 302"),
