@@ -9,7 +9,7 @@
 //!  -> s, se                  who the initiator is
 //! ```
 
-use crate::secret::{AeadKey, Secret, TAG_LENGTH};
+use crate::secret::{AeadKey, Secret, TAG_LENGTH, wipe_stack};
 use ring::digest;
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::CryptoResolver;
@@ -25,6 +25,8 @@ use zeroize::Zeroizing;
 pub const SUITE: &str = "Noise_XX_25519_AESGCM_SHA256";
 /// The same without static keys.
 const BLANK: &str = "Noise_NN_25519_AESGCM_SHA256";
+/// What snow and the arithmetic of the curve have on their stack, generously.
+const HANDSHAKE_STACK: usize = 32 << 10;
 /// Both sides have to mean the same protocol (Noise, section 6).
 const PROLOGUE: &[u8] = b"tamandua association 1";
 
@@ -83,16 +85,18 @@ impl Noise {
     pub fn write(&mut self, payload: &[u8]) -> Result<Vec<u8>, NoiseError> {
         // Two keys and two tags come with it.
         let mut message = vec![0; payload.len() + 2 * 32 + 2 * TAG_LENGTH];
-        let length = self.0.write_message(payload, &mut message).map_err(|_| NoiseError)?;
-        message.truncate(length);
+        let length = self.0.write_message(payload, &mut message);
+        wipe_stack::<HANDSHAKE_STACK>();
+        message.truncate(length.map_err(|_| NoiseError)?);
         Ok(message)
     }
 
     /// Reads the next message: its payload.
     pub fn read(&mut self, message: &[u8]) -> Result<Zeroizing<Vec<u8>>, NoiseError> {
         let mut payload = Zeroizing::new(vec![0; message.len()]);
-        let length = self.0.read_message(message, &mut payload).map_err(|_| NoiseError)?;
-        payload.truncate(length);
+        let length = self.0.read_message(message, &mut payload);
+        wipe_stack::<HANDSHAKE_STACK>();
+        payload.truncate(length.map_err(|_| NoiseError)?);
         Ok(payload)
     }
 
@@ -113,7 +117,9 @@ impl Noise {
     pub fn split(mut self) -> (Secret, Secret) {
         let (initiator, responder) = self.0.dangerously_get_raw_split();
         let (initiator, responder) = (Zeroizing::new(initiator), Zeroizing::new(responder));
-        (Secret::new(&initiator), Secret::new(&responder))
+        let secrets = (Secret::new(&initiator), Secret::new(&responder));
+        wipe_stack::<HANDSHAKE_STACK>();
+        secrets
     }
 }
 

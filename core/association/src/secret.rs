@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Each arrow is HKDF-Expand with SHA-256 (RFC 5869): no way leads back. What is overwritten is
-//! what these types hold; copies that a library left on its stack are beyond them.
+//! what these types hold, and after each computation the stack below it.
 
 use crate::Random;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
@@ -85,10 +85,28 @@ impl fmt::Debug for Secret {
 }
 
 fn expand(secret: &[u8; 32], label: &str, into: &mut [u8; 32]) {
+    expand_below(secret, label, into);
+    wipe_stack::<HASH_STACK>();
+}
+
+/// A function of its own, so that what ring has on its stack is below the caller's.
+#[inline(never)]
+fn expand_below(secret: &[u8; 32], label: &str, into: &mut [u8; 32]) {
     let prk = Prk::new_less_safe(HKDF_SHA256, secret);
     let info = [LABEL, label.as_bytes()];
     let derived = prk.expand(&info, HKDF_SHA256).and_then(|okm| okm.fill(into));
     derived.expect("32 bytes are one block of HKDF-SHA-256");
+}
+
+/// What ring has on its stack at most when it hashes, generously.
+const HASH_STACK: usize = 4096;
+
+/// Overwrites what the functions that were just called have left on the stack: ring, snow and
+/// the compiler copy secrets there and leave them. There is no promise that it reaches all of
+/// it; `tests/memory.rs` looks.
+#[inline(never)]
+pub fn wipe_stack<const LENGTH: usize>() {
+    black_box(&mut [0u8; LENGTH]);
 }
 
 /// A key of AES-256-GCM. Its schedule is overwritten when it goes.

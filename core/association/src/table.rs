@@ -15,174 +15,23 @@ use crate::Random;
 use crate::cookie::Cookies;
 use crate::handshake::{Failure, Initiator, Me, Responder};
 use crate::identity::Identity;
-use crate::load::{Bucket, Budget, Places, Prefixes};
+use crate::load::{Bucket, Places, Prefixes};
 use crate::noise::StaticKey;
 use crate::secret::{MAC_LENGTH, Secret, TAG_LENGTH};
 use crate::traffic::{Roots, Traffic};
 use crate::wire::{self, AssociationId, EPHEMERAL_LENGTH, Message};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use trust::{PublicKey, SecretKey, token};
+use trust::{PublicKey, token};
 use units::Nanos;
 
 mod answer;
 mod ask;
+mod limits;
+mod terms;
 
-/// How long an association lives. Its keys are in memory no longer, and a principal whose
-/// capability ended is asked again.
-pub const LIFETIME_MAX: Nanos = Nanos::from_millis(180_000);
-/// When who asked for it asks for the next one: a third of the lifetime is left for that.
-pub const RENEW_AFTER: Nanos = Nanos::from_millis(120_000);
-/// By how much less than that, at random: a thousand associations that began together are not
-/// renewed together.
-pub const RENEW_SPREAD: Nanos = Nanos::from_millis(10_000);
-/// When a renewal that failed is tried again.
-pub const RENEW_AGAIN: Nanos = Nanos::from_millis(5_000);
-/// How long who answered waits for message 3: the longest way round the world and some
-/// retries.
-pub const HALF_OPEN_TIME: Nanos = Nanos::from_millis(10_000);
-/// When a message is first sent again; each time twice as long.
-pub const RETRY_FIRST: Nanos = Nanos::from_millis(500);
-/// The longest time between two attempts.
-pub const RETRY_MAX: Nanos = Nanos::from_millis(4_000);
-/// How long one attempt to get an association takes in all.
-pub const ASK_TIME_MAX: Nanos = Nanos::from_millis(20_000);
-/// How often message 3 is sent before a new message 1 is.
-pub const FINISHES_MAX: u32 = 3;
-/// How many cookies one message 1 takes: one, and another if secrets changed meanwhile.
-pub const COOKIES_MAX: u32 = 2;
-/// Messages 2 or 3 that turn out forged, each after some computation, before a handshake is
-/// given up.
-pub const FORGED_MAX: u32 = 8;
-
-/// Associations of one node: some 5 KB each where packets are handled, 20 MB in all.
-pub const ASSOCIATIONS_MAX: usize = 4096;
-/// Associations of one principal: one, its successor, and those of processes that have
-/// restarted since. The oldest one ends.
-pub const ASSOCIATIONS_PER_PRINCIPAL_MAX: usize = 8;
-/// Handshakes that others have begun: some 4 KB each, 4 MB in all.
-pub const HALF_OPEN_MAX: usize = 1024;
-/// Of these, those whose sender has not shown that he receives at his address. Beyond, cookies
-/// are asked for: a flood from forged addresses leaves no more than this behind.
-pub const UNPROVEN_MAX: usize = 64;
-/// Handshakes that this node has begun.
-pub const ASKING_MAX: usize = 1024;
-
-const _: () = assert!(LIFETIME_MAX.0 > RENEW_AFTER.0 + ASK_TIME_MAX.0 + RENEW_AGAIN.0);
-const _: () = assert!(UNPROVEN_MAX < HALF_OPEN_MAX && HALF_OPEN_MAX < ASSOCIATIONS_MAX);
-
-/// What a node says of itself, and what strangers may cost it.
-#[derive(Debug)]
-pub struct Config {
-    /// Who it is.
-    pub key: SecretKey,
-    /// What it may: a token's text, or nothing.
-    pub token: String,
-    /// Of Diffie-Hellman computations.
-    pub budget: Budget,
-}
-
-/// Why there is no association, nor will there be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AssociationError {
-    /// It does not fit into a message.
-    #[error("the token has {0} bytes; at most {max} are sent", max = token::LENGTH_MAX)]
-    TokenTooLong(usize),
-    /// [`ASKING_MAX`].
-    #[error("{ASKING_MAX} handshakes are under way; try again when some have ended")]
-    Busy,
-    /// [`ASSOCIATIONS_MAX`].
-    #[error("there are {ASSOCIATIONS_MAX} associations; end some first")]
-    Full,
-}
-
-/// Whom to ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Where.
-    pub address: SocketAddr,
-    /// Who has to answer; this node says who it is to nobody else. None: whoever answers.
-    pub principal: Option<PublicKey>,
-}
-
-/// What is to be done.
-#[derive(Debug)]
-pub enum Effect {
-    /// Send this datagram.
-    Send {
-        /// To whom.
-        to: SocketAddr,
-        /// What.
-        datagram: Vec<u8>,
-    },
-    /// Both sides know each other.
-    Established(Box<Established>),
-    /// There is no such association any more, or will not be. Whoever has its keys drops them.
-    Ended {
-        /// Which one.
-        id: AssociationId,
-        /// Why.
-        reason: Reason,
-    },
-}
-
-/// A new association.
-#[derive(Debug)]
-pub struct Established {
-    /// Its number here.
-    pub id: AssociationId,
-    /// Where the other side is.
-    pub address: SocketAddr,
-    /// Who it is.
-    pub principal: PublicKey,
-    /// What it says it may: a token's text, which nobody has verified yet, or nothing.
-    pub token: String,
-    /// Whether this side asked for it.
-    pub is_ours: bool,
-    /// Which one it comes after: that one opens what is still on its way, until it ends; to
-    /// seal, this one is to be used.
-    pub replaces: Option<AssociationId>,
-    /// Its keys: the only ones.
-    pub traffic: Traffic,
-}
-
-/// Why an association ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// [`LIFETIME_MAX`] has passed.
-    Expired,
-    /// The other side says so.
-    ByPeer,
-    /// This side was told so.
-    Here,
-    /// The principal has [`ASSOCIATIONS_PER_PRINCIPAL_MAX`] newer ones.
-    Crowded,
-    /// Nobody has answered in [`ASK_TIME_MAX`].
-    NoAnswer,
-    /// Somebody else than was asked for has answered.
-    OtherPrincipal(PublicKey),
-}
-
-/// Why a message was not answered. Each is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Refusal {
-    /// It is none.
-    Malformed,
-    /// The same message 1 was answered already.
-    Duplicate,
-    /// Its sender was sent a cookie instead.
-    CookieNeeded,
-    /// Too many from one prefix.
-    PrefixFull,
-    /// Too many.
-    Full,
-    /// Nothing is left of the budget.
-    BudgetSpent,
-    /// It is for nobody here, or comes from somewhere else than it has to.
-    Unexpected,
-    /// Not from whom it says, or changed on its way.
-    Forged,
-}
+pub use limits::*;
+pub use terms::*;
 
 /// A handshake that this side has begun.
 struct Asking {
@@ -241,19 +90,6 @@ enum Entry {
 struct Slot {
     deadline: Nanos,
     entry: Entry,
-}
-
-/// How many there are of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Handshakes that this side has begun.
-    pub asking: usize,
-    /// Handshakes that others have begun.
-    pub half_open: usize,
-    /// Of these, without proof of the address.
-    pub unproven: usize,
-    /// Associations.
-    pub live: usize,
 }
 
 /// All associations of a node, and all that may become some.

@@ -3,7 +3,7 @@
 //! once. When that process ends, so does the association; nobody has the keys a second time.
 
 use crate::packet::{Opener, Sealer};
-use crate::secret::{Chain, Secret};
+use crate::secret::{Chain, Secret, wipe_stack};
 use crate::wire::AssociationId;
 use serde::{Deserialize, Serialize};
 use trust::PublicKey;
@@ -13,6 +13,9 @@ use zeroize::Zeroizing;
 /// Most bytes of the keys of one association between processes: they have fixed sizes, and
 /// their numbers take at most ten bytes each.
 pub const TRAFFIC_LENGTH_MAX: usize = 256;
+
+/// What writing and reading have on their stack, generously.
+const POSTCARD_STACK: usize = 4096;
 
 /// Why bytes are no keys of an association. Our fault: they come from a process of ours.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,8 +55,9 @@ impl Traffic {
     /// Never in practice: all of it can be written.
     pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, TrafficError> {
         let mut bytes = Zeroizing::new(vec![0; TRAFFIC_LENGTH_MAX]);
-        let length = postcard::to_slice(self, &mut bytes).map_err(error)?.len();
-        bytes.truncate(length);
+        let written = postcard::to_slice(self, &mut bytes).map(|written| written.len());
+        wipe_stack::<POSTCARD_STACK>();
+        bytes.truncate(written.map_err(error)?);
         Ok(bytes)
     }
 
@@ -62,7 +66,9 @@ impl Traffic {
     /// # Errors
     /// When they are something else.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, TrafficError> {
-        match postcard::take_from_bytes(bytes).map_err(error)? {
+        let read = postcard::take_from_bytes(bytes);
+        wipe_stack::<POSTCARD_STACK>();
+        match read.map_err(error)? {
             (traffic, []) => Ok(traffic),
             (_, rest) => Err(TrafficError(format!("{} bytes too many", rest.len()))),
         }
