@@ -271,3 +271,20 @@ fn a_message_that_comes_twice_is_answered_once() {
     assert_eq!(fresh.node(2).table.refused()[&Refusal::Duplicate], 1);
     assert_eq!(fresh.node(2).table.counts().half_open, 1);
 }
+
+#[test]
+fn a_clock_that_goes_back_ends_nothing_early_and_lets_nothing_in() {
+    let mut network = pair(15);
+    let id = network.node(1).newest[0];
+    let (_, _, question) = network.recorded[0].clone();
+    for now in [Nanos(0), Nanos::from_millis(50), Nanos(0)] {
+        for byte in [1, 2] {
+            assert!(network.node(byte).timeout(now).is_empty());
+        }
+        network.node(2).handle(now, address(1), &question);
+        assert_eq!(network.node(2).table.counts().live, 1);
+    }
+    network.run(RENEW_AFTER);
+    assert!(network.node(1).keys.contains_key(&id), "it is as old as it was");
+    assert_eq!(network.node(1).newest().unwrap().replaces, Some(id));
+}

@@ -5,12 +5,15 @@
 
 use association::packet::OVERHEAD;
 use association::{Associations, Budget, Config, Effect, Peer, Protection, Traffic};
+use ring::hkdf::{HKDF_SHA256, Prk};
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use trust::{SecretKey, Seed};
 use units::Nanos;
+use zeroize::Zeroizing;
 
 /// Secrets are noted changed by this, so that the note is not what is found.
 const MASK: u8 = 0x5a;
@@ -91,12 +94,18 @@ fn handshake(notes: &mut Vec<Note>) -> ([Associations; 2], Vec<Traffic>) {
     (tables, traffic)
 }
 
-/// Notes what is on its way to another process. What the compiler copies meanwhile is below.
+/// Notes what is on its way to another process, and the first keys that follow from it. What the compiler copies meanwhile is below.
 #[inline(never)]
 fn note_below(traffic: &Traffic, notes: &mut Vec<Note>) {
     let bytes = traffic.to_bytes().unwrap();
     let (rest, seal) = bytes.split_last_chunk().unwrap();
-    notes.extend([hidden(seal), hidden(rest.last_chunk().unwrap())]);
+    for secret in [seal, rest.last_chunk().unwrap()] {
+        let prk = Prk::new_less_safe(HKDF_SHA256, secret);
+        let mut key = Zeroizing::new([0; 32]);
+        let derived = prk.expand(&[b"tamandua association 1 key"], HKDF_SHA256);
+        derived.and_then(|okm| okm.fill(&mut *key)).unwrap();
+        notes.extend([hidden(secret), hidden(&key)]);
+    }
 }
 
 fn note(traffic: &Traffic, notes: &mut Vec<Note>) {
@@ -108,15 +117,14 @@ fn note(traffic: &Traffic, notes: &mut Vec<Note>) {
     wipe();
 }
 
-#[test]
-fn secrets_are_gone_from_memory_when_their_associations_are() {
-    let (mut notes, mut buffer) = (Vec::with_capacity(64), vec![0; 1 << 20]);
+/// Everything that happens to keys: what was noted before they went, and again afterwards. The
+/// stack stays as it is until nobody listens any more.
+fn live(noted: &Sender<Vec<Note>>, go_on: &Receiver<()>) {
+    let mut notes = Vec::with_capacity(64);
     let (tables, traffic) = handshake(&mut notes);
-    assert_eq!(traffic.len(), 2);
-    note(&traffic[0], &mut notes);
-    note(&traffic[1], &mut notes);
-    let there = found(&notes, &mut buffer);
-    assert!(there >= 6, "the search finds what is there: {there} of {}", notes.len());
+    traffic.iter().for_each(|traffic| note(traffic, &mut notes));
+    noted.send(notes.clone()).unwrap();
+    go_on.recv().unwrap();
     for traffic in traffic {
         let (mut opener, mut sealer) = traffic.split();
         let mut datagram = vec![0; OVERHEAD];
@@ -124,5 +132,23 @@ fn secrets_are_gone_from_memory_when_their_associations_are() {
         assert!(opener.open(&mut datagram).is_err());
     }
     drop(tables);
-    assert_eq!(found(&notes, &mut buffer), 0, "of {}", notes.len());
+    noted.send(notes).unwrap();
+    assert!(go_on.recv().is_err());
+}
+
+#[test]
+fn secrets_are_gone_from_memory_when_their_associations_are() {
+    let mut buffer = vec![0; 1 << 20];
+    let ((to_here, noted), (go_on, to_there)) = (channel(), channel());
+    // The other thread ends when `go_on` does, also when something here does not hold.
+    std::thread::scope(move |scope| {
+        scope.spawn(move || live(&to_here, &to_there));
+        let notes = noted.recv().unwrap();
+        assert_eq!(notes.len(), 16, "keys and cookies that were drawn, and those of traffic");
+        let there = found(&notes, &mut buffer);
+        assert!(there >= 6, "the search finds what is there: {there} of {}", notes.len());
+        go_on.send(()).unwrap();
+        let notes = noted.recv().unwrap();
+        assert_eq!(found(&notes, &mut buffer), 0, "of {}", notes.len());
+    });
 }
