@@ -8,6 +8,7 @@ BENCHES := forward user touch levels
 SOAK_MINUTES ?= 30
 FUZZ_SECONDS ?= 60
 ARGS ?=
+PEERS ?=
 
 .PHONY: help setup setup-tests build services demo test test-peers soak fuzz bench clean
 .DEFAULT_GOAL := help
@@ -21,9 +22,8 @@ demo: services ## two hosts and a node between them, real traffic (ARGS=--json f
 test: setup-tests ## format, lints, tidy and every test; the last line sums them up
 	@tools/test.sh
 
-test-peers: setup-tests ## only the tests with other people's programs: ping, curl, iperf3, registries, cosign
-	@tools/test.sh --peers
-	@tools/test-peers.sh
+test-peers: setup-tests ## only the tests with other people's programs: ping, curl, iperf3; associations in Python, registries, cosign (PEERS=NAME for one)
+	@tools/test-peers.sh $(PEERS)
 
 bench: services ## every benchmark in its quick form, at most 45 s each
 	@for name in $(BENCHES); do $(ROOT) $(TAM) bench $$name --quick $(ARGS) || exit; done

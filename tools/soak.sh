@@ -5,7 +5,7 @@
 #   2. the differential test with 100,000 random modules, and the twelve functions
 #      with 10,000,000 random packets at every level: the seeds of `make test`
 #   3. every fuzz target for FUZZ_SECONDS (600), and the front door over 1,000,000 mutated
-#      frames, read as in Rust
+#      frames, read as in Rust; 1,000,000 active packets recorded and replayed
 #   4. a million repositories that lie
 #   5. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
 #      no namespace and no pin is left behind
@@ -49,6 +49,7 @@ long bench levels_random random_packets_meet_the_same_fate_everywhere
 long bench levels_kernel random_packets_meet_the_same_fate_at_kernel_nic_and_user_level
 long repository repository lying::of_ten_thousand_lies_none_is_accepted
 long bpf front_door parser::mutated_frames_are_read_as_in_rust
+long association replay recorded_packets_are_accepted_once_also_after_restarts_and_by_no_successor
 tools/fuzz.sh "${FUZZ_SECONDS:-600}" >&2
 
 runs=0

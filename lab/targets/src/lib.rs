@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod api_bodies;
+mod association;
 mod backup;
 mod captures;
 mod cell_messages;
@@ -42,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "parse_match", run: match_texts::parse, seeds: none },
     Target { name: "parse_node_file", run: toml_files::node, seeds: toml_files::node_seeds },
     Target { name: "parse_topology", run: toml_files::topology, seeds: none },
+    Target { name: "read_association", run: association::read, seeds: association::seeds },
     Target { name: "read_backup", run: backup::backup, seeds: backup::backup_seeds },
     Target { name: "read_capture", run: captures::read, seeds: captures::seeds },
     Target { name: "read_cell_message", run: cell_messages::read, seeds: cell_messages::seeds },

@@ -111,6 +111,7 @@ each!(
     parse_match,
     parse_node_file,
     parse_topology,
+    read_association,
     read_backup,
     read_capture,
     read_cell_message,

@@ -1,0 +1,311 @@
+//! Noise XX (noiseprotocol.org, revision 34) by the library `snow`, with the primitives that this
+//! crate chooses: X25519 by x25519-dalek, AES-256-GCM and SHA-256 by ring. They differ from those
+//! that snow brings in three things: keys are overwritten, a public key of small order is refused,
+//! and random bytes come from the caller.
+//!
+//! ```text
+//!  -> e                      the initiator's ephemeral key
+//!  <- e, ee, s, es           the responder's, and who he is
+//!  -> s, se                  who the initiator is
+//! ```
+
+use crate::secret::{AeadKey, Secret, TAG_LENGTH, wipe_stack};
+use ring::digest;
+use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
+use snow::resolvers::CryptoResolver;
+use snow::types::{Cipher, Dh, Hash, Random};
+use snow::{Builder, HandshakeState};
+use std::fmt;
+use std::hint::black_box;
+use x25519_dalek::{PublicKey, StaticSecret};
+use zeroize::Zeroizing;
+
+/// The suite. AES-GCM: with the instructions that every processor of a router has had for ten
+/// years it takes a third of the time of ChaCha20-Poly1305.
+pub const SUITE: &str = "Noise_XX_25519_AESGCM_SHA256";
+/// The same without static keys.
+const BLANK: &str = "Noise_NN_25519_AESGCM_SHA256";
+/// What snow and the arithmetic of the curve have on their stack, generously.
+const HANDSHAKE_STACK: usize = 32 << 10;
+/// Both sides have to mean the same protocol (Noise, section 6).
+const PROLOGUE: &[u8] = b"tamandua association 1";
+
+/// Why a message of the handshake was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoiseError;
+
+/// An X25519 key that lives as long as the process.
+pub struct StaticKey {
+    secret: Secret,
+    public: [u8; 32],
+}
+
+impl StaticKey {
+    pub fn new(secret: Secret) -> Self {
+        let public = PublicKey::from(&StaticSecret::from(*secret.as_bytes())).to_bytes();
+        Self { secret, public }
+    }
+
+    pub fn public(&self) -> &[u8; 32] {
+        &self.public
+    }
+}
+
+fn suite(name: &str) -> NoiseParams {
+    name.parse().expect("the name of a suite that snow knows")
+}
+
+/// One side of one handshake.
+pub struct Noise(Box<HandshakeState>);
+
+impl Noise {
+    pub fn initiator(key: &StaticKey, ephemeral: &Secret) -> Self {
+        Self::new(key, ephemeral, |builder| builder.build_initiator())
+    }
+
+    pub fn responder(key: &StaticKey, ephemeral: &Secret) -> Self {
+        Self::new(key, ephemeral, |builder| builder.build_responder())
+    }
+
+    fn new(
+        key: &StaticKey,
+        ephemeral: &Secret,
+        build: fn(Builder<'_>) -> Result<HandshakeState, snow::Error>,
+    ) -> Self {
+        let ephemeral = Secret::new(ephemeral.as_bytes());
+        let primitives = Primitives { ephemeral, static_public: key.public };
+        let state = Builder::with_resolver(suite(SUITE), Box::new(primitives))
+            .local_private_key(key.secret.as_bytes())
+            .and_then(|builder| builder.prologue(PROLOGUE))
+            .and_then(build);
+        Self(Box::new(state.expect("XX needs a static key, and has it")))
+    }
+
+    /// Writes the next message. It fails when the other side's key is of small order.
+    pub fn write(&mut self, payload: &[u8]) -> Result<Vec<u8>, NoiseError> {
+        // Two keys and two tags come with it.
+        let mut message = vec![0; payload.len() + 2 * 32 + 2 * TAG_LENGTH];
+        let length = self.0.write_message(payload, &mut message);
+        wipe_stack::<HANDSHAKE_STACK>();
+        message.truncate(length.map_err(|_| NoiseError)?);
+        Ok(message)
+    }
+
+    /// Reads the next message: its payload.
+    pub fn read(&mut self, message: &[u8]) -> Result<Zeroizing<Vec<u8>>, NoiseError> {
+        let mut payload = Zeroizing::new(vec![0; message.len()]);
+        let length = self.0.read_message(message, &mut payload);
+        wipe_stack::<HANDSHAKE_STACK>();
+        payload.truncate(length.map_err(|_| NoiseError)?);
+        Ok(payload)
+    }
+
+    /// What both sides have said so far, as a hash.
+    pub fn hash(&self) -> [u8; 32] {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(self.0.get_handshake_hash());
+        hash
+    }
+
+    /// The other side's static key, once it has said it.
+    pub fn peer(&self) -> Option<[u8; 32]> {
+        self.0.get_remote_static()?.try_into().ok()
+    }
+
+    /// After the last message: the secrets of what the initiator sends, and of what the
+    /// responder sends.
+    pub fn split(mut self) -> (Secret, Secret) {
+        let (initiator, responder) = self.0.dangerously_get_raw_split();
+        let (initiator, responder) = (Zeroizing::new(initiator), Zeroizing::new(responder));
+        let secrets = (Secret::new(&initiator), Secret::new(&responder));
+        wipe_stack::<HANDSHAKE_STACK>();
+        secrets
+    }
+}
+
+impl Drop for Noise {
+    /// snow does not overwrite its chaining key, from which the traffic's keys follow: a
+    /// handshake without any key takes its place.
+    fn drop(&mut self) {
+        let nothing = Primitives { ephemeral: Secret::new(&[0; 32]), static_public: [0; 32] };
+        let blank = Builder::with_resolver(suite(BLANK), Box::new(nothing)).build_initiator();
+        if let Ok(blank) = blank {
+            *self.0 = blank;
+        }
+        black_box(&self.0);
+    }
+}
+
+impl fmt::Debug for Noise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Noise")
+    }
+}
+
+/// What snow computes with.
+struct Primitives {
+    /// The only random bytes of a handshake: its ephemeral key.
+    ephemeral: Secret,
+    /// So that it is not computed for each handshake anew.
+    static_public: [u8; 32],
+}
+
+impl CryptoResolver for Primitives {
+    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
+        Some(Box::new(Drawn(Some(Secret::new(self.ephemeral.as_bytes())))))
+    }
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
+        let dh = X25519 {
+            secret: Secret::new(&[0; 32]),
+            public: [0; 32],
+            static_public: self.static_public,
+        };
+        (*choice == DHChoice::Curve25519).then(|| Box::new(dh) as Box<dyn Dh>)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
+        let hash = Sha256(digest::Context::new(&digest::SHA256));
+        (*choice == HashChoice::SHA256).then(|| Box::new(hash) as Box<dyn Hash>)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
+        let cipher = AesGcm(AeadKey::new(&[0; 32]));
+        (*choice == CipherChoice::AESGCM).then(|| Box::new(cipher) as Box<dyn Cipher>)
+    }
+}
+
+/// Gives 32 bytes once: a second ephemeral key would be the same.
+struct Drawn(Option<Secret>);
+
+impl Random for Drawn {
+    fn try_fill_bytes(&mut self, into: &mut [u8]) -> Result<(), snow::Error> {
+        let drawn = self.0.take().ok_or(snow::Error::Rng)?;
+        if into.len() != drawn.as_bytes().len() {
+            return Err(snow::Error::Rng);
+        }
+        into.copy_from_slice(drawn.as_bytes());
+        Ok(())
+    }
+}
+
+struct X25519 {
+    secret: Secret,
+    public: [u8; 32],
+    static_public: [u8; 32],
+}
+
+impl Dh for X25519 {
+    fn name(&self) -> &'static str {
+        "25519"
+    }
+
+    fn pub_len(&self) -> usize {
+        32
+    }
+
+    fn priv_len(&self) -> usize {
+        32
+    }
+
+    /// snow sets static keys only.
+    fn set(&mut self, key: &[u8]) {
+        if let Ok(key) = key.try_into() {
+            self.secret = Secret::new(key);
+            self.public = self.static_public;
+        }
+    }
+
+    fn generate(&mut self, random: &mut dyn Random) -> Result<(), snow::Error> {
+        let mut key = Zeroizing::new([0; 32]);
+        random.try_fill_bytes(&mut *key)?;
+        self.secret = Secret::new(&key);
+        self.public = PublicKey::from(&StaticSecret::from(*key)).to_bytes();
+        Ok(())
+    }
+
+    fn pubkey(&self) -> &[u8] {
+        &self.public
+    }
+
+    fn privkey(&self) -> &[u8] {
+        self.secret.as_bytes()
+    }
+
+    fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), snow::Error> {
+        // snow passes its longest key, of which the first bytes are this one's.
+        let public: [u8; 32] = *public.first_chunk().ok_or(snow::Error::Dh)?;
+        let secret = StaticSecret::from(*self.secret.as_bytes());
+        let shared = secret.diffie_hellman(&PublicKey::from(public));
+        if !shared.was_contributory() {
+            return Err(snow::Error::Dh);
+        }
+        let out = out.first_chunk_mut().ok_or(snow::Error::Dh)?;
+        *out = *shared.as_bytes();
+        Ok(())
+    }
+}
+
+struct AesGcm(AeadKey);
+
+impl Cipher for AesGcm {
+    fn name(&self) -> &'static str {
+        "AESGCM"
+    }
+
+    fn set(&mut self, key: &[u8; 32]) {
+        self.0 = AeadKey::new(key);
+    }
+
+    fn encrypt(&self, nonce: u64, clear: &[u8], plain: &[u8], out: &mut [u8]) -> usize {
+        let (sealed, rest) = out.split_at_mut(plain.len());
+        sealed.copy_from_slice(plain);
+        rest[..TAG_LENGTH].copy_from_slice(&self.0.seal(nonce, clear, sealed));
+        plain.len() + TAG_LENGTH
+    }
+
+    fn decrypt(
+        &self,
+        nonce: u64,
+        clear: &[u8],
+        sealed: &[u8],
+        out: &mut [u8],
+    ) -> Result<usize, snow::Error> {
+        let (sealed, tag) = sealed.split_last_chunk().ok_or(snow::Error::Decrypt)?;
+        let out = out.get_mut(..sealed.len()).ok_or(snow::Error::Decrypt)?;
+        out.copy_from_slice(sealed);
+        self.0.open(nonce, clear, out, *tag).map_err(|_| snow::Error::Decrypt)?;
+        Ok(sealed.len())
+    }
+}
+
+struct Sha256(digest::Context);
+
+impl Hash for Sha256 {
+    fn name(&self) -> &'static str {
+        "SHA256"
+    }
+
+    fn block_len(&self) -> usize {
+        64
+    }
+
+    fn hash_len(&self) -> usize {
+        32
+    }
+
+    fn reset(&mut self) {
+        self.0 = digest::Context::new(&digest::SHA256);
+    }
+
+    fn input(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn result(&mut self, out: &mut [u8]) {
+        out[..32].copy_from_slice(self.0.clone().finish().as_ref());
+    }
+}
+
+#[cfg(test)]
+mod tests;

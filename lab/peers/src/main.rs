@@ -1,0 +1,34 @@
+//! This project's side of tests with other people's implementations; `make test-peers` runs it.
+//!
+//! ```text
+//! peers association PROGRAM [ARGUMENT…]    PROGRAM … ask PORT      it asks this side
+//!                                          PROGRAM … answer PORT   this side asks it
+//! ```
+//!
+//! It ends with 0 when each program has, and this side saw what it has to see.
+
+#![forbid(unsafe_code)]
+
+mod association_peer;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.split_first() {
+        Some((kind, program)) if kind == "association" && !program.is_empty() => {
+            association_peer::run(program)
+        }
+        _ => {
+            eprintln!("usage: peers association PROGRAM [ARGUMENT…]");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("peers: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
