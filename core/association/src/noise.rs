@@ -56,7 +56,10 @@ fn suite(name: &str) -> NoiseParams {
 }
 
 /// One side of one handshake.
-pub struct Noise(Box<HandshakeState>);
+pub struct Noise {
+    state: Box<HandshakeState>,
+    own: [u8; 32],
+}
 
 impl Noise {
     pub fn initiator(key: &StaticKey, ephemeral: &Secret) -> Self {
@@ -78,44 +81,49 @@ impl Noise {
             .local_private_key(key.secret.as_bytes())
             .and_then(|builder| builder.prologue(PROLOGUE))
             .and_then(build);
-        Self(Box::new(state.expect("XX needs a static key, and has it")))
+        let state = Box::new(state.expect("XX needs a static key, and has it"));
+        Self { state, own: key.public }
     }
 
     /// Writes the next message. It fails when the other side's key is of small order.
     pub fn write(&mut self, payload: &[u8]) -> Result<Vec<u8>, NoiseError> {
         // Two keys and two tags come with it.
         let mut message = vec![0; payload.len() + 2 * 32 + 2 * TAG_LENGTH];
-        let length = self.0.write_message(payload, &mut message);
+        let length = self.state.write_message(payload, &mut message);
         wipe_stack::<HANDSHAKE_STACK>();
         message.truncate(length.map_err(|_| NoiseError)?);
         Ok(message)
     }
 
-    /// Reads the next message: its payload.
+    /// Reads the next message: its payload. What this process sent itself, and somebody sent
+    /// back, is not read: nobody gets to know himself.
     pub fn read(&mut self, message: &[u8]) -> Result<Zeroizing<Vec<u8>>, NoiseError> {
         let mut payload = Zeroizing::new(vec![0; message.len()]);
-        let length = self.0.read_message(message, &mut payload);
+        let length = self.state.read_message(message, &mut payload);
         wipe_stack::<HANDSHAKE_STACK>();
         payload.truncate(length.map_err(|_| NoiseError)?);
+        if self.peer() == Some(self.own) {
+            return Err(NoiseError);
+        }
         Ok(payload)
     }
 
     /// What both sides have said so far, as a hash.
     pub fn hash(&self) -> [u8; 32] {
         let mut hash = [0; 32];
-        hash.copy_from_slice(self.0.get_handshake_hash());
+        hash.copy_from_slice(self.state.get_handshake_hash());
         hash
     }
 
     /// The other side's static key, once it has said it.
     pub fn peer(&self) -> Option<[u8; 32]> {
-        self.0.get_remote_static()?.try_into().ok()
+        self.state.get_remote_static()?.try_into().ok()
     }
 
     /// After the last message: the secrets of what the initiator sends, and of what the
     /// responder sends.
     pub fn split(mut self) -> (Secret, Secret) {
-        let (initiator, responder) = self.0.dangerously_get_raw_split();
+        let (initiator, responder) = self.state.dangerously_get_raw_split();
         let (initiator, responder) = (Zeroizing::new(initiator), Zeroizing::new(responder));
         let secrets = (Secret::new(&initiator), Secret::new(&responder));
         wipe_stack::<HANDSHAKE_STACK>();
@@ -130,9 +138,9 @@ impl Drop for Noise {
         let nothing = Primitives { ephemeral: Secret::new(&[0; 32]), static_public: [0; 32] };
         let blank = Builder::with_resolver(suite(BLANK), Box::new(nothing)).build_initiator();
         if let Ok(blank) = blank {
-            *self.0 = blank;
+            *self.state = blank;
         }
-        black_box(&self.0);
+        black_box(&self.state);
     }
 }
 

@@ -207,3 +207,17 @@ fn random_bytes_are_refused() {
     }
     assert_eq!(network.node(2).table.counts().live, 1);
 }
+
+#[test]
+fn a_node_whose_messages_are_sent_back_does_not_get_to_know_itself() {
+    let mut node = Node::new(Nanos(1), 1, "", 39);
+    let (_, mut sent) = node.connect(Nanos(1), 2, None);
+    let mut kinds = Vec::new();
+    for _ in 0..6 {
+        let Some((_, datagram)) = sent.pop() else { break };
+        kinds.push(datagram[0] & 0x0f);
+        sent = node.handle(Nanos(1), address(2), &datagram);
+    }
+    assert_eq!(kinds, [1, 2], "its own answer is not believed");
+    assert_eq!((node.table.counts().live, node.table.refused()[&Refusal::Forged]), (0, 1));
+}

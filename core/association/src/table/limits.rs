@@ -29,7 +29,7 @@ pub const COOKIES_MAX: u32 = 2;
 /// given up.
 pub const FORGED_MAX: u32 = 8;
 
-/// Associations of one node: some 5 KB each where packets are handled, 20 MB in all.
+/// Associations of one node: some 8 KB each where packets are handled, 32 MB in all.
 pub const ASSOCIATIONS_MAX: usize = 4096;
 /// Associations of one principal: one, its successor, and those of processes that have
 /// restarted since. The oldest one ends.
