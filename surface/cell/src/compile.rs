@@ -15,6 +15,7 @@ use abi::check::{Checked, Unverified};
 use abi::{Lanes, Level};
 use engine::{Engine, MemoryKind};
 use os::fd_passing::sealed_memory;
+use os::sandbox::Role;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, Resource, Rlimit, setpriority_process, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -265,12 +266,13 @@ pub fn compile_worker(bpf: bool, warm: bool, guest_core: Option<usize>) -> io::R
     // On one processor a second thread would only keep the first one from its work: there it may
     // run on the guest core, as long as the cell waits.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let entered = os::sandbox::enter(Role::CompileWorker).map_err(io::Error::other)?;
     let other = match guest_core {
         _ if processors > 1 => Some(Other::start(None)?),
         Some(core) => Some(Other::start(Some(core))?),
         None => None,
     };
-    os::sandbox::confine().map_err(io::Error::other)?;
+    entered.seal().map_err(io::Error::other)?;
     if warm && let Ok(engine) = &engine {
         // What is wrong will be told of the module.
         let _ = warm_up(engine, bpf);
@@ -307,23 +309,23 @@ fn warm_up(engine: &Engine, bpf: bool) -> Option<()> {
 /// What the second thread does.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A second thread, as confined as the first, for one job. Threads cannot be started any more
-/// once their process is confined.
+/// A second thread, for one job. None can be started any more once the process is sealed.
 struct Other(mpsc::Sender<Job>);
 
 impl Other {
     fn start(idle_core: Option<usize>) -> io::Result<Self> {
         let (job, jobs) = mpsc::channel::<Job>();
+        let (ready, is_ready) = mpsc::channel();
         std::thread::Builder::new().stack_size(OTHER_STACK).spawn(move || {
             // Where it may not, it has the first thread's processor, and some of its time.
             let _ = idle_core.map(os::cores::when_idle_also);
-            // Where it cannot be confined, the first thread says so.
-            if os::sandbox::confine().is_ok()
-                && let Ok(job) = jobs.recv()
-            {
+            let _ = ready.send(());
+            if let Ok(job) = jobs.recv() {
                 job();
             }
         })?;
+        // What it still does may be refused once the process is sealed.
+        let _ = is_ready.recv();
         Ok(Self(job))
     }
 }
