@@ -20,6 +20,7 @@ mod desired;
 mod dev;
 mod disks;
 mod downloads;
+mod escape;
 mod events;
 mod firewall;
 mod flows;
