@@ -18,7 +18,7 @@ mod steps;
 
 use std::collections::BTreeMap;
 
-use abi::Level;
+use abi::{HostFunctions, Level};
 use serde::{Deserialize, Serialize};
 use units::Name;
 
@@ -69,6 +69,9 @@ pub struct DesiredService {
     /// What becomes of its packets while it is down.
     #[serde(default)]
     pub on_failure: OnFailure,
+    /// The host functions that its module may use.
+    #[serde(default)]
+    pub functions: HostFunctions,
 }
 
 impl DesiredService {
@@ -83,7 +86,17 @@ impl DesiredService {
             then: service.then.clone(),
             budget: service.budget,
             on_failure: service.on_failure,
+            functions: service.module.granted,
         }
+    }
+
+    /// Whether a service runs what is wanted: another module, other parameters or other host
+    /// functions make another version of it.
+    #[must_use]
+    pub fn is_version(&self, service: &Service) -> bool {
+        let module = &service.module;
+        (&self.digest, &self.parameters, self.functions)
+            == (&module.digest, &service.parameters, module.granted)
     }
 }
 

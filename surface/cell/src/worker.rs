@@ -657,7 +657,7 @@ impl Cell {
         let shared = facts.shared.as_ref().map(map);
         let shared = shared.transpose()?;
         let kind = facts.shared.map_or(MemoryKind::Own, SharedFacts::kind);
-        let program = self.programs.load(&self.engine, code, kind)?;
+        let program = self.programs.load(&self.engine, code, kind, facts.functions)?;
         Ok(Ready { program, facts, ports, shared })
     }
 

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod bombs;
 mod bridge;
 mod capture;
 mod clean_end;
