@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs what needs hours, and stops at the first failure:
 #
-#   1. 100 kills of daemon and cell at random moments
+#   1. 1,000 modules that are made to blow up the compiler, and 100 kills of daemon and cell
+#      at random moments
 #   2. the differential test with 100,000 random modules, and the twelve functions
 #      with 10,000,000 random packets at every level: the seeds of `make test`
 #   3. every fuzz target for FUZZ_SECONDS (600), and the front door over 1,000,000 mutated
@@ -43,6 +44,7 @@ traces() {
     ls -d /sys/fs/bpf/tamandua/* 2>/dev/null || true
 }
 
+long system system bombs::modules_made_to_blow_up_the_compiler_end_within_its_limits_while_the_node_answers
 long system system kills::kills_at_random_moments_lose_nothing_but_what_was_in_a_dead_cells_rings
 long wasm-lab differential random_modules_agree_in_kernel_wasmtime_and_wasmi
 long bench levels_random random_packets_meet_the_same_fate_everywhere

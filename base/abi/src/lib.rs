@@ -9,6 +9,7 @@
 
 pub mod check;
 mod fields;
+pub mod granted;
 pub mod host;
 pub mod layout;
 pub mod manifest;
@@ -17,6 +18,7 @@ pub mod packet;
 mod parameter;
 
 pub use check::{CheckError, Checked, Unverified};
+pub use granted::{HostFunctions, NotGranted};
 pub use host::{HOOKS, HOST_FUNCTIONS, Hook, HostFunction, HostFunctionSpec, ValueType};
 pub use layout::{Meta, NotAVerdict, Verdict};
 pub use manifest::{Lanes, Level, Manifest, ManifestError};

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use abi::manifest::ParameterValue;
-use abi::{Lanes, Level};
+use abi::{HostFunctions, Lanes, Level};
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
@@ -339,6 +339,8 @@ pub enum Effect {
         session: SessionId,
         /// Where to run it: the first of these that it fits. The last is user level.
         levels: Vec<Level>,
+        /// The host functions that are linked to it, and no other.
+        functions: HostFunctions,
         /// Whether packets that it cannot have are dropped.
         closed: bool,
         /// How often it was started before.
@@ -362,6 +364,8 @@ pub enum Effect {
         session: SessionId,
         /// Where to run it: the first of these that it fits. The last is user level.
         levels: Vec<Level>,
+        /// The host functions that are linked to it, and no other.
+        functions: HostFunctions,
         /// Whether packets that it cannot have are dropped.
         closed: bool,
         /// How it comes by the state of the old one.

@@ -18,7 +18,7 @@ mod steps;
 
 use std::collections::BTreeMap;
 
-use abi::Level;
+use abi::{HostFunctions, Level};
 use serde::{Deserialize, Serialize};
 use units::Name;
 
@@ -73,6 +73,9 @@ pub struct DesiredService {
     /// Whose it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
+    /// The host functions that its module may use.
+    #[serde(default)]
+    pub functions: HostFunctions,
 }
 
 impl DesiredService {
@@ -88,7 +91,17 @@ impl DesiredService {
             budget: service.budget,
             on_failure: service.on_failure,
             owner: service.owner,
+            functions: service.module.granted,
         }
+    }
+
+    /// Whether a service runs what is wanted: another module, other parameters or other host
+    /// functions make another version of it.
+    #[must_use]
+    pub fn is_version(&self, service: &Service) -> bool {
+        let module = &service.module;
+        (&self.digest, &self.parameters, self.functions)
+            == (&module.digest, &service.parameters, module.granted)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Why a command was refused, in words and as a class that becomes an exit status.
 
-use abi::Level;
 use abi::manifest::Meant;
 use abi::manifest::ParameterError;
+use abi::{Level, NotGranted};
 use serde::{Deserialize, Serialize};
 use units::{Name, RuleId};
 
@@ -14,6 +14,9 @@ use crate::service::{EDGES_MAX, GRAPH_DEPTH_MAX, SERVICES_MAX};
 /// Why a command was refused; nothing has changed. Whose fault: the operator's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    /// The module imports host functions that its principal may not use.
+    #[error(transparent)]
+    NotGranted(#[from] NotGranted),
     /// It is being replaced already.
     #[error("the service '{service}' is being replaced; try again in a second")]
     ServiceReplacing {
@@ -286,10 +289,13 @@ pub enum RefusalClass {
     Busy,
     /// It would exceed a limit.
     Limit,
+    /// Who asks may not have it.
+    Forbidden,
 }
 
 impl RefusalClass {
-    /// The exit status of `tam` (design: 1 failed, 2 usage, 3 not found, 5 over a resource limit).
+    /// The exit status of `tam` (design: 1 failed, 2 usage, 3 not found, 4 refused by
+    /// policy, 5 over a resource limit).
     #[must_use]
     pub const fn exit_status(self) -> u8 {
         match self {
@@ -297,6 +303,7 @@ impl RefusalClass {
             Self::Invalid => 2,
             Self::NotFound => 3,
             Self::Limit => 5,
+            Self::Forbidden => 4,
         }
     }
 }
@@ -306,6 +313,7 @@ impl Refusal {
     #[must_use]
     pub const fn class(&self) -> RefusalClass {
         match self {
+            Self::NotGranted(_) => RefusalClass::Forbidden,
             Self::StateLost { .. } => RefusalClass::Loses,
             Self::ServiceReplacing { .. }
             | Self::ServiceStopping { .. }
@@ -349,6 +357,7 @@ impl Refusal {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::ServiceReplacing { .. } => "service_replacing",
+            Self::NotGranted(_) => "not_granted",
             Self::StateLost { .. } => "state_lost",
             Self::SessionChange { .. } => "session_change",
             Self::ServiceStopping { .. } => "service_stopping",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use abi::check::{Checked, MemoryImage};
-use abi::{Level, Manifest};
+use abi::{HostFunctions, Level, Manifest};
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos};
 
@@ -39,14 +39,33 @@ pub struct ModuleInfo {
     /// What its memory begins with.
     #[serde(default)]
     pub image: MemoryImage,
+    /// The host functions that it imports.
+    #[serde(default = "none")]
+    pub imports: HostFunctions,
+    /// Those that it may use here; it is refused if it imports another.
+    #[serde(default)]
+    pub granted: HostFunctions,
+}
+
+/// Of a module that was checked before its imports were noted: it is refused where it is linked.
+const fn none() -> HostFunctions {
+    HostFunctions::NONE
 }
 
 impl ModuleInfo {
-    /// A module that was checked.
+    /// A module that was checked, with all host functions.
     #[must_use]
     pub fn of(digest: String, checked: &Checked) -> Self {
         let (manifest, image) = (checked.manifest.clone(), checked.image);
-        Self { digest, manifest, hands_state_over: checked.hooks.state, image }
+        let imports = checked.imports.iter().copied().collect();
+        let (hands_state_over, granted) = (checked.hooks.state, HostFunctions::ALL);
+        Self { digest, manifest, hands_state_over, image, imports, granted }
+    }
+
+    /// The same module, which may use these host functions only.
+    #[must_use]
+    pub fn with_functions(self, granted: HostFunctions) -> Self {
+        Self { granted, ..self }
     }
 }
 

@@ -169,5 +169,12 @@ pub(crate) fn module(levels: &str) -> crate::ModuleInfo {
     );
     let manifest = abi::Manifest::parse(&text).unwrap();
     let digest = "sha256:00".to_owned();
-    crate::ModuleInfo { digest, manifest, hands_state_over: false, image: MemoryImage(0) }
+    crate::ModuleInfo {
+        digest,
+        manifest,
+        hands_state_over: false,
+        image: MemoryImage(0),
+        imports: abi::HostFunctions::NONE,
+        granted: abi::HostFunctions::ALL,
+    }
 }

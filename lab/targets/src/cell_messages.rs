@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use abi::{HostFunction, HostFunctions};
 use bpf_maps::{Key, Mask, Rule};
 use cell::protocol::{
     CellReport, FromCell, PortFacts, ServiceFacts, ServiceReport, SharedFacts, StateWay, ToCell,
@@ -62,6 +63,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         lanes: 1,
         timer_ms: Some(1000),
         parameters: BTreeMap::from([("dscp".into(), vec![46])]),
+        functions: HostFunctions::ALL.without(HostFunction::Event),
         closed: true,
         shared: Some(SharedFacts {
             number: 9,

@@ -19,6 +19,7 @@ pub(crate) fn export(bytes: &[u8], name: &str, pages_max: u32) -> Result<Program
         entry: Entry::Export(name.to_owned()),
         flavour: Flavour::Xdp,
         memory_pages_max: pages_max,
+        functions: Default::default(),
     };
     match catch_unwind(|| wasm_to_bpf::compile(bytes, &options)) {
         Ok(Ok(program)) => Ok(program),

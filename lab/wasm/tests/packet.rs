@@ -96,7 +96,8 @@ impl Subject {
         let bytes = wat::parse_str(text).unwrap();
         let window = WINDOW_LENGTH as u32;
         let entry = Entry::Packet { window, standalone: true };
-        let options = Options { entry, flavour, memory_pages_max: 1 };
+        let options =
+            Options { entry, flavour, memory_pages_max: 1, functions: Default::default() };
         let program = wasm_to_bpf::compile(&bytes, &options).unwrap_or_else(|refusals| {
             panic!("{}", refusals.iter().map(ToString::to_string).collect::<String>())
         });

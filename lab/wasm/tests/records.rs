@@ -52,7 +52,7 @@ const GREEDY: &str = r#"(module
 fn loaded(text: &str, flavour: Flavour) -> (Instance, Loaded) {
     let bytes = wat::parse_str(text).unwrap();
     let entry = Entry::Packet { window: 64, standalone: true };
-    let options = Options { entry, flavour, memory_pages_max: 1 };
+    let options = Options { entry, flavour, memory_pages_max: 1, functions: Default::default() };
     let program = wasm_to_bpf::compile(&bytes, &options).unwrap();
     let instance = Instance::new(&program.image).unwrap();
     let set = |offset, value| instance.block().u64(offset).unwrap().store(value, Ordering::Release);

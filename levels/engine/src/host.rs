@@ -4,12 +4,12 @@
 //! linear memory and the packet are two copies of the same bytes; each function
 //! here that touches or moves bytes of the window makes them agree first.
 
-use abi::PacketBytes;
 use abi::host::{
     EVENT_LENGTH_MAX, EVENTS_PER_CALL_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, Hook,
     SENDS_PER_PACKET_MAX, STATE_CHUNK_MAX, STATE_LENGTH_MAX,
 };
 use abi::layout::{META_ADDRESS, META_LENGTHS_LENGTH, WINDOW_ADDRESS, host_error};
+use abi::{HostFunction, HostFunctions, PacketBytes};
 use std::collections::BTreeMap;
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter};
 
@@ -112,51 +112,89 @@ fn code(answer: Answer) -> i32 {
     answer.unwrap_or_else(|error| error)
 }
 
-/// Links every host function of version 1.
-pub(crate) fn link<P: PacketBytes + 'static>(linker: &mut Linker<Host<P>>) -> wasmtime::Result<()> {
+/// Links the host functions that are granted, and no other.
+pub(crate) fn link<P: PacketBytes + 'static>(
+    linker: &mut Linker<Host<P>>,
+    granted: HostFunctions,
+) -> wasmtime::Result<()> {
+    granted.iter().try_for_each(|function| link_one(linker, function))
+}
+
+fn link_one<P: PacketBytes + 'static>(
+    linker: &mut Linker<Host<P>>,
+    function: HostFunction,
+) -> wasmtime::Result<()> {
     const M: &str = abi::layout::IMPORT_MODULE;
-    linker
-        .func_wrap(M, "packet_load", |mut c: Caller<'_, Host<P>>, o: u32, a: u32, l: u32| {
-            code(with_memory(&mut c, |memory, host| packet_load(memory, host, o, a, l)))
-        })?
-        .func_wrap(M, "packet_store", |mut c: Caller<'_, Host<P>>, o: u32, a: u32, l: u32| {
-            code(with_memory(&mut c, |memory, host| packet_store(memory, host, o, a, l)))
-        })?
-        .func_wrap(M, "packet_resize_head", |mut c: Caller<'_, Host<P>>, delta: i32| {
-            code(with_memory(&mut c, |memory, host| resize(memory, host, delta, P::resize_head)))
-        })?
-        .func_wrap(M, "packet_resize_tail", |mut c: Caller<'_, Host<P>>, delta: i32| {
-            code(with_memory(&mut c, |memory, host| resize(memory, host, delta, P::resize_tail)))
-        })?
-        .func_wrap(M, "packet_send", |mut c: Caller<'_, Host<P>>, a: u32, l: u32, port: u32| {
-            code(with_memory(&mut c, |memory, host| packet_send(memory, host, a, l, port)))
-        })?
-        .func_wrap(M, "event", |mut c: Caller<'_, Host<P>>, number: u32, a: u32, l: u32| {
-            code(with_memory(&mut c, |memory, host| event(memory, host, number, a, l)))
-        })?
-        .func_wrap(
+    let name = function.spec().name;
+    match function {
+        HostFunction::PacketLoad => {
+            linker.func_wrap(M, name, |mut c: Caller<'_, Host<P>>, o: u32, a: u32, l: u32| {
+                code(with_memory(&mut c, |memory, host| packet_load(memory, host, o, a, l)))
+            })
+        }
+        HostFunction::PacketStore => {
+            linker.func_wrap(M, name, |mut c: Caller<'_, Host<P>>, o: u32, a: u32, l: u32| {
+                code(with_memory(&mut c, |memory, host| packet_store(memory, host, o, a, l)))
+            })
+        }
+        HostFunction::PacketResizeHead => {
+            linker.func_wrap(M, name, |mut c: Caller<'_, Host<P>>, delta: i32| {
+                code(with_memory(&mut c, |memory, host| {
+                    resize(memory, host, delta, P::resize_head)
+                }))
+            })
+        }
+        HostFunction::PacketResizeTail => {
+            linker.func_wrap(M, name, |mut c: Caller<'_, Host<P>>, delta: i32| {
+                code(with_memory(&mut c, |memory, host| {
+                    resize(memory, host, delta, P::resize_tail)
+                }))
+            })
+        }
+        HostFunction::PacketSend => {
+            linker.func_wrap(M, name, |mut c: Caller<'_, Host<P>>, a: u32, l: u32, port: u32| {
+                code(with_memory(&mut c, |memory, host| packet_send(memory, host, a, l, port)))
+            })
+        }
+        HostFunction::Event => {
+            linker.func_wrap(M, name, |mut c: Caller<'_, Host<P>>, number: u32, a: u32, l: u32| {
+                code(with_memory(&mut c, |memory, host| event(memory, host, number, a, l)))
+            })
+        }
+        HostFunction::ParamLoad => linker.func_wrap(
             M,
-            "param_load",
+            name,
             |mut c: Caller<'_, Host<P>>, na: u32, nl: u32, a: u32, capacity: u32| {
                 code(with_memory(&mut c, |memory, host| {
                     param_load(memory, host, na, nl, a, capacity)
                 }))
             },
-        )?
-        .func_wrap(M, "port_find", |mut c: Caller<'_, Host<P>>, na: u32, nl: u32| {
-            code(with_memory(&mut c, |memory, host| port_find(memory, host, na, nl)))
-        })?
-        .func_wrap(M, "now_ms", |c: Caller<'_, Host<P>>| c.data().now_ms as i64)?
-        .func_wrap(M, "message_send", |mut c: Caller<'_, Host<P>>, a: u32, l: u32| {
-            code(with_memory(&mut c, |memory, host| message_send(memory, host, a, l)))
-        })?
-        .func_wrap(M, "state_write", |mut c: Caller<'_, Host<P>>, a: u32, l: u32| {
-            code(with_memory(&mut c, |memory, host| state_write(memory, host, a, l)))
-        })?
-        .func_wrap(M, "state_read", |mut c: Caller<'_, Host<P>>, a: u32, l: u32| {
-            code(with_memory(&mut c, |memory, host| state_read(memory, host, a, l)))
-        })?;
-    Ok(())
+        ),
+        HostFunction::PortFind => {
+            linker.func_wrap(M, name, |mut c: Caller<'_, Host<P>>, na: u32, nl: u32| {
+                code(with_memory(&mut c, |memory, host| port_find(memory, host, na, nl)))
+            })
+        }
+        HostFunction::NowMs => {
+            linker.func_wrap(M, name, |c: Caller<'_, Host<P>>| c.data().now_ms as i64)
+        }
+        HostFunction::MessageSend => {
+            linker.func_wrap(M, name, |mut c: Caller<'_, Host<P>>, a: u32, l: u32| {
+                code(with_memory(&mut c, |memory, host| message_send(memory, host, a, l)))
+            })
+        }
+        HostFunction::StateWrite => {
+            linker.func_wrap(M, name, |mut c: Caller<'_, Host<P>>, a: u32, l: u32| {
+                code(with_memory(&mut c, |memory, host| state_write(memory, host, a, l)))
+            })
+        }
+        HostFunction::StateRead => {
+            linker.func_wrap(M, name, |mut c: Caller<'_, Host<P>>, a: u32, l: u32| {
+                code(with_memory(&mut c, |memory, host| state_read(memory, host, a, l)))
+            })
+        }
+    }
+    .map(drop)
 }
 
 fn with_memory<P>(

@@ -24,6 +24,8 @@ pub use shared::MemoryKind;
 pub use state::{Kept, StateError};
 pub use trap::{Place, StartError, Trap, TrapKind};
 
+use abi::layout::IMPORT_MODULE;
+use abi::{HOST_FUNCTIONS, HostFunctions, NotGranted};
 use wasmtime::{Config, InstancePre, Linker, Module, OptLevel, WasmBacktraceDetails};
 
 /// Largest stack of a module's calls, in bytes: deep recursion traps before it
@@ -47,6 +49,9 @@ pub enum CompileError {
     /// The code is of another version or machine.
     #[error("the compiled code does not fit this engine: {0}")]
     Foreign(String),
+    /// It imports what its principal may not use.
+    #[error(transparent)]
+    NotGranted(#[from] NotGranted),
     /// The engine itself cannot be made here.
     #[error("this machine cannot run the engine: {0}")]
     Unsupported(String),
@@ -98,7 +103,8 @@ impl Engine {
             .map_err(|error| CompileError::Refused(format!("{error:#}")))
     }
 
-    /// Takes code that [`Engine::compile`] of the same build made.
+    /// Takes code that [`Engine::compile`] of the same build made, and links the host functions
+    /// that are granted to it.
     ///
     /// # Safety
     /// `code` must come unchanged from [`Engine::compile`]: it becomes machine
@@ -106,17 +112,20 @@ impl Engine {
     /// cell and never stores it where others write.
     ///
     /// # Errors
-    /// [`CompileError::Foreign`] when it was made by another version or for another machine.
+    /// [`CompileError::Foreign`] when it was made by another version or for another machine,
+    /// [`CompileError::NotGranted`] when it imports more than is granted.
     pub unsafe fn load<P: abi::PacketBytes + 'static>(
         &self,
         code: &[u8],
         kind: MemoryKind,
+        granted: HostFunctions,
     ) -> Result<Program<P>, CompileError> {
         // SAFETY: the caller vouches for the origin of `code`.
         let module = unsafe { Module::deserialize(self.of(kind), code) }
             .map_err(|error| CompileError::Foreign(format!("{error:#}")))?;
+        granted.permit(imported(&module))?;
         let mut linker = Linker::new(self.of(kind));
-        host::link(&mut linker)
+        host::link(&mut linker, granted)
             .and_then(|()| linker.instantiate_pre(&module))
             .map(|ready| Program { ready, kind })
             .map_err(|error| CompileError::Foreign(format!("{error:#}")))
@@ -131,13 +140,14 @@ impl Engine {
         &self,
         code: &std::os::fd::OwnedFd,
         kind: MemoryKind,
+        granted: HostFunctions,
     ) -> Result<Program<P>, CompileError> {
         let code = read_sealed(code).map_err(|e| CompileError::Foreign(e.to_string()))?;
         // SAFETY: descriptors reach this process only from its parent, which chose its
         // program and can trace it, or from a daemon in the parent's place, which could
         // connect only as the same user: it vouches for all that runs here.
         // The memory is sealed, so the code is what the daemon's worker made.
-        unsafe { self.load(&code, kind) }
+        unsafe { self.load(&code, kind, granted) }
     }
 
     /// Compiles and loads in this process: for `tam run` and tests, where the
@@ -150,9 +160,22 @@ impl Engine {
         wasm: &[u8],
         kind: MemoryKind,
     ) -> Result<Program<P>, CompileError> {
+        self.program_with(wasm, kind, HostFunctions::ALL)
+    }
+
+    /// The same with some host functions only.
+    ///
+    /// # Errors
+    /// As [`Engine::compile`] and [`Engine::load`].
+    pub fn program_with<P: abi::PacketBytes + 'static>(
+        &self,
+        wasm: &[u8],
+        kind: MemoryKind,
+        granted: HostFunctions,
+    ) -> Result<Program<P>, CompileError> {
         let code = self.compile(wasm, kind)?;
         // SAFETY: the code comes unchanged from the line above.
-        unsafe { self.load(&code, kind) }
+        unsafe { self.load(&code, kind, granted) }
     }
 
     /// Ends the calls whose deadline passes; safe in a signal handler, for it
@@ -162,6 +185,13 @@ impl Engine {
         self.shared_fixed.increment_epoch();
         self.shared_growing.increment_epoch();
     }
+}
+
+/// The host functions that a module imports.
+fn imported(module: &Module) -> HostFunctions {
+    let is_imported =
+        |name: &str| module.imports().any(|it| it.module() == IMPORT_MODULE && it.name() == name);
+    HOST_FUNCTIONS.iter().filter(|it| is_imported(it.name)).map(|it| it.function).collect()
 }
 
 fn engine_for(kind: MemoryKind) -> Result<wasmtime::Engine, CompileError> {

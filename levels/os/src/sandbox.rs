@@ -1,146 +1,164 @@
-//! What a cell gives up before it runs its first module.
+//! What a cell and a compile worker give up before they touch what a stranger wrote.
 //!
-//! After [`confine`] the process holds no capability but that to lock memory
-//! (packet memory is pinned when its first socket comes), gains none, and can make
-//! only the system calls that its loop needs: no file, socket or process can be
-//! opened, made or traced any more. Descriptors that it has, and those that its
-//! daemon still sends, keep working.
+//! ```text
+//!  enter ─▶ limits ─▶ an empty root ─▶ a user of its own ─▶ no capability ─▶ landlock
+//!           then whatever a confined process cannot do any more: a second thread
+//!  seal  ─▶ no process, no further descriptor ─▶ the system call filter, on every thread
+//! ```
+//!
+//! Afterwards no file, socket or process can be opened, made, signalled or traced, and nobody
+//! of the same user traces this one. Descriptors that it has, and those that its daemon still
+//! sends, keep working. Two layers stand in front of each way out: docs/privileges.md.
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
-use std::collections::BTreeMap;
+mod fence;
+mod filter;
+mod rights;
+
+pub use fence::{Landlock, landlock};
+
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+};
 use std::io;
 
-/// Why the process could not be confined; it must then not run modules.
+/// Descriptors of a cell: a socket for each queue of each port, four for each service, and room
+/// for those of a module's images.
+const CELL_DESCRIPTORS_MAX: u64 = 8192;
+/// Those of a compile worker: its standard streams.
+const WORKER_DESCRIPTORS_MAX: u64 = 3;
+
+/// Why the process could not be confined; it must then not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
+    /// A limit could not be lowered.
+    #[error("lowering the limit on {0}: {1}")]
+    Limit(&'static str, io::Error),
     /// Capabilities could not be dropped.
     #[error("dropping the capabilities: {0}")]
     Capabilities(String),
+    /// Its memory would stay open to others.
+    #[error("keeping others out of the memory: {0}")]
+    Dumpable(io::Error),
     /// `PR_SET_NO_NEW_PRIVS`.
     #[error("giving up new privileges: {0}")]
     NoNewPrivileges(io::Error),
+    /// Landlock is there, and refuses.
+    #[error("fencing the process in with landlock: {0}")]
+    Landlock(#[from] landlock::RulesetError),
     /// The filter was refused.
     #[error("installing the system call filter: {0}")]
     Filter(String),
 }
 
-/// The one capability that a cell keeps.
-const KEPT: caps::Capability = caps::Capability::CAP_IPC_LOCK;
+/// Who is confined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Runs modules, and has sockets and memory from its daemon.
+    Cell {
+        /// Packet memory, which the kernel locks when its first socket comes.
+        locked_bytes: u64,
+    },
+    /// Turns one module into code: standard input to standard output.
+    CompileWorker,
+}
 
-/// System calls of a cell's loop, of the engine and of the C library's memory and signals.
-const ALLOWED: &[libc::c_long] = &[
-    // The daemon's socket and the next daemon's, AF_XDP sockets, the TUN device, sealed memory.
-    libc::SYS_accept4,
-    libc::SYS_read,
-    libc::SYS_pread64,
-    libc::SYS_write,
-    libc::SYS_writev,
-    libc::SYS_recvmsg,
-    libc::SYS_sendmsg,
-    libc::SYS_sendto,
-    libc::SYS_poll,
-    libc::SYS_ppoll,
-    libc::SYS_bind,
-    libc::SYS_setsockopt,
-    libc::SYS_getsockopt,
-    libc::SYS_close,
-    libc::SYS_fstat,
-    libc::SYS_fcntl,
-    // Memory: linear memories, code, rings. Images of modules are memory files.
-    libc::SYS_mmap,
-    libc::SYS_munmap,
-    libc::SYS_mprotect,
-    libc::SYS_mremap,
-    libc::SYS_madvise,
-    libc::SYS_brk,
-    libc::SYS_memfd_create,
-    libc::SYS_ftruncate,
-    // Time, slices, traps, the end.
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_timer_settime,
-    libc::SYS_timer_delete,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sigaltstack,
-    libc::SYS_restart_syscall,
-    libc::SYS_futex,
-    libc::SYS_sched_yield,
-    libc::SYS_getrandom,
-    libc::SYS_gettid,
-    libc::SYS_getpid,
-    libc::SYS_tgkill,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-];
+/// What was possible here, beyond what every machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confined {
+    /// The user that nobody else is; none where this process may not change its user.
+    pub user: Option<u32>,
+    /// Whether the root is a folder in which nothing is and nothing can be made.
+    pub empty_root: bool,
+    /// What landlock could do.
+    pub landlock: Landlock,
+    /// Whether a capability had to stay: `CAP_IPC_LOCK`, where the limit on locked memory is too
+    /// low and cannot be raised.
+    pub locks_memory: bool,
+}
 
-/// Confines the calling thread, and the process when it has no other.
+/// A process that has given up its rights, and may still start threads.
+#[derive(Debug)]
+#[must_use = "without the filter every system call is open"]
+pub struct Entered {
+    role: Role,
+    confined: Confined,
+}
+
+/// Gives up the rights of a process that has one thread; those that it starts later have none
+/// either.
 ///
 /// # Errors
 /// When a step is refused: see [`SandboxError`].
-pub fn confine() -> Result<(), SandboxError> {
-    drop_capabilities().map_err(|e| SandboxError::Capabilities(e.to_string()))?;
+pub fn enter(role: Role) -> Result<Entered, SandboxError> {
+    limit("core dumps", Resource::Core, 0)?;
+    rights::drop_bounding();
+    let empty_root = rights::leave_files();
+    let (user, locks_memory) = match role {
+        Role::Cell { locked_bytes } => lock_as_a_user(locked_bytes)?,
+        Role::CompileWorker => (rights::become_nobody_else(false), false),
+    };
+    rights::drop_capabilities(locks_memory)?;
+    // A change of the user undoes it.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|errno| SandboxError::Dumpable(errno.into()))?;
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| SandboxError::NoNewPrivileges(errno.into()))?;
-    let filter = filter().map_err(|e| SandboxError::Filter(e.to_string()))?;
-    seccompiler::apply_filter(&filter).map_err(|e| SandboxError::Filter(e.to_string()))
+    let landlock = fence::raise()?;
+    Ok(Entered { role, confined: Confined { user, empty_root, landlock, locks_memory } })
 }
 
-fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
-    let kept: caps::CapsHashSet =
-        caps::read(None, caps::CapSet::Permitted)?.into_iter().filter(|c| *c == KEPT).collect();
-    caps::clear(None, caps::CapSet::Ambient)?;
-    caps::clear(None, caps::CapSet::Inheritable)?;
-    caps::set(None, caps::CapSet::Effective, &kept)?;
-    caps::set(None, caps::CapSet::Permitted, &kept)
+impl Entered {
+    /// Closes what is left: every thread of the process makes only the system calls of its role
+    /// from now on. Those that were started have to run by now: a thread's first steps need more.
+    ///
+    /// # Errors
+    /// When a step is refused: see [`SandboxError`].
+    pub fn seal(self) -> Result<Confined, SandboxError> {
+        let descriptors = match self.role {
+            Role::Cell { .. } => CELL_DESCRIPTORS_MAX,
+            Role::CompileWorker => WORKER_DESCRIPTORS_MAX,
+        };
+        limit("processes", Resource::Nproc, 0)?;
+        limit("descriptors", Resource::Nofile, descriptors)?;
+        if self.role == Role::CompileWorker {
+            limit("file sizes", Resource::Fsize, 0)?;
+        }
+        let filter = filter::of(self.role).map_err(|e| SandboxError::Filter(e.to_string()))?;
+        seccompiler::apply_filter_all_threads(&filter)
+            .map_err(|e| SandboxError::Filter(e.to_string()))?;
+        Ok(self.confined)
+    }
 }
 
-fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
-    let allowed: BTreeMap<i64, Vec<seccompiler::SeccompRule>> =
-        ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
-    let refuse = SeccompAction::Errno(libc::EPERM as u32);
-    let architecture = std::env::consts::ARCH.try_into()?;
-    SeccompFilter::new(allowed, refuse, SeccompAction::Allow, architecture)?.try_into()
+/// [`enter`] and [`Entered::seal`] in one, for a process without further threads.
+///
+/// # Errors
+/// As these.
+pub fn confine(role: Role) -> Result<Confined, SandboxError> {
+    enter(role)?.seal()
+}
+
+/// So much and no more, and no way back.
+fn limit(what: &'static str, resource: Resource, most: u64) -> Result<(), SandboxError> {
+    let hard = getrlimit(resource).maximum;
+    let most = Some(hard.map_or(most, |hard| hard.min(most)));
+    setrlimit(resource, Rlimit { current: most, maximum: most })
+        .map_err(|errno| SandboxError::Limit(what, errno.into()))
+}
+
+/// Becomes a user of its own that may lock so many bytes, and says whether the capability to lock
+/// memory has to stay: what a user has locked is counted together, so a limit says something of
+/// this process only if no other has its user.
+fn lock_as_a_user(bytes: u64) -> Result<(Option<u32>, bool), SandboxError> {
+    let hard = getrlimit(Resource::Memlock).maximum;
+    let raised = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+    let is_enough =
+        hard.is_none_or(|hard| hard >= bytes) || setrlimit(Resource::Memlock, raised).is_ok();
+    let user = rights::become_nobody_else(!is_enough);
+    let most = if is_enough && user.is_some() { bytes } else { hard.unwrap_or(u64::MAX) };
+    limit("locked memory", Resource::Memlock, most)?;
+    Ok((user, !is_enough || user.is_none()))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Runs `act` confined, on a thread of its own: other tests stay free.
-    fn confined<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
-        std::thread::spawn(|| {
-            confine().unwrap();
-            act()
-        })
-        .join()
-        .unwrap()
-    }
-
-    #[test]
-    fn a_confined_thread_opens_no_file_and_no_socket() {
-        let (file, socket, child) = confined(|| {
-            let file = std::fs::File::open("/etc/hostname").map_err(|e| e.kind());
-            let socket = std::net::UdpSocket::bind("127.0.0.1:0").map_err(|e| e.kind());
-            let child = std::process::Command::new("/bin/true").spawn().map_err(|e| e.kind());
-            (file.map(|_| ()), socket.map(|_| ()), child.map(|_| ()))
-        });
-        assert_eq!(file, Err(io::ErrorKind::PermissionDenied));
-        assert_eq!(socket, Err(io::ErrorKind::PermissionDenied));
-        assert_eq!(child, Err(io::ErrorKind::PermissionDenied));
-    }
-
-    #[test]
-    fn what_it_has_still_works() {
-        let (ours, theirs) = crate::fd_passing::pair().unwrap();
-        confined(move || {
-            use rustix::fd::AsFd;
-            crate::fd_passing::send(theirs.as_fd(), b"still here", &[]).unwrap();
-        });
-        let mut buffer = [0; 32];
-        use rustix::fd::AsFd;
-        let received = crate::fd_passing::receive(ours.as_fd(), &mut buffer).unwrap();
-        assert!(matches!(received, crate::fd_passing::Received::Message(10, _)));
-    }
-}
+mod tests;

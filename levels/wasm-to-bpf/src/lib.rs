@@ -25,6 +25,7 @@ mod tests;
 mod text;
 mod uses;
 
+use abi::HostFunctions;
 use serde::{Deserialize, Serialize};
 
 pub use program::{Cost, Flavour, Image, MapKind, MapReference, Program, ProgramFunction};
@@ -113,6 +114,8 @@ pub struct Options {
     pub flavour: Flavour,
     /// The manifest's `memory_pages_max`; the module's own maximum binds too.
     pub memory_pages_max: u32,
+    /// The host functions that are granted; a module that imports another is refused.
+    pub functions: HostFunctions,
 }
 
 /// A WebAssembly function type of integers.

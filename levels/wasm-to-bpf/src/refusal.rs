@@ -152,6 +152,9 @@ pub enum Reason {
         /// Its name.
         import: String,
     },
+    /// Host functions that its principal may not use.
+    #[error(transparent)]
+    NotGranted(#[from] abi::NotGranted),
     /// Functions that call each other in a circle.
     #[error("it calls itself ({}), and eBPF has no recursion; write a loop", cycle.join(" -> "))]
     Recursion {
@@ -294,6 +297,7 @@ impl Reason {
             Self::Import { .. } => "import",
             Self::UnknownImport { .. } => "unknown_import",
             Self::HostFunction { .. } => "host_function",
+            Self::NotGranted(_) => "not_granted",
             Self::Recursion { .. } => "recursion",
             Self::Signature { .. } => "signature",
             Self::TableChanges { .. } => "table_changes",

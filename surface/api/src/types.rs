@@ -779,6 +779,7 @@ pub const fn code_of(class: RefusalClass) -> ErrorCode {
         RefusalClass::NotFound => ErrorCode::NotFound,
         RefusalClass::Loses | RefusalClass::Busy => ErrorCode::Failed,
         RefusalClass::Limit => ErrorCode::Limit,
+        RefusalClass::Forbidden => ErrorCode::Refused,
     }
 }
 

@@ -12,20 +12,30 @@
 //! ```
 
 use abi::check::{Checked, Unverified};
-use abi::{Lanes, Level};
+use abi::{HostFunctions, Lanes, Level};
 use engine::{Engine, MemoryKind};
 use os::fd_passing::sealed_memory;
+use os::process::Stranger;
+use os::sandbox::Role;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, Resource, Rlimit, setpriority_process, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 use wasm_to_bpf::{Begun, Entry, Flavour, Image, Options, Program, Refusal};
 
-/// Processor seconds of one job: a module of 8 MiB takes less.
-const CPU_SECONDS_MAX: u64 = 20;
+/// Processor seconds of one job, of both threads together: a service that takes longer to compile
+/// is none that can be installed while somebody waits.
+const CPU_SECONDS_MAX: u64 = 5;
+/// From the module to the last program, whatever else the machine does: one that waits for ever
+/// takes no processor time.
+const TIME_MAX: Duration = Duration::from_secs(30);
+/// Memory that one job writes to.
+const MEMORY_MAX: u64 = 256 << 20;
 /// Address space of one job: the engine reserves far more than it uses.
 const ADDRESS_SPACE_MAX: u64 = 4 << 30;
 /// How nice a worker is when the code is told and the programs are left: a service can begin.
@@ -129,8 +139,9 @@ pub enum CompileFailure {
     Refused(String),
     /// The worker ended before it answered: over its limits, most likely.
     #[error(
-        "the compiler was stopped ({status}): more than {CPU_SECONDS_MAX} s of processor time or {} MiB of memory; make the module's functions smaller",
-        ADDRESS_SPACE_MAX >> 20
+        "the compiler was stopped ({status}): more than {CPU_SECONDS_MAX} s of processor time, {} MiB of memory or {} s in all; make the module's functions smaller",
+        MEMORY_MAX >> 20,
+        TIME_MAX.as_secs()
     )]
     Stopped {
         /// How the worker ended.
@@ -169,7 +180,18 @@ impl CompileWorker {
         else {
             return first(Err(CompileFailure::Worker(io::ErrorKind::BrokenPipe.into())));
         };
+        let process = match Stranger::open(self.child.id()) {
+            Ok(process) => process,
+            Err(error) => return first(Err(CompileFailure::Worker(error))),
+        };
         std::thread::scope(|scope| {
+            // Until the end of this scope.
+            let (_in_time, is_in_time) = mpsc::channel::<()>();
+            scope.spawn(move || {
+                if is_in_time.recv_timeout(TIME_MAX) == Err(RecvTimeoutError::Timeout) {
+                    let _ = process.kill();
+                }
+            });
             // A worker that dies early closes the pipe; its status says why.
             scope.spawn(move || input.write_all(wasm));
             let mut parts = output.take(ANSWER_LENGTH_MAX);
@@ -260,17 +282,18 @@ pub fn compile_worker(bpf: bool, warm: bool, guest_core: Option<usize>) -> io::R
     rustix::thread::set_name(c"tam")?;
     limit(Resource::Cpu, CPU_SECONDS_MAX)?;
     limit(Resource::As, ADDRESS_SPACE_MAX)?;
-    limit(Resource::Core, 0)?;
+    limit(Resource::Data, MEMORY_MAX)?;
     let engine = Engine::new();
     // On one processor a second thread would only keep the first one from its work: there it may
     // run on the guest core, as long as the cell waits.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let entered = os::sandbox::enter(Role::CompileWorker).map_err(io::Error::other)?;
     let other = match guest_core {
         _ if processors > 1 => Some(Other::start(None)?),
         Some(core) => Some(Other::start(Some(core))?),
         None => None,
     };
-    os::sandbox::confine().map_err(io::Error::other)?;
+    entered.seal().map_err(io::Error::other)?;
     if warm && let Ok(engine) = &engine {
         // What is wrong will be told of the module.
         let _ = warm_up(engine, bpf);
@@ -307,23 +330,23 @@ fn warm_up(engine: &Engine, bpf: bool) -> Option<()> {
 /// What the second thread does.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A second thread, as confined as the first, for one job. Threads cannot be started any more
-/// once their process is confined.
+/// A second thread, for one job. None can be started any more once the process is sealed.
 struct Other(mpsc::Sender<Job>);
 
 impl Other {
     fn start(idle_core: Option<usize>) -> io::Result<Self> {
         let (job, jobs) = mpsc::channel::<Job>();
+        let (ready, is_ready) = mpsc::channel();
         std::thread::Builder::new().stack_size(OTHER_STACK).spawn(move || {
             // Where it may not, it has the first thread's processor, and some of its time.
             let _ = idle_core.map(os::cores::when_idle_also);
-            // Where it cannot be confined, the first thread says so.
-            if os::sandbox::confine().is_ok()
-                && let Ok(job) = jobs.recv()
-            {
+            let _ = ready.send(());
+            if let Ok(job) = jobs.recv() {
                 job();
             }
         })?;
+        // What it still does may be refused once the process is sealed.
+        let _ = is_ready.recv();
         Ok(Self(job))
     }
 }
@@ -410,7 +433,9 @@ fn begin(wasm: &[u8], checked: &Checked, flavour: Flavour) -> Result<Begun, Stri
         return Err("a module with several lanes has several memories".to_owned());
     }
     let entry = Entry::Packet { window: checked.manifest.window, standalone: false };
-    let options = Options { entry, flavour, memory_pages_max: checked.memory.pages_max };
+    // Whoever may run the module gets the same: who may is asked when it is to run.
+    let functions = HostFunctions::ALL;
+    let options = Options { entry, flavour, memory_pages_max: checked.memory.pages_max, functions };
     wasm_to_bpf::begin(wasm, &options).map_err(|refusals| all(&refusals))
 }
 

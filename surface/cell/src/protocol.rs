@@ -1,8 +1,8 @@
 //! What the daemon and a cell say to each other: one value each way a message.
 
 use crate::timing::CallTimes;
-use abi::Verdict;
 use abi::layout::EDGES_MAX;
+use abi::{HostFunctions, Verdict};
 use engine::TrapKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -128,6 +128,8 @@ pub struct ServiceFacts {
     pub timer_ms: Option<u32>,
     /// Parameters by name, encoded as their types say.
     pub parameters: BTreeMap<String, Vec<u8>>,
+    /// The host functions that are linked.
+    pub functions: HostFunctions,
     /// Packets that it cannot have are dropped; else they are forwarded plainly.
     pub closed: bool,
     /// Of a service that can leave user level.
@@ -299,7 +301,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.

@@ -29,6 +29,7 @@ use engine::{Engine, Kept, MemoryKind, Program, StartError};
 use executor::Slicer;
 use os::fd_passing::{self, Received};
 use os::frame_socket::FrameSocket;
+use os::sandbox::Role;
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -133,6 +134,8 @@ impl Ready {
 pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) -> Result<()> {
     // Started through /proc/self/exe, it would be called "exe".
     rustix::thread::set_name(c"tam").context("naming the process")?;
+    // A socket cannot be read by others either.
+    let _ = os::child::only_write_to_standard_error();
     // On its core it comes before whatever else may run there. Without the right it does not.
     let _ = rustix::process::setpriority_process(None, NICE);
     if let Some(core) = core {
@@ -145,7 +148,9 @@ pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) 
     let daemon = daemon::Connection::new(daemon, directory).context("listening for daemons")?;
     // Asked for once, in a way that a confined process cannot.
     let _ = rustix::param::page_size();
-    os::sandbox::confine().context("confining the cell")?;
+    let role = Role::Cell { locked_bytes: umem.length() as u64 };
+    let confined = os::sandbox::confine(role).context("confining the cell")?;
+    tracing::debug!(?confined, "the cell is confined");
     let mut cell = Cell {
         daemon,
         engine,
@@ -652,7 +657,7 @@ impl Cell {
         let shared = facts.shared.as_ref().map(map);
         let shared = shared.transpose()?;
         let kind = facts.shared.map_or(MemoryKind::Own, SharedFacts::kind);
-        let program = self.programs.load(&self.engine, code, kind)?;
+        let program = self.programs.load(&self.engine, code, kind, facts.functions)?;
         Ok(Ready { program, facts, ports, shared })
     }
 

@@ -20,6 +20,7 @@ use crate::events::Note;
 use crate::http::{Answer, Reply, error};
 use crate::state::{Facts, Unconfirmed};
 use crate::views::{failed, usage};
+use abi::HostFunctions;
 use api::{
     Applied, ApplyModule, ApplyRequest, Confirmed, DesiredInfo, ErrorCode, EventKind,
     SCHEMA_VERSION,
@@ -325,8 +326,16 @@ fn found(module: Option<&ApplyModule>) -> Result<Found, String> {
     let image = image.map_err(|_| "its memory_image is no number in hexadecimal".to_owned())?;
     let (digest, hands_state_over) = (digest.clone(), *hands_state_over);
     let image = abi::check::MemoryImage(image);
-    let unstored = Some(ModuleInfo { digest: digest.clone(), manifest, hands_state_over, image });
-    Ok(Found { digest, unstored })
+    let module = ModuleInfo {
+        digest: digest.clone(),
+        manifest,
+        hands_state_over,
+        image,
+        // They are looked at when its bytes are here.
+        imports: HostFunctions::NONE,
+        granted: HostFunctions::ALL,
+    };
+    Ok(Found { digest, unstored: Some(module) })
 }
 
 pub(crate) fn millis(since: Instant) -> u64 {

@@ -24,6 +24,9 @@ const FRAMES_MAX: u32 = 65_536;
 /// reads nothing, is broken.
 const HEARD_MAX: usize = 65_536;
 
+/// How much a process of the node logs.
+const LOG_VARIABLE: &str = "TAM_LOG";
+
 /// A process that was told to end at once has ended within this, on a busy machine.
 const END_WITHIN: Duration = Duration::from_secs(10);
 
@@ -62,6 +65,8 @@ impl CellLink {
         let mut command = Command::new(crate::deploy::PROGRAM);
         let number = os::child::inherit(&mut command, theirs);
         let frames = (FRAMES_PER_QUEUE * queues.max(2)).min(FRAMES_MAX);
+        // Of what the daemon was given, the cell hears only how much to log.
+        command.env_clear().envs(std::env::var_os(LOG_VARIABLE).map(|value| (LOG_VARIABLE, value)));
         let child = command
             .arg("cell")
             .args(["--fd", &number.to_string()])
@@ -70,6 +75,7 @@ impl CellLink {
             .args(["--frames", &frames.to_string()])
             .args(["--core", &core.to_string()])
             .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .spawn()
             .context("starting the cell")?;
         let known_at = cell::socket_in(directory, child.id());

@@ -100,6 +100,7 @@ impl Daemon {
         parameters: BTreeMap<String, Vec<u8>>,
         session: units::SessionId,
         levels: Vec<abi::Level>,
+        functions: abi::HostFunctions,
         closed: bool,
         replaces: Option<StateWay>,
     ) {
@@ -108,6 +109,11 @@ impl Daemon {
             let reason = format!("the module {digest} is no longer held");
             return self.not_begun(entry, replaces, reason);
         };
+        // Whoever compiled it, and for whom: each who is to run it is asked.
+        let imports = module.checked.imports.iter().copied().collect();
+        if let Err(refused) = functions.permit(imports) {
+            return self.not_begun(entry, replaces, refused.to_string());
+        }
         let manifest = &module.checked.manifest;
         let facts = ServiceFacts {
             entry,
@@ -122,6 +128,7 @@ impl Daemon {
             },
             timer_ms: manifest.timer_ms,
             parameters,
+            functions,
             closed,
             shared: None,
         };

@@ -587,13 +587,15 @@ impl Daemon {
                     parameters,
                     session,
                     levels,
+                    functions,
                     closed,
                     ..
                 } => {
                     let values =
                         parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
                     self.start_service(
-                        entry, &service, &digest, lanes, values, session, levels, closed, None,
+                        entry, &service, &digest, lanes, values, session, levels, functions,
+                        closed, None,
                     );
                 }
                 Effect::ReplaceService {
@@ -604,6 +606,7 @@ impl Daemon {
                     parameters,
                     session,
                     levels,
+                    functions,
                     closed,
                     way,
                 } => {
@@ -613,7 +616,8 @@ impl Daemon {
                         parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
                     let way = Some(way_of(way));
                     self.start_service(
-                        entry, &service, &digest, lanes, values, session, levels, closed, way,
+                        entry, &service, &digest, lanes, values, session, levels, functions,
+                        closed, way,
                     );
                 }
                 Effect::MoveService { entry, level } => self.move_service(entry, level),

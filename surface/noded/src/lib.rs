@@ -85,6 +85,7 @@ pub struct Options {
 /// When the node file is wrong, another node of that name runs, or the kernel
 /// or a device cannot do what the node needs.
 pub fn run(options: Options) -> Result<()> {
+    os::child::hand_nothing_down().context("keeping what this process was given")?;
     let text = std::fs::read_to_string(&options.config)
         .with_context(|| format!("reading the node file {}", options.config.display()))?;
     let file = NodeFile::parse(&text, &options.config.display().to_string())?;

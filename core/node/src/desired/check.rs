@@ -57,7 +57,7 @@ pub fn check(
         let Some(module) = modules.get(&desired.digest) else { continue };
         let deploy = Command::Deploy {
             service: service.clone(),
-            module: module.clone(),
+            module: module.clone().with_functions(desired.functions),
             parameters: desired.parameters.clone(),
             session: desired.session.clone(),
             rules: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use abi::Level;
+use abi::{HostFunctions, Level};
 use serde::{Deserialize, Serialize};
 use units::Name;
 
@@ -120,7 +120,9 @@ fn rules(from: &DesiredState, to: &DesiredState, found: &mut Vec<Difference>) {
 pub(super) fn manner(before: &DesiredService, after: &DesiredService) -> Manner {
     if before.session != after.session {
         Manner::Renewed
-    } else if (&before.digest, &before.parameters) != (&after.digest, &after.parameters) {
+    } else if (&before.digest, &before.parameters, before.functions)
+        != (&after.digest, &after.parameters, after.functions)
+    {
         Manner::Replaced
     } else {
         Manner::InPlace
@@ -131,8 +133,17 @@ pub(super) fn manner(before: &DesiredService, after: &DesiredService) -> Manner 
 fn shown(service: &DesiredService) -> BTreeMap<String, String> {
     // All of it, so that a new field is not forgotten here.
     // Whose it is has numbers that mean nothing to a reader.
-    let DesiredService { digest, parameters, session, level, then, budget, on_failure, owner: _ } =
-        service;
+    let DesiredService {
+        digest,
+        parameters,
+        session,
+        level,
+        then,
+        budget,
+        on_failure,
+        owner: _,
+        functions,
+    } = service;
     let mut fields = BTreeMap::from([
         ("module".to_owned(), digest.clone()),
         ("session".to_owned(), session.to_string()),
@@ -148,6 +159,9 @@ fn shown(service: &DesiredService) -> BTreeMap<String, String> {
     }
     if *on_failure != OnFailure::default() {
         fields.insert("on_failure".to_owned(), on_failure.to_string());
+    }
+    if *functions != HostFunctions::ALL {
+        fields.insert("functions".to_owned(), functions.to_string());
     }
     let Budget { fuel, packets, bytes, over } = budget;
     for (name, limit) in [("fuel", fuel), ("packets", packets), ("bytes", bytes)] {

@@ -18,8 +18,7 @@ pub fn losses<'a>(
 ) -> BTreeMap<Name, String> {
     let changed = node.services().filter_map(|service| {
         let wanted = to.services.get(&service.name)?;
-        let same = (&service.module.digest, &service.parameters, &service.session)
-            == (&wanted.digest, &wanted.parameters, &wanted.session);
+        let same = wanted.is_version(service) && service.session == wanted.session;
         if same {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use abi::Level;
+use abi::{HostFunction, HostFunctions, Level};
 use proptest::prelude::*;
 use units::{EntryId, Name, Nanos, RuleId};
 
@@ -39,6 +39,7 @@ fn service() -> DesiredService {
         budget: Budget::default(),
         on_failure: Default::default(),
         owner: None,
+        functions: HostFunctions::ALL,
     }
 }
 
@@ -50,13 +51,19 @@ fn rule(text: &str, action: Action, priority: u16) -> DesiredRule {
 fn any_service(after: &'static [&'static str]) -> impl Strategy<Value = DesiredService> {
     let level = prop_oneof![Just(None), Just(Some(Level::Nic)), Just(Some(Level::User))];
     let then = prop::collection::btree_map(0u16..4, prop::sample::select(after), 0..3);
-    (0..2u8, 0..2u8, level, then, prop::option::weighted(0.3, 1u64..3)).prop_map(
-        |(digest, dscp, level, then, packets)| DesiredService {
+    let functions = prop::sample::select(vec![
+        HostFunctions::ALL,
+        HostFunctions::ALL.without(HostFunction::Event),
+    ]);
+    let packets = prop::option::weighted(0.3, 1u64..3);
+    (0..2u8, 0..2u8, level, then, packets, functions).prop_map(
+        |(digest, dscp, level, then, packets, functions)| DesiredService {
             digest: format!("sha256:{digest:02}"),
             parameters: [("dscp".to_owned(), dscp.to_string())].into(),
             level,
             then: then.into_iter().map(|(edge, next)| (edge, name(next))).collect(),
             budget: Budget { packets, ..Budget::default() },
+            functions,
             ..service()
         },
     )

@@ -138,6 +138,7 @@ impl Node {
         let Version { module, parameters, level } = version;
         let present = self.find_service(name)?.definition();
         check_levels(&module)?;
+        module.granted.permit(module.imports)?;
         if let Some(level) = level {
             self.check_level(name, &module, level)?;
         }
@@ -230,6 +231,7 @@ impl Node {
             parameters: definition.values.clone(),
             session: definition.session_id,
             levels: definition.levels(bpf),
+            functions: definition.module.granted,
             closed: managed.told_closed,
             way,
         });

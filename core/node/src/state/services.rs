@@ -201,6 +201,7 @@ impl Node {
             .map(|known| known.id)
             .ok_or_else(|| self.session_unknown(&session))?;
         check_levels(&module)?;
+        module.granted.permit(module.imports)?;
         if let Some(level) = wanted {
             self.check_level(&name, &module, level)?;
         }
@@ -528,6 +529,7 @@ impl Node {
                 parameters: managed.values.clone(),
                 session: managed.session,
                 levels: managed.definition().levels(bpf),
+                functions: managed.service.module.granted,
                 closed: managed.told_closed,
                 restarts: managed.service.restarts,
             });

@@ -1,5 +1,6 @@
 //! The node by behaviour: what a command or an event leads to.
 
+use abi::{HostFunction, HostFunctions, NotGranted};
 use units::{Edge, SessionId};
 
 use super::*;
@@ -622,4 +623,47 @@ fn stages_are_the_operators_and_a_packet_is_one_principals() {
     let both = vec![of("best-effort", None, "proto icmp"), of("other", None, "any")];
     let (_, text) = refused(&mut node, add(both));
     assert!(text.contains("narrow one of them"), "{text}");
+}
+
+#[test]
+fn a_module_that_imports_what_is_not_granted_is_refused_and_what_is_granted_goes_along() {
+    let functions = HostFunctions::from_iter([HostFunction::PacketSend, HostFunction::NowMs]);
+    let sends = ModuleInfo { imports: functions, ..module("\"user\"") };
+    let mut node = node();
+    let less = HostFunctions::ALL.without(HostFunction::PacketSend);
+    let wanted = deploy_with("sends", sends.clone().with_functions(less), Vec::new());
+    let refused = node.handle_command(NOW, wanted).unwrap_err();
+    let missing = HostFunctions::NONE.with(HostFunction::PacketSend);
+    assert_eq!(refused, Refusal::NotGranted(NotGranted { missing }));
+    assert_eq!((refused.class(), refused.class().exit_status()), (RefusalClass::Forbidden, 4));
+    assert_eq!(effects(&mut node), []);
+
+    let wanted = deploy_with("sends", sends.clone().with_functions(functions), Vec::new());
+    node.handle_command(NOW, wanted).unwrap();
+    let effects = effects(&mut node);
+    let [Effect::StartService { entry, functions: told, .. }] = effects[..] else {
+        panic!("{effects:?}");
+    };
+    assert_eq!(told, functions);
+    node.handle_event(NOW, Event::ServiceStarted { entry });
+    // It stays so in what is kept of it, and a new version is asked again.
+    let service = node.service(&name("sends")).unwrap();
+    let desired = crate::desired::DesiredService::of(service, None);
+    assert!(desired.functions == functions && desired.is_version(service));
+    let text = serde_json::to_string(&desired).unwrap();
+    assert!(text.contains(r#"["packet_send","now_ms"]"#), "{text}");
+    let read: crate::desired::DesiredService = serde_json::from_str(&text).unwrap();
+    assert_eq!(read, desired);
+    let before = text.replace(r#","functions":["packet_send","now_ms"]"#, "");
+    let before: crate::desired::DesiredService = serde_json::from_str(&before).unwrap();
+    assert_eq!(before.functions, HostFunctions::ALL, "a record of before limits nothing");
+    assert!(!before.is_version(service));
+    let version = Command::Replace {
+        service: name("sends"),
+        module: sends.with_functions(less),
+        parameters: [("dscp".to_owned(), "10".to_owned())].into(),
+        level: None,
+        memory: crate::command::Memory::Kept,
+    };
+    assert_eq!(node.handle_command(NOW, version), Err(refused));
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
-use abi::Meta;
 use abi::check::Unverified;
+use abi::{HostFunctions, Meta};
 use anyhow::{Context, Result, bail};
 use bpf::{Block, Map, MapSpec, MappedArena, Program};
 use cell::below::{Around, Instance, give, metadata_of, new_hand_over};
@@ -41,6 +41,7 @@ impl Ours {
             entry: Entry::Packet { window, standalone: true },
             flavour: Flavour::Xdp,
             memory_pages_max: checked.memory.pages_max,
+            functions: HostFunctions::ALL,
         };
         let compiled = match wasm_to_bpf::compile(module, &options) {
             Ok(compiled) => compiled,

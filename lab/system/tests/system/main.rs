@@ -10,6 +10,7 @@
 
 mod access;
 mod bad_input;
+mod bombs;
 mod bridge;
 mod capture;
 mod clean_end;
@@ -21,6 +22,7 @@ mod desired;
 mod dev;
 mod disks;
 mod downloads;
+mod escape;
 mod events;
 mod firewall;
 mod flows;

@@ -30,7 +30,7 @@ pub enum End {
 
 pub fn compile(bytes: &[u8], flavour: Flavour) -> Result<Program, &'static str> {
     let entry = Entry::Packet { window: WINDOW, standalone: true };
-    let options = Options { entry, flavour, memory_pages_max: 4 };
+    let options = Options { entry, flavour, memory_pages_max: 4, functions: Default::default() };
     let begun = processor_time();
     let compiled = wasm_to_bpf::compile(bytes, &options);
     let took = processor_time() - begun;

@@ -35,7 +35,7 @@ fn function(index: u32, parameters: u32, ops: Vec<Op>, returned: Vec<Value>) -> 
 }
 
 fn options(entry: Entry, flavour: Flavour) -> Options {
-    Options { entry, flavour, memory_pages_max: 1 }
+    Options { entry, flavour, memory_pages_max: 1, functions: abi::HostFunctions::ALL }
 }
 
 fn export(functions: Vec<Function>) -> Result<Program, Vec<Refusal>> {

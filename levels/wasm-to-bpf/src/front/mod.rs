@@ -50,10 +50,19 @@ pub(crate) struct Built {
     pub(crate) kept: Option<u32>,
 }
 
+/// Says no to a module that imports what is not granted, whatever it reaches.
+fn not_granted(module: &Module<'_>, options: &Options) -> Option<Refusal> {
+    let types = module.function_types.iter();
+    let imported = module.imports.iter().zip(types).filter_map(|(it, ty)| host::function(it, ty));
+    let refused = options.functions.permit(imported.collect()).err()?;
+    Some(Refusal { reason: refused.into(), function: None, name: None, place: None })
+}
+
 /// All that the entry reaches in SSA form, and what an instance begins with.
 pub(crate) fn unit(bytes: &[u8], options: &Options) -> Result<Built, Vec<Refusal>> {
     let module = Module::read(bytes).map_err(|refusal| vec![refusal])?;
     let mut refusals = of_module(&module);
+    refusals.extend(not_granted(&module, options));
     let reach = match reach::follow(&module, options) {
         Ok(reach) if refusals.is_empty() => reach,
         Ok(_) => return Err(refusals),

@@ -14,7 +14,12 @@ use crate::{Entry, Flavour, Image, Options, TrapCode, front, ir, passes, unit};
 const EXPIRE: &str = include_str!("../../tests/expire.wat");
 
 fn options(entry: Entry) -> Options {
-    Options { entry, flavour: Flavour::Xdp, memory_pages_max: 16 }
+    Options {
+        entry,
+        flavour: Flavour::Xdp,
+        memory_pages_max: 16,
+        functions: abi::HostFunctions::ALL,
+    }
 }
 
 fn export(name: &str) -> Options {

@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use abi::packet::OwnedPacket;
-use abi::{Checked, Meta, Verdict};
+use abi::{Checked, HostFunctions, Meta, Verdict};
 use bpf::{Block, BrokenRing, Map, MapSpec, NewMapError, RawLoadError, RingBuffer, TestRunError};
 use engine::{
     CompileError, Emitted, Engine, Event, InstanceSpec, MemoryKind, Place, Program, Sent, Trap,
@@ -99,6 +99,7 @@ impl AloneModule {
             entry: Entry::Packet { window: checked.manifest.window, standalone: true },
             flavour,
             memory_pages_max: memory.pages_max,
+            functions: HostFunctions::ALL,
         };
         let compiled = wasm_to_bpf::compile(wasm, &options).map_err(CompileAloneError::Refused)?;
         let kind = MemoryKind::shared(memory.pages_min, memory.pages_max);

@@ -5,7 +5,7 @@ use crate::failure::Outcome;
 use crate::output::Rows;
 use crate::source::Lines;
 use abi::host::HOST_FUNCTIONS;
-use abi::{Checked, Level};
+use abi::{Checked, HostFunctions, Level};
 use api::SCHEMA_VERSION;
 use clap::Args;
 use serde_json::{Value, json};
@@ -89,6 +89,7 @@ fn below(
         entry: Entry::Packet { window: checked.manifest.window, standalone: false },
         flavour,
         memory_pages_max: checked.memory.pages_max,
+        functions: HostFunctions::ALL,
     };
     let declared = checked.manifest.levels.contains(&level);
     match wasm_to_bpf::compile(bytes, &options) {

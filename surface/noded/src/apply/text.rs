@@ -3,6 +3,7 @@
 
 use crate::config::{ConfigError, Wanted, is_file};
 use crate::deploy::Module;
+use abi::HostFunctions;
 use node::desired::{self, DesiredRule, DesiredService, DesiredState, Place};
 use node::rule::PRIORITY_DEFAULT;
 use node::{Action, Match, ModuleInfo, Node, PortSpec, Refusal, RuleSpec};
@@ -150,6 +151,7 @@ impl Resolved {
             budget: text.budget,
             on_failure: text.on_failure,
             owner: None,
+            functions: HostFunctions::ALL,
         };
         let priority = text.priority.unwrap_or(PRIORITY_DEFAULT);
         let to_it = Action::Service(name.clone());
@@ -292,8 +294,14 @@ mod tests {
             );
             let manifest = abi::Manifest::parse(&manifest).unwrap();
             let digest = format!("sha256:{name}");
-            let (hands_state_over, image) = (false, abi::check::MemoryImage::default());
-            let module = ModuleInfo { digest: digest.clone(), manifest, hands_state_over, image };
+            let module = ModuleInfo {
+                digest: digest.clone(),
+                manifest,
+                hands_state_over: false,
+                image: abi::check::MemoryImage::default(),
+                imports: HostFunctions::NONE,
+                granted: HostFunctions::ALL,
+            };
             Ok(Found { digest, unstored: Some(module) })
         };
         let modules = Modules { store: &store, held: &BTreeMap::new(), find: &find };

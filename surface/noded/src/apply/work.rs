@@ -245,10 +245,7 @@ impl Daemon {
     /// What did not come back on the way back is tried again, as after a start.
     fn note_missing(&mut self, why: &str) {
         for (name, desired) in &self.desired.state.services {
-            let there = self.node.service(name).is_some_and(|service| {
-                (&service.module.digest, &service.parameters)
-                    == (&desired.digest, &desired.parameters)
-            });
+            let there = self.node.service(name).is_some_and(|service| desired.is_version(service));
             if !there && !self.desired.missing.contains_key(name) {
                 let reason = format!("it did not come back after a change that failed: {why}");
                 self.desired.missing.insert(name.clone(), reason);
@@ -307,7 +304,7 @@ impl Daemon {
         }
         let started = self.command(Command::Deploy {
             service: service.clone(),
-            module,
+            module: module.with_functions(desired.functions),
             parameters: desired.parameters.clone(),
             session: desired.session.clone(),
             rules: Vec::new(),

@@ -3,6 +3,7 @@
 use super::{Check, State};
 use crate::nodes;
 use crate::project::{CToolchain, Libraries, Toolchain};
+use os::sandbox::Landlock;
 use os::sysctl;
 use std::path::Path;
 use std::process::Command;
@@ -33,6 +34,8 @@ pub fn checks() -> Vec<Check> {
         bpf_file_system(),
         btf(),
         memory_lock(),
+        seccomp(),
+        landlock(),
         cores(),
         arena(),
         tcx(&release),
@@ -139,6 +142,36 @@ fn memory_lock() -> Check {
         if has_right { "no limit (CAP_IPC_LOCK)".to_owned() } else { format!("limit {shown}") };
     Check::needed("locked memory", (has_right || is_enough).into(), found)
         .advice("raise it with: ulimit -l unlimited")
+}
+
+/// A cell and a compile worker do not run without their filter.
+fn seccomp() -> Check {
+    const ADVICE: &str = "use a kernel built with CONFIG_SECCOMP_FILTER, as distributions' are";
+    let there = sysctl::read("kernel.seccomp.actions_avail");
+    let is_there = there.is_ok_and(|actions| actions.contains("errno"));
+    let found = if is_there { "system call filters" } else { "no system call filters" };
+    Check::needed("seccomp", is_there.into(), found).advice(ADVICE)
+}
+
+/// The second layer around cells and compile workers; docs/privileges.md.
+fn landlock() -> Check {
+    const NAME: &str = "landlock";
+    match os::sandbox::landlock() {
+        Ok(found @ Landlock::Version(_)) => {
+            let words = match found.is_scoped() {
+                true => format!("{found}: files, TCP ports, abstract sockets, signals"),
+                false => format!("{found}: without abstract sockets and signals"),
+            };
+            Check::useful(NAME, found.is_scoped().into(), words)
+                .advice("Linux 6.12 or later has them; until then the filter stands alone there")
+        }
+        Ok(found @ Landlock::Off) => Check::useful(NAME, State::Missing, found.to_string())
+            .advice("add landlock to the kernel's parameter lsm=; cells run without it"),
+        Ok(found @ Landlock::NotBuilt) => Check::useful(NAME, State::Missing, found.to_string())
+            .advice("use a kernel built with CONFIG_SECURITY_LANDLOCK; cells run without it"),
+        Err(error) => Check::useful(NAME, State::Unknown, error)
+            .advice("cells and compile workers do not start while landlock refuses"),
+    }
 }
 
 fn cores() -> Check {

@@ -35,9 +35,7 @@ impl Daemon {
         let desired = self.work_state().and_then(|state| state.services.get(service)).cloned();
         let Some(desired) = desired else { return Ok(()) };
         let Some(present) = self.node.service(service) else { return self.step_deploy(service) };
-        let is_it =
-            (&present.module.digest, &present.parameters) == (&desired.digest, &desired.parameters);
-        if is_it {
+        if desired.is_version(present) {
             // On the way back: it never became another one, or was put back.
             return Ok(());
         }
@@ -48,6 +46,7 @@ impl Daemon {
             if let Some(now) = work.now.services.get_mut(service) {
                 now.digest = desired.digest;
                 now.parameters = desired.parameters.clone();
+                now.functions = desired.functions;
                 now.level = desired.level;
             }
             let empty = memory == Memory::Discarded;
@@ -56,7 +55,7 @@ impl Daemon {
         }
         let replacing = self.command(Command::Replace {
             service: service.clone(),
-            module,
+            module: module.with_functions(desired.functions),
             parameters: desired.parameters,
             // While nothing may run below, the wish is only noted, by the arrangement.
             level: desired.level.filter(|_| self.node.bpf()),

@@ -1,0 +1,70 @@
+//! Landlock: the kernel keeps the process from files, ports and processes by what they are, not
+//! by the system call that reaches for them.
+//!
+//! Nothing is allowed. What an older kernel does not know it does not refuse; there the filter
+//! stands alone.
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, LandlockStatus, Ruleset, RulesetAttr, RulesetError, Scope,
+};
+use std::fmt;
+
+/// The newest that is asked for; of an older kernel all that it has.
+const NEWEST: ABI = ABI::V10;
+
+/// Since then landlock keeps signals and abstract sockets within the fence (Linux 6.12).
+const SCOPED: u32 = 6;
+
+/// What the kernel's landlock does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landlock {
+    /// Nothing: it is not built in.
+    NotBuilt,
+    /// Nothing: it is built in, and off since boot.
+    Off,
+    /// What this version of its interface has.
+    Version(u32),
+}
+
+impl Landlock {
+    /// Whether it keeps signals and abstract sockets in, too.
+    #[must_use]
+    pub const fn is_scoped(self) -> bool {
+        matches!(self, Self::Version(SCOPED..))
+    }
+}
+
+impl fmt::Display for Landlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotBuilt => f.write_str("landlock is not in this kernel"),
+            Self::Off => f.write_str("landlock is off since boot"),
+            Self::Version(version) => write!(f, "landlock, version {version}"),
+        }
+    }
+}
+
+/// Fences the calling thread in, and what it starts.
+pub(super) fn raise() -> Result<Landlock, RulesetError> {
+    let status = Ruleset::default()
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?
+        .create()?
+        .restrict_self()?;
+    Ok(match status.landlock {
+        LandlockStatus::NotImplemented => Landlock::NotBuilt,
+        LandlockStatus::NotEnabled => Landlock::Off,
+        LandlockStatus::Available { effective_abi, .. } => Landlock::Version(effective_abi as u32),
+    })
+}
+
+/// What landlock would do for a cell on this machine.
+///
+/// # Errors
+/// When it is there and refuses.
+pub fn landlock() -> Result<Landlock, String> {
+    // A thread of its own stays behind the fence, and ends there.
+    let tried = std::thread::spawn(raise).join();
+    tried.map_err(|_| "the trial ended".to_owned())?.map_err(|error| error.to_string())
+}

@@ -1,0 +1,152 @@
+//! The system calls of each role. What is not listed is refused with `EPERM`; a call by the
+//! numbers of another architecture ends the process.
+//!
+//! A call that reaches further with some arguments is listed with those that are needed.
+
+use super::Role;
+use libc::c_long;
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen as Width, SeccompCmpOp as Is,
+    SeccompCondition, SeccompFilter, SeccompRule,
+};
+use std::collections::BTreeMap;
+
+/// Calls of both roles: pipes and sockets that are there, memory, time, threads, the end.
+const BOTH: &[c_long] = &[
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_close,
+    libc::SYS_fstat,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_restart_syscall,
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+/// Calls of a cell beside those: its daemon's socket and the next daemon's, AF_XDP sockets,
+/// packet sockets, TUN devices, sealed memory, slices of time.
+const CELL: &[c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_pread64,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_bind,
+    libc::SYS_ftruncate,
+    libc::SYS_timer_settime,
+    libc::SYS_timer_delete,
+];
+
+/// Memory that can be executed, read and not written: what the engine makes of code. On some
+/// processors with landing pads (`PROT_BTI`).
+const CODE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+const EXECUTABLE: u64 = libc::PROT_EXEC as u64;
+#[cfg(target_arch = "aarch64")]
+const GUARDED: u64 = 0x10;
+#[cfg(not(target_arch = "aarch64"))]
+const GUARDED: u64 = 0;
+
+/// One way in which a call may be made: an argument's place and width, and what it must be.
+type Way<'a> = &'a [(u8, Width, Is, u64)];
+
+/// What a role may call.
+#[derive(Default)]
+struct Allowed(BTreeMap<i64, Vec<SeccompRule>>);
+
+impl Allowed {
+    fn all(&mut self, calls: &[c_long]) {
+        self.0.extend(calls.iter().map(|&call| (call, Vec::new())));
+    }
+
+    /// The call, made in one of these ways.
+    fn only(&mut self, call: c_long, ways: &[Way<'_>]) -> Result<(), BackendError> {
+        let rules = ways.iter().map(|way| {
+            let conditions = way.iter().map(|(place, width, is, value)| {
+                SeccompCondition::new(*place, width.clone(), is.clone(), *value)
+            });
+            SeccompRule::new(conditions.collect::<Result<_, _>>()?)
+        });
+        let rules = rules.collect::<Result<_, _>>()?;
+        self.0.insert(call, rules);
+        Ok(())
+    }
+
+    /// The call with an argument of 32 bits that is one of these.
+    fn one_of(&mut self, call: c_long, place: u8, values: &[i32]) -> Result<(), BackendError> {
+        let value = |value: &i32| [(place, Width::Dword, Is::Eq, u64::from(value.cast_unsigned()))];
+        let ways: Vec<_> = values.iter().map(value).collect();
+        self.only(call, &ways.iter().map(|way| &way[..]).collect::<Vec<_>>())
+    }
+}
+
+/// The filter of a role, for the calling process.
+pub(super) fn of(role: Role) -> Result<BpfProgram, BackendError> {
+    let mut allowed = Allowed::default();
+    allowed.all(BOTH);
+    // `abort`: a signal to this process only.
+    allowed.one_of(libc::SYS_tgkill, 1, &[rustix::process::getpid().as_raw_nonzero().get()])?;
+    let plain: Way<'_> = &[(2, Width::Qword, Is::MaskedEq(EXECUTABLE), 0)];
+    allowed.only(libc::SYS_mmap, &[plain])?;
+    match role {
+        Role::CompileWorker => {
+            // It writes code and runs none.
+            allowed.only(libc::SYS_mprotect, &[plain])?;
+            allowed.one_of(libc::SYS_fcntl, 1, &[libc::F_GETFD])?;
+        }
+        Role::Cell { .. } => {
+            allowed.all(CELL);
+            let code: Way<'_> = &[(2, Width::Qword, Is::MaskedEq(!GUARDED), CODE)];
+            allowed.only(libc::SYS_mprotect, &[plain, code])?;
+            cell_descriptors(&mut allowed)?;
+            cell_sockets(&mut allowed)?;
+        }
+    }
+    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    let architecture = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(allowed.0, refuse, SeccompAction::Allow, architecture)?.try_into()
+}
+
+/// What a cell may do with a descriptor: no signals by it, no locks, no leases.
+fn cell_descriptors(allowed: &mut Allowed) -> Result<(), BackendError> {
+    let commands = [
+        libc::F_GETFD,
+        libc::F_SETFD,
+        libc::F_GETFL,
+        libc::F_DUPFD_CLOEXEC,
+        libc::F_GET_SEALS,
+        libc::F_ADD_SEALS,
+    ];
+    allowed.one_of(libc::SYS_fcntl, 1, &commands)?;
+    // Images of modules: memory of this process under another name, never executed.
+    let sealable = (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING).cast_signed();
+    allowed.one_of(libc::SYS_memfd_create, 1, &[sealable])
+}
+
+/// What a cell may do with a socket: no filter of its own, no membership, no other's process
+/// number, and nothing to an address that it names.
+fn cell_sockets(allowed: &mut Allowed) -> Result<(), BackendError> {
+    let of = |level: i32| (1, Width::Dword, Is::Eq, u64::from(level.cast_unsigned()));
+    let option = |name: i32| (2, Width::Dword, Is::Eq, u64::from(name.cast_unsigned()));
+    let xdp: Way<'_> = &[of(libc::SOL_XDP)];
+    let counted: Way<'_> = &[of(libc::SOL_PACKET), option(libc::PACKET_STATISTICS)];
+    let room: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_SNDBUF)];
+    allowed.only(libc::SYS_getsockopt, &[xdp, counted])?;
+    allowed.only(libc::SYS_setsockopt, &[xdp, room])?;
+    allowed.only(libc::SYS_sendto, &[&[(4, Width::Qword, Is::Eq, 0)]])
+}
