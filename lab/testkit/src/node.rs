@@ -95,7 +95,8 @@ pub fn node_file(net: &Net, router: &str, name: &str, store: &Path, more: &str) 
         };
         text += &format!("[[port]]\nname = \"{port}\"\ndevice = \"{}\"\n", end.device);
     }
-    text
+    // Last, so that a test can say more of whom the node believes.
+    text + "[trust]\nunsigned = \"accept\"\n"
 }
 
 /// What of a node is left on this machine, in words; nothing when it ended cleanly.

@@ -11,7 +11,7 @@ use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, ErrorCode, ErrorDocument, HandedOver,
     MessageAnswers, MessageRequest, ModuleList, ModuleStored, MoveRequest, Moved, NodeBackup,
     NodeInfo, Removed, RevocationList, RevokeRequest, Revoked, RuleList, RuleRemoved, RulesAdded,
-    RulesRequest, ServiceInfo, ServiceList, Stats,
+    RulesRequest, ServiceInfo, ServiceList, SignaturesRequest, SignaturesStored, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
 use connection::Kept;
@@ -401,6 +401,19 @@ impl Client {
     /// See [`ClientError`].
     pub fn hand_over(&self) -> Result<HandedOver, ClientError> {
         self.read(Operation::HandOver)
+    }
+
+    /// Keeps signatures of a module, as `tam sign` writes them, in the node's store.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn add_signatures(
+        &self,
+        digest: &str,
+        file: &str,
+    ) -> Result<SignaturesStored, ClientError> {
+        let request = SignaturesRequest { file: file.to_owned() };
+        self.write(Call::of(Operation::AddSignatures, Some(digest)), &request)
     }
 
     /// Lets capabilities count no more, and stops what runs under them.

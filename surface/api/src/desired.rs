@@ -25,6 +25,9 @@ pub struct ApplyRequest {
     /// that is refused, with `dry_run` too.
     #[serde(default)]
     pub discard_state: bool,
+    /// Signed modules may be older than what ran here before.
+    #[serde(default)]
+    pub allow_older: bool,
 }
 
 /// A module that a text names as a file.

@@ -10,7 +10,7 @@ use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, HandedOver, MessageAnswers, MessageRequest,
     ModuleList, ModuleStored, MoveRequest, Moved, NodeBackup, NodeInfo, Removed, RevocationList,
     RevokeRequest, Revoked, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo,
-    ServiceList, Stats,
+    ServiceList, SignaturesRequest, SignaturesStored, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
 use std::borrow::Cow;
@@ -44,6 +44,8 @@ pub enum Operation {
     RemoveRule,
     /// Takes a module into the store.
     StoreModule,
+    /// Takes signatures of a module into the store.
+    AddSignatures,
     /// What the store holds.
     Modules,
     /// All counters.
@@ -294,6 +296,16 @@ pub const ENDPOINTS: &[Endpoint] = &[
             "/v1/modules",
             json::<ModuleStored>(),
             "Take a module into the node's store; the same bytes again change nothing",
+        )
+    },
+    Endpoint {
+        request: Some(json::<SignaturesRequest>()),
+        ..endpoint(
+            Operation::AddSignatures,
+            Method::Post,
+            "/v1/modules/{name}/signatures",
+            json::<SignaturesStored>(),
+            "Keep signatures of a module beside it; answers which of them count here",
         )
     },
     endpoint(

@@ -108,6 +108,25 @@ pub struct NodeBackup {
     pub store_directory: String,
 }
 
+/// Signatures of a module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignaturesRequest {
+    /// As `tam sign` writes them beside a module (docs/repository.md, "Signatures").
+    pub file: String,
+}
+
+/// Signatures that the node's store has now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SignaturesStored {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The module's digest.
+    pub digest: String,
+    /// Who of those that the node believes has signed it.
+    pub signers: Vec<String>,
+}
+
 /// One port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortInfo {
@@ -206,6 +225,9 @@ pub struct DeployRequest {
     /// take that over, `true` lets it begin empty.
     #[serde(default)]
     pub discard_state: bool,
+    /// A signed module may be older than what ran here before; for administrators.
+    #[serde(default)]
+    pub allow_older: bool,
 }
 
 /// What a service may use below user level in a second; what is left out has no limit.

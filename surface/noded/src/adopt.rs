@@ -183,7 +183,7 @@ impl Daemon {
             self.node.services().map(|service| service.module.digest.clone()).collect();
         for text in digests {
             let Ok(digest) = text.parse() else { continue };
-            if let Err(error) = self.hold(&digest) {
+            if let Err(error) = self.take_in(&digest) {
                 let error = error.message;
                 tracing::warn!(
                     digest = text,

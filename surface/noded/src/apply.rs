@@ -87,6 +87,9 @@ impl Daemon {
                 let answer = done.map(|()| {
                     answer.generation = daemon.desired.generation;
                     answer.took_ms = millis(since);
+                    let digests = daemon.desired.state.services.values();
+                    let digests: Vec<_> = digests.flat_map(|it| it.digest.parse()).collect();
+                    daemon.mark_versions(digests);
                     daemon.note_state(EventKind::StateApplied, &cause);
                     if let Some(within) = confirm {
                         let until = Instant::now() + within;
@@ -134,6 +137,9 @@ impl Daemon {
             let code = api::code_of(RefusalClass::Loses);
             return Err(error(code, resolved.refusal_of(&losses, &wanted), None));
         }
+        if !request.dry_run && !request.allow_older {
+            self.check_versions(&resolved.state)?;
+        }
         let memory = if request.discard_state { Memory::KeptIfPossible } else { Memory::Kept };
         let facts = Facts {
             cause: format!("apply {}", request.file),
@@ -142,6 +148,17 @@ impl Daemon {
         };
         let state = resolved.state.with_owned_of(&self.desired.state);
         Ok(Target { state, facts, confirm, shadowed, losses, memory })
+    }
+
+    /// Whether no service becomes an older version than its signers' modules had here.
+    fn check_versions(&mut self, wanted: &DesiredState) -> Answer<()> {
+        for service in wanted.services.values() {
+            let Ok(digest) = service.digest.parse() else { continue };
+            self.hold(&digest)?;
+            self.check_version(&digest)?;
+        }
+        self.forget_modules();
+        Ok(())
     }
 
     /// Whether a path is that of the file that the node was started with.

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trust::{
     Ask, Clock, Denied, Extent, Grant, Kind, ModulePattern, Operation, PublicKey, Reading,
-    RevocationId, UnixTime,
+    RevocationId, UnixTime, Versions,
 };
 use units::Nanos;
 
@@ -94,6 +94,8 @@ pub(crate) struct Authority {
     anyone: Grant,
     pub(crate) capabilities: Arc<Capabilities>,
     pub(crate) revoked: Revoked,
+    /// The highest versions that ran here.
+    pub(crate) versions: Versions,
     next_capability: u32,
     /// Whether the wall clock was odd when that was told.
     clock_told: bool,
@@ -109,6 +111,7 @@ impl Authority {
         anyone: BTreeSet<ModulePattern>,
         capabilities: Capabilities,
         revoked: Revoked,
+        versions: Versions,
     ) -> Self {
         let next_capability =
             capabilities.last_key_value().map_or(1, |(id, _)| id.0.wrapping_add(1).max(1));
@@ -117,6 +120,7 @@ impl Authority {
             anyone: for_anyone(anyone),
             capabilities: Arc::new(capabilities),
             revoked,
+            versions,
             next_capability,
             clock_told: false,
             time_kept: latest,

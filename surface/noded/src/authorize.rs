@@ -71,6 +71,7 @@ impl Daemon {
             Request::AddRules(request, _) => asker.add_rules(request),
             Request::RemoveRule(rule, _) => asker.rule(Operation::Rule, *rule).map(drop),
             Request::PutModule(wasm, ..) => asker.put_module(wasm),
+            Request::AddSignatures(wanted, ..) => asker.add_signatures(wanted),
             Request::BeginCapture(request, _) => asker.capture(request),
             Request::Captured(id, ..) | Request::EndCapture(id, _) => asker.captured(*id),
             Request::Metrics(_) | Request::Explain(..) | Request::Desired(_) => {
@@ -89,13 +90,18 @@ impl Daemon {
 
     /// Has what a deployment names in memory, so that it can be looked at.
     fn hold_asked(&mut self, caller: &Caller, request: &Request) -> Answer<()> {
-        let Request::Deploy(request, _) = request else { return Ok(()) };
+        let (operation, module) = match request {
+            Request::Deploy(request, _) => (Operation::Deploy, &request.module),
+            Request::AddSignatures(wanted, ..) => (Operation::Store, wanted),
+            _ => return Ok(()),
+        };
         let now = self.capability_time();
-        let may = self.authority.rights(caller, now).check(&Ask::to(Operation::Deploy));
+        let may = self.authority.rights(caller, now).check(&Ask::to(operation));
         may.map_err(|problem| denied(&problem, caller))?;
         // What cannot be had is the same as what may not be had: the asker says so.
-        if let Ok(digest) = self.resolve(&request.module) {
+        if let Ok(digest) = self.resolve(module) {
             let _ = self.hold(&digest);
+            let _ = self.signers_of(&digest);
         }
         Ok(())
     }
@@ -216,7 +222,10 @@ impl Asker<'_> {
     fn deploy(&self, request: &DeployRequest) -> Answer<()> {
         let session = self.daemon.session(request.session.as_deref())?;
         let kind = kind_of(&session);
-        let (digest, module) = self.module(&request.module)?;
+        let (digest, module) = self.module(Operation::Deploy, &request.module)?;
+        if request.allow_older {
+            self.check(&Ask::to(Operation::Administer))?;
+        }
         let manifest = &module.checked.manifest;
         let name = match &request.name {
             Some(text) => Name::new(text).map_err(usage)?,
@@ -252,13 +261,13 @@ impl Asker<'_> {
     }
 
     /// A module that is there and that the caller may run.
-    fn module(&self, wanted: &str) -> Answer<(Digest, &Module)> {
+    fn module(&self, operation: Operation, wanted: &str) -> Answer<(Digest, &Module)> {
         let found = self.daemon.resolve(wanted).ok();
         let found = found.and_then(|digest| Some((digest, self.daemon.modules.get(&digest)?)));
         let mine = found.filter(|(digest, module)| {
             Kind::ALL.into_iter().any(|kind| {
                 let module = Some(module_ask(*digest, module, kind));
-                self.rights.check(&Ask { module, ..Ask::to(Operation::Deploy) }).is_ok()
+                self.rights.check(&Ask { module, ..Ask::to(operation) }).is_ok()
             })
         });
         mine.ok_or_else(|| {
@@ -275,6 +284,11 @@ impl Asker<'_> {
         let module = Module::check(wasm.to_vec()).map_err(usage)?;
         let ask = module_ask(Digest::of(wasm), &module, Kind::Application);
         self.check(&Ask { module: Some(ask), ..Ask::to(Operation::Store) })
+    }
+
+    fn add_signatures(&self, wanted: &str) -> Answer<()> {
+        self.check(&Ask::to(Operation::Store))?;
+        self.module(Operation::Store, wanted).map(drop)
     }
 
     fn add_rules(&self, request: &api::RulesRequest) -> Answer<()> {
@@ -392,7 +406,7 @@ fn stage_fits(text: Option<&str>, kind: Kind) -> Answer<()> {
 
 fn module_ask(digest: Digest, module: &Module, kind: Kind) -> ModuleAsk {
     let name = module.checked.manifest.name.to_string();
-    ModuleAsk { digest: *digest.bytes(), name, signers: BTreeSet::new(), kind }
+    ModuleAsk { digest: *digest.bytes(), name, signers: module.signers.clone(), kind }
 }
 
 /// Everywhere a service may come to run: where it is wanted, and above.

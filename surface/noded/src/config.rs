@@ -19,7 +19,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
-use trust::{ModulePattern, PublicKey};
+use trust::{ModulePattern, PublicKey, Signer};
 use units::Name;
 
 /// A commented node file, for `tam node` without one.
@@ -50,9 +50,11 @@ fast_path = "auto"
 # [metrics]
 # listen = "127.0.0.1:9464"
 
-# Whom the node believes beside the owner of its API's socket: tokens that one of these keys has
-# signed ("tam key new root", "tam key show root", "tam token new"). With two, one can be lost.
+# Whom the node believes: modules run that one of the signers has signed ("tam key new me",
+# "tam sign MODULE.wasm --key me"), and tokens count that one of the administrators has
+# ("tam token new"). With two administrators, one can be lost.
 # [trust]
+# signers = ["ed25519/..."]   # or unsigned = "accept": run modules whoever made them
 # administrators = ["ed25519/..."]
 # anyone = ["name:ping"]      # modules that run without a token, in the best-effort session
 
@@ -291,6 +293,35 @@ pub struct TrustText {
     /// Modules that anybody may run, without a token, in the best-effort session.
     #[serde(default, deserialize_with = "patterns")]
     pub anyone: BTreeSet<ModulePattern>,
+    /// Whose signatures of modules count.
+    #[serde(default, deserialize_with = "signers")]
+    pub signers: BTreeSet<Signer>,
+    /// What becomes of modules that nobody of these has signed.
+    #[serde(default)]
+    pub unsigned: Unsigned,
+}
+
+/// What becomes of modules without a signature that counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unsigned {
+    /// They do not run.
+    #[default]
+    Refuse,
+    /// They run: the operator trusts whoever may deploy.
+    Accept,
+}
+
+/// Signers of one node: each is tried for each signature that does not name its own.
+const SIGNERS_MAX: usize = 64;
+
+fn signers<'de, D: Deserializer<'de>>(value: D) -> Result<BTreeSet<Signer>, D::Error> {
+    let texts = Vec::<String>::deserialize(value)?;
+    if texts.len() > SIGNERS_MAX {
+        let problem = format!("a node believes at most {SIGNERS_MAX} signers");
+        return Err(de::Error::custom(problem));
+    }
+    texts.iter().map(|text| text.parse().map_err(de::Error::custom)).collect()
 }
 
 /// Administrators of one node.

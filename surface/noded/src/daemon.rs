@@ -69,6 +69,7 @@ pub(crate) enum Request {
     RemoveRule(RuleId, Reply<api::RuleRemoved>),
     Modules(Reply<api::ModuleList>),
     PutModule(Vec<u8>, bool, Reply<api::ModuleStored>),
+    AddSignatures(String, api::SignaturesRequest, Reply<api::SignaturesStored>),
     Stats(Reply<api::Stats>),
     Events(u64, u32, Reply<api::EventList>),
     Why(Reply<api::WhyList>),

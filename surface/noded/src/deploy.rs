@@ -3,10 +3,11 @@
 use abi::check::{Checked, Unverified};
 use cell::{CompileFailure, CompileWorker, Compiled};
 use registry::Digest;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+use trust::Signer;
 
 /// Bytes of modules that no service runs any more and of what they were compiled to: a dozen
 /// large ones. Those that ran last are kept, and need not be compiled again.
@@ -27,6 +28,8 @@ pub(crate) struct Module {
     pub(crate) wasm: Vec<u8>,
     pub(crate) checked: Checked,
     pub(crate) compiled: Option<Arc<Compiled>>,
+    /// Whom the node believes has signed it, as far as it has looked.
+    pub(crate) signers: BTreeSet<Signer>,
     /// How often modules have been let go of since a service last ran it.
     idle: u32,
 }
@@ -34,7 +37,7 @@ pub(crate) struct Module {
 impl Module {
     pub(crate) fn check(wasm: Vec<u8>) -> Result<Self, abi::check::CheckError> {
         let checked = Unverified(&wasm).check()?;
-        Ok(Self { wasm, checked, compiled: None, idle: 0 })
+        Ok(Self { wasm, checked, compiled: None, signers: BTreeSet::new(), idle: 0 })
     }
 
     fn bytes(&self) -> usize {

@@ -71,6 +71,7 @@ pub(crate) fn router(requests: mpsc::Sender<Incoming>) -> Router {
         )
         .route("/v1/rules/{id}", delete(remove_rule))
         .route("/v1/modules", get(modules).post(put_module))
+        .route("/v1/modules/{name}/signatures", post(add_signatures))
         .route("/v1/stats", get(stats))
         .route("/v1/events", get(events))
         .route("/metrics", get(metrics))
@@ -232,6 +233,17 @@ async fn put_module(
     match options {
         Ok(Query(o)) => ask(state, |it| Request::PutModule(wasm.to_vec(), o.early, it)).await,
         Err(rejection) => refuse(error(ErrorCode::Usage, rejection.body_text(), None)),
+    }
+}
+
+async fn add_signatures(
+    state: Daemon,
+    Path(name): Path<String>,
+    request: Result<Json<api::SignaturesRequest>, JsonRejection>,
+) -> Response {
+    match body(request) {
+        Ok(request) => ask(state, |reply| Request::AddSignatures(name, request, reply)).await,
+        Err(refusal) => refuse(refusal),
     }
 }
 

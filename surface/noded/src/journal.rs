@@ -4,7 +4,7 @@
 //! STATE/state.redb
 //!   states   generation ─▶ SHA-256 ‖ JSON of the whole desired state
 //!   heads    generation ─▶ JSON: what made it, and whether it waits for a confirmation
-//!   facts    format, node, node file, latest time
+//!   facts    format, node, node file, latest time, versions
 //!   capabilities, revoked   (trusted.rs)
 //! ```
 //!

@@ -52,6 +52,7 @@ mod remote;
 mod replace;
 mod revoke;
 mod server;
+mod signed;
 mod spares;
 mod state;
 mod views;

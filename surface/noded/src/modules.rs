@@ -58,8 +58,10 @@ impl Daemon {
             let _ = done.send(Done::Stored(digest, stored.map(|()| answer), reply));
         });
         let held = self.modules.entry(digest).or_insert(module);
-        // One at a time: a whole repository may be on its way to this store.
-        if held.compiled.is_none() && self.compiling.is_empty() {
+        let is_compiled = held.compiled.is_some();
+        // One at a time: a whole repository may be on its way to this store. What may not run is
+        // not compiled, either.
+        if !is_compiled && self.compiling.is_empty() && self.permit(&digest).is_ok() {
             self.compile(digest, self.node.bpf());
         }
     }

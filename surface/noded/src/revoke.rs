@@ -282,7 +282,7 @@ impl Daemon {
     }
 
     /// Writes to the journal beside the loop.
-    fn in_journal(
+    pub(crate) fn in_journal(
         &self,
         write: impl FnOnce(&mut Journal) -> Result<(), JournalError> + Send + 'static,
         then: impl FnOnce(Answer<()>) + Send + 'static,

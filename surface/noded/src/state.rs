@@ -22,7 +22,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use trust::{ModulePattern, UnixTime};
+use trust::{ModulePattern, UnixTime, Versions};
 use units::{Name, Nanos, RuleId};
 
 /// A change of the desired state, made when its turn comes.
@@ -170,7 +170,13 @@ impl Desired {
             read.map_err(|error| journal.damaged(format!("something revoked: {error}")))?;
         }
         let latest = UnixTime(journal.latest_time()?);
-        Ok(Authority::new(now, latest, anyone, capabilities, revoked))
+        let versions = match journal.versions()? {
+            Some(text) => text
+                .parse()
+                .map_err(|error| journal.damaged(format!("the versions that ran: {error}")))?,
+            None => Versions::default(),
+        };
+        Ok(Authority::new(now, latest, anyone, capabilities, revoked, versions))
     }
 
     /// Capabilities as they are to be written, if the journal has others.
@@ -215,6 +221,7 @@ impl Request {
             | Self::Rules(..)
             | Self::Modules(..)
             | Self::PutModule(..)
+            | Self::AddSignatures(..)
             | Self::Stats(..)
             | Self::Events(..)
             | Self::Why(..)
@@ -249,6 +256,7 @@ impl Request {
             Self::Rules(reply) => drop(reply.send(Err(refusal))),
             Self::Modules(reply) => drop(reply.send(Err(refusal))),
             Self::PutModule(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::AddSignatures(_, _, reply) => drop(reply.send(Err(refusal))),
             Self::Stats(reply) => drop(reply.send(Err(refusal))),
             Self::Events(_, _, reply) => drop(reply.send(Err(refusal))),
             Self::Why(reply) => drop(reply.send(Err(refusal))),

@@ -97,6 +97,9 @@ impl Daemon {
             Request::Explain(request, reply) => self.explain(&request, reply),
             Request::Modules(reply) => drop(reply.send(self.module_list(&caller))),
             Request::PutModule(wasm, early, reply) => self.put_module(wasm, early, reply),
+            Request::AddSignatures(wanted, request, reply) => {
+                self.add_signatures(&wanted, &request, reply);
+            }
             Request::Stats(reply) => {
                 let sight = self.sight(&caller);
                 self.after_report(move |daemon| drop(reply.send(daemon.seen_stats(&sight))));
@@ -353,7 +356,15 @@ impl Daemon {
         if self.modules.get(&digest).is_some_and(|module| module.compiled.is_some()) {
             self.tell(&ToCell::Expect, &[]);
         }
-        let module = self.hold(&digest)?;
+        let mut module = self.hold(&digest)?;
+        if !request.allow_older {
+            self.check_version(&digest)?;
+        }
+        if !matches!(caller, Caller::Operator) {
+            // What it imports was granted, and nothing else is linked.
+            let imports = module.imports;
+            module = module.with_functions(imports);
+        }
         let service = match &request.name {
             Some(text) => name(text)?,
             None => module.manifest.name.clone(),
@@ -425,14 +436,21 @@ impl Daemon {
         })
     }
 
-    /// Has the module in memory, checked.
-    pub(crate) fn hold(&mut self, digest: &Digest) -> Answer<ModuleInfo> {
+    /// Has the module in memory, checked, whether or not it may run.
+    pub(crate) fn take_in(&mut self, digest: &Digest) -> Answer<ModuleInfo> {
         if !self.modules.contains_key(digest) {
             let wasm = self.store.get(digest).map_err(failed)?;
             self.modules.insert(*digest, Module::check(wasm).map_err(usage)?);
         }
         let module = self.modules.get(digest).ok_or_else(|| failed("the module is gone"))?;
         Ok(ModuleInfo::of(digest.to_string(), &module.checked))
+    }
+
+    /// Has a module that may run in memory, checked.
+    pub(crate) fn hold(&mut self, digest: &Digest) -> Answer<ModuleInfo> {
+        let module = self.take_in(digest)?;
+        self.permit(digest)?;
+        Ok(module)
     }
 
     pub(crate) fn session(&self, wanted: Option<&str>) -> Answer<Name> {
@@ -455,6 +473,7 @@ impl Daemon {
             let answer = written.and_then(|()| {
                 daemon.desired.missing.remove(&service);
                 let info = daemon.find_service(service.as_str())?;
+                daemon.mark_versions(info.digest.parse());
                 let schema_version = SCHEMA_VERSION;
                 let replaced = replaces.map(|replaced| api::Replaced { paused_us, ..replaced });
                 Ok(Deployed { schema_version, service: info, took_ms, shadowed, replaced })

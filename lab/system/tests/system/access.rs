@@ -64,7 +64,7 @@ fn with_trust(line: &str) -> Line {
     let net = testkit::Net::line(1500).unwrap();
     let more = |text: String| {
         let keys = [ROOT, SECOND_ROOT].map(|it| format!("\"{}\"", key(it).public())).join(", ");
-        format!("{text}[trust]\nadministrators = [{keys}]\n{line}\n")
+        format!("{text}administrators = [{keys}]\n{line}\n")
     };
     let node = NodeUnderTest::start_edited(&net, "r1", "", more).unwrap();
     Line { node, net }
@@ -228,6 +228,10 @@ impl World {
             }
             Operation::RemoveRule => got(&client.remove_rule(rule)),
             Operation::StoreModule => got(&client.store_module(pass("pass-on"))),
+            Operation::AddSignatures => {
+                let file = trust::SignatureFile::default().to_string();
+                got(&client.add_signatures(&self.digest, &file))
+            }
             Operation::Modules => got(&client.modules()),
             Operation::Stats => got(&client.stats()),
             Operation::Events => got(&client.events(0, 0)),
@@ -323,7 +327,7 @@ fn expected(role: Role, operation: Operation, owner: Role) -> Got {
                 Got::Refused
             }
         }
-        (_, O::StoreModule) => Got::Granted,
+        (_, O::StoreModule | O::AddSignatures) => Got::Granted,
         _ => Got::Refused,
     }
 }

@@ -4,6 +4,7 @@
 //! the file. It is asked twice: what would change, with the manifests of modules that it has not
 //! got, and only when it takes all that are its modules handed over and the text applied.
 
+use super::deploy::signatures_beside;
 use super::{Context, read_file, read_module};
 use crate::failure::{Failure, Outcome};
 use api::{Applied, ApplyModule, ApplyRequest, Client, ErrorCode};
@@ -24,6 +25,9 @@ pub struct Apply {
     /// Let services begin empty whose new version cannot take over what they know
     #[arg(long)]
     discard_state: bool,
+    /// Let signed modules be older than what ran here before
+    #[arg(long)]
+    allow_older: bool,
     /// Say what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -44,7 +48,8 @@ pub struct Confirm {}
 /// A file that is to be applied, and its modules.
 struct Text {
     request: ApplyRequest,
-    wasm: Vec<Vec<u8>>,
+    /// Modules, each with its signatures.
+    wasm: Vec<(Vec<u8>, Option<String>)>,
     client: Client,
 }
 
@@ -53,6 +58,7 @@ impl Apply {
         let mut text = Text::read(&self.file, context)?;
         text.request.confirm_s = self.confirm;
         text.request.discard_state = self.discard_state;
+        text.request.allow_older = self.allow_older;
         let would = text.ask()?;
         if self.dry_run {
             return context.output.result(&would, || diff_text(&would, &self.file));
@@ -109,6 +115,7 @@ impl Text {
                 continue;
             }
             let (bytes, checked) = read_module(&beside.join(&module))?;
+            let signatures = signatures_beside(&beside.join(&module))?;
             let digest = registry::Digest::of(&bytes).to_string();
             let manifest = serde_json::to_value(&checked.manifest).map_err(|error| {
                 Failure::failed(format!("writing the manifest of {module}: {error}"))
@@ -118,7 +125,7 @@ impl Text {
             let memory_image = Some(format!("{:016x}", checked.image.0));
             let sent = ApplyModule { digest, manifest, hands_state_over, memory_image };
             request.modules.insert(module, sent);
-            wasm.push(bytes);
+            wasm.push((bytes, signatures));
         }
         request.text = text;
         Ok(Self { request, wasm, client })
@@ -130,8 +137,11 @@ impl Text {
     }
 
     fn apply(mut self) -> Result<Applied, Failure> {
-        for wasm in self.wasm {
-            self.client.store_module(wasm)?;
+        for (wasm, signatures) in self.wasm {
+            let digest = self.client.store_module(wasm)?.digest;
+            if let Some(file) = signatures {
+                self.client.add_signatures(&digest, &file)?;
+            }
         }
         for module in self.request.modules.values_mut() {
             module.manifest = None;

@@ -1,6 +1,6 @@
 //! `tam deploy`: a module becomes a service.
 
-use super::{Context, key_and_value, read_module, short_digest};
+use super::{Context, key_and_value, read_file, read_module, short_digest};
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
 use api::{Budget, Client, DeployRequest, Deployed};
@@ -51,6 +51,9 @@ pub struct Deploy {
     /// When the name runs already: let the new version begin without what the old one knows
     #[arg(long)]
     discard_state: bool,
+    /// Let a signed module be older than what ran here before
+    #[arg(long)]
+    allow_older: bool,
 }
 
 /// What can be limited.
@@ -118,6 +121,7 @@ impl Deploy {
             budget: budget(&self.limits, self.over),
             on_failure: self.on_failure,
             discard_state: self.discard_state,
+            allow_older: self.allow_older,
         };
         let deployed = client.deploy(&request)?;
         context.output.result(&deployed, || text(&deployed))
@@ -133,7 +137,22 @@ fn is_file(module: &str) -> bool {
 pub(crate) fn upload(client: &Client, path: &Path) -> Result<String, Failure> {
     // Checked here first: a fault is then told of the file.
     let (bytes, _) = read_module(path)?;
-    Ok(client.store_module_early(bytes)?.digest)
+    let signatures = signatures_beside(path)?;
+    let digest = client.store_module_early(bytes)?.digest;
+    if let Some(file) = signatures {
+        client.add_signatures(&digest, &file)?;
+    }
+    Ok(digest)
+}
+
+/// What `tam sign` has written beside a module.
+pub(crate) fn signatures_beside(path: &Path) -> Result<Option<String>, Failure> {
+    let file = super::module::beside(path);
+    if !file.exists() {
+        return Ok(None);
+    }
+    let bytes = read_file(&file, trust::signature::file::FILE_LENGTH_MAX as u64)?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 fn text(deployed: &Deployed) -> String {

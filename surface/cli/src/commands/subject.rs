@@ -112,7 +112,7 @@ impl Nodes {
         let port =
             |device: &String| format!("[[port]]\nname = \"{device}\"\ndevice = \"{device}\"\n");
         let text = format!(
-            "name = \"{}\"\nstore = \"{}\"\nstate = \"{}\"\nguest_core = {}\n{}",
+            "name = \"{}\"\nstore = \"{}\"\nstate = \"{}\"\nguest_core = {}\n{}[trust]\nunsigned = \"accept\"\n",
             plan.name,
             self.folder.path().join(format!("{}.store", plan.name)).display(),
             self.folder.path().join(format!("{}.state", plan.name)).display(),

@@ -4,7 +4,7 @@
 //! ```text
 //!   capabilities   number ─▶ JSON
 //!   revoked        block or key ─▶ nothing
-//!   facts          latest time
+//!   facts          latest time, versions of modules that ran
 //! ```
 
 use super::{FACTS, Journal, JournalError, of_redb, open};
@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const CAPABILITIES: TableDefinition<'_, u32, &str> = TableDefinition::new("capabilities");
 const REVOKED: TableDefinition<'_, &str, ()> = TableDefinition::new("revoked");
 const LATEST_TIME: &str = "latest time";
+const VERSIONS: &str = "versions";
 
 /// Capabilities by their numbers, as text.
 pub type CapabilityTexts = BTreeMap<u32, String>;
@@ -56,6 +57,25 @@ impl Journal {
                 revoked.insert(what.as_str(), ())?;
             }
             keep_time(transaction, time)
+        })
+    }
+
+    /// The highest versions of modules that ran, as text.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn versions(&self) -> Result<Option<String>, JournalError> {
+        self.fact(VERSIONS)
+    }
+
+    /// Keeps the highest versions.
+    ///
+    /// # Errors
+    /// When they cannot be written; then the journal is as it was.
+    pub fn keep_versions(&mut self, text: &str) -> Result<(), JournalError> {
+        self.in_transaction(|transaction| {
+            transaction.open_table(FACTS)?.insert(VERSIONS, text)?;
+            Ok(())
         })
     }
 
