@@ -146,6 +146,7 @@ pub(super) fn file_of(module: &Path) -> Result<SignatureFile, Failure> {
     let text = String::from_utf8_lossy(&bytes);
     text.parse().map_err(|error: trust::SignatureError| {
         Failure::new(ErrorCode::Refused, format!("{}: {error}", path.display()))
+            .help("remove it, and let its signers sign again")
     })
 }
 

@@ -46,6 +46,7 @@ fn a_module_is_signed_beside_its_file_by_several_and_no_changed_byte_passes() {
     let both = user.told(&["verify", "monitor.wasm", "--key", "bob", "--key", alice]);
     assert_eq!(both["signers"].as_array().unwrap().len(), 2);
 
+    user.fails(&["sign", "monitor.wasm", "--key", "nobody"], 3, "there is no key 'nobody'");
     // A signature of another module, and a file that has been touched.
     std::fs::copy(OTHER, user.0.path().join("echo.wasm")).unwrap();
     std::fs::copy(user.0.path().join("monitor.wasm.sig"), user.0.path().join("echo.wasm.sig"))
@@ -54,7 +55,6 @@ fn a_module_is_signed_beside_its_file_by_several_and_no_changed_byte_passes() {
     let text = String::from_utf8(bytes(&user, "monitor.wasm.sig")).unwrap();
     user.file("monitor.wasm.sig", &text.replacen("\"key\"", " \"key\"", 1));
     user.fails(&verify("alice"), 4, "no file of signatures");
-    user.fails(&["sign", "monitor.wasm", "--key", "nobody"], 3, "there is no key 'nobody'");
     user.fails(&["sign", "absent.wasm", "--key", "alice"], 3, "absent.wasm");
 }
 
@@ -93,21 +93,23 @@ fn served(directory: &Path, hidden: Option<Digest>, work: impl FnOnce(SocketAddr
     let may = move |_: &axum::http::request::Parts, module: &Digest| {
         if Some(*module) == hidden { Err(NotYours) } else { Ok(()) }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-    let address = listener.local_addr().unwrap();
-    let (end, ended) = tokio::sync::oneshot::channel::<()>();
-    let server = std::thread::spawn(move || {
-        runtime.block_on(async {
-            tokio::select! {
-                served = axum::serve(listener, router(store, may)) => served.unwrap(),
-                _ = ended => {}
-            }
+    let (told, hears) = std::sync::mpsc::channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+                told.send(listener.local_addr().unwrap()).unwrap();
+                let serving = axum::serve(listener, router(store, may)).into_future();
+                // Dropped without a word when the work fails: that ends it, too.
+                tokio::select! { _ = serving => {}, _ = stopped => {} }
+            });
         });
+        let stop = stop;
+        work(hears.recv().unwrap());
+        drop(stop);
     });
-    work(address);
-    drop(end);
-    server.join().unwrap();
 }
 
 #[test]

@@ -168,9 +168,8 @@ async fn a_token_is_bought_once_and_shown_to_the_registry_only() {
     let settings = Settings { credentials, ..Settings::default() };
     let client = Client::new(world.clone(), &reference.registry, settings);
     assert_eq!(pull(&client, &reference, None).await.unwrap().digest, made.digest);
-    let asked = world.asked.lock().unwrap();
-    assert_eq!(asked.iter().filter(|(host, _)| host == "auth.test").count(), 1);
-    drop(asked);
+    let bought = |(host, _): &&(String, Asked)| host == "auth.test";
+    assert_eq!(world.asked.lock().unwrap().iter().filter(bought).count(), 1);
     let error = pulled(&world, "one.test/monitor").await.unwrap_err();
     assert!(error.to_string().contains("there is no password for it"), "{error}");
 }
@@ -181,7 +180,7 @@ async fn a_redirect_is_followed_without_our_token_and_not_to_this_machine() {
     let (answers, blob) = (made.answers(), made.wasm.clone());
     let moved = format!("blobs/{}", made.digest);
     world.host("one.test", move |asked| {
-        if asked.headers.get("authorization").is_none() {
+        if !asked.headers.contains_key("authorization") {
             return Reply::status(401).with("WWW-Authenticate", "Basic realm=\"x\"");
         }
         if asked.rest() == moved {
