@@ -16,6 +16,9 @@ pub struct NodeInfo {
     pub schema_version: u32,
     /// The node's name.
     pub name: String,
+    /// The node's public key, `ed25519/…`: who it is, and whose signature its ledger has.
+    #[serde(default)]
+    pub node_key: String,
     /// The version of the program.
     pub version: String,
     /// Process number of the daemon.

@@ -11,8 +11,7 @@
 //! done is brought to one of its two ends: see `node::state`'s `resume`.
 
 use crate::cell_link::{self, CellLink};
-use crate::config::NodeFile;
-use crate::daemon::{Daemon, Done, KernelWay, Parts, Queue};
+use crate::daemon::{Daemon, Done, KernelWay, Parts, Queue, Start};
 use crate::door::Door;
 use crate::packets;
 use crate::ports::{self, LivePort};
@@ -26,7 +25,6 @@ use node::state::CellState;
 use os::netlink::Netlink;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use tokio::sync::mpsc;
 use units::{EntryId, Name, PortId, SessionId};
 
@@ -53,12 +51,8 @@ impl Daemon {
     /// # Errors
     /// When it cannot go on with it: then nothing has been changed for good, and it is to be
     /// taken down.
-    pub(crate) fn adopt(
-        file: &NodeFile,
-        config: &Path,
-        guest_core: usize,
-        done: &mpsc::UnboundedSender<Done>,
-    ) -> Result<Option<Self>> {
+    pub(crate) fn adopt(start: &Start, done: &mpsc::UnboundedSender<Done>) -> Result<Option<Self>> {
+        let Start { file, config, .. } = start;
         let Some(record) = Record::read(&file.name)? else { return Ok(None) };
         ensure!(
             record.fingerprint == record::fingerprint()?,
@@ -96,10 +90,8 @@ impl Daemon {
             }
         };
         front.set_up_device(Some(up_ifindex));
-        let (file, done) = (file.clone(), done.clone());
         let parts = Parts {
             started,
-            config: config.to_owned(),
             desired,
             node,
             front: Door::of(front),
@@ -110,7 +102,7 @@ impl Daemon {
             up: Some(up),
             up_ifindex,
         };
-        let mut daemon = Self::join(file, guest_core, parts, done)?;
+        let mut daemon = Self::join(start.clone(), parts, done.clone())?;
         (daemon.closed, daemon.fuel_closed) = (record.closed, record.fuel_closed);
         daemon.lost_with_cells = record.lost_with_cells;
         daemon.take_up(cell)?;

@@ -37,12 +37,14 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, MissedTickBehavior, interval};
+use trust::SecretKey;
 use units::{EntryId, Name, Nanos, PortId, RuleId, SessionId};
 
 /// How often the front door is told that this daemon listens; the lease is ten
@@ -120,6 +122,8 @@ pub(crate) struct Daemon {
     pub(crate) file: NodeFile,
     /// The node file's path.
     pub(crate) config: PathBuf,
+    /// Who the node is.
+    pub(crate) node_key: Arc<SecretKey>,
     /// What shall run.
     pub(crate) desired: Desired,
     /// A change of it that is going on.
@@ -206,12 +210,22 @@ pub(crate) struct Daemon {
     pub(crate) done: mpsc::UnboundedSender<Done>,
 }
 
+/// Which node a daemon is to be.
+#[derive(Clone)]
+pub(crate) struct Start {
+    pub(crate) file: NodeFile,
+    /// The node file's path.
+    pub(crate) config: PathBuf,
+    /// Who the node is.
+    pub(crate) key: Arc<SecretKey>,
+    /// The core that runs modules.
+    pub(crate) guest_core: usize,
+}
+
 /// What a daemon begins with.
 pub(crate) struct Parts {
     /// When the node's clock was zero.
     pub(crate) started: Instant,
-    /// The node file's path.
-    pub(crate) config: PathBuf,
     pub(crate) desired: Desired,
     pub(crate) node: Node,
     pub(crate) front: Door,
@@ -253,15 +267,9 @@ pub(crate) fn lock(name: &Name) -> Result<File> {
 }
 
 /// Runs the node to its end; its name is taken with [`lock`].
-pub(crate) async fn run(
-    file: NodeFile,
-    config: PathBuf,
-    lock: File,
-    bpf: bool,
-    guest_core: usize,
-) -> Result<()> {
-    let name = file.name.clone();
-    let ended = run_locked(file, config, bpf, guest_core).await;
+pub(crate) async fn run(start: Start, lock: File, bpf: bool) -> Result<()> {
+    let name = start.file.name.clone();
+    let ended = run_locked(start, bpf).await;
     if matches!(ended, Ok(End::HandedOver)) {
         return Ok(());
     }
@@ -272,11 +280,11 @@ pub(crate) async fn run(
     ended.map(|_| ())
 }
 
-async fn run_locked(file: NodeFile, config: PathBuf, bpf: bool, guest_core: usize) -> Result<End> {
+async fn run_locked(start: Start, bpf: bool) -> Result<End> {
     let (done, done_rx) = mpsc::unbounded_channel();
     let monitor = Monitor::open().context("listening for changes of routes and devices")?;
-    let name = file.name.clone();
-    let mut daemon = Daemon::adopt_or_start(file, config, guest_core, done).inspect_err(|_| {
+    let name = start.file.name.clone();
+    let mut daemon = Daemon::adopt_or_start(start, done).inspect_err(|_| {
         // What it had put up comes down again; the first failure is the one to tell.
         let _ = adopt::take_down(&name);
     })?;
@@ -326,13 +334,8 @@ async fn listen(file: &NodeFile, requests: mpsc::Sender<Request>) -> Result<List
 const ANSWERED_WITHIN: Duration = Duration::from_millis(20);
 
 impl Daemon {
-    fn adopt_or_start(
-        file: NodeFile,
-        config: PathBuf,
-        guest_core: usize,
-        done: mpsc::UnboundedSender<Done>,
-    ) -> Result<Self> {
-        match Self::adopt(&file, &config, guest_core, &done) {
+    fn adopt_or_start(start: Start, done: mpsc::UnboundedSender<Done>) -> Result<Self> {
+        match Self::adopt(&start, &done) {
             Ok(Some(mut daemon)) => {
                 daemon.begin_drops();
                 let (name, ports) = (&daemon.file.name, daemon.ports.len());
@@ -349,23 +352,19 @@ impl Daemon {
                 );
             }
         }
-        for what in adopt::take_down(&file.name)? {
+        for what in adopt::take_down(&start.file.name)? {
             tracing::info!(what, "took down what a dead node of this name had left");
         }
-        Self::start(file, config, guest_core, done)
+        Self::start(start, done)
     }
 
-    fn start(
-        file: NodeFile,
-        config: PathBuf,
-        guest_core: usize,
-        done: mpsc::UnboundedSender<Done>,
-    ) -> Result<Self> {
+    fn start(start: Start, done: mpsc::UnboundedSender<Done>) -> Result<Self> {
+        let Start { file, config, .. } = &start;
         let mut node = Node::new(file.name.clone(), file.ports.clone())?;
         let netlink = Netlink::open().context("opening netlink")?;
         let store = Store::open(&file.store)
             .with_context(|| format!("opening the module store {}", file.store.display()))?;
-        let desired = crate::apply::open(&file, &config, &store)?;
+        let desired = crate::apply::open(file, config, &store)?;
         let mut front = Door::open(&file.ports, || {
             FrontDoor::create(&file.name, hash_keys()?, file.flow_cache.0)
                 .context("making the front door")
@@ -386,20 +385,9 @@ impl Daemon {
         front.heartbeat()?;
         node.handle_timeout(Nanos::ZERO);
         let started = Instant::now();
-        let parts = Parts {
-            started,
-            config,
-            desired,
-            node,
-            front,
-            store,
-            netlink,
-            ports,
-            kernel,
-            up,
-            up_ifindex,
-        };
-        let mut daemon = Self::join(file, guest_core, parts, done)?;
+        let parts =
+            Parts { started, desired, node, front, store, netlink, ports, kernel, up, up_ifindex };
+        let mut daemon = Self::join(start, parts, done)?;
         daemon.changed(Change::Lost)?;
         daemon.begin_drops();
         let text =
@@ -411,21 +399,21 @@ impl Daemon {
 
     /// A daemon without a cell.
     pub(crate) fn join(
-        file: NodeFile,
-        guest_core: usize,
+        start: Start,
         parts: Parts,
         done: mpsc::UnboundedSender<Done>,
     ) -> Result<Self> {
         let no_bpf = parts.front.only_user().or_else(below::unsupported);
         Ok(Self {
-            file,
-            config: parts.config,
+            file: start.file,
+            config: start.config,
+            node_key: start.key,
             desired: parts.desired,
             work: None,
             retry_at: None,
             retry_pause: Duration::from_secs(1),
             bpf_allowed: true,
-            guest_core,
+            guest_core: start.guest_core,
             started: parts.started,
             node: parts.node,
             front: parts.front,

@@ -36,6 +36,7 @@ mod leave;
 mod metrics;
 mod modules;
 mod moves;
+mod node_key;
 mod notices;
 mod packets;
 mod port_life;
@@ -55,6 +56,7 @@ pub use journal::JournalError;
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::Name;
 
@@ -79,6 +81,8 @@ pub fn run(options: Options) -> Result<()> {
     let text = std::fs::read_to_string(&options.config)
         .with_context(|| format!("reading the node file {}", options.config.display()))?;
     let file = NodeFile::parse(&text, &options.config.display().to_string())?;
+    // Before anything that runs is asked to end: a node without its key does not start.
+    let key = node_key::open(&file.state)?;
     // The guest core is the cell's: what the daemon, its compilers and the verifier do for it
     // takes no time there, if there is another core.
     let guest_core = file.guest_core.unwrap_or_else(os::cores::last);
@@ -88,7 +92,8 @@ pub fn run(options: Options) -> Result<()> {
     deploy::set_guest_core(guest_core);
     let lock = if options.take_over { take_over(&file.name)? } else { daemon::lock(&file.name)? };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(daemon::run(file, options.config, lock, options.bpf, guest_core));
+    let start = daemon::Start { file, config: options.config, key: Arc::new(key), guest_core };
+    let ended = runtime.block_on(daemon::run(start, lock, options.bpf));
     // A compiler at work is not waited for: nobody wants its code any more.
     runtime.shutdown_background();
     ended

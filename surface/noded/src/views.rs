@@ -98,6 +98,7 @@ impl Daemon {
         NodeInfo {
             schema_version: SCHEMA_VERSION,
             name: self.file.name.to_string(),
+            node_key: self.node_key.public().to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs(),

@@ -192,6 +192,7 @@ fn node_text(node: &NodeInfo) -> String {
     let mut rows = Rows::pairs();
     let mut add = |name: &str, value: String| rows.add([name.to_owned(), value]);
     add("node", format!("{} (tam {}, process {})", node.name, node.version, node.pid));
+    add("key", node.node_key.clone());
     add("up", format!("{} s", node.uptime_seconds));
     add("cell", node.cell.clone());
     add("fast path", node.fast_path.clone());
