@@ -114,6 +114,8 @@ each!(
     read_capture,
     read_cell_message,
     read_key,
+    read_ledger,
+    read_receipt,
     read_request,
     read_store,
     read_token,
