@@ -19,7 +19,6 @@
 //!  -----END TAMANDUA LEDGER RECEIPT-----
 //! ```
 
-use crate::chain::Ledger;
 use crate::record::{self, Digest, FormError, LedgerId, USAGE_LENGTH, Usage};
 use pem_rfc7468::LineEnding;
 use trust::{PublicKey, SecretKey, UnixTime};
@@ -104,14 +103,13 @@ impl Receipt {
     /// When there are none, too many, or they do not follow each other.
     pub fn make(
         key: &SecretKey,
-        ledger: &Ledger,
+        ledger: LedgerId,
         made: UnixTime,
         records: Vec<Usage>,
     ) -> Result<Self, ReceiptError> {
         let first = records.first().ok_or(ReceiptError::Empty)?;
         let principal = first.account.principal;
-        let (ledger, node) = (ledger.id(), key.public());
-        let signature = [0; SIGNATURE_LENGTH];
+        let (node, signature) = (key.public(), [0; SIGNATURE_LENGTH]);
         let mut receipt = Self { ledger, node, principal, made, records, signature };
         receipt.check_length()?;
         let end = receipt.check_chain()?;
@@ -228,6 +226,18 @@ impl Receipt {
     #[must_use]
     pub const fn made(&self) -> UnixTime {
         self.made
+    }
+
+    /// How many records it has.
+    #[must_use]
+    pub const fn records(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The own number behind its last record, from which the next receipt goes on.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.records.last().map_or(0, |usage| usage.own_number + 1)
     }
 
     fn check_length(&self) -> Result<(), ReceiptError> {

@@ -312,6 +312,19 @@ impl Frame {
     }
 }
 
+/// The number of a frame, and its record if it is one. Nothing is verified.
+///
+/// # Errors
+/// When it is no frame.
+pub fn usage_in(bytes: &[u8; FRAME_LENGTH]) -> Result<(u64, Option<Usage>), FormError> {
+    let (number, frame) = Frame::from_bytes(bytes)?;
+    let usage = match frame {
+        Frame::Usage(usage) => Some(*usage),
+        Frame::Segment(_) | Frame::Head(_) => None,
+    };
+    Ok((number, usage))
+}
+
 /// The chain behind a frame.
 pub(crate) fn chain_hash(before: Digest, frame: &[u8; FRAME_LENGTH]) -> Digest {
     let hash = Sha256::new().chain_update(CHAIN_DOMAIN).chain_update(before.0);

@@ -348,7 +348,7 @@ fn a_receipt_is_verified_with_the_nodes_public_key_and_says_nothing_of_others() 
     let (_, records) = disk.read().unwrap();
     let mine = own(&records, account(0).principal);
     assert_eq!(mine.len(), 12);
-    let receipt = Receipt::make(&disk.key, &disk.ledger, UnixTime(5), mine.clone()).unwrap();
+    let receipt = Receipt::make(&disk.key, disk.ledger.id(), UnixTime(5), mine.clone()).unwrap();
     let text = receipt.to_text();
     let read = Receipt::parse(&text).unwrap();
     assert_eq!(read, receipt);
@@ -363,10 +363,11 @@ fn a_receipt_is_verified_with_the_nodes_public_key_and_says_nothing_of_others() 
     }
     let (_, records) = alone.read().unwrap();
     let mine = own(&records, account(0).principal);
-    let without = Receipt::make(&alone.key, &alone.ledger, UnixTime(5), mine.clone()).unwrap();
+    let without = Receipt::make(&alone.key, alone.ledger.id(), UnixTime(5), mine.clone()).unwrap();
     assert_eq!(without.to_text(), text);
     // A part of them is a receipt, too.
-    let part = Receipt::make(&disk.key, &disk.ledger, UnixTime(6), mine[3..7].to_vec()).unwrap();
+    let part =
+        Receipt::make(&disk.key, disk.ledger.id(), UnixTime(6), mine[3..7].to_vec()).unwrap();
     assert_eq!(
         Receipt::parse(&part.to_text()).unwrap().verify(&disk.key.public()).unwrap().len(),
         4
@@ -379,7 +380,7 @@ fn a_receipt_of_which_any_bit_was_changed_is_refused() {
     let (_, records) = disk.read().unwrap();
     let mine = own(&records, account(0).principal);
     let node = disk.key.public();
-    let text = Receipt::make(&disk.key, &disk.ledger, UnixTime(5), mine).unwrap().to_text();
+    let text = Receipt::make(&disk.key, disk.ledger.id(), UnixTime(5), mine).unwrap().to_text();
     let (label, bytes) = pem_rfc7468::decode_vec(text.as_bytes()).unwrap();
     for bit in 0..bytes.len() * 8 {
         let mut changed = bytes.clone();
@@ -401,7 +402,8 @@ fn a_receipt_needs_records_of_one_principal_that_follow_each_other() {
     let disk = filled(2, 9, usize::MAX);
     let (_, records) = disk.read().unwrap();
     let mine = own(&records, account(0).principal);
-    let make = |records| Receipt::make(&disk.key, &disk.ledger, UnixTime(5), records).unwrap_err();
+    let make =
+        |records| Receipt::make(&disk.key, disk.ledger.id(), UnixTime(5), records).unwrap_err();
     assert_eq!(make(Vec::new()), ReceiptError::Empty);
     let gap = [mine[0].clone(), mine[2].clone()].to_vec();
     assert_eq!(make(gap), ReceiptError::Chain { own_number: 1 });

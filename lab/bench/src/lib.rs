@@ -18,6 +18,7 @@ mod classify;
 mod forward;
 mod frame;
 mod generator;
+mod ledger;
 pub mod levels;
 mod limits;
 mod line;
@@ -57,7 +58,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 9] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -77,6 +78,10 @@ const BENCHES: [Bench; 8] = [
     Bench {
         name: "classify",
         what: "rule and route of a packet, by rules, masks and flows: against a plain BPF hash of a million flows",
+    },
+    Bench {
+        name: "ledger",
+        what: "records on the disk, against plain appends of the same bytes; packets with accounting, against without",
     },
     Bench {
         name: "load",
@@ -151,6 +156,8 @@ pub struct Plan {
     pub rule: Option<String>,
     /// The CPU of the cell; the generator and all interrupts have CPU 0.
     pub cell_cpu: usize,
+    /// How often the ledger is written, in seconds; the node's own choice when there is none.
+    pub ledger_every: Option<u64>,
 }
 
 /// What is measured. The benchmark calls; the caller's code, which knows how, does.
@@ -249,6 +256,7 @@ pub fn run(
         "touch" => touch::run(options, subject, progress)?.into(),
         "levels" => levels::run(options, progress)?.into(),
         "classify" => classify::run(options, progress)?,
+        "ledger" => ledger::run(options, subject, progress)?,
         "load" => load::run(options, subject, progress)?,
         "overload" => overload::run(options, subject, progress)?,
         "move" => move_service::run(options, subject, progress)?,

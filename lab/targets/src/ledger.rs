@@ -69,6 +69,6 @@ pub fn receipt_seeds() -> Vec<Vec<u8>> {
     for count in 1..4 {
         records.extend(ledger.append(&node, UnixTime(count), &[reading(count)]).records);
     }
-    let receipt = Receipt::make(&node, &ledger, UnixTime(5), records);
+    let receipt = Receipt::make(&node, ledger.id(), UnixTime(5), records);
     vec![receipt.expect("three records of one principal").to_text().into_bytes()]
 }

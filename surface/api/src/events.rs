@@ -98,6 +98,10 @@ pub enum EventKind {
     StateApplied,
     /// The node went back to a desired state before.
     StateRolledBack,
+    /// What principals use cannot be written down; it is kept, and no new service is taken.
+    LedgerFailed,
+    /// What principals use is written down again.
+    LedgerBack,
     /// What this version of the client does not know.
     #[serde(other)]
     Other,

@@ -33,6 +33,7 @@ mod housekeeping;
 mod http;
 pub mod journal;
 mod leave;
+pub mod ledger;
 mod metrics;
 mod modules;
 mod moves;

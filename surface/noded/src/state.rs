@@ -184,6 +184,7 @@ impl Request {
             | Self::Captured(..)
             | Self::EndCapture(..)
             | Self::HandOver(..)
+            | Self::Ledger(..)
             | Self::Desired(..) => false,
         }
     }

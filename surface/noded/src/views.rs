@@ -85,6 +85,7 @@ impl Daemon {
             Request::Apply(request, reply) => self.apply(&request, reply),
             Request::Confirm(reply) => self.confirm(reply),
             Request::Rollback(request, reply) => self.rollback(&request, reply),
+            Request::Ledger(question) => self.ask_ledger(question),
             Request::HandOver(reply) => {
                 self.hands_over = true;
                 let (node, pid) = (self.file.name.to_string(), std::process::id());
@@ -108,6 +109,7 @@ impl Daemon {
                 None if self.node.bpf() => "on".to_owned(),
                 None => "off: it was switched off".to_owned(),
             },
+            ledger: self.billing.state(),
             ports: self.ports.iter().map(|port| port_info(port, &self.ports)).collect(),
             sessions: self
                 .node
@@ -332,6 +334,7 @@ impl Daemon {
     }
 
     fn start_deployment(&mut self, request: &api::DeployRequest) -> Answer<Begun> {
+        self.check_billing()?;
         let digest = self.resolve(&request.module)?;
         if self.modules.get(&digest).is_some_and(|module| module.compiled.is_some()) {
             self.tell(&ToCell::Expect, &[]);

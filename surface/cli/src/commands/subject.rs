@@ -112,11 +112,12 @@ impl Nodes {
         let port =
             |device: &String| format!("[[port]]\nname = \"{device}\"\ndevice = \"{device}\"\n");
         let text = format!(
-            "name = \"{}\"\nstore = \"{}\"\nstate = \"{}\"\nguest_core = {}\n{}",
+            "name = \"{}\"\nstore = \"{}\"\nstate = \"{}\"\nguest_core = {}\n{}{}",
             plan.name,
             self.folder.path().join(format!("{}.store", plan.name)).display(),
             self.folder.path().join(format!("{}.state", plan.name)).display(),
             plan.cell_cpu,
+            plan.ledger_every.map_or_else(String::new, |every| format!("ledger_every = {every}\n")),
             plan.ports.iter().map(port).collect::<String>()
         );
         let config = self.folder.path().join(format!("{}.toml", plan.name));
