@@ -8,13 +8,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
-use ::ledger::{Account, Amounts, Field, LedgerId, MeterId, Reading as Shown};
 use anyhow::{Context as _, Result};
-use noded::ledger::files::Files;
-use trust::{SecretKey, Seed, UnixTime};
 
 use crate::generator::Traffic;
 use crate::line::{self, Line};
@@ -50,7 +46,7 @@ pub(crate) fn run(
         let mut rounds = Rounds::default();
         for round in 1..=options.rounds() {
             progress(&format!("batches of {batch} records, round {round} of {}", options.rounds()));
-            rounds.add(records(folder.path(), round, batch, appends)?.to_vec());
+            rounds.add(records(subject, folder.path(), round, batch, appends)?.to_vec());
         }
         measured.measurements.push(rounds.compare(Pair {
             metric: format!("ledger.records.batch{batch}"),
@@ -72,36 +68,28 @@ pub(crate) fn run(
     Ok(measured)
 }
 
-fn reading(meter: u16, count: u64) -> Shown {
-    let principal = SecretKey::from_seed(&Seed::from([3; 32])).public();
-    let account = Account { principal, session: "bench".parse().expect("letters are a name") };
-    let mut id = [0; 16];
-    id[..2].copy_from_slice(&meter.to_le_bytes());
-    let reading = Amounts::NONE.with(Field::PacketsIn, count);
-    Shown { account, service: None, meter: MeterId(id), reading, is_last: false }
-}
-
 /// Records a second, ours and those of plain code.
-fn records(folder: &Path, round: u32, batch: u16, appends: u64) -> Result<[f64; 2]> {
-    let key = Arc::new(SecretKey::from_seed(&Seed::from([2; 32])));
-    let directory = folder.join(format!("ledger-{round}"));
-    let mut files = Files::open(&directory, key, LedgerId([1; 16]))?;
+fn records(
+    subject: &mut dyn Subject,
+    folder: &Path,
+    round: u32,
+    batch: u16,
+    appends: u64,
+) -> Result<[f64; 2]> {
+    let mut append = subject.ledger(&folder.join(format!("ledger-{round}")), batch)?;
     // The file is there, and the first record of each meter, which is like all others.
-    let batches: Vec<Vec<Shown>> = (1..=appends + 1)
-        .map(|count| (0..batch).map(|meter| reading(meter, count)).collect())
-        .collect();
-    files.append(UnixTime(0), &batches[0])?;
+    let first = append()?;
     let mut written = Vec::new();
     let begun = Instant::now();
-    for readings in &batches[1..] {
-        written.push(files.append(UnixTime(0), readings)?.bytes);
+    for _ in 0..appends {
+        written.push(append()?);
     }
     let ours = begun.elapsed().as_secs_f64();
 
     let plain = File::create(folder.join(format!("plain-{round}")))?;
-    plain.write_all_at(&written[0], 0)?;
+    plain.write_all_at(&first, 0)?;
     plain.sync_all()?;
-    let mut at = written[0].len() as u64;
+    let mut at = first.len() as u64;
     let begun = Instant::now();
     for bytes in &written {
         plain.write_all_at(bytes, at)?;

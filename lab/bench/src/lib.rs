@@ -160,6 +160,9 @@ pub struct Plan {
     pub ledger_every: Option<u64>,
 }
 
+/// Appends another batch to a ledger: its bytes, which are on the disk.
+pub type Appends = Box<dyn FnMut() -> Result<Vec<u8>>>;
+
 /// What is measured. The benchmark calls; the caller's code, which knows how, does.
 pub trait Subject {
     /// Starts a node and returns when its ports forward, with `rules` rules none of
@@ -194,6 +197,12 @@ pub trait Subject {
     /// # Errors
     /// When the node refuses, or the service does not end.
     fn remove(&mut self, name: &str) -> Result<()>;
+
+    /// Opens a new ledger in a folder, for batches of so many records.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    fn ledger(&mut self, folder: &Path, records: u16) -> Result<Appends>;
 
     /// Stops the node of this name and waits until it has detached.
     ///

@@ -300,17 +300,22 @@ impl Daemon {
         self.unrecorded = true;
     }
 
-    /// A module is compiled, for the service that waits for it; else for the node.
+    /// A module is compiled, for the service that waits for it, if one does.
     pub(crate) fn compiled_for(&mut self, digest: Digest, entry: Option<EntryId>) {
         let service = entry.and_then(|entry| self.node.service_of(entry));
-        let account = service.map(|service| self.account_of(service));
-        let account = account.unwrap_or_else(|| self.account_in(&node::session::system()));
-        self.billing.compiled_for.insert(digest, account);
+        if let Some(account) = service.map(|service| self.account_of(service)) {
+            self.billing.compiled_for.insert(digest, account);
+        }
     }
 
-    /// Its compiler has ended.
+    /// Its compiler has ended. What was compiled before anybody wanted it is paid by whoever runs
+    /// it by now, or else by the node.
     pub(crate) fn compile_took(&mut self, digest: Digest, took: Duration) {
-        let Some(account) = self.billing.compiled_for.remove(&digest) else { return };
+        let text = digest.to_string();
+        let mut run = self.node.services().filter(|service| service.module.digest == text);
+        let account = self.billing.compiled_for.remove(&digest);
+        let account = account.or_else(|| run.next().map(|service| self.account_of(service)));
+        let account = account.unwrap_or_else(|| self.account_in(&node::session::system()));
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let billing = &mut self.billing;
         billing.meters.add(&mut billing.ids, &account, &[(Field::CompileNs, ns)]);

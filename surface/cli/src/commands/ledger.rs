@@ -161,11 +161,7 @@ fn human(used: &LedgerAmounts) -> Vec<(&'static str, String)> {
         ("fuel at nic", used.fuel_nic, used.fuel_nic.to_string()),
         ("fuel at kernel", used.fuel_kernel, used.fuel_kernel.to_string()),
         ("time at user, about", used.cpu_user_ns, seconds(used.cpu_user_ns)),
-        (
-            "memory",
-            used.memory_byte_seconds,
-            format!("{} for an hour", bytes(used.memory_byte_seconds / 3600)),
-        ),
+        ("memory times seconds", used.memory_byte_seconds, bytes(used.memory_byte_seconds)),
         ("modules stored", used.fetches, used.fetches.to_string()),
         ("their bytes", used.fetched_bytes, bytes(used.fetched_bytes)),
         ("compiling", used.compile_ns, seconds(used.compile_ns)),
@@ -225,7 +221,13 @@ impl Verify {
                     torn.segment, torn.bytes
                 )
             });
-            format!("{} records in {frames} frames are as this node has signed them; chain {chain}{torn}", end.records)
+            if frames == 0 {
+                return format!("the ledger is empty{torn}");
+            }
+            let records = end.records;
+            format!(
+                "{records} records in {frames} frames are as this node has signed them; chain {chain}{torn}"
+            )
         })
     }
 }
