@@ -49,6 +49,14 @@ pub enum Refusal {
         /// As it is.
         expected: Name,
     },
+    /// A new version is whose the one before was.
+    #[error(
+        "the service '{service}' is another principal's; remove it first, or deploy under another name"
+    )]
+    OwnerChange {
+        /// The service.
+        service: Name,
+    },
     /// It is on its way out.
     #[error("the service '{service}' is being stopped; try again when 'tam list' no longer has it")]
     ServiceStopping {
@@ -346,6 +354,7 @@ impl Refusal {
             | Self::EdgeToOtherSession { .. }
             | Self::GraphLoops { .. }
             | Self::SessionChange { .. }
+            | Self::OwnerChange { .. }
             | Self::ActionElsewhere { .. }
             | Self::RuleSet(RuleSetError::FlowsTwice { .. })
             | Self::Match(_) => RefusalClass::Invalid,
@@ -360,6 +369,7 @@ impl Refusal {
             Self::NotGranted(_) => "not_granted",
             Self::StateLost { .. } => "state_lost",
             Self::SessionChange { .. } => "session_change",
+            Self::OwnerChange { .. } => "owner_change",
             Self::ServiceStopping { .. } => "service_stopping",
             Self::ServiceStarting { .. } => "service_starting",
             Self::ServiceUnknown { .. } => "service_unknown",

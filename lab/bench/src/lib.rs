@@ -18,6 +18,7 @@ mod classify;
 mod forward;
 mod frame;
 mod generator;
+mod ledger;
 pub mod levels;
 mod limits;
 mod line;
@@ -57,7 +58,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 9] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -77,6 +78,10 @@ const BENCHES: [Bench; 8] = [
     Bench {
         name: "classify",
         what: "rule and route of a packet, by rules, masks and flows: against a plain BPF hash of a million flows",
+    },
+    Bench {
+        name: "ledger",
+        what: "records on the disk, against plain appends of the same bytes; packets with accounting, against without",
     },
     Bench {
         name: "load",
@@ -151,7 +156,12 @@ pub struct Plan {
     pub rule: Option<String>,
     /// The CPU of the cell; the generator and all interrupts have CPU 0.
     pub cell_cpu: usize,
+    /// How often the ledger is written, in seconds; the node's own choice when there is none.
+    pub ledger_every: Option<u64>,
 }
+
+/// Appends another batch to a ledger: its bytes, which are on the disk.
+pub type Appends = Box<dyn FnMut() -> Result<Vec<u8>>>;
 
 /// What is measured. The benchmark calls; the caller's code, which knows how, does.
 pub trait Subject {
@@ -187,6 +197,12 @@ pub trait Subject {
     /// # Errors
     /// When the node refuses, or the service does not end.
     fn remove(&mut self, name: &str) -> Result<()>;
+
+    /// Opens a new ledger in a folder, for batches of so many records.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    fn ledger(&mut self, folder: &Path, records: u16) -> Result<Appends>;
 
     /// Stops the node of this name and waits until it has detached.
     ///
@@ -249,6 +265,7 @@ pub fn run(
         "touch" => touch::run(options, subject, progress)?.into(),
         "levels" => levels::run(options, progress)?.into(),
         "classify" => classify::run(options, progress)?,
+        "ledger" => ledger::run(options, subject, progress)?,
         "load" => load::run(options, subject, progress)?,
         "overload" => overload::run(options, subject, progress)?,
         "move" => move_service::run(options, subject, progress)?,

@@ -101,6 +101,7 @@ impl Line {
             service,
             rule: None,
             cell_cpu: NODE_CPU,
+            ledger_every: None,
         }
     }
 

@@ -16,6 +16,7 @@ mod captures;
 mod cell_messages;
 mod frames;
 mod images;
+mod ledger;
 mod match_texts;
 mod modules;
 pub mod mutation;
@@ -49,6 +50,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "read_cell_message", run: cell_messages::read, seeds: cell_messages::seeds },
     Target { name: "read_image", run: images::read, seeds: images::seeds },
     Target { name: "read_key", run: trust::key, seeds: trust::key_seeds },
+    Target { name: "read_ledger", run: ledger::segment, seeds: ledger::segment_seeds },
+    Target { name: "read_receipt", run: ledger::receipt, seeds: ledger::receipt_seeds },
     Target { name: "read_request", run: api_bodies::read, seeds: api_bodies::seeds },
     Target { name: "read_signature", run: signatures::read, seeds: signatures::seeds },
     Target { name: "read_store", run: stores::read, seeds: none },

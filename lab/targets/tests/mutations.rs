@@ -117,6 +117,8 @@ each!(
     read_cell_message,
     read_image,
     read_key,
+    read_ledger,
+    read_receipt,
     read_request,
     read_signature,
     read_store,

@@ -7,6 +7,7 @@ use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacke
 use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequest};
 use crate::endpoints::{ENDPOINTS, Method, Operation};
 use crate::events::EventList;
+use crate::ledger::{LedgerReceipt, LedgerRecords, LedgerTotals};
 use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, ErrorCode, ErrorDocument, HandedOver,
     MessageAnswers, MessageRequest, ModuleList, ModuleStored, MoveRequest, Moved, NodeBackup,
@@ -243,6 +244,36 @@ impl Client {
     pub fn events(&self, since: u64, wait_seconds: u32) -> Result<EventList, ClientError> {
         let mut call = Call::of(Operation::Events, None);
         call.target.push_str(&format!("?since={since}&wait_seconds={wait_seconds}"));
+        self.call(call)
+    }
+
+    /// Records of the ledger from this number on.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn ledger(&self, since: u64) -> Result<LedgerRecords, ClientError> {
+        let mut call = Call::of(Operation::Ledger, None);
+        call.target.push_str(&format!("?since={since}"));
+        self.call(call)
+    }
+
+    /// What each account used from a Unix second on, and before another.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn ledger_totals(&self, since: u64, until: u64) -> Result<LedgerTotals, ClientError> {
+        let mut call = Call::of(Operation::LedgerTotals, None);
+        call.target.push_str(&format!("?since={since}&until={until}"));
+        self.call(call)
+    }
+
+    /// A principal's records from this own number on, with the node's signature.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn ledger_receipt(&self, principal: &str, from: u64) -> Result<LedgerReceipt, ClientError> {
+        let mut call = Call::of(Operation::LedgerReceipt, None);
+        call.target.push_str(&format!("?principal={principal}&from={from}"));
         self.call(call)
     }
 

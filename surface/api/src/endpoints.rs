@@ -6,6 +6,7 @@
 use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPackets};
 use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequest};
 use crate::events::EventList;
+use crate::ledger::{LedgerReceipt, LedgerRecords, LedgerTotals};
 use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, HandedOver, MessageAnswers, MessageRequest,
     ModuleList, ModuleStored, MoveRequest, Moved, NodeBackup, NodeInfo, Removed, RevocationList,
@@ -72,6 +73,12 @@ pub enum Operation {
     Confirm,
     /// Goes back to an earlier state.
     Rollback,
+    /// Records of what principals used.
+    Ledger,
+    /// What each account used.
+    LedgerTotals,
+    /// A principal's records, signed.
+    LedgerReceipt,
     /// Ends the daemon, and nothing else.
     HandOver,
     /// Revokes capabilities.
@@ -167,6 +174,8 @@ pub struct Endpoint {
     pub flags: &'static [Flag],
     /// Numbers in the query; 0 when they are absent.
     pub numbers: &'static [Flag],
+    /// Text in the query that must be there.
+    pub texts: &'static [Flag],
     /// What the request carries.
     pub request: Option<Body>,
     /// What the answer carries.
@@ -180,7 +189,8 @@ const fn endpoint(
     answer: Body,
     summary: &'static str,
 ) -> Endpoint {
-    Endpoint { operation, method, path, summary, flags: &[], numbers: &[], request: None, answer }
+    let (flags, numbers, texts): (&[Flag], &[Flag], &[Flag]) = (&[], &[], &[]);
+    Endpoint { operation, method, path, summary, flags, numbers, texts, request: None, answer }
 }
 
 const fn json<T: ToSchema + PartialSchema>() -> Body {
@@ -415,6 +425,43 @@ pub const ENDPOINTS: &[Endpoint] = &[
             "/v1/desired/rollback",
             json::<Applied>(),
             "Go back to an earlier generation of what shall run",
+        )
+    },
+    Endpoint {
+        numbers: &[Flag {
+            name: "since",
+            summary: "Only records with this number or a higher one",
+        }],
+        ..endpoint(
+            Operation::Ledger,
+            Method::Get,
+            "/v1/ledger",
+            json::<LedgerRecords>(),
+            "What principals used, record by record: at most 1,000 an answer",
+        )
+    },
+    Endpoint {
+        numbers: &[
+            Flag { name: "since", summary: "Only records of this Unix second or a later one" },
+            Flag { name: "until", summary: "Only records of before this Unix second" },
+        ],
+        ..endpoint(
+            Operation::LedgerTotals,
+            Method::Get,
+            "/v1/ledger/totals",
+            json::<LedgerTotals>(),
+            "What each principal used in each session",
+        )
+    },
+    Endpoint {
+        numbers: &[Flag { name: "from", summary: "The own number of the first record in it" }],
+        texts: &[Flag { name: "principal", summary: "Whose records: ed25519/…" }],
+        ..endpoint(
+            Operation::LedgerReceipt,
+            Method::Get,
+            "/v1/ledger/receipt",
+            json::<LedgerReceipt>(),
+            "A principal's own records with the node's signature: at most 8,192",
         )
     },
     endpoint(

@@ -102,6 +102,10 @@ pub enum EventKind {
     CapabilityEnded,
     /// The machine's clock is not the time by which capabilities end.
     ClockOdd,
+    /// What principals use cannot be written down; it is kept, and no new service is taken.
+    LedgerFailed,
+    /// What principals use is written down again.
+    LedgerBack,
     /// What this version of the client does not know.
     #[serde(other)]
     Other,

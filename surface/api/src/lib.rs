@@ -12,6 +12,7 @@ pub mod client;
 pub mod desired;
 pub mod endpoints;
 pub mod events;
+pub mod ledger;
 pub mod openapi;
 pub mod types;
 pub mod why;
@@ -21,6 +22,7 @@ pub use client::{Client, ClientError};
 pub use desired::*;
 pub use endpoints::{ENDPOINTS, Endpoint, Method, Operation};
 pub use events::{Event, EventKind, EventList};
+pub use ledger::*;
 pub use types::*;
 pub use why::{ExplainRequest, Explanation, WhyList, WhyReason};
 

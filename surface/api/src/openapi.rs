@@ -69,7 +69,11 @@ fn parameters(endpoint: &Endpoint) -> Vec<Parameter> {
         let summary = Some(number.summary);
         parameter(number.name, ParameterIn::Query, Required::False, Type::Integer, summary)
     });
-    in_path.chain(in_query).chain(numbers).collect()
+    let texts = endpoint.texts.iter().map(|text| {
+        let summary = Some(text.summary);
+        parameter(text.name, ParameterIn::Query, Required::True, Type::String, summary)
+    });
+    in_path.chain(in_query).chain(numbers).chain(texts).collect()
 }
 
 fn parameter(

@@ -30,6 +30,9 @@ pub struct NodeInfo {
     /// Whether modules may run below user level: `on`, or `off` and why.
     #[serde(default)]
     pub bpf: String,
+    /// Whether what principals use is written down: `on`, or why not.
+    #[serde(default)]
+    pub ledger: String,
     /// Its ports.
     pub ports: Vec<PortInfo>,
     /// Its sessions.

@@ -157,6 +157,8 @@ pub enum CompileFailure {
 #[derive(Debug)]
 pub struct CompileWorker {
     child: Child,
+    /// Processor time, once it has ended.
+    took: Option<Duration>,
 }
 
 impl CompileWorker {
@@ -166,23 +168,29 @@ impl CompileWorker {
     /// When it cannot be run.
     pub fn start(mut worker: Command) -> Result<Self, CompileFailure> {
         worker.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        Ok(Self { child: worker.spawn().map_err(CompileFailure::Worker)? })
+        let child = worker.spawn().map_err(CompileFailure::Worker)?;
+        Ok(Self { child, took: None })
     }
 
     /// Has it compile a module, which is all that it does: `first` hears as soon as the module
-    /// can begin at user level. Returns when its programs are there, too.
+    /// can begin at user level. Returns when its programs are there, too, and says how much
+    /// processor time the worker took, from its start.
     pub fn compile(
         mut self,
         wasm: &[u8],
         first: impl FnOnce(Result<Arc<Compiled>, CompileFailure>),
-    ) {
+    ) -> Duration {
         let (Some(mut input), Some(output)) = (self.child.stdin.take(), self.child.stdout.take())
         else {
-            return first(Err(CompileFailure::Worker(io::ErrorKind::BrokenPipe.into())));
+            first(Err(CompileFailure::Worker(io::ErrorKind::BrokenPipe.into())));
+            return self.take_leave();
         };
         let process = match Stranger::open(self.child.id()) {
             Ok(process) => process,
-            Err(error) => return first(Err(CompileFailure::Worker(error))),
+            Err(error) => {
+                first(Err(CompileFailure::Worker(error)));
+                return self.take_leave();
+            }
         };
         std::thread::scope(|scope| {
             // Until the end of this scope.
@@ -212,6 +220,18 @@ impl CompileWorker {
                 Some(Part::Program(..)) | None => first(Err(self.ended(parts))),
             }
         });
+        self.take_leave()
+    }
+
+    /// Ends the worker, if it has not ended; the processor time that it took.
+    fn take_leave(&mut self) -> Duration {
+        let _ = self.child.kill();
+        self.took.unwrap_or_else(|| self.wait_for_end())
+    }
+
+    fn wait_for_end(&mut self) -> Duration {
+        // One that is nobody's child took nothing that could be known.
+        os::process::cpu_time_at_end(self.child.id()).unwrap_or_default()
     }
 
     /// Others go before it from now on: what follows from the code.
@@ -225,6 +245,7 @@ impl CompileWorker {
     /// that nobody reads them.
     fn ended(&mut self, parts: impl Read) -> CompileFailure {
         drop(parts);
+        self.took = Some(self.wait_for_end());
         match self.child.wait() {
             Ok(status) => CompileFailure::Stopped { status },
             Err(error) => CompileFailure::Worker(error),

@@ -101,6 +101,9 @@ pub enum Command {
     Stats(commands::stats::Stats),
     /// What a node does now: rates of ports, services and drops
     Top(commands::top::Top),
+    /// What principals used, signed by the node
+    #[command(subcommand)]
+    Ledger(commands::ledger::Ledger),
     /// What happened on a node
     Events(commands::events::Events),
     /// Why packets are dropped or go where they go, or what would become of one

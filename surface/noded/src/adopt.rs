@@ -105,6 +105,7 @@ impl Daemon {
         let mut daemon = Self::join(start.clone(), parts, done.clone())?;
         (daemon.closed, daemon.fuel_closed) = (record.closed, record.fuel_closed);
         daemon.lost_with_cells = record.lost_with_cells;
+        daemon.billing.meters = record.meters;
         daemon.take_up(cell)?;
         Ok(Some(daemon))
     }
@@ -135,6 +136,7 @@ impl Daemon {
                 self.cell = Some(link);
                 self.adopt_queues()?;
                 self.end_all_below_but(&runs);
+                self.adopt_meters(&runs);
                 self.node.resume(now, Ok(&runs));
                 self.do_effects();
                 for (entry, home) in answer.services {
@@ -146,6 +148,7 @@ impl Daemon {
             Err(reason) => {
                 tracing::info!(reason, "adopted what a daemon before left, without its cell");
                 self.end_all_below_but(&BTreeSet::new());
+                self.adopt_meters(&BTreeSet::new());
                 self.node.resume(now, Err(reason));
             }
         }

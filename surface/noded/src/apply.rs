@@ -57,7 +57,10 @@ impl Daemon {
             Ok(target) if request.dry_run => {
                 drop(reply.send(Ok(self.applied(&target, since, true))));
             }
-            Ok(target) => self.begin_apply(target, since, reply),
+            Ok(target) => match self.check_billing_of(&target.state) {
+                Ok(()) => self.begin_apply(target, since, reply),
+                Err(refusal) => drop(reply.send(Err(refusal))),
+            },
             Err(refusal) => drop(reply.send(Err(refusal))),
         }
     }

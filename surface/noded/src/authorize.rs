@@ -12,6 +12,7 @@ use crate::authority::{EVERYBODY, Rights, Sight};
 use crate::daemon::{Daemon, Request, refused};
 use crate::deploy::Module;
 use crate::http::{Answer, error};
+use crate::ledger::LedgerQuestion;
 use crate::views::{level, stage, usage};
 use abi::Level;
 use api::{DeployRequest, ErrorCode, ErrorInfo};
@@ -20,7 +21,7 @@ use node::rule::Stage;
 use node::{Match, Owner, Refusal};
 use registry::Digest;
 use std::collections::BTreeSet;
-use trust::{Ask, Denied, Kind, ModuleAsk, Operation};
+use trust::{Ask, Denied, Kind, ModuleAsk, Operation, PublicKey};
 use units::{Name, RuleId};
 
 /// Rules of one request by a capability: each is compared with what it grants.
@@ -74,9 +75,11 @@ impl Daemon {
             Request::AddSignatures(wanted, ..) => asker.add_signatures(wanted),
             Request::BeginCapture(request, _) => asker.capture(request),
             Request::Captured(id, ..) | Request::EndCapture(id, _) => asker.captured(*id),
-            Request::Metrics(_) | Request::Explain(..) | Request::Desired(_) => {
-                asker.everybodys(Operation::Read)
-            }
+            Request::Ledger(LedgerQuestion::Receipt(principal, ..)) => asker.receipt(principal),
+            Request::Metrics(_)
+            | Request::Explain(..)
+            | Request::Desired(_)
+            | Request::Ledger(_) => asker.everybodys(Operation::Read),
             Request::Bpf(..)
             | Request::Apply(..)
             | Request::Confirm(_)
@@ -156,6 +159,16 @@ impl Asker<'_> {
     fn everybodys(&self, operation: Operation) -> Answer<()> {
         let session = Some(EVERYBODY.to_owned());
         self.check(&Ask { session, ..Ask::to(operation) })
+    }
+
+    /// A principal's own, or anybody's.
+    fn receipt(&self, principal: &PublicKey) -> Answer<()> {
+        match self.caller {
+            Caller::Holder(holder) if holder.token.principal() == *principal => {
+                self.check(&Ask::to(Operation::Read))
+            }
+            _ => self.everybodys(Operation::Read),
+        }
     }
 
     /// A service that is there and that the caller may do this with; its session and owner.

@@ -119,7 +119,8 @@ impl Programs {
             Self::Compiled(compiled) => Ok(Arc::clone(compiled)),
             Self::Module(wasm) => {
                 let mut compiled = Err("the compiler did not answer".to_owned());
-                crate::deploy::compile(wasm, true, |result| compiled = result);
+                // What another program of a service that runs takes is not billed.
+                let _ = crate::deploy::compile(wasm, true, |result| compiled = result);
                 compiled
             }
         }
@@ -566,6 +567,7 @@ impl Daemon {
 
     /// The cell has nothing of the service any more, and no rule leads to it.
     pub(crate) fn end_below(&mut self, entry: EntryId) {
+        self.end_meters(entry);
         self.beginning.remove(&entry);
         self.moves.remove(&entry);
         self.hold_lane(entry, false);

@@ -153,7 +153,9 @@ impl Daemon {
         let bpf = self.compiles_below(below);
         tokio::task::spawn_blocking(move || {
             // The daemon is gone when nobody receives: nothing is left to do.
-            deploy::compile(&wasm, bpf, |result| drop(done.send(Done::Compiled(digest, result))));
+            let compiled = |result| drop(done.send(Done::Compiled(digest, result)));
+            let took = deploy::compile(&wasm, bpf, compiled);
+            let _ = done.send(Done::CompileTook(digest, took));
             deploy::prepare(bpf);
         });
     }
@@ -171,6 +173,7 @@ impl Daemon {
     /// A compiler is done.
     pub(crate) fn compiled(&mut self, digest: Digest, result: &Result<Arc<Compiled>, String>) {
         let waiting = self.compiling.remove(&digest).unwrap_or_default();
+        self.compiled_for(digest, waiting.first().map(|pending| pending.facts.entry));
         self.work_compiled(&digest, result.as_ref().err());
         if let (Ok(compiled), Some(module)) = (result, self.modules.get_mut(&digest)) {
             module.compiled = Some(Arc::clone(compiled));
@@ -220,6 +223,7 @@ impl Daemon {
         if let Some(lane) = self.front.lane(entry) {
             lane.set_session(facts.session);
         }
+        self.begin_meters(entry);
         facts.shared = self
             .share(entry, facts.window, compiled)
             .map_err(anyhow::Error::msg)
@@ -263,9 +267,10 @@ impl Daemon {
             FromCell::TargetFailed(entry) => self.targeted(entry, false),
             FromCell::Recounting(entry) => self.recounting(entry),
             FromCell::Settled(entry) => self.settled(entry),
-            FromCell::Stopped(entry, _) => {
-                self.reports.remove(&entry);
+            FromCell::Stopped(entry, report) => {
+                self.reports.insert(entry, *report);
                 self.end_below(entry);
+                self.reports.remove(&entry);
                 self.event(Event::ServiceStopped { entry });
             }
             FromCell::Trapped(entry, lane, trap, traps) => {
@@ -342,9 +347,10 @@ impl Daemon {
         // One that was not bound yet has nothing, either.
         let left = sockets.values().filter_map(|q| cell::left_behind(q.socket.as_fd()).ok());
         self.lost_with_cells += left.sum::<u64>();
-        self.reports.clear();
         let shared: Vec<EntryId> = self.shared.keys().copied().collect();
         shared.into_iter().for_each(|entry| self.end_below(entry));
+        self.end_all_meters();
+        self.reports.clear();
         self.beginning.clear();
         self.replacing.clear();
         self.retired.clear();

@@ -45,6 +45,9 @@ fast_path = "auto"
 # this cost several times as much per packet. At most 4194304; 0 is 8192 without more.
 # flow_cache = 65536
 
+# What principals use is written into the ledger every so many seconds, 1 to 3600.
+# ledger_every = 10
+
 # Counters for Prometheus at http://ADDRESS/metrics, in the namespace of the node: read-only,
 # for everyone who reaches it. Without this they are on the API's socket only.
 # [metrics]
@@ -114,6 +117,8 @@ pub struct NodeFile {
     pub guest_core: Option<usize>,
     /// Flows whose rule and route each CPU remembers beside the most recent ones.
     pub flow_cache: FlowCache,
+    /// How often what principals use is written down.
+    pub ledger_every: LedgerEvery,
     /// Where counters are read over TCP; nowhere when there is none.
     pub metrics: Option<Metrics>,
     /// Where the API is served over TCP; nowhere when there is none.
@@ -157,6 +162,7 @@ struct FileText {
     state: Option<Spanned<PathBuf>>,
     guest_core: Option<Spanned<usize>>,
     flow_cache: Option<Spanned<FlowCache>>,
+    ledger_every: Option<Spanned<LedgerEvery>>,
     metrics: Option<Spanned<Metrics>>,
     api: Option<Spanned<Api>>,
     trust: Option<Spanned<TrustText>>,
@@ -396,6 +402,34 @@ impl TryFrom<u32> for FlowCache {
     }
 }
 
+/// How often what principals use is written down, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "u64")]
+pub struct LedgerEvery(pub u64);
+
+/// Longer would make the bill of a machine that lost its power too short by as much.
+const LEDGER_EVERY_MAX: u64 = 3600;
+
+impl Default for LedgerEvery {
+    /// 4 KB of ledger a minute for a service that is always at work.
+    fn default() -> Self {
+        Self(10)
+    }
+}
+
+impl TryFrom<u64> for LedgerEvery {
+    type Error = String;
+
+    fn try_from(seconds: u64) -> Result<Self, String> {
+        match seconds {
+            1..=LEDGER_EVERY_MAX => Ok(Self(seconds)),
+            _ => Err(format!(
+                "a ledger that is written every {seconds} s is none; 1 to {LEDGER_EVERY_MAX} are allowed"
+            )),
+        }
+    }
+}
+
 /// Ports that are in line, two and two: one pair of names, or a list of pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bridge(pub Vec<[Name; 2]>);
@@ -487,6 +521,7 @@ impl NodeFile {
             state,
             guest_core: found.guest_core.map(Spanned::into_inner),
             flow_cache: found.flow_cache.map(Spanned::into_inner).unwrap_or_default(),
+            ledger_every: found.ledger_every.map(Spanned::into_inner).unwrap_or_default(),
             bridge: found.bridge.map(Spanned::into_inner).unwrap_or_default(),
             metrics: found.metrics.map(Spanned::into_inner),
             api: found.api.map(Spanned::into_inner),
@@ -554,6 +589,11 @@ impl NodeFile {
         if let Some(here) = found.flow_cache.filter(|it| *it.get_ref() != self.flow_cache) {
             let there = self.flow_cache.0.to_string();
             let problem = restart("flow_cache", here.get_ref().0.to_string(), there);
+            return Err(source.at(here.span(), problem));
+        }
+        if let Some(here) = found.ledger_every.filter(|it| *it.get_ref() != self.ledger_every) {
+            let there = self.ledger_every.0.to_string();
+            let problem = restart("ledger_every", here.get_ref().0.to_string(), there);
             return Err(source.at(here.span(), problem));
         }
         if let Some(here) = found.bridge.filter(|it| *it.get_ref() != self.bridge) {

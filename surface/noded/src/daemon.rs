@@ -15,6 +15,7 @@ use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
 use crate::http::{Answer, Incoming, Reply};
 use crate::leave::Leaving;
+use crate::ledger::{Billing, LedgerQuestion};
 use crate::listen::listen;
 use crate::moves::{self, Move};
 use crate::packets::{self, PacketQueue};
@@ -86,6 +87,7 @@ pub(crate) enum Request {
     Revoke(api::RevokeRequest, Reply<api::Revoked>),
     Revocations(Reply<api::RevocationList>),
     Backup(Reply<api::NodeBackup>),
+    Ledger(LedgerQuestion),
 }
 
 /// A deployment whose service has not started yet.
@@ -207,6 +209,8 @@ pub(crate) struct Daemon {
     pub(crate) notices_lost: u64,
     /// Packets that cells which died left in their rings.
     pub(crate) lost_with_cells: u64,
+    /// What is billed, and the ledger that it goes to.
+    pub(crate) billing: Billing,
     /// Something changed that the record does not say yet.
     pub(crate) unrecorded: bool,
     /// It ends without taking anything down.
@@ -398,6 +402,7 @@ impl Daemon {
         let no_bpf = parts.front.only_user().or_else(below::unsupported);
         let clock = Nanos(u64::try_from(parts.started.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let authority = parts.desired.authority(clock, start.file.trust.anyone.clone())?;
+        let billing = Billing::begin(&start.file.state, &start.key, done.clone())?;
         Ok(Self {
             file: start.file,
             config: start.config,
@@ -453,6 +458,7 @@ impl Daemon {
             capture_id: 0,
             notices_lost: 0,
             lost_with_cells: 0,
+            billing,
             unrecorded: true,
             hands_over: false,
             fingerprint: record::fingerprint()?,
@@ -474,6 +480,7 @@ impl Daemon {
             closed: self.closed.clone(),
             fuel_closed: self.fuel_closed.clone(),
             lost_with_cells: self.lost_with_cells,
+            meters: self.billing.meters.clone(),
             has_packet_ports: self.front.packets().is_some(),
         };
         if let Err(error) = record.write(&self.file.name) {
@@ -501,12 +508,17 @@ impl Daemon {
         drops.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut budgets = interval(budgets::LOOK_EVERY);
         budgets.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut bills = interval(Duration::from_secs(self.file.ledger_every.0));
+        bills.set_missed_tick_behavior(MissedTickBehavior::Skip);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Skip);
         look.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             self.do_effects();
             self.advance_work();
             self.release_held();
+            if self.billing.has_ended() {
+                return Ok(());
+            }
             let timeout = self.node.poll_timeout().map(|at| at.saturating_sub(self.now()));
             let alarm = async {
                 match timeout {
@@ -515,8 +527,9 @@ impl Daemon {
                 }
             };
             tokio::select! {
-                _ = interrupt.recv() => return Ok(()),
-                _ = terminate.recv() => return Ok(()),
+                _ = interrupt.recv() => self.end_billing(),
+                _ = terminate.recv() => self.end_billing(),
+                () = until(self.billing.ends_at()) => return Ok(()),
                 change = monitor.next() => {
                     self.changed(change.context("listening for changes")?)?;
                 }
@@ -538,6 +551,7 @@ impl Daemon {
                     self.help_down();
                     self.look_at_capabilities();
                 }
+                _ = bills.tick() => self.bill(),
                 _ = budgets.tick(), if self.has_budgets() => self.look_at_budgets(),
                 () = tokio::time::sleep(moves::LOOK_EVERY), if !self.moves.is_empty() || !self.leaving.is_empty() => {
                     self.look_at_moves();
@@ -571,6 +585,9 @@ impl Daemon {
 
     pub(crate) fn event(&mut self, event: Event) {
         let now = self.now();
+        if let Event::ServicePlaced { entry, .. } = &event {
+            self.look_at_fuel(*entry);
+        }
         self.node.handle_event(now, event);
         self.unrecorded = true;
     }
@@ -668,6 +685,8 @@ impl Daemon {
             Done::ReportOverdue(_) => {}
             Done::Explained(asked, explained) => self.explained(*asked, explained),
             Done::Recorded(written) => self.recorded(written),
+            Done::CompileTook(digest, took) => self.compile_took(digest, took),
+            Done::Billed(billed) => self.billed(billed),
         }
     }
 

@@ -119,8 +119,13 @@ fn start(bpf: bool, warm: bool) -> Result<CompileWorker, CompileFailure> {
 }
 
 /// Compiles in a worker process, for the levels below user too if `bpf` says so: `first` hears
-/// when the module can begin. Blocks until its programs are there, too.
-pub(crate) fn compile(wasm: &[u8], bpf: bool, first: impl FnOnce(Result<Arc<Compiled>, String>)) {
+/// when the module can begin. Blocks until its programs are there, too; the processor time that
+/// it took.
+pub(crate) fn compile(
+    wasm: &[u8],
+    bpf: bool,
+    first: impl FnOnce(Result<Arc<Compiled>, String>),
+) -> Duration {
     let waiting = spare().take_if(|(for_bpf, _)| *for_bpf == bpf);
     let worker = match waiting {
         Some((_, worker)) => Ok(worker),
@@ -128,7 +133,10 @@ pub(crate) fn compile(wasm: &[u8], bpf: bool, first: impl FnOnce(Result<Arc<Comp
     };
     match worker {
         Ok(worker) => worker.compile(wasm, |compiled| first(compiled.map_err(|e| e.to_string()))),
-        Err(error) => first(Err(error.to_string())),
+        Err(error) => {
+            first(Err(error.to_string()));
+            Duration::ZERO
+        }
     }
 }
 

@@ -2,10 +2,12 @@
 
 use crate::below::Loaded;
 use crate::http::{Answer, Reply};
+use crate::ledger::Billed;
 use crate::why::Asked;
 use cell::Compiled;
 use registry::Digest;
 use std::sync::Arc;
+use std::time::Duration;
 use units::EntryId;
 
 /// What was done, and what became of it.
@@ -26,4 +28,8 @@ pub(crate) enum Done {
     Explained(Box<Asked>, Result<bpf::front_door::Explained, String>),
     /// The journal has a change, or not.
     Recorded(Answer<()>),
+    /// Compiling a module took so much processor time.
+    CompileTook(Digest, Duration),
+    /// The ledger has what it was given, or not.
+    Billed(Result<Billed, String>),
 }

@@ -2,6 +2,7 @@
 
 use crate::access::Caller;
 use crate::daemon::Request;
+use crate::ledger::LedgerQuestion;
 use crate::metrics::CONTENT_TYPE;
 use api::{ErrorCode, ErrorDocument, ErrorInfo, SCHEMA_VERSION};
 use axum::body::Bytes;
@@ -12,8 +13,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
+use ledger::Period;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
+use trust::UnixTime;
 
 /// Largest request body: a module.
 pub(crate) const BODY_LENGTH_MAX: usize = abi::layout::MODULE_LENGTH_MAX + 1;
@@ -81,6 +84,9 @@ pub(crate) fn router(requests: mpsc::Sender<Incoming>) -> Router {
         .route("/v1/desired", get(desired).post(apply))
         .route("/v1/desired/confirm", post(confirm))
         .route("/v1/desired/rollback", post(rollback))
+        .route("/v1/ledger", get(ledger_records))
+        .route("/v1/ledger/totals", get(ledger_totals))
+        .route("/v1/ledger/receipt", get(ledger_receipt))
         .route("/v1/handover", post(hand_over))
         .route("/v1/backup", get(backup))
         .route("/v1/revocations", get(revocations).post(revoke))
@@ -266,6 +272,60 @@ async fn events(
     match options {
         Ok(Query(o)) => ask(state, |reply| Request::Events(o.since, o.wait_seconds, reply)).await,
         Err(rejection) => refuse(error(ErrorCode::Usage, rejection.body_text(), None)),
+    }
+}
+
+#[derive(Deserialize)]
+struct LedgerOptions {
+    #[serde(default)]
+    since: u64,
+    until: Option<u64>,
+}
+
+type LedgerQuery = Result<Query<LedgerOptions>, axum::extract::rejection::QueryRejection>;
+
+async fn ledger_records(state: Daemon, options: LedgerQuery) -> Response {
+    match options {
+        Ok(Query(o)) => {
+            let records = |reply| Request::Ledger(LedgerQuestion::Records(o.since, reply));
+            ask(state, records).await
+        }
+        Err(rejection) => refuse(error(ErrorCode::Usage, rejection.body_text(), None)),
+    }
+}
+
+async fn ledger_totals(state: Daemon, options: LedgerQuery) -> Response {
+    match options {
+        Ok(Query(o)) => {
+            let (since, until) = (UnixTime(o.since), UnixTime(o.until.unwrap_or(u64::MAX)));
+            let period = Period { since, until };
+            ask(state, |reply| Request::Ledger(LedgerQuestion::Totals(period, reply))).await
+        }
+        Err(rejection) => refuse(error(ErrorCode::Usage, rejection.body_text(), None)),
+    }
+}
+
+#[derive(Deserialize)]
+struct ReceiptOptions {
+    principal: String,
+    #[serde(default)]
+    from: u64,
+}
+
+async fn ledger_receipt(
+    state: Daemon,
+    options: Result<Query<ReceiptOptions>, axum::extract::rejection::QueryRejection>,
+) -> Response {
+    let asked = match options {
+        Ok(Query(o)) => o.principal.parse().map(|principal| (principal, o.from)),
+        Err(rejection) => return refuse(error(ErrorCode::Usage, rejection.body_text(), None)),
+    };
+    match asked {
+        Ok((principal, from)) => {
+            let receipt = |reply| LedgerQuestion::Receipt(Box::new(principal), from, reply);
+            ask(state, |reply| Request::Ledger(receipt(reply))).await
+        }
+        Err(problem) => refuse(error(ErrorCode::Usage, problem.to_string(), None)),
     }
 }
 

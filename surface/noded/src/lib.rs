@@ -37,6 +37,7 @@ mod housekeeping;
 mod http;
 pub mod journal;
 mod leave;
+pub mod ledger;
 mod listen;
 mod metrics;
 mod modules;

@@ -35,6 +35,7 @@ impl Daemon {
         let digest = Digest::of(&module.wasm);
         let (store, done) = (self.store.clone(), self.done.clone());
         let (wasm, manifest) = (module.wasm.clone(), module.checked.manifest.clone());
+        self.fetched(wasm.len() as u64);
         let answer = ModuleStored {
             schema_version: SCHEMA_VERSION,
             digest: digest.to_string(),

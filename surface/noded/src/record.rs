@@ -12,6 +12,7 @@
 //! It says what runs, not what shall run: it is in memory like what it describes, and gone
 //! with the machine. It is written when something was done, and before anybody is told so.
 
+use crate::ledger::Meters;
 use anyhow::{Context, Result};
 use node::PortSpec;
 use node::state::Snapshot;
@@ -48,6 +49,9 @@ pub(crate) struct Record {
     pub(crate) fuel_closed: BTreeMap<Name, u64>,
     /// Packets that cells which died left in their rings.
     pub(crate) lost_with_cells: u64,
+    /// What counts for whom.
+    #[serde(default)]
+    pub(crate) meters: Meters,
     /// It has packet ports, which nobody adopts.
     #[serde(default)]
     pub(crate) has_packet_ports: bool,
@@ -177,6 +181,7 @@ mod tests {
             closed: BTreeMap::new(),
             fuel_closed: BTreeMap::new(),
             lost_with_cells: 0,
+            meters: Meters::default(),
         };
         let read: Record = serde_json::from_slice(&serde_json::to_vec(&record).unwrap()).unwrap();
         let apart = read.clock_zero().max(zero) - read.clock_zero().min(zero);

@@ -226,6 +226,7 @@ impl Daemon {
         if self.shared.contains_key(&entry) {
             return;
         }
+        self.begin_meter_below(entry);
         if let Err(error) = self.front.with_front(|front| front.clear_entry(entry)) {
             tracing::error!(%entry, %error, "the counters of an entry were not cleared");
         }

@@ -234,6 +234,7 @@ impl Request {
             | Self::Revoke(..)
             | Self::Revocations(..)
             | Self::Backup(..)
+            | Self::Ledger(..)
             | Self::Desired(..) => false,
         }
     }
@@ -270,6 +271,7 @@ impl Request {
             Self::Revoke(_, reply) => drop(reply.send(Err(refusal))),
             Self::Revocations(reply) => drop(reply.send(Err(refusal))),
             Self::Backup(reply) => drop(reply.send(Err(refusal))),
+            Self::Ledger(question) => question.refuse(refusal),
         }
     }
 

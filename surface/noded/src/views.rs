@@ -111,6 +111,7 @@ impl Daemon {
             Request::Apply(request, reply) => self.apply(&request, reply),
             Request::Confirm(reply) => self.confirm(reply),
             Request::Rollback(request, reply) => self.rollback(&request, reply),
+            Request::Ledger(question) => self.ask_ledger(question),
             Request::HandOver(reply) => {
                 self.hands_over = true;
                 let (node, pid) = (self.file.name.to_string(), std::process::id());
@@ -135,6 +136,7 @@ impl Daemon {
                 None if self.node.bpf() => "on".to_owned(),
                 None => "off: it was switched off".to_owned(),
             },
+            ledger: self.billing.state(),
             ports: self.ports.iter().map(|port| port_info(port, &self.ports)).collect(),
             sessions: self
                 .node
@@ -352,6 +354,7 @@ impl Daemon {
     }
 
     fn start_deployment(&mut self, caller: &Caller, request: &api::DeployRequest) -> Answer<Begun> {
+        self.check_billing()?;
         let digest = self.resolve(&request.module)?;
         if self.modules.get(&digest).is_some_and(|module| module.compiled.is_some()) {
             self.tell(&ToCell::Expect, &[]);

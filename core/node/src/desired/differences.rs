@@ -8,6 +8,7 @@ use units::Name;
 
 use super::{DesiredRule, DesiredService, DesiredState, order};
 use crate::budget::{Budget, OverBudget};
+use crate::owner::same_principal;
 use crate::policy::OnFailure;
 
 /// One thing that differs.
@@ -118,7 +119,7 @@ fn rules(from: &DesiredState, to: &DesiredState, found: &mut Vec<Difference>) {
 
 /// Whether a service can become another while it runs.
 pub(super) fn manner(before: &DesiredService, after: &DesiredService) -> Manner {
-    if before.session != after.session {
+    if before.session != after.session || !same_principal(before.owner, after.owner) {
         Manner::Renewed
     } else if (&before.digest, &before.parameters, before.functions)
         != (&after.digest, &after.parameters, after.functions)

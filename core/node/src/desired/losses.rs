@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use units::Name;
 
 use super::DesiredState;
+use crate::owner::same_principal;
 use crate::service::ModuleInfo;
 use crate::state::Node;
 
@@ -18,9 +19,12 @@ pub fn losses<'a>(
 ) -> BTreeMap<Name, String> {
     let changed = node.services().filter_map(|service| {
         let wanted = to.services.get(&service.name)?;
-        let same = wanted.is_version(service) && service.session == wanted.session;
-        if same {
+        let stays = same_principal(service.owner, wanted.owner);
+        if stays && wanted.is_version(service) && service.session == wanted.session {
             return None;
+        }
+        if !stays {
+            return Some((service.name.clone(), "it becomes another principal's".to_owned()));
         }
         let why = node.would_lose(&service.name, module(&wanted.digest)?, &wanted.session)?;
         Some((service.name.clone(), why))

@@ -1,7 +1,7 @@
 //! Services and rules of several principals on one node.
 
 use super::replace_tests::{digest, put_back, replaced, version};
-use super::tests::{NOW, deploy_with, effects, name, node, refused, running, to_service};
+use super::tests::{NOW, deploy_with, effects, name, node, refused, to_service};
 use super::*;
 use crate::owner::{CapabilityId, Owner, PrincipalId};
 use crate::rule::{Action, RuleSpec};
@@ -53,17 +53,26 @@ fn a_packet_is_one_principals_whatever_the_session() {
 }
 
 #[test]
-fn a_new_version_takes_its_rules_along_to_its_owner_and_back() {
-    let mut node = running();
+fn a_new_version_takes_its_rules_along_to_its_capability_and_back() {
+    let mut node = node();
     let rules = || vec![to_service("proto udp", "monitor")];
-    node.handle_command(NOW, of(ALICE, deploy_with("monitor", version("new"), rules()))).unwrap();
-    assert_eq!(owners(&node), [None], "the version before has them until the new one runs");
+    let first = deploy_with("monitor", module("\"user\""), rules());
+    node.handle_command(NOW, of(ALICE, first)).unwrap();
+    node.handle_event(NOW, Event::ServiceStarted { entry: EntryId(0) });
+    effects(&mut node);
+    let again = |owner| of(owner, deploy_with("monitor", version("new"), rules()));
+    for other in [BOB, None] {
+        let (_, text) = refused(&mut node, again(other));
+        assert!(text.contains("is another principal's"), "{text}");
+    }
+    node.handle_command(NOW, again(ALICE_LATER)).unwrap();
+    assert_eq!(owners(&node), [ALICE], "the version before has them until the new one runs");
     node.handle_event(NOW, replaced());
-    assert_eq!((digest(&node), owners(&node)), ("new", vec![ALICE]));
-    assert_eq!(node.service(&name("monitor")).unwrap().owner, ALICE);
+    assert_eq!((digest(&node), owners(&node)), ("new", vec![ALICE_LATER]));
+    assert_eq!(node.service(&name("monitor")).unwrap().owner, ALICE_LATER);
     node.handle_event(NOW, put_back());
-    assert_eq!((digest(&node), owners(&node)), ("sha256:00", vec![None]));
-    assert_eq!(node.service(&name("monitor")).unwrap().owner, None);
+    assert_eq!((digest(&node), owners(&node)), ("sha256:00", vec![ALICE]));
+    assert_eq!(node.service(&name("monitor")).unwrap().owner, ALICE);
 }
 
 #[test]

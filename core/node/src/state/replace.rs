@@ -22,7 +22,7 @@ use super::services::{Managed, check_levels};
 use super::{Life, Node};
 use crate::budget::Budget;
 use crate::command::{Effect, Memory, Notice, Outcome};
-use crate::owner::Owner;
+use crate::owner::{Owner, same_principal};
 use crate::policy::OnFailure;
 use crate::refusal::Refusal;
 use crate::rule::RuleSpec;
@@ -185,6 +185,9 @@ impl Node {
         if service.session != definition.session {
             let (found, expected) = (definition.session, service.session.clone());
             return Err(Refusal::SessionChange { service: name.clone(), found, expected });
+        }
+        if !same_principal(service.owner, definition.owner) {
+            return Err(Refusal::OwnerChange { service: name.clone() });
         }
         let (old, new) = (&service.module, &definition.module);
         let (way, lost) = match (memory, state_way(old, new)) {

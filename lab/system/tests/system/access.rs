@@ -267,6 +267,20 @@ impl World {
             }
             Operation::Revocations => got(&client.revocations()),
             Operation::Backup => got(&client.backup()),
+            Operation::Ledger => got(&client.ledger(0)),
+            Operation::LedgerTotals => got(&client.ledger_totals(0, u64::MAX)),
+            Operation::LedgerReceipt => {
+                let principal = match owner {
+                    Role::Alice => key(ALICE).public().to_string(),
+                    Role::Bob => key(BOB).public().to_string(),
+                    _ => self.line.node.client().node().unwrap().node_key,
+                };
+                // Nothing was billed yet, and whoever may ask is told so.
+                match client.ledger_receipt(&principal, 0) {
+                    Err(error) if error.code() == ErrorCode::NotFound => Got::Granted,
+                    answer => got(&answer),
+                }
+            }
             Operation::OpenApi => got(&client.openapi()),
         }
     }
@@ -305,7 +319,16 @@ fn expected(role: Role, operation: Operation, owner: Role) -> Got {
         (_, O::Node | O::Services | O::Rules | O::Modules | O::Stats | O::Events | O::Why) => {
             Got::Granted
         }
-        (Role::Watcher, O::Service | O::Metrics | O::Explain | O::Desired) => Got::Granted,
+        (
+            Role::Watcher,
+            O::Service
+            | O::Metrics
+            | O::Explain
+            | O::Desired
+            | O::Ledger
+            | O::LedgerTotals
+            | O::LedgerReceipt,
+        ) => Got::Granted,
         (Role::Watcher, _) => Got::Refused,
         (_, O::Service) => {
             if own {

@@ -46,6 +46,13 @@ impl Line {
         Self::with_mtu(1500)
     }
 
+    /// With a node that writes its ledger each second.
+    pub fn billed_each_second() -> Self {
+        let net = Net::line(1500).unwrap();
+        let node = NodeUnderTest::start_with(&net, "r1", "ledger_every = 1").unwrap();
+        Self { node, net }
+    }
+
     pub fn with_mtu(mtu: u32) -> Self {
         let net = Net::line(mtu).unwrap();
         let node = NodeUnderTest::start(&net, "r1").unwrap();

@@ -12,7 +12,7 @@ use testkit::{Service, root_or_skip, service_module, wait_for};
 use crate::common::{Line, SOON, module};
 
 /// A small file system in memory, gone on drop.
-struct SmallDisk {
+pub struct SmallDisk {
     place: PathBuf,
 }
 
@@ -33,13 +33,13 @@ impl SmallDisk {
     }
 
     /// Takes all room that is left.
-    fn fill(&self) {
+    pub fn fill(&self) {
         let mut file = File::create(self.filler()).unwrap();
         while file.write_all(&[1; 4096]).is_ok() {}
         while file.write_all(&[1]).is_ok() {}
     }
 
-    fn clear(&self) {
+    pub fn clear(&self) {
         std::fs::remove_file(self.filler()).unwrap();
     }
 
@@ -68,7 +68,7 @@ fn rules(line: &Line) -> usize {
 }
 
 /// A line whose node has its state, or its modules, on a small disk.
-fn line_on_a_small_disk(what: &str) -> (SmallDisk, Line) {
+pub fn line_on_a_small_disk(what: &str) -> (SmallDisk, Line) {
     let mut line = Line::up();
     assert!(line.node.stop().unwrap().success());
     let disk = SmallDisk::at(&line.node.directory().join(what));

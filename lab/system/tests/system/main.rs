@@ -31,6 +31,7 @@ mod handover;
 mod http;
 mod iperf;
 mod kills;
+mod ledger;
 mod levels;
 mod messages;
 mod metrics;

@@ -15,6 +15,7 @@ pub mod documents;
 pub mod events;
 pub mod key;
 pub mod lab;
+pub mod ledger;
 mod module;
 pub mod node;
 pub mod rollback;
@@ -97,6 +98,7 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::Move(r#move) => r#move.run(context),
         Command::Rule(rule) => rule.run(context),
         Command::Stats(stats) => stats.run(context),
+        Command::Ledger(ledger) => ledger.run(context),
         Command::Events(events) => events.run(context),
         Command::Why(why) => why.run(context),
         Command::Top(top) => top.run(context),

@@ -197,6 +197,7 @@ fn node_text(node: &NodeInfo) -> String {
     add("cell", node.cell.clone());
     add("fast path", node.fast_path.clone());
     add("bpf", node.bpf.clone());
+    add("ledger", node.ledger.clone());
     let sessions: Vec<_> = node.sessions.iter().map(|session| session.name.as_str()).collect();
     add("sessions", sessions.join(", "));
     let ports = &node.ports;

@@ -10,15 +10,19 @@ use crate::project;
 use abi::Level;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use api::{Client, DeployRequest, RuleRequest, RulesRequest};
-use bench::{Loaded, Module, Plan, Service, Subject, Touched};
+use bench::{Appends, Loaded, Module, Plan, Service, Subject, Touched};
+use ledger::{Account, Amounts, Field, LedgerId, MeterId, Reading};
+use noded::ledger::files::Files;
 use os::netns::{self, NetNs};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use trust::{SecretKey, Seed, UnixTime};
 use units::Name;
 
 /// A node that was asked to end has this long.
@@ -112,11 +116,12 @@ impl Nodes {
         let port =
             |device: &String| format!("[[port]]\nname = \"{device}\"\ndevice = \"{device}\"\n");
         let text = format!(
-            "name = \"{}\"\nstore = \"{}\"\nstate = \"{}\"\nguest_core = {}\n{}[trust]\nunsigned = \"accept\"\n",
+            "name = \"{}\"\nstore = \"{}\"\nstate = \"{}\"\nguest_core = {}\n{}{}[trust]\nunsigned = \"accept\"\n",
             plan.name,
             self.folder.path().join(format!("{}.store", plan.name)).display(),
             self.folder.path().join(format!("{}.state", plan.name)).display(),
             plan.cell_cpu,
+            plan.ledger_every.map_or_else(String::new, |every| format!("ledger_every = {every}\n")),
             plan.ports.iter().map(port).collect::<String>()
         );
         let config = self.folder.path().join(format!("{}.toml", plan.name));
@@ -237,6 +242,25 @@ impl Subject for Nodes {
             service.level_reason
         );
         Ok(Loaded { digest: service.digest, stored, answered })
+    }
+
+    fn ledger(&mut self, folder: &Path, records: u16) -> Result<Appends> {
+        let key = SecretKey::from_seed(&Seed::from([2; 32]));
+        let (principal, session) = (key.public(), Name::new("bench")?);
+        let mut files = Files::open(folder, Arc::new(key), LedgerId([1; 16]))?;
+        let account = Account { principal, session };
+        let mut count = 0;
+        Ok(Box::new(move || {
+            count += 1;
+            let reading = |meter: u16| {
+                let meter = MeterId(u128::from(meter).to_le_bytes());
+                let (account, reading) =
+                    (account.clone(), Amounts::NONE.with(Field::PacketsIn, count));
+                Reading { account, service: None, meter, reading, is_last: false }
+            };
+            let readings: Vec<Reading> = (0..records).map(reading).collect();
+            Ok(files.append(UnixTime(count), &readings)?.bytes)
+        }))
     }
 
     fn remove(&mut self, name: &str) -> Result<()> {

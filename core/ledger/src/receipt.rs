@@ -1,0 +1,297 @@
+//! What a principal is given: its own records, and the node's word for them.
+//!
+//! The node signs where the principal's chain is behind the last record of the receipt; from
+//! there each record proves the one before. Nothing in it says anything of others: own numbers
+//! count the principal's records only.
+//!
+//! ```text
+//!  -----BEGIN TAMANDUA LEDGER RECEIPT-----      RFC 7468: base64 of
+//!    0  "TAMR"  4   version 2   0  2            numbers are little-endian
+//!    8  id of the ledger             16
+//!   24  the node's public key        32
+//!   56  the principal's public key   32
+//!   88  when it was made              8
+//!   96  own number behind the last    8   ┐
+//!  104  own chain behind the last    32   ┘ these are signed, with what stands before them
+//!  136  records                       8
+//!  144  each of them, as in the ledger: 344 bytes (`record`)
+//!   …   the node's signature         64
+//!  -----END TAMANDUA LEDGER RECEIPT-----
+//! ```
+
+use crate::record::{self, Digest, FormError, LedgerId, USAGE_LENGTH, Usage};
+use pem_rfc7468::LineEnding;
+use trust::{PublicKey, SecretKey, UnixTime};
+
+/// Records of one receipt: more than a day of one service, and 4 MB of text. The next one goes on.
+pub const RECORDS_MAX: usize = 8192;
+/// What its text begins and ends with.
+pub const LABEL: &str = "TAMANDUA LEDGER RECEIPT";
+/// Characters of the longest receipt.
+pub const TEXT_LENGTH_MAX: usize = (FIXED_LENGTH + RECORDS_MAX * USAGE_LENGTH) / 48 * 65 + 256;
+
+const MAGIC: &[u8; 4] = b"TAMR";
+const VERSION: u16 = 1;
+const SIGNED_LENGTH: usize = 136;
+const SIGNATURE_LENGTH: usize = 64;
+const FIXED_LENGTH: usize = SIGNED_LENGTH + 8 + SIGNATURE_LENGTH;
+const DOMAIN: &[u8] = b"tamandua ledger receipt 1\n";
+
+/// Why there is no receipt, or why it proves nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReceiptError {
+    /// Other text.
+    #[error("this is no receipt: {0}")]
+    NotAReceipt(&'static str),
+    /// More than [`TEXT_LENGTH_MAX`].
+    #[error("the receipt has {0} characters; one has at most {TEXT_LENGTH_MAX}")]
+    TooLong(usize),
+    /// Written by a later version.
+    #[error("the receipt has version {0}, and this program knows {VERSION}: use a newer one")]
+    Version(u16),
+    /// A record that is none.
+    #[error("record {own_number} of the receipt is none: {form}")]
+    Record {
+        /// Which one it has to be.
+        own_number: u64,
+        /// Why.
+        form: FormError,
+    },
+    /// Records that are not this principal's chain.
+    #[error("record {own_number} of the receipt does not follow the one before it")]
+    Chain {
+        /// Which one it has to be.
+        own_number: u64,
+    },
+    /// The records end elsewhere than the node has signed.
+    #[error("the receipt's records end elsewhere than the node has signed")]
+    End,
+    /// Another node's.
+    #[error("the receipt is of the node {found}, not of {expected}")]
+    OtherNode {
+        /// Whose it is.
+        found: Box<PublicKey>,
+        /// Whose key was given.
+        expected: Box<PublicKey>,
+    },
+    /// Changed, or made by somebody else.
+    #[error("the node has not signed this receipt")]
+    NotSigned,
+    /// Beyond [`RECORDS_MAX`].
+    #[error("a receipt has at most {RECORDS_MAX} records, not {0}")]
+    TooMany(u64),
+    /// Nothing to give a receipt for.
+    #[error("there are no such records")]
+    Empty,
+}
+
+/// A principal's records in a row, with the node's signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    ledger: LedgerId,
+    node: PublicKey,
+    principal: PublicKey,
+    made: UnixTime,
+    records: Vec<Usage>,
+    signature: [u8; SIGNATURE_LENGTH],
+}
+
+impl Receipt {
+    /// For records of one principal that follow each other and are in this ledger.
+    ///
+    /// # Errors
+    /// When there are none, too many, or they do not follow each other.
+    pub fn make(
+        key: &SecretKey,
+        ledger: LedgerId,
+        made: UnixTime,
+        records: Vec<Usage>,
+    ) -> Result<Self, ReceiptError> {
+        let first = records.first().ok_or(ReceiptError::Empty)?;
+        let principal = first.account.principal;
+        let (node, signature) = (key.public(), [0; SIGNATURE_LENGTH]);
+        let mut receipt = Self { ledger, node, principal, made, records, signature };
+        receipt.check_length()?;
+        let end = receipt.check_chain()?;
+        receipt.signature = key.sign(&receipt.statement(end));
+        Ok(receipt)
+    }
+
+    /// Reads its text. That says nothing of whether it is true: see [`Self::verify`].
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(text: &str) -> Result<Self, ReceiptError> {
+        if text.len() > TEXT_LENGTH_MAX {
+            return Err(ReceiptError::TooLong(text.len()));
+        }
+        let decoded = pem_rfc7468::decode_vec(text.as_bytes());
+        let (label, bytes) = decoded.map_err(|_| ReceiptError::NotAReceipt("it is no PEM file"))?;
+        if label != LABEL {
+            return Err(ReceiptError::NotAReceipt("it is a PEM file of something else"));
+        }
+        Self::from_bytes(&bytes)
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, ReceiptError> {
+        let cut = ReceiptError::NotAReceipt("its length is wrong");
+        let records = bytes.len().checked_sub(FIXED_LENGTH).ok_or(cut.clone())?;
+        let (signed, rest) = bytes.split_at(SIGNED_LENGTH);
+        let (count, rest) = rest.split_at(8);
+        if signed[..4] != *MAGIC {
+            return Err(ReceiptError::NotAReceipt("it begins otherwise"));
+        }
+        let version = u16::from_le_bytes([signed[4], signed[5]]);
+        if version != VERSION {
+            return Err(ReceiptError::Version(version));
+        }
+        if signed[6..8] != [0; 2] {
+            return Err(ReceiptError::NotAReceipt("a reserved field is not zero"));
+        }
+        let count = u64::from_le_bytes(field(count));
+        if records % USAGE_LENGTH != 0 || count != (records / USAGE_LENGTH) as u64 {
+            return Err(cut);
+        }
+        let key = |at: usize| {
+            let key = PublicKey::from_bytes(&field(&signed[at..]));
+            key.map_err(|_| ReceiptError::NotAReceipt("it holds no public key"))
+        };
+        let own_end = u64::from_le_bytes(field(&signed[96..]));
+        let own_first = own_end.checked_sub(count).ok_or(cut)?;
+        let (records, signature) = rest.split_at(records);
+        let records =
+            records.chunks_exact(USAGE_LENGTH).zip(own_first..).map(|(bytes, own_number)| {
+                let usage = Usage::from_bytes(&field(bytes));
+                usage.map_err(|form| ReceiptError::Record { own_number, form })
+            });
+        let receipt = Self {
+            ledger: LedgerId(field(&signed[8..])),
+            node: key(24)?,
+            principal: key(56)?,
+            made: UnixTime(u64::from_le_bytes(field(&signed[88..]))),
+            records: records.collect::<Result<_, _>>()?,
+            signature: field(signature),
+        };
+        receipt.check_length()?;
+        // What it says of itself, once: the bytes that are signed are made of the records.
+        if receipt.check_chain()? != (own_end, Digest(field(&signed[104..]))) {
+            return Err(ReceiptError::End);
+        }
+        Ok(receipt)
+    }
+
+    /// Its text.
+    ///
+    /// # Panics
+    /// Never: its length has a limit.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let end = self.records.last().map_or((0, Digest::default()), end_of);
+        let mut bytes = self.head(end);
+        bytes.extend((self.records.len() as u64).to_le_bytes());
+        self.records.iter().for_each(|usage| bytes.extend(usage.to_bytes()));
+        bytes.extend(self.signature);
+        pem_rfc7468::encode_string(LABEL, LineEnding::LF, &bytes).expect("its length is bounded")
+    }
+
+    /// Its records, if this node has signed them.
+    ///
+    /// # Errors
+    /// When it is another node's, or anything in it was changed.
+    pub fn verify(&self, node: &PublicKey) -> Result<&[Usage], ReceiptError> {
+        if self.node != *node {
+            let (found, expected) = (Box::new(self.node), Box::new(*node));
+            return Err(ReceiptError::OtherNode { found, expected });
+        }
+        let end = self.check_chain()?;
+        match node.has_signed(&self.statement(end), &self.signature) {
+            true => Ok(&self.records),
+            false => Err(ReceiptError::NotSigned),
+        }
+    }
+
+    /// Of which ledger it says it is.
+    #[must_use]
+    pub const fn ledger(&self) -> LedgerId {
+        self.ledger
+    }
+
+    /// Whose it says it is.
+    #[must_use]
+    pub const fn principal(&self) -> PublicKey {
+        self.principal
+    }
+
+    /// When it says it was made.
+    #[must_use]
+    pub const fn made(&self) -> UnixTime {
+        self.made
+    }
+
+    /// How many records it has.
+    #[must_use]
+    pub const fn records(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The own number behind its last record, from which the next receipt goes on.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.records.last().map_or(0, |usage| usage.own_number + 1)
+    }
+
+    fn check_length(&self) -> Result<(), ReceiptError> {
+        match self.records.len() {
+            0 => Err(ReceiptError::Empty),
+            count if count > RECORDS_MAX => Err(ReceiptError::TooMany(count as u64)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where its records end, if they follow each other.
+    fn check_chain(&self) -> Result<(u64, Digest), ReceiptError> {
+        let mut expected: Option<(u64, Digest)> = None;
+        for usage in &self.records {
+            let own_number = expected.map_or(usage.own_number, |(number, _)| number);
+            let follows = expected.is_none_or(|end| end == (usage.own_number, usage.previous));
+            let begins = usage.own_number != 0 || usage.previous == Digest::default();
+            let is_own = usage.account.principal == self.principal;
+            // The number behind it is signed.
+            let has_next = usage.own_number < u64::MAX;
+            if !(follows && begins && is_own && has_next) {
+                return Err(ReceiptError::Chain { own_number });
+            }
+            expected = Some(end_of(usage));
+        }
+        expected.ok_or(ReceiptError::Empty)
+    }
+
+    /// What is signed.
+    fn statement(&self, end: (u64, Digest)) -> Vec<u8> {
+        [DOMAIN, &self.head(end)].concat()
+    }
+
+    fn head(&self, (own_end, hash): (u64, Digest)) -> Vec<u8> {
+        let mut head = Vec::with_capacity(FIXED_LENGTH + self.records.len() * USAGE_LENGTH);
+        head.extend(MAGIC);
+        head.extend(VERSION.to_le_bytes());
+        head.extend([0; 2]);
+        head.extend(self.ledger.0);
+        head.extend(self.node.as_bytes());
+        head.extend(self.principal.as_bytes());
+        head.extend(self.made.0.to_le_bytes());
+        head.extend(own_end.to_le_bytes());
+        head.extend(hash.0);
+        head
+    }
+}
+
+/// A principal's chain behind a record.
+fn end_of(usage: &Usage) -> (u64, Digest) {
+    (usage.own_number + 1, record::own_hash(&usage.to_bytes()))
+}
+
+/// The first bytes of some that are long enough.
+fn field<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    *bytes.first_chunk().expect("its length was looked at")
+}

@@ -1,0 +1,110 @@
+//! What the API asks the ledger. The files are read beside the daemon's task, as far as they were
+//! on the disk when it was asked.
+
+use super::files::{self, FilesError};
+use super::wall_clock_ms;
+use crate::daemon::Daemon;
+use crate::http::{Reply, error};
+use crate::views::failed;
+use api::{
+    ErrorCode, ErrorInfo, LedgerReceipt, LedgerRecord, LedgerRecords, LedgerTotal, LedgerTotals,
+    SCHEMA_VERSION,
+};
+use ledger::Period;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use trust::{PublicKey, UnixTime};
+
+/// Records of one answer: some 600 KB.
+const ANSWER_RECORDS_MAX: usize = 1000;
+
+/// One question.
+pub(crate) enum LedgerQuestion {
+    Records(u64, Reply<LedgerRecords>),
+    Totals(Period, Reply<LedgerTotals>),
+    Receipt(Box<PublicKey>, u64, Reply<LedgerReceipt>),
+}
+
+impl Daemon {
+    pub(crate) fn ask_ledger(&self, question: LedgerQuestion) {
+        let (directory, key) = (self.billing.directory.clone(), Arc::clone(&self.node_key));
+        let Some(known) = self.billing.known.clone() else {
+            let message = match &self.billing.problem {
+                Some(problem) => format!("the ledger cannot be read: {problem}"),
+                None => "the ledger is being opened; try again in a moment".to_owned(),
+            };
+            return question.refuse(error(ErrorCode::Failed, message, None));
+        };
+        let made = UnixTime(wall_clock_ms() / 1000);
+        tokio::task::spawn_blocking(move || {
+            let schema_version = SCHEMA_VERSION;
+            match question {
+                LedgerQuestion::Records(since, reply) => {
+                    let read = records(&directory, since, known.frames);
+                    let _ = reply.send(read.map_err(|problem| refusal(&problem)));
+                }
+                LedgerQuestion::Totals(period, reply) => {
+                    let totals = files::totals(&directory, known.frames, period);
+                    let answer = totals.map(|totals| LedgerTotals {
+                        schema_version,
+                        node_key: key.public().to_string(),
+                        directory: directory.display().to_string(),
+                        ledger: known.id.to_string(),
+                        frames: known.frames,
+                        chain: known.chain.to_string(),
+                        accounts: totals.iter().map(|(a, sum)| LedgerTotal::of(a, sum)).collect(),
+                    });
+                    let _ = reply.send(answer.map_err(|problem| refusal(&problem)));
+                }
+                LedgerQuestion::Receipt(principal, from, reply) => {
+                    let whose = (&*principal, from);
+                    let receipt =
+                        files::receipt(&directory, known.frames, &key, known.id, made, whose);
+                    let answer = receipt.map(|receipt| LedgerReceipt {
+                        schema_version,
+                        records: receipt.records() as u64,
+                        next: receipt.next(),
+                        receipt: receipt.to_text(),
+                    });
+                    let _ = reply.send(answer.map_err(|problem| refusal(&problem)));
+                }
+            }
+        });
+    }
+}
+
+impl LedgerQuestion {
+    pub(crate) fn refuse(self, refusal: ErrorInfo) {
+        match self {
+            Self::Records(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Totals(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Receipt(_, _, reply) => drop(reply.send(Err(refusal))),
+        }
+    }
+}
+
+fn records(
+    directory: &std::path::Path,
+    since: u64,
+    until: u64,
+) -> Result<LedgerRecords, FilesError> {
+    let (mut records, mut next, mut more) = (Vec::new(), until.max(since), false);
+    files::scan(directory, since, until, |number, usage| {
+        if records.len() == ANSWER_RECORDS_MAX {
+            (next, more) = (number, true);
+            return ControlFlow::Break(());
+        }
+        records.push(LedgerRecord::of(Some(number), &usage));
+        ControlFlow::Continue(())
+    })?;
+    Ok(LedgerRecords { schema_version: SCHEMA_VERSION, records, next, more })
+}
+
+fn refusal(problem: &FilesError) -> ErrorInfo {
+    let code = match problem {
+        FilesError::Receipt(ledger::ReceiptError::Empty) => ErrorCode::NotFound,
+        FilesError::Overflow(_) => ErrorCode::Limit,
+        _ => return failed(problem),
+    };
+    error(code, problem.to_string(), None)
+}
