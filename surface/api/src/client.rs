@@ -8,11 +8,13 @@ use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequ
 use crate::endpoints::{ENDPOINTS, Method, Operation};
 use crate::events::EventList;
 use crate::ledger::{LedgerReceipt, LedgerRecords, LedgerTotals};
+use crate::trust::{
+    NodeBackup, RevocationList, RevokeRequest, Revoked, SignaturesRequest, SignaturesStored,
+};
 use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, ErrorCode, ErrorDocument, HandedOver,
-    MessageAnswers, MessageRequest, ModuleList, ModuleStored, MoveRequest, Moved, NodeBackup,
-    NodeInfo, Removed, RevocationList, RevokeRequest, Revoked, RuleList, RuleRemoved, RulesAdded,
-    RulesRequest, ServiceInfo, ServiceList, SignaturesRequest, SignaturesStored, Stats,
+    MessageAnswers, MessageRequest, ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo,
+    Removed, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
 use connection::Kept;

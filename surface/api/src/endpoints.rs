@@ -7,11 +7,13 @@ use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacke
 use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequest};
 use crate::events::EventList;
 use crate::ledger::{LedgerReceipt, LedgerRecords, LedgerTotals};
+use crate::trust::{
+    NodeBackup, RevocationList, RevokeRequest, Revoked, SignaturesRequest, SignaturesStored,
+};
 use crate::types::{
     BpfRequest, BpfSet, DeployRequest, Deployed, HandedOver, MessageAnswers, MessageRequest,
-    ModuleList, ModuleStored, MoveRequest, Moved, NodeBackup, NodeInfo, Removed, RevocationList,
-    RevokeRequest, Revoked, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo,
-    ServiceList, SignaturesRequest, SignaturesStored, Stats,
+    ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RuleList, RuleRemoved,
+    RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
 use std::borrow::Cow;

@@ -14,7 +14,8 @@ pub mod endpoints;
 pub mod events;
 pub mod ledger;
 pub mod openapi;
-pub mod types;
+pub mod trust;
+mod types;
 pub mod why;
 
 pub use capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacket, CapturedPackets};
@@ -23,6 +24,7 @@ pub use desired::*;
 pub use endpoints::{ENDPOINTS, Endpoint, Method, Operation};
 pub use events::{Event, EventKind, EventList};
 pub use ledger::*;
+pub use trust::*;
 pub use types::*;
 pub use why::{ExplainRequest, Explanation, WhyList, WhyReason};
 

@@ -13,6 +13,7 @@ use crate::http::{Answer, error};
 use api::ErrorCode;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
+use base64ct::{Base64, Encoding};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,13 +76,12 @@ impl Gate {
                 Place::Remote => Caller::Anyone,
             });
         };
-        let text = value.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
-        let (Some(text), None) = (text, second) else {
-            let help = "send 'Authorization: Bearer TOKEN', once; `tam token new` makes a token";
+        let (Some(text), None) = (value.to_str().ok().and_then(token_of), second) else {
+            let help = "send 'Authorization: Bearer TOKEN', once, or the token as the password of any user; `tam token new` makes one";
             let message = "the request's authorization is no token";
             return Err(error(ErrorCode::Usage, message, Some(help)));
         };
-        self.holder(text).map(Caller::Holder).map_err(|problem| {
+        self.holder(&text).map(Caller::Holder).map_err(|problem| {
             let code = match problem {
                 TokenError::NotOurs => ErrorCode::Refused,
                 TokenError::TooLong(_)
@@ -113,6 +113,16 @@ impl Gate {
     }
 }
 
+/// The token in a header: as such, or as a password, for clients of registries (RFC 7617).
+fn token_of(value: &str) -> Option<String> {
+    if let Some(token) = value.strip_prefix("Bearer ") {
+        return Some(token.to_owned());
+    }
+    let pair = Base64::decode_vec(value.strip_prefix("Basic ")?).ok()?;
+    let pair = String::from_utf8(pair).ok()?;
+    pair.split_once(':').map(|(_, password)| password.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,8 +152,12 @@ mod tests {
         assert!(matches!(gate.caller(&none, Place::Own), Ok(Caller::Operator)));
         assert!(matches!(gate.caller(&none, Place::Remote), Ok(Caller::Anyone)));
         let bearer = headers(&format!("Bearer {}", token(1)));
-        for place in [Place::Own, Place::Remote] {
-            let caller = gate.caller(&bearer, place).unwrap();
+        let basic = Base64::encode_string(format!("me:{}", token(1)).as_bytes());
+        let basic = headers(&format!("Basic {basic}"));
+        for (headers, place) in
+            [(&bearer, Place::Own), (&bearer, Place::Remote), (&basic, Place::Remote)]
+        {
+            let caller = gate.caller(headers, place).unwrap();
             assert!(
                 matches!(&caller, Caller::Holder(holder) if holder.token.principal() == key(2).public()),
                 "{caller:?}"
@@ -158,6 +172,8 @@ mod tests {
         assert_eq!(codes(&format!("Bearer {}", token(3))), ErrorCode::Refused);
         assert_eq!(codes("Bearer "), ErrorCode::Usage);
         assert_eq!(codes("Basic YTpi"), ErrorCode::Usage);
+        assert_eq!(codes("Basic ****"), ErrorCode::Usage);
+        assert_eq!(codes("Digest a"), ErrorCode::Usage);
         assert_eq!(codes(&format!("Bearer {}", "A".repeat(20_000))), ErrorCode::Limit);
         let mut twice = headers(&format!("Bearer {}", token(1)));
         twice.append(AUTHORIZATION, "Bearer x".parse().unwrap());

@@ -73,6 +73,7 @@ impl Daemon {
             Request::RemoveRule(rule, _) => asker.rule(Operation::Rule, *rule).map(drop),
             Request::PutModule(wasm, ..) => asker.put_module(wasm),
             Request::AddSignatures(wanted, ..) => asker.add_signatures(wanted),
+            Request::MayPull(digest, _) => asker.pull(digest),
             Request::BeginCapture(request, _) => asker.capture(request),
             Request::Captured(id, ..) | Request::EndCapture(id, _) => asker.captured(*id),
             Request::Ledger(LedgerQuestion::Receipt(principal, ..)) => asker.receipt(principal),
@@ -94,16 +95,17 @@ impl Daemon {
     /// Has what a deployment names in memory, so that it can be looked at.
     fn hold_asked(&mut self, caller: &Caller, request: &Request) -> Answer<()> {
         let (operation, module) = match request {
-            Request::Deploy(request, _) => (Operation::Deploy, &request.module),
-            Request::AddSignatures(wanted, ..) => (Operation::Store, wanted),
+            Request::Deploy(request, _) => (Operation::Deploy, request.module.clone()),
+            Request::AddSignatures(wanted, ..) => (Operation::Store, wanted.clone()),
+            Request::MayPull(digest, _) => (Operation::Read, digest.to_string()),
             _ => return Ok(()),
         };
         let now = self.capability_time();
         let may = self.authority.rights(caller, now).check(&Ask::to(operation));
         may.map_err(|problem| denied(&problem, caller))?;
         // What cannot be had is the same as what may not be had: the asker says so.
-        if let Ok(digest) = self.resolve(module) {
-            let _ = self.hold(&digest);
+        if let Ok(digest) = self.resolve(&module) {
+            let _ = self.take_in(&digest);
             let _ = self.signers_of(&digest);
         }
         Ok(())
@@ -297,6 +299,11 @@ impl Asker<'_> {
         let module = Module::check(wasm.to_vec()).map_err(usage)?;
         let ask = module_ask(Digest::of(wasm), &module, Kind::Application);
         self.check(&Ask { module: Some(ask), ..Ask::to(Operation::Store) })
+    }
+
+    fn pull(&self, digest: &Digest) -> Answer<()> {
+        self.check(&Ask::to(Operation::Read))?;
+        self.module(Operation::Read, &digest.to_string()).map(drop)
     }
 
     fn add_signatures(&self, wanted: &str) -> Answer<()> {

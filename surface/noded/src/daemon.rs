@@ -70,6 +70,7 @@ pub(crate) enum Request {
     RemoveRule(RuleId, Reply<api::RuleRemoved>),
     Modules(Reply<api::ModuleList>),
     PutModule(Vec<u8>, bool, Reply<api::ModuleStored>),
+    MayPull(Digest, Reply<()>),
     AddSignatures(String, api::SignaturesRequest, Reply<api::SignaturesStored>),
     Stats(Reply<api::Stats>),
     Events(u64, u32, Reply<api::EventList>),
@@ -305,14 +306,15 @@ async fn run_locked(start: Start, bpf: bool) -> Result<End> {
     daemon.resume();
     daemon.prepare_compiler();
     let (requests, request_rx) = mpsc::channel(REQUESTS_MAX);
-    let listening = match listen(&daemon.file, &daemon.node_key, requests).await {
-        Ok(listening) => listening,
-        Err(error) => {
-            // Nobody could ask it to end, or adopt what it leaves.
-            daemon.stop();
-            return Err(error);
-        }
-    };
+    let listening =
+        match listen(&daemon.file, &daemon.node_key, daemon.store.clone(), requests).await {
+            Ok(listening) => listening,
+            Err(error) => {
+                // Nobody could ask it to end, or adopt what it leaves.
+                daemon.stop();
+                return Err(error);
+            }
+        };
     let ended = daemon.serve(monitor, request_rx, done_rx).await;
     if ended.is_ok() && daemon.hands_over {
         // Until whoever asked has his answer; more than that he does not need.

@@ -47,6 +47,7 @@ mod notices;
 mod packets;
 mod port_life;
 mod ports;
+mod pull;
 mod reasons;
 mod record;
 mod remote;

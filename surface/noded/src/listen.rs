@@ -3,9 +3,11 @@
 use crate::access::Gate;
 use crate::config::NodeFile;
 use crate::http::{self, Incoming};
+use crate::pull;
 use crate::remote::Remote;
 use crate::server;
 use anyhow::{Context, Result};
+use registry::Store;
 use std::future::IntoFuture;
 use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener};
@@ -31,6 +33,7 @@ impl Drop for Listening {
 pub(crate) async fn listen(
     file: &NodeFile,
     key: &SecretKey,
+    store: Store,
     requests: mpsc::Sender<Incoming>,
 ) -> Result<Listening> {
     let socket = api::socket_of(&file.name);
@@ -40,7 +43,7 @@ pub(crate) async fn listen(
     let metrics = serve_metrics(file, requests.clone()).await?;
     let administrators = file.trust.administrators.clone();
     let gate = Arc::new(Gate::new(administrators, !file.trust.anyone.is_empty()));
-    let router = http::router(requests);
+    let router = pull::with_store(http::router(requests.clone()), store, requests);
     let remote = match &file.api {
         Some(api) => Some(Remote::start(
             api.listen,

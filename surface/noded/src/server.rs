@@ -5,6 +5,7 @@
 
 use crate::access::{Caller, Gate, Place};
 use crate::http::{BODY_LENGTH_MAX, error, refuse};
+use crate::pull;
 use api::ErrorCode;
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -56,6 +57,7 @@ fn nothing_for_anyone() -> api::ErrorInfo {
 
 async fn admit(gate: Arc<Gate>, place: Place, mut request: Request, next: Next) -> Response {
     match gate.caller(request.headers(), place) {
+        Ok(Caller::Anyone) if request.uri().path().starts_with(pull::PREFIX) => pull::challenge(),
         // Before the body is read: of nobody it may be anything.
         Ok(Caller::Anyone) if request.method() != axum::http::Method::GET && !gate.anyone => {
             refuse(nothing_for_anyone()).into_response()

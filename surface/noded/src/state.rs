@@ -222,6 +222,7 @@ impl Request {
             | Self::Modules(..)
             | Self::PutModule(..)
             | Self::AddSignatures(..)
+            | Self::MayPull(..)
             | Self::Stats(..)
             | Self::Events(..)
             | Self::Why(..)
@@ -258,6 +259,7 @@ impl Request {
             Self::Modules(reply) => drop(reply.send(Err(refusal))),
             Self::PutModule(_, _, reply) => drop(reply.send(Err(refusal))),
             Self::AddSignatures(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::MayPull(_, reply) => drop(reply.send(Err(refusal))),
             Self::Stats(reply) => drop(reply.send(Err(refusal))),
             Self::Events(_, _, reply) => drop(reply.send(Err(refusal))),
             Self::Why(reply) => drop(reply.send(Err(refusal))),

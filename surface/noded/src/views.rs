@@ -97,6 +97,7 @@ impl Daemon {
             Request::Explain(request, reply) => self.explain(&request, reply),
             Request::Modules(reply) => drop(reply.send(self.module_list(&caller))),
             Request::PutModule(wasm, early, reply) => self.put_module(wasm, early, reply),
+            Request::MayPull(_, reply) => drop(reply.send(Ok(()))),
             Request::AddSignatures(wanted, request, reply) => {
                 self.add_signatures(&wanted, &request, reply);
             }

@@ -638,6 +638,33 @@ fn over_the_network_it_takes_the_nodes_key_and_a_token() {
     ]);
     let told: serde_json::Value = serde_json::from_str(&line.run("r1", &curl)).unwrap();
     assert_eq!(told["services"][0]["name"], "pass-on", "{told}");
+
+    // The node is a repository, too, to whoever may have the module.
+    let ask = |path: &str, more: &[&str]| {
+        let url = format!("https://localhost:7443{path}");
+        let mut curl = vec!["curl", "--silent", "--max-time", "10", "--resolve", resolve];
+        curl.extend(["--cacert", certificate.to_str().unwrap(), "-w", "\n%{http_code}", &url]);
+        curl.extend(more);
+        let said = line.run("r1", &curl);
+        let (body, status) = said.rsplit_once('\n').unwrap();
+        (status.to_owned(), body.to_owned())
+    };
+    let password = format!("anybody:{alice}");
+    let secret = line.node.client().store_module(pass("secret")).unwrap().digest;
+    let absent = format!("sha256:{}", "0".repeat(64));
+    assert_eq!(ask("/v2/", &[]).0, "401");
+    assert_eq!(ask("/v2/", &["-u", &password]).0, "200");
+    let (status, manifest) = ask("/v2/pass-on/manifests/0.1.0", &["-u", &password]);
+    assert_eq!(status, "200", "{manifest}");
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    let digest = manifest["layers"][0]["digest"].as_str().unwrap();
+    assert_eq!(
+        ask(&format!("/v2/pass-on/blobs/{digest}"), &["-u", &password, "-o", "/dev/null"]).0,
+        "200"
+    );
+    let [hidden, none] = [&secret, &absent]
+        .map(|digest| ask(&format!("/v2/secret/blobs/{digest}"), &["-u", &password]));
+    assert_eq!((hidden.0.as_str(), &hidden), ("404", &none), "not yours is not there");
 }
 
 #[test]

@@ -48,6 +48,7 @@ mod refusals;
 mod replace;
 mod rights;
 mod routing;
+mod signed;
 mod slow_egress;
 mod stages;
 mod traps;
