@@ -18,7 +18,7 @@ pub fn backup(bytes: &[u8]) {
 
 pub fn backup_seeds() -> Vec<Vec<u8>> {
     let state = serde_json::json!({
-        "schema_version": 1, "node": "r1", "version": "0.1.0", "generation": 1, "state": {},
+        "schema_version": 1, "node": "r1", "version": "0.1.0", "generation": 1, "state": {}, "node_file": null,
         "capabilities": {}, "revoked": [], "latest_time": 0,
         "state_directory": "/s", "store_directory": "/m",
     });

@@ -48,6 +48,8 @@ pub struct NodeBackup {
     pub generation: u64,
     /// The desired state.
     pub state: serde_json::Value,
+    /// The digest of what its node file wanted when that was followed last, if it was.
+    pub node_file: Option<String>,
     /// Capabilities under which something of it runs, by their numbers.
     pub capabilities: BTreeMap<u32, String>,
     /// Everything that was revoked.

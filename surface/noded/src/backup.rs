@@ -69,7 +69,8 @@ impl Daemon {
             let journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
             let read = || {
                 let newest = journal.newest()?;
-                Ok((newest, journal.capabilities()?, journal.revoked()?))
+                let held = (journal.node_file()?, journal.capabilities()?);
+                Ok((newest, held, journal.revoked()?))
             };
             let read: Result<_, JournalError> = read();
             let answer =
@@ -82,7 +83,8 @@ impl Daemon {
                         version,
                         generation,
                         state: serde_json::to_value(desired).unwrap_or_default(),
-                        capabilities: held,
+                        node_file: held.0,
+                        capabilities: held.1,
                         revoked: revoked.into_iter().collect(),
                         latest_time: latest,
                         state_directory: state,
@@ -158,7 +160,7 @@ fn make(contents: &Contents, state: &Path, store: &Path) -> Result<(), RestoreEr
     let name = Name::new(&backup.node).map_err(|error| RestoreError::State(error.to_string()))?;
     let mut journal = Journal::open(state, &name)?;
     let record = Record::new(backup.generation.max(1), "restored from a backup", desired);
-    journal.write(&record, None, Some(&backup.capabilities))?;
+    journal.write(&record, backup.node_file.as_deref(), Some(&backup.capabilities))?;
     let revoked: BTreeSet<String> = backup.revoked.iter().cloned().collect();
     journal.revoke(&revoked, backup.latest_time)?;
     drop(journal);

@@ -8,17 +8,20 @@
 //! ```
 
 use crate::access::Caller;
-use crate::daemon::Request;
+use crate::daemon;
 use crate::http::Incoming;
 use axum::Router;
-use axum::http::StatusCode;
+use axum::body::Body;
 use axum::http::header::WWW_AUTHENTICATE;
 use axum::http::request::Parts;
+use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::routing::any;
 use registry::{Digest, Store};
 use repository::{Access, NotYours};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
+use tower::ServiceExt;
 
 /// Where the specification has its paths.
 pub(crate) const PREFIX: &str = "/v2";
@@ -26,7 +29,11 @@ pub(crate) const PREFIX: &str = "/v2";
 /// Adds what a store holds to the API.
 pub(crate) fn with_store(api: Router, store: Store, requests: mpsc::Sender<Incoming>) -> Router {
     let modules = repository::router(store, OfDaemon(requests));
-    api.route_service("/v2/", modules.clone()).route_service("/v2/{*rest}", modules)
+    let answer = move |request: Request<Body>| {
+        let modules = modules.clone();
+        async move { modules.oneshot(request).await }
+    };
+    api.route("/v2/", any(answer.clone())).route("/v2/{*rest}", any(answer))
 }
 
 /// What a client without a token is told: what it can send.
@@ -44,11 +51,31 @@ impl Access for OfDaemon {
     fn may(&self, request: &Parts, module: &Digest) -> Result<(), NotYours> {
         let caller = request.extensions.get().cloned().unwrap_or(Caller::Anyone);
         let (reply, answer) = oneshot::channel();
-        let request = Request::MayPull(*module, reply);
+        let request = daemon::Request::MayPull(*module, reply);
         self.0.blocking_send(Incoming { caller, request }).map_err(|_| NotYours)?;
         match answer.blocking_recv() {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(NotYours),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn its_paths_are_beside_those_of_the_api() {
+        let folder = tempfile::tempdir().unwrap();
+        // Nobody receives: what is asked of the daemon is refused.
+        let (requests, _) = mpsc::channel(1);
+        let store = Store::open(folder.path()).unwrap();
+        let router = with_store(crate::http::router(requests.clone()), store, requests);
+        let blob = format!("/v2/x/blobs/sha256:{}", "0".repeat(64));
+        for (path, status) in [("/v2/", 200), (blob.as_str(), 404), ("/v1/other", 404)] {
+            let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+            let response = router.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.status().as_u16(), status, "{path}");
         }
     }
 }

@@ -330,6 +330,7 @@ fn expected(role: Role, operation: Operation, owner: Role) -> Got {
             | O::LedgerReceipt,
         ) => Got::Granted,
         (Role::Watcher, _) => Got::Refused,
+        (_, O::LedgerReceipt) if own => Got::Granted,
         (_, O::Service) => {
             if own {
                 Got::Granted

@@ -10,6 +10,7 @@ fn backup() -> NodeBackup {
         version: "0.1.0".to_owned(),
         generation: 7,
         state: serde_json::json!({ "bpf": true, "services": {}, "rules": [] }),
+        node_file: Some("0a".to_owned()),
         capabilities: [(3, "{}".to_owned())].into(),
         revoked: vec!["ed25519/00".to_owned()],
         latest_time: 1_800_000_000,
@@ -47,6 +48,7 @@ fn what_was_written_is_read_and_restored() {
     let journal = Journal::open(&places.state, &"r1".parse().unwrap()).unwrap();
     let newest = journal.newest().unwrap().unwrap();
     assert_eq!((newest.generation, newest.state), (7, DesiredState::default()));
+    assert_eq!(journal.node_file().unwrap(), backup().node_file);
     assert_eq!(journal.capabilities().unwrap(), backup().capabilities);
     assert_eq!(journal.revoked().unwrap().into_iter().collect::<Vec<_>>(), backup().revoked);
     assert_eq!(journal.latest_time().unwrap(), backup().latest_time);
