@@ -89,7 +89,9 @@ impl Daemon {
     /// Whether a module's version is not older than what its signers had here before.
     pub(crate) fn check_version(&mut self, digest: &Digest) -> Answer<()> {
         let signers = self.signers_of(digest)?;
-        let Some(module) = self.modules.get(digest) else { return Ok(()) };
+        let module = self.modules.get(digest).filter(|_| !signers.is_empty());
+        // Of modules that nobody has signed there is no history.
+        let Some(module) = module else { return Ok(()) };
         let manifest = &module.checked.manifest;
         let checked =
             self.authority.versions.check(manifest.name.as_str(), &manifest.version, &signers);
@@ -101,7 +103,8 @@ impl Daemon {
         let mut news = false;
         for digest in digests {
             let Ok(signers) = self.signers_of(&digest) else { continue };
-            let Some(module) = self.modules.get(&digest) else { continue };
+            let module = self.modules.get(&digest).filter(|_| !signers.is_empty());
+            let Some(module) = module else { continue };
             let manifest = &module.checked.manifest;
             let (name, version) = (manifest.name.as_str(), manifest.version.as_str());
             match self.authority.versions.accept(name, version, &signers, Older::Allowed) {
