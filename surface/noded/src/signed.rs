@@ -14,25 +14,10 @@ use crate::daemon::Daemon;
 use crate::http::{Answer, Reply, error};
 use crate::views::{failed, usage};
 use api::{ErrorCode, SCHEMA_VERSION, SignaturesRequest, SignaturesStored};
-use registry::{Digest, Store};
+use registry::Digest;
 use std::collections::BTreeSet;
-use trust::signature::signers;
 use trust::versions::Older;
-use trust::{ImageDigest, SignatureFile, Signer, VersionError};
-
-/// Who of these has signed a module, as far as a store knows.
-fn signers_in(
-    store: &Store,
-    digest: &Digest,
-    known: &BTreeSet<Signer>,
-) -> Result<BTreeSet<Signer>, registry::StoreError> {
-    let mut found = BTreeSet::new();
-    for image in store.images_of(digest)? {
-        let signatures = store.signatures(&image)?;
-        found.extend(signers(&ImageDigest(*image.bytes()), &signatures, known).signers);
-    }
-    Ok(found)
-}
+use trust::{SignatureFile, Signer, VersionError};
 
 fn not_older(problem: &VersionError) -> api::ErrorInfo {
     match problem {
@@ -57,7 +42,7 @@ impl Daemon {
             _ if known.is_empty() => return Ok(BTreeSet::new()),
             _ => {}
         }
-        let found = signers_in(&self.store, digest, known).map_err(failed)?;
+        let found = self.store.signers(digest, known).map_err(failed)?.signers;
         if let Some(module) = self.modules.get_mut(digest) {
             module.signers.clone_from(&found);
         }
@@ -158,7 +143,7 @@ impl Daemon {
                         store.put_signature(&image, signature).map_err(failed)?;
                     }
                 }
-                signers_in(&store, &digest, &known).map_err(failed)
+                Ok(store.signers(&digest, &known).map_err(failed)?.signers)
             };
             let stored = put();
             let _ = written.send(stored.clone().map(drop));

@@ -149,6 +149,18 @@ impl Store {
         known: &BTreeSet<Signer>,
     ) -> Result<VerifiedModule, StoreError> {
         let wasm = self.get(digest)?;
+        Ok(VerifiedModule { digest: *digest, wasm, verified: self.signers(digest, known)? })
+    }
+
+    /// Who has signed a module, as far as the store knows.
+    ///
+    /// # Errors
+    /// When its signatures are damaged.
+    pub fn signers(
+        &self,
+        digest: &Digest,
+        known: &BTreeSet<Signer>,
+    ) -> Result<Verified, StoreError> {
         let mut verified = Verified::default();
         for image in self.images_of(digest)? {
             let signatures = self.signatures(&image)?;
@@ -157,7 +169,7 @@ impl Store {
             verified.strangers.extend(found.strangers);
             verified.refused.extend(found.refused);
         }
-        Ok(VerifiedModule { digest: *digest, wasm, verified })
+        Ok(verified)
     }
 
     /// The images that hold this module: one, unless other tools made more of it.
