@@ -9,7 +9,7 @@
 
 mod archive;
 
-pub use archive::{Archive, ArchiveError, Contents, ENTRIES_MAX, Entry, read};
+pub use archive::{Archive, ArchiveError, Contents, ENTRIES_MAX, Entry, FILE_LENGTH_MAX, read};
 
 use crate::daemon::Daemon;
 use crate::http::Reply;

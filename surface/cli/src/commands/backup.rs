@@ -5,16 +5,15 @@ use super::{Context, read_file};
 use crate::failure::{Failure, Outcome};
 use api::{ErrorCode, NodeBackup, SCHEMA_VERSION};
 use clap::Args;
-use noded::backup::{Archive, ArchiveError, Entry, KEY_FILE, Places, RestoreError, read, restore};
+use noded::backup::{
+    Archive, ArchiveError, Entry, FILE_LENGTH_MAX, KEY_FILE, Places, RestoreError, read, restore,
+};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use trust::SecretKey;
-
-/// Largest file of a node that is kept, in bytes.
-const FILE_LENGTH_MAX: u64 = 256 << 20;
 
 /// Arguments of `tam backup`.
 #[derive(Debug, Args)]

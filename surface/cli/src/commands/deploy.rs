@@ -1,6 +1,6 @@
 //! `tam deploy`: a module becomes a service.
 
-use super::{Context, key_and_value, read_file, read_module, short_digest};
+use super::{Context, key_and_value, read_module, short_digest};
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
 use api::{Budget, Client, DeployRequest, Deployed};
@@ -145,14 +145,10 @@ pub(crate) fn upload(client: &Client, path: &Path) -> Result<String, Failure> {
     Ok(digest)
 }
 
-/// What `tam sign` has written beside a module.
+/// What `tam sign` has written beside a module, if it has.
 pub(crate) fn signatures_beside(path: &Path) -> Result<Option<String>, Failure> {
-    let file = super::module::beside(path);
-    if !file.exists() {
-        return Ok(None);
-    }
-    let bytes = read_file(&file, trust::signature::file::FILE_LENGTH_MAX as u64)?;
-    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+    let file = super::module::file_of(path)?;
+    Ok((!file.signatures().is_empty()).then(|| file.to_string()))
 }
 
 fn text(deployed: &Deployed) -> String {

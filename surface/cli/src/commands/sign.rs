@@ -151,7 +151,7 @@ impl Verify {
     }
 }
 
-fn texts(signers: &BTreeSet<Signer>) -> Vec<String> {
+pub(super) fn texts(signers: &BTreeSet<Signer>) -> Vec<String> {
     signers.iter().map(ToString::to_string).collect()
 }
 

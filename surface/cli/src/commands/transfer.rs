@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::module::{self, Module, Place, Remote, Subject, failed, listed, stored};
-use super::sign::Found;
+use super::sign::{Found, texts};
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
 use api::{ErrorCode, SCHEMA_VERSION};
@@ -232,9 +232,6 @@ impl Pull {
             context.output.note("its signatures are about how it was packed there, and stay behind; sign it anew with `tam sign`");
         }
         let found = &come.found;
-        let texts = |signers: &std::collections::BTreeSet<trust::Signer>| {
-            signers.iter().map(ToString::to_string).collect::<Vec<_>>()
-        };
         let document = json!({
             "schema_version": SCHEMA_VERSION,
             "name": found.name,

@@ -20,7 +20,7 @@ use tar::{Builder, EntryType, Header};
 /// Files of one backup: some 20,000 modules with their manifests, and a ledger.
 pub const ENTRIES_MAX: usize = 131_072;
 /// Largest file of a backup, in bytes: what a segment of a ledger and a node's state may have.
-const FILE_LENGTH_MAX: u64 = 256 << 20;
+pub const FILE_LENGTH_MAX: u64 = 256 << 20;
 /// Bytes of all files.
 const LENGTH_MAX: u64 = 16 << 30;
 const STATE: &str = "backup.json";
