@@ -23,6 +23,10 @@ use trust::{PublicKey, RevocationId, Token, TokenError};
 /// each.
 const HOLDERS_MAX: usize = 1024;
 
+/// What somebody without a capability can do.
+pub(crate) const SEND_ONE: &str =
+    "send one: `tam --token FILE`; an administrator of the node makes it (`tam token new`)";
+
 /// Who asks.
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {

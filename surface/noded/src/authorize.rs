@@ -7,7 +7,7 @@
 //!
 //! Whoever owns the socket is asked nothing.
 
-use crate::access::Caller;
+use crate::access::{Caller, SEND_ONE};
 use crate::authority::{EVERYBODY, Rights, Sight};
 use crate::daemon::{Daemon, Request, refused};
 use crate::deploy::Module;
@@ -33,10 +33,7 @@ fn denied(problem: &Denied, caller: &Caller) -> ErrorInfo {
         (Caller::Anyone, Denied::Missing(missing)) => {
             let rights: Vec<String> = missing.iter().map(ToString::to_string).collect();
             let message = format!("without a capability there is no {}", rights.join(", "));
-            (
-                message,
-                "send one: `tam --token FILE`; an administrator of the node makes it (`tam token new`)",
-            )
+            (message, SEND_ONE)
         }
         (_, Denied::Revoked) => (problem.to_string(), "ask whoever gave it to you for another one"),
         _ => (

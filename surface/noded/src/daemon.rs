@@ -577,9 +577,13 @@ impl Daemon {
 
     /// Gives a command to the node and does what follows from it.
     pub(crate) fn command(&mut self, command: Command) -> Answer<node::Outcome> {
+        self.try_command(command).map_err(|refusal| refused(&refusal))
+    }
+
+    /// The same, with the node's own refusal.
+    pub(crate) fn try_command(&mut self, command: Command) -> Result<node::Outcome, node::Refusal> {
         let now = self.now();
-        let outcome =
-            self.node.handle_command(now, command).map_err(|refusal| refused(&refusal))?;
+        let outcome = self.node.handle_command(now, command)?;
         self.unrecorded = true;
         self.do_effects();
         Ok(outcome)

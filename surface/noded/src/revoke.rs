@@ -80,24 +80,18 @@ impl Daemon {
 
     /// Gives a caller's command to the node. What a refusal says of others is left out.
     pub(crate) fn command_of(&mut self, caller: &Caller, command: Command) -> Answer<Outcome> {
-        let now = self.now();
-        let rights_now = self.capability_time();
-        match self.node.handle_command(now, command) {
-            Ok(outcome) => {
-                self.unrecorded = true;
-                self.do_effects();
-                Ok(outcome)
-            }
-            Err(Refusal::OverlapsOther { text, .. })
-                if !self.authority.rights(caller, rights_now).reach_everybody(Operation::Read) =>
+        let now = self.capability_time();
+        self.try_command(command).map_err(|refusal| match &refusal {
+            Refusal::OverlapsOther { text, .. }
+                if !self.authority.rights(caller, now).reach_everybody(Operation::Read) =>
             {
                 let message = format!(
                     "the rule '{text}' can match packets of another principal's rule; a packet is one principal's"
                 );
-                Err(error(ErrorCode::Refused, message, Some("match fewer packets")))
+                error(ErrorCode::Refused, message, Some("match fewer packets"))
             }
-            Err(refusal) => Err(refused(&refusal)),
-        }
+            _ => refused(&refusal),
+        })
     }
 
     /// Answers `POST /v1/revocations`.
@@ -238,11 +232,7 @@ impl Daemon {
         }
         for (service, why) in &ended.services {
             let owner = self.node.service(service).and_then(|it| it.owner);
-            let numbered = self.node.numbered_rules();
-            let leads =
-                numbered.iter().filter(|(_, rule)| rule.spec.action.service() == Some(service));
-            let leads: Vec<RuleId> = leads.map(|(id, _)| *id).collect();
-            let going = self.sessions_of(&leads);
+            let going = self.sessions_of(&self.rules_to(service));
             self.close(going);
             let removed = self.command(Command::Remove { service: service.clone(), cascade: true });
             if let Err(problem) = removed {

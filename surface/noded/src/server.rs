@@ -3,7 +3,7 @@
 //! Whoever is slow, endless or many at once loses his connection and nobody else's time: a
 //! request comes to the daemon when it is there as a whole.
 
-use crate::access::{Caller, Gate, Place};
+use crate::access::{Caller, Gate, Place, SEND_ONE};
 use crate::http::{BODY_LENGTH_MAX, error, refuse};
 use crate::pull;
 use api::ErrorCode;
@@ -50,9 +50,7 @@ pub(crate) fn guarded(router: Router, gate: Arc<Gate>, place: Place, limits: Lim
 
 /// What is said to who has no capability, of everything that is more than looking.
 fn nothing_for_anyone() -> api::ErrorInfo {
-    let help =
-        "send one: `tam --token FILE`; an administrator of the node makes it (`tam token new`)";
-    error(ErrorCode::Refused, "this needs a capability", Some(help))
+    error(ErrorCode::Refused, "this needs a capability", Some(SEND_ONE))
 }
 
 async fn admit(gate: Arc<Gate>, place: Place, mut request: Request, next: Next) -> Response {

@@ -526,14 +526,7 @@ impl Daemon {
             });
         }
         let command = Command::Remove { service: service.clone(), cascade };
-        let leads_there: Vec<RuleId> = self
-            .node
-            .numbered_rules()
-            .into_iter()
-            .filter(|(_, rule)| rule.spec.action.service() == Some(&service))
-            .map(|(id, _)| id)
-            .collect();
-        let going = self.sessions_of(&leads_there);
+        let going = self.sessions_of(&self.rules_to(&service));
         self.record_ahead(command, cause, change, move |daemon, outcome| match outcome {
             Ok(Outcome::Removed { rules, stopping, .. }) => {
                 daemon.close(going);

@@ -327,9 +327,7 @@ impl Daemon {
         if let Some(work) = self.work.as_mut() {
             work.now.remove(service);
         }
-        let leads_there = self.node.numbered_rules().into_iter();
-        let leads_there = leads_there.filter(|(_, it)| it.spec.action.service() == Some(service));
-        let going = self.sessions_of(&leads_there.map(|(id, _)| id).collect::<Vec<_>>());
+        let going = self.sessions_of(&self.rules_to(service));
         let command = Command::Remove { service: service.clone(), cascade };
         let Outcome::Removed { stopping, .. } = self.command(command)? else { return Ok(()) };
         self.close(going);
