@@ -1,8 +1,22 @@
 //! Whom a node believes and what makes it that node: revocations, signatures, backups.
 
+use crate::ErrorCode;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use trust::TokenError;
 use utoipa::ToSchema;
+
+/// What a text is that is no token which counts.
+#[must_use]
+pub const fn code_of_token(problem: &TokenError) -> ErrorCode {
+    match problem {
+        TokenError::NotOurs => ErrorCode::Refused,
+        TokenError::TooLong(_) | TokenError::TooManyBlocks(_) | TokenError::TooComplex { .. } => {
+            ErrorCode::Limit
+        }
+        _ => ErrorCode::Usage,
+    }
+}
 
 /// What shall count no more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

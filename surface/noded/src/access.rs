@@ -86,13 +86,7 @@ impl Gate {
             return Err(error(ErrorCode::Usage, message, Some(help)));
         };
         self.holder(&text).map(Caller::Holder).map_err(|problem| {
-            let code = match problem {
-                TokenError::NotOurs => ErrorCode::Refused,
-                TokenError::TooLong(_)
-                | TokenError::TooManyBlocks(_)
-                | TokenError::TooComplex { .. } => ErrorCode::Limit,
-                _ => ErrorCode::Usage,
-            };
+            let code = api::code_of_token(&problem);
             let help = (problem == TokenError::NotOurs).then_some(
                 "a node believes the administrators of its node file: [trust] administrators",
             );

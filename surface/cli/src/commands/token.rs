@@ -220,12 +220,6 @@ fn give(context: &Context<'_>, held: &HeldToken) -> Outcome {
 }
 
 fn failed(error: &TokenError) -> Failure {
-    let code = match error {
-        TokenError::NotOurs => ErrorCode::Refused,
-        TokenError::TooLong(_) | TokenError::TooManyBlocks(_) | TokenError::TooComplex { .. } => {
-            ErrorCode::Limit
-        }
-        _ => ErrorCode::Usage,
-    };
+    let code = api::code_of_token(error);
     Failure::new(code, error.to_string())
 }
