@@ -35,7 +35,7 @@ pub(crate) struct Meters {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Meter {
     id: [u8; 16],
-    principal: String,
+    principal: PublicKey,
     session: Name,
     service: Option<Name>,
     shows: [u64; amounts::FIELDS],
@@ -78,9 +78,8 @@ impl Ids {
 
 impl Meter {
     fn new(id: [u8; 16], account: &Account, service: Option<&Name>) -> Self {
-        let principal = account.principal.to_string();
         let (session, service) = (account.session.clone(), service.cloned());
-        Self { id, principal, session, service, shows: [0; amounts::FIELDS] }
+        Self { id, principal: account.principal, session, service, shows: [0; amounts::FIELDS] }
     }
 
     /// It shows that now, and in no field less than before.
@@ -97,14 +96,13 @@ impl Meter {
     }
 
     fn is_for(&self, account: &Account) -> bool {
-        self.session == account.session && self.principal == account.principal.to_string()
+        self.session == account.session && self.principal == account.principal
     }
 
-    fn reading(&self, is_last: bool) -> Option<Reading> {
-        let principal: PublicKey = self.principal.parse().ok()?;
-        let account = Account { principal, session: self.session.clone() };
+    fn reading(&self, is_last: bool) -> Reading {
+        let account = Account { principal: self.principal, session: self.session.clone() };
         let (service, meter) = (self.service.clone(), MeterId(self.id));
-        Some(Reading { account, service, meter, reading: Amounts::new(self.shows), is_last })
+        Reading { account, service, meter, reading: Amounts::new(self.shows), is_last }
     }
 }
 
@@ -202,9 +200,9 @@ impl Meters {
 
     /// What all of them show, those that have ended first: how many those are, and the readings.
     pub(crate) fn readings(&self) -> (usize, Vec<Reading>) {
-        let ended = self.ended.iter().filter_map(|meter| meter.reading(true));
+        let ended = self.ended.iter().map(|meter| meter.reading(true));
         let services = self.services.values().flat_map(|it| [&it.user, &it.below]);
-        let counting = services.chain(&self.accounts).filter_map(|meter| meter.reading(false));
+        let counting = services.chain(&self.accounts).map(|meter| meter.reading(false));
         let readings = ended.chain(counting).take(ledger::chain::BATCH_MAX).collect();
         (self.ended.len().min(ledger::chain::BATCH_MAX), readings)
     }
