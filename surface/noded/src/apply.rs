@@ -30,7 +30,7 @@ use node::desired::{DesiredState, differences, losses};
 use node::{ModuleInfo, RefusalClass};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use units::Name;
 
@@ -90,9 +90,7 @@ impl Daemon {
                 let answer = done.map(|()| {
                     answer.generation = daemon.desired.generation;
                     answer.took_ms = millis(since);
-                    let digests = daemon.desired.state.services.values();
-                    let digests: Vec<_> = digests.flat_map(|it| it.digest.parse()).collect();
-                    daemon.mark_versions(digests);
+                    daemon.mark_desired_versions();
                     daemon.note_state(EventKind::StateApplied, &cause);
                     if let Some(within) = confirm {
                         let until = Instant::now() + within;
@@ -153,10 +151,22 @@ impl Daemon {
         Ok(Target { state, facts, confirm, shadowed, losses, memory })
     }
 
+    /// Notes the versions that run from now on.
+    fn mark_desired_versions(&mut self) {
+        let services = self.desired.state.services.values();
+        let digests: Vec<_> = services.flat_map(|service| service.digest.parse()).collect();
+        self.mark_versions(digests);
+    }
+
     /// Whether no service becomes an older version than its signers' modules had here.
     fn check_versions(&mut self, wanted: &DesiredState) -> Answer<()> {
-        for service in wanted.services.values() {
+        let present = Arc::clone(&self.desired.state);
+        for (name, service) in &wanted.services {
+            let same = present.services.get(name).is_some_and(|it| it.digest == service.digest);
             let Ok(digest) = service.digest.parse() else { continue };
+            if same {
+                continue;
+            }
             self.hold(&digest)?;
             self.check_version(&digest)?;
         }
@@ -242,6 +252,7 @@ impl Daemon {
                             daemon.desired.unconfirmed = before;
                         }
                         drop(reply.send(done.map(|()| {
+                            daemon.mark_desired_versions();
                             daemon.note_state(EventKind::StateRolledBack, &cause);
                             answer.generation = daemon.desired.generation;
                             answer.took_ms = millis(since);
