@@ -29,7 +29,7 @@ pub mod window;
 pub mod wire;
 
 pub use load::Budget;
-pub use packet::{Opened, Opener, Protection, Refused, Sealer};
+pub use packet::{Opened, Opener, Protection, Refused, Role, Sealer};
 pub use table::{AssociationError, Associations, Config, Effect, Established, Peer, Reason};
 pub use traffic::{Traffic, TrafficError};
 pub use window::Window;

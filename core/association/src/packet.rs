@@ -43,6 +43,8 @@ const DIGEST_AT: usize = COUNTER_AT + 8;
 const DIGEST_LENGTH: usize = 32;
 /// The payload is encrypted, otherwise it is only authenticated.
 const ENCRYPTED: u8 = 1;
+/// It answers another packet, and is not run.
+const ANSWER: u8 = 2;
 
 /// Packets that one key is for. AES-GCM takes 2^32 and more of them; what is recorded today
 /// cannot be read with the keys of the epoch after the next.
@@ -58,6 +60,29 @@ pub enum Protection {
     Authenticated,
     /// Only the receiver can read it.
     Encrypted,
+}
+
+/// What becomes of a packet at its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Its module runs on it.
+    Call,
+    /// It is what became of a call, for whoever sent that. No module runs on it, so that two
+    /// nodes cannot answer each other for ever.
+    Answer,
+}
+
+impl Role {
+    const fn flag(self) -> u8 {
+        match self {
+            Self::Call => 0,
+            Self::Answer => ANSWER,
+        }
+    }
+
+    const fn of(flags: u8) -> Self {
+        if flags & ANSWER == 0 { Self::Call } else { Self::Answer }
+    }
 }
 
 /// Why an active packet is not let in.
@@ -102,6 +127,8 @@ pub struct Opened<'d> {
     pub counter: u64,
     /// How it was protected.
     pub protection: Protection,
+    /// What becomes of it.
+    pub role: Role,
 }
 
 /// A packet that nobody vouches for. Only a module that is marked `anyone` may get it.
@@ -111,6 +138,8 @@ pub struct FromAnyone<'d> {
     pub digest: &'d [u8; DIGEST_LENGTH],
     /// What it carries.
     pub payload: &'d mut [u8],
+    /// What becomes of it.
+    pub role: Role,
 }
 
 impl<'d> FromAnyone<'d> {
@@ -124,19 +153,19 @@ impl<'d> FromAnyone<'d> {
         if to.is_some() {
             return Err(WireError::Association);
         }
-        if flags != 0 {
+        if flags & !ANSWER != 0 {
             return Err(WireError::Flags(flags));
         }
         if counter_of(head) != 0 {
             return Err(WireError::NotZero);
         }
-        Ok(Self { digest: digest_of(head), payload })
+        Ok(Self { digest: digest_of(head), payload, role: Role::of(flags) })
     }
 
     /// Writes it: the payload follows at [`PAYLOAD_AT`], and nothing after that.
     #[must_use]
-    pub fn head(digest: &[u8; DIGEST_LENGTH]) -> [u8; PAYLOAD_AT] {
-        head(0, None, 0, digest)
+    pub fn head(role: Role, digest: &[u8; DIGEST_LENGTH]) -> [u8; PAYLOAD_AT] {
+        head(role.flag(), None, 0, digest)
     }
 }
 
@@ -174,10 +203,10 @@ impl Opener {
         if to != self.id {
             return Err(Refused::Other(to));
         }
-        let protection = match flags {
+        let protection = match flags & !ANSWER {
             0 => Protection::Authenticated,
             ENCRYPTED => Protection::Encrypted,
-            other => return Err(WireError::Flags(other).into()),
+            _ => return Err(WireError::Flags(flags).into()),
         };
         let counter = counter_of(head_of(datagram, OVERHEAD)?.0);
         if counter >= COUNTER_MAX {
@@ -189,7 +218,8 @@ impl Opener {
         let (head, rest) = head_of(datagram, OVERHEAD)?;
         let payload = rest.split_last_chunk_mut::<TAG_LENGTH>().map(|(payload, _)| payload);
         let payload = payload.unwrap_or_default();
-        Ok(Opened { digest: digest_of(head), payload, counter, protection })
+        let role = Role::of(flags);
+        Ok(Opened { digest: digest_of(head), payload, counter, protection, role })
     }
 
     /// Verifies the tag with the key of the counter's epoch, decrypts, and goes on to that epoch
@@ -255,6 +285,7 @@ impl Sealer {
     pub fn seal(
         &mut self,
         protection: Protection,
+        role: Role,
         digest: &[u8; DIGEST_LENGTH],
         datagram: &mut [u8],
     ) -> Result<u64, SealError> {
@@ -269,7 +300,8 @@ impl Sealer {
             _ => return Err(SealError::UsedUp),
         };
         self.next += 1;
-        let flags = if protection == Protection::Encrypted { ENCRYPTED } else { 0 };
+        let protected = if protection == Protection::Encrypted { ENCRYPTED } else { 0 };
+        let flags = protected | role.flag();
         datagram[..PAYLOAD_AT].copy_from_slice(&head(flags, Some(self.peer), counter, digest));
         let (sealed, tag) = datagram.split_at_mut(length - TAG_LENGTH);
         let (clear, plain) = sealed.split_at_mut(clear_length(protection, sealed.len()));

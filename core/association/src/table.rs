@@ -225,9 +225,23 @@ impl Associations {
         match self.slots.get(&id).map(|slot| &slot.entry) {
             Some(Entry::Live(live)) if live.end_theirs.has_made(mac, &id.to_bytes()) => {}
             Some(Entry::Live(_)) => return refuse(Refusal::Forged),
+            // In place of the confirmation: who was asked wants nothing of it.
+            Some(Entry::Asking(asking)) => match &asking.stage {
+                Stage::Met { met, .. }
+                    if met.roots.theirs.derive("end").has_made(mac, &id.to_bytes()) => {}
+                Stage::Met { .. } => return refuse(Refusal::Forged),
+                Stage::Asked { .. } => return refuse(Refusal::Unexpected),
+            },
             _ => return refuse(Refusal::Unexpected),
         }
-        self.remove(id);
+        let replaced = match self.remove(id).map(|slot| slot.entry) {
+            Some(Entry::Asking(asking)) => asking.replaces.is_some(),
+            _ => false,
+        };
+        if replaced {
+            // The one that it was to come after goes on, until its own end.
+            return Ok(Vec::new());
+        }
         Ok(vec![Effect::Ended { id, reason: Reason::ByPeer }])
     }
 

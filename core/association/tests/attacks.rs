@@ -4,7 +4,7 @@ mod common;
 
 use association::table::{Counts, HALF_OPEN_TIME, Refusal, UNPROVEN_MAX};
 use association::wire::INITIATION_LENGTH;
-use association::{Budget, Config};
+use association::{Budget, Config, Protection, Role};
 use common::{Chance, Faults, Network, Node, address, config, pair};
 use std::net::SocketAddr;
 use units::Nanos;
@@ -47,7 +47,7 @@ fn a_hundred_thousand_bogus_initiations_grow_nothing_and_disturb_nobody() {
     // The association goes on, and somebody real gets in while it lasts.
     let mut datagram = vec![0; association::packet::OVERHEAD];
     let sealer = &mut network.node(1).newest().unwrap().sealer;
-    sealer.seal(association::Protection::Encrypted, &[1; 32], &mut datagram).unwrap();
+    sealer.seal(Protection::Encrypted, Role::Call, &[1; 32], &mut datagram).unwrap();
     assert!(network.node(2).newest().unwrap().opener.open(&mut datagram).is_ok());
     network.run(SECOND);
     let id = network.connect(1, 2);

@@ -6,7 +6,9 @@ use association::table::{
     ASK_TIME_MAX, ASSOCIATIONS_PER_PRINCIPAL_MAX, LIFETIME_MAX, RENEW_AFTER, RENEW_AGAIN, Refusal,
 };
 use association::wire::INITIATION_LENGTH;
-use association::{AssociationError, Associations, Config, Protection, Reason, Traffic};
+use association::{
+    AssociationError, Associations, Config, Effect, Protection, Reason, Role, Traffic,
+};
 use common::{Chance, Faults, Network, Node, address, config, pair, principal};
 use trust::token;
 use units::Nanos;
@@ -30,7 +32,7 @@ fn packets_go_both_ways() {
         for protection in [Protection::Authenticated, Protection::Encrypted] {
             let mut datagram = vec![7; association::packet::OVERHEAD + 64];
             let sealer = &mut network.node(from).newest().unwrap().sealer;
-            sealer.seal(protection, &[1; 32], &mut datagram).unwrap();
+            sealer.seal(protection, Role::Call, &[1; 32], &mut datagram).unwrap();
             let opener = &mut network.node(to).newest().unwrap().opener;
             assert_eq!(opener.open(&mut datagram.clone()).unwrap().payload, [7; 64]);
             assert!(opener.open(&mut datagram).is_err());
@@ -74,7 +76,7 @@ fn the_keys_go_to_another_process_as_bytes_once() {
     let (mut opener, _) = ends.pop().unwrap();
     let (_, mut sealer) = ends.pop().unwrap();
     let mut datagram = vec![0; association::packet::OVERHEAD];
-    sealer.seal(Protection::Encrypted, &[2; 32], &mut datagram).unwrap();
+    sealer.seal(Protection::Encrypted, Role::Call, &[2; 32], &mut datagram).unwrap();
     assert!(opener.open(&mut datagram).is_ok());
     let bytes = traffic[0].to_bytes().unwrap();
     assert!(Traffic::from_bytes(&bytes[..bytes.len() - 1]).is_err());
@@ -287,4 +289,49 @@ fn a_clock_that_goes_back_ends_nothing_early_and_lets_nothing_in() {
     network.run(RENEW_AFTER);
     assert!(network.node(1).keys.contains_key(&id), "it is as old as it was");
     assert_eq!(network.node(1).newest().unwrap().replaces, Some(id));
+}
+
+#[test]
+fn who_is_asked_and_wants_nothing_of_it_says_so_instead_of_confirming() {
+    let mut chance = Chance(9);
+    let mut random = |into: &mut [u8]| chance.fill(into);
+    let mut tables =
+        [1, 2].map(|byte| Associations::new(Nanos(1), config(byte, ""), &mut random).unwrap());
+    let peer = association::Peer { address: address(2), principal: None };
+    let (asked, effects) = tables[0].connect(Nanos(1), peer, &mut random).unwrap();
+    let mut on_the_way: Vec<(usize, Vec<u8>)> = Vec::new();
+    let sends = |effects: Vec<Effect>, to: usize, on_the_way: &mut Vec<(usize, Vec<u8>)>| {
+        let datagrams = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Send { datagram, .. } => Some((to, datagram)),
+            _ => None,
+        });
+        on_the_way.extend(datagrams);
+    };
+    sends(effects, 1, &mut on_the_way);
+    let mut ended = None;
+    while let Some((to, datagram)) = on_the_way.pop() {
+        let from = address(2 - to as u8);
+        // A forged end does nothing.
+        if to == 0 && datagram.len() == 40 {
+            let mut forged = datagram.clone();
+            forged[39] ^= 1;
+            assert_eq!(tables[0].handle(Nanos(2), from, &forged, &mut random).len(), 0);
+        }
+        let effects = tables[to].handle(Nanos(2), from, &datagram, &mut random);
+        let new = effects.iter().find_map(|effect| match effect {
+            Effect::Established(new) => Some(new.id),
+            _ => None,
+        });
+        ended = ended.or(effects.iter().find_map(|effect| match effect {
+            Effect::Ended { id, reason } => Some((*id, *reason)),
+            _ => None,
+        }));
+        match new {
+            // Its confirmation is never sent.
+            Some(id) => sends(tables[to].end(id), 1 - to, &mut on_the_way),
+            None => sends(effects, 1 - to, &mut on_the_way),
+        }
+    }
+    assert_eq!(ended, Some((asked, Reason::ByPeer)));
+    assert_eq!((tables[0].counts().asking, tables[1].counts().live), (0, 0));
 }

@@ -4,7 +4,7 @@
 #![cfg(not(debug_assertions))] // Without optimisation the compiler copies secrets that are only looked at.
 
 use association::packet::OVERHEAD;
-use association::{Associations, Budget, Config, Effect, Peer, Protection, Traffic};
+use association::{Associations, Budget, Config, Effect, Peer, Protection, Role, Traffic};
 use ring::hkdf::{HKDF_SHA256, Prk};
 use std::fs::File;
 use std::hint::black_box;
@@ -128,7 +128,7 @@ fn live(noted: &Sender<Vec<Note>>, go_on: &Receiver<()>) {
     for traffic in traffic {
         let (mut opener, mut sealer) = traffic.split();
         let mut datagram = vec![0; OVERHEAD];
-        sealer.seal(Protection::Encrypted, &[0; 32], &mut datagram).unwrap();
+        sealer.seal(Protection::Encrypted, Role::Call, &[0; 32], &mut datagram).unwrap();
         assert!(opener.open(&mut datagram).is_err());
     }
     drop(tables);

@@ -6,7 +6,7 @@ mod common;
 use association::packet::OVERHEAD;
 use association::table::RENEW_AFTER;
 use association::window::REACH;
-use association::{AssociationId, Protection};
+use association::{AssociationId, Protection, Role};
 use common::{Chance, Faults, Network, Node, address, pair};
 use std::collections::BTreeSet;
 use units::Nanos;
@@ -31,7 +31,7 @@ fn seal(network: &mut Network, from: u8, number: u64) -> Recorded {
     datagram[at..at + 8].copy_from_slice(&number.to_be_bytes());
     let protection = [Protection::Authenticated, Protection::Encrypted][number as usize % 2];
     let sealer = &mut network.node(from).newest().unwrap().sealer;
-    sealer.seal(protection, &[1; 32], &mut datagram).unwrap();
+    sealer.seal(protection, Role::Call, &[1; 32], &mut datagram).unwrap();
     Recorded { datagram, number }
 }
 

@@ -155,7 +155,7 @@ impl Side {
         opened.payload.reverse();
         back[PAYLOAD_AT..][..opened.payload.len()].copy_from_slice(opened.payload);
         let protection: Protection = opened.protection;
-        sealer.seal(protection, opened.digest, &mut back)?;
+        sealer.seal(protection, opened.role, opened.digest, &mut back)?;
         Ok(Some(back))
     }
 

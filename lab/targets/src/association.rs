@@ -4,7 +4,7 @@
 use ::association::packet::{FromAnyone, OVERHEAD};
 use ::association::wire::{self, Message};
 use ::association::{
-    Associations, Budget, Config, Effect, Kind, Opener, Peer, Protection, Traffic,
+    Associations, Budget, Config, Effect, Kind, Opener, Peer, Protection, Role, Traffic,
 };
 use ::trust::{SecretKey, Seed};
 use std::net::SocketAddr;
@@ -75,7 +75,7 @@ fn packets() -> (Opener, [Vec<u8>; 2]) {
     let (_, mut sealer) = ends.remove(0).split();
     let mut seal = |protection| {
         let mut datagram = vec![0x61; OVERHEAD + 20];
-        let sealed = sealer.seal(protection, &[2; 32], &mut datagram);
+        let sealed = sealer.seal(protection, Role::Call, &[2; 32], &mut datagram);
         sealed.map(|_| datagram).expect("there is room")
     };
     (opener, [seal(Protection::Authenticated), seal(Protection::Encrypted)])
@@ -150,7 +150,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = (0..4).map(|number| handshake(number).message).collect();
     seeds.push(handshake(4).traffic[0].to_bytes().expect("it can be written").to_vec());
     seeds.extend(packets().1);
-    seeds.push([&FromAnyone::head(&[3; 32])[..], b"payload"].concat());
+    seeds.push([&FromAnyone::head(Role::Call, &[3; 32])[..], b"payload"].concat());
     seeds.push(end(&mut handshake(4).tables[0]));
     seeds
 }

@@ -20,7 +20,7 @@ fn pair() -> (Opener, Sealer) {
 fn sealed(sealer: &mut Sealer, protection: Protection, payload: &[u8]) -> Vec<u8> {
     let mut datagram = vec![0; payload.len() + OVERHEAD];
     datagram[PAYLOAD_AT..][..payload.len()].copy_from_slice(payload);
-    sealer.seal(protection, &DIGEST, &mut datagram).unwrap();
+    sealer.seal(protection, Role::Call, &DIGEST, &mut datagram).unwrap();
     datagram
 }
 
@@ -86,6 +86,19 @@ fn a_packet_with_any_bit_changed_is_refused_and_does_no_harm() {
 }
 
 #[test]
+fn an_answer_is_told_from_a_call_and_neither_becomes_the_other() {
+    let (mut opener, mut sealer) = pair();
+    for (protection, role) in BOTH.into_iter().zip([Role::Answer, Role::Call]) {
+        let mut datagram = [0; OVERHEAD + 1];
+        sealer.seal(protection, role, &DIGEST, &mut datagram).unwrap();
+        let mut other = datagram;
+        other[1] ^= ANSWER;
+        assert_eq!(opener.open(&mut other), Err(Refused::Forged));
+        assert_eq!(opener.open(&mut datagram).unwrap().role, role);
+    }
+}
+
+#[test]
 fn a_packet_of_another_association_or_of_the_own_direction_is_refused() {
     let (mut opener, mut sealer) = pair();
     let other = Chain::new(&Secret::new(&[4; 32]));
@@ -146,15 +159,15 @@ fn an_association_that_is_used_up_seals_nothing() {
     let mut sealer = later(0);
     sealer.next = COUNTER_MAX;
     let mut datagram = [0; OVERHEAD];
-    assert_eq!(sealer.seal(BOTH[0], &DIGEST, &mut datagram), Err(SealError::UsedUp));
+    assert_eq!(sealer.seal(BOTH[0], Role::Call, &DIGEST, &mut datagram), Err(SealError::UsedUp));
     assert_eq!(datagram, [0; OVERHEAD]);
-    let short = sealer.seal(BOTH[0], &DIGEST, &mut datagram[..OVERHEAD - 1]);
+    let short = sealer.seal(BOTH[0], Role::Call, &DIGEST, &mut datagram[..OVERHEAD - 1]);
     assert_eq!(short, Err(SealError::NoRoom(OVERHEAD - 1)));
 }
 
 #[test]
 fn what_nobody_vouches_for_is_told_from_what_somebody_does() {
-    let mut datagram = [&FromAnyone::head(&DIGEST)[..], b"payload"].concat();
+    let mut datagram = [&FromAnyone::head(Role::Call, &DIGEST)[..], b"payload"].concat();
     assert_eq!(crate::wire::kind(&datagram), Ok(crate::Kind::Anyone));
     let (mut opener, mut sealer) = pair();
     assert_eq!(opener.open(&mut datagram), Err(Refused::Malformed(WireError::Association)));
@@ -167,6 +180,8 @@ fn what_nobody_vouches_for_is_told_from_what_somebody_does() {
     }
     let mut vouched = sealed(&mut sealer, BOTH[0], b"x");
     assert_eq!(FromAnyone::read(&mut vouched), Err(WireError::Association));
+    let answer = FromAnyone::head(Role::Answer, &DIGEST);
+    assert_eq!(FromAnyone::read(&mut answer.to_vec()).unwrap().role, Role::Answer);
     // Without its number it is a packet from anyone, tag and all: whoever strips it gains
     // nothing that he could not send himself, and what it says is believed of nobody.
     vouched[4..8].fill(0);
