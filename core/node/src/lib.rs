@@ -36,5 +36,5 @@ pub use policy::OnFailure;
 pub use port::{Port, PortError, PortKind, PortMode, PortSpec, other_ends};
 pub use refusal::{Refusal, RefusalClass};
 pub use rule::{Action, Match, Rule, RuleSpec};
-pub use service::{ModuleInfo, Service, ServiceState};
-pub use state::{Node, StateWay};
+pub use service::{ASSOCIATIONS, ModuleInfo, Service, ServiceState};
+pub use state::{ASSOCIATIONS_NAME, ASSOCIATIONS_PRIORITY, Node, StateWay};

@@ -57,6 +57,20 @@ pub enum Refusal {
         /// The service.
         service: Name,
     },
+    /// The node itself has it.
+    #[error("the name '{service}' is the node's own; give the service another one")]
+    NameReserved {
+        /// The name.
+        service: Name,
+    },
+    /// It goes with the node file.
+    #[error(
+        "rule {rule} is the node's own: it goes when the node starts with a node file without [associations]"
+    )]
+    RuleOwn {
+        /// The rule.
+        rule: RuleId,
+    },
     /// It is on its way out.
     #[error("the service '{service}' is being stopped; try again when 'tam list' no longer has it")]
     ServiceStopping {
@@ -321,7 +335,9 @@ impl Refusal {
     #[must_use]
     pub const fn class(&self) -> RefusalClass {
         match self {
-            Self::NotGranted(_) => RefusalClass::Forbidden,
+            Self::NotGranted(_) | Self::NameReserved { .. } | Self::RuleOwn { .. } => {
+                RefusalClass::Forbidden
+            }
             Self::StateLost { .. } => RefusalClass::Loses,
             Self::ServiceReplacing { .. }
             | Self::ServiceStopping { .. }
@@ -370,6 +386,8 @@ impl Refusal {
             Self::StateLost { .. } => "state_lost",
             Self::SessionChange { .. } => "session_change",
             Self::OwnerChange { .. } => "owner_change",
+            Self::NameReserved { .. } => "name_reserved",
+            Self::RuleOwn { .. } => "rule_own",
             Self::ServiceStopping { .. } => "service_stopping",
             Self::ServiceStarting { .. } => "service_starting",
             Self::ServiceUnknown { .. } => "service_unknown",

@@ -16,6 +16,12 @@ pub const SERVICES_MAX: usize = 256;
 
 const _: () = assert!(SERVICES_MAX <= u16::MAX as usize, "an entry's number has 16 bits");
 
+/// The entry by which the cell gets what comes for the node's associations: the last one, which no
+/// service has.
+pub const ASSOCIATIONS: EntryId = EntryId(bpf_maps::ENTRIES_MAX as u16 - 1);
+
+const _: () = assert!(SERVICES_MAX < bpf_maps::ENTRIES_MAX);
+
 pub use abi::layout::EDGES_MAX;
 
 /// Services in a row: in the kernel each takes two of the 33 tail calls that a packet may make.

@@ -14,6 +14,7 @@
 //! before they are started again.
 
 mod arrange;
+mod associations;
 mod failure;
 mod graph;
 mod replace;
@@ -21,6 +22,7 @@ mod rules;
 mod services;
 mod snapshot;
 
+pub use associations::{ASSOCIATIONS_NAME, ASSOCIATIONS_PRIORITY};
 pub use replace::StateWay;
 pub use services::FIRST_STARTS_MAX;
 pub use snapshot::{RestoreError, Snapshot};
@@ -50,6 +52,8 @@ pub struct Node {
     sessions: Vec<Session>,
     services: BTreeMap<Name, Managed>,
     rules: BTreeMap<RuleId, OwnedRule>,
+    /// Rules of the node itself, which bring what comes for its associations.
+    own_rules: Vec<Rule>,
     /// Where the search for a free number begins, so that one is not reused at once.
     rule_next: u32,
     entry_next: u16,
@@ -139,6 +143,7 @@ impl Node {
             sessions: session::built_in().into(),
             services: BTreeMap::new(),
             rules: BTreeMap::new(),
+            own_rules: Vec::new(),
             rule_next: 0,
             entry_next: 0,
             entry_preferred: None,

@@ -59,6 +59,9 @@ impl Node {
     }
 
     pub(super) fn rule_remove(&mut self, rule: RuleId) -> Result<Outcome, Refusal> {
+        if self.own_rules.iter().any(|own| own.id == rule) {
+            return Err(Refusal::RuleOwn { rule });
+        }
         self.rules.remove(&rule).ok_or(Refusal::RuleUnknown { rule })?;
         self.install_rules();
         Ok(Outcome::RuleRemoved { rule })
@@ -95,6 +98,7 @@ impl Node {
             coming.map(|(service, entry)| (service.clone(), Destination { entry, way: Way::Cell })),
         );
         let all = self.rules.values().chain(&rules).map(|owned| &owned.rule);
+        let all = all.chain(&self.own_rules);
         let mut shadowed = compile(all.clone(), &lookup)?.shadowed;
         if !leaving.is_empty() {
             let staying = all.filter(|rule| !leaving.contains(&rule.id));
@@ -119,7 +123,7 @@ impl Node {
     pub(super) fn install_rules(&mut self) {
         let lookup = self.lookup(|service| self.takes_packets(service));
         let active = self.rules.values().filter(|owned| self.is_active(owned));
-        let active = active.map(|owned| &owned.rule);
+        let active = active.map(|owned| &owned.rule).chain(&self.own_rules);
         let rules = compile(active, &lookup)
             .expect("`admit_rules` compiled all rules, and these are some of them");
         let same = (&rules.masks, &rules.entries, &rules.lists)
@@ -134,7 +138,8 @@ impl Node {
 
     /// Checks all rules as [`Node::admit_rules`] does those that come.
     pub(super) fn check_rules(&self) -> Result<(), RuleSetError> {
-        compile(self.rules.values().map(|owned| &owned.rule), &self.lookup(|_| true)).map(drop)
+        let all = self.rules.values().map(|owned| &owned.rule).chain(&self.own_rules);
+        compile(all, &self.lookup(|_| true)).map(drop)
     }
 
     /// Whether the front door should know the rule now.
@@ -181,14 +186,17 @@ impl Node {
     }
 
     /// Numbers that no rule has, beginning after the last one given.
-    fn free_rule_ids(&self, asked: usize) -> Result<Vec<RuleId>, Refusal> {
-        let present = self.rules.len();
+    pub(super) fn free_rule_ids(&self, asked: usize) -> Result<Vec<RuleId>, Refusal> {
+        let present = self.rules.len() + self.own_rules.len();
         if asked > RULES_MAX - present {
             return Err(Refusal::TooManyRules { asked, present });
         }
         let count = RULES_MAX as u32;
         let in_turn = (0..count).map(|step| RuleId(self.rule_next.wrapping_add(step) % count));
-        Ok(in_turn.filter(|id| !self.rules.contains_key(id)).take(asked).collect())
+        let is_free = |id: &RuleId| {
+            !self.rules.contains_key(id) && self.own_rules.iter().all(|r| r.id != *id)
+        };
+        Ok(in_turn.filter(is_free).take(asked).collect())
     }
 
     /// What names stand for, with the services whose state is asked for.
@@ -204,7 +212,10 @@ impl Node {
         };
         Lookup {
             ports: self.ports.iter().map(|port| (port.spec.name.clone(), port.id)).collect(),
-            services: services.map(|m| (m.service().name.clone(), destination(m))).collect(),
+            services: services
+                .map(|m| (m.service().name.clone(), destination(m)))
+                .chain(self.own_destination())
+                .collect(),
             sessions: self.sessions.iter().map(|s| (s.name.clone(), s.id)).collect(),
         }
     }

@@ -191,6 +191,9 @@ impl Node {
         } = wanted;
         let present = self.services.get(&name);
         let is_new = present.is_none();
+        if name.as_str() == super::ASSOCIATIONS_NAME {
+            return Err(Refusal::NameReserved { service: name });
+        }
         if present.is_some_and(|managed| managed.service.state == ServiceState::Stopping) {
             return Err(Refusal::ServiceStopping { service: name });
         }
