@@ -49,7 +49,7 @@ struct tam_meta {
 	u32 window_length;
 	u16 l3_offset; /* TAM_OFFSET_NONE: no IP header */
 	u16 l4_offset;
-	u8 begins_with; /* 1: an Ethernet header */
+	u8 begins_with; /* TAM_ETHERNET, TAM_DATA */
 	u8 ip_version;	/* 4, 6, or 0 */
 	u8 protocol;
 	u8 flags; /* TAM_FRAGMENT, TAM_LATER_FRAGMENT */
@@ -67,6 +67,8 @@ _Static_assert(sizeof(struct tam_meta) == 64, "the ABI says 64 bytes");
 
 #define TAM_META ((struct tam_meta *)0x8000)
 #define TAM_OFFSET_NONE 0xffff
+#define TAM_ETHERNET 1 /* an Ethernet header */
+#define TAM_DATA 2     /* a data unit that came in an active packet, without headers */
 #define TAM_FRAGMENT 1
 #define TAM_LATER_FRAGMENT 2
 #define TAM_AT_USER 0

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* `echo`: answers pings (RFC 792, RFC 4443) and UDP datagrams to port 7 (RFC 862) in the
- * place of whoever they are for. What it does not answer goes on as it is.
+ * place of whoever they are for, and active packets that call it (`tam ping`). What it does not
+ * answer goes on as it is.
  *
  *   request ─▶ addresses and ports swapped, type changed, checksums brought along ─▶ back
  */
@@ -10,6 +11,7 @@ TAM_MANIFEST_FILE("module.toml")
 
 TAM_COUNTER(pings)     /* that were answered */
 TAM_COUNTER(datagrams) /* that were answered */
+TAM_COUNTER(calls)     /* payloads of active packets, which go back as they are */
 TAM_COUNTER(others)    /* packets that went on */
 
 #define PROTOCOL_ICMP 1
@@ -86,6 +88,10 @@ TAM_ON_PACKET
 	struct tam_ipv4 *v4 = tam_ipv4();
 	struct tam_ipv6 *v6 = tam_ipv6();
 
+	if (TAM_META->begins_with == TAM_DATA) {
+		tam_count(calls, 1);
+		return TAM_BOUNCE;
+	}
 	if (v4 && is_host_v4(v4->source) && is_host_v4(v4->destination) &&
 	    answer(PROTOCOL_ICMP, 8, 0)) {
 		u16 before = (u16)(v4->ttl | v4->protocol << 8);

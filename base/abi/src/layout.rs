@@ -54,8 +54,10 @@ pub const MANIFEST_LENGTH_MAX: usize = 4096;
 /// Largest module, in bytes.
 pub const MODULE_LENGTH_MAX: usize = 8 << 20;
 
-/// What the window begins with ([`Meta::begins_with`]).
+/// What the window begins with ([`Meta::begins_with`]): an Ethernet header.
 pub const BEGINS_WITH_ETHERNET: u8 = 1;
+/// What the window begins with: a data unit that came in a packet, without its headers.
+pub const BEGINS_WITH_DATA: u8 = 2;
 /// The offset that says "there is no such header".
 pub const OFFSET_NONE: u16 = 0xffff;
 
@@ -92,7 +94,7 @@ pub struct Meta {
     pub l3_offset: u16,
     /// Where the L4 header begins, or [`OFFSET_NONE`].
     pub l4_offset: u16,
-    /// What the window begins with: [`BEGINS_WITH_ETHERNET`].
+    /// What the window begins with: [`BEGINS_WITH_ETHERNET`] or [`BEGINS_WITH_DATA`].
     pub begins_with: u8,
     /// 4, 6, or 0 when the packet is neither.
     pub ip_version: u8,

@@ -134,6 +134,10 @@ fn the_header_for_c_has_the_nodes_numbers() {
     assert_eq!(defined("TAM_WINDOW "), format!("((u8*){:#x})", layout::WINDOW_ADDRESS));
     assert_eq!(defined("TAM_WINDOW_MAX "), layout::WINDOW_LENGTH_MAX.to_string());
     assert_eq!(defined("TAM_OFFSET_NONE "), format!("{:#x}", layout::OFFSET_NONE));
+    assert_eq!(defined("TAM_ETHERNET "), layout::BEGINS_WITH_ETHERNET.to_string());
+    assert_eq!(defined("TAM_DATA "), layout::BEGINS_WITH_DATA.to_string());
+    assert_eq!(sdk::BEGINS_WITH_ETHERNET, layout::BEGINS_WITH_ETHERNET);
+    assert_eq!(sdk::BEGINS_WITH_DATA, layout::BEGINS_WITH_DATA);
     assert_eq!(defined("TAM_FRAGMENT "), layout::META_FRAGMENT.to_string());
     assert_eq!(defined("TAM_LATER_FRAGMENT "), layout::META_LATER_FRAGMENT.to_string());
     for (name, code) in [

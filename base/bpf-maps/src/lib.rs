@@ -459,6 +459,8 @@ pub const META_UP: u32 = 1 << 4;
 pub const META_MARK: u32 = 1 << 5;
 /// [`PacketMeta::flags`]: `egress_port` is the other end of a bridge; the packet leaves by it as it is.
 pub const META_BRIDGED: u32 = 1 << 6;
+/// [`PacketMeta::flags`], in the cell only: not a frame, but the payload of an active packet.
+pub const META_DATA: u32 = 1 << 7;
 /// Where in [`PacketMeta::flags`] the lane's epoch begins ([`ACTION_SERVICE`] only).
 pub const META_EPOCH_SHIFT: u32 = 24;
 

@@ -100,6 +100,38 @@ impl Packet {
         }
     }
 
+    /// Whether one frame of memory holds all of it.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.count == 1
+    }
+
+    /// Takes bytes off both ends, unlike a module down to the last one; false when that would
+    /// be all of the packet, or more than its first or last frame of memory holds.
+    #[must_use]
+    pub fn trim(&mut self, front: usize, back: usize) -> bool {
+        let whole = self.is_whole();
+        let Some(last) = self.count.checked_sub(1) else { return false };
+        let room = |segment: &Option<Segment>| segment.as_ref().map_or(0, |s| s.length as usize);
+        let (first_room, last_room) = (room(&self.segments[0]), room(&self.segments[last]));
+        let fits = match whole {
+            true => front + back < first_room,
+            false => front < first_room && back < last_room,
+        };
+        if !fits {
+            return false;
+        }
+        // Both are below the length of a frame of memory.
+        if let Some(first) = &mut self.segments[0] {
+            first.start += front as u16;
+            first.length -= front as u16;
+        }
+        if let Some(last) = &mut self.segments[last] {
+            last.length -= back as u16;
+        }
+        true
+    }
+
     /// The packet's parts, in order.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         self.segments[..self.count].iter().flatten().map(|s| bytes(&self.umem, s))
@@ -265,6 +297,20 @@ mod tests {
         let mut out = [0; 12];
         packet.load(0, &mut out).unwrap();
         assert_eq!(out, [0, 1, 2, 100, 101, 102, 103, 104, 105, 9, 10, 11]);
+    }
+
+    #[test]
+    fn both_ends_come_off_down_to_a_byte() {
+        let (mut packet, _) = packet_of(&[10]);
+        assert!(!packet.trim(6, 4) && !packet.trim(0, 10));
+        assert!(packet.trim(6, 3));
+        assert_eq!(packet.head(), [6]);
+        let (mut packet, _) = packet_of(&[5, 5]);
+        assert!(!packet.trim(5, 0) && !packet.trim(0, 5));
+        assert!(packet.trim(4, 4));
+        let mut out = [0; 2];
+        packet.load(0, &mut out).unwrap();
+        assert_eq!((packet.length(), out), (2, [4, 5]));
     }
 
     #[test]

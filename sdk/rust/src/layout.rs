@@ -20,6 +20,11 @@ pub const PARAMETER_TEXT_MAX: usize = 256;
 /// The offset that says "there is no such header".
 pub const OFFSET_NONE: u16 = 0xffff;
 
+/// [`BEGINS_WITH`](offset::BEGINS_WITH): an Ethernet header.
+pub const BEGINS_WITH_ETHERNET: u8 = 1;
+/// [`BEGINS_WITH`](offset::BEGINS_WITH): a data unit that came in an active packet.
+pub const BEGINS_WITH_DATA: u8 = 2;
+
 /// [`FLAGS`](offset::FLAGS): the packet is an IP fragment.
 pub const META_FRAGMENT: u8 = 1 << 0;
 /// [`FLAGS`](offset::FLAGS): the packet is a fragment that is not the first.

@@ -6,7 +6,7 @@
 
 use crate::host::HostError;
 use crate::ip::{Ipv4, Ipv6};
-use crate::layout::{MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT, OFFSET_NONE, offset};
+use crate::layout::{BEGINS_WITH_DATA, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT, OFFSET_NONE, offset};
 
 /// Where a module runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +71,14 @@ impl Packet<'_> {
         }
         let begin = self.l3_offset()?;
         Ipv6::new(self.window_mut().get_mut(begin..)?)
+    }
+
+    /// Whether this is a data unit that came in an active packet, without headers; else it
+    /// begins with an Ethernet header.
+    #[inline]
+    #[must_use]
+    pub fn is_data(&self) -> bool {
+        self.place.meta()[offset::BEGINS_WITH] == BEGINS_WITH_DATA
     }
 
     /// Where the IP header begins. It may lie beyond the window.

@@ -1,5 +1,6 @@
 //! What a verdict does to a packet: the last steps of its way through the node.
 
+use crate::associations::{Associations, Unanswered};
 use crate::facts::Facts;
 use crate::kernel::KernelWay;
 use crate::port::{Ports, SendFailure};
@@ -37,6 +38,7 @@ pub(crate) struct Exits<'a> {
     pub(crate) tap: Option<&'a mut Tap>,
     /// What the rules of further stages say.
     pub(crate) rules: Option<&'a Facts>,
+    pub(crate) associations: &'a mut Associations,
 }
 
 /// Where a packet goes that is out of its graph.
@@ -149,6 +151,23 @@ impl Exits<'_> {
         }
     }
 
+    /// What a service left of an active packet's payload, back to whoever called it, by the port
+    /// that it came in by.
+    pub(crate) fn answer(&mut self, mut packet: Packet, port: u16) -> End {
+        let mtu = self.ports.get(port).map_or(0, |port| port.mtu as usize);
+        match self.associations.answer(&mut packet, mtu) {
+            Ok(()) => self.send(port, packet),
+            Err(why) => {
+                packet.recycle(self.pool);
+                match why {
+                    Unanswered::TooLong => End::TooLong,
+                    Unanswered::NoRoom => End::Failed(SendFailure::Full),
+                    Unanswered::Gone => End::Failed(SendFailure::NoPort),
+                }
+            }
+        }
+    }
+
     /// Into the kernel's stack, which routes it, answers it or delivers it.
     pub(crate) fn hand_to_kernel(&mut self, packet: Packet) -> End {
         let Some(l3_offset) = l3_offset(packet.head()) else { return self.malformed(packet) };
@@ -167,7 +186,7 @@ impl Exits<'_> {
     }
 
     /// Into the kernel's stack by the port that it came in by, or without one.
-    fn hand_back(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
+    pub(crate) fn hand_back(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
         let is_ip = meta.flags >> 8 & 0xff != 0;
         match self.ports.give_back(meta.arrival_port, &mut packet, is_ip) {
             None => self.hand_to_kernel(packet),

@@ -1,4 +1,4 @@
-//! A cell: a worker process that runs modules and holds no key.
+//! A cell: a worker process that runs modules and holds no identity.
 //!
 //! ```text
 //!  daemon ── ToCell, descriptors ──▶ ┌──────────────────────────────┐
@@ -11,11 +11,13 @@
 //!
 //! [`protocol`] is what the two say to each other; [`run`] is the process. It
 //! opens nothing: every socket and file comes from the daemon. It never learns
-//! who a principal is, what else runs on the node, or why. It outlives its daemon,
+//! who a principal is, what else runs on the node, or why; of keys it has those of single
+//! associations, for minutes. It outlives its daemon,
 //! and the next one takes it over: [`adopt`].
 
 #![forbid(unsafe_code)]
 
+mod associations;
 pub mod below;
 mod checksum;
 mod compile;
@@ -35,6 +37,7 @@ pub mod timing;
 mod up;
 mod worker;
 
+pub use associations::{Answer as CallAnswer, Question as CallQuestion};
 pub use compile::{CompileFailure, CompileWorker, Compiled, compile_worker};
 pub use counts::DoorCounts;
 pub use protocol::PROTOCOL_VERSION;

@@ -1,12 +1,16 @@
 //! What the daemon and a cell say to each other: one value each way a message.
 
+use crate::associations::{Answer, Question};
 use crate::timing::CallTimes;
 use abi::layout::EDGES_MAX;
 use abi::{HostFunctions, Verdict};
+use association::AssociationId;
 use engine::TrapKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use units::{Edge, EntryId, PortId, SessionId};
+use zeroize::Zeroizing;
 
 /// From the daemon. Descriptors travel beside the message, in the order named.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -61,6 +65,13 @@ pub enum ToCell {
     Recount(EntryId),
     /// Every packet of the service from before [`ToCell::Recount`] is in a ring by now, or lost.
     Settle(EntryId),
+    /// Keys of an association: [`association::Traffic::to_bytes`]. Answered by
+    /// [`FromCell::Associated`].
+    Associate(SecretBytes),
+    /// An association has ended.
+    Disassociate(AssociationId),
+    /// Which service the packets call that the cell asked about.
+    Called(Question, Answer),
     /// Stop a service; the answer carries its last report.
     Stop(EntryId),
     /// Give a control message to every lane of a service.
@@ -72,6 +83,17 @@ pub enum ToCell {
     /// The first word of a daemon that has not started this cell: it knows these services of
     /// those that ran, and the others are to go at once. Answered by [`FromCell::Adopted`].
     Adopt(Vec<EntryId>),
+}
+
+/// Bytes that are nobody's but the two processes': overwritten when they go, and never shown.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretBytes(pub Zeroizing<Vec<u8>>);
+
+impl fmt::Debug for SecretBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} secret bytes", self.0.len())
+    }
 }
 
 /// The address of the device that takes frames into the kernel's stack.
@@ -204,6 +226,10 @@ pub enum FromCell {
     Event(EntryId, u32, Vec<u8>),
     /// What each lane answered to a control message; `None` where there is no hook.
     Answered(EntryId, Vec<Option<i32>>),
+    /// The keys of an association are in place, or, with the reason, are none.
+    Associated(AssociationId),
+    /// Packets call a module that the cell knows no service of: [`ToCell::Called`].
+    Calls(Question),
     /// One service.
     Service(EntryId, Box<ServiceReport>),
     /// The cell itself; ends a report.
@@ -301,7 +327,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.
@@ -321,6 +347,8 @@ pub struct ServiceReport {
     pub redirected: u64,
     /// Given to the next service of the graph.
     pub passed_on: u64,
+    /// Payloads of active packets that the service passed, and that ended there.
+    pub consumed: u64,
     /// Dropped by the module, by its own reason.
     pub drop_module: BTreeMap<u16, u64>,
     /// Dropped because the instance trapped on them.
@@ -389,6 +417,7 @@ impl ServiceReport {
             + self.bounced
             + self.redirected
             + self.passed_on
+            + self.consumed
             + self.plain
             + self.dropped()
     }
@@ -415,10 +444,76 @@ pub struct CellReport {
     pub notices_dropped: u64,
     /// Packets that captures asked for and that had no room on the way to the daemon.
     pub tapped_lost: u64,
+    /// What came for the node's associations.
+    pub associations: AssociationReport,
     /// Free packet frames.
     pub frames_free: u64,
     /// All packet frames.
     pub frames_total: u64,
+}
+
+/// What the cell counts of its associations. Every frame received is in exactly one of the counts
+/// that follow, or waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AssociationReport {
+    /// Associations whose keys the cell has.
+    pub live: u64,
+    /// Packets that wait for their service.
+    pub waiting: u64,
+    /// Frames that came.
+    pub received: u64,
+    /// Payloads given to a service.
+    pub calls: u64,
+    /// Handshakes and fragments, given to the kernel's stack.
+    pub to_kernel: u64,
+    /// The same, which it did not take.
+    pub kernel_refused: u64,
+    /// Answers, which nobody here waits for.
+    pub answers: u64,
+    /// Dropped: no active packet.
+    pub malformed: u64,
+    /// Dropped: of an association that is not there.
+    pub unknown: u64,
+    /// Dropped: accepted before, or too old to tell.
+    pub stale: u64,
+    /// Dropped: sealed with a key that is gone, or too far ahead.
+    pub no_key: u64,
+    /// Dropped: not sealed by the other side.
+    pub forged: u64,
+    /// Dropped: from anyone, with a wrong checksum.
+    pub checksum: u64,
+    /// Dropped: the module is not there, or its packets may not call it.
+    pub refused: u64,
+    /// Dropped: too many asked for modules that nobody knows of.
+    pub not_asked: u64,
+    /// Dropped: no room to wait for the service.
+    pub waiting_full: u64,
+    /// Dropped: the service did not come in time.
+    pub waited_too_long: u64,
+    /// Dropped: the association, its service or its daemon went while the packet waited.
+    pub gone: u64,
+}
+
+impl AssociationReport {
+    /// Those that were dropped, by their reasons.
+    #[must_use]
+    pub const fn dropped(&self) -> [(&'static str, u64); 13] {
+        [
+            ("active_answer", self.answers),
+            ("active_kernel_refused", self.kernel_refused),
+            ("active_malformed", self.malformed),
+            ("active_unknown", self.unknown),
+            ("active_stale", self.stale),
+            ("active_no_key", self.no_key),
+            ("active_forged", self.forged),
+            ("active_checksum", self.checksum),
+            ("active_refused", self.refused),
+            ("active_not_asked", self.not_asked),
+            ("active_waiting_full", self.waiting_full),
+            ("active_waited_too_long", self.waited_too_long),
+            ("active_gone", self.gone),
+        ]
+    }
 }
 
 /// Why bytes were no message: the two ends are of different versions.

@@ -9,7 +9,8 @@ use crate::protocol::{ServiceFacts, ServiceReport};
 use crate::shared::Shared;
 use crate::timing::CallTimes;
 use abi::layout::{
-    BEGINS_WITH_ETHERNET, EDGES_MAX, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT,
+    BEGINS_WITH_DATA, BEGINS_WITH_ETHERNET, EDGES_MAX, MARK_LENGTH, META_FRAGMENT,
+    META_LATER_FRAGMENT, OFFSET_NONE,
 };
 use abi::{Meta, PacketBytes, Verdict};
 use bpf_maps::{self as maps, PacketMeta};
@@ -241,7 +242,8 @@ impl Service {
         let (packet, verdict) =
             instance.on_packet(packet, &module_meta(&meta, self.facts.session, mark, now_ms));
         self.report.call_times.end(begun);
-        if let Some(tap) = &mut exits.tap {
+        let is_data = meta.flags & maps::META_DATA != 0;
+        if let Some(tap) = exits.tap.as_mut().filter(|_| !is_data) {
             tap.decided((self.facts.entry, self.facts.session), &meta, &packet, &verdict);
         }
         let emitted = instance.has_emitted();
@@ -260,8 +262,13 @@ impl Service {
                     packet.recycle(exits.pool);
                     self.report.drop_down += 1;
                 }
+                Some(Edge::Out) | None if is_data => {
+                    packet.recycle(exits.pool);
+                    self.report.consumed += 1;
+                }
                 Some(Edge::Out) | None => passed_on = self.pass_out(packet, reroute, meta, exits),
             },
+            Ok(verdict) if is_data => self.deliver_data(packet, verdict, &meta, exits),
             Ok(verdict) => self.deliver(packet, verdict, &meta, exits),
             Err(trap) => {
                 packet.recycle(exits.pool);
@@ -276,6 +283,12 @@ impl Service {
     #[cold]
     fn go_without(&mut self, packet: Packet, mut meta: PacketMeta, exits: &mut Exits<'_>) -> bool {
         let report = &mut self.report;
+        if meta.flags & maps::META_DATA != 0 {
+            // There is no plain way for what is no frame.
+            report.drop_down += 1;
+            packet.recycle(exits.pool);
+            return false;
+        }
         let next = if self.facts.closed { Next::Down } else { exits.next_stage(&mut meta) };
         let drop = match next {
             Next::Service(_) => return self.pass_on(packet, meta, [0; MARK_LENGTH]),
@@ -387,6 +400,31 @@ impl Service {
             Verdict::Raise => {
                 packet.recycle(exits.pool);
                 report.drop_raise += 1;
+            }
+        }
+    }
+
+    /// The payload of an active packet: it has no headers to go anywhere by, but those that it
+    /// came with.
+    fn deliver_data(
+        &mut self,
+        packet: Packet,
+        verdict: Verdict,
+        meta: &PacketMeta,
+        exits: &mut Exits<'_>,
+    ) {
+        let report = &mut self.report;
+        match verdict {
+            Verdict::Bounce => match exits.answer(packet, meta.arrival_port) {
+                End::Sent => report.bounced += 1,
+                end => count_end(report, end),
+            },
+            Verdict::Redirect { .. } => {
+                packet.recycle(exits.pool);
+                report.drop_malformed += 1;
+            }
+            Verdict::Pass { .. } | Verdict::Drop { .. } | Verdict::Raise => {
+                self.deliver(packet, verdict, meta, exits);
             }
         }
     }
@@ -673,12 +711,16 @@ fn module_meta(
 ) -> Meta {
     let fragment = if meta.flags & maps::META_FRAGMENT != 0 { META_FRAGMENT } else { 0 };
     let later = if meta.flags & maps::META_LATER_FRAGMENT != 0 { META_LATER_FRAGMENT } else { 0 };
+    let (begins_with, l3_offset, l4_offset) = match meta.flags & maps::META_DATA {
+        0 => (BEGINS_WITH_ETHERNET, meta.l3_offset, meta.l4_offset),
+        _ => (BEGINS_WITH_DATA, OFFSET_NONE, OFFSET_NONE),
+    };
     Meta {
         packet_length: 0,
         window_length: 0,
-        l3_offset: meta.l3_offset,
-        l4_offset: meta.l4_offset,
-        begins_with: BEGINS_WITH_ETHERNET,
+        l3_offset,
+        l4_offset,
+        begins_with,
         ip_version: (meta.flags >> 8) as u8,
         protocol: (meta.flags >> 16) as u8,
         flags: fragment | later,

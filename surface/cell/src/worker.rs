@@ -1,11 +1,13 @@
 //! The cell's process: one thread that serves its sockets and its daemon in turn.
 
+mod active;
 mod daemon;
 mod frames;
 mod post;
 
 pub use daemon::adopt;
 
+use crate::associations::Associations;
 use crate::checksum;
 use crate::deliver::{End, Exits, Next};
 use crate::facts::Facts;
@@ -24,7 +26,7 @@ use abi::PacketBytes;
 use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result, anyhow, bail};
 use bpf::{Lanes, RuleFacts};
-use bpf_maps::{LEVEL_USER, META_MARK, PacketMeta};
+use bpf_maps::{LEVEL_USER, META_DATA, META_MARK, PacketMeta};
 use engine::{Engine, Kept, MemoryKind, Program, StartError};
 use executor::Slicer;
 use os::fd_passing::{self, Received};
@@ -36,6 +38,7 @@ use std::path::Path;
 use std::rc::Rc;
 use units::{EntryId, PortId};
 use xsk::{FramePool, Packet, Umem};
+use zeroize::Zeroize;
 
 /// Nine times the weight of an ordinary process: a guest core is the cell's, and what shares it
 /// on a small machine still goes on.
@@ -88,6 +91,7 @@ struct Cell {
     lanes: Option<&'static Lanes>,
     rules: Option<Facts>,
     services: Vec<Option<Service>>,
+    associations: Associations,
     /// From modules to those before them, oldest first, with their senders.
     messages: VecDeque<(EntryId, Vec<u8>)>,
     /// Packets from sockets since the thread last thought of waiting.
@@ -166,6 +170,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) 
         lanes: None,
         rules: None,
         services: Vec::new(),
+        associations: Associations::default(),
         messages: VecDeque::new(),
         came: 0,
         batches: 0,
@@ -200,6 +205,7 @@ impl Cell {
             let came_up = self.receive_up(BATCH, now_ms) | self.receive_frames(BATCH, now_ms);
             self.take_records();
             self.deliver_messages(now_ms);
+            self.associations.expire(now_ms, &mut self.pool);
             self.tell_tapped();
             if now_ms >= self.next_tick_ms {
                 self.tick(now_ms);
@@ -324,6 +330,9 @@ impl Cell {
     fn handle_with(&mut self, mut packet: Packet, way: Way, now_ms: u64) {
         let meta = way.meta;
         checksum::complete(&mut packet, &meta);
+        if meta.entry == node::ASSOCIATIONS.0 {
+            return self.receive_active(packet, meta, now_ms);
+        }
         if self.visit(packet, &way, now_ms) {
             self.go_on(EntryId(meta.entry), now_ms);
             let first = self.service_mut(EntryId(meta.entry));
@@ -353,6 +362,7 @@ impl Cell {
             kernel: self.kernel.as_ref(),
             tap: self.tap.as_mut(),
             rules: self.rules.as_ref(),
+            associations: &mut self.associations,
         };
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
@@ -375,12 +385,17 @@ impl Cell {
     #[cold]
     fn go_past(&mut self, packet: Packet, mut meta: PacketMeta, now_ms: u64) {
         self.report.no_service += 1;
+        if meta.flags & META_DATA != 0 {
+            self.report.no_service_dropped += 1;
+            return packet.recycle(&mut self.pool);
+        }
         let mut exits = Exits {
             ports: &mut self.ports,
             pool: &mut self.pool,
             kernel: self.kernel.as_ref(),
             tap: self.tap.as_mut(),
             rules: self.rules.as_ref(),
+            associations: &mut self.associations,
         };
         let lost = match exits.next_stage(&mut meta) {
             Next::Service(entry) => {
@@ -447,6 +462,9 @@ impl Cell {
                 }
             };
             let message = decode(&buffer[..length])?;
+            if let ToCell::Associate(_) = message {
+                buffer[..length].zeroize();
+            }
             self.command(message, fds, now_ms)?;
         }
     }
@@ -540,7 +558,11 @@ impl Cell {
             }
             ToCell::Settle(entry) => self.settle(entry, now_ms)?,
             ToCell::Adopt(keep) => self.adopted(&keep)?,
+            ToCell::Associate(keys) => self.associate(&keys)?,
+            ToCell::Disassociate(id) => self.associations.end(id, &mut self.pool),
+            ToCell::Called(question, answer) => self.called(question, answer, now_ms),
             ToCell::Stop(entry) => {
+                self.associations.forget_service(entry);
                 let slot = self.services.get_mut(usize::from(entry.0)).and_then(Option::take);
                 let report = slot.map(|service| service.report()).unwrap_or_default();
                 self.tell(&FromCell::Stopped(entry, Box::new(report)))?;
@@ -554,6 +576,7 @@ impl Cell {
                 for (entry, report) in reports {
                     self.tell(&FromCell::Service(entry, Box::new(report)))?;
                 }
+                self.report.associations = self.associations.report;
                 self.report.frames_free = self.pool.free() as u64;
                 self.report.frames_total = self.pool.total() as u64;
                 self.tell(&FromCell::Reported(self.report))?;

@@ -30,6 +30,12 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The one of these 32 bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// Its 32 bytes.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; 32] {

@@ -120,6 +120,8 @@ impl Cell {
     pub(super) fn adopted(&mut self, keep: &[EntryId]) -> Result<()> {
         // Captures end with the daemon that was asked for them.
         self.tap = None;
+        // The next daemon does not know whose they are.
+        self.associations.end_all(&mut self.pool);
         for slot in &mut self.services {
             if slot.as_ref().is_some_and(|service| !keep.contains(&service.facts.entry)) {
                 *slot = None;

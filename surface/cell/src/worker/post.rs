@@ -27,6 +27,7 @@ impl Cell {
             kernel: self.kernel.as_ref(),
             tap: self.tap.as_mut(),
             rules: None,
+            associations: &mut self.associations,
         };
         service.take_emitted(&self.umem, &mut exits, &mut outbox);
         self.post(outbox);
@@ -41,7 +42,8 @@ impl Cell {
         for service in self.services.iter_mut().flatten() {
             let (ports, pool) = (&mut self.ports, &mut self.pool);
             let (kernel, tap) = (self.kernel.as_ref(), self.tap.as_mut());
-            let mut exits = Exits { ports, pool, kernel, tap, rules: None };
+            let associations = &mut self.associations;
+            let mut exits = Exits { ports, pool, kernel, tap, rules: None, associations };
             service.take_records(&self.umem, &mut exits, &mut outbox);
         }
         self.post(outbox);

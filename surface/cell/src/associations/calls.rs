@@ -1,0 +1,138 @@
+//! Which service a digest means, for one association or for anyone: what the daemon has said.
+
+use super::WAIT_MS_MAX;
+use serde::{Deserialize, Serialize};
+use units::EntryId;
+
+/// Digests that are remembered for one association: as many modules as one client calls.
+const CALLS_MAX: usize = 64;
+
+/// What the daemon says of a digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// This service runs on its packets.
+    Service(EntryId),
+    /// None does, and asking again is of no use for so long.
+    Refused {
+        /// Milliseconds.
+        for_ms: u64,
+    },
+}
+
+/// Who is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Callee {
+    Service(EntryId),
+    Asked,
+    Refused,
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Service(EntryId),
+    Asked { since_ms: u64 },
+    Refused { until_ms: u64 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    digest: [u8; 32],
+    state: State,
+}
+
+/// The digests of one caller, in the order in which they were first called.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    known: Vec<Known>,
+    /// Where the last one was found: most callers call one module.
+    last: usize,
+}
+
+impl Calls {
+    #[inline]
+    pub(super) fn find(&mut self, digest: &[u8; 32], now_ms: u64) -> Callee {
+        let known = match self.known.get(self.last) {
+            Some(known) if known.digest == *digest => known,
+            _ => match self.known.iter().position(|known| known.digest == *digest) {
+                Some(at) => {
+                    self.last = at;
+                    &self.known[at]
+                }
+                None => return Callee::Unknown,
+            },
+        };
+        match known.state {
+            State::Service(entry) => Callee::Service(entry),
+            State::Asked { since_ms } if now_ms < since_ms + WAIT_MS_MAX => Callee::Asked,
+            State::Refused { until_ms } if now_ms < until_ms => Callee::Refused,
+            State::Asked { .. } | State::Refused { .. } => Callee::Unknown,
+        }
+    }
+
+    pub(super) fn asked(&mut self, digest: [u8; 32], now_ms: u64) {
+        self.set(digest, State::Asked { since_ms: now_ms });
+    }
+
+    pub(super) fn answered(&mut self, digest: [u8; 32], answer: Answer, now_ms: u64) {
+        self.set(
+            digest,
+            match answer {
+                Answer::Service(entry) => State::Service(entry),
+                Answer::Refused { for_ms } => {
+                    State::Refused { until_ms: now_ms.saturating_add(for_ms) }
+                }
+            },
+        );
+    }
+
+    pub(super) fn forget(&mut self, entry: EntryId) {
+        self.known.retain(|known| !matches!(known.state, State::Service(it) if it == entry));
+    }
+
+    fn set(&mut self, digest: [u8; 32], state: State) {
+        if let Some(known) = self.known.iter_mut().find(|known| known.digest == digest) {
+            known.state = state;
+            return;
+        }
+        if self.known.len() >= CALLS_MAX {
+            // What runs is not forgotten for what does not: strangers make up digests.
+            let idle = |known: &Known| !matches!(known.state, State::Service(_));
+            let gone = self.known.iter().position(idle).unwrap_or(0);
+            self.known.remove(gone);
+        }
+        self.known.push(Known { digest, state });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_is_not_forgotten_for_digests_that_somebody_makes_up() {
+        let mut calls = Calls::default();
+        calls.answered([1; 32], Answer::Service(EntryId(7)), 0);
+        for number in 0..1000u16 {
+            let mut digest = [2; 32];
+            digest[..2].copy_from_slice(&number.to_be_bytes());
+            assert_eq!(calls.find(&digest, 0), Callee::Unknown);
+            calls.asked(digest, 0);
+            calls.answered(digest, Answer::Refused { for_ms: 100 }, 0);
+            assert_eq!(calls.find(&digest, 99), Callee::Refused);
+            assert_eq!(calls.find(&digest, 100), Callee::Unknown);
+        }
+        assert_eq!(calls.known.len(), CALLS_MAX);
+        assert_eq!(calls.find(&[1; 32], 0), Callee::Service(EntryId(7)));
+        calls.forget(EntryId(7));
+        assert_eq!(calls.find(&[1; 32], 0), Callee::Unknown);
+    }
+
+    #[test]
+    fn who_gets_no_answer_asks_again() {
+        let mut calls = Calls::default();
+        calls.asked([1; 32], 5);
+        assert_eq!(calls.find(&[1; 32], WAIT_MS_MAX + 4), Callee::Asked);
+        assert_eq!(calls.find(&[1; 32], WAIT_MS_MAX + 5), Callee::Unknown);
+    }
+}

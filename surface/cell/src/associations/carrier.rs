@@ -1,0 +1,186 @@
+//! The headers that carry an active packet: where its datagram lies, and the same turned round
+//! for the answer.
+//!
+//! ```text
+//! ┌──────────────┬──────┬──────────┬─────┬──────────────────────┬─────────┬─────┐
+//! │ Ethernet 14  │ VLAN │ IPv4 20  │ UDP │ id, counter, digest  │ payload │ tag │
+//! │              │ 0..8 │ IPv6 40  │ 8   │ 48                   │         │ 16  │
+//! └──────────────┴──────┴──────────┴─────┴──────────────────────┴─────────┴─────┘
+//!  0                     l3               payload_at
+//! ```
+
+use ::association::AssociationId;
+use ::association::packet::{PAYLOAD_AT, Protection};
+use abi::PacketBytes;
+use bpf_maps::{META_FRAGMENT, META_LATER_FRAGMENT, PacketMeta};
+use wire::checksum::{Sum, checksum};
+use wire::protocol::UDP;
+use xsk::Packet;
+
+const UDP_LENGTH: usize = 8;
+const IPV4_LENGTH: usize = 20;
+const IPV6_LENGTH: usize = 40;
+/// An Ethernet header, two VLAN tags, IPv6 and UDP.
+const HEADERS_MAX: usize = 14 + 2 * 4 + IPV6_LENGTH + UDP_LENGTH;
+const _: () = assert!(HEADERS_MAX + PAYLOAD_AT <= abi::packet::RESIZE_ROOM, "put on in one go");
+/// Hops that an answer may take (RFC 1700's default).
+const HOPS: u8 = 64;
+
+/// What a frame is.
+pub(super) enum Datagram {
+    /// A UDP datagram, whole.
+    Whole(Place),
+    /// A fragment, or a datagram with IP options or extension headers: the kernel makes it whole.
+    Other,
+    /// It says of its length what is not true.
+    Malformed,
+}
+
+/// Where the datagram lies in its frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    l3: usize,
+    /// Where UDP's payload begins; all before it is in the packet's head.
+    pub(super) payload_at: usize,
+    is_v6: bool,
+}
+
+impl Place {
+    /// Finds it, and takes off what is behind it.
+    #[inline]
+    pub(super) fn of(packet: &mut Packet, meta: &PacketMeta) -> Datagram {
+        let (version, protocol) = (meta.flags >> 8 & 0xff, meta.flags >> 16 & 0xff);
+        let (l3, l4) = (usize::from(meta.l3_offset), usize::from(meta.l4_offset));
+        let header = if version == 6 { IPV6_LENGTH } else { IPV4_LENGTH };
+        let is_plain = protocol == u32::from(UDP)
+            && meta.flags & (META_FRAGMENT | META_LATER_FRAGMENT) == 0
+            && l4 == l3 + header;
+        let payload_at = l4 + UDP_LENGTH;
+        if !is_plain || payload_at > HEADERS_MAX {
+            return Datagram::Other;
+        }
+        let head = packet.head();
+        let (Some(udp), true) =
+            (head.get(l4..payload_at), head.len() >= payload_at + PAYLOAD_AT.min(8))
+        else {
+            return Datagram::Malformed;
+        };
+        let end = l4 + usize::from(u16::from_be_bytes([udp[4], udp[5]]));
+        let behind = packet.length().checked_sub(end);
+        match behind.filter(|_| end > payload_at) {
+            Some(0) => {}
+            Some(behind) if packet.trim(0, behind) => {}
+            _ => return Datagram::Malformed,
+        }
+        Datagram::Whole(Self { l3, payload_at, is_v6: version == 6 })
+    }
+
+    /// Whether UDP's checksum is right; over IPv4 it may be left out.
+    pub(super) fn has_right_checksum(&self, packet: &Packet) -> bool {
+        let head = packet.head();
+        let l4 = self.payload_at - UDP_LENGTH;
+        let told = [head[l4 + 6], head[l4 + 7]];
+        if told == [0, 0] {
+            return !self.is_v6;
+        }
+        let length = packet.length() - l4;
+        let sum = pseudo_header(&head[self.l3..], self.is_v6, length);
+        let sum = match packet.is_whole() {
+            true => sum.with(&head[l4..]),
+            false => {
+                let mut whole = Vec::new();
+                super::gather(packet, l4, &mut whole);
+                sum.with(&whole)
+            }
+        };
+        sum.checksum() == 0
+    }
+}
+
+/// The headers of the packet that is handled, and what they carried.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carrier {
+    headers: [u8; HEADERS_MAX],
+    place: Place,
+    pub(super) association: Option<AssociationId>,
+    pub(super) protection: Protection,
+    pub(super) digest: [u8; 32],
+}
+
+impl Default for Carrier {
+    fn default() -> Self {
+        let place = Place { l3: 0, payload_at: 0, is_v6: false };
+        let (association, protection) = (None, Protection::Encrypted);
+        Self { headers: [0; HEADERS_MAX], place, association, protection, digest: [0; 32] }
+    }
+}
+
+impl Carrier {
+    /// Keeps the headers of a packet.
+    #[inline]
+    pub(super) fn keep(&mut self, packet: &Packet, place: &Place) {
+        self.place = *place;
+        // `Place::of` has seen that the head has them.
+        self.headers[..place.payload_at].copy_from_slice(&packet.head()[..place.payload_at]);
+    }
+
+    /// Where the datagram begins behind these headers.
+    pub(super) const fn payload_at(&self) -> usize {
+        self.place.payload_at
+    }
+
+    /// Bytes that an IP packet has beside its payload and tag.
+    pub(super) const fn overhead(&self) -> usize {
+        self.place.payload_at - self.place.l3 + PAYLOAD_AT
+    }
+
+    /// The headers turned round, for this datagram.
+    pub(super) fn swapped(&self, datagram: &[u8]) -> [u8; HEADERS_MAX] {
+        let Place { l3, payload_at, is_v6 } = self.place;
+        let mut headers = self.headers;
+        let l4 = payload_at - UDP_LENGTH;
+        swap(&mut headers, 0, 6, 6);
+        swap(&mut headers, l4, l4 + 2, 2);
+        // No longer than the MTU of its port, as was seen.
+        let udp_length = (UDP_LENGTH + datagram.len()) as u16;
+        headers[l4 + 4..l4 + 6].copy_from_slice(&udp_length.to_be_bytes());
+        headers[l4 + 6..payload_at].fill(0);
+        let ip = &mut headers[l3..l4];
+        if is_v6 {
+            swap(ip, 8, 24, 16);
+            ip[4..6].copy_from_slice(&udp_length.to_be_bytes());
+            // The traffic class stays but for congestion: the answer's way is another.
+            ip[1] &= !0x30;
+            ip[7] = HOPS;
+        } else {
+            swap(ip, 12, 16, 4);
+            ip[1] &= !0x03;
+            ip[2..4].copy_from_slice(&(IPV4_LENGTH as u16 + udp_length).to_be_bytes());
+            // Whole, and not to be taken apart: its identification says nothing (RFC 6864).
+            ip[4..8].copy_from_slice(&[0, 0, 0x40, 0]);
+            ip[8] = HOPS;
+            ip[10..12].fill(0);
+            let sum = checksum(ip);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        let sum = pseudo_header(&headers[l3..], is_v6, usize::from(udp_length));
+        let sum = sum.with(&headers[l4..payload_at]).with(datagram).checksum();
+        // 0 would mean that there is none (RFC 768).
+        let sum = if sum == 0 { u16::MAX } else { sum };
+        headers[l4 + 6..payload_at].copy_from_slice(&sum.to_be_bytes());
+        headers
+    }
+}
+
+fn swap(bytes: &mut [u8], one: usize, other: usize, length: usize) {
+    for at in 0..length {
+        bytes.swap(one + at, other + at);
+    }
+}
+
+/// The sum of UDP's pseudo-header; `ip` begins with the IP header.
+fn pseudo_header(ip: &[u8], is_v6: bool, length: usize) -> Sum {
+    let addresses = if is_v6 { &ip[8..40] } else { &ip[12..20] };
+    let length = (length as u32).to_be_bytes();
+    Sum::default().with(addresses).with(&length).with(&[0, UDP])
+}

@@ -1,0 +1,283 @@
+//! Frames as the front door brings them: opened once, counted, answered by a frame that is right
+//! in every byte.
+
+use super::*;
+use ::association::{Associations as Table, Budget, Config, Effect, Peer, Protection};
+use ::wire::build::FrameBuilder;
+use ::wire::parse::{Parsed, parse_frame};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use trust::{SecretKey, Seed};
+use units::Nanos;
+use xsk::Umem;
+
+const DIGEST: [u8; 32] = [7; 32];
+const SERVICE: EntryId = EntryId(3);
+const MTU: usize = 1500;
+
+/// Both sides of an association: of a node, as its cell gets it, and of a client.
+fn associated() -> (Associations, AssociationId, Opener, Sealer) {
+    let mut seed = 0u8;
+    let mut random = |into: &mut [u8]| {
+        for byte in into {
+            seed = seed.wrapping_mul(141).wrapping_add(77);
+            *byte = seed;
+        }
+    };
+    let mut table = |byte: u8| {
+        let key = SecretKey::from_seed(&Seed::from([byte; 32]));
+        let config = Config { key, token: String::new(), budget: Budget(1000) };
+        Table::new(Nanos::ZERO, config, &mut random).unwrap()
+    };
+    let mut sides = [table(1), table(2)];
+    let at = [1u8, 2].map(|last| SocketAddr::from(([10, 0, 0, last], 7443)));
+    let peer = Peer { address: at[1], principal: None };
+    let (_, mut effects) = sides[0].connect(Nanos::ZERO, peer, &mut random).unwrap();
+    let mut traffic = [None, None];
+    let mut from = 0;
+    while !effects.is_empty() {
+        let mut next = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Send { datagram, .. } => next.extend(sides[1 - from].handle(
+                    Nanos::ZERO,
+                    at[from],
+                    &datagram,
+                    &mut random,
+                )),
+                Effect::Established(new) => traffic[from] = Some(new.traffic),
+                Effect::Ended { .. } => panic!("it ended"),
+            }
+        }
+        // What each handler gave back is the other side's.
+        from = 1 - from;
+        effects = next;
+    }
+    let [client, node] = traffic.map(Option::unwrap);
+    let mut associations = Associations::default();
+    let id = node.id;
+    associations.begin(node);
+    let (opener, sealer) = client.split();
+    (associations, id, opener, sealer)
+}
+
+struct Memory {
+    umem: Rc<Umem>,
+    pool: FramePool,
+}
+
+impl Memory {
+    fn new() -> Self {
+        let (umem, pool) = Umem::new(16).unwrap();
+        Self { umem: Rc::new(umem), pool }
+    }
+
+    /// A frame with its metadata, as the front door hands it over.
+    fn packet(&mut self, frame: &[u8]) -> (Packet, PacketMeta, Parsed) {
+        let parsed = parse_frame(frame).unwrap();
+        let mut packet = Packet::allocate(&self.umem, &mut self.pool, frame.len()).unwrap();
+        packet.store(0, frame).unwrap();
+        let version = u32::from(frame[usize::from(parsed.l3_offset)] >> 4);
+        let meta = PacketMeta {
+            l3_offset: parsed.l3_offset,
+            l4_offset: parsed.l4_offset.unwrap_or(u16::MAX),
+            flags: version << 8 | u32::from(parsed.protocol) << 16,
+            ..bytemuck::Zeroable::zeroed()
+        };
+        (packet, meta, parsed)
+    }
+}
+
+fn bytes(packet: &Packet) -> Vec<u8> {
+    packet.chunks().flatten().copied().collect()
+}
+
+fn carried(datagram: &[u8], v6: bool) -> FrameBuilder {
+    let frame = FrameBuilder::new().ecn(1);
+    let frame = match v6 {
+        true => frame.vlan(5).ipv6([0xfd00, 0, 0, 0, 0, 0, 0, 1], [0xfd00, 0, 0, 0, 0, 0, 0, 2], 9),
+        false => frame.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 9),
+    };
+    frame.udp(40_000, 7443).payload(datagram)
+}
+
+fn sealed(sealer: &mut Sealer, protection: Protection, payload: &[u8]) -> Vec<u8> {
+    let mut datagram = vec![0; payload.len() + OVERHEAD];
+    datagram[PAYLOAD_AT..][..payload.len()].copy_from_slice(payload);
+    sealer.seal(protection, Role::Call, &DIGEST, &mut datagram).unwrap();
+    datagram
+}
+
+/// Answers what the cell asks, and says what became of a frame.
+fn taken(associations: &mut Associations, packet: &mut Packet, meta: &PacketMeta) -> Taken {
+    if let Some(calls) = associations.calls_of(None) {
+        calls.answered(DIGEST, Answer::Service(SERVICE), 0);
+    }
+    for held in associations.held.values_mut() {
+        held.calls.answered(DIGEST, Answer::Service(SERVICE), 0);
+    }
+    associations.take(packet, meta, 0)
+}
+
+#[test]
+fn a_call_is_opened_and_its_answer_is_a_right_frame_back() {
+    for (v6, length, protection) in [
+        (false, 1, Protection::Encrypted),
+        (true, 64, Protection::Authenticated),
+        (false, 1300, Protection::Encrypted),
+        // Several frames of memory.
+        (false, 6000, Protection::Encrypted),
+    ] {
+        let (mut associations, _, mut opener, mut sealer) = associated();
+        let mut memory = Memory::new();
+        let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
+        let frame = carried(&sealed(&mut sealer, protection, &payload), v6).build();
+        let (mut packet, meta, asked) = memory.packet(&frame);
+        let Taken::Call(SERVICE) = taken(&mut associations, &mut packet, &meta) else {
+            panic!("{:?}", associations.report);
+        };
+        assert_eq!(bytes(&packet), payload);
+        // A service makes it longer, and another.
+        packet.resize_tail(20).unwrap();
+        packet.store(0, b"!").unwrap();
+        let mtu = if length > MTU { 9000 } else { MTU };
+        associations.answer(&mut packet, mtu).unwrap();
+        let answer = bytes(&packet);
+        let parsed = parse_frame(&answer).unwrap();
+        assert!(::wire::checksum::verify_l4(&answer, &parsed));
+        assert_eq!((&answer[..6], &answer[6..12]), (&frame[6..12], &frame[..6]));
+        assert_eq!(
+            (parsed.source, parsed.destination, parsed.source_port, parsed.destination_port),
+            (asked.destination, asked.source, asked.destination_port, asked.source_port)
+        );
+        let at = usize::from(parsed.l4_offset.unwrap()) + 8;
+        let mut datagram = answer[at..].to_vec();
+        let opened = opener.open(&mut datagram).unwrap();
+        assert_eq!((opened.role, opened.protection), (Role::Answer, protection));
+        assert_eq!(opened.payload[0], b'!');
+        assert_eq!(opened.payload[1..length], payload[1..]);
+        assert_eq!(opened.payload[length..], [0; 20]);
+    }
+}
+
+#[test]
+fn what_comes_twice_or_changed_or_for_nobody_is_counted_and_ends() {
+    let (mut associations, id, _, mut sealer) = associated();
+    let mut memory = Memory::new();
+    let datagram = sealed(&mut sealer, Protection::Encrypted, b"payload");
+    let mut give = |associations: &mut Associations, datagram: &[u8]| {
+        let (mut packet, meta, _) = memory.packet(&carried(datagram, false).build());
+        let taken = taken(associations, &mut packet, &meta);
+        packet.recycle(&mut memory.pool);
+        taken
+    };
+    for bit in 0..datagram.len() * 8 {
+        let mut changed = datagram.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        // What becomes another message is the daemon's, which will not have it, either.
+        let taken = give(&mut associations, &changed);
+        assert!(matches!(taken, Taken::End | Taken::Kernel), "bit {bit}");
+    }
+    assert_eq!(associations.report.calls, 0);
+    assert!(matches!(give(&mut associations, &datagram), Taken::Call(SERVICE)));
+    assert!(matches!(give(&mut associations, &datagram), Taken::End));
+    let report = associations.report;
+    assert!(report.forged > 0 && report.unknown > 0 && report.malformed > 0, "{report:?}");
+    assert_eq!((report.stale, report.calls), (1, 1));
+    // Its time is over, and then its keys are gone.
+    let later = sealed(&mut sealer, Protection::Encrypted, b"payload");
+    let (mut packet, meta, _) = memory.packet(&carried(&later, false).build());
+    let end = associations.held[&id].until_ms;
+    assert!(matches!(associations.take(&mut packet, &meta, end), Taken::End));
+    associations.end(id, &mut memory.pool);
+    let (mut packet, meta, _) = memory.packet(&carried(&later, false).build());
+    assert!(matches!(associations.take(&mut packet, &meta, 0), Taken::End));
+    let sum: u64 = associations.report.dropped().iter().map(|(_, count)| count).sum();
+    let AssociationReport { received, calls, to_kernel, waiting, .. } = associations.report;
+    assert_eq!(received, calls + to_kernel + waiting + sum);
+}
+
+#[test]
+fn what_nobody_vouches_for_needs_a_right_checksum_and_is_answered_without_a_tag() {
+    let mut associations = Associations::default();
+    let mut memory = Memory::new();
+    let datagram = [&FromAnyone::head(Role::Call, &DIGEST)[..], b"payload"].concat();
+    let frame = carried(&datagram, false).build();
+    let mut wrong = frame.clone();
+    *wrong.last_mut().unwrap() ^= 1;
+    let (mut packet, meta, _) = memory.packet(&wrong);
+    assert!(matches!(taken(&mut associations, &mut packet, &meta), Taken::End));
+    assert_eq!(associations.report.checksum, 1);
+    let (mut packet, meta, _) = memory.packet(&frame);
+    assert!(matches!(taken(&mut associations, &mut packet, &meta), Taken::Call(SERVICE)));
+    assert_eq!(bytes(&packet), b"payload");
+    associations.answer(&mut packet, MTU).unwrap();
+    let mut answer = bytes(&packet);
+    assert!(::wire::checksum::verify_l4(&answer, &parse_frame(&answer).unwrap()));
+    let read = FromAnyone::read(&mut answer[42..]).unwrap();
+    assert_eq!((read.role, &*read.payload), (Role::Answer, &b"payload"[..]));
+    // An answer is not run: two nodes would answer each other for ever.
+    let (mut packet, meta, _) = memory.packet(&carried(&answer[42..], false).build());
+    assert!(matches!(taken(&mut associations, &mut packet, &meta), Taken::End));
+    assert_eq!(associations.report.answers, 1);
+}
+
+#[test]
+fn an_answer_that_does_not_fit_its_port_is_not_sent() {
+    let (mut associations, _, _, mut sealer) = associated();
+    let mut memory = Memory::new();
+    let payload = vec![0; MTU - 28 - OVERHEAD];
+    let datagram = sealed(&mut sealer, Protection::Encrypted, &payload);
+    let (mut packet, meta, _) = memory.packet(&carried(&datagram, false).build());
+    assert!(matches!(taken(&mut associations, &mut packet, &meta), Taken::Call(SERVICE)));
+    let (mut longer, meta, _) = memory
+        .packet(&carried(&sealed(&mut sealer, Protection::Encrypted, &payload), false).build());
+    associations.answer(&mut packet, MTU).unwrap();
+    assert!(matches!(taken(&mut associations, &mut longer, &meta), Taken::Call(SERVICE)));
+    longer.resize_tail(1).unwrap();
+    assert_eq!(associations.answer(&mut longer, MTU), Err(Unanswered::TooLong));
+}
+
+#[test]
+fn packets_wait_for_their_service_in_order_and_within_bounds() {
+    let (mut associations, id, _, mut sealer) = associated();
+    let (umem, pool) = Umem::new(4096).unwrap();
+    let mut memory = Memory { umem: Rc::new(umem), pool };
+    let free = memory.pool.free();
+    let mut questions = Vec::new();
+    let mut give = |associations: &mut Associations, memory: &mut Memory, number: u8| {
+        let datagram = sealed(&mut sealer, Protection::Encrypted, &[number]);
+        let (mut packet, meta, _) = memory.packet(&carried(&datagram, false).build());
+        let Taken::Wait(question) = associations.take(&mut packet, &meta, 0) else {
+            panic!("nobody has said whom it calls");
+        };
+        associations.keep(packet, meta, 0, &mut memory.pool);
+        questions.extend(question);
+    };
+    for number in 0..=WAITING_EACH_MAX {
+        give(&mut associations, &mut memory, number as u8);
+    }
+    let question = Question { association: Some(id), digest: DIGEST };
+    assert_eq!((associations.report.waiting_full, associations.waiting.len()), (1, 128));
+    associations.answered(question, Answer::Service(SERVICE), 0, &mut memory.pool);
+    for number in 0..WAITING_EACH_MAX {
+        let (packet, _, entry) = associations.next_ready().unwrap();
+        assert_eq!((bytes(&packet), entry), (vec![number as u8], SERVICE));
+        packet.recycle(&mut memory.pool);
+    }
+    assert!(associations.next_ready().is_none());
+    // A service that goes is forgotten; what waits for the next is dropped in time.
+    associations.forget_service(SERVICE);
+    give(&mut associations, &mut memory, 0);
+    associations.expire(WAIT_MS_MAX - 1, &mut memory.pool);
+    assert_eq!(associations.report.waited_too_long, 0);
+    associations.expire(WAIT_MS_MAX, &mut memory.pool);
+    assert_eq!((associations.report.waited_too_long, associations.report.waiting), (1, 0));
+    give(&mut associations, &mut memory, 0);
+    associations.answered(question, Answer::Refused { for_ms: 5 }, 0, &mut memory.pool);
+    assert_eq!(associations.report.refused, 1);
+    give(&mut associations, &mut memory, 0);
+    associations.end_all(&mut memory.pool);
+    assert_eq!((associations.report.gone, memory.pool.free()), (1, free));
+    assert_eq!(questions, vec![question; 2]);
+}

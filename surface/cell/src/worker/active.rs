@@ -1,0 +1,76 @@
+//! Active packets on their way through the cell.
+
+use super::Cell;
+use crate::associations::{Answer, Question, Taken};
+use crate::deliver::{End, Exits};
+use crate::protocol::{FromCell, SecretBytes};
+use crate::service::Way;
+use abi::layout::MARK_LENGTH;
+use anyhow::{Context, Result};
+use association::Traffic;
+use bpf_maps::{META_DATA, PacketMeta, RULE_NONE};
+use units::EntryId;
+use xsk::Packet;
+
+impl Cell {
+    /// A frame for the node's associations.
+    #[inline(never)]
+    pub(super) fn receive_active(&mut self, mut packet: Packet, meta: PacketMeta, now_ms: u64) {
+        match self.associations.take(&mut packet, &meta, now_ms) {
+            Taken::Call(entry) => self.call(packet, meta, entry, now_ms),
+            Taken::End => packet.recycle(&mut self.pool),
+            Taken::Kernel => {
+                let mut exits = Exits {
+                    ports: &mut self.ports,
+                    pool: &mut self.pool,
+                    kernel: self.kernel.as_ref(),
+                    tap: self.tap.as_mut(),
+                    rules: self.rules.as_ref(),
+                    associations: &mut self.associations,
+                };
+                if exits.hand_back(packet, &meta) != End::ToKernel {
+                    self.associations.report.to_kernel -= 1;
+                    self.associations.report.kernel_refused += 1;
+                }
+            }
+            Taken::Wait(question) => {
+                self.associations.keep(packet, meta, now_ms, &mut self.pool);
+                // A daemon that is busy, or not there, is asked again by a later packet.
+                if let Some(question) = question
+                    && !self.daemon.notify(&FromCell::Calls(question)).unwrap_or(false)
+                {
+                    let busy = Answer::Refused { for_ms: 0 };
+                    self.associations.answered(question, busy, now_ms, &mut self.pool);
+                }
+            }
+        }
+    }
+
+    /// Gives the payload of an active packet to the service that it calls.
+    fn call(&mut self, packet: Packet, mut meta: PacketMeta, entry: EntryId, now_ms: u64) {
+        meta.entry = entry.0;
+        meta.flags |= META_DATA;
+        meta.then = [RULE_NONE; 2];
+        let way = Way { meta, mark: [0; MARK_LENGTH], batch: None };
+        if self.visit(packet, &way, now_ms) {
+            self.go_on(entry, now_ms);
+        }
+    }
+
+    /// Takes the keys of an association.
+    pub(super) fn associate(&mut self, keys: &SecretBytes) -> Result<()> {
+        let traffic = Traffic::from_bytes(&keys.0).context("taking an association's keys")?;
+        let id = traffic.id;
+        self.associations.begin(traffic);
+        self.tell(&FromCell::Associated(id))
+    }
+
+    /// The daemon has said whom packets call; those that waited for it go on.
+    pub(super) fn called(&mut self, question: Question, answer: Answer, now_ms: u64) {
+        self.associations.answered(question, answer, now_ms, &mut self.pool);
+        self.slicer.arm();
+        while let Some((packet, meta, entry)) = self.associations.next_ready() {
+            self.call(packet, meta, entry, now_ms);
+        }
+    }
+}
