@@ -30,6 +30,17 @@ impl Kind {
     }
 }
 
+/// A frame that carries a datagram to an L4 port of the node itself.
+pub(crate) fn to_node(port: u16, datagram: &[u8]) -> Vec<u8> {
+    FrameBuilder::new()
+        .ethernet(line::MAC_SOURCE, line::MAC_IN)
+        .ipv4(line::ADDRESS_SOURCE, line::ADDRESS_IN, 64)
+        .udp(SOURCE_PORT, port)
+        .payload(datagram)
+        .patch(UDP_CHECKSUM_OFFSET, &[0, 0])
+        .build()
+}
+
 /// A frame of `length` bytes as on the wire, without the frame check sequence.
 pub(crate) fn of_length(kind: Kind, length: usize) -> Vec<u8> {
     let payload = vec![0xa5; length.saturating_sub(kind.headers_length())];

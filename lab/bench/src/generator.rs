@@ -23,6 +23,10 @@ const CPU: usize = 0;
 const REPEAT: u32 = 1 << 22;
 /// Frames between two flushes, as a driver would have in one poll (NAPI_POLL_WEIGHT).
 const BATCH: u32 = 64;
+/// `struct slot` of generator.bpf.c, in parts for which `Pod` is.
+type Slot = [[[u8; 25]; 32]; 3];
+/// Its bytes.
+const SLOT_LENGTH: usize = size_of::<Slot>();
 /// Frames per second that no generator reaches.
 const FLOOD_MAX: u64 = 20_000_000;
 /// Runs of one system call of unbroken traffic: some seconds, most of them dropped.
@@ -85,8 +89,31 @@ impl Generator {
     /// Starts sending out of `device` of `source`.
     pub(crate) fn start(source: &NetNs, device: u32, traffic: Traffic) -> Result<Self> {
         let frame = frame::of_length(traffic.kind, traffic.length);
+        Self::send(source, device, traffic, frame, None)
+    }
+
+    /// Starts sending these datagrams, all of one length, to an L4 port of the node, each once:
+    /// behind the last one nothing is sent.
+    pub(crate) fn start_with(
+        source: &NetNs,
+        device: u32,
+        port: u16,
+        datagrams: &[Vec<u8>],
+    ) -> Result<Self> {
+        let first = datagrams.first().context("there are no datagrams to send")?;
+        let frame = frame::to_node(port, first);
+        Self::send(source, device, Traffic::flood(frame.len()), frame, Some(datagrams))
+    }
+
+    fn send(
+        source: &NetNs,
+        device: u32,
+        traffic: Traffic,
+        frame: Vec<u8>,
+        datagrams: Option<&[Vec<u8>]>,
+    ) -> Result<Self> {
         // A device's number in a map is looked up in the namespace of who writes it.
-        let object = netns::in_namespace(source, || load(&frame, device, traffic))??;
+        let object = netns::in_namespace(source, || load(&frame, device, traffic, datagrams))??;
         let settings = object.map("settings")?.map_array::<Settings>()?;
         let sent = object.map("sent")?.map_array::<u64>()?;
         let interval_ns = traffic.rate.map_or(0, |rate| 1_000_000_000 / rate.max(1));
@@ -133,7 +160,14 @@ impl Drop for Generator {
     }
 }
 
-fn load(frame: &[u8], device: u32, traffic: Traffic) -> Result<Object> {
+fn load(
+    frame: &[u8],
+    device: u32,
+    traffic: Traffic,
+    datagrams: Option<&[Vec<u8>]>,
+) -> Result<Object> {
+    let length = datagrams.and_then(<[_]>::first).map_or(0, Vec::len);
+    let per_slot = SLOT_LENGTH / length.clamp(1, SLOT_LENGTH);
     let mut open = Object::open(objects::bench::GENERATOR, "generator")?;
     let mut headers = Headers::zeroed();
     let bytes = bytemuck::bytes_of_mut(&mut headers);
@@ -145,7 +179,20 @@ fn load(frame: &[u8], device: u32, traffic: Traffic) -> Result<Object> {
     if traffic.stamped {
         open.set_global("stamp_at", &traffic.stamp_at())?;
     }
+    if let Some(datagrams) = datagrams {
+        let slots = datagrams.len().div_ceil(per_slot);
+        open.set_max_entries("datagrams", u32::try_from(slots).context("too many datagrams")?)?;
+        open.set_global("datagram_length", &(length as u32))?;
+        open.set_global("datagrams_per_slot", &(per_slot as u32))?;
+        open.set_global("datagrams_count", &(datagrams.len() as u32))?;
+    }
     let object = open.load()?;
+    for (slot, some) in datagrams.unwrap_or_default().chunks(per_slot).enumerate() {
+        let mut bytes = Slot::zeroed();
+        let places = bytemuck::bytes_of_mut(&mut bytes).chunks_mut(length);
+        some.iter().zip(places).for_each(|(from, to)| to.copy_from_slice(from));
+        object.map("datagrams")?.update(&(slot as u32), &bytes, Update::Any)?;
+    }
     object.map("device")?.update(&0u32, &device, Update::Any)?;
     Ok(object)
 }

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod auth;
 mod classify;
 mod forward;
 mod frame;
@@ -58,7 +59,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 9] = [
+const BENCHES: [Bench; 10] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -66,6 +67,10 @@ const BENCHES: [Bench; 9] = [
     Bench {
         name: "user",
         what: "a service at user level: against a plain AF_XDP forwarder, and reception alone",
+    },
+    Bench {
+        name: "auth",
+        what: "active packets of an association: against those that nobody vouches for, and against rules",
     },
     Bench {
         name: "touch",
@@ -158,6 +163,39 @@ pub struct Plan {
     pub cell_cpu: usize,
     /// How often the ledger is written, in seconds; the node's own choice when there is none.
     pub ledger_every: Option<u64>,
+    /// Whether it has associations, at 10.200.0.2:7443, and lets anyone call the shortest module
+    /// that drops every packet.
+    pub is_called: bool,
+}
+
+/// What [`Subject::associate`] gives.
+pub struct Associated {
+    /// How long the handshake took.
+    pub handshake: Duration,
+    /// Makes a datagram that calls the module with so many bytes: of the association, encrypted,
+    /// or one that nobody vouches for.
+    pub calls: Calls,
+}
+
+/// Makes datagrams: [`Associated::calls`].
+pub type Calls = Box<dyn FnMut(usize, Vouched) -> Result<Vec<u8>>>;
+
+/// Whether somebody vouches for a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vouched {
+    /// The association.
+    Yes,
+    /// Nobody.
+    No,
+}
+
+/// What a node's cell has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CellUse {
+    /// Packets that services handled.
+    pub packets: u64,
+    /// Its processor time, in nanoseconds.
+    pub cpu_ns: u64,
 }
 
 /// Appends another batch to a ledger: its bytes, which are on the disk.
@@ -177,6 +215,19 @@ pub trait Subject {
     /// # Errors
     /// When the node does not answer.
     fn handled(&mut self, name: &str) -> Result<u64>;
+
+    /// Associates with the node of this name, out of another namespace, as somebody who may call
+    /// the shortest module that drops every packet.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    fn associate(&mut self, name: &str, namespace: &str) -> Result<Associated>;
+
+    /// What the cell of the node of this name has done so far.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    fn cell_use(&mut self, name: &str) -> Result<CellUse>;
 
     /// Moves the service of the node of this name; returns when it runs at that level.
     ///
@@ -262,6 +313,7 @@ pub fn run(
     let measured: Measured = match name {
         "forward" => forward::run(options, subject, progress)?.into(),
         "user" => user::run(options, subject, progress)?.into(),
+        "auth" => auth::run(options, subject, progress)?,
         "touch" => touch::run(options, subject, progress)?.into(),
         "levels" => levels::run(options, progress)?.into(),
         "classify" => classify::run(options, progress)?,

@@ -28,6 +28,8 @@ pub(crate) const MAC_OUT: [u8; 6] = [2, 0, 0, 0, 0, 3];
 pub(crate) const MAC_DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 4];
 /// Where the traffic comes from.
 pub(crate) const ADDRESS_SOURCE: [u8; 4] = [10, 200, 0, 1];
+/// The node's own.
+pub(crate) const ADDRESS_IN: [u8; 4] = [10, 200, 0, 2];
 /// Where it goes to: one of the many addresses of the destination.
 pub(crate) const ADDRESS_FAR: [u8; 4] = [10, 201, 0, 1];
 
@@ -102,7 +104,20 @@ impl Line {
             rule: None,
             cell_cpu: NODE_CPU,
             ledger_every: None,
+            is_called: false,
         }
+    }
+
+    /// Lets its devices carry packets of so many bytes.
+    pub(crate) fn set_mtu(&self, mtu: u32) -> Result<()> {
+        for (namespace, devices) in
+            [(&self.source, &["s0"][..]), (&self.node, &["n0", "n1"]), (&self.destination, &["d0"])]
+        {
+            let lines: String =
+                devices.iter().map(|device| format!("link set {device} mtu {mtu}\n")).collect();
+            ip(namespace, &lines)?;
+        }
+        Ok(())
     }
 
     fn connect(&self, names: &[String; 3]) -> Result<()> {

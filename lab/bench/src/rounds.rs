@@ -31,6 +31,11 @@ impl Rounds {
         self.values.push(round);
     }
 
+    /// The same rounds with the first baseline in our place.
+    pub(crate) fn without_first(&self) -> Self {
+        Self { values: self.values.iter().map(|round| round[1..].to_vec()).collect() }
+    }
+
     /// Ours against one of the baselines; ratios are taken within a round.
     pub(crate) fn compare(&self, pair: Pair) -> Measurement {
         let column = |at: usize| -> Vec<f64> {

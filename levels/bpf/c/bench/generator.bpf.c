@@ -53,6 +53,26 @@ struct {
 	__type(value, __u32);
 } device SEC(".maps");
 
+/* What frames carry that must not be the same twice: several datagrams in a slot, one after the
+ * other. */
+#define SLOT_LENGTH 2400
+
+struct slot {
+	__u8 bytes[SLOT_LENGTH];
+};
+
+const volatile __u32 datagram_length;	/* of each; 0: frames carry what they were given */
+const volatile __u32 datagrams_per_slot = 1;
+const volatile __u32 datagrams_count;	/* behind the last one nothing is sent */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot);
+} datagrams SEC(".maps");
+
 /* One generator runs on one CPU: the counter needs no other. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -83,6 +103,19 @@ static __always_inline void vary(struct iphdr *ip, struct udphdr *udp, __u32 flo
 	ip->check = checksum_after(ip->check, *low, other);
 	*low = other;
 	udp->source = bpf_htons(PORT_FIRST + (flow & PORT_MASK));
+}
+
+/* Gives the frame the datagram of this number; nonzero when there is none. */
+static __always_inline int carry(struct xdp_md *ctx, __u64 number)
+{
+	__u32 slot_number = number / datagrams_per_slot;
+	__u32 at = number % datagrams_per_slot * datagram_length;
+	struct slot *slot = bpf_map_lookup_elem(&datagrams, &slot_number);
+
+	if (!slot || number >= datagrams_count || at > SLOT_LENGTH - datagram_length)
+		return 1;
+	return bpf_xdp_store_bytes(ctx, sizeof(struct ethhdr) + sizeof(struct iphdr) +
+				   sizeof(struct udphdr), slot->bytes + at, datagram_length);
 }
 
 static __always_inline int is_due(__u64 interval_ns)
@@ -116,6 +149,15 @@ int generate(struct xdp_md *ctx)
 	if (now->interval_ns && !is_due(now->interval_ns))
 		return XDP_DROP;
 	__builtin_memcpy(data, &headers, sizeof(headers));
+	if (datagram_length && carry(ctx, *counter))
+		return XDP_DROP;
+	/* Writing through the kernel has made it forget what is known of the packet. */
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	ip = data + sizeof(struct ethhdr);
+	udp = (void *)(ip + 1);
+	if ((void *)(udp + 1) > end)
+		return XDP_ABORTED;
 	if (flows > 1)
 		vary(ip, udp, *counter & (flows - 1) & 0xffff);
 	if (stamp_at) {

@@ -10,7 +10,11 @@ use crate::project;
 use abi::Level;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use api::{Client, DeployRequest, RuleRequest, RulesRequest};
-use bench::{Appends, Loaded, Module, Plan, Service, Subject, Touched};
+use association::Protection;
+use bench::{
+    Appends, Associated, CellUse, Loaded, Module, Plan, Service, Subject, Touched, Vouched,
+};
+use caller::{Caller, Settings};
 use ledger::{Account, Amounts, Field, LedgerId, MeterId, Reading};
 use noded::ledger::files::Files;
 use os::netns::{self, NetNs};
@@ -22,7 +26,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use trust::{SecretKey, Seed, UnixTime};
+use trust::{Grant, SecretKey, Seed, Token, UnixTime};
 use units::Name;
 
 /// A node that was asked to end has this long.
@@ -70,6 +74,25 @@ const RAISE_HALF: &str = r#"(module
       (i32.store (i32.const 0x9000) (local.get $call))
       (select (i32.const 4) (i32.const 0) (local.get $call))))"#;
 
+/// Where a node that is called has its associations.
+const CALLED_AT: &str = "10.200.0.2:7443";
+/// Somebody's key; that of an administrator has zeros.
+const CALLER: [u8; 32] = [3; 32];
+/// How long a handshake may take.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+
+fn key(seed: [u8; 32]) -> SecretKey {
+    SecretKey::from_seed(&Seed::from(seed))
+}
+
+/// The lines of a node file that let packets call modules.
+fn called() -> String {
+    format!(
+        "administrators = [\"{}\"]\nanyone = [\"name:reception\"]\n[associations]\nlisten = [\"{CALLED_AT}\"]\n",
+        key([0; 32]).public()
+    )
+}
+
 /// A node that runs.
 struct Node {
     child: Child,
@@ -116,13 +139,14 @@ impl Nodes {
         let port =
             |device: &String| format!("[[port]]\nname = \"{device}\"\ndevice = \"{device}\"\n");
         let text = format!(
-            "name = \"{}\"\nstore = \"{}\"\nstate = \"{}\"\nguest_core = {}\n{}{}[trust]\nunsigned = \"accept\"\n",
+            "name = \"{}\"\nstore = \"{}\"\nstate = \"{}\"\nguest_core = {}\n{}{}[trust]\nunsigned = \"accept\"\n{}",
             plan.name,
             self.folder.path().join(format!("{}.store", plan.name)).display(),
             self.folder.path().join(format!("{}.state", plan.name)).display(),
             plan.cell_cpu,
             plan.ledger_every.map_or_else(String::new, |every| format!("ledger_every = {every}\n")),
-            plan.ports.iter().map(port).collect::<String>()
+            plan.ports.iter().map(port).collect::<String>(),
+            if plan.is_called { called() } else { String::new() }
         );
         let config = self.folder.path().join(format!("{}.toml", plan.name));
         std::fs::write(&config, text).context("writing the node file")?;
@@ -208,6 +232,42 @@ impl Subject for Nodes {
     fn handled(&mut self, name: &str) -> Result<u64> {
         let stats = self.node(name)?.client.stats()?;
         Ok(stats.services.get(SERVICE).map_or(0, |service| service.packets))
+    }
+
+    fn associate(&mut self, name: &str, namespace: &str) -> Result<Associated> {
+        let client = &self.node(name)?.client;
+        let reception = wat::parse_str(RECEPTION).context("making a module to call")?;
+        let digest = *client.store_module(reception)?.digest.parse::<registry::Digest>()?.bytes();
+        let seed = Seed::from([4; 32]);
+        let minted = Token::mint(&key([0; 32]), key(CALLER).public(), &Grant::all(), &seed)?;
+        let settings = Settings {
+            key: key(CALLER),
+            token: minted.held()?.to_string(),
+            node: None,
+            within: HANDSHAKE_TIME_MAX,
+        };
+        let (space, at) = (NetNs::open(namespace)?, CALLED_AT.parse()?);
+        let mut caller = netns::in_namespace(&space, || Caller::connect(at, settings))??;
+        let mut stranger = netns::in_namespace(&space, || Caller::anyone(at))??;
+        // The services start with their first packets.
+        for one in [&mut caller, &mut stranger] {
+            one.call(&digest, &[0], Protection::Encrypted)?;
+        }
+        let handshake = caller.handshake_took();
+        let calls = move |length: usize, vouched| {
+            let by = match vouched {
+                Vouched::Yes => &mut caller,
+                Vouched::No => &mut stranger,
+            };
+            Ok(by.sealed(&digest, &vec![0xa5; length], Protection::Encrypted)?)
+        };
+        Ok(Associated { handshake, calls: Box::new(calls) })
+    }
+
+    fn cell_use(&mut self, name: &str) -> Result<CellUse> {
+        let stats = self.node(name)?.client.stats()?;
+        let packets = stats.services.values().map(|service| service.packets).sum();
+        Ok(CellUse { packets, cpu_ns: stats.cell.cpu_ns })
     }
 
     fn move_to(&mut self, name: &str, level: Level) -> Result<()> {

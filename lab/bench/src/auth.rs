@@ -1,0 +1,187 @@
+//! `tam bench auth`: what it costs that an active packet is its sender's.
+//!
+//! ```text
+//! generator ─▶ s0 ═ n0 [ node: cell opens, window, dispatch, module drops ]
+//!    of an association, encrypted │ from anyone │ by a rule, without being one: `bench user`
+//! ```
+//!
+//! Each packet is another one, sealed before anything is measured: none is accepted twice. What is
+//! compared is the processor time of the cell for a packet, and packets a second.
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::generator::{Generator, Traffic};
+use crate::line::{self, Line};
+use crate::measure::{Reading, Window};
+use crate::report::{Better, Measured};
+use crate::rounds::{Pair, Rounds, median};
+use crate::{Calls, Options, Service, Subject, Vouched};
+
+/// Payloads: the first three are other papers' sizes, the last that of SANE's active ping.
+const LENGTHS: [usize; 4] = [64, 512, 1460, 2230];
+/// What an active packet has around its payload: headers, and the tag.
+const AROUND: usize = 14 + 20 + 8 + 48 + 16;
+/// MTU for the longest.
+const MTU: u32 = 3000;
+/// The UDP port of the node's associations.
+const PORT: u16 = 7443;
+/// Packets a second at most: so many are sealed for each second of a window.
+const RATE_MAX: f64 = 2_500_000.0;
+/// Bytes of sealed packets that are made at most.
+const SEALED_MAX: usize = 3 << 30;
+/// At most 15 % of the total: with it, at most 1 / 0.85 of what it costs without.
+const GOAL_CPU: f64 = 1.0 / 0.85;
+/// Without it, at most 1.1 of a packet that comes by a rule.
+const GOAL_ANYONE: f64 = 1.1;
+/// Handshakes that are timed.
+const HANDSHAKES: usize = 20;
+const NODES: [&str; 2] = ["bench-called", "bench-ruled"];
+
+pub(crate) fn run(
+    options: &Options,
+    subject: &mut dyn Subject,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Measured> {
+    line::needs_two_cpus()?;
+    progress("making two lines of namespaces");
+    let lines = [Line::new("called")?, Line::new("ruled")?];
+    lines.iter().try_for_each(|line| line.set_mtu(MTU))?;
+    let plans = [
+        crate::Plan { is_called: true, ..lines[0].plan(NODES[0], None) },
+        lines[1].plan(NODES[1], Some(Service::Reception)),
+    ];
+    let mut started = Vec::new();
+    let mut measured = Ok(Measured::default());
+    for plan in &plans {
+        progress(&format!("starting the node {}", plan.name));
+        if let Err(error) = subject.start(plan, 0) {
+            measured = Err(error);
+            break;
+        }
+        started.push(plan.name.clone());
+    }
+    if measured.is_ok() {
+        measured = take_turns(options, &lines, subject, progress);
+    }
+    for name in started {
+        subject.stop(&name)?;
+    }
+    measured
+}
+
+fn take_turns(
+    options: &Options,
+    lines: &[Line; 2],
+    subject: &mut dyn Subject,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Measured> {
+    let window = Window::new(options.quick);
+    let mut measured = Measured::default();
+    let mut handshakes = Vec::new();
+    for _ in 0..HANDSHAKES {
+        let associated = subject.associate(NODES[0], lines[0].source.name())?;
+        handshakes.push(associated.handshake.as_secs_f64() * 1e3);
+    }
+    for length in LENGTHS {
+        let (mut cpu, mut rates) = (Rounds::default(), Rounds::default());
+        for round in 1..=options.rounds() {
+            progress(&format!("{length} bytes, round {round} of {}", options.rounds()));
+            let calls = subject.associate(NODES[0], lines[0].source.name())?.calls;
+            let cases = one_round(lines, subject, calls, window, length)?;
+            cpu.add(cases.iter().map(|case| case.cpu_ns).collect());
+            rates.add(cases.iter().map(|case| case.rate).collect());
+        }
+        let pair = |case: &str, unit, baseline_name, baseline, better, goal| Pair {
+            metric: format!("auth.{case}.{length}"),
+            unit,
+            baseline_name,
+            baseline,
+            better,
+            goal,
+        };
+        let added = pair("cpu", "ns/packet", "from_anyone", 1, Better::Lower, Some(GOAL_CPU));
+        measured.measurements.push(cpu.compare(added));
+        let rate = pair("rate", "packets/s", "from_anyone", 1, Better::Higher, Some(0.85));
+        measured.measurements.push(rates.compare(rate));
+        let plain = cpu.without_first();
+        let plain = plain.compare(pair(
+            "anyone",
+            "ns/packet",
+            "by_a_rule",
+            1,
+            Better::Lower,
+            Some(GOAL_ANYONE),
+        ));
+        measured.measurements.push(plain);
+        let ns = measured.measurements[measured.measurements.len() - 3].ours
+            - measured.measurements[measured.measurements.len() - 3].baseline;
+        measured.notes.push(format!(
+            "{length} bytes: an association adds {ns:.0} ns to a packet{}",
+            if length == LENGTHS[0] { " (goal: at most 250 ns)" } else { "" }
+        ));
+    }
+    measured.notes.push(format!(
+        "the key exchange, three messages and the node's word that the keys are in place: {:.2} ms (median of {HANDSHAKES}; SANE: 2.4 s with a 256-bit exponent)",
+        median(&handshakes)
+    ));
+    Ok(measured)
+}
+
+/// What a packet of one kind costs.
+struct Case {
+    cpu_ns: f64,
+    rate: f64,
+}
+
+/// Of an association, from anyone, by a rule.
+fn one_round(
+    lines: &[Line; 2],
+    subject: &mut dyn Subject,
+    mut calls: Calls,
+    window: Window,
+    length: usize,
+) -> Result<Vec<Case>> {
+    let seconds = (window.warm_up + window.length).as_secs_f64();
+    let wanted = (RATE_MAX * seconds) as usize;
+    let count = wanted.min(SEALED_MAX / (length + AROUND));
+    let mut cases = Vec::new();
+    for vouched in [Vouched::Yes, Vouched::No] {
+        let sealed: Vec<Vec<u8>> = match vouched {
+            Vouched::Yes => (0..count).map(|_| calls(length, vouched)).collect::<Result<_>>()?,
+            // All are alike, and each is sent as often.
+            Vouched::No => vec![calls(length, vouched)?; count],
+        };
+        let device = Line::ifindex(&lines[0].source, "s0")?;
+        let generator = Generator::start_with(&lines[0].source, device, PORT, &sealed)?;
+        cases.push(counted(subject, NODES[0], window, generator, Some(count as u64))?);
+    }
+    let device = Line::ifindex(&lines[1].source, "s0")?;
+    let traffic = Traffic::flood(length + AROUND);
+    let generator = Generator::start(&lines[1].source, device, traffic)?;
+    cases.push(counted(subject, NODES[1], window, generator, None)?);
+    Ok(cases)
+}
+
+fn counted(
+    subject: &mut dyn Subject,
+    node: &str,
+    window: Window,
+    generator: Generator,
+    most: Option<u64>,
+) -> Result<Case> {
+    std::thread::sleep(window.warm_up);
+    let before = subject.cell_use(node)?;
+    let begun = Reading::now(before.packets);
+    std::thread::sleep(window.length);
+    let after = subject.cell_use(node)?;
+    let ended = Reading::now(after.packets);
+    let sent = generator.stop()?;
+    ensure!(
+        most.is_none_or(|most| sent < most),
+        "all {sent} sealed packets were sent before the window was over: this machine is faster than the benchmark"
+    );
+    let packets = after.packets - before.packets;
+    ensure!(packets > 0, "the node {node} has handled no packet");
+    let rate = ended.rate_since(begun).context("the clock stands")?;
+    Ok(Case { cpu_ns: (after.cpu_ns - before.cpu_ns) as f64 / packets as f64, rate })
+}
