@@ -129,6 +129,8 @@ impl Books {
         drops.insert("cell.up_dropped".to_owned(), cell.up_dropped);
         drops.insert("cell.lost_with_cells".to_owned(), cell.lost_with_cells);
         drops.insert("cell.egress_gone".to_owned(), cell.egress_gone);
+        let active = self.node.associations.iter().flat_map(|it| &it.dropped);
+        drops.extend(active.map(|(why, n)| (format!("cell.{why}"), *n)));
         drops
     }
 
@@ -188,14 +190,22 @@ pub fn inconsistencies(stats: &Stats) -> Vec<String> {
     let served: u64 = stats.services.values().map(|service| service.packets).sum();
     let passed_on: u64 = stats.services.values().map(|service| service.passed_on).sum();
     let beside = cell.no_service + cell.oversized + cell.no_metadata + cell.up_dropped;
-    let ended = served + beside + lost;
+    // The cell opens active packets; those that are calls come to services, too.
+    let active = stats.associations.as_ref().map_or(0, |it| {
+        let past_cell = it.dropped.get("active_past_cell").copied().unwrap_or(0);
+        it.to_kernel + it.waiting + it.dropped.values().sum::<u64>() - past_cell
+    });
+    let ended = served + beside + lost + active;
     differ("given to services, and where it went".to_owned(), to_services + passed_on, ended);
     found
 }
 
 fn ends(service: &ServiceStats) -> u64 {
     let left = service.forwarded + service.to_kernel + service.bounced + service.redirected;
-    left + service.passed_on + service.plain + service.dropped.values().sum::<u64>()
+    left + service.passed_on
+        + service.consumed
+        + service.plain
+        + service.dropped.values().sum::<u64>()
 }
 
 /// What a host sent, whether its own device took it or not: `/proc/net/snmp`.

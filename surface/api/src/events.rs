@@ -98,6 +98,8 @@ pub enum EventKind {
     StateApplied,
     /// The node went back to a desired state before.
     StateRolledBack,
+    /// A service starts because packets call it, or stops because none do any more.
+    ServiceCalled,
     /// A service was stopped because its capability was revoked or has ended.
     CapabilityEnded,
     /// The machine's clock is not the time by which capabilities end.

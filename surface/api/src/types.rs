@@ -42,6 +42,22 @@ pub struct NodeInfo {
     /// Process number of the cell, if there is one.
     #[serde(default)]
     pub cell_pid: Option<u32>,
+    /// Its associations, for those who may see everybody's things.
+    #[serde(default)]
+    pub associations: Vec<AssociationInfo>,
+}
+
+/// An association of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AssociationInfo {
+    /// Its number at the node, 8 hexadecimal digits.
+    pub id: String,
+    /// The public key at the other side, `ed25519/…`.
+    pub principal: String,
+    /// Where the other side is: address and UDP port.
+    pub address: String,
+    /// Since when, in seconds.
+    pub age_seconds: u64,
 }
 
 /// The daemon ends, and everything goes on: another one may adopt it.
@@ -269,7 +285,7 @@ pub struct ServiceInfo {
 }
 
 /// What a service did since it started. `packets` is the sum of `forwarded`,
-/// `to_kernel`, `bounced`, `redirected`, `passed_on`, `plain` and all of `dropped`.
+/// `to_kernel`, `bounced`, `redirected`, `passed_on`, `consumed`, `plain` and all of `dropped`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceStats {
     /// Packets given to it.
@@ -287,6 +303,9 @@ pub struct ServiceStats {
     /// Given to the next service of the graph, which counts them, too.
     #[serde(default)]
     pub passed_on: u64,
+    /// Payloads of active packets that it passed: they end there.
+    #[serde(default)]
+    pub consumed: u64,
     /// Not given to the module, because it had trapped or its cell was gone: as if there were
     /// no rule.
     #[serde(default)]
@@ -574,6 +593,9 @@ pub struct Stats {
     pub sessions: BTreeMap<String, SessionStats>,
     /// The cell.
     pub cell: CellStats,
+    /// What came for its associations, where it has any.
+    #[serde(default)]
+    pub associations: Option<AssociationStats>,
     /// How often rules or routes changed since the node started.
     pub generation: u64,
 }
@@ -645,6 +667,28 @@ pub struct CellStats {
     pub frames_free: u64,
     /// All packet frames.
     pub frames_total: u64,
+}
+
+/// What came for a node's associations. Each frame received is a call, goes to the kernel, waits or
+/// was dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AssociationStats {
+    /// Associations that there are.
+    pub live: u64,
+    /// Those that were made since the node started.
+    pub established: u64,
+    /// Messages of handshakes that were not answered, by reason.
+    pub handshakes_refused: BTreeMap<String, u64>,
+    /// Frames that came.
+    pub received: u64,
+    /// Payloads given to services.
+    pub calls: u64,
+    /// Messages of handshakes, and fragments: given to the kernel, for the daemon.
+    pub to_kernel: u64,
+    /// Packets that wait for their service.
+    pub waiting: u64,
+    /// Dropped packets, by reason.
+    pub dropped: BTreeMap<String, u64>,
 }
 
 /// An error, of the API and of every command.

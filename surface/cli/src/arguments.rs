@@ -72,6 +72,8 @@ pub enum Command {
     Push(commands::transfer::Push),
     /// Get a module out of a registry or a directory, with its signatures
     Pull(commands::transfer::Pull),
+    /// Call a module at a node by active packets, and see how long its answers take
+    Ping(commands::ping::Ping),
     /// Make a node run what a file says: all or nothing
     Apply(commands::apply::Apply),
     /// Say what a file would change on a node

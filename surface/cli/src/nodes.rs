@@ -56,6 +56,16 @@ const NODES_LENGTH_MAX: u64 = 1 << 20;
 
 /// A client of a node that the user has written down.
 fn known(node: &Name) -> Result<Option<Client>, Failure> {
+    let Some((node, token)) = written_down(node)? else { return Ok(None) };
+    let client = Client::remote(node);
+    Ok(Some(match token {
+        Some(token) => client.with_token(token),
+        None => client,
+    }))
+}
+
+/// A node that the user has written down, and what to show there.
+pub fn written_down(node: &Name) -> Result<Option<(RemoteNode, Option<String>)>, Failure> {
     let Ok(directory) = configuration() else { return Ok(None) };
     let path = directory.join("nodes.toml");
     if !path.exists() {
@@ -70,11 +80,8 @@ fn known(node: &Name) -> Result<Option<Client>, Failure> {
     let mut nodes: BTreeMap<Name, Known> =
         toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     let Some(Known { address, key, token }) = nodes.remove(node) else { return Ok(None) };
-    let client = Client::remote(RemoteNode { address, key });
-    Ok(Some(match token {
-        Some(file) => client.with_token(held(&directory.join(file))?.to_string()),
-        None => client,
-    }))
+    let token = token.map(|file| held(&directory.join(file)).map(|token| token.to_string()));
+    Ok(Some((RemoteNode { address, key }, token.transpose()?)))
 }
 
 /// The nodes of this machine that answer, and those that left a socket behind.

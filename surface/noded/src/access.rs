@@ -94,7 +94,8 @@ impl Gate {
         })
     }
 
-    fn holder(&self, text: &str) -> Result<Arc<Holder>, TokenError> {
+    /// Who holds this token.
+    pub(crate) fn holder(&self, text: &str) -> Result<Arc<Holder>, TokenError> {
         let key: [u8; 32] = Sha256::digest(text).into();
         let verified = || self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(holder) = verified().get(&key) {

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tokio::io::Interest;
 use tokio::time::Duration;
+use zeroize::Zeroizing;
 
 /// Packet frames of a cell for each of its queues: both rings and the fill ring full.
 const FRAMES_PER_QUEUE: u32 = 3 * 2048;
@@ -101,7 +102,8 @@ impl CellLink {
     /// Sends a message. While there is no room for it what the cell says is heard: it may be
     /// waiting for room itself.
     pub(crate) fn send(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) -> Result<()> {
-        let bytes = encode(message)?;
+        // Some are secret.
+        let bytes = Zeroizing::new(encode(message)?);
         let socket = self.socket.as_fd();
         while !fd_passing::try_send(socket, &bytes, fds).context("telling the cell")? {
             fd_passing::wait_either_way(socket).context("waiting for room to tell the cell")?;

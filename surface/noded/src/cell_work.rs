@@ -295,6 +295,8 @@ impl Daemon {
             FromCell::Service(entry, report) => {
                 self.reports.insert(entry, *report);
             }
+            FromCell::Associated(id) => self.associated(id),
+            FromCell::Calls(question) => self.packets_call(question),
             FromCell::Tapped(tapped) => self.tapped(&tapped),
             FromCell::Reported(report) => {
                 self.cell_report = report;
@@ -358,6 +360,7 @@ impl Daemon {
         self.settling.clear();
         // Their senders hear that nobody answers any more.
         self.messages.clear();
+        self.end_associations();
         self.reported();
         let reason = [why, ended].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();
         self.event(Event::CellLost { reason: reason.join("; ") });

@@ -8,6 +8,10 @@
 //! One form for `tam node`, `tam apply` and the routers of labs (docs/node-file.md). Which
 //! module a name means, and whether the node can have all this, is decided elsewhere.
 
+mod associations;
+
+pub use associations::AssociationsText;
+
 use node::OnFailure;
 use node::budget::Budget;
 use node::rule::Stage;
@@ -125,6 +129,8 @@ pub struct NodeFile {
     pub api: Option<Api>,
     /// Whom the node believes.
     pub trust: TrustText,
+    /// Where the node has associations; nowhere when there is none.
+    pub associations: Option<AssociationsText>,
     /// Ports that are in line, two and two.
     pub bridge: Bridge,
     /// The ports, in the order of their numbers.
@@ -166,6 +172,7 @@ struct FileText {
     metrics: Option<Spanned<Metrics>>,
     api: Option<Spanned<Api>>,
     trust: Option<Spanned<TrustText>>,
+    associations: Option<Spanned<AssociationsText>>,
     bridge: Option<Spanned<Bridge>>,
     bpf: Option<bool>,
     port: Option<Spanned<Vec<PortSpec>>>,
@@ -526,6 +533,7 @@ impl NodeFile {
             metrics: found.metrics.map(Spanned::into_inner),
             api: found.api.map(Spanned::into_inner),
             trust: found.trust.map(Spanned::into_inner).unwrap_or_default(),
+            associations: found.associations.map(Spanned::into_inner),
             ports: found.port.map(Spanned::into_inner).unwrap_or_default(),
             wanted: Wanted {
                 bpf: found.bpf.unwrap_or(true),
@@ -584,6 +592,12 @@ impl NodeFile {
         }
         if let Some(here) = found.trust.filter(|it| *it.get_ref() != self.trust) {
             let problem = "[trust] is not that of the node, which takes it when it starts; restart the node with this file, or leave it out here";
+            return Err(source.at(here.span(), problem.to_owned()));
+        }
+        let theirs =
+            found.associations.filter(|it| Some(it.get_ref()) != self.associations.as_ref());
+        if let Some(here) = theirs {
+            let problem = "[associations] is not that of the node, which takes it when it starts; restart the node with this file, or leave it out here";
             return Err(source.at(here.span(), problem.to_owned()));
         }
         if let Some(here) = found.flow_cache.filter(|it| *it.get_ref() != self.flow_cache) {

@@ -64,6 +64,7 @@ impl Daemon {
                 frames_free: self.cell_report.frames_free,
                 frames_total: self.cell_report.frames_total,
             },
+            associations: self.association_stats(),
             generation: self.front.generation(),
         })
     }
@@ -130,7 +131,7 @@ impl Daemon {
                 (session.name.to_string(), SessionStats { packets, bytes, fuel })
             })
             .collect();
-        for view in self.node.rules() {
+        for view in self.node.all_rules() {
             let stats = self.front.rule_stats(view.rule.id).map_err(failed)?;
             let sum = sessions.entry(view.rule.spec.session.to_string()).or_default();
             sum.packets += stats.packets;
@@ -206,6 +207,7 @@ fn service_stats(
         bounced: report.bounced + below.bounced,
         redirected: report.redirected + below.redirected,
         passed_on: report.passed_on + below.passed_on,
+        consumed: report.consumed,
         plain: report.plain + below.plain,
         dropped,
         sent: report.sent,

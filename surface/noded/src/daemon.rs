@@ -1,6 +1,8 @@
 //! The daemon's one task: what comes in, what is decided, what is done.
 
+use crate::access::Gate;
 use crate::apply::Work;
+use crate::associations::Neighbours;
 use crate::authority::Authority;
 use crate::below::{self, Begin, Shared};
 use crate::budgets;
@@ -36,7 +38,6 @@ use os::netlink::{Change, Monitor, Netlink};
 use registry::{Digest, Store};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -132,6 +133,8 @@ pub(crate) struct Daemon {
     pub(crate) node_key: Arc<SecretKey>,
     /// What shall run.
     pub(crate) desired: Desired,
+    /// Whom it has associations with, where it has any.
+    pub(crate) neighbours: Option<Neighbours>,
     /// Whose things are, and which capabilities count.
     pub(crate) authority: Authority,
     /// A change of it that is going on.
@@ -306,16 +309,26 @@ async fn run_locked(start: Start, bpf: bool) -> Result<End> {
     daemon.resume();
     daemon.prepare_compiler();
     let (requests, request_rx) = mpsc::channel(REQUESTS_MAX);
-    let listening =
-        match listen(&daemon.file, &daemon.node_key, daemon.store.clone(), requests).await {
-            Ok(listening) => listening,
-            Err(error) => {
-                // Nobody could ask it to end, or adopt what it leaves.
-                daemon.stop();
-                return Err(error);
-            }
-        };
+    let (file, key) = (&daemon.file, &daemon.node_key);
+    let gate = Gate::new(file.trust.administrators.clone(), !file.trust.anyone.is_empty());
+    let gate = Arc::new(gate);
+    let neighbours = Neighbours::listen(file, key, Arc::clone(&gate));
+    let listening = listen(file, key, daemon.store.clone(), gate, requests).await;
+    let listening = match neighbours.and_then(|it| Ok((it, listening?))) {
+        Ok((neighbours, listening)) => {
+            daemon.neighbours = neighbours;
+            listening
+        }
+        Err(error) => {
+            // Nobody could ask it to end, or adopt what it leaves.
+            daemon.stop();
+            return Err(error);
+        }
+    };
+    daemon.serve_associations()?;
     let ended = daemon.serve(monitor, request_rx, done_rx).await;
+    // Whoever comes next has not their keys.
+    daemon.end_associations();
     if ended.is_ok() && daemon.hands_over {
         // Until whoever asked has his answer; more than that he does not need.
         tokio::time::sleep(ANSWERED_WITHIN).await;
@@ -364,11 +377,11 @@ impl Daemon {
             .with_context(|| format!("opening the module store {}", file.store.display()))?;
         let desired = crate::apply::open(file, config, &store)?;
         let mut front = Door::open(&file.ports, || {
-            FrontDoor::create(&file.name, hash_keys()?, file.flow_cache.0)
+            FrontDoor::create(&file.name, crate::door::hash_keys()?, file.flow_cache.0)
                 .context("making the front door")
         })?;
         let ends = node::other_ends(node.ports(), &file.bridge.0)?;
-        let ports = bring_up(&netlink, &mut front, &node, &ends)?;
+        let ports = ports::bring_up(&netlink, &mut front, &node, &ends)?;
         front.settle();
         ports::remember(&file.name, &ports)?;
         let (kernel, up_ifindex, up) = match front.front() {
@@ -410,6 +423,7 @@ impl Daemon {
             config: start.config,
             node_key: start.key,
             desired: parts.desired,
+            neighbours: None,
             authority,
             work: None,
             retry_at: None,
@@ -518,6 +532,7 @@ impl Daemon {
             self.do_effects();
             self.advance_work();
             self.release_held();
+            self.release_calls();
             if self.billing.has_ended() {
                 return Ok(());
             }
@@ -536,6 +551,7 @@ impl Daemon {
                     self.changed(change.context("listening for changes")?)?;
                 }
                 message = hear(&mut self.cell) => self.heard(message),
+                news = Neighbours::news(&mut self.neighbours) => self.hear_neighbours(news),
                 Some(incoming) = requests.recv() => {
                     self.handle(incoming);
                     if self.hands_over {
@@ -552,8 +568,12 @@ impl Daemon {
                     self.look()?;
                     self.help_down();
                     self.look_at_capabilities();
+                    self.end_associations_without_right();
                 }
-                _ = bills.tick() => self.bill(),
+                _ = bills.tick() => {
+                    self.bill();
+                    self.after_report(Self::look_at_called);
+                }
                 _ = budgets.tick(), if self.has_budgets() => self.look_at_budgets(),
                 () = tokio::time::sleep(moves::LOOK_EVERY), if !self.moves.is_empty() || !self.leaving.is_empty() => {
                     self.look_at_moves();
@@ -752,33 +772,4 @@ async fn until(at: Option<tokio::time::Instant>) {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
-}
-
-fn bring_up(
-    netlink: &Netlink,
-    front: &mut Door,
-    node: &Node,
-    ends: &BTreeMap<PortId, PortId>,
-) -> Result<Vec<LivePort>> {
-    let mut live: Vec<LivePort> = Vec::new();
-    for port in node.ports() {
-        let end = ends.get(&port.id).copied();
-        let attached = LivePort::attach(netlink, front, port.clone(), end);
-        match attached {
-            Ok(port) => live.push(port),
-            Err(error) => {
-                ports::restore(netlink, &live);
-                return Err(error);
-            }
-        }
-    }
-    Ok(live)
-}
-
-/// Random factors of the front door's hash.
-fn hash_keys() -> Result<[u64; bpf_maps::HASH_KEYS]> {
-    let mut bytes = [[0; 8]; bpf_maps::HASH_KEYS];
-    let mut random = File::open("/dev/urandom").context("opening /dev/urandom")?;
-    random.read_exact(bytes.as_flattened_mut()).context("reading /dev/urandom")?;
-    Ok(bytes.map(u64::from_ne_bytes))
 }

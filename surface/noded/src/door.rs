@@ -261,3 +261,10 @@ impl PacketDoor {
         Ok(Self { counts, rules, number: 0, decider })
     }
 }
+
+/// Random factors of the front door's hash.
+pub(crate) fn hash_keys() -> Result<[u64; bpf_maps::HASH_KEYS]> {
+    let mut bytes = [[0; 8]; bpf_maps::HASH_KEYS];
+    getrandom::fill(bytes.as_flattened_mut()).context("drawing the factors of a hash")?;
+    Ok(bytes.map(u64::from_ne_bytes))
+}

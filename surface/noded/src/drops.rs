@@ -277,6 +277,9 @@ impl Daemon {
         ] {
             readings.push((Place { reason: reason.to_owned(), ..Place::default() }, count));
         }
+        let active = self.association_stats().map(|it| it.dropped).unwrap_or_default();
+        let active = active.into_iter();
+        readings.extend(active.map(|(reason, n)| (Place { reason, ..Place::default() }, n)));
     }
 }
 

@@ -16,6 +16,7 @@
 mod access;
 mod adopt;
 mod apply;
+mod associations;
 mod authority;
 mod authorize;
 pub mod backup;

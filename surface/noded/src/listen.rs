@@ -34,6 +34,7 @@ pub(crate) async fn listen(
     file: &NodeFile,
     key: &SecretKey,
     store: Store,
+    gate: Arc<Gate>,
     requests: mpsc::Sender<Incoming>,
 ) -> Result<Listening> {
     let socket = api::socket_of(&file.name);
@@ -41,8 +42,6 @@ pub(crate) async fn listen(
     let listener = UnixListener::bind(&socket)
         .with_context(|| format!("listening on {}", socket.display()))?;
     let metrics = serve_metrics(file, requests.clone()).await?;
-    let administrators = file.trust.administrators.clone();
-    let gate = Arc::new(Gate::new(administrators, !file.trust.anyone.is_empty()));
     let router = pull::with_store(http::router(requests.clone()), store, requests);
     let remote = match &file.api {
         Some(api) => Some(Remote::start(

@@ -220,6 +220,7 @@ impl Page {
                 ("bounced", stats.bounced),
                 ("redirected", stats.redirected),
                 ("passed_on", stats.passed_on),
+                ("consumed", stats.consumed),
                 ("plain", stats.plain),
                 ("dropped", stats.dropped.values().sum()),
             ]
@@ -318,6 +319,10 @@ impl Page {
             ("no_metadata", cell.no_metadata),
         ]
         .map(|(reason, count)| (vec![("reason", reason.to_owned())], count));
+        let active = self.stats.associations.as_ref();
+        let active = active.into_iter().flat_map(|it| &it.dropped);
+        let active = active.map(|(reason, count)| (vec![("reason", reason.clone())], *count));
+        let dropped = dropped.into_iter().chain(active);
         let help = "Packets that the cell dropped outside its services";
         counters(encoder, ("cell_dropped", Some(packets()), help), dropped)?;
         let lost = [(vec![], cell.notices_dropped)];

@@ -18,6 +18,7 @@ impl Daemon {
                 if let Some(waiting) = self.waiting.remove(&service) {
                     self.deployed(waiting);
                 }
+                self.called_runs(&service);
             }
             Notice::ServiceReplaced { service } => {
                 let text = format!("a new version of '{service}' runs, and is watched");
@@ -69,6 +70,7 @@ impl Daemon {
                 self.forget_modules();
                 let message = format!("the service '{service}' did not start: {reason}");
                 self.refuse_waiting(&service, message);
+                self.called_ended(&service);
             }
             Notice::ServiceFailed { service, reason, closed, .. } => {
                 let what = if closed { "are dropped" } else { "go plainly" };
@@ -93,6 +95,7 @@ impl Daemon {
                 let text = format!("the service '{service}' is gone");
                 self.note(Note::new(EventKind::ServiceRemoved, text).service(&service));
                 self.refuse_movers(&service, &format!("the service '{service}' was removed"));
+                self.called_ended(&service);
                 if let Some((reply, removed)) = self.removing.remove(&service) {
                     drop(reply.send(Ok(removed)));
                 }

@@ -8,11 +8,12 @@ use bpf::{AttachError, FrontDoorError, XdpMode};
 use bpf_maps::{
     PORT_CABLED, PORT_GENERIC, PORT_RAW, PortConfig, QUEUES_MAX, RPF_LOOSE, RPF_NONE, RPF_STRICT,
 };
-use node::{Port, PortKind, PortMode, PortSpec};
+use node::{Node, Port, PortKind, PortMode, PortSpec};
 use os::netlink::{Link, Netlink, NetlinkError};
 use os::offload::{self, Offload, Restore};
 use os::sysctl;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use units::{Name, PortId};
 
@@ -599,6 +600,28 @@ pub(crate) fn slow_words(slow: u32) -> Vec<String> {
         ),
     ];
     words.iter().filter(|(flag, _)| slow & flag != 0).map(|(_, word)| (*word).to_owned()).collect()
+}
+
+/// Attaches the front door to every port; all of them or none.
+pub(crate) fn bring_up(
+    netlink: &Netlink,
+    front: &mut Door,
+    node: &Node,
+    ends: &BTreeMap<PortId, PortId>,
+) -> Result<Vec<LivePort>> {
+    let mut live: Vec<LivePort> = Vec::new();
+    for port in node.ports() {
+        let end = ends.get(&port.id).copied();
+        let attached = LivePort::attach(netlink, front, port.clone(), end);
+        match attached {
+            Ok(port) => live.push(port),
+            Err(error) => {
+                restore(netlink, &live);
+                return Err(error);
+            }
+        }
+    }
+    Ok(live)
 }
 
 #[cfg(test)]

@@ -122,6 +122,40 @@ const OTHERS: &[Reason] = &[
     reason("no_service", "its service was gone, and it could not be forwarded", ""),
     reason("oversized", "it came in more parts than a packet may have", "use an MTU up to 9,000"),
     reason("no_metadata", "it came to the cell without the front door's metadata", ""),
+    reason("active_answer", "an active packet was an answer, and nobody here has asked", ""),
+    reason("active_kernel_refused", "the kernel did not take a handshake's message", ""),
+    reason(
+        "active_malformed",
+        "a datagram for the node's associations is no active packet",
+        "`tam capture` has it; docs/associations.md says what one looks like",
+    ),
+    reason(
+        "active_unknown",
+        "an active packet is of an association that is not there",
+        "its sender makes another one when he hears nothing; a node that restarts ends all",
+    ),
+    reason(
+        "active_stale",
+        "an active packet was accepted before, or is too old to tell",
+        "if there are many: somebody replays them, or the path reorders by more than 16,320",
+    ),
+    reason("active_no_key", "an active packet's key is gone, or too far ahead", ""),
+    reason("active_forged", "an active packet was not sealed by its association's other side", ""),
+    reason("active_checksum", "an active packet from anyone has a wrong UDP checksum", ""),
+    reason(
+        "active_refused",
+        "an active packet calls a module that is not there, or not for its sender",
+        "`tam token inspect` shows what his capability grants; [trust] anyone names what needs none",
+    ),
+    reason("active_not_asked", "too many active packets called modules that nobody knows", ""),
+    reason("active_waiting_full", "too many active packets waited for their service", ""),
+    reason("active_waited_too_long", "the service that an active packet called did not come", ""),
+    reason("active_gone", "its association went while an active packet waited", ""),
+    reason(
+        "active_past_cell",
+        "an active packet came in fragments, or while the cell was down",
+        "let active packets fit the path's MTU",
+    ),
     reason("up_dropped", "the way from kernel level up to the cell had no room", ""),
 ];
 

@@ -105,6 +105,7 @@ impl Daemon {
         self.authority.revoked.keys.extend(wanted.keys);
         // First what runs: it ends whether or not the disk has room.
         let ended = self.end_capabilities();
+        self.end_associations_without_right();
         let answer = api::Revoked {
             schema_version: SCHEMA_VERSION,
             revoked: new.len() as u64,

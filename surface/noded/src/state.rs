@@ -190,6 +190,11 @@ impl Desired {
         Some(now.iter().filter_map(text).collect())
     }
 
+    /// Whether a command is recorded before it is done.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.ahead
+    }
+
     fn is_recording(&self) -> bool {
         !self.records.is_empty()
     }

@@ -46,7 +46,7 @@ fn numbers(rules: &[RuleId]) -> Vec<u32> {
 
 /// A deployment that has begun: the service, its rules that no packet can reach, and the version
 /// whose place it takes.
-type Begun = (Name, Vec<(u32, u32)>, Option<api::Replaced>);
+pub(crate) type Begun = (Name, Vec<(u32, u32)>, Option<api::Replaced>);
 
 impl Daemon {
     /// Answers a request, now or when what it needs has come. Whoever no
@@ -153,6 +153,7 @@ impl Daemon {
             }
             .to_owned(),
             cell_pid: self.cell.as_ref().map(CellLink::pid),
+            associations: if sight.everything { self.association_list() } else { Vec::new() },
         }
     }
 
@@ -354,7 +355,11 @@ impl Daemon {
         }
     }
 
-    fn start_deployment(&mut self, caller: &Caller, request: &api::DeployRequest) -> Answer<Begun> {
+    pub(crate) fn start_deployment(
+        &mut self,
+        caller: &Caller,
+        request: &api::DeployRequest,
+    ) -> Answer<Begun> {
         self.check_billing()?;
         let digest = self.resolve(&request.module)?;
         if self.modules.get(&digest).is_some_and(|module| module.compiled.is_some()) {
@@ -373,6 +378,10 @@ impl Daemon {
             Some(text) => name(text)?,
             None => module.manifest.name.clone(),
         };
+        if self.is_called(&service) {
+            let message = format!("'{service}' is the name of a service that packets have called");
+            return Err(error(ErrorCode::Refused, message, Some("give the service another one")));
+        }
         if self.waiting.contains_key(&service) {
             let message = format!("'{service}' is being deployed already; try again in a second");
             return Err(failed(message));
@@ -664,7 +673,7 @@ impl Daemon {
     pub(crate) fn rule_list(&self, sight: &Sight) -> Answer<RuleList> {
         let rules = self
             .node
-            .rules()
+            .all_rules()
             .into_iter()
             .filter(|view| sight.has(view.rule.spec.session.as_str(), view.owner))
             .map(|view| {

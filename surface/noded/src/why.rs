@@ -46,7 +46,7 @@ pub(crate) struct Asked {
 impl Daemon {
     /// Every reason that counted, what happened lately first.
     pub(crate) fn why_list(&self, sight: &Sight) -> WhyList {
-        let views = self.node.rules();
+        let views = self.node.all_rules();
         let now = self.now();
         let mut reasons: Vec<WhyReason> = self
             .drops
@@ -105,7 +105,7 @@ impl Daemon {
             Ok(explainer) => explainer,
             Err(problem) => return drop(reply.send(Err(failed(problem)))),
         };
-        let rules: Vec<RuleId> = self.node.rules().iter().map(|view| view.rule.id).collect();
+        let rules: Vec<RuleId> = self.node.all_rules().iter().map(|view| view.rule.id).collect();
         let done = self.done.clone();
         tokio::task::spawn_blocking(move || {
             let explained = explainer.explain(port, ifindex, &frame, &rules);
@@ -180,7 +180,7 @@ impl Daemon {
     fn explanation(&self, port: PortId, frame: &[u8], found: &Explained) -> Answer<Explanation> {
         let live = self.ports.iter().find(|live| live.port.id == port);
         let live = live.ok_or_else(|| failed("the port is gone meanwhile"))?;
-        let views = self.node.rules();
+        let views = self.node.all_rules();
         let mut rules: Vec<&RuleView> =
             views.iter().filter(|view| found.rules.contains(&view.rule.id)).collect();
         rules.sort_by_key(|view| view.rule.spec.stage());

@@ -7,28 +7,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use api::client::ClientError;
 use api::{Client, ENDPOINTS, ErrorCode, Operation};
 use testkit::{NodeUnderTest, root_or_skip, wait_for};
-use trust::{Extent, Grant, HeldToken, Kind, ModulePattern, SecretKey, Seed, Token, UnixTime};
+use trust::{Extent, Grant, HeldToken, Kind, ModulePattern, UnixTime};
 
-use crate::common::{Line, SOON, module};
-
-fn key(number: u8) -> SecretKey {
-    SecretKey::from_seed(&Seed::new([number; 32]))
-}
+use crate::common::{Line, SOON, key, module, narrowed, token};
 
 const ROOT: u8 = 1;
 const SECOND_ROOT: u8 = 2;
 const ALICE: u8 = 10;
 const BOB: u8 = 11;
-
-fn token(root: u8, principal: u8, grant: &Grant) -> String {
-    let next = Seed::new([99; 32]);
-    let token = Token::mint(&key(root), key(principal).public(), grant, &next).unwrap();
-    token.held().unwrap().to_string()
-}
-
-fn narrowed(token: &str, to: &Grant) -> String {
-    HeldToken::parse(token).unwrap().narrow(to, &Seed::new([98; 32])).unwrap().to_string()
-}
 
 /// What somebody has who runs modules of his own on traffic of his own.
 fn ordinary(traffic: &str) -> Grant {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use testkit::{Balance, Books, Net, NodeUnderTest, inconsistencies, wait_for};
+use trust::{Grant, HeldToken, SecretKey, Seed, Token};
 use wire::FrameBuilder;
 
 /// A host and what is sent to it have this long.
@@ -111,6 +112,23 @@ impl Line {
     pub fn server(&self, port: u16) -> SocketAddr {
         SocketAddr::from((self.net.v4("server", "r1").unwrap(), port))
     }
+}
+
+/// Somebody's key.
+pub fn key(number: u8) -> SecretKey {
+    SecretKey::from_seed(&Seed::new([number; 32]))
+}
+
+/// What the administrator `root` grants a principal.
+pub fn token(root: u8, principal: u8, grant: &Grant) -> String {
+    let next = Seed::new([99; 32]);
+    let token = Token::mint(&key(root), key(principal).public(), grant, &next).unwrap();
+    token.held().unwrap().to_string()
+}
+
+/// The same token, which grants no more than this.
+pub fn narrowed(token: &str, to: &Grant) -> String {
+    HeldToken::parse(token).unwrap().narrow(to, &Seed::new([98; 32])).unwrap().to_string()
 }
 
 /// A module from WebAssembly text: its fields without `(module …)`, and the manifest's lines

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod associations;
 mod bad_input;
 mod bombs;
 mod bridge;

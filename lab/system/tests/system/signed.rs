@@ -3,13 +3,9 @@
 use abi::Unverified;
 use api::{DeployRequest, ErrorCode};
 use testkit::{Net, NodeUnderTest, root_or_skip, tam};
-use trust::{ImageDigest, SecretKey, Seed, Signature, SignatureFile};
+use trust::{ImageDigest, SecretKey, Signature, SignatureFile};
 
-use crate::common::{Line, module_with_manifest};
-
-fn key(number: u8) -> SecretKey {
-    SecretKey::from_seed(&Seed::new([number; 32]))
-}
+use crate::common::{Line, key, module_with_manifest};
 
 fn pass(version: &str) -> Vec<u8> {
     let manifest = format!("abi = 1\nname = \"pass\"\nversion = \"{version}\"\nwindow = 64");
@@ -111,6 +107,13 @@ fn versions_do_not_go_back_unless_an_administrator_says_so() {
     // It is the one that counts from now on.
     client.remove("pass", true).unwrap();
     assert_eq!(deploy(&old).unwrap(), "0.1.0");
+    // So does the way back to what ran before, and what stays as it is asks nobody.
+    assert_eq!(deploy(&new).unwrap(), "0.2.0");
+    client.rollback(&api::RollbackRequest::default()).unwrap();
+    assert_eq!(client.service("pass").unwrap().version, "0.1.0");
+    let text = format!("[[service]]\nmodule = \"{old}\"\n");
+    let applied = client.apply(&api::ApplyRequest { text, ..Default::default() });
+    assert_eq!(applied.unwrap().changes, []);
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub mod lab;
 pub mod ledger;
 mod module;
 pub mod node;
+pub mod ping;
 pub mod rollback;
 pub mod rule;
 pub mod run;
@@ -85,6 +86,7 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::Verify(verify) => verify.run(context),
         Command::Push(push) => push.run(context),
         Command::Pull(pull) => pull.run(context),
+        Command::Ping(ping) => ping.run(context),
         Command::Apply(apply) => apply.run(context),
         Command::Diff(diff) => diff.run(context),
         Command::Confirm(confirm) => confirm.run(context),

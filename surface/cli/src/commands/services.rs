@@ -171,6 +171,7 @@ pub(crate) fn service_counts(stats: &ServiceStats) -> Vec<(String, u64)> {
         ("bounced", stats.bounced),
         ("redirected", stats.redirected),
         ("passed on", stats.passed_on),
+        ("consumed", stats.consumed),
         ("plain", stats.plain),
         ("below user level", stats.below.packets),
         ("raised", stats.below.raised),

@@ -156,7 +156,10 @@ impl Daemon {
 
     /// What is there, as far as it can be desired.
     fn present(&self) -> DesiredState {
-        let stay = self.node.services().filter(|service| service.state != ServiceState::Stopping);
+        // What packets have called nobody desires, and no change takes away.
+        let stay = self.node.services().filter(|service| {
+            service.state != ServiceState::Stopping && !self.is_called(&service.name)
+        });
         let services = stay.map(|service| {
             let desired = self.desired.state.services.get(&service.name);
             let present = DesiredService::of(service, desired.and_then(|desired| desired.level));

@@ -188,7 +188,8 @@ fn services(before: &Reading, now: &Reading, rate: &impl Fn(u64, u64) -> u64) ->
             let then = then.map(|then| then.stats.clone()).unwrap_or_default();
             let stats = &service.stats;
             let sent_on = |s: &api::ServiceStats| {
-                s.forwarded + s.to_kernel + s.bounced + s.redirected + s.passed_on + s.plain
+                let sent = s.forwarded + s.to_kernel + s.bounced + s.redirected;
+                sent + s.passed_on + s.consumed + s.plain
             };
             let lost = |s: &api::ServiceStats| s.dropped.values().sum::<u64>();
             let timed =

@@ -1,0 +1,402 @@
+//! The node's associations: handshakes here, keys in the cell, and the services that active
+//! packets call.
+//!
+//! ```text
+//!                 ┌───────────── daemon ─────────────┐
+//!  UDP ── 1,2,3 ─▶│ table ─ Established ─▶ token? ──▶│─ keys ─▶ cell
+//!      ◀── confirm│◀──────────── in place ◀──────────│─────────
+//!                 │ called ◀─ which service? ◀───────│─────────  (associations/called.rs)
+//!                 └──────────────────────────────────┘
+//! ```
+//!
+//! Only somebody whose token an administrator of this node has signed, for the key with which he
+//! shakes hands, has an association here. It ends when that token counts no more, and with the
+//! cell that has its keys.
+
+mod called;
+
+use crate::access::{Caller, Gate};
+use crate::daemon::Daemon;
+use crate::events::Note;
+use anyhow::{Context, Result};
+use api::EventKind;
+use association::table::{Reason, Refusal};
+use association::wire::{self, Kind};
+use association::{AssociationId, Associations, Budget, Config, Effect, Established};
+use called::Called;
+use cell::protocol::{SecretBytes, ToCell};
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, UdpSocket as StdSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::task::Poll;
+use tokio::io::ReadBuf;
+use tokio::net::UdpSocket;
+use trust::{Ask, Operation, PublicKey, SecretKey, token};
+use units::Nanos;
+
+/// Diffie-Hellman computations in a second, of some 40 µs each: a twelfth of the daemon's time,
+/// and 180 handshakes.
+const BUDGET: Budget = Budget(2000);
+/// Datagrams that are handled before the daemon's other work has its turn.
+const DATAGRAMS_AT_ONCE_MAX: usize = 16;
+/// Longest datagram over UDP.
+const DATAGRAM_LENGTH_MAX: usize = 65_535;
+
+/// What the daemon knows of its neighbours.
+pub(crate) struct Neighbours {
+    table: Associations,
+    sockets: Vec<UdpSocket>,
+    buffer: Vec<u8>,
+    gate: Arc<Gate>,
+    live: BTreeMap<AssociationId, Live>,
+    called: Called,
+    counts: Counts,
+}
+
+/// One association.
+struct Live {
+    caller: Caller,
+    principal: PublicKey,
+    address: SocketAddr,
+    since: Nanos,
+    /// What is said when the cell has the keys.
+    confirm: Vec<(SocketAddr, Vec<u8>)>,
+}
+
+/// What became of handshakes, beside what the table counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    established: u64,
+    /// Nobody's token, or another's.
+    not_granted: u64,
+    /// Active packets that came in fragments, or past the cell.
+    past_cell: u64,
+}
+
+/// A datagram has come, or time has.
+pub(crate) enum News {
+    Datagram { socket: usize, from: SocketAddr, length: usize },
+    Time,
+}
+
+impl Neighbours {
+    /// Listens where the node file says; nothing without such a section.
+    pub(crate) fn listen(
+        file: &crate::config::NodeFile,
+        key: &SecretKey,
+        gate: Arc<Gate>,
+    ) -> Result<Option<Self>> {
+        let Some(text) = &file.associations else { return Ok(None) };
+        let token = text.token.as_deref().map(read_token).transpose()?.unwrap_or_default();
+        let config = Config { key: key.clone(), token, budget: BUDGET };
+        let table = Associations::new(now(), config, &mut random)?;
+        let sockets = text.listen.iter().map(|address| bind(*address)).collect::<Result<_>>()?;
+        Ok(Some(Self {
+            table,
+            sockets,
+            buffer: vec![0; DATAGRAM_LENGTH_MAX],
+            gate,
+            live: BTreeMap::new(),
+            called: Called::default(),
+            counts: Counts::default(),
+        }))
+    }
+
+    /// The next datagram, or moment. Cancelling loses nothing.
+    pub(crate) async fn news(neighbours: &mut Option<Self>) -> News {
+        let Some(neighbours) = neighbours else { return std::future::pending().await };
+        let at = neighbours.table.next_timeout();
+        let wait = async {
+            match at {
+                Some(at) => {
+                    let wait = std::time::Duration::from_nanos(at.saturating_sub(now()).0);
+                    tokio::time::sleep(wait).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            news = receive(&neighbours.sockets, &mut neighbours.buffer) => news,
+            () = wait => News::Time,
+        }
+    }
+
+    /// Another datagram that is there already.
+    fn more(&mut self) -> Option<News> {
+        self.sockets.iter().enumerate().find_map(|(socket, from)| {
+            let (length, from) = from.try_recv_from(&mut self.buffer).ok()?;
+            Some(News::Datagram { socket, from, length })
+        })
+    }
+
+    /// Sends what goes to this address, by the socket at which the address was seen, or of its
+    /// family. What has no room is lost, like any datagram.
+    fn send(&self, to: SocketAddr, datagram: &[u8], socket: Option<usize>) {
+        let fits = |socket: &&UdpSocket| {
+            socket.local_addr().is_ok_and(|own| own.is_ipv4() == to.is_ipv4())
+        };
+        let given = socket.and_then(|number| self.sockets.get(number));
+        if let Some(socket) = given.or_else(|| self.sockets.iter().find(fits)) {
+            let _ = socket.try_send_to(datagram, to);
+        }
+    }
+}
+
+async fn receive(sockets: &[UdpSocket], buffer: &mut [u8]) -> News {
+    std::future::poll_fn(|context| {
+        for (socket, from) in sockets.iter().enumerate() {
+            let mut room = ReadBuf::new(buffer);
+            // An error is one of a datagram sent before (ICMP): there is another socket to ask.
+            if let Poll::Ready(Ok(from)) = from.poll_recv_from(context, &mut room) {
+                let length = room.filled().len();
+                return Poll::Ready(News::Datagram { socket, from, length });
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// The clock of associations, which the cell has, too: the machine's monotonic one.
+fn now() -> Nanos {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+fn random(into: &mut [u8]) {
+    getrandom::fill(into).expect("a running system has random bytes");
+}
+
+fn bind(address: SocketAddr) -> Result<UdpSocket> {
+    let bound = || -> std::io::Result<UdpSocket> {
+        let socket = StdSocket::bind(address)?;
+        socket.set_nonblocking(true)?;
+        UdpSocket::from_std(socket)
+    };
+    bound().with_context(|| {
+        format!(
+            "listening on {address} (UDP) for [associations]; it has to be an address of this node"
+        )
+    })
+}
+
+fn read_token(path: &Path) -> Result<String> {
+    let about = || format!("reading the token of [associations], {}", path.display());
+    let length = std::fs::metadata(path).with_context(about)?.len();
+    anyhow::ensure!(
+        length <= token::LENGTH_MAX as u64 + 1,
+        "{}: {length} bytes are no token, which has at most {}",
+        path.display(),
+        token::LENGTH_MAX
+    );
+    let text = std::fs::read_to_string(path).with_context(about)?.trim().to_owned();
+    trust::HeldToken::parse(&text).with_context(about)?;
+    Ok(text)
+}
+
+impl Daemon {
+    /// A datagram of a neighbour has come, or it is time for something.
+    pub(crate) fn hear_neighbours(&mut self, news: News) {
+        let mut next = Some(news);
+        for _ in 0..DATAGRAMS_AT_ONCE_MAX {
+            let Some(news) = next.take() else { return };
+            self.hear_neighbour(&news);
+            next = self.neighbours.as_mut().and_then(Neighbours::more);
+        }
+        if let Some(news) = next {
+            self.hear_neighbour(&news);
+        }
+    }
+
+    fn hear_neighbour(&mut self, news: &News) {
+        let Some(neighbours) = &mut self.neighbours else { return };
+        let (effects, socket) = match *news {
+            News::Time => (neighbours.table.handle_timeout(now(), &mut random), None),
+            News::Datagram { socket, from, length } => {
+                let datagram = &neighbours.buffer[..length];
+                match wire::kind(datagram) {
+                    // The table counts what is no message at all.
+                    Ok(Kind::Handshake) | Err(_) => {
+                        let table = &mut neighbours.table;
+                        (table.handle(now(), from, datagram, &mut random), Some(socket))
+                    }
+                    Ok(Kind::Active(_) | Kind::Anyone) => {
+                        neighbours.counts.past_cell += 1;
+                        return;
+                    }
+                }
+            }
+        };
+        self.do_association_effects(effects, socket);
+    }
+
+    /// News first: a confirmation waits for the cell to have the keys.
+    fn do_association_effects(&mut self, effects: Vec<Effect>, socket: Option<usize>) {
+        let mut established = None;
+        let mut sends = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Send { to, datagram } => sends.push((to, datagram)),
+                Effect::Ended { id, reason } => self.association_ended(id, reason),
+                Effect::Established(new) => established = Some(new),
+            }
+        }
+        if let Some(new) = established {
+            return self.established(*new, sends, socket);
+        }
+        if let Some(neighbours) = &self.neighbours {
+            sends.iter().for_each(|(to, datagram)| neighbours.send(*to, datagram, socket));
+        }
+    }
+
+    /// Somebody has shown who he is: does his token count?
+    fn established(
+        &mut self,
+        new: Established,
+        confirm: Vec<(SocketAddr, Vec<u8>)>,
+        socket: Option<usize>,
+    ) {
+        let caller = self.neighbour(&new.token, new.principal);
+        let Some(neighbours) = &mut self.neighbours else { return };
+        let Established { id, address, principal, traffic, .. } = new;
+        let keys = match (&caller, self.cell.is_some(), traffic.to_bytes()) {
+            (Some(_), true, Ok(keys)) => keys,
+            (held, ..) => {
+                neighbours.counts.not_granted += u64::from(held.is_none());
+                let effects = neighbours.table.end(id);
+                return self.do_association_effects(effects, socket);
+            }
+        };
+        let Some(caller) = caller else { return };
+        neighbours.counts.established += 1;
+        let since = now();
+        neighbours.live.insert(id, Live { caller, principal, address, since, confirm });
+        self.tell(&ToCell::Associate(SecretBytes(keys)), &[]);
+    }
+
+    /// What somebody may who shakes hands with this key and this token.
+    fn neighbour(&mut self, token: &str, principal: PublicKey) -> Option<Caller> {
+        let holder = self.neighbours.as_ref()?.gate.holder(token).ok()?;
+        // A token is good for whoever has it at the API, where TLS keeps it secret. Here it is
+        // shown to whoever answers, so that it counts only for the key that it is for.
+        if holder.token.principal() != principal {
+            return None;
+        }
+        let caller = Caller::Holder(holder);
+        self.may_call(&caller).then_some(caller)
+    }
+
+    /// Whether a capability still counts, and lets its packets call modules at all.
+    fn may_call(&mut self, caller: &Caller) -> bool {
+        let now = self.capability_time();
+        self.authority.rights(caller, now).check(&Ask::to(Operation::Deploy)).is_ok()
+    }
+
+    /// The cell has the keys: the other side hears that it may send.
+    pub(crate) fn associated(&mut self, id: AssociationId) {
+        let Some(neighbours) = &mut self.neighbours else { return };
+        let Some(live) = neighbours.live.get_mut(&id) else { return };
+        let confirm = std::mem::take(&mut live.confirm);
+        confirm.iter().for_each(|(to, datagram)| neighbours.send(*to, datagram, None));
+    }
+
+    fn association_ended(&mut self, id: AssociationId, reason: Reason) {
+        let Some(neighbours) = &mut self.neighbours else { return };
+        neighbours.called.forget(id);
+        let Some(live) = neighbours.live.remove(&id) else { return };
+        self.tell(&ToCell::Disassociate(id), &[]);
+        tracing::debug!(%id, principal = %live.principal, ?reason, "an association has ended");
+    }
+
+    /// Ends associations whose capability counts no more. Called once a second, and when
+    /// something was revoked.
+    pub(crate) fn end_associations_without_right(&mut self) {
+        let Some(neighbours) = &self.neighbours else { return };
+        let callers: Vec<(AssociationId, Caller)> =
+            neighbours.live.iter().map(|(id, live)| (*id, live.caller.clone())).collect();
+        let gone: Vec<AssociationId> = callers
+            .into_iter()
+            .filter(|(_, caller)| !self.may_call(caller))
+            .map(|it| it.0)
+            .collect();
+        if gone.is_empty() {
+            return;
+        }
+        let count = gone.len();
+        let text = format!("{count} associations have ended: their capabilities count no more");
+        self.note(Note::new(EventKind::CapabilityEnded, text));
+        gone.into_iter().for_each(|id| self.end_association(id));
+    }
+
+    fn end_association(&mut self, id: AssociationId) {
+        let Some(neighbours) = &mut self.neighbours else { return };
+        let effects = neighbours.table.end(id);
+        self.do_association_effects(effects, None);
+    }
+
+    /// Ends all: their keys went with the cell, or will be known to nobody.
+    pub(crate) fn end_associations(&mut self) {
+        let Some(neighbours) = &mut self.neighbours else { return };
+        let ids: Vec<AssociationId> = neighbours.table.ids().collect();
+        ids.into_iter().for_each(|id| self.end_association(id));
+    }
+
+    /// Has the front door bring what comes for associations to the cell.
+    pub(crate) fn serve_associations(&mut self) -> Result<()> {
+        let at = self.file.associations.as_ref().map_or(&[][..], |text| &text.listen);
+        self.node.serve_associations(at).context("bringing active packets to the cell")
+    }
+
+    /// What there is, for `tam show`.
+    pub(crate) fn association_list(&self) -> Vec<api::AssociationInfo> {
+        let Some(neighbours) = &self.neighbours else { return Vec::new() };
+        let now = now();
+        let info = |(id, live): (&AssociationId, &Live)| api::AssociationInfo {
+            id: id.to_string(),
+            principal: live.principal.to_string(),
+            address: live.address.to_string(),
+            age_seconds: now.saturating_sub(live.since).0 / 1_000_000_000,
+        };
+        neighbours.live.iter().map(info).collect()
+    }
+
+    /// What came for associations, and what became of it.
+    pub(crate) fn association_stats(&self) -> Option<api::AssociationStats> {
+        let neighbours = self.neighbours.as_ref()?;
+        let cell = &self.cell_report.associations;
+        let mut dropped: BTreeMap<String, u64> =
+            cell.dropped().into_iter().map(|(why, count)| (why.to_owned(), count)).collect();
+        dropped.insert("active_past_cell".to_owned(), neighbours.counts.past_cell);
+        dropped.retain(|_, count| *count > 0);
+        let refused = neighbours.table.refused().iter();
+        let mut handshakes_refused: BTreeMap<String, u64> =
+            refused.map(|(why, count)| (refusal_name(*why).to_owned(), *count)).collect();
+        if neighbours.counts.not_granted > 0 {
+            handshakes_refused.insert("not_granted".to_owned(), neighbours.counts.not_granted);
+        }
+        Some(api::AssociationStats {
+            live: neighbours.live.len() as u64,
+            established: neighbours.counts.established,
+            handshakes_refused,
+            received: cell.received,
+            calls: cell.calls,
+            to_kernel: cell.to_kernel,
+            waiting: cell.waiting,
+            dropped,
+        })
+    }
+}
+
+const fn refusal_name(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::Malformed => "malformed",
+        Refusal::Duplicate => "duplicate",
+        Refusal::CookieNeeded => "cookie_needed",
+        Refusal::PrefixFull => "prefix_full",
+        Refusal::Full => "full",
+        Refusal::BudgetSpent => "budget_spent",
+        Refusal::Unexpected => "unexpected",
+        Refusal::Forged => "forged",
+    }
+}
