@@ -65,6 +65,7 @@ impl Daemon {
                 frames_total: self.cell_report.frames_total,
             },
             generation: self.front.generation(),
+            demand: self.demand.stats(),
         })
     }
 
@@ -83,6 +84,7 @@ impl Daemon {
             sessions: BTreeMap::new(),
             cell: CellStats::default(),
             generation: 0,
+            demand: api::DemandStats::default(),
             ..stats
         })
     }
