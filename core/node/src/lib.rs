@@ -26,6 +26,7 @@ pub mod rule;
 pub mod service;
 pub mod session;
 pub mod state;
+pub mod wanted;
 
 #[cfg(test)]
 mod testing;

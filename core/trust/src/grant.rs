@@ -250,6 +250,17 @@ impl Grant {
         }
     }
 
+    /// Whether there can be a module of this digest that is granted: its name and signers are not
+    /// known yet.
+    pub(crate) fn could_cover(&self, digest: &[u8; 32]) -> bool {
+        self.modules.covers(|may| match may {
+            ModulePattern::Digest(wanted) => wanted == digest,
+            ModulePattern::Name(_) | ModulePattern::NameBegins(_) | ModulePattern::Signer(_) => {
+                true
+            }
+        })
+    }
+
     /// What it lacks for this, by name; empty when nothing.
     #[must_use]
     pub fn missing(&self, ask: &Ask, now: UnixTime) -> Vec<Missing> {

@@ -269,6 +269,16 @@ impl Token {
         narrowed.chain(self.grant.until).min()
     }
 
+    /// Whether it may grant a module of this digest, of which nothing else is known yet, as far as
+    /// its blocks say so in our words: no is certain, and yes is to be asked again when its name
+    /// and signers are known.
+    #[must_use]
+    pub fn could_cover_module(&self, digest: &[u8; 32]) -> bool {
+        let blocks = 0..u32::try_from(self.biscuit.block_count()).unwrap_or(u32::MAX);
+        self.grant.could_cover(digest)
+            && blocks.filter_map(|block| self.left_by(block)).all(|left| left.could_cover(digest))
+    }
+
     /// Whether rules may match this, as far as its blocks say so in our words: which of a rule's
     /// prefixes is to be asked for.
     #[must_use]

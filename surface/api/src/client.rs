@@ -28,6 +28,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 mod connection;
+pub mod pinned;
 mod place;
 
 pub use place::{Place, RemoteNode};

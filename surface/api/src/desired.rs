@@ -18,6 +18,9 @@ pub struct ApplyRequest {
     /// Only say what would change.
     #[serde(default)]
     pub dry_run: bool,
+    /// Beside `dry_run`: modules that the text names by their digest may be fetched for that.
+    #[serde(default)]
+    pub fetch: bool,
     /// Take it back unless it is confirmed within so many seconds, at most a day.
     #[serde(default)]
     pub confirm_s: Option<u64>,

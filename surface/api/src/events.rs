@@ -108,6 +108,10 @@ pub enum EventKind {
     LedgerFailed,
     /// What principals use is written down again.
     LedgerBack,
+    /// A module came that somebody named by its digest and the node did not hold.
+    ModuleFetched,
+    /// Such a module did not come, or may not run here.
+    ModuleMissed,
     /// What this version of the client does not know.
     #[serde(other)]
     Other,

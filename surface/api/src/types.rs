@@ -598,6 +598,28 @@ pub struct Stats {
     pub associations: Option<AssociationStats>,
     /// How often rules or routes changed since the node started.
     pub generation: u64,
+    /// Modules that were named by their digest and that the node did not hold.
+    #[serde(default)]
+    pub demand: DemandStats,
+}
+
+/// Modules that a node was asked for and did not hold, since its daemon started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DemandStats {
+    /// Requests for such a module.
+    pub requests: u64,
+    /// Those that were answered by an earlier miss, and asked no repository.
+    pub remembered: u64,
+    /// Modules that came.
+    pub fetched: u64,
+    /// Their bytes.
+    pub fetched_bytes: u64,
+    /// Fetches by which nothing came that may run here.
+    pub missed: u64,
+    /// Modules that are wanted at the moment.
+    pub modules: u64,
+    /// Requests that wait for them.
+    pub waiting: u64,
 }
 
 /// One port's counters.

@@ -10,6 +10,7 @@
 use crate::access::{Caller, Holder};
 use crate::events::wall_clock_ms;
 use node::{CapabilityId, Owner, PrincipalId};
+use registry::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -263,6 +264,24 @@ impl Rights<'_> {
             Caller::Holder(holder) => {
                 self.check_revoked(holder)?;
                 holder.token.authorize(ask, self.now)
+            }
+        }
+    }
+
+    /// Whether a module may be the caller's of which nothing but its digest is known. Who has no
+    /// capability has only what is named by its digest.
+    pub(crate) fn could_have(&self, digest: &Digest) -> bool {
+        match self.caller {
+            Caller::Operator => true,
+            Caller::Anyone => match &self.authority.anyone.modules {
+                Extent::Only(patterns) => {
+                    patterns.contains(&ModulePattern::Digest(*digest.bytes()))
+                }
+                Extent::All => false,
+            },
+            Caller::Holder(holder) => {
+                self.check_revoked(holder).is_ok()
+                    && holder.token.could_cover_module(digest.bytes())
             }
         }
     }

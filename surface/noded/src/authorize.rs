@@ -71,6 +71,7 @@ impl Daemon {
             Request::PutModule(wasm, ..) => asker.put_module(wasm),
             Request::AddSignatures(wanted, ..) => asker.add_signatures(wanted),
             Request::MayPull(digest, _) => asker.pull(digest),
+            Request::WantPull(digest, ..) => asker.could_have(Operation::Read, digest),
             Request::BeginCapture(request, _) => asker.capture(request),
             Request::Captured(id, ..) | Request::EndCapture(id, _) => asker.captured(*id),
             Request::Ledger(LedgerQuestion::Receipt(principal, ..)) => asker.receipt(principal),
@@ -106,6 +107,31 @@ impl Daemon {
             let _ = self.signers_of(&digest);
         }
         Ok(())
+    }
+
+    /// Whether it is worth a fetch: a module of this digest may be the caller's.
+    pub(crate) fn may_want(
+        &mut self,
+        caller: &Caller,
+        operation: Operation,
+        digest: &Digest,
+    ) -> Answer<()> {
+        let now = self.capability_time();
+        let rights = self.authority.rights(caller, now);
+        Asker { daemon: self, rights, caller }.could_have(operation, digest)
+    }
+
+    /// Whether a module that is not held yet is the caller's.
+    pub(crate) fn may_have(
+        &mut self,
+        caller: &Caller,
+        operation: Operation,
+        digest: &Digest,
+        module: &Module,
+    ) -> Answer<()> {
+        let now = self.capability_time();
+        let rights = self.authority.rights(caller, now);
+        Asker { daemon: self, rights, caller }.may_have(operation, digest, module)
     }
 
     /// What of the node a caller may see.
@@ -282,13 +308,25 @@ impl Asker<'_> {
                 self.rights.check(&Ask { module, ..Ask::to(operation) }).is_ok()
             })
         });
-        mine.ok_or_else(|| {
-            let shown: String = wanted.chars().take(96).flat_map(char::escape_default).collect();
-            let message =
-                format!("the node has no module '{shown}' that the capability lets you run");
-            let help = "'tam deploy FILE.wasm' stores one; `tam token inspect` shows which ones are granted";
-            error(ErrorCode::NotFound, message, Some(help))
-        })
+        mine.ok_or_else(|| not_granted(wanted))
+    }
+
+    /// Whether a module may be the caller's of which nothing but its digest is known.
+    fn could_have(&self, operation: Operation, digest: &Digest) -> Answer<()> {
+        self.check(&Ask::to(operation))?;
+        match self.rights.could_have(digest) {
+            true => Ok(()),
+            false => Err(not_granted(&digest.to_string())),
+        }
+    }
+
+    /// Whether one is that is not held yet.
+    fn may_have(&self, operation: Operation, digest: &Digest, module: &Module) -> Answer<()> {
+        let may = Kind::ALL.into_iter().any(|kind| {
+            let module = Some(module_ask(*digest, module, kind));
+            self.rights.check(&Ask { module, ..Ask::to(operation) }).is_ok()
+        });
+        if may { Ok(()) } else { Err(not_granted(&digest.to_string())) }
     }
 
     fn put_module(&self, wasm: &[u8]) -> Answer<()> {
@@ -403,6 +441,15 @@ impl Asker<'_> {
         (amounts.0[0], amounts.0[2]) = (Some(count), Some(memory));
         amounts
     }
+}
+
+/// A module that is not there, or not the caller's.
+pub(crate) fn not_granted(wanted: &str) -> ErrorInfo {
+    let shown: String = wanted.chars().take(96).flat_map(char::escape_default).collect();
+    let message = format!("the node has no module '{shown}' that the capability lets you run");
+    let help =
+        "'tam deploy FILE.wasm' stores one; `tam token inspect` shows which ones are granted";
+    error(ErrorCode::NotFound, message, Some(help))
 }
 
 /// What services of a session are.

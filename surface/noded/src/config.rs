@@ -26,6 +26,13 @@ use toml::Spanned;
 use trust::{ModulePattern, PublicKey, Signer};
 use units::Name;
 
+mod repository;
+mod sizes;
+
+use repository::Repositories;
+pub use repository::{Repository, Source as RepositorySource};
+pub use sizes::{FlowCache, LedgerEvery};
+
 /// A commented node file, for `tam node` without one.
 pub const SAMPLE_CONFIG: &str = r#"# A Tamandua node: tam node --config FILE
 name = "r1"
@@ -64,6 +71,15 @@ fast_path = "auto"
 # signers = ["ed25519/..."]   # or unsigned = "accept": run modules whoever made them
 # administrators = ["ed25519/..."]
 # anyone = ["name:ping"]      # modules that run without a token, in the best-effort session
+
+# Where modules come from that somebody deploys by their digest and that are not in the store:
+# asked in this order. A node is known by its key ("tam show" there).
+# [[repository]]
+# registry = "registry.example:5000/modules"
+# [[repository]]
+# node = "192.0.2.2:7443"
+# key = "ed25519/..."
+# token = "neighbour.token"   # beside this file; what it grants there: read, and the modules
 
 # The API over TCP, with TLS, for those who have a token; "tam show" names the key by which
 # clients know the node. Without this it is on its UNIX socket only.
@@ -131,6 +147,8 @@ pub struct NodeFile {
     pub trust: TrustText,
     /// Where the node has associations; nowhere when there is none.
     pub associations: Option<AssociationsText>,
+    /// Where modules come from that the node does not hold, in the order in which they are asked.
+    pub repositories: Vec<Repository>,
     /// Ports that are in line, two and two.
     pub bridge: Bridge,
     /// The ports, in the order of their numbers.
@@ -173,6 +191,7 @@ struct FileText {
     api: Option<Spanned<Api>>,
     trust: Option<Spanned<TrustText>>,
     associations: Option<Spanned<AssociationsText>>,
+    repository: Option<Spanned<Repositories>>,
     bridge: Option<Spanned<Bridge>>,
     bpf: Option<bool>,
     port: Option<Spanned<Vec<PortSpec>>>,
@@ -383,60 +402,6 @@ impl FastPath {
     }
 }
 
-/// The room of the large flow cache on each CPU, in flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "u32")]
-pub struct FlowCache(pub u32);
-
-impl Default for FlowCache {
-    /// 9 MiB on each CPU.
-    fn default() -> Self {
-        Self(65_536)
-    }
-}
-
-impl TryFrom<u32> for FlowCache {
-    type Error = String;
-
-    fn try_from(flows: u32) -> Result<Self, String> {
-        const MAX: u32 = bpf::front_door::FLOWS_LARGE_MAX;
-        if flows > MAX {
-            return Err(format!(
-                "a flow cache of {flows} flows is too large; at most {MAX} are allowed"
-            ));
-        }
-        Ok(Self(flows))
-    }
-}
-
-/// How often what principals use is written down, in seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "u64")]
-pub struct LedgerEvery(pub u64);
-
-/// Longer would make the bill of a machine that lost its power too short by as much.
-const LEDGER_EVERY_MAX: u64 = 3600;
-
-impl Default for LedgerEvery {
-    /// 4 KB of ledger a minute for a service that is always at work.
-    fn default() -> Self {
-        Self(10)
-    }
-}
-
-impl TryFrom<u64> for LedgerEvery {
-    type Error = String;
-
-    fn try_from(seconds: u64) -> Result<Self, String> {
-        match seconds {
-            1..=LEDGER_EVERY_MAX => Ok(Self(seconds)),
-            _ => Err(format!(
-                "a ledger that is written every {seconds} s is none; 1 to {LEDGER_EVERY_MAX} are allowed"
-            )),
-        }
-    }
-}
-
 /// Ports that are in line, two and two: one pair of names, or a list of pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bridge(pub Vec<[Name; 2]>);
@@ -534,6 +499,7 @@ impl NodeFile {
             api: found.api.map(Spanned::into_inner),
             trust: found.trust.map(Spanned::into_inner).unwrap_or_default(),
             associations: found.associations.map(Spanned::into_inner),
+            repositories: found.repository.map(|it| it.into_inner().0).unwrap_or_default(),
             ports: found.port.map(Spanned::into_inner).unwrap_or_default(),
             wanted: Wanted {
                 bpf: found.bpf.unwrap_or(true),
@@ -598,6 +564,10 @@ impl NodeFile {
             found.associations.filter(|it| Some(it.get_ref()) != self.associations.as_ref());
         if let Some(here) = theirs {
             let problem = "[associations] is not that of the node, which takes it when it starts; restart the node with this file, or leave it out here";
+            return Err(source.at(here.span(), problem.to_owned()));
+        }
+        if let Some(here) = found.repository.filter(|it| it.get_ref().0 != self.repositories) {
+            let problem = "the repositories are not those of the node, which takes them when it starts; restart the node with this file, or leave them out here";
             return Err(source.at(here.span(), problem.to_owned()));
         }
         if let Some(here) = found.flow_cache.filter(|it| *it.get_ref() != self.flow_cache) {

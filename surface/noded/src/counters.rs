@@ -66,6 +66,7 @@ impl Daemon {
             },
             associations: self.association_stats(),
             generation: self.front.generation(),
+            demand: self.demand.stats(),
         })
     }
 
@@ -84,6 +85,7 @@ impl Daemon {
             sessions: BTreeMap::new(),
             cell: CellStats::default(),
             generation: 0,
+            demand: api::DemandStats::default(),
             ..stats
         })
     }

@@ -10,6 +10,7 @@ use crate::capture::{self, Capture};
 use crate::cell_link::CellLink;
 use crate::cell_work::{Pending, hear};
 use crate::config::NodeFile;
+use crate::demand::Demand;
 use crate::deploy::{self, Module};
 pub(crate) use crate::done::Done;
 use crate::door::Door;
@@ -32,6 +33,7 @@ use api::{Deployed, ErrorInfo, EventKind};
 use bpf::FrontDoor;
 use cell::protocol::{CellReport, ServiceReport, ToCell};
 use node::budget::Meter;
+use node::wanted::Hops;
 use node::{Command, Effect, Event, Node};
 use os::frame_socket::FrameSocket;
 use os::netlink::{Change, Monitor, Netlink};
@@ -72,6 +74,7 @@ pub(crate) enum Request {
     Modules(Reply<api::ModuleList>),
     PutModule(Vec<u8>, bool, Reply<api::ModuleStored>),
     MayPull(Digest, Reply<()>),
+    WantPull(Digest, Hops, Reply<()>),
     AddSignatures(String, api::SignaturesRequest, Reply<api::SignaturesStored>),
     Stats(Reply<api::Stats>),
     Events(u64, u32, Reply<api::EventList>),
@@ -213,6 +216,8 @@ pub(crate) struct Daemon {
     pub(crate) notices_lost: u64,
     /// Packets that cells which died left in their rings.
     pub(crate) lost_with_cells: u64,
+    /// Modules that are wanted and not there.
+    pub(crate) demand: Demand,
     /// What is billed, and the ledger that it goes to.
     pub(crate) billing: Billing,
     /// Something changed that the record does not say yet.
@@ -418,6 +423,7 @@ impl Daemon {
         let clock = Nanos(u64::try_from(parts.started.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let authority = parts.desired.authority(clock, start.file.trust.anyone.clone())?;
         let billing = Billing::begin(&start.file.state, &start.key, done.clone())?;
+        let demand = Demand::begin(&start.file, &start.config, done.clone())?;
         Ok(Self {
             file: start.file,
             config: start.config,
@@ -474,6 +480,7 @@ impl Daemon {
             capture_id: 0,
             notices_lost: 0,
             lost_with_cells: 0,
+            demand,
             billing,
             unrecorded: true,
             hands_over: false,
@@ -569,6 +576,7 @@ impl Daemon {
                     self.help_down();
                     self.look_at_capabilities();
                     self.end_associations_without_right();
+                    self.look_at_demand();
                 }
                 _ = bills.tick() => {
                     self.bill();
@@ -713,6 +721,7 @@ impl Daemon {
             Done::Recorded(written) => self.recorded(written),
             Done::CompileTook(digest, took) => self.compile_took(digest, took),
             Done::Billed(billed) => self.billed(billed),
+            Done::Fetched(fetched) => self.fetched(*fetched),
         }
     }
 

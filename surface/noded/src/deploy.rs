@@ -40,6 +40,11 @@ impl Module {
         Ok(Self { wasm, checked, compiled: None, signers: BTreeSet::new(), idle: 0 })
     }
 
+    /// One that was checked where it came from.
+    pub(crate) const fn of(wasm: Vec<u8>, checked: Checked, signers: BTreeSet<Signer>) -> Self {
+        Self { wasm, checked, compiled: None, signers, idle: 0 }
+    }
+
     fn bytes(&self) -> usize {
         self.wasm.len() + self.compiled.as_ref().map_or(0, |compiled| compiled.bytes())
     }

@@ -1,6 +1,7 @@
 //! What comes back to the daemon from work that was given away.
 
 use crate::below::Loaded;
+use crate::demand::Fetched;
 use crate::http::{Answer, Reply};
 use crate::ledger::Billed;
 use crate::why::Asked;
@@ -30,6 +31,8 @@ pub(crate) enum Done {
     Recorded(Answer<()>),
     /// Compiling a module took so much processor time.
     CompileTook(Digest, Duration),
+    /// A module that was wanted has come, or not.
+    Fetched(Box<Fetched>),
     /// The ledger has what it was given, or not.
     Billed(Result<Billed, String>),
 }

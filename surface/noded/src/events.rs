@@ -90,6 +90,11 @@ impl Note {
         Self { rule: Some(rule.0), ..self }
     }
 
+    /// Of this module.
+    pub(crate) fn module(self, digest: impl Display) -> Self {
+        Self { module: Some(digest.to_string()), ..self }
+    }
+
     /// Of this session.
     pub(crate) fn session(self, session: impl Display) -> Self {
         Self { session: Some(session.to_string()), ..self }
@@ -114,8 +119,8 @@ impl Note {
 
 /// What traffic can bring about, as often as it likes.
 const fn repeats(kind: EventKind) -> bool {
-    use EventKind::{Drops, ModuleEvent, NoticesLost, ServiceTrapped};
-    matches!(kind, Drops | ModuleEvent | NoticesLost | ServiceTrapped)
+    use EventKind::{Drops, ModuleEvent, ModuleMissed, NoticesLost, ServiceTrapped};
+    matches!(kind, Drops | ModuleEvent | ModuleMissed | NoticesLost | ServiceTrapped)
 }
 
 fn cut(mut text: String) -> String {

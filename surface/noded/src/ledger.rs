@@ -294,11 +294,15 @@ impl Daemon {
     }
 
     /// A module came into the store.
-    pub(crate) fn fetched(&mut self, bytes: u64) {
-        let account = self.account_in(&node::session::system());
+    pub(crate) fn stored_for_node(&mut self, bytes: u64) {
+        self.fetched_for(&self.account_in(&node::session::system()), bytes);
+    }
+
+    /// A module came that an account asked for.
+    pub(crate) fn fetched_for(&mut self, account: &Account, bytes: u64) {
         let used = [(Field::Fetches, 1), (Field::FetchedBytes, bytes)];
         let billing = &mut self.billing;
-        billing.meters.add(&mut billing.ids, &account, &used);
+        billing.meters.add(&mut billing.ids, account, &used);
         self.unrecorded = true;
     }
 

@@ -29,6 +29,7 @@ mod cell_work;
 pub mod config;
 mod counters;
 mod daemon;
+mod demand;
 mod deploy;
 mod done;
 mod door;

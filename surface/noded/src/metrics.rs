@@ -68,6 +68,7 @@ impl Collector for Page {
         self.services(&mut encoder)?;
         self.calls(&mut encoder)?;
         self.sessions(&mut encoder)?;
+        self.demand(&mut encoder)?;
         self.cell(&mut encoder)
     }
 }
@@ -299,6 +300,23 @@ impl Page {
         let fuel = Some(Unit::Other("fuel".to_owned()));
         let help = "Fuel of its services below user level";
         counters(encoder, ("session", fuel, help), rows(|stats| stats.fuel))
+    }
+
+    fn demand(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let demand = &self.stats.demand;
+        let requests =
+            [("asked", demand.requests - demand.remembered), ("remembered", demand.remembered)]
+                .map(|(how, count)| (vec![("how", how.to_owned())], count));
+        let help = "Requests for modules that the node did not hold";
+        counters(encoder, ("modules_wanted", None, help), requests)?;
+        let ended = [("came", demand.fetched), ("missed", demand.missed)]
+            .map(|(end, count)| (vec![("end", end.to_owned())], count));
+        counters(encoder, ("modules_fetched", None, "Fetches of modules, by their end"), ended)?;
+        let bytes = [(vec![], demand.fetched_bytes)];
+        let help = "Bytes of modules that came";
+        counters(encoder, ("modules_fetched", Some(Unit::Bytes), help), bytes)?;
+        let waiting = [(vec![], demand.waiting)];
+        gauges(encoder, ("modules_waiting", None, "Requests that wait for a module"), waiting)
     }
 
     fn cell(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {

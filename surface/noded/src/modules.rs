@@ -35,7 +35,7 @@ impl Daemon {
         let digest = Digest::of(&module.wasm);
         let (store, done) = (self.store.clone(), self.done.clone());
         let (wasm, manifest) = (module.wasm.clone(), module.checked.manifest.clone());
-        self.fetched(wasm.len() as u64);
+        self.stored_for_node(wasm.len() as u64);
         let answer = ModuleStored {
             schema_version: SCHEMA_VERSION,
             digest: digest.to_string(),
@@ -74,6 +74,7 @@ impl Daemon {
         stored: Answer<ModuleStored>,
         reply: Option<Reply<ModuleStored>>,
     ) {
+        self.demand_stored(&digest);
         // What runs is in use, whether or not its file could be written once more.
         match &stored {
             Err(problem) if !self.is_used(&digest) => {

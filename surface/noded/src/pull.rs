@@ -4,21 +4,24 @@
 //! ```text
 //! GET /v2/NAME/… ─▶ gate: whose token (Bearer, or the password of Basic) ─▶ repository::router
 //!                                                                             │ may he have it?
-//!                    daemon: read, and the module ◀─ MayPull(digest) ─────────┘
+//!                    daemon: read, and the module ◀─ MayPull(digest) ─────────┤
+//!                    not in the store: demand.rs ◀── WantPull(digest, hops) ──┘
 //! ```
 
 use crate::access::Caller;
 use crate::daemon;
-use crate::http::Incoming;
+use crate::http::{Incoming, Reply};
 use axum::Router;
 use axum::body::Body;
+use axum::http::HeaderMap;
 use axum::http::header::WWW_AUTHENTICATE;
 use axum::http::request::Parts;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use node::wanted::Hops;
 use registry::{Digest, Store};
-use repository::{Access, NotYours};
+use repository::{Access, HOPS, NotYours};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tower::ServiceExt;
@@ -49,9 +52,25 @@ struct OfDaemon(mpsc::Sender<Incoming>);
 
 impl Access for OfDaemon {
     fn may(&self, request: &Parts, module: &Digest) -> Result<(), NotYours> {
+        self.ask(request, |reply| daemon::Request::MayPull(*module, reply))
+    }
+
+    fn want(&self, request: &Parts, module: &Digest) {
+        let hops = hops_of(&request.headers);
+        // Whether it came is seen by looking for it once more.
+        let _ = self.ask(request, |reply| daemon::Request::WantPull(*module, hops, reply));
+    }
+}
+
+impl OfDaemon {
+    fn ask(
+        &self,
+        request: &Parts,
+        question: impl FnOnce(Reply<()>) -> daemon::Request,
+    ) -> Result<(), NotYours> {
         let caller = request.extensions.get().cloned().unwrap_or(Caller::Anyone);
         let (reply, answer) = oneshot::channel();
-        let request = daemon::Request::MayPull(*module, reply);
+        let request = question(reply);
         self.0.blocking_send(Incoming { caller, request }).map_err(|_| NotYours)?;
         match answer.blocking_recv() {
             Ok(Ok(())) => Ok(()),
@@ -60,9 +79,42 @@ impl Access for OfDaemon {
     }
 }
 
+/// How many more nodes may be asked: all that may be for who does not ask for somebody else, and
+/// none where that is not understood.
+fn hops_of(headers: &HeaderMap) -> Hops {
+    let mut values = headers.get_all(HOPS).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Hops::MAX,
+        (Some(value), None) => {
+            let hops = value.to_str().ok().and_then(|text| text.parse().ok());
+            hops.map_or(Hops::NONE, Hops::new)
+        }
+        (Some(_), Some(_)) => Hops::NONE,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_asks_for_somebody_else_has_fewer_nodes_and_who_is_not_understood_has_none() {
+        for (values, hops) in [
+            (&[][..], Hops::MAX),
+            (&["3"], Hops::new(3)),
+            (&["0"], Hops::NONE),
+            (&["200"], Hops::MAX),
+            (&["-1"], Hops::NONE),
+            (&["many"], Hops::NONE),
+            (&["1", "4"], Hops::NONE),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(HOPS, value.parse().unwrap());
+            }
+            assert_eq!(hops_of(&headers), hops, "{values:?}");
+        }
+    }
 
     #[tokio::test(flavor = "current_thread")]
     async fn its_paths_are_beside_those_of_the_api() {

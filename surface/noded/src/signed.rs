@@ -55,7 +55,11 @@ impl Daemon {
             return Ok(());
         }
         let name = self.modules.get(digest).map(|it| it.checked.manifest.name.to_string());
-        let name = name.unwrap_or_default();
+        Err(self.unsigned(digest, &name.unwrap_or_default()))
+    }
+
+    /// Why a module of that name may not.
+    pub(crate) fn unsigned(&self, digest: &Digest, name: &str) -> api::ErrorInfo {
         let message = format!(
             "nobody whom this node believes has signed the module '{name}' ({}…)",
             digest.short()
@@ -68,7 +72,7 @@ impl Daemon {
                 "`tam sign MODULE.wasm --key NAME`, with a key of [trust] signers, and deploy it again"
             }
         };
-        Err(error(ErrorCode::Refused, message, Some(help)))
+        error(ErrorCode::Refused, message, Some(help))
     }
 
     /// Whether a module's version is not older than what its signers had here before.

@@ -52,6 +52,8 @@ pub(crate) struct Desired {
     /// Services and rules that are desired and not there, with the reason.
     pub(crate) missing: BTreeMap<Name, String>,
     pub(crate) unfit: Vec<(DesiredRule, String)>,
+    /// Bytes of each module that was fetched before there was a daemon.
+    pub(crate) fetched: Vec<u64>,
     /// Those that the journal has, once some were written.
     capabilities: Option<Arc<Capabilities>>,
 }
@@ -125,6 +127,7 @@ impl Desired {
             unconfirmed: None,
             missing: BTreeMap::new(),
             unfit: Vec::new(),
+            fetched: Vec::new(),
             capabilities: None,
         }
     }
@@ -228,6 +231,7 @@ impl Request {
             | Self::PutModule(..)
             | Self::AddSignatures(..)
             | Self::MayPull(..)
+            | Self::WantPull(..)
             | Self::Stats(..)
             | Self::Events(..)
             | Self::Why(..)
@@ -246,7 +250,7 @@ impl Request {
     }
 
     /// Answers it with a refusal.
-    fn refuse(self, refusal: ErrorInfo) {
+    pub(crate) fn refuse(self, refusal: ErrorInfo) {
         match self {
             Self::Deploy(_, reply) => drop(reply.send(Err(refusal))),
             Self::Remove(_, _, reply) => drop(reply.send(Err(refusal))),
@@ -264,7 +268,9 @@ impl Request {
             Self::Modules(reply) => drop(reply.send(Err(refusal))),
             Self::PutModule(_, _, reply) => drop(reply.send(Err(refusal))),
             Self::AddSignatures(_, _, reply) => drop(reply.send(Err(refusal))),
-            Self::MayPull(_, reply) => drop(reply.send(Err(refusal))),
+            Self::MayPull(_, reply) | Self::WantPull(_, _, reply) => {
+                drop(reply.send(Err(refusal)));
+            }
             Self::Stats(reply) => drop(reply.send(Err(refusal))),
             Self::Events(_, _, reply) => drop(reply.send(Err(refusal))),
             Self::Why(reply) => drop(reply.send(Err(refusal))),
@@ -300,6 +306,12 @@ impl Request {
 impl Daemon {
     /// Takes a request; one that changes something waits for its turn.
     pub(crate) fn handle(&mut self, incoming: Incoming) {
+        self.handle_fetched(incoming, BTreeSet::new());
+    }
+
+    /// The same for one for which these modules have been fetched, or were not to be had.
+    pub(crate) fn handle_fetched(&mut self, incoming: Incoming, tried: BTreeSet<Digest>) {
+        let Some(incoming) = self.fetch_first(incoming, tried) else { return };
         if incoming.request.changes() {
             self.desired.held.push_back(incoming);
             self.release_held();

@@ -98,6 +98,9 @@ impl Daemon {
             Request::Modules(reply) => drop(reply.send(self.module_list(&caller))),
             Request::PutModule(wasm, early, reply) => self.put_module(wasm, early, reply),
             Request::MayPull(_, reply) => drop(reply.send(Ok(()))),
+            Request::WantPull(digest, hops, reply) => {
+                self.want_for_pull(caller, digest, hops, reply);
+            }
             Request::AddSignatures(wanted, request, reply) => {
                 self.add_signatures(&wanted, &request, reply);
             }

@@ -56,6 +56,15 @@ pub struct StoredModule {
     pub image: Digest,
 }
 
+/// Who has the name of a module that is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Naming {
+    /// It has, whoever had it before.
+    TakeOver,
+    /// It has unless another module does.
+    IfFree,
+}
+
 /// What is in a store.
 #[derive(Debug, Default)]
 pub struct Listing {
@@ -99,7 +108,8 @@ impl Store {
         }
         let documents = layout::documents(wasm, manifest)
             .map_err(|source| self.document_error("index.json", source))?;
-        self.put_blobs(&[wasm, &documents.config, &documents.image], documents.entry)?;
+        let blobs = [wasm, &documents.config, &documents.image];
+        self.put_blobs(&blobs, documents.entry, Naming::TakeOver)?;
         Ok(Digest::of(wasm))
     }
 
@@ -115,6 +125,40 @@ impl Store {
         wasm: &[u8],
         manifest: &Manifest,
     ) -> Result<Digest, StoreError> {
+        self.put_its_image(image, config, wasm, manifest, Naming::TakeOver)
+    }
+
+    /// Stores a module that somebody named by its digest, with the image manifest and config of
+    /// another tool if it has some. A name that another module has stays that one's.
+    ///
+    /// # Errors
+    /// As [`Store::put`] and [`Store::put_image`].
+    pub fn put_beside(
+        &self,
+        foreign: Option<(&[u8], &[u8])>,
+        wasm: &[u8],
+        manifest: &Manifest,
+    ) -> Result<Digest, StoreError> {
+        let own;
+        let (image, config) = match foreign {
+            Some(foreign) => foreign,
+            None => {
+                own = layout::documents(wasm, manifest)
+                    .map_err(|source| self.document_error("index.json", source))?;
+                (own.image.as_slice(), own.config.as_slice())
+            }
+        };
+        self.put_its_image(image, config, wasm, manifest, Naming::IfFree)
+    }
+
+    fn put_its_image(
+        &self,
+        image: &[u8],
+        config: &[u8],
+        wasm: &[u8],
+        manifest: &Manifest,
+        naming: Naming,
+    ) -> Result<Digest, StoreError> {
         let digest = Digest::of(wasm);
         let found: Image = serde_json::from_slice(image)
             .map_err(|source| self.document_error("the image manifest", source))?;
@@ -127,7 +171,7 @@ impl Store {
         let mut entry = Descriptor::of(MANIFEST_TYPE, image);
         let reference = format!("{}:{}", manifest.name, manifest.version);
         entry.annotations.insert(REF_NAME.to_owned(), reference);
-        self.put_blobs(&[wasm, config, image], entry)?;
+        self.put_blobs(&[wasm, config, image], entry, naming)?;
         Ok(digest)
     }
 
@@ -155,12 +199,27 @@ impl Store {
     }
 
     /// Writes the blobs of an image, and the entry that leads to it.
-    fn put_blobs(&self, blobs: &[&[u8]], entry: Descriptor) -> Result<(), StoreError> {
+    fn put_blobs(
+        &self,
+        blobs: &[&[u8]],
+        mut entry: Descriptor,
+        naming: Naming,
+    ) -> Result<(), StoreError> {
         let lock = WriteLock::take(&self.directory)?;
         self.write_blobs(&lock, blobs)?;
         let mut index = self.index()?;
         if index.manifests.contains(&entry) {
             return Ok(());
+        }
+        if naming == Naming::IfFree {
+            let is_it = |other: &Descriptor| other.digest == entry.digest;
+            if index.manifests.iter().any(is_it) {
+                return Ok(());
+            }
+            let is_taken = |other: &Descriptor| other.reference() == entry.reference();
+            if index.manifests.iter().any(is_taken) {
+                entry.annotations.remove(REF_NAME);
+            }
         }
         for other in &mut index.manifests {
             if other.reference() == entry.reference() {
@@ -199,6 +258,12 @@ impl Store {
             Some(bytes) => Ok(bytes),
             None => Err(self.not_found(&digest.to_string(), &[])),
         }
+    }
+
+    /// Whether there is a file for a module of this digest; its bytes are compared when it is read.
+    #[must_use]
+    pub fn has(&self, digest: &Digest) -> bool {
+        self.blob_path(digest).is_file()
     }
 
     /// What is in the store; one damaged image does not hide the others.

@@ -138,7 +138,8 @@ impl FromStr for Registry {
 }
 
 /// `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`, and the same again behind slashes.
-pub(crate) fn is_name(name: &str) -> bool {
+#[must_use]
+pub fn is_name(name: &str) -> bool {
     let is_part = |part: &str| {
         let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let is_inner = |byte: u8| is_word(byte) || matches!(byte, b'.' | b'_' | b'-');

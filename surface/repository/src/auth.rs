@@ -31,6 +31,29 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// A token that is shown as it is, never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(HeaderValue);
+
+impl Token {
+    /// This one; none when it can be no header, or is too long for one.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        let is_token = !text.is_empty() && text.len() <= TOKEN_LENGTH_MAX;
+        secret(&format!("Bearer {text}")).filter(|_| is_token).map(Self)
+    }
+
+    pub(crate) fn header(&self) -> HeaderValue {
+        self.0.clone()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a token")
+    }
+}
+
 #[derive(Deserialize)]
 struct Config {
     #[serde(default)]
@@ -163,10 +186,9 @@ pub(crate) fn bearer(answer: &[u8]) -> Result<HeaderValue, String> {
     let answer: TokenAnswer =
         serde_json::from_slice(answer).map_err(|_| "it is no token answer")?;
     let token = answer.token.or(answer.access_token).ok_or("it has no token in it")?;
-    if token.is_empty() || token.len() > TOKEN_LENGTH_MAX {
-        return Err(format!("its token has {} characters", token.len()));
-    }
-    secret(&format!("Bearer {token}")).ok_or_else(|| "its token is no header".to_owned())
+    let token = Token::new(&token)
+        .ok_or_else(|| format!("its token has {} characters, or is no header", token.len()));
+    token.map(|token| token.0)
 }
 
 /// The query that asks for a token.
@@ -247,6 +269,8 @@ mod tests {
     fn a_token_is_a_header_or_nothing() {
         assert!(bearer(br#"{"token":"abc","expires_in":60}"#).is_ok());
         assert!(bearer(br#"{"access_token":"abc"}"#).is_ok());
+        let shown = format!("{:?} {:?}", Token::new("abc").unwrap(), Token::new("abc").unwrap().0);
+        assert!(!shown.contains("abc"), "{shown}");
         let long = format!(r#"{{"token":"{}"}}"#, "a".repeat(TOKEN_LENGTH_MAX + 1));
         for bad in ["", "{}", r#"{"token":""}"#, r#"{"token":"a\nb"}"#, &long] {
             assert!(bearer(bad.as_bytes()).is_err());

@@ -16,12 +16,12 @@ use registry::layout::{Descriptor, INDEX_TYPE, MANIFEST_TYPE};
 use registry::{DOCUMENT_LENGTH_MAX, Digest};
 
 use crate::address::{Place, Registry};
-use crate::auth::{Challenge, Credentials, bearer, token_query};
+use crate::auth::{Challenge, Credentials, Token, bearer, token_query};
 use crate::error::{ROUND, RepositoryError};
-use crate::http::{Answer, Call, Http, Reach, Scheme, Target, Transport};
+use crate::http::{Answer, Call, Connections, Http, Reach, Scheme, Target, Transport};
 use crate::limits::{
-    ATTEMPTS_MAX, BACKOFF_FIRST, BACKOFF_MAX, ERROR_LENGTH_MAX, REDIRECTS_MAX, TIME_MAX,
-    TOKEN_ANSWER_LENGTH_MAX,
+    ATTEMPTS_MAX, BACKOFF_FIRST, BACKOFF_MAX, ERROR_LENGTH_MAX, NOT_FOUND_TIME_MAX, REDIRECTS_MAX,
+    TIME_MAX, TOKEN_ANSWER_LENGTH_MAX,
 };
 
 /// What docker calls the same; answered by registries that were pushed to by docker.
@@ -34,17 +34,45 @@ const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-diges
 /// How a registry is spoken to.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Without TLS, also to another machine.
-    pub plain_http: bool,
-    /// Who we are.
+    /// Whether with TLS.
+    pub encryption: Encryption,
+    /// Who we are, when the registry asks.
     pub credentials: Option<Credentials>,
+    /// What each request of the registry shows, unasked.
+    pub token: Option<Token>,
+    /// Beside what each request of the registry has.
+    pub headers: HeaderMap,
     /// For everything that is asked.
     pub time_max: Duration,
+    /// Tries of one request, the first among them.
+    pub attempts_max: u32,
+    /// Those that are open; clones have the same.
+    pub connections: Connections,
+}
+
+/// Whether a registry is spoken to with TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encryption {
+    /// Unless it is on this machine: there it has seldom a certificate.
+    #[default]
+    Usual,
+    /// Also to this machine.
+    Always,
+    /// Not even to another machine.
+    Never,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { plain_http: false, credentials: None, time_max: TIME_MAX }
+        Self {
+            encryption: Encryption::Usual,
+            credentials: None,
+            token: None,
+            headers: HeaderMap::new(),
+            time_max: TIME_MAX,
+            attempts_max: ATTEMPTS_MAX,
+            connections: Connections::default(),
+        }
     }
 }
 
@@ -89,12 +117,17 @@ impl Client {
     /// machine is asked without TLS, as docker and cosign do: it has seldom a certificate.
     #[must_use]
     pub fn new(transport: Arc<dyn Transport>, registry: &Registry, settings: Settings) -> Self {
-        let plain = settings.plain_http || registry.is_loopback();
+        let plain = match settings.encryption {
+            Encryption::Usual => registry.is_loopback(),
+            Encryption::Always => false,
+            Encryption::Never => true,
+        };
         let scheme = if plain { Scheme::Http } else { Scheme::Https };
         let port = registry.port.unwrap_or(if plain { 80 } else { 443 });
         let target = Target { scheme, host: registry.host.clone(), port };
-        let http = Http::new(transport, settings.time_max);
-        Self { http, registry: target, settings, authorization: Mutex::default() }
+        let http = Http::new(transport, settings.connections.clone(), settings.time_max);
+        let authorization = Mutex::new(settings.token.as_ref().map(Token::header));
+        Self { http, registry: target, settings, authorization }
     }
 
     /// Whom it asks, for messages.
@@ -194,7 +227,7 @@ impl Client {
             let mut wait = backoff(attempt);
             match self.fetch_rest(wanted, &mut bytes, &mut wait).await {
                 Ok(headers) => return Ok((bytes, headers)),
-                Err(error) if !error.is_transient() || attempt >= ATTEMPTS_MAX => {
+                Err(error) if !error.is_transient() || attempt >= self.settings.attempts_max => {
                     return Err(error);
                 }
                 Err(_) => {}
@@ -305,6 +338,9 @@ impl Client {
         for _ in 0..=REDIRECTS_MAX {
             let is_registry = target == self.registry;
             let mut sent = call.clone();
+            if is_registry {
+                sent.headers.extend(self.settings.headers.clone());
+            }
             if let Some(authorization) = self.held().clone().filter(|_| is_registry) {
                 sent.headers.insert(AUTHORIZATION, authorization);
             }
@@ -390,7 +426,9 @@ impl Client {
         };
         let basic = self.settings.credentials.as_ref().and_then(Credentials::basic);
         let Challenge::Bearer { realm, service, scope: wanted } = challenge else {
-            return basic.ok_or_else(|| denied(NO_PASSWORD));
+            let is_known = self.settings.token.is_some();
+            let why = if is_known { "it does not know this token" } else { NO_PASSWORD };
+            return basic.ok_or_else(|| denied(why));
         };
         let (target, path) = self.place(&self.registry, realm)?;
         let query = token_query(service.as_deref(), wanted.as_deref().unwrap_or(scope));
@@ -438,9 +476,15 @@ impl Client {
             *wait = Duration::from_secs(seconds).clamp(*wait, BACKOFF_MAX);
         }
         match status {
-            StatusCode::NOT_FOUND => RepositoryError::NotFound { target, what },
+            StatusCode::NOT_FOUND => {
+                // The connection is good for the next question once its words are read.
+                let mut bytes = Vec::new();
+                let read = self.http.read(answer, ERROR_LENGTH_MAX, &mut bytes, |_| {});
+                let _ = tokio::time::timeout(NOT_FOUND_TIME_MAX, read).await;
+                RepositoryError::NotFound { target, what }
+            }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                let is_known = self.settings.credentials.is_some();
+                let is_known = self.settings.credentials.is_some() || self.settings.token.is_some();
                 let why = if is_known { "this user may not" } else { NO_PASSWORD };
                 RepositoryError::Denied { target, what, why: why.to_owned() }
             }

@@ -1,6 +1,6 @@
 //! One request and its answer, each step with a deadline, each part with a limit.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -20,7 +20,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::RepositoryError;
 use crate::limits::{
-    CONNECT_TIME_MAX, HEAD_LENGTH_MAX, HEAD_TIME_MAX, HEADERS_MAX, RATE_WINDOW, WINDOW_BYTES_MIN,
+    CONNECT_TIME_MAX, HEAD_LENGTH_MAX, HEAD_TIME_MAX, HEADERS_MAX, IDLE_MAX, RATE_WINDOW,
+    WINDOW_BYTES_MIN,
 };
 
 /// A two-way stream of bytes.
@@ -117,9 +118,36 @@ pub struct Answer {
 /// Makes requests until its time is over.
 pub struct Http {
     transport: Arc<dyn Transport>,
-    idle: Mutex<HashMap<Target, Connection>>,
+    connections: Connections,
     deadline: Instant,
     time_max: Duration,
+}
+
+/// Connections that are open and answer nothing at the moment, for whoever has a clone of this:
+/// the next request needs no handshake. They live as long as the runtime that opened them.
+#[derive(Clone, Default)]
+pub struct Connections(Arc<Mutex<VecDeque<(Target, Connection)>>>);
+
+impl Connections {
+    fn take(&self, target: &Target) -> Option<Connection> {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that the other end has closed.
+        idle.retain(|(_, connection)| !connection.sender.is_closed());
+        let at = idle.iter().position(|(to, _)| to == target)?;
+        idle.remove(at).map(|(_, connection)| connection)
+    }
+
+    fn put(&self, target: Target, connection: Connection) {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.push_front((target, connection));
+        idle.truncate(IDLE_MAX);
+    }
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connections")
+    }
 }
 
 struct Connection {
@@ -139,9 +167,13 @@ impl Drop for Task {
 impl Http {
     /// With so much time from now on.
     #[must_use]
-    pub fn new(transport: Arc<dyn Transport>, time_max: Duration) -> Self {
+    pub fn new(
+        transport: Arc<dyn Transport>,
+        connections: Connections,
+        time_max: Duration,
+    ) -> Self {
         let deadline = Instant::now() + time_max;
-        Self { transport, idle: Mutex::default(), deadline, time_max }
+        Self { transport, connections, deadline, time_max }
     }
 
     /// Waits for something, but not longer than there is time.
@@ -164,8 +196,7 @@ impl Http {
         call: &Call,
     ) -> Result<Answer, RepositoryError> {
         self.in_time(async {
-            let idle = self.idle().remove(target);
-            if let Some(connection) = idle
+            if let Some(connection) = self.connections.take(target)
                 && let Ok(answer) = self.try_send(connection, target, call).await
             {
                 return Ok(answer);
@@ -175,10 +206,6 @@ impl Http {
             self.try_send(connection, target, call).await
         })
         .await?
-    }
-
-    fn idle(&self) -> std::sync::MutexGuard<'_, HashMap<Target, Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn connect(&self, target: &Target, reach: Reach) -> Result<Connection, RepositoryError> {
@@ -268,7 +295,7 @@ impl Http {
             }
         })
         .await??;
-        self.idle().insert(target, connection);
+        self.connections.put(target, connection);
         Ok(())
     }
 }

@@ -31,12 +31,13 @@ pub mod sources;
 pub mod unpack;
 
 pub use address::{Place, Reference, Registry};
-pub use auth::Credentials;
-pub use client::{Client, Settings};
+pub use auth::{Credentials, Token};
+pub use client::{Client, Encryption, Settings};
 pub use error::RepositoryError;
+pub use http::Connections;
 pub use mirrors::Mirrors;
 pub use network::Network;
 pub use pull::{Pulled, pull, pull_by_digest};
 pub use push::push;
-pub use serve::{Access, NotYours, router};
-pub use sources::{Source, Wanted, pull_from};
+pub use serve::{Access, HOPS, NotYours, router};
+pub use sources::{Source, Wanted, pull_from, pull_one};

@@ -20,6 +20,8 @@ pub const ATTEMPTS_MAX: u32 = 5;
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(250);
 /// Longest wait between two tries, also when a registry asks for more.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(8);
+/// Connections that are kept open: a registry and where its blobs lie, for some pulls at a time.
+pub const IDLE_MAX: usize = 8;
 /// Redirects of one request: registries send clients to where blobs lie, once or twice.
 pub const REDIRECTS_MAX: u32 = 5;
 /// Bytes of an answer's head.
@@ -28,6 +30,9 @@ pub const HEAD_LENGTH_MAX: usize = 64 << 10;
 pub const HEADERS_MAX: usize = 100;
 /// Bytes of an answer that says what is wrong; the rest is not read.
 pub const ERROR_LENGTH_MAX: u64 = 8 << 10;
+/// Time for the words of one that says that there is no such thing: then another connection is
+/// sooner open.
+pub const NOT_FOUND_TIME_MAX: Duration = Duration::from_secs(1);
 /// Bytes of a token server's answer.
 pub const TOKEN_ANSWER_LENGTH_MAX: u64 = 64 << 10;
 /// Bytes of a token: the longest header that common servers take.

@@ -43,6 +43,18 @@ impl<T> Mirrors<T> {
         first.into_iter().collect()
     }
 
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// The repository of a number.
     #[must_use]
     pub fn get(&self, number: usize) -> Option<&T> {

@@ -74,6 +74,22 @@ impl Pulled {
             }
             None => store.put(&self.wasm, &self.checked.manifest)?,
         };
+        self.store_signatures(store)
+    }
+
+    /// The same for one that somebody asked for by its digest: a name that another module of the
+    /// store has stays that one's.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn store_beside(&self, store: &Store) -> Result<(), RepositoryError> {
+        let foreign = self.foreign.as_ref();
+        let foreign = foreign.map(|(image, config)| (image.as_slice(), config.as_slice()));
+        store.put_beside(foreign, &self.wasm, &self.checked.manifest)?;
+        self.store_signatures(store)
+    }
+
+    fn store_signatures(&self, store: &Store) -> Result<(), RepositoryError> {
         for signature in self.signatures.iter().filter(|_| self.keeps_signatures) {
             store.put_signature(&self.image, signature)?;
         }

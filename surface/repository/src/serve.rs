@@ -8,6 +8,9 @@
 //! GET /v2/NAME/tags/list              the versions of a module
 //! ```
 //!
+//! A module that the store does not have may be had from elsewhere: [`Access::want`] is asked for
+//! it first.
+//!
 //! Everything belongs to one module, and whether somebody may have that module is asked of
 //! [`Access`] for each request. What is not there and what somebody may not have are one answer.
 //! By digest everything is under every name. HEAD is GET without the body. Nothing can be put in.
@@ -36,7 +39,15 @@ pub trait Access: Send + Sync + 'static {
     /// # Errors
     /// When not; the answer is the same as if there were none.
     fn may(&self, request: &Parts, module: &Digest) -> Result<(), NotYours>;
+
+    /// Who sent this request asks for a module that the store does not have: has it come, if that
+    /// can be, before it is looked for once more. May block.
+    fn want(&self, _request: &Parts, _module: &Digest) {}
 }
+
+/// How many more nodes may be asked for what a request asks for, one behind the other: a number,
+/// in a request of a node that asks for somebody else.
+pub const HOPS: HeaderName = HeaderName::from_static("tamandua-hops");
 
 /// No.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +85,22 @@ enum Asked<'a> {
     Manifest(&'a str, &'a str),
     Blob(&'a str),
     Tags(&'a str),
+}
+
+impl Asked<'_> {
+    /// The digest that may be a module's: of what is asked for first of a module.
+    fn module(&self) -> Option<Digest> {
+        match self {
+            Self::Blob(digest) => digest.parse().ok(),
+            Self::Manifest(_, tag) => module_of(tag),
+            Self::Api | Self::Tags(_) => None,
+        }
+    }
+}
+
+/// The module that a tag names by its digest.
+fn module_of(tag: &str) -> Option<Digest> {
+    format!("sha256:{}", tag.strip_prefix("module-")?).parse().ok()
 }
 
 /// Why there is no answer, in the words of the specification.
@@ -116,8 +143,13 @@ impl<A: Access> Serving<A> {
         if ![Method::GET, Method::HEAD].contains(&parts.method) {
             return Err(Refusal::Method);
         }
-        let catalogue = self.catalogue()?;
-        match asked(parts.uri.path()).ok_or(Refusal::Name)? {
+        let asked = asked(parts.uri.path()).ok_or(Refusal::Name)?;
+        let mut catalogue = self.catalogue()?;
+        if let Some(module) = asked.module().filter(|module| catalogue.blob(module).is_none()) {
+            self.access.want(parts, &module);
+            catalogue = self.catalogue()?;
+        }
+        match asked {
             Asked::Api => {
                 Ok(([(API_VERSION, "registry/2.0")], axum::Json(json!({}))).into_response())
             }
@@ -245,8 +277,7 @@ fn named(catalogue: &Catalogue, name: &str, tag: &str) -> Option<Digest> {
     if !is_tag(tag) {
         return None;
     }
-    if let Some(digits) = tag.strip_prefix("module-") {
-        let module = format!("sha256:{digits}").parse().ok()?;
+    if let Some(module) = module_of(tag) {
         return catalogue.image_of(&module).copied();
     }
     if tag.ends_with(".sig") {

@@ -54,7 +54,7 @@ pub async fn pull_from(
     let now = || -> Duration { begin.elapsed() };
     for number in sources.order(now()) {
         let Some(source) = sources.get(number).cloned() else { continue };
-        match ask(transport, &source, wanted, progress).await {
+        match pull_one(transport, &source, wanted, progress).await {
             Ok(pulled) => {
                 sources.answered(number);
                 return Ok((source, pulled));
@@ -72,7 +72,11 @@ pub async fn pull_from(
     Err(errors)
 }
 
-async fn ask(
+/// Asks one repository.
+///
+/// # Errors
+/// As [`pull`] and [`pull_by_digest`].
+pub async fn pull_one(
     transport: &Arc<dyn Transport>,
     source: &Source,
     wanted: &Wanted,

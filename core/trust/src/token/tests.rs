@@ -77,6 +77,33 @@ fn lacks(token: &Token, ask: &Ask, now: UnixTime) -> String {
 }
 
 #[test]
+fn a_digest_of_which_nothing_else_is_known_may_be_granted_unless_only_others_are() {
+    let modules = |texts: &[&str]| {
+        let patterns = texts.iter().map(|text| text.parse().unwrap());
+        Grant { modules: Extent::only(patterns), ..Grant::all() }
+    };
+    let this = format!("sha256:{}", "07".repeat(32));
+    let other = format!("sha256:{}", "08".repeat(32));
+    let signer = format!("signer:{}", key(5).public());
+    for (granted, left, could) in [
+        (Grant::all(), Grant::all(), true),
+        (modules(&[&this]), Grant::all(), true),
+        (modules(&[&other]), Grant::all(), false),
+        (modules(&[&other, "name:mon*"]), Grant::all(), true),
+        (modules(&[&signer]), Grant::all(), true),
+        (modules(&[]), Grant::all(), false),
+        (Grant::all(), modules(&[&other]), false),
+        (modules(&["name:monitor"]), modules(&[&this]), true),
+    ] {
+        let token = narrowed(&granted, &[left]);
+        assert_eq!(token.could_cover_module(&[7; 32]), could, "{granted:?}");
+        // No is certain: with no name and no signer it is granted.
+        let ask = Ask { module: Some(monitor()), ..Ask::to(Operation::Read) };
+        assert!(could || token.authorize(&ask, NOW).is_err());
+    }
+}
+
+#[test]
 fn what_is_granted_is_allowed_and_comes_back_from_the_text() {
     let token = narrowed(&alices(), &[]);
     assert_eq!(token.principal(), key(2).public());

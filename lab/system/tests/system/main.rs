@@ -18,6 +18,7 @@ mod clean_end;
 mod common;
 mod conformance;
 mod cycles;
+mod demand;
 mod demo;
 mod desired;
 mod dev;

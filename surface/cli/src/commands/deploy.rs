@@ -5,6 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
 use api::{Budget, Client, DeployRequest, Deployed};
 use clap::Args;
+use registry::Digest;
 use std::path::Path;
 
 /// Arguments of `tam deploy`.
@@ -123,7 +124,8 @@ impl Deploy {
             discard_state: self.discard_state,
             allow_older: self.allow_older,
         };
-        let deployed = client.deploy(&request)?;
+        let may_fetch = request.module.parse::<Digest>().is_ok();
+        let deployed = context.output.patient(may_fetch, || client.deploy(&request))?;
         context.output.result(&deployed, || text(&deployed))
     }
 }

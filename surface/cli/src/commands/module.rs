@@ -10,7 +10,9 @@ use clap::Args;
 use registry::layout::{Documents, documents};
 use registry::{Digest, Store, StoreError};
 use repository::http::Transport;
-use repository::{Client, Credentials, Network, Reference, Registry, RepositoryError, Settings};
+use repository::{
+    Client, Credentials, Encryption, Network, Reference, Registry, RepositoryError, Settings,
+};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -232,7 +234,8 @@ impl Remote {
         let credentials = file.map(|file| Credentials::of_file(&file, registry)).transpose();
         let credentials = credentials.map_err(|error| failed(&error))?.flatten();
         let time_max = Duration::from_secs(self.time);
-        Ok(Settings { plain_http: self.plain_http, credentials, time_max })
+        let encryption = if self.plain_http { Encryption::Never } else { Encryption::Usual };
+        Ok(Settings { encryption, credentials, time_max, ..Settings::default() })
     }
 
     /// A client of a registry. Its time begins now.

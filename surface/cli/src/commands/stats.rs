@@ -53,6 +53,10 @@ fn text(now: &Counters, before: Option<&Counters>) -> String {
         text.push_str(&format!("\n{services}"));
     }
     text.push_str(&format!("\n{}\n{}", sessions(now), cell(now)));
+    let demand = demand(now);
+    if demand.count() > 0 {
+        text.push_str(&format!("\n{demand}"));
+    }
     text
 }
 
@@ -143,6 +147,23 @@ fn sessions(now: &Counters) -> Rows {
     rows
 }
 
+/// Modules that the node did not hold.
+fn demand(now: &Counters) -> Rows {
+    let demand = &now.demand;
+    let mut rows = Rows::pairs();
+    let rare = [
+        (demand.requests, "requests for modules that the node did not hold"),
+        (demand.remembered, "of them answered by an earlier miss"),
+        (demand.fetched, "modules that came"),
+        (demand.missed, "fetches by which nothing came that may run here"),
+        (demand.waiting, "requests that wait for a module now"),
+    ];
+    for (count, meaning) in rare.into_iter().filter(|(count, _)| *count > 0) {
+        rows.add([count.to_string(), meaning.to_owned()]);
+    }
+    rows
+}
+
 fn cell(now: &Counters) -> Rows {
     let cell = &now.cell;
     let mut rows = Rows::pairs();
@@ -182,7 +203,9 @@ mod tests {
             .into(),
             ..PortStatsInfo::default()
         };
-        let text = text(&Counters { ports: vec![port], ..Counters::default() }, None);
+        let demand = api::DemandStats { fetched: 3, ..api::DemandStats::default() };
+        let text = text(&Counters { ports: vec![port], demand, ..Counters::default() }, None);
+        assert!(text.contains("modules that came") && !text.contains("requests"), "{text}");
         assert!(text.contains("drop_rule") && text.contains("a rule says so"), "{text}");
         assert!(!text.contains("drop_checksum"), "{text}");
     }

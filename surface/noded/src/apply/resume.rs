@@ -14,6 +14,7 @@ use super::text::Found;
 use super::{Modules, Purpose, Work, fingerprint, resolve};
 use crate::config::NodeFile;
 use crate::daemon::Daemon;
+use crate::demand::fetch_for_start;
 use crate::deploy::Module;
 use crate::journal::{Journal, Record};
 use crate::state::{Desired, Facts};
@@ -47,6 +48,7 @@ pub(crate) fn open(file: &NodeFile, config: &Path, store: &Store) -> Result<Desi
     };
     let mut desired = Desired::new(journal, newest);
     if followed.as_ref() != Some(&fingerprint) {
+        desired.fetched = fetch_for_start(file, config, store)?;
         let wanted = wanted_by_file(file, config, store)?;
         let cause = format!("node file {}", config.display());
         if followed.is_some() {
@@ -99,6 +101,9 @@ fn wanted_by_file(file: &NodeFile, config: &Path, store: &Store) -> Result<Desir
 impl Daemon {
     /// Starts what shall run and does not.
     pub(crate) fn resume(&mut self) {
+        for bytes in std::mem::take(&mut self.desired.fetched) {
+            self.stored_for_node(bytes);
+        }
         let mut target = DesiredState::clone(&self.desired.state);
         target.bpf &= self.bpf_allowed;
         self.desired.missing.clear();
@@ -111,6 +116,7 @@ impl Daemon {
                 Err(reason) => self.leave_out(&mut target, name, reason),
             }
         }
+        self.want_missing();
         for _ in 0..UNFIT_MAX {
             let Err(fault) = check(&self.file.ports, &target, &modules) else { break };
             let reason = fault.refusal.to_string();

@@ -250,7 +250,15 @@ impl Modules<'_> {
             }
             digest.parse().map_err(|_| format!("'{module}' came without a digest"))?
         } else {
-            self.store.resolve(module).map_err(|problem| problem.to_string())?
+            // One that has just come may not be on the disk yet.
+            let held = module.parse().ok().filter(|digest| self.held.contains_key(digest));
+            let found = held.map_or_else(|| self.store.resolve(module), Ok);
+            found.map_err(|problem| match module.parse::<Digest>() {
+                Ok(_) => format!(
+                    "{problem}; `tam apply` asks the node's repositories for it, if it has some"
+                ),
+                Err(_) => problem.to_string(),
+            })?
         };
         if let Some(module) = self.held.get(&digest) {
             return Ok(ModuleInfo::of(digest.to_string(), &module.checked));

@@ -88,6 +88,25 @@ fn a_later_push_takes_the_name_and_the_first_keeps_its_digest() {
 }
 
 #[test]
+fn what_is_put_beside_takes_a_name_only_if_nobody_has_it() {
+    let (_directory, store) = store();
+    let [first, second] = ["i32.const 0", "i32.const 1"].map(wasm);
+    let wanted = manifest("monitor", "0.1.0");
+    let beside = |bytes: &[u8]| store.put_beside(None, bytes, &wanted).unwrap();
+    let (one, two) = (beside(&first), beside(&second));
+    assert_eq!(store.resolve("monitor:0.1.0").unwrap(), one, "the name was free");
+    assert_eq!(store.get(&two).unwrap(), second, "by its digest it is there");
+    assert_eq!(store.resolve(&two.to_string()).unwrap(), two);
+    let before = files_of(store.directory());
+    assert_eq!([beside(&first), beside(&second)], [one, two]);
+    assert_eq!(files_of(store.directory()), before);
+    // Whoever puts it by name has the name.
+    store.put(&second, &wanted).unwrap();
+    assert_eq!(store.resolve("monitor").unwrap(), two);
+    assert_eq!(store.get(&one).unwrap(), first);
+}
+
+#[test]
 fn putting_twice_changes_nothing() {
     let (_directory, store) = store();
     let (bytes, manifest) = (wasm("i32.const 0"), manifest("monitor", "0.1.0"));

@@ -67,6 +67,49 @@ impl Served {
     }
 }
 
+/// Puts a module into the store when somebody asks for it.
+struct Brings {
+    store: Store,
+    wanted: Mutex<Vec<Digest>>,
+}
+
+impl Access for Arc<Brings> {
+    fn may(&self, _: &Parts, _: &Digest) -> Result<(), NotYours> {
+        Ok(())
+    }
+
+    fn want(&self, _: &Parts, module: &Digest) {
+        self.wanted.lock().unwrap().push(*module);
+        self.store.put(b"\0asm brought", &manifest("brought")).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_the_store_does_not_have_is_asked_for_once_and_served_when_it_came() {
+    let served = served();
+    let wanted = Digest::of(b"\0asm brought");
+    let brings = Arc::new(Brings { store: served.store.clone(), wanted: Mutex::default() });
+    let router = router(served.store.clone(), Arc::clone(&brings));
+    let ask = async |path: String| {
+        let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        (status, to_bytes(response.into_body(), usize::MAX).await.unwrap())
+    };
+    // What is there, and what names no module, is asked of nobody.
+    for path in [format!("/v2/x/blobs/{}", served.module), "/v2/x/manifests/9.9.9".to_owned()] {
+        ask(path).await;
+    }
+    assert_eq!(*brings.wanted.lock().unwrap(), []);
+    let (status, bytes) = ask(format!("/v2/x/blobs/{wanted}")).await;
+    assert_eq!((status, &bytes[..]), (StatusCode::OK, &b"\0asm brought"[..]));
+    ask(format!("/v2/x/manifests/module-{}", wanted.hex())).await;
+    let absent = Digest::of(b"absent");
+    let (status, _) = ask(format!("/v2/x/manifests/module-{}", absent.hex())).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert_eq!(*brings.wanted.lock().unwrap(), [wanted, absent]);
+}
+
 #[tokio::test]
 async fn whoever_may_have_a_module_finds_it_its_image_and_its_signatures() {
     let served = served();

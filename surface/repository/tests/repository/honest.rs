@@ -7,8 +7,8 @@ use std::time::Duration;
 use registry::{Digest, Store};
 use repository::http::{Reach, Transport};
 use repository::{
-    Client, Credentials, Mirrors, Pulled, Reference, RepositoryError, Settings, Source, Wanted,
-    pull, pull_by_digest, pull_from,
+    Client, Connections, Credentials, Mirrors, Pulled, Reference, RepositoryError, Settings,
+    Source, Wanted, pull, pull_by_digest, pull_from, pull_one,
 };
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -216,6 +216,43 @@ async fn a_node_is_asked_by_the_digest_of_the_module() {
     let absent =
         pull_by_digest(&client, "monitor", &Digest::of(b"absent"), None).await.unwrap_err();
     assert!(absent.is_not_found());
+}
+
+#[tokio::test]
+async fn a_second_pull_needs_no_connection_and_the_token_goes_to_the_registry_alone() {
+    let (world, made) = (Arc::new(World::default()), made("1.0.0"));
+    world.answers("node.test", made.answers());
+    let transport: Arc<dyn Transport> = world.clone();
+    let headers = [(repository::HOPS, "3".parse().unwrap())].into_iter().collect();
+    let token = repository::Token::new("of-the-node");
+    let settings = Settings { token, headers, ..Settings::default() };
+    let source = Source { registry: "node.test".parse().unwrap(), prefix: String::new(), settings };
+    for _ in 0..3 {
+        let wanted = Wanted::Module { name: "monitor".into(), digest: made.digest };
+        pull_one(&transport, &source, &wanted, None).await.unwrap();
+        let absent = Wanted::Module { name: "monitor".into(), digest: Digest::of(b"absent") };
+        pull_one(&transport, &source, &absent, None).await.unwrap_err();
+    }
+    assert_eq!(world.reaches.lock().unwrap().len(), 1, "one connection");
+    for (_, asked) in world.asked.lock().unwrap().iter() {
+        assert_eq!(asked.headers["authorization"], "Bearer of-the-node");
+        assert_eq!(asked.headers["tamandua-hops"], "3");
+    }
+    // Where a registry sends us on to, neither is shown.
+    world.host("node.test", |asked| {
+        Reply::status(307).with("Location", &format!("https://other.test{}", asked.path))
+    });
+    world.answers("other.test", made.answers());
+    let wanted = Wanted::Module { name: "monitor".into(), digest: made.digest };
+    let settings = Settings { connections: Connections::default(), ..source.settings.clone() };
+    pull_one(&transport, &Source { settings, ..source }, &wanted, None).await.unwrap();
+    let asked = world.asked.lock().unwrap();
+    let elsewhere: Vec<_> = asked.iter().filter(|(host, _)| host == "other.test").collect();
+    assert!(!elsewhere.is_empty());
+    for (_, asked) in elsewhere {
+        assert!(!asked.headers.contains_key("authorization"), "{asked:?}");
+        assert!(!asked.headers.contains_key("tamandua-hops"), "{asked:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
