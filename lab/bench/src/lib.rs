@@ -19,6 +19,7 @@ mod classify;
 mod forward;
 mod frame;
 mod generator;
+mod install;
 mod ledger;
 pub mod levels;
 mod limits;
@@ -38,6 +39,7 @@ mod tests;
 mod touch;
 mod user;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -59,7 +61,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 10] = [
+const BENCHES: [Bench; 11] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -91,6 +93,10 @@ const BENCHES: [Bench; 10] = [
     Bench {
         name: "load",
         what: "from a request to a module's first packet, cold and warm: against Cranelift alone and an XDP program of clang",
+    },
+    Bench {
+        name: "install",
+        what: "from a digest that only a neighbour holds to its first packet: against Cranelift and an XDP program of clang; handshakes, against TLS 1.3",
     },
     Bench {
         name: "overload",
@@ -166,6 +172,10 @@ pub struct Plan {
     /// Whether it has associations, at 10.200.0.2:7443, and lets anyone call the shortest module
     /// that drops every packet.
     pub is_called: bool,
+    /// Where it serves its API, and what it holds, to the other nodes of the run.
+    pub serves: Option<SocketAddr>,
+    /// Where it gets what it does not hold.
+    pub repository: Option<Repository>,
 }
 
 /// What [`Subject::associate`] gives.
@@ -196,6 +206,15 @@ pub struct CellUse {
     pub packets: u64,
     /// Its processor time, in nanoseconds.
     pub cpu_ns: u64,
+}
+
+/// Another node of the run, which serves what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repository {
+    /// Its name.
+    pub node: String,
+    /// Where it does.
+    pub address: SocketAddr,
 }
 
 /// Appends another batch to a ledger: its bytes, which are on the disk.
@@ -243,6 +262,12 @@ pub trait Subject {
     /// When the node refuses it, or it runs elsewhere.
     fn deploy(&mut self, name: &str, module: Module<'_>, level: Level) -> Result<Loaded>;
 
+    /// Has the node of this name hold a module, on its disk; its digest.
+    ///
+    /// # Errors
+    /// When the node refuses it.
+    fn store(&mut self, name: &str, module: &Path) -> Result<String>;
+
     /// Removes the service of the node of this name and waits until it is gone.
     ///
     /// # Errors
@@ -254,6 +279,13 @@ pub trait Subject {
     /// # Errors
     /// When it cannot be made.
     fn ledger(&mut self, folder: &Path, records: u16) -> Result<Appends>;
+
+    /// Has two nodes get to know each other so often, in this process and without sockets; how
+    /// long each of them worked for that: the one that asks, and the one that answers.
+    ///
+    /// # Errors
+    /// When they do not.
+    fn handshakes(&mut self, count: u32) -> Result<[Duration; 2]>;
 
     /// Stops the node of this name and waits until it has detached.
     ///
@@ -319,6 +351,7 @@ pub fn run(
         "classify" => classify::run(options, progress)?,
         "ledger" => ledger::run(options, subject, progress)?,
         "load" => load::run(options, subject, progress)?,
+        "install" => install::run(options, subject, progress)?,
         "overload" => overload::run(options, subject, progress)?,
         "move" => move_service::run(options, subject, progress)?,
         _ => {

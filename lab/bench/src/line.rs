@@ -105,6 +105,8 @@ impl Line {
             cell_cpu: NODE_CPU,
             ledger_every: None,
             is_called: false,
+            serves: None,
+            repository: None,
         }
     }
 
@@ -118,6 +120,20 @@ impl Line {
             ip(namespace, &lines)?;
         }
         Ok(())
+    }
+
+    /// Joins the node of this line to another one's, by devices that are no ports: 10.202.0.1 here,
+    /// 10.202.0.2 there.
+    pub(crate) fn join(&self, other: &Self) -> Result<()> {
+        let there = other.node.name();
+        ip(
+            &self.node,
+            &format!(
+                "link add j0 type veth peer name j0 netns {there}\nlink set j0 up\n\
+                 addr add 10.202.0.1/30 dev j0\n"
+            ),
+        )?;
+        ip(&other.node, "link set j0 up\naddr add 10.202.0.2/30 dev j0\n")
     }
 
     fn connect(&self, names: &[String; 3]) -> Result<()> {

@@ -4,10 +4,10 @@
 //! ([`node`]): from a request to the first packet that the service has handled, cold and warm,
 //! alone and in place of a version that runs. docs/bench-load.md says it in whole sentences.
 
-mod first;
-mod module;
+pub(crate) mod first;
+pub(crate) mod module;
 mod node;
-mod program;
+pub(crate) mod program;
 
 use anyhow::Result;
 

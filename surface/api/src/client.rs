@@ -6,15 +6,16 @@
 use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPackets};
 use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequest};
 use crate::endpoints::{ENDPOINTS, Method, Operation};
+use crate::errors::{ErrorCode, ErrorDocument};
 use crate::events::EventList;
 use crate::ledger::{LedgerReceipt, LedgerRecords, LedgerTotals};
 use crate::trust::{
     NodeBackup, RevocationList, RevokeRequest, Revoked, SignaturesRequest, SignaturesStored,
 };
 use crate::types::{
-    BpfRequest, BpfSet, DeployRequest, Deployed, ErrorCode, ErrorDocument, HandedOver,
-    MessageAnswers, MessageRequest, ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo,
-    Removed, RuleList, RuleRemoved, RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
+    BpfRequest, BpfSet, DeployRequest, Deployed, HandedOver, MessageAnswers, MessageRequest,
+    ModuleList, ModuleStored, MoveRequest, Moved, NodeInfo, Removed, RuleList, RuleRemoved,
+    RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
 use connection::Kept;

@@ -11,6 +11,7 @@ pub mod capture;
 pub mod client;
 pub mod desired;
 pub mod endpoints;
+mod errors;
 pub mod events;
 pub mod ledger;
 pub mod openapi;
@@ -22,6 +23,7 @@ pub use capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacket, 
 pub use client::{Client, ClientError};
 pub use desired::*;
 pub use endpoints::{ENDPOINTS, Endpoint, Method, Operation};
+pub use errors::*;
 pub use events::{Event, EventKind, EventList};
 pub use ledger::*;
 pub use trust::*;

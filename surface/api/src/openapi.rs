@@ -2,7 +2,7 @@
 //! something else than they do.
 
 use crate::endpoints::{Body, Document, ENDPOINTS, Endpoint, Method, OPEN_METRICS};
-use crate::types::ErrorDocument;
+use crate::errors::ErrorDocument;
 use std::collections::BTreeMap;
 use utoipa::openapi::path::{
     HttpMethod, OperationBuilder, Parameter, ParameterBuilder, ParameterIn,

@@ -39,23 +39,23 @@ const CAME: usize = 1;
 
 /// When it came.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Came {
+pub(crate) struct Came {
     /// Of the monotonic clock.
-    pub(super) nanos: u64,
+    pub(crate) nanos: u64,
     /// Behind the packet before it: how much sooner it may have been handled, had it come sooner.
-    pub(super) gap_ns: u64,
+    pub(crate) gap_ns: u64,
 }
 
 /// In place until dropped.
 #[derive(Debug)]
-pub(super) struct First {
+pub(crate) struct First {
     words: MappedArray<Words>,
     _link: Link,
 }
 
 impl First {
     /// At the end of a line.
-    pub(super) fn new(line: &Line) -> Result<Self> {
+    pub(crate) fn new(line: &Line) -> Result<Self> {
         netns::in_namespace(&line.destination, || {
             let mut open = Object::open(objects::bench::FIRST, "first")?;
             open.set_global("mark_at", &MARK_AT)?;
@@ -67,7 +67,7 @@ impl First {
     }
 
     /// From now on waits for a packet with this mark; none of before is on its way any more.
-    pub(super) fn want(&self, mark: u32) {
+    pub(crate) fn want(&self, mark: u32) {
         self.set(WANTED, 0);
         std::thread::sleep(ON_ITS_WAY);
         self.set(CAME, 0);
@@ -75,7 +75,7 @@ impl First {
     }
 
     /// When it came.
-    pub(super) fn came(&self) -> Result<Came> {
+    pub(crate) fn came(&self) -> Result<Came> {
         let begun = Instant::now();
         loop {
             let words = self.words.load(0).context("the first packet's words have no entry")?;
@@ -101,14 +101,14 @@ impl First {
 /// Traffic at a slow, even rate until dropped: one system call a frame, and the processors
 /// stay free for what is measured.
 #[derive(Debug)]
-pub(super) struct Drip {
+pub(crate) struct Drip {
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
 impl Drip {
     /// So many 64-byte frames a second into a line.
-    pub(super) fn start(line: &Line, rate: u32) -> Result<Self> {
+    pub(crate) fn start(line: &Line, rate: u32) -> Result<Self> {
         let device = Line::ifindex(&line.source, "s0")?;
         let socket = netns::in_namespace(&line.source, || PacketSocket::open(device))??;
         let ended = Arc::new(AtomicBool::new(false));
@@ -121,7 +121,7 @@ impl Drip {
     }
 
     /// Ends it; what went wrong.
-    pub(super) fn stop(mut self) -> Result<()> {
+    pub(crate) fn stop(mut self) -> Result<()> {
         self.halt().unwrap_or(Ok(()))
     }
 

@@ -12,14 +12,14 @@ use anyhow::{Context as _, Result};
 /// Steps of one function.
 const STEPS_OF_FUNCTION: u32 = 8;
 /// Where in the frame the mark goes: where the UDP payload begins.
-pub(super) const MARK_AT: u32 = 14 + 20 + 8;
+pub(crate) const MARK_AT: u32 = 14 + 20 + 8;
 /// Where the words lie that are hashed: the IPv4 header and the L4 ports.
 const WORDS_AT: u32 = 14;
 const WORDS: u32 = 6;
 
 /// What a module is called by its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Size {
+pub(crate) enum Size {
     /// About 2 KB.
     Small,
     /// About 50 KB.
@@ -27,9 +27,9 @@ pub(super) enum Size {
 }
 
 impl Size {
-    pub(super) const ALL: [Self; 2] = [Self::Small, Self::Large];
+    pub(crate) const ALL: [Self; 2] = [Self::Small, Self::Large];
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Small => "small",
             Self::Large => "large",
@@ -45,7 +45,7 @@ impl Size {
 }
 
 /// A module that marks its packets with this word; another word makes another module.
-pub(super) fn module(size: Size, mark: u32) -> Result<Vec<u8>> {
+pub(crate) fn module(size: Size, mark: u32) -> Result<Vec<u8>> {
     wat::parse_str(text(size, mark)).context("making a module of the benchmark's own")
 }
 

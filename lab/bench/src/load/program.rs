@@ -27,7 +27,7 @@ const GOAL_MICROS: f64 = 5000.0;
 /// The functions beside it that a quick run measures: a short and a long one.
 const QUICK: [&str; 2] = ["dscp", "nat"];
 
-pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Measurement>> {
+pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Measurement>> {
     let functions = levels::functions()?.iter().map(|function| (function.name, function.module));
     let cases = functions.filter(|(name, _)| !options.quick || QUICK.contains(name));
     let engine = Engine::new()?;
@@ -58,7 +58,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<V
 }
 
 /// How long something takes to be made; it is taken down outside.
-pub(super) fn micros<T>(make: impl FnOnce() -> Result<T>) -> Result<f64> {
+pub(crate) fn micros<T>(make: impl FnOnce() -> Result<T>) -> Result<f64> {
     let start = Instant::now();
     let made = make()?;
     let took = start.elapsed();
@@ -67,7 +67,7 @@ pub(super) fn micros<T>(make: impl FnOnce() -> Result<T>) -> Result<f64> {
 }
 
 /// What user level does with the same bytes.
-pub(super) fn sandboxed(engine: &Engine, module: &[u8]) -> Result<engine::Instance<OwnedPacket>> {
+pub(crate) fn sandboxed(engine: &Engine, module: &[u8]) -> Result<engine::Instance<OwnedPacket>> {
     let checked = Unverified(module).check()?;
     let spec = InstanceSpec {
         window: checked.manifest.window,

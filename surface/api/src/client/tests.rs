@@ -1,7 +1,8 @@
 //! The client against a socket that answers as told.
 
 use super::*;
-use crate::types::{ErrorInfo, SCHEMA_VERSION};
+use crate::errors::ErrorInfo;
+use crate::types::SCHEMA_VERSION;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 

@@ -1,7 +1,10 @@
 //! What the benchmarks measure: nodes that this program starts, services that it
 //! deploys on them, and its engine without a node.
 
+mod handshakes;
+
 use super::deploy::upload;
+use super::key::random;
 use super::lab::wait_for;
 use super::read_module;
 use super::run::{Lanes, parameters};
@@ -12,7 +15,8 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use api::{Client, DeployRequest, RuleRequest, RulesRequest};
 use association::Protection;
 use bench::{
-    Appends, Associated, CellUse, Loaded, Module, Plan, Service, Subject, Touched, Vouched,
+    Appends, Associated, CellUse, Loaded, Module, Plan, Repository, Service, Subject, Touched,
+    Vouched,
 };
 use caller::{Caller, Settings};
 use ledger::{Account, Amounts, Field, LedgerId, MeterId, Reading};
@@ -26,7 +30,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use trust::{Grant, SecretKey, Seed, Token, UnixTime};
+use trust::{Extent, Grant, Operation, SecretKey, Seed, Token, UnixTime};
 use units::Name;
 
 /// A node that was asked to end has this long.
@@ -87,10 +91,7 @@ fn key(seed: [u8; 32]) -> SecretKey {
 
 /// The lines of a node file that let packets call modules.
 fn called() -> String {
-    format!(
-        "administrators = [\"{}\"]\nanyone = [\"name:reception\"]\n[associations]\nlisten = [\"{CALLED_AT}\"]\n",
-        key([0; 32]).public()
-    )
+    format!("anyone = [\"name:reception\"]\n[associations]\nlisten = [\"{CALLED_AT}\"]\n")
 }
 
 /// A node that runs.
@@ -106,6 +107,8 @@ pub struct Nodes {
     services: PathBuf,
     folder: TempDir,
     running: BTreeMap<String, Node>,
+    /// The administrator whom nodes believe that serve others of the run.
+    root: SecretKey,
     touch: BTreeMap<u32, Lanes>,
 }
 
@@ -114,8 +117,8 @@ impl Nodes {
     pub fn new(services: &Path) -> Result<Self, Failure> {
         let folder = tempfile::tempdir()
             .map_err(|error| Failure::io("making a folder for the run", &error))?;
-        let services = services.to_owned();
-        Ok(Self { services, folder, running: BTreeMap::new(), touch: BTreeMap::new() })
+        let (services, root) = (services.to_owned(), SecretKey::from_seed(&random()?));
+        Ok(Self { services, folder, running: BTreeMap::new(), root, touch: BTreeMap::new() })
     }
 
     /// The module of a sample service, built when it is not yet.
@@ -139,14 +142,16 @@ impl Nodes {
         let port =
             |device: &String| format!("[[port]]\nname = \"{device}\"\ndevice = \"{device}\"\n");
         let text = format!(
-            "name = \"{}\"\nstore = \"{}\"\nstate = \"{}\"\nguest_core = {}\n{}{}[trust]\nunsigned = \"accept\"\n{}",
+            "name = \"{}\"\nstore = \"{}\"\nstate = \"{}\"\nguest_core = {}\n{}{}[trust]\nunsigned = \"accept\"\nadministrators = [\"{}\"]\n{}{}",
             plan.name,
             self.folder.path().join(format!("{}.store", plan.name)).display(),
             self.folder.path().join(format!("{}.state", plan.name)).display(),
             plan.cell_cpu,
             plan.ledger_every.map_or_else(String::new, |every| format!("ledger_every = {every}\n")),
             plan.ports.iter().map(port).collect::<String>(),
-            if plan.is_called { called() } else { String::new() }
+            self.root.public(),
+            if plan.is_called { called() } else { String::new() },
+            self.neighbours(plan)?,
         );
         let config = self.folder.path().join(format!("{}.toml", plan.name));
         std::fs::write(&config, text).context("writing the node file")?;
@@ -158,6 +163,27 @@ impl Nodes {
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         netns::command_in(&namespace, &mut command)?;
         Ok((command.spawn().context("starting the node")?, log))
+    }
+
+    /// What a node file says of other nodes of the run; `[trust]` comes before it.
+    fn neighbours(&self, plan: &Plan) -> Result<String> {
+        let mut text = String::new();
+        if let Some(address) = plan.serves {
+            text += &format!("[api]\nlisten = \"{address}\"\n");
+        }
+        if let Some(Repository { node, address }) = &plan.repository {
+            let key = self.node(node)?.client.node()?.node_key;
+            let grant = Grant { operations: Extent::only([Operation::Read]), ..Grant::all() };
+            let seed = random().map_err(|failure| anyhow!(failure.message))?;
+            let token = Token::mint(&self.root, self.root.public(), &grant, &seed)?.held()?;
+            let file = self.folder.path().join(format!("{}.token", plan.name));
+            std::fs::write(&file, token.to_string()).context("writing a token")?;
+            let file = file.display();
+            text += &format!(
+                "[[repository]]\nnode = \"{address}\"\nkey = \"{key}\"\ntoken = \"{file}\"\n"
+            );
+        }
+        Ok(text)
     }
 
     fn node(&self, name: &str) -> Result<&Node> {
@@ -239,7 +265,7 @@ impl Subject for Nodes {
         let reception = wat::parse_str(RECEPTION).context("making a module to call")?;
         let digest = *client.store_module(reception)?.digest.parse::<registry::Digest>()?.bytes();
         let seed = Seed::from([4; 32]);
-        let minted = Token::mint(&key([0; 32]), key(CALLER).public(), &Grant::all(), &seed)?;
+        let minted = Token::mint(&self.root, key(CALLER).public(), &Grant::all(), &seed)?;
         let settings = Settings {
             key: key(CALLER),
             token: minted.held()?.to_string(),
@@ -304,6 +330,11 @@ impl Subject for Nodes {
         Ok(Loaded { digest: service.digest, stored, answered })
     }
 
+    fn store(&mut self, name: &str, module: &Path) -> Result<String> {
+        let wasm = std::fs::read(module).context("reading a module")?;
+        Ok(self.node(name)?.client.store_module(wasm)?.digest)
+    }
+
     fn ledger(&mut self, folder: &Path, records: u16) -> Result<Appends> {
         let key = SecretKey::from_seed(&Seed::from([2; 32]));
         let (principal, session) = (key.public(), Name::new("bench")?);
@@ -321,6 +352,10 @@ impl Subject for Nodes {
             let readings: Vec<Reading> = (0..records).map(reading).collect();
             Ok(files.append(UnixTime(count), &readings)?.bytes)
         }))
+    }
+
+    fn handshakes(&mut self, count: u32) -> Result<[Duration; 2]> {
+        handshakes::handshakes(count)
     }
 
     fn remove(&mut self, name: &str) -> Result<()> {

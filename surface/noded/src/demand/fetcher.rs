@@ -345,3 +345,90 @@ impl Transport for Ways {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trust::{SecretKey, Seed};
+
+    fn key(number: u8) -> PublicKey {
+        SecretKey::from_seed(&Seed::from([number; 32])).public()
+    }
+
+    /// A registry, then two nodes.
+    fn asking(folder: &Path) -> Asking {
+        let node = |number: u8| {
+            let key = key(number);
+            format!(
+                "[[repository]]\nnode = \"10.0.0.{number}:7443\"\nkey = \"{key}\"\ntoken = \"t\"\n"
+            )
+        };
+        let registry = "[[repository]]\nregistry = \"registry.test/modules\"\n";
+        let text = format!("name = \"r1\"\n{registry}{}{}", node(1), node(2));
+        let file = NodeFile::parse(&text, "node.toml").unwrap();
+        Asking::new(&file, &folder.join("node.toml")).unwrap()
+    }
+
+    fn numbers(asking: &Asking, previous: Option<u8>) -> Vec<usize> {
+        asking.order(previous.map(key)).into_iter().map(|(number, _)| number).collect()
+    }
+
+    #[test]
+    fn the_node_that_sent_us_here_is_asked_first_also_if_it_failed_before() {
+        let asking = asking(Path::new(""));
+        assert_eq!(numbers(&asking, None), [0, 1, 2]);
+        assert_eq!(numbers(&asking, Some(2)), [2, 0, 1]);
+        assert_eq!(numbers(&asking, Some(9)), [0, 1, 2], "a stranger is asked for nothing");
+        lock(&asking.repositories).failed(2, asking.begin.elapsed());
+        assert_eq!(numbers(&asking, None), [0, 1]);
+        assert_eq!(numbers(&asking, Some(2)), [2, 0, 1]);
+    }
+
+    #[test]
+    fn a_miss_is_certain_only_when_every_repository_says_so() {
+        let asking = asking(Path::new(""));
+        let said = |misses: &[Miss]| -> Vec<Said> {
+            misses.iter().map(|miss| Said { miss: *miss, text: "said".to_owned() }).collect()
+        };
+        use Miss::{Failed, NotThere};
+        for (misses, is_late, miss) in [
+            (&[NotThere, NotThere, NotThere][..], false, NotThere),
+            (&[NotThere, Failed, NotThere], false, Failed),
+            (&[NotThere, NotThere], false, Failed),
+            (&[NotThere, NotThere, NotThere], true, Failed),
+            (&[], false, Failed),
+        ] {
+            assert_eq!(asking.failure(said(misses), is_late).miss, miss, "{misses:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_says_how_many_nodes_are_left_and_shows_the_token_of_its_file_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let asking = asking(folder.path());
+        let job = |hops| Job {
+            fetch: Fetch { digest: Digest::of(b"x"), hops: node::wanted::Hops::new(hops) },
+            previous: None,
+        };
+        let all = asking.order(None);
+        let source = |number: usize, hops| asking.source(&all[number].1, &job(hops));
+        let missing = source(1, 4).unwrap_err().to_string();
+        assert!(missing.contains("No such file") && missing.contains("/t"), "{missing}");
+        for secret in ["two\nwords", "", &"s".repeat(20_000)] {
+            std::fs::write(folder.path().join("t"), secret).unwrap();
+            let wrong = source(1, 4).unwrap_err().to_string();
+            assert!(secret.is_empty() || !wrong.contains(secret), "{wrong}");
+        }
+        std::fs::write(folder.path().join("t"), "the-secret\n").unwrap();
+        let (source_of_node, name) = source(1, 4).unwrap();
+        assert_eq!(
+            (name.as_str(), source_of_node.settings.encryption),
+            ("module", Encryption::Always)
+        );
+        assert_eq!(source_of_node.settings.headers[HOPS], "3");
+        assert!(!format!("{source_of_node:?}").contains("the-secret"));
+        let (registry, name) = source(0, 1).unwrap();
+        assert_eq!((name.as_str(), registry.settings.token), ("modules", None));
+        assert_eq!(registry.settings.headers[HOPS], "0");
+    }
+}
