@@ -30,6 +30,8 @@ const FUNCTIONS: [&str; 12] = [
 ];
 /// A module that does nothing: what entry and exit cost.
 const NOTHING: &str = "nothing";
+/// What `tam reproduce` has a module hash with.
+const SHA1: &str = "sha1";
 /// What stands around a measured program.
 const RESTORE: &str = "restore";
 
@@ -94,11 +96,12 @@ impl Tools {
             )
             .expect("writing to a string cannot fail");
         }
-        let (nothing, restore) =
-            (self.module(NOTHING, out), self.object(RESTORE, "arena", &[], out));
+        let [nothing, sha1] = [NOTHING, SHA1].map(|name| self.module(name, out));
+        let restore = self.object(RESTORE, "arena", &[], out);
         format!(
             "pub(super) static COMPILED: Result<Compiled, &str> = Ok(Compiled {{\n  functions: &[\n\
              {functions}  ],\n  nothing: include_bytes!({nothing:?}),\n  \
+             sha1: include_bytes!({sha1:?}),\n  \
              restore: &Aligned(*include_bytes!({restore:?})).0,\n}});\n"
         )
     }

@@ -3,7 +3,7 @@
 //! `OUT_DIR` for `include_bytes!`.
 
 mod levels;
-mod plain_xsk;
+mod native;
 
 use std::env;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    plain_xsk::build(&out);
+    native::build(&out);
     levels::build(&out);
     println!("cargo:rerun-if-changed=build");
 }

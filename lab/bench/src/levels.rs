@@ -31,7 +31,7 @@ pub use tables::{Table, addresses};
 pub use vectors::{Packet, State, Vectors, VectorsError};
 pub use verify::{Difference, verify};
 
-pub(crate) use functions::nothing;
+pub(crate) use functions::{nothing, sha1};
 pub(crate) use measure::run;
 pub use measure::{Measured, measure, measure_entry};
 

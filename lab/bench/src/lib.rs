@@ -287,6 +287,13 @@ pub trait Subject {
     /// When they do not.
     fn handshakes(&mut self, count: u32) -> Result<[Duration; 2]>;
 
+    /// Has one side of an association seal so many datagrams with a payload of so many bytes, and
+    /// the other open them; how long each took for all.
+    ///
+    /// # Errors
+    /// When one is not opened.
+    fn sealing(&mut self, length: usize, count: u32) -> Result<[Duration; 2]>;
+
     /// Stops the node of this name and waits until it has detached.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! values beside ours.
 //!
 //! What each figure is, and what stands for the paper's machines, is said where it is measured:
-//! `amnet`, `crossing` and `shifting` (Tamanoir), `promethos`. Ours differ in the absolute by
+//! `amnet`, `crossing` and `shifting` (Tamanoir), `promethos`, `sane`. Ours differ in the absolute by
 //! twenty years; what is compared are the proportions.
 //!
 //! Offered load is paced by the generator's clock, and what it really sent is
@@ -12,6 +12,7 @@ mod amnet;
 mod crossing;
 mod plot;
 mod promethos;
+mod sane;
 mod shifting;
 mod stamped;
 
@@ -24,7 +25,7 @@ use serde::Serialize;
 use crate::line::Line;
 use crate::{Bench, Options, Plan, Subject, frame};
 
-const FIGURES: [Bench; 8] = [
+const FIGURES: [Bench; 10] = [
     Bench {
         name: "amnet-3",
         what: "AMnet, figure 3: throughput under rising load, by passes over every byte",
@@ -53,6 +54,14 @@ const FIGURES: [Bench; 8] = [
     Bench {
         name: "promethos-4",
         what: "PromethOS NP, figure 4 and table 1: rate and delay under rising load, by level",
+    },
+    Bench {
+        name: "sane-table1",
+        what: "SANE, table 1: hashing 4 MB in C and as loaded code; the key exchange",
+    },
+    Bench {
+        name: "sane-5",
+        what: "SANE, figure 5: hashing by block size, and what authenticates packets here",
     },
 ];
 
@@ -87,6 +96,9 @@ pub struct Point {
     /// Microseconds within which 99 % of the packets came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_p99_us: Option<f64>,
+    /// Microseconds that something took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_us: Option<f64>,
     /// Which packet it is, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<usize>,
@@ -102,6 +114,7 @@ enum Quantity {
     Packets,
     Delay,
     DelayP99,
+    Time,
     Number,
 }
 
@@ -109,13 +122,14 @@ impl Quantity {
     /// In the CSV, and on the axis.
     const fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::Length => ("length_bytes", "packet size, bytes"),
+            Self::Length => ("length_bytes", "size, bytes"),
             Self::Offered => ("offered_mbit_s", "offered load, Mbit/s"),
             Self::Throughput => ("throughput_mbit_s", "throughput, Mbit/s"),
             Self::OfferedPackets => ("offered_packets_s", "offered load, packets/s"),
             Self::Packets => ("packets_s", "packets/s"),
             Self::Delay => ("delay_us", "source to sink, µs"),
             Self::DelayP99 => ("delay_p99_us", "source to sink, 99 %, µs"),
+            Self::Time => ("time_us", "time, µs"),
             Self::Number => ("number", "packet"),
         }
     }
@@ -129,6 +143,7 @@ impl Quantity {
             Self::Packets => point.packets,
             Self::Delay => point.delay_us,
             Self::DelayP99 => point.delay_p99_us,
+            Self::Time => point.time_us,
             Self::Number => point.number.map(|number| number as f64),
         }
     }
@@ -204,6 +219,8 @@ pub fn run(
         "tamanoir-14" => lab.moves_down()?,
         "tamanoir-15" => lab.switches()?,
         "promethos-4" => lab.under_load()?,
+        "sane-table1" => lab.hash_table()?,
+        "sane-5" => lab.hash_by_length()?,
         _ => {
             let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
             bail!("there is no figure '{name}'; there are: {}", names.join(", "));

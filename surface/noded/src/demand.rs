@@ -1,10 +1,10 @@
 //! Demand loading: modules that somebody names by their digest and that the node does not hold.
 //!
 //! ```text
-//! deploy, apply ─┐ may it reach him?                        ┌▶ signed? his? ─▶ kept ─▶ goes on
-//! start          ├─▶ want ─▶ node::wanted ─▶ fetcher ─▶ Done┤
-//! pull API ──────┘             │ one fetch for all          └▶ remembered ─▶ refused
-//! active packets ─▶ want       └ who asked first pays
+//! deploy, apply ─┐ may it reach him?                            ┌▶ signed? his? ─▶ kept ─▶ goes on
+//! start          ├─▶ want_for ─▶ node::wanted ─▶ fetcher ─▶ Done┤
+//! pull API       │                 │ one fetch for all          └▶ remembered ─▶ refused
+//! active packets ┘                 └ who asked first pays
 //! ```
 //!
 //! Nothing is compiled here: whoever asked goes on as if the module had been there all along, and
@@ -25,6 +25,7 @@ use crate::http::{Answer, Incoming, Reply, error};
 use crate::views::failed;
 use anyhow::Result;
 use api::{ErrorCode, ErrorInfo, EventKind};
+use cell::CallQuestion;
 use fetcher::{Come, Fetcher, Job};
 use ledger::Account;
 use node::Owner;
@@ -61,13 +62,12 @@ struct Reason {
     text: String,
 }
 
-/// What is done when a module has come, or has not.
-type Then = Box<dyn FnOnce(&mut Daemon, Answer<()>)>;
-
 /// Who waits.
 enum Waits {
-    /// Something of the node's own.
-    Inside(Then),
+    /// The node itself, for what shall run.
+    Start,
+    /// Active packets of somebody.
+    Packets(Caller, CallQuestion),
     /// A deployment, or a file that is applied.
     Request(Incoming, Tried),
     /// Somebody who wants to have it from here.
@@ -78,7 +78,7 @@ impl Waits {
     /// Whether nobody hears the answer.
     fn is_gone(&self) -> bool {
         match self {
-            Self::Inside(_) => false,
+            Self::Start | Self::Packets(..) => false,
             Self::Request(incoming, _) => match &incoming.request {
                 Request::Deploy(_, reply) => reply.is_closed(),
                 Request::Apply(_, reply) => reply.is_closed(),
@@ -91,7 +91,8 @@ impl Waits {
     /// Who it is, and what for, where that is asked for.
     fn caller(&self) -> Option<(Caller, Operation)> {
         match self {
-            Self::Inside(_) => None,
+            Self::Start => None,
+            Self::Packets(caller, _) => Some((caller.clone(), Operation::Deploy)),
             Self::Request(incoming, _) => Some((incoming.caller.clone(), Operation::Deploy)),
             Self::Pull(caller, _) => Some((caller.clone(), Operation::Read)),
         }
@@ -123,25 +124,21 @@ impl Demand {
 }
 
 impl Daemon {
-    /// Has the node hold a module, whatever it takes: `then` hears when it does, at once if it
-    /// does already. What comes is of that digest and signed by somebody whom the node believes,
-    /// and `payer` (nobody: the node) pays for it. `previous` is asked first, if it is one of the
-    /// node's repositories. Whether the one for whom this is may have the module is for `then`
-    /// to ask, before anything of it runs.
-    #[expect(dead_code, reason = "active packets ask for their code by this")]
-    pub(crate) fn want(
+    /// Active packets call a module that the node does not hold. `previous`, which sent them here,
+    /// is asked for it first, if it is one of the node's repositories.
+    pub(crate) fn want_for_packets(
         &mut self,
-        digest: Digest,
-        payer: Option<Owner>,
+        caller: Caller,
+        question: CallQuestion,
         previous: Option<PublicKey>,
-        then: impl FnOnce(&mut Self, Answer<()>) + 'static,
     ) {
-        let account = self.account_of_owner(payer, None);
-        self.want_for(digest, account, Hops::MAX, previous, Waits::Inside(Box::new(then)));
+        let digest = Digest::from_bytes(question.digest);
+        let payer = self.account_of_caller(&caller, Some(node::session::best_effort()));
+        self.want_for(digest, payer, Hops::MAX, previous, Waits::Packets(caller, question));
     }
 
     /// Whether a module need not be fetched.
-    fn is_held(&self, digest: &Digest) -> bool {
+    pub(crate) fn is_held(&self, digest: &Digest) -> bool {
         self.modules.contains_key(digest) || self.store.has(digest)
     }
 
@@ -363,7 +360,9 @@ impl Daemon {
 
     fn answer_waiting(&mut self, digest: Digest, waits: Waits, answer: Answer<()>) {
         match (waits, answer) {
-            (Waits::Inside(then), answer) => then(self, answer),
+            (Waits::Start, Ok(())) => self.retry_at = Some(tokio::time::Instant::now()),
+            (Waits::Start, Err(_)) => {}
+            (Waits::Packets(_, question), answer) => self.packets_may_call(question, answer),
             (waits, Ok(())) if waits.is_gone() => {}
             (Waits::Request(incoming, mut tried), Ok(())) => {
                 tried.insert(digest);
@@ -450,12 +449,7 @@ impl Daemon {
                 continue;
             }
             let payer = self.account_of_owner(service.owner, Some(service.session.clone()));
-            let then = |daemon: &mut Self, answer: Answer<()>| {
-                if answer.is_ok() {
-                    daemon.retry_at = Some(tokio::time::Instant::now());
-                }
-            };
-            self.want_for(digest, payer, Hops::MAX, None, Waits::Inside(Box::new(then)));
+            self.want_for(digest, payer, Hops::MAX, None, Waits::Start);
         }
     }
 

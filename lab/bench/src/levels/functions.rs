@@ -38,11 +38,21 @@ pub(crate) fn nothing() -> Result<&'static [u8], NotBuilt> {
     Ok(compiled()?.nothing)
 }
 
+/// A module that hashes what is in its memory: `functions/sha1.c`.
+///
+/// # Errors
+/// [`NotBuilt`] when the build had no compiler for it.
+pub(crate) fn sha1() -> Result<&'static [u8], NotBuilt> {
+    Ok(compiled()?.sha1)
+}
+
 /// What the build leaves.
 pub(super) struct Compiled {
     functions: &'static [Function],
     /// A module that lets every packet pass.
     pub(super) nothing: &'static [u8],
+    /// A module that hashes.
+    sha1: &'static [u8],
     /// `restore` and `empty`.
     pub(super) restore: &'static [u8],
 }

@@ -18,7 +18,7 @@ const HEADROOM_LOG: f64 = 0.3;
 /// Draws all panels, one below the other, and the paper's values beside ours as text below.
 pub(super) fn draw(path: &Path, title: &str, drawn: &Drawn) -> Result<()> {
     let mut text = String::new();
-    let lines = drawn.compared.len() as u32 + 1;
+    let lines = drawn.compared.len() as u32 + 2;
     let plots = HEIGHT * drawn.panels.len() as u32;
     let size = (WIDTH, plots + CAPTION_LINE * lines);
     let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
@@ -41,10 +41,14 @@ fn all(
     for (area, panel) in above.split_evenly((drawn.panels.len(), 1)).iter().zip(&drawn.panels) {
         curves(area, title, *panel, &drawn.points)?;
     }
+    if drawn.panels.is_empty() {
+        below.draw(&Text::new(title.to_owned(), (80, 5), ("sans-serif", 18)))?;
+    }
+    let first = i32::from(drawn.panels.is_empty());
     for (at, Compared { what, unit, paper, ours }) in drawn.compared.iter().enumerate() {
         let ours = ours.map_or_else(|| "none".to_owned(), |ours| format!("{ours:.2} {unit}"));
         let line = format!("{what}: paper {paper:.2}, here {ours}");
-        let place = (80, 5 + CAPTION_LINE as i32 * i32::try_from(at)?);
+        let place = (80, 5 + CAPTION_LINE as i32 * (first + i32::try_from(at)?));
         below.draw(&Text::new(line, place, ("sans-serif", 14)))?;
     }
     root.present()?;

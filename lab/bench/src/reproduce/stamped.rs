@@ -36,7 +36,7 @@ impl Stamped {
             packets: Some(self.arrived),
             delay_us: Some(self.delay),
             delay_p99_us: Some(self.delay_p99),
-            number: None,
+            ..Point::default()
         }
     }
 }

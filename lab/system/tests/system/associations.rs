@@ -16,10 +16,10 @@ const ALICE: u8 = 10;
 const BOB: u8 = 11;
 const PORT: u16 = 7443;
 /// How long an answer takes at most whose absence is the test.
-const SILENCE: Duration = Duration::from_millis(300);
+pub const SILENCE: Duration = Duration::from_millis(300);
 
 /// Adds one to the first byte of an active packet's payload, and gives it back; other packets pass.
-fn mirror(name: &str) -> Vec<u8> {
+pub fn mirror(name: &str) -> Vec<u8> {
     let fields = r#"(memory (export "memory") 1)
         (func (export "on_packet") (result i32)
             (if (i32.ne (i32.load8_u (i32.const 0x800c)) (i32.const 2))
@@ -101,7 +101,7 @@ impl Node {
 }
 
 /// Calls once, and gives what comes back.
-fn call(
+pub fn call(
     caller: &mut Caller,
     digest: &[u8; 32],
     payload: &[u8],

@@ -1,6 +1,7 @@
 //! Modules that a node is asked for by their digest and does not hold: from a neighbour, from a
 //! parent's parent, past registries that are down, slow or lie; who pays, and who may have them.
 
+mod packets;
 mod registry;
 
 use std::net::Ipv4Addr;
@@ -13,11 +14,11 @@ use api::{ApplyRequest, DeployRequest, ErrorCode, EventKind, LedgerAmounts};
 use tempfile::TempDir;
 use testkit::{Net, NodeUnderTest, root_or_skip, wait_for};
 use trust::{
-    Extent, Grant, ImageDigest, Kind, ModulePattern, Operation, PublicKey, SecretKey, Seed,
-    Signature, SignatureFile, Token,
+    Extent, Grant, ImageDigest, Kind, ModulePattern, Operation, PublicKey, SecretKey, Signature,
+    SignatureFile,
 };
 
-use crate::common::{SOON, module_with_manifest};
+use crate::common::{SOON, key, module_with_manifest, token};
 use registry::Registry;
 
 const ROOT: u8 = 1;
@@ -27,16 +28,6 @@ const NEIGHBOUR: u8 = 20;
 const PORT: u16 = 7443;
 /// Misses that failed are remembered for 5 s.
 const FAILED_FOR: Duration = Duration::from_secs(5);
-
-fn key(number: u8) -> SecretKey {
-    SecretKey::from_seed(&Seed::new([number; 32]))
-}
-
-fn token(principal: u8, grant: &Grant) -> String {
-    let next = Seed::new([99; 32]);
-    let token = Token::mint(&key(ROOT), key(principal).public(), grant, &next).unwrap();
-    token.held().unwrap().to_string()
-}
 
 fn reads() -> Grant {
     Grant { operations: Extent::only([Operation::Read]), ..Grant::all() }
@@ -87,7 +78,7 @@ impl World {
         let links = ends.map(|ends| format!("[[link]]\nends = {ends:?}\n")).concat();
         let net = Net::up(&format!("{hosts}{routers}{links}")).unwrap();
         let folder = TempDir::new().unwrap();
-        std::fs::write(folder.path().join("token"), token(NEIGHBOUR, &reads())).unwrap();
+        std::fs::write(folder.path().join("token"), token(ROOT, NEIGHBOUR, &reads())).unwrap();
         Self { net, folder }
     }
 
@@ -197,7 +188,7 @@ fn a_digest_that_a_neighbour_has_is_deployed_and_whoever_deploys_it_pays() {
     second.client().deploy(&request(&digest)).unwrap();
     assert_eq!(second.stats().unwrap().demand.requests, 1);
     // A principal pays himself.
-    let alice = second.client().clone().with_token(token(ALICE, &deploys(&["name:pass*"])));
+    let alice = second.client().clone().with_token(token(ROOT, ALICE, &deploys(&["name:pass*"])));
     assert_eq!(alice.deploy(&request(&other)).unwrap().service.name, "pass-on");
     let paid = billed(&second, key(ALICE).public(), "best-effort").unwrap();
     assert_eq!(paid.fetches, 1);
@@ -379,7 +370,7 @@ fn what_a_capability_does_not_reach_is_not_there_and_is_not_even_fetched_if_that
     let mine = first.client().store_module(pass("pass-mine")).unwrap().digest;
     let other = first.client().store_module(pass("other")).unwrap().digest;
     let second = world.node("r2", "r1", &world.section(&first, "r1", "r2"));
-    let with = |grant: &Grant| second.client().clone().with_token(token(ALICE, grant));
+    let with = |grant: &Grant| second.client().clone().with_token(token(ROOT, ALICE, grant));
     let only_digest = with(&deploys(&[&mine]));
     let without_spelling = |text: String, digest: &str| text.replace(digest, "DIGEST");
     let (kind, plain) = code(only_digest.deploy(&request(&other)));

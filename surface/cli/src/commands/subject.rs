@@ -358,6 +358,10 @@ impl Subject for Nodes {
         handshakes::handshakes(count)
     }
 
+    fn sealing(&mut self, length: usize, count: u32) -> Result<[Duration; 2]> {
+        handshakes::sealing(length, count)
+    }
+
     fn remove(&mut self, name: &str) -> Result<()> {
         // Answered when the cell has stopped it.
         self.node(name)?.client.remove(SERVICE, true)?;

@@ -2,9 +2,10 @@
 //! them, and stopped when nobody has called them for a while.
 //!
 //! ```text
-//! cell: who runs DIGEST for ID? ─▶ the caller's service of that module ─▶ answer
-//!                                  │ none: may he deploy it? ─▶ deploy ─ it runs ─▶ answer
-//!                                  └ no ─▶ refused, for a while
+//! cell: who runs DIGEST for ID? ─▶ is it held? ─▶ the caller's service of that module ─▶ answer
+//!                                  │ no: may it   │ none: may he deploy it? ─▶ deploy ─ it runs ─▶ answer
+//!                                  │ be his?      └ no ─▶ refused, for a while
+//!                                  └▶ fetched, from his node first ─▶ asked again
 //! ```
 //!
 //! They are not desired: an apply does not take them away, nothing of them is written down, and a
@@ -13,6 +14,7 @@
 use crate::access::Caller;
 use crate::daemon::{Daemon, Request};
 use crate::events::Note;
+use crate::http::Answer;
 use api::{DeployRequest, EventKind};
 use association::AssociationId;
 use cell::protocol::ToCell;
@@ -22,6 +24,7 @@ use registry::Digest;
 use std::collections::{BTreeMap, VecDeque};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use trust::Operation;
 use units::{EntryId, Name};
 
 /// How long a caller is told nothing else than that a module does not run: each question costs
@@ -77,7 +80,20 @@ impl Daemon {
             }
             return self.answer_call(question, CallAnswer::Refused { for_ms: REFUSED_FOR_MS });
         }
-        if let Err(why) = self.find_or_start(question) {
+        let done = self.find_or_start(question);
+        self.refuse_call(question, done);
+    }
+
+    /// What packets call and the node did not hold has been looked for.
+    pub(crate) fn packets_may_call(&mut self, question: CallQuestion, came: Answer<()>) {
+        match came {
+            Ok(()) => self.packets_call(question),
+            Err(_) => self.refuse_call(question, came),
+        }
+    }
+
+    fn refuse_call(&self, question: CallQuestion, done: Answer<()>) {
+        if let Err(why) = done {
             tracing::debug!(
                 ?question,
                 why = why.message,
@@ -102,16 +118,21 @@ impl Daemon {
         self.tell(&ToCell::Called(question, answer), &[]);
     }
 
-    fn find_or_start(&mut self, question: CallQuestion) -> Result<(), api::ErrorInfo> {
-        let caller = match question.association {
-            None => Caller::Anyone,
+    fn find_or_start(&mut self, question: CallQuestion) -> Answer<()> {
+        let (caller, previous) = match question.association {
+            None => (Caller::Anyone, None),
             Some(id) => {
                 let live = self.neighbours.as_ref().and_then(|it| it.live.get(&id));
                 let Some(live) = live else { return Ok(()) };
-                live.caller.clone()
+                (live.caller.clone(), Some(live.principal))
             }
         };
         let digest = Digest::from_bytes(question.digest);
+        if !self.is_held(&digest) {
+            self.may_want(&caller, Operation::Deploy, &digest)?;
+            self.want_for_packets(caller, question, previous);
+            return Ok(());
+        }
         self.resolve(&digest.to_string())?;
         let owner = self.owner_of(&caller);
         let found = self.service_called(owner, &digest);
@@ -219,7 +240,7 @@ impl Daemon {
 }
 
 /// The name of a service that packets call: of one principal and module.
-fn name_for(owner: Option<Owner>, digest: &Digest) -> Result<Name, api::ErrorInfo> {
+fn name_for(owner: Option<Owner>, digest: &Digest) -> Answer<Name> {
     let number = owner.map_or(0, |owner| owner.principal.0);
     let digits: String = digest.hex().chars().take(DIGITS).collect();
     Name::new(format!("{PREFIX}{digits}-{number}")).map_err(crate::views::usage)

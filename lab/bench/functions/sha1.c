@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* SHA-1 as a module, for `tam reproduce sane-table1 sane-5`.
+ *
+ * A packet's first four bytes say how many bytes of the module's own memory are hashed (a
+ * multiple of 64, little-endian); the digest takes the place of the next twenty. */
+#include "tam.h"
+#include "sha1.h"
+
+#define LENGTH_MAX (4 << 20)
+
+TAM_MANIFEST(abi = 1)
+TAM_MANIFEST(name = "sha1")
+TAM_MANIFEST(version = "1.0.0")
+TAM_MANIFEST(window = 64)
+TAM_MANIFEST(memory_pages_max = 68)
+
+static uint8_t bytes[LENGTH_MAX];
+
+TAM_ON_START
+{
+	sha1_fill(bytes, LENGTH_MAX);
+	return 0;
+}
+
+TAM_EXPORT(on_packet) u32 on_packet(void)
+{
+	u32 length = *(u32 *)TAM_WINDOW;
+
+	if (!tam_has(4 + SHA1_LENGTH) || length > LENGTH_MAX)
+		return TAM_PASS;
+	sha1(bytes, length, TAM_WINDOW + 4);
+	return TAM_PASS;
+}

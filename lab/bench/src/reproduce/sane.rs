@@ -1,0 +1,328 @@
+//! SANE, table 1 and figure 5 ("A secure active network environment architecture: realization in
+//! SwitchWare", section V): what hashing costs, in the language of the machine and in that of
+//! loaded code; and how long its key exchange took.
+//!
+//! SANE could load Caml bytecode only, which hashed a hundred times slower than C, so it left
+//! hashing to C. Here the same C is compiled for the machine (`c/sha1.c`, a process of its own)
+//! and to a module (`functions/sha1.c`), which runs at user level and in the driver. What SANE
+//! hashed each packet for is done here by AES-256-GCM: `core/association`, sealing and opening.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use abi::check::Unverified;
+use abi::packet::OwnedPacket;
+use anyhow::{Context as _, Result, bail, ensure};
+use cell::below::metadata_of;
+use engine::{Engine, Instance, InstanceSpec, MemoryKind};
+
+use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
+use crate::levels::{self, Measured as _, Ours, Runner as _, cpu};
+use crate::rounds::median;
+
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sha1"));
+
+/// Bytes of figure 5. The paper's axis is not said in its text.
+const LENGTHS: [usize; 10] = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768];
+const LENGTHS_QUICK: [usize; 4] = [64, 1024, 8192, 32_768];
+/// Bytes of table 1.
+const TABLE_LENGTH: usize = 4 << 20;
+/// Bytes of one sample, about: some milliseconds.
+const SAMPLE_BYTES: usize = 1 << 20;
+const ROUNDS: usize = 9;
+const ROUNDS_QUICK: usize = 3;
+/// Key exchanges of which the mean counts.
+const EXCHANGES: u32 = 500;
+const EXCHANGES_QUICK: u32 = 100;
+/// Table 1, in seconds; Caml's own integers.
+const PAPER_C: f64 = 0.333_212;
+const PAPER_BYTECODE: f64 = 36.027_246;
+const PAPER_NATIVE: f64 = 2.477_051;
+/// Section V-B, in seconds: a key exchange with an exponent of 256 bits.
+const PAPER_EXCHANGE: f64 = 2.4;
+const DIGEST_LENGTH: usize = 20;
+
+const C: &str = "C, this machine's";
+const USER: &str = "module, user";
+const NIC: &str = "module, nic";
+const SEALED: &str = "active packet, sealed";
+const OPENED: &str = "active packet, opened";
+
+impl Lab<'_> {
+    /// Table 1, and the key exchange.
+    pub(super) fn hash_table(&mut self) -> Result<Drawn> {
+        let mut hashers = Hashers::new()?;
+        // In the driver a call has not enough fuel for so much at once.
+        let whole = |curve: &'static str| (curve, TABLE_LENGTH, 1);
+        let length = LENGTHS[LENGTHS.len() - 1];
+        let cases = [whole(C), whole(USER), (NIC, length, TABLE_LENGTH / length)];
+        let mut taken = cases.map(|_| Vec::new());
+        let rounds = self.hash_rounds();
+        for round in 1..=rounds {
+            (self.progress)(&format!("hashing 4 MiB, round {round} of {rounds}"));
+            for ((curve, length, times), taken) in cases.iter().zip(&mut taken) {
+                taken.push(hashers.hash(curve, *length, *times)? * *times as f64);
+            }
+        }
+        let [c, user, nic] = taken.map(|taken| median(&taken));
+        let count = if self.options.quick { EXCHANGES_QUICK } else { EXCHANGES };
+        (self.progress)(&format!("{count} key exchanges"));
+        let both: Duration = self.subject.handshakes(count)?.iter().sum();
+        let exchange = both.as_secs_f64() / f64::from(count);
+        let row = |what: &str, unit, paper, ours| Compared {
+            what: what.to_owned(),
+            unit,
+            paper,
+            ours: Some(ours),
+        };
+        let compared = vec![
+            row("4 MiB in C", "ms", PAPER_C * 1e3, c / 1e3),
+            row(
+                "loaded code (Caml bytecode; a module, user)",
+                "ms",
+                PAPER_BYTECODE * 1e3,
+                user / 1e3,
+            ),
+            row("the same of C", "ratio", PAPER_BYTECODE / PAPER_C, user / c),
+            row(
+                "compiled, not loadable (native Caml; a module, nic)",
+                "ms",
+                PAPER_NATIVE * 1e3,
+                nic / 1e3,
+            ),
+            row("the same of C", "ratio", PAPER_NATIVE / PAPER_C, nic / c),
+            row("key exchange, both sides' work", "ms", PAPER_EXCHANGE * 1e3, exchange * 1e3),
+        ];
+        let point = |(curve, time_us)| Point {
+            curve,
+            length: TABLE_LENGTH,
+            time_us: Some(time_us),
+            ..Point::default()
+        };
+        let points = [(C, c), (USER, user), (NIC, nic)];
+        let points = points.map(|(curve, time)| point((curve.to_owned(), time))).to_vec();
+        let notes = vec![format!("at nic {} times {length} bytes", TABLE_LENGTH / length)];
+        let columns = &[Quantity::Length, Quantity::Time];
+        Ok(Drawn { points, compared, columns, panels: Vec::new(), notes })
+    }
+
+    /// Figure 5.
+    pub(super) fn hash_by_length(&mut self) -> Result<Drawn> {
+        let mut hashers = Hashers::new()?;
+        let lengths = if self.options.quick { &LENGTHS_QUICK[..] } else { &LENGTHS[..] };
+        let rounds = self.hash_rounds();
+        let mut points = Vec::new();
+        for &length in lengths {
+            let times = (SAMPLE_BYTES / length).max(8);
+            let mut taken = [C, USER, NIC, SEALED, OPENED].map(|curve| (curve, Vec::new()));
+            for round in 1..=rounds {
+                (self.progress)(&format!("{length} bytes, round {round} of {rounds}"));
+                for (curve, taken) in &mut taken[..3] {
+                    taken.push(hashers.hash(curve, length, times)?);
+                }
+                let count = u32::try_from(times)?;
+                let both = self.subject.sealing(length, count)?;
+                for ((_, taken), time) in taken[3..].iter_mut().zip(both) {
+                    taken.push(time.as_secs_f64() * 1e6 / f64::from(count));
+                }
+            }
+            points.extend(taken.map(|(curve, taken)| Point {
+                curve: curve.to_owned(),
+                length,
+                time_us: Some(median(&taken)),
+                ..Point::default()
+            }));
+        }
+        let compared = slopes(&points);
+        let panel = |log| Panel { x: Quantity::Length, y: Quantity::Time, log_x: log, log_y: log };
+        let columns = &[Quantity::Length, Quantity::Time];
+        let notes = Vec::new();
+        Ok(Drawn { points, compared, columns, panels: vec![panel(true)], notes })
+    }
+
+    const fn hash_rounds(&self) -> usize {
+        if self.options.quick { ROUNDS_QUICK } else { ROUNDS }
+    }
+}
+
+/// What a byte more costs: the paper says that the time grows with the length, and how long 4 MB
+/// take.
+fn slopes(points: &[Point]) -> Vec<Compared> {
+    let slope = |curve: &str| {
+        let mut of_curve = points.iter().filter(|point| point.curve == curve);
+        let (first, last) = (of_curve.next()?, of_curve.next_back()?);
+        Some((last.time_us? - first.time_us?) * 1e3 / (last.length - first.length) as f64)
+    };
+    let paper = |seconds: f64| seconds * 1e9 / TABLE_LENGTH as f64;
+    let row = |what: &str, paper, curve| Compared {
+        what: format!("a byte more, {what}"),
+        unit: "ns",
+        paper,
+        ours: slope(curve),
+    };
+    vec![
+        row("C", paper(PAPER_C), C),
+        row("native Caml; a module, user", paper(PAPER_NATIVE), USER),
+        row("native Caml; a module, nic", paper(PAPER_NATIVE), NIC),
+        row("a packet's authentication: SHA-1 in C; AES-256-GCM, sealed", paper(PAPER_C), SEALED),
+        row("the same, opened", paper(PAPER_C), OPENED),
+    ]
+}
+
+/// The three that hash. They have hashed the same when they are made.
+struct Hashers {
+    native: Native,
+    user: Instance<OwnedPacket>,
+    nic: Ours,
+}
+
+impl Hashers {
+    fn new() -> Result<Self> {
+        let module = levels::sha1()?;
+        let checked = Unverified(module).check()?;
+        let engine = Engine::new()?;
+        let spec = InstanceSpec {
+            window: checked.manifest.window,
+            memory_pages_max: checked.memory.pages_max,
+            call_slices: 5,
+            ..InstanceSpec::default()
+        };
+        let program = engine.program::<OwnedPacket>(module, MemoryKind::Own)?;
+        let user = program.start(&engine, &spec)?;
+        let mut hashers = Self { native: Native::start()?, user, nic: Ours::load(module)? };
+        for length in LENGTHS {
+            let (digest, _) = hashers.native.hash(length, 1)?;
+            let user = hashers.at_user(length)?;
+            let nic = hashers.nic.handle(&wanted(length)?, 0)?.packet;
+            for (level, packet) in [(USER, user), (NIC, nic)] {
+                let found = packet.get(4..4 + DIGEST_LENGTH).map(hex::encode);
+                ensure!(
+                    found.as_ref() == Some(&digest),
+                    "of {length} bytes {level} has the hash {found:?} and the machine {digest}"
+                );
+            }
+        }
+        Ok(hashers)
+    }
+
+    fn at_user(&mut self, length: usize) -> Result<Vec<u8>> {
+        let packet = wanted(length)?;
+        let meta = metadata_of(&packet);
+        let (packet, verdict) = self.user.on_packet(OwnedPacket::new(packet), &meta);
+        if let Err(trap) = verdict {
+            bail!("hashing at user level: {trap:?}");
+        }
+        Ok(packet.into_bytes())
+    }
+
+    /// Microseconds of one hash.
+    fn hash(&mut self, curve: &str, length: usize, times: usize) -> Result<f64> {
+        let _pinned = cpu::Pinned::new()?;
+        let took = match curve {
+            C => self.native.hash(length, times)?.1,
+            USER => {
+                let begun = Instant::now();
+                for _ in 0..times {
+                    self.at_user(length)?;
+                }
+                begun.elapsed()
+            }
+            NIC => {
+                let packet = wanted(length)?;
+                self.nic.prepare(&packet, 0)?;
+                let begun = Instant::now();
+                self.nic.program().test_run(&packet, None, u32::try_from(times)?)?;
+                let took = begun.elapsed();
+                self.nic.check()?;
+                took
+            }
+            _ => bail!("nobody hashes as '{curve}'"),
+        };
+        Ok(took.as_secs_f64() * 1e6 / times as f64)
+    }
+}
+
+/// A packet that wants so many bytes hashed.
+fn wanted(length: usize) -> Result<Vec<u8>> {
+    let mut packet = vec![0; 64];
+    packet[..4].copy_from_slice(&u32::try_from(length)?.to_le_bytes());
+    Ok(packet)
+}
+
+/// `c/sha1.c`; it ends when it is dropped.
+struct Native {
+    child: Child,
+    ask: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Native {
+    fn start() -> Result<Self> {
+        // The file may go as soon as the program runs.
+        let mut file = tempfile::Builder::new().prefix("tam-sha1").tempfile()?;
+        file.write_all(PROGRAM).context("unpacking SHA-1 for this machine")?;
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o700))?;
+        let path = file.into_temp_path();
+        let mut command = Command::new(&path);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("starting SHA-1 for this machine")?;
+        let (ask, answers) = (child.stdin.take(), child.stdout.take());
+        let answers = BufReader::new(answers.context("it has no output")?);
+        let mut native = Self { child, ask, answers };
+        native.hash(LENGTHS[0], 1)?;
+        Ok(native)
+    }
+
+    /// The digest, and how long it took so often.
+    fn hash(&mut self, length: usize, times: usize) -> Result<(String, Duration)> {
+        let mut line = String::new();
+        writeln!(line, "{length} {times}")?;
+        self.ask.as_ref().context("it has ended")?.write_all(line.as_bytes())?;
+        line.clear();
+        self.answers.read_line(&mut line)?;
+        let said = line.trim().split_once(' ');
+        let (nanos, digest) = said.with_context(|| format!("SHA-1 in C says '{line}'"))?;
+        Ok((digest.to_owned(), Duration::from_nanos(nanos.parse()?)))
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        // It ends with its input; what is left of it is nothing that a benchmark needs.
+        self.ask = None;
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_three_hash_alike() {
+        if !testkit::root_or_skip("BPF programs") {
+            return;
+        }
+        let mut hashers = Hashers::new().unwrap();
+        // RFC 3174 by another implementation: of the bytes 1, 4, 7, …
+        let (digest, _) = hashers.native.hash(64, 1).unwrap();
+        assert_eq!(digest, "58e0c7f7b02c9ac225ff2bf7bc6b28df3994aa18");
+        assert!(hashers.hash(NIC, 1024, 10).unwrap() > 0.0);
+    }
+
+    #[test]
+    fn a_byte_more_costs_what_lies_between_the_shortest_and_the_longest() {
+        let point = |length, time_us| Point {
+            curve: C.to_owned(),
+            length,
+            time_us: Some(time_us),
+            ..Point::default()
+        };
+        let compared = slopes(&[point(64, 1.0), point(128, 9.0), point(1064, 3.0)]);
+        assert_eq!((compared[0].ours, compared[1].ours), (Some(2.0), None));
+        assert!((compared[0].paper - 79.44).abs() < 0.01, "{:?}", compared[0]);
+    }
+}
