@@ -14,6 +14,9 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     Sum::default().with(bytes).checksum()
 }
 
+/// Bytes that are added side by side.
+const BLOCK: usize = 32;
+
 /// A one's complement sum that is still open: pieces are added, then it is closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
@@ -49,7 +52,17 @@ impl Sum {
     /// as if a zero byte followed, so only the last piece may be odd.
     #[must_use]
     pub fn with(mut self, bytes: &[u8]) -> Self {
-        let (pairs, rest) = bytes.as_chunks::<2>();
+        // Words of 32 bits in the host's order, lane by lane: the sum comes out with its bytes
+        // swapped where the words had them swapped (RFC 1071 section 2, B and C).
+        let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+        let mut lanes = [0; BLOCK / 4];
+        for block in blocks {
+            for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<4>().0) {
+                *lane += u64::from(u32::from_ne_bytes(*word));
+            }
+        }
+        self.0 += u64::from(u16::from_be(fold(lanes.iter().sum())));
+        let (pairs, rest) = rest.as_chunks::<2>();
         for pair in pairs {
             self.0 += u64::from(u16::from_be_bytes(*pair));
         }
@@ -156,6 +169,26 @@ const fn fold(mut sum: u64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_sum_up_like_pairs() {
+        let mut state = 1u32;
+        let bytes: Vec<u8> = (0..300)
+            .map(|at| {
+                state = state.wrapping_mul(0x9e37_79b1).wrapping_add(at);
+                // Many carries: most bytes are high.
+                (state >> 24) as u8 | 0xc0
+            })
+            .collect();
+        for length in 0..bytes.len() {
+            let pairs = bytes[..length].chunks(2).map(|pair| {
+                u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or_default())
+            });
+            assert_eq!(checksum(&bytes[..length]), !fold(pairs.sum()), "{length} bytes");
+        }
+        assert_eq!(checksum(&[0; 64]), u16::MAX);
+        assert_eq!(checksum(&[0xff; 64]), 0);
+    }
 
     #[test]
     fn the_example_of_rfc_1071_section_3_sums_up() {

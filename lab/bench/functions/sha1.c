@@ -2,7 +2,8 @@
 /* SHA-1 as a module, for `tam reproduce sane-table1 sane-5`.
  *
  * A packet's first four bytes say how many bytes of the module's own memory are hashed (a
- * multiple of 64, little-endian); the digest takes the place of the next twenty. */
+ * multiple of 64, little-endian); the digest takes the place of the next twenty. When the word
+ * behind that is not zero, the memory is filled before. */
 #include "tam.h"
 #include "sha1.h"
 
@@ -16,18 +17,15 @@ TAM_MANIFEST(memory_pages_max = 68)
 
 static uint8_t bytes[LENGTH_MAX];
 
-TAM_ON_START
-{
-	sha1_fill(bytes, LENGTH_MAX);
-	return 0;
-}
-
 TAM_EXPORT(on_packet) u32 on_packet(void)
 {
-	u32 length = *(u32 *)TAM_WINDOW;
+	u32 *words = (u32 *)TAM_WINDOW;
+	u32 length = words[0];
 
-	if (!tam_has(4 + SHA1_LENGTH) || length > LENGTH_MAX)
+	if (!tam_has(8 + SHA1_LENGTH) || length > LENGTH_MAX)
 		return TAM_PASS;
+	if (words[1 + SHA1_LENGTH / 4])
+		sha1_fill(bytes, length);
 	sha1(bytes, length, TAM_WINDOW + 4);
 	return TAM_PASS;
 }

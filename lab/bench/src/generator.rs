@@ -92,17 +92,18 @@ impl Generator {
         Self::send(source, device, traffic, frame, None)
     }
 
-    /// Starts sending these datagrams, all of one length, to an L4 port of the node, each once:
-    /// behind the last one nothing is sent.
+    /// Starts sending these datagrams, all of one length, so many a second to an L4 port of the
+    /// node, each once: behind the last one nothing is sent.
     pub(crate) fn start_with(
         source: &NetNs,
         device: u32,
-        port: u16,
+        (port, rate): (u16, u64),
         datagrams: &[Vec<u8>],
     ) -> Result<Self> {
         let first = datagrams.first().context("there are no datagrams to send")?;
         let frame = frame::to_node(port, first);
-        Self::send(source, device, Traffic::flood(frame.len()), frame, Some(datagrams))
+        let traffic = Traffic { rate: Some(rate), ..Traffic::flood(frame.len()) };
+        Self::send(source, device, traffic, frame, Some(datagrams))
     }
 
     fn send(
@@ -171,8 +172,8 @@ fn load(
     let mut open = Object::open(objects::bench::GENERATOR, "generator")?;
     let mut headers = Headers::zeroed();
     let bytes = bytemuck::bytes_of_mut(&mut headers);
-    let length = bytes.len().min(frame.len());
-    bytes[..length].copy_from_slice(&frame[..length]);
+    let known = bytes.len().min(frame.len());
+    bytes[..known].copy_from_slice(&frame[..known]);
     open.set_global("headers", &headers)?;
     open.set_global("flows", &traffic.flows)?;
     open.set_global("waits", &u32::from(!traffic.unbroken && !traffic.stamped))?;

@@ -228,13 +228,15 @@ impl Associations {
 
     /// A packet that nobody vouches for: at least its checksum has to be right.
     fn read(&mut self, packet: &mut Packet, place: &Place, now_ms: u64) -> Taken {
-        if !place.has_right_checksum(packet) {
-            self.report.checksum += 1;
-            return Taken::End;
-        }
         let whole = packet.is_whole();
         if !whole {
             gather(packet, place.payload_at, &mut self.scratch);
+        }
+        let head = packet.head();
+        let datagram = if whole { &head[place.payload_at..] } else { &self.scratch[..] };
+        if !place.has_right_checksum(head, datagram) {
+            self.report.checksum += 1;
+            return Taken::End;
         }
         let datagram =
             if whole { &mut packet.head_mut()[place.payload_at..] } else { &mut self.scratch[..] };
@@ -469,8 +471,12 @@ pub(crate) enum Unanswered {
 #[cold]
 fn gather(packet: &Packet, at: usize, scratch: &mut Vec<u8>) {
     scratch.clear();
-    packet.chunks().for_each(|chunk| scratch.extend_from_slice(chunk));
-    scratch.drain(..at);
+    let mut before = at;
+    for chunk in packet.chunks() {
+        let skipped = before.min(chunk.len());
+        scratch.extend_from_slice(&chunk[skipped..]);
+        before -= skipped;
+    }
 }
 
 #[cfg(test)]

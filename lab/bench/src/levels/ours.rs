@@ -14,7 +14,7 @@ use super::measure::Measured;
 use super::{Handled, Runner, Table, addresses};
 
 /// Fuel of one packet: more than any of the functions uses.
-const FUEL_BUDGET: u64 = 1 << 20;
+const FUEL_BUDGET: u64 = 1 << 24;
 /// Room for events, of which the functions have none.
 const EVENTS_LENGTH: u32 = 4096;
 

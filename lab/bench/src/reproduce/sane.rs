@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use abi::check::Unverified;
 use abi::packet::OwnedPacket;
@@ -86,14 +86,14 @@ impl Lab<'_> {
                 PAPER_BYTECODE * 1e3,
                 user / 1e3,
             ),
-            row("the same of C", "ratio", PAPER_BYTECODE / PAPER_C, user / c),
+            row("loaded code, times C", "ratio", PAPER_BYTECODE / PAPER_C, user / c),
             row(
                 "compiled, not loadable (native Caml; a module, nic)",
                 "ms",
                 PAPER_NATIVE * 1e3,
                 nic / 1e3,
             ),
-            row("the same of C", "ratio", PAPER_NATIVE / PAPER_C, nic / c),
+            row("compiled, times C", "ratio", PAPER_NATIVE / PAPER_C, nic / c),
             row("key exchange, both sides' work", "ms", PAPER_EXCHANGE * 1e3, exchange * 1e3),
         ];
         let point = |(curve, time_us)| Point {
@@ -194,9 +194,10 @@ impl Hashers {
         let user = program.start(&engine, &spec)?;
         let mut hashers = Self { native: Native::start()?, user, nic: Ours::load(module)? };
         for length in LENGTHS {
+            // They fill their memory here: what is measured is hashing alone.
             let (digest, _) = hashers.native.hash(length, 1)?;
-            let user = hashers.at_user(length)?;
-            let nic = hashers.nic.handle(&wanted(length)?, 0)?.packet;
+            let user = hashers.at_user(Memory::New, length)?;
+            let nic = hashers.nic.handle(&wanted(Memory::New, length)?, 0)?.packet;
             for (level, packet) in [(USER, user), (NIC, nic)] {
                 let found = packet.get(4..4 + DIGEST_LENGTH).map(hex::encode);
                 ensure!(
@@ -208,8 +209,8 @@ impl Hashers {
         Ok(hashers)
     }
 
-    fn at_user(&mut self, length: usize) -> Result<Vec<u8>> {
-        let packet = wanted(length)?;
+    fn at_user(&mut self, memory: Memory, length: usize) -> Result<Vec<u8>> {
+        let packet = wanted(memory, length)?;
         let meta = metadata_of(&packet);
         let (packet, verdict) = self.user.on_packet(OwnedPacket::new(packet), &meta);
         if let Err(trap) = verdict {
@@ -224,18 +225,19 @@ impl Hashers {
         let took = match curve {
             C => self.native.hash(length, times)?.1,
             USER => {
-                let begun = Instant::now();
+                let begun = cpu::time();
                 for _ in 0..times {
-                    self.at_user(length)?;
+                    self.at_user(Memory::Kept, length)?;
                 }
-                begun.elapsed()
+                cpu::time().saturating_sub(begun)
             }
             NIC => {
-                let packet = wanted(length)?;
+                let packet = wanted(Memory::Kept, length)?;
                 self.nic.prepare(&packet, 0)?;
-                let begun = Instant::now();
+                // The system call waits before and behind it.
+                let begun = cpu::time();
                 self.nic.program().test_run(&packet, None, u32::try_from(times)?)?;
-                let took = begun.elapsed();
+                let took = cpu::time().saturating_sub(begun);
                 self.nic.check()?;
                 took
             }
@@ -245,10 +247,20 @@ impl Hashers {
     }
 }
 
+/// What a module hashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    /// What it has filled it with before.
+    Kept,
+    /// What it fills it with now.
+    New,
+}
+
 /// A packet that wants so many bytes hashed.
-fn wanted(length: usize) -> Result<Vec<u8>> {
+fn wanted(memory: Memory, length: usize) -> Result<Vec<u8>> {
     let mut packet = vec![0; 64];
     packet[..4].copy_from_slice(&u32::try_from(length)?.to_le_bytes());
+    packet[4 + DIGEST_LENGTH] = u8::from(memory == Memory::New);
     Ok(packet)
 }
 

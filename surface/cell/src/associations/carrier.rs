@@ -75,25 +75,15 @@ impl Place {
         Datagram::Whole(Self { l3, payload_at, is_v6: version == 6 })
     }
 
-    /// Whether UDP's checksum is right; over IPv4 it may be left out.
-    pub(super) fn has_right_checksum(&self, packet: &Packet) -> bool {
-        let head = packet.head();
-        let l4 = self.payload_at - UDP_LENGTH;
-        let told = [head[l4 + 6], head[l4 + 7]];
-        if told == [0, 0] {
+    /// Whether UDP's checksum is right over these bytes behind it; over IPv4 it may be left out.
+    #[inline]
+    pub(super) fn has_right_checksum(&self, head: &[u8], datagram: &[u8]) -> bool {
+        let udp = &head[self.payload_at - UDP_LENGTH..self.payload_at];
+        if udp[6..] == [0, 0] {
             return !self.is_v6;
         }
-        let length = packet.length() - l4;
-        let sum = pseudo_header(&head[self.l3..], self.is_v6, length);
-        let sum = match packet.is_whole() {
-            true => sum.with(&head[l4..]),
-            false => {
-                let mut whole = Vec::new();
-                super::gather(packet, l4, &mut whole);
-                sum.with(&whole)
-            }
-        };
-        sum.checksum() == 0
+        let sum = pseudo_header(&head[self.l3..], self.is_v6, UDP_LENGTH + datagram.len());
+        sum.with(udp).with(datagram).checksum() == 0
     }
 }
 
