@@ -7,8 +7,9 @@
 #      with 10,000,000 random packets at every level: the seeds of `make test`
 #   3. every fuzz target for FUZZ_SECONDS (600), and the front door over 1,000,000 mutated
 #      frames, read as in Rust; 1,000,000 active packets recorded and replayed
-#   4. a million repositories that lie
-#   5. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
+#   4. a million repositories that lie, a million tokens that somebody has changed
+#   5. 1,000 kills while a ledger is written; the bill of exactly 1,000,000 packets
+#   6. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
 #      no namespace and no pin is left behind
 #
 # The last line says how much of both there was.
@@ -28,11 +29,13 @@ trap 'rm -rf "$scratch"' EXIT
 # built as who calls this, and runs as root.
 long() {
     local package=$1 name=$2 test=$3
+    local of=(--test "$name")
+    [ "$name" != lib ] || of=(--lib)
     local skips=$scratch/skips
     : >"$skips"
     echo "soak: $test" >&2
     cargo --config "target.'cfg(unix)'.runner='${root[*]} env TAM_SOAK=1 TAM_SKIPS=$skips'" \
-        test --release --package "$package" --test "$name" -- --exact --nocapture "$test" >&2
+        test --release --package "$package" "${of[@]}" -- --exact --nocapture "$test" >&2
     if [ -s "$skips" ]; then
         echo "soak: skipped: $(cat "$skips")" >&2
         exit 1
@@ -50,6 +53,9 @@ long wasm-lab differential random_modules_agree_in_kernel_wasmtime_and_wasmi
 long bench levels_random random_packets_meet_the_same_fate_everywhere
 long bench levels_kernel random_packets_meet_the_same_fate_at_kernel_nic_and_user_level
 long repository repository lying::of_ten_thousand_lies_none_is_accepted
+long targets tokens of_ten_thousand_changed_tokens_none_is_accepted
+long noded lib ledger::files::tests::nothing_is_lost_or_doubled_when_the_writer_is_killed_at_any_point
+long system system ledger::the_bill_of_a_number_of_packets_is_what_sender_and_receiver_count
 long bpf front_door parser::mutated_frames_are_read_as_in_rust
 long association replay recorded_packets_are_accepted_once_also_after_restarts_and_by_no_successor
 tools/fuzz.sh "${FUZZ_SECONDS:-600}" >&2
@@ -69,4 +75,4 @@ while [ "$SECONDS" -lt "$end" ]; do
     fi
     echo "soak: $runs runs, $(((end - SECONDS) / 60)) minutes left" >&2
 done
-echo "100 kills; 100,000 modules and twice 10,000,000 packets agreed; $runs runs in $minutes minutes, none failed"
+echo "100 kills, 1,000 of a ledger's writer; a million lies, forged tokens and replayed packets refused; 100,000 modules and twice 10,000,000 packets agreed; $runs runs in $minutes minutes, none failed"

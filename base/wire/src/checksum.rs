@@ -51,6 +51,7 @@ impl Sum {
     /// Adds a piece that begins at an even position. One of odd length counts
     /// as if a zero byte followed, so only the last piece may be odd.
     #[must_use]
+    #[inline]
     pub fn with(mut self, bytes: &[u8]) -> Self {
         // Words of 32 bits in the host's order, lane by lane: the sum comes out with its bytes
         // swapped where the words had them swapped (RFC 1071 section 2, B and C).

@@ -147,6 +147,7 @@ impl<'d> FromAnyone<'d> {
     ///
     /// # Errors
     /// When it is something else, a packet of an association too.
+    #[inline]
     pub fn read(datagram: &'d mut [u8]) -> Result<Self, WireError> {
         let (flags, to) = wire::active_header(datagram)?;
         let (head, payload) = head_of(datagram, PAYLOAD_AT)?;
@@ -350,6 +351,7 @@ fn head(flags: u8, to: Option<AssociationId>, counter: u64, digest: &[u8; DIGEST
 }
 
 /// What is before the payload of a datagram that has at least so many bytes, and the rest.
+#[inline]
 fn head_of(datagram: &mut [u8], at_least: usize) -> Result<(&Head, &mut [u8]), WireError> {
     let length = datagram.len();
     if length > PAYLOAD_LENGTH_MAX + OVERHEAD {
@@ -360,12 +362,14 @@ fn head_of(datagram: &mut [u8], at_least: usize) -> Result<(&Head, &mut [u8]), W
     Ok((head, rest))
 }
 
+#[inline]
 fn counter_of(head: &Head) -> u64 {
     let mut counter = [0; 8];
     counter.copy_from_slice(&head[COUNTER_AT..DIGEST_AT]);
     u64::from_be_bytes(counter)
 }
 
+#[inline]
 fn digest_of(head: &Head) -> &[u8; DIGEST_LENGTH] {
     head.last_chunk().expect("the digest is the end of the head")
 }

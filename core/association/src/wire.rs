@@ -150,6 +150,7 @@ pub enum Kind {
 ///
 /// # Errors
 /// When nobody has to.
+#[inline]
 pub fn kind(datagram: &[u8]) -> Result<Kind, WireError> {
     let header = Header::read(datagram)?;
     match header.kind {
@@ -190,6 +191,7 @@ impl Header {
 }
 
 /// The header of an active packet: its flags, and whose it is.
+#[inline]
 pub(crate) fn active_header(datagram: &[u8]) -> Result<(u8, Option<AssociationId>), WireError> {
     let header = Header::read(datagram)?;
     match header.kind {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use bpf::{MappedArray, Object, Program, Update, objects};
 use bytemuck::{Pod, Zeroable};
 use os::netns::{self, NetNs};
@@ -92,18 +92,17 @@ impl Generator {
         Self::send(source, device, traffic, frame, None)
     }
 
-    /// Starts sending these datagrams, all of one length, so many a second to an L4 port of the
-    /// node, each once: behind the last one nothing is sent.
+    /// Starts sending datagrams, all of one length, so many a second to an L4 port of the node.
     pub(crate) fn start_with(
         source: &NetNs,
         device: u32,
         (port, rate): (u16, u64),
-        datagrams: &[Vec<u8>],
+        datagrams: Datagrams<'_>,
     ) -> Result<Self> {
-        let first = datagrams.first().context("there are no datagrams to send")?;
-        let frame = frame::to_node(port, first);
+        let first = (datagrams.next)()?;
+        let frame = frame::to_node(port, &first);
         let traffic = Traffic { rate: Some(rate), ..Traffic::flood(frame.len()) };
-        Self::send(source, device, traffic, frame, Some(datagrams))
+        Self::send(source, device, traffic, frame, Some((first, datagrams)))
     }
 
     fn send(
@@ -111,10 +110,14 @@ impl Generator {
         device: u32,
         traffic: Traffic,
         frame: Vec<u8>,
-        datagrams: Option<&[Vec<u8>]>,
+        datagrams: Option<(Vec<u8>, Datagrams<'_>)>,
     ) -> Result<Self> {
+        let carried = datagrams.as_ref().map(|(first, all)| (first.len(), all.count, all.again));
         // A device's number in a map is looked up in the namespace of who writes it.
-        let object = netns::in_namespace(source, || load(&frame, device, traffic, datagrams))??;
+        let object = netns::in_namespace(source, || load(&frame, device, traffic, carried))??;
+        if let Some((first, datagrams)) = datagrams {
+            fill(&object, first, datagrams)?;
+        }
         let settings = object.map("settings")?.map_array::<Settings>()?;
         let sent = object.map("sent")?.map_array::<u64>()?;
         let interval_ns = traffic.rate.map_or(0, |rate| 1_000_000_000 / rate.max(1));
@@ -161,14 +164,25 @@ impl Drop for Generator {
     }
 }
 
+/// Datagrams of one length, each another one.
+pub(crate) struct Datagrams<'a> {
+    pub(crate) count: usize,
+    /// Whether the first one follows the last one; else nothing does.
+    pub(crate) again: bool,
+    /// Makes the next one.
+    pub(crate) next: &'a mut dyn FnMut() -> Result<Vec<u8>>,
+}
+
+fn per_slot(length: usize) -> usize {
+    SLOT_LENGTH / length.max(1)
+}
+
 fn load(
     frame: &[u8],
     device: u32,
     traffic: Traffic,
-    datagrams: Option<&[Vec<u8>]>,
+    carried: Option<(usize, usize, bool)>,
 ) -> Result<Object> {
-    let length = datagrams.and_then(<[_]>::first).map_or(0, Vec::len);
-    let per_slot = SLOT_LENGTH / length.clamp(1, SLOT_LENGTH);
     let mut open = Object::open(objects::bench::GENERATOR, "generator")?;
     let mut headers = Headers::zeroed();
     let bytes = bytemuck::bytes_of_mut(&mut headers);
@@ -180,22 +194,35 @@ fn load(
     if traffic.stamped {
         open.set_global("stamp_at", &traffic.stamp_at())?;
     }
-    if let Some(datagrams) = datagrams {
-        let slots = datagrams.len().div_ceil(per_slot);
+    if let Some((length, count, again)) = carried {
+        ensure!(length <= SLOT_LENGTH, "a datagram of {length} bytes is too long");
+        let slots = count.div_ceil(per_slot(length));
         open.set_max_entries("datagrams", u32::try_from(slots).context("too many datagrams")?)?;
         open.set_global("datagram_length", &(length as u32))?;
-        open.set_global("datagrams_per_slot", &(per_slot as u32))?;
-        open.set_global("datagrams_count", &(datagrams.len() as u32))?;
+        open.set_global("datagrams_per_slot", &(per_slot(length) as u32))?;
+        open.set_global("datagrams_count", &u32::try_from(count)?)?;
+        open.set_global("datagrams_again", &u32::from(again))?;
     }
     let object = open.load()?;
-    for (slot, some) in datagrams.unwrap_or_default().chunks(per_slot).enumerate() {
-        let mut bytes = Slot::zeroed();
-        let places = bytemuck::bytes_of_mut(&mut bytes).chunks_mut(length);
-        some.iter().zip(places).for_each(|(from, to)| to.copy_from_slice(from));
-        object.map("datagrams")?.update(&(slot as u32), &bytes, Update::Any)?;
-    }
     object.map("device")?.update(&0u32, &device, Update::Any)?;
     Ok(object)
+}
+
+/// Makes all datagrams, where they are sent from.
+fn fill(object: &Object, first: Vec<u8>, datagrams: Datagrams<'_>) -> Result<()> {
+    let (map, length) = (object.map("datagrams")?, first.len());
+    let (mut first, mut left) = (Some(first), datagrams.count);
+    for slot in 0..datagrams.count.div_ceil(per_slot(length)) {
+        let mut bytes = Slot::zeroed();
+        for place in bytemuck::bytes_of_mut(&mut bytes).chunks_exact_mut(length).take(left) {
+            let datagram = first.take().map_or_else(&mut *datagrams.next, Ok)?;
+            ensure!(datagram.len() == length, "datagrams of different lengths");
+            place.copy_from_slice(&datagram);
+            left -= 1;
+        }
+        map.update(&(slot as u32), &bytes, Update::Any)?;
+    }
+    Ok(())
 }
 
 fn spawn(

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod active_frames;
 mod api_bodies;
 mod association;
 mod backup;
@@ -38,6 +39,7 @@ pub struct Target {
 
 /// All of them, by name.
 pub const TARGETS: &[Target] = &[
+    Target { name: "bounce_active_packet", run: active_frames::take, seeds: active_frames::seeds },
     Target { name: "check_module", run: modules::check, seeds: none },
     Target { name: "parse_frame", run: frames::parse, seeds: frames::seeds },
     Target { name: "parse_manifest", run: modules::manifest, seeds: none },

@@ -105,6 +105,7 @@ macro_rules! each {
 }
 
 each!(
+    bounce_active_packet,
     check_module,
     parse_frame,
     parse_manifest,

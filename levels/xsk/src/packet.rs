@@ -72,12 +72,14 @@ impl Packet {
 
     /// The first segment's bytes: the whole packet, unless it is a jumbo frame.
     #[must_use]
+    #[inline]
     pub fn head(&self) -> &[u8] {
         self.segments[0].as_ref().map_or(&[], |s| bytes(&self.umem, s))
     }
 
     /// The first segment's bytes, to change them.
     #[must_use]
+    #[inline]
     pub fn head_mut(&mut self) -> &mut [u8] {
         let umem = &self.umem;
         self.segments[0].as_mut().map_or(&mut [], |s| bytes_mut(umem, s))
@@ -109,6 +111,7 @@ impl Packet {
     /// Takes bytes off both ends, unlike a module down to the last one; false when that would
     /// be all of the packet, or more than its first or last frame of memory holds.
     #[must_use]
+    #[inline]
     pub fn trim(&mut self, front: usize, back: usize) -> bool {
         let whole = self.is_whole();
         let Some(last) = self.count.checked_sub(1) else { return false };
@@ -148,6 +151,7 @@ fn bytes_mut<'a>(umem: &'a Umem, segment: &'a mut Segment) -> &'a mut [u8] {
 }
 
 impl PacketBytes for Packet {
+    #[inline]
     fn length(&self) -> usize {
         self.segments[..self.count].iter().flatten().map(|s| s.length as usize).sum()
     }

@@ -12,9 +12,11 @@
 //! Keys come from the daemon once and are here only; they go with the association, and with this
 //! process. Which service a packet calls, the daemon says: here is only what it said.
 
+mod any;
 mod calls;
 mod carrier;
 
+pub use any::bounced;
 pub use calls::Answer;
 
 use crate::protocol::AssociationReport;

@@ -37,7 +37,7 @@ pub mod timing;
 mod up;
 mod worker;
 
-pub use associations::{Answer as CallAnswer, Question as CallQuestion};
+pub use associations::{Answer as CallAnswer, Question as CallQuestion, bounced};
 pub use compile::{CompileFailure, CompileWorker, Compiled, compile_worker};
 pub use counts::DoorCounts;
 pub use protocol::PROTOCOL_VERSION;

@@ -86,6 +86,11 @@ fast_path = "auto"
 # [api]
 # listen = "192.0.2.1:7443"
 
+# Packets that call modules, of those who shake hands with a token: UDP ports at addresses of the
+# node's own (docs/associations.md).
+# [associations]
+# listen = ["192.0.2.1:7443"]
+
 # A port is a network device. Its name is used in rules: "in left".
 [[port]]
 name = "left"

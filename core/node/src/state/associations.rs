@@ -139,6 +139,16 @@ mod tests {
     }
 
     #[test]
+    fn their_name_is_nobody_elses() {
+        let mut node = node();
+        let module = crate::testing::module("\"user\"");
+        let deploy = crate::state::tests::deploy_with(ASSOCIATIONS_NAME, module, Vec::new());
+        let refused = node.handle_command(Nanos::ZERO, deploy);
+        let service = Name::new(ASSOCIATIONS_NAME).unwrap();
+        assert_eq!(refused, Err(Refusal::NameReserved { service }));
+    }
+
+    #[test]
     fn other_rules_get_other_numbers() {
         let mut node = node();
         node.serve_associations(&["10.0.1.1:7443".parse().unwrap()]).unwrap();

@@ -64,6 +64,7 @@ struct slot {
 const volatile __u32 datagram_length;	/* of each; 0: frames carry what they were given */
 const volatile __u32 datagrams_per_slot = 1;
 const volatile __u32 datagrams_count;	/* behind the last one nothing is sent */
+const volatile __u32 datagrams_again;	/* or else the first one again */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -108,6 +109,8 @@ static __always_inline void vary(struct iphdr *ip, struct udphdr *udp, __u32 flo
 /* Gives the frame the datagram of this number; nonzero when there is none. */
 static __always_inline int carry(struct xdp_md *ctx, __u64 number)
 {
+	if (datagrams_again)
+		number %= datagrams_count;
 	__u32 slot_number = number / datagrams_per_slot;
 	__u32 at = number % datagrams_per_slot * datagram_length;
 	struct slot *slot = bpf_map_lookup_elem(&datagrams, &slot_number);

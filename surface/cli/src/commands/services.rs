@@ -4,9 +4,14 @@ use super::deploy::{budget_text, numbers};
 use super::{Context, short_digest};
 use crate::failure::Outcome;
 use crate::output::Rows;
-use api::{NodeInfo, PortInfo, SCHEMA_VERSION, ServiceInfo, ServiceList, ServiceStats};
+use api::{
+    AssociationInfo, NodeInfo, PortInfo, SCHEMA_VERSION, ServiceInfo, ServiceList, ServiceStats,
+};
 use clap::Args;
 use serde::Serialize;
+
+/// Associations that `tam show` lists: a screen of them.
+const ASSOCIATIONS_SHOWN: usize = 20;
 
 /// Arguments of `tam list`.
 #[derive(Debug, Args)]
@@ -204,7 +209,24 @@ fn node_text(node: &NodeInfo) -> String {
     let ports = &node.ports;
     let beside =
         [modes_text(ports), bridges_text(ports), away_text(ports), slow_text(ports)].concat();
-    format!("{rows}\n{}{beside}", ports_text(ports))
+    format!("{rows}\n{}{beside}{}", ports_text(ports), associations_text(&node.associations))
+}
+
+/// Who has an association with the node; the first of many.
+fn associations_text(associations: &[AssociationInfo]) -> String {
+    if associations.is_empty() {
+        return String::new();
+    }
+    let mut rows = Rows::new(["association", "principal", "address", "for"]);
+    for it in associations.iter().take(ASSOCIATIONS_SHOWN) {
+        let age = format!("{} s", it.age_seconds);
+        rows.add([it.id.clone(), it.principal.clone(), it.address.clone(), age]);
+    }
+    let more = match associations.len().saturating_sub(ASSOCIATIONS_SHOWN) {
+        0 => String::new(),
+        more => format!("and {more} more; 'tam show --json' has all of them\n"),
+    };
+    format!("\n{rows}{more}")
 }
 
 /// Which ports are served in a slower way than the best.

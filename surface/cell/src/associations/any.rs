@@ -1,0 +1,46 @@
+//! Any frame, as one that came for the node's associations: for fuzzers.
+
+use super::{Answer, Associations, Taken};
+use bpf_maps::{META_FRAGMENT, META_LATER_FRAGMENT, PacketMeta};
+use std::rc::Rc;
+use wire::{Fragment, parse_frame};
+use xsk::{Packet, Umem};
+
+/// Frames of memory: of one packet, and of its answer's head.
+const FRAMES: u32 = 16;
+/// The longest answer.
+const MTU: usize = 9000;
+
+/// What a frame without an association calls with, and the frame that answers it, when its service
+/// bounces it. None when it calls nobody.
+#[must_use]
+pub fn bounced(frame: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+    let parsed = parse_frame(frame).ok()?;
+    let fragment = match parsed.fragment {
+        Fragment::None => 0,
+        Fragment::First => META_FRAGMENT,
+        Fragment::Later => META_FRAGMENT | META_LATER_FRAGMENT,
+    };
+    let protocol = u32::from(parsed.protocol) << 16 | u32::from(parsed.ip_version) << 8;
+    let meta = PacketMeta {
+        l3_offset: parsed.l3_offset,
+        l4_offset: parsed.l4_offset.unwrap_or(u16::MAX),
+        flags: protocol | fragment,
+        ..bytemuck::Zeroable::zeroed()
+    };
+    let (umem, mut pool) = Umem::new(FRAMES).ok()?;
+    let umem = Rc::new(umem);
+    let mut packet = Packet::allocate(&umem, &mut pool, frame.len())?;
+    abi::PacketBytes::store(&mut packet, 0, frame).ok()?;
+    let mut associations = Associations::default();
+    let bytes = |packet: &Packet| packet.chunks().flatten().copied().collect::<Vec<u8>>();
+    let Taken::Wait(Some(question)) = associations.take(&mut packet, &meta, 0) else {
+        return None;
+    };
+    let payload = bytes(&packet);
+    associations.keep(packet, meta, 0, &mut pool);
+    associations.answered(question, Answer::Service(units::EntryId(1)), 0, &mut pool);
+    let (mut packet, ..) = associations.next_ready()?;
+    let answer = associations.answer(&mut packet, MTU).is_ok().then(|| bytes(&packet));
+    Some((payload, answer))
+}
