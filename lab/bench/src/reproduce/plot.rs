@@ -184,7 +184,7 @@ mod tests {
             "best: paper 0.80, here 0.70 ratio",
             "offered load",
             "throughput, Mbit/s",
-            "packet size",
+            "size, bytes",
         ] {
             assert!(svg.contains(text), "{text}");
         }
