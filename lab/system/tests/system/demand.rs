@@ -51,7 +51,7 @@ fn pass(name: &str) -> Vec<u8> {
     module_with_manifest(&manifest, fields)
 }
 
-fn signed(wasm: &[u8], by: &SecretKey) -> String {
+pub fn signed(wasm: &[u8], by: &SecretKey) -> String {
     let checked = Unverified(wasm).check().unwrap();
     let image = ::registry::layout::documents(wasm, &checked.manifest).unwrap().entry.digest;
     let mut file = SignatureFile::default();

@@ -33,6 +33,7 @@ mod handover;
 mod http;
 mod iperf;
 mod kills;
+mod lacks;
 mod ledger;
 mod levels;
 mod messages;
