@@ -100,6 +100,8 @@ pub enum EventKind {
     StateRolledBack,
     /// A service starts because packets call it, or stops because none do any more.
     ServiceCalled,
+    /// Packets call a module that does not run for them; why. At most one a second.
+    CallRefused,
     /// A service was stopped because its capability was revoked or has ended.
     CapabilityEnded,
     /// The machine's clock is not the time by which capabilities end.

@@ -145,7 +145,7 @@ const OTHERS: &[Reason] = &[
     reason(
         "active_refused",
         "an active packet calls a module that is not there, or not for its sender",
-        "`tam token inspect` shows what his capability grants; [trust] anyone names what needs none",
+        "`tam events` says what he lacks, `tam token inspect` what his capability grants; [trust] anyone names what needs none",
     ),
     reason("active_not_asked", "too many active packets called modules that nobody knows", ""),
     reason("active_waiting_full", "too many active packets waited for their service", ""),

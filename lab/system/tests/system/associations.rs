@@ -192,6 +192,9 @@ fn nobody_calls_what_he_may_not() {
         assert_eq!(caller.answer(SILENCE).unwrap(), None);
     }
     assert_eq!(node.stats().dropped["active_refused"], 2);
+    let events = node.line.node.client().events(0, 0).unwrap().events;
+    let told = events.into_iter().find(|it| it.kind == api::EventKind::CallRefused).unwrap().text;
+    assert!(told.contains(&key(ALICE).public().to_string()), "{told}");
     assert!(call(&mut caller, &pass, b"payload", Protection::Encrypted).is_some());
     // Without an association: what is for anyone, and nothing else.
     let mut stranger = node.anyone();

@@ -218,10 +218,10 @@ fn unanswered(is_known: bool) -> Failure {
     let failure = Failure::new(ErrorCode::Unreachable, "nobody has answered");
     failure.help(match is_known {
         true => {
-            "the module must be on the node, granted by the token, at level user, and bounce what it gets; there, `tam stats` and `tam why` say what became of the packets"
+            "the module must be on the node or in one of its repositories, granted by the token with the host functions that it imports (`tam check`) and level user, and bounce what it gets; there, `tam events` says what is missing"
         }
         false => {
-            "without --token a node runs what its [trust] anyone names; there, `tam stats` and `tam why` say what became of the packets"
+            "without --token a node runs what its [trust] anyone names; there, `tam events` says what is missing"
         }
     })
 }

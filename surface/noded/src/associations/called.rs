@@ -34,6 +34,8 @@ const REFUSED_FOR_MS: u64 = 2_000;
 const IDLE: tokio::time::Duration = tokio::time::Duration::from_secs(60);
 /// Questions that wait for a change of the desired state to end.
 const QUESTIONS_MAX: usize = 1024;
+/// Between two events that say why packets are refused: strangers make up digests.
+const TOLD_EVERY: tokio::time::Duration = tokio::time::Duration::from_secs(1);
 /// What the names of such services begin with.
 const PREFIX: &str = "called-";
 /// Digits of the digest in a name.
@@ -45,6 +47,8 @@ pub(super) struct Called {
     services: BTreeMap<Name, Service>,
     /// Questions that cannot be answered now.
     held: VecDeque<CallQuestion>,
+    /// When it was last said why somebody is refused.
+    told: Option<Instant>,
 }
 
 struct Service {
@@ -92,15 +96,31 @@ impl Daemon {
         }
     }
 
-    fn refuse_call(&self, question: CallQuestion, done: Answer<()>) {
+    fn refuse_call(&mut self, question: CallQuestion, done: Answer<()>) {
         if let Err(why) = done {
-            tracing::debug!(
-                ?question,
-                why = why.message,
-                "packets call what does not run for them"
-            );
+            self.tell_refused(question, &why.message);
             self.answer_call(question, CallAnswer::Refused { for_ms: REFUSED_FOR_MS });
         }
+    }
+
+    /// Says why packets are refused, to the operator and to who sent them.
+    fn tell_refused(&mut self, question: CallQuestion, why: &str) {
+        let now = Instant::now();
+        let Some(neighbours) = &mut self.neighbours else { return };
+        let told = &mut neighbours.called.told;
+        if told.is_some_and(|told| now.duration_since(told) < TOLD_EVERY) {
+            return;
+        }
+        *told = Some(now);
+        let live = question.association.and_then(|id| neighbours.live.get(&id));
+        let (who, caller) = match live {
+            Some(live) => (live.principal.to_string(), live.caller.clone()),
+            None => ("somebody without an association".to_owned(), Caller::Anyone),
+        };
+        let digest = Digest::from_bytes(question.digest);
+        let text = format!("packets of {who} call the module {}…: {why}", digest.short());
+        let owner = self.owner_of(&caller);
+        self.note(Note::new(EventKind::CallRefused, text).module(&digest).owner(owner));
     }
 
     /// Answers what has waited for a change to end.
