@@ -8,6 +8,7 @@ pub(crate) mod first;
 pub(crate) mod module;
 mod node;
 pub(crate) mod program;
+pub(crate) mod timed;
 
 use anyhow::Result;
 

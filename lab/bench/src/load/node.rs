@@ -11,39 +11,25 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use abi::Level;
-use anyhow::{Context as _, Result, ensure};
-use engine::Engine;
-use os::netns;
+use anyhow::{Context as _, Result};
 use rustix::fs::{Advice, fadvise};
 
-use super::first::{Drip, First};
+use super::first::Drip;
 use super::module::{Size, module};
-use super::program::{micros, sandboxed};
+use super::timed::{GOAL_COLD_US, GOAL_WARM_US, LEVELS, RATE, Stopwatch, Times};
 use crate::line::{self, Line};
-use crate::measure::Reading;
-use crate::report::{Better, GoalFor, Measured, Measurement};
-use crate::rounds::{Pair, Rounds, median, percentile};
-use crate::{Loaded, Module, Options, Subject, forward};
+use crate::report::Measured;
+use crate::rounds::median;
+use crate::{Module, Options, Subject};
 
 /// Of each kind.
 const LOADS: u32 = 50;
 const LOADS_QUICK: u32 = 5;
-/// Microseconds for a module of about 2 KB.
-const GOAL_COLD_US: f64 = 10_000.0;
-const GOAL_WARM_US: f64 = 1_000.0;
-/// Frames a second: one every 125 µs. Sending and forwarding one costs the machine some 35 µs.
-const RATE: u32 = 8_000;
-/// Before a load: a change of rules that comes sooner than the kernel's grace period (RCU, some
-/// ticks) behind another one waits for its end, and a node that has just compiled something has
-/// its next compile worker ready after some 150 ms; neither is what loading takes.
-const REST: Duration = Duration::from_millis(300);
 const NODE: &str = "bench-load";
 /// The first mark; each module has the next one.
 const MARK_FIRST: u32 = 0x4d00_0000;
-const LEVELS: [Level; 2] = [Level::User, Level::Nic];
 
 /// How a module comes to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,13 +86,11 @@ fn loaded(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Measured> {
     let folder = tempfile::tempdir().context("making a folder for modules")?;
-    let first = First::new(line)?;
+    let stopwatch = Stopwatch::new(NODE, line, plain)?;
     let drip = Drip::start(line, RATE)?;
     let mut bench = Bench {
         folder: folder.path().to_owned(),
-        engine: Engine::new()?,
-        plain,
-        first,
+        stopwatch,
         mark: MARK_FIRST,
         subject,
         found: BTreeMap::new(),
@@ -129,22 +113,22 @@ fn loaded(
         "{RATE} packets/s meanwhile: a first packet came {:.0} us behind the one before it (median)",
         median(&gaps)
     ));
-    for (case, found) in found {
-        measured.notes.push(found.note(case));
-        measured.measurements.extend(found.measurements(case));
+    for (case, times) in found {
+        let is_stored = matches!(case.kind, Kind::Cold | Kind::ReplaceCold);
+        measured.notes.push(times.note(&case.name(), is_stored));
+        let both = times.measurements(&case.name(), case.level, [case.goal(), None]);
+        measured.measurements.extend(both);
     }
     Ok(measured)
 }
 
 struct Bench<'a> {
     folder: PathBuf,
-    engine: Engine,
-    plain: &'a Line,
-    first: First,
+    stopwatch: Stopwatch<'a>,
     /// Of the module that was made last.
     mark: u32,
     subject: &'a mut dyn Subject,
-    found: BTreeMap<Case, Found>,
+    found: BTreeMap<Case, Times>,
     gaps: Vec<f64>,
 }
 
@@ -154,16 +138,6 @@ struct Case {
     size: Size,
     level: Level,
     kind: Kind,
-}
-
-/// What loads of one kind took, in microseconds.
-#[derive(Clone, Debug, Default)]
-struct Found {
-    rounds: Rounds,
-    ours: Vec<f64>,
-    baseline: Vec<f64>,
-    stored: Vec<f64>,
-    answered: Vec<f64>,
 }
 
 /// A module that nobody has loaded yet.
@@ -188,32 +162,12 @@ impl Bench<'_> {
 
     /// One load and a baseline; the module's digest.
     fn timed(&mut self, case: Case, module: Module<'_>, fresh: &Fresh) -> Result<String> {
-        std::thread::sleep(REST);
-        let baseline = self.baseline(case.level, &fresh.wasm)?;
-        std::thread::sleep(REST / 3);
-        let (came_us, loaded) =
-            self.load(module, fresh.mark, case.level).with_context(|| case.name())?;
-        self.found.entry(case).or_default().add(came_us, baseline, &loaded);
-        Ok(loaded.digest)
-    }
-
-    /// Microseconds from the request to the service's first packet.
-    fn load(&mut self, module: Module<'_>, mark: u32, level: Level) -> Result<(f64, Loaded)> {
-        self.first.want(mark);
-        let begun = Reading::now(0).nanos;
-        let loaded = self.subject.deploy(NODE, module, level)?;
-        let came = self.first.came()?;
-        ensure!(came.nanos > begun, "a packet of the module came before it was asked for");
-        self.gaps.push(came.gap_ns as f64 / 1e3);
-        Ok(((came.nanos - begun) as f64 / 1e3, loaded))
-    }
-
-    /// What the same level takes without a node, in microseconds.
-    fn baseline(&self, level: Level, wasm: &[u8]) -> Result<f64> {
-        if level == Level::User {
-            return micros(|| sandboxed(&self.engine, wasm));
-        }
-        netns::in_namespace(&self.plain.node, || micros(|| forward::fib_forward(self.plain)))?
+        let what = (&fresh.wasm[..], fresh.mark);
+        let took = self.stopwatch.load(self.subject, module, what, case.level);
+        let took = took.with_context(|| case.name())?;
+        self.gaps.push(took.gap);
+        self.found.entry(case).or_default().add(&took);
+        Ok(took.loaded.digest)
     }
 
     /// Makes a module that there has not been yet, on the disk and not in the page cache.
@@ -238,59 +192,10 @@ impl Case {
     fn name(self) -> String {
         format!("load.{}.{}.{}", self.kind.name(), self.size.name(), self.level)
     }
-}
 
-impl Found {
-    fn add(&mut self, came_us: f64, baseline: f64, loaded: &Loaded) {
-        self.rounds.add(vec![came_us, baseline]);
-        self.ours.push(came_us);
-        self.baseline.push(baseline);
-        self.stored.push(loaded.stored.as_secs_f64() * 1e6);
-        self.answered.push(loaded.answered.as_secs_f64() * 1e6);
-    }
-
-    /// The median, which has the goal, and the slowest of a hundred.
-    fn measurements(&self, case: Case) -> [Measurement; 2] {
-        let baseline_name = match case.level {
-            Level::User => "Cranelift",
-            _ => forward::FIB_FORWARD,
-        };
-        let compared = self.rounds.compare(Pair {
-            metric: case.name(),
-            unit: "us",
-            baseline_name,
-            baseline: 1,
-            better: Better::Lower,
-            goal: None,
-        });
-        let goal = (case.size == Size::Small).then(|| case.kind.goal());
-        let median = Measurement { goal, goal_for: GoalFor::Ours, ..compared };
-        let (ours, baseline) = (percentile(&self.ours, 99), percentile(&self.baseline, 99));
-        let slowest = Measurement {
-            metric: format!("{}.p99", case.name()),
-            ours,
-            baseline,
-            ratio: ours / baseline,
-            goal: None,
-            ..median.clone()
-        };
-        [median, slowest]
-    }
-
-    /// Where the time went, as far as it is seen from outside.
-    fn note(&self, case: Case) -> String {
-        let stored = match case.kind {
-            Kind::Cold | Kind::ReplaceCold => {
-                format!("stored after {:.0} us, ", median(&self.stored))
-            }
-            Kind::Warm | Kind::ReplaceWarm => String::new(),
-        };
-        format!(
-            "{}: {stored}first packet after {:.0} us, answered after {:.0} us (medians)",
-            case.name(),
-            median(&self.ours),
-            median(&self.answered)
-        )
+    /// Of the median.
+    fn goal(self) -> Option<f64> {
+        (self.size == Size::Small).then(|| self.kind.goal())
     }
 }
 
@@ -299,15 +204,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_small_module_has_goals_and_only_its_median() {
-        let mut found = Found::default();
-        let loaded = Loaded { digest: String::new(), ..Loaded::default() };
-        found.add(900.0, 450.0, &loaded);
-        let case = |size, kind| Case { size, level: Level::Nic, kind };
-        let [median, slowest] = found.measurements(case(Size::Small, Kind::Warm));
-        assert_eq!((median.metric.as_str(), median.reached()), ("load.warm.small.nic", Some(true)));
-        assert_eq!((slowest.metric.as_str(), slowest.reached()), ("load.warm.small.nic.p99", None));
-        let [large, _] = found.measurements(case(Size::Large, Kind::ReplaceCold));
-        assert_eq!((large.metric.as_str(), large.goal), ("load.replace_cold.large.nic", None));
+    fn only_the_small_module_has_goals() {
+        let goal = |size, kind| Case { size, level: Level::Nic, kind }.goal();
+        assert_eq!(goal(Size::Small, Kind::Warm), Some(GOAL_WARM_US));
+        assert_eq!(goal(Size::Small, Kind::ReplaceCold), Some(GOAL_COLD_US));
+        assert_eq!(goal(Size::Large, Kind::ReplaceCold), None);
     }
 }

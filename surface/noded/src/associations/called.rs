@@ -120,7 +120,7 @@ impl Daemon {
         let digest = Digest::from_bytes(question.digest);
         let text = format!("packets of {who} call the module {}…: {why}", digest.short());
         let owner = self.owner_of(&caller);
-        self.note(Note::new(EventKind::CallRefused, text).module(&digest).owner(owner));
+        self.note(Note::new(EventKind::CallRefused, text).module(digest).owner(owner));
     }
 
     /// Answers what has waited for a change to end.
