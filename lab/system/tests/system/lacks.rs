@@ -19,18 +19,27 @@ fn line() -> Line {
     let net = Net::line(1500).unwrap();
     let more = |text: String| {
         let keys = [ROOT, SECOND_ROOT].map(|it| format!("\"{}\"", key(it).public())).join(", ");
-        format!("{text}administrators = [{keys}]\n")
+        let signers = [5, 6].map(|it| format!("\"{}\"", key(it).public())).join(", ");
+        format!("{text}administrators = [{keys}]\nsigners = [{signers}]\n")
     };
     let node = NodeUnderTest::start_edited(&net, "r1", "", more).unwrap();
     Line { node, net }
 }
 
-/// A module that may grow to so many pages, and calls a host function if one is named.
-fn wants(name: &str, pages: u32, import: &str) -> Vec<u8> {
+/// A module that may grow to so many pages, and tells events if it is to.
+fn wants(name: &str, pages: u32, events: bool) -> Vec<u8> {
+    let (import, needs) = match events {
+        true => {
+            let import = r#"(import "tam" "event" (func (param i32 i32 i32) (result i32)))"#;
+            (import, "\nneeds = [\"events\"]")
+        }
+        false => ("", ""),
+    };
     let fields = format!(
         "{import}(memory (export \"memory\") 1)\n(func (export \"on_packet\") (result i32) (i32.const 0))"
     );
-    module(name, &format!("window = 64\nmemory_pages_max = {pages}\nlevels = [\"user\"]"), &fields)
+    let manifest = format!("window = 64\nmemory_pages_max = {pages}\nlevels = [\"user\"]{needs}");
+    module(name, &manifest, &fields)
 }
 
 fn deploy(client: &Client, digest: &str) -> Result<(), (ErrorCode, String)> {
@@ -51,10 +60,9 @@ fn memory_and_host_functions_beyond_a_capability_are_refused_and_named() {
     let line = line();
     let operator = line.node.client();
     let store = |wasm: Vec<u8>| operator.store_module(wasm).unwrap().digest;
-    let small = store(wants("small", 1, ""));
-    let large = store(wants("large", 3, ""));
-    let event = r#"(import "tam" "event" (func (param i32 i32 i32) (result i32)))"#;
-    let tells = store(wants("tells", 1, event));
+    let small = store(wants("small", 1, false));
+    let large = store(wants("large", 3, false));
+    let tells = store(wants("tells", 1, true));
     let mut ceilings = Ceilings::NONE;
     ceilings.0[MEMORY] = Some(3 * PAGE);
     let grant = Grant { ceilings, functions: Extent::none(), ..Grant::all() };
@@ -78,7 +86,7 @@ fn who_may_run_what_somebody_has_signed_may_run_that_and_nothing_else() {
     let line = line();
     let operator = line.node.client();
     let store = |name: &str, by: Option<u8>| {
-        let wasm = wants(name, 1, "");
+        let wasm = wants(name, 1, false);
         let digest = operator.store_module(wasm.clone()).unwrap().digest;
         if let Some(by) = by {
             operator.add_signatures(&digest, &signed(&wasm, &key(by))).unwrap();
@@ -103,7 +111,7 @@ fn a_second_administrator_takes_the_place_of_one_whose_key_is_lost() {
     }
     let line = line();
     let operator = line.node.client();
-    let digest = operator.store_module(wants("small", 1, "")).unwrap().digest;
+    let digest = operator.store_module(wants("small", 1, false)).unwrap().digest;
     let alice = operator.clone().with_token(token(ROOT, ALICE, &Grant::all()));
     deploy(&alice, &digest).unwrap();
     let second = operator.clone().with_token(token(SECOND_ROOT, 20, &Grant::all()));
