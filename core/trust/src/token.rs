@@ -66,6 +66,9 @@ pub enum TokenError {
     /// Not a Biscuit, or a damaged one.
     #[error("this is no token: {0}; `tam token new` makes one")]
     NotAToken(String),
+    /// A token, spelled otherwise than those who make tokens spell it.
+    #[error("the token was changed since it was made, if only in its spelling; copy it again")]
+    Spelling,
     /// Nobody that this node trusts has signed it.
     #[error(
         "no administrator of this node has signed the token, or it was changed since; `tam token inspect` shows it"
@@ -378,6 +381,11 @@ impl HeldToken {
             return Err(TokenError::TooLong(text.len()));
         }
         let biscuit = UnverifiedBiscuit::from_base64(text).map_err(not_a_token)?;
+        // Protocol Buffers have many spellings of one message, and a token has one: no other bytes
+        // than those that were made are taken.
+        if biscuit.to_base64().map_err(not_a_token)? != text {
+            return Err(TokenError::Spelling);
+        }
         if biscuit.block_count() > BLOCKS_MAX {
             return Err(TokenError::TooManyBlocks(biscuit.block_count()));
         }
