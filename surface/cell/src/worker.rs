@@ -1,5 +1,19 @@
 //! The cell's process: one thread that serves its sockets and its daemon in turn.
 
+/// Where packets can go from a cell, while its services are borrowed, too.
+macro_rules! exits {
+    ($cell:expr, $rules:expr) => {
+        $crate::deliver::Exits {
+            ports: &mut $cell.ports,
+            pool: &mut $cell.pool,
+            kernel: $cell.kernel.as_ref(),
+            tap: $cell.tap.as_mut(),
+            rules: $rules,
+            associations: &mut $cell.associations,
+        }
+    };
+}
+
 mod active;
 mod daemon;
 mod frames;
@@ -9,7 +23,7 @@ pub use daemon::adopt;
 
 use crate::associations::Associations;
 use crate::checksum;
-use crate::deliver::{End, Exits, Next};
+use crate::deliver::{End, Next};
 use crate::facts::Facts;
 use crate::kernel::KernelWay;
 use crate::mappings::Mappings;
@@ -356,14 +370,7 @@ impl Cell {
     #[inline]
     fn visit(&mut self, packet: Packet, way: &Way, now_ms: u64) -> bool {
         let entry = EntryId(way.meta.entry);
-        let mut exits = Exits {
-            ports: &mut self.ports,
-            pool: &mut self.pool,
-            kernel: self.kernel.as_ref(),
-            tap: self.tap.as_mut(),
-            rules: self.rules.as_ref(),
-            associations: &mut self.associations,
-        };
+        let mut exits = exits!(self, self.rules.as_ref());
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
             self.go_past(packet, way.meta, now_ms);
@@ -389,14 +396,7 @@ impl Cell {
             self.report.no_service_dropped += 1;
             return packet.recycle(&mut self.pool);
         }
-        let mut exits = Exits {
-            ports: &mut self.ports,
-            pool: &mut self.pool,
-            kernel: self.kernel.as_ref(),
-            tap: self.tap.as_mut(),
-            rules: self.rules.as_ref(),
-            associations: &mut self.associations,
-        };
+        let mut exits = exits!(self, self.rules.as_ref());
         let lost = match exits.next_stage(&mut meta) {
             Next::Service(entry) => {
                 let way = Way { meta, mark: [0; MARK_LENGTH], batch: None };

@@ -2,7 +2,7 @@
 
 use super::Cell;
 use crate::associations::{Answer, Question, Taken};
-use crate::deliver::{End, Exits};
+use crate::deliver::End;
 use crate::protocol::{FromCell, SecretBytes};
 use crate::service::Way;
 use abi::layout::MARK_LENGTH;
@@ -20,14 +20,7 @@ impl Cell {
             Taken::Call(entry) => self.call(packet, meta, entry, now_ms),
             Taken::End => packet.recycle(&mut self.pool),
             Taken::Kernel => {
-                let mut exits = Exits {
-                    ports: &mut self.ports,
-                    pool: &mut self.pool,
-                    kernel: self.kernel.as_ref(),
-                    tap: self.tap.as_mut(),
-                    rules: self.rules.as_ref(),
-                    associations: &mut self.associations,
-                };
+                let mut exits = exits!(self, self.rules.as_ref());
                 if exits.hand_back(packet, &meta) != End::ToKernel {
                     self.associations.report.to_kernel -= 1;
                     self.associations.report.kernel_refused += 1;

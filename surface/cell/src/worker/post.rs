@@ -7,7 +7,6 @@
 //! ```
 
 use super::{Cell, MESSAGES_WAITING_MAX, NOTICES_PER_ROUND_MAX};
-use crate::deliver::Exits;
 use crate::protocol::FromCell;
 use crate::service::{Outbox, Sequel, Service};
 use units::EntryId;
@@ -21,14 +20,7 @@ impl Cell {
         if let Some(tap) = &mut self.tap {
             tap.forget();
         }
-        let mut exits = Exits {
-            ports: &mut self.ports,
-            pool: &mut self.pool,
-            kernel: self.kernel.as_ref(),
-            tap: self.tap.as_mut(),
-            rules: None,
-            associations: &mut self.associations,
-        };
+        let mut exits = exits!(self, None);
         service.take_emitted(&self.umem, &mut exits, &mut outbox);
         self.post(outbox);
     }
@@ -40,10 +32,7 @@ impl Cell {
             tap.forget();
         }
         for service in self.services.iter_mut().flatten() {
-            let (ports, pool) = (&mut self.ports, &mut self.pool);
-            let (kernel, tap) = (self.kernel.as_ref(), self.tap.as_mut());
-            let associations = &mut self.associations;
-            let mut exits = Exits { ports, pool, kernel, tap, rules: None, associations };
+            let mut exits = exits!(self, None);
             service.take_records(&self.umem, &mut exits, &mut outbox);
         }
         self.post(outbox);
