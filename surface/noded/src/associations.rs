@@ -18,6 +18,8 @@ mod called;
 use crate::access::{Caller, Gate};
 use crate::daemon::Daemon;
 use crate::events::Note;
+use crate::record::machine_ns;
+use crate::token_file;
 use anyhow::{Context, Result};
 use api::EventKind;
 use association::table::{Reason, Refusal};
@@ -160,8 +162,7 @@ async fn receive(sockets: &[UdpSocket], buffer: &mut [u8]) -> News {
 
 /// The clock of associations, which the cell has, too: the machine's monotonic one.
 fn now() -> Nanos {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+    Nanos(machine_ns())
 }
 
 fn random(into: &mut [u8]) {
@@ -183,14 +184,7 @@ fn bind(address: SocketAddr) -> Result<UdpSocket> {
 
 fn read_token(path: &Path) -> Result<String> {
     let about = || format!("reading the token of [associations], {}", path.display());
-    let length = std::fs::metadata(path).with_context(about)?.len();
-    anyhow::ensure!(
-        length <= token::LENGTH_MAX as u64 + 1,
-        "{}: {length} bytes are no token, which has at most {}",
-        path.display(),
-        token::LENGTH_MAX
-    );
-    let text = std::fs::read_to_string(path).with_context(about)?.trim().to_owned();
+    let text = token_file::read(path, token::LENGTH_MAX as u64 + 1).with_context(about)?;
     trust::HeldToken::parse(&text).with_context(about)?;
     Ok(text)
 }

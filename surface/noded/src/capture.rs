@@ -15,6 +15,7 @@ use crate::daemon::Daemon;
 use crate::events::wall_clock_ns;
 use crate::http::{Answer, Reply, error};
 use crate::ports::Mode;
+use crate::record::machine_ns;
 use crate::views::{failed, usage};
 use api::{
     CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacket, CapturedPackets, ErrorCode,
@@ -343,12 +344,8 @@ impl Daemon {
 /// the other, which are as close as they came in a few tries.
 fn clock_offset() -> u64 {
     const TRIES: u32 = 5;
-    let mono = || {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-    };
     let tries = (0..TRIES).map(|_| {
-        let (before, wall, after) = (mono(), wall_clock_ns(), mono());
+        let (before, wall, after) = (machine_ns(), wall_clock_ns(), machine_ns());
         (after - before, wall.saturating_sub(before + (after - before) / 2))
     });
     tries.min().map_or(0, |(_, offset)| offset)

@@ -59,6 +59,7 @@ mod server;
 mod signed;
 mod spares;
 mod state;
+mod token_file;
 mod views;
 mod why;
 

@@ -147,7 +147,8 @@ pub(crate) fn on_machine_clock(instant: Instant) -> u64 {
     machine_ns().saturating_sub(passed)
 }
 
-fn machine_ns() -> u64 {
+/// The machine's monotonic clock, in nanoseconds: one for all processes.
+pub(crate) fn machine_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }

@@ -10,6 +10,7 @@
 
 use crate::config::{NodeFile, Repository, RepositorySource};
 use crate::daemon::Done;
+use crate::token_file;
 use anyhow::{Context, Result};
 use api::client::pinned::Pinned;
 use node::wanted::{Fetch, Miss};
@@ -21,7 +22,6 @@ use repository::{
 };
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -302,14 +302,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn token_in(path: &Path) -> Result<Token, RepositoryError> {
     let wrong =
         |why: String| RepositoryError::Credentials { path: path.display().to_string(), why };
-    let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string()))?;
-    let mut text = String::new();
-    let read = file.take(TOKEN_FILE_LENGTH_MAX + 1).read_to_string(&mut text);
-    read.map_err(|error| wrong(error.to_string()))?;
-    if text.len() as u64 > TOKEN_FILE_LENGTH_MAX {
-        return Err(wrong(format!("it has more than {TOKEN_FILE_LENGTH_MAX} bytes")));
-    }
-    Token::new(text.trim()).ok_or_else(|| wrong("it is no token".to_owned()))
+    let text =
+        token_file::read(path, TOKEN_FILE_LENGTH_MAX).map_err(|error| wrong(error.to_string()))?;
+    Token::new(&text).ok_or_else(|| wrong("it is no token".to_owned()))
 }
 
 /// The network: nodes by their keys, everybody else by the certificates that the system trusts.
