@@ -38,3 +38,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
         v4().payload(&head).build(),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn all_seeds_but_the_one_without_a_payload_are_answered() {
+        let answered = |frame: &Vec<u8>| cell::bounced(frame).is_some_and(|(_, it)| it.is_some());
+        let all: Vec<bool> = super::seeds().iter().map(answered).collect();
+        assert_eq!(all, [true, true, true, false]);
+    }
+}
