@@ -102,21 +102,12 @@ fn take_turns(
             goal,
         };
         let added = pair("cpu", "ns/packet", "from_anyone", 1, Better::Lower, Some(GOAL_CPU));
-        measured.measurements.push(cpu.compare(added));
+        let added = cpu.compare(added);
+        let ns = added.ours - added.baseline;
         let rate = pair("rate", "packets/s", "from_anyone", 1, Better::Higher, Some(0.85));
-        measured.measurements.push(rates.compare(rate));
-        let plain = cpu.without_first();
-        let plain = plain.compare(pair(
-            "anyone",
-            "ns/packet",
-            "by_a_rule",
-            1,
-            Better::Lower,
-            Some(GOAL_ANYONE),
-        ));
-        measured.measurements.push(plain);
-        let ns = measured.measurements[measured.measurements.len() - 3].ours
-            - measured.measurements[measured.measurements.len() - 3].baseline;
+        let plain = pair("anyone", "ns/packet", "by_a_rule", 1, Better::Lower, Some(GOAL_ANYONE));
+        let plain = cpu.without_first().compare(plain);
+        measured.measurements.extend([added, rates.compare(rate), plain]);
         measured.notes.push(format!(
             "{length} bytes: an association adds {ns:.0} ns to a packet{}",
             if length == LENGTHS[0] { " (goal: at most 250 ns)" } else { "" }

@@ -28,6 +28,7 @@ mod load;
 mod machine;
 mod measure;
 mod move_service;
+mod native;
 mod overload;
 mod plain_xsk;
 pub mod report;

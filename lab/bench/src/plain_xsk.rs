@@ -1,7 +1,6 @@
 //! The plain AF_XDP forwarder (`c/plain_xsk.c`) as a process.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use serde::Deserialize;
 
 use crate::line::{self, Line};
 use crate::measure::Reading;
+use crate::native::unpacked;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plain_xsk"));
 
@@ -43,11 +43,7 @@ struct Sample {
 impl PlainXsk {
     /// Starts it in the middle of a line and waits until it is attached.
     pub(crate) fn start(line: &Line, mode: Mode, cpu: usize) -> Result<Self> {
-        // The file may go as soon as the program runs.
-        let mut file = tempfile::Builder::new().prefix("tam-plain-xsk").tempfile()?;
-        file.write_all(PROGRAM).context("unpacking the plain AF_XDP forwarder")?;
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o700))?;
-        let path = file.into_temp_path();
+        let path = unpacked(PROGRAM, "tam-plain-xsk")?;
         let mut command = Command::new(&path);
         let (destination, source) =
             (line::mac_text(line::MAC_DESTINATION), line::mac_text(line::MAC_OUT));

@@ -9,7 +9,6 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use engine::{Engine, Instance, InstanceSpec, MemoryKind};
 
 use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
 use crate::levels::{self, Measured as _, Ours, Runner as _, cpu};
+use crate::native::unpacked;
 use crate::rounds::median;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sha1"));
@@ -273,11 +273,7 @@ struct Native {
 
 impl Native {
     fn start() -> Result<Self> {
-        // The file may go as soon as the program runs.
-        let mut file = tempfile::Builder::new().prefix("tam-sha1").tempfile()?;
-        file.write_all(PROGRAM).context("unpacking SHA-1 for this machine")?;
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o700))?;
-        let path = file.into_temp_path();
+        let path = unpacked(PROGRAM, "tam-sha1")?;
         let mut command = Command::new(&path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("starting SHA-1 for this machine")?;
