@@ -6,7 +6,9 @@
 
 use crate::host::HostError;
 use crate::ip::{Ipv4, Ipv6};
-use crate::layout::{BEGINS_WITH_DATA, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT, OFFSET_NONE, offset};
+use crate::layout::{
+    BEGINS_WITH_DATA, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT, OFFSET_NONE, offset,
+};
 
 /// Where a module runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
