@@ -92,7 +92,8 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, StoreErro
     if length > limit {
         return Err(StoreError::TooLarge { what: path.display().to_string(), length, limit });
     }
-    let mut bytes = Vec::new();
+    // One more: its end is seen without asking for more room.
+    let mut bytes = Vec::with_capacity(length as usize + 1);
     file.take(limit).read_to_end(&mut bytes).map_err(StoreError::io("read", path))?;
     Ok(Some(bytes))
 }

@@ -40,7 +40,7 @@ pub(crate) struct Layout {
 }
 
 /// `index.json`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Index {
     pub(crate) schema_version: u32,
@@ -69,7 +69,7 @@ pub struct Descriptor {
 }
 
 /// An image manifest.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Image {
     schema_version: u32,

@@ -24,8 +24,8 @@ mod store;
 
 pub use digest::{Digest, DigestError};
 pub use error::StoreError;
-pub use store::catalogue::{self, Catalogue, Held};
 pub use store::signatures::{self, VerifiedModule};
+pub use store::{Catalogue, Held};
 pub use store::{
     DOCUMENT_LENGTH_MAX, Listing, MODULE_LENGTH_MAX, PREFIX_LENGTH_MIN, Store, StoredModule,
 };

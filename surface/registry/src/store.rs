@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use abi::Manifest;
 use abi::manifest::Meant;
@@ -15,6 +16,9 @@ use serde::{Deserialize, Serialize};
 use crate::digest::{ALGORITHM, Digest};
 use crate::error::StoreError;
 use crate::files::{self, OWN_NAMES, WriteLock};
+pub use catalogue::{Catalogue, Held};
+use known::Known;
+
 use crate::layout::{
     self, Descriptor, Image, Index, LAYOUT_VERSION, Layout, MANIFEST_TYPE, REF_NAME,
 };
@@ -25,7 +29,8 @@ pub const MODULE_LENGTH_MAX: u64 = abi::layout::MODULE_LENGTH_MAX as u64;
 pub const DOCUMENT_LENGTH_MAX: u64 = 4 << 20;
 /// Largest `index.json`, in bytes: some 20,000 modules.
 const INDEX_LENGTH_MAX: u64 = 16 << 20;
-pub mod catalogue;
+mod catalogue;
+mod known;
 pub mod signatures;
 
 /// Digits of a digest that are accepted as a reference: 32 bits.
@@ -35,6 +40,7 @@ pub const PREFIX_LENGTH_MIN: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Store {
     directory: PathBuf,
+    known: Arc<Known>,
 }
 
 /// A module as `tam list --modules` shows it.
@@ -80,7 +86,7 @@ impl Store {
     /// # Errors
     /// When the directory holds something else or cannot be made.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        let store = Self { directory: directory.into() };
+        let store = Self { directory: directory.into(), known: Arc::default() };
         // A store that is there can be read without the right to write.
         if !store.has_layout()? {
             store.create()?;
@@ -181,10 +187,8 @@ impl Store {
     /// When the module is not there, or the store cannot be written.
     pub fn tag(&self, module: &Digest, reference: &str) -> Result<(), StoreError> {
         let lock = WriteLock::take(&self.directory)?;
-        let mut index = self.index()?;
-        let is_it = |entry: &&Descriptor| {
-            self.module_of(entry).is_ok_and(|(found, _)| found.digest == *module)
-        };
+        let mut index = self.index_to_change()?;
+        let is_it = |entry: &&Descriptor| self.known_module_of(entry) == Some(*module);
         let Some(entry) = index.manifests.iter().rfind(is_it) else {
             return Err(self.not_found(&module.to_string(), &[]));
         };
@@ -195,7 +199,7 @@ impl Store {
         }
         index.manifests.retain(|other| other.reference() != Some(reference));
         index.manifests.push(named);
-        self.write_index(&lock, &index)
+        self.write_index(&lock, index)
     }
 
     /// Writes the blobs of an image, and the entry that leads to it.
@@ -207,7 +211,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let lock = WriteLock::take(&self.directory)?;
         self.write_blobs(&lock, blobs)?;
-        let mut index = self.index()?;
+        let mut index = self.index_to_change()?;
         if index.manifests.contains(&entry) {
             return Ok(());
         }
@@ -231,7 +235,7 @@ impl Store {
             |other: &Descriptor| other.digest == entry.digest && other.reference().is_none();
         index.manifests.retain(|other| !is_idle(other));
         index.manifests.push(entry);
-        self.write_index(&lock, &index)
+        self.write_index(&lock, index)
     }
 
     /// The documents of an image that is in the store.
@@ -239,7 +243,7 @@ impl Store {
     /// # Errors
     /// When it is not there, damaged, or holds no module.
     pub fn documents(&self, image: &Digest) -> Result<layout::Documents, StoreError> {
-        let entry = self.index()?.manifests.into_iter().find(|entry| entry.digest == *image);
+        let entry = self.index()?.manifests.iter().find(|entry| entry.digest == *image).cloned();
         let entry = entry.ok_or_else(|| self.not_found(&image.to_string(), &[]))?;
         let (_, found) = self.module_of(&entry)?;
         let read = |digest: &Digest| {
@@ -272,11 +276,11 @@ impl Store {
     /// When `index.json` cannot be read.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
-        for entry in self.index()?.manifests {
-            if signatures::is_one(&entry) {
+        for entry in &self.index()?.manifests {
+            if signatures::is_one(entry) {
                 continue;
             }
-            match self.module_of(&entry) {
+            match self.module_of(entry) {
                 Ok((module, _)) => listing.modules.push(module),
                 Err(error) => listing.refused.push((entry.digest, error)),
             }
@@ -298,8 +302,8 @@ impl Store {
             })
         };
         let mut modules = Vec::new();
-        for entry in self.index()?.manifests {
-            match self.module_of(&entry) {
+        for entry in &self.index()?.manifests {
+            match self.module_of(entry) {
                 Ok((module, _)) => modules.push(module),
                 Err(error) if is_named(entry.reference()) => return Err(error),
                 Err(_) => {}
@@ -329,10 +333,9 @@ impl Store {
     /// When there is no such module, or the store cannot be written.
     pub fn remove(&self, digest: &Digest) -> Result<Vec<String>, StoreError> {
         let lock = WriteLock::take(&self.directory)?;
-        let mut index = self.index()?;
+        let mut index = self.index_to_change()?;
         let is_meant = |entry: &Descriptor| {
-            let module = self.module_of(entry).map(|(module, _)| module.digest);
-            entry.digest == *digest || module.ok().as_ref() == Some(digest)
+            entry.digest == *digest || self.known_module_of(entry) == Some(*digest)
         };
         let (mut gone, mut kept): (Vec<_>, Vec<_>) =
             index.manifests.into_iter().partition(is_meant);
@@ -350,10 +353,10 @@ impl Store {
         let unneeded: BTreeSet<Digest> = gone
             .iter()
             .flat_map(|entry| self.blobs_of(entry))
-            .filter(|blob| !needed.contains(blob))
+            .filter(|blob| !needed.contains(blob) && self.blob_path(blob).exists())
             .collect();
         index.manifests = kept;
-        self.write_index(&lock, &index)?;
+        self.write_index(&lock, index)?;
         for blob in unneeded {
             let path = self.blob_path(&blob);
             fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
@@ -382,8 +385,8 @@ impl Store {
         StoreError::NotFound { wanted: shown(wanted), store: self.directory.clone(), meant }
     }
 
-    /// The module that an index entry leads to, and its image.
-    fn module_of(&self, entry: &Descriptor) -> Result<(StoredModule, Image), StoreError> {
+    /// The module that an index entry leads to, and its image, of what lies there now.
+    fn module_of(&self, entry: &Descriptor) -> Result<(StoredModule, Arc<Image>), StoreError> {
         let no_module = |found: String| StoreError::NoModule { image: entry.digest, found };
         if entry.media_type != MANIFEST_TYPE {
             return Err(no_module(format!("of {}", shown(&entry.media_type))));
@@ -406,23 +409,37 @@ impl Store {
         Ok((stored, image))
     }
 
-    /// The image manifest of that digest.
-    fn image(&self, digest: &Digest) -> Result<Image, StoreError> {
+    /// The module that an index entry leads to, if it does.
+    fn known_module_of(&self, entry: &Descriptor) -> Option<Digest> {
+        let is_manifest = entry.media_type == MANIFEST_TYPE;
+        let image = is_manifest.then(|| self.known_image(&entry.digest).ok())??;
+        image.module().map(|module| module.digest)
+    }
+
+    /// The image manifest of that digest, as it lies there now.
+    fn image(&self, digest: &Digest) -> Result<Arc<Image>, StoreError> {
         let path = self.blob_path(digest);
         let bytes = self
             .read_blob(digest, DOCUMENT_LENGTH_MAX)?
             .ok_or_else(|| StoreError::io("open", &path)(std::io::ErrorKind::NotFound.into()))?;
-        serde_json::from_slice(&bytes).map_err(|source| StoreError::Document { path, source })
+        let image = serde_json::from_slice(&bytes);
+        let image = Arc::new(image.map_err(|source| StoreError::Document { path, source })?);
+        self.known.put_image(*digest, &image);
+        Ok(image)
+    }
+
+    /// The same, read when it is first asked for.
+    fn known_image(&self, digest: &Digest) -> Result<Arc<Image>, StoreError> {
+        self.known.image(digest).map_or_else(|| self.image(digest), Ok)
     }
 
     /// The blobs that an index entry needs, as far as they can be told.
     fn blobs_of(&self, entry: &Descriptor) -> Vec<Digest> {
         let mut blobs = vec![entry.digest];
-        if let Ok(image) = self.image(&entry.digest) {
+        if let Ok(image) = self.known_image(&entry.digest) {
             blobs.push(image.config.digest);
             blobs.extend(image.layers.iter().map(|layer| layer.digest));
         }
-        blobs.retain(|blob| self.blob_path(blob).exists());
         blobs
     }
 
@@ -443,16 +460,38 @@ impl Store {
         if found == *digest { Ok(Some(bytes)) } else { Err(StoreError::Damaged { path, found }) }
     }
 
-    fn index(&self) -> Result<Index, StoreError> {
+    fn index(&self) -> Result<Arc<Index>, StoreError> {
+        // Of before it is read: who writes in between is read the next time.
+        let stamp = self.stamp().ok();
+        if let Some(known) = stamp.and_then(|stamp| self.known.index(&stamp)) {
+            return Ok(known);
+        }
         let path = self.directory.join("index.json");
-        let Some(bytes) = files::read(&path, INDEX_LENGTH_MAX)? else { return Ok(Index::empty()) };
-        serde_json::from_slice(&bytes).map_err(|source| StoreError::Document { path, source })
+        let Some(bytes) = files::read(&path, INDEX_LENGTH_MAX)? else {
+            return Ok(Arc::new(Index::empty()));
+        };
+        let index = serde_json::from_slice(&bytes);
+        let index = Arc::new(index.map_err(|source| StoreError::Document { path, source })?);
+        if let Some(stamp) = stamp {
+            self.known.put_index(stamp, &index);
+        }
+        Ok(index)
     }
 
-    fn write_index(&self, lock: &WriteLock, index: &Index) -> Result<(), StoreError> {
-        let bytes = serde_json::to_vec_pretty(index)
+    /// To be written by who holds the lock.
+    fn index_to_change(&self) -> Result<Index, StoreError> {
+        self.index().map(Arc::unwrap_or_clone)
+    }
+
+    fn write_index(&self, lock: &WriteLock, index: Index) -> Result<(), StoreError> {
+        let bytes = serde_json::to_vec_pretty(&index)
             .map_err(|source| self.document_error("index.json", source))?;
-        lock.write(&self.directory.join("index.json"), &bytes)
+        lock.write(&self.directory.join("index.json"), &bytes)?;
+        // Nobody else writes as long as the lock is held.
+        if let Ok(stamp) = self.stamp() {
+            self.known.put_index(stamp, &Arc::new(index));
+        }
+        Ok(())
     }
 
     fn has_layout(&self) -> Result<bool, StoreError> {
@@ -481,7 +520,7 @@ impl Store {
         let blobs = directory.join("blobs").join("sha256");
         fs::create_dir_all(&blobs).map_err(StoreError::io("create", &blobs))?;
         if !directory.join("index.json").exists() {
-            self.write_index(&lock, &Index::empty())?;
+            self.write_index(&lock, Index::empty())?;
         }
         // Last: a directory with this file is a whole store.
         let layout = Layout { image_layout_version: LAYOUT_VERSION.to_owned() };

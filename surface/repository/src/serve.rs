@@ -15,7 +15,7 @@
 //! [`Access`] for each request. What is not there and what somebody may not have are one answer.
 //! By digest everything is under every name. HEAD is GET without the body. Nothing can be put in.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, HttpBody};
@@ -26,7 +26,6 @@ use axum::http::header::{
 use axum::http::request::Parts;
 use axum::http::{Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
-use registry::catalogue::Stamp;
 use registry::{Catalogue, DOCUMENT_LENGTH_MAX, Digest, Held, MODULE_LENGTH_MAX, Store};
 use serde_json::json;
 
@@ -69,12 +68,11 @@ const OCTETS: &str = "application/octet-stream";
 struct Serving<A> {
     store: Store,
     access: A,
-    catalogue: Mutex<Option<(Stamp, Arc<Catalogue>)>>,
 }
 
 /// The API over a store. `access` is asked for each request.
 pub fn router<A: Access>(store: Store, access: A) -> Router {
-    let serving = Arc::new(Serving { store, access, catalogue: Mutex::default() });
+    let serving = Arc::new(Serving { store, access });
     Router::new().fallback(answer::<A>).with_state(serving)
 }
 
@@ -240,18 +238,8 @@ impl<A: Access> Serving<A> {
         Ok(axum::Json(json!({ "name": name, "tags": tags })).into_response())
     }
 
-    /// Read anew whenever the store has changed.
     fn catalogue(&self) -> Result<Arc<Catalogue>, Refusal> {
-        let mut kept = self.catalogue.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = self.store.stamp().map_err(|_| Refusal::Store)?;
-        match &*kept {
-            Some((of, catalogue)) if *of == stamp => Ok(Arc::clone(catalogue)),
-            _ => {
-                let catalogue = Arc::new(self.store.catalogue().map_err(|_| Refusal::Store)?);
-                *kept = Some((stamp, Arc::clone(&catalogue)));
-                Ok(catalogue)
-            }
-        }
+        self.store.catalogue().map_err(|_| Refusal::Store)
     }
 }
 

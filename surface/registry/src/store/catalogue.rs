@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{Store, signatures};
@@ -11,7 +12,7 @@ use crate::error::StoreError;
 use crate::layout::Descriptor;
 
 /// A state of `index.json`: each writing is a new file.
-pub type Stamp = (Option<SystemTime>, u64, u64);
+pub(super) type Stamp = (Option<SystemTime>, u64, u64);
 
 /// One blob that can be asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,19 +69,31 @@ impl Catalogue {
 }
 
 impl Store {
-    /// What can be asked for now. A damaged image is left out.
+    /// What can be asked for now, made anew when the store has changed. A damaged image is left
+    /// out.
     ///
     /// # Errors
     /// When `index.json` cannot be read.
-    pub fn catalogue(&self) -> Result<Catalogue, StoreError> {
-        let mut catalogue = Catalogue::default();
-        let entries = self.index()?.manifests;
-        for entry in entries.iter().filter(|entry| !signatures::is_one(entry)) {
-            let Ok((module, _)) = self.module_of(entry) else { continue };
-            catalogue.add(entry, module.digest, self.blobs_of(entry));
-            catalogue.images.insert(module.digest, entry.digest);
+    pub fn catalogue(&self) -> Result<Arc<Catalogue>, StoreError> {
+        let stamp = self.stamp()?;
+        if let Some(known) = self.known.catalogue(&stamp) {
+            return Ok(known);
         }
-        for entry in &entries {
+        let catalogue = Arc::new(self.new_catalogue()?);
+        self.known.put_catalogue(stamp, &catalogue);
+        Ok(catalogue)
+    }
+
+    fn new_catalogue(&self) -> Result<Catalogue, StoreError> {
+        let mut catalogue = Catalogue::default();
+        let index = self.index()?;
+        let entries = &index.manifests;
+        for entry in entries.iter().filter(|entry| !signatures::is_one(entry)) {
+            let Some(module) = self.known_module_of(entry) else { continue };
+            catalogue.add(entry, module, self.blobs_of(entry));
+            catalogue.images.insert(module, entry.digest);
+        }
+        for entry in entries {
             let signed = entry.reference().and_then(signatures::image_of);
             let module = signed.and_then(|image| catalogue.blob(&image)).map(|held| held.module);
             if let Some(module) = module {
@@ -90,11 +103,8 @@ impl Store {
         Ok(catalogue)
     }
 
-    /// Changes when [`Store::catalogue`] does.
-    ///
-    /// # Errors
-    /// When `index.json` is not there.
-    pub fn stamp(&self) -> Result<Stamp, StoreError> {
+    /// Changes when `index.json` does.
+    pub(super) fn stamp(&self) -> Result<Stamp, StoreError> {
         use std::os::unix::fs::MetadataExt;
         let path = self.directory.join("index.json");
         let metadata = fs::metadata(&path).map_err(StoreError::io("read", &path))?;

@@ -3,6 +3,7 @@
 //! the signature of it as an annotation (sigstore/cosign, specs/SIGNATURE_SPEC.md).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use base64ct::{Base64, Encoding};
 use serde::Serialize;
@@ -163,6 +164,10 @@ impl Store {
     ) -> Result<Verified, StoreError> {
         let mut verified = Verified::default();
         for image in self.images_of(digest)? {
+            // What it was when it was read first does not count here.
+            if self.image(&image).is_err() {
+                continue;
+            }
             let signatures = self.signatures(&image)?;
             let found = trust::signature::signers(&ImageDigest(*image.bytes()), &signatures, known);
             verified.signers.extend(found.signers);
@@ -177,11 +182,9 @@ impl Store {
     /// # Errors
     /// When `index.json` cannot be read.
     pub fn images_of(&self, module: &Digest) -> Result<BTreeSet<Digest>, StoreError> {
-        let holds = |entry: &Descriptor| {
-            self.module_of(entry).is_ok_and(|(found, _)| found.digest == *module)
-        };
-        let entries = self.index()?.manifests.into_iter().filter(holds);
-        Ok(entries.map(|entry| entry.digest).collect())
+        let index = self.index()?;
+        let holds = |entry: &&Descriptor| self.known_module_of(entry) == Some(*module);
+        Ok(index.manifests.iter().filter(holds).map(|entry| entry.digest).collect())
     }
 
     /// The signatures of an image, none of them verified.
@@ -213,20 +216,20 @@ impl Store {
         let mut blobs: Vec<&[u8]> = made.payloads.iter().map(Vec::as_slice).collect();
         blobs.extend([&made.config[..], &made.image]);
         self.write_blobs(&lock, &blobs)?;
-        let mut index = self.index()?;
+        let mut index = self.index_to_change()?;
         let name = name(image);
         index.manifests.retain(|other| other.reference() != Some(&name));
         let mut entry = Descriptor::of(MANIFEST_TYPE, &made.image);
         entry.annotations.insert(REF_NAME.to_owned(), name);
         index.manifests.push(entry);
-        self.write_index(&lock, &index)
+        self.write_index(&lock, index)
     }
 
     fn signature_image(&self, image: &Digest) -> Result<Option<Image>, StoreError> {
         let name = name(image);
         let index = self.index()?;
         let entry = index.manifests.iter().find(|entry| entry.reference() == Some(&name));
-        entry.map(|entry| self.image(&entry.digest)).transpose()
+        entry.map(|entry| self.image(&entry.digest).map(Arc::unwrap_or_clone)).transpose()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use axum::body::to_bytes;
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 use tempfile::TempDir;
 use tower::ServiceExt;
 use trust::{ImageDigest, SecretKey, Seed, Signature};

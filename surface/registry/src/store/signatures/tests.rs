@@ -166,3 +166,26 @@ fn a_catalogue_says_which_module_each_blob_belongs_to() {
     assert_eq!(catalogue.image_of(&module), Some(&image));
     assert_eq!(catalogue.blob(&Digest::of(b"other")), None);
 }
+
+#[test]
+fn one_more_module_does_not_have_the_others_read_again() {
+    let (directory, store, module, image) = store();
+    assert!(store.catalogue().unwrap().blob(&module).is_some());
+    let file = store.blob_path(&image);
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, b"{}").unwrap();
+    let second = store.put(b"\0asm second", &manifest("second")).unwrap();
+    // What the digest stands for cannot have changed.
+    let catalogue = store.catalogue().unwrap();
+    assert!([module, second].iter().all(|it| catalogue.blob(it).is_some()));
+    assert_eq!(store.images_of(&module).unwrap(), [image].into());
+    // Who reads everything sees what lies there.
+    assert_eq!(store.list().unwrap().refused.len(), 1);
+    let anew = Store::open(directory.path()).unwrap();
+    assert!(anew.catalogue().unwrap().blob(&module).is_none(), "a damaged image is left out");
+    std::fs::write(&file, bytes).unwrap();
+    // What another process writes is there, too.
+    anew.remove(&second).unwrap();
+    let catalogue = store.catalogue().unwrap();
+    assert!(catalogue.blob(&module).is_some() && catalogue.blob(&second).is_none());
+}
