@@ -17,10 +17,11 @@ use engine::{Engine, MemoryKind};
 use os::fd_passing::sealed_memory;
 use os::process::Stranger;
 use os::sandbox::Role;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::process::{Pid, Resource, Rlimit, setpriority_process, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
@@ -45,6 +46,8 @@ const OTHER_STACK: usize = 8 << 20;
 /// Most that comes back, in bytes: what Cranelift makes of the largest module is within ten times
 /// its size, and so is each of the programs.
 const ANSWER_LENGTH_MAX: u64 = 240 << 20;
+/// Bytes of a part that room is made for before they come.
+const PART_EXPECTED_MAX: usize = 1 << 20;
 
 /// What a module became: code at once, and programs for the levels below user as they are ready.
 #[derive(Debug)]
@@ -272,17 +275,18 @@ struct Code {
 fn read_part(from: &mut impl Read) -> Option<Part> {
     let mut length = [0; 4];
     from.read_exact(&mut length).ok()?;
-    let mut bytes = Vec::new();
-    from.take(u32::from_le_bytes(length).into()).read_to_end(&mut bytes).ok()?;
+    let length = u32::from_le_bytes(length);
+    let mut bytes = Vec::with_capacity(PART_EXPECTED_MAX.min(length as usize + 1));
+    from.take(length.into()).read_to_end(&mut bytes).ok()?;
     postcard::from_bytes(&bytes).ok()
 }
 
+/// In one piece: who waits for it is woken once.
 fn write_part(to: &mut impl Write, part: &Part) -> io::Result<()> {
-    let bytes = postcard::to_stdvec(part).map_err(io::Error::other)?;
-    let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-    to.write_all(&length.to_le_bytes())?;
-    to.write_all(&bytes)?;
-    to.flush()
+    let mut bytes = postcard::to_extend(part, vec![0; 4]).map_err(io::Error::other)?;
+    let length = u32::try_from(bytes.len() - 4).map_err(io::Error::other)?;
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    to.write_all(&bytes)
 }
 
 impl Drop for CompileWorker {
@@ -308,6 +312,8 @@ pub fn compile_worker(bpf: bool, warm: bool, guest_core: Option<usize>) -> io::R
     // On one processor a second thread would only keep the first one from its work: there it may
     // run on the guest core, as long as the cell waits.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // Not line by line, as the standard library has it.
+    let mut out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let entered = os::sandbox::enter(Role::CompileWorker).map_err(io::Error::other)?;
     let other = match guest_core {
         _ if processors > 1 => Some(Other::start(None)?),
@@ -321,7 +327,6 @@ pub fn compile_worker(bpf: bool, warm: bool, guest_core: Option<usize>) -> io::R
     }
     let mut wasm = Vec::new();
     io::stdin().lock().take(abi::layout::MODULE_LENGTH_MAX as u64 + 1).read_to_end(&mut wasm)?;
-    let mut out = io::stdout().lock();
     let checked = engine
         .map_err(|error| error.to_string())
         .and_then(|engine| Ok((engine, Unverified(&wasm).check().map_err(|e| e.to_string())?)));
@@ -345,7 +350,7 @@ fn warm_up(engine: &Engine, bpf: bool) -> Option<()> {
         program(WARM_UP, &checked, Flavour::Xdp).ok()?;
         program(WARM_UP, &checked, Flavour::Tc).ok()?;
     }
-    engine.compile(WARM_UP, MemoryKind::Own).ok().map(drop)
+    engine.compile(WARM_UP, MemoryKind::shared(1, 1)).ok().map(drop)
 }
 
 /// What the second thread does.
