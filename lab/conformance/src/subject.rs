@@ -34,6 +34,7 @@ impl Subject {
             ports: PORTS.map(|(name, number)| (name.to_owned(), number)).into(),
             lane: 0,
             call_slices: CALL_SLICES,
+            pace: None,
             memory: None,
         };
         Ok(Self { wasm, checked, spec })

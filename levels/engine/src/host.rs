@@ -4,19 +4,35 @@
 //! linear memory and the packet are two copies of the same bytes; each function
 //! here that touches or moves bytes of the window makes them agree first.
 
+use crate::batch::{Batch, Pace};
+use crate::local::Local;
 use abi::host::{
     EVENT_LENGTH_MAX, EVENTS_PER_CALL_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, Hook,
     SENDS_PER_PACKET_MAX, STATE_CHUNK_MAX, STATE_LENGTH_MAX,
 };
 use abi::layout::{META_ADDRESS, META_LENGTHS_LENGTH, WINDOW_ADDRESS, host_error};
 use abi::{HostFunction, HostFunctions, PacketBytes};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter};
 
 /// What one instance may use and what it knows.
 pub(crate) struct Host<P> {
     /// The packet, while `on_packet` runs.
-    pub(crate) packet: Option<P>,
+    pub(crate) packet: Local<Option<P>>,
+    /// What comes before and after it, when there is more than one.
+    pub(crate) batch: Local<Rc<RefCell<Batch<P>>>>,
+    pub(crate) pace: Local<Option<Rc<dyn Pace>>>,
+    /// The number of the call that runs.
+    pub(crate) calls: u64,
+    /// A call of a batch runs: it may stand still.
+    pub(crate) can_suspend: bool,
+    /// A call that stood still has just gone on.
+    pub(crate) went_on: bool,
+    /// What the last call returned, if that was no verdict.
+    pub(crate) not_a_verdict: Option<u32>,
+    pub(crate) lane: u32,
     /// Bytes that the window takes at most.
     pub(crate) window: usize,
     /// Bytes that it holds now.
@@ -51,6 +67,11 @@ impl Emitted {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.sent.is_empty() && self.events.is_empty() && self.messages.is_empty()
+    }
+
+    /// All of it, if there is any.
+    pub(crate) fn take(&mut self) -> Option<Box<Self>> {
+        (!self.is_empty()).then(|| Box::new(std::mem::take(self)))
     }
 
     /// Whether a call has left as many notices as it may.
@@ -229,7 +250,7 @@ pub(crate) fn window_of(memory: &mut [u8], length: usize) -> Option<&mut [u8]> {
 /// metadata stays as it is, the mark that the module may have left included.
 #[inline]
 pub(crate) fn show<P: PacketBytes>(memory: &mut [u8], host: &mut Host<P>) -> Result<(), i32> {
-    let Some(packet) = &host.packet else { return Err(host_error::WRONG_HOOK) };
+    let Some(packet) = host.packet.as_ref() else { return Err(host_error::WRONG_HOOK) };
     let length = packet.length();
     let shown = length.min(host.window);
     host.window_length = shown;
@@ -246,7 +267,7 @@ pub(crate) fn show<P: PacketBytes>(memory: &mut [u8], host: &mut Host<P>) -> Res
 /// Copies the window back into the packet.
 #[inline]
 pub(crate) fn take_back<P: PacketBytes>(memory: &mut [u8], host: &mut Host<P>) -> Result<(), i32> {
-    let Some(packet) = &mut host.packet else { return Err(host_error::WRONG_HOOK) };
+    let Some(packet) = host.packet.as_mut() else { return Err(host_error::WRONG_HOOK) };
     let window = window_of(memory, host.window_length).ok_or(host_error::OUT_OF_RANGE)?;
     packet.store(0, window).map_err(|_| host_error::OUT_OF_RANGE)
 }

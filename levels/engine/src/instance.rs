@@ -1,16 +1,18 @@
 //! One instance: a store, its memory, and the calls into it.
 
-use crate::host::{self, Emitted, Host, Limits};
+use crate::batch::{self, Batch, Pace};
+use crate::host::{Emitted, Host, Limits, window_of};
+use crate::local::Local;
 use crate::state::{Kept, counters_of};
-use crate::trap::{StartError, Trap, TrapKind};
-use crate::{Engine, Program, globals, shared};
+use crate::trap::{StartError, Trap};
+use crate::{Engine, Program, globals, looping, shared};
 use abi::host::Hook;
-use abi::layout::{
-    MARK_LENGTH, MARK_OFFSET, META_ADDRESS, META_LENGTH, WINDOW_ADDRESS, WINDOW_LENGTH_MAX,
-};
+use abi::layout::{WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
 use abi::{Meta, PacketBytes, Verdict};
 use level::SharedMemory;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use wasmtime::{Global, Memory, Store, TypedFunc, Val, ValType, WasmParams, WasmResults};
 
@@ -27,8 +29,10 @@ pub struct InstanceSpec {
     pub ports: BTreeMap<String, u16>,
     /// The lane that this instance serves.
     pub lane: u32,
-    /// Slices that one call may see begin before it traps.
+    /// Slices that one call may see begin before it traps, where nobody sets a pace.
     pub call_slices: u64,
+    /// Who says how long calls run.
+    pub pace: Option<Rc<dyn Pace>>,
     /// The memory, when the program was made for a shared one; all zero.
     pub memory: Option<Arc<dyn SharedMemory>>,
 }
@@ -39,6 +43,8 @@ pub struct Instance<P: 'static> {
     pub(crate) memory: Memory,
     on_start: Option<TypedFunc<(), i32>>,
     on_packet: TypedFunc<(), u32>,
+    pub(crate) looping: TypedFunc<(), ()>,
+    pub(crate) batch: Rc<RefCell<Batch<P>>>,
     on_timer: Option<TypedFunc<(), ()>>,
     on_message: Option<TypedFunc<u32, i32>>,
     pub(crate) state_out: Option<TypedFunc<(), i32>>,
@@ -46,7 +52,6 @@ pub struct Instance<P: 'static> {
     pub(crate) counters: Vec<(String, u32)>,
     /// The mutable globals, by index.
     globals: Vec<(u32, Global)>,
-    lane: u32,
     call_slices: u64,
 }
 
@@ -87,10 +92,12 @@ impl<P: PacketBytes + 'static> Program<P> {
     }
 
     fn make(&self, engine: &Engine, spec: &InstanceSpec) -> Result<Instance<P>, StartError> {
-        let mut store = Store::new(engine.of(self.kind), new_host(spec));
+        let batch = Rc::new(RefCell::new(Batch::default()));
+        let mut store = Store::new(engine.of(self.kind), new_host(spec, &batch));
         store.limiter(|host| &mut host.limits);
-        store.epoch_deadline_trap();
-        store.set_epoch_deadline(spec.call_slices);
+        batch::watch(&mut store);
+        let call_slices = if spec.pace.is_some() { 1 } else { spec.call_slices };
+        store.set_epoch_deadline(call_slices);
         let instance = shared::give(spec.memory.clone(), || self.ready.instantiate(&mut store))
             .map_err(|error| StartError::Instantiate(format!("{error:#}")))?;
         let memory =
@@ -101,6 +108,7 @@ impl<P: PacketBytes + 'static> Program<P> {
         store.data_mut().memory = Some(memory);
         let on_packet =
             function(&instance, &mut store, "on_packet").ok_or(StartError::Export("on_packet"))?;
+        let looping = self.looping(engine, &mut store, &on_packet)?;
         let on_timer = function(&instance, &mut store, "on_timer");
         let on_message = function(&instance, &mut store, "on_message");
         let counters = counters_of(&instance, &mut store);
@@ -108,21 +116,36 @@ impl<P: PacketBytes + 'static> Program<P> {
         let on_start = function(&instance, &mut store, "on_start");
         let state_out = function(&instance, &mut store, "state_out");
         let state_in = function(&instance, &mut store, "state_in");
-        let (lane, call_slices) = (spec.lane, spec.call_slices);
         Ok(Instance {
             store,
             memory,
             on_start,
             on_packet,
+            looping,
+            batch,
             on_timer,
             on_message,
             state_out,
             state_in,
             counters,
             globals,
-            lane,
             call_slices,
         })
+    }
+
+    /// The loop around `on_packet`, an instance of its own beside the module's.
+    fn looping(
+        &self,
+        engine: &Engine,
+        store: &mut Store<Host<P>>,
+        on_packet: &TypedFunc<(), u32>,
+    ) -> Result<TypedFunc<(), ()>, StartError> {
+        let refused = |error: wasmtime::Error| StartError::Instantiate(format!("{error:#}"));
+        let step = batch::step(store);
+        let code = engine.looping(self.kind).map_err(refused)?;
+        let around = [step.into(), (*on_packet.func()).into()];
+        let instance = wasmtime::Instance::new(&mut *store, &code, &around).map_err(refused)?;
+        function(&instance, store, looping::RUN).ok_or(StartError::Export(looping::RUN))
     }
 }
 
@@ -136,9 +159,16 @@ fn function<P, A: WasmParams, R: WasmResults>(
     instance.get_func(&mut *store, name)?.typed(&*store).ok()
 }
 
-fn new_host<P>(spec: &InstanceSpec) -> Host<P> {
+fn new_host<P>(spec: &InstanceSpec, batch: &Rc<RefCell<Batch<P>>>) -> Host<P> {
     Host {
-        packet: None,
+        packet: Local(None),
+        batch: Local(Rc::clone(batch)),
+        pace: Local(spec.pace.clone()),
+        calls: 0,
+        can_suspend: false,
+        went_on: false,
+        not_a_verdict: None,
+        lane: spec.lane,
         window: spec.window as usize,
         window_length: 0,
         now_ms: 0,
@@ -176,35 +206,24 @@ impl<P: PacketBytes + 'static> Instance<P> {
     #[inline]
     fn run_packet(&mut self, packet: P, meta: &Meta) -> Result<Verdict, Trap> {
         let (bytes, host) = self.memory.data_and_store_mut(&mut self.store);
-        host.packet = Some(packet);
-        host.now_ms = meta.now_ms;
-        let at = bytes.get_mut(META_ADDRESS as usize..).and_then(<[u8]>::first_chunk_mut);
-        let at: &mut [u8; META_LENGTH] = at.ok_or_else(out_of_memory)?;
-        meta.write_to(at);
-        at[28..32].copy_from_slice(&self.lane.to_le_bytes());
-        host::show(bytes, host).map_err(|_| out_of_memory())?;
-        self.store.set_epoch_deadline(self.call_slices);
+        batch::begin(bytes, host, packet, meta).map_err(|error| Trap::from_error(&error))?;
+        self.arm();
         let value =
             self.on_packet.call(&mut self.store, ()).map_err(|error| Trap::from_error(&error))?;
         let (bytes, host) = self.memory.data_and_store_mut(&mut self.store);
-        host::take_back(bytes, host).map_err(|_| out_of_memory())?;
-        Verdict::parse(value)
-            .map_err(|error| Trap { kind: TrapKind::NotAVerdict(Some(error.0)), place: None })
+        batch::verdict(bytes, host, value)
+    }
+
+    /// Lets the next call run for as long as it may.
+    #[inline]
+    pub(crate) fn arm(&mut self) {
+        self.store.set_epoch_deadline(self.call_slices);
     }
 
     /// True when calls left frames or events to pick up.
     #[must_use]
     pub fn has_emitted(&self) -> bool {
         !self.store.data().emitted.is_empty()
-    }
-
-    /// What the last packet's call left for the next module of the graph.
-    #[must_use]
-    pub fn mark(&self) -> [u8; MARK_LENGTH] {
-        let memory = self.memory.data(&self.store);
-        let mark = memory.get(META_ADDRESS as usize + MARK_OFFSET..).and_then(<[u8]>::first_chunk);
-        // Memory never shrinks, and it had the metadata when it began.
-        mark.copied().unwrap_or_default()
     }
 
     /// Takes what calls left beside their verdicts.
@@ -229,8 +248,8 @@ impl<P: PacketBytes + 'static> Instance<P> {
     pub fn on_message(&mut self, message: &[u8], now_ms: u64) -> Result<Option<i32>, Trap> {
         let Some(on_message) = self.on_message.clone() else { return Ok(None) };
         let memory = self.memory.data_mut(&mut self.store);
-        let Some(window) = host::window_of(memory, message.len())
-            .filter(|w| w.len() <= WINDOW_LENGTH_MAX as usize)
+        let Some(window) =
+            window_of(memory, message.len()).filter(|w| w.len() <= WINDOW_LENGTH_MAX as usize)
         else {
             return Ok(None);
         };
@@ -259,7 +278,8 @@ impl<P: PacketBytes + 'static> Instance<P> {
         let host = self.store.data_mut();
         host.hook = hook;
         host.now_ms = now_ms;
-        self.store.set_epoch_deadline(self.call_slices);
+        host.calls += 1;
+        self.arm();
         let result = call(&mut self.store).map_err(|error| Trap::from_error(&error));
         self.store.data_mut().hook = Hook::OnPacket;
         result
@@ -324,9 +344,4 @@ impl<P: PacketBytes + 'static> Instance<P> {
     pub fn memory(&self) -> &[u8] {
         self.memory.data(&self.store)
     }
-}
-
-/// The window always lies in memory: `start` checked its size, which never shrinks.
-const fn out_of_memory() -> Trap {
-    Trap { kind: TrapKind::MemoryOutOfBounds, place: None }
 }

@@ -11,13 +11,17 @@
 //! memory may hold anything. Not here: whether a module keeps to the ABI
 //! (base/abi), which packets it gets and what a verdict does (the cell).
 
+mod batch;
 mod globals;
 mod host;
 mod instance;
+mod local;
+mod looping;
 mod shared;
 mod state;
 mod trap;
 
+pub use batch::{Handled, Over, Pace, Ran, Suspended};
 pub use host::{Emitted, Event, Sent};
 pub use instance::{Instance, InstanceSpec};
 pub use shared::MemoryKind;
@@ -26,11 +30,15 @@ pub use trap::{Place, StartError, Trap, TrapKind};
 
 use abi::layout::IMPORT_MODULE;
 use abi::{HOST_FUNCTIONS, HostFunctions, NotGranted};
+use looping::Loops;
 use wasmtime::{Config, InstancePre, Linker, Module, OptLevel, WasmBacktraceDetails};
 
 /// Largest stack of a module's calls, in bytes: deep recursion traps before it
 /// meets the thread's own stack.
 pub const STACK_LENGTH_MAX: usize = 256 << 10;
+
+/// The stack of its own that a module's calls run on: theirs, and what host functions need.
+const FIBER_LENGTH: usize = STACK_LENGTH_MAX + (128 << 10);
 
 /// A compiler and the code it made; one in each process.
 #[derive(Clone)]
@@ -38,6 +46,7 @@ pub struct Engine {
     own: wasmtime::Engine,
     shared_fixed: wasmtime::Engine,
     shared_growing: wasmtime::Engine,
+    loops: Loops,
 }
 
 /// Why code could not be made or taken. The author's fault, or the host's.
@@ -67,7 +76,25 @@ impl Engine {
             own: engine_for(MemoryKind::Own)?,
             shared_fixed: engine_for(MemoryKind::SharedFixed)?,
             shared_growing: engine_for(MemoryKind::SharedGrowing)?,
+            loops: Loops::default(),
         })
+    }
+
+    /// Makes what instances need of this process's compiler: a process that is confined later
+    /// can start them without it.
+    ///
+    /// # Errors
+    /// When the machine is not supported.
+    pub fn prepare(&self) -> Result<(), CompileError> {
+        let unsupported = |error: wasmtime::Error| CompileError::Unsupported(format!("{error:#}"));
+        [MemoryKind::Own, MemoryKind::SharedFixed, MemoryKind::SharedGrowing]
+            .into_iter()
+            .try_for_each(|kind| self.looping(kind).map(drop).map_err(unsupported))
+    }
+
+    /// The loop around packets, for modules of this kind.
+    pub(crate) fn looping(&self, kind: MemoryKind) -> wasmtime::Result<Module> {
+        self.loops.of(kind, self.of(kind))
     }
 
     const fn of(&self, kind: MemoryKind) -> &wasmtime::Engine {
@@ -200,6 +227,7 @@ fn engine_for(kind: MemoryKind) -> Result<wasmtime::Engine, CompileError> {
         .epoch_interruption(true)
         .cranelift_opt_level(OptLevel::Speed)
         .max_wasm_stack(STACK_LENGTH_MAX)
+        .async_stack_size(FIBER_LENGTH)
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .wasm_simd(false)
         .wasm_relaxed_simd(false)

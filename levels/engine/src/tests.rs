@@ -35,6 +35,7 @@ fn try_start(body: &str) -> Result<Instance<OwnedPacket>, StartError> {
         ports: BTreeMap::from([("left".to_owned(), 7)]),
         lane: 5,
         call_slices: 2,
+        pace: None,
         memory: None,
     };
     program.start(&engine, &spec)
@@ -282,6 +283,8 @@ fn frames_of_its_own_are_bounded() {
     assert_eq!(sent.iter().map(|s| (s.port, s.frame.len())).collect::<Vec<_>>(), [(7, 60); 4]);
 }
 
+#[path = "tests/batch.rs"]
+mod batch;
 #[path = "tests/shared.rs"]
 mod shared;
 

@@ -86,6 +86,7 @@ impl Lanes {
             ports,
             lane: 0,
             call_slices: CALL_SLICES,
+            pace: None,
             memory: None,
         };
         let count = match checked.manifest.lanes {

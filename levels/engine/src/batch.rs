@@ -1,0 +1,276 @@
+//! Packets in a row: one entry into the module for all of them, on a stack of its own.
+//!
+//! ```text
+//!  input ─▶ ┌ the fiber's stack ─────────────────────────────┐ ─▶ output
+//!           │ loop:  step ─▶ on_packet ─▶ step ─▶ on_packet …│
+//!           │          │ nothing left            │ Pace: stop here
+//!           └──────────┼─────────────────────────┼───────────┘
+//!                      ▼                         ▼
+//!                 Ran::Rest                Ran::Suspended ─ resume ─▶ …
+//! ```
+//!
+//! The loop is a module of a few instructions (`looping`), so that going from one packet to the
+//! next is one call into the host and one into the module, and costs less than entering the
+//! sandbox anew. What stands still stands anywhere in the module's code: its stack is kept.
+
+use crate::host::{self, Emitted, Host};
+use crate::instance::Instance;
+use crate::trap::{Trap, TrapKind};
+use abi::layout::{MARK_LENGTH, MARK_OFFSET, META_ADDRESS, META_LENGTH};
+use abi::{Meta, PacketBytes, Verdict};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use wasmtime::{Caller, Func, Store, UpdateDeadline};
+
+/// What is to become of a call that is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// It goes on.
+    GoOn,
+    /// It stands still, until [`Suspended::resume`]; a hook goes on, as nobody waits for it.
+    Suspend,
+    /// It ends, with [`TrapKind::TimeLimit`].
+    Stop,
+}
+
+/// Who says how long calls run. Asked each time the epoch is raised while one runs.
+pub trait Pace: Debug {
+    /// What becomes of the call with this number: calls of one instance have rising ones.
+    fn over(&self, call: u64) -> Over;
+}
+
+/// A packet that a module has handled.
+#[derive(Debug)]
+pub struct Handled<P> {
+    /// The packet as it is now.
+    pub packet: P,
+    /// What the module says, or how it ended.
+    pub verdict: Result<Verdict, Trap>,
+    /// What it left for the next module of the graph.
+    pub mark: [u8; MARK_LENGTH],
+    /// What it left beside its verdict.
+    pub emitted: Option<Box<Emitted>>,
+}
+
+/// What goes in and what came out, in the same order.
+pub(crate) struct Batch<P> {
+    pub(crate) input: VecDeque<(P, Meta)>,
+    pub(crate) output: VecDeque<Handled<P>>,
+    /// The call that stands still is to end when it goes on.
+    stop: bool,
+}
+
+impl<P> Default for Batch<P> {
+    fn default() -> Self {
+        Self { input: VecDeque::new(), output: VecDeque::new(), stop: false }
+    }
+}
+
+/// What running came to.
+pub enum Ran<P: 'static> {
+    /// All packets are handled, or the last one of the output has trapped: then the instance is
+    /// not to be used again.
+    Rest(Box<Instance<P>>),
+    /// A call stands still.
+    Suspended(Suspended<P>),
+}
+
+type Running<P> = Pin<Box<dyn Future<Output = (Box<Instance<P>>, wasmtime::Result<()>)>>>;
+
+/// An instance whose call stands still.
+pub struct Suspended<P: 'static> {
+    running: Running<P>,
+    batch: Rc<RefCell<Batch<P>>>,
+    /// Bytes of linear memory when it began.
+    memory_bytes: u64,
+}
+
+impl<P: PacketBytes + 'static> Instance<P> {
+    /// Adds a packet to those that [`Instance::run`] handles; lengths are filled in then.
+    #[inline]
+    pub fn push(&mut self, packet: P, meta: Meta) {
+        self.batch.borrow_mut().input.push_back((packet, meta));
+    }
+
+    /// How many packets wait for [`Instance::run`].
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.batch.borrow().input.len()
+    }
+
+    /// Takes back a packet that waits, the oldest first.
+    pub fn take_waiting(&mut self) -> Option<P> {
+        self.batch.borrow_mut().input.pop_front().map(|(packet, _)| packet)
+    }
+
+    /// The oldest packet that was handled.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Handled<P>> {
+        self.batch.borrow_mut().output.pop_front()
+    }
+
+    /// Handles the packets that wait, as far as its [`Pace`] lets it.
+    #[must_use]
+    pub fn run(mut self: Box<Self>) -> Ran<P> {
+        let batch = Rc::clone(&self.batch);
+        let memory_bytes = self.memory_bytes();
+        self.arm();
+        let running = Box::pin(async move {
+            let looping = self.looping.clone();
+            let result = looping.call_async(&mut self.store, ()).await;
+            (self, result)
+        });
+        Suspended { running, batch, memory_bytes }.resume()
+    }
+
+    /// After a call has ended by itself or by a trap.
+    fn ended(mut self: Box<Self>, result: wasmtime::Result<()>) -> Box<Self> {
+        let Err(error) = result else { return self };
+        let host = self.store.data_mut();
+        let trap = match host.not_a_verdict.take() {
+            Some(value) => Trap { kind: TrapKind::NotAVerdict(Some(value)), place: None },
+            None => Trap::from_error(&error),
+        };
+        if let Some(packet) = host.packet.take() {
+            let emitted = host.emitted.take();
+            let handled = Handled { packet, verdict: Err(trap), mark: [0; MARK_LENGTH], emitted };
+            self.batch.borrow_mut().output.push_back(handled);
+        }
+        self
+    }
+}
+
+impl<P: PacketBytes + 'static> Suspended<P> {
+    /// The oldest packet that was handled before the one that stands still.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Handled<P>> {
+        self.batch.borrow_mut().output.pop_front()
+    }
+
+    /// Lets the call go on.
+    #[must_use]
+    pub fn resume(mut self) -> Ran<P> {
+        // Nobody is to be woken: whoever suspended it resumes it.
+        let mut context = Context::from_waker(Waker::noop());
+        match self.running.as_mut().poll(&mut context) {
+            Poll::Ready((instance, result)) => Ran::Rest(instance.ended(result)),
+            Poll::Pending => Ran::Suspended(self),
+        }
+    }
+
+    /// Ends the call with [`TrapKind::TimeLimit`]: its packet and those before it are in the
+    /// output, those that wait still wait.
+    #[must_use]
+    pub fn stop(self) -> Ran<P> {
+        self.batch.borrow_mut().stop = true;
+        self.resume()
+    }
+
+    /// Bytes of linear memory that were in use when it began.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+}
+
+/// What a store does when the epoch has been raised.
+pub(crate) fn watch<P>(store: &mut Store<Host<P>>) {
+    store.epoch_deadline_callback(|mut context| {
+        let host = context.data_mut();
+        let Some(pace) = host.pace.as_ref() else { return Ok(UpdateDeadline::Interrupt) };
+        let is_packet = host.packet.is_some();
+        if is_packet && host.batch.borrow().stop {
+            return Ok(UpdateDeadline::Interrupt);
+        }
+        // Asked once more as soon as it goes on, it may have been told to stop meanwhile.
+        if std::mem::take(&mut host.went_on) {
+            return Ok(UpdateDeadline::Continue(1));
+        }
+        Ok(match pace.over(host.calls) {
+            Over::GoOn => UpdateDeadline::Continue(1),
+            Over::Suspend if host.can_suspend => {
+                host.went_on = true;
+                UpdateDeadline::Yield(0)
+            }
+            Over::Suspend => UpdateDeadline::Continue(1),
+            Over::Stop => UpdateDeadline::Interrupt,
+        })
+    });
+}
+
+/// The function that the loop calls between two packets: takes one back, shows the next one.
+pub(crate) fn step<P: PacketBytes + 'static>(store: &mut Store<Host<P>>) -> Func {
+    Func::wrap(store, |mut caller: Caller<'_, Host<P>>, verdict: u32| -> wasmtime::Result<u32> {
+        let memory = caller.data().memory.ok_or_else(out_of_memory)?;
+        let (bytes, host) = memory.data_and_store_mut(&mut caller);
+        if host.packet.is_some() {
+            let handled = finish(bytes, host, verdict)?;
+            host.batch.borrow_mut().output.push_back(handled);
+        }
+        let next = host.batch.borrow_mut().input.pop_front();
+        let Some((packet, meta)) = next else {
+            host.can_suspend = false;
+            return Ok(0);
+        };
+        host.can_suspend = true;
+        begin(bytes, host, packet, &meta)?;
+        Ok(1)
+    })
+}
+
+/// Shows a packet to the module.
+#[inline]
+pub(crate) fn begin<P: PacketBytes>(
+    bytes: &mut [u8],
+    host: &mut Host<P>,
+    packet: P,
+    meta: &Meta,
+) -> wasmtime::Result<()> {
+    *host.packet = Some(packet);
+    host.now_ms = meta.now_ms;
+    host.calls += 1;
+    let at = bytes.get_mut(META_ADDRESS as usize..).and_then(<[u8]>::first_chunk_mut);
+    let at: &mut [u8; META_LENGTH] = at.ok_or_else(out_of_memory)?;
+    meta.write_to(at);
+    at[28..32].copy_from_slice(&host.lane.to_le_bytes());
+    host::show(bytes, host).map_err(|_| out_of_memory())
+}
+
+/// Takes a packet back from the module, which has answered.
+#[inline]
+fn finish<P: PacketBytes>(
+    bytes: &mut [u8],
+    host: &mut Host<P>,
+    value: u32,
+) -> wasmtime::Result<Handled<P>> {
+    let verdict = verdict(bytes, host, value).map_err(|trap| {
+        host.not_a_verdict = Some(value);
+        wasmtime::Error::msg(trap.to_string())
+    })?;
+    let at = META_ADDRESS as usize + MARK_OFFSET;
+    let mark = bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+    let packet = host.packet.take().ok_or_else(out_of_memory)?;
+    Ok(Handled { packet, verdict: Ok(verdict), mark, emitted: host.emitted.take() })
+}
+
+/// What the module answered, and its window back in the packet.
+#[inline]
+pub(crate) fn verdict<P: PacketBytes>(
+    bytes: &mut [u8],
+    host: &mut Host<P>,
+    value: u32,
+) -> Result<Verdict, Trap> {
+    host::take_back(bytes, host).map_err(|_| Trap::from_error(&out_of_memory()))?;
+    Verdict::parse(value)
+        .map_err(|error| Trap { kind: TrapKind::NotAVerdict(Some(error.0)), place: None })
+}
+
+/// The window always lies in memory: `start` checked its size, which never shrinks.
+fn out_of_memory() -> wasmtime::Error {
+    wasmtime::Trap::MemoryOutOfBounds.into()
+}

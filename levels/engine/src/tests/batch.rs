@@ -1,0 +1,235 @@
+//! Packets in a row, and calls that stand still.
+
+use super::{META, OwnedPacket};
+use crate::{Engine, Handled, Instance, InstanceSpec, MemoryKind, Over, Pace, Ran, TrapKind};
+use abi::{Meta, Verdict};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Answers as it is told, each time that its [`Alarm`] has gone off.
+struct Told {
+    answers: RefCell<Vec<Over>>,
+    calls: RefCell<Vec<u64>>,
+}
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Told")
+    }
+}
+
+impl Pace for Told {
+    fn over(&self, call: u64) -> Over {
+        self.calls.borrow_mut().push(call);
+        self.answers.borrow_mut().pop().unwrap_or(Over::GoOn)
+    }
+}
+
+/// Raises the epoch again and again, as long as it lives.
+struct Alarm(Arc<AtomicBool>);
+
+impl Alarm {
+    fn new(engine: Engine) -> Self {
+        let done = Arc::new(AtomicBool::new(false));
+        let is_done = Arc::clone(&done);
+        std::thread::spawn(move || {
+            while !is_done.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_micros(50));
+                engine.raise_epoch();
+            }
+        });
+        Self(done)
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+type Started = (Box<Instance<OwnedPacket>>, Rc<Told>, Alarm);
+
+fn start(body: &str, mut answers: Vec<Over>, kind: MemoryKind) -> Started {
+    answers.reverse();
+    let engine = Engine::new().unwrap();
+    let text = format!(r#"(module {body} (memory (export "memory") 1))"#);
+    let program = engine.program(&wat::parse_str(text).unwrap(), kind).unwrap();
+    let told = Rc::new(Told { answers: RefCell::new(answers), calls: RefCell::default() });
+    let pace: Rc<dyn Pace> = told.clone();
+    let spec = InstanceSpec {
+        window: 64,
+        memory_pages_max: 1,
+        lane: 5,
+        pace: Some(pace),
+        ..InstanceSpec::default()
+    };
+    (Box::new(program.start(&engine, &spec).unwrap()), told, Alarm::new(engine))
+}
+
+/// Adds the first byte of the packet to byte 0 of memory, loops 65,536 times as often as that
+/// byte says (some milliseconds for 100), and drops with the sum as its reason.
+const SUM: &str = r#"
+    (func (export "on_packet") (result i32) (local $left i32)
+      (local.set $left (i32.load8_u (i32.const 0x8102)))
+      (i32.store8 (i32.const 0)
+        (i32.add (i32.load8_u (i32.const 0)) (local.get $left)))
+      (local.set $left (i32.shl (local.get $left) (i32.const 16)))
+      (loop $again
+        (local.set $left (i32.sub (local.get $left) (i32.const 1)))
+        (br_if $again (i32.gt_s (local.get $left) (i32.const 0))))
+      (i32.store8 (i32.const 0x8102) (i32.const 9))
+      (i32.or (i32.const 1) (i32.shl (i32.load8_u (i32.const 0)) (i32.const 16))))"#;
+
+fn push(instance: &mut Instance<OwnedPacket>, first: u8) {
+    let meta = Meta { flow_hash: u32::from(first), ..META };
+    instance.push(OwnedPacket::new(vec![first; 60]), meta);
+}
+
+fn at_rest(ran: Ran<OwnedPacket>) -> Box<Instance<OwnedPacket>> {
+    match ran {
+        Ran::Rest(instance) => instance,
+        Ran::Suspended(_) => panic!("a call stands still"),
+    }
+}
+
+fn sums(mut pop: impl FnMut() -> Option<Handled<OwnedPacket>>) -> Vec<u16> {
+    let reason = |handled: Handled<OwnedPacket>| match handled.verdict.unwrap() {
+        Verdict::Drop { reason } => {
+            assert_eq!(handled.packet.into_bytes()[0], 9);
+            reason
+        }
+        verdict => panic!("{verdict:?}"),
+    };
+    std::iter::from_fn(|| pop().map(reason)).collect()
+}
+
+#[test]
+fn packets_are_handled_in_order_by_one_memory() {
+    let (mut instance, _, _alarm) = start(SUM, vec![], MemoryKind::Own);
+    for first in [1, 2, 3, 4] {
+        push(&mut instance, first);
+    }
+    assert_eq!(instance.waiting(), 4);
+    let mut instance = at_rest(instance.run());
+    assert_eq!(sums(|| instance.pop()), [1, 3, 6, 10]);
+    assert_eq!(instance.waiting(), 0);
+    push(&mut instance, 5);
+    let mut instance = at_rest(instance.run());
+    assert_eq!(sums(|| instance.pop()), [15]);
+}
+
+#[test]
+fn a_call_that_stands_still_goes_on_where_it_was() {
+    let answers = vec![Over::GoOn, Over::Suspend, Over::GoOn, Over::Suspend];
+    let (mut instance, told, _alarm) = start(SUM, answers, MemoryKind::Own);
+    for first in [1, 100, 3] {
+        push(&mut instance, first);
+    }
+    let (mut ran, mut stood, mut seen) = (instance.run(), 0, Vec::new());
+    let mut instance = loop {
+        match ran {
+            Ran::Rest(instance) => break instance,
+            Ran::Suspended(mut suspended) => {
+                stood += 1;
+                seen.extend(sums(|| suspended.pop()));
+                ran = suspended.resume();
+            }
+        }
+    };
+    seen.extend(sums(|| instance.pop()));
+    assert_eq!((stood, seen), (2, vec![1, 101, 104]));
+    assert!(told.calls.borrow().is_sorted(), "calls have rising numbers");
+}
+
+#[test]
+fn a_call_that_is_to_stop_ends_with_its_packet_and_its_place() {
+    let (mut instance, told, _alarm) = start(
+        r#"(func $for_ever (loop (br 0)))
+           (func (export "on_packet") (result i32)
+             (if (i32.eq (i32.load8_u (i32.const 0x8102)) (i32.const 7)) (then (call $for_ever)))
+             (i32.const 0))"#,
+        vec![Over::GoOn; 3],
+        MemoryKind::Own,
+    );
+    told.answers.borrow_mut().insert(0, Over::Suspend);
+    for first in [1, 7, 2] {
+        push(&mut instance, first);
+    }
+    let Ran::Suspended(suspended) = instance.run() else { panic!("it never ends") };
+    let mut instance = at_rest(suspended.stop());
+    assert_eq!(instance.pop().unwrap().verdict, Ok(Verdict::PASS));
+    let stopped = instance.pop().unwrap();
+    assert_eq!(stopped.packet.into_bytes()[0], 7);
+    let trap = stopped.verdict.unwrap_err();
+    assert_eq!(trap.kind, TrapKind::TimeLimit);
+    assert!(trap.to_string().contains("for_ever"), "{trap}");
+    assert_eq!(
+        instance.take_waiting().unwrap().into_bytes()[0],
+        2,
+        "it waits for another instance"
+    );
+}
+
+#[test]
+fn a_trap_ends_the_batch_and_leaves_what_waits() {
+    let (mut instance, _, _alarm) = start(
+        r#"(func (export "on_packet") (result i32)
+             (if (i32.eq (i32.load8_u (i32.const 0x8102)) (i32.const 7)) (then unreachable))
+             (if (i32.eq (i32.load8_u (i32.const 0x8102)) (i32.const 8)) (then (return (i32.const 77))))
+             (i32.const 0))"#,
+        vec![],
+        MemoryKind::Own,
+    );
+    for (bad, kind) in [(7, TrapKind::Unreachable), (8, TrapKind::NotAVerdict(Some(77)))] {
+        for first in [1, bad, 2] {
+            push(&mut instance, first);
+        }
+        instance = at_rest(instance.run());
+        assert!(instance.pop().unwrap().verdict.is_ok());
+        assert_eq!(instance.pop().unwrap().verdict.unwrap_err().kind, kind);
+        assert!(instance.pop().is_none());
+        assert_eq!(instance.take_waiting().unwrap().into_bytes()[0], 2);
+    }
+}
+
+#[test]
+fn what_calls_leave_beside_their_verdicts_comes_with_their_packets() {
+    let (mut instance, _, _alarm) = start(
+        r#"(import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
+           (func (export "on_packet") (result i32)
+             (i32.store8 (i32.const 0x8030) (i32.load8_u (i32.const 0x8102)))
+             (if (i32.eq (i32.load8_u (i32.const 0x8102)) (i32.const 2))
+               (then (drop (call $event (i32.const 5) (i32.const 0) (i32.const 0)))))
+             (i32.const 0))"#,
+        vec![],
+        MemoryKind::Own,
+    );
+    for first in [1, 2, 3] {
+        push(&mut instance, first);
+    }
+    let mut instance = at_rest(instance.run());
+    let events: Vec<usize> = std::iter::from_fn(|| instance.pop())
+        .map(|handled| handled.emitted.map_or(0, |emitted| emitted.events.len()))
+        .collect();
+    assert_eq!(events, [0, 1, 0]);
+}
+
+#[test]
+fn two_calls_stand_still_at_a_time_and_go_on_in_any_order() {
+    let answers = || vec![Over::Suspend, Over::GoOn, Over::Suspend];
+    let (mut one, _, _alarm_one) = start(SUM, answers(), MemoryKind::Own);
+    let (mut other, _, _alarm_other) = start(SUM, answers(), MemoryKind::Own);
+    push(&mut one, 50);
+    push(&mut other, 60);
+    let Ran::Suspended(one) = one.run() else { panic!("it was to stand still") };
+    let Ran::Suspended(other) = other.run() else { panic!("it was to stand still") };
+    let Ran::Suspended(one) = one.resume() else { panic!("it was to stand still once more") };
+    let Ran::Suspended(other) = other.resume() else { panic!("it was to stand still once more") };
+    let mut other = at_rest(other.resume());
+    let mut one = at_rest(one.resume());
+    assert_eq!((sums(|| one.pop()), sums(|| other.pop())), (vec![50], vec![60]));
+}
