@@ -1,0 +1,227 @@
+//! So much in each period: of a processor's time, or of a port's rate.
+//!
+//! ```text
+//!   slice      slice      slice
+//!  ├███──────┼──███────┼────███┤   each period has the slice once, somewhere in it
+//!    period     period    period
+//! ```
+
+use core::fmt;
+use core::str::FromStr;
+
+use units::Nanos;
+
+use crate::text::{TextError, parse_percent, parse_time, serde_as_text, show_time, shown};
+
+/// Shortest period. Stopping a module takes up to 12 µs (a timer's signal, 99 of 100) and a switch
+/// of stacks; in a shorter period that would be more than one part in a hundred.
+pub const PERIOD_MIN: Nanos = Nanos::from_millis(1);
+/// Longest period. Beyond a second a promise says nothing that a user would notice.
+pub const PERIOD_MAX: Nanos = Nanos::from_millis(1_000);
+/// Shortest slice: four times what stopping a module may take.
+pub const SLICE_MIN: Nanos = Nanos(50_000);
+
+const _: () = assert!(SLICE_MIN.0 <= PERIOD_MIN.0 && PERIOD_MIN.0 <= PERIOD_MAX.0);
+
+/// A whole processor, or a whole port, in parts per million.
+pub const WHOLE: u64 = 1_000_000;
+
+/// `slice` in each `period`; as text `1ms/4ms`, also read as `25%/4ms`.
+///
+/// Valid once made: [`SLICE_MIN`] <= slice <= period, [`PERIOD_MIN`] <= period <= [`PERIOD_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Share {
+    slice: Nanos,
+    period: Nanos,
+}
+
+/// Why a share cannot be reserved. The operator's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShareError {
+    /// There is no `/` in it.
+    #[error("the share '{text}' has no period; write slice/period, such as 1ms/4ms or 25%/4ms")]
+    Form {
+        /// As given, shortened.
+        text: String,
+    },
+    /// One of the two numbers cannot be read.
+    #[error("in the share '{text}': {error}")]
+    Number {
+        /// As given, shortened.
+        text: String,
+        /// What is wrong with the number.
+        error: TextError,
+    },
+    /// More than there is.
+    #[error(
+        "a slice of {slice} in each period of {period} is more than there is; \
+         the slice is at most the period"
+    )]
+    MoreThanAll {
+        /// What was asked for.
+        slice: Time,
+        /// In each of these.
+        period: Time,
+    },
+    /// Less than [`SLICE_MIN`].
+    #[error(
+        "a slice of {slice} is too short, stopping a module takes up to 12us: \
+         ask for at least {} in each period, or for a longer period",
+        Time(SLICE_MIN)
+    )]
+    SliceShort {
+        /// What was asked for.
+        slice: Time,
+    },
+    /// Below [`PERIOD_MIN`] or above [`PERIOD_MAX`].
+    #[error(
+        "a period of {period} is not between {} and {}; take one that is, with a slice to match",
+        Time(PERIOD_MIN),
+        Time(PERIOD_MAX)
+    )]
+    Period {
+        /// What was asked for.
+        period: Time,
+    },
+}
+
+/// A time as it is shown in messages: `4ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(pub Nanos);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show_time(self.0, f)
+    }
+}
+
+impl Share {
+    /// `slice` in each `period`.
+    ///
+    /// # Errors
+    /// When the period or the slice is out of its limits, or the slice longer than the period.
+    pub const fn new(slice: Nanos, period: Nanos) -> Result<Self, ShareError> {
+        if period.0 < PERIOD_MIN.0 || period.0 > PERIOD_MAX.0 {
+            return Err(ShareError::Period { period: Time(period) });
+        }
+        if slice.0 > period.0 {
+            return Err(ShareError::MoreThanAll { slice: Time(slice), period: Time(period) });
+        }
+        if slice.0 < SLICE_MIN.0 {
+            return Err(ShareError::SliceShort { slice: Time(slice) });
+        }
+        Ok(Self { slice, period })
+    }
+
+    /// What is promised in each period.
+    #[must_use]
+    pub const fn slice(self) -> Nanos {
+        self.slice
+    }
+
+    /// How often.
+    #[must_use]
+    pub const fn period(self) -> Nanos {
+        self.period
+    }
+
+    /// The share in parts of [`WHOLE`], rounded up: sums of promises err on the safe side.
+    #[must_use]
+    pub const fn parts_per_million(self) -> u64 {
+        // At most a second of nanoseconds times a million: 10^15.
+        (self.slice.0 * WHOLE).div_ceil(self.period.0)
+    }
+}
+
+impl FromStr for Share {
+    type Err = ShareError;
+
+    /// Reads `1ms/4ms` or `25%/4ms`; a percentage is rounded down to a whole nanosecond.
+    fn from_str(text: &str) -> Result<Self, ShareError> {
+        let Some((slice, period)) = text.split_once('/') else {
+            return Err(ShareError::Form { text: shown(text) });
+        };
+        let number = |error| ShareError::Number { text: shown(text), error };
+        let period = parse_time(period).map_err(number)?;
+        let slice = if slice.ends_with('%') {
+            let parts = u128::from(parse_percent(slice).map_err(number)?);
+            let nanos = parts * u128::from(period.0) / u128::from(WHOLE);
+            Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        } else {
+            parse_time(slice).map_err(number)?
+        };
+        Self::new(slice, period)
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", Time(self.slice), Time(self.period))
+    }
+}
+
+serde_as_text!(Share);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn share(text: &str) -> Share {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_share_is_read_in_all_its_forms_and_shown_in_one() {
+        for (text, form) in [
+            ("1ms/4ms", "1ms/4ms"),
+            ("250us/4ms", "250us/4ms"),
+            ("25%/4ms", "1ms/4ms"),
+            ("0.4ms/4000us", "400us/4ms"),
+            ("45%/6ms", "2700us/6ms"),
+            ("100%/1s", "1s/1s"),
+        ] {
+            assert_eq!(share(text).to_string(), form, "{text}");
+        }
+        assert_eq!(serde_json::to_string(&share("25%/4ms")).unwrap(), "\"1ms/4ms\"");
+    }
+
+    #[test]
+    fn a_share_outside_its_limits_is_refused() {
+        let refused = |text: &str| text.parse::<Share>().unwrap_err();
+        assert!(matches!(refused("5ms/4ms"), ShareError::MoreThanAll { .. }));
+        assert!(matches!(refused("101%/4ms"), ShareError::MoreThanAll { .. }));
+        assert!(matches!(refused("49999ns/4ms"), ShareError::SliceShort { .. }));
+        assert!(matches!(refused("0ms/4ms"), ShareError::SliceShort { .. }));
+        assert!(matches!(refused("100us/999us"), ShareError::Period { .. }));
+        assert!(matches!(refused("1ms/1001ms"), ShareError::Period { .. }));
+        assert!(matches!(refused("4ms"), ShareError::Form { .. }));
+        assert!(matches!(refused("x/4ms"), ShareError::Number { .. }));
+        assert!(matches!(refused("1ms/4ms/5ms"), ShareError::Number { .. }));
+        assert!(serde_json::from_str::<Share>("\"5ms/4ms\"").is_err());
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let message = "100us/20us".parse::<Share>().unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "a period of 20us is not between 1ms and 1s; take one that is, with a slice to match"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_read_again(period in 1_000_000u64..=1_000_000_000, part in 0.0..=1.0) {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a test's dice")]
+            let slice = ((period as f64 * part) as u64).clamp(SLICE_MIN.0, period);
+            let share = Share::new(Nanos(slice), Nanos(period)).unwrap();
+            prop_assert_eq!(share.to_string().parse::<Share>(), Ok(share));
+            // Rounded up, by less than one part.
+            let parts = u128::from(share.parts_per_million());
+            let exact = u128::from(slice) * 1_000_000;
+            prop_assert!(parts * u128::from(period) >= exact);
+            prop_assert!((parts - 1) * u128::from(period) < exact);
+        }
+    }
+}
