@@ -338,6 +338,12 @@ impl Departures {
         self.leaving_of_epoch += u64::from(epoch == self.epoch);
     }
 
+    /// Whether a packet that carried this epoch is of the one that runs.
+    #[must_use]
+    pub const fn is_of_this(&self, epoch: u8) -> bool {
+        epoch == self.epoch
+    }
+
     /// Whether any packet is to depart.
     #[must_use]
     pub const fn any_leaving(&self) -> bool {

@@ -40,7 +40,8 @@ pub enum Over {
 
 /// Who says how long calls run. Asked each time the epoch is raised while one runs.
 pub trait Pace: Debug {
-    /// What becomes of the call with this number: calls of one instance have rising ones.
+    /// What becomes of the call with this number: no two calls of a process have the same, and
+    /// those of an instance rise.
     fn over(&self, call: u64) -> Over;
 }
 
@@ -252,10 +253,17 @@ fn finish<P: PacketBytes>(
         host.not_a_verdict = Some(value);
         wasmtime::Error::msg(trap.to_string())
     })?;
-    let at = META_ADDRESS as usize + MARK_OFFSET;
-    let mark = bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+    let mark = mark(bytes);
     let packet = host.packet.take().ok_or_else(out_of_memory)?;
     Ok(Handled { packet, verdict: Ok(verdict), mark, emitted: host.emitted.take() })
+}
+
+/// What a call left for the next module of the graph.
+#[inline]
+pub(crate) fn mark(memory: &[u8]) -> [u8; MARK_LENGTH] {
+    let mark = memory.get(META_ADDRESS as usize + MARK_OFFSET..).and_then(<[u8]>::first_chunk);
+    // Memory never shrinks, and it had the metadata when it began.
+    mark.copied().unwrap_or_default()
 }
 
 /// What the module answered, and its window back in the packet.

@@ -1,6 +1,6 @@
 //! One instance: a store, its memory, and the calls into it.
 
-use crate::batch::{self, Batch, Pace};
+use crate::batch::{self, Batch, Handled, Pace};
 use crate::host::{Emitted, Host, Limits, window_of};
 use crate::local::Local;
 use crate::state::{Kept, counters_of};
@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use wasmtime::{Global, Memory, Store, TypedFunc, Val, ValType, WasmParams, WasmResults};
 
 /// What an instance is started with.
@@ -164,7 +165,7 @@ fn new_host<P>(spec: &InstanceSpec, batch: &Rc<RefCell<Batch<P>>>) -> Host<P> {
         packet: Local(None),
         batch: Local(Rc::clone(batch)),
         pace: Local(spec.pace.clone()),
-        calls: 0,
+        calls: first_call(),
         can_suspend: false,
         went_on: false,
         not_a_verdict: None,
@@ -181,6 +182,13 @@ fn new_host<P>(spec: &InstanceSpec, batch: &Rc<RefCell<Batch<P>>>) -> Host<P> {
         memory: None,
         limits: Limits { memory_bytes_max: spec.memory_pages_max as usize * 65_536 },
     }
+}
+
+/// Numbers of calls are of this process, not of an instance: whoever sets a pace may have seen
+/// another instance before. Each instance has 2^40 of them to itself.
+fn first_call() -> u64 {
+    static INSTANCES: AtomicU64 = AtomicU64::new(1);
+    INSTANCES.fetch_add(1, Ordering::Relaxed) << 40
 }
 
 fn globals_of<P>(instance: &wasmtime::Instance, store: &mut Store<Host<P>>) -> Vec<(u32, Global)> {
@@ -201,6 +209,14 @@ impl<P: PacketBytes + 'static> Instance<P> {
         let verdict = self.run_packet(packet, meta);
         let packet = self.store.data_mut().packet.take();
         (packet.expect("run_packet put it there and nothing takes it"), verdict)
+    }
+
+    /// The same with all that the call left.
+    #[inline]
+    pub fn handle(&mut self, packet: P, meta: &Meta) -> Handled<P> {
+        let (packet, verdict) = self.on_packet(packet, meta);
+        let mark = batch::mark(self.memory.data(&self.store));
+        Handled { packet, verdict, mark, emitted: self.store.data_mut().emitted.take() }
     }
 
     #[inline]

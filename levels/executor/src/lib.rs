@@ -1,43 +1,36 @@
-//! Slices: what stops a module that runs too long.
+//! Slices: what interrupts a module that runs too long.
 //!
-//! The thread that runs modules owns a POSIX timer. While it works, the
-//! timer's signal interrupts it every [`SLICE`] and raises the engine's epoch;
-//! code whose deadline has passed traps at its next loop or call. While the
-//! thread waits for packets the timer is off and nothing wakes up.
+//! The thread that runs modules owns a POSIX timer. While it works, the timer's signal interrupts
+//! it again and again and raises the engine's epoch; code whose deadline has passed asks at its
+//! next loop or call what is to become of it. While the thread waits for packets the timer is off
+//! and nothing wakes up.
 //!
-//! The timer runs by the wall's clock, which is exact where the kernel's timers of processor
-//! time are as coarse as its tick. So the handler looks how long the thread has really run: a
-//! call does not pay for the time in which the kernel gave its core to somebody else.
+//! ```text
+//!                     arm(SLICE)                 arm(QUANTUM)
+//!  nobody waits ──▶ ┬────2 ms────┬────2 ms────┬  others wait ──▶ ┬100 µs┬100 µs┬100 µs┬
+//!                   └ only to end what never ends                └ whose turn is it?
+//! ```
 //!
-//! Not here: what the epoch is (the engine) and who is charged (the session).
+//! The timer repeats: a signal that comes between two calls raises an epoch that nobody looks at,
+//! and a timer that goes off once would be lost then.
+//!
+//! Not here: what the epoch is and how long a call may take (the engine and who asks it), and who
+//! is next (the session).
 
 use rustix::thread::gettid;
-use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use units::Nanos;
 
-/// How often the epoch is raised while modules run.
-///
-/// A call may take [`CALL_SLICES`] of them: with one more for the phase a call
-/// ends within 8 ms of processor time, and 10 ms are promised.
+/// How often running code is interrupted while nobody else has a claim to the core.
 pub const SLICE: Nanos = Nanos::from_millis(2);
-/// Slices that one call of a module may see begin. A short call can meet two without fault:
-/// one by its phase, and one because the kernel counts the interrupts that it served
-/// meanwhile (up to 2 ticks of softirq) as the thread's time.
-pub const CALL_SLICES: u64 = 3;
-/// What of a slice the thread must have run for the next one to begin: less than all, since
-/// two signals are never a whole slice of processor time apart.
-const RUN_MIN: Nanos = Nanos(SLICE.0 / 2);
-
-const _: () = assert!(SLICE.as_millis() * (CALL_SLICES + 1) < 10, "a call ends within 10 ms");
+/// How often while somebody has: what comes for him is seen after so long, and his slice ends at
+/// most so late. A signal costs 1 to 2 µs, so less would cost more than 2 %.
+pub const QUANTUM: Nanos = Nanos(100_000);
 
 /// What the signal does; it must be safe in a signal handler: an atomic addition.
 type Raise = Box<dyn Fn() + Send + Sync>;
 static RAISE: OnceLock<Raise> = OnceLock::new();
-/// The thread's processor time at which the current slice began, in nanoseconds.
-static SLICE_BEGAN: AtomicU64 = AtomicU64::new(0);
 
 /// Why there is no slicer. Our own fault or the host's.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +52,8 @@ pub enum SlicerError {
 #[derive(Debug)]
 pub struct Slicer {
     timer: libc::timer_t,
-    armed: bool,
+    /// Zero while it is off.
+    interval: Nanos,
 }
 
 impl Slicer {
@@ -73,21 +67,19 @@ impl Slicer {
     pub fn new(raise: impl Fn() + Send + Sync + 'static) -> Result<Self, SlicerError> {
         RAISE.set(Box::new(raise)).map_err(|_| SlicerError::Second)?;
         install_handler()?;
-        Ok(Self { timer: create_timer()?, armed: false })
+        Ok(Self { timer: create_timer()?, interval: Nanos::ZERO })
     }
 
-    /// Switches the slices on; costs nothing when they are.
-    pub fn arm(&mut self) {
-        if !self.armed {
-            self.set(SLICE);
+    /// Has code interrupted each time that so much has passed; costs nothing when it is already.
+    pub fn arm(&mut self, interval: Nanos) {
+        if self.interval != interval {
+            self.set(interval);
         }
     }
 
-    /// Switches the slices off; costs nothing when they are.
+    /// Switches it off; costs nothing when it is.
     pub fn disarm(&mut self) {
-        if self.armed {
-            self.set(Nanos::ZERO);
-        }
+        self.arm(Nanos::ZERO);
     }
 
     fn set(&mut self, interval: Nanos) {
@@ -96,7 +88,7 @@ impl Slicer {
         // SAFETY: `timer` was made by timer_create and `value` outlives the call.
         let set = unsafe { libc::timer_settime(self.timer, 0, &value, std::ptr::null_mut()) };
         assert_eq!(set, 0, "the timer is ours and the interval is below a second");
-        self.armed = interval != Nanos::ZERO;
+        self.interval = interval;
     }
 }
 
@@ -112,22 +104,11 @@ fn signal() -> libc::c_int {
     libc::SIGRTMIN()
 }
 
-/// Runs on the slicer's thread. It makes one system call, touches atomics and no lock.
+/// Runs on the slicer's thread, touches an atomic and no lock.
 extern "C" fn on_signal(_: libc::c_int) {
-    let ran = processor_time();
-    if ran.wrapping_sub(SLICE_BEGAN.load(Ordering::Relaxed)) < RUN_MIN.0 {
-        return;
-    }
-    SLICE_BEGAN.store(ran, Ordering::Relaxed);
     if let Some(raise) = RAISE.get() {
         raise();
     }
-}
-
-/// How long the calling thread has run, in nanoseconds.
-fn processor_time() -> u64 {
-    let ran = clock_gettime(ClockId::ThreadCPUTime);
-    (ran.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(ran.tv_nsec as u64)
 }
 
 fn install_handler() -> Result<(), SlicerError> {
@@ -164,11 +145,12 @@ fn checked(done: libc::c_int, step: &'static str) -> Result<(), SlicerError> {
 mod tests {
     use super::*;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
     // One test, because a process has one slicer.
     #[test]
-    fn slices_begin_while_armed_and_running_and_only_then() {
+    fn code_is_interrupted_while_the_timer_is_armed_and_as_often_as_was_said() {
         let epoch = Arc::new(AtomicU64::new(0));
         let raised = Arc::clone(&epoch);
         let mut slicer = Slicer::new(move || {
@@ -177,18 +159,16 @@ mod tests {
         .unwrap();
         assert!(matches!(Slicer::new(|| ()), Err(SlicerError::Second)));
 
-        slicer.arm();
-        let begin = Instant::now();
-        while epoch.load(Ordering::Relaxed) < 5 {
-            assert!(begin.elapsed() < Duration::from_secs(5), "no slice began");
+        for interval in [SLICE, QUANTUM] {
+            let before = epoch.load(Ordering::Relaxed);
+            slicer.arm(interval);
+            let begin = Instant::now();
+            while epoch.load(Ordering::Relaxed) < before + 5 {
+                assert!(begin.elapsed() < Duration::from_secs(5), "nothing was interrupted");
+            }
+            let least = Duration::from_nanos(interval.0) * 4;
+            assert!(begin.elapsed() >= least, "5 interruptions in {:?}", begin.elapsed());
         }
-        // The signal wakes the thread each time, and each time it has hardly run.
-        let before = epoch.load(Ordering::Relaxed);
-        let begin = Instant::now();
-        while let Some(left) = Duration::from_millis(50).checked_sub(begin.elapsed()) {
-            std::thread::sleep(left);
-        }
-        assert!(epoch.load(Ordering::Relaxed) <= before + 1, "a slice began without running");
         slicer.disarm();
         let after = epoch.load(Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(20));

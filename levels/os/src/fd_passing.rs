@@ -14,6 +14,7 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::path::Path;
+use units::Nanos;
 
 /// Largest message, in bytes: a report about one service fits, whatever its counters.
 pub const MESSAGE_LENGTH_MAX: usize = 128 << 10;
@@ -236,8 +237,8 @@ pub fn read_sealed_memory(fd: BorrowedFd<'_>, length_max: u64) -> io::Result<Vec
 ///
 /// # Errors
 /// What the kernel says.
-pub fn wait_readable(fds: &[BorrowedFd<'_>], millis: Option<u64>) -> io::Result<()> {
-    wait_for(fds, PollFlags::IN, millis)
+pub fn wait_readable(fds: &[BorrowedFd<'_>], time: Option<Nanos>) -> io::Result<()> {
+    wait_for(fds, PollFlags::IN, time)
 }
 
 /// The same for a socket with a message to hear, or with room for one again.
@@ -248,12 +249,12 @@ pub fn wait_either_way(socket: BorrowedFd<'_>) -> io::Result<()> {
     wait_for(&[socket], PollFlags::IN | PollFlags::OUT, None)
 }
 
-fn wait_for(fds: &[BorrowedFd<'_>], what: PollFlags, millis: Option<u64>) -> io::Result<()> {
+fn wait_for(fds: &[BorrowedFd<'_>], what: PollFlags, time: Option<Nanos>) -> io::Result<()> {
     let mut polled: Vec<PollFd<'_>> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), what)).collect();
-    let timeout = millis.map(|millis| Timespec {
-        tv_sec: (millis / 1000) as i64,
-        tv_nsec: (millis % 1000 * 1_000_000) as i64,
+    let timeout = time.map(|time| Timespec {
+        tv_sec: (time.0 / 1_000_000_000) as i64,
+        tv_nsec: (time.0 % 1_000_000_000) as i64,
     });
     match poll(&mut polled, timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),

@@ -102,6 +102,12 @@ impl Packet {
         }
     }
 
+    /// Bytes of packet memory that it takes: whole frames.
+    #[must_use]
+    pub const fn memory_length(&self) -> usize {
+        self.count * FRAME_LENGTH
+    }
+
     /// Whether one frame of memory holds all of it.
     #[must_use]
     pub const fn is_whole(&self) -> bool {

@@ -39,6 +39,8 @@ pub(crate) struct Exits<'a> {
     /// What the rules of further stages say.
     pub(crate) rules: Option<&'a Facts>,
     pub(crate) associations: &'a mut Associations,
+    /// Bytes that were sent by it.
+    pub(crate) sent: u64,
 }
 
 /// Where a packet goes that is out of its graph.
@@ -121,8 +123,12 @@ impl Exits<'_> {
         if let Some(tap) = &mut self.tap {
             tap.leaves(&packet, port);
         }
+        let length = packet.length() as u64;
         match self.ports.send(port, packet, self.pool) {
-            Ok(()) => End::Sent,
+            Ok(()) => {
+                self.sent += length;
+                End::Sent
+            }
             Err((packet, failure)) => {
                 packet.recycle(self.pool);
                 End::Failed(failure)

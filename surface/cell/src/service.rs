@@ -1,10 +1,12 @@
 //! One service in a cell: its lanes, what happened to its packets, its traps.
 
+mod ends;
+mod lane;
 mod replace;
+mod turns;
 
 use crate::below::{self, Record};
 use crate::deliver::{End, Exits, Next};
-use crate::port::SendFailure;
 use crate::protocol::{ServiceFacts, ServiceReport};
 use crate::shared::Shared;
 use crate::timing::CallTimes;
@@ -14,19 +16,20 @@ use abi::layout::{
 };
 use abi::{Meta, PacketBytes, Verdict};
 use bpf_maps::{self as maps, PacketMeta};
-use engine::{Engine, Instance, InstanceSpec, Kept, Place, Program, StartError, Trap, TrapKind};
+use ends::{count_end, count_reason, send};
+use engine::{
+    Emitted, Engine, Handled, InstanceSpec, Kept, Pace, Place, Program, StartError, Trap, TrapKind,
+};
+use lane::Lane;
 use replace::Before;
 pub(crate) use replace::Sequel;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+pub(crate) use turns::Turn;
 use units::{Edge, EntryId, SessionId};
 use xsk::{Packet, Umem};
 
-/// Reasons of a module that are counted apart; further ones share [`REASON_OTHER`].
-const REASONS_MAX: usize = 64;
-/// The reason under which those beyond [`REASONS_MAX`] are counted.
-const REASON_OTHER: u16 = u16::MAX;
 /// A lane whose instance could not be started again is tried after so long.
 const RESTART_AFTER_MS: u64 = 100;
 
@@ -44,7 +47,15 @@ pub(crate) struct Service {
     /// Where what passes it goes.
     edges: [Edge; EDGES_MAX],
     /// What it has just passed on. Here, since a packet is large and few are passed on.
-    onward: Option<(Packet, Way)>,
+    onward: VecDeque<(Packet, Way)>,
+    /// What calls that are over left beside their verdicts.
+    left: Vec<Emitted>,
+    /// Bytes that its packets had when they were sent.
+    pub(crate) bytes_out: u64,
+    /// The first lane to have the next turn.
+    turn: usize,
+    /// The lane is held for a packet that the front door has not counted.
+    held: bool,
     report: ServiceReport,
     timer_at_ms: u64,
     /// The batch before whose first packet was looked for what the module did below.
@@ -62,11 +73,6 @@ pub(crate) struct Service {
     unknown: u32,
 }
 
-struct Lane {
-    instance: Option<Instance<Packet>>,
-    restart_at_ms: u64,
-}
-
 /// How a packet comes to a service.
 #[derive(Clone, Copy)]
 pub(crate) struct Way {
@@ -76,6 +82,8 @@ pub(crate) struct Way {
     /// It came straight from the front door, which has counted it, with so many batches before
     /// its own; or, without a number, from another service.
     pub(crate) batch: Option<u64>,
+    /// The service whose lane has counted it, while it is with another.
+    pub(crate) counted_by: Option<EntryId>,
 }
 
 /// What a packet left to be done.
@@ -115,6 +123,7 @@ impl Service {
         facts: ServiceFacts,
         ports: BTreeMap<String, u16>,
         shared: Option<Shared>,
+        pace: Rc<dyn Pace>,
         kept: Vec<Option<Kept>>,
         now_ms: u64,
     ) -> Result<Self, StartError> {
@@ -124,7 +133,8 @@ impl Service {
             parameters: facts.parameters.clone(),
             ports,
             lane: 0,
-            call_slices: executor::CALL_SLICES,
+            call_slices: 1,
+            pace: Some(pace),
             memory: shared.as_ref().map(Shared::memory),
         };
         let kept = kept.into_iter().chain(std::iter::repeat_with(|| None));
@@ -136,12 +146,12 @@ impl Service {
                     Some(kept) => program.start_with(engine, &spec, kept, now_ms)?,
                     None => program.start(engine, &spec)?,
                 };
-                Ok(Lane { instance: Some(instance), restart_at_ms: 0 })
+                Ok(Lane::new(instance))
             })
             .collect::<Result<_, StartError>>()?;
         let timer_at_ms = facts.timer_ms.map_or(u64::MAX, |period| now_ms + u64::from(period));
         let report = ServiceReport::default();
-        let (edges, onward, untold) = ([Edge::Out; EDGES_MAX], None, Vec::new());
+        let (edges, onward, untold) = ([Edge::Out; EDGES_MAX], VecDeque::new(), Vec::new());
         Ok(Self {
             facts,
             program,
@@ -149,6 +159,10 @@ impl Service {
             spec,
             edges,
             onward,
+            left: Vec::new(),
+            bytes_out: 0,
+            turn: 0,
+            held: false,
             report,
             timer_at_ms,
             looked_in: None,
@@ -217,7 +231,7 @@ impl Service {
 
     /// The packet that was passed on, and how it comes to the next service.
     pub(crate) fn take_onward(&mut self) -> Option<(Packet, Way)> {
-        self.onward.take()
+        self.onward.pop_front()
     }
 
     #[inline]
@@ -225,38 +239,59 @@ impl Service {
         &mut self,
         engine: &Engine,
         packet: Packet,
-        &Way { meta, mark, .. }: &Way,
+        way: &Way,
         now_ms: u64,
         exits: &mut Exits<'_>,
     ) -> Aftermath {
-        let index = match self.lanes.len() {
-            1 => 0,
-            lanes => meta.flow_hash as usize % lanes,
-        };
-        let Some(instance) = self.lanes[index].instance.as_mut() else {
-            let passed_on = self.go_without(packet, meta, exits);
+        let index = self.lane_of(&way.meta);
+        let Some(instance) = self.lanes[index].instance() else {
+            let passed_on = self.go_without(packet, way, exits);
             let trapped = !self.untold.is_empty();
             return Aftermath { trapped, passed_on, ..Aftermath::default() };
         };
         let begun = CallTimes::begin(self.report.packets);
-        let (packet, verdict) =
-            instance.on_packet(packet, &module_meta(&meta, self.facts.session, mark, now_ms));
+        let meta = module_meta(&way.meta, self.facts.session, way.mark, now_ms);
+        let handled = instance.handle(packet, &meta);
         self.report.call_times.end(begun);
+        self.finish(engine, index, handled, way, now_ms, exits)
+    }
+
+    fn lane_of(&self, meta: &PacketMeta) -> usize {
+        match self.lanes.len() {
+            1 => 0,
+            lanes => meta.flow_hash as usize % lanes,
+        }
+    }
+
+    /// Does what a module says of a packet.
+    #[inline]
+    fn finish(
+        &mut self,
+        engine: &Engine,
+        index: usize,
+        handled: Handled<Packet>,
+        way: &Way,
+        now_ms: u64,
+        exits: &mut Exits<'_>,
+    ) -> Aftermath {
+        let meta = way.meta;
+        let Handled { packet, verdict, mark, emitted } = handled;
         let is_data = meta.flags & maps::META_DATA != 0;
         if let Some(tap) = exits.tap.as_mut().filter(|_| !is_data) {
             tap.decided((self.facts.entry, self.facts.session), &meta, &packet, &verdict);
         }
-        let emitted = instance.has_emitted();
+        let has_emitted = emitted.is_some();
+        self.left.extend(emitted.map(|emitted| *emitted));
         let mut passed_on = false;
         match verdict {
             Ok(Verdict::Pass { edge, reroute }) => match self.edges.get(usize::from(edge)) {
                 Some(Edge::To(to)) => {
-                    let (mark, mut meta) = (instance.mark(), meta);
+                    let mut meta = meta;
                     meta.entry = to.0;
                     if reroute {
                         meta.flags &= !maps::META_ROUTED;
                     }
-                    passed_on = self.pass_on(packet, meta, mark);
+                    passed_on = self.pass_on(packet, meta, mark, way);
                 }
                 Some(Edge::Down) => {
                     packet.recycle(exits.pool);
@@ -266,7 +301,7 @@ impl Service {
                     packet.recycle(exits.pool);
                     self.report.consumed += 1;
                 }
-                Some(Edge::Out) | None => passed_on = self.pass_out(packet, reroute, meta, exits),
+                Some(Edge::Out) | None => passed_on = self.pass_out(packet, reroute, way, exits),
             },
             Ok(verdict) if is_data => self.deliver_data(packet, verdict, &meta, exits),
             Ok(verdict) => self.deliver(packet, verdict, &meta, exits),
@@ -276,13 +311,14 @@ impl Service {
                 self.replace(engine, index, trap, now_ms);
             }
         }
-        Aftermath { trapped: !self.untold.is_empty(), emitted, passed_on, leaves: false }
+        let trapped = !self.untold.is_empty();
+        Aftermath { trapped, emitted: has_emitted, passed_on, leaves: false }
     }
 
     /// A packet whose lane has no instance.
     #[cold]
-    fn go_without(&mut self, packet: Packet, mut meta: PacketMeta, exits: &mut Exits<'_>) -> bool {
-        let report = &mut self.report;
+    fn go_without(&mut self, packet: Packet, way: &Way, exits: &mut Exits<'_>) -> bool {
+        let (mut meta, report) = (way.meta, &mut self.report);
         if meta.flags & maps::META_DATA != 0 {
             // There is no plain way for what is no frame.
             report.drop_down += 1;
@@ -291,7 +327,7 @@ impl Service {
         }
         let next = if self.facts.closed { Next::Down } else { exits.next_stage(&mut meta) };
         let drop = match next {
-            Next::Service(_) => return self.pass_on(packet, meta, [0; MARK_LENGTH]),
+            Next::Service(_) => return self.pass_on(packet, meta, [0; MARK_LENGTH], way),
             Next::Out => match exits.forward(packet, &meta) {
                 End::Sent | End::ToKernel => {
                     report.plain += 1;
@@ -311,9 +347,16 @@ impl Service {
     }
 
     /// To another service; always true.
-    fn pass_on(&mut self, packet: Packet, meta: PacketMeta, mark: [u8; MARK_LENGTH]) -> bool {
+    fn pass_on(
+        &mut self,
+        packet: Packet,
+        meta: PacketMeta,
+        mark: [u8; MARK_LENGTH],
+        came: &Way,
+    ) -> bool {
         self.report.passed_on += 1;
-        self.onward = Some((packet, Way { meta, mark, batch: None }));
+        let counted_by = came.batch.map(|_| self.facts.entry).or(came.counted_by);
+        self.onward.push_back((packet, Way { meta, mark, batch: None, counted_by }));
         true
     }
 
@@ -324,9 +367,10 @@ impl Service {
         &mut self,
         packet: Packet,
         reroute: bool,
-        mut meta: PacketMeta,
+        way: &Way,
         exits: &mut Exits<'_>,
     ) -> bool {
+        let mut meta = way.meta;
         if meta.then[0] == maps::RULE_NONE {
             self.pass(packet, reroute, &meta, exits);
             return false;
@@ -335,7 +379,7 @@ impl Service {
             meta.flags &= !maps::META_ROUTED;
         }
         let drop = match exits.next_stage(&mut meta) {
-            Next::Service(_) => return self.pass_on(packet, meta, [0; MARK_LENGTH]),
+            Next::Service(_) => return self.pass_on(packet, meta, [0; MARK_LENGTH], way),
             Next::Out => {
                 self.pass(packet, reroute, &meta, exits);
                 return false;
@@ -360,7 +404,7 @@ impl Service {
     /// The devices have all packets that left.
     pub(crate) fn depart(&mut self) {
         if let Some(shared) = &mut self.shared {
-            shared.depart(self.lanes[0].instance.as_mut());
+            shared.depart(self.lanes[0].instance());
         }
     }
 
@@ -438,10 +482,10 @@ impl Service {
     ) {
         let (entry, report) = (self.facts.entry, &mut self.report);
         for lane in &mut self.lanes {
-            let Some(instance) = lane.instance.as_mut().filter(|i| i.has_emitted()) else {
-                continue;
-            };
-            let emitted = instance.take_emitted();
+            let hooks = lane.instance().filter(|instance| instance.has_emitted());
+            self.left.extend(hooks.map(|instance| instance.take_emitted()));
+        }
+        for emitted in self.left.drain(..) {
             outbox.events.extend(emitted.events.into_iter().map(|event| (entry, event)));
             outbox.messages.extend(emitted.messages.into_iter().map(|message| (entry, message)));
             for sent in emitted.sent {
@@ -495,7 +539,7 @@ impl Service {
     /// new version of a service, has the one before back.
     fn replace(&mut self, engine: &Engine, index: usize, trap: Trap, now_ms: u64) {
         if !self.put_back(&trap) {
-            self.lanes[index].instance = None;
+            self.lanes[index].set(None);
             self.restart(engine, index, now_ms);
         }
         self.note_trap(index, trap);
@@ -509,7 +553,7 @@ impl Service {
         }
         match self.program.start(engine, &spec) {
             Ok(instance) => {
-                lane.instance = Some(instance);
+                lane.set(Some(instance));
                 if let Some(shared) = &self.shared {
                     shared.clear_trap();
                 }
@@ -525,7 +569,7 @@ impl Service {
     #[cold]
     fn take_over(&mut self, engine: &Engine, now_ms: u64) {
         let Some(shared) = &self.shared else { return };
-        match (shared.trapped(), self.lanes[0].instance.as_mut()) {
+        match (shared.trapped(), self.lanes[0].instance()) {
             (Some((cause, place)), _) => self.replace(engine, 0, below_trap(cause, place), now_ms),
             (None, Some(instance)) => shared.load(instance),
             (None, None) => {}
@@ -540,6 +584,9 @@ impl Service {
         now_ms: u64,
         act: impl FnOnce(&mut Self) -> R,
     ) -> Option<R> {
+        if self.stands() {
+            return None;
+        }
         if let Some(shared) = &self.shared {
             if !shared.take() {
                 return None;
@@ -550,7 +597,7 @@ impl Service {
         }
         let result = act(self);
         if let Some(shared) = &self.shared {
-            shared.give_back(self.lanes[0].instance.as_mut());
+            shared.give_back(self.lanes[0].instance());
         }
         Some(result)
     }
@@ -563,17 +610,18 @@ impl Service {
         }
         for index in 0..self.lanes.len() {
             let Some(lane) = self.lanes.get(index) else { break };
-            if lane.instance.is_none() && lane.restart_at_ms <= now_ms {
+            if lane.is_empty() && lane.restart_at_ms <= now_ms {
                 self.alone(engine, now_ms, |service| service.restart(engine, index, now_ms));
             }
         }
-        if let Some(period) = self.facts.timer_ms.filter(|_| self.timer_at_ms <= now_ms) {
+        let is_due = self.timer_at_ms <= now_ms && !self.stands();
+        if let Some(period) = self.facts.timer_ms.filter(|_| is_due) {
             self.timer_at_ms = now_ms + u64::from(period);
             self.alone(engine, now_ms, |service| {
                 for index in 0..service.lanes.len() {
                     // There may be fewer when an older version is back.
                     let lane = service.lanes.get_mut(index);
-                    let Some(instance) = lane.and_then(|lane| lane.instance.as_mut()) else {
+                    let Some(instance) = lane.and_then(Lane::instance) else {
                         continue;
                     };
                     if let Err(trap) = instance.on_timer(now_ms) {
@@ -582,12 +630,15 @@ impl Service {
                 }
             });
         }
-        let waiting = self.lanes.iter().filter(|lane| lane.instance.is_none());
+        let waiting = self.lanes.iter().filter(|lane| lane.is_empty());
         let restart = waiting.map(|lane| lane.restart_at_ms).min().unwrap_or(u64::MAX);
+        let due = restart.min(self.timer_at_ms);
+        // What is due waits until the call has ended that stands still.
+        let due = if self.stands() { due.max(now_ms + 1) } else { due };
         let below = self.shared.as_ref().filter(|shared| shared.may_be_below());
         let look = below.map_or(u64::MAX, |_| now_ms + LOOK_BELOW_MS);
         let watch = self.watch(now_ms);
-        restart.min(self.timer_at_ms).min(look).min(watch)
+        due.min(look).min(watch)
     }
 
     /// Gives a control message to every lane.
@@ -600,7 +651,7 @@ impl Service {
         let lanes = self.lanes.len();
         let answers = self.alone(engine, now_ms, |service| {
             let answer = |index: usize| {
-                let instance = service.lanes.get_mut(index)?.instance.as_mut()?;
+                let instance = service.lanes.get_mut(index)?.instance()?;
                 match instance.on_message(message, now_ms) {
                     Ok(answer) => answer,
                     Err(trap) => {
@@ -627,6 +678,11 @@ impl Service {
         self.shared.as_ref().map(Shared::home)
     }
 
+    /// Whether a packet that its lane has counted is of before the last recount.
+    pub(crate) fn is_of_before(&self, epoch: u8) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.is_of_before(epoch))
+    }
+
     /// What a service that can leave user level shares.
     pub(crate) fn shared(&mut self) -> Option<&mut Shared> {
         self.shared.as_mut()
@@ -643,62 +699,26 @@ impl Service {
     }
 
     /// [`Service::report`], and whose it is.
-    pub(crate) fn told(&self) -> (EntryId, ServiceReport) {
+    pub(crate) fn told(&mut self) -> (EntryId, ServiceReport) {
         (self.facts.entry, self.report())
     }
 
     /// What happened so far.
-    pub(crate) fn report(&self) -> ServiceReport {
+    pub(crate) fn report(&mut self) -> ServiceReport {
         let mut report = self.report.clone();
-        for instance in self.lanes.iter().filter_map(|lane| lane.instance.as_ref()) {
+        for lane in self.lanes.iter_mut().filter(|lane| !lane.is_empty()) {
             report.lanes_running += 1;
-            report.memory_bytes += instance.memory_bytes();
-            for (name, value) in instance.counters() {
-                let sum = report.counters.entry(name).or_default();
-                *sum = sum.wrapping_add(value);
+            report.memory_bytes += lane.memory_bytes();
+            if let Some(instance) = lane.instance() {
+                lane.known_counters = instance.counters();
+            }
+            for (name, value) in &lane.known_counters {
+                let sum = report.counters.entry(name.clone()).or_default();
+                *sum = sum.wrapping_add(*value);
             }
         }
         report
     }
-}
-
-/// Sends a frame of the module's own making.
-fn send(
-    report: &mut ServiceReport,
-    umem: &Rc<Umem>,
-    exits: &mut Exits<'_>,
-    port: u16,
-    frame: &[u8],
-) {
-    let packet = Packet::allocate(umem, exits.pool, frame.len());
-    let end = packet.map(|mut packet| {
-        // Allocated with the frame's length: the store fits.
-        let _ = packet.store(0, frame);
-        exits.send(port, packet)
-    });
-    match end {
-        Some(End::Sent) => report.sent += 1,
-        _ => report.sent_dropped += 1,
-    }
-}
-
-fn count_end(report: &mut ServiceReport, end: End) {
-    match end {
-        // The caller counts what was sent under the verdict's own name.
-        End::Sent => report.forwarded += 1,
-        End::ToKernel => report.to_kernel += 1,
-        End::Cycle => report.drop_cycle += 1,
-        End::Failed(SendFailure::NoPort) => report.drop_no_port += 1,
-        End::Failed(SendFailure::Full) => report.drop_egress_full += 1,
-        End::Malformed | End::Failed(SendFailure::NotIp) => report.drop_malformed += 1,
-        End::KernelRefused => report.drop_kernel += 1,
-        End::TooLong | End::Failed(SendFailure::TooLong) => report.drop_too_long += 1,
-    }
-}
-
-fn count_reason(reasons: &mut BTreeMap<u16, u64>, reason: u16) {
-    let known = reasons.contains_key(&reason) || reasons.len() < REASONS_MAX;
-    *reasons.entry(if known { reason } else { REASON_OTHER }).or_default() += 1;
 }
 
 /// The front door's metadata in the words of the ABI.

@@ -107,6 +107,11 @@ impl Shared {
         self.lane.take_ran()
     }
 
+    /// Whether a packet is of before the last [`Shared::begin_recount`].
+    pub(crate) fn is_of_before(&self, epoch: u8) -> bool {
+        !self.departures.is_of_this(epoch)
+    }
+
     /// All services are done with a packet; it is gone with [`Shared::depart`].
     #[inline]
     pub(crate) fn leave(&mut self, epoch: u8) {

@@ -4,6 +4,7 @@
 //! says whose turn it is, so that others pay for one comparison.
 
 use serde::{Deserialize, Serialize};
+use units::Nanos;
 
 /// One call of so many is timed.
 pub const TIMED_OF: u64 = 64;
@@ -48,6 +49,16 @@ impl CallTimes {
         }
     }
 
+    /// So many calls, up to this packet of the service, took so long together: those of them
+    /// whose turn it was count with the mean.
+    pub(crate) fn spread(&mut self, packets: u64, calls: u64, time: Nanos) {
+        let Some(mean) = time.0.checked_div(calls) else { return };
+        let turns = |packets: u64| packets.div_ceil(TIMED_OF);
+        for _ in turns(packets - calls)..turns(packets) {
+            self.add(mean);
+        }
+    }
+
     fn add(&mut self, ns: u64) {
         let over = ns.saturating_sub(1).checked_ilog2().map_or(0, |log| log + 1);
         let bucket = over.saturating_sub(FIRST_LOG2) as usize;
@@ -82,6 +93,18 @@ mod tests {
         assert_eq!((times.buckets[0], times.buckets[TIMES - 1]), (1, 1));
         assert_eq!(bound_ns(TIMES - 2), Some(8 << 20));
         assert_eq!(bound_ns(TIMES - 1), None);
+    }
+
+    #[test]
+    fn calls_of_a_turn_count_as_often_as_one_by_one() {
+        let (mut times, mut packets) = (CallTimes::default(), 0);
+        for calls in [1, 62, 1, 1, 0, 64, 127, 1] {
+            packets += calls;
+            times.spread(packets, calls, Nanos(200 * calls));
+        }
+        let one_by_one = (1..=packets).filter(|packet| CallTimes::begin(*packet).is_some()).count();
+        assert_eq!(times.buckets[1], one_by_one as u64);
+        assert_eq!(times.sum_ns, 200 * one_by_one as u64);
     }
 
     #[test]

@@ -10,6 +10,7 @@ macro_rules! exits {
             tap: $cell.tap.as_mut(),
             rules: $rules,
             associations: &mut $cell.associations,
+            sent: 0,
         }
     };
 }
@@ -17,7 +18,9 @@ macro_rules! exits {
 mod active;
 mod daemon;
 mod frames;
+mod parked;
 mod post;
+mod turns;
 
 pub use daemon::adopt;
 
@@ -27,12 +30,15 @@ use crate::deliver::{End, Next};
 use crate::facts::Facts;
 use crate::kernel::KernelWay;
 use crate::mappings::Mappings;
+use crate::pacer::{self, Pacer};
 use crate::port::{Ports, RING_ENTRIES};
 use crate::programs::Programs;
 use crate::protocol::{
-    CellReport, FromCell, PortFacts, ServiceFacts, SharedFacts, StateWay, ToCell, decode,
+    CellReport, FromCell, PortFacts, SESSION_REPORTS_MAX, ServiceFacts, SharedFacts, StateWay,
+    ToCell, decode,
 };
-use crate::service::{Service, Way};
+use crate::service::{Aftermath, Service, Way};
+use crate::sessions::Sessions;
 use crate::shared::Shared;
 use crate::tap::Tap;
 use crate::up::{MARKED_LENGTH, Up, mark_of};
@@ -41,8 +47,8 @@ use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result, anyhow, bail};
 use bpf::{Lanes, RuleFacts};
 use bpf_maps::{LEVEL_USER, META_DATA, META_MARK, PacketMeta};
-use engine::{Engine, Kept, MemoryKind, Program, StartError};
-use executor::Slicer;
+use engine::{Engine, Kept, MemoryKind, Pace, Program, StartError};
+use executor::{QUANTUM, SLICE, Slicer};
 use os::fd_passing::{self, Received};
 use os::frame_socket::FrameSocket;
 use os::sandbox::Role;
@@ -50,7 +56,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::rc::Rc;
-use units::{EntryId, PortId};
+use units::{Bytes, EntryId, Nanos, PortId};
 use xsk::{FramePool, Packet, Umem};
 use zeroize::Zeroize;
 
@@ -105,6 +111,11 @@ struct Cell {
     lanes: Option<&'static Lanes>,
     rules: Option<Facts>,
     services: Vec<Option<Service>>,
+    sessions: Sessions,
+    pacer: Rc<Pacer>,
+    meter: turns::Meter,
+    /// What the daemon wants of services whose call stands still.
+    parked: VecDeque<parked::Parked>,
     associations: Associations,
     /// From modules to those before them, oldest first, with their senders.
     messages: VecDeque<(EntryId, Vec<u8>)>,
@@ -136,10 +147,13 @@ impl Ready {
     fn start(
         self,
         engine: &Engine,
+        pacer: &Rc<Pacer>,
         kept: Vec<Option<Kept>>,
         now_ms: u64,
     ) -> Result<Service, StartError> {
-        Service::start(engine, self.program, self.facts, self.ports, self.shared, kept, now_ms)
+        let Self { program, facts, ports, shared } = self;
+        let pace = Rc::clone(pacer) as Rc<dyn Pace>;
+        Service::start(engine, program, facts, ports, shared, pace, kept, now_ms)
     }
 }
 
@@ -160,6 +174,8 @@ pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) 
         os::cores::only(core).with_context(|| format!("pinning the cell to core {core}"))?;
     }
     let engine = Engine::new().context("making the engine")?;
+    // Nothing is compiled once it is confined.
+    engine.prepare().context("making the engine")?;
     let raised = engine.clone();
     let slicer = Slicer::new(move || raised.raise_epoch()).context("making the slice timer")?;
     let (umem, pool) = Umem::new(frames).context("mapping the packet memory")?;
@@ -169,6 +185,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) 
     let role = Role::Cell { locked_bytes: umem.length() as u64 };
     let confined = os::sandbox::confine(role).context("confining the cell")?;
     tracing::debug!(?confined, "the cell is confined");
+    let packet_memory = Bytes(umem.length() as u64);
     let mut cell = Cell {
         daemon,
         engine,
@@ -184,6 +201,10 @@ pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) 
         lanes: None,
         rules: None,
         services: Vec::new(),
+        sessions: Sessions::new(pacer::now(), packet_memory),
+        pacer: Rc::new(Pacer::default()),
+        meter: turns::Meter::default(),
+        parked: VecDeque::new(),
         associations: Associations::default(),
         messages: VecDeque::new(),
         came: 0,
@@ -217,15 +238,17 @@ impl Cell {
                 busy_rounds += 1;
             }
             let came_up = self.receive_up(BATCH, now_ms) | self.receive_frames(BATCH, now_ms);
+            let worked = self.work(now_ms);
             self.take_records();
             self.deliver_messages(now_ms);
             self.associations.expire(now_ms, &mut self.pool);
+            self.unpark(now_ms)?;
             self.tell_tapped();
             if now_ms >= self.next_tick_ms {
                 self.tick(now_ms);
             }
             let may_wait = now_ms >= self.awake_until_ms && self.messages.is_empty();
-            let is_idle = busy_rounds < BUSY_ROUNDS_MAX && !came_up && may_wait;
+            let is_idle = busy_rounds < BUSY_ROUNDS_MAX && !came_up && !worked && may_wait;
             if is_idle && !self.linger() {
                 self.slicer.disarm();
                 // What timers and programs below left to send.
@@ -253,7 +276,7 @@ impl Cell {
                 busy = true;
                 self.came += batch.len();
                 self.batches += 1;
-                self.slicer.arm();
+                self.arm();
                 batch.iter().take(AHEAD).for_each(Packet::prefetch);
                 while let Some(packet) = batch.pop_front() {
                     if let Some(later) = batch.get(AHEAD - 1) {
@@ -261,6 +284,7 @@ impl Cell {
                     }
                     self.handle(packet, now_ms);
                 }
+                self.meter.stop(&mut self.sessions);
             }
         }
         self.flush();
@@ -305,7 +329,7 @@ impl Cell {
             && let Some((meta, mark, frame)) = up.next()
         {
             count += 1;
-            self.slicer.arm();
+            self.arm();
             match Packet::allocate(&self.umem, &mut self.pool, frame.len()) {
                 Some(mut packet) => {
                     // Allocated with the frame's length: the store fits.
@@ -313,7 +337,7 @@ impl Cell {
                     // Each is a batch of its own: it is read when it is handled.
                     self.batches += 1;
                     let batch = Some(self.batches);
-                    self.handle_with(packet, Way { meta, mark, batch }, now_ms);
+                    self.handle_with(packet, Way { meta, mark, batch, counted_by: None }, now_ms);
                 }
                 None => self.report.up_dropped += 1,
             }
@@ -336,7 +360,11 @@ impl Cell {
             // The front door wrote both, the mark in front.
             _ => packet.metadata::<MARKED_LENGTH>().map_or([0; MARK_LENGTH], mark_of),
         };
-        self.handle_with(packet, Way { meta, mark, batch: Some(self.batches) }, now_ms);
+        self.handle_with(
+            packet,
+            Way { meta, mark, batch: Some(self.batches), counted_by: None },
+            now_ms,
+        );
     }
 
     /// Takes a packet through the services of its graph.
@@ -347,23 +375,31 @@ impl Cell {
         if meta.entry == node::ASSOCIATIONS.0 {
             return self.receive_active(packet, meta, now_ms);
         }
-        if self.visit(packet, &way, now_ms) {
-            self.go_on(EntryId(meta.entry), now_ms);
+        if self.sessions.take_turns() || self.is_busy(EntryId(meta.entry)) {
+            return self.enqueue(packet, way, now_ms);
+        }
+        if self.visit(packet, &way, now_ms) && self.go_on(EntryId(meta.entry), now_ms) {
             let first = self.service_mut(EntryId(meta.entry));
             let leaves = first.is_some_and(|service| service.leave(&meta));
             self.leaving |= leaves;
         }
     }
 
-    /// Takes what a service passed on through the others of its graph.
+    /// Takes what a service passed on through the others of its graph. False when it waits in
+    /// one of them, which then says when it is through.
     #[cold]
-    fn go_on(&mut self, mut entry: EntryId, now_ms: u64) {
+    fn go_on(&mut self, mut entry: EntryId, now_ms: u64) -> bool {
         while let Some((packet, way)) = self.service_mut(entry).and_then(Service::take_onward) {
             entry = EntryId(way.meta.entry);
+            if self.sessions.take_turns() || self.is_busy(entry) {
+                self.enqueue(packet, way, now_ms);
+                return false;
+            }
             if !self.visit(packet, &way, now_ms) {
-                return;
+                return true;
             }
         }
+        true
     }
 
     /// Gives a packet to its service; true when it goes on to another.
@@ -376,7 +412,17 @@ impl Cell {
             self.go_past(packet, way.meta, now_ms);
             return false;
         };
+        let session = service.facts.session;
+        self.meter.run_for(&mut self.sessions, session);
         let after = service.handle(&self.engine, packet, way, now_ms, &mut exits);
+        service.bytes_out += exits.sent;
+        self.follow(entry, &after);
+        after.passed_on
+    }
+
+    /// Does what is left to do behind calls of a service.
+    #[inline]
+    fn follow(&mut self, entry: EntryId, after: &Aftermath) {
         if after.trapped {
             self.tell_traps(entry);
         }
@@ -384,7 +430,6 @@ impl Cell {
             self.emit(entry);
         }
         self.leaving |= after.leaves;
-        after.passed_on
     }
 
     /// A packet whose service is not there, since its rule is on its way out: it goes where it
@@ -399,11 +444,8 @@ impl Cell {
         let mut exits = exits!(self, self.rules.as_ref());
         let lost = match exits.next_stage(&mut meta) {
             Next::Service(entry) => {
-                let way = Way { meta, mark: [0; MARK_LENGTH], batch: None };
-                if self.visit(packet, &way, now_ms) {
-                    self.go_on(entry, now_ms);
-                }
-                return;
+                let way = Way { meta, mark: [0; MARK_LENGTH], batch: None, counted_by: None };
+                return self.hand_on(packet, way, entry, now_ms);
             }
             Next::Out => !matches!(exits.forward(packet, &meta), End::Sent | End::ToKernel),
             Next::Down | Next::Drop => {
@@ -420,10 +462,12 @@ impl Cell {
 
     fn tick(&mut self, now_ms: u64) {
         let mut next = u64::MAX;
+        self.arm();
         for service in self.services.iter_mut().flatten() {
-            self.slicer.arm();
+            self.meter.run_for(&mut self.sessions, service.facts.session);
             next = next.min(service.tick(&self.engine, now_ms));
         }
+        self.meter.stop(&mut self.sessions);
         self.next_tick_ms = next;
         let entries: Vec<EntryId> =
             self.services.iter().flatten().map(|service| service.facts.entry).collect();
@@ -435,6 +479,10 @@ impl Cell {
 
     fn wait(&mut self, now_ms: u64) -> Result<()> {
         let millis = self.next_tick_ms.saturating_sub(now_ms).min(WAIT_MS_MAX);
+        let mut time = Nanos::from_millis(millis);
+        if let Some(turn) = self.sessions.poll_timeout() {
+            time = time.min(turn.saturating_sub(pacer::now()));
+        }
         let mut fds: Vec<_> = self.daemon.waited_for().collect();
         fds.extend(self.ports.queues().map(|(_, _, socket)| socket));
         fds.extend(
@@ -442,7 +490,7 @@ impl Cell {
         );
         fds.extend(self.up.as_ref().map(Up::as_fd));
         fds.extend(self.services.iter().flatten().filter_map(Service::ring_fd));
-        fd_passing::wait_readable(&fds, Some(millis)).context("waiting for packets")
+        fd_passing::wait_readable(&fds, Some(time)).context("waiting for packets")
     }
 
     /// Handles what the daemon says; false when nobody needs this cell any more.
@@ -465,7 +513,7 @@ impl Cell {
             if let ToCell::Associate(_) = message {
                 buffer[..length].zeroize();
             }
-            self.command(message, fds, now_ms)?;
+            self.hear(message, fds, now_ms)?;
         }
     }
 
@@ -519,6 +567,8 @@ impl Cell {
                 let facts = RuleFacts::given(&fd).context("mapping what rules say")?;
                 self.rules = Some(Facts::Map(facts));
             }
+            ToCell::Session(facts) => self.sessions.set(pacer::now(), &facts),
+            ToCell::ForgetSession(id) => self.sessions.forget(pacer::now(), id),
             ToCell::Expect => self.stay_awake(now_ms + EXPECT_MS),
             ToCell::Start(facts) => {
                 if fds.is_empty() {
@@ -556,15 +606,14 @@ impl Cell {
                 self.recount(entry, Shared::begin_recount);
                 self.tell(&FromCell::Recounting(entry))?;
             }
-            ToCell::Settle(entry) => self.settle(entry, now_ms)?,
+            ToCell::Settle(entry) => self.settle(entry)?,
             ToCell::Adopt(keep) => self.adopted(&keep)?,
             ToCell::Associate(keys) => self.associate(&keys)?,
             ToCell::Disassociate(id) => self.associations.end(id, &mut self.pool),
             ToCell::Called(question, answer) => self.called(question, answer, now_ms),
             ToCell::Stop(entry) => {
                 self.associations.forget_service(entry);
-                let slot = self.services.get_mut(usize::from(entry.0)).and_then(Option::take);
-                let report = slot.map(|service| service.report()).unwrap_or_default();
+                let report = self.stop(entry, now_ms);
                 self.tell(&FromCell::Stopped(entry, Box::new(report)))?;
             }
             ToCell::Message(entry, message) => {
@@ -572,9 +621,14 @@ impl Cell {
                 self.tell(&FromCell::Answered(entry, answers))?;
             }
             ToCell::Report => {
-                let reports: Vec<_> = self.services.iter().flatten().map(Service::told).collect();
+                let reports: Vec<_> =
+                    self.services.iter_mut().flatten().map(Service::told).collect();
                 for (entry, report) in reports {
                     self.tell(&FromCell::Service(entry, Box::new(report)))?;
+                }
+                let sessions = self.session_reports();
+                for some in sessions.chunks(SESSION_REPORTS_MAX) {
+                    self.tell(&FromCell::Sessions(some.to_vec()))?;
                 }
                 self.report.associations = self.associations.report;
                 self.report.frames_free = self.pool.free() as u64;
@@ -606,6 +660,12 @@ impl Cell {
         self.receive_frames(RING_ENTRIES as usize, now_ms);
     }
 
+    /// The same with what came up from kernel level.
+    fn receive_all(&mut self, now_ms: u64) {
+        self.handle_received(now_ms);
+        self.receive_up(RING_ENTRIES as usize, now_ms);
+    }
+
     fn start(
         &mut self,
         facts: ServiceFacts,
@@ -614,10 +674,10 @@ impl Cell {
         now_ms: u64,
     ) -> Result<()> {
         let entry = facts.entry;
-        self.slicer.arm();
+        self.arm();
         let started = self
             .prepare(facts, code, memory, true)
-            .and_then(|ready| Ok(ready.start(&self.engine, Vec::new(), now_ms)?));
+            .and_then(|ready| Ok(ready.start(&self.engine, &self.pacer, Vec::new(), now_ms)?));
         let answer = match started {
             Ok(service) => {
                 let index = usize::from(entry.0);
@@ -643,14 +703,15 @@ impl Cell {
         now_ms: u64,
     ) -> Result<()> {
         let (entry, lanes, engine) = (facts.entry, facts.lanes.max(1), self.engine.clone());
+        let pacer = Rc::clone(&self.pacer);
         let is_new = self.service_mut(entry).is_none_or(|service| service.shared().is_none());
         let replaced = self.prepare(facts, code, memory, is_new).and_then(|ready| {
-            self.slicer.arm();
+            self.arm();
             let since = std::time::Instant::now();
             let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
             let service = service.context("the service is not there")?;
             service.replace_by(&engine, lanes, way, now_ms, |kept| {
-                ready.start(&engine, kept, now_ms)
+                ready.start(&engine, &pacer, kept, now_ms)
             })?;
             Ok(since.elapsed())
         });
@@ -701,15 +762,18 @@ impl Cell {
         self.tell(&answer(entry))
     }
 
+    /// Has code interrupted: soon, where others may wait.
+    #[inline]
+    fn arm(&mut self) {
+        self.slicer.arm(if self.sessions.take_turns() { QUANTUM } else { SLICE });
+    }
+
     fn stay_awake(&mut self, until_ms: u64) {
         self.awake_until_ms = self.awake_until_ms.max(until_ms);
     }
 
-    /// Handles what is in the rings at this moment, after which nothing of before
-    /// [`ToCell::Recount`] is anywhere.
-    fn settle(&mut self, entry: EntryId, now_ms: u64) -> Result<()> {
-        self.handle_received(now_ms);
-        self.receive_up(RING_ENTRIES as usize, now_ms);
+    /// Nothing of before [`ToCell::Recount`] is anywhere.
+    fn settle(&mut self, entry: EntryId) -> Result<()> {
         self.flush();
         self.recount(entry, Shared::settle);
         self.tell(&FromCell::Settled(entry))

@@ -267,6 +267,7 @@ impl Daemon {
             FromCell::TargetFailed(entry) => self.targeted(entry, false),
             FromCell::Recounting(entry) => self.recounting(entry),
             FromCell::Settled(entry) => self.settled(entry),
+            FromCell::Sessions(_) => {}
             FromCell::Stopped(entry, report) => {
                 self.reports.insert(entry, *report);
                 self.end_below(entry);

@@ -188,6 +188,7 @@ fn service_stats(
         ("trap", report.drop_trap + below.drop_trap),
         ("rule", report.drop_rule + below.drop_rule),
         ("down", report.drop_down + below.drop_down),
+        ("queue", report.drop_queue),
         ("raise", report.drop_raise),
         ("budget", below.drop_budget),
         ("lane", below.drop_lane),

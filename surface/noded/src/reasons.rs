@@ -75,6 +75,11 @@ const OTHERS: &[Reason] = &[
         "`tam events` says why; it is started again",
     ),
     reason(
+        "queue",
+        "it came faster than its session's turns, and the session's queue was full",
+        "`tam session show` has what it was promised and uses; reserve more, or a longer queue",
+    ),
+    reason(
         "raise",
         "its module raised it at user level, from where no way leads up",
         "the module may raise only at nic and kernel",

@@ -97,7 +97,7 @@ impl Service {
     ) -> Result<Vec<Option<Kept>>, ReplaceError> {
         let mut kept = Vec::new();
         for index in 0..self.lanes.len() {
-            let Some(instance) = self.lanes[index].instance.as_mut() else {
+            let Some(instance) = self.lanes[index].instance() else {
                 kept.push(None);
                 continue;
             };
@@ -131,6 +131,8 @@ impl Service {
         self.report = std::mem::take(&mut before.report);
         self.untold = std::mem::take(&mut before.untold);
         self.edges = before.edges;
+        self.bytes_out = before.bytes_out;
+        self.lanes_inherit(before);
         self.looked_in = before.looked_in;
         if let Some(shared) = &mut before.shared {
             shared.retire(self.shared.as_mut());

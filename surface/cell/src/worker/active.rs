@@ -44,10 +44,8 @@ impl Cell {
         meta.entry = entry.0;
         meta.flags |= META_DATA;
         meta.then = [RULE_NONE; 2];
-        let way = Way { meta, mark: [0; MARK_LENGTH], batch: None };
-        if self.visit(packet, &way, now_ms) {
-            self.go_on(entry, now_ms);
-        }
+        let way = Way { meta, mark: [0; MARK_LENGTH], batch: None, counted_by: None };
+        self.hand_on(packet, way, entry, now_ms);
     }
 
     /// Takes the keys of an association.
@@ -61,7 +59,7 @@ impl Cell {
     /// The daemon has said whom packets call; those that waited for it go on.
     pub(super) fn called(&mut self, question: Question, answer: Answer, now_ms: u64) {
         self.associations.answered(question, answer, now_ms, &mut self.pool);
-        self.slicer.arm();
+        self.arm();
         while let Some((packet, meta, entry)) = self.associations.next_ready() {
             self.call(packet, meta, entry, now_ms);
         }

@@ -21,7 +21,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;
-use units::EntryId;
+use units::{EntryId, Nanos};
 
 /// A cell without a daemon for so long ends: nobody looks after its services any more. An hour
 /// is enough for an operator who has to find out what is wrong with a node file.
@@ -201,7 +201,10 @@ fn hear(socket: &OwnedFd, buffer: &mut [u8], patience_ms: u64) -> Result<(FromCe
                 anyhow::bail!("the cell does not answer within {patience_ms} ms")
             }
             Received::Nothing => {
-                fd_passing::wait_readable(&[socket.as_fd()], Some(patience_ms))?;
+                fd_passing::wait_readable(
+                    &[socket.as_fd()],
+                    Some(Nanos::from_millis(patience_ms)),
+                )?;
                 has_waited = true;
             }
         }

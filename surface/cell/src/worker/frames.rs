@@ -179,11 +179,11 @@ impl Cell {
             self.report.up_dropped += 1;
             return;
         };
-        self.slicer.arm();
+        self.arm();
         // Each is a batch of its own: it is read when it is handled.
         self.batches += 1;
         let (mark, batch) = ([0; MARK_LENGTH], Some(self.batches));
-        self.handle_with(packet, Way { meta, mark, batch }, now_ms);
+        self.handle_with(packet, Way { meta, mark, batch, counted_by: None }, now_ms);
     }
 
     fn packet_of(&mut self, bytes: &[u8]) -> Option<Packet> {

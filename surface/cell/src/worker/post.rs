@@ -69,11 +69,14 @@ impl Cell {
         message: &[u8],
         now_ms: u64,
     ) -> Vec<Option<i32>> {
-        self.slicer.arm();
+        self.arm();
         let engine = self.engine.clone();
-        let answers = self
-            .service_mut(entry)
-            .map_or_else(Vec::new, |service| service.message(&engine, message, now_ms));
+        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let answers = service.map_or_else(Vec::new, |service| {
+            self.meter.run_for(&mut self.sessions, service.facts.session);
+            service.message(&engine, message, now_ms)
+        });
+        self.meter.stop(&mut self.sessions);
         self.tell_traps(entry);
         self.emit(entry);
         answers

@@ -1,0 +1,148 @@
+//! How long calls of modules run: until somebody else has his turn, and never for ever.
+//!
+//! The engine asks each time the slicer has interrupted a call. The answer needs two clocks: whose
+//! turn it is goes by the time that passes, how long a call has run by what its thread ran, so
+//! that nobody pays for what the kernel did meanwhile, or for another guest of the host.
+
+use engine::{Over, Pace};
+use rustix::time::{ClockId, clock_gettime};
+use std::cell::Cell;
+use units::Nanos;
+
+/// Processor time of one call from when it was first seen running: with a slice before, and one
+/// behind, a call ends within the 10 ms that are promised.
+const CALL_TIME_MAX: Nanos = Nanos::from_millis(5);
+
+const _: () = assert!(CALL_TIME_MAX.0 + 2 * executor::SLICE.0 < 10_000_000);
+
+/// What is known of the call that an instance is in, or was in last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallState {
+    /// Its number.
+    call: u64,
+    /// What it has run, up to `looked_at`.
+    ran: Nanos,
+}
+
+/// The pace of the instance that runs; there is one in a cell.
+#[derive(Debug, Default)]
+pub(crate) struct Pacer {
+    /// When the turn of what runs is over.
+    until: Cell<Nanos>,
+    state: Cell<CallState>,
+    /// The thread's processor time when that was counted last.
+    looked_at: Cell<Nanos>,
+}
+
+impl Pacer {
+    /// An instance runs from now on, until then at most.
+    pub(crate) fn begin(&self, until: Nanos, state: CallState) {
+        self.until.set(until);
+        self.state.set(state);
+        if state.call != 0 {
+            self.looked_at.set(processor_time());
+        }
+    }
+
+    /// It does not any more. A call that stands still has this state when it goes on.
+    pub(crate) fn end(&self, stands: bool) -> CallState {
+        if !stands {
+            return CallState::default();
+        }
+        let mut state = self.state.get();
+        state.ran += processor_time().saturating_sub(self.looked_at.get());
+        state
+    }
+
+    /// Calls run until they are over, in nobody's way.
+    pub(crate) fn begin_alone(&self) {
+        self.until.set(Nanos(u64::MAX));
+    }
+}
+
+impl Pace for Pacer {
+    fn over(&self, call: u64) -> Over {
+        let (mut state, ran) = (self.state.get(), processor_time());
+        if state.call == call {
+            state.ran += ran.saturating_sub(self.looked_at.get());
+        } else {
+            state = CallState { call, ran: Nanos::ZERO };
+        }
+        self.looked_at.set(ran);
+        self.state.set(state);
+        if state.ran >= CALL_TIME_MAX {
+            Over::Stop
+        } else if now() >= self.until.get() {
+            Over::Suspend
+        } else {
+            Over::GoOn
+        }
+    }
+}
+
+/// The time that passes.
+pub(crate) fn now() -> Nanos {
+    time_of(ClockId::Monotonic)
+}
+
+/// What this thread has run.
+fn processor_time() -> Nanos {
+    time_of(ClockId::ThreadCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Nanos {
+    let time = clock_gettime(clock);
+    // Neither is negative, and the sum fits for 500 years.
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Has this thread run for so long.
+    fn run(time: Nanos) {
+        let begin = processor_time();
+        while processor_time().saturating_sub(begin) < time {}
+    }
+
+    #[test]
+    fn a_call_stops_by_what_it_ran_however_often_it_stood_still() {
+        let pacer = Pacer::default();
+        let mut state = CallState::default();
+        let mut turns = 0;
+        loop {
+            pacer.begin(Nanos(u64::MAX), state);
+            assert_eq!(pacer.over(7), Over::GoOn);
+            run(Nanos::from_millis(1));
+            turns += 1;
+            match pacer.over(7) {
+                Over::Stop => break,
+                over => assert_eq!(over, Over::GoOn),
+            }
+            state = pacer.end(true);
+            // What others run meanwhile does not count.
+            run(Nanos::from_millis(2));
+        }
+        assert!((4..=6).contains(&turns), "{turns} turns of a millisecond");
+    }
+
+    #[test]
+    fn another_call_begins_with_nothing() {
+        let pacer = Pacer::default();
+        pacer.begin_alone();
+        for call in 1..5 {
+            assert_eq!(pacer.over(call), Over::GoOn);
+            run(Nanos::from_millis(3));
+        }
+    }
+
+    #[test]
+    fn a_turn_ends_when_its_time_is_over() {
+        let pacer = Pacer::default();
+        pacer.begin(now() + Nanos::from_millis(2), CallState::default());
+        assert_eq!(pacer.over(1), Over::GoOn);
+        run(Nanos::from_millis(2));
+        assert_eq!(pacer.over(1), Over::Suspend);
+    }
+}

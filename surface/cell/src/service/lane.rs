@@ -1,0 +1,192 @@
+//! One lane of a service: its instance, and the packets on their way through it.
+//!
+//! ```text
+//!   waiting ─▶ fill ─▶ the instance's input ─ run ─▶ its output ─▶ next_handled ─▶ Service::finish
+//!   (packet, way)        running: their ways, in the same order
+//! ```
+//!
+//! An instance is at rest, or a call of it stands still because its session's turn was over. Then
+//! its memory is nobody's: hooks, moves and another version wait until the call has ended.
+
+use super::Way;
+use crate::pacer::{CallState, Pacer};
+use engine::{Handled, Instance, Ran, Suspended};
+use std::collections::VecDeque;
+use units::Nanos;
+use xsk::{FramePool, Packet};
+
+/// Packets that go into the sandbox at once: entering it costs as much as six of them, and what
+/// it left is sent out after so many.
+pub(super) const FILL: usize = 64;
+
+/// See above.
+#[derive(Default)]
+pub(crate) struct Lane {
+    slot: Slot,
+    /// When an instance that could not be started is tried again.
+    pub(super) restart_at_ms: u64,
+    waiting: VecDeque<(Packet, Way)>,
+    running: VecDeque<Way>,
+    call: CallState,
+    /// Counters when the instance was last at rest and asked.
+    pub(super) known_counters: Vec<(String, u64)>,
+}
+
+#[derive(Default)]
+enum Slot {
+    /// None runs: it trapped, and was not started again.
+    #[default]
+    Empty,
+    Rest(Box<Instance<Packet>>),
+    Stands(Suspended<Packet>),
+}
+
+impl Lane {
+    pub(super) fn new(instance: Instance<Packet>) -> Self {
+        Self { slot: Slot::Rest(Box::new(instance)), ..Self::default() }
+    }
+
+    /// The instance, if it is at rest.
+    #[inline]
+    pub(super) fn instance(&mut self) -> Option<&mut Instance<Packet>> {
+        match &mut self.slot {
+            Slot::Rest(instance) => Some(instance),
+            Slot::Empty | Slot::Stands(_) => None,
+        }
+    }
+
+    /// Whether there is no instance.
+    pub(super) const fn is_empty(&self) -> bool {
+        matches!(self.slot, Slot::Empty)
+    }
+
+    /// Whether a call stands still.
+    pub(super) const fn stands(&self) -> bool {
+        matches!(self.slot, Slot::Stands(_))
+    }
+
+    /// Whether nothing waits here and nothing stands still.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        !self.stands() && self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    /// Bytes of linear memory.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        match &self.slot {
+            Slot::Empty => 0,
+            Slot::Rest(instance) => instance.memory_bytes(),
+            Slot::Stands(suspended) => suspended.memory_bytes(),
+        }
+    }
+
+    /// Gives it an instance, or takes it; what waits still waits.
+    pub(super) fn set(&mut self, instance: Option<Instance<Packet>>) {
+        self.take_back();
+        self.slot = instance.map_or(Slot::Empty, |instance| Slot::Rest(Box::new(instance)));
+        self.call = CallState::default();
+    }
+
+    /// What has not gone into the module waits as before.
+    fn take_back(&mut self) {
+        let Slot::Rest(instance) = &mut self.slot else { return };
+        let mut unhandled: Vec<Packet> = Vec::new();
+        while let Some(packet) = instance.take_waiting() {
+            unhandled.push(packet);
+        }
+        let ways = self.running.split_off(self.running.len().saturating_sub(unhandled.len()));
+        for one in unhandled.into_iter().zip(ways).rev() {
+            self.waiting.push_front(one);
+        }
+    }
+
+    /// How each packet came that is not through.
+    pub(super) fn ways(&self) -> impl Iterator<Item = &Way> {
+        self.waiting.iter().map(|(_, way)| way).chain(&self.running)
+    }
+
+    pub(super) fn push(&mut self, packet: Packet, way: Way) {
+        self.waiting.push_back((packet, way));
+    }
+
+    /// How the packet comes that waits longest.
+    pub(super) fn next_way(&self) -> Option<&Way> {
+        self.waiting.front().map(|(_, way)| way)
+    }
+
+    /// The packet that waits longest.
+    pub(super) fn pop_waiting(&mut self) -> Option<(Packet, Way)> {
+        self.waiting.pop_front()
+    }
+
+    /// All packets that wait, in their order; the instance is at rest, or there is none.
+    pub(super) fn take_all_waiting(&mut self) -> VecDeque<(Packet, Way)> {
+        self.take_back();
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Gives the instance packets that came alike, as `meta` says.
+    pub(super) fn fill(&mut self, meta: impl Fn(&Way) -> abi::Meta) {
+        let Slot::Rest(instance) = &mut self.slot else { return };
+        let Some(counted) = self.waiting.front().map(|(_, way)| way.batch.is_some()) else {
+            return;
+        };
+        for _ in 0..FILL {
+            match self.waiting.front() {
+                Some((_, way)) if way.batch.is_some() == counted => {}
+                _ => return,
+            }
+            let Some((packet, way)) = self.waiting.pop_front() else { return };
+            instance.push(packet, meta(&way));
+            self.running.push_back(way);
+        }
+    }
+
+    /// Runs what it was given, or goes on with what stands still, at most until then.
+    pub(super) fn run(&mut self, pacer: &Pacer, until: Nanos) {
+        pacer.begin(until, self.call);
+        let ran = match std::mem::take(&mut self.slot) {
+            Slot::Rest(instance) if instance.waiting() > 0 => instance.run(),
+            Slot::Stands(suspended) => suspended.resume(),
+            other => {
+                self.slot = other;
+                return;
+            }
+        };
+        self.settle(ran);
+        self.call = pacer.end(self.stands());
+    }
+
+    fn settle(&mut self, ran: Ran<Packet>) {
+        self.slot = match ran {
+            Ran::Rest(instance) => Slot::Rest(instance),
+            Ran::Suspended(suspended) => Slot::Stands(suspended),
+        };
+    }
+
+    /// A packet that was handled, and how it came.
+    pub(super) fn next_handled(&mut self) -> Option<(Handled<Packet>, Way)> {
+        let handled = match &mut self.slot {
+            Slot::Empty => None,
+            Slot::Rest(instance) => instance.pop(),
+            Slot::Stands(suspended) => suspended.pop(),
+        }?;
+        let way = self.running.pop_front()?;
+        Some((handled, way))
+    }
+
+    /// Ends it: the call that stands still ends here. Its packet is given up with those that
+    /// were handled and not looked at; those that wait are the caller's.
+    pub(super) fn dissolve(&mut self, pool: &mut FramePool) -> VecDeque<(Packet, Way)> {
+        if let Slot::Stands(suspended) = std::mem::take(&mut self.slot) {
+            let ran = suspended.stop();
+            self.settle(ran);
+        }
+        self.take_back();
+        while let Some((handled, _)) = self.next_handled() {
+            handled.packet.recycle(pool);
+        }
+        self.slot = Slot::Empty;
+        std::mem::take(&mut self.waiting)
+    }
+}

@@ -1,0 +1,204 @@
+//! A service whose session takes turns with others: its packets wait, and it works while it is
+//! its session's turn.
+//!
+//! ```text
+//!   enqueue ─▶ lane: waiting ─ work(until) ─▶ finish ─▶ out, or onward to the next service
+//!                      ▲             │ turn over: a call stands still
+//!                      └─────────────┘ the next turn goes on with it
+//! ```
+
+use super::{Aftermath, Service, Way, module_meta};
+use crate::deliver::Exits;
+use crate::pacer::{self, Pacer};
+use abi::PacketBytes;
+use engine::Engine;
+use units::{EntryId, Nanos};
+use xsk::{FramePool, Packet};
+
+/// What a turn came to.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// What is to be told and sent.
+    pub(crate) after: Aftermath,
+    /// Packets that are through, and the memory that they had waited in.
+    pub(crate) handled: u64,
+    pub(crate) handled_bytes: u64,
+    /// Services that have counted packets which are through with their graphs now.
+    pub(crate) departed: Vec<(EntryId, u8)>,
+}
+
+impl Service {
+    /// Whether nothing waits and nothing stands still.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.held && self.lanes.iter().all(super::Lane::is_idle)
+    }
+
+    /// Whether a call stands still, or a packet that the front door has not counted has the lane.
+    pub(crate) fn stands(&self) -> bool {
+        self.held || self.lanes.iter().any(super::Lane::stands)
+    }
+
+    /// The epochs of packets here that the lane of `entry` has counted.
+    pub(crate) fn epochs_counted_by(&self, entry: EntryId) -> impl Iterator<Item = u8> {
+        let is_own = self.facts.entry == entry;
+        self.lanes.iter().flat_map(super::Lane::ways).filter_map(move |way| {
+            let counted = way.counted_by == Some(entry) || (is_own && way.batch.is_some());
+            counted.then(|| way.meta.epoch())
+        })
+    }
+
+    /// Has a packet wait for the session's turn.
+    pub(crate) fn enqueue(&mut self, packet: Packet, way: Way) {
+        let index = self.lane_of(&way.meta);
+        self.lanes[index].push(packet, way);
+    }
+
+    /// There was no room for it.
+    pub(crate) fn refuse(&mut self, packet: Packet, way: &Way, pool: &mut FramePool) -> Turn {
+        let mut turn = Turn::default();
+        self.count_in(&packet);
+        self.report.drop_queue += 1;
+        packet.recycle(pool);
+        self.through(way, &mut turn);
+        turn
+    }
+
+    fn count_in(&mut self, packet: &Packet) {
+        self.report.packets += 1;
+        self.report.bytes += packet.length() as u64;
+    }
+
+    /// Works on what waits, one lane in a turn, at most until then.
+    pub(crate) fn work(
+        &mut self,
+        engine: &Engine,
+        pacer: &Pacer,
+        until: Nanos,
+        now_ms: u64,
+        exits: &mut Exits<'_>,
+    ) -> Turn {
+        let mut turn = Turn::default();
+        let lanes = self.lanes.len();
+        let busy = (0..lanes).map(|add| (self.turn + add) % lanes);
+        let Some(index) = busy.into_iter().find(|&index| !self.lanes[index].is_idle()) else {
+            return turn;
+        };
+        self.turn = index + 1;
+        if self.lanes[index].is_empty() {
+            self.go_on_without(index, exits, &mut turn);
+            return turn;
+        }
+        if !self.lanes[index].stands() {
+            if !self.may_begin(engine, index, now_ms) {
+                self.give_up(index, exits.pool, &mut turn);
+                return turn;
+            }
+            let session = self.facts.session;
+            self.lanes[index].fill(|way| module_meta(&way.meta, session, way.mark, now_ms));
+        }
+        let begin = pacer::now();
+        self.lanes[index].run(pacer, until);
+        let ran = pacer::now().saturating_sub(begin);
+        while let Some((handled, way)) =
+            self.lanes.get_mut(index).and_then(super::Lane::next_handled)
+        {
+            self.count_in(&handled.packet);
+            turn.handled += 1;
+            turn.handled_bytes += handled.packet.memory_length() as u64;
+            let after = self.finish(engine, index, handled, &way, now_ms, exits);
+            turn.after.join(&after);
+            if !after.passed_on {
+                self.through(&way, &mut turn);
+            }
+        }
+        self.report.call_times.spread(self.report.packets, turn.handled, ran);
+        if self.held && !self.lanes.iter().any(super::Lane::stands) {
+            self.held = false;
+            if let Some(shared) = &self.shared {
+                shared.give_back(self.lanes[0].instance());
+            }
+        }
+        turn
+    }
+
+    /// Has the lane ready for the packets that are next: what ran below is taken over, and one
+    /// that the front door has not counted never goes down, so that the lane is held for it.
+    fn may_begin(&mut self, engine: &Engine, index: usize, now_ms: u64) -> bool {
+        let Some(shared) = &self.shared else { return true };
+        let counted = self.lanes[index].next_way().is_some_and(|way| way.batch.is_some());
+        if !counted {
+            if !shared.take() {
+                return false;
+            }
+            self.held = true;
+        }
+        if shared.has_run() {
+            self.take_over(engine, now_ms);
+        }
+        true
+    }
+
+    /// The packet that is next cannot be handled: a program does not leave its lane.
+    fn give_up(&mut self, index: usize, pool: &mut FramePool, turn: &mut Turn) {
+        let Some((packet, way)) = self.lanes[index].pop_waiting() else { return };
+        turn.handled += 1;
+        turn.handled_bytes += packet.memory_length() as u64;
+        self.count_in(&packet);
+        packet.recycle(pool);
+        self.report.drop_down += 1;
+        self.through(&way, turn);
+    }
+
+    /// What waits for a lane that has no instance does not wait any more.
+    fn go_on_without(&mut self, index: usize, exits: &mut Exits<'_>, turn: &mut Turn) {
+        for _ in 0..super::lane::FILL {
+            let Some((packet, way)) = self.lanes[index].pop_waiting() else { return };
+            turn.handled += 1;
+            turn.handled_bytes += packet.memory_length() as u64;
+            self.count_in(&packet);
+            if !self.go_without(packet, &way, exits) {
+                self.through(&way, turn);
+            }
+        }
+    }
+
+    /// A packet has left its graph: the lane that has counted it may know.
+    fn through(&mut self, way: &Way, turn: &mut Turn) {
+        match way.counted_by {
+            _ if way.batch.is_some() => turn.after.leaves |= self.leave(&way.meta),
+            Some(entry) => turn.departed.push((entry, way.meta.epoch())),
+            None => {}
+        }
+    }
+
+    /// Another service of the graph is done with a packet that this one has counted.
+    pub(crate) fn leave_epoch(&mut self, epoch: u8) -> bool {
+        let Some(shared) = &mut self.shared else { return false };
+        shared.leave(epoch);
+        true
+    }
+
+    /// What waits for the version before waits for this one.
+    pub(super) fn lanes_inherit(&mut self, before: &mut Self) {
+        let waiting: Vec<_> =
+            before.lanes.iter_mut().flat_map(super::Lane::take_all_waiting).collect();
+        waiting.into_iter().for_each(|(packet, way)| self.enqueue(packet, way));
+        self.onward.append(&mut before.onward);
+        self.left.append(&mut before.left);
+    }
+
+    /// Ends every lane; gives what waited for them.
+    pub(crate) fn dissolve(&mut self, pool: &mut FramePool) -> Vec<(Packet, Way)> {
+        self.lanes.iter_mut().flat_map(|lane| lane.dissolve(pool)).collect()
+    }
+}
+
+impl Aftermath {
+    fn join(&mut self, other: &Self) {
+        self.trapped |= other.trapped;
+        self.emitted |= other.emitted;
+        self.passed_on |= other.passed_on;
+        self.leaves |= other.leaves;
+    }
+}

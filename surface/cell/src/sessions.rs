@@ -1,0 +1,322 @@
+//! Whose turn it is in a cell: its sessions, what waits for them, and what they used.
+//!
+//! ```text
+//!   packet ─▶ room in the session's queue? ─▶ its service's lane, and the entry into `ready`
+//!                        │ no: dropped, counted for that service
+//!   next ─▶ core/session says which virtual processor, until when ─▶ the first ready service
+//!   charge ◀─ what it used; a service that still has work goes to the end of `ready`
+//! ```
+//!
+//! While a node has only the two sessions that every node has, nobody has a claim against
+//! anybody: packets are handled as they come, and nothing here is asked
+//! ([`Sessions::take_turns`]).
+
+use crate::protocol::{SessionFacts, SessionReport};
+use session::executor::{Dispatch, ProcessorId, Schedule};
+use session::{Share, VirtualProcessor, Weight};
+use std::collections::{HashMap, VecDeque};
+use units::{Bytes, EntryId, Nanos, SessionId};
+use xsk::FRAME_LENGTH;
+
+/// What may wait for a session that reserved no queue, in bytes of packet memory: a burst of 256
+/// frames, 16 of which make room for one reserved queue of a megabyte.
+const QUEUE_DEFAULT: Bytes = Bytes(256 * FRAME_LENGTH as u64);
+/// The node's own services run before anybody's, and behind: they have what admission never gives
+/// away, 5 % of each 4 ms, and more where it is left.
+const SYSTEM_SHARE: (Nanos, Nanos) = (Nanos(200_000), Nanos::from_millis(4));
+
+/// One virtual processor, or a session's place without one.
+struct Processor {
+    id: ProcessorId,
+    /// Services that have work, in their order.
+    ready: VecDeque<EntryId>,
+}
+
+struct Session {
+    processors: Vec<Processor>,
+    queue_max: Bytes,
+    report: SessionReport,
+}
+
+/// See above.
+pub(crate) struct Sessions {
+    schedule: Schedule,
+    all: HashMap<SessionId, Session>,
+    owners: HashMap<ProcessorId, (SessionId, usize)>,
+    /// Of all queues together.
+    queued: Bytes,
+    /// What of packet memory may wait in queues; the rest is on its way in rings.
+    queued_max: Bytes,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Next {
+    pub(crate) entry: EntryId,
+    pub(crate) until: Nanos,
+    pub(crate) dispatch: Dispatch,
+}
+
+impl Sessions {
+    /// Those that every node has; `packet_memory` is all that the cell has.
+    pub(crate) fn new(now: Nanos, packet_memory: Bytes) -> Self {
+        let mut sessions = Self {
+            schedule: Schedule::new(),
+            all: HashMap::new(),
+            owners: HashMap::new(),
+            queued: Bytes::ZERO,
+            queued_max: Bytes(packet_memory.0 / 3),
+        };
+        let (slice, period) = SYSTEM_SHARE;
+        let system =
+            Share::new(slice, period).ok().map(|share| VirtualProcessor { share, extra: true });
+        sessions.put(now, SessionId::SYSTEM, &[system], Weight::default(), QUEUE_DEFAULT);
+        sessions.put(now, SessionId::BEST_EFFORT, &[None], Weight::default(), QUEUE_DEFAULT);
+        sessions
+    }
+
+    /// Whether sessions have claims against each other.
+    #[inline]
+    pub(crate) fn take_turns(&self) -> bool {
+        self.all.len() > 2
+    }
+
+    /// A session is there, or has another reservation. What waits for it still waits.
+    pub(crate) fn set(&mut self, now: Nanos, facts: &SessionFacts) {
+        let reservation = &facts.reservation;
+        let mut promises: Vec<_> = reservation.processors.iter().copied().map(Some).collect();
+        if promises.is_empty() {
+            promises.push(None);
+        }
+        let queue = reservation.queue.unwrap_or(QUEUE_DEFAULT);
+        self.put(now, facts.id, &promises, reservation.weight, queue);
+    }
+
+    fn put(
+        &mut self,
+        now: Nanos,
+        id: SessionId,
+        promises: &[Option<VirtualProcessor>],
+        weight: Weight,
+        queue_max: Bytes,
+    ) {
+        let Self { schedule, all, owners, .. } = self;
+        let session = all.entry(id).or_insert_with(|| Session {
+            processors: Vec::new(),
+            queue_max,
+            report: SessionReport {
+                session: id,
+                cpu: Nanos::ZERO,
+                queue: Bytes::ZERO,
+                dropped: 0,
+                sent: Bytes::ZERO,
+            },
+        });
+        session.queue_max = queue_max;
+        for (index, &promise) in promises.iter().enumerate() {
+            if let Some(processor) = session.processors.get(index) {
+                schedule.change(now, processor.id, promise, weight);
+                continue;
+            }
+            let processor = schedule.add(now, id, promise, weight);
+            owners.insert(processor, (id, index));
+            session.processors.push(Processor { id: processor, ready: VecDeque::new() });
+        }
+        let mut left = VecDeque::new();
+        for gone in session.processors.drain(promises.len()..) {
+            schedule.remove(now, gone.id);
+            owners.remove(&gone.id);
+            left.extend(gone.ready);
+        }
+        for entry in left {
+            self.wake(now, id, entry);
+        }
+    }
+
+    /// A session is no more; nothing of it runs.
+    pub(crate) fn forget(&mut self, now: Nanos, id: SessionId) {
+        let Some(session) = self.all.remove(&id) else { return };
+        for processor in session.processors {
+            self.schedule.remove(now, processor.id);
+            self.owners.remove(&processor.id);
+        }
+        self.queued = self.queued.saturating_sub(session.report.queue);
+    }
+
+    /// Whether a packet that takes so much memory may wait for the session; if so, it does.
+    #[inline]
+    pub(crate) fn admit(&mut self, id: SessionId, length: usize) -> bool {
+        let length = Bytes(length as u64);
+        let is_room = self.queued + length <= self.queued_max;
+        let Some(session) = self.all.get_mut(&id) else { return false };
+        let report = &mut session.report;
+        if !is_room || report.queue + length > session.queue_max {
+            report.dropped += 1;
+            return false;
+        }
+        report.queue += length;
+        self.queued += length;
+        true
+    }
+
+    /// So much does not wait any more.
+    pub(crate) fn release(&mut self, id: SessionId, length: u64) {
+        self.queued = self.queued.saturating_sub(Bytes(length));
+        if let Some(session) = self.all.get_mut(&id) {
+            session.report.queue = session.report.queue.saturating_sub(Bytes(length));
+        }
+    }
+
+    /// A service of the session has work. Each has one virtual processor, by its number.
+    pub(crate) fn wake(&mut self, now: Nanos, id: SessionId, entry: EntryId) {
+        let Some(session) = self.all.get_mut(&id) else { return };
+        let index = usize::from(entry.0) % session.processors.len();
+        let processor = &mut session.processors[index];
+        if processor.ready.contains(&entry) {
+            return;
+        }
+        processor.ready.push_back(entry);
+        self.schedule.wake(now, processor.id);
+    }
+
+    /// Whose turn it is now.
+    pub(crate) fn next(&mut self, now: Nanos) -> Option<Next> {
+        loop {
+            let dispatch = self.schedule.next(now)?;
+            let entry = self.owners.get(&dispatch.processor).and_then(|(id, index)| {
+                self.all.get(id)?.processors.get(*index)?.ready.front().copied()
+            });
+            match entry {
+                Some(entry) => return Some(Next { entry, until: dispatch.until, dispatch }),
+                // Its services were removed.
+                None => self.schedule.sleep(dispatch.processor),
+            }
+        }
+    }
+
+    /// It has run for so long; `idle`: the service has no work any more.
+    pub(crate) fn charge(&mut self, now: Nanos, turn: &Next, used: Nanos, idle: bool) {
+        let processor = turn.dispatch.processor;
+        self.schedule.charge(now, processor, used);
+        let Some((id, index)) = self.owners.get(&processor).copied() else { return };
+        let Some(session) = self.all.get_mut(&id) else { return };
+        session.report.cpu += used;
+        let ready = &mut session.processors[index].ready;
+        if ready.front() == Some(&turn.entry) {
+            ready.pop_front();
+            if !idle {
+                ready.push_back(turn.entry);
+            }
+        }
+        if ready.is_empty() {
+            self.schedule.sleep(processor);
+        }
+    }
+
+    /// What ran beside the turns: hooks, starts, packets of a cell whose sessions take none.
+    pub(crate) fn charge_beside(&mut self, id: SessionId, used: Nanos) {
+        if let Some(session) = self.all.get_mut(&id) {
+            session.report.cpu += used;
+        }
+    }
+
+    /// It sent so much.
+    pub(crate) fn sent(&mut self, id: SessionId, length: Bytes) {
+        if let Some(session) = self.all.get_mut(&id) {
+            session.report.sent += length;
+        }
+    }
+
+    /// When it is somebody's turn although nothing comes; `None`: nothing waits.
+    pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
+        (self.queued > Bytes::ZERO).then(|| self.schedule.poll_timeout()).flatten()
+    }
+
+    /// What each used.
+    pub(crate) fn reports(&self) -> impl Iterator<Item = SessionReport> {
+        self.all.values().map(|session| session.report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use session::Reservation;
+
+    const MS: fn(u64) -> Nanos = Nanos::from_millis;
+
+    fn facts(id: u16, json: &str) -> SessionFacts {
+        let reservation: Reservation = serde_json::from_str(json).unwrap();
+        SessionFacts { id: SessionId(id), reservation }
+    }
+
+    fn sessions() -> Sessions {
+        let mut sessions = Sessions::new(Nanos::ZERO, Bytes(64 << 20));
+        sessions.set(Nanos::ZERO, &facts(2, r#"{"cpu":["1ms/4ms"],"queue":"16KiB"}"#));
+        sessions
+    }
+
+    #[test]
+    fn the_two_that_every_node_has_take_no_turns() {
+        let mut sessions = Sessions::new(Nanos::ZERO, Bytes(64 << 20));
+        assert!(!sessions.take_turns());
+        sessions.set(Nanos::ZERO, &facts(2, "{}"));
+        assert!(sessions.take_turns());
+        sessions.forget(Nanos::ZERO, SessionId(2));
+        assert!(!sessions.take_turns());
+    }
+
+    #[test]
+    fn who_was_promised_time_comes_before_who_was_not_until_it_is_used() {
+        let mut sessions = sessions();
+        sessions.wake(Nanos::ZERO, SessionId::BEST_EFFORT, EntryId(1));
+        sessions.wake(Nanos::ZERO, SessionId(2), EntryId(2));
+        let turn = sessions.next(Nanos::ZERO).unwrap();
+        assert_eq!((turn.entry, turn.until), (EntryId(2), MS(1)));
+        sessions.charge(MS(1), &turn, MS(1), false);
+        let turn = sessions.next(MS(1)).unwrap();
+        assert_eq!(turn.entry, EntryId(1));
+        sessions.charge(MS(2), &turn, MS(1), true);
+        assert!(sessions.next(MS(2)).is_none(), "without extra time it waits for its next period");
+        assert_eq!(sessions.next(MS(4)).unwrap().entry, EntryId(2));
+    }
+
+    #[test]
+    fn services_of_a_session_take_turns_and_one_without_work_has_none() {
+        let mut sessions = sessions();
+        for entry in [3, 5, 3] {
+            sessions.wake(Nanos::ZERO, SessionId(2), EntryId(entry));
+        }
+        let mut now = Nanos::ZERO;
+        let order: Vec<u16> = [false, false, true, false]
+            .into_iter()
+            .map(|idle| {
+                let turn = sessions.next(now).unwrap();
+                now += Nanos(100_000);
+                sessions.charge(now, &turn, Nanos(100_000), idle);
+                turn.entry.0
+            })
+            .collect();
+        assert_eq!(order, [3, 5, 3, 5]);
+    }
+
+    #[test]
+    fn a_queue_takes_what_it_was_promised_and_counts_the_rest() {
+        let mut sessions = sessions();
+        let taken = (0..6).filter(|_| sessions.admit(SessionId(2), 4096)).count();
+        assert_eq!(taken, 4);
+        sessions.release(SessionId(2), 4096);
+        assert!(sessions.admit(SessionId(2), 4096));
+        let report = sessions.reports().find(|report| report.session == SessionId(2)).unwrap();
+        assert_eq!((report.queue, report.dropped), (Bytes(16384), 2));
+    }
+
+    #[test]
+    fn fewer_virtual_processors_leave_nobody_waiting() {
+        let mut sessions = sessions();
+        sessions.set(Nanos::ZERO, &facts(2, r#"{"cpu":["1ms/4ms","1ms/4ms"]}"#));
+        sessions.wake(Nanos::ZERO, SessionId(2), EntryId(3));
+        sessions.set(Nanos::ZERO, &facts(2, r#"{"cpu":["1ms/4ms"]}"#));
+        assert_eq!(sessions.next(Nanos::ZERO).unwrap().entry, EntryId(3));
+    }
+}

@@ -1,0 +1,154 @@
+//! Sessions take turns: packets wait for their session, and one service works at a time.
+//!
+//! One turn of the loop is one [`Cell::work`]: at most a quantum, so that what has come meanwhile
+//! is seen, and somebody with an earlier deadline does not wait for longer.
+
+use super::Cell;
+use crate::pacer;
+use crate::protocol::{ServiceReport, SessionReport};
+use crate::service::{Service, Turn, Way};
+use crate::sessions::Sessions;
+use executor::QUANTUM;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use units::{Bytes, EntryId, Nanos, SessionId};
+use xsk::Packet;
+
+impl Cell {
+    /// Whether packets for a service have to wait behind others.
+    #[inline]
+    pub(super) fn is_busy(&self, entry: EntryId) -> bool {
+        let service = self.services.get(usize::from(entry.0)).and_then(Option::as_ref);
+        service.is_some_and(|service| !service.is_idle())
+    }
+
+    /// Gives a packet to a service that nobody counts for: at once, or when its turn has come.
+    pub(super) fn hand_on(&mut self, packet: Packet, way: Way, entry: EntryId, now_ms: u64) {
+        if self.sessions.take_turns() || self.is_busy(entry) {
+            self.enqueue(packet, way, now_ms);
+        } else if self.visit(packet, &way, now_ms) {
+            self.go_on(entry, now_ms);
+        }
+    }
+
+    /// Has a packet wait for its session's turn, if there is room.
+    pub(super) fn enqueue(&mut self, packet: Packet, way: Way, now_ms: u64) {
+        let entry = EntryId(way.meta.entry);
+        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let Some(service) = service else {
+            let counted_by = way.counted_by;
+            self.go_past(packet, way.meta, now_ms);
+            return self.depart(counted_by.map(|entry| (entry, way.meta.epoch())));
+        };
+        let session = service.facts.session;
+        if self.sessions.admit(session, packet.memory_length()) {
+            service.enqueue(packet, way);
+            self.sessions.wake(pacer::now(), session, entry);
+        } else {
+            let turn = service.refuse(packet, &way, &mut self.pool);
+            self.leaving |= turn.after.leaves;
+            self.depart(turn.departed);
+        }
+    }
+
+    /// Lets the service work whose turn it is. False when it is nobody's.
+    pub(super) fn work(&mut self, now_ms: u64) -> bool {
+        let begin = pacer::now();
+        let Some(next) = self.sessions.next(begin) else {
+            if !self.sessions.take_turns() {
+                self.pacer.begin_alone();
+            }
+            return false;
+        };
+        let entry = next.entry;
+        let mut exits = exits!(self, self.rules.as_ref());
+        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let Some(service) = service else {
+            self.sessions.charge(begin, &next, Nanos::ZERO, true);
+            return true;
+        };
+        let session = service.facts.session;
+        self.slicer.arm(QUANTUM);
+        let until = next.until.min(begin + QUANTUM);
+        let pacer = Rc::clone(&self.pacer);
+        let turn = service.work(&self.engine, &pacer, until, now_ms, &mut exits);
+        service.bytes_out += exits.sent;
+        let idle = service.is_idle();
+        let Turn { after, handled_bytes, departed, .. } = turn;
+        self.sessions.release(session, handled_bytes);
+        self.follow(entry, &after);
+        self.depart(departed);
+        while let Some((packet, way)) = self.service_mut(entry).and_then(Service::take_onward) {
+            self.enqueue(packet, way, now_ms);
+        }
+        self.flush();
+        let end = pacer::now();
+        self.sessions.charge(end, &next, end.saturating_sub(begin), idle);
+        true
+    }
+
+    /// Packets that these services have counted are through with their graphs.
+    pub(super) fn depart(&mut self, departed: impl IntoIterator<Item = (EntryId, u8)>) {
+        for (entry, epoch) in departed {
+            let counted = self.service_mut(entry).is_some_and(|it| it.leave_epoch(epoch));
+            self.leaving |= counted;
+        }
+    }
+
+    /// Takes a service away; what waited for it goes where it was going.
+    pub(super) fn stop(&mut self, entry: EntryId, now_ms: u64) -> ServiceReport {
+        let slot = self.services.get_mut(usize::from(entry.0)).and_then(Option::take);
+        let Some(mut service) = slot else { return ServiceReport::default() };
+        let session = service.facts.session;
+        for (packet, way) in service.dissolve(&mut self.pool) {
+            self.sessions.release(session, packet.memory_length() as u64);
+            self.go_past(packet, way.meta, now_ms);
+            self.depart(way.counted_by.map(|entry| (entry, way.meta.epoch())));
+        }
+        self.sessions.sent(session, Bytes(service.bytes_out));
+        service.report()
+    }
+
+    /// What each session used, with what its services sent.
+    pub(super) fn session_reports(&self) -> Vec<SessionReport> {
+        let mut sent: BTreeMap<SessionId, Bytes> = BTreeMap::new();
+        for service in self.services.iter().flatten() {
+            *sent.entry(service.facts.session).or_default() += Bytes(service.bytes_out);
+        }
+        let whole = |mut report: SessionReport| {
+            report.sent += sent.get(&report.session).copied().unwrap_or_default();
+            report
+        };
+        self.sessions.reports().map(whole).collect()
+    }
+}
+
+/// For whom the thread runs beside the turns: hooks, and packets that are handled as they come.
+/// The clock is read when that changes, not for each packet.
+#[derive(Debug, Default)]
+pub(super) struct Meter(Option<(SessionId, Nanos)>);
+
+impl Meter {
+    /// From now on for this one.
+    #[inline]
+    pub(super) fn run_for(&mut self, sessions: &mut Sessions, session: SessionId) {
+        if self.0.is_none_or(|(running, _)| running != session) {
+            let now = pacer::now();
+            self.settle(sessions, now);
+            self.0 = Some((session, now));
+        }
+    }
+
+    /// For nobody any more.
+    pub(super) fn stop(&mut self, sessions: &mut Sessions) {
+        if self.0.is_some() {
+            self.settle(sessions, pacer::now());
+        }
+    }
+
+    fn settle(&mut self, sessions: &mut Sessions, now: Nanos) {
+        if let Some((session, since)) = self.0.take() {
+            sessions.charge_beside(session, now.saturating_sub(since));
+        }
+    }
+}
