@@ -1,5 +1,9 @@
 //! What the daemon and a cell say to each other: one value each way a message.
 
+mod sessions;
+
+pub use sessions::{SESSION_REPORTS_MAX, SessionFacts, SessionReport};
+
 use crate::associations::{Answer, Question};
 use crate::timing::CallTimes;
 use abi::layout::EDGES_MAX;
@@ -44,6 +48,10 @@ pub enum ToCell {
     RuleFacts,
     /// One of the next two comes within a millisecond: do not wait for it in the kernel.
     Expect,
+    /// What a session was promised: before anything of it runs, and when it changes.
+    Session(Box<SessionFacts>),
+    /// There is no session of this number any more.
+    ForgetSession(SessionId),
     /// Run a service. Descriptors: its code, in sealed memory; of one that can leave user
     /// level the arena that is its memory, the instance block, and the ring of its records.
     Start(Box<ServiceFacts>),
@@ -76,7 +84,7 @@ pub enum ToCell {
     Stop(EntryId),
     /// Give a control message to every lane of a service.
     Message(EntryId, Vec<u8>),
-    /// Report on every service and on the cell; ends with [`FromCell::Reported`].
+    /// Report on every service, every session and on the cell; ends with [`FromCell::Reported`].
     Report,
     /// Tell of packets, or not any more.
     Tap(Option<TapFacts>),
@@ -232,6 +240,8 @@ pub enum FromCell {
     Calls(Question),
     /// One service.
     Service(EntryId, Box<ServiceReport>),
+    /// What sessions used, at most [`SESSION_REPORTS_MAX`] a message.
+    Sessions(Vec<SessionReport>),
     /// The cell itself; ends a report.
     Reported(CellReport),
     /// A packet that a capture asked for.
@@ -327,7 +337,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 6;
+pub const PROTOCOL_VERSION: u32 = 7;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.

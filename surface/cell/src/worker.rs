@@ -519,6 +519,8 @@ impl Cell {
                 let facts = RuleFacts::given(&fd).context("mapping what rules say")?;
                 self.rules = Some(Facts::Map(facts));
             }
+            // Nothing in the cell is given out by sessions yet.
+            ToCell::Session(_) | ToCell::ForgetSession(_) => {}
             ToCell::Expect => self.stay_awake(now_ms + EXPECT_MS),
             ToCell::Start(facts) => {
                 if fds.is_empty() {

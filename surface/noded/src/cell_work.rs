@@ -295,6 +295,7 @@ impl Daemon {
             FromCell::Service(entry, report) => {
                 self.reports.insert(entry, *report);
             }
+            FromCell::Sessions(reports) => self.sessions.heard(reports),
             FromCell::Associated(id) => self.associated(id),
             FromCell::Calls(question) => self.packets_call(question),
             FromCell::Tapped(tapped) => self.tapped(&tapped),
@@ -353,6 +354,7 @@ impl Daemon {
         shared.into_iter().for_each(|entry| self.end_below(entry));
         self.end_all_meters();
         self.reports.clear();
+        self.sessions.cell_lost();
         self.beginning.clear();
         self.replacing.clear();
         self.retired.clear();
