@@ -10,8 +10,8 @@ use crate::share::Share;
 use crate::text::optional_size;
 use crate::weight::Weight;
 
-/// Virtual processors of one session: each has a heap of its own to be kept in order, and 10,000
-/// sessions of eight still fit into a guest core's cache.
+/// Virtual processors of one session: one for each pool of its threads. Each takes a place in the
+/// schedule of a guest core, also while it sleeps.
 pub const PROCESSORS_MAX: usize = 8;
 /// Ports of which one session reserves a share: a node has no more.
 pub const SENDS_MAX: usize = 64;

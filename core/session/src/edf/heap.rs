@@ -1,0 +1,206 @@
+//! A heap in which everybody has one place, found by his number.
+//!
+//! ```text
+//!  items:  [ key, index ]  the smallest first, each before its two children
+//!  places:   index ──▶ where in items, or nowhere
+//! ```
+//!
+//! Both lists are as long as they will ever be once [`Heap::reserve`] has been called for the
+//! largest index, so that nothing is allocated afterwards.
+
+const NOWHERE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    key: u64,
+    index: u32,
+    /// What comes with the key; here, so that a search does not leave the heap.
+    note: u32,
+}
+
+impl Item {
+    /// Keys decide, then numbers: a run repeats itself.
+    fn is_before(&self, other: &Self) -> bool {
+        (self.key, self.index) < (other.key, other.index)
+    }
+}
+
+/// Indices in the order of their keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heap {
+    items: Vec<Item>,
+    places: Vec<u32>,
+}
+
+impl Heap {
+    /// Makes room for indices below `count`.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        if count > self.places.len() {
+            self.places.resize(count, NOWHERE);
+            self.items.reserve(count - self.items.len());
+        }
+    }
+
+    /// The smallest key and whose it is.
+    pub(crate) fn first(&self) -> Option<(u64, u32)> {
+        self.items.first().map(|item| (item.key, item.index))
+    }
+
+    /// Whether it is in.
+    pub(crate) fn has(&self, index: u32) -> bool {
+        self.places[index as usize] != NOWHERE
+    }
+
+    /// Puts it in, or where its new key belongs.
+    pub(crate) fn put(&mut self, index: u32, key: u64, note: u32) {
+        self.take(index);
+        self.items.push(Item { key, index, note });
+        self.rise(self.items.len() - 1);
+    }
+
+    /// Takes it out, if it is in.
+    pub(crate) fn take(&mut self, index: u32) {
+        let place = self.places[index as usize];
+        if place == NOWHERE {
+            return;
+        }
+        self.places[index as usize] = NOWHERE;
+        let at = place as usize;
+        let last = self.items.pop().expect("somebody is in, the one who is taken out");
+        if at < self.items.len() {
+            self.items[at] = last;
+            // One of the two does nothing.
+            self.rise(at);
+            self.sink(self.places[last.index as usize] as usize);
+        }
+    }
+
+    /// The smallest key below `limit` whose key and note are `wanted`, or, after `looks_max`
+    /// others, the smallest of all: never too late, and soon found.
+    pub(crate) fn first_where(
+        &self,
+        limit: u64,
+        looks_max: usize,
+        wanted: impl Fn(u64, u32) -> bool,
+    ) -> Option<u64> {
+        let mut looks = looks_max;
+        let mut found = limit;
+        if self.search(0, &mut looks, &mut found, &wanted).is_none() {
+            found = self.items.first().map_or(limit, |item| item.key);
+        }
+        (found < limit).then_some(found)
+    }
+
+    /// `None`: looked often enough.
+    fn search(
+        &self,
+        at: usize,
+        looks: &mut usize,
+        found: &mut u64,
+        wanted: &impl Fn(u64, u32) -> bool,
+    ) -> Option<()> {
+        // What comes below is larger still.
+        let Some(item) = self.items.get(at).filter(|item| item.key < *found) else {
+            return Some(());
+        };
+        *looks = looks.checked_sub(1)?;
+        if wanted(item.key, item.note) {
+            *found = item.key;
+            return Some(());
+        }
+        self.search(2 * at + 1, looks, found, wanted)?;
+        self.search(2 * at + 2, looks, found, wanted)
+    }
+
+    fn rise(&mut self, mut at: usize) {
+        let item = self.items[at];
+        while at > 0 && item.is_before(&self.items[(at - 1) / 2]) {
+            self.set(at, self.items[(at - 1) / 2]);
+            at = (at - 1) / 2;
+        }
+        self.set(at, item);
+    }
+
+    fn sink(&mut self, mut at: usize) {
+        let item = self.items[at];
+        loop {
+            let (left, right) = (2 * at + 1, 2 * at + 2);
+            let Some(mut child) = self.items.get(left).copied() else { break };
+            let mut below = left;
+            if let Some(other) = self.items.get(right).filter(|other| other.is_before(&child)) {
+                (child, below) = (*other, right);
+            }
+            if !child.is_before(&item) {
+                break;
+            }
+            self.set(at, child);
+            at = below;
+        }
+        self.set(at, item);
+    }
+
+    fn set(&mut self, at: usize, item: Item) {
+        self.items[at] = item;
+        self.places[item.index as usize] =
+            u32::try_from(at).expect("there are at most as many items as indices of 32 bits");
+    }
+
+    /// How much it has room for: two numbers that change only when something was allocated.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> (usize, usize) {
+        (self.items.capacity(), self.places.capacity())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn the_first_is_who_has_the_smallest_key_whatever_was_done(
+            steps in prop::collection::vec((0u32..40, 0u64..100, any::<bool>()), 1..300),
+        ) {
+            let mut heap = Heap::default();
+            heap.reserve(40);
+            let room = heap.room();
+            let mut model = BTreeMap::new();
+            for (index, key, is_put) in steps {
+                if is_put {
+                    heap.put(index, key, 0);
+                    model.insert(index, key);
+                } else {
+                    heap.take(index);
+                    model.remove(&index);
+                }
+                let first = model.iter().map(|(&index, &key)| (key, index)).min();
+                prop_assert_eq!(heap.first(), first);
+                prop_assert_eq!(heap.has(index), is_put);
+            }
+            prop_assert_eq!(heap.room(), room);
+        }
+
+        #[test]
+        fn a_search_is_never_too_late_and_exact_while_it_may_look(
+            keys in prop::collection::vec((0u64..100, 0u32..10), 0..60),
+            limit in 0u64..120,
+            looks_max in 0usize..80,
+        ) {
+            let mut heap = Heap::default();
+            heap.reserve(keys.len());
+            for (index, &(key, note)) in (0u32..).zip(&keys) {
+                heap.put(index, key, note);
+            }
+            let wanted = |_: u64, note: u32| note < 2;
+            let found = heap.first_where(limit, looks_max, wanted);
+            let below = keys.iter().filter(|(key, _)| *key < limit);
+            let exact = below.filter(|&&(key, note)| wanted(key, note)).map(|it| it.0).min();
+            if looks_max >= keys.len() {
+                prop_assert_eq!(found, exact);
+            }
+            prop_assert!(exact.is_none_or(|exact| found.is_some_and(|found| found <= exact)));
+        }
+    }
+}

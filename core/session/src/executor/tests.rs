@@ -1,0 +1,153 @@
+//! One virtual processor or two, step by step. Random sets are in tests/executor.rs.
+
+use super::*;
+
+const AT: fn(u64) -> Nanos = Nanos::from_millis;
+const GOLD: SessionId = SessionId(2);
+const TIN: SessionId = SessionId(3);
+
+fn processor(text: &str) -> Option<VirtualProcessor> {
+    Some(text.parse().unwrap())
+}
+
+fn weight(weight: u16) -> Weight {
+    Weight::new(weight).unwrap()
+}
+
+/// Runs whoever is next for as long as he may.
+fn run(schedule: &mut Schedule, now: &mut Nanos) -> Option<(Dispatch, Nanos)> {
+    let dispatch = schedule.next(*now)?;
+    let used = dispatch.until.saturating_sub(*now);
+    *now = dispatch.until;
+    schedule.charge(*now, dispatch.processor, used);
+    Some((dispatch, used))
+}
+
+#[test]
+fn a_slice_comes_once_in_each_period_and_the_rest_is_idle() {
+    let mut schedule = Schedule::new();
+    let gold = schedule.add(AT(0), GOLD, processor("1ms/4ms"), Weight::default());
+    let mut now = AT(10);
+    schedule.wake(now, gold);
+    for period in 0..3 {
+        assert_eq!(now, AT(10 + 4 * period));
+        let (dispatch, used) = run(&mut schedule, &mut now).unwrap();
+        assert_eq!((dispatch.kind, used), (Kind::Guaranteed, AT(1)));
+        assert_eq!(schedule.next(now), None);
+        now = schedule.poll_timeout().unwrap();
+    }
+}
+
+#[test]
+fn an_earlier_deadline_comes_first_and_stops_a_later_one() {
+    let mut schedule = Schedule::new();
+    let long = schedule.add(AT(0), GOLD, processor("10ms/20ms"), Weight::default());
+    let short = schedule.add(AT(0), TIN, processor("1ms/4ms"), Weight::default());
+    schedule.wake(AT(0), long);
+    schedule.wake(AT(0), short);
+    let mut now = AT(0);
+    let mut order = Vec::new();
+    while now < AT(14) {
+        let (dispatch, used) = run(&mut schedule, &mut now).unwrap();
+        order.push((dispatch.processor == short, used.as_millis()));
+    }
+    let expected = [(true, 1), (false, 3), (true, 1), (false, 3), (true, 1), (false, 3), (true, 1)];
+    assert_eq!(order[..7], expected);
+}
+
+#[test]
+fn extra_time_is_for_those_who_may_have_it_by_the_weight_of_their_session() {
+    let mut schedule = Schedule::new();
+    let gold = schedule.add(AT(0), GOLD, processor("1ms/10ms+extra"), weight(300));
+    let strict = schedule.add(AT(0), GOLD, processor("1ms/10ms"), weight(300));
+    let tin = schedule.add(AT(0), TIN, None, weight(100));
+    for who in [gold, strict, tin] {
+        schedule.wake(AT(0), who);
+    }
+    let mut now = AT(0);
+    while now < AT(1_000) {
+        run(&mut schedule, &mut now);
+    }
+    let account = |who| schedule.account(who).unwrap();
+    assert_eq!(account(gold).guaranteed, AT(100));
+    assert_eq!(account(strict).guaranteed, AT(100));
+    assert_eq!(account(strict).rest, Nanos::ZERO);
+    assert!(account(gold).rest.0.abs_diff(AT(600).0) <= 4 * EXTRA_MAX.0);
+    assert!(account(tin).rest.0.abs_diff(AT(200).0) <= 4 * EXTRA_MAX.0);
+}
+
+#[test]
+fn a_longer_stop_is_paid_for_in_the_next_period() {
+    let mut schedule = Schedule::new();
+    let gold = schedule.add(AT(0), GOLD, processor("1ms/4ms"), Weight::default());
+    schedule.wake(AT(0), gold);
+    let dispatch = schedule.next(AT(0)).unwrap();
+    schedule.charge(Nanos(1_010_000), dispatch.processor, Nanos(1_010_000));
+    assert_eq!(schedule.next(Nanos(1_010_000)), None);
+    let dispatch = schedule.next(AT(4)).unwrap();
+    assert_eq!(dispatch.until, Nanos(4_990_000));
+    let account = schedule.account(gold).unwrap();
+    assert_eq!(account.last.guaranteed, Nanos(1_010_000));
+    assert_eq!(account.running.promised, AT(1));
+}
+
+#[test]
+fn a_promise_that_is_given_up_is_free_when_its_period_ends() {
+    let mut schedule = Schedule::new();
+    let gold = schedule.add(AT(0), GOLD, processor("9ms/10ms"), Weight::default());
+    schedule.wake(AT(0), gold);
+    let mut now = AT(0);
+    run(&mut schedule, &mut now);
+    schedule.remove(now, gold);
+    assert_eq!(schedule.account(gold), None);
+    let tin = schedule.add(now, TIN, processor("2ms/4ms"), Weight::default());
+    schedule.wake(now, tin);
+    let dispatch = schedule.next(now).unwrap();
+    assert_eq!((dispatch.kind, dispatch.until), (Kind::BestEffort, AT(10)));
+    schedule.charge(AT(10), tin, AT(1));
+    let dispatch = schedule.next(AT(10)).unwrap();
+    assert_eq!((dispatch.kind, dispatch.until), (Kind::Guaranteed, AT(12)));
+}
+
+#[test]
+fn a_change_begins_with_the_next_period_and_a_removed_name_means_nothing() {
+    let mut schedule = Schedule::new();
+    let gold = schedule.add(AT(0), GOLD, processor("1ms/4ms"), Weight::default());
+    schedule.wake(AT(0), gold);
+    schedule.change(AT(0), gold, processor("2ms/4ms"), Weight::default());
+    assert_eq!(schedule.next(AT(0)).unwrap().until, AT(1));
+    schedule.charge(AT(1), gold, AT(1));
+    assert_eq!(schedule.next(AT(4)).unwrap().until, AT(6));
+    schedule.change(AT(4), gold, None, Weight::default());
+    assert_eq!(schedule.next(AT(5)).unwrap().kind, Kind::BestEffort);
+    schedule.remove(AT(5), gold);
+    let other = schedule.add(AT(5), TIN, None, Weight::default());
+    schedule.wake(AT(5), gold);
+    assert_eq!(schedule.next(AT(5)), None);
+    assert_ne!(gold, other);
+}
+
+#[test]
+fn nothing_is_allocated_once_everybody_is_there() {
+    let mut schedule = Schedule::new();
+    let all: Vec<ProcessorId> = (0u16..200)
+        .map(|n| {
+            let promise = (n % 2 == 0).then(|| "50us/20ms+extra".parse().unwrap());
+            schedule.add(AT(0), SessionId(n), promise, Weight::default())
+        })
+        .collect();
+    let room = format!("{:?}", schedule.edf.room());
+    let mut now = AT(0);
+    for step in 0..20_000usize {
+        let who = all[step * 7919 % all.len()];
+        if step % 3 == 0 {
+            schedule.sleep(who)
+        } else {
+            schedule.wake(now, who)
+        }
+        if run(&mut schedule, &mut now).is_none() {
+            now += AT(1);
+        }
+    }
+    assert_eq!(format!("{:?}", schedule.edf.room()), room);
+}

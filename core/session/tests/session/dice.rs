@@ -1,0 +1,67 @@
+//! Dice with a seed, and sets of them: the same runs everywhere, and a failure that can be had
+//! again.
+
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
+use std::fmt::Debug;
+
+/// Random sets in an ordinary run.
+const SETS: u64 = 1_000;
+/// The same with `TAM_SOAK=1`.
+const SETS_SOAK: u64 = 100_000;
+
+/// Tries sets made from seeds, as many as are asked for, or the one whose seed is in `TAM_SEED`.
+/// The first that fails is made as small as can be and shown with its seed.
+pub fn for_many_sets<S>(sets: &S, holds: impl Fn(S::Value) -> TestCaseResult)
+where
+    S: Strategy,
+    S::Value: Debug,
+{
+    let count = if std::env::var_os("TAM_SOAK").is_some() { SETS_SOAK } else { SETS };
+    let one = std::env::var("TAM_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    let seeds = one.map_or(0..count, |seed| seed..seed + 1);
+    for seed in seeds {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        let config = Config {
+            cases: 1,
+            failure_persistence: None,
+            max_shrink_iters: 100_000,
+            ..Config::default()
+        };
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        let mut runner = TestRunner::new_with_rng(config, rng);
+        match runner.run(sets, &holds) {
+            Ok(()) => {}
+            Err(TestError::Fail(why, set)) => {
+                panic!("TAM_SEED={seed} repeats this: {why}\nthe smallest set that fails: {set:#?}")
+            }
+            Err(TestError::Abort(why)) => panic!("TAM_SEED={seed}: {why}"),
+        }
+    }
+}
+
+/// Random numbers that come again with their seed (`SplitMix64`: Steele, Lea and Flood, 2014).
+#[derive(Clone, Debug)]
+pub struct Dice(pub u64);
+
+impl Dice {
+    /// Any number.
+    pub fn any(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From `least` to `most`, both included.
+    pub fn between(&mut self, least: u64, most: u64) -> u64 {
+        least + self.any() % (most - least + 1)
+    }
+
+    /// Once in so many times.
+    pub fn once_in(&mut self, times: u64) -> bool {
+        self.any().is_multiple_of(times)
+    }
+}
