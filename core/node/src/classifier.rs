@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 use bpf_maps::{
     FLOW_KEY_LENGTH, FLOWS_LISTED_MAX, Key, MASKS_MAX, Mask, RULE_ENTRIES_MAX, RULES_MAX,
@@ -35,7 +36,7 @@ pub struct Lookup {
     /// Services whose packets go elsewhere than other packets.
     pub services: BTreeMap<Name, Destination>,
     /// Sessions of the node.
-    pub sessions: BTreeMap<Name, SessionId>,
+    pub sessions: Arc<BTreeMap<Name, SessionId>>,
 }
 
 /// Where the packets of a service go.

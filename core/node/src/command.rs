@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use ::session::Reservation;
 use abi::manifest::ParameterValue;
 use abi::{HostFunctions, Lanes, Level};
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
 use crate::budget::Budget;
 use crate::classifier::RuleSet;
-use crate::desired::DesiredRule;
+use crate::desired::{DesiredRule, DesiredSession};
 use crate::owner::Owner;
 use crate::policy::OnFailure;
 use crate::rule::RuleSpec;
@@ -112,6 +113,43 @@ pub enum Command {
     RuleRemove {
         /// Its number.
         rule: RuleId,
+    },
+    /// Make a session.
+    SessionCreate {
+        /// Its name.
+        session: Name,
+        /// What it shall be promised.
+        #[serde(default)]
+        reservation: Reservation,
+        /// Whose it is.
+        #[serde(default)]
+        owner: Option<Owner>,
+    },
+    /// Promise a session something else; nothing of what runs in it notices.
+    SessionSet {
+        /// Its name.
+        session: Name,
+        /// What it shall be promised from now on, as a whole.
+        reservation: Reservation,
+    },
+    /// Remove a session.
+    SessionRemove {
+        /// Its name.
+        session: Name,
+        /// Remove also the services and rules that are in it.
+        #[serde(default)]
+        cascade: bool,
+    },
+    /// A session becomes the operator's, and is promised nothing any more.
+    SessionGiveUp {
+        /// Its name.
+        session: Name,
+    },
+    /// Have these sessions, with these reservations: all or nothing. Others stay as long as
+    /// something is in them, and are promised nothing any more.
+    SessionsArrange {
+        /// All that shall be there, but for those that every node has.
+        sessions: BTreeMap<Name, DesiredSession>,
     },
     /// Change rules, and what of services can change while they run: all at once or nothing.
     Arrange {
@@ -220,6 +258,37 @@ pub enum Outcome {
     RuleRemoved {
         /// Its number.
         rule: RuleId,
+    },
+    /// The session is there.
+    SessionCreated {
+        /// Its name.
+        session: Name,
+        /// Its number.
+        id: SessionId,
+    },
+    /// The session is promised what was asked for.
+    SessionChanged {
+        /// Its name.
+        session: Name,
+    },
+    /// Nothing begins in the session any more.
+    SessionRemoved {
+        /// Its name.
+        session: Name,
+        /// The services that go with it.
+        services: Vec<Name>,
+        /// The rules that went with it.
+        rules: Vec<RuleId>,
+        /// The cell still has to stop services of it; [`Notice::SessionRemoved`] says when its
+        /// name is free.
+        stopping: bool,
+    },
+    /// Sessions are as they should be.
+    SessionsArranged {
+        /// Those that are new.
+        created: Vec<Name>,
+        /// Those that are promised something else than before.
+        changed: Vec<Name>,
     },
     /// All is as it should be.
     Arranged {
@@ -399,6 +468,19 @@ pub enum Effect {
         /// Its number in the cell.
         entry: EntryId,
     },
+    /// Tell the cell what a session was promised: before anything of it starts, when it changes,
+    /// and when the cell is another one.
+    SetSession {
+        /// Its number.
+        session: SessionId,
+        /// What it was promised.
+        reservation: Reservation,
+    },
+    /// Tell the cell that there is no session of this number any more.
+    RemoveSession {
+        /// The number.
+        session: SessionId,
+    },
     /// Set the counters of a number to zero: another rule had it before.
     ClearRuleCounters {
         /// The number.
@@ -494,6 +576,11 @@ pub enum Notice {
     ServiceRemoved {
         /// Its name.
         service: Name,
+    },
+    /// A session that was removed is gone; its name is free.
+    SessionRemoved {
+        /// Its name.
+        session: Name,
     },
     /// The cell is gone; until it is back packets are forwarded plainly, or dropped.
     CellLost {

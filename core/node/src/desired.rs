@@ -16,8 +16,9 @@ mod losses;
 mod order;
 mod steps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use ::session::Reservation;
 use abi::{HostFunctions, Level};
 use serde::{Deserialize, Serialize};
 use units::Name;
@@ -27,6 +28,7 @@ use crate::owner::Owner;
 use crate::policy::OnFailure;
 use crate::rule::RuleSpec;
 use crate::service::Service;
+use crate::session::Session;
 
 pub use check::{Fault, Place, check};
 pub use differences::{Difference, FieldChange, Manner, differences};
@@ -40,12 +42,33 @@ pub struct DesiredState {
     /// Whether services may run below user level.
     #[serde(default = "allowed")]
     pub bpf: bool,
+    /// The sessions, but for those that every node has.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sessions: BTreeMap<Name, DesiredSession>,
     /// The services.
     #[serde(default)]
     pub services: BTreeMap<Name, DesiredService>,
     /// The rules; of two with equal priority the one that stands first is better.
     #[serde(default)]
     pub rules: Vec<DesiredRule>,
+}
+
+/// One session that shall be there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DesiredSession {
+    /// What it shall be promised.
+    #[serde(default)]
+    pub reservation: Reservation,
+    /// Whose it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
+}
+
+impl From<&Session> for DesiredSession {
+    /// A session as it is.
+    fn from(session: &Session) -> Self {
+        Self { reservation: session.reservation.clone(), owner: session.owner }
+    }
 }
 
 /// One service that shall run.
@@ -125,15 +148,15 @@ const fn allowed() -> bool {
 impl Default for DesiredState {
     /// Nothing, and every level allowed.
     fn default() -> Self {
-        Self { bpf: true, services: BTreeMap::new(), rules: Vec::new() }
+        Self { bpf: true, sessions: BTreeMap::new(), services: BTreeMap::new(), rules: Vec::new() }
     }
 }
 
 impl DesiredState {
-    /// True when nothing shall run, and no packet be matched.
+    /// True when nothing shall run or be promised, and no packet be matched.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.services.is_empty() && self.rules.is_empty()
+        self.sessions.is_empty() && self.services.is_empty() && self.rules.is_empty()
     }
 
     /// A service shall run, in place of another of its name, with these rules.
@@ -152,6 +175,30 @@ impl DesiredState {
         self.rules.retain(|rule| rule.spec.action.service() != Some(name));
         for service in self.services.values_mut() {
             service.then.retain(|_, next| next != name);
+        }
+    }
+
+    /// A session shall be there, and be promised this.
+    pub fn set_session(&mut self, name: Name, session: DesiredSession) {
+        self.sessions.insert(name, session);
+    }
+
+    /// A session shall be gone, with the services and rules in it.
+    pub fn remove_session(&mut self, name: &Name) {
+        let services = self.services.iter().filter(|(_, it)| it.session == *name);
+        let services: Vec<Name> = services.map(|(service, _)| service.clone()).collect();
+        services.iter().for_each(|service| self.remove(service));
+        self.rules.retain(|rule| rule.spec.session != *name);
+        self.sessions.remove(name);
+    }
+
+    /// A session shall be gone, or, with something in it, the operator's and without a promise.
+    pub fn give_up_session(&mut self, name: &Name) {
+        let in_use = self.services.values().any(|it| it.session == *name)
+            || self.rules.iter().any(|it| it.spec.session == *name);
+        match in_use {
+            true => drop(self.sessions.insert(name.clone(), DesiredSession::default())),
+            false => drop(self.sessions.remove(name)),
         }
     }
 
@@ -189,6 +236,7 @@ impl DesiredState {
             .collect();
         owned.iter().for_each(|name| self.remove(name));
         self.rules.retain(|rule| rule.owner.is_none());
+        self.sessions.retain(|_, session| session.owner.is_none());
         for (name, service) in present.services.iter().filter(|(_, it)| it.owner.is_some()) {
             // A name that the operator gives to something else is his.
             self.services.entry(name.clone()).or_insert_with(|| service.clone());
@@ -200,7 +248,24 @@ impl DesiredState {
         };
         let rules: Vec<DesiredRule> = present.rules.iter().filter(is_there).cloned().collect();
         self.rules.extend(rules);
+        self.keep_sessions_of(present);
         self
+    }
+
+    /// Sessions that are a principal's, and those in which something of a principal's is, stay as
+    /// they are; one that the operator names is as he says.
+    fn keep_sessions_of(&mut self, present: &Self) {
+        let services = self.services.values().filter(|it| it.owner.is_some());
+        let rules = self.rules.iter().filter(|it| it.owner.is_some());
+        let used: BTreeSet<Name> = services
+            .map(|it| it.session.clone())
+            .chain(rules.map(|it| it.spec.session.clone()))
+            .collect();
+        let stay = present.sessions.iter();
+        for (name, session) in stay.filter(|(name, it)| it.owner.is_some() || used.contains(*name))
+        {
+            self.sessions.entry(name.clone()).or_insert_with(|| session.clone());
+        }
     }
 
     /// What of it can be there while only these services are.

@@ -38,4 +38,5 @@ pub use port::{Port, PortError, PortKind, PortMode, PortSpec, other_ends};
 pub use refusal::{Refusal, RefusalClass};
 pub use rule::{Action, Match, Rule, RuleSpec};
 pub use service::{ASSOCIATIONS, ModuleInfo, Service, ServiceState};
+pub use session::{SESSIONS_MAX, Session};
 pub use state::{ASSOCIATIONS_NAME, ASSOCIATIONS_PRIORITY, Node, StateWay};

@@ -1,5 +1,6 @@
 //! Why a command was refused, in words and as a class that becomes an exit status.
 
+use ::session::ReservationError;
 use abi::manifest::Meant;
 use abi::manifest::ParameterError;
 use abi::{Level, NotGranted};
@@ -10,6 +11,7 @@ use crate::classifier::RuleSetError;
 use crate::message::listed;
 use crate::rule::{Action, MatchError, Stage};
 use crate::service::{EDGES_MAX, GRAPH_DEPTH_MAX, SERVICES_MAX};
+use crate::session::SESSIONS_MAX;
 
 /// Why a command was refused; nothing has changed. Whose fault: the operator's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -210,6 +212,72 @@ pub enum Refusal {
         /// What there is.
         meant: Meant,
     },
+    /// There is one of that name.
+    #[error(
+        "there is a session '{session}' already; 'tam session set {session}' changes it, or take another name"
+    )]
+    SessionExists {
+        /// The session.
+        session: Name,
+    },
+    /// Every node has it, as it is.
+    #[error(
+        "the session '{session}' is one that every node has, without a reservation; it can be neither changed nor removed: make another one"
+    )]
+    SessionBuiltIn {
+        /// The session.
+        session: Name,
+    },
+    /// It is on its way out.
+    #[error(
+        "the session '{session}' is being removed; try again when 'tam session list' no longer has it"
+    )]
+    SessionLeaving {
+        /// The session.
+        session: Name,
+    },
+    /// Something is in it.
+    #[error(
+        "the session '{session}' has services ({}) and rules ({}); remove them first, or remove the session with --cascade",
+        listed(services),
+        listed(rules)
+    )]
+    SessionInUse {
+        /// The session.
+        session: Name,
+        /// The services in it.
+        services: Vec<Name>,
+        /// The rules in it, those that came with its services among them.
+        rules: Vec<RuleId>,
+    },
+    /// No number is left.
+    #[error(
+        "this node has {SESSIONS_MAX} sessions, which is its limit; remove one before you make '{session}'"
+    )]
+    TooManySessions {
+        /// The session that does not fit.
+        session: Name,
+    },
+    /// No node could promise that.
+    #[error("for the session '{session}' {problem}")]
+    Reservation {
+        /// The session.
+        session: Name,
+        /// What is wrong.
+        problem: ReservationError,
+    },
+    /// A share of a port that is not there.
+    #[error(
+        "the session '{session}' is to send by the port '{port}', which this node does not have{meant}"
+    )]
+    SendPortUnknown {
+        /// The session.
+        session: Name,
+        /// The name as given.
+        port: Name,
+        /// What there is.
+        meant: Meant,
+    },
     /// A rule of one session leads to a service of another.
     #[error(
         "the rule '{text}' is of session '{found}', and its service '{service}' of '{expected}'; give the rule the session of its service"
@@ -335,9 +403,10 @@ impl Refusal {
     #[must_use]
     pub const fn class(&self) -> RefusalClass {
         match self {
-            Self::NotGranted(_) | Self::NameReserved { .. } | Self::RuleOwn { .. } => {
-                RefusalClass::Forbidden
-            }
+            Self::NotGranted(_)
+            | Self::NameReserved { .. }
+            | Self::SessionBuiltIn { .. }
+            | Self::RuleOwn { .. } => RefusalClass::Forbidden,
             Self::StateLost { .. } => RefusalClass::Loses,
             Self::ServiceReplacing { .. }
             | Self::ServiceStopping { .. }
@@ -345,13 +414,18 @@ impl Refusal {
             | Self::ServiceNotRunning { .. }
             | Self::BpfOff { .. }
             | Self::ServiceInUse { .. }
+            | Self::SessionExists { .. }
+            | Self::SessionLeaving { .. }
+            | Self::SessionInUse { .. }
             | Self::ServiceFollows { .. } => RefusalClass::Busy,
             Self::ServiceUnknown { .. }
             | Self::SessionUnknown { .. }
             | Self::PortUnknown { .. }
+            | Self::SendPortUnknown { .. }
             | Self::RuleUnknown { .. }
             | Self::RuleSet(RuleSetError::Unknown { .. }) => RefusalClass::NotFound,
             Self::TooManyServices { .. }
+            | Self::TooManySessions { .. }
             | Self::TooManyRules { .. }
             | Self::TooManyEdges { .. }
             | Self::GraphTooDeep { .. }
@@ -364,6 +438,7 @@ impl Refusal {
             Self::Level { .. }
             | Self::LevelNotDeclared { .. }
             | Self::Parameter(_)
+            | Self::Reservation { .. }
             | Self::SessionDiffers { .. }
             | Self::StageNotOfSession { .. }
             | Self::OverlapsOther { .. }
@@ -404,6 +479,13 @@ impl Refusal {
             Self::ServiceNotRunning { .. } => "service_not_running",
             Self::Parameter(_) => "parameter",
             Self::SessionUnknown { .. } => "session_unknown",
+            Self::SessionExists { .. } => "session_exists",
+            Self::SessionBuiltIn { .. } => "session_built_in",
+            Self::SessionLeaving { .. } => "session_leaving",
+            Self::SessionInUse { .. } => "session_in_use",
+            Self::TooManySessions { .. } => "too_many_sessions",
+            Self::Reservation { .. } => "reservation",
+            Self::SendPortUnknown { .. } => "send_port_unknown",
             Self::SessionDiffers { .. } => "session_differs",
             Self::StageNotOfSession { .. } => "stage_not_of_session",
             Self::OverlapsOther { .. } => "overlaps_other",

@@ -1,15 +1,29 @@
-//! The sessions of a node: so far the two that every node has.
+//! The sessions of a node: two that every node has, and those that were created.
 //!
-//! Everything that runs or matches carries one from the first day on, so that
-//! reservations can come without touching what exists.
+//! Everything that runs or matches carries one. What a session reserves is a
+//! [`Reservation`](::session::Reservation); the two that are always there reserve nothing.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ::session::Reservation;
 use serde::{Deserialize, Serialize};
 use units::{Name, SessionId};
+
+use crate::owner::Owner;
 
 /// Housekeeping and infrastructure: charged to nobody.
 pub const SYSTEM: &str = "system";
 /// Those who reserved nothing.
 pub const BEST_EFFORT: &str = "best-effort";
+
+/// Sessions of one node, the two that are always there included. Their numbers have 16 bits in
+/// metadata and lanes, and no map has one as its index; a record of all of them is a few
+/// megabytes, written with each change.
+pub const SESSIONS_MAX: usize = 16_384;
+
+const _: () = assert!(SESSIONS_MAX <= u16::MAX as usize + 1, "a session's number has 16 bits");
+const _: () = assert!(SESSIONS_MAX > 10_000, "what `tam bench scale` makes has room");
 
 /// A session as `tam session list` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,14 +32,40 @@ pub struct Session {
     pub id: SessionId,
     /// Its name.
     pub name: Name,
+    /// What it was promised.
+    #[serde(default)]
+    pub reservation: Reservation,
+    /// Whose it is.
+    #[serde(default)]
+    pub owner: Option<Owner>,
+    /// It was removed, and goes when the last of its services has stopped.
+    #[serde(default)]
+    pub leaving: bool,
+}
+
+impl Session {
+    /// Whether every node has it.
+    #[must_use]
+    pub fn is_built_in(&self) -> bool {
+        is_built_in(&self.name)
+    }
+
+    fn built_in(id: SessionId, name: Name) -> Self {
+        Self { id, name, reservation: Reservation::default(), owner: None, leaving: false }
+    }
+}
+
+/// Whether every node has a session of this name.
+#[must_use]
+pub fn is_built_in(name: &Name) -> bool {
+    [SYSTEM, BEST_EFFORT].contains(&name.as_str())
 }
 
 /// The sessions that every node has.
-#[must_use]
-pub fn built_in() -> [Session; 2] {
+pub(crate) fn built_in() -> [Session; 2] {
     [
-        Session { id: SessionId::SYSTEM, name: system() },
-        Session { id: SessionId::BEST_EFFORT, name: best_effort() },
+        Session::built_in(SessionId::SYSTEM, system()),
+        Session::built_in(SessionId::BEST_EFFORT, best_effort()),
     ]
 }
 
@@ -43,4 +83,137 @@ pub fn best_effort() -> Name {
 
 fn constant(name: &'static str) -> Name {
     Name::new(name).expect("both constants above are lower-case letters and '-'")
+}
+
+/// The sessions of one node, by number and by name.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    sessions: BTreeMap<SessionId, Session>,
+    /// Shared with whoever looks names up: rules are compiled more often than sessions come.
+    numbers: Arc<BTreeMap<Name, SessionId>>,
+    /// Where the search for a free number begins, so that one is not reused at once.
+    next: u16,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self::of(built_in(), 0).expect("the two have different numbers and names")
+    }
+}
+
+impl Table {
+    /// With these sessions; the two that are always there are added.
+    ///
+    /// # Errors
+    /// With the name and number of one of which another has one of the two, or whose number is
+    /// beyond the last.
+    pub(crate) fn of(
+        sessions: impl IntoIterator<Item = Session>,
+        next: u16,
+    ) -> Result<Self, (Name, SessionId)> {
+        let mut table = Self { sessions: BTreeMap::new(), numbers: Arc::default(), next };
+        let created = sessions.into_iter().filter(|session| !session.is_built_in());
+        for session in built_in().into_iter().chain(created) {
+            let is_free = !table.sessions.contains_key(&session.id)
+                && !table.numbers.contains_key(&session.name)
+                && usize::from(session.id.0) < SESSIONS_MAX;
+            if !is_free {
+                return Err((session.name, session.id));
+            }
+            table.insert(session);
+        }
+        Ok(table)
+    }
+
+    fn insert(&mut self, session: Session) {
+        Arc::make_mut(&mut self.numbers).insert(session.name.clone(), session.id);
+        self.sessions.insert(session.id, session);
+    }
+
+    /// A number that nobody has; none when all are taken.
+    pub(crate) fn free(&self) -> Option<SessionId> {
+        let count = SESSIONS_MAX as u16;
+        let mut in_turn = (0..count).map(|step| SessionId(self.next.wrapping_add(step) % count));
+        in_turn.find(|id| !self.sessions.contains_key(id))
+    }
+
+    /// Adds one with a number and a name that are free.
+    pub(crate) fn add(&mut self, session: Session) {
+        self.next = session.id.0.wrapping_add(1);
+        self.insert(session);
+    }
+
+    pub(crate) fn remove(&mut self, id: SessionId) -> Option<Session> {
+        let session = self.sessions.remove(&id)?;
+        Arc::make_mut(&mut self.numbers).remove(&session.name);
+        Some(session)
+    }
+
+    pub(crate) fn by_name(&self, name: &Name) -> Option<&Session> {
+        self.sessions.get(self.numbers.get(name)?)
+    }
+
+    pub(crate) fn by_number(&self, id: SessionId) -> Option<&Session> {
+        self.sessions.get(&id)
+    }
+
+    pub(crate) fn by_number_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.sessions.get_mut(&id)
+    }
+
+    /// All of them, by number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.values()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Numbers by name.
+    pub(crate) fn numbers(&self) -> Arc<BTreeMap<Name, SessionId>> {
+        Arc::clone(&self.numbers)
+    }
+
+    pub(crate) const fn next(&self) -> u16 {
+        self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(table: &mut Table, name: &str) -> Option<u16> {
+        let id = table.free()?;
+        table.add(Session::built_in(id, name.parse().unwrap()));
+        Some(id.0)
+    }
+
+    #[test]
+    fn a_number_is_reused_only_after_all_others() {
+        let mut table = Table::default();
+        assert_eq!(add(&mut table, "gold"), Some(2));
+        table.remove(SessionId(2)).unwrap();
+        assert_eq!(add(&mut table, "gold"), Some(3));
+        for number in 3..SESSIONS_MAX - 1 {
+            assert!(add(&mut table, &format!("s{number}")).is_some());
+        }
+        assert_eq!(table.len(), SESSIONS_MAX - 1);
+        assert_eq!(add(&mut table, "last"), Some(2));
+        assert_eq!(add(&mut table, "too-many"), None);
+    }
+
+    #[test]
+    fn a_table_with_two_of_one_number_or_name_is_none() {
+        let session = |id: u16, name: &str| Session::built_in(SessionId(id), name.parse().unwrap());
+        assert!(Table::of([session(2, "gold"), session(3, "silver")], 4).is_ok());
+        for (id, name) in [(2, "silver"), (3, "gold"), (1, "silver"), (16_384, "silver")] {
+            let (named, number) =
+                Table::of([session(2, "gold"), session(id, name)], 4).unwrap_err();
+            assert_eq!((number.0, named.as_str()), (id, name));
+        }
+        // What an older daemon wrote down has none.
+        assert_eq!(Table::of([], 0).unwrap().len(), 2);
+    }
 }

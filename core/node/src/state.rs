@@ -20,6 +20,7 @@ mod graph;
 mod replace;
 mod rules;
 mod services;
+mod sessions;
 mod snapshot;
 
 pub use associations::{ASSOCIATIONS_NAME, ASSOCIATIONS_PRIORITY};
@@ -27,11 +28,11 @@ pub use replace::StateWay;
 pub use services::FIRST_STARTS_MAX;
 pub use snapshot::{RestoreError, Snapshot};
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bpf_maps::RULES_MAX;
 use serde::{Deserialize, Serialize};
-use units::{EntryId, Name, Nanos, RuleId};
+use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
 use crate::classifier::{Reach, RuleSet};
 use crate::command::{Command, Effect, Event, Memory, Notice, Outcome};
@@ -41,7 +42,7 @@ use crate::port::{self, Port, PortError, PortSpec};
 use crate::refusal::Refusal;
 use crate::rule::Rule;
 use crate::service::{Backoff, Service};
-use crate::session::{self, Session};
+use crate::session::{Session, Table};
 use services::Managed;
 
 /// One node. Nothing happens in it but by a command, an event or the time.
@@ -49,7 +50,9 @@ use services::Managed;
 pub struct Node {
     name: Name,
     ports: Vec<Port>,
-    sessions: Vec<Session>,
+    sessions: Table,
+    /// Sessions that go when the last of their services has stopped.
+    leaving: BTreeSet<SessionId>,
     services: BTreeMap<Name, Managed>,
     rules: BTreeMap<RuleId, OwnedRule>,
     /// Rules of the node itself, which bring what comes for its associations.
@@ -140,7 +143,8 @@ impl Node {
         Ok(Self {
             name,
             ports: port::numbered(ports)?,
-            sessions: session::built_in().into(),
+            sessions: Table::default(),
+            leaving: BTreeSet::new(),
             services: BTreeMap::new(),
             rules: BTreeMap::new(),
             own_rules: Vec::new(),
@@ -165,6 +169,12 @@ impl Node {
     /// # Errors
     /// When it cannot be done; then nothing has changed.
     pub fn handle_command(&mut self, now: Nanos, command: Command) -> Result<Outcome, Refusal> {
+        let outcome = self.do_command(now, command)?;
+        self.end_sessions();
+        Ok(outcome)
+    }
+
+    fn do_command(&mut self, now: Nanos, command: Command) -> Result<Outcome, Refusal> {
         match command {
             Command::Deploy {
                 service,
@@ -202,6 +212,15 @@ impl Node {
             Command::Bpf { enabled } => Ok(self.set_bpf(enabled)),
             Command::RuleAdd { specs, owner } => self.rule_add(specs, owner),
             Command::RuleRemove { rule } => self.rule_remove(rule),
+            Command::SessionCreate { session, reservation, owner } => {
+                self.session_create(session, reservation, owner)
+            }
+            Command::SessionSet { session, reservation } => self.session_set(session, reservation),
+            Command::SessionRemove { session, cascade } => {
+                self.session_remove(now, session, cascade)
+            }
+            Command::SessionGiveUp { session } => self.session_give_up(session),
+            Command::SessionsArrange { sessions } => self.sessions_arrange(sessions),
             Command::Arrange { remove, add, services } => self.arrange(&remove, add, services),
         }
     }
@@ -229,6 +248,7 @@ impl Node {
                 self.service_failed(now, entry, "it stopped without being asked to".to_owned());
             }
         }
+        self.end_sessions();
     }
 
     /// Starts again what has waited long enough.
@@ -272,6 +292,7 @@ impl Node {
         }
         self.cell.state = CellState::Ready;
         self.cell.since = now;
+        self.tell_sessions();
         self.start_waiting();
     }
 
@@ -304,9 +325,20 @@ impl Node {
     }
 
     /// Its sessions, by number.
+    pub fn sessions(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.iter()
+    }
+
+    /// The session of this name.
     #[must_use]
-    pub fn sessions(&self) -> &[Session] {
-        &self.sessions
+    pub fn session(&self, name: &Name) -> Option<&Session> {
+        self.sessions.by_name(name)
+    }
+
+    /// The session of this number.
+    #[must_use]
+    pub fn session_of(&self, id: SessionId) -> Option<&Session> {
+        self.sessions.by_number(id)
     }
 
     /// Its services, by name.

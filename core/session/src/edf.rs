@@ -229,6 +229,12 @@ impl Edf {
         Some((index, if has_promise { Kind::Extra } else { Kind::BestEffort }))
     }
 
+    /// Whose it is.
+    pub(crate) fn session(&self, index: u32) -> SessionId {
+        let entity = self.entities[index as usize].as_ref();
+        entity.map_or(SessionId::BEST_EFFORT, |entity| SessionId(entity.session))
+    }
+
     /// What is left of its slice, and when its period ends.
     pub(crate) fn left(&self, index: u32) -> Option<(u64, Nanos)> {
         let server = self.entities[index as usize].as_ref()?.server.as_ref()?;

@@ -1,19 +1,26 @@
-//! What sessions reserve, and who is next when they all want it. Sans-IO: time comes in as an
-//! argument, answers are data.
+//! What sessions reserve, whether a node can promise it, and who is next when all of them want
+//! theirs. Sans-IO: time comes in as an argument, answers are data.
 //!
 //! ```text
 //!  text ──FromStr──▶ Share, VirtualProcessor, Weight ──▶ Reservation
 //!                                                            │
-//!                       executor::Schedule ◀─────────────────┘
-//!                       who runs, until when
+//!                    Refusal ◀── admission::Admission ◀──────┘
+//!                                        │ what fits together
+//!                          ┌─────────────┴───────────┐
+//!                          ▼                         ▼
+//!                 executor::Schedule         egress::Schedule
+//!                 who runs, until when       which packet leaves, when
 //! ```
 //!
 //! [`share`], [`processor`] and [`weight`] are the parts, [`reservation`] the whole, [`text`] how
-//! times and sizes are written. [`executor`] shares a guest core.
+//! times and sizes are written. [`admission`] adds up, [`executor`] shares a guest core, and
+//! [`egress`] a port.
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 mod edf;
+pub mod egress;
 pub mod executor;
 mod kind;
 mod period;
@@ -28,6 +35,6 @@ pub use kind::Kind;
 pub use period::Period;
 pub use processor::{ProcessorError, VirtualProcessor};
 pub use reservation::{PROCESSORS_MAX, Reservation, ReservationError};
-pub use share::{PERIOD_MAX, PERIOD_MIN, SLICE_MIN, Share, ShareError};
+pub use share::{PERIOD_MAX, PERIOD_MIN, Parts, SLICE_MIN, Share, ShareError};
 pub use text::{Size, TextError};
 pub use weight::{Weight, WeightError};

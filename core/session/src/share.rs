@@ -9,6 +9,7 @@
 use core::fmt;
 use core::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use crate::text::{TextError, parse_percent, parse_time, serde_as_text, show_time, shown};
@@ -25,6 +26,25 @@ const _: () = assert!(SLICE_MIN.0 <= PERIOD_MIN.0 && PERIOD_MIN.0 <= PERIOD_MAX.
 
 /// A whole processor, or a whole port, in parts per million.
 pub const WHOLE: u64 = 1_000_000;
+
+/// Parts of a million of a processor or of a port, several of them if it is more; shown in
+/// percent.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Parts(pub u64);
+
+impl fmt::Display for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (percent, rest) = (self.0 / 10_000, self.0 % 10_000);
+        if rest == 0 {
+            return write!(f, "{percent} %");
+        }
+        let digits = format!("{rest:04}");
+        write!(f, "{percent}.{} %", digits.trim_end_matches('0'))
+    }
+}
 
 /// `slice` in each `period`; as text `1ms/4ms`, also read as `25%/4ms`.
 ///
@@ -199,6 +219,12 @@ mod tests {
         assert!(matches!(refused("x/4ms"), ShareError::Number { .. }));
         assert!(matches!(refused("1ms/4ms/5ms"), ShareError::Number { .. }));
         assert!(serde_json::from_str::<Share>("\"5ms/4ms\"").is_err());
+    }
+
+    #[test]
+    fn parts_are_shown_in_percent() {
+        let shown = [0, 900_000, 333_334, 12, 1_500_000].map(|parts| Parts(parts).to_string());
+        assert_eq!(shown, ["0 %", "90 %", "33.3334 %", "0.0012 %", "150 %"]);
     }
 
     #[test]

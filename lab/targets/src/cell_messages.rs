@@ -7,14 +7,14 @@ use std::fmt::Debug;
 use abi::{HostFunction, HostFunctions};
 use bpf_maps::{Key, Mask, Rule};
 use cell::protocol::{
-    CellReport, FromCell, PortFacts, ServiceFacts, ServiceReport, SharedFacts, StateWay, ToCell,
-    decode, encode,
+    CellReport, FromCell, PortFacts, ServiceFacts, ServiceReport, SessionFacts, SessionReport,
+    SharedFacts, StateWay, ToCell, decode, encode,
 };
 use node::classifier::RuleSet;
 use node::door::rules::{decode as decode_rules, encode as encode_rules};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use units::{Edge, EntryId, PortId, SessionId};
+use units::{Bytes, Edge, EntryId, Nanos, PortId, SessionId};
 
 pub fn read(bytes: &[u8]) {
     reads_back::<FromCell>(bytes);
@@ -49,6 +49,13 @@ fn rules() -> RuleSet {
     let mask = Mask { bits: Key { port: u16::MAX, ..Key::default() }, ..Mask::default() };
     let key = Key { port: 1, ..Key::default() };
     RuleSet { masks: vec![mask], entries: vec![(key, Rule::default())], ..RuleSet::default() }
+}
+
+/// Something of everything that can be promised.
+fn reservation() -> session::Reservation {
+    let text = r#"{"cpu":["1ms/4ms+extra"],"below":"400us/4ms","memory":"64MiB","queue":"256KiB",
+        "send":{"left":"2ms/6ms"},"weight":200}"#;
+    serde_json::from_str(text).unwrap_or_default()
 }
 
 /// A message of each kind.
@@ -98,6 +105,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ToCell::AddPort(port),
         ToCell::Start(Box::new(service.clone())),
         ToCell::Replace(Box::new(service), StateWay::Memory),
+        ToCell::Session(Box::new(SessionFacts { id: SessionId(2), reservation: reservation() })),
+        ToCell::ForgetSession(SessionId(2)),
         ToCell::Adopt(vec![entry]),
         ToCell::Target(entry, 1),
         ToCell::Edges(entry, [Edge::To(EntryId(8)), Edge::Down, Edge::Out, Edge::Out]),
@@ -117,6 +126,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
         FromCell::Event(entry, 1, vec![1, 2, 3]),
         FromCell::Answered(entry, vec![Some(0), None]),
         FromCell::Service(entry, Box::new(report)),
+        FromCell::Sessions(vec![SessionReport {
+            session: SessionId(2),
+            cpu: Nanos(1_000_000),
+            queue: Bytes(1500),
+            dropped: 1,
+            sent: Bytes(64),
+        }]),
         FromCell::Reported(CellReport { frames_total: 6144, ..CellReport::default() }),
     ];
     let to = to.iter().map(encode).collect::<Vec<_>>();

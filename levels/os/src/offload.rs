@@ -1,5 +1,5 @@
 //! What a network device does to packets on its own: checksums, segmentation, coalescing,
-//! VLAN tags; its queues and its driver. Read and set by the ethtool ioctl, in the calling
+//! VLAN tags; its queues, its rate and its driver. Read and set by the ethtool ioctl, in the calling
 //! thread's namespace.
 //!
 //! A node's port shows every packet as one frame as on the wire, so it turns off what would
@@ -9,6 +9,7 @@
 use std::io;
 
 use serde::{Deserialize, Serialize};
+use units::BitsPerSecond;
 
 mod ioctl;
 
@@ -283,6 +284,16 @@ pub fn channels(device: &str) -> Result<Channels, OffloadError> {
     Device::open(device)?.channels()
 }
 
+/// The rate at which a device sends, as its driver says it; none where it does not know, as of a
+/// link that is down.
+///
+/// # Errors
+/// When there is no such device, or its driver says nothing of it (`EOPNOTSUPP`).
+pub fn speed(device: &str) -> Result<Option<BitsPerSecond>, OffloadError> {
+    let megabits = Device::open(device)?.speed()?;
+    Ok(megabits.map(|megabits| BitsPerSecond(u64::from(megabits) * 1_000_000)))
+}
+
 /// The name of a device's driver: `veth`, `virtio_net`, `ixgbe`, ...
 ///
 /// # Errors
@@ -322,6 +333,14 @@ mod tests {
 
             restore.restore().unwrap();
             assert_eq!(OffloadState::read("a").unwrap(), before);
+        });
+    }
+
+    #[test]
+    fn a_veth_says_ten_gigabits() {
+        with_veth("speed", || {
+            assert_eq!(speed("a").unwrap(), Some(BitsPerSecond(10_000_000_000)));
+            assert!(speed("lo").is_err() && speed("none").is_err());
         });
     }
 

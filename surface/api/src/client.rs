@@ -31,6 +31,7 @@ use std::time::Duration;
 mod connection;
 pub mod pinned;
 mod place;
+mod sessions;
 
 pub use place::{Place, RemoteNode};
 

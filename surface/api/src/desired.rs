@@ -73,14 +73,17 @@ pub struct Applied {
 /// One difference between what runs and what shall run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesiredChange {
-    /// `service-added`, `service-changed`, `service-removed`, `rule-added`, `rule-removed`,
-    /// `rule-order` or `bpf`.
+    /// `session-added`, `session-changed`, `session-removed`, `service-added`, `service-changed`,
+    /// `service-removed`, `rule-added`, `rule-removed`, `rule-order` or `bpf`.
     pub kind: String,
+    /// The session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// The service.
     pub service: Option<String>,
     /// The same in words.
     pub text: String,
-    /// What of the service changes.
+    /// What of the service or session changes.
     pub fields: Vec<FieldInfo>,
     /// Whether another version takes the place of the service.
     pub replaced: bool,
@@ -89,7 +92,7 @@ pub struct DesiredChange {
     pub state_lost: Option<String>,
 }
 
-/// One field of a service.
+/// One field of a service or session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FieldInfo {
     /// Its name as in a node file.
@@ -141,7 +144,7 @@ pub struct DesiredInfo {
 /// Something that is desired and not there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaitingInfo {
-    /// The service or rule.
+    /// The session, service or rule.
     pub what: String,
     /// Why it is not there.
     pub reason: String,
@@ -154,6 +157,9 @@ pub struct GenerationInfo {
     pub generation: u64,
     /// What made it.
     pub cause: String,
+    /// Sessions in it.
+    #[serde(default)]
+    pub sessions: usize,
     /// Services in it.
     pub services: usize,
     /// Rules in it.

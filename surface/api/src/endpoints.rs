@@ -7,6 +7,9 @@ use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacke
 use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequest};
 use crate::events::EventList;
 use crate::ledger::{LedgerReceipt, LedgerRecords, LedgerTotals};
+use crate::sessions::{
+    SessionChange, SessionDetails, SessionList, SessionPromised, SessionRemoved, SessionRequest,
+};
 use crate::trust::{
     NodeBackup, RevocationList, RevokeRequest, Revoked, SignaturesRequest, SignaturesStored,
 };
@@ -39,6 +42,16 @@ pub enum Operation {
     Move,
     /// Allows or forbids levels below user.
     Bpf,
+    /// All sessions.
+    Sessions,
+    /// One session.
+    Session,
+    /// Makes a session.
+    CreateSession,
+    /// Promises a session something else.
+    SetSession,
+    /// Removes a session.
+    RemoveSession,
     /// All rules.
     Rules,
     /// Adds rules.
@@ -270,6 +283,50 @@ pub const ENDPOINTS: &[Endpoint] = &[
             "/v1/bpf",
             json::<BpfSet>(),
             "Let modules run as BPF programs, or take every service to user level",
+        )
+    },
+    endpoint(
+        Operation::Sessions,
+        Method::Get,
+        "/v1/sessions",
+        json::<SessionList>(),
+        "All sessions: what each was promised, and what it uses",
+    ),
+    Endpoint {
+        request: Some(json::<SessionRequest>()),
+        ..endpoint(
+            Operation::CreateSession,
+            Method::Post,
+            "/v1/sessions",
+            json::<SessionPromised>(),
+            "Make a session; refused when the node cannot promise what it asks for",
+        )
+    },
+    endpoint(
+        Operation::Session,
+        Method::Get,
+        "/v1/sessions/{name}",
+        json::<SessionDetails>(),
+        "One session: what it was promised, and what it uses",
+    ),
+    Endpoint {
+        request: Some(json::<SessionChange>()),
+        ..endpoint(
+            Operation::SetSession,
+            Method::Post,
+            "/v1/sessions/{name}",
+            json::<SessionPromised>(),
+            "Promise a session something else; what runs in it goes on",
+        )
+    },
+    Endpoint {
+        flags: &[Flag { name: "cascade", summary: "Remove the services and rules in it, too" }],
+        ..endpoint(
+            Operation::RemoveSession,
+            Method::Delete,
+            "/v1/sessions/{name}",
+            json::<SessionRemoved>(),
+            "Remove a session; answers when nothing of it is left",
         )
     },
     endpoint(

@@ -74,6 +74,12 @@ pub enum EventKind {
     ServicePutBack,
     /// A service was removed.
     ServiceRemoved,
+    /// A session was made.
+    SessionCreated,
+    /// A session is promised something else.
+    SessionChanged,
+    /// A session is gone.
+    SessionRemoved,
     /// Rules were added.
     RulesAdded,
     /// Rules were removed.

@@ -96,6 +96,9 @@ pub enum Command {
     Remove(commands::services::Remove),
     /// Let a service run at another level, with its state
     Move(commands::services::Move),
+    /// Sessions: what a principal reserved, and what it uses
+    #[command(subcommand)]
+    Session(commands::session::Session),
     /// The classifier's rules
     #[command(subcommand)]
     Rule(commands::rule::Rule),

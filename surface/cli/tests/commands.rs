@@ -78,6 +78,9 @@ fn wrong_usage_is_2() {
     fails(&["nosuch"], 2, "usage", "unrecognized subcommand 'nosuch'");
     fails(&["rule", "add", "any"], 2, "usage", "--drop");
     fails(&["rule", "add", "any", "--drop", "--forward"], 2, "usage", "cannot be used with");
+    fails(&["session", "set", "gold"], 2, "usage", "--no-cpu");
+    fails(&["session", "set", "gold", "--cpu", "1ms/4ms", "--no-cpu"], 2, "usage", "cannot be");
+    fails(&["session", "create", "gold", "--send", "1ms/4ms"], 2, "usage", "PORT=SHARE");
     fails(&["apply", "edge.toml", "--confirm", "5d"], 2, "usage", "60s");
     fails(&["rollback", "3", "--list"], 2, "usage", "cannot be used with");
     fails(&["deploy", "m", "--param", "dscp"], 2, "usage", "NAME=VALUE");
@@ -97,6 +100,7 @@ fn a_missing_file_is_3() {
 #[test]
 fn a_node_that_does_not_run_is_6() {
     fails(&["list", "--node", "tt-cli-nosuch"], 6, "unreachable", "tt-cli-nosuch");
+    fails(&["session", "list", "--node", "tt-cli-nosuch"], 6, "unreachable", "tt-cli-nosuch");
     fails(&["stats", "--node", "tt-cli-nosuch"], 6, "unreachable", "no node answers");
 }
 

@@ -105,6 +105,7 @@ impl Daemon {
         let mut daemon = Self::join(start.clone(), parts, done.clone())?;
         (daemon.closed, daemon.fuel_closed) = (record.closed, record.fuel_closed);
         daemon.lost_with_cells = record.lost_with_cells;
+        daemon.sessions.before = record.sessions_before;
         daemon.billing.meters = record.meters;
         daemon.take_up(cell)?;
         Ok(Some(daemon))

@@ -9,7 +9,7 @@
 
 use crate::access::{Caller, Holder};
 use crate::events::wall_clock_ms;
-use node::{CapabilityId, Owner, PrincipalId};
+use node::{CapabilityId, Owner, PrincipalId, Session};
 use registry::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -319,6 +319,23 @@ impl Rights<'_> {
         }
     }
 
+    /// Whether the capability names a session, for whatever it lets its holder do.
+    pub(crate) fn names_session(&self, session: &str) -> bool {
+        let may = |operation| {
+            let session = Some(session.to_owned());
+            self.check(&Ask { session, ..Ask::to(operation) }).is_ok()
+        };
+        [Operation::Read, Operation::Session, Operation::Deploy].into_iter().any(may)
+    }
+
+    /// Whether something came under the same token of an administrator as the caller shows,
+    /// whatever was left of it since.
+    pub(crate) fn is_of_grant(&self, owner: Option<Owner>) -> bool {
+        let (Caller::Holder(holder), Some(owner)) = (self.caller, owner) else { return false };
+        let capability = self.authority.capabilities.get(&owner.capability);
+        capability.is_some_and(|it| it.blocks.first() == holder.ids.first())
+    }
+
     /// What of a node the caller may see.
     pub(crate) fn sight(&self, sessions: impl Iterator<Item = String>) -> Sight {
         let principal = match self.caller {
@@ -348,6 +365,12 @@ impl Sight {
     /// The operator's.
     pub(crate) fn of_everything() -> Self {
         Self { everything: true, ..Self::default() }
+    }
+
+    /// Whether a session is seen: his own, and the operator's, if his token names it.
+    pub(crate) fn has_session(&self, session: &Session) -> bool {
+        let his = session.owner.is_none_or(|owner| self.principal == Some(owner.principal));
+        self.everything || his && self.sessions.contains(session.name.as_str())
     }
 
     /// Whether something of this session and owner is seen.

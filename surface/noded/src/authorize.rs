@@ -7,6 +7,8 @@
 //!
 //! Whoever owns the socket is asked nothing.
 
+mod sessions;
+
 use crate::access::{Caller, SEND_ONE};
 use crate::authority::{EVERYBODY, Rights, Sight};
 use crate::daemon::{Daemon, Request, refused};
@@ -74,6 +76,7 @@ impl Daemon {
             Request::WantPull(digest, ..) => asker.could_have(Operation::Read, digest),
             Request::BeginCapture(request, _) => asker.capture(request),
             Request::Captured(id, ..) | Request::EndCapture(id, _) => asker.captured(*id),
+            Request::Session(question) => asker.session_question(question),
             Request::Ledger(LedgerQuestion::Receipt(principal, ..)) => asker.receipt(principal),
             Request::Metrics(_)
             | Request::Explain(..)
@@ -140,7 +143,7 @@ impl Daemon {
             return Sight::of_everything();
         }
         let now = self.capability_time();
-        let sessions = self.node.sessions().iter().map(|session| session.name.to_string());
+        let sessions = self.node.sessions().map(|session| session.name.to_string());
         self.authority.rights(caller, now).sight(sessions)
     }
 
@@ -295,7 +298,8 @@ impl Asker<'_> {
             ..Ask::to(Operation::Deploy)
         };
         ask.amounts = self.amounts(&session, &name, manifest);
-        self.check(&ask)
+        self.check(&ask)?;
+        self.usable(&session)
     }
 
     /// A module that is there and that the caller may run.
@@ -367,9 +371,9 @@ impl Asker<'_> {
         }
         let traffic = self.traffic(matches.iter())?;
         for session in sessions {
-            let session = Some(session.to_string());
-            let traffic = traffic.clone();
-            self.check(&Ask { session, traffic, ..Ask::to(Operation::Rule) })?;
+            let (named, traffic) = (Some(session.to_string()), traffic.clone());
+            self.check(&Ask { session: named, traffic, ..Ask::to(Operation::Rule) })?;
+            self.usable(&session)?;
         }
         Ok(())
     }

@@ -146,7 +146,7 @@ impl Daemon {
             None => None,
             Some(text) => {
                 let name = Name::new(text).map_err(usage)?;
-                let known = self.node.sessions().iter().any(|session| session.name == name);
+                let known = self.node.session(&name).is_some();
                 if !known {
                     let message = format!("this node has no session '{name}'");
                     return Err(error(ErrorCode::NotFound, message, None));

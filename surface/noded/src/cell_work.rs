@@ -267,7 +267,6 @@ impl Daemon {
             FromCell::TargetFailed(entry) => self.targeted(entry, false),
             FromCell::Recounting(entry) => self.recounting(entry),
             FromCell::Settled(entry) => self.settled(entry),
-            FromCell::Sessions(_) => {}
             FromCell::Stopped(entry, report) => {
                 self.reports.insert(entry, *report);
                 self.end_below(entry);
@@ -296,6 +295,7 @@ impl Daemon {
             FromCell::Service(entry, report) => {
                 self.reports.insert(entry, *report);
             }
+            FromCell::Sessions(reports) => self.sessions.heard(reports),
             FromCell::Associated(id) => self.associated(id),
             FromCell::Calls(question) => self.packets_call(question),
             FromCell::Tapped(tapped) => self.tapped(&tapped),
@@ -354,6 +354,7 @@ impl Daemon {
         shared.into_iter().for_each(|entry| self.end_below(entry));
         self.end_all_meters();
         self.reports.clear();
+        self.sessions.cell_lost();
         self.beginning.clear();
         self.replacing.clear();
         self.retired.clear();

@@ -27,10 +27,12 @@ use trust::{ModulePattern, PublicKey, Signer};
 use units::Name;
 
 mod repository;
+mod sessions;
 mod sizes;
 
 use repository::Repositories;
 pub use repository::{Repository, Source as RepositorySource};
+pub use sessions::SessionText;
 pub use sizes::{FlowCache, LedgerEvery};
 
 /// A commented node file, for `tam node` without one.
@@ -167,6 +169,8 @@ pub struct NodeFile {
 pub struct Wanted {
     /// Whether services may run below user level.
     pub bpf: bool,
+    /// The sessions.
+    pub sessions: Vec<Spanned<SessionText>>,
     /// The services.
     pub services: Vec<Spanned<ServiceText>>,
     /// The rules that stand alone.
@@ -200,6 +204,8 @@ struct FileText {
     bridge: Option<Spanned<Bridge>>,
     bpf: Option<bool>,
     port: Option<Spanned<Vec<PortSpec>>>,
+    #[serde(default)]
+    session: Vec<Spanned<SessionText>>,
     #[serde(default)]
     service: Vec<Spanned<ServiceText>>,
     #[serde(default)]
@@ -508,6 +514,7 @@ impl NodeFile {
             ports: found.port.map(Spanned::into_inner).unwrap_or_default(),
             wanted: Wanted {
                 bpf: found.bpf.unwrap_or(true),
+                sessions: found.session,
                 services: found.service,
                 rules: found.rule,
                 source,
@@ -595,6 +602,7 @@ impl NodeFile {
         }
         Ok(Wanted {
             bpf: found.bpf.unwrap_or(true),
+            sessions: found.session,
             services: found.service,
             rules: found.rule,
             source,
@@ -625,7 +633,8 @@ impl Wanted {
     /// Whether it asks for anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.services.is_empty() && self.rules.is_empty() && self.bpf
+        let none = self.sessions.is_empty() && self.services.is_empty();
+        none && self.rules.is_empty() && self.bpf
     }
 
     /// Something is wrong at a place of the file.

@@ -111,7 +111,7 @@ impl Daemon {
         // Nobody has a reservation yet, and so a queue of its own.
         let shared = self.packets.contains_key(&port.port.id).then_some(SessionId::BEST_EFFORT);
         let session = session.or(shared);
-        let named = self.node.sessions().iter().find(|s| Some(s.id) == session);
+        let named = session.and_then(|session| self.node.session_of(session));
         named.map(|session| session.name.to_string()).unwrap_or_default()
     }
 
@@ -123,28 +123,11 @@ impl Daemon {
     }
 
     fn session_stats(&self) -> Answer<BTreeMap<String, SessionStats>> {
-        let mut sessions: BTreeMap<String, SessionStats> = self
-            .node
-            .sessions()
-            .iter()
-            .map(|session| {
-                let (packets, bytes) = self.closed.get(&session.name).copied().unwrap_or_default();
-                let fuel = self.fuel_closed.get(&session.name).copied().unwrap_or_default();
-                (session.name.to_string(), SessionStats { packets, bytes, fuel })
-            })
-            .collect();
-        for view in self.node.all_rules() {
-            let stats = self.front.rule_stats(view.rule.id).map_err(failed)?;
-            let sum = sessions.entry(view.rule.spec.session.to_string()).or_default();
-            sum.packets += stats.packets;
-            sum.bytes += stats.bytes;
-        }
-        for service in self.node.services() {
-            let below = self.below_report(service.entry);
-            let sum = sessions.entry(service.session.to_string()).or_default();
-            sum.fuel += below.map_or(0, |below| below.fuel);
-        }
-        Ok(sessions)
+        let stats = |(name, counts): (units::Name, api::SessionCounts)| {
+            let api::SessionCounts { packets, bytes, fuel, .. } = counts;
+            (name.to_string(), SessionStats { packets, bytes, fuel })
+        };
+        Ok(self.session_counts()?.into_iter().map(stats).collect())
     }
 }
 

@@ -24,7 +24,8 @@ use crate::moves::{self, Move};
 use crate::packets::{self, PacketQueue};
 use crate::ports::{self, LivePort};
 use crate::record::{self, Record};
-use crate::replace::{Replacing, way_of};
+use crate::replace::Replacing;
+use crate::sessions::{SessionQuestion, Sessions};
 use crate::spares::Spares;
 use crate::state::Desired;
 use crate::{adopt, run_directory};
@@ -34,7 +35,7 @@ use bpf::FrontDoor;
 use cell::protocol::{CellReport, ServiceReport, ToCell};
 use node::budget::Meter;
 use node::wanted::Hops;
-use node::{Command, Effect, Event, Node};
+use node::{Command, Event, Node};
 use os::frame_socket::FrameSocket;
 use os::netlink::{Change, Monitor, Netlink};
 use registry::{Digest, Store};
@@ -93,6 +94,7 @@ pub(crate) enum Request {
     Revocations(Reply<api::RevocationList>),
     Backup(Reply<api::NodeBackup>),
     Ledger(LedgerQuestion),
+    Session(SessionQuestion),
 }
 
 /// A deployment whose service has not started yet.
@@ -203,6 +205,8 @@ pub(crate) struct Daemon {
     pub(crate) messages: VecDeque<(EntryId, Reply<api::MessageAnswers>)>,
     pub(crate) reports: BTreeMap<EntryId, ServiceReport>,
     pub(crate) cell_report: CellReport,
+    /// What sessions use, and who waits until one is gone.
+    pub(crate) sessions: Sessions,
     pub(crate) wanting_report: Vec<AfterReport>,
     pub(crate) report_number: u64,
     pub(crate) closed: BTreeMap<Name, (u64, u64)>,
@@ -471,6 +475,7 @@ impl Daemon {
             messages: VecDeque::new(),
             reports: BTreeMap::new(),
             cell_report: CellReport::default(),
+            sessions: Sessions::default(),
             wanting_report: Vec::new(),
             report_number: 0,
             closed: BTreeMap::new(),
@@ -503,6 +508,7 @@ impl Daemon {
             closed: self.closed.clone(),
             fuel_closed: self.fuel_closed.clone(),
             lost_with_cells: self.lost_with_cells,
+            sessions_before: self.sessions.before.clone(),
             meters: self.billing.meters.clone(),
             has_packet_ports: self.front.packets().is_some(),
         };
@@ -624,87 +630,6 @@ impl Daemon {
         }
         self.node.handle_event(now, event);
         self.unrecorded = true;
-    }
-
-    pub(crate) fn do_effects(&mut self) {
-        self.tell_kept();
-        while let Some(effect) = self.node.poll_effect() {
-            match effect {
-                Effect::StartCell { restarts } => self.start_cell(restarts),
-                Effect::StartService {
-                    entry,
-                    service,
-                    digest,
-                    lanes,
-                    parameters,
-                    session,
-                    levels,
-                    functions,
-                    closed,
-                    ..
-                } => {
-                    let values =
-                        parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
-                    self.start_service(
-                        entry, &service, &digest, lanes, values, session, levels, functions,
-                        closed, None,
-                    );
-                }
-                Effect::ReplaceService {
-                    entry,
-                    service,
-                    digest,
-                    lanes,
-                    parameters,
-                    session,
-                    levels,
-                    functions,
-                    closed,
-                    way,
-                } => {
-                    // The next daemon must not take the new version for the old one.
-                    self.remember();
-                    let values =
-                        parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
-                    let way = Some(way_of(way));
-                    self.start_service(
-                        entry, &service, &digest, lanes, values, session, levels, functions,
-                        closed, way,
-                    );
-                }
-                Effect::MoveService { entry, level } => self.move_service(entry, level),
-                Effect::SetEdges { entry, edges } => {
-                    if let Some(lane) = self.front.lane(entry) {
-                        lane.set_edges(edges);
-                    }
-                    self.tell(&ToCell::Edges(entry, edges), &[]);
-                }
-                Effect::SetClosed { entry, closed } => {
-                    if let Some(lane) = self.front.lane(entry) {
-                        lane.set_closed(closed);
-                    }
-                    self.tell(&ToCell::Closed(entry, closed), &[]);
-                }
-                Effect::StopService { entry } => self.tell(&ToCell::Stop(entry), &[]),
-                Effect::ClearRuleCounters { rule } => {
-                    if let Err(error) = self.front.clear_rule_stats(rule) {
-                        tracing::error!(%rule, %error, "a rule's counters were not cleared");
-                    }
-                }
-                Effect::InstallRules { rules, .. } => {
-                    if let Err(error) = self.front.install(&rules) {
-                        tracing::error!(%error, "the rules were not installed");
-                    }
-                    self.tell_rules();
-                }
-                Effect::Report(notice) => {
-                    // Nobody is told what the next daemon would not know.
-                    self.remember();
-                    self.report(notice);
-                }
-            }
-        }
-        self.remember();
     }
 
     fn finish(&mut self, done: Done) {

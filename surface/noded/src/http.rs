@@ -1,5 +1,7 @@
 //! The API's front: HTTP in, requests to the daemon, documents out.
 
+mod sessions;
+
 use crate::access::Caller;
 use crate::daemon::Request;
 use crate::ledger::LedgerQuestion;
@@ -68,6 +70,7 @@ pub(crate) fn router(requests: mpsc::Sender<Incoming>) -> Router {
         .route("/v1/services/{name}/messages", post(message))
         .route("/v1/services/{name}/move", post(move_service))
         .route("/v1/bpf", post(set_bpf))
+        .merge(sessions::routes())
         .route(
             "/v1/rules",
             get(rules).post(add_rules).layer(DefaultBodyLimit::max(RULES_LENGTH_MAX)),

@@ -56,6 +56,9 @@ pub struct Head {
     /// The generation to go back to if nobody confirms this one.
     #[serde(default)]
     pub unconfirmed_over: Option<u64>,
+    /// Sessions in it.
+    #[serde(default)]
+    pub sessions: usize,
     /// Services in it.
     pub services: usize,
     /// Rules in it.
@@ -80,9 +83,9 @@ impl Record {
     /// A generation with this number.
     #[must_use]
     pub fn new(generation: u64, cause: &str, state: DesiredState) -> Self {
-        let (services, rules) = (state.services.len(), state.rules.len());
-        let cause = cause.to_owned();
-        let head = Head { cause, unconfirmed_over: None, services, rules, bytes: 0 };
+        let (sessions, services) = (state.sessions.len(), state.services.len());
+        let (rules, cause) = (state.rules.len(), cause.to_owned());
+        let head = Head { cause, unconfirmed_over: None, sessions, services, rules, bytes: 0 };
         Self { generation, head, state }
     }
 }

@@ -7,13 +7,14 @@ use crate::authority::Sight;
 use crate::daemon::Daemon;
 use crate::http::{Answer, Reply};
 use crate::views::failed;
-use api::{NodeInfo, RuleInfo, ServiceInfo, Stats};
+use api::{NodeInfo, RuleInfo, ServiceInfo, SessionStats, Stats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
 use std::fmt::Error;
 
 /// What the answer is (OpenMetrics 1.0.0, section "Text format").
@@ -290,10 +291,13 @@ impl Page {
     }
 
     fn sessions(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let shown = shown_sessions(&self.stats.sessions);
         let rows = |value: fn(&api::SessionStats) -> u64| {
-            let of = |name: &String| vec![("session", name.clone())];
-            self.stats.sessions.iter().map(move |(name, stats)| (of(name), value(stats)))
+            let of = |name: &str| vec![("session", name.to_owned())];
+            shown.iter().map(move |(name, stats)| (of(name), value(stats)))
         };
+        let count = [(vec![], self.stats.sessions.len() as u64)];
+        gauges(encoder, ("sessions", None, "Sessions that there are"), count)?;
         let help = "Packets that the session's rules took";
         counters(encoder, ("session", Some(packets()), help), rows(|stats| stats.packets))?;
         counters(encoder, ("session", Some(Unit::Bytes), "Their bytes"), rows(|s| s.bytes))?;
@@ -347,6 +351,30 @@ impl Page {
         let help = "Events of modules and notices of traps left out of a storm";
         counters(encoder, ("cell_notices_lost", None, help), lost)
     }
+}
+
+/// Sessions that have metrics of their own: each is three series, and a Prometheus keeps every
+/// series that it ever saw.
+const SESSIONS_SHOWN_MAX: usize = 256;
+/// What all others are told under: no session can have this name.
+const OTHER_SESSIONS: &str = "(others)";
+
+/// The sessions with the most packets, by name, and the sum of the others.
+fn shown_sessions(all: &BTreeMap<String, SessionStats>) -> Vec<(&str, SessionStats)> {
+    let mut shown: Vec<_> = all.iter().map(|(name, stats)| (name.as_str(), *stats)).collect();
+    if shown.len() <= SESSIONS_SHOWN_MAX {
+        return shown;
+    }
+    shown.sort_by_key(|(name, stats)| (std::cmp::Reverse(stats.packets), *name));
+    let sum = |sum: SessionStats, (_, more): (&str, SessionStats)| SessionStats {
+        packets: sum.packets + more.packets,
+        bytes: sum.bytes + more.bytes,
+        fuel: sum.fuel + more.fuel,
+    };
+    let others = shown.drain(SESSIONS_SHOWN_MAX..).fold(SessionStats::default(), sum);
+    shown.sort_by_key(|(name, _)| *name);
+    shown.push((OTHER_SESSIONS, others));
+    shown
 }
 
 fn of(service: &ServiceInfo) -> Labels {
@@ -425,6 +453,20 @@ mod tests {
     fn a_name_cannot_break_out_of_its_label() {
         let text = text(page()).unwrap();
         assert!(text.contains(r#"reason="module.say \"no\"\n"} 3"#), "{text}");
+    }
+
+    #[test]
+    fn ten_thousand_sessions_are_some_with_names_and_one_sum() {
+        let stats = |packets| SessionStats { packets, bytes: 2 * packets, fuel: 1 };
+        let all: BTreeMap<String, SessionStats> =
+            (0..10_000).map(|number| (format!("s{number:05}"), stats(number))).collect();
+        let shown = shown_sessions(&all);
+        assert_eq!(shown.len(), SESSIONS_SHOWN_MAX + 1);
+        assert_eq!(shown[0], ("s09744", stats(9_744)));
+        let (name, others) = shown[SESSIONS_SHOWN_MAX];
+        let rest: u64 = (0..9_744).sum();
+        assert_eq!((name, others.packets, others.fuel), (OTHER_SESSIONS, rest, 9_744));
+        assert_eq!(shown_sessions(&all).iter().map(|(_, it)| it.packets).sum::<u64>(), 49_995_000);
     }
 
     #[test]

@@ -101,6 +101,7 @@ impl Daemon {
                 }
                 self.forget_modules();
             }
+            Notice::SessionRemoved { session } => self.session_gone(&session),
             Notice::CellLost { reason, closed, .. } => {
                 let text = "the cell is lost, packets of services go plainly";
                 self.note(Note::new(EventKind::CellLost, text).reason(&reason));

@@ -14,6 +14,7 @@
 
 use crate::ledger::Meters;
 use anyhow::{Context, Result};
+use api::SessionCounts;
 use node::PortSpec;
 use node::state::Snapshot;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -27,7 +28,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tokio::time::Duration;
-use units::Name;
+use units::{Name, SessionId};
 
 /// Of this document. To be raised when fields change their meaning.
 const VERSION: u32 = 1;
@@ -49,6 +50,9 @@ pub(crate) struct Record {
     pub(crate) fuel_closed: BTreeMap<Name, u64>,
     /// Packets that cells which died left in their rings.
     pub(crate) lost_with_cells: u64,
+    /// What sessions used in cells that are gone.
+    #[serde(default)]
+    pub(crate) sessions_before: BTreeMap<SessionId, SessionCounts>,
     /// What counts for whom.
     #[serde(default)]
     pub(crate) meters: Meters,
@@ -182,6 +186,7 @@ mod tests {
             closed: BTreeMap::new(),
             fuel_closed: BTreeMap::new(),
             lost_with_cells: 0,
+            sessions_before: BTreeMap::new(),
             meters: Meters::default(),
         };
         let read: Record = serde_json::from_slice(&serde_json::to_vec(&record).unwrap()).unwrap();

@@ -30,6 +30,7 @@ const REVOKED_AT_ONCE_MAX: usize = 1024;
 /// What ran under capabilities that ended.
 #[derive(Default)]
 struct Ended {
+    sessions: BTreeMap<Name, &'static str>,
     services: BTreeMap<Name, &'static str>,
     rules: Vec<RuleId>,
 }
@@ -55,10 +56,13 @@ impl Daemon {
         let services = self.node.services().filter_map(|service| service.owner);
         let rules = self.node.numbered_rules();
         let rules = rules.iter().filter_map(|(_, rule)| rule.owner);
+        let sessions = self.node.sessions().filter_map(|session| session.owner);
         let desired = &self.desired.state;
+        let desired_sessions = desired.sessions.values().filter_map(|session| session.owner);
         let desired_services = desired.services.values().filter_map(|service| service.owner);
         let desired_rules = desired.rules.iter().filter_map(|rule| rule.owner);
         let owners = services.chain(rules).chain(desired_services).chain(desired_rules);
+        let owners = owners.chain(sessions).chain(desired_sessions);
         owners.map(|owner| owner.capability).collect()
     }
 
@@ -209,8 +213,14 @@ impl Daemon {
                 ended.rules.push(view.rule.id);
             }
         }
+        for session in self.node.sessions().filter(|session| !session.leaving) {
+            if let Some(why) = reason(session.owner) {
+                ended.sessions.insert(session.name.clone(), why);
+            }
+        }
         let desired = &self.desired.state;
-        let is_desired = desired.services.values().any(|it| reason(it.owner).is_some())
+        let is_desired = desired.sessions.values().any(|it| reason(it.owner).is_some())
+            || desired.services.values().any(|it| reason(it.owner).is_some())
             || desired.rules.iter().any(|it| reason(it.owner).is_some());
         self.stop_ended(&ended);
         if is_desired {
@@ -248,6 +258,9 @@ impl Daemon {
             let note = Note::new(EventKind::CapabilityEnded, text).service(service);
             self.note(note.reason(*why).owner(owner));
         }
+        for (session, why) in &ended.sessions {
+            self.end_session(session, why);
+        }
     }
 
     /// The next start does not begin them again.
@@ -261,6 +274,9 @@ impl Daemon {
             let gone = state.services.iter().filter(|(_, service)| is_gone(service.owner));
             let gone: Vec<Name> = gone.map(|(name, _)| name.clone()).collect();
             gone.iter().for_each(|name| state.remove(name));
+            let gone = state.sessions.iter().filter(|(_, session)| is_gone(session.owner));
+            let gone: Vec<Name> = gone.map(|(name, _)| name.clone()).collect();
+            gone.iter().for_each(|name| state.give_up_session(name));
         };
         self.record(facts, change, |_, written| {
             if let Err(problem) = written {

@@ -12,6 +12,7 @@ use crate::authority::{Authority, Capabilities, Capability, Revoked};
 use crate::daemon::{Daemon, Done, Request};
 use crate::http::{Answer, Incoming, error};
 use crate::journal::{CapabilityTexts, Journal, JournalError, Record};
+use crate::sessions::SessionQuestion;
 use crate::views::failed;
 use api::{ErrorCode, ErrorInfo};
 use node::desired::{DesiredRule, DesiredService, DesiredState};
@@ -49,6 +50,8 @@ pub(crate) struct Desired {
     ahead: bool,
     /// The state that waits for a confirmation.
     pub(crate) unconfirmed: Option<Unconfirmed>,
+    /// Sessions that are promised less than they shall be, with the reason.
+    pub(crate) short: BTreeMap<Name, String>,
     /// Services and rules that are desired and not there, with the reason.
     pub(crate) missing: BTreeMap<Name, String>,
     pub(crate) unfit: Vec<(DesiredRule, String)>,
@@ -125,6 +128,7 @@ impl Desired {
             held: VecDeque::new(),
             ahead: false,
             unconfirmed: None,
+            short: BTreeMap::new(),
             missing: BTreeMap::new(),
             unfit: Vec::new(),
             fetched: Vec::new(),
@@ -198,6 +202,11 @@ impl Desired {
         self.ahead
     }
 
+    /// Whether something of it is not there.
+    pub(crate) fn is_short(&self) -> bool {
+        !self.missing.is_empty() || !self.short.is_empty()
+    }
+
     fn is_recording(&self) -> bool {
         !self.records.is_empty()
     }
@@ -219,6 +228,11 @@ impl Request {
             | Self::Bpf(..)
             | Self::AddRules(..)
             | Self::RemoveRule(..)
+            | Self::Session(
+                SessionQuestion::Create(..)
+                | SessionQuestion::Set(..)
+                | SessionQuestion::Remove(..),
+            )
             | Self::Apply(..)
             | Self::Confirm(..)
             | Self::Rollback(..) => true,
@@ -245,6 +259,7 @@ impl Request {
             | Self::Revocations(..)
             | Self::Backup(..)
             | Self::Ledger(..)
+            | Self::Session(SessionQuestion::List(_) | SessionQuestion::Show(..))
             | Self::Desired(..) => false,
         }
     }
@@ -285,6 +300,7 @@ impl Request {
             Self::Revocations(reply) => drop(reply.send(Err(refusal))),
             Self::Backup(reply) => drop(reply.send(Err(refusal))),
             Self::Ledger(question) => question.refuse(refusal),
+            Self::Session(question) => question.refuse(refusal),
         }
     }
 
@@ -334,6 +350,7 @@ impl Daemon {
             && !self.desired.is_recording()
             && self.waiting.is_empty()
             && self.removing.is_empty()
+            && self.sessions.removing.is_empty()
             && self.movers.is_empty()
     }
 

@@ -116,6 +116,7 @@ impl Daemon {
             Request::Confirm(reply) => self.confirm(reply),
             Request::Rollback(request, reply) => self.rollback(&request, reply),
             Request::Ledger(question) => self.ask_ledger(question),
+            Request::Session(question) => self.ask_session(&caller, question),
             Request::HandOver(reply) => {
                 self.hands_over = true;
                 let (node, pid) = (self.file.name.to_string(), std::process::id());
@@ -126,7 +127,6 @@ impl Daemon {
     }
 
     pub(crate) fn node_info(&self, sight: &Sight) -> NodeInfo {
-        let seen = |name: &Name| sight.everything || sight.sessions.contains(name.as_str());
         NodeInfo {
             schema_version: SCHEMA_VERSION,
             name: self.file.name.to_string(),
@@ -145,8 +145,7 @@ impl Daemon {
             sessions: self
                 .node
                 .sessions()
-                .iter()
-                .filter(|session| seen(&session.name))
+                .filter(|session| sight.has_session(session))
                 .map(|s| SessionInfo { id: s.id.0, name: s.name.to_string() })
                 .collect(),
             cell: match self.node.cell().0 {

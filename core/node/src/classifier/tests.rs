@@ -20,7 +20,7 @@ fn names() -> Lookup {
     Lookup {
         ports: (0..).map(PortId).zip(PORTS).map(|(id, port)| (name(port), id)).collect(),
         services: [(name("monitor"), Destination { entry: EntryId(7), way: Way::Cell })].into(),
-        sessions: crate::session::built_in().map(|s| (s.name, s.id)).into(),
+        sessions: Arc::new(crate::session::built_in().map(|s| (s.name, s.id)).into()),
     }
 }
 

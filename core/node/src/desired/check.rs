@@ -16,6 +16,8 @@ use crate::state::Node;
 /// Where in a desired state something is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
+    /// In a session.
+    Session(Name),
     /// In a service.
     Service(Name),
     /// In what comes after a service.
@@ -53,6 +55,12 @@ pub fn check(
     let Ok(mut node) = Node::new(name, ports.to_vec()) else { return Ok(Vec::new()) };
     while node.poll_effect().is_some() {}
     node.handle_event(Nanos::ZERO, Event::CellReady);
+    for (session, desired) in &state.sessions {
+        let (reservation, owner) = (desired.reservation.clone(), desired.owner);
+        let create = Command::SessionCreate { session: session.clone(), reservation, owner };
+        let at = |refusal| Box::new(Fault { place: Place::Session(session.clone()), refusal });
+        node.handle_command(Nanos::ZERO, create).map_err(at)?;
+    }
     for (service, desired) in &state.services {
         let Some(module) = modules.get(&desired.digest) else { continue };
         let deploy = Command::Deploy {

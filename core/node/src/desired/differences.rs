@@ -1,12 +1,13 @@
 //! What one desired state has and another has not, as `tam diff` shows it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use ::session::{Reservation, Size, Weight};
 use abi::{HostFunctions, Level};
 use serde::{Deserialize, Serialize};
 use units::Name;
 
-use super::{DesiredRule, DesiredService, DesiredState, order};
+use super::{DesiredRule, DesiredService, DesiredSession, DesiredState, order};
 use crate::budget::{Budget, OverBudget};
 use crate::owner::same_principal;
 use crate::policy::OnFailure;
@@ -19,6 +20,25 @@ pub enum Difference {
     Bpf {
         /// Whether they may.
         enabled: bool,
+    },
+    /// A session that is not there yet.
+    SessionAdded {
+        /// Its name.
+        session: Name,
+        /// What it shall be promised.
+        fields: Vec<FieldChange>,
+    },
+    /// A session that shall be promised something else.
+    SessionChanged {
+        /// Its name.
+        session: Name,
+        /// What.
+        fields: Vec<FieldChange>,
+    },
+    /// A session that shall be gone.
+    SessionRemoved {
+        /// Its name.
+        session: Name,
     },
     /// A service that is not there yet.
     ServiceAdded {
@@ -78,13 +98,15 @@ pub enum Manner {
     Renewed,
 }
 
-/// What must change to come from one state to another, services first, each by name.
+/// What must change to come from one state to another: sessions, then services, each by name, then
+/// rules.
 #[must_use]
 pub fn differences(from: &DesiredState, to: &DesiredState) -> Vec<Difference> {
     let mut found = Vec::new();
     if from.bpf != to.bpf {
         found.push(Difference::Bpf { enabled: to.bpf });
     }
+    sessions(from, to, &mut found);
     let mut names: Vec<&Name> = from.services.keys().chain(to.services.keys()).collect();
     names.sort_unstable();
     names.dedup();
@@ -108,6 +130,25 @@ pub fn differences(from: &DesiredState, to: &DesiredState) -> Vec<Difference> {
     found
 }
 
+fn sessions(from: &DesiredState, to: &DesiredState, found: &mut Vec<Difference>) {
+    let names: BTreeSet<&Name> = from.sessions.keys().chain(to.sessions.keys()).collect();
+    for name in names {
+        let session = name.clone();
+        match (from.sessions.get(name), to.sessions.get(name)) {
+            (None, Some(after)) => {
+                let fields = fields(&BTreeMap::new(), &promised(after));
+                found.push(Difference::SessionAdded { session, fields });
+            }
+            (Some(_), None) => found.push(Difference::SessionRemoved { session }),
+            (Some(before), Some(after)) if before != after => {
+                let fields = fields(&promised(before), &promised(after));
+                found.push(Difference::SessionChanged { session, fields });
+            }
+            _ => {}
+        }
+    }
+}
+
 fn rules(from: &DesiredState, to: &DesiredState, found: &mut Vec<Difference>) {
     let (removed, added) = order::unmatched(&from.rules, &to.rules);
     if removed.is_empty() && added.is_empty() && !order::same_order(&from.rules, &to.rules) {
@@ -128,6 +169,32 @@ pub(super) fn manner(before: &DesiredService, after: &DesiredService) -> Manner 
     } else {
         Manner::InPlace
     }
+}
+
+/// What a session is promised as texts, by the names of fields in a node file.
+fn promised(session: &DesiredSession) -> BTreeMap<String, String> {
+    // All of it, so that a new field is not forgotten here.
+    let DesiredSession { reservation, owner: _ } = session;
+    let Reservation { processors, below, memory, queue, send, weight } = reservation;
+    let mut fields = BTreeMap::new();
+    for (at, processor) in processors.iter().enumerate() {
+        fields.insert(format!("cpu.{at}"), processor.to_string());
+    }
+    if let Some(below) = below {
+        fields.insert("below".to_owned(), below.to_string());
+    }
+    for (name, size) in [("memory", memory), ("queue", queue)] {
+        if let Some(size) = size {
+            fields.insert(name.to_owned(), Size(*size).to_string());
+        }
+    }
+    for (port, share) in send {
+        fields.insert(format!("send.{port}"), share.to_string());
+    }
+    if *weight != Weight::default() {
+        fields.insert("weight".to_owned(), weight.to_string());
+    }
+    fields
 }
 
 /// A service as texts, by the names of fields in a node file.

@@ -1,8 +1,8 @@
 //! How to come from one state to another: which commands, in which order.
 //!
 //! ```text
-//! new services start ─▶ changed ones are replaced ─▶ rules, edges, budgets: at once ─▶ moves
-//!                                                ─▶ recorded ─▶ what is left over is removed
+//! sessions ─▶ new services start ─▶ changed ones are replaced ─▶ rules, edges, budgets: at once
+//!                        ─▶ moves ─▶ recorded ─▶ what is left over is removed, sessions last
 //! ```
 //!
 //! Nothing leads to a new service before it runs, and nothing to an old one when it stops, so
@@ -10,7 +10,8 @@
 //! replaced keeps its rules, edges and budget until all of them change; only one that changes its
 //! session is without them meanwhile. All that can fail
 //! comes before the record; what comes after it cannot, so that nothing whose memory would be
-//! lost is stopped for a state that does not come about.
+//! lost is stopped for a state that does not come about. Sessions that go are promised nothing from
+//! the first step on, so that those that come have room, and are there until nothing is in them.
 
 use units::Name;
 
@@ -25,6 +26,9 @@ pub enum Step {
         /// Whether they are allowed.
         enabled: bool,
     },
+    /// Have the sessions that shall be there, with their reservations; those that go are promised
+    /// nothing any more.
+    Sessions,
     /// Start a service, without rules and edges.
     Deploy {
         /// Its name.
@@ -54,6 +58,11 @@ pub enum Step {
         /// Its name.
         service: Name,
     },
+    /// Remove a session in which nothing is any more, once its services have stopped.
+    RemoveSession {
+        /// Its name.
+        session: Name,
+    },
 }
 
 /// The steps from one state to another; none when they are equal.
@@ -66,6 +75,9 @@ pub fn steps(from: &DesiredState, to: &DesiredState) -> Vec<Step> {
     // Allowed before something goes down, forbidden before something starts.
     if from.bpf != to.bpf {
         steps.push(Step::Bpf { enabled: to.bpf });
+    }
+    if from.sessions != to.sessions {
+        steps.push(Step::Sessions);
     }
     let (mut moves, mut in_place) = (Vec::new(), false);
     // What loses nothing comes first: if it fails, nothing is lost.
@@ -103,5 +115,7 @@ pub fn steps(from: &DesiredState, to: &DesiredState) -> Vec<Step> {
     steps.extend(moves);
     steps.push(Step::Record);
     steps.extend(gone.into_iter().map(|service| Step::Remove { service: service.clone() }));
+    let gone = from.sessions.keys().filter(|name| !to.sessions.contains_key(*name));
+    steps.extend(gone.map(|session| Step::RemoveSession { session: session.clone() }));
     steps
 }

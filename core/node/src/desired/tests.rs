@@ -69,6 +69,23 @@ fn any_service(after: &'static [&'static str]) -> impl Strategy<Value = DesiredS
     )
 }
 
+/// Reservations that two sessions can have at the same time.
+const RESERVED: [&str; 4] = [
+    "{}",
+    r#"{"weight":7}"#,
+    r#"{"cpu":["100ms/500ms"],"memory":"1MiB"}"#,
+    r#"{"cpu":["20%/100ms+extra"],"send":{"left":"25%/100ms"}}"#,
+];
+
+fn any_sessions() -> impl Strategy<Value = BTreeMap<Name, DesiredSession>> {
+    let names = prop::sample::select(&["gold", "silver"][..]);
+    let session = prop::sample::select(&RESERVED[..]).prop_map(|reserved| {
+        let reservation = serde_json::from_str(reserved).unwrap();
+        DesiredSession { reservation, owner: None }
+    });
+    prop::collection::btree_map(names.prop_map(name), session, 0..3)
+}
+
 /// A state that a node can have: edges lead to services that are there, further on in the
 /// alphabet, and rules to services that are there.
 fn any_state() -> impl Strategy<Value = DesiredState> {
@@ -81,9 +98,13 @@ fn any_state() -> impl Strategy<Value = DesiredState> {
     let rule = (prop::sample::select(&MATCHES[..]), 0..6usize, 0..2u16, any::<bool>());
     let rules = prop::collection::vec(rule, 0..8);
     // Edges and rules join services of one session: it is one for all of a state.
-    let session = prop::sample::select(&["best-effort", "best-effort", "system"][..]);
-    (services, rules, any::<bool>(), session).prop_map(|((a, b, c, d), rules, bpf, session)| {
-        let mut state = DesiredState { bpf, ..DesiredState::default() };
+    let session = prop::sample::select(&["best-effort", "best-effort", "system", "gold"][..]);
+    let all = (services, rules, any::<bool>(), session, any_sessions());
+    all.prop_map(|((a, b, c, d), rules, bpf, session, sessions)| {
+        let mut state = DesiredState { bpf, sessions, ..DesiredState::default() };
+        if session == "gold" {
+            state.sessions.entry(name(session)).or_default();
+        }
         let all = SERVICES.iter().zip([a, b, c, d]);
         for (service, desired) in all {
             if let Some(mut desired) = desired {
@@ -108,7 +129,8 @@ fn any_state() -> impl Strategy<Value = DesiredState> {
             };
             let came_with = action.service().filter(|_| with).cloned();
             let mut rule = super::tests::rule(text, action, 100 + priority);
-            if rule.spec.action.service().is_some() {
+            // Packets are one session's: rules of two must not meet.
+            if rule.spec.action.service().is_some() || session == "gold" {
                 rule.spec.session = name(session);
             }
             state.rules.push(DesiredRule { came_with, ..rule });
@@ -171,6 +193,14 @@ impl World {
         for step in steps(from, to) {
             match step {
                 Step::Bpf { enabled } => self.command(Command::Bpf { enabled }),
+                Step::Sessions => {
+                    let sessions = to.sessions.clone();
+                    self.command(Command::SessionsArrange { sessions });
+                }
+                Step::RemoveSession { session } => {
+                    self.removed_after_record = Some(recorded);
+                    self.command(Command::SessionRemove { session, cascade: false });
+                }
                 Step::Deploy { service } => self.deploy(to, service),
                 Step::Replace { service } => {
                     let entry = self.node.service(&service).unwrap().entry;
@@ -244,10 +274,15 @@ impl World {
     /// The node is as this state says.
     fn is(&self, state: &DesiredState) {
         assert_eq!(self.node.bpf(), state.bpf);
+        let sessions = self.node.sessions().filter(|session| !session.is_built_in());
+        let sessions: BTreeMap<Name, DesiredSession> =
+            sessions.map(|session| (session.name.clone(), session.into())).collect();
+        assert_eq!(sessions, state.sessions);
         assert_eq!(self.node.services().count(), state.services.len());
         for service in self.node.services() {
             let desired = &state.services[&service.name];
             assert_eq!(service.state, ServiceState::Running);
+            assert_eq!(service.session, desired.session);
             assert_eq!(service.module.digest, desired.digest);
             assert_eq!(service.parameters, desired.parameters);
             assert_eq!(service.then, desired.then);
@@ -396,6 +431,13 @@ fn what_a_node_would_refuse_is_found_with_its_place() {
     })
     .unwrap_err();
     assert!(matches!(place, Place::Edges(_)) && says.contains("come to"), "{place:?} {says}");
+    let (place, says) = with(&|state| {
+        let reservation = serde_json::from_str(r#"{"send":{"rigt":"1ms/4ms"}}"#).unwrap();
+        state.set_session(name("gold"), DesiredSession { reservation, owner: None });
+    })
+    .unwrap_err();
+    assert_eq!(place, Place::Session(name("gold")));
+    assert!(says.contains("did you mean 'right'"), "{says}");
     let shadowed = with(&|state| state.rules.push(rule("proto udp", Action::Forward, 50)));
     assert_eq!(shadowed, Ok(vec![(1, 0)]));
     let many = with(&|state| {
@@ -530,4 +572,44 @@ fn what_principals_have_is_neither_a_node_files_nor_an_earlier_states() {
         let matches = state.rules.iter().map(|it| it.spec.r#match.to_string());
         assert_eq!(matches.collect::<Vec<_>>(), ["proto udp", "proto icmp"]);
     }
+}
+
+#[test]
+fn sessions_of_principals_and_those_that_they_use_stay_whatever_the_operator_applies() {
+    let owner = Some(Owner { principal: PrincipalId(1), capability: CapabilityId(1) });
+    let of = |owner| DesiredSession { owner, ..DesiredSession::default() };
+    let mut present = DesiredState::default();
+    for (session, owner) in [("his", owner), ("used", None), ("idle", None), ("taken", owner)] {
+        present.set_session(name(session), of(owner));
+    }
+    let in_used = DesiredService { session: name("used"), owner, ..service() };
+    present.deploy(name("monitor"), in_used, Vec::new());
+    let mut file = DesiredState::default();
+    file.set_session(name("taken"), of(None));
+    let state = file.with_owned_of(&present);
+    let names: Vec<&str> = state.sessions.keys().map(Name::as_str).collect();
+    assert_eq!(names, ["his", "taken", "used"]);
+    assert_eq!(state.sessions[&name("taken")].owner, None);
+}
+
+#[test]
+fn a_session_that_goes_gives_up_its_promise_first_and_its_name_last() {
+    let mut from = DesiredState::default();
+    from.set_session(name("gold"), DesiredSession::default());
+    from.deploy(name("mark"), DesiredService { session: name("gold"), ..service() }, Vec::new());
+    let mut to = from.clone();
+    to.remove_session(&name("gold"));
+    to.set_session(name("silver"), DesiredSession::default());
+    assert!(to.services.is_empty());
+    let (service, session) = (name("mark"), name("gold"));
+    assert_eq!(
+        steps(&from, &to),
+        [
+            Step::Sessions,
+            Step::Arrange,
+            Step::Record,
+            Step::Remove { service },
+            Step::RemoveSession { session }
+        ]
+    );
 }

@@ -5,6 +5,7 @@ use crate::classifier::{Destination, Lookup, Way, compile};
 use crate::rule::{Action, Rule, RuleSpec};
 use crate::testing::any_match;
 use proptest::prelude::*;
+use std::sync::Arc;
 use units::{EntryId, Name};
 use wire::FrameBuilder;
 
@@ -18,7 +19,7 @@ fn names() -> Lookup {
     Lookup {
         ports: [("left", 0), ("right", 1), ("up", 2)].map(|(n, id)| (name(n), PortId(id))).into(),
         services: [(name("echo"), destination)].into(),
-        sessions: crate::session::built_in().map(|s| (s.name, s.id)).into(),
+        sessions: Arc::new(crate::session::built_in().map(|s| (s.name, s.id)).into()),
     }
 }
 

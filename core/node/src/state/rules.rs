@@ -171,9 +171,7 @@ impl Node {
     }
 
     fn check_names(&self, spec: &RuleSpec) -> Result<(), Refusal> {
-        if !self.sessions.iter().any(|session| session.name == spec.session) {
-            return Err(self.session_unknown(&spec.session));
-        }
+        self.find_session(&spec.session)?;
         match &spec.r#match.port {
             Some(port) if !self.ports.iter().any(|known| known.spec.name == *port) => {
                 let known = self.ports.iter().map(|port| port.spec.name.as_str());
@@ -216,7 +214,7 @@ impl Node {
                 .map(|m| (m.service().name.clone(), destination(m)))
                 .chain(self.own_destination())
                 .collect(),
-            sessions: self.sessions.iter().map(|s| (s.name.clone(), s.id)).collect(),
+            sessions: self.sessions.numbers(),
         }
     }
 }

@@ -197,12 +197,7 @@ impl Node {
         if present.is_some_and(|managed| managed.service.state == ServiceState::Stopping) {
             return Err(Refusal::ServiceStopping { service: name });
         }
-        let session_id = self
-            .sessions
-            .iter()
-            .find(|known| known.name == session)
-            .map(|known| known.id)
-            .ok_or_else(|| self.session_unknown(&session))?;
+        let session_id = self.find_session(&session)?.id;
         check_levels(&module)?;
         module.granted.permit(module.imports)?;
         if let Some(level) = wanted {
@@ -550,12 +545,6 @@ impl Node {
                 Err(Refusal::ServiceUnknown { service: name.clone(), meant })
             }
         }
-    }
-
-    pub(super) fn session_unknown(&self, session: &Name) -> Refusal {
-        let known = self.sessions.iter().map(|session| session.name.as_str());
-        let meant = Meant::new(session.as_str(), known);
-        Refusal::SessionUnknown { session: session.clone(), meant }
     }
 
     /// A service that never ran is gone, with its rules; no other rule can lead to it.

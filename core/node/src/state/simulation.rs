@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ::session::Reservation;
 use abi::Level;
-use units::{Edge, EntryId, Name, Nanos, RuleId};
+use units::{Edge, EntryId, Name, Nanos, RuleId, SessionId};
 
 use super::{Node, Snapshot};
 use crate::budget::Budget;
@@ -21,6 +22,16 @@ use crate::testing::{PORTS, module};
 const POLICIES: [OnFailure; 4] =
     [OnFailure::Open, OnFailure::Closed, OnFailure::Closed, OnFailure::Bypass { after: 2 }];
 const SERVICES: [&str; 5] = ["monitor", "touch", "mark", "cache", "shape"];
+/// Most things are of the first, so that they often meet.
+const SESSIONS: [&str; 9] = [BEST, BEST, BEST, BEST, BEST, BEST, BEST, "gold", "silver"];
+const BEST: &str = "best-effort";
+/// Some of these are more than a node has at a time.
+const RESERVED: [&str; 4] = [
+    "{}",
+    r#"{"weight":5}"#,
+    r#"{"cpu":["300ms/500ms"]}"#,
+    r#"{"cpu":["20ms/100ms+extra"],"memory":"1MiB","send":{"left":"50%/200ms"}}"#,
+];
 const MATCHES: [&str; 6] =
     ["any", "proto udp", "proto tcp dport 80", "ip 6", "in left", "src 10.0.0.0/8"];
 
@@ -76,6 +87,8 @@ struct World {
     traps: BTreeMap<EntryId, u64>,
     /// What was last told of the edges out of each entry.
     edges: BTreeMap<EntryId, Edges>,
+    /// What was last told of each session.
+    promised: BTreeMap<SessionId, Reservation>,
     generation: u64,
     starts: u64,
     ends: u64,
@@ -106,6 +119,7 @@ impl World {
             closed: BTreeSet::new(),
             traps: BTreeMap::new(),
             edges: BTreeMap::new(),
+            promised: BTreeMap::new(),
             generation: 0,
             starts: 0,
             ends: 0,
@@ -134,13 +148,26 @@ impl World {
     fn spec(&mut self, action: Action) -> RuleSpec {
         let priority = self.dice.one_of(&[50, 100, 200]);
         let text = self.dice.one_of(&MATCHES);
-        RuleSpec { priority, ..RuleSpec::new(text.parse().unwrap(), action) }
+        RuleSpec {
+            priority,
+            session: name(self.dice.one_of(&SESSIONS)),
+            ..RuleSpec::new(text.parse().unwrap(), action)
+        }
     }
 
     fn command(&mut self) {
         let service = name(self.dice.one_of(&SERVICES));
         let to_service = Action::Service(service.clone());
-        let command = match self.dice.below(9) {
+        let (session, reserved) = (self.dice.one_of(&SESSIONS), self.dice.one_of(&RESERVED));
+        let made = self.dice.one_of(&["gold", "silver"]);
+        let reservation: Reservation = serde_json::from_str(reserved).unwrap();
+        let command = match self.dice.below(12) {
+            9 => Command::SessionCreate { session: name(made), reservation, owner: None },
+            10 => Command::SessionSet { session: name(made), reservation },
+            11 => {
+                let cascade = self.dice.below(2) == 0;
+                Command::SessionRemove { session: name(made), cascade }
+            }
             8 => Command::Replace {
                 service,
                 module: module(self.dice.one_of(&["\"user\"", "\"nic\", \"user\""])),
@@ -162,8 +189,10 @@ impl World {
                     "\"cluster\"",
                 ])),
                 parameters: BTreeMap::new(),
-                session: name("best-effort"),
-                rules: (0..self.dice.below(3)).map(|_| self.spec(to_service.clone())).collect(),
+                session: name(session),
+                rules: (0..self.dice.below(3))
+                    .map(|_| RuleSpec { session: name(session), ..self.spec(to_service.clone()) })
+                    .collect(),
                 level: self.dice.one_of(&[None, None, Some(Level::Nic), Some(Level::User)]),
                 budget: Budget::default(),
                 on_failure: self.dice.one_of(&POLICIES),
@@ -180,9 +209,14 @@ impl World {
             }
             _ => Command::RuleRemove { rule: RuleId(self.dice.below(40) as u32) },
         };
-        let before = (self.node.rules(), self.node.services().cloned().collect::<Vec<_>>());
+        let all = |node: &Node| {
+            let services: Vec<crate::Service> = node.services().cloned().collect();
+            let sessions: Vec<crate::Session> = node.sessions().cloned().collect();
+            (node.rules(), services, sessions)
+        };
+        let before = all(&self.node);
         if self.node.handle_command(self.now, command).is_err() {
-            let after = (self.node.rules(), self.node.services().cloned().collect());
+            let after = all(&self.node);
             assert_eq!(before, after, "seed {}: a refused command changed something", self.seed);
             assert_eq!(self.node.poll_effect(), None, "seed {}", self.seed);
         }
@@ -285,6 +319,7 @@ impl World {
     fn cell_changes(&mut self) {
         if self.cell_up {
             self.cell_up = false;
+            self.promised.clear();
             self.ends += self.held.len() as u64;
             self.held.clear();
             self.replacing.clear();
@@ -301,6 +336,9 @@ impl World {
         self.node = Node::restore(name("r1"), ports(), snapshot).unwrap();
         self.cell_up &= self.dice.below(2) == 0;
         self.cell_asked = false;
+        if !self.cell_up {
+            self.promised.clear();
+        }
         self.moving.clear();
         self.replacing.clear();
         let before = self.held.len();
@@ -333,8 +371,18 @@ impl World {
                     assert!(!self.cell_up && !self.cell_asked, "seed {seed}: a second cell");
                     self.cell_asked = true;
                 }
-                Effect::StartService { entry, .. } => {
+                Effect::SetSession { session, reservation } => {
+                    self.promised.insert(session, reservation);
+                }
+                Effect::RemoveSession { session } => {
+                    let before = self.promised.remove(&session);
+                    assert!(before.is_some() || !self.cell_up, "seed {seed}: {session} is gone");
+                }
+                Effect::StartService { entry, session, .. } => {
                     assert!(self.cell_up, "seed {seed}: a start without a cell");
+                    let known =
+                        session == SessionId::BEST_EFFORT || self.promised.contains_key(&session);
+                    assert!(known, "seed {seed}: a start in a session of which nobody told");
                     self.edges.remove(&entry);
                     self.traps.remove(&entry);
                     let before = self.held.insert(entry, Held::Starting);
@@ -459,8 +507,30 @@ impl World {
         assert!(self.closed.is_subset(&entries), "seed {seed}: an entry is free and closed");
     }
 
+    /// The cell knows of each session, and of no other; nothing is of one that is not there.
+    fn sessions_are_what_was_told(&self) {
+        let seed = self.seed;
+        let created = self.node.sessions().filter(|session| !session.is_built_in());
+        let created: BTreeMap<SessionId, Reservation> =
+            created.map(|session| (session.id, session.reservation.clone())).collect();
+        if self.cell_up {
+            assert_eq!(self.promised, created, "seed {seed}");
+        }
+        for service in self.node.services() {
+            let session = self.node.session(&service.session);
+            let stays = service.state != ServiceState::Stopping;
+            let open = session.is_some_and(|session| !session.leaving || !stays);
+            assert!(open, "seed {seed}: {} is in {session:?}", service.name);
+        }
+        for view in self.node.rules() {
+            let session = self.node.session(&view.rule.spec.session);
+            assert!(session.is_some_and(|it| !it.leaving), "seed {seed}: {:?}", view.rule);
+        }
+    }
+
     fn check(&self) {
         let seed = self.seed;
+        self.sessions_are_what_was_told();
         self.closed_services_are_closed();
         self.rules_lead_to_what_runs();
         self.edges_lead_to_what_runs();
@@ -542,7 +612,7 @@ fn whatever_happens_no_rule_leads_to_a_service_that_does_not_run() {
     for seed in 1..=250 {
         let mut world = World::new(seed);
         world.take_effects();
-        for _ in 0..400 {
+        for _ in 0..600 {
             world.step();
         }
         world.calm_down();

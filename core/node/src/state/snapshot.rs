@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use units::{EntryId, Name, Nanos};
+use units::{EntryId, Name, Nanos, SessionId};
 
 use super::services::Managed;
 use super::{Cell, CellState, Node, OwnedRule};
@@ -20,11 +20,17 @@ use crate::classifier::RuleSetError;
 use crate::command::{Effect, Notice};
 use crate::port::{PortError, PortSpec};
 use crate::service::SERVICES_MAX;
+use crate::session::{Session, Table};
 
 /// A node at rest. Its times are on the clock of the node that it was taken from, which
 /// goes on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Snapshot {
+    /// Those that were created.
+    #[serde(default)]
+    sessions: Vec<Session>,
+    #[serde(default)]
+    session_next: u16,
     services: Vec<Managed>,
     rules: Vec<OwnedRule>,
     rule_next: u32,
@@ -61,6 +67,24 @@ pub enum RestoreError {
         /// Its number.
         entry: EntryId,
     },
+    /// Two sessions are one, or a number is too large.
+    #[error(
+        "the session '{session}' has the number {id}; one of the two is another's, or the number is above the last"
+    )]
+    Session {
+        /// Its name.
+        session: Name,
+        /// Its number.
+        id: SessionId,
+    },
+    /// A service is of a session that is not there.
+    #[error("the service '{service}' is of the session '{session}', which is not there")]
+    NoSession {
+        /// Its name.
+        service: Name,
+        /// Its session.
+        session: Name,
+    },
     /// Its rules are not those of one node.
     #[error(transparent)]
     Rules(#[from] RuleSetError),
@@ -88,7 +112,10 @@ impl Node {
     }
 
     fn as_it_is(&self) -> Snapshot {
+        let created = self.sessions.iter().filter(|session| !session.is_built_in());
         Snapshot {
+            sessions: created.cloned().collect(),
+            session_next: self.sessions.next(),
             services: self.services.values().cloned().collect(),
             rules: self.rules.values().cloned().collect(),
             rule_next: self.rule_next,
@@ -110,9 +137,16 @@ impl Node {
     ) -> Result<Self, RestoreError> {
         let mut node = Self::new(name, ports)?;
         node.effects.clear();
+        node.sessions = Table::of(snapshot.sessions, snapshot.session_next)
+            .map_err(|(session, id)| RestoreError::Session { session, id })?;
+        node.leaving = node.sessions.iter().filter(|it| it.leaving).map(|it| it.id).collect();
         let mut entries = BTreeSet::new();
         for managed in snapshot.services {
             let (service, entry) = (managed.service().name.clone(), managed.service().entry);
+            let session = managed.service().session.clone();
+            if node.sessions.by_name(&session).is_none_or(|found| found.id != managed.session) {
+                return Err(RestoreError::NoSession { service, session });
+            }
             let is_new = entries.insert(entry) && usize::from(entry.0) < SERVICES_MAX;
             let other = node.services.insert(service.clone(), managed);
             if other.is_some() || !is_new {
@@ -134,6 +168,7 @@ impl Node {
             // Those that were to stop, and all that goes with a cell.
             Err(reason) => self.cell_lost(now, reason),
         }
+        self.end_sessions();
         self.install();
         let running = self.services.values().filter(|managed| managed.runs());
         let told: Vec<_> = running.map(|m| (m.service().entry, m.edges())).collect();
@@ -153,6 +188,7 @@ impl Node {
 
     fn resume_with(&mut self, now: Nanos, running: &BTreeSet<EntryId>) {
         self.cell.state = CellState::Ready;
+        self.tell_sessions();
         let mut removed = Vec::new();
         for managed in self.services.values_mut() {
             let has = running.contains(&managed.service().entry);

@@ -597,7 +597,6 @@ fn an_edge_to_what_has_not_run_is_refused() {
 #[test]
 fn stages_are_the_operators_and_a_packet_is_one_principals() {
     use crate::rule::Stage;
-    use units::SessionId as Id;
     let mut node = running();
     let of = |session: &str, stage: Option<Stage>, text: &str| {
         let spec = RuleSpec::new(text.parse().unwrap(), Action::Drop);
@@ -613,7 +612,8 @@ fn stages_are_the_operators_and_a_packet_is_one_principals() {
     node.handle_command(NOW, add(vec![of("system", Some(Stage::Out), "any")])).unwrap();
     node.handle_command(NOW, add(vec![of("system", None, "proto udp dport 53")])).unwrap();
 
-    node.sessions.push(crate::session::Session { id: Id(2), name: name("other") });
+    let (session, reservation) = (name("other"), Default::default());
+    node.handle_command(NOW, Command::SessionCreate { session, reservation, owner: None }).unwrap();
     effects(&mut node);
     // `monitor` has all of UDP, for best-effort.
     let (_, text) = refused(&mut node, add(vec![of("other", None, "dport 53 proto udp")]));

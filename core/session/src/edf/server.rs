@@ -34,8 +34,8 @@ pub(crate) struct Rules {
     pub(crate) stop: Nanos,
     /// What all promises together may be, in parts of a million, stops included.
     pub(crate) capacity: u64,
-    /// Whether what somebody could not be given in his period is given him in the next one.
-    pub(crate) carries: bool,
+    /// Of what somebody could not be given in his period, so many slices are given him later.
+    pub(crate) carried_max: u64,
 }
 
 impl Rules {
@@ -136,7 +136,8 @@ impl Server {
         let is_long_over = now.saturating_sub(self.end) >= self.share.period();
         let begin = if is_long_over { now } else { self.end };
         self.pay_back(now, rules);
-        let credit = if rules.carries { self.left.clamp(0, rules.slice(self.share)) } else { 0 };
+        let credit_max = rules.slice(self.share).saturating_mul(signed(rules.carried_max));
+        let credit = self.left.clamp(0, credit_max);
         self.begin_at(begin, credit, rules);
         self.state()
     }
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
 
     const RULES: Rules =
-        Rules { work_per_nano: 1, stop: Nanos::ZERO, capacity: 1_000_000, carries: false };
+        Rules { work_per_nano: 1, stop: Nanos::ZERO, capacity: 1_000_000, carried_max: 0 };
     const AT: fn(u64) -> Nanos = Nanos::from_millis;
 
     fn server() -> Server {

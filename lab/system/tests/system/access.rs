@@ -1,6 +1,8 @@
 //! Who may do what on a node: every role at every endpoint with things of every owner, and
 //! capabilities that end.
 
+mod sessions;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -18,10 +20,13 @@ const BOB: u8 = 11;
 
 /// What somebody has who runs modules of his own on traffic of his own.
 fn ordinary(traffic: &str) -> Grant {
-    use trust::Operation::{Capture, Deploy, Message, Move, Read, Remove, Rule, Store};
+    use trust::Operation::{Capture, Deploy, Message, Move, Read, Remove, Rule, Session, Store};
+    let sessions = ["best-effort"].into_iter().chain(sessions::NAMES);
     Grant {
-        operations: Extent::only([Read, Store, Deploy, Remove, Move, Message, Rule, Capture]),
-        sessions: Extent::only(["best-effort".to_owned()]),
+        operations: Extent::only([
+            Read, Store, Deploy, Remove, Move, Message, Rule, Capture, Session,
+        ]),
+        sessions: Extent::only(sessions.map(str::to_owned)),
         modules: Extent::only([ModulePattern::NameBegins("pass".to_owned())]),
         kinds: Extent::only([Kind::Application]),
         levels: Extent::All,
@@ -201,6 +206,11 @@ impl World {
             Operation::Message => got(&client.message(&name, b"x")),
             Operation::Move => got(&client.move_service(&name, "user")),
             Operation::Bpf => got(&client.set_bpf(true)),
+            Operation::Sessions
+            | Operation::Session
+            | Operation::CreateSession
+            | Operation::SetSession
+            | Operation::RemoveSession => self.try_session(role, operation, owner),
             Operation::Rules => got(&client.rules()),
             Operation::AddRules => {
                 let rule =
@@ -302,6 +312,9 @@ fn expected(role: Role, operation: Operation, owner: Role) -> Got {
         (_, O::OpenApi) => Got::Granted,
         (Role::Ended, _) => Got::Refused,
         _ if everything => Got::Granted,
+        (_, O::Sessions | O::Session | O::CreateSession | O::SetSession | O::RemoveSession) => {
+            sessions::expected(role, operation, owner, own)
+        }
         (_, O::Node | O::Services | O::Rules | O::Modules | O::Stats | O::Events | O::Why) => {
             Got::Granted
         }

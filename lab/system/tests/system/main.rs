@@ -51,6 +51,7 @@ mod refusals;
 mod replace;
 mod rights;
 mod routing;
+mod sessions;
 mod signed;
 mod slow_egress;
 mod stages;

@@ -10,6 +10,7 @@ use super::{Channels, Feature, OffloadError};
 
 /// `SIOCETHTOOL` (include/uapi/linux/sockios.h).
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const GSET: u32 = 0x01;
 const GDRVINFO: u32 = 0x03;
 const GSTRINGS: u32 = 0x1b;
 const GSSET_INFO: u32 = 0x37;
@@ -18,10 +19,15 @@ const SFEATURES: u32 = 0x3b;
 const GCHANNELS: u32 = 0x3c;
 /// The set of strings that names the features.
 const SS_FEATURES: u32 = 4;
+/// `SPEED_UNKNOWN`.
+const SPEED_UNKNOWN: u32 = u32::MAX;
 /// `ETH_GSTRING_LEN`, bytes.
 const STRING_LENGTH: usize = 32;
 /// `struct ethtool_drvinfo`: 196 bytes, the driver's name in 32 of them from the fourth.
 const DRIVER_INFO_WORDS: usize = 49;
+/// `struct ethtool_cmd`: the lower half of the speed begins the fourth word, the upper half the
+/// eighth.
+const SETTINGS_WORDS: usize = 11;
 /// `struct ethtool_channels`.
 const CHANNELS_WORDS: usize = 9;
 /// More features than a kernel will have for long (64 now): bounds what is allocated.
@@ -101,6 +107,20 @@ impl Device {
             rx_max: rx_max.saturating_add(combined_max),
             tx_max: tx_max.saturating_add(combined_max),
         })
+    }
+
+    /// In megabits per second; none where the driver does not know.
+    pub(super) fn speed(&self) -> Result<Option<u32>, OffloadError> {
+        let mut words = [0; SETTINGS_WORDS];
+        words[0] = GSET;
+        self.command("read the speed", &mut words)?;
+        // Both are 16 bits at the lower address of their word.
+        let half = |word: u32| {
+            let [low, high, ..] = word.to_ne_bytes();
+            u32::from(u16::from_ne_bytes([low, high]))
+        };
+        let speed = half(words[3]) | half(words[7]) << 16;
+        Ok((speed != 0 && speed != SPEED_UNKNOWN).then_some(speed))
     }
 
     pub(super) fn driver(&self) -> Result<String, OffloadError> {

@@ -182,14 +182,17 @@ pub(super) fn changes_text(applied: &Applied) -> String {
     let mut text = String::new();
     for change in &applied.changes {
         let sign = match change.kind.as_str() {
-            "service-added" | "rule-added" => '+',
-            "service-removed" | "rule-removed" => '-',
+            "session-added" | "service-added" | "rule-added" => '+',
+            "session-removed" | "service-removed" | "rule-removed" => '-',
             _ => '~',
         };
         text.push_str(&format!("{sign} {}\n", change.text));
         for field in &change.fields {
             let name = &field.field;
-            let short = |value: &String| super::short_digest(value).to_owned();
+            let short = |value: &String| match value.starts_with("sha256:") {
+                true => super::short_digest(value).to_owned(),
+                false => value.clone(),
+            };
             match (&field.before, &field.after) {
                 (None, Some(after)) => text.push_str(&format!("+   {name} = {}\n", short(after))),
                 (Some(before), None) => text.push_str(&format!("-   {name} = {}\n", short(before))),

@@ -24,6 +24,7 @@ pub mod rule;
 pub mod run;
 pub mod service_project;
 pub mod services;
+pub mod session;
 pub mod sign;
 pub mod stats;
 mod subject;
@@ -98,6 +99,7 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::Show(show) => show.run(context),
         Command::Remove(remove) => remove.run(context),
         Command::Move(r#move) => r#move.run(context),
+        Command::Session(session) => session.run(context),
         Command::Rule(rule) => rule.run(context),
         Command::Stats(stats) => stats.run(context),
         Command::Ledger(ledger) => ledger.run(context),

@@ -106,6 +106,7 @@ impl Daemon {
         }
         let mut target = DesiredState::clone(&self.desired.state);
         target.bpf &= self.bpf_allowed;
+        self.desired.short.clear();
         self.desired.missing.clear();
         self.desired.unfit.clear();
         let mut modules = BTreeMap::new();
@@ -121,6 +122,7 @@ impl Daemon {
             let Err(fault) = check(&self.file.ports, &target, &modules) else { break };
             let reason = fault.refusal.to_string();
             match fault.place {
+                Place::Session(name) => self.leave_short(&mut target, name, reason),
                 Place::Service(name) | Place::Edges(name) => {
                     self.leave_out(&mut target, &name, reason);
                 }
@@ -132,7 +134,7 @@ impl Daemon {
                 Place::Whole => break,
             }
         }
-        if self.desired.missing.is_empty() {
+        if !self.desired.is_short() {
             self.retry_pause = RETRY_PAUSE_MIN;
         }
         let (services, rules) = (target.services.len(), target.rules.len());
@@ -154,9 +156,21 @@ impl Daemon {
         self.desired.missing.insert(name.clone(), reason);
     }
 
+    /// A session that cannot be promised what it shall be comes without a promise.
+    fn leave_short(&mut self, target: &mut DesiredState, name: Name, reason: String) {
+        tracing::error!(session = %name, reason, "a session is promised nothing");
+        match target.sessions.get_mut(&name) {
+            Some(session) if session.reservation != Default::default() => {
+                session.reservation = Default::default();
+            }
+            _ => target.remove_session(&name),
+        }
+        self.desired.short.insert(name, reason);
+    }
+
     /// As much of it as is possible is there.
     pub(crate) fn resumed(&mut self) {
-        if self.desired.missing.is_empty() {
+        if !self.desired.is_short() {
             return;
         }
         let pause = self.retry_pause;
@@ -169,7 +183,7 @@ impl Daemon {
         self.retry_at = None;
         if !self.is_idle() {
             self.retry_at = Some(tokio::time::Instant::now() + RETRY_PAUSE_MIN);
-        } else if !self.desired.missing.is_empty() {
+        } else if self.desired.is_short() {
             self.resume();
         }
     }

@@ -20,6 +20,23 @@ impl Daemon {
                 let state = if *enabled { "on" } else { "off" };
                 DesiredChange { text: format!("bpf {state}"), ..of("bpf") }
             }
+            Difference::SessionAdded { session, fields } => DesiredChange {
+                session: Some(session.to_string()),
+                text: format!("session {session}"),
+                fields: fields.iter().map(field).collect(),
+                ..of("session-added")
+            },
+            Difference::SessionChanged { session, fields } => DesiredChange {
+                session: Some(session.to_string()),
+                text: format!("session {session}: is promised something else"),
+                fields: fields.iter().map(field).collect(),
+                ..of("session-changed")
+            },
+            Difference::SessionRemoved { session } => DesiredChange {
+                session: Some(session.to_string()),
+                text: format!("session {session}"),
+                ..of("session-removed")
+            },
             Difference::ServiceAdded { service, fields } => DesiredChange {
                 service: Some(service.to_string()),
                 text: format!("service {service}"),
@@ -63,6 +80,10 @@ impl Daemon {
         let left = self.desired.unconfirmed.as_ref().map(|unconfirmed| {
             unconfirmed.until.saturating_duration_since(Instant::now()).as_secs()
         });
+        let short = self.desired.short.iter().map(|(session, reason)| WaitingInfo {
+            what: format!("what session {session} shall be promised"),
+            reason: reason.clone(),
+        });
         let services = self.desired.missing.iter().map(|(service, reason)| WaitingInfo {
             what: format!("service {service}"),
             reason: reason.clone(),
@@ -77,7 +98,7 @@ impl Daemon {
             node: self.file.name.to_string(),
             generation: self.desired.generation,
             confirm_within_s: left,
-            waiting: services.chain(rules).collect(),
+            waiting: short.chain(services).chain(rules).collect(),
             generations: Vec::new(),
         }
     }
@@ -108,6 +129,7 @@ pub(super) fn generations(heads: Vec<(u64, Head)>) -> Vec<GenerationInfo> {
     let shown = |(generation, head): (u64, Head)| GenerationInfo {
         generation,
         cause: head.cause,
+        sessions: head.sessions,
         services: head.services,
         rules: head.rules,
         unconfirmed: head.unconfirmed_over.is_some(),

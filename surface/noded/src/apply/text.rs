@@ -1,10 +1,10 @@
 //! From what a file wants to a desired state: names of modules become digests, and each thing
 //! keeps its place in the text for complaints.
 
-use crate::config::{ConfigError, Wanted, is_file};
+use crate::config::{ConfigError, SessionText, Wanted, is_file};
 use crate::deploy::Module;
 use abi::HostFunctions;
-use node::desired::{self, DesiredRule, DesiredService, DesiredState, Place};
+use node::desired::{self, DesiredRule, DesiredService, DesiredSession, DesiredState, Place};
 use node::rule::PRIORITY_DEFAULT;
 use node::{Action, Match, ModuleInfo, Node, PortSpec, Refusal, RuleSpec};
 use registry::{Digest, Store};
@@ -37,6 +37,8 @@ pub(crate) struct Resolved {
     /// By digest.
     modules: BTreeMap<String, ModuleInfo>,
     services: BTreeMap<Name, Spans>,
+    /// Where the name of each session stands.
+    sessions: BTreeMap<Name, Range<usize>>,
     /// Of each rule of the state.
     rules: Vec<Range<usize>>,
 }
@@ -57,8 +59,12 @@ pub(crate) fn resolve(wanted: &Wanted, modules: &Modules<'_>) -> Result<Resolved
         state: DesiredState { bpf: wanted.bpf, ..DesiredState::default() },
         modules: BTreeMap::new(),
         services: BTreeMap::new(),
+        sessions: BTreeMap::new(),
         rules: Vec::new(),
     };
+    for session in &wanted.sessions {
+        resolved.add_session(wanted, session.get_ref())?;
+    }
     for service in &wanted.services {
         resolved.add_service(wanted, service, modules)?;
     }
@@ -83,7 +89,11 @@ pub(crate) fn resolve(wanted: &Wanted, modules: &Modules<'_>) -> Result<Resolved
 
 /// What tells it from other texts; the same where only comments and the order of lines differ.
 pub(crate) fn fingerprint(wanted: &Wanted) -> String {
-    let text = format!("{:?}", without_places(wanted));
+    let mut text = format!("{:?}", without_places(wanted));
+    // A file without sessions is told apart as it was when there were none.
+    for session in wanted.sessions.iter().map(toml::Spanned::get_ref) {
+        text.push_str(&format!("{:?}", (session.name.get_ref(), session.reservation())));
+    }
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -111,6 +121,17 @@ fn without_places(wanted: &Wanted) -> impl std::fmt::Debug {
 }
 
 impl Resolved {
+    fn add_session(&mut self, wanted: &Wanted, text: &SessionText) -> Result<(), ConfigError> {
+        let (name, place) = (text.name.get_ref().clone(), text.name.span());
+        if self.sessions.insert(name.clone(), place.clone()).is_some() {
+            let problem = format!("there are two sessions '{name}'; leave one of them out");
+            return Err(wanted.at(place, problem));
+        }
+        let session = DesiredSession { reservation: text.reservation(), owner: None };
+        self.state.set_session(name, session);
+        Ok(())
+    }
+
     fn add_service(
         &mut self,
         wanted: &Wanted,
@@ -222,6 +243,7 @@ impl Resolved {
             spans.and_then(|spans| part(spans).or_else(|| Some(spans.module.clone())))
         };
         let span = match (place, refusal) {
+            (Place::Session(name), _) => self.sessions.get(name).cloned(),
             (Place::Rule(at), _) => self.rules.get(*at).cloned(),
             (Place::Edges(name), _) => of(name, |spans| spans.then.clone()),
             (Place::Service(name), Refusal::Parameter(_)) => {

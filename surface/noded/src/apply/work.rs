@@ -7,6 +7,7 @@
 //!
 //! Which steps there are, and in which order, `node::desired::steps` decides.
 
+mod sessions;
 mod versions;
 
 use crate::daemon::Daemon;
@@ -144,10 +145,11 @@ impl Daemon {
             }
         } else {
             // What is only left out for now stays as it is; what nobody wants goes.
-            let wanted = &self.desired.state.services;
+            let (wanted, sessions) = (&self.desired.state.services, &self.desired.state.sessions);
             work.steps.retain(|step| match step {
                 Step::Record => false,
                 Step::Remove { service } => !wanted.contains_key(service),
+                Step::RemoveSession { session } => !sessions.contains_key(session),
                 _ => true,
             });
         }
@@ -166,7 +168,13 @@ impl Daemon {
             (service.name.clone(), present)
         });
         let rules = self.node.numbered_rules().into_iter().map(|(_, rule)| rule);
-        DesiredState { bpf: self.node.bpf(), services: services.collect(), rules: rules.collect() }
+        let sessions = self.node.sessions().filter(|it| !it.is_built_in() && !it.leaving);
+        DesiredState {
+            bpf: self.node.bpf(),
+            sessions: sessions.map(|it| (it.name.clone(), it.into())).collect(),
+            services: services.collect(),
+            rules: rules.collect(),
+        }
     }
 
     /// Has every module compiled that will start.
@@ -235,6 +243,7 @@ impl Daemon {
                     self.note_missing(&problem.message);
                 } else {
                     // Everything that is desired is there.
+                    self.desired.short.clear();
                     self.desired.missing.clear();
                     self.desired.unfit.clear();
                 }
@@ -266,6 +275,8 @@ impl Daemon {
                 let enabled = *enabled && self.bpf_allowed;
                 self.set_bpf(enabled).map(drop).map_err(failed)
             }
+            Step::Sessions => self.step_sessions(),
+            Step::RemoveSession { session } => self.step_remove_session(session),
             Step::Deploy { service } => self.step_deploy(service),
             Step::Replace { service } => {
                 let memory = work.memory();

@@ -67,8 +67,7 @@ impl Daemon {
     }
 
     fn session_name(&self, id: SessionId) -> Option<String> {
-        let found = self.node.sessions().iter().find(|session| session.id == id);
-        found.map(|session| session.name.to_string())
+        self.node.session_of(id).map(|session| session.name.to_string())
     }
 
     fn seen_at_port(

@@ -4,15 +4,14 @@
 //! at random or spiteful moments, loses time to its host, and keeps accounts of its own, which
 //! are compared with what was promised. 1,000 sets in `make test`, 100,000 with `TAM_SOAK=1`.
 
-mod common;
-mod machine;
-
-use common::for_many_sets;
-use machine::{Behaviour, Machine, Member, Set, processors_of, sets};
 use proptest::prop_assert;
 use session::executor::{ProcessorId, STOP_MAX, Schedule};
 use session::{Kind, Share, VirtualProcessor, Weight};
 use units::{Nanos, SessionId};
+
+use crate::dice::for_many_sets;
+use crate::machine::Machine;
+use crate::set::{Behaviour, Member, Set, processors_of, sets};
 
 #[test]
 fn no_virtual_processor_misses_its_slice_and_none_has_more() {

@@ -5,7 +5,7 @@ use session::executor::{LOAD_MAX, STOP_MAX};
 use session::{Period, SLICE_MIN, Share, VirtualProcessor};
 use units::Nanos;
 
-use crate::common::Dice;
+use crate::dice::Dice;
 
 /// What all slices together may be, in parts of a million.
 const SLICES_MAX: u64 = 900_000;
@@ -116,6 +116,10 @@ pub fn length_of(processors: impl Iterator<Item = VirtualProcessor>) -> Nanos {
     Nanos((5 * longest).max(400_000_000))
 }
 
+fn parts(share: Share) -> u64 {
+    (share.slice().0 * 1_000_000).div_ceil(share.period().0)
+}
+
 fn cost(share: Share) -> u64 {
     ((share.slice().0 + STOP_MAX.0) * 1_000_000).div_ceil(share.period().0)
 }
@@ -129,12 +133,11 @@ pub fn processors_of(members: &[Member]) -> Vec<VirtualProcessor> {
             .min((load * member.period / 1_000_000).saturating_sub(STOP_MAX.0));
         let slice = (most * member.part / 1_000).max(SLICE_MIN.0);
         let share = member.share.or_else(|| Share::new(Nanos(slice), Nanos(member.period)).ok());
-        let Some(share) =
-            share.filter(|share| share.parts_per_million() <= slices && cost(*share) <= load)
+        let Some(share) = share.filter(|share| parts(*share) <= slices && cost(*share) <= load)
         else {
             break;
         };
-        slices -= share.parts_per_million();
+        slices -= parts(share);
         load -= cost(share);
         processors.push(VirtualProcessor { share, extra: member.extra });
     }

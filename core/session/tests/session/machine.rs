@@ -1,15 +1,13 @@
 //! A guest core that is simulated: it runs a schedule and keeps accounts of its own.
 
-mod set;
-
 use proptest::prop_assert;
 use proptest::test_runner::TestCaseResult;
 use session::executor::{Dispatch, EXTRA_MAX, ProcessorId, STOP_MAX, Schedule};
 use session::{Kind, Period, VirtualProcessor, Weight};
 use units::{Nanos, SessionId};
 
-use crate::common::Dice;
-pub use set::{Behaviour, Member, Set, processors_of, sets};
+use crate::dice::Dice;
+use crate::set::{self, Behaviour, Set, processors_of};
 
 /// What the host takes away at a time, and how long it waits for the next time at least.
 const STOLEN_MAX: u64 = 100_000;

@@ -1,8 +1,6 @@
 //! Dice with a seed, and sets of them: the same runs everywhere, and a failure that can be had
 //! again.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
 use std::fmt::Debug;

@@ -1,0 +1,134 @@
+//! What is refused, and how that is said. Random histories are in tests/admission.rs.
+
+use super::*;
+
+fn name(name: &str) -> Name {
+    Name::new(name).unwrap()
+}
+
+fn capacity() -> Capacity {
+    let port = PortCapacity { rate: BitsPerSecond(100_000_000), packet_max: Bytes(1500) };
+    Capacity {
+        guest_cores: 1,
+        packet_cores: 1,
+        memory: Bytes(256 << 20),
+        packet_memory: Bytes(16 << 20),
+        ports: [(name("left"), port), (name("right"), port)].into(),
+        one_core: false,
+    }
+}
+
+fn reserve(json: &str) -> Reservation {
+    serde_json::from_str(json).unwrap()
+}
+
+/// The first of these reservations that is refused, as it is said.
+fn refused(reservations: &[&str]) -> String {
+    let mut admission = Admission::new(capacity());
+    let mut ids = (2u16..).map(SessionId);
+    let mut admit = |text: &&str| admission.admit(ids.next().unwrap(), &reserve(text)).err();
+    reservations.iter().find_map(&mut admit).unwrap().to_string()
+}
+
+#[test]
+fn a_refusal_says_what_was_asked_what_is_left_and_what_to_change() {
+    for (reservations, message) in [
+        (
+            &[r#"{"cpu":["2ms/4ms"]}"#, r#"{"cpu":["2ms/4ms+extra"]}"#][..],
+            "the virtual processor 2ms/4ms+extra is 50 % of a guest core; with that period 40 % of \
+             one can be promised yet, of 90 %: ask for at most 1600us/4ms, or take some from \
+             another session",
+        ),
+        (
+            &[r#"{"cpu":["3599us/4ms"]}"#, r#"{"cpu":["50us/1ms"]}"#],
+            "the virtual processor 50us/1ms is 5 % of a guest core; with that period 0.025 % of \
+             one can be promised yet, of 90 %: ask for a longer period, or take some from another \
+             session",
+        ),
+        (
+            &[r#"{"below":"2.4ms/4ms"}"#],
+            "the time below user level, 2400us/4ms, is 60 % of a packet core; 50 % can be promised \
+             yet, of 50 %: ask for at most 2ms/4ms, or take some from another session",
+        ),
+        (
+            &[r#"{"memory":"200MiB"}"#, r#"{"memory":"64MiB"}"#],
+            "64MiB of memory are asked for, and 56MiB are left of 256MiB; ask for that much, or \
+             take some from another session",
+        ),
+        (
+            &[r#"{"queue":"17MiB"}"#],
+            "a queue of 17MiB is asked for, and 16MiB are left of 16MiB of packet memory; ask for \
+             that much, or take some from another session",
+        ),
+        (
+            &[r#"{"send":{"left":"65%/6ms"}}"#, r#"{"send":{"left":"3ms/6ms"}}"#],
+            "3ms/6ms of the port 'left' is 50 % of its rate; 34 % can be promised yet, of 99 %: \
+             ask for at most 2040us/6ms, or take some from another session",
+        ),
+        (
+            &[r#"{"send":{"left":"100us/6ms"}}"#],
+            "100us/6ms of the port 'left' is shorter than its longest packet, of 1500 bytes, which \
+             is not cut; ask for a slice of at least 120us, or a longer period with a slice to match",
+        ),
+        (&[r#"{"send":{"up":"1ms/6ms"}}"#], "there is no port 'up'; this node has 'left', 'right'"),
+    ] {
+        assert_eq!(refused(reservations), message);
+    }
+}
+
+#[test]
+fn many_short_slices_are_refused_for_their_stops() {
+    let mut admission = Admission::new(capacity());
+    let tiny = reserve(r#"{"cpu":["50us/1ms"]}"#);
+    let admitted = (2..).take_while(|&id| admission.admit(SessionId(id), &tiny).is_ok()).count();
+    assert_eq!(admitted, 13, "65 % of slices, with their stops 94 %");
+    let refusal = admission.admit(SessionId(99), &tiny).unwrap_err().to_string();
+    assert!(refusal.contains("with that period 1.2 % of one can be promised yet"), "{refusal}");
+}
+
+#[test]
+fn with_one_core_nothing_is_promised_below_100_ms() {
+    let mut admission = Admission::new(Capacity { one_core: true, ..capacity() });
+    for text in
+        [r#"{"cpu":["10ms/99ms"]}"#, r#"{"below":"1ms/4ms"}"#, r#"{"send":{"left":"1ms/6ms"}}"#]
+    {
+        let refusal = admission.admit(SessionId(2), &reserve(text)).unwrap_err();
+        assert!(matches!(refusal, Refusal::OneCore { .. }), "{refusal}");
+        assert!(refusal.to_string().contains("in less than 100ms"), "{refusal}");
+    }
+    assert_eq!(admission.admit(SessionId(2), &reserve(r#"{"cpu":["10ms/100ms"]}"#)), Ok(()));
+}
+
+#[test]
+fn virtual_processors_lie_each_on_one_core_and_stay_there() {
+    let mut admission = Admission::new(Capacity { guest_cores: 2, ..capacity() });
+    let two = reserve(r#"{"cpu":["1ms/4ms","3ms/4ms"]}"#);
+    admission.admit(SessionId(2), &two).unwrap();
+    assert_eq!(admission.places(SessionId(2)), Some(&[1, 0][..]));
+    assert_eq!(admission.left().guest, [Parts(150_000), Parts(650_000)]);
+    let refusal = admission.admit(SessionId(3), &two).unwrap_err();
+    assert!(matches!(refusal, Refusal::Processor { left: Parts(650_000), .. }), "{refusal:?}");
+    let more = reserve(r#"{"cpu":["2ms/4ms","3ms/4ms"]}"#);
+    admission.change(SessionId(2), &more).unwrap();
+    assert_eq!(admission.places(SessionId(2)), Some(&[1, 0][..]));
+}
+
+#[test]
+fn a_session_holds_one_reservation() {
+    let mut admission = Admission::new(capacity());
+    let some = reserve(r#"{"cpu":["1ms/4ms"]}"#);
+    assert_eq!(admission.change(SessionId(2), &some), Err(Refusal::Unknown { id: SessionId(2) }));
+    admission.admit(SessionId(2), &some).unwrap();
+    assert_eq!(admission.admit(SessionId(2), &some), Err(Refusal::Held { id: SessionId(2) }));
+    assert_eq!(admission.reservation(SessionId(2)), Some(&some));
+    assert_eq!(admission.release(SessionId(2)), Some(some));
+    assert_eq!(admission.release(SessionId(2)), None);
+    assert_eq!(admission.left(), Admission::new(capacity()).left());
+}
+
+#[test]
+fn a_node_without_guest_cores_promises_no_processor() {
+    let mut admission = Admission::new(Capacity::default());
+    let refusal = admission.admit(SessionId(2), &reserve(r#"{"cpu":["1ms/4ms"]}"#)).unwrap_err();
+    assert!(matches!(refusal, Refusal::Processor { total: Parts(0), fits: None, .. }));
+}

@@ -1,0 +1,371 @@
+//! Sessions at a real node: made, used, shown, changed and removed while packets flow.
+
+use std::process::{Command, Output};
+
+use api::client::ClientError;
+use api::{ErrorCode, EventKind, SessionChange, SessionDetails, SessionRequest};
+use testkit::{NodeUnderTest, Service, root_or_skip, tam};
+use trust::{Extent, Grant, Kind, ModulePattern};
+
+use crate::common::{Line, key, module, narrowed, token};
+
+const ROOT: u8 = 1;
+const ALICE: u8 = 10;
+const BOB: u8 = 11;
+
+/// A service that counts and passes.
+fn passing(name: &str) -> Vec<u8> {
+    let pass =
+        r#"(memory (export "memory") 1) (func (export "on_packet") (result i32) (i32.const 0))"#;
+    module(name, "window = 64\nmemory_pages_max = 1\nlevels = [\"user\"]", pass)
+}
+
+fn request(name: &str, cpu: &[&str]) -> SessionRequest {
+    let cpu = cpu.iter().map(|share| (*share).to_owned()).collect();
+    SessionRequest { name: name.to_owned(), cpu, ..SessionRequest::default() }
+}
+
+fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (ErrorCode, String) {
+    let error = answer.unwrap_err();
+    (error.code(), error.to_string())
+}
+
+impl Line {
+    fn tam(&self, arguments: &[&str]) -> Output {
+        let node = self.node.name().to_string();
+        Command::new(tam()).args(["--node", &node]).args(arguments).output().unwrap()
+    }
+
+    /// What a command says; it must succeed.
+    fn said(&self, arguments: &[&str]) -> String {
+        let output = self.tam(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn session(&self, name: &str) -> SessionDetails {
+        self.node.client().session(name).unwrap()
+    }
+
+    fn sessions(&self) -> Vec<String> {
+        let sessions = self.node.client().sessions().unwrap().sessions;
+        sessions.into_iter().map(|session| session.name).collect()
+    }
+
+    /// `monitor` in the session `gold`, with the packets of ICMP.
+    fn with_gold(cpu: &[&str]) -> Self {
+        let line = Self::up();
+        line.node.client().create_session(&request("gold", cpu)).unwrap();
+        let service = Service { session: "gold", rules: &["proto icmp"], ..Service::default() };
+        line.node.deploy(&passing("monitor"), &service).unwrap();
+        line
+    }
+}
+
+#[test]
+fn a_session_is_made_used_shown_and_changed_while_its_service_runs() {
+    if !root_or_skip("sessions") {
+        return;
+    }
+    let line = Line::up();
+    let made =
+        line.said(&["session", "create", "gold", "--cpu", "25%/100ms+extra", "--memory", "64MiB"]);
+    assert!(made.contains("gold (made)") && made.contains("25ms/100ms+extra"), "{made}");
+    let service = Service { session: "gold", rules: &["proto icmp"], ..Service::default() };
+    line.node.deploy(&passing("monitor"), &service).unwrap();
+    line.said(&["rule", "add", "proto tcp dport 23", "--drop", "--session", "gold"]);
+    line.acquaint();
+    let gold = line.session("gold");
+    assert_eq!(
+        (gold.services.as_slice(), gold.rules.len()),
+        (["monitor".to_owned()].as_slice(), 2)
+    );
+    let counted = line.node.service("monitor").unwrap().stats;
+    assert!(counted.packets > 0);
+    assert_eq!(gold.used.total.packets, counted.packets);
+    assert_eq!(gold.used.memory_bytes, counted.memory_bytes);
+    assert_eq!(gold.promised.memory_bytes, Some(64 << 20));
+    assert_eq!(line.node.stats().unwrap().sessions["gold"].packets, counted.packets);
+
+    let changed = line.said(&["session", "set", "gold", "--cpu", "10ms/100ms", "--no-memory"]);
+    assert!(changed.contains("10ms/100ms") && !changed.contains("memory"), "{changed}");
+    let gold = line.session("gold");
+    assert_eq!(
+        (gold.promised.cpu, gold.promised.memory_bytes),
+        (vec!["10ms/100ms".to_owned()], None)
+    );
+    // The service did not notice.
+    let after = line.node.service("monitor").unwrap();
+    assert_eq!((after.restarts, after.stats.packets), (0, counted.packets));
+    let shown = line.said(&["session", "show", "gold"]);
+    assert!(shown.contains("services  monitor") && shown.contains("10ms/100ms"), "{shown}");
+    let listed = line.said(&["session", "list"]);
+    assert!(listed.contains("best-effort") && listed.contains("gold"), "{listed}");
+
+    // What is in it keeps it there; with --cascade everything goes, and packets go plainly.
+    let output = line.tam(&["session", "remove", "gold"]);
+    let says = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{says}");
+    assert!(says.contains("monitor") && says.contains("--cascade"), "{says}");
+    let removed = line.said(&["session", "remove", "gold", "--cascade"]);
+    assert!(removed.contains("monitor"), "{removed}");
+    assert_eq!(line.sessions(), ["system", "best-effort"]);
+    assert!(line.node.service("monitor").is_err());
+    assert_eq!(line.node.client().rules().unwrap().rules, []);
+    line.acquaint();
+    // Another one of that name begins from zero.
+    line.node.client().create_session(&request("gold", &[])).unwrap();
+    assert_eq!(line.session("gold").used.total.packets, 0);
+    let events = line.node.client().events(0, 0).unwrap().events;
+    let told = events.iter().filter(|event| event.session.as_deref() == Some("gold"));
+    let told: Vec<EventKind> = told.map(|event| event.kind).collect();
+    for kind in [EventKind::SessionCreated, EventKind::SessionChanged, EventKind::SessionRemoved] {
+        assert!(told.contains(&kind), "{kind:?} is not in {told:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_to_do_and_changes_nothing() {
+    if !root_or_skip("sessions") {
+        return;
+    }
+    let line = Line::with_gold(&[]);
+    let client = line.node.client();
+    let weight = |weight| SessionChange { weight: Some(weight), ..SessionChange::default() };
+    for (answer, code, says) in [
+        (
+            refused(client.create_session(&request("gold", &[]))),
+            ErrorCode::Failed,
+            "session set gold",
+        ),
+        (refused(client.create_session(&request("system", &[]))), ErrorCode::Refused, "every node"),
+        (
+            refused(client.create_session(&request("x", &["5ms/4ms"]))),
+            ErrorCode::Usage,
+            "more than",
+        ),
+        (refused(client.set_session("gol", &weight(5))), ErrorCode::NotFound, "mean 'gold'"),
+        (refused(client.set_session("gold", &weight(0))), ErrorCode::Usage, "1 and 1000"),
+        (refused(client.remove_session("best-effort", true)), ErrorCode::Refused, "every node"),
+        (refused(client.remove_session("gold", false)), ErrorCode::Failed, "--cascade"),
+        (refused(client.session("silver")), ErrorCode::NotFound, "no session 'silver'"),
+    ] {
+        assert!(answer.0 == code && answer.1.contains(says), "{answer:?}, not {code:?} {says}");
+    }
+    assert_eq!(line.sessions(), ["system", "best-effort", "gold"]);
+    line.node.service("monitor").unwrap();
+}
+
+#[test]
+fn sessions_outlive_daemons_and_the_node() {
+    if !root_or_skip("sessions") {
+        return;
+    }
+    let mut line = Line::with_gold(&["20ms/100ms"]);
+    line.acquaint();
+    let before = line.session("gold");
+    assert!(before.used.total.packets > 0);
+    let as_before = |line: &Line| {
+        let now = line.session("gold");
+        assert_eq!(
+            (now.id, &now.promised, &now.services),
+            (before.id, &before.promised, &before.services)
+        );
+        assert!(now.used.total.packets >= before.used.total.packets, "{now:#?}");
+    };
+    // Killed, and adopted by the next one.
+    line.node.kill().unwrap();
+    let Line { node, net } = &mut line;
+    node.start_again(net, "r1").unwrap();
+    as_before(&line);
+    assert_eq!(line.node.service("monitor").unwrap().restarts, 0);
+    // Handed over.
+    let Line { node, net } = &mut line;
+    assert!(node.take_over(net, "r1").unwrap().success());
+    as_before(&line);
+    line.node.client().create_session(&request("silver", &[])).unwrap();
+    line.said(&["session", "set", "gold", "--weight", "300"]);
+    // Ended, and started from what its state says.
+    line.node.stop().unwrap();
+    let Line { node, net } = &mut line;
+    node.start_again(net, "r1").unwrap();
+    assert_eq!(line.sessions().len(), 4);
+    let gold = line.session("gold");
+    assert_eq!((gold.promised.weight, gold.promised.cpu), (300, before.promised.cpu.clone()));
+    line.acquaint();
+    assert_eq!(line.session("gold").services, ["monitor"]);
+}
+
+const FILE: &str = "[[session]]\nname = \"gold\"\ncpu = [\"20ms/100ms\"]\n\
+                    [[session]]\nname = \"silver\"\nweight = 5\n\
+                    [[service]]\nmodule = \"monitor\"\nsession = \"gold\"\nrules = [\"proto icmp\"]\n\
+                    [[rule]]\nmatch = \"proto tcp dport 23\"\naction = \"drop\"\nsession = \"silver\"\n";
+
+#[test]
+fn a_file_has_its_sessions_applied_with_everything_else_and_taken_back() {
+    if !root_or_skip("sessions") {
+        return;
+    }
+    let line = Line::up();
+    line.store(&passing("monitor"));
+    let would = line.try_apply(FILE, |request| request.dry_run = true).unwrap();
+    assert_eq!(line.sessions(), ["system", "best-effort"], "a dry run changes nothing");
+    let applied = line.apply(FILE);
+    assert_eq!(would.changes, applied.changes);
+    let kinds: Vec<&str> = applied.changes.iter().map(|change| change.kind.as_str()).collect();
+    let added = ["session-added", "session-added", "service-added", "rule-added", "rule-added"];
+    assert_eq!(kinds, added);
+    assert_eq!(line.sessions(), ["system", "best-effort", "gold", "silver"]);
+    line.acquaint();
+    let counted = line.node.service("monitor").unwrap().stats.packets;
+    assert!(counted > 0);
+
+    // A reservation changes, and nothing else: the service runs on with its counters.
+    let more = FILE.replace("20ms/100ms", "30ms/100ms+extra");
+    let changes = line.apply(&more).changes;
+    assert_eq!((changes.len(), changes[0].kind.as_str()), (1, "session-changed"));
+    assert_eq!(changes[0].fields[0].after.as_deref(), Some("30ms/100ms+extra"));
+    let service = line.node.service("monitor").unwrap();
+    assert_eq!((service.restarts, service.stats.packets), (0, counted));
+
+    // Without it, its service has to go elsewhere; the mistake has its place.
+    let without = more.replace("[[session]]\nname = \"gold\"\ncpu = [\"30ms/100ms+extra\"]\n", "");
+    let said = line.try_apply(&without, |_| {}).unwrap_err().to_string();
+    assert!(said.contains("line 6") && said.contains("no session 'gold'"), "{said}");
+    let moved = without.replace("session = \"gold\"", "session = \"silver\"");
+    line.try_apply(&moved, |request| request.discard_state = true).unwrap();
+    assert_eq!(line.sessions(), ["system", "best-effort", "silver"]);
+    assert_eq!(line.node.service("monitor").unwrap().session, "silver");
+
+    // And back, twice.
+    for sessions in [4, 3] {
+        let back = api::RollbackRequest::default();
+        line.node.client().rollback(&back).unwrap();
+        assert_eq!(line.sessions().len(), sessions);
+    }
+    line.apply("");
+    assert_eq!(line.sessions(), ["system", "best-effort"]);
+}
+
+/// What somebody has who may make sessions of these names.
+fn grant(sessions: &[&str]) -> Grant {
+    use trust::Operation::{Deploy, Read, Remove, Rule, Session, Store};
+    Grant {
+        operations: Extent::only([Read, Store, Deploy, Remove, Rule, Session]),
+        sessions: Extent::only(sessions.iter().map(|it| (*it).to_owned())),
+        modules: Extent::only([ModulePattern::NameBegins("monitor".to_owned())]),
+        kinds: Extent::only([Kind::Application]),
+        levels: Extent::All,
+        functions: Extent::none(),
+        traffic: Extent::All,
+        ..Grant::none()
+    }
+}
+
+fn trusting() -> Line {
+    let net = testkit::Net::line(1500).unwrap();
+    let more = |text: String| format!("{text}administrators = [\"{}\"]\n", key(ROOT).public());
+    let node = NodeUnderTest::start_edited(&net, "r1", "", more).unwrap();
+    Line { node, net }
+}
+
+#[test]
+fn ceilings_of_a_token_bind_what_all_sessions_of_its_grant_have_together() {
+    if !root_or_skip("sessions") {
+        return;
+    }
+    let line = trusting();
+    let mut granted = grant(&["one", "two", "three"]);
+    // Half a core, and a mebibyte.
+    (granted.ceilings.0[1], granted.ceilings.0[2]) = (Some(500_000), Some(1 << 20));
+    let alice = token(ROOT, ALICE, &granted);
+    let of = |text: &str| line.node.client().clone().with_token(text);
+    let client = of(&alice);
+    client.create_session(&request("one", &["30ms/100ms"])).unwrap();
+    let (code, says) = refused(client.create_session(&request("two", &["30ms/100ms"])));
+    assert_eq!(code, ErrorCode::Refused);
+    assert!(says.contains("ceiling cpu: 600000"), "{says}");
+    // What is left of the token has no more, either.
+    let narrower = of(&narrowed(&alice, &Grant::all()));
+    narrower.create_session(&request("two", &["20ms/100ms"])).unwrap();
+    let (_, says) = refused(narrower.create_session(&request("three", &["1ms/100ms"])));
+    assert!(says.contains("ceiling cpu: 510000"), "{says}");
+    let more = SessionChange { cpu: Some(vec!["31ms/100ms".into()]), ..SessionChange::default() };
+    assert!(refused(client.set_session("one", &more)).1.contains("ceiling cpu: 510000"));
+    let memory = SessionChange { memory: Some("2MiB".into()), ..SessionChange::default() };
+    assert!(refused(client.set_session("one", &memory)).1.contains("ceiling memory: 2097152"));
+    // A name that the token does not grant, and one that is not there.
+    let (code, says) = refused(client.create_session(&request("four", &[])));
+    assert!(code == ErrorCode::Refused && says.contains("lacks session four"), "{says}");
+    // Whoever may everything is bound by nothing.
+    line.node.client().set_session("one", &more).unwrap();
+}
+
+#[test]
+fn a_session_that_is_not_yours_is_not_there() {
+    if !root_or_skip("sessions") {
+        return;
+    }
+    let line = trusting();
+    let names = ["hers", "shared", "absent"];
+    let of = |who: u8| line.node.client().clone().with_token(token(ROOT, who, &grant(&names)));
+    let (alice, bob) = (of(ALICE), of(BOB));
+    alice.create_session(&request("hers", &[])).unwrap();
+    line.node.client().create_session(&request("shared", &[])).unwrap();
+    assert_eq!(line.session("hers").owner, Some(key(ALICE).public().to_string()));
+    let seen = |client: &api::Client| -> Vec<String> {
+        let sessions = client.sessions().unwrap().sessions;
+        sessions.into_iter().map(|session| session.name).collect()
+    };
+    assert_eq!(
+        (seen(&alice), seen(&bob)),
+        (vec!["hers".into(), "shared".into()], vec!["shared".into()])
+    );
+    let node = bob.node().unwrap().sessions;
+    assert!(node.iter().all(|session| session.name != "hers"), "{node:?}");
+    // To look at, to change, to remove, to deploy in, to add a rule in: as if it were not there.
+    let digest = bob.store_module(passing("monitor")).unwrap().digest;
+    let asks = |session: &str| {
+        let weight = SessionChange { weight: Some(5), ..SessionChange::default() };
+        let deploy = api::DeployRequest {
+            module: digest.clone(),
+            session: Some(session.to_owned()),
+            ..api::DeployRequest::default()
+        };
+        let mut rule = api::RuleRequest::new("dst 10.1.0.0/16", "drop");
+        rule.session = Some(session.to_owned());
+        let answers = [
+            refused(bob.session(session)),
+            refused(bob.set_session(session, &weight)),
+            refused(bob.remove_session(session, true)),
+            refused(bob.deploy(&deploy)),
+            refused(bob.add_rules(&api::RulesRequest { rules: vec![rule] })),
+        ];
+        answers.map(|(code, text)| (code, text.replace(session, "NAME")))
+    };
+    assert_eq!(asks("hers"), asks("absent"));
+    assert!(
+        asks("hers").iter().all(|(code, _)| *code == ErrorCode::NotFound),
+        "{:?}",
+        asks("hers")
+    );
+    // The operator's he may use and not change.
+    let weight = SessionChange { weight: Some(5), ..SessionChange::default() };
+    assert_eq!(refused(bob.set_session("shared", &weight)).0, ErrorCode::Refused);
+    let deploy = api::DeployRequest {
+        module: digest.clone(),
+        session: Some("shared".to_owned()),
+        ..api::DeployRequest::default()
+    };
+    assert_eq!(bob.deploy(&deploy).unwrap().service.session, "shared");
+    // What runs under a capability ends with it, its sessions, too; what others have in one of
+    // them keeps it, as the operator's.
+    let operators = Service { name: "others", session: "hers", ..Service::default() };
+    line.node.deploy(&passing("monitor"), &operators).unwrap();
+    let revoke = vec![key(ALICE).public().to_string()];
+    line.node.client().revoke(&api::RevokeRequest { revoke }).unwrap();
+    assert_eq!(line.session("hers").owner, None);
+    let revoke = vec![key(BOB).public().to_string()];
+    line.node.client().revoke(&api::RevokeRequest { revoke }).unwrap();
+    assert_eq!(line.sessions(), ["system", "best-effort", "hers", "shared"]);
+}

@@ -1,0 +1,176 @@
+//! Sessions: what is asked for, what they were promised, and what they use.
+//!
+//! Shares and sizes are text, as people write them and as a node file has them: `1ms/4ms`,
+//! `25%/4ms`, `64MiB`.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// Asks for a session. What is left out is not reserved.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionRequest {
+    /// Its name.
+    pub name: String,
+    /// Virtual processors, at most 8: shares of guest cores, `1ms/4ms`, or `1ms/4ms+extra` for one
+    /// that gets a part of what nobody uses, too.
+    #[serde(default)]
+    pub cpu: Vec<String>,
+    /// Time of packet cores for its services at `nic` and `kernel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub below: Option<String>,
+    /// Memory, all of it in one number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// Packets that wait for it, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Shares of ports' rates, by the port's name.
+    #[serde(default)]
+    pub send: BTreeMap<String, String>,
+    /// Its part of what nobody reserved or uses, 1 to 1,000; 100 when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u16>,
+}
+
+/// Promises a session something else. What is left out stays, what is named is replaced as a
+/// whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionChange {
+    /// As in [`SessionRequest`]; so the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Vec<String>>,
+    /// Time of packet cores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub below: Option<String>,
+    /// Memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// Packets that wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Shares of ports' rates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub send: Option<BTreeMap<String, String>>,
+    /// Its part of what nobody reserved or uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u16>,
+    /// What is taken away: `cpu`, `below`, `memory`, `queue` or `send`.
+    #[serde(default)]
+    pub without: Vec<String>,
+}
+
+/// What a session was promised.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReservationInfo {
+    /// Its virtual processors.
+    pub cpu: Vec<String>,
+    /// Time of packet cores.
+    pub below: Option<String>,
+    /// Bytes of memory.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of packets that may wait.
+    pub queue_bytes: Option<u64>,
+    /// Shares of ports' rates.
+    pub send: BTreeMap<String, String>,
+    /// Its part of what nobody reserved or uses.
+    pub weight: u16,
+}
+
+/// What a session used in some time. What is not measured is null.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionCounts {
+    /// Processor time of its modules at user level, in nanoseconds.
+    pub cpu_ns: Option<u64>,
+    /// Fuel of its modules below user level.
+    pub fuel: u64,
+    /// Packets that its rules took.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes that it sent.
+    pub sent_bytes: Option<u64>,
+    /// Packets for which its queue had no room.
+    pub queue_dropped: Option<u64>,
+}
+
+/// What a session uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionUse {
+    /// Bytes of linear memory that its services have now.
+    pub memory_bytes: u64,
+    /// Bytes of packets that wait now.
+    pub queue_bytes: Option<u64>,
+    /// Milliseconds of the last look, which ends now; 0 where there was none.
+    pub window_ms: u64,
+    /// What it used in that time.
+    pub window: SessionCounts,
+    /// What it used since the node started.
+    pub total: SessionCounts,
+}
+
+/// A session: what it was promised beside what it uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionDetails {
+    /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
+    pub schema_version: u32,
+    /// Its number in metadata.
+    pub id: u16,
+    /// Its name.
+    pub name: String,
+    /// Whose it is: a public key; nobody's and the operator's have none.
+    #[serde(default)]
+    pub owner: Option<String>,
+    /// Whether every node has it: it cannot be changed.
+    pub built_in: bool,
+    /// `there`, or `leaving`: it goes when its last service has stopped.
+    pub state: String,
+    /// What it was promised.
+    pub promised: ReservationInfo,
+    /// Why it was promised less than it shall be.
+    #[serde(default)]
+    pub short: Option<String>,
+    /// What it uses.
+    pub used: SessionUse,
+    /// Its services.
+    pub services: Vec<String>,
+    /// Its rules, by number.
+    pub rules: Vec<u32>,
+}
+
+/// All sessions, by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionList {
+    /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
+    pub schema_version: u32,
+    /// The sessions.
+    pub sessions: Vec<SessionDetails>,
+}
+
+/// A session was made or promised something else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionPromised {
+    /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
+    pub schema_version: u32,
+    /// Its name.
+    pub session: String,
+    /// Its number in metadata.
+    pub id: u16,
+    /// What it was promised.
+    pub promised: ReservationInfo,
+}
+
+/// A session is gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionRemoved {
+    /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
+    pub schema_version: u32,
+    /// Its name.
+    pub session: String,
+    /// The services that went with it.
+    pub services: Vec<String>,
+    /// The rules that went with it.
+    pub rules: Vec<u32>,
+}

@@ -1,0 +1,374 @@
+//! `tam session`: sessions, what they were promised, and what they use.
+
+use super::deploy::numbers;
+use super::{Context, key_and_value};
+use crate::failure::Outcome;
+use crate::output::Rows;
+use api::{
+    ReservationInfo, SessionChange, SessionCounts, SessionDetails, SessionList, SessionPromised,
+    SessionRequest,
+};
+use clap::{ArgGroup, Args, Subcommand};
+use session::Size;
+use units::Bytes;
+
+/// Subcommands of `tam session`.
+#[derive(Debug, Subcommand)]
+pub enum Session {
+    /// Make a session; what is left out is not reserved
+    Create(Create),
+    /// List the sessions: what each was promised, and what it uses
+    List,
+    /// Show a session: each resource promised, and used lately and since the node started
+    Show {
+        /// The session
+        session: String,
+    },
+    /// Promise a session something else; what runs in it goes on, what is not named stays
+    Set(Set),
+    /// Remove a session
+    Remove {
+        /// The session
+        session: String,
+        /// Remove the services and rules in it, too
+        #[arg(long)]
+        cascade: bool,
+    },
+}
+
+/// What is reserved.
+#[derive(Debug, Args)]
+pub struct Reserved {
+    /// A virtual processor: so much in each period of a guest core, as 1ms/4ms or 25%/4ms; with
+    /// +extra behind it a part of what nobody uses, too; up to 8
+    #[arg(long, value_name = "SHARE")]
+    cpu: Vec<String>,
+    /// Time for its services at nic and kernel, as 0.4ms/4ms
+    #[arg(long, value_name = "SHARE")]
+    below: Option<String>,
+    /// Memory, as 64MiB
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Packets that may wait for it, as 256KiB
+    #[arg(long, value_name = "SIZE")]
+    queue: Option<String>,
+    /// A share of what a port sends, as right=2ms/6ms; may be repeated
+    #[arg(long, value_name = "PORT=SHARE", value_parser = share_of_port)]
+    send: Vec<(String, String)>,
+    /// Its part of what nobody reserved or uses, 1 to 1000; 100 is usual
+    #[arg(long)]
+    weight: Option<u16>,
+}
+
+/// Arguments of `tam session create`.
+#[derive(Debug, Args)]
+pub struct Create {
+    /// Its name
+    session: String,
+    #[command(flatten)]
+    reserved: Reserved,
+}
+
+/// Arguments of `tam session set`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(NAMED))]
+pub struct Set {
+    /// The session
+    session: String,
+    #[command(flatten)]
+    reserved: Reserved,
+    /// Take its virtual processors away
+    #[arg(long, conflicts_with = "cpu")]
+    no_cpu: bool,
+    /// Take its time at nic and kernel away
+    #[arg(long, conflicts_with = "below")]
+    no_below: bool,
+    /// Take its memory away
+    #[arg(long, conflicts_with = "memory")]
+    no_memory: bool,
+    /// Take its queue away
+    #[arg(long, conflicts_with = "queue")]
+    no_queue: bool,
+    /// Take its shares of ports away
+    #[arg(long, conflicts_with = "send")]
+    no_send: bool,
+}
+
+/// One of these a change needs.
+const NAMED: [&str; 11] = [
+    "cpu",
+    "below",
+    "memory",
+    "queue",
+    "send",
+    "weight",
+    "no_cpu",
+    "no_below",
+    "no_memory",
+    "no_queue",
+    "no_send",
+];
+
+fn share_of_port(text: &str) -> Result<(String, String), String> {
+    key_and_value(text).map_err(|_| "a share of a port is given as PORT=SHARE".to_owned())
+}
+
+impl Session {
+    pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
+        let client = context.client()?;
+        match self {
+            Self::Create(create) => {
+                let made = client.create_session(&create.request())?;
+                context.output.result(&made, || promised_text("made", &made))
+            }
+            Self::List => {
+                let list = client.sessions()?;
+                context.output.result(&list, || list_text(&list))
+            }
+            Self::Show { session } => {
+                let details = client.session(&session)?;
+                context.output.result(&details, || show_text(&details))
+            }
+            Self::Set(set) => {
+                let session = set.session.clone();
+                let changed = client.set_session(&session, &set.change())?;
+                context.output.result(&changed, || promised_text("changed", &changed))
+            }
+            Self::Remove { session, cascade } => {
+                let removed = client.remove_session(&session, cascade)?;
+                context.output.result(&removed, || {
+                    let mut text = format!("removed session {}", removed.session);
+                    if !removed.services.is_empty() {
+                        text.push_str(&format!(", its services {}", removed.services.join(", ")));
+                    }
+                    if !removed.rules.is_empty() {
+                        text.push_str(&format!(", its rules {}", numbers(&removed.rules)));
+                    }
+                    text
+                })
+            }
+        }
+    }
+}
+
+impl Create {
+    fn request(self) -> SessionRequest {
+        let Reserved { cpu, below, memory, queue, send, weight } = self.reserved;
+        let (name, send) = (self.session, send.into_iter().collect());
+        SessionRequest { name, cpu, below, memory, queue, send, weight }
+    }
+}
+
+impl Set {
+    fn change(self) -> SessionChange {
+        let Reserved { cpu, below, memory, queue, send, weight } = self.reserved;
+        let taken = [
+            ("cpu", self.no_cpu),
+            ("below", self.no_below),
+            ("memory", self.no_memory),
+            ("queue", self.no_queue),
+            ("send", self.no_send),
+        ];
+        let taken = taken.into_iter().filter(|(_, is_taken)| *is_taken);
+        SessionChange {
+            cpu: (!cpu.is_empty()).then_some(cpu),
+            below,
+            memory,
+            queue,
+            send: (!send.is_empty()).then(|| send.into_iter().collect()),
+            weight,
+            without: taken.map(|(what, _)| what.to_owned()).collect(),
+        }
+    }
+}
+
+const NONE: &str = "-";
+
+fn size(bytes: u64) -> String {
+    Size(Bytes(bytes)).to_string()
+}
+
+fn or_none<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| NONE.to_owned(), text)
+}
+
+fn promised_text(did: &str, promised: &SessionPromised) -> String {
+    let mut rows = Rows::pairs();
+    rows.add(["session".into(), format!("{} ({did})", promised.session)]);
+    for (resource, amount) in resources(&promised.promised) {
+        rows.add([resource, amount]);
+    }
+    rows.to_string()
+}
+
+/// Everything that is promised, by its name.
+fn resources(promised: &ReservationInfo) -> Vec<(String, String)> {
+    let cpu = promised.cpu.iter().map(|share| ("cpu".to_owned(), share.clone()));
+    let below = promised.below.iter().map(|share| ("below".to_owned(), share.clone()));
+    let memory = promised.memory_bytes.map(|bytes| ("memory".to_owned(), size(bytes)));
+    let queue = promised.queue_bytes.map(|bytes| ("queue".to_owned(), size(bytes)));
+    let send = promised.send.iter().map(|(port, share)| (format!("send {port}"), share.clone()));
+    let weight = ("weight".to_owned(), promised.weight.to_string());
+    cpu.chain(below).chain(memory).chain(queue).chain(send).chain([weight]).collect()
+}
+
+fn list_text(list: &SessionList) -> String {
+    let mut rows = Rows::new([
+        "session", "cpu", "used", "below", "memory", "used", "queue", "send", "weight", "services",
+        "packets",
+    ]);
+    for session in &list.sessions {
+        let (promised, used) = (&session.promised, &session.used);
+        let state = if session.state == "there" { "" } else { " (leaving)" };
+        let short = if session.short.is_some() { " (short)" } else { "" };
+        let send = promised.send.iter().map(|(port, share)| format!("{port} {share}"));
+        let send: Vec<String> = send.collect();
+        let cpu = promised.cpu.join(", ");
+        rows.add([
+            format!("{}{state}{short}", session.name),
+            if cpu.is_empty() { NONE.to_owned() } else { cpu },
+            or_none(used.window.cpu_ns, |ns| percent(ns, used.window_ms)),
+            or_none(promised.below.clone(), |share| share),
+            or_none(promised.memory_bytes, size),
+            size(used.memory_bytes),
+            or_none(promised.queue_bytes, size),
+            if send.is_empty() { NONE.to_owned() } else { send.join(", ") },
+            promised.weight.to_string(),
+            session.services.len().to_string(),
+            used.total.packets.to_string(),
+        ]);
+    }
+    rows.to_string()
+}
+
+/// Of one core.
+fn percent(ns: u64, window_ms: u64) -> String {
+    match window_ms {
+        0 => NONE.to_owned(),
+        window => format!("{:.1}%", ns as f64 / (window as f64 * 10_000.0)),
+    }
+}
+
+fn show_text(session: &SessionDetails) -> String {
+    let mut facts = Rows::pairs();
+    facts.add(["session".into(), format!("{} ({})", session.name, session.state)]);
+    if session.built_in {
+        facts.add(["kind".into(), "every node has it; it reserves nothing".into()]);
+    }
+    if let Some(owner) = &session.owner {
+        facts.add(["owner".into(), owner.clone()]);
+    }
+    if let Some(reason) = &session.short {
+        facts.add(["promised less".into(), reason.clone()]);
+    }
+    let services = session.services.join(", ");
+    let services = if services.is_empty() { "none".to_owned() } else { services };
+    facts.add(["services".into(), services]);
+    facts.add(["rules".into(), numbers(&session.rules)]);
+    format!("{facts}\n{}", use_rows(session))
+}
+
+/// Promised beside used, a row for each resource.
+fn use_rows(session: &SessionDetails) -> Rows {
+    let (promised, used) = (&session.promised, &session.used);
+    let SessionCounts { cpu_ns, fuel, packets, bytes, sent_bytes, queue_dropped } = used.total;
+    let mut rows = Rows::new(["resource", "promised", "used", "since the start"]);
+    let per_second = |count: u64, unit: &str| match used.window_ms {
+        0 => NONE.to_owned(),
+        window => format!("{} {unit}/s", u128::from(count) * 1_000 / u128::from(window)),
+    };
+    let window = &used.window;
+    let cpu_now = or_none(window.cpu_ns, |ns| percent(ns, used.window_ms));
+    let cpu_total = or_none(cpu_ns, |ns| format!("{:.3} s", ns as f64 / 1e9));
+    let cpu = if promised.cpu.is_empty() { NONE.to_owned() } else { promised.cpu.join(", ") };
+    rows.add(["cpu".into(), cpu, cpu_now, cpu_total]);
+    let below = or_none(promised.below.clone(), |share| share);
+    rows.add(["below".into(), below, per_second(window.fuel, "fuel"), format!("{fuel} fuel")]);
+    let memory = or_none(promised.memory_bytes, size);
+    rows.add(["memory".into(), memory, size(used.memory_bytes), String::new()]);
+    let dropped = or_none(queue_dropped, |dropped| format!("{dropped} packets dropped"));
+    let queue = or_none(promised.queue_bytes, size);
+    rows.add(["queue".into(), queue, or_none(used.queue_bytes, size), dropped]);
+    for (port, share) in &promised.send {
+        rows.add([format!("send {port}"), share.clone(), String::new(), String::new()]);
+    }
+    let sent_now = or_none(window.sent_bytes, |bytes| per_second(bytes, "bytes"));
+    let sent = or_none(sent_bytes, |bytes| format!("{bytes} bytes"));
+    rows.add(["sent".into(), String::new(), sent_now, sent]);
+    let (now, all) = (per_second(window.packets, "packets"), format!("{packets} packets"));
+    rows.add(["came".into(), String::new(), now, all]);
+    let (now, all) = (per_second(window.bytes, "bytes"), format!("{bytes} bytes"));
+    rows.add([String::new(), String::new(), now, all]);
+    rows.add(["weight".into(), promised.weight.to_string(), String::new(), String::new()]);
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gold() -> SessionDetails {
+        SessionDetails {
+            name: "gold".into(),
+            state: "there".into(),
+            promised: ReservationInfo {
+                cpu: vec!["1ms/4ms+extra".into()],
+                memory_bytes: Some(64 << 20),
+                send: [("right".to_owned(), "2ms/6ms".to_owned())].into(),
+                weight: 200,
+                ..ReservationInfo::default()
+            },
+            used: api::SessionUse {
+                memory_bytes: 65_536,
+                window_ms: 2_000,
+                window: SessionCounts {
+                    cpu_ns: Some(500_000_000),
+                    packets: 10,
+                    ..SessionCounts::default()
+                },
+                total: SessionCounts {
+                    cpu_ns: Some(1_500_000_000),
+                    packets: 30,
+                    ..SessionCounts::default()
+                },
+                ..api::SessionUse::default()
+            },
+            services: vec!["monitor".into()],
+            rules: vec![0, 1],
+            ..SessionDetails::default()
+        }
+    }
+
+    #[test]
+    fn what_was_promised_stands_beside_what_is_used() {
+        let text = show_text(&gold());
+        let lines: Vec<&str> = text.lines().collect();
+        for wanted in [
+            "session   gold (there)",
+            "services  monitor",
+            "rules     0, 1",
+            "RESOURCE    PROMISED       USED         SINCE THE START",
+            "cpu         1ms/4ms+extra  25.0%        1.500 s",
+            "memory      64MiB          64KiB",
+            "queue       -              -            -",
+            "send right  2ms/6ms",
+            "came                       5 packets/s  30 packets",
+            "weight      200",
+        ] {
+            assert!(lines.contains(&wanted), "no line '{wanted}' in\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_measured_is_no_zero() {
+        let quiet = SessionDetails { used: api::SessionUse::default(), ..gold() };
+        let text = show_text(&quiet);
+        assert!(text.contains("cpu         1ms/4ms+extra  -     -"), "{text}");
+    }
+
+    #[test]
+    fn a_share_of_a_port_has_both() {
+        assert!(share_of_port("right=2ms/6ms").is_ok());
+        assert!(share_of_port("2ms/6ms").unwrap_err().contains("PORT=SHARE"));
+    }
+}

@@ -1,0 +1,152 @@
+//! Whose sessions are, and how much of a node one capability may reserve.
+//!
+//! | session | of somebody else | the operator's | his own |
+//! |---|---|---|---|
+//! | look at it, use it | not there | if the token grants its name | the same |
+//! | change it, remove it | not there | refused | if the token grants its name |
+//!
+//! Ceilings bind what all sessions of one grant have together: of the token that an administrator
+//! signed, and of all that were made of it by leaving less. Otherwise two narrower tokens would
+//! have twice as much as the one that they are of.
+
+use super::Asker;
+use crate::http::Answer;
+use crate::sessions::{Promise, SessionQuestion, to_create};
+use node::{Owner, Session};
+use session::Reservation;
+use trust::ask::Amounts;
+use trust::{Ask, Operation};
+use units::Name;
+
+impl Asker<'_> {
+    pub(super) fn session_question(&self, question: &SessionQuestion) -> Answer<()> {
+        match question {
+            // What the caller does not see is left out of the answer.
+            SessionQuestion::List(_) | SessionQuestion::Show(..) => {
+                self.check(&Ask::to(Operation::Read))
+            }
+            SessionQuestion::Create(request, _) => {
+                let promise = to_create(request)?;
+                self.promise(&promise)?;
+                match self.daemon.node.session(&promise.session) {
+                    Some(taken) if !taken.is_built_in() && !self.sees(taken) => {
+                        Err(name_taken(&promise.session))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            SessionQuestion::Set(name, change, _) => {
+                self.session(name)?;
+                self.promise(&self.daemon.to_set(name, change)?)
+            }
+            SessionQuestion::Remove(name, cascade, _) => {
+                let session = self.session(name)?;
+                if *cascade { self.all_in(&session.name) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// A session that is there and that the caller may change.
+    fn session(&self, name: &str) -> Answer<&Session> {
+        let operation = Operation::Session;
+        self.check(&Ask::to(operation))?;
+        let named = Name::new(name).ok();
+        let found = named.and_then(|name| self.daemon.node.session(&name));
+        match found {
+            Some(found) if self.rights.reach(operation, found.name.as_str(), found.owner) => {
+                Ok(found)
+            }
+            // He sees it, and it is not his.
+            Some(found) if self.sees(found) => {
+                self.everybodys(operation)?;
+                Ok(found)
+            }
+            _ => Err(self.daemon.no_session(&self.sight(), name)),
+        }
+    }
+
+    /// A session in which the caller may have services and rules, as far as it is whose it is.
+    pub(super) fn usable(&self, name: &Name) -> Answer<()> {
+        let found = self.daemon.node.session(name).filter(|session| {
+            session.owner.is_none()
+                || self.rights.is_own(session.owner)
+                || self.rights.reach_everybody(Operation::Deploy)
+        });
+        match found {
+            Some(_) => Ok(()),
+            None => Err(self.daemon.no_session(&self.sight(), name.as_str())),
+        }
+    }
+
+    /// What goes with a session is the caller's, too.
+    fn all_in(&self, session: &Name) -> Answer<()> {
+        let reach =
+            |operation, owner: Option<Owner>| self.rights.reach(operation, session.as_str(), owner);
+        let node = &self.daemon.node;
+        let mut services = node.services().filter(|it| it.session == *session);
+        if services.any(|service| !reach(Operation::Remove, service.owner)) {
+            return self.everybodys(Operation::Remove);
+        }
+        let rules = node.rules();
+        let mut rules = rules.iter().filter(|view| view.rule.spec.session == *session);
+        if rules.any(|view| view.came_with.is_none() && !reach(Operation::Rule, view.owner)) {
+            return self.everybodys(Operation::Rule);
+        }
+        Ok(())
+    }
+
+    /// The session's name is granted, and with it all sessions of the grant stay below its
+    /// ceilings.
+    fn promise(&self, promise: &Promise) -> Answer<()> {
+        let session = Some(promise.session.to_string());
+        let amounts = self.reserved_with(promise);
+        self.check(&Ask { session, amounts, ..Ask::to(Operation::Session) })
+    }
+
+    fn reserved_with(&self, promise: &Promise) -> Amounts {
+        let others = self.daemon.node.sessions().filter(|session| {
+            session.name != promise.session && self.rights.is_of_grant(session.owner)
+        });
+        let all = others.map(|session| &session.reservation).chain([&promise.reservation]);
+        let (mut cpu, mut memory, mut bandwidth) = (0_u64, 0_u64, 0_u64);
+        for reservation in all {
+            let [more_cpu, more_memory, more_bandwidth] = self.resources(reservation);
+            cpu = cpu.saturating_add(more_cpu);
+            memory = memory.saturating_add(more_memory);
+            bandwidth = bandwidth.saturating_add(more_bandwidth);
+        }
+        Amounts([None, Some(cpu), Some(memory), Some(bandwidth)])
+    }
+
+    /// Processor time at all levels, in parts of a million of one core; bytes; bits per second.
+    fn resources(&self, reservation: &Reservation) -> [u64; 3] {
+        let processors = reservation.processors.iter().map(|it| it.share);
+        let cpu = processors.chain(reservation.below).map(session::Share::parts_per_million);
+        let memory = [reservation.memory, reservation.queue].into_iter().flatten();
+        let bandwidth = reservation.send.iter().map(|(port, share)| {
+            // Of a port whose rate is not known nothing is promised.
+            let rate = self.daemon.port_rate(port).map_or(0, |rate| rate.0);
+            let bits = u128::from(rate) * u128::from(share.parts_per_million());
+            u64::try_from(bits.div_ceil(1_000_000)).unwrap_or(u64::MAX)
+        });
+        [cpu.sum(), memory.map(|bytes| bytes.0).sum(), bandwidth.sum()]
+    }
+
+    /// Whether a session is no secret to the caller.
+    fn sees(&self, session: &Session) -> bool {
+        self.rights.reach_everybody(Operation::Read)
+            || (session.owner.is_none() || self.rights.is_own(session.owner))
+                && self.rights.names_session(session.name.as_str())
+    }
+
+    fn sight(&self) -> crate::authority::Sight {
+        let sessions = self.daemon.node.sessions().map(|session| session.name.to_string());
+        self.rights.sight(sessions)
+    }
+}
+
+fn name_taken(name: &Name) -> api::ErrorInfo {
+    let message = format!("the name '{name}' is not free on this node");
+    let help = "give the session another one";
+    crate::http::error(api::ErrorCode::Refused, message, Some(help))
+}

@@ -1,0 +1,97 @@
+//! What the node wants done, done: its effects, in their order.
+
+use crate::daemon::Daemon;
+use crate::replace::way_of;
+use cell::protocol::{SessionFacts, ToCell};
+use node::Effect;
+
+impl Daemon {
+    /// Does everything that waits to be done, and writes down what runs then.
+    pub(crate) fn do_effects(&mut self) {
+        self.tell_kept();
+        while let Some(effect) = self.node.poll_effect() {
+            match effect {
+                Effect::StartCell { restarts } => self.start_cell(restarts),
+                Effect::StartService {
+                    entry,
+                    service,
+                    digest,
+                    lanes,
+                    parameters,
+                    session,
+                    levels,
+                    functions,
+                    closed,
+                    ..
+                } => {
+                    let values =
+                        parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
+                    self.start_service(
+                        entry, &service, &digest, lanes, values, session, levels, functions,
+                        closed, None,
+                    );
+                }
+                Effect::ReplaceService {
+                    entry,
+                    service,
+                    digest,
+                    lanes,
+                    parameters,
+                    session,
+                    levels,
+                    functions,
+                    closed,
+                    way,
+                } => {
+                    // The next daemon must not take the new version for the old one.
+                    self.remember();
+                    let values =
+                        parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
+                    let way = Some(way_of(way));
+                    self.start_service(
+                        entry, &service, &digest, lanes, values, session, levels, functions,
+                        closed, way,
+                    );
+                }
+                Effect::MoveService { entry, level } => self.move_service(entry, level),
+                Effect::SetEdges { entry, edges } => {
+                    if let Some(lane) = self.front.lane(entry) {
+                        lane.set_edges(edges);
+                    }
+                    self.tell(&ToCell::Edges(entry, edges), &[]);
+                }
+                Effect::SetClosed { entry, closed } => {
+                    if let Some(lane) = self.front.lane(entry) {
+                        lane.set_closed(closed);
+                    }
+                    self.tell(&ToCell::Closed(entry, closed), &[]);
+                }
+                Effect::StopService { entry } => self.tell(&ToCell::Stop(entry), &[]),
+                Effect::SetSession { session, reservation } => {
+                    // The cell keeps nothing that the next daemon would not know of.
+                    self.remember();
+                    let facts = SessionFacts { id: session, reservation };
+                    self.tell(&ToCell::Session(Box::new(facts)), &[]);
+                }
+                Effect::RemoveSession { session } => self.forget_session(session),
+                Effect::ClearRuleCounters { rule } => {
+                    if let Err(error) = self.front.clear_rule_stats(rule) {
+                        tracing::error!(%rule, %error, "a rule's counters were not cleared");
+                    }
+                }
+                Effect::InstallRules { rules, .. } => {
+                    if let Err(error) = self.front.install(&rules) {
+                        tracing::error!(%error, "the rules were not installed");
+                    }
+                    self.tell_rules();
+                }
+                Effect::Report(notice) => {
+                    // Nobody is told what the next daemon would not know.
+                    self.remember();
+                    self.report(notice);
+                }
+            }
+        }
+        self.remember();
+    }
+}

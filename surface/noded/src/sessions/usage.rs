@@ -1,0 +1,217 @@
+//! What sessions use: now, lately and since the node started.
+//!
+//! ```text
+//! rules, lanes ─ packets, bytes, fuel ─┐
+//! cell ─ SessionReport ─ time, queue ──┴─▶ totals ─ less those of a look before ─▶ the window
+//! ```
+//!
+//! Nothing is measured for it: it reads counters when somebody asks, and each time that they are
+//! read for the ledger.
+
+use crate::daemon::Daemon;
+use crate::http::{Answer, Reply};
+use crate::views::failed;
+use api::{SessionCounts, SessionRemoved, SessionUse};
+use cell::protocol::SessionReport;
+use node::Session;
+use std::collections::{BTreeMap, VecDeque};
+use units::{Name, Nanos, SessionId};
+
+/// Shortest window: in less time a few packets would look like a rate.
+const WINDOW_MIN: Nanos = Nanos::from_millis(1_000);
+/// Looks that are kept: the last one that is old enough, and one that is not yet.
+const LOOKS_MAX: usize = 2;
+
+/// What the daemon knows of sessions beside what it decides.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    /// Removals whose services the cell has not stopped yet.
+    pub(crate) removing: BTreeMap<Name, (Reply<SessionRemoved>, SessionRemoved)>,
+    /// What the cell said last.
+    reports: BTreeMap<SessionId, SessionReport>,
+    /// What was used in cells that are gone.
+    pub(crate) before: BTreeMap<SessionId, SessionCounts>,
+    looks: VecDeque<Look>,
+}
+
+struct Look {
+    at: Nanos,
+    counts: BTreeMap<Name, SessionCounts>,
+}
+
+impl Sessions {
+    /// The cell told.
+    pub(crate) fn heard(&mut self, reports: Vec<SessionReport>) {
+        self.reports.extend(reports.into_iter().map(|report| (report.session, report)));
+    }
+
+    /// Another cell begins from zero.
+    pub(crate) fn cell_lost(&mut self) {
+        for (session, report) in std::mem::take(&mut self.reports) {
+            let before = self.before.entry(session).or_default();
+            *before = plus(*before, &report);
+        }
+    }
+
+    /// The number may become another session's.
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        self.reports.remove(&session);
+        self.before.remove(&session);
+    }
+
+    /// What the cell counts of a session, over all cells that there were.
+    fn counted(&self, session: SessionId) -> SessionCounts {
+        let before = self.before.get(&session).copied().unwrap_or_default();
+        self.reports.get(&session).map_or(before, |report| plus(before, report))
+    }
+
+    fn waiting(&self, session: SessionId) -> Option<u64> {
+        self.reports.get(&session).map(|report| report.queue.0)
+    }
+
+    /// Takes note of how much was used until now.
+    fn look(&mut self, at: Nanos, counts: &BTreeMap<Name, SessionCounts>) {
+        let is_due = |look: &Look| at.saturating_sub(look.at) >= WINDOW_MIN;
+        if !self.looks.back().is_none_or(is_due) {
+            return;
+        }
+        self.looks.push_back(Look { at, counts: counts.clone() });
+        if self.looks.len() > LOOKS_MAX {
+            self.looks.pop_front();
+        }
+    }
+
+    /// How long ago the look before this one was, in milliseconds, and what was used since.
+    fn window(&self, now: Nanos, name: &Name, total: SessionCounts) -> (u64, SessionCounts) {
+        let is_old = |look: &&Look| now.saturating_sub(look.at) >= WINDOW_MIN;
+        let Some(look) = self.looks.iter().rev().find(is_old) else {
+            return (0, SessionCounts::default());
+        };
+        let before = look.counts.get(name).copied().unwrap_or_default();
+        (now.saturating_sub(look.at).as_millis(), less(total, before))
+    }
+}
+
+fn plus(one: SessionCounts, report: &SessionReport) -> SessionCounts {
+    let sum = |counted: Option<u64>, more: u64| Some(counted.unwrap_or(0).saturating_add(more));
+    SessionCounts {
+        cpu_ns: sum(one.cpu_ns, report.cpu.0),
+        sent_bytes: sum(one.sent_bytes, report.sent.0),
+        queue_dropped: sum(one.queue_dropped, report.dropped),
+        ..one
+    }
+}
+
+fn less(total: SessionCounts, before: SessionCounts) -> SessionCounts {
+    let rest = |total: Option<u64>, before: Option<u64>| {
+        total.map(|total| total.saturating_sub(before.unwrap_or(0)))
+    };
+    SessionCounts {
+        cpu_ns: rest(total.cpu_ns, before.cpu_ns),
+        fuel: total.fuel.saturating_sub(before.fuel),
+        packets: total.packets.saturating_sub(before.packets),
+        bytes: total.bytes.saturating_sub(before.bytes),
+        sent_bytes: rest(total.sent_bytes, before.sent_bytes),
+        queue_dropped: rest(total.queue_dropped, before.queue_dropped),
+    }
+}
+
+impl Daemon {
+    /// What each session used since the node started.
+    pub(crate) fn session_counts(&self) -> Answer<BTreeMap<Name, SessionCounts>> {
+        let begin = |session: &Session| {
+            let (packets, bytes) = self.closed.get(&session.name).copied().unwrap_or_default();
+            let fuel = self.fuel_closed.get(&session.name).copied().unwrap_or_default();
+            let counted = self.sessions.counted(session.id);
+            (session.name.clone(), SessionCounts { packets, bytes, fuel, ..counted })
+        };
+        let mut counts: BTreeMap<Name, SessionCounts> = self.node.sessions().map(begin).collect();
+        for view in self.node.all_rules() {
+            let stats = self.front.rule_stats(view.rule.id).map_err(failed)?;
+            let sum = counts.entry(view.rule.spec.session).or_default();
+            sum.packets += stats.packets;
+            sum.bytes += stats.bytes;
+        }
+        for service in self.node.services() {
+            let below = self.below_report(service.entry);
+            let sum = counts.entry(service.session.clone()).or_default();
+            sum.fuel += below.map_or(0, |below| below.fuel);
+        }
+        Ok(counts)
+    }
+
+    /// The same, remembered as the beginning of a window.
+    pub(crate) fn look_at_sessions(&mut self) -> Answer<BTreeMap<Name, SessionCounts>> {
+        let counts = self.session_counts()?;
+        self.sessions.look(self.now(), &counts);
+        Ok(counts)
+    }
+
+    /// What a session uses; `counts` are of this moment.
+    pub(super) fn session_use(
+        &self,
+        session: &Session,
+        counts: &BTreeMap<Name, SessionCounts>,
+    ) -> SessionUse {
+        let services = self.node.services().filter(|service| service.session == session.name);
+        let memory = services.filter_map(|service| self.reports.get(&service.entry));
+        let total = counts.get(&session.name).copied().unwrap_or_default();
+        let (window_ms, window) = self.sessions.window(self.now(), &session.name, total);
+        SessionUse {
+            memory_bytes: memory.map(|report| report.memory_bytes).sum(),
+            queue_bytes: self.sessions.waiting(session.id),
+            window_ms,
+            window,
+            total,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Bytes;
+
+    fn report(cpu: u64) -> SessionReport {
+        let (session, queue, sent) = (SessionId(2), Bytes(1500), Bytes(9));
+        SessionReport { session, cpu: Nanos(cpu), queue, dropped: 1, sent }
+    }
+
+    #[test]
+    fn what_a_cell_counted_is_kept_when_it_is_lost() {
+        let mut sessions = Sessions::default();
+        assert_eq!(sessions.counted(SessionId(2)).cpu_ns, None, "nobody has measured it");
+        sessions.heard(vec![report(100)]);
+        sessions.heard(vec![report(150)]);
+        sessions.cell_lost();
+        sessions.heard(vec![report(7)]);
+        let counted = sessions.counted(SessionId(2));
+        assert_eq!((counted.cpu_ns, counted.queue_dropped), (Some(157), Some(2)));
+        assert_eq!(sessions.waiting(SessionId(2)), Some(1500));
+        sessions.forget(SessionId(2));
+        assert_eq!(sessions.counted(SessionId(2)), SessionCounts::default());
+    }
+
+    #[test]
+    fn a_window_is_a_second_or_longer_and_ends_now() {
+        let mut sessions = Sessions::default();
+        let name: Name = "gold".parse().unwrap();
+        let at = |ms: u64| Nanos::from_millis(ms);
+        let counts = |packets: u64| {
+            let counts = SessionCounts { packets, ..SessionCounts::default() };
+            BTreeMap::from([(name.clone(), counts)])
+        };
+        let mut look = |ms: u64, packets: u64| {
+            sessions.look(at(ms), &counts(packets));
+            let total = counts(packets)[&name];
+            let (window, used) = sessions.window(at(ms), &name, total);
+            (window, used.packets)
+        };
+        assert_eq!(look(0, 5), (0, 0), "there was no look before");
+        assert_eq!(look(400, 7), (0, 0));
+        assert_eq!(look(1_200, 10), (1_200, 5));
+        assert_eq!(look(1_500, 12), (1_500, 7));
+        assert_eq!(look(2_300, 20), (1_100, 10));
+        assert_eq!(look(9_000, 30), (6_700, 10));
+    }
+}
