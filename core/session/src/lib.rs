@@ -6,18 +6,21 @@
 //!                                                            │
 //!                    Refusal ◀── admission::Admission ◀──────┘
 //!                                        │ what fits together
-//!                                        ▼
-//!                               executor::Schedule
-//!                               who runs, until when
+//!                          ┌─────────────┴───────────┐
+//!                          ▼                         ▼
+//!                 executor::Schedule         egress::Schedule
+//!                 who runs, until when       which packet leaves, when
 //! ```
 //!
 //! [`share`], [`processor`] and [`weight`] are the parts, [`reservation`] the whole, [`text`] how
-//! times and sizes are written. [`admission`] adds up, [`executor`] shares a guest core.
+//! times and sizes are written. [`admission`] adds up, [`executor`] shares a guest core, and
+//! [`egress`] a port.
 
 #![forbid(unsafe_code)]
 
 pub mod admission;
 mod edf;
+pub mod egress;
 pub mod executor;
 mod kind;
 mod period;
