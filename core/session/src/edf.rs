@@ -199,13 +199,22 @@ impl Edf {
         }
     }
 
+    /// How late somebody may be given what is left of his slice; zero at first.
+    pub(crate) const fn set_late_max(&mut self, late_max: Nanos) {
+        self.rules.late_max = late_max;
+    }
+
     /// Ends the periods that are over.
     pub(crate) fn advance(&mut self, now: Nanos) {
+        // Who is ready keeps his deadline until he is too late.
+        let too_late = now.saturating_sub(self.rules.late_max);
         loop {
             // Nothing comes after the last nanosecond that fits, not even the next period.
-            let is_over = |(end, _): &(u64, u32)| *end <= now.0 && *end < u64::MAX;
-            let over = |first: Option<(u64, u32)>| first.filter(is_over);
-            let first = over(self.waiting.first()).or_else(|| over(self.ready.first()));
+            let over = |first: Option<(u64, u32)>, now: Nanos| {
+                first.filter(|(end, _)| *end <= now.0 && *end < u64::MAX)
+            };
+            let waits = over(self.waiting.first(), now);
+            let first = waits.or_else(|| over(self.ready.first(), too_late));
             let Some((_, index)) = first else { return };
             let Some(entity) = self.entities[index as usize].as_mut() else { return };
             let Some(server) = entity.server.as_mut() else { return };

@@ -17,9 +17,8 @@
 //! It is not the port: it holds handles of packets and no packets, sends nothing and reads no
 //! clock. It keeps to the rate that it is told, since a queue that grows in a device has one order
 //! for all. Packets are not cut: who has something left of his slice sends one more, and what that
-//! was too much is missing in his next period. A packet that its session's slice was there for,
-//! and that had to wait for others' packets, is not lost to it: that much more is his in the next
-//! periods.
+//! was too much is missing in his next period. Whose slice comes late because of others' packets
+//! keeps his deadline and has it yet, before the slices of later ones.
 //!
 //! **What holds** while all shares were admitted: who always has packets is never further behind
 //! his share than one packet of everybody with a share, and one more; and never further ahead than
@@ -27,6 +26,7 @@
 
 mod pace;
 mod queue;
+mod sender;
 
 use units::{BitsPerSecond, Bytes, Nanos, Packets as Count, SessionId};
 
@@ -38,21 +38,22 @@ use crate::share::Share;
 use crate::weight::Weight;
 
 use pace::{PICOS, Pace, time_of};
-use queue::{Packets, Queue, counted};
+use queue::{Packets, counted};
+use sender::Sender;
+pub use sender::{Crossing, Watch};
 
-/// Longest packet: what the length field of IP can say.
+/// Longest packet that any port has: what the length field of IP can say.
 pub const PACKET_MAX: Bytes = Bytes(65_535);
 
-/// How many slices somebody may have later, because others' packets were on the wire: where every
-/// slice is little more than a packet, two periods in a row can pass like that. A port that stood
-/// still for longer is not caught up with.
-const CARRIED_MAX: u64 = 4;
+/// How much later than its due a packet may leave beyond what others' packets explain: whoever
+/// asks for packets may have been away that long.
+const AWAY_MAX: Nanos = Nanos::from_millis(1);
 
 const RULES: Rules = Rules {
     work_per_nano: PICOS,
     stop: Nanos::ZERO,
     capacity: PORT_SHARE_MAX.0,
-    carried_max: CARRIED_MAX,
+    late_max: AWAY_MAX,
 };
 
 /// What a port sends, and how.
@@ -60,6 +61,8 @@ const RULES: Rules = Rules {
 pub struct Port {
     /// Its rate.
     pub rate: BitsPerSecond,
+    /// Its longest packet, at most [`PACKET_MAX`]. What is longer is dropped.
+    pub packet_max: Bytes,
     /// What each packet takes on the wire beside its bytes: 24 on Ethernet (preamble, frame check
     /// sequence and gap), 0 on a virtual link.
     pub per_packet: Bytes,
@@ -80,25 +83,6 @@ pub struct Terms {
     pub weight: Weight,
     /// How much waits for it at most. A packet counts for at least 64 bytes.
     pub queue: Bytes,
-}
-
-/// When crossings are said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watch {
-    /// The queue is long when there is more in it.
-    pub above: Bytes,
-    /// It is short again when there is no more than that in it: less than `above`, so that a
-    /// queue at the threshold does not say so for each packet.
-    pub below: Bytes,
-}
-
-/// A threshold was crossed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crossing {
-    /// There is more in the queue than `above`.
-    Above,
-    /// There is no more in it than `below` again.
-    Below,
 }
 
 /// What became of a packet.
@@ -126,7 +110,7 @@ pub enum DropReason {
     QueueFull,
     /// Its session has nothing at this port.
     NoTerms,
-    /// It is longer than [`PACKET_MAX`].
+    /// It is longer than the port's longest packet.
     TooLong,
 }
 
@@ -175,22 +159,9 @@ pub struct Account {
     pub queued: Bytes,
     /// Packets that wait.
     pub queued_packets: Count,
-    /// Time of the wire that it was given later than in its period.
-    pub late: Nanos,
-}
-
-#[derive(Clone, Debug)]
-struct Sender {
-    entity: u32,
-    queue: Queue,
-    queue_max: Bytes,
-    watch: Option<Watch>,
-    is_long: bool,
-    guaranteed: Bytes,
-    rest: Bytes,
-    packets: Count,
-    dropped: Count,
-    dropped_bytes: Bytes,
+    /// Time of the wire that was left of slices, although there were packets, and is gone, since
+    /// the port stood still: 0 as long as promises are kept.
+    pub short: Nanos,
 }
 
 /// The packets that leave by one port; `T` names a packet.
@@ -203,6 +174,8 @@ pub struct Schedule<T> {
     waiting: Packets<T>,
     pace: Pace,
     in_flight: Bytes,
+    /// Sessions with a share.
+    shares: u64,
 }
 
 impl<T> Schedule<T> {
@@ -216,12 +189,14 @@ impl<T> Schedule<T> {
             waiting: Packets::new(),
             pace: Pace::new(),
             in_flight: Bytes::ZERO,
+            shares: 0,
         }
     }
 
     /// Another rate, say, from the next packet on.
-    pub const fn set_port(&mut self, port: Port) {
+    pub fn set_port(&mut self, port: Port) {
         self.port = port;
+        self.set_late_max();
     }
 
     /// Gives a session terms, or other ones: a share from its next period on, or when what it is
@@ -232,20 +207,24 @@ impl<T> Schedule<T> {
             self.senders.resize_with(at + 1, || None);
         }
         let of_edf = edf::Terms { share: terms.share, extra: terms.extra };
-        if let Some(sender) = &mut self.senders[at] {
+        let had_share = if let Some(sender) = &mut self.senders[at] {
             sender.queue_max = terms.queue;
             self.edf.change(now, sender.entity, of_edf, terms.weight);
+            core::mem::replace(&mut sender.has_share, terms.share.is_some())
         } else {
             let entity = self.edf.add(now, session, of_edf, terms.weight);
-            self.senders[at] = Some(Sender::new(entity, terms.queue));
-        }
+            self.senders[at] = Some(Sender::new(entity, &terms));
+            false
+        };
+        self.shares += u64::from(terms.share.is_some());
+        self.shares -= u64::from(had_share);
+        self.set_late_max();
     }
 
     /// Has crossings of a session's queue said, or not any more.
     pub fn watch(&mut self, session: SessionId, watch: Option<Watch>) {
         if let Some(sender) = sender(&mut self.senders, session) {
-            sender.watch = watch;
-            sender.is_long = false;
+            sender.watch(watch);
         }
     }
 
@@ -254,6 +233,8 @@ impl<T> Schedule<T> {
         let Some(place) = self.senders.get_mut(usize::from(session.0)) else { return Vec::new() };
         let Some(mut sender) = place.take() else { return Vec::new() };
         self.edf.remove(now, sender.entity);
+        self.shares -= u64::from(sender.has_share);
+        self.set_late_max();
         let waiting = &mut self.waiting;
         core::iter::from_fn(|| Some(waiting.pop(&mut sender.queue)?.1)).collect()
     }
@@ -269,7 +250,7 @@ impl<T> Schedule<T> {
         let Some(sender) = sender(&mut self.senders, session) else {
             return Outcome::Dropped { handle, reason: DropReason::NoTerms };
         };
-        let is_too_long = bytes > PACKET_MAX;
+        let is_too_long = bytes > self.port.packet_max || bytes > PACKET_MAX;
         if is_too_long || sender.queue.counted + counted(bytes) > sender.queue_max {
             sender.dropped += Count(1);
             sender.dropped_bytes += bytes;
@@ -332,52 +313,24 @@ impl<T> Schedule<T> {
             dropped_bytes: sender.dropped_bytes,
             queued: sender.queue.counted,
             queued_packets: Count(sender.queue.count),
-            late: Nanos(totals.short / PICOS),
+            short: Nanos(totals.short / PICOS),
         })
+    }
+}
+
+impl<T> Schedule<T> {
+    /// Each session with a share may send one packet too much at the same time, and one that is
+    /// on the wire is not stopped. Nobody is later than all of these, and who has to wait for
+    /// them keeps his deadline: with a later one he would meet others who again send too much.
+    fn set_late_max(&mut self) {
+        let packet = time_of(self.port.packet_max + self.port.per_packet, self.port.rate);
+        let packets = (self.shares + 1).saturating_mul(packet) / PICOS;
+        self.edf.set_late_max(Nanos(packets) + self.port.ahead_max + AWAY_MAX);
     }
 }
 
 fn sender(senders: &mut [Option<Sender>], session: SessionId) -> Option<&mut Sender> {
     senders.get_mut(usize::from(session.0))?.as_mut()
-}
-
-impl Sender {
-    const fn new(entity: u32, queue_max: Bytes) -> Self {
-        Self {
-            entity,
-            queue: Queue::new(),
-            queue_max,
-            watch: None,
-            is_long: false,
-            guaranteed: Bytes::ZERO,
-            rest: Bytes::ZERO,
-            packets: Count::ZERO,
-            dropped: Count::ZERO,
-            dropped_bytes: Bytes::ZERO,
-        }
-    }
-
-    fn count(&mut self, bytes: Bytes, kind: Kind) {
-        self.packets += Count(1);
-        match kind {
-            Kind::Guaranteed => self.guaranteed += bytes,
-            Kind::Extra | Kind::BestEffort => self.rest += bytes,
-        }
-    }
-
-    fn crossing(&mut self) -> Option<Crossing> {
-        let watch = self.watch?;
-        let queued = self.queue.counted;
-        if !self.is_long && queued > watch.above {
-            self.is_long = true;
-            return Some(Crossing::Above);
-        }
-        if self.is_long && queued <= watch.below {
-            self.is_long = false;
-            return Some(Crossing::Below);
-        }
-        None
-    }
 }
 
 #[cfg(test)]

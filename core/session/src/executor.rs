@@ -47,7 +47,7 @@ const _: () = assert!((1_000_000 - LOAD_MAX) * crate::PERIOD_MIN.0 / 1_000_000 >
 pub const EXTRA_MAX: Nanos = Nanos::from_millis(1);
 
 pub(crate) const RULES: Rules =
-    Rules { work_per_nano: 1, stop: STOP_MAX, capacity: LOAD_MAX, carried_max: 0 };
+    Rules { work_per_nano: 1, stop: STOP_MAX, capacity: LOAD_MAX, late_max: Nanos::ZERO };
 
 /// Names a virtual processor of one [`Schedule`], or a session's place without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -36,7 +36,7 @@ impl Load {
     pub(crate) fn leave(&mut self, now: Nanos, parts: u64, until: Nanos) {
         self.settle(now);
         self.promised = self.promised.saturating_sub(parts);
-        if until > now {
+        if parts > 0 && until > now {
             self.leaving = self.leaving.saturating_add(parts);
             self.settled = self.settled.max(until);
         }
@@ -63,6 +63,7 @@ mod tests {
         load.leave(AT(1), 300, AT(4));
         assert_eq!(load.join(AT(2), 200), AT(4), "it may have been used");
         load.leave(AT(4), 200, AT(4));
+        load.leave(AT(5), 0, AT(9));
         assert_eq!(load.join(AT(5), 300), AT(5), "nothing is leaving any more");
     }
 

@@ -34,8 +34,9 @@ pub(crate) struct Rules {
     pub(crate) stop: Nanos,
     /// What all promises together may be, in parts of a million, stops included.
     pub(crate) capacity: u64,
-    /// Of what somebody could not be given in his period, so many slices are given him later.
-    pub(crate) carried_max: u64,
+    /// How late somebody may be given what is left of his slice; after that it is gone, and if
+    /// this is zero, with his period.
+    pub(crate) late_max: Nanos,
 }
 
 impl Rules {
@@ -125,20 +126,19 @@ impl Server {
             false
         };
         if begins_anew {
-            self.begin_at(now, 0, rules);
+            self.begin_at(now, rules);
         }
         (self.state(), begins_anew)
     }
 
     /// Its period is over while it has work: the next one begins.
     pub(crate) fn renew(&mut self, now: Nanos, rules: &Rules) -> State {
-        // After a pause of the whole machine there is no catching up.
-        let is_long_over = now.saturating_sub(self.end) >= self.share.period();
-        let begin = if is_long_over { now } else { self.end };
-        self.pay_back(now, rules);
-        let credit_max = rules.slice(self.share).saturating_mul(signed(rules.carried_max));
-        let credit = self.left.clamp(0, credit_max);
-        self.begin_at(begin, credit, rules);
+        // After a pause of the whole machine, or of the port, there is no catching up.
+        let is_long_over = now.saturating_sub(self.end) >= self.share.period().max(rules.late_max);
+        if is_long_over {
+            self.pay_back(now, rules);
+        }
+        self.begin_at(if is_long_over { now } else { self.end }, rules);
         self.state()
     }
 
@@ -148,15 +148,14 @@ impl Server {
         self.state()
     }
 
-    fn begin_at(&mut self, begin: Nanos, credit: i64, rules: &Rules) {
+    fn begin_at(&mut self, begin: Nanos, rules: &Rules) {
         self.share = self.lower.take().unwrap_or(self.share);
         if let Some((share, from)) = self.higher
             && begin >= from
         {
             (self.share, self.higher) = (share, None);
         }
-        let owed = self.left.min(0);
-        self.left = rules.slice(self.share).saturating_add(owed).saturating_add(credit);
+        self.left = rules.slice(self.share).saturating_add(self.left.min(0));
         self.begin = begin;
         self.end = begin + self.share.period();
     }
@@ -196,7 +195,7 @@ mod tests {
     use super::*;
 
     const RULES: Rules =
-        Rules { work_per_nano: 1, stop: Nanos::ZERO, capacity: 1_000_000, carried_max: 0 };
+        Rules { work_per_nano: 1, stop: Nanos::ZERO, capacity: 1_000_000, late_max: Nanos::ZERO };
     const AT: fn(u64) -> Nanos = Nanos::from_millis;
 
     fn server() -> Server {

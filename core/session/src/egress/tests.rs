@@ -10,6 +10,7 @@ const AT: fn(u64) -> Nanos = Nanos::from_millis;
 fn port() -> Port {
     Port {
         rate: BitsPerSecond(100_000_000),
+        packet_max: Bytes(1500),
         per_packet: Bytes::ZERO,
         ahead_max: Nanos::ZERO,
         in_flight_max: None,
@@ -99,11 +100,11 @@ fn what_does_not_fit_into_a_queue_is_dropped_and_counted_and_comes_back() {
     let full = Outcome::Dropped { handle: 7, reason: DropReason::QueueFull };
     assert_eq!(schedule.enqueue(AT(0), GOLD, Bytes(1), 7), full);
     let long = Outcome::Dropped { handle: 8, reason: DropReason::TooLong };
-    assert_eq!(schedule.enqueue(AT(0), GOLD, Bytes(65_536), 8), long);
+    assert_eq!(schedule.enqueue(AT(0), GOLD, Bytes(1501), 8), long);
     let strange = Outcome::Dropped { handle: 9, reason: DropReason::NoTerms };
     assert_eq!(schedule.enqueue(AT(0), TIN, Bytes(1), 9), strange);
     let account = schedule.account(GOLD).unwrap();
-    assert_eq!((account.dropped, account.dropped_bytes), (Count(2), Bytes(65_537)));
+    assert_eq!((account.dropped, account.dropped_bytes), (Count(2), Bytes(1502)));
     assert_eq!(account.queued, Bytes(3000));
     assert_eq!(schedule.remove(AT(0), GOLD), [0, 1]);
     assert!(schedule.remove(AT(0), GOLD).is_empty());
@@ -189,4 +190,17 @@ fn nothing_is_allocated_once_as_many_wait_as_ever_do() {
         }
     }
     assert_eq!(format!("{:?}, {}", schedule.edf.room(), schedule.waiting.room()), room);
+}
+
+#[test]
+fn a_port_that_stood_still_is_not_caught_up_with() {
+    let mut schedule = Schedule::new(port());
+    schedule.set(AT(0), GOLD, terms(Some("600us/6ms")));
+    fill(&mut schedule, GOLD, 20);
+    // Nobody asks for 100 ms.
+    let mut now = AT(100);
+    let counts: Vec<usize> =
+        (1..=2).map(|period| run(&mut schedule, &mut now, AT(100 + 6 * period)).len()).collect();
+    assert_eq!(counts, [5, 5]);
+    assert_eq!(schedule.account(GOLD).unwrap().short, Nanos(600_000), "of the period that ran");
 }

@@ -197,7 +197,7 @@ fn members() -> impl Strategy<Value = Member> {
 pub fn sets() -> impl Strategy<Value = Set> {
     let best_effort = (1u16..=1000, behaviours());
     (
-        prop::collection::vec(members(), 1..12),
+        prop::collection::vec(members(), 1..30),
         prop::collection::vec(best_effort, 0..4),
         prop_oneof![Just(0), Just(10_000), Just(STOP_MAX.0)],
         any::<u64>(),

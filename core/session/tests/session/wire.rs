@@ -39,6 +39,8 @@ pub struct Set {
     pub rate: u64,
     pub per_packet: u64,
     pub ahead: u64,
+    /// Whether all packets are as long as can be, or of any length.
+    pub all_long: bool,
     pub seed: u64,
 }
 
@@ -53,13 +55,15 @@ pub fn sets() -> impl Strategy<Value = Set> {
         prop_oneof![Just(100_000_000), Just(1_000_000_000), 20_000_000u64..500_000_000],
         prop_oneof![Just(0), Just(24)],
         prop_oneof![Just(0), Just(50_000)],
+        any::<bool>(),
         any::<u64>(),
     )
-        .prop_map(|(members, rate, per_packet, ahead, seed)| Set {
+        .prop_map(|(members, rate, per_packet, ahead, all_long, seed)| Set {
             members,
             rate,
             per_packet,
             ahead,
+            all_long,
             seed,
         })
 }
@@ -91,6 +95,7 @@ pub struct Wire {
     rate: u64,
     per_packet: u64,
     ahead: u64,
+    all_long: bool,
     /// When it has sent what it was given, in picoseconds.
     free: u64,
     pub all: Vec<Seen>,
@@ -100,6 +105,7 @@ impl Wire {
     pub fn new(set: &Set) -> Self {
         let port = Port {
             rate: BitsPerSecond(set.rate),
+            packet_max: Bytes(PACKET_MAX),
             per_packet: Bytes(set.per_packet),
             ahead_max: Nanos(set.ahead),
             in_flight_max: None,
@@ -112,6 +118,7 @@ impl Wire {
             rate: set.rate,
             per_packet: set.per_packet,
             ahead: set.ahead,
+            all_long: set.all_long,
             free: now.0 * PICOS,
             all: Vec::new(),
         };
@@ -167,6 +174,7 @@ impl Wire {
             };
             for _ in 0..count {
                 let bytes = match self.dice.between(0, 2) {
+                    _ if self.all_long => PACKET_MAX,
                     0 => PACKET_MAX,
                     1 => PACKET_MIN,
                     _ => self.dice.between(PACKET_MIN, PACKET_MAX),
@@ -263,9 +271,14 @@ impl Wire {
     /// At the end of each of his periods a busy one is no further behind than one packet of
     /// everybody with a share, and one more; and never further ahead than one of his own.
     pub fn check_shares(&mut self) -> TestCaseResult {
-        let packet = self.time(PACKET_MAX);
         let shares = self.all.iter().filter(|seen| seen.share.is_some()).count() as u64;
-        let behind_max = (shares + 1) * packet + (self.ahead + LATE_MAX) * PICOS;
+        self.check_shares_within(shares + 1)
+    }
+
+    /// The same with no further behind than so many packets.
+    pub fn check_shares_within(&mut self, packets: u64) -> TestCaseResult {
+        let packet = self.time(PACKET_MAX);
+        let behind_max = packets * packet + (self.ahead + LATE_MAX) * PICOS;
         let now = self.now.0;
         for seen in &mut self.all {
             let (Some(share), Some(began)) = (seen.share, seen.began) else { continue };
