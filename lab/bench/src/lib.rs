@@ -20,6 +20,7 @@ mod forward;
 mod frame;
 mod generator;
 mod install;
+mod isolation;
 mod ledger;
 pub mod levels;
 mod limits;
@@ -62,7 +63,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 11] = [
+const BENCHES: [Bench; 12] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -98,6 +99,10 @@ const BENCHES: [Bench; 11] = [
     Bench {
         name: "install",
         what: "from a digest that only a neighbour holds to its first packet: against Cranelift and an XDP program of clang; handshakes, against TLS 1.3",
+    },
+    Bench {
+        name: "isolation",
+        what: "a session alone and beside 1, 10 and 100 hostile ones: its processor time in each period, its packets, how late they come",
     },
     Bench {
         name: "overload",
@@ -275,6 +280,26 @@ pub trait Subject {
     /// When the node refuses, or the service does not end.
     fn remove(&mut self, name: &str) -> Result<()>;
 
+    /// Makes a session for a victim, who has every packet of the first port that nobody else has,
+    /// and one for each hostile principal, who has one source port and a module that never ends.
+    ///
+    /// # Errors
+    /// When the node refuses.
+    fn isolate(&mut self, name: &str, victim: Victim, hostile: u16) -> Result<()>;
+
+    /// How far the victim's processor time was from its promise: for each bound in percentage
+    /// points how many periods, the last without a bound.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    fn kept(&mut self, name: &str) -> Result<Vec<(Option<f64>, u64)>>;
+
+    /// Takes away what [`Subject::isolate`] made.
+    ///
+    /// # Errors
+    /// When the node refuses.
+    fn rejoin(&mut self, name: &str, hostile: u16) -> Result<()>;
+
     /// Opens a new ledger in a folder, for batches of so many records.
     ///
     /// # Errors
@@ -308,6 +333,22 @@ pub trait Subject {
     /// When the module is not built or traps.
     fn touch(&mut self, packet: &[u8], passes: u32, repeat: u32) -> Result<Touched>;
 }
+
+/// What the victim's module does with each packet; all of them pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// As little as it can.
+    Light,
+    /// A tenth of a millisecond's work, so that it can use all the time that there is.
+    Bound,
+}
+
+/// The first source port of the generator's flows: the hostile principal with number n has the
+/// one behind it by n.
+pub const SOURCE_PORT_FIRST: u16 = 1024;
+/// How many follow it in [`Subject::isolate`]: a power of two, more than twice the hostile ones,
+/// so that the victim has more than half.
+pub const FLOWS: u16 = 256;
 
 /// What [`Subject::deploy`] deploys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -360,6 +401,7 @@ pub fn run(
         "ledger" => ledger::run(options, subject, progress)?,
         "load" => load::run(options, subject, progress)?,
         "install" => install::run(options, subject, progress)?,
+        "isolation" => isolation::run(options, subject, progress)?,
         "overload" => overload::run(options, subject, progress)?,
         "move" => move_service::run(options, subject, progress)?,
         _ => {

@@ -132,6 +132,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             queue: Bytes(1500),
             dropped: 1,
             sent: Bytes(64),
+            ..SessionReport::new(SessionId(2))
         }]),
         FromCell::Reported(CellReport { frames_total: 6144, ..CellReport::default() }),
     ];

@@ -6,8 +6,8 @@
 //! and nothing wakes up.
 //!
 //! ```text
-//!                     arm(SLICE)                 arm(QUANTUM)
-//!  nobody waits ──▶ ┬────2 ms────┬────2 ms────┬  others wait ──▶ ┬100 µs┬100 µs┬100 µs┬
+//!                     arm(SLICE)                 arm(QUANTUM)         arm_once(left of a slice)
+//!  nobody waits ──▶ ┬────2 ms────┬────2 ms────┬  others wait ──▶ ┬100 µs┬100 µs┬40┬100 µs┬
 //!                   └ only to end what never ends                └ whose turn is it?
 //! ```
 //!
@@ -27,6 +27,9 @@ pub const SLICE: Nanos = Nanos::from_millis(2);
 /// How often while somebody has: what comes for him is seen after so long, and his slice ends at
 /// most so late. A signal costs 1 to 2 µs, so less would cost more than 2 %.
 pub const QUANTUM: Nanos = Nanos(100_000);
+
+/// What is less is as good as over: to set the timer takes as long. Zero would switch it off.
+const FIRST_MIN: Nanos = Nanos(1_000);
 
 /// What the signal does; it must be safe in a signal handler: an atomic addition.
 type Raise = Box<dyn Fn() + Send + Sync>;
@@ -73,8 +76,14 @@ impl Slicer {
     /// Has code interrupted each time that so much has passed; costs nothing when it is already.
     pub fn arm(&mut self, interval: Nanos) {
         if self.interval != interval {
-            self.set(interval);
+            self.set(interval, interval);
         }
+    }
+
+    /// Has code interrupted when so much has passed, and each time `interval` has from then on: a
+    /// system call, for the end of somebody's slice.
+    pub fn arm_once(&mut self, first: Nanos, interval: Nanos) {
+        self.set(Nanos(first.0.max(FIRST_MIN.0)), interval);
     }
 
     /// Switches it off; costs nothing when it is.
@@ -82,9 +91,9 @@ impl Slicer {
         self.arm(Nanos::ZERO);
     }
 
-    fn set(&mut self, interval: Nanos) {
-        let each = libc::timespec { tv_sec: 0, tv_nsec: interval.0 as libc::c_long };
-        let value = libc::itimerspec { it_interval: each, it_value: each };
+    fn set(&mut self, first: Nanos, interval: Nanos) {
+        let time = |time: Nanos| libc::timespec { tv_sec: 0, tv_nsec: time.0 as libc::c_long };
+        let value = libc::itimerspec { it_interval: time(interval), it_value: time(first) };
         // SAFETY: `timer` was made by timer_create and `value` outlives the call.
         let set = unsafe { libc::timer_settime(self.timer, 0, &value, std::ptr::null_mut()) };
         assert_eq!(set, 0, "the timer is ours and the interval is below a second");
@@ -169,6 +178,13 @@ mod tests {
             let least = Duration::from_nanos(interval.0) * 4;
             assert!(begin.elapsed() >= least, "5 interruptions in {:?}", begin.elapsed());
         }
+        let before = epoch.load(Ordering::Relaxed);
+        let begin = Instant::now();
+        slicer.arm_once(Nanos::from_millis(5), QUANTUM);
+        while epoch.load(Ordering::Relaxed) == before {
+            assert!(begin.elapsed() < Duration::from_secs(5), "nothing was interrupted");
+        }
+        assert!(begin.elapsed() >= Duration::from_millis(5), "{:?}", begin.elapsed());
         slicer.disarm();
         let after = epoch.load(Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(20));

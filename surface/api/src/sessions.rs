@@ -96,8 +96,19 @@ pub struct SessionCounts {
     pub queue_dropped: Option<u64>,
 }
 
+/// Periods of virtual processors in which what they were given was about so far from what they
+/// were promised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PeriodsKept {
+    /// At most so many percentage points of a period, and more than in the entry before; the last
+    /// entry has no bound.
+    pub points: Option<f64>,
+    /// How many.
+    pub periods: u64,
+}
+
 /// What a session uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SessionUse {
     /// Bytes of linear memory that its services have now.
     pub memory_bytes: u64,
@@ -109,10 +120,13 @@ pub struct SessionUse {
     pub window: SessionCounts,
     /// What it used since the node started.
     pub total: SessionCounts,
+    /// How its promised processor time was kept since its cell started.
+    #[serde(default)]
+    pub kept: Vec<PeriodsKept>,
 }
 
 /// A session: what it was promised beside what it uses.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SessionDetails {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
@@ -141,7 +155,7 @@ pub struct SessionDetails {
 }
 
 /// All sessions, by number.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SessionList {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,

@@ -2,7 +2,9 @@
 
 mod sessions;
 
-pub use sessions::{SESSION_REPORTS_MAX, SessionFacts, SessionReport};
+pub use sessions::{
+    DEVIATION_BOUNDS, DEVIATIONS, SESSION_REPORTS_MAX, SessionFacts, SessionReport,
+};
 
 use crate::associations::{Answer, Question};
 use crate::timing::CallTimes;
@@ -337,7 +339,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.

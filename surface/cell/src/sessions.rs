@@ -11,8 +11,8 @@
 //! anybody: packets are handled as they come, and nothing here is asked
 //! ([`Sessions::take_turns`]).
 
-use crate::protocol::{SessionFacts, SessionReport};
-use session::executor::{Dispatch, ProcessorId, Schedule};
+use crate::protocol::{DEVIATION_BOUNDS, SessionFacts, SessionReport};
+use session::executor::{Account, Dispatch, ProcessorId, Schedule};
 use session::{Share, VirtualProcessor, Weight};
 use std::collections::{HashMap, VecDeque};
 use units::{Bytes, EntryId, Nanos, SessionId};
@@ -30,12 +30,35 @@ struct Processor {
     id: ProcessorId,
     /// Services that have work, in their order.
     ready: VecDeque<EntryId>,
+    /// Of its account: periods that were looked at, and what was missing in them.
+    periods: u64,
+    short: Nanos,
 }
 
 struct Session {
     processors: Vec<Processor>,
     queue_max: Bytes,
     report: SessionReport,
+}
+
+impl Processor {
+    /// Counts the periods that have ended since the last look by how far they were from what was
+    /// promised. There are several when nothing was charged meanwhile: each is as short as the
+    /// others.
+    fn look(&mut self, account: &Account, report: &mut SessionReport) {
+        let ended = account.periods.saturating_sub(1).saturating_sub(self.periods);
+        let last = account.last;
+        let length = last.end.saturating_sub(last.begin);
+        if ended == 0 || last.promised == Nanos::ZERO || length == Nanos::ZERO {
+            return;
+        }
+        let missing = account.short.saturating_sub(self.short);
+        let beyond = last.guaranteed.saturating_sub(last.promised);
+        (self.periods, self.short) = (account.periods.saturating_sub(1), account.short);
+        let points = Nanos(missing.0 / ended).max(beyond).0.saturating_mul(1_000_000) / length.0;
+        let bucket = DEVIATION_BOUNDS.partition_point(|&bound| bound < points);
+        report.deviations[bucket] += ended;
+    }
 }
 
 /// See above.
@@ -104,13 +127,7 @@ impl Sessions {
         let session = all.entry(id).or_insert_with(|| Session {
             processors: Vec::new(),
             queue_max,
-            report: SessionReport {
-                session: id,
-                cpu: Nanos::ZERO,
-                queue: Bytes::ZERO,
-                dropped: 0,
-                sent: Bytes::ZERO,
-            },
+            report: SessionReport::new(id),
         });
         session.queue_max = queue_max;
         for (index, &promise) in promises.iter().enumerate() {
@@ -120,7 +137,12 @@ impl Sessions {
             }
             let processor = schedule.add(now, id, promise, weight);
             owners.insert(processor, (id, index));
-            session.processors.push(Processor { id: processor, ready: VecDeque::new() });
+            session.processors.push(Processor {
+                id: processor,
+                ready: VecDeque::new(),
+                periods: 0,
+                short: Nanos::ZERO,
+            });
         }
         let mut left = VecDeque::new();
         for gone in session.processors.drain(promises.len()..) {
@@ -201,7 +223,11 @@ impl Sessions {
         let Some((id, index)) = self.owners.get(&processor).copied() else { return };
         let Some(session) = self.all.get_mut(&id) else { return };
         session.report.cpu += used;
-        let ready = &mut session.processors[index].ready;
+        let processor_of = &mut session.processors[index];
+        if let Some(account) = self.schedule.account(processor) {
+            processor_of.look(&account, &mut session.report);
+        }
+        let ready = &mut processor_of.ready;
         if ready.front() == Some(&turn.entry) {
             ready.pop_front();
             if !idle {

@@ -9,7 +9,15 @@ use session::{Reservation, Share, VirtualProcessor, Weight};
 use units::{Bytes, Name, Nanos, SessionId};
 
 /// Reports of sessions in one message: it stays below the longest that the socket takes.
-pub const SESSION_REPORTS_MAX: usize = 1_000;
+pub const SESSION_REPORTS_MAX: usize = 250;
+
+/// By how much of a period a virtual processor's guaranteed time may differ from its slice to
+/// count in a bucket, in parts of a million: more than the bound before, at most this one. The
+/// last bucket has no bound.
+pub const DEVIATION_BOUNDS: [u64; 9] =
+    [500, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000, 50_000, 100_000];
+/// Buckets of deviations.
+pub const DEVIATIONS: usize = DEVIATION_BOUNDS.len() + 1;
 
 /// What a session was promised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +42,24 @@ pub struct SessionReport {
     pub dropped: u64,
     /// Bytes that it sent, by all ports.
     pub sent: Bytes,
+    /// Periods of its virtual processors by how far what they were given was from their slices:
+    /// less although there was work, or more.
+    pub deviations: [u64; DEVIATIONS],
+}
+
+impl SessionReport {
+    /// Of a session that has used nothing.
+    #[must_use]
+    pub const fn new(session: SessionId) -> Self {
+        Self {
+            session,
+            cpu: Nanos::ZERO,
+            queue: Bytes::ZERO,
+            dropped: 0,
+            sent: Bytes::ZERO,
+            deviations: [0; DEVIATIONS],
+        }
+    }
 }
 
 /// A share as numbers.
@@ -156,6 +182,7 @@ mod tests {
             queue: Bytes(most),
             dropped: most,
             sent: Bytes(most),
+            deviations: [most; DEVIATIONS],
         };
         let bytes = encode(&FromCell::Sessions(vec![report; SESSION_REPORTS_MAX])).unwrap();
         assert!(bytes.len() <= os::fd_passing::MESSAGE_LENGTH_MAX, "{}", bytes.len());

@@ -68,8 +68,13 @@ impl Cell {
             return true;
         };
         let session = service.facts.session;
-        self.slicer.arm(QUANTUM);
         let until = next.until.min(begin + QUANTUM);
+        if next.until < begin + QUANTUM {
+            // The end of a slice is exact, or whoever is next would begin late.
+            self.slicer.arm_once(next.until.saturating_sub(begin), QUANTUM);
+        } else {
+            self.slicer.arm(QUANTUM);
+        }
         let pacer = Rc::clone(&self.pacer);
         let turn = service.work(&self.engine, &pacer, until, now_ms, &mut exits);
         service.bytes_out += exits.sent;

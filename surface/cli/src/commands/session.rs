@@ -5,8 +5,8 @@ use super::{Context, key_and_value};
 use crate::failure::Outcome;
 use crate::output::Rows;
 use api::{
-    ReservationInfo, SessionChange, SessionCounts, SessionDetails, SessionList, SessionPromised,
-    SessionRequest,
+    PeriodsKept, ReservationInfo, SessionChange, SessionCounts, SessionDetails, SessionList,
+    SessionPromised, SessionRequest,
 };
 use clap::{ArgGroup, Args, Subcommand};
 use session::Size;
@@ -282,6 +282,9 @@ fn use_rows(session: &SessionDetails) -> Rows {
     let cpu_total = or_none(cpu_ns, |ns| format!("{:.3} s", ns as f64 / 1e9));
     let cpu = if promised.cpu.is_empty() { NONE.to_owned() } else { promised.cpu.join(", ") };
     rows.add(["cpu".into(), cpu, cpu_now, cpu_total]);
+    if let Some(kept) = kept_text(&used.kept) {
+        rows.add(["kept".into(), String::new(), String::new(), kept]);
+    }
     let below = or_none(promised.below.clone(), |share| share);
     rows.add(["below".into(), below, per_second(window.fuel, "fuel"), format!("{fuel} fuel")]);
     let memory = or_none(promised.memory_bytes, size);
@@ -303,9 +306,33 @@ fn use_rows(session: &SessionDetails) -> Rows {
     rows
 }
 
+/// How promised time was kept: by 99 of a hundred periods.
+fn kept_text(kept: &[PeriodsKept]) -> Option<String> {
+    let all: u64 = kept.iter().map(|some| some.periods).sum();
+    let most = kept.iter().scan(0, |sum, some| {
+        *sum += some.periods;
+        Some((some.points, *sum))
+    });
+    let (points, _) = most.into_iter().find(|(_, sum)| sum * 100 >= all * 99 && all > 0)?;
+    let within =
+        points.map_or("far from it".to_owned(), |points| format!("within {points} points"));
+    Some(format!("99 of 100 of {all} periods {within}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn promises_are_kept_by_99_of_a_hundred_periods() {
+        let some = |points, periods| PeriodsKept { points, periods };
+        assert_eq!(kept_text(&[]), None);
+        let kept = [some(Some(0.05), 900), some(Some(0.1), 90), some(None, 10)];
+        let text = kept_text(&kept).unwrap();
+        assert_eq!(text, "99 of 100 of 1000 periods within 0.1 points");
+        let text = kept_text(&[some(Some(0.05), 90), some(None, 10)]).unwrap();
+        assert_eq!(text, "99 of 100 of 100 periods far from it");
+    }
 
     fn gold() -> SessionDetails {
         SessionDetails {

@@ -2,6 +2,7 @@
 //! deploys on them, and its engine without a node.
 
 mod handshakes;
+mod isolation;
 
 use super::deploy::upload;
 use super::key::random;
@@ -16,7 +17,7 @@ use api::{Client, DeployRequest, RuleRequest, RulesRequest};
 use association::Protection;
 use bench::{
     Appends, Associated, CellUse, Loaded, Module, Plan, Repository, Service, Subject, Touched,
-    Vouched,
+    Victim, Vouched,
 };
 use caller::{Caller, Settings};
 use ledger::{Account, Amounts, Field, LedgerId, MeterId, Reading};
@@ -333,6 +334,19 @@ impl Subject for Nodes {
     fn store(&mut self, name: &str, module: &Path) -> Result<String> {
         let wasm = std::fs::read(module).context("reading a module")?;
         Ok(self.node(name)?.client.store_module(wasm)?.digest)
+    }
+
+    fn isolate(&mut self, name: &str, victim: Victim, hostile: u16) -> Result<()> {
+        let Node { port, client, .. } = self.node(name)?;
+        isolation::isolate(client, port, victim, hostile)
+    }
+
+    fn kept(&mut self, name: &str) -> Result<Vec<(Option<f64>, u64)>> {
+        isolation::kept(&self.node(name)?.client)
+    }
+
+    fn rejoin(&mut self, name: &str, hostile: u16) -> Result<()> {
+        isolation::rejoin(&self.node(name)?.client, hostile)
     }
 
     fn ledger(&mut self, folder: &Path, records: u16) -> Result<Appends> {

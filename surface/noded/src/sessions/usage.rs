@@ -11,8 +11,8 @@
 use crate::daemon::Daemon;
 use crate::http::{Answer, Reply};
 use crate::views::failed;
-use api::{SessionCounts, SessionRemoved, SessionUse};
-use cell::protocol::SessionReport;
+use api::{PeriodsKept, SessionCounts, SessionRemoved, SessionUse};
+use cell::protocol::{DEVIATION_BOUNDS, SessionReport};
 use node::Session;
 use std::collections::{BTreeMap, VecDeque};
 use units::{Name, Nanos, SessionId};
@@ -63,6 +63,17 @@ impl Sessions {
     fn counted(&self, session: SessionId) -> SessionCounts {
         let before = self.before.get(&session).copied().unwrap_or_default();
         self.reports.get(&session).map_or(before, |report| plus(before, report))
+    }
+
+    /// How promised time was kept in the cell that runs; nothing where none has ended.
+    fn kept(&self, session: SessionId) -> Vec<PeriodsKept> {
+        let deviations = self.reports.get(&session).map(|report| report.deviations);
+        let Some(deviations) = deviations.filter(|all| all.iter().any(|&count| count > 0)) else {
+            return Vec::new();
+        };
+        let points = DEVIATION_BOUNDS.map(|bound| Some(bound as f64 / 10_000.0));
+        let points = points.into_iter().chain([None]);
+        points.zip(deviations).map(|(points, periods)| PeriodsKept { points, periods }).collect()
     }
 
     fn waiting(&self, session: SessionId) -> Option<u64> {
@@ -163,6 +174,7 @@ impl Daemon {
             window_ms,
             window,
             total,
+            kept: self.sessions.kept(session.id),
         }
     }
 }
@@ -174,7 +186,7 @@ mod tests {
 
     fn report(cpu: u64) -> SessionReport {
         let (session, queue, sent) = (SessionId(2), Bytes(1500), Bytes(9));
-        SessionReport { session, cpu: Nanos(cpu), queue, dropped: 1, sent }
+        SessionReport { cpu: Nanos(cpu), queue, dropped: 1, sent, ..SessionReport::new(session) }
     }
 
     #[test]
