@@ -6,7 +6,7 @@
 //! and nothing wakes up.
 //!
 //! ```text
-//!                     arm(SLICE)                 arm(QUANTUM)         arm_once(left of a slice)
+//!                     arm(SLICE)                 arm(TURN_MAX)         arm_once(left of a slice)
 //!  nobody waits ──▶ ┬────2 ms────┬────2 ms────┬  others wait ──▶ ┬100 µs┬100 µs┬40┬100 µs┬
 //!                   └ only to end what never ends                └ whose turn is it?
 //! ```
@@ -26,7 +26,7 @@ use units::Nanos;
 pub const SLICE: Nanos = Nanos::from_millis(2);
 /// How often while somebody has: what comes for him is seen after so long, and his slice ends at
 /// most so late. A signal costs 1 to 2 µs, so less would cost more than 2 %.
-pub const QUANTUM: Nanos = Nanos(100_000);
+pub const TURN_MAX: Nanos = Nanos(100_000);
 
 /// What is less is as good as over: to set the timer takes as long. Zero would switch it off.
 const FIRST_MIN: Nanos = Nanos(1_000);
@@ -168,7 +168,7 @@ mod tests {
         .unwrap();
         assert!(matches!(Slicer::new(|| ()), Err(SlicerError::Second)));
 
-        for interval in [SLICE, QUANTUM] {
+        for interval in [SLICE, TURN_MAX] {
             let before = epoch.load(Ordering::Relaxed);
             slicer.arm(interval);
             let begin = Instant::now();
@@ -180,7 +180,7 @@ mod tests {
         }
         let before = epoch.load(Ordering::Relaxed);
         let begin = Instant::now();
-        slicer.arm_once(Nanos::from_millis(5), QUANTUM);
+        slicer.arm_once(Nanos::from_millis(5), TURN_MAX);
         while epoch.load(Ordering::Relaxed) == before {
             assert!(begin.elapsed() < Duration::from_secs(5), "nothing was interrupted");
         }

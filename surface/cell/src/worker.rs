@@ -48,7 +48,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use bpf::{Lanes, RuleFacts};
 use bpf_maps::{LEVEL_USER, META_DATA, META_MARK, PacketMeta};
 use engine::{Engine, Kept, MemoryKind, Pace, Program, StartError};
-use executor::{QUANTUM, SLICE, Slicer};
+use executor::{SLICE, Slicer, TURN_MAX};
 use os::fd_passing::{self, Received};
 use os::frame_socket::FrameSocket;
 use os::sandbox::Role;
@@ -765,7 +765,7 @@ impl Cell {
     /// Has code interrupted: soon, where others may wait.
     #[inline]
     fn arm(&mut self) {
-        self.slicer.arm(if self.sessions.take_turns() { QUANTUM } else { SLICE });
+        self.slicer.arm(if self.sessions.take_turns() { TURN_MAX } else { SLICE });
     }
 
     fn stay_awake(&mut self, until_ms: u64) {

@@ -57,6 +57,7 @@ mod slow_egress;
 mod stages;
 mod traps;
 mod tun;
+mod turns;
 mod verdicts;
 mod vlan;
 mod why;

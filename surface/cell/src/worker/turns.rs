@@ -1,6 +1,6 @@
 //! Sessions take turns: packets wait for their session, and one service works at a time.
 //!
-//! One turn of the loop is one [`Cell::work`]: at most a quantum, so that what has come meanwhile
+//! One turn of the loop is one [`Cell::work`]: at most `TURN_MAX`, so that what has come meanwhile
 //! is seen, and somebody with an earlier deadline does not wait for longer.
 
 use super::Cell;
@@ -8,7 +8,7 @@ use crate::pacer;
 use crate::protocol::{ServiceReport, SessionReport};
 use crate::service::{Service, Turn, Way};
 use crate::sessions::Sessions;
-use executor::QUANTUM;
+use executor::TURN_MAX;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use units::{Bytes, EntryId, Nanos, SessionId};
@@ -68,12 +68,12 @@ impl Cell {
             return true;
         };
         let session = service.facts.session;
-        let until = next.until.min(begin + QUANTUM);
-        if next.until < begin + QUANTUM {
+        let until = next.until.min(begin + TURN_MAX);
+        if next.until < begin + TURN_MAX {
             // The end of a slice is exact, or whoever is next would begin late.
-            self.slicer.arm_once(next.until.saturating_sub(begin), QUANTUM);
+            self.slicer.arm_once(next.until.saturating_sub(begin), TURN_MAX);
         } else {
-            self.slicer.arm(QUANTUM);
+            self.slicer.arm(TURN_MAX);
         }
         let pacer = Rc::clone(&self.pacer);
         let turn = service.work(&self.engine, &pacer, until, now_ms, &mut exits);

@@ -1,0 +1,229 @@
+//! Sessions take turns at user level: who was promised time has it beside modules that never end,
+//! and a call whose turn is over goes on where it was.
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use api::SessionRequest;
+use testkit::{Service, root_or_skip, wait_for};
+
+use crate::common::{Ends, Line, SOON, module};
+
+const VICTIM: u16 = 7000;
+/// Each hostile session has the port behind it by its number.
+const HOSTILE: u16 = 7100;
+
+/// Never ends.
+const ENDLESS: &str = r#"(memory (export "memory") 1 1)
+    (func (export "on_packet") (result i32) (loop (br 0)) (i32.const 0))"#;
+
+/// Counts its packets behind so many steps, and has the count in the first bytes of the payload.
+fn counting(steps: u32) -> String {
+    format!(
+        r#"(memory (export "memory") 1 1)
+    (global (export "tam_counter_seen") i32 (i32.const 0x9000))
+    (func (export "on_packet") (result i32) (local $step i32) (local $hash i32)
+      (loop $more
+        (local.set $hash
+          (i32.mul (i32.xor (local.get $hash) (local.get $step)) (i32.const 16777619)))
+        (local.set $step (i32.add (local.get $step) (i32.const 1)))
+        (br_if $more (i32.lt_u (local.get $step) (i32.const {steps}))))
+      (i32.store (i32.const 0x9008) (local.get $hash))
+      (i64.store (i32.const 0x9000) (i64.add (i64.load (i32.const 0x9000)) (i64.const 1)))
+      (i32.const 0))
+    (func (export "on_message") (param i32) (result i32)
+      (i32.wrap_i64 (i64.load (i32.const 0x9000))))"#
+    )
+}
+
+fn user(name: &str, fields: &str) -> Vec<u8> {
+    module(name, "window = 64\nmemory_pages_max = 1\nlevels = [\"user\"]", fields)
+}
+
+impl Line {
+    fn with_session(&self, name: &str, cpu: Option<&str>, queue: Option<&str>) {
+        let request = SessionRequest {
+            name: name.to_owned(),
+            cpu: cpu.into_iter().map(str::to_owned).collect(),
+            queue: queue.map(str::to_owned),
+            ..SessionRequest::default()
+        };
+        self.node.client().create_session(&request).unwrap();
+    }
+
+    fn serve(&self, session: &str, wasm: &[u8], name: &str, port: u16) {
+        let rule = format!("proto udp dport {port}");
+        let service = Service { name, session, rules: &[&rule], ..Service::default() };
+        self.node.deploy(wasm, &service).unwrap();
+    }
+
+    /// Sessions that reserved nothing, each with a module that never ends.
+    fn with_hostile(&self, count: u16) {
+        for number in 0..count {
+            let name = format!("hostile-{number}");
+            self.with_session(&name, None, None);
+            self.serve(&name, &user("endless", ENDLESS), &name, HOSTILE + number);
+        }
+    }
+
+    fn sent_to(&self, port: u16) -> UdpSocket {
+        let socket = self.udp("client", 0);
+        socket.connect(self.server(port)).unwrap();
+        socket
+    }
+
+    fn traps(&self, service: &str) -> u64 {
+        self.node.service(service).unwrap().stats.traps.values().sum()
+    }
+
+    fn free_frames(&self) -> (u64, u64) {
+        let cell = self.node.stats().unwrap().cell;
+        (cell.frames_free, cell.frames_total)
+    }
+}
+
+/// Numbers of the packets that come, until none has come for a while.
+fn numbers(receiver: &UdpSocket) -> Vec<u32> {
+    let mut payload = [0; 64];
+    let mut numbers = Vec::new();
+    while let Ok(length) = receiver.recv(&mut payload) {
+        let number = payload[..length].first_chunk().unwrap();
+        numbers.push(u32::from_be_bytes(*number));
+    }
+    numbers
+}
+
+#[test]
+fn who_was_promised_time_loses_no_packet_beside_modules_that_never_end() {
+    if !root_or_skip("sessions that take turns") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    line.with_session("gold", Some("1ms/4ms"), Some("1MiB"));
+    line.serve("gold", &user("count", &counting(100)), "victim", VICTIM);
+    line.with_hostile(5);
+    let (receiver, sender) = (line.udp("server", VICTIM), line.sent_to(VICTIM));
+    let hostile: Vec<UdpSocket> = (0..5).map(|number| line.sent_to(HOSTILE + number)).collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for socket in &hostile {
+                    socket.send(b"never").unwrap();
+                }
+                std::thread::sleep(Duration::from_micros(500));
+            }
+        });
+        let _ends = Ends(&over);
+        for number in 0..1500u32 {
+            sender.send(&number.to_be_bytes()).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let came = numbers(&receiver);
+        assert_eq!(came, (0..1500).collect::<Vec<_>>(), "all of them, in order");
+        let answers = line.node.client().message("victim", b"?").unwrap().answers;
+        assert_eq!(answers, [Some(1500)]);
+    });
+    for number in 0..5 {
+        assert!(line.traps(&format!("hostile-{number}")) > 0, "each had its turns");
+    }
+    let gold = line.node.client().session("gold").unwrap();
+    assert_eq!(gold.used.total.queue_dropped, Some(0));
+    assert!(gold.used.total.cpu_ns > Some(0));
+}
+
+#[test]
+fn a_call_whose_turn_is_over_goes_on_where_it_was_also_for_messages_and_another_version() {
+    if !root_or_skip("sessions that take turns") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    // A call takes about a millisecond: 20 turns of 50 µs.
+    line.with_session("slow", Some("50us/2ms"), Some("1MiB"));
+    line.serve("slow", &user("count", &counting(700_000)), "slow", VICTIM);
+    line.with_hostile(1);
+    let (receiver, sender) = (line.udp("server", VICTIM), line.sent_to(VICTIM));
+    receiver.set_read_timeout(Some(SOON)).unwrap();
+    let hostile = line.sent_to(HOSTILE);
+    for number in 0..5u32 {
+        sender.send(&number.to_be_bytes()).unwrap();
+        hostile.send(b"never").unwrap();
+    }
+    // Asked in the middle of a call, or between two: the answer is a whole number of packets.
+    let answers = line.node.client().message("slow", b"?").unwrap().answers;
+    assert!(matches!(answers[..], [Some(0..=5)]), "{answers:?}");
+    let another = user("count", &counting(699_999));
+    let service = Service { name: "slow", session: "slow", ..Service::default() };
+    line.node.deploy(&another, &service).unwrap();
+    let mut payload = [0; 4];
+    for number in 0..5u32 {
+        assert_eq!(receiver.recv(&mut payload).unwrap(), 4, "packet {number}");
+        assert_eq!(u32::from_be_bytes(payload), number);
+    }
+    let answers = line.node.client().message("slow", b"?").unwrap().answers;
+    assert_eq!(answers, [Some(5)], "the version before has left what it knew");
+    assert_eq!(line.traps("slow"), 0, "a turn that is over is no time limit");
+}
+
+#[test]
+fn what_its_queue_has_no_room_for_is_dropped_on_its_account_and_nobody_elses() {
+    if !root_or_skip("sessions that take turns") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    line.with_session("short", Some("50us/4ms"), Some("16KiB"));
+    line.with_session("gold", Some("1ms/4ms"), Some("1MiB"));
+    line.serve("short", &user("count", &counting(300_000)), "short", VICTIM + 1);
+    line.serve("gold", &user("count", &counting(10)), "gold", VICTIM);
+    let receivers = [line.udp("server", VICTIM), line.udp("server", VICTIM + 1)];
+    let senders = [line.sent_to(VICTIM), line.sent_to(VICTIM + 1)];
+    let before = line.books();
+    for number in 0..200u32 {
+        for sender in &senders {
+            sender.send(&number.to_be_bytes()).unwrap();
+        }
+    }
+    let [gold, short] = receivers.each_ref().map(numbers);
+    assert_eq!(gold, (0..200).collect::<Vec<_>>());
+    assert!(!short.is_empty() && short.len() < 200 && short.is_sorted(), "{}", short.len());
+    let dropped = 200 - short.len() as u64;
+    let balance = line.balance_since(&before);
+    assert_eq!(balance.drops, [("short.queue".to_owned(), dropped)].into());
+    let counted = |session: &str| line.node.client().session(session).unwrap().used;
+    assert_eq!(counted("short").total.queue_dropped, Some(dropped));
+    assert_eq!(counted("gold").total.queue_dropped, Some(0));
+    assert_eq!(counted("short").queue_bytes, Some(0), "nothing waits any more");
+}
+
+#[test]
+fn a_session_that_goes_in_the_middle_of_a_call_leaves_no_packet_memory_behind() {
+    if !root_or_skip("sessions that take turns") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    line.with_session("gold", Some("1ms/4ms"), None);
+    let at_rest = line.free_frames();
+    for _ in 0..5 {
+        line.with_hostile(3);
+        for number in 0..3 {
+            let sender = line.sent_to(HOSTILE + number);
+            for _ in 0..100 {
+                sender.send(b"never").unwrap();
+            }
+        }
+        for number in 0..3 {
+            line.node.client().remove_session(&format!("hostile-{number}"), true).unwrap();
+        }
+    }
+    let freed = wait_for(SOON, || (line.free_frames() == at_rest).then_some(()));
+    assert!(freed.is_some(), "{:?} of {at_rest:?}", line.free_frames());
+    assert_eq!(line.node.client().sessions().unwrap().sessions.len(), 3);
+    let (receiver, sender) = (line.udp("server", HOSTILE), line.sent_to(HOSTILE));
+    sender.send(&7u32.to_be_bytes()).unwrap();
+    assert_eq!(numbers(&receiver), [7], "what was theirs goes plainly again");
+}
