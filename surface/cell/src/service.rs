@@ -7,6 +7,7 @@ mod turns;
 
 use crate::below::{self, Record};
 use crate::deliver::{End, Exits, Next};
+use crate::pacer::Pacer;
 use crate::protocol::{ServiceFacts, ServiceReport};
 use crate::shared::Shared;
 use crate::timing::CallTimes;
@@ -114,19 +115,27 @@ pub(crate) struct Trapped {
     pub(crate) trap: Trap,
 }
 
+/// A service that only has to start.
+pub(crate) struct Ready {
+    pub(crate) program: Program<Packet>,
+    pub(crate) facts: ServiceFacts,
+    /// Ports by name.
+    pub(crate) ports: BTreeMap<String, u16>,
+    pub(crate) shared: Option<Shared>,
+}
+
 impl Service {
     /// Starts every lane, with what an instance before has left for it, if any; none runs when
     /// one does not start.
     pub(crate) fn start(
         engine: &Engine,
-        program: Program<Packet>,
-        facts: ServiceFacts,
-        ports: BTreeMap<String, u16>,
-        shared: Option<Shared>,
-        pace: Rc<dyn Pace>,
+        ready: Ready,
+        pacer: &Rc<Pacer>,
         kept: Vec<Option<Kept>>,
         now_ms: u64,
     ) -> Result<Self, StartError> {
+        let Ready { program, facts, ports, shared } = ready;
+        let pace: Rc<dyn Pace> = Rc::clone(pacer) as _;
         let spec = InstanceSpec {
             window: facts.window,
             memory_pages_max: facts.memory_pages_max,

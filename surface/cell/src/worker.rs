@@ -37,7 +37,7 @@ use crate::protocol::{
     CellReport, FromCell, PortFacts, SESSION_REPORTS_MAX, ServiceFacts, SharedFacts, StateWay,
     ToCell, decode,
 };
-use crate::service::{Aftermath, Service, Way};
+use crate::service::{Aftermath, Ready, Service, Way};
 use crate::sessions::Sessions;
 use crate::shared::Shared;
 use crate::tap::Tap;
@@ -47,13 +47,13 @@ use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result, anyhow, bail};
 use bpf::{Lanes, RuleFacts};
 use bpf_maps::{LEVEL_USER, META_DATA, META_MARK, PacketMeta};
-use engine::{Engine, Kept, MemoryKind, Pace, Program, StartError};
+use engine::{Engine, MemoryKind};
 use executor::{SLICE, Slicer, TURN_MAX};
 use os::fd_passing::{self, Received};
 use os::frame_socket::FrameSocket;
 use os::sandbox::Role;
 use rustix::fd::{AsFd, OwnedFd};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::rc::Rc;
 use units::{Bytes, EntryId, Nanos, PortId};
@@ -133,28 +133,6 @@ struct Cell {
     tap: Option<Tap>,
     notices: usize,
     next_tick_ms: u64,
-}
-
-/// A service that only has to start.
-struct Ready {
-    program: Program<Packet>,
-    facts: ServiceFacts,
-    ports: BTreeMap<String, u16>,
-    shared: Option<Shared>,
-}
-
-impl Ready {
-    fn start(
-        self,
-        engine: &Engine,
-        pacer: &Rc<Pacer>,
-        kept: Vec<Option<Kept>>,
-        now_ms: u64,
-    ) -> Result<Service, StartError> {
-        let Self { program, facts, ports, shared } = self;
-        let pace = Rc::clone(pacer) as Rc<dyn Pace>;
-        Service::start(engine, program, facts, ports, shared, pace, kept, now_ms)
-    }
 }
 
 /// Runs until its daemon is gone, and longer if it has services: then the next daemon finds it
@@ -675,9 +653,9 @@ impl Cell {
     ) -> Result<()> {
         let entry = facts.entry;
         self.arm();
-        let started = self
-            .prepare(facts, code, memory, true)
-            .and_then(|ready| Ok(ready.start(&self.engine, &self.pacer, Vec::new(), now_ms)?));
+        let started = self.prepare(facts, code, memory, true).and_then(|ready| {
+            Ok(Service::start(&self.engine, ready, &self.pacer, Vec::new(), now_ms)?)
+        });
         let answer = match started {
             Ok(service) => {
                 let index = usize::from(entry.0);
@@ -711,7 +689,7 @@ impl Cell {
             let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
             let service = service.context("the service is not there")?;
             service.replace_by(&engine, lanes, way, now_ms, |kept| {
-                ready.start(&engine, &pacer, kept, now_ms)
+                Service::start(&engine, ready, &pacer, kept, now_ms)
             })?;
             Ok(since.elapsed())
         });
