@@ -1,6 +1,6 @@
 //! Why a command was refused, in words and as a class that becomes an exit status.
 
-use ::session::ReservationError;
+use ::session::admission;
 use abi::manifest::Meant;
 use abi::manifest::ParameterError;
 use abi::{Level, NotGranted};
@@ -258,13 +258,23 @@ pub enum Refusal {
         /// The session that does not fit.
         session: Name,
     },
-    /// No node could promise that.
-    #[error("for the session '{session}' {problem}")]
-    Reservation {
+    /// It cannot be promised that, beside what others were promised.
+    #[error("the session '{session}' cannot be promised that: {problem}")]
+    NotAdmitted {
         /// The session.
         session: Name,
-        /// What is wrong.
-        problem: ReservationError,
+        /// What of it, what is left, and what to change.
+        problem: Box<admission::Refusal>,
+    },
+    /// A share of what nobody knows.
+    #[error(
+        "the session '{session}' is to send by the port '{port}', and how much that sends in a second its device does not say; see 'ethtool' of the device, or leave the share out"
+    )]
+    SendRateUnknown {
+        /// The session.
+        session: Name,
+        /// The port.
+        port: Name,
     },
     /// A share of a port that is not there.
     #[error(
@@ -424,7 +434,9 @@ impl Refusal {
             | Self::SendPortUnknown { .. }
             | Self::RuleUnknown { .. }
             | Self::RuleSet(RuleSetError::Unknown { .. }) => RefusalClass::NotFound,
+            Self::NotAdmitted { problem, .. } => class_of(problem),
             Self::TooManyServices { .. }
+            | Self::SendRateUnknown { .. }
             | Self::TooManySessions { .. }
             | Self::TooManyRules { .. }
             | Self::TooManyEdges { .. }
@@ -438,7 +450,6 @@ impl Refusal {
             Self::Level { .. }
             | Self::LevelNotDeclared { .. }
             | Self::Parameter(_)
-            | Self::Reservation { .. }
             | Self::SessionDiffers { .. }
             | Self::StageNotOfSession { .. }
             | Self::OverlapsOther { .. }
@@ -484,7 +495,8 @@ impl Refusal {
             Self::SessionLeaving { .. } => "session_leaving",
             Self::SessionInUse { .. } => "session_in_use",
             Self::TooManySessions { .. } => "too_many_sessions",
-            Self::Reservation { .. } => "reservation",
+            Self::NotAdmitted { .. } => "not_admitted",
+            Self::SendRateUnknown { .. } => "send_rate_unknown",
             Self::SendPortUnknown { .. } => "send_port_unknown",
             Self::SessionDiffers { .. } => "session_differs",
             Self::StageNotOfSession { .. } => "stage_not_of_session",
@@ -496,5 +508,22 @@ impl Refusal {
             Self::Match(_) => "match",
             Self::RuleSet(_) => "rule_set",
         }
+    }
+}
+
+/// Whether it was asked for wrongly, or there is no more.
+const fn class_of(problem: &admission::Refusal) -> RefusalClass {
+    match problem {
+        admission::Refusal::Reservation(_)
+        | admission::Refusal::PortSlice { .. }
+        | admission::Refusal::PortUnknown { .. } => RefusalClass::Invalid,
+        admission::Refusal::Held { .. }
+        | admission::Refusal::Unknown { .. }
+        | admission::Refusal::OneCore { .. }
+        | admission::Refusal::Processor { .. }
+        | admission::Refusal::Below { .. }
+        | admission::Refusal::Memory { .. }
+        | admission::Refusal::Queue { .. }
+        | admission::Refusal::Port { .. } => RefusalClass::Limit,
     }
 }

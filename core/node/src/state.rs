@@ -30,6 +30,7 @@ pub use snapshot::{RestoreError, Snapshot};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use ::session::admission::Admission;
 use bpf_maps::RULES_MAX;
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
@@ -51,6 +52,9 @@ pub struct Node {
     name: Name,
     ports: Vec<Port>,
     sessions: Table,
+    /// What was promised; none while nobody has said what the node has to give. Then everything
+    /// fits.
+    admission: Option<Admission>,
     /// Sessions that go when the last of their services has stopped.
     leaving: BTreeSet<SessionId>,
     services: BTreeMap<Name, Managed>,
@@ -144,6 +148,7 @@ impl Node {
             name,
             ports: port::numbered(ports)?,
             sessions: Table::default(),
+            admission: None,
             leaving: BTreeSet::new(),
             services: BTreeMap::new(),
             rules: BTreeMap::new(),
@@ -423,6 +428,8 @@ const _: () = assert!(RULES_MAX <= u32::MAX as usize, "a rule's number has 32 bi
 mod owner_tests;
 #[cfg(test)]
 mod replace_tests;
+#[cfg(test)]
+mod session_tests;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]

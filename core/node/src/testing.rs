@@ -2,16 +2,31 @@
 
 use core::net::IpAddr;
 
+use ::session::admission::{Capacity, PortCapacity};
 use abi::check::MemoryImage;
 use proptest::option;
 use proptest::prelude::*;
-use units::Name;
+use units::{BitsPerSecond, Bytes, Name};
 
 use crate::ethernet::{Ethertype, Mac};
 use crate::l4::{PortRange, TcpFlags};
 use crate::prefix::{IpVersion, Prefix};
 use crate::protocol::Protocol;
 use crate::rule::{FragmentMatch, Match, VlanMatch};
+
+/// A small node with one guest core: nothing below a period of a millisecond is too much for it.
+pub(crate) fn capacity() -> Capacity {
+    let name = |name: &str| Name::new(name).unwrap();
+    let port = PortCapacity { rate: BitsPerSecond(1_000_000_000), packet_max: Bytes(1518) };
+    Capacity {
+        guest_cores: 1,
+        packet_cores: 1,
+        memory: Bytes(16 << 20),
+        packet_memory: Bytes(1 << 20),
+        ports: PORTS.map(|of| (name(of), port)).into(),
+        one_core: false,
+    }
+}
 
 /// Names of ports that [`any_match`] uses.
 pub(crate) const PORTS: [&str; 3] = ["left", "right", "up"];

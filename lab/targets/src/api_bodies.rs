@@ -29,6 +29,8 @@ fn requests(bytes: &[u8]) {
     reads_back::<api::RuleRequest>(bytes);
     reads_back::<api::MessageRequest>(bytes);
     reads_back::<api::ExplainRequest>(bytes);
+    reads_back::<api::SessionRequest>(bytes);
+    reads_back::<api::SessionChange>(bytes);
 }
 
 /// A client reads what a node says as a stranger's, too.
@@ -51,6 +53,9 @@ fn answers(bytes: &[u8]) {
     reads_back::<api::EventList>(bytes);
     reads_back::<api::WhyList>(bytes);
     reads_back::<api::Explanation>(bytes);
+    reads_back::<api::SessionList>(bytes);
+    reads_back::<api::SessionPromised>(bytes);
+    reads_back::<api::SessionRemoved>(bytes);
 }
 
 /// What is accepted is the same after it was written and read again.
@@ -97,6 +102,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         r#"{"fuel":1000,"packets":5,"bytes":null,"over":"drop"}"#,
         r#"{"match":"proto udp dport 53","action":"drop"}"#,
         r#"{"module":"monitor","name":"m","parameters":{"dscp":"8"},"rules":["any"],"then":["b"],"level":"nic"}"#,
+        r#"{"name":"gold","cpu":["1ms/4ms+extra"],"memory":"64MiB","send":{"left":"2ms/6ms"},"weight":200}"#,
+        r#"{"cpu":[],"below":"400us/4ms","without":["memory"]}"#,
         r#"{"schema_version":1,"rule":3}"#,
         r#"{"schema_version":1,"services":[]}"#,
     ];

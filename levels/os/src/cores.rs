@@ -12,6 +12,19 @@ pub fn last() -> usize {
     (0..CpuSet::MAX_CPU).rev().find(|&core| set.is_set(core)).unwrap_or(0)
 }
 
+/// How many of them there are; 1 where the kernel does not say.
+#[must_use]
+pub fn count() -> u16 {
+    let count = sched_getaffinity(None).map_or(1, |set| set.count());
+    u16::try_from(count).unwrap_or(u16::MAX).max(1)
+}
+
+/// Whether that core is one of them.
+#[must_use]
+pub fn may_use(core: usize) -> bool {
+    core < CpuSet::MAX_CPU && sched_getaffinity(None).is_ok_and(|set| set.is_set(core))
+}
+
 /// This thread runs on that core only.
 ///
 /// # Errors

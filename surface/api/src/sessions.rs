@@ -161,6 +161,24 @@ pub struct SessionList {
     pub schema_version: u32,
     /// The sessions.
     pub sessions: Vec<SessionDetails>,
+    /// What can still be promised, for those who may see everybody's things.
+    #[serde(default)]
+    pub left: Option<LeftInfo>,
+}
+
+/// What a node can still promise. Parts are of a million: of one core, or of a port's rate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeftInfo {
+    /// Of each guest core; short periods leave less.
+    pub cpu_parts: Vec<u64>,
+    /// Of all packet cores together, for `below`.
+    pub below_parts: u64,
+    /// Of memory.
+    pub memory_bytes: u64,
+    /// Of packet memory, for queues.
+    pub queue_bytes: u64,
+    /// Of each port whose rate is known.
+    pub port_parts: BTreeMap<String, u64>,
 }
 
 /// A session was made or promised something else.

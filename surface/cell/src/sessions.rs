@@ -88,7 +88,7 @@ impl Sessions {
             all: HashMap::new(),
             owners: HashMap::new(),
             queued: Bytes::ZERO,
-            queued_max: Bytes(packet_memory.0 / 3),
+            queued_max: Bytes(packet_memory.0 / 2),
         };
         let (slice, period) = SYSTEM_SHARE;
         let system =

@@ -107,6 +107,7 @@ impl Daemon {
         daemon.lost_with_cells = record.lost_with_cells;
         daemon.sessions.before = record.sessions_before;
         daemon.billing.meters = record.meters;
+        daemon.renew_capacity();
         daemon.take_up(cell)?;
         Ok(Some(daemon))
     }

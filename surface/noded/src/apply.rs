@@ -129,7 +129,8 @@ impl Daemon {
             find: &|module| found(given.get(module)),
         };
         let resolved = resolve(&wanted, &modules).map_err(wrong)?;
-        let shadowed = resolved.check(&self.file.ports, &wanted).map_err(wrong)?;
+        let shadowed =
+            resolved.check(&self.file.ports, self.node.capacity(), &wanted).map_err(wrong)?;
         // Of a module whose memory the client did not describe nothing can be said yet.
         let unsure = given.values().filter(|it| it.manifest.is_some() && it.memory_image.is_none());
         let unsure: BTreeSet<&str> = unsure.map(|module| module.digest.as_str()).collect();

@@ -408,6 +408,7 @@ impl Daemon {
         let parts =
             Parts { started, desired, node, front, store, netlink, ports, kernel, up, up_ifindex };
         let mut daemon = Self::join(start, parts, done)?;
+        daemon.renew_capacity();
         daemon.changed(Change::Lost)?;
         daemon.begin_drops();
         let text =

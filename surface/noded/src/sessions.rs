@@ -19,9 +19,10 @@ use crate::daemon::Daemon;
 use crate::events::Note;
 use crate::http::{Answer, Reply};
 use crate::views::{failed, usage};
+use ::session::admission::Left;
 use ::session::{Reservation, Share, Size, VirtualProcessor, Weight};
 use api::{
-    ErrorInfo, EventKind, ReservationInfo, SCHEMA_VERSION, SessionChange, SessionDetails,
+    ErrorInfo, EventKind, LeftInfo, ReservationInfo, SCHEMA_VERSION, SessionChange, SessionDetails,
     SessionList, SessionPromised, SessionRemoved, SessionRequest,
 };
 use cell::protocol::ToCell;
@@ -237,7 +238,8 @@ impl Daemon {
         let mut things = self.things_by_session(sight);
         let details = seen.map(|it| self.shown_session(it, &counts, &mut things));
         let sessions = details.collect();
-        Ok(SessionList { schema_version: SCHEMA_VERSION, sessions })
+        let left = self.node.left().filter(|_| sight.everything).map(shown_left);
+        Ok(SessionList { schema_version: SCHEMA_VERSION, sessions, left })
     }
 
     fn session_details(&mut self, sight: &Sight, wanted: &str) -> Answer<SessionDetails> {
@@ -383,6 +385,18 @@ fn shown(reservation: &Reservation) -> ReservationInfo {
         queue_bytes: queue.map(|bytes| bytes.0),
         send: send.iter().map(text).collect(),
         weight: weight.get(),
+    }
+}
+
+/// What can still be promised, in the API's words.
+fn shown_left(left: Left) -> LeftInfo {
+    let Left { guest, below, memory, packet_memory, ports } = left;
+    LeftInfo {
+        cpu_parts: guest.into_iter().map(|parts| parts.0).collect(),
+        below_parts: below.0,
+        memory_bytes: memory.0,
+        queue_bytes: packet_memory.0,
+        port_parts: ports.into_iter().map(|(port, parts)| (port.to_string(), parts.0)).collect(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use ::session::admission::Capacity;
 use units::{Name, Nanos, RuleId};
 
 use super::{DesiredRule, DesiredState};
@@ -40,13 +41,14 @@ pub struct Fault {
 /// Checks a desired state as a whole; gives the rules that no packet can reach, each with the
 /// better one, by their places in the list.
 ///
-/// `modules` has every module by digest. A service whose module is missing
+/// `capacity` is what the node has to give to sessions; without it nothing is added up. `modules` has every module by digest. A service whose module is missing
 /// is left out, with what leads to it.
 ///
 /// # Errors
 /// With the first thing that a node with these ports would refuse.
 pub fn check(
     ports: &[PortSpec],
+    capacity: Option<&Capacity>,
     state: &DesiredState,
     modules: &BTreeMap<String, ModuleInfo>,
 ) -> Result<Vec<(usize, usize)>, Box<Fault>> {
@@ -55,6 +57,9 @@ pub fn check(
     let Ok(mut node) = Node::new(name, ports.to_vec()) else { return Ok(Vec::new()) };
     while node.poll_effect().is_some() {}
     node.handle_event(Nanos::ZERO, Event::CellReady);
+    if let Some(capacity) = capacity {
+        node.set_capacity(capacity.clone());
+    }
     for (session, desired) in &state.sessions {
         let (reservation, owner) = (desired.reservation.clone(), desired.owner);
         let create = Command::SessionCreate { session: session.clone(), reservation, owner };

@@ -15,7 +15,7 @@ use crate::port::PortSpec;
 use crate::rule::{Action, RuleSpec};
 use crate::service::{ModuleInfo, ServiceState};
 use crate::state::Node;
-use crate::testing::{PORTS, module};
+use crate::testing::{PORTS, capacity, module};
 
 const SERVICES: [&str; 4] = ["cache", "mark", "monitor", "touch"];
 const MATCHES: [&str; 5] = ["any", "proto udp", "proto udp dport 53", "ip 6", "in left"];
@@ -153,6 +153,7 @@ impl World {
         let mut node = Node::new(name("r1"), ports()).unwrap();
         while node.poll_effect().is_some() {}
         node.handle_event(NOW, Event::CellReady);
+        node.set_capacity(capacity());
         Self { node, entries: BTreeMap::new(), touched: Vec::new(), removed_after_record: None }
     }
 
@@ -328,7 +329,7 @@ proptest! {
         let mut world = World::new();
         let nothing = DesiredState::default();
         for (from, to) in [(&nothing, &one), (&one, &other), (&other, &one), (&one, &nothing)] {
-            prop_assert_eq!(check(&ports(), to, &modules()).map(drop), Ok(()));
+            prop_assert_eq!(check(&ports(), Some(&capacity()), to, &modules()).map(drop), Ok(()));
             world.go(from, to);
             world.is(to);
             if from.bpf == to.bpf {
@@ -401,7 +402,7 @@ fn what_a_node_would_refuse_is_found_with_its_place() {
         state.services.insert(name("mark"), service());
         state.rules.push(rule("proto udp", Action::Drop, 100));
         change(&mut state);
-        check(&ports(), &state, &modules())
+        check(&ports(), Some(&capacity()), &state, &modules())
             .map_err(|fault| (fault.place, fault.refusal.to_string()))
     };
     let monitor = || name("monitor");
@@ -459,7 +460,7 @@ fn a_service_without_its_module_is_left_out_with_what_leads_to_it() {
     let lost = DesiredService { digest: "sha256:ff".into(), ..service() };
     let to_lost = RuleSpec::new("any".parse().unwrap(), Action::Service(name("touch")));
     state.deploy(name("touch"), lost, vec![to_lost]);
-    assert_eq!(check(&ports(), &state, &modules()), Ok(Vec::new()));
+    assert_eq!(check(&ports(), Some(&capacity()), &state, &modules()), Ok(Vec::new()));
     state.services.get_mut(&name("mark")).unwrap().then.insert(0, name("touch"));
     let rest = state.restricted_to(|name| name.as_str() != "touch");
     assert_eq!((rest.services.len(), rest.rules.len()), (1, 0));

@@ -17,7 +17,7 @@ use crate::policy::OnFailure;
 use crate::port::PortSpec;
 use crate::rule::{Action, RuleSpec};
 use crate::service::{Edges, ServiceState};
-use crate::testing::{PORTS, module};
+use crate::testing::{PORTS, capacity, module};
 
 const POLICIES: [OnFailure; 4] =
     [OnFailure::Open, OnFailure::Closed, OnFailure::Closed, OnFailure::Bypass { after: 2 }];
@@ -102,13 +102,19 @@ fn ports() -> Vec<PortSpec> {
     PORTS.map(|port| PortSpec::new(name(port), format!("eth-{port}"))).into()
 }
 
+fn new_node() -> Node {
+    let mut node = Node::new(name("r1"), ports()).unwrap();
+    assert_eq!(node.set_capacity(capacity()), []);
+    node
+}
+
 impl World {
     fn new(seed: u64) -> Self {
         Self {
             seed,
             dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             now: Nanos::ZERO,
-            node: Node::new(name("r1"), ports()).unwrap(),
+            node: new_node(),
             cell_asked: false,
             cell_up: false,
             held: BTreeMap::new(),
@@ -334,6 +340,7 @@ impl World {
         let snapshot: Snapshot = serde_json::from_str(&text).unwrap();
         let ran: BTreeSet<EntryId> = snapshot.running().collect();
         self.node = Node::restore(name("r1"), ports(), snapshot).unwrap();
+        assert_eq!(self.node.set_capacity(capacity()), [], "seed {}", self.seed);
         self.cell_up &= self.dice.below(2) == 0;
         self.cell_asked = false;
         if !self.cell_up {
@@ -507,6 +514,19 @@ impl World {
         assert!(self.closed.is_subset(&entries), "seed {seed}: an entry is free and closed");
     }
 
+    /// What all sessions were promised together is no more than there is.
+    fn promises_can_be_kept(&self) {
+        let (seed, capacity) = (self.seed, capacity());
+        let all = || self.node.sessions().map(|session| &session.reservation);
+        let shares = all().flat_map(|it| &it.processors).map(|it| it.share.parts_per_million());
+        assert!(shares.sum::<u64>() <= 900_000, "seed {seed}: a guest core is promised twice");
+        let memory = all().filter_map(|it| it.memory).map(|bytes| bytes.0);
+        assert!(memory.sum::<u64>() <= capacity.memory.0, "seed {seed}");
+        let left = all().filter_map(|it| it.send.values().next());
+        let left = left.map(|share| share.parts_per_million());
+        assert!(left.sum::<u64>() <= 990_000, "seed {seed}: a port is promised twice");
+    }
+
     /// The cell knows of each session, and of no other; nothing is of one that is not there.
     fn sessions_are_what_was_told(&self) {
         let seed = self.seed;
@@ -516,6 +536,7 @@ impl World {
         if self.cell_up {
             assert_eq!(self.promised, created, "seed {seed}");
         }
+        self.promises_can_be_kept();
         for service in self.node.services() {
             let session = self.node.session(&service.session);
             let stays = service.state != ServiceState::Stopping;

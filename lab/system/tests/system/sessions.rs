@@ -157,6 +157,77 @@ fn what_cannot_be_is_refused_with_what_to_do_and_changes_nothing() {
 }
 
 #[test]
+fn more_than_there_is_is_refused_with_what_is_left() {
+    if !root_or_skip("sessions") {
+        return;
+    }
+    let line = Line::up();
+    let client = line.node.client();
+    let left = client.sessions().unwrap().left.unwrap();
+    assert_eq!(
+        (left.cpu_parts.as_slice(), left.port_parts["right"]),
+        ([900_000].as_slice(), 990_000)
+    );
+    line.said(&["session", "create", "gold", "--cpu", "60%/100ms", "--send", "right=50%/10ms"]);
+    for (asked, says) in [
+        (["--cpu", "40%/100ms"], "ask for at most 30ms/100ms"),
+        (["--send", "right=60%/10ms"], "49 % can be promised yet, of 99 %"),
+        (["--queue", "1GiB"], "are left of"),
+        (["--memory", "1024GiB"], "are left of"),
+        (["--below", "60%/100ms"], "ask for at most 50ms/100ms"),
+    ] {
+        let output = line.tam(&["session", "create", "silver", asked[0], asked[1]]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(5) && said.contains(says), "{asked:?}: {said}");
+    }
+    assert_eq!(line.sessions(), ["system", "best-effort", "gold"]);
+    let file = FILE.replace("20ms/100ms", "95ms/100ms");
+    line.store(&passing("monitor"));
+    let said = line.try_apply(&file, |_| {}).unwrap_err().to_string();
+    assert!(said.contains("line 2") && said.contains("can be promised yet"), "{said}");
+    // What is given up somebody else can have.
+    line.said(&["session", "set", "gold", "--cpu", "10%/100ms"]);
+    line.said(&["session", "create", "silver", "--cpu", "75%/100ms"]);
+    let listed = line.said(&["session", "list"]);
+    assert!(listed.contains("left to promise: cpu 5 %"), "{listed}");
+}
+
+#[test]
+fn who_asks_at_the_same_time_is_not_promised_the_same_twice() {
+    if !root_or_skip("sessions") {
+        return;
+    }
+    let line = Line::up();
+    let client = line.node.client();
+    let ask = |number: usize| {
+        let client = client.clone();
+        move || client.create_session(&request(&format!("s{number}"), &["20%/100ms"]))
+    };
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..16).map(|number| scope.spawn(ask(number))).collect();
+        asked.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 4);
+    for answer in answers.into_iter().filter(Result::is_err) {
+        assert_eq!(refused(answer).0, ErrorCode::Limit);
+    }
+    // Four that have a fifth each and all want more: there is room for two of them.
+    let mut names = line.sessions();
+    names.drain(..2);
+    let more = SessionChange { cpu: Some(vec!["25%/100ms".into()]), ..SessionChange::default() };
+    let grown = std::thread::scope(|scope| {
+        let ask = |name: &String| {
+            let (client, name, more) = (client.clone(), name.clone(), more.clone());
+            move || client.set_session(&name, &more).is_ok()
+        };
+        let asked: Vec<_> = names.iter().map(|name| scope.spawn(ask(name))).collect();
+        asked.into_iter().map(|one| one.join().unwrap()).filter(|ok| *ok).count()
+    });
+    assert_eq!(grown, 2);
+    assert_eq!(client.sessions().unwrap().left.unwrap().cpu_parts, [0]);
+}
+
+#[test]
 fn sessions_outlive_daemons_and_the_node() {
     if !root_or_skip("sessions") {
         return;

@@ -5,11 +5,11 @@ use super::{Context, key_and_value};
 use crate::failure::Outcome;
 use crate::output::Rows;
 use api::{
-    PeriodsKept, ReservationInfo, SessionChange, SessionCounts, SessionDetails, SessionList,
-    SessionPromised, SessionRequest,
+    LeftInfo, PeriodsKept, ReservationInfo, SessionChange, SessionCounts, SessionDetails,
+    SessionList, SessionPromised, SessionRequest,
 };
 use clap::{ArgGroup, Args, Subcommand};
-use session::Size;
+use session::{Parts, Size};
 use units::Bytes;
 
 /// Subcommands of `tam session`.
@@ -238,7 +238,22 @@ fn list_text(list: &SessionList) -> String {
             used.total.packets.to_string(),
         ]);
     }
-    rows.to_string()
+    match &list.left {
+        Some(left) => format!("{rows}\nleft to promise: {}", left_text(left)),
+        None => rows.to_string(),
+    }
+}
+
+fn left_text(left: &LeftInfo) -> String {
+    let parts = |parts: u64| Parts(parts).to_string();
+    let cpu = left.cpu_parts.iter().map(|of| format!("cpu {}", parts(*of)));
+    let rest = [
+        format!("below {}", parts(left.below_parts)),
+        format!("memory {}", Size(Bytes(left.memory_bytes))),
+        format!("queue {}", Size(Bytes(left.queue_bytes))),
+    ];
+    let ports = left.port_parts.iter().map(|(port, of)| format!("{port} {}", parts(*of)));
+    cpu.chain(rest).chain(ports).collect::<Vec<_>>().join(", ")
 }
 
 /// Of one core.

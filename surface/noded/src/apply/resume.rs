@@ -89,7 +89,9 @@ fn wanted_by_file(file: &NodeFile, config: &Path, store: &Store) -> Result<Desir
     };
     let modules = Modules { store, held: &BTreeMap::new(), find: &put };
     let resolved = resolve(&file.wanted, &modules)?;
-    resolved.check(&file.ports, &file.wanted)?;
+    // What the node has to give is known when its ports are there; a session for which it is too
+    // little comes without a promise then.
+    resolved.check(&file.ports, None, &file.wanted)?;
     for module in held.take().into_values() {
         store
             .put(&module.wasm, &module.checked.manifest)
@@ -104,6 +106,7 @@ impl Daemon {
         for bytes in std::mem::take(&mut self.desired.fetched) {
             self.stored_for_node(bytes);
         }
+        self.renew_capacity();
         let mut target = DesiredState::clone(&self.desired.state);
         target.bpf &= self.bpf_allowed;
         self.desired.short.clear();
@@ -119,7 +122,8 @@ impl Daemon {
         }
         self.want_missing();
         for _ in 0..UNFIT_MAX {
-            let Err(fault) = check(&self.file.ports, &target, &modules) else { break };
+            let checked = check(&self.file.ports, self.node.capacity(), &target, &modules);
+            let Err(fault) = checked else { break };
             let reason = fault.refusal.to_string();
             match fault.place {
                 Place::Session(name) => self.leave_short(&mut target, name, reason),

@@ -8,6 +8,7 @@ use node::desired::{self, DesiredRule, DesiredService, DesiredSession, DesiredSt
 use node::rule::PRIORITY_DEFAULT;
 use node::{Action, Match, ModuleInfo, Node, PortSpec, Refusal, RuleSpec};
 use registry::{Digest, Store};
+use session::admission::Capacity;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -189,13 +190,14 @@ impl Resolved {
         Ok(())
     }
 
-    /// Whether a node with these ports can have it; the rules that no packet reaches, in words.
+    /// Whether a node with these ports, and this to give to sessions, can have it; the rules that no packet reaches, in words.
     pub(crate) fn check(
         &self,
         ports: &[PortSpec],
+        capacity: Option<&Capacity>,
         wanted: &Wanted,
     ) -> Result<Vec<String>, ConfigError> {
-        match desired::check(ports, &self.state, &self.modules) {
+        match desired::check(ports, capacity, &self.state, &self.modules) {
             Ok(shadowed) => Ok(shadowed.iter().map(|pair| self.shadowed(*pair)).collect()),
             Err(fault) => {
                 let span = self.span(&fault.place, &fault.refusal);
@@ -343,7 +345,7 @@ mod tests {
     #[test]
     fn the_example_of_the_manual_is_a_state_that_a_node_can_have() {
         let (resolved, wanted, file) = resolved(&example()).unwrap();
-        assert_eq!(resolved.check(&file.ports, &wanted).unwrap(), [""; 0]);
+        assert_eq!(resolved.check(&file.ports, None, &wanted).unwrap(), [""; 0]);
         let state = &resolved.state;
         let name = |text: &str| Name::new(text).unwrap();
         let monitor = &state.services[&name("monitor")];
@@ -371,7 +373,7 @@ mod tests {
     #[test]
     fn the_mistake_of_the_manual_is_told_as_the_manual_says() {
         let (resolved, wanted, file) = resolved(&example().replace("in left", "in lft")).unwrap();
-        let said = resolved.check(&file.ports, &wanted).unwrap_err().to_string();
+        let said = resolved.check(&file.ports, None, &wanted).unwrap_err().to_string();
         assert!(PAGE.contains(&format!("error: {said}\n")), "{said}");
     }
 

@@ -1,13 +1,95 @@
-//! What a node has to give to sessions.
+//! What a node has to give to sessions, as the machine says it.
 
+use crate::cell_link::frames;
 use crate::daemon::Daemon;
+use crate::ports::LivePort;
 use os::offload;
-use units::{BitsPerSecond, Name};
+use session::admission::{Capacity, PortCapacity};
+use std::collections::BTreeMap;
+use units::{BitsPerSecond, Bytes, Name};
+
+/// Of the machine's memory this part is for sessions: the rest is the kernel's, packet memory, the
+/// daemon's, and what compilers take for a moment.
+const MEMORY_DIVISOR: u64 = 2;
+/// What is less than a mebibyte.
+const MEBIBYTE_REST: u64 = (1 << 20) - 1;
+/// Of packet memory this part is for queues of sessions: the rest is for packets on their way, and
+/// of those who reserved nothing.
+const PACKET_MEMORY_DIVISOR: u64 = 2;
+/// Cells of a node, each on a guest core of its own.
+const GUEST_CORES: u16 = 1;
+/// Bytes of one frame of packet memory.
+const FRAME_LENGTH: u64 = 4096;
+/// What goes with a packet besides its MTU: an Ethernet header with two tags.
+const HEADER_LENGTH: u64 = 22;
+
+/// What a node with these ports has to give. `before` has what was known of ports that are away.
+/// The daemon has left the guest core to the cell, if there was another.
+fn of(ports: &[LivePort], guest_core: usize, before: Option<&Capacity>) -> Capacity {
+    let queues = ports.iter().map(|port| port.queues).sum();
+    let packet_memory = u64::from(frames(queues)) * FRAME_LENGTH;
+    let mut known = before.map_or_else(BTreeMap::new, |before| before.ports.clone());
+    known.extend(ports.iter().filter(|port| port.away.is_none()).filter_map(port_capacity));
+    Capacity {
+        guest_cores: GUEST_CORES,
+        packet_cores: os::cores::count(),
+        // In whole mebibytes, so that what is left can be read.
+        memory: Bytes((memory_total().0 / MEMORY_DIVISOR) & !MEBIBYTE_REST),
+        packet_memory: Bytes(packet_memory / PACKET_MEMORY_DIVISOR),
+        ports: known,
+        one_core: os::cores::may_use(guest_core),
+    }
+}
+
+fn port_capacity(port: &LivePort) -> Option<(Name, PortCapacity)> {
+    let spec = &port.port.spec;
+    let rate = offload::speed(&spec.device).ok().flatten()?;
+    let packet_max = Bytes(u64::from(port.config.mtu) + HEADER_LENGTH);
+    Some((spec.name.clone(), PortCapacity { rate, packet_max }))
+}
+
+/// All memory of the machine; none where the kernel does not say.
+fn memory_total() -> Bytes {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    Bytes(total_in(&text))
+}
+
+/// `MemTotal:       16374372 kB` (proc_meminfo(5)), in bytes.
+fn total_in(meminfo: &str) -> u64 {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let number = line.and_then(|rest| rest.split_whitespace().next());
+    number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024)
+}
 
 impl Daemon {
-    /// The rate of a port that is there, as its driver says it.
+    /// Says anew what the node has to give: devices came and went. Sessions for which that is too
+    /// little are promised nothing, until they are tried again.
+    pub(crate) fn renew_capacity(&mut self) {
+        let capacity = of(&self.ports, self.guest_core, self.node.capacity());
+        if self.node.capacity() == Some(&capacity) {
+            return;
+        }
+        for (session, refusal) in self.node.set_capacity(capacity) {
+            tracing::error!(%session, reason = %refusal, "a session is promised nothing");
+            self.desired.short.insert(session, refusal.to_string());
+        }
+        self.unrecorded = true;
+    }
+
+    /// The rate of a port, if its driver has said it.
     pub(crate) fn port_rate(&self, port: &Name) -> Option<BitsPerSecond> {
-        let found = self.ports.iter().find(|live| live.port.spec.name == *port)?;
-        offload::speed(&found.port.spec.device).ok().flatten()
+        self.node.capacity()?.ports.get(port).map(|port| port.rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machines_memory_is_read_as_the_kernel_writes_it() {
+        assert_eq!(total_in("MemTotal:       16374372 kB\nMemFree: 7 kB\n"), 16_374_372 * 1024);
+        assert_eq!(total_in("MemFree: 7 kB\n"), 0);
+        assert!(memory_total().0 > 1 << 20);
     }
 }
