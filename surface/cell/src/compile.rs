@@ -17,11 +17,10 @@ use engine::{Engine, MemoryKind};
 use os::fd_passing::sealed_memory;
 use os::process::Stranger;
 use os::sandbox::Role;
-use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::process::{Pid, Resource, Rlimit, setpriority_process, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
@@ -281,6 +280,20 @@ fn read_part(from: &mut impl Read) -> Option<Part> {
     postcard::from_bytes(&bytes).ok()
 }
 
+/// Standard output, but not line by line as the standard library has it, and without a descriptor
+/// more.
+struct Straight(io::Stdout);
+
+impl Write for Straight {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(&self.0, bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// In one piece: who waits for it is woken once.
 fn write_part(to: &mut impl Write, part: &Part) -> io::Result<()> {
     let mut bytes = postcard::to_extend(part, vec![0; 4]).map_err(io::Error::other)?;
@@ -312,8 +325,7 @@ pub fn compile_worker(bpf: bool, warm: bool, guest_core: Option<usize>) -> io::R
     // On one processor a second thread would only keep the first one from its work: there it may
     // run on the guest core, as long as the cell waits.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    // Not line by line, as the standard library has it.
-    let mut out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let mut out = Straight(io::stdout());
     let entered = os::sandbox::enter(Role::CompileWorker).map_err(io::Error::other)?;
     let other = match guest_core {
         _ if processors > 1 => Some(Other::start(None)?),
