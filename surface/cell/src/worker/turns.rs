@@ -42,8 +42,12 @@ impl Cell {
         };
         let session = service.facts.session;
         if self.sessions.admit(session, packet.memory_length()) {
+            // Its session knows of it already otherwise: the clock is not read for each packet.
+            let has_come_to_work = service.is_idle();
             service.enqueue(packet, way);
-            self.sessions.wake(pacer::now(), session, entry);
+            if has_come_to_work {
+                self.sessions.wake(pacer::now(), session, entry);
+            }
         } else {
             let turn = service.refuse(packet, &way, &mut self.pool);
             self.leaving |= turn.after.leaves;
