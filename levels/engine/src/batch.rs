@@ -43,6 +43,12 @@ pub trait Pace: Debug {
     /// What becomes of the call with this number: no two calls of a process have the same, and
     /// those of an instance rise.
     fn over(&self, call: u64) -> Over;
+
+    /// Whether nothing is to begin any more: asked once before the sandbox is entered, since the
+    /// epoch may have been raised for that just before, when nobody looked at it.
+    fn is_over(&self) -> bool {
+        false
+    }
 }
 
 /// A packet that a module has handled.
@@ -74,8 +80,8 @@ impl<P> Default for Batch<P> {
 
 /// What running came to.
 pub enum Ran<P: 'static> {
-    /// All packets are handled, or the last one of the output has trapped: then the instance is
-    /// not to be used again.
+    /// All packets are handled, or nothing was to begin any more, or the last one of the output
+    /// has trapped: then the instance is not to be used again.
     Rest(Box<Instance<P>>),
     /// A call stands still.
     Suspended(Suspended<P>),
@@ -115,12 +121,16 @@ impl<P: PacketBytes + 'static> Instance<P> {
         self.batch.borrow_mut().output.pop_front()
     }
 
-    /// Handles the packets that wait, as far as its [`Pace`] lets it.
+    /// Handles the packets that wait, as far as its [`Pace`] lets it; those that have not begun
+    /// still wait.
     #[must_use]
     pub fn run(mut self: Box<Self>) -> Ran<P> {
         let batch = Rc::clone(&self.batch);
         let memory_bytes = self.memory_bytes();
         self.arm();
+        if self.store.data().pace.as_ref().is_some_and(|pace| pace.is_over()) {
+            return Ran::Rest(self);
+        }
         let running = Box::pin(async move {
             let looping = self.looping.clone();
             let result = looping.call_async(&mut self.store, ()).await;
@@ -188,16 +198,11 @@ pub(crate) fn watch<P>(store: &mut Store<Host<P>>) {
         if is_packet && host.batch.borrow().stop {
             return Ok(UpdateDeadline::Interrupt);
         }
-        // Asked once more as soon as it goes on, it may have been told to stop meanwhile.
-        if std::mem::take(&mut host.went_on) {
-            return Ok(UpdateDeadline::Continue(1));
-        }
         Ok(match pace.over(host.calls) {
             Over::GoOn => UpdateDeadline::Continue(1),
-            Over::Suspend if host.can_suspend => {
-                host.went_on = true;
-                UpdateDeadline::Yield(0)
-            }
+            // Asked once more as soon as it goes on: it may have been told to stop, or its turn
+            // be over, when nobody looked.
+            Over::Suspend if host.can_suspend => UpdateDeadline::Yield(0),
             Over::Suspend => UpdateDeadline::Continue(1),
             Over::Stop => UpdateDeadline::Interrupt,
         })

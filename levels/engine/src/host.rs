@@ -28,8 +28,6 @@ pub(crate) struct Host<P> {
     pub(crate) calls: u64,
     /// A call of a batch runs: it may stand still.
     pub(crate) can_suspend: bool,
-    /// A call that stood still has just gone on.
-    pub(crate) went_on: bool,
     /// What the last call returned, if that was no verdict.
     pub(crate) not_a_verdict: Option<u32>,
     pub(crate) lane: u32,

@@ -167,7 +167,6 @@ fn new_host<P>(spec: &InstanceSpec, batch: &Rc<RefCell<Batch<P>>>) -> Host<P> {
         pace: Local(spec.pace.clone()),
         calls: first_call(),
         can_suspend: false,
-        went_on: false,
         not_a_verdict: None,
         lane: spec.lane,
         window: spec.window as usize,

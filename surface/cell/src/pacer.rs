@@ -78,6 +78,10 @@ impl Pace for Pacer {
             Over::GoOn
         }
     }
+
+    fn is_over(&self) -> bool {
+        now() >= self.until.get()
+    }
 }
 
 /// The time that passes.

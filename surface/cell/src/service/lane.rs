@@ -65,6 +65,11 @@ impl Lane {
         matches!(self.slot, Slot::Stands(_))
     }
 
+    /// Whether the instance has no packet, and has left none to be looked at.
+    pub(super) fn is_through(&self) -> bool {
+        self.running.is_empty()
+    }
+
     /// Whether nothing waits here and nothing stands still.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
@@ -128,6 +133,10 @@ impl Lane {
     /// Gives the instance packets that came alike, as `meta` says.
     pub(super) fn fill(&mut self, meta: impl Fn(&Way) -> abi::Meta) {
         let Slot::Rest(instance) = &mut self.slot else { return };
+        if instance.waiting() > 0 {
+            // Of the turn before, which was over.
+            return;
+        }
         let Some(counted) = self.waiting.front().map(|(_, way)| way.batch.is_some()) else {
             return;
         };

@@ -113,7 +113,7 @@ impl Service {
             }
         }
         self.report.call_times.spread(self.report.packets, turn.handled, ran);
-        if self.held && !self.lanes.iter().any(super::Lane::stands) {
+        if self.held && self.lanes.iter().all(super::Lane::is_through) {
             self.held = false;
             if let Some(shared) = &self.shared {
                 shared.give_back(self.lanes[0].instance());
