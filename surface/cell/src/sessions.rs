@@ -21,6 +21,9 @@ use xsk::FRAME_LENGTH;
 /// What may wait for a session that reserved no queue, in bytes of packet memory: a burst of 256
 /// frames, 16 of which make room for one reserved queue of a megabyte.
 const QUEUE_DEFAULT: Bytes = Bytes(256 * FRAME_LENGTH as u64);
+/// Of packet memory, what all queues together have that nobody reserved: half of it is there for
+/// those that somebody did, and a third for the rings of devices.
+const UNRESERVED_PART: u64 = 8;
 /// The node's own services run before anybody's, and behind: they have what admission never gives
 /// away, 5 % of each 4 ms, and more where it is left.
 const SYSTEM_SHARE: (Nanos, Nanos) = (Nanos(200_000), Nanos::from_millis(4));
@@ -38,6 +41,8 @@ struct Processor {
 struct Session {
     processors: Vec<Processor>,
     queue_max: Bytes,
+    /// Whether its queue was promised to it; else it is part of what is there for all others.
+    is_reserved: bool,
     report: SessionReport,
 }
 
@@ -68,8 +73,9 @@ pub(crate) struct Sessions {
     owners: HashMap<ProcessorId, (SessionId, usize)>,
     /// Of all queues together.
     queued: Bytes,
-    /// What of packet memory may wait in queues; the rest is on its way in rings.
-    queued_max: Bytes,
+    /// Of those that were promised to nobody, and what there is for them.
+    unreserved: Bytes,
+    unreserved_max: Bytes,
 }
 
 /// Whose turn it is.
@@ -88,13 +94,14 @@ impl Sessions {
             all: HashMap::new(),
             owners: HashMap::new(),
             queued: Bytes::ZERO,
-            queued_max: Bytes(packet_memory.0 / 2),
+            unreserved: Bytes::ZERO,
+            unreserved_max: Bytes(packet_memory.0 / UNRESERVED_PART),
         };
         let (slice, period) = SYSTEM_SHARE;
         let system =
             Share::new(slice, period).ok().map(|share| VirtualProcessor { share, extra: true });
-        sessions.put(now, SessionId::SYSTEM, &[system], Weight::default(), QUEUE_DEFAULT);
-        sessions.put(now, SessionId::BEST_EFFORT, &[None], Weight::default(), QUEUE_DEFAULT);
+        sessions.put(now, SessionId::SYSTEM, &[system], Weight::default(), None);
+        sessions.put(now, SessionId::BEST_EFFORT, &[None], Weight::default(), None);
         sessions
     }
 
@@ -111,8 +118,7 @@ impl Sessions {
         if promises.is_empty() {
             promises.push(None);
         }
-        let queue = reservation.queue.unwrap_or(QUEUE_DEFAULT);
-        self.put(now, facts.id, &promises, reservation.weight, queue);
+        self.put(now, facts.id, &promises, reservation.weight, reservation.queue);
     }
 
     fn put(
@@ -121,15 +127,24 @@ impl Sessions {
         id: SessionId,
         promises: &[Option<VirtualProcessor>],
         weight: Weight,
-        queue_max: Bytes,
+        queue: Option<Bytes>,
     ) {
-        let Self { schedule, all, owners, .. } = self;
+        let Self { schedule, all, owners, unreserved, .. } = self;
+        let queue_max = queue.unwrap_or(QUEUE_DEFAULT);
         let session = all.entry(id).or_insert_with(|| Session {
             processors: Vec::new(),
             queue_max,
+            is_reserved: queue.is_some(),
             report: SessionReport::new(id),
         });
         session.queue_max = queue_max;
+        // What waits now waits on another account.
+        match (session.is_reserved, queue.is_some()) {
+            (false, true) => *unreserved = unreserved.saturating_sub(session.report.queue),
+            (true, false) => *unreserved += session.report.queue,
+            _ => {}
+        }
+        session.is_reserved = queue.is_some();
         for (index, &promise) in promises.iter().enumerate() {
             if let Some(processor) = session.processors.get(index) {
                 schedule.change(now, processor.id, promise, weight);
@@ -163,14 +178,17 @@ impl Sessions {
             self.owners.remove(&processor.id);
         }
         self.queued = self.queued.saturating_sub(session.report.queue);
+        if !session.is_reserved {
+            self.unreserved = self.unreserved.saturating_sub(session.report.queue);
+        }
     }
 
     /// Whether a packet that takes so much memory may wait for the session; if so, it does.
     #[inline]
     pub(crate) fn admit(&mut self, id: SessionId, length: usize) -> bool {
         let length = Bytes(length as u64);
-        let is_room = self.queued + length <= self.queued_max;
         let Some(session) = self.all.get_mut(&id) else { return false };
+        let is_room = session.is_reserved || self.unreserved + length <= self.unreserved_max;
         let report = &mut session.report;
         if !is_room || report.queue + length > session.queue_max {
             report.dropped += 1;
@@ -178,6 +196,9 @@ impl Sessions {
         }
         report.queue += length;
         self.queued += length;
+        if !session.is_reserved {
+            self.unreserved += length;
+        }
         true
     }
 
@@ -186,6 +207,9 @@ impl Sessions {
         self.queued = self.queued.saturating_sub(Bytes(length));
         if let Some(session) = self.all.get_mut(&id) {
             session.report.queue = session.report.queue.saturating_sub(Bytes(length));
+            if !session.is_reserved {
+                self.unreserved = self.unreserved.saturating_sub(Bytes(length));
+            }
         }
     }
 
@@ -335,6 +359,20 @@ mod tests {
         assert!(sessions.admit(SessionId(2), 4096));
         let report = sessions.reports().find(|report| report.session == SessionId(2)).unwrap();
         assert_eq!((report.queue, report.dropped), (Bytes(16384), 2));
+    }
+
+    #[test]
+    fn those_who_reserved_no_queue_leave_room_for_those_who_did() {
+        let mut sessions = sessions();
+        for id in 3..103 {
+            sessions.set(Nanos::ZERO, &facts(id, "{}"));
+        }
+        let full = (3..103)
+            .map(|id| (0..256).filter(|_| sessions.admit(SessionId(id), 4096)).count() as u64);
+        assert_eq!(full.sum::<u64>() * 4096, (64 << 20) / UNRESERVED_PART);
+        assert!(sessions.admit(SessionId(2), 4096));
+        sessions.set(Nanos::ZERO, &facts(3, r#"{"queue":"2MiB"}"#));
+        assert!(sessions.admit(SessionId(102), 4096), "the third has a queue of its own now");
     }
 
     #[test]
