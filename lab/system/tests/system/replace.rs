@@ -140,9 +140,8 @@ struct Seen {
 fn under_traffic(line: &Line, act: impl FnOnce()) -> (u32, Vec<Seen>) {
     let (receiver, sender) = (line.udp("server", PORT), line.udp("client", 0));
     sender.connect(line.server(PORT)).unwrap();
-    let stop = AtomicBool::new(false);
-    let (stop, sent) = (&stop, AtomicU32::new(0));
-    let sent = &sent;
+    let (stop, flows) = (&AtomicBool::new(false), &AtomicBool::new(false));
+    let sent = &AtomicU32::new(0);
     let seen = std::thread::scope(|scope| {
         scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
@@ -166,6 +165,7 @@ fn under_traffic(line: &Line, act: impl FnOnce()) -> (u32, Vec<Seen>) {
                         };
                         let [number, count, version, level] = [0, 4, 8, 12].map(word);
                         seen.push(Seen { number, count, version, level });
+                        flows.store(true, Ordering::Relaxed);
                     }
                     Err(_) if stop.load(Ordering::Relaxed) => return seen,
                     Err(_) => {}
@@ -173,6 +173,9 @@ fn under_traffic(line: &Line, act: impl FnOnce()) -> (u32, Vec<Seen>) {
             }
         });
         let ends = Ends(stop);
+        // The version that is there sees packets before anything changes.
+        let flows = wait_for(SOON, || flows.load(Ordering::Relaxed).then_some(()));
+        assert!(flows.is_some(), "nothing came through");
         act();
         drop(ends);
         received.join().unwrap()
