@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bpf_maps::PORTS_MAX;
 use serde::{Deserialize, Serialize};
-use units::{Name, PortId};
+use units::{BitsPerSecond, Name, PortId};
 
 use crate::message::shown;
 
@@ -52,13 +52,20 @@ pub struct PortSpec {
     /// How packets come in.
     #[serde(default)]
     pub mode: PortMode,
+    /// What it sends in a second: what its device says when there is none. Shares are of it.
+    #[serde(
+        default,
+        with = "session::text::optional_rate",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub rate: Option<BitsPerSecond>,
 }
 
 impl PortSpec {
     /// The port `name` on a network device, as well as that can be.
     #[must_use]
     pub const fn new(name: Name, device: String) -> Self {
-        Self { name, device, kind: PortKind::Device, mode: PortMode::Auto }
+        Self { name, device, kind: PortKind::Device, mode: PortMode::Auto, rate: None }
     }
 }
 
@@ -153,7 +160,7 @@ pub(crate) fn numbered(mut specs: Vec<PortSpec>) -> Result<Vec<Port>, PortError>
         return Err(PortError::TooMany { found: specs.len() });
     }
     let (mut names, mut devices) = (BTreeSet::new(), BTreeSet::new());
-    for PortSpec { name, device, kind, mode } in &specs {
+    for PortSpec { name, device, kind, mode, .. } in &specs {
         if (*kind, *mode) == (PortKind::Tun, PortMode::Packet) {
             return Err(PortError::PacketTun { name: name.clone() });
         }

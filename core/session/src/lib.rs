@@ -36,5 +36,5 @@ pub use period::Period;
 pub use processor::{ProcessorError, VirtualProcessor};
 pub use reservation::{PROCESSORS_MAX, Reservation, ReservationError};
 pub use share::{PERIOD_MAX, PERIOD_MIN, Parts, SLICE_MIN, Share, ShareError};
-pub use text::{Size, TextError};
+pub use text::{Rate, Size, TextError};
 pub use weight::{Weight, WeightError};

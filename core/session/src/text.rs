@@ -1,4 +1,5 @@
-//! How times, sizes and percentages are written: `250us`, `0.4ms`, `64MiB`, `12.5%`.
+//! How times, sizes, rates and percentages are written: `250us`, `0.4ms`, `64MiB`, `100Mbit/s`,
+//! `12.5%`.
 //!
 //! Read in any unit, with a fraction if it comes out whole; shown in the largest unit in which it
 //! is a whole number. All in integers, so that what is shown is what was read.
@@ -7,7 +8,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use units::{Bytes, Nanos};
+use units::{BitsPerSecond, Bytes, Nanos};
 
 /// Longest number that is read, in digits on either side of the point: products with every unit
 /// stay far below what 128 bits hold.
@@ -19,6 +20,12 @@ const SHOWN_MAX: usize = 40;
 const TIMES: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 /// Units of size, the largest first; powers of 1,024, as memory comes in pages.
 const SIZES: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+/// Units of rates, the largest first; powers of 1,000, as links are sold.
+const RATES: [(&str, u64); 4] =
+    [("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1_000), ("bit/s", 1)];
+
+/// At 1 Mbit/s the longest packet takes half a second, and a period is at most one.
+const RATE_MIN: u64 = 1_000_000;
 
 /// Parts of a million in one percent.
 const PERCENT: u64 = 10_000;
@@ -49,6 +56,12 @@ pub enum TextError {
         "'{text}' has more than {DIGITS_MAX} digits on one side of its point; use another unit"
     )]
     Long {
+        /// As given, shortened.
+        text: String,
+    },
+    /// A rate at which a packet takes longer than any period.
+    #[error("'{text}' is too slow for shares of it; give at least 1Mbit/s")]
+    Slow {
         /// As given, shortened.
         text: String,
     },
@@ -214,6 +227,66 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+/// A rate with its text form, `100Mbit/s`: of a port. At least 1 Mbit/s: below that the longest
+/// packet takes longer than half of the longest period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(pub BitsPerSecond);
+
+impl FromStr for Rate {
+    type Err = TextError;
+
+    /// Reads a rate such as `100Mbit/s` or `2.5Gbit/s`.
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let (number, unit) = Decimal::split(text, "100Mbit/s")?;
+        let Some(&(_, factor)) = RATES.iter().find(|(name, _)| *name == unit) else {
+            let allowed = "bit/s, kbit/s, Mbit/s, Gbit/s";
+            return Err(TextError::Unit { text: shown(text), unit: shown(unit), allowed });
+        };
+        let whole = || TextError::Whole { text: shown(text), smallest: "bits per second" };
+        let rate = number.times(factor).ok_or_else(whole)?;
+        if rate < RATE_MIN {
+            return Err(TextError::Slow { text: shown(text) });
+        }
+        Ok(Self(BitsPerSecond(rate)))
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(self.0.0, &RATES, "bit/s", f)
+    }
+}
+
+serde_as_text!(Rate);
+
+/// `Option<BitsPerSecond>` in the text form of [`Rate`], for `#[serde(with = …)]`.
+pub mod optional_rate {
+    use super::{BitsPerSecond, Rate};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// As text.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    #[allow(clippy::ref_option, reason = "serde calls it with a reference to the field")]
+    pub fn serialize<S: Serializer>(
+        rate: &Option<BitsPerSecond>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        rate.map(Rate).serialize(to)
+    }
+
+    /// From text.
+    ///
+    /// # Errors
+    /// When it is no rate.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<BitsPerSecond>, D::Error> {
+        Ok(Option::<Rate>::deserialize(from)?.map(|rate| rate.0))
+    }
+}
+
 /// `Option<Bytes>` in the text form of [`Size`], for `#[serde(with = …)]`.
 pub(crate) mod optional_size {
     use super::{Bytes, Deserialize, Deserializer, Serialize, Serializer, Size};
@@ -261,6 +334,9 @@ mod tests {
             assert_eq!(text.parse::<Size>().unwrap().to_string(), shown, "{text}");
         }
         assert_eq!(parse_percent("12.5%"), Ok(125_000));
+        for (text, shown) in [("0.1Gbit/s", "100Mbit/s"), ("1500kbit/s", "1500kbit/s")] {
+            assert_eq!(text.parse::<Rate>().unwrap().to_string(), shown, "{text}");
+        }
     }
 
     #[test]
@@ -276,6 +352,8 @@ mod tests {
         assert!(matches!(parse_time(&"9".repeat(99)), Err(TextError::Long { .. })));
         assert!(matches!("64MB".parse::<Size>(), Err(TextError::Unit { .. })));
         assert!(matches!(parse_percent("25"), Err(TextError::Unit { .. })));
+        assert!(matches!("100Mbps".parse::<Rate>(), Err(TextError::Unit { .. })));
+        assert!(matches!("999kbit/s".parse::<Rate>(), Err(TextError::Slow { .. })));
     }
 
     #[test]
@@ -297,6 +375,7 @@ mod tests {
         #[test]
         fn no_text_panics(text in ".{0,40}") {
             let _ = (parse_time(&text), parse_percent(&text), text.parse::<Size>());
+            let _ = text.parse::<Rate>();
         }
 
         #[test]

@@ -91,6 +91,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         mtu: 1500,
         raw: false,
         cabled: true,
+        rate: None,
     };
     let report = ServiceReport {
         packets: 9,

@@ -1,16 +1,18 @@
 //! What a verdict does to a packet: the last steps of its way through the node.
 
 use crate::associations::{Associations, Unanswered};
+use crate::egress::{Egress, Refused};
 use crate::facts::Facts;
 use crate::kernel::KernelWay;
 use crate::port::{Ports, SendFailure};
+use crate::sessions::Sessions;
 use crate::tap::Tap;
 use abi::PacketBytes;
 use bpf_maps::{
     ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, META_BRIDGED, META_ROUTED, PacketMeta, RULE_NONE,
     VLAN_PRESENT,
 };
-use units::EntryId;
+use units::{EntryId, SessionId};
 use wire::rewrite;
 use xsk::{FramePool, Packet, SEGMENTS_MAX};
 
@@ -39,7 +41,12 @@ pub(crate) struct Exits<'a> {
     /// What the rules of further stages say.
     pub(crate) rules: Option<&'a Facts>,
     pub(crate) associations: &'a mut Associations,
-    /// Bytes that were sent by it.
+    /// Of ports of whose rates sessions have shares.
+    pub(crate) egress: &'a mut Egress,
+    pub(crate) sessions: &'a mut Sessions,
+    /// Who sends.
+    pub(crate) session: SessionId,
+    /// Bytes that were sent by it at once.
     pub(crate) sent: u64,
 }
 
@@ -123,6 +130,9 @@ impl Exits<'_> {
         if let Some(tap) = &mut self.tap {
             tap.leaves(&packet, port);
         }
+        if self.egress.shares(port) {
+            return self.send_in_turn(port, packet);
+        }
         let length = packet.length() as u64;
         match self.ports.send(port, packet, self.pool) {
             Ok(()) => {
@@ -132,6 +142,26 @@ impl Exits<'_> {
             Err((packet, failure)) => {
                 packet.recycle(self.pool);
                 End::Failed(failure)
+            }
+        }
+    }
+
+    /// Out of a port when it is the session's turn there.
+    fn send_in_turn(&mut self, port: u16, packet: Packet) -> End {
+        let memory = packet.memory_length() as u64;
+        if !self.sessions.hold(self.session, memory) {
+            packet.recycle(self.pool);
+            return End::Failed(SendFailure::Full);
+        }
+        match self.egress.enqueue(port, self.session, packet) {
+            Ok(()) => End::Sent,
+            Err((packet, why)) => {
+                self.sessions.release(self.session, memory);
+                packet.recycle(self.pool);
+                match why {
+                    Refused::Full => End::Failed(SendFailure::Full),
+                    Refused::TooLong => End::TooLong,
+                }
             }
         }
     }

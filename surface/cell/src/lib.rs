@@ -24,6 +24,7 @@ mod compile;
 mod counts;
 mod cycle;
 mod deliver;
+mod egress;
 mod facts;
 mod kernel;
 mod mappings;

@@ -15,7 +15,7 @@ use engine::TrapKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use units::{Edge, EntryId, PortId, SessionId};
+use units::{BitsPerSecond, Edge, EntryId, PortId, SessionId};
 use zeroize::Zeroizing;
 
 /// From the daemon. Descriptors travel beside the message, in the order named.
@@ -139,6 +139,8 @@ pub struct PortFacts {
     pub raw: bool,
     /// What leaves by it can come in by a port of the same node.
     pub cabled: bool,
+    /// How much it sends in a second, if anybody knows: shares are of it.
+    pub rate: Option<BitsPerSecond>,
 }
 
 /// A service as a cell runs it.
@@ -339,7 +341,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 8;
+pub const PROTOCOL_VERSION: u32 = 9;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.

@@ -20,10 +20,13 @@ use xsk::FRAME_LENGTH;
 
 /// What may wait for a session that reserved no queue, in bytes of packet memory: a burst of 256
 /// frames, 16 of which make room for one reserved queue of a megabyte.
-const QUEUE_DEFAULT: Bytes = Bytes(256 * FRAME_LENGTH as u64);
+pub(crate) const QUEUE_DEFAULT: Bytes = Bytes(256 * FRAME_LENGTH as u64);
 /// Of packet memory, what all queues together have that nobody reserved: half of it is there for
 /// those that somebody did, and a third for the rings of devices.
 const UNRESERVED_PART: u64 = 8;
+/// What may wait to leave beyond a session's queue: packets of the turn that runs are counted
+/// twice until it ends, as those that came and as those that leave.
+const TURN_ROOM: Bytes = Bytes(64 * FRAME_LENGTH as u64);
 /// The node's own services run before anybody's, and behind: they have what admission never gives
 /// away, 5 % of each 4 ms, and more where it is left.
 const SYSTEM_SHARE: (Nanos, Nanos) = (Nanos(200_000), Nanos::from_millis(4));
@@ -192,6 +195,23 @@ impl Sessions {
         let report = &mut session.report;
         if !is_room || report.queue + length > session.queue_max {
             report.dropped += 1;
+            return false;
+        }
+        report.queue += length;
+        self.queued += length;
+        if !session.is_reserved {
+            self.unreserved += length;
+        }
+        true
+    }
+
+    /// Whether a packet that takes so much memory may wait to leave; if so, it does, in the same
+    /// queue.
+    pub(crate) fn hold(&mut self, id: SessionId, length: u64) -> bool {
+        let length = Bytes(length);
+        let Some(session) = self.all.get_mut(&id) else { return false };
+        let report = &mut session.report;
+        if report.queue + length > session.queue_max + TURN_ROOM {
             return false;
         }
         report.queue += length;

@@ -2,7 +2,7 @@
 
 /// Where packets can go from a cell, while its services are borrowed, too.
 macro_rules! exits {
-    ($cell:expr, $rules:expr) => {
+    ($cell:expr, $rules:expr, $session:expr) => {
         $crate::deliver::Exits {
             ports: &mut $cell.ports,
             pool: &mut $cell.pool,
@@ -10,6 +10,9 @@ macro_rules! exits {
             tap: $cell.tap.as_mut(),
             rules: $rules,
             associations: &mut $cell.associations,
+            egress: &mut $cell.egress,
+            sessions: &mut $cell.sessions,
+            session: $session,
             sent: 0,
         }
     };
@@ -18,6 +21,7 @@ macro_rules! exits {
 mod active;
 mod daemon;
 mod frames;
+mod leaving;
 mod parked;
 mod post;
 mod turns;
@@ -27,6 +31,7 @@ pub use daemon::adopt;
 use crate::associations::Associations;
 use crate::checksum;
 use crate::deliver::{End, Next};
+use crate::egress::Egress;
 use crate::facts::Facts;
 use crate::kernel::KernelWay;
 use crate::mappings::Mappings;
@@ -56,7 +61,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::rc::Rc;
-use units::{Bytes, EntryId, Nanos, PortId};
+use units::{Bytes, EntryId, Nanos, PortId, SessionId};
 use xsk::{FramePool, Packet, Umem};
 use zeroize::Zeroize;
 
@@ -112,6 +117,7 @@ struct Cell {
     rules: Option<Facts>,
     services: Vec<Option<Service>>,
     sessions: Sessions,
+    egress: Egress,
     pacer: Rc<Pacer>,
     meter: turns::Meter,
     /// What the daemon wants of services whose call stands still.
@@ -180,6 +186,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) 
         rules: None,
         services: Vec::new(),
         sessions: Sessions::new(pacer::now(), packet_memory),
+        egress: Egress::new(),
         pacer: Rc::new(Pacer::default()),
         meter: turns::Meter::default(),
         parked: VecDeque::new(),
@@ -215,6 +222,7 @@ impl Cell {
             while self.round(&mut batch, now_ms) && busy_rounds < BUSY_ROUNDS_MAX {
                 busy_rounds += 1;
             }
+            let leaves = self.send_waiting();
             let came_up = self.receive_up(BATCH, now_ms) | self.receive_frames(BATCH, now_ms);
             let worked = self.work(now_ms);
             self.take_records();
@@ -226,7 +234,8 @@ impl Cell {
                 self.tick(now_ms);
             }
             let may_wait = now_ms >= self.awake_until_ms && self.messages.is_empty();
-            let is_idle = busy_rounds < BUSY_ROUNDS_MAX && !came_up && !worked && may_wait;
+            let is_idle =
+                busy_rounds < BUSY_ROUNDS_MAX && !came_up && !worked && !leaves && may_wait;
             if is_idle && !self.linger() {
                 self.slicer.disarm();
                 // What timers and programs below left to send.
@@ -294,8 +303,7 @@ impl Cell {
             is_sent &= socket.is_sent();
         }
         if self.leaving && is_sent {
-            self.leaving = false;
-            self.services.iter_mut().flatten().for_each(Service::depart);
+            self.have_departed();
         }
     }
 
@@ -384,7 +392,6 @@ impl Cell {
     #[inline]
     fn visit(&mut self, packet: Packet, way: &Way, now_ms: u64) -> bool {
         let entry = EntryId(way.meta.entry);
-        let mut exits = exits!(self, self.rules.as_ref());
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
             self.go_past(packet, way.meta, now_ms);
@@ -392,6 +399,7 @@ impl Cell {
         };
         let session = service.facts.session;
         self.meter.run_for(&mut self.sessions, session);
+        let mut exits = exits!(self, self.rules.as_ref(), session);
         let after = service.handle(&self.engine, packet, way, now_ms, &mut exits);
         service.bytes_out += exits.sent;
         self.follow(entry, &after);
@@ -419,7 +427,7 @@ impl Cell {
             self.report.no_service_dropped += 1;
             return packet.recycle(&mut self.pool);
         }
-        let mut exits = exits!(self, self.rules.as_ref());
+        let mut exits = exits!(self, self.rules.as_ref(), SessionId::BEST_EFFORT);
         let lost = match exits.next_stage(&mut meta) {
             Next::Service(entry) => {
                 let way = Way { meta, mark: [0; MARK_LENGTH], batch: None, counted_by: None };
@@ -459,6 +467,9 @@ impl Cell {
         let millis = self.next_tick_ms.saturating_sub(now_ms).min(WAIT_MS_MAX);
         let mut time = Nanos::from_millis(millis);
         if let Some(turn) = self.sessions.poll_timeout() {
+            time = time.min(turn.saturating_sub(pacer::now()));
+        }
+        if let Some(turn) = self.egress.poll_timeout() {
             time = time.min(turn.saturating_sub(pacer::now()));
         }
         let mut fds: Vec<_> = self.daemon.waited_for().collect();
@@ -530,7 +541,10 @@ impl Cell {
                     frames.count_in(fd)?;
                 }
             }
-            ToCell::ChangePort(facts) => self.ports.change(&facts),
+            ToCell::ChangePort(facts) => {
+                self.ports.change(&facts);
+                self.set_rate(&facts);
+            }
             ToCell::RemovePort(port) => self.remove_port(port, now_ms),
             ToCell::Tap(facts) => self.tap = facts.map(Tap::new),
             ToCell::Up => self.up = fds.pop().map(Up::new),
@@ -545,8 +559,8 @@ impl Cell {
                 let facts = RuleFacts::given(&fd).context("mapping what rules say")?;
                 self.rules = Some(Facts::Map(facts));
             }
-            ToCell::Session(facts) => self.sessions.set(pacer::now(), &facts),
-            ToCell::ForgetSession(id) => self.sessions.forget(pacer::now(), id),
+            ToCell::Session(facts) => self.set_session(&facts),
+            ToCell::ForgetSession(id) => self.forget_session(id),
             ToCell::Expect => self.stay_awake(now_ms + EXPECT_MS),
             ToCell::Start(facts) => {
                 if fds.is_empty() {
@@ -619,6 +633,7 @@ impl Cell {
 
     fn add_port(&mut self, facts: &PortFacts, fd: OwnedFd) -> Result<()> {
         let added = self.ports.add(facts, fd, &self.umem, &mut self.pool);
+        self.set_rate(facts);
         self.tell(&match added {
             Ok(()) => FromCell::PortReady(facts.port, facts.queue),
             Err(error) => FromCell::PortFailed(facts.port, facts.queue, error.to_string()),
@@ -627,6 +642,8 @@ impl Cell {
 
     fn remove_port(&mut self, port: PortId, now_ms: u64) {
         self.handle_received(now_ms);
+        let waited = self.egress.remove_port(port);
+        self.lose(waited);
         self.report.egress_gone += self.ports.remove(port, &mut self.pool);
     }
 

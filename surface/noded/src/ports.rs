@@ -15,7 +15,7 @@ use os::sysctl;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use units::{Name, PortId};
+use units::{BitsPerSecond, Name, PortId};
 
 /// What must be off where services run: a packet is one frame as on the wire,
 /// tags in line and checksums complete.
@@ -355,6 +355,12 @@ impl LivePort {
         changed
     }
 
+    /// What the port sends in a second: as the node file says, else as the driver does.
+    pub(crate) fn rate(&self) -> Option<BitsPerSecond> {
+        let spec = &self.port.spec;
+        spec.rate.or_else(|| offload::speed(&spec.device).ok().flatten())
+    }
+
     /// The port's numbers as the cell needs them.
     pub(crate) fn facts(&self, queue: u32) -> cell::protocol::PortFacts {
         cell::protocol::PortFacts {
@@ -366,6 +372,7 @@ impl LivePort {
             mtu: self.config.mtu,
             raw: self.config.flags & PORT_RAW != 0,
             cabled: self.config.flags & PORT_CABLED != 0,
+            rate: self.rate(),
         }
     }
 }

@@ -107,8 +107,8 @@ const OTHERS: &[Reason] = &[
     reason("too_long", "the module made it longer than the level can send", "run it at user level"),
     reason(
         "egress_full",
-        "the transmit ring of its egress port was full",
-        "the link is slower than its packets come",
+        "the transmit ring of its egress port was full, or its session's queue there",
+        "the link, or the session's share of it, is slower than its packets come",
     ),
     reason(
         "malformed",

@@ -24,6 +24,7 @@ mod desired;
 mod dev;
 mod disks;
 mod downloads;
+mod egress;
 mod escape;
 mod events;
 mod firewall;

@@ -9,7 +9,7 @@ use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result};
 use association::Traffic;
 use bpf_maps::{META_DATA, PacketMeta, RULE_NONE};
-use units::EntryId;
+use units::{EntryId, SessionId};
 use xsk::Packet;
 
 impl Cell {
@@ -20,7 +20,7 @@ impl Cell {
             Taken::Call(entry) => self.call(packet, meta, entry, now_ms),
             Taken::End => packet.recycle(&mut self.pool),
             Taken::Kernel => {
-                let mut exits = exits!(self, self.rules.as_ref());
+                let mut exits = exits!(self, self.rules.as_ref(), SessionId::BEST_EFFORT);
                 if exits.hand_back(packet, &meta) != End::ToKernel {
                     self.associations.report.to_kernel -= 1;
                     self.associations.report.kernel_refused += 1;

@@ -70,6 +70,7 @@ impl Cell {
         sockets: [OwnedFd; 2],
     ) -> anyhow::Result<()> {
         self.ports.add_frames(facts, bridge, sockets);
+        self.set_rate(facts);
         self.tell(&crate::protocol::FromCell::PortReady(facts.port, facts.queue))
     }
 

@@ -20,7 +20,7 @@ impl Cell {
         if let Some(tap) = &mut self.tap {
             tap.forget();
         }
-        let mut exits = exits!(self, None);
+        let mut exits = exits!(self, None, service.facts.session);
         service.take_emitted(&self.umem, &mut exits, &mut outbox);
         self.post(outbox);
     }
@@ -32,7 +32,7 @@ impl Cell {
             tap.forget();
         }
         for service in self.services.iter_mut().flatten() {
-            let mut exits = exits!(self, None);
+            let mut exits = exits!(self, None, service.facts.session);
             service.take_records(&self.umem, &mut exits, &mut outbox);
         }
         self.post(outbox);

@@ -65,7 +65,6 @@ impl Cell {
             return false;
         };
         let entry = next.entry;
-        let mut exits = exits!(self, self.rules.as_ref());
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
             self.sessions.charge(begin, &next, Nanos::ZERO, true);
@@ -80,6 +79,8 @@ impl Cell {
             self.slicer.arm(TURN_MAX);
         }
         let pacer = Rc::clone(&self.pacer);
+        self.egress.set_time(begin);
+        let mut exits = exits!(self, self.rules.as_ref(), session);
         let turn = service.work(&self.engine, &pacer, until, now_ms, &mut exits);
         service.bytes_out += exits.sent;
         let idle = service.is_idle();

@@ -3,7 +3,6 @@
 use crate::cell_link::frames;
 use crate::daemon::Daemon;
 use crate::ports::LivePort;
-use os::offload;
 use session::admission::{Capacity, PortCapacity};
 use std::collections::BTreeMap;
 use units::{BitsPerSecond, Bytes, Name};
@@ -43,7 +42,7 @@ fn of(ports: &[LivePort], guest_core: usize, before: Option<&Capacity>) -> Capac
 
 fn port_capacity(port: &LivePort) -> Option<(Name, PortCapacity)> {
     let spec = &port.port.spec;
-    let rate = offload::speed(&spec.device).ok().flatten()?;
+    let rate = port.rate()?;
     let packet_max = Bytes(u64::from(port.config.mtu) + HEADER_LENGTH);
     Some((spec.name.clone(), PortCapacity { rate, packet_max }))
 }
@@ -76,7 +75,7 @@ impl Daemon {
         self.unrecorded = true;
     }
 
-    /// The rate of a port, if its driver has said it.
+    /// The rate of a port, if the node file or its driver says it.
     pub(crate) fn port_rate(&self, port: &Name) -> Option<BitsPerSecond> {
         self.node.capacity()?.ports.get(port).map(|port| port.rate)
     }

@@ -1,0 +1,338 @@
+//! What waits to leave by the ports of whose rates sessions were promised shares.
+//!
+//! ```text
+//!   Exits::send ─▶ has the port shares? ─ no ─▶ its transmit ring
+//!                        │ yes
+//!                        ▼
+//!       room in the session's queue? ─ no ─▶ dropped: `egress_full`
+//!                        │
+//!                        ▼                  leave: who is next, by core/session
+//!                 core/session::egress ───────────────────────────────▶ transmit ring
+//! ```
+//!
+//! What waits here is in the same queue of the session as what waits for its turn: a packet that
+//! cannot leave takes the room of one that comes.
+
+use crate::port::{Ports, SendFailure};
+use crate::protocol::{PortFacts, SessionFacts};
+use crate::sessions::{QUEUE_DEFAULT, Sessions};
+use abi::PacketBytes;
+use session::Reservation;
+use session::egress::{Next, Outcome, Port, Schedule, Terms};
+use std::collections::BTreeMap;
+use units::{BitsPerSecond, Bytes, Nanos, PortId, SessionId};
+use xsk::{FramePool, Packet};
+
+/// What goes with each packet on an Ethernet: preamble, frame check sequence and gap.
+const ETHERNET_REST: Bytes = Bytes(24);
+/// What a packet has besides its MTU: an Ethernet header with two tags.
+const HEADER_LENGTH: u32 = 22;
+/// How far packets may be ahead of the wire: two turns, since nothing leaves while one lasts.
+const AHEAD_MAX: Nanos = Nanos(200_000);
+
+/// A port that can have shares.
+struct Line {
+    name: String,
+    rate: BitsPerSecond,
+    port: Port,
+    /// While somebody has a share of it.
+    schedule: Option<Schedule<Packet>>,
+    /// The transmit ring had no room for it.
+    stuck: Option<(SessionId, Packet)>,
+}
+
+/// See above.
+#[derive(Default)]
+pub(crate) struct Egress {
+    lines: Vec<Option<Line>>,
+    sessions: BTreeMap<SessionId, Reservation>,
+    /// Packets of each session that wait, by its number; and all of them.
+    waiting: Vec<u32>,
+    total: usize,
+    /// When the next of them may leave.
+    next: Option<Nanos>,
+    now: Nanos,
+}
+
+/// Why a packet cannot wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Full,
+    TooLong,
+}
+
+/// What became of those that waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) sent: usize,
+    /// Whose port or way is gone.
+    pub(crate) lost: u64,
+}
+
+impl Line {
+    fn new(facts: &PortFacts, rate: BitsPerSecond) -> Self {
+        let port = port_of(facts, rate);
+        Self { name: facts.name.clone(), rate, port, schedule: None, stuck: None }
+    }
+
+    fn terms(&self, reservation: &Reservation) -> Terms {
+        let share = reservation.send.iter().find(|(port, _)| port.as_str() == self.name);
+        Terms {
+            share: share.map(|(_, share)| *share),
+            extra: false,
+            weight: reservation.weight,
+            queue: reservation.queue.unwrap_or(QUEUE_DEFAULT),
+        }
+    }
+}
+
+fn port_of(facts: &PortFacts, rate: BitsPerSecond) -> Port {
+    Port {
+        rate,
+        packet_max: Bytes(u64::from(facts.mtu + HEADER_LENGTH)),
+        per_packet: if facts.raw { Bytes::ZERO } else { ETHERNET_REST },
+        ahead_max: AHEAD_MAX,
+        in_flight_max: None,
+    }
+}
+
+impl Egress {
+    /// The sessions that every node has.
+    pub(crate) fn new() -> Self {
+        let built_in = [SessionId::SYSTEM, SessionId::BEST_EFFORT];
+        let sessions = built_in.map(|id| (id, Reservation::default())).into();
+        Self { sessions, ..Self::default() }
+    }
+
+    /// What time it is, once for all packets of a round.
+    #[inline]
+    pub(crate) fn set_time(&mut self, now: Nanos) {
+        self.now = now;
+    }
+
+    /// Whether the clock matters here.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.lines.iter().flatten().any(|line| line.schedule.is_some())
+    }
+
+    /// Whether packets of this port have to wait for their session's part of its rate.
+    #[inline]
+    pub(crate) fn shares(&self, port: u16) -> bool {
+        let line = self.lines.get(usize::from(port)).and_then(Option::as_ref);
+        line.is_some_and(|line| line.schedule.is_some())
+    }
+
+    /// Whether something of the session waits.
+    pub(crate) fn waits(&self, session: SessionId) -> bool {
+        self.waiting.get(usize::from(session.0)).is_some_and(|&count| count > 0)
+    }
+
+    /// Whether anything waits.
+    #[inline]
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.total > 0
+    }
+
+    /// When the next packet may leave, at the last look.
+    pub(crate) const fn poll_timeout(&self) -> Option<Nanos> {
+        self.next
+    }
+
+    /// A port is there, or is another one. Gives the packets that waited for it if nobody has a
+    /// share of it any more.
+    pub(crate) fn set_port(&mut self, facts: &PortFacts) -> Vec<(SessionId, Packet)> {
+        let at = usize::from(facts.port.0);
+        let Some(rate) = facts.rate else { return self.remove_port(facts.port) };
+        if at >= self.lines.len() {
+            self.lines.resize_with(at + 1, || None);
+        }
+        match &mut self.lines[at] {
+            Some(line) => {
+                (line.rate, line.port) = (rate, port_of(facts, rate));
+                if let Some(schedule) = &mut line.schedule {
+                    schedule.set_port(line.port);
+                }
+            }
+            none => *none = Some(Line::new(facts, rate)),
+        }
+        self.arrange(at)
+    }
+
+    /// A port has no rate any more, or is gone. Gives what waited for it.
+    pub(crate) fn remove_port(&mut self, port: PortId) -> Vec<(SessionId, Packet)> {
+        let line = self.lines.get_mut(usize::from(port.0)).and_then(Option::take);
+        line.map_or_else(Vec::new, |line| self.dissolve(line.schedule, line.stuck))
+    }
+
+    /// A session is there, or has another reservation. Gives the packets that waited for ports of
+    /// which nobody has a share any more.
+    pub(crate) fn set(&mut self, facts: &SessionFacts) -> Vec<(PortId, SessionId, Packet)> {
+        self.sessions.insert(facts.id, facts.reservation.clone());
+        for line in self.lines.iter_mut().flatten() {
+            let terms = line.terms(&facts.reservation);
+            if let Some(schedule) = &mut line.schedule {
+                schedule.set(self.now, facts.id, terms);
+            }
+        }
+        self.arrange_all()
+    }
+
+    /// A session is no more. Gives what waited of it, and for ports without shares.
+    pub(crate) fn forget(&mut self, id: SessionId) -> Vec<(PortId, SessionId, Packet)> {
+        self.sessions.remove(&id);
+        let mut left = Vec::new();
+        for (number, line) in (0..).zip(&mut self.lines) {
+            let Some(line) = line else { continue };
+            let Some(schedule) = &mut line.schedule else { continue };
+            let packets = schedule.remove(self.now, id);
+            left.extend(packets.into_iter().map(|packet| (PortId(number), id, packet)));
+        }
+        left.iter().for_each(|_| self.count_out(id));
+        left.extend(self.arrange_all());
+        left
+    }
+
+    fn arrange_all(&mut self) -> Vec<(PortId, SessionId, Packet)> {
+        let ports = 0..self.lines.len();
+        let of = |(number, at)| {
+            let port = PortId(number);
+            self.arrange(at).into_iter().map(move |(session, packet)| (port, session, packet))
+        };
+        (0..).zip(ports).flat_map(of).collect()
+    }
+
+    /// Begins to share a port, or ends it: when somebody has a share of it, and when nobody has.
+    fn arrange(&mut self, at: usize) -> Vec<(SessionId, Packet)> {
+        let Some(line) = &mut self.lines[at] else { return Vec::new() };
+        let has = |it: &Reservation| it.send.keys().any(|port| port.as_str() == line.name);
+        match (self.sessions.values().any(has), &line.schedule) {
+            (true, None) => {
+                let mut schedule = Schedule::new(line.port);
+                for (&id, reservation) in &self.sessions {
+                    schedule.set(self.now, id, line.terms(reservation));
+                }
+                line.schedule = Some(schedule);
+                Vec::new()
+            }
+            (false, Some(_)) => {
+                let (schedule, stuck) = (line.schedule.take(), line.stuck.take());
+                self.dissolve(schedule, stuck)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn dissolve(
+        &mut self,
+        schedule: Option<Schedule<Packet>>,
+        stuck: Option<(SessionId, Packet)>,
+    ) -> Vec<(SessionId, Packet)> {
+        let mut left: Vec<_> = stuck.into_iter().collect();
+        if let Some(mut schedule) = schedule {
+            let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
+            for id in ids {
+                let packets = schedule.remove(self.now, id);
+                left.extend(packets.into_iter().map(|packet| (id, packet)));
+            }
+        }
+        left.iter().for_each(|(id, _)| self.count_out(*id));
+        left
+    }
+
+    /// Has a packet wait until its session may send it.
+    pub(crate) fn enqueue(
+        &mut self,
+        port: u16,
+        session: SessionId,
+        packet: Packet,
+    ) -> Result<(), (Packet, Refused)> {
+        let line = self.lines.get_mut(usize::from(port)).and_then(Option::as_mut);
+        let Some(schedule) = line.and_then(|line| line.schedule.as_mut()) else {
+            return Err((packet, Refused::Full));
+        };
+        let bytes = Bytes(packet.length() as u64);
+        if let Outcome::Dropped { handle, reason } =
+            schedule.enqueue(self.now, session, bytes, packet)
+        {
+            return Err((
+                handle,
+                match reason {
+                    session::egress::DropReason::TooLong => Refused::TooLong,
+                    _ => Refused::Full,
+                },
+            ));
+        }
+        let at = usize::from(session.0);
+        if at >= self.waiting.len() {
+            self.waiting.resize(at + 1, 0);
+        }
+        self.waiting[at] += 1;
+        self.total += 1;
+        // It may be the next.
+        self.next = Some(self.now);
+        Ok(())
+    }
+
+    fn count_out(&mut self, session: SessionId) {
+        if let Some(count) = self.waiting.get_mut(usize::from(session.0)) {
+            *count -= 1;
+        }
+        self.total -= 1;
+    }
+
+    /// Gives the rings what may leave by now.
+    pub(crate) fn leave(
+        &mut self,
+        ports: &mut Ports,
+        pool: &mut FramePool,
+        sessions: &mut Sessions,
+    ) -> Left {
+        let mut left = Left::default();
+        self.next = None;
+        for at in 0..self.lines.len() {
+            let Some(until) = self.leave_by(at, ports, pool, sessions, &mut left) else { continue };
+            self.next = Some(self.next.map_or(until, |next| next.min(until)));
+        }
+        left
+    }
+
+    /// The same by one port; when the next may leave.
+    fn leave_by(
+        &mut self,
+        at: usize,
+        ports: &mut Ports,
+        pool: &mut FramePool,
+        sessions: &mut Sessions,
+        left: &mut Left,
+    ) -> Option<Nanos> {
+        loop {
+            let line = self.lines[at].as_mut()?;
+            let (session, packet) = match line.stuck.take() {
+                Some(stuck) => stuck,
+                None => match line.schedule.as_mut()?.next(self.now) {
+                    Next::Packet { handle, session, .. } => (session, handle),
+                    Next::Wait(until) => return Some(until),
+                    Next::InFlight | Next::Idle => return None,
+                },
+            };
+            let (length, memory) = (packet.length() as u64, packet.memory_length() as u64);
+            match ports.send(at as u16, packet, pool) {
+                Ok(()) => {
+                    left.sent += 1;
+                    sessions.sent(session, Bytes(length));
+                }
+                Err((packet, SendFailure::Full)) => {
+                    line.stuck = Some((session, packet));
+                    return Some(self.now);
+                }
+                Err((packet, _)) => {
+                    packet.recycle(pool);
+                    left.lost += 1;
+                }
+            }
+            sessions.release(session, memory);
+            self.count_out(session);
+        }
+    }
+}
