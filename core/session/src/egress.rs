@@ -68,6 +68,9 @@ pub struct Port {
     pub per_packet: Bytes,
     /// How far [`Schedule::next`] may be ahead of the wire: what is not waited for by a timer.
     pub ahead_max: Nanos,
+    /// How long the wire may have stood still although packets waited, because nobody asked, and
+    /// is caught up with: so much more leaves at once then. 0 keeps to the rate at any moment.
+    pub behind_max: Nanos,
     /// How much may have been handed out and not been [`Schedule::sent`]; `None`: any amount.
     pub in_flight_max: Option<Bytes>,
 }
@@ -269,11 +272,13 @@ impl<T> Schedule<T> {
         if self.port.in_flight_max.is_some_and(|most| self.in_flight >= most) {
             return Next::InFlight;
         }
-        if let Some(until) = self.pace.wait(now, self.port.ahead_max) {
+        let Port { ahead_max, behind_max, .. } = self.port;
+        if let Some(until) = self.pace.wait(now, ahead_max, behind_max) {
             return Next::Wait(until);
         }
         self.edf.advance(now);
         let Some((entity, kind)) = self.edf.first() else {
+            self.pace.set_busy(false);
             return self.edf.next_release().map_or(Next::Idle, Next::Wait);
         };
         let session = self.edf.session(entity);
@@ -288,7 +293,8 @@ impl<T> Schedule<T> {
         if sender.queue.is_empty() {
             self.edf.sleep(entity);
         }
-        self.pace.add(now, time);
+        self.pace.add(time);
+        self.pace.set_busy(self.edf.first().is_some());
         self.in_flight += bytes;
         Next::Packet { handle, session, bytes, kind, crossed }
     }

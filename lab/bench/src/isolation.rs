@@ -20,7 +20,7 @@ use crate::generator::{Generator, Traffic};
 use crate::line::{self, Line};
 use crate::report::{Better, GoalFor, Measured, Measurement};
 use crate::rounds::{Pair, Rounds, median};
-use crate::{FLOWS, Options, Subject, Victim};
+use crate::{FLOWS, Options, Subject, Work};
 
 const NODE: &str = "bench-isolation";
 /// Hostile sessions beside the victim; the first is alone.
@@ -141,7 +141,7 @@ fn points(hostile: u16, ours: &[f64], alone: &[f64]) -> Measurement {
 }
 
 fn beside(line: &Line, subject: &mut dyn Subject, hostile: u16, window: Duration) -> Result<Seen> {
-    let (packets, latency) = with(subject, Victim::Light, hostile, |_| {
+    let (packets, latency) = with(subject, Work::Light, hostile, |_| {
         let arrivals = Arrivals::new(line, 1, traffic().stamp_at())?;
         let generator = start(line)?;
         let first = arrivals.begin(&generator);
@@ -153,7 +153,7 @@ fn beside(line: &Line, subject: &mut dyn Subject, hostile: u16, window: Duration
         let latency = arrivals.delay(0.999).context("none of the victim's packets came")?;
         Ok((arrivals.counts()?.packets as f64 / sent, latency))
     })?;
-    let points = with(subject, Victim::Bound, hostile, |subject| {
+    let points = with(subject, Work::Bound, hostile, |subject| {
         let generator = start(line)?;
         let before = subject.kept(NODE)?;
         std::thread::sleep(window);
@@ -167,7 +167,7 @@ fn beside(line: &Line, subject: &mut dyn Subject, hostile: u16, window: Duration
 /// Has a victim and so many hostile sessions meanwhile.
 fn with<R>(
     subject: &mut dyn Subject,
-    victim: Victim,
+    victim: Work,
     hostile: u16,
     act: impl FnOnce(&mut dyn Subject) -> Result<R>,
 ) -> Result<R> {

@@ -175,6 +175,8 @@ pub struct Plan {
     pub cell_cpu: usize,
     /// How often the ledger is written, in seconds; the node's own choice when there is none.
     pub ledger_every: Option<u64>,
+    /// Mbit/s of the second port; what its driver says when there is none.
+    pub rate: Option<u64>,
     /// Whether it has associations, at 10.200.0.2:7443, and lets anyone call the shortest module
     /// that drops every packet.
     pub is_called: bool,
@@ -285,7 +287,7 @@ pub trait Subject {
     ///
     /// # Errors
     /// When the node refuses.
-    fn isolate(&mut self, name: &str, victim: Victim, hostile: u16) -> Result<()>;
+    fn isolate(&mut self, name: &str, victim: Work, hostile: u16) -> Result<()>;
 
     /// How far the victim's processor time was from its promise: for each bound in percentage
     /// points how many periods, the last without a bound.
@@ -299,6 +301,24 @@ pub trait Subject {
     /// # Errors
     /// When the node refuses.
     fn rejoin(&mut self, name: &str, hostile: u16) -> Result<()>;
+
+    /// Makes a session, and in it a service that has the packets of one flow.
+    ///
+    /// # Errors
+    /// When the node refuses.
+    fn admit(&mut self, name: &str, party: &Party<'_>) -> Result<()>;
+
+    /// Promises a session this share of a port instead of those that it has.
+    ///
+    /// # Errors
+    /// When the node refuses.
+    fn promise(&mut self, name: &str, session: &str, send: (&str, &str)) -> Result<()>;
+
+    /// Takes away what [`Subject::admit`] made; returns when the service is gone.
+    ///
+    /// # Errors
+    /// When the node refuses.
+    fn evict(&mut self, name: &str, session: &str) -> Result<()>;
 
     /// Opens a new ledger in a folder, for batches of so many records.
     ///
@@ -334,10 +354,28 @@ pub trait Subject {
     fn touch(&mut self, packet: &[u8], passes: u32, repeat: u32) -> Result<Touched>;
 }
 
-/// What the victim's module does with each packet; all of them pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Victim {
+/// A session with one service at user level: [`Subject::admit`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Party<'a> {
+    /// The session's name, and the service's.
+    pub name: &'a str,
+    /// One virtual processor, as `1ms/4ms`.
+    pub cpu: Option<&'a str>,
+    /// Bytes of packet memory for what waits for it.
+    pub queue: Option<usize>,
+    /// A port, and the share of it.
+    pub send: Option<(&'a str, &'a str)>,
+    /// Its source port.
+    pub flow: u16,
+    /// What its module does.
+    pub work: Work,
+}
+
+/// What a module does with each packet; all of them pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Work {
     /// As little as it can.
+    #[default]
     Light,
     /// A tenth of a millisecond's work, so that it can use all the time that there is.
     Bound,

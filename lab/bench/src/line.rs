@@ -104,6 +104,7 @@ impl Line {
             rule: None,
             cell_cpu: NODE_CPU,
             ledger_every: None,
+            rate: None,
             is_called: false,
             serves: None,
             repository: None,

@@ -2,8 +2,8 @@
 //! values beside ours.
 //!
 //! What each figure is, and what stands for the paper's machines, is said where it is measured:
-//! `amnet`, `crossing` and `shifting` (Tamanoir), `promethos`, `sane`. Ours differ in the absolute by
-//! twenty years; what is compared are the proportions.
+//! `amnet`, `crossing` and `shifting` (Tamanoir), `promethos`, `rcane`, `sane`. Ours differ in the
+//! absolute by twenty years; what is compared are the proportions.
 //!
 //! Offered load is paced by the generator's clock, and what it really sent is
 //! counted: that, not what was asked for, is the x axis.
@@ -12,6 +12,7 @@ mod amnet;
 mod crossing;
 mod plot;
 mod promethos;
+mod rcane;
 mod sane;
 mod shifting;
 mod stamped;
@@ -25,7 +26,7 @@ use serde::Serialize;
 use crate::line::Line;
 use crate::{Bench, Options, Plan, Subject, frame};
 
-const FIGURES: [Bench; 10] = [
+const FIGURES: [Bench; 12] = [
     Bench {
         name: "amnet-3",
         what: "AMnet, figure 3: throughput under rising load, by passes over every byte",
@@ -62,6 +63,14 @@ const FIGURES: [Bench; 10] = [
     Bench {
         name: "sane-5",
         what: "SANE, figure 5: hashing by block size, and what authenticates packets here",
+    },
+    Bench {
+        name: "rcane-12",
+        what: "RCANE, figure 12: what sessions send by a port while guarantees change",
+    },
+    Bench {
+        name: "rcane-13",
+        what: "RCANE, figure 13: what a session receives by its period and its queue",
     },
 ];
 
@@ -102,6 +111,12 @@ pub struct Point {
     /// Which packet it is, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<usize>,
+    /// Seconds since the beginning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_s: Option<f64>,
+    /// Packets that may wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<usize>,
 }
 
 /// A quantity of a point: a column of the CSV, an axis of the plot.
@@ -116,6 +131,8 @@ enum Quantity {
     DelayP99,
     Time,
     Number,
+    Seconds,
+    Buffer,
 }
 
 impl Quantity {
@@ -131,6 +148,8 @@ impl Quantity {
             Self::DelayP99 => ("delay_p99_us", "source to sink, 99 %, µs"),
             Self::Time => ("time_us", "time, µs"),
             Self::Number => ("number", "packet"),
+            Self::Seconds => ("at_s", "time, s"),
+            Self::Buffer => ("queue_packets", "queue, packets"),
         }
     }
 
@@ -145,6 +164,8 @@ impl Quantity {
             Self::DelayP99 => point.delay_p99_us,
             Self::Time => point.time_us,
             Self::Number => point.number.map(|number| number as f64),
+            Self::Seconds => point.at_s,
+            Self::Buffer => point.buffer.map(|packets| packets as f64),
         }
     }
 }
@@ -221,6 +242,8 @@ pub fn run(
         "promethos-4" => lab.under_load()?,
         "sane-table1" => lab.hash_table()?,
         "sane-5" => lab.hash_by_length()?,
+        "rcane-12" => lab.transmission()?,
+        "rcane-13" => lab.reception()?,
         _ => {
             let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
             bail!("there is no figure '{name}'; there are: {}", names.join(", "));
@@ -271,7 +294,7 @@ fn to_csv(columns: &[Quantity], points: &[Point]) -> String {
     for point in points {
         let _ = write!(csv, "\n\"{}\"", point.curve);
         for column in columns {
-            let whole = matches!(column, Quantity::Length | Quantity::Number);
+            let whole = matches!(column, Quantity::Length | Quantity::Number | Quantity::Buffer);
             let digits = if whole { 0 } else { 3 };
             let _ = match column.of(point) {
                 Some(value) => write!(csv, ",{value:.digits$}"),

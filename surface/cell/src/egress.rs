@@ -29,6 +29,8 @@ const ETHERNET_REST: Bytes = Bytes(24);
 const HEADER_LENGTH: u32 = 22;
 /// How far packets may be ahead of the wire: two turns, since nothing leaves while one lasts.
 const AHEAD_MAX: Nanos = Nanos(200_000);
+/// What is caught up with when the kernel gave the core to somebody else: a tick of its scheduler.
+const BEHIND_MAX: Nanos = Nanos::from_millis(4);
 
 /// A port that can have shares.
 struct Line {
@@ -92,6 +94,7 @@ fn port_of(facts: &PortFacts, rate: BitsPerSecond) -> Port {
         packet_max: Bytes(u64::from(facts.mtu + HEADER_LENGTH)),
         per_packet: if facts.raw { Bytes::ZERO } else { ETHERNET_REST },
         ahead_max: AHEAD_MAX,
+        behind_max: BEHIND_MAX,
         in_flight_max: None,
     }
 }

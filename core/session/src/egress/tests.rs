@@ -13,6 +13,7 @@ fn port() -> Port {
         packet_max: Bytes(1500),
         per_packet: Bytes::ZERO,
         ahead_max: Nanos::ZERO,
+        behind_max: Nanos::ZERO,
         in_flight_max: None,
     }
 }

@@ -37,6 +37,7 @@ const HUNDRED_MEGABITS: Port = Port {
     packet_max: Bytes(PACKET_MAX),
     per_packet: Bytes::ZERO,
     ahead_max: Nanos::ZERO,
+    behind_max: Nanos::ZERO,
     in_flight_max: None,
 };
 

@@ -108,6 +108,7 @@ impl Wire {
             packet_max: Bytes(PACKET_MAX),
             per_packet: Bytes(set.per_packet),
             ahead_max: Nanos(set.ahead),
+            behind_max: Nanos::ZERO,
             in_flight_max: None,
         };
         let now = Nanos(set.seed % 1_000_000_000);

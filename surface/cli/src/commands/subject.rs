@@ -16,8 +16,8 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use api::{Client, DeployRequest, RuleRequest, RulesRequest};
 use association::Protection;
 use bench::{
-    Appends, Associated, CellUse, Loaded, Module, Plan, Repository, Service, Subject, Touched,
-    Victim, Vouched,
+    Appends, Associated, CellUse, Loaded, Module, Party, Plan, Repository, Service, Subject,
+    Touched, Vouched, Work,
 };
 use caller::{Caller, Settings};
 use ledger::{Account, Amounts, Field, LedgerId, MeterId, Reading};
@@ -140,8 +140,11 @@ impl Nodes {
     }
 
     fn spawn(&self, plan: &Plan) -> Result<(Child, PathBuf)> {
-        let port =
-            |device: &String| format!("[[port]]\nname = \"{device}\"\ndevice = \"{device}\"\n");
+        let rates = [None, plan.rate];
+        let port = |(device, rate): (&String, Option<u64>)| {
+            let rate = rate.map_or_else(String::new, |rate| format!("rate = \"{rate}Mbit/s\"\n"));
+            format!("[[port]]\nname = \"{device}\"\ndevice = \"{device}\"\n{rate}")
+        };
         let text = format!(
             "name = \"{}\"\nstore = \"{}\"\nstate = \"{}\"\nguest_core = {}\n{}{}[trust]\nunsigned = \"accept\"\nadministrators = [\"{}\"]\n{}{}",
             plan.name,
@@ -149,7 +152,7 @@ impl Nodes {
             self.folder.path().join(format!("{}.state", plan.name)).display(),
             plan.cell_cpu,
             plan.ledger_every.map_or_else(String::new, |every| format!("ledger_every = {every}\n")),
-            plan.ports.iter().map(port).collect::<String>(),
+            plan.ports.iter().zip(rates).map(port).collect::<String>(),
             self.root.public(),
             if plan.is_called { called() } else { String::new() },
             self.neighbours(plan)?,
@@ -336,7 +339,7 @@ impl Subject for Nodes {
         Ok(self.node(name)?.client.store_module(wasm)?.digest)
     }
 
-    fn isolate(&mut self, name: &str, victim: Victim, hostile: u16) -> Result<()> {
+    fn isolate(&mut self, name: &str, victim: Work, hostile: u16) -> Result<()> {
         let Node { port, client, .. } = self.node(name)?;
         isolation::isolate(client, port, victim, hostile)
     }
@@ -347,6 +350,20 @@ impl Subject for Nodes {
 
     fn rejoin(&mut self, name: &str, hostile: u16) -> Result<()> {
         isolation::rejoin(&self.node(name)?.client, hostile)
+    }
+
+    fn admit(&mut self, name: &str, party: &Party<'_>) -> Result<()> {
+        let Node { port, client, .. } = self.node(name)?;
+        isolation::admit(client, port, party)
+    }
+
+    fn promise(&mut self, name: &str, session: &str, send: (&str, &str)) -> Result<()> {
+        isolation::promise(&self.node(name)?.client, session, send)
+    }
+
+    fn evict(&mut self, name: &str, session: &str) -> Result<()> {
+        self.node(name)?.client.remove_session(session, true)?;
+        Ok(())
     }
 
     fn ledger(&mut self, folder: &Path, records: u16) -> Result<Appends> {

@@ -1,8 +1,8 @@
 //! A victim's session on a node, and hostile ones beside it.
 
 use anyhow::{Context as _, Result};
-use api::{Client, DeployRequest, SessionRequest};
-use bench::{FLOWS, SOURCE_PORT_FIRST, Victim};
+use api::{Client, DeployRequest, SessionChange, SessionRequest};
+use bench::{FLOWS, Party, SOURCE_PORT_FIRST, Work};
 
 const VICTIM: &str = "victim";
 /// What the victim is promised.
@@ -30,24 +30,49 @@ const ENDLESS: &str = r#"(module
     (memory (export "memory") 1 1)
     (func (export "on_packet") (result i32) (loop (br 0)) (i32.const 0)))"#;
 
-pub(super) fn isolate(client: &Client, port: &str, victim: Victim, hostile: u16) -> Result<()> {
-    let store = |text: &str| {
-        let module = wat::parse_str(text).context("making a module of the benchmark's own")?;
-        anyhow::Ok(client.store_module(module)?.digest)
-    };
+pub(super) fn admit(client: &Client, port: &str, party: &Party<'_>) -> Result<()> {
+    let Party { name, cpu, queue, send, flow, work } = *party;
+    client.create_session(&SessionRequest {
+        name: name.to_owned(),
+        cpu: cpu.into_iter().map(str::to_owned).collect(),
+        queue: queue.map(|bytes| format!("{bytes}B")),
+        send: send.into_iter().map(|(port, share)| (port.to_owned(), share.to_owned())).collect(),
+        ..SessionRequest::default()
+    })?;
+    let module = store(client, text_of(work))?;
+    deploy(client, name, module, format!("in {port} proto udp sport {flow}"))
+}
+
+pub(super) fn promise(client: &Client, session: &str, send: (&str, &str)) -> Result<()> {
+    let (port, share) = send;
+    let send = Some([(port.to_owned(), share.to_owned())].into());
+    client.set_session(session, &SessionChange { send, ..SessionChange::default() })?;
+    Ok(())
+}
+
+const fn text_of(work: Work) -> &'static str {
+    match work {
+        Work::Light => super::PASS,
+        Work::Bound => BOUND,
+    }
+}
+
+fn store(client: &Client, text: &str) -> Result<String> {
+    let module = wat::parse_str(text).context("making a module of the benchmark's own")?;
+    Ok(client.store_module(module)?.digest)
+}
+
+pub(super) fn isolate(client: &Client, port: &str, victim: Work, hostile: u16) -> Result<()> {
     let session = |name: String| SessionRequest { name, ..SessionRequest::default() };
     client.create_session(&SessionRequest {
         cpu: vec![PROMISE.to_owned()],
         queue: Some(QUEUE.to_owned()),
         ..session(VICTIM.to_owned())
     })?;
-    let module = match victim {
-        Victim::Light => store(super::PASS)?,
-        Victim::Bound => store(BOUND)?,
-    };
+    let module = store(client, text_of(victim))?;
     let (first, last) = (SOURCE_PORT_FIRST + hostile, SOURCE_PORT_FIRST + FLOWS - 1);
     deploy(client, VICTIM, module, format!("in {port} proto udp sport {first}-{last}"))?;
-    let endless = store(ENDLESS)?;
+    let endless = store(client, ENDLESS)?;
     for number in 0..hostile {
         let name = hostile_name(number);
         client.create_session(&session(name.clone()))?;

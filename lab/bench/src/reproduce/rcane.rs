@@ -1,0 +1,325 @@
+//! RCANE, figures 12 and 13: what sessions send by a port whose guarantees change, and what one
+//! receives by its period and its queue.
+//!
+//! Figure 12: E has 2 ms of each 6 ms of a link of 100 Mbit/s, F 25 %, from 20 s on 45 %, from 22 s
+//! on 65 %, from 24 s on 25 % again; D has no guarantee. All three send packets of 1,500 bytes all
+//! the time. Here a rate of the node file is the link, and the same is done once more at 1 Gbit/s.
+//!
+//! Figure 13: a session with a tenth of the processor is sent 97 Mbit/s, beside one that works all
+//! the time, with 4 ms of each 10 ms. The paper's buffers hold 1.5 to 88 KB; here a queue is so many
+//! packets, each in a frame of packet memory.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use os::netns;
+
+use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
+use crate::arrivals::Arrivals;
+use crate::frame::DESTINATION_PORT;
+use crate::generator::{Generator, Traffic};
+use crate::line::{Line, PORT_OUT};
+use crate::{Party, Plan, SOURCE_PORT_FIRST, Work};
+
+const NODE: &str = "bench-rcane";
+/// Packets of 1,500 bytes, as frames.
+const LENGTH: usize = 1_514;
+/// What each takes on an Ethernet, in bits: with preamble, frame check sequence and gap.
+const WIRE_BITS: f64 = (LENGTH as f64 + 24.0) * 8.0;
+/// The sessions of figure 12, each with one of the generator's flows.
+const SESSIONS: [&str; 3] = ["d", "e", "f"];
+/// Flows of the generator, a power of two; what nobody has is not shared.
+const FLOWS: u32 = 4;
+const SHARE_E: &str = "2ms/6ms";
+/// F's guarantees, in their order, in parts of 6 ms, and the paper's percentages.
+const SHARES_F: [(&str, f64); 4] =
+    [("1500us/6ms", 25.0), ("2700us/6ms", 45.0), ("3900us/6ms", 65.0), ("1500us/6ms", 25.0)];
+/// When each begins, and when all ends, in seconds.
+const PHASES: [f64; 5] = [0.0, 20.0, 22.0, 24.0, 26.0];
+const PHASES_QUICK: [f64; 5] = [0.0, 1.0, 2.0, 3.0, 4.0];
+/// Between two points of the trace.
+const STEP: Duration = Duration::from_millis(50);
+/// Behind a change, before its phase is looked at: queues of before are on their way.
+const UNSURE: f64 = 0.2;
+
+/// Figure 13: the receiver's periods, each with a tenth of it, and its queue in packets: the
+/// paper's 1.5 to 88 KB.
+const PERIODS: [(&str, f64); 4] =
+    [("100us/1ms", 1.0), ("500us/5ms", 5.0), ("1ms/10ms", 10.0), ("2ms/20ms", 20.0)];
+const QUEUES: [usize; 5] = [1, 4, 15, 30, 58];
+const QUEUES_QUICK: [usize; 2] = [4, 58];
+const BUSY: &str = "4ms/10ms";
+/// 97 Mbit/s of packets of 1,500 bytes, in packets a second.
+const RECEIVED_RATE: u64 = 8_083;
+const WINDOW: Duration = Duration::from_secs(2);
+const WINDOW_QUICK: Duration = Duration::from_millis(700);
+const WARM_UP: Duration = Duration::from_millis(300);
+const FRAME: usize = 4_096;
+
+impl Lab<'_> {
+    /// Figure 12.
+    pub(super) fn transmission(&mut self) -> Result<Drawn> {
+        let phases = if self.options.quick { PHASES_QUICK } else { PHASES };
+        let mut drawn = self.transmission_at(100, phases)?;
+        if !self.options.quick {
+            let fast = self.transmission_at(1_000, phases)?;
+            drawn.compared.extend(fast.compared);
+            drawn.notes.push("the plot is of 100 Mbit/s, the table of both".to_owned());
+        }
+        Ok(drawn)
+    }
+
+    fn transmission_at(&mut self, megabits: u64, phases: [f64; 5]) -> Result<Drawn> {
+        let plan = Plan { rate: Some(megabits), ..self.line.plan(NODE, None) };
+        let trace = self.with_node(&plan, |lab| lab.trace(megabits, phases))?;
+        Ok(drawn(&trace, megabits, phases))
+    }
+
+    /// When each packet came, and of which flow.
+    fn trace(&mut self, megabits: u64, phases: [f64; 5]) -> Result<Vec<(f64, usize)>> {
+        for (at, name) in SESSIONS.into_iter().enumerate() {
+            let send = [None, Some(SHARE_E), Some(SHARES_F[0].0)][at];
+            let party = Party {
+                name,
+                send: send.map(|share| (PORT_OUT, share)),
+                flow: SOURCE_PORT_FIRST + at as u16,
+                ..Party::default()
+            };
+            self.subject.admit(NODE, &party)?;
+        }
+        // Each of the flows is a little more than the whole port.
+        let rate = (megabits as f64 * 1e6 / WIRE_BITS * f64::from(FLOWS) * 1.1) as u64;
+        let traffic = Traffic { rate: Some(rate), flows: FLOWS, ..Traffic::flood(LENGTH) };
+        let device = Line::ifindex(&self.line.source, "s0")?;
+        let receiver = Receiver::start(&self.line)?;
+        let generator = Generator::start(&self.line.source, device, traffic)?;
+        std::thread::sleep(WARM_UP);
+        let begin = Instant::now();
+        for (phase, (share, percent)) in SHARES_F.into_iter().enumerate() {
+            (self.progress)(&format!("{megabits} Mbit/s, F has {percent} %"));
+            if phase > 0 {
+                self.subject.promise(NODE, "f", (PORT_OUT, share))?;
+            }
+            let until = Duration::from_secs_f64(phases[phase + 1]);
+            std::thread::sleep(until.saturating_sub(begin.elapsed()));
+        }
+        generator.stop()?;
+        let came = receiver.stop()?;
+        for name in SESSIONS {
+            self.subject.evict(NODE, name)?;
+        }
+        let of = |(when, port): (Instant, u16)| {
+            let flow = usize::from(port.checked_sub(SOURCE_PORT_FIRST)?);
+            let at = when.checked_duration_since(begin)?;
+            (flow < SESSIONS.len()).then_some((at.as_secs_f64(), flow))
+        };
+        Ok(came.into_iter().filter_map(of).collect())
+    }
+
+    /// Figure 13.
+    pub(super) fn reception(&mut self) -> Result<Drawn> {
+        let plan = self.line.plan(NODE, None);
+        let points = self.with_node(&plan, Self::receptions)?;
+        Ok(drawn_reception(points))
+    }
+
+    fn receptions(&mut self) -> Result<Vec<Point>> {
+        let quick = self.options.quick;
+        let queues: &[usize] = if quick { &QUEUES_QUICK } else { &QUEUES };
+        let window = if quick { WINDOW_QUICK } else { WINDOW };
+        let busy = Party {
+            name: "busy",
+            cpu: Some(BUSY),
+            flow: SOURCE_PORT_FIRST + 1,
+            work: Work::Bound,
+            ..Party::default()
+        };
+        self.subject.admit(NODE, &busy)?;
+        let mut points = Vec::new();
+        for (share, period) in PERIODS {
+            for &packets in queues {
+                (self.progress)(&format!("a period of {period} ms, a queue of {packets} packets"));
+                let receiver = Party {
+                    name: "receiver",
+                    cpu: Some(share),
+                    queue: Some(packets * FRAME),
+                    flow: SOURCE_PORT_FIRST,
+                    ..Party::default()
+                };
+                self.subject.admit(NODE, &receiver)?;
+                let share = self.received(window);
+                self.subject.evict(NODE, receiver.name)?;
+                points.push(Point {
+                    curve: format!("{period} ms"),
+                    length: LENGTH,
+                    buffer: Some(packets),
+                    throughput: Some(share? * 97.0),
+                    ..Point::default()
+                });
+            }
+        }
+        self.subject.evict(NODE, busy.name)?;
+        Ok(points)
+    }
+
+    /// The part of the receiver's packets that it could handle.
+    fn received(&self, window: Duration) -> Result<f64> {
+        let device = Line::ifindex(&self.line.source, "s0")?;
+        // The busy session has the other flow, at the same rate: more than it can do.
+        let traffic = Traffic {
+            rate: Some(2 * RECEIVED_RATE),
+            flows: 2,
+            stamped: true,
+            unbroken: true,
+            ..Traffic::flood(LENGTH)
+        };
+        let arrivals = Arrivals::new(&self.line, 1, traffic.stamp_at())?;
+        let generator = Generator::start(&self.line.source, device, traffic)?;
+        std::thread::sleep(WARM_UP);
+        let first = arrivals.begin(&generator);
+        std::thread::sleep(window);
+        let last = generator.sent();
+        generator.stop()?;
+        std::thread::sleep(WARM_UP);
+        ensure!(last > first, "the generator sent nothing");
+        Ok(arrivals.counts()?.packets as f64 / ((last - first) as f64 / 2.0))
+    }
+}
+
+/// Receives what arrives at the end of the line.
+struct Receiver {
+    ended: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<(Instant, u16)>>,
+}
+
+impl Receiver {
+    fn start(line: &Line) -> Result<Self> {
+        let socket = netns::in_namespace(&line.destination, || {
+            UdpSocket::bind(("0.0.0.0", DESTINATION_PORT)).context("binding the receiver's socket")
+        })??;
+        rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 64 << 20)?;
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&ended);
+        let thread = std::thread::spawn(move || {
+            let mut came = Vec::with_capacity(1 << 20);
+            // Nothing of the packet but who sent it is looked at.
+            let mut byte = [0; 1];
+            while !over.load(Ordering::Relaxed) {
+                if let Ok((_, from)) = socket.recv_from(&mut byte) {
+                    came.push((Instant::now(), from.port()));
+                }
+            }
+            came
+        });
+        Ok(Self { ended, thread })
+    }
+
+    fn stop(self) -> Result<Vec<(Instant, u16)>> {
+        self.ended.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("the receiver failed"))
+    }
+}
+
+/// Mbit/s of the wire of a session between two moments.
+fn rate(trace: &[(f64, usize)], session: usize, from: f64, to: f64) -> f64 {
+    let packets = trace.iter().filter(|(at, of)| *of == session && (from..to).contains(at)).count();
+    packets as f64 * WIRE_BITS / 1e6 / (to - from)
+}
+
+fn drawn(trace: &[(f64, usize)], megabits: u64, phases: [f64; 5]) -> Drawn {
+    let step = STEP.as_secs_f64();
+    let steps = (phases[4] / step) as usize;
+    let mut points = Vec::new();
+    for (session, name) in SESSIONS.into_iter().enumerate() {
+        points.extend((0..steps).map(|number| {
+            let from = number as f64 * step;
+            Point {
+                curve: name.to_uppercase(),
+                length: LENGTH,
+                at_s: Some(from),
+                throughput: Some(rate(trace, session, from, from + step)),
+                ..Point::default()
+            }
+        }));
+    }
+    let mut compared = Vec::new();
+    for (phase, (_, percent)) in SHARES_F.into_iter().enumerate() {
+        let rates: [f64; 3] =
+            [0, 1, 2].map(|of| rate(trace, of, phases[phase] + UNSURE, phases[phase + 1]));
+        let paper = [100.0 - 100.0 / 3.0 - percent, 100.0 / 3.0, percent];
+        for ((name, ours), paper) in SESSIONS.into_iter().zip(rates).zip(paper) {
+            compared.push(Compared {
+                what: format!(
+                    "{}, F promised {percent} %, at {megabits} Mbit/s",
+                    name.to_uppercase()
+                ),
+                unit: "% of the port",
+                paper,
+                ours: Some(ours * 100.0 / megabits as f64),
+            });
+        }
+    }
+    let (x, y) = (Quantity::Seconds, Quantity::Throughput);
+    let panels = vec![Panel { x, y, log_x: false, log_y: false }];
+    let columns = &[Quantity::Seconds, Quantity::Throughput];
+    let notes = vec!["the paper's are what its text promises; its plot has no numbers".to_owned()];
+    Drawn { points, compared, columns, panels, notes }
+}
+
+fn drawn_reception(points: Vec<Point>) -> Drawn {
+    let of = |period: f64, packets: usize| {
+        let curve = format!("{period} ms");
+        let is = |point: &&Point| point.curve == curve && point.buffer == Some(packets);
+        points.iter().find(is).and_then(|point| point.throughput)
+    };
+    let compared =
+        |what: &str, ours| Compared { what: what.to_owned(), unit: "Mbit/s", paper: 97.0, ours };
+    let compared = vec![
+        compared("a period of 1 ms, 4 packets", of(1.0, 4)),
+        compared("a period of 20 ms, 58 packets (88 KB)", of(20.0, 58)),
+    ];
+    let (x, y) = (Quantity::Buffer, Quantity::Throughput);
+    let panels = vec![Panel { x, y, log_x: false, log_y: false }];
+    let columns = &[Quantity::Buffer, Quantity::Throughput];
+    let notes = vec!["the paper says of both that all of 97 Mbit/s is processed".to_owned()];
+    Drawn { points, compared, columns, panels, notes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_cut_into_phases_and_sessions() {
+        // F (2) sends a packet in each millisecond, D (0) in each fourth.
+        let trace: Vec<(f64, usize)> = (0..4000)
+            .map(|ms| (f64::from(ms) / 1e3, 2))
+            .chain((0..1000).map(|n| (f64::from(n) / 250.0, 0)))
+            .collect();
+        let near = |a: f64, b: f64| (a - b).abs() < b * 0.01;
+        assert!(near(rate(&trace, 2, 1.0, 2.0), WIRE_BITS / 1e3));
+        assert!(near(rate(&trace, 0, 0.0, 4.0), WIRE_BITS / 4e3));
+        assert_eq!(rate(&trace, 1, 0.0, 4.0), 0.0);
+        let drawn = drawn(&trace, 100, PHASES_QUICK);
+        assert_eq!(drawn.compared.len(), 12);
+        assert_eq!(drawn.points.len(), 3 * 80);
+    }
+
+    #[test]
+    fn what_was_received_is_found_by_period_and_queue() {
+        let point = |curve: &str, buffer, throughput| Point {
+            curve: curve.to_owned(),
+            buffer: Some(buffer),
+            throughput: Some(throughput),
+            ..Point::default()
+        };
+        let drawn = drawn_reception(vec![point("1 ms", 4, 96.0), point("20 ms", 4, 12.0)]);
+        assert_eq!(drawn.compared[0].ours, Some(96.0));
+        assert_eq!(drawn.compared[1].ours, None);
+    }
+}
