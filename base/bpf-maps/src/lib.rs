@@ -17,9 +17,9 @@ pub use capture::{
 };
 pub use hash::key_hash;
 pub use service::{
-    HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, Lane, NEXT_DOWN, NOT_A_VERDICT, NOT_RUN,
-    OVER_BUDGET, OVER_DROP, OVER_NOT, OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ReasonKey,
-    ServiceStats,
+    ACCOUNTS_MAX, Account, FILL_MAX, FUEL_SHIFT, HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER,
+    Lane, NEXT_DOWN, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, OVER_DROP, OVER_NOT, OVER_RAISE,
+    PATH_DIRECT, PATH_TC, Passage, ReasonKey, ServiceStats,
 };
 
 /// Ports of one node: their counters and sockets are arrays.

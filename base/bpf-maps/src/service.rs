@@ -70,8 +70,10 @@ pub struct Lane {
     pub session: u32,
     /// Not 0: nothing more goes up until all that did is gone.
     pub held: u32,
-    /// Always 0.
-    pub zero: u32,
+    /// The index of its account, if `beyond` is not 0.
+    pub account: u16,
+    /// `OVER_*`: what becomes of packets when that account is empty; 0: it has none.
+    pub beyond: u16,
 }
 
 /// [`Lane::next`]: the service there is down, and its failure policy is closed.
@@ -139,8 +141,10 @@ pub struct HandOver {
     pub zero: u32,
     /// What the entry's modules have used, sum over all packets.
     pub fuel_used: u64,
+    /// Of `fuel_used`: what the lane's account has paid.
+    pub fuel_charged: u64,
     /// Always 0.
-    pub unused: [u64; 5],
+    pub unused: [u64; 4],
 }
 
 /// From the front door's first half to its second (`struct tam_passage`): one for each CPU.
@@ -222,6 +226,30 @@ pub struct ServiceStats {
     pub drop_budget_bytes: u64,
 }
 
+/// What services may still use below user level (`struct tam_account`): the header says who writes
+/// what. In parts of a unit of fuel: [`FUEL_SHIFT`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Account {
+    /// Below zero: so much is owed.
+    pub left: i64,
+    /// The jiffy until which it is filled.
+    pub ticked: u64,
+    /// What each jiffy adds.
+    pub per_tick: u64,
+    /// What it holds at most.
+    pub full: u64,
+    /// Always 0.
+    pub unused: [u64; 4],
+}
+
+/// Accounts that there are: one for each session of a node.
+pub const ACCOUNTS_MAX: usize = 16_384;
+/// An account has 2 to this power parts of a unit of fuel.
+pub const FUEL_SHIFT: u32 = 16;
+/// Jiffies for which an account is filled at once.
+pub const FILL_MAX: u64 = 1 << 14;
+
 /// A drop reason of an entry (`struct tam_reason_key`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
@@ -233,6 +261,7 @@ pub struct ReasonKey {
 }
 
 const _: () = assert!(size_of::<Lane>() == 128, "two cache lines: what tc needs is in the second");
+const _: () = assert!(size_of::<Account>() == 64, "a cache line: CPUs share one account only");
 const _: () = assert!(size_of::<HandOver>() == 128, "each begins a cache line");
 
 #[cfg(test)]
@@ -289,7 +318,8 @@ mod tests {
             padded: 3,
             zero: 0,
             fuel_used: 4,
-            unused: [0; 5],
+            fuel_charged: 0,
+            unused: [0; 4],
         };
         assert_eq!(bytemuck::pod_read_unaligned::<HandOver>(&bytes), expected);
     }

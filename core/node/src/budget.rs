@@ -16,6 +16,8 @@
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
+const _: () = assert!(bpf_maps::FUEL_SHIFT == ::session::below::FUEL_SHIFT);
+
 /// How often counters are compared with budgets.
 pub const LOOK_EVERY: Nanos = Nanos::from_millis(10);
 /// What an account holds at most: so much time's rate.

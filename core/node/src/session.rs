@@ -18,11 +18,12 @@ pub const SYSTEM: &str = "system";
 pub const BEST_EFFORT: &str = "best-effort";
 
 /// Sessions of one node, the two that are always there included. Their numbers have 16 bits in
-/// metadata and lanes, and no map has one as its index; a record of all of them is a few
+/// metadata and lanes, and index their accounts below user level; a record of all of them is a few
 /// megabytes, written with each change.
 pub const SESSIONS_MAX: usize = 16_384;
 
 const _: () = assert!(SESSIONS_MAX <= u16::MAX as usize + 1, "a session's number has 16 bits");
+const _: () = assert!(SESSIONS_MAX == bpf_maps::ACCOUNTS_MAX, "each has an account");
 const _: () = assert!(SESSIONS_MAX > 10_000, "what `tam bench scale` makes has room");
 
 /// A session as `tam session list` shows it.

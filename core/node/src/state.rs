@@ -13,6 +13,7 @@
 //! cell runs all services; it and each service have a pause of their own
 //! before they are started again.
 
+mod accounts;
 mod arrange;
 mod associations;
 mod failure;
@@ -23,6 +24,7 @@ mod services;
 mod sessions;
 mod snapshot;
 
+pub use accounts::Accounts;
 pub use associations::{ASSOCIATIONS_NAME, ASSOCIATIONS_PRIORITY};
 pub use replace::StateWay;
 pub use services::FIRST_STARTS_MAX;

@@ -13,12 +13,13 @@
 //! ```
 //!
 //! [`share`], [`processor`] and [`weight`] are the parts, [`reservation`] the whole, [`text`] how
-//! times and sizes are written. [`admission`] adds up, [`executor`] shares a guest core, and
-//! [`egress`] a port.
+//! times and sizes are written. [`admission`] adds up, [`executor`] shares a guest core,
+//! [`egress`] a port, and [`below`] says what time below user level is in fuel.
 
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod below;
 mod edf;
 pub mod egress;
 pub mod executor;

@@ -402,7 +402,7 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 	count_packet(stats, way->bytes);
 	stats->handed_over += way->moved;
 	if (trapped == TAM_OVER_BUDGET) {
-		if (lane->over != TAM_OVER_DROP)
+		if ((lane->over ? lane->over : lane->beyond) != TAM_OVER_DROP)
 			return raise(ctx, level, lane, way, stats);
 		leave_lane(lane);
 		stats->drop_budget++;

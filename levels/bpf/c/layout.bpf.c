@@ -24,6 +24,7 @@ struct tam_lane layout_lane;
 struct tam_hand_over layout_hand_over;
 struct tam_passage layout_passage;
 struct tam_service_stats layout_service_stats;
+struct tam_account layout_account;
 struct tam_reason_key layout_reason_key;
 enum tam_outcome layout_outcome;
 enum tam_action layout_action;
@@ -61,6 +62,9 @@ enum layout_number {
 	MODULES_MAX = TAM_MODULES_MAX,
 	EDGES_MAX = TAM_EDGES_MAX,
 	REASONS_MAX = TAM_REASONS_MAX,
+	ACCOUNTS_MAX = TAM_ACCOUNTS_MAX,
+	FUEL_SHIFT = TAM_FUEL_SHIFT,
+	FILL_MAX = TAM_FILL_MAX,
 	CYCLES_MAX = TAM_CYCLES_MAX,
 	CYCLE_ROUNDS = TAM_CYCLE_ROUNDS,
 	CYCLE_ROUNDS_MAX = TAM_CYCLE_ROUNDS_MAX,

@@ -34,6 +34,14 @@ struct {
 	__type(value, __u32);
 } tam_modules SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TAM_ACCOUNTS_MAX);
+	__type(key, __u32);
+	__type(value, struct tam_account);
+} tam_accounts SEC(".maps");
+
 /* At 0: what modules' programs end with. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -170,6 +178,40 @@ static __always_inline __u64 now_ms(struct tam_passage *way)
 	return way->clock_ms;
 }
 
+/* Fills an account, which others use meanwhile, for so many jiffies. */
+static __always_inline void fill_account(struct tam_account *account, __u64 jiffies)
+{
+	__s64 gain, left, over;
+
+	if (jiffies > TAM_FILL_MAX)
+		jiffies = TAM_FILL_MAX;
+	gain = jiffies * account->per_tick;
+	left = __sync_fetch_and_add(&account->left, gain);
+	over = left + gain - (__s64)account->full;
+	if (over > 0)
+		__sync_fetch_and_add(&account->left, -over);
+}
+
+/* Has an account pay for what the entry's packets have used; whether it is empty then. The
+ * caller is in the lane. */
+static __noinline int is_spent(__u32 number, __u32 entry)
+{
+	struct tam_account *account = bpf_map_lookup_elem(&tam_accounts, &number);
+	struct tam_hand_over *hand_over = hand_over_of(entry);
+	__u64 used = hand_over->fuel_used - hand_over->fuel_charged, now = bpf_jiffies64(), ticked;
+
+	if (!account)
+		return 0;
+	hand_over->fuel_charged += used;
+	if (used)
+		__sync_fetch_and_add(&account->left, -(__s64)(used << TAM_FUEL_SHIFT));
+	ticked = *(volatile __u64 *)&account->ticked;
+	if ((__s64)(now - ticked) > 0 &&
+	    __sync_val_compare_and_swap(&account->ticked, ticked, now) == ticked)
+		fill_account(account, now - ticked);
+	return *(volatile __s64 *)&account->left <= 0;
+}
+
 /* What the module sees of a packet that comes by `meta`, and what is called. The
  * caller is in the lane. */
 static __always_inline void fill_hand_over(struct tam_passage *way, const struct tam_meta *meta,
@@ -197,9 +239,11 @@ static __always_inline void fill_hand_over(struct tam_passage *way, const struct
 	hand_over->mark[1] = way->mark[1];
 	hand_over->level = level;
 	way->bytes = length;
-	way->program = lane->trapped  ? TAM_PROGRAM_NONE
-		       : lane->over ? TAM_PROGRAM_OVER
-				    : lane->program;
+	way->program = lane->program;
+	if (lane->trapped)
+		way->program = TAM_PROGRAM_NONE;
+	else if (lane->over || (lane->beyond && is_spent(lane->account, meta->entry)))
+		way->program = TAM_PROGRAM_OVER;
 	way->moved = lane->cpu != cpu;
 	lane->cpu = cpu;
 	lane->ran = 1;

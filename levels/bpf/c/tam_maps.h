@@ -380,7 +380,8 @@ struct tam_lane {
 	__u32 closed;		/* not 0: while the service is down its packets are dropped */
 	__u32 session;		/* who pays */
 	__u32 held;		/* not 0: nothing more goes up until all that did is gone */
-	__u32 zero;
+	__u16 account;		/* index in tam_accounts, if `beyond` is not 0 */
+	__u16 beyond;		/* enum tam_over: what becomes of packets when that account is empty; 0: it has none */
 };
 #define TAM_NEXT_DOWN 0xffff	/* drop: the service there is down, and its failure policy is closed */
 
@@ -400,10 +401,10 @@ struct tam_lane {
  * module sees them; then comes what the module's program leaves. The compiler
  * (levels/wasm-to-bpf, layout.rs) has the same offsets.
  *
- *  0              64        68        72       76     80          88        128
- * +--------------+---------+---------+--------+------+-----------+---------+
- * | ABI metadata | verdict | trapped | padded | zero | fuel used | unused  |
- * +--------------+---------+---------+--------+------+-----------+---------+
+ *  0              64        68        72       76     80          88        96      128
+ * +--------------+---------+---------+--------+------+-----------+---------+--------+
+ * | ABI metadata | verdict | trapped | padded | zero | fuel used | charged | unused |
+ * +--------------+---------+---------+--------+------+-----------+---------+--------+
  */
 struct tam_hand_over {
 	__u32 packet_length;
@@ -427,7 +428,8 @@ struct tam_hand_over {
 	__u32 padded;
 	__u32 zero;
 	__u64 fuel_used;	/* by the entry's modules, sum over all packets */
-	__u64 unused[5];	/* each begins a cache line */
+	__u64 fuel_charged;	/* of fuel_used: what the account of the lane has paid */
+	__u64 unused[4];	/* each begins a cache line */
 };
 
 /* From the first half of the front door to the second, in XDP and at tc: one for
@@ -472,6 +474,26 @@ struct tam_service_stats {
 	__u64 raised_bytes;	/* of those that were raised: as they came */
 	__u64 drop_budget_bytes; /* of those that were dropped for the budget's sake */
 };
+
+/* What services may still use below user level: those of a session with a promise, by its
+ * number, and all without one together. In parts of a unit of fuel: TAM_FUEL_SHIFT.
+ *
+ *	a packet in a lane:  left -= what the packets before it used (fuel_used - fuel_charged)
+ *	the first in a jiffy:  left += jiffies * per_tick, up to `full`
+ *	left <= 0:  the module is not run, as the lane's `beyond` says
+ *
+ * Packets of several CPUs are in lanes of one account: `left` is only added to, and who
+ * moves `ticked` fills. The daemon writes the other two, and `left` when it begins. */
+struct tam_account {
+	__s64 left;
+	__u64 ticked;		/* the jiffy until which it is filled */
+	__u64 per_tick;
+	__u64 full;		/* what it holds at most */
+	__u64 unused[4];	/* a cache line */
+};
+#define TAM_ACCOUNTS_MAX 16384	/* sessions of a node */
+#define TAM_FUEL_SHIFT 16
+#define TAM_FILL_MAX (1 << 14)	/* jiffies that are made good at once: beyond, the sum could overflow */
 
 struct tam_reason_key {
 	__u16 entry;

@@ -119,6 +119,7 @@ pub struct FrontDoor {
     shared: MappedArray<Config>,
     lanes: Lanes,
     hand_overs: MappedArray<[HandOver; ENTRIES_MAX]>,
+    accounts: MappedArray<bpf_maps::Account>,
     filter: MappedArray<u64>,
     facts: MappedArray<bpf_maps::RuleFact>,
     lists: lists::Lists,
@@ -140,7 +141,7 @@ pub struct FrontDoor {
 }
 
 /// Maps that every copy of the program shares.
-const SHARED_MAPS: [&str; 28] = [
+const SHARED_MAPS: [&str; 29] = [
     "tam_shared",
     "tam_ports",
     "tam_stats",
@@ -168,6 +169,7 @@ const SHARED_MAPS: [&str; 28] = [
     AFTER_TC,
     SERVICES,
     REASONS,
+    ACCOUNTS,
     "tam_cycles",
 ];
 /// The large flow cache, and the tags of its entries.
@@ -187,6 +189,7 @@ const AFTER: &str = "tam_after";
 const AFTER_TC: &str = "tam_after_tc";
 const SERVICES: &str = "tam_services";
 const REASONS: &str = "tam_reasons";
+const ACCOUNTS: &str = "tam_accounts";
 /// The front door's second half: what modules' programs end with.
 const AFTERWARDS: &str = "tam_afterwards";
 /// The same at kernel level.
@@ -277,6 +280,7 @@ impl FrontDoor {
             shared: maps["tam_shared"].map_array::<Config>()?,
             lanes: Lanes::new(&maps[LANES])?,
             hand_overs: maps[HAND_OVERS].map_array::<[HandOver; ENTRIES_MAX]>()?,
+            accounts: maps[ACCOUNTS].map_array()?,
             filter: maps[FILTER].map_array()?,
             facts: maps[FACTS].map_array()?,
             lists: lists::Lists::default(),

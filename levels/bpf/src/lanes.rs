@@ -94,6 +94,7 @@ impl Lanes {
             closed: half(std::mem::offset_of!(Record, closed))?,
             session: half(std::mem::offset_of!(Record, session))?,
             held: half(std::mem::offset_of!(Record, held))?,
+            account: half(std::mem::offset_of!(Record, account))?,
             busy: half(std::mem::offset_of!(Record, busy))?,
             trapped: half(std::mem::offset_of!(Record, trapped))?,
             ran: half(std::mem::offset_of!(Record, ran))?,
@@ -111,6 +112,8 @@ const WINDOW_MASK: u32 = 0xffff;
 const EDGES_SHIFT: u32 = 16;
 /// and [`Record::over`].
 const OVER_SHIFT: u32 = 24;
+/// [`Record::account`] in the half word that it begins; [`Record::beyond`] follows.
+const ACCOUNT_BITS: u32 = 16;
 const WORDS: usize = size_of::<Record>() / 8;
 
 /// The lane of one entry.
@@ -130,6 +133,8 @@ pub struct Lane<'a> {
     closed: &'a AtomicU32,
     session: &'a AtomicU32,
     held: &'a AtomicU32,
+    /// And what becomes of packets when it is empty.
+    account: &'a AtomicU32,
     busy: &'a AtomicU32,
     trapped: &'a AtomicU32,
     ran: &'a AtomicU32,
@@ -208,6 +213,19 @@ impl Lane<'_> {
     /// Says who pays for the service.
     pub fn set_session(&self, session: SessionId) {
         self.session.store(u32::from(session.0), Ordering::SeqCst);
+    }
+
+    /// Says from which account it pays for what it uses below user level, and what becomes of
+    /// packets when that is empty: `OVER_*`, but `OVER_NOT` for one that pays nothing.
+    pub fn set_account(&self, account: u16, beyond: u8) {
+        let word = u32::from(account) | u32::from(beyond) << ACCOUNT_BITS;
+        self.account.store(word, Ordering::SeqCst);
+    }
+
+    /// Whether it pays from an account.
+    #[must_use]
+    pub fn pays(&self) -> bool {
+        self.account.load(Ordering::Acquire) >> ACCOUNT_BITS != 0
     }
 
     /// Says whether packets that the service cannot have are dropped.

@@ -5,8 +5,9 @@
 use std::mem::offset_of;
 
 use bpf_maps::{
-    Captured, Config, HandOver, Key, Lane, Mask, OUTCOMES, PacketMeta, Passage, PortConfig,
-    PortStats, ReasonKey, Rule, RuleFact, RuleStats, STAGES, ServiceStats, Vlan, VlanKey,
+    Account, Captured, Config, HandOver, Key, Lane, Mask, OUTCOMES, PacketMeta, Passage,
+    PortConfig, PortStats, ReasonKey, Rule, RuleFact, RuleStats, STAGES, ServiceStats, Vlan,
+    VlanKey,
 };
 
 use crate::object::{Object, OpenObject};
@@ -147,8 +148,10 @@ fn layout_of_services_matches_header() {
         closed,
         session,
         held,
-        zero,
+        account,
+        beyond,
     );
+    same!(object, "tam_account", Account, left, ticked, per_tick, full, unused);
     same!(
         object,
         "tam_hand_over",
@@ -174,6 +177,7 @@ fn layout_of_services_matches_header() {
         padded,
         zero,
         fuel_used,
+        fuel_charged,
         unused,
     );
     same!(
@@ -295,6 +299,9 @@ fn numbers_match_header() {
         MODULES_MAX,
         EDGES_MAX,
         REASONS_MAX,
+        ACCOUNTS_MAX,
+        FUEL_SHIFT,
+        FILL_MAX,
         CYCLES_MAX,
         CYCLE_ROUNDS,
         CYCLE_ROUNDS_MAX,

@@ -86,6 +86,12 @@ pub struct SessionCounts {
     pub cpu_ns: Option<u64>,
     /// Fuel of its modules below user level.
     pub fuel: u64,
+    /// The time that it takes at this machine's speed, in nanoseconds.
+    #[serde(default)]
+    pub below_ns: Option<u64>,
+    /// Processor time of its modules at all levels, in nanoseconds.
+    #[serde(default)]
+    pub all_levels_ns: Option<u64>,
     /// Packets that its rules took.
     pub packets: u64,
     /// Their bytes.

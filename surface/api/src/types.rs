@@ -32,6 +32,13 @@ pub struct NodeInfo {
     /// Whether what principals use is written down: `on`, or why not.
     #[serde(default)]
     pub ledger: String,
+    /// Fuel in a millisecond: what sessions' time below user level is counted with; null where
+    /// nothing runs there.
+    #[serde(default)]
+    pub below_fuel_per_ms: Option<u64>,
+    /// The shortest period in which it promises something, in milliseconds: 100 on one core.
+    #[serde(default)]
+    pub period_min_ms: u64,
     /// Its ports.
     pub ports: Vec<PortInfo>,
     /// Its sessions.

@@ -13,6 +13,7 @@
 mod alone;
 mod hand_over;
 mod record;
+mod speed;
 mod start;
 mod trap;
 
@@ -28,6 +29,7 @@ use wasm_to_bpf::{Flavour, Image, MapKind, layout};
 pub use alone::{Alone, AloneError, AloneModule, CompileAloneError, Handled};
 pub use hand_over::{give, give_bytes, metadata_of, new_hand_over};
 pub use record::{Record, RecordError};
+pub use speed::{SpeedError, measure_speed};
 pub use start::{StartBelowError, Started, take_below, take_up};
 pub use trap::kind_of;
 

@@ -106,6 +106,7 @@ impl Daemon {
         (daemon.closed, daemon.fuel_closed) = (record.closed, record.fuel_closed);
         daemon.lost_with_cells = record.lost_with_cells;
         daemon.sessions.before = record.sessions_before;
+        daemon.speed = record.speed;
         daemon.billing.meters = record.meters;
         daemon.renew_capacity();
         daemon.take_up(cell)?;

@@ -27,11 +27,7 @@ impl Daemon {
             let Some(used) = self.used_below(entry) else { continue };
             let meter = self.meters.get(&entry).cloned();
             let mut meter = meter.unwrap_or_else(|| Meter::new(budget, now, used));
-            let over = match (meter.settle(now, used), budget.over) {
-                (false, _) => OVER_NOT,
-                (true, OverBudget::Drop) => OVER_DROP,
-                (true, OverBudget::Raise) => OVER_RAISE,
-            };
+            let over = if meter.settle(now, used) { word_of(budget.over) } else { OVER_NOT };
             if let Some(lane) = self.front.lane(entry) {
                 lane.set_over(over);
             }
@@ -51,6 +47,7 @@ impl Daemon {
                 }
             }
         }
+        self.settle_accounts();
     }
 
     fn used_below(&self, entry: EntryId) -> Option<Used> {
@@ -63,5 +60,13 @@ impl Daemon {
             packets: stats.packets.saturating_sub(not_run),
             bytes: stats.bytes.saturating_sub(stats.raised_bytes + stats.drop_budget_bytes),
         })
+    }
+}
+
+/// As lanes have it.
+pub(crate) const fn word_of(over: OverBudget) -> u8 {
+    match over {
+        OverBudget::Drop => OVER_DROP,
+        OverBudget::Raise => OVER_RAISE,
     }
 }

@@ -223,6 +223,7 @@ impl Daemon {
         if let Some(lane) = self.front.lane(entry) {
             lane.set_session(facts.session);
         }
+        self.settle_accounts();
         self.begin_meters(entry);
         facts.shared = self
             .share(entry, facts.window, compiled)

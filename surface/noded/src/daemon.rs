@@ -193,6 +193,8 @@ pub(crate) struct Daemon {
     pub(crate) leaving: BTreeMap<EntryId, Leaving>,
     /// Accounts of services with a budget below user level.
     pub(crate) meters: BTreeMap<EntryId, Meter>,
+    /// What a unit of fuel takes here; none while it has not been measured.
+    pub(crate) speed: Option<session::below::Speed>,
     /// Fuel that services of each session used which are no longer there.
     pub(crate) fuel_closed: BTreeMap<Name, u64>,
     /// Why nothing can run below user level here; the node's own switch apart.
@@ -468,6 +470,7 @@ impl Daemon {
             kept_up: BTreeSet::new(),
             leaving: BTreeMap::new(),
             meters: BTreeMap::new(),
+            speed: None,
             fuel_closed: BTreeMap::new(),
             no_bpf,
             waiting: BTreeMap::new(),
@@ -510,6 +513,7 @@ impl Daemon {
             fuel_closed: self.fuel_closed.clone(),
             lost_with_cells: self.lost_with_cells,
             sessions_before: self.sessions.before.clone(),
+            speed: self.speed,
             meters: self.billing.meters.clone(),
             has_packet_ports: self.front.packets().is_some(),
         };
@@ -532,6 +536,7 @@ impl Daemon {
     ) -> Result<()> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
+        self.measure_speed();
         let mut heartbeat = interval(HEARTBEAT);
         let mut look = interval(LOOK);
         let mut drops = interval(drops::LOOK_EVERY);
@@ -639,6 +644,7 @@ impl Daemon {
             Done::Stored(digest, stored, reply) => self.stored(digest, stored, reply),
             Done::Loaded(loaded) => self.loaded(*loaded),
             Done::Landed(entry) => self.tell(&ToCell::Settle(entry), &[]),
+            Done::SpeedMeasured(speed) => self.speed_measured(speed),
             Done::LaneUnused(entry) => self.lane_unused(entry),
             Done::SpareReady(number) => self.spare_ready(number),
             Done::ReportOverdue(number) if number == self.report_number => self.reported(),

@@ -18,6 +18,8 @@ pub(crate) enum Done {
     Stored(Digest, Answer<api::ModuleStored>, Option<Reply<api::ModuleStored>>),
     /// The kernel has taken a service's program for a level, or not.
     Loaded(Box<Loaded>),
+    /// How fast modules run below user level here, or why nobody knows.
+    SpeedMeasured(Result<session::below::Speed, String>),
     /// No packet of before a recount is on its way to a ring.
     Landed(EntryId),
     /// No packet is on its way to a lane that no rule leads to any more.

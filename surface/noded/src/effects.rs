@@ -9,6 +9,7 @@ impl Daemon {
     /// Does everything that waits to be done, and writes down what runs then.
     pub(crate) fn do_effects(&mut self) {
         self.tell_kept();
+        let mut promises = false;
         while let Some(effect) = self.node.poll_effect() {
             match effect {
                 Effect::StartCell { restarts } => self.start_cell(restarts),
@@ -72,6 +73,7 @@ impl Daemon {
                     self.remember();
                     let facts = SessionFacts { id: session, reservation };
                     self.tell(&ToCell::Session(Box::new(facts)), &[]);
+                    promises = true;
                 }
                 Effect::RemoveSession { session } => self.forget_session(session),
                 Effect::ClearRuleCounters { rule } => {
@@ -91,6 +93,9 @@ impl Daemon {
                     self.report(notice);
                 }
             }
+        }
+        if promises {
+            self.settle_accounts();
         }
         self.remember();
     }

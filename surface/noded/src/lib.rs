@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod accounts;
 mod adopt;
 mod apply;
 mod associations;

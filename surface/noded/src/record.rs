@@ -53,6 +53,9 @@ pub(crate) struct Record {
     /// What sessions used in cells that are gone.
     #[serde(default)]
     pub(crate) sessions_before: BTreeMap<SessionId, SessionCounts>,
+    /// How fast modules run below user level.
+    #[serde(default)]
+    pub(crate) speed: Option<session::below::Speed>,
     /// What counts for whom.
     #[serde(default)]
     pub(crate) meters: Meters,
@@ -187,6 +190,7 @@ mod tests {
             fuel_closed: BTreeMap::new(),
             lost_with_cells: 0,
             sessions_before: BTreeMap::new(),
+            speed: None,
             meters: Meters::default(),
         };
         let read: Record = serde_json::from_slice(&serde_json::to_vec(&record).unwrap()).unwrap();

@@ -224,6 +224,9 @@ impl Daemon {
     /// The cell may give the number's part to others.
     pub(crate) fn forget_session(&mut self, session: SessionId) {
         self.sessions.forget(session);
+        if let Ok(front) = self.front.front() {
+            front.clear_account(session.0);
+        }
         self.tell(&ToCell::ForgetSession(session), &[]);
     }
 

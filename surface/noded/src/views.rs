@@ -141,6 +141,8 @@ impl Daemon {
                 None => "off: it was switched off".to_owned(),
             },
             ledger: self.billing.state(),
+            below_fuel_per_ms: self.speed().map(session::below::Speed::per_ms),
+            period_min_ms: self.period_min().as_millis(),
             ports: self.ports.iter().map(|port| port_info(port, &self.ports)).collect(),
             sessions: self
                 .node
@@ -329,7 +331,8 @@ impl Daemon {
                 .filter(|view| leads_here(&view.rule.spec.action))
                 .map(|view| view.rule.id.0)
                 .collect(),
-            budget: service.budget.is_limited().then(|| shown(&service.budget)),
+            budget: (service.budget != node::budget::Budget::default())
+                .then(|| shown(&service.budget)),
             on_failure: service.on_failure.to_string(),
             then: service.then.iter().map(|(edge, next)| (*edge, next.to_string())).collect(),
             stats: self.service_stats(service),

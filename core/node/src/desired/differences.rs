@@ -237,7 +237,7 @@ fn shown(service: &DesiredService) -> BTreeMap<String, String> {
             fields.insert(format!("budget.{name}"), limit.to_string());
         }
     }
-    if budget.is_limited() {
+    if *budget != Budget::default() {
         let over = match over {
             OverBudget::Drop => "drop",
             OverBudget::Raise => "raise",

@@ -10,6 +10,7 @@ use crate::session::SESSIONS_MAX;
 use crate::testing::{capacity, module};
 use ::session::Reservation;
 use ::session::admission::Capacity;
+use ::session::below::{Speed, Terms};
 
 fn reservation(json: &str) -> Reservation {
     serde_json::from_str(json).unwrap()
@@ -280,4 +281,46 @@ fn a_share_of_a_port_of_which_nobody_knows_the_rate_is_not_promised() {
     node.set_capacity(unknown);
     let (class, text) = refused(&mut node, create("gold", r#"{"send":{"right":"1ms/100ms"}}"#));
     assert!(class == RefusalClass::Limit && text.contains("ethtool"), "{text}");
+}
+
+/// Below user level: which account each of these services pays from.
+fn payers(node: &Node) -> Vec<(&'static str, Option<u16>)> {
+    let accounts = node.accounts(Speed::UNMEASURED, Nanos::from_millis(1));
+    let services = ["monitor", "silver", "none", "operator"].into_iter();
+    let services = services.filter_map(|it| Some((it, node.service(&name(it))?.entry)));
+    services.map(|(it, entry)| (it, accounts.payers.get(&entry).map(|pays| pays.0.0))).collect()
+}
+
+#[test]
+fn who_was_promised_nothing_below_pays_only_where_somebody_was_promised_something() {
+    let mut node = with_gold();
+    node.set_capacity(capacity());
+    node.handle_command(NOW, create("silver", "{}")).unwrap();
+    for (session, service, port) in
+        [("silver", "silver", 1), ("best-effort", "none", 2), ("system", "operator", 3)]
+    {
+        let rule = format!("proto tcp dport {port}");
+        node.handle_command(NOW, in_session(session, service, &rule)).unwrap();
+    }
+    let nobody = [("monitor", None), ("silver", None), ("none", None), ("operator", None)];
+    assert_eq!(payers(&node), nobody);
+    let below = r#"{"below":"1ms/4ms"}"#;
+    node.handle_command(NOW, set("gold", below)).unwrap();
+    let (gold, rest) = (Some(2), Some(SessionId::BEST_EFFORT.0));
+    let paid = [("monitor", gold), ("silver", rest), ("none", rest), ("operator", None)];
+    assert_eq!(payers(&node), paid);
+    // What can still be promised is for the rest, together.
+    let terms = |node: &Node| node.accounts(Speed::UNMEASURED, Nanos::from_millis(1)).terms;
+    let left = node.left().unwrap().below;
+    assert_eq!(
+        terms(&node)[&SessionId::BEST_EFFORT],
+        Terms::of_rest(left, Speed::UNMEASURED, Nanos::from_millis(1))
+    );
+    node.handle_command(NOW, set("silver", below)).unwrap();
+    assert_eq!(payers(&node)[1], ("silver", Some(3)));
+    assert_eq!(terms(&node)[&SessionId(2)], terms(&node)[&SessionId(3)]);
+    for session in ["gold", "silver"] {
+        node.handle_command(NOW, set(session, "{}")).unwrap();
+    }
+    assert_eq!(payers(&node), nobody);
 }

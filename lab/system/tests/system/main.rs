@@ -11,6 +11,7 @@
 mod access;
 mod associations;
 mod bad_input;
+mod below;
 mod bombs;
 mod bridge;
 mod capture;

@@ -13,6 +13,7 @@ struct script {
 	__be16 ethertype_be;	/* written into the frame when not 0 */
 	__u16 ttl;		/* the same, plus 1 */
 	__u32 growth;		/* enum growth; at tc only */
+	__u32 fuel;		/* that it uses */
 };
 
 enum growth {
@@ -56,12 +57,13 @@ struct {
 	__type(value, __u32);
 } tam_after_tc SEC(".maps");
 
-static __always_inline void leave(__u32 verdict, __u32 trapped)
+static __always_inline void leave(__u32 verdict, __u32 trapped, __u32 fuel)
 {
 	struct tam_hand_over *hand_over = &tam_hand_overs[own_entry & (TAM_ENTRIES_MAX - 1)];
 
 	hand_over->verdict = verdict;
 	hand_over->trapped = trapped;
+	hand_over->fuel_used += fuel;
 }
 
 static __always_inline void change(const struct script *script, void *data, void *data_end)
@@ -117,7 +119,7 @@ int scripted_tc(struct __sk_buff *ctx)
 
 	if (!says)
 		return TC_ACT_SHOT;
-	leave(says->verdict, says->trapped);
+	leave(says->verdict, says->trapped, says->fuel);
 	change(says, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	grow(ctx, says->growth);
 	bpf_tail_call_static(ctx, &tam_after_tc, 0);
@@ -132,7 +134,7 @@ int scripted(struct xdp_md *ctx)
 
 	if (!says)
 		return XDP_ABORTED;
-	leave(says->verdict, says->trapped);
+	leave(says->verdict, says->trapped, says->fuel);
 	if (!says->head || !bpf_xdp_adjust_head(ctx, says->head))
 		change(says, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	bpf_tail_call_static(ctx, &tam_after, 0);
@@ -154,7 +156,7 @@ int counting(struct xdp_md *ctx)
 	for (int i = 0; i < 200; i++)
 		*count = before;
 	*count = before + 1;
-	leave(1, 0);
+	leave(1, 0, 0);
 	bpf_tail_call_static(ctx, &tam_after, 0);
 	return XDP_ABORTED;
 }
@@ -166,9 +168,9 @@ int telling(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct iphdr *ip = data + sizeof(struct ethhdr);
 
-	leave(0, 1);
+	leave(0, 1, 0);
 	if ((void *)(ip + 1) <= data_end)
-		leave(1 | (__u32)ip->ttl << 16, 0);
+		leave(1 | (__u32)ip->ttl << 16, 0, 0);
 	bpf_tail_call_static(ctx, &tam_after, 0);
 	return XDP_ABORTED;
 }
@@ -177,7 +179,7 @@ int telling(struct xdp_md *ctx)
 SEC("xdp.frags")
 int dropping(struct xdp_md *ctx)
 {
-	leave(1, 0);
+	leave(1, 0, 0);
 	bpf_tail_call_static(ctx, &tam_after, 0);
 	return XDP_ABORTED;
 }

@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bpf_maps::{HandOver, LEVEL_KERNEL, LEVEL_NIC, Lane, ReasonKey, ServiceStats};
+use bpf_maps::{Account, HandOver, LEVEL_KERNEL, LEVEL_NIC, Lane, ReasonKey, ServiceStats};
 use units::EntryId;
 
 use super::{
@@ -84,12 +84,62 @@ impl FrontDoor {
     /// above the last entry.
     #[must_use]
     pub fn fuel_used(&self, entry: EntryId) -> Option<u64> {
-        self.fuel_word(entry).map(|word| word.load(Ordering::Acquire))
+        let word = self.hand_over_word(entry, offset_of!(HandOver, fuel_used));
+        word.map(|word| word.load(Ordering::Acquire))
     }
 
-    fn fuel_word(&self, entry: EntryId) -> Option<&AtomicU64> {
-        let at = hand_over_at(entry) as usize + offset_of!(HandOver, fuel_used);
+    fn hand_over_word(&self, entry: EntryId, field: usize) -> Option<&AtomicU64> {
+        let at = hand_over_at(entry) as usize + field;
         self.hand_overs.word(0, at / 8)
+    }
+
+    /// Has an account gain so much in each jiffy and hold so much at most, in parts of a unit of
+    /// fuel ([`bpf_maps::FUEL_SHIFT`]). A new one begins full; one that is so already goes on.
+    /// Whether there is such an account.
+    pub fn set_account(&self, account: u16, per_tick: u64, full: u64) -> bool {
+        let index = usize::from(account);
+        let word = |field: usize| self.accounts.word(index, field / 8);
+        let words = (
+            word(offset_of!(Account, left)),
+            word(offset_of!(Account, per_tick)),
+            word(offset_of!(Account, full)),
+        );
+        let (Some(left), Some(gains), Some(holds)) = words else { return false };
+        let is_new = holds.load(Ordering::Acquire) == 0;
+        holds.store(full, Ordering::Release);
+        gains.store(per_tick, Ordering::Release);
+        // Packets are charged meanwhile, so what is too much is taken off.
+        let too_much = (left.load(Ordering::Acquire) as i64).saturating_sub_unsigned(full);
+        if is_new {
+            left.store(full, Ordering::Release);
+        } else if too_much > 0 {
+            left.fetch_sub(too_much as u64, Ordering::AcqRel);
+        }
+        true
+    }
+
+    /// What an account has now; `None` beyond the last.
+    #[must_use]
+    pub fn account(&self, account: u16) -> Option<Account> {
+        self.accounts.load(usize::from(account))
+    }
+
+    /// Nobody pays from an account any more; another one may have its number.
+    pub fn clear_account(&self, account: u16) {
+        self.accounts.store(usize::from(account), &Account::default());
+    }
+
+    /// Has what an entry's packets use from now on be paid from an account, and what becomes of
+    /// packets when it is empty: `OVER_*`, but `OVER_NOT` for one that pays nothing.
+    pub fn pay_from(&self, entry: EntryId, account: u16, beyond: u8) {
+        let Some(lane) = self.lanes.lane(entry) else { return };
+        let used = self.hand_over_word(entry, offset_of!(HandOver, fuel_used));
+        let charged = self.hand_over_word(entry, offset_of!(HandOver, fuel_charged));
+        // Of what it used before, nothing.
+        if let (Some(used), Some(charged), false) = (used, charged, lane.pays()) {
+            charged.store(used.load(Ordering::Acquire), Ordering::Release);
+        }
+        lane.set_account(account, beyond);
     }
 
     /// The program array with what modules' programs of a level end with, at index 0.
@@ -163,8 +213,10 @@ impl FrontDoor {
         let Lane { closed, session, .. } = old.unwrap_or_default();
         let lane = Lane { closed, session, ..Lane::default() };
         self.map(LANES).update(&u32::from(entry.0), &lane, Update::Any)?;
-        if let Some(fuel) = self.fuel_word(entry) {
-            fuel.store(0, Ordering::Release);
+        for field in [offset_of!(HandOver, fuel_used), offset_of!(HandOver, fuel_charged)] {
+            if let Some(fuel) = self.hand_over_word(entry, field) {
+                fuel.store(0, Ordering::Release);
+            }
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! No frame is sent anywhere, but in `pinned`, `kernel` and `order`. Each test is in a network namespace of its own
 //! and needs root; without it the tests say so and are counted as skipped.
 
+mod accounts;
 mod beyond_ip;
 mod bridge;
 mod cache;

@@ -28,6 +28,7 @@ pub struct Script {
     pub ttl_and_1: u16,
     /// `GROWTH_*`: only at tc.
     pub growth: u32,
+    pub fuel: u32,
 }
 
 /// The hand-over of [`ENTRY`].

@@ -41,8 +41,9 @@ pub struct Deploy {
     /// What it may use below user level in a second: fuel, packets or bytes; may be repeated
     #[arg(long = "limit", value_name = "WHAT=NUMBER", value_parser = limit)]
     limits: Vec<(Limit, u64)>,
-    /// What becomes of packets beyond a limit: drop, or raise to user level
-    #[arg(long = "over", value_name = "POLICY", requires = "limits", default_value = "raise")]
+    /// What becomes of packets beyond a limit, or beyond its session's time below user level:
+    /// drop, or raise to user level
+    #[arg(long = "over", value_name = "POLICY", default_value = DEFAULT_OVER)]
     over: String,
     /// What becomes of its packets while it is down: open (forwarded plainly), closed (dropped),
     /// or bypass[=N] (forwarded plainly, and after N traps within a minute not started again
@@ -77,6 +78,9 @@ fn limit(text: &str) -> Result<(Limit, u64), String> {
     }
 }
 
+/// What becomes of packets when nothing is said.
+const DEFAULT_OVER: &str = "raise";
+
 fn budget(limits: &[(Limit, u64)], over: String) -> Option<Budget> {
     let mut budget = Budget { over: Some(over), ..Budget::default() };
     for (what, number) in limits {
@@ -87,7 +91,7 @@ fn budget(limits: &[(Limit, u64)], over: String) -> Option<Budget> {
         };
         *place = Some(*number);
     }
-    (!limits.is_empty()).then_some(budget)
+    (!limits.is_empty() || budget.over.as_deref() != Some(DEFAULT_OVER)).then_some(budget)
 }
 
 /// A budget in words.
@@ -97,7 +101,10 @@ pub(crate) fn budget_text(budget: &Budget) -> String {
         .iter()
         .filter_map(|(what, limit)| limit.map(|limit| format!("{limit} {what}")))
         .collect();
-    let over = budget.over.as_deref().unwrap_or("raise");
+    let over = budget.over.as_deref().unwrap_or(DEFAULT_OVER);
+    if limits.is_empty() {
+        return format!("that of its session; over it: {over}");
+    }
     format!("{} a second below user level; over it: {over}", limits.join(", "))
 }
 
@@ -215,6 +222,9 @@ mod tests {
             budget_text(&budget),
             "1000 fuel, 5 packets a second below user level; over it: drop"
         );
+        assert!(super::budget(&[], "raise".to_owned()).is_none());
+        let none = super::budget(&[], "drop".to_owned()).unwrap();
+        assert_eq!(budget_text(&none), "that of its session; over it: drop");
         assert!(limit("fuel").is_err() && limit("time=3").is_err() && limit("bytes=-1").is_err());
     }
 

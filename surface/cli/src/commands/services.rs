@@ -203,6 +203,14 @@ fn node_text(node: &NodeInfo) -> String {
     add("cell", node.cell.clone());
     add("fast path", node.fast_path.clone());
     add("bpf", node.bpf.clone());
+    if let Some(per_ms) = node.below_fuel_per_ms {
+        let per_us = format!("{}.{}", per_ms / 1_000, per_ms % 1_000 / 100);
+        add("fuel", format!("{per_us} a microsecond below user level"));
+    }
+    if node.period_min_ms > 1 {
+        let found = format!("nothing in less than {} ms: it has one core", node.period_min_ms);
+        add("promises", found);
+    }
     add("ledger", node.ledger.clone());
     let sessions: Vec<_> = node.sessions.iter().map(|session| session.name.as_str()).collect();
     add("sessions", sessions.join(", "));

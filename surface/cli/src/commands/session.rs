@@ -286,7 +286,7 @@ fn show_text(session: &SessionDetails) -> String {
 /// Promised beside used, a row for each resource.
 fn use_rows(session: &SessionDetails) -> Rows {
     let (promised, used) = (&session.promised, &session.used);
-    let SessionCounts { cpu_ns, fuel, packets, bytes, sent_bytes, queue_dropped } = used.total;
+    let SessionCounts { cpu_ns, fuel, packets, bytes, sent_bytes, queue_dropped, .. } = used.total;
     let mut rows = Rows::new(["resource", "promised", "used", "since the start"]);
     let per_second = |count: u64, unit: &str| match used.window_ms {
         0 => NONE.to_owned(),
@@ -301,7 +301,23 @@ fn use_rows(session: &SessionDetails) -> Rows {
         rows.add(["kept".into(), String::new(), String::new(), kept]);
     }
     let below = or_none(promised.below.clone(), |share| share);
-    rows.add(["below".into(), below, per_second(window.fuel, "fuel"), format!("{fuel} fuel")]);
+    let in_time = |time: Option<String>, fuel| match time {
+        Some(time) => format!("{time} ({fuel})"),
+        None => fuel,
+    };
+    let seconds = |ns| format!("{:.3} s", ns as f64 / 1e9);
+    let below_now = window.below_ns.map(|ns| percent(ns, used.window_ms));
+    let below_now = below_now.filter(|_| used.window_ms > 0);
+    rows.add([
+        "below".into(),
+        below,
+        in_time(below_now, per_second(window.fuel, "fuel")),
+        in_time(used.total.below_ns.map(seconds), format!("{fuel} fuel")),
+    ]);
+    if let Some(all) = used.total.all_levels_ns {
+        let now = or_none(window.all_levels_ns, |ns| percent(ns, used.window_ms));
+        rows.add(["all levels".into(), String::new(), now, seconds(all)]);
+    }
     let memory = or_none(promised.memory_bytes, size);
     rows.add(["memory".into(), memory, size(used.memory_bytes), String::new()]);
     let dropped = or_none(queue_dropped, |dropped| format!("{dropped} packets dropped"));
@@ -365,11 +381,17 @@ mod tests {
                 window_ms: 2_000,
                 window: SessionCounts {
                     cpu_ns: Some(500_000_000),
+                    fuel: 2_000,
+                    below_ns: Some(20_000_000),
+                    all_levels_ns: Some(520_000_000),
                     packets: 10,
                     ..SessionCounts::default()
                 },
                 total: SessionCounts {
                     cpu_ns: Some(1_500_000_000),
+                    fuel: 6_000,
+                    below_ns: Some(60_000_000),
+                    all_levels_ns: Some(1_560_000_000),
                     packets: 30,
                     ..SessionCounts::default()
                 },
@@ -389,12 +411,14 @@ mod tests {
             "session   gold (there)",
             "services  monitor",
             "rules     0, 1",
-            "RESOURCE    PROMISED       USED         SINCE THE START",
-            "cpu         1ms/4ms+extra  25.0%        1.500 s",
+            "RESOURCE    PROMISED       USED                SINCE THE START",
+            "cpu         1ms/4ms+extra  25.0%               1.500 s",
+            "below       -              1.0% (1000 fuel/s)  0.060 s (6000 fuel)",
+            "all levels                 26.0%               1.560 s",
             "memory      64MiB          64KiB",
-            "queue       -              -            -",
+            "queue       -              -                   -",
             "send right  2ms/6ms",
-            "came                       5 packets/s  30 packets",
+            "came                       5 packets/s         30 packets",
             "weight      200",
         ] {
             assert!(lines.contains(&wanted), "no line '{wanted}' in\n{text}");

@@ -3,9 +3,10 @@
 use crate::cell_link::frames;
 use crate::daemon::Daemon;
 use crate::ports::LivePort;
-use session::admission::{Capacity, PortCapacity};
+use session::PERIOD_MIN;
+use session::admission::{Capacity, ONE_CORE_PERIOD_MIN, PortCapacity};
 use std::collections::BTreeMap;
-use units::{BitsPerSecond, Bytes, Name};
+use units::{BitsPerSecond, Bytes, Name, Nanos};
 
 /// Of the machine's memory this part is for sessions: the rest is the kernel's, packet memory, the
 /// daemon's, and what compilers take for a moment.
@@ -72,7 +73,14 @@ impl Daemon {
             tracing::error!(%session, reason = %refusal, "a session is promised nothing");
             self.desired.short.insert(session, refusal.to_string());
         }
+        self.settle_accounts();
         self.unrecorded = true;
+    }
+
+    /// The shortest period in which this node promises something.
+    pub(crate) fn period_min(&self) -> Nanos {
+        let one_core = self.node.capacity().is_some_and(|capacity| capacity.one_core);
+        if one_core { ONE_CORE_PERIOD_MIN } else { PERIOD_MIN }
     }
 
     /// The rate of a port, if the node file or its driver says it.

@@ -11,6 +11,7 @@
 use crate::daemon::Daemon;
 use crate::http::{Answer, Reply};
 use crate::views::failed;
+use ::session::below::Speed;
 use api::{PeriodsKept, SessionCounts, SessionRemoved, SessionUse};
 use cell::protocol::{DEVIATION_BOUNDS, SessionReport};
 use node::Session;
@@ -113,6 +114,13 @@ fn plus(one: SessionCounts, report: &SessionReport) -> SessionCounts {
     }
 }
 
+/// What its fuel is in time, and all levels together: one account.
+fn add_below(counts: &mut SessionCounts, speed: Option<Speed>) {
+    counts.below_ns = speed.map(|speed| speed.time_of(counts.fuel).0);
+    let of = [counts.cpu_ns, counts.below_ns];
+    counts.all_levels_ns = of.into_iter().flatten().reduce(|sum, more| sum.saturating_add(more));
+}
+
 fn less(total: SessionCounts, before: SessionCounts) -> SessionCounts {
     let rest = |total: Option<u64>, before: Option<u64>| {
         total.map(|total| total.saturating_sub(before.unwrap_or(0)))
@@ -120,6 +128,8 @@ fn less(total: SessionCounts, before: SessionCounts) -> SessionCounts {
     SessionCounts {
         cpu_ns: rest(total.cpu_ns, before.cpu_ns),
         fuel: total.fuel.saturating_sub(before.fuel),
+        below_ns: rest(total.below_ns, before.below_ns),
+        all_levels_ns: rest(total.all_levels_ns, before.all_levels_ns),
         packets: total.packets.saturating_sub(before.packets),
         bytes: total.bytes.saturating_sub(before.bytes),
         sent_bytes: rest(total.sent_bytes, before.sent_bytes),
@@ -148,6 +158,7 @@ impl Daemon {
             let sum = counts.entry(service.session.clone()).or_default();
             sum.fuel += below.map_or(0, |below| below.fuel);
         }
+        counts.values_mut().for_each(|counts| add_below(counts, self.speed()));
         Ok(counts)
     }
 
@@ -202,6 +213,21 @@ mod tests {
         assert_eq!(sessions.waiting(SessionId(2)), Some(1500));
         sessions.forget(SessionId(2));
         assert_eq!(sessions.counted(SessionId(2)), SessionCounts::default());
+    }
+
+    #[test]
+    fn all_levels_are_one_account() {
+        let speed = Speed::measured(2_000, Nanos(1_000)).unwrap();
+        for (cpu_ns, speed, below, all) in [
+            (Some(300), Some(speed), Some(50), Some(350)),
+            (None, Some(speed), Some(50), Some(50)),
+            (Some(300), None, None, Some(300)),
+            (None, None, None, None),
+        ] {
+            let mut counts = SessionCounts { cpu_ns, fuel: 100, ..SessionCounts::default() };
+            add_below(&mut counts, speed);
+            assert_eq!((counts.below_ns, counts.all_levels_ns), (below, all));
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@ use crate::nodes;
 use crate::project::{CToolchain, Libraries, Toolchain};
 use os::sandbox::Landlock;
 use os::sysctl;
+use session::admission::ONE_CORE_PERIOD_MIN;
+use session::share::Time;
 use std::path::Path;
 use std::process::Command;
 
@@ -36,8 +38,9 @@ pub fn checks() -> Vec<Check> {
         memory_lock(),
         seccomp(),
         landlock(),
-        cores(),
+        cores(std::thread::available_parallelism().map_or(1, usize::from)),
         arena(),
+        speed(),
         tcx(&release),
         tproxy(&release),
         forwarding(),
@@ -174,10 +177,13 @@ fn landlock() -> Check {
     }
 }
 
-fn cores() -> Check {
-    let count = std::thread::available_parallelism().map_or(1, usize::from);
+fn cores(count: usize) -> Check {
     let found = match count {
-        1 => "1 core: modules and packets share it".to_owned(),
+        1 => format!(
+            "1 core: modules and packets share it, and no session is promised anything in less \
+             than {}",
+            Time(ONE_CORE_PERIOD_MIN)
+        ),
         _ => format!(
             "{count} cores; modules run on core {}, the last, unless the node file says otherwise",
             count - 1
@@ -185,6 +191,18 @@ fn cores() -> Check {
     };
     Check::useful("cores", (count > 1).into(), found)
         .advice("a node works on one core; two keep a module's load away from plain packets")
+}
+
+/// What a session's time below user level is counted with.
+fn speed() -> Check {
+    const NAME: &str = "fuel";
+    match cell::below::measure_speed() {
+        Ok(speed) => {
+            Check::useful(NAME, State::Ok, format!("{speed} a microsecond below user level"))
+        }
+        Err(error) => Check::useful(NAME, State::Unknown, error.to_string())
+            .advice("run it as root; nodes count with a slow machine's until they know"),
+    }
 }
 
 /// Whether the kernel has a function of this name; none when it does not tell.
@@ -315,5 +333,13 @@ mod tests {
         assert_eq!(version("6.1.0-18-amd64"), Some((6, 1)));
         assert_eq!(version("6.18.5"), Some((6, 18)));
         assert_eq!(version("unknown"), None);
+    }
+    #[test]
+    fn on_one_core_it_is_said_what_is_not_promised() {
+        let one = cores(1);
+        assert_eq!((one.state, one.needed), (State::Missing, false));
+        assert!(one.found.contains("promised anything in less than 100ms"), "{}", one.found);
+        let two = cores(2);
+        assert!(two.state == State::Ok && !two.found.contains("promised"), "{}", two.found);
     }
 }

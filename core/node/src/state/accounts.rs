@@ -1,0 +1,51 @@
+//! Who pays for what services use below user level.
+//!
+//! ```text
+//!  session with `below` ───────────── an account of its own: its share
+//!  system ─────────────────────────── none: the operator's services are in everybody's way
+//!  the others ─┬─ nobody has `below` ─ none
+//!              └─ somebody has ─────── one account, together: what can still be promised
+//! ```
+
+use std::collections::BTreeMap;
+
+use ::session::admission::BELOW_SHARE_MAX;
+use ::session::below::{Speed, Terms};
+use units::{EntryId, Nanos, SessionId};
+
+use super::Node;
+use crate::budget::OverBudget;
+
+/// Accounts by their numbers, which are sessions' numbers, and who pays from them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accounts {
+    /// What is in them.
+    pub terms: BTreeMap<SessionId, Terms>,
+    /// By which each service pays, and what becomes of its packets when that is empty. Others
+    /// pay nothing.
+    pub payers: BTreeMap<EntryId, (SessionId, OverBudget)>,
+}
+
+impl Node {
+    /// The accounts of services below user level, on a machine of this speed whose kernel ticks
+    /// so often.
+    #[must_use]
+    pub fn accounts(&self, speed: Speed, tick: Nanos) -> Accounts {
+        let mut accounts = Accounts::default();
+        if !self.sessions.iter().any(|session| session.reservation.below.is_some()) {
+            return accounts;
+        }
+        let left = self.left().map_or(BELOW_SHARE_MAX, |left| left.below);
+        for service in self.services() {
+            let Some(session) = self.sessions.by_name(&service.session) else { continue };
+            let (number, terms) = match session.reservation.below {
+                Some(share) => (session.id, Terms::of(share, speed, tick)),
+                None if session.id == SessionId::SYSTEM => continue,
+                None => (SessionId::BEST_EFFORT, Terms::of_rest(left, speed, tick)),
+            };
+            accounts.terms.insert(number, terms);
+            accounts.payers.insert(service.entry, (number, service.budget.over));
+        }
+        accounts
+    }
+}
