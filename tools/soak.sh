@@ -8,7 +8,8 @@
 #   3. every fuzz target for FUZZ_SECONDS (600), and the front door over 1,000,000 mutated
 #      frames, read as in Rust; 1,000,000 active packets recorded and replayed
 #   4. a million repositories that lie, a million tokens that somebody has changed
-#   5. 1,000 kills while a ledger is written; the bill of exactly 1,000,000 packets
+#   5. 1,000 kills while a ledger is written; the bill of exactly 1,000,000 packets; a flood
+#      from 1,000,000 crafted prefixes
 #   6. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
 #      no namespace and no pin is left behind
 #
@@ -55,6 +56,7 @@ long bench levels_kernel random_packets_meet_the_same_fate_at_kernel_nic_and_use
 long repository repository lying::of_ten_thousand_lies_none_is_accepted
 long targets tokens of_ten_thousand_changed_tokens_none_is_accepted
 long noded lib ledger::files::tests::nothing_is_lost_or_doubled_when_the_writer_is_killed_at_any_point
+long system system guard::crafted_sources_get_no_legitimate_prefix_held
 long system system ledger::the_bill_of_a_number_of_packets_is_what_sender_and_receiver_count
 long bpf front_door parser::mutated_frames_are_read_as_in_rust
 long association replay recorded_packets_are_accepted_once_also_after_restarts_and_by_no_successor

@@ -57,7 +57,7 @@ impl Flow {
     }
 }
 
-fn records(line: &Line) -> Vec<LedgerRecord> {
+pub fn records(line: &Line) -> Vec<LedgerRecord> {
     let (mut records, mut since) = (Vec::new(), 0);
     loop {
         let Ok(answer) = line.node.client().ledger(since) else { return records };

@@ -31,6 +31,7 @@ mod events;
 mod firewall;
 mod flows;
 mod graph;
+mod guard;
 mod handover;
 mod http;
 mod iperf;

@@ -1,4 +1,4 @@
-//! The services `firewall` and `nat`, built by `tam build` and run over their captures at
+//! The services `firewall`, `nat` and `guard`, built by `tam build` and run over their captures at
 //! each level: verdicts, bytes and counters as their pages say.
 
 use super::{document, status, tam, text};
@@ -63,4 +63,9 @@ fn the_firewall_runs_at_each_level_as_its_page_says() {
 #[test]
 fn the_nat_runs_at_each_level_as_its_page_says() {
     runs_as_its_page_says("nat");
+}
+
+#[test]
+fn the_guard_runs_at_each_level_as_its_page_says() {
+    runs_as_its_page_says("guard");
 }

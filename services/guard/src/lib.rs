@@ -1,0 +1,94 @@
+//! `guard`: counts packets by source prefix, and lets those of a prefix over the threshold
+//! go to the service that comes after it, `guard-limit`.
+//!
+//! ```text
+//! packet ─▶ prefix ─▶ table: over the threshold? ──no──▶ pass by edge 1, which leads nowhere
+//!                                                └─yes─▶ pass by edge 0, with the prefix in
+//!                                                        the mark
+//! ```
+//!
+//! It drops nothing and changes no packet: alone it only counts.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(target_arch = "wasm32", no_std)]
+
+mod prefixes;
+mod settings;
+
+use prefixes::{Finding, Prefix, Table};
+use settings::Settings;
+use tam::{Packet, Verdict};
+
+tam::module! {
+    on_packet: on_packet,
+    on_start: on_start,
+}
+
+tam::keep!(TABLE);
+
+tam::counters! {
+    /// Packets that came.
+    static PACKETS = "packets";
+    /// Of them, those of prefixes over the threshold, which went to the next service.
+    static SUSPECTS = "suspects";
+    /// How often a prefix came over the threshold.
+    static OVER = "over";
+    /// Packets that were not counted for their prefix: it found no place in the table.
+    static CROWDED = "crowded";
+}
+
+/// Where packets of a prefix over the threshold go: the first service of `--then`.
+const SUSPECT: u8 = 0;
+/// Where all others go: nowhere, so they leave the graph.
+const HARMLESS: u8 = 1;
+
+static SETTINGS: tam::State<Settings> = tam::State::new(Settings::DEFAULT);
+static TABLE: tam::State<Table> = tam::State::new(Table::ZERO);
+
+fn on_start() -> Result<(), u16> {
+    let settings = Settings::from_parameters()?;
+    let seed = match tam::parameter("seed").unwrap_or(0_u64) {
+        0 => tam::now_ms(),
+        seed => seed,
+    };
+    SETTINGS.with(|kept| *kept = settings);
+    // What the version before leaves comes after this, with its own factors.
+    TABLE.with(|table| table.begin(seed));
+    Ok(())
+}
+
+fn on_packet(packet: &mut Packet<'_>) -> Verdict {
+    PACKETS.add(1);
+    let settings = SETTINGS.with(|settings| *settings);
+    let Some(prefix) = Prefix::of(packet, &settings) else {
+        return Verdict::pass_by(HARMLESS);
+    };
+    let second = (packet.now_ms() / 1000) as u32;
+    let finding = TABLE.with(|table| table.count(&prefix, second, &settings));
+    match finding {
+        Finding::Harmless => Verdict::pass_by(HARMLESS),
+        Finding::Crowded => {
+            CROWDED.add(1);
+            Verdict::pass_by(HARMLESS)
+        }
+        Finding::Suspect { slot, seconds, is_new } => {
+            SUSPECTS.add(1);
+            OVER.add(u64::from(is_new));
+            packet.set_mark(mark(&prefix, slot, seconds));
+            Verdict::pass_by(SUSPECT)
+        }
+    }
+}
+
+/// What `guard-limit` reads; docs/guard.md has the layout.
+fn mark(prefix: &Prefix, slot: u16, seconds: u16) -> [u8; 16] {
+    let mut mark = [0; 16];
+    mark[..8].copy_from_slice(&prefix.bits.to_be_bytes());
+    (mark[8], mark[9]) = (prefix.version, prefix.length);
+    mark[10..12].copy_from_slice(&slot.to_le_bytes());
+    mark[12..14].copy_from_slice(&seconds.to_le_bytes());
+    mark
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! How many packets each source prefix has sent: a table of fixed size.
+//!
+//! ```text
+//! hash of a prefix ─▶ bucket ┌───────┬───────┬─ … ─┬───────┐
+//!                            │ place │ place │     │ place │  8 places
+//!                            └───────┴───────┴─ … ─┴───────┘
+//! ```
+//!
+//! A place counts one prefix and is compared whole, so no packet is ever counted for another
+//! prefix: whatever strangers send, and even if they knew the hash, nobody comes over the
+//! threshold by it who did not send that much. A new prefix takes the place of the one that
+//! has sent least in this second and the one before, and begins at 1: a flood of prefixes
+//! throws out prefixes that send little, which are let through either way. One that is over
+//! the threshold keeps its place.
+
+use tam::Packet;
+
+use crate::settings::Settings;
+
+/// Places of a bucket.
+pub const WAYS: usize = 8;
+/// Buckets; a power of two, so that the upper bits of a hash are one.
+pub const BUCKETS: usize = 2048;
+const _: () = assert!(BUCKETS.is_power_of_two());
+/// A place has a number of 16 bits.
+const _: () = assert!(BUCKETS * WAYS <= 1 << 16);
+/// Bytes of a place: module.toml's `memory_pages_max` counts on it.
+const _: () = assert!(size_of::<Place>() == 32);
+
+/// Where a packet comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    /// The address's first 64 bits, those behind the prefix zero.
+    pub bits: u64,
+    /// 4 or 6.
+    pub version: u8,
+    /// How many bits it has.
+    pub length: u8,
+}
+
+tam::plain! {
+    /// One prefix, in the seconds of the node's time.
+    struct Place {
+        bits: u64,
+        /// Packets in `second`, and in the one before.
+        count: u32,
+        before: u32,
+        second: u32,
+        /// Over the threshold until this second comes.
+        until: u32,
+        /// 0: an empty place.
+        version: u8,
+        length: u8,
+        unused: [u8; 6],
+    }
+}
+
+tam::plain! {
+    /// All of them.
+    pub struct Table {
+        /// What prefixes are hashed with: for each version one to multiply with, and one more.
+        factors: [u64; 3],
+        places: [[Place; WAYS]; BUCKETS],
+    }
+}
+
+/// What is to be done with a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Finding {
+    /// Its prefix is not over the threshold.
+    Harmless,
+    /// Nor is it known to be: all places for it have prefixes that are.
+    Crowded,
+    /// Its prefix is, in this place, and for so many seconds at least.
+    Suspect { slot: u16, seconds: u16, is_new: bool },
+}
+
+impl Prefix {
+    /// Of what is no IP, or too short for its header, there is none.
+    pub fn of(packet: &mut Packet<'_>, settings: &Settings) -> Option<Self> {
+        if let Some(ip) = packet.ipv4() {
+            let address = u64::from(u32::from_be_bytes(ip.source())) << 32;
+            return Some(Self::new(4, address, settings.prefix4));
+        }
+        let source = packet.ipv6()?.source();
+        let address = (u128::from_be_bytes(source) >> 64) as u64;
+        Some(Self::new(6, address, settings.prefix6))
+    }
+
+    pub const fn new(version: u8, address: u64, length: u8) -> Self {
+        let behind = 64_u32.saturating_sub(length as u32);
+        let bits = address >> behind << behind;
+        Self { bits, version, length }
+    }
+}
+
+impl Place {
+    fn is_of(&self, prefix: &Prefix) -> bool {
+        let Self { bits, version, length, .. } = *self;
+        *prefix == Prefix { bits, version, length }
+    }
+
+    /// How much speaks against giving the place to another prefix.
+    fn weight(&self, second: u32) -> u32 {
+        if self.until > second {
+            return u32::MAX;
+        }
+        let sent = match second.wrapping_sub(self.second) {
+            0 => self.count.saturating_add(self.before),
+            1 => self.count,
+            _ => 0,
+        };
+        sent.min(u32::MAX - 1)
+    }
+
+    /// Counts a packet. Whether the prefix is over the threshold, and only since now.
+    fn count(&mut self, second: u32, settings: &Settings) -> Option<bool> {
+        if self.second != second {
+            self.before = match second.wrapping_sub(self.second) {
+                1 => self.count,
+                _ => 0,
+            };
+            (self.count, self.second) = (0, second);
+        }
+        self.count = self.count.saturating_add(1);
+        let was_over = self.until > second;
+        let most = if was_over { settings.threshold / 2 } else { settings.threshold };
+        if self.count > most {
+            // Whole seconds: what is left of this one comes on top.
+            self.until = second.saturating_add(1 + u32::from(settings.hold));
+        }
+        (self.until > second).then_some(!was_over)
+    }
+}
+
+impl Table {
+    pub fn begin(&mut self, seed: u64) {
+        let mut state = seed;
+        self.factors = [(); 3].map(|()| random(&mut state) | 1);
+    }
+
+    /// Whoever does not know the factors cannot choose prefixes that meet in a bucket.
+    pub fn bucket(&self, prefix: &Prefix) -> usize {
+        let first = self.factors[usize::from(prefix.version == 6)];
+        let product = prefix.bits.wrapping_mul(first);
+        let hash = (product ^ product >> 32).wrapping_mul(self.factors[2]);
+        (hash >> (64 - BUCKETS.trailing_zeros())) as usize
+    }
+
+    pub fn count(&mut self, prefix: &Prefix, second: u32, settings: &Settings) -> Finding {
+        let bucket = self.bucket(prefix);
+        let places = &mut self.places[bucket];
+        let (mut way, mut least, mut is_known) = (WAYS, u32::MAX, false);
+        for (at, place) in places.iter().enumerate() {
+            if place.is_of(prefix) {
+                (way, is_known) = (at, true);
+                break;
+            }
+            let weight = place.weight(second);
+            if weight < least {
+                (way, least) = (at, weight);
+            }
+        }
+        let Some(place) = places.get_mut(way) else { return Finding::Crowded };
+        if !is_known {
+            let Prefix { bits, version, length } = *prefix;
+            *place = Place { bits, version, length, second, ..Place::ZERO };
+        }
+        match place.count(second, settings) {
+            None => Finding::Harmless,
+            Some(is_new) => Finding::Suspect {
+                slot: (bucket * WAYS + way) as u16,
+                seconds: (place.until - second) as u16,
+                is_new,
+            },
+        }
+    }
+}
+
+/// The next number of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
+/// generators, 2014).
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
