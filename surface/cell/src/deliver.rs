@@ -148,7 +148,7 @@ impl Exits<'_> {
 
     /// Out of a port when it is the session's turn there.
     fn send_in_turn(&mut self, port: u16, packet: Packet) -> End {
-        let memory = packet.memory_length() as u64;
+        let memory = packet.memory_length();
         if !self.sessions.hold(self.session, memory) {
             packet.recycle(self.pool);
             return End::Failed(SendFailure::Full);
@@ -156,7 +156,7 @@ impl Exits<'_> {
         match self.egress.enqueue(port, self.session, packet) {
             Ok(()) => End::Sent,
             Err((packet, why)) => {
-                self.sessions.release(self.session, memory);
+                self.sessions.release(self.session, memory as u64);
                 packet.recycle(self.pool);
                 match why {
                     Refused::Full => End::Failed(SendFailure::Full),

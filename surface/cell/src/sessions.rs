@@ -189,29 +189,30 @@ impl Sessions {
     /// Whether a packet that takes so much memory may wait for the session; if so, it does.
     #[inline]
     pub(crate) fn admit(&mut self, id: SessionId, length: usize) -> bool {
-        let length = Bytes(length as u64);
-        let Some(session) = self.all.get_mut(&id) else { return false };
-        let is_room = session.is_reserved || self.unreserved + length <= self.unreserved_max;
-        let report = &mut session.report;
-        if !is_room || report.queue + length > session.queue_max {
-            report.dropped += 1;
-            return false;
+        let is_taken = self.take(id, length, Bytes::ZERO);
+        if !is_taken && let Some(session) = self.all.get_mut(&id) {
+            session.report.dropped += 1;
         }
-        report.queue += length;
-        self.queued += length;
-        if !session.is_reserved {
-            self.unreserved += length;
-        }
-        true
+        is_taken
     }
 
     /// Whether a packet that takes so much memory may wait to leave; if so, it does, in the same
     /// queue.
-    pub(crate) fn hold(&mut self, id: SessionId, length: u64) -> bool {
-        let length = Bytes(length);
+    #[inline]
+    pub(crate) fn hold(&mut self, id: SessionId, length: usize) -> bool {
+        self.take(id, length, TURN_ROOM)
+    }
+
+    /// Takes room in the session's queue, and, if it reserved none, in what all such queues have;
+    /// so much beyond both.
+    #[inline]
+    fn take(&mut self, id: SessionId, length: usize, beyond: Bytes) -> bool {
+        let length = Bytes(length as u64);
         let Some(session) = self.all.get_mut(&id) else { return false };
+        let most = self.unreserved_max + beyond;
+        let is_room = session.is_reserved || self.unreserved + length <= most;
         let report = &mut session.report;
-        if report.queue + length > session.queue_max + TURN_ROOM {
+        if !is_room || report.queue + length > session.queue_max + beyond {
             return false;
         }
         report.queue += length;
@@ -379,6 +380,21 @@ mod tests {
         assert!(sessions.admit(SessionId(2), 4096));
         let report = sessions.reports().find(|report| report.session == SessionId(2)).unwrap();
         assert_eq!((report.queue, report.dropped), (Bytes(16384), 2));
+    }
+
+    #[test]
+    fn what_leaves_has_the_room_of_a_turn_beyond_a_queue_and_beyond_what_nobody_reserved() {
+        let mut sessions = sessions();
+        let of_turn = (TURN_ROOM.0 / 4096) as usize;
+        assert_eq!((0..4).filter(|_| sessions.admit(SessionId(2), 4096)).count(), 4);
+        assert_eq!((0..100).filter(|_| sessions.hold(SessionId(2), 4096)).count(), of_turn);
+        for id in 3..103 {
+            sessions.set(Nanos::ZERO, &facts(id, "{}"));
+        }
+        let held = (3..103)
+            .map(|id| (0..512).filter(|_| sessions.hold(SessionId(id), 4096)).count() as u64);
+        let most = (64 << 20) / UNRESERVED_PART + TURN_ROOM.0;
+        assert_eq!(held.sum::<u64>() * 4096, most, "however many sessions there are");
     }
 
     #[test]
