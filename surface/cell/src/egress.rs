@@ -14,7 +14,7 @@
 //! cannot leave takes the room of one that comes.
 
 use crate::port::{Ports, SendFailure};
-use crate::protocol::{PortFacts, SessionFacts};
+use crate::protocol::{HEADER_LENGTH_MAX, PortFacts, SessionFacts};
 use crate::sessions::{QUEUE_DEFAULT, Sessions};
 use abi::PacketBytes;
 use session::Reservation;
@@ -25,8 +25,6 @@ use xsk::{FramePool, Packet};
 
 /// What goes with each packet on an Ethernet: preamble, frame check sequence and gap.
 const ETHERNET_REST: Bytes = Bytes(24);
-/// What a packet has besides its MTU: an Ethernet header with two tags.
-const HEADER_LENGTH: u32 = 22;
 /// How far packets may be ahead of the wire: two turns, since nothing leaves while one lasts.
 const AHEAD_MAX: Nanos = Nanos(200_000);
 /// What is caught up with when the kernel gave the core to somebody else: a tick of its scheduler.
@@ -35,7 +33,6 @@ const BEHIND_MAX: Nanos = Nanos::from_millis(4);
 /// A port that can have shares.
 struct Line {
     name: String,
-    rate: BitsPerSecond,
     port: Port,
     /// While somebody has a share of it.
     schedule: Option<Schedule<Packet>>,
@@ -73,8 +70,7 @@ pub(crate) struct Left {
 
 impl Line {
     fn new(facts: &PortFacts, rate: BitsPerSecond) -> Self {
-        let port = port_of(facts, rate);
-        Self { name: facts.name.clone(), rate, port, schedule: None, stuck: None }
+        Self { name: facts.name.clone(), port: port_of(facts, rate), schedule: None, stuck: None }
     }
 
     fn terms(&self, reservation: &Reservation) -> Terms {
@@ -91,7 +87,7 @@ impl Line {
 fn port_of(facts: &PortFacts, rate: BitsPerSecond) -> Port {
     Port {
         rate,
-        packet_max: Bytes(u64::from(facts.mtu + HEADER_LENGTH)),
+        packet_max: Bytes(u64::from(facts.mtu + HEADER_LENGTH_MAX)),
         per_packet: if facts.raw { Bytes::ZERO } else { ETHERNET_REST },
         ahead_max: AHEAD_MAX,
         behind_max: BEHIND_MAX,
@@ -152,7 +148,7 @@ impl Egress {
         }
         match &mut self.lines[at] {
             Some(line) => {
-                (line.rate, line.port) = (rate, port_of(facts, rate));
+                line.port = port_of(facts, rate);
                 if let Some(schedule) = &mut line.schedule {
                     schedule.set_port(line.port);
                 }

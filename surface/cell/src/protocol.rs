@@ -120,6 +120,9 @@ pub enum StateWay {
     Empty,
 }
 
+/// What a packet of a port has besides its MTU: an Ethernet header with two tags.
+pub const HEADER_LENGTH_MAX: u32 = 22;
+
 /// One queue of a port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PortFacts {

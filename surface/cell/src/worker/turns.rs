@@ -79,7 +79,6 @@ impl Cell {
             self.slicer.arm(TURN_MAX);
         }
         let pacer = Rc::clone(&self.pacer);
-        self.egress.set_time(begin);
         let mut exits = exits!(self, self.rules.as_ref(), session);
         let turn = service.work(&self.engine, &pacer, until, now_ms, &mut exits);
         service.bytes_out += exits.sent;

@@ -3,6 +3,7 @@
 use crate::cell_link::frames;
 use crate::daemon::Daemon;
 use crate::ports::LivePort;
+use cell::protocol::HEADER_LENGTH_MAX;
 use session::PERIOD_MIN;
 use session::admission::{Capacity, ONE_CORE_PERIOD_MIN, PortCapacity};
 use std::collections::BTreeMap;
@@ -20,8 +21,6 @@ const PACKET_MEMORY_DIVISOR: u64 = 2;
 const GUEST_CORES: u16 = 1;
 /// Bytes of one frame of packet memory.
 const FRAME_LENGTH: u64 = 4096;
-/// What goes with a packet besides its MTU: an Ethernet header with two tags.
-const HEADER_LENGTH: u64 = 22;
 
 /// What a node with these ports has to give. `before` has what was known of ports that are away.
 /// The daemon has left the guest core to the cell, if there was another.
@@ -44,7 +43,7 @@ fn of(ports: &[LivePort], guest_core: usize, before: Option<&Capacity>) -> Capac
 fn port_capacity(port: &LivePort) -> Option<(Name, PortCapacity)> {
     let spec = &port.port.spec;
     let rate = port.rate()?;
-    let packet_max = Bytes(u64::from(port.config.mtu) + HEADER_LENGTH);
+    let packet_max = Bytes(u64::from(port.config.mtu + HEADER_LENGTH_MAX));
     Some((spec.name.clone(), PortCapacity { rate, packet_max }))
 }
 
