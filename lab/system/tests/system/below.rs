@@ -1,13 +1,12 @@
 //! Time below user level: a session is held to what it was promised, by what its modules count.
 
-use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use api::{Budget, SessionChange, SessionDetails, SessionRequest};
 use testkit::{NodeUnderTest, Service, root_or_skip, wait_for};
 
-use crate::common::{Ends, Line, SOON, module};
+use crate::common::{Ends, Line, SOON, module, steps_of_work};
 
 const HEAVY: u16 = 7000;
 const LIGHT: u16 = 7001;
@@ -21,15 +20,11 @@ const MANIFEST: &str =
 
 /// Passes its packets behind so many steps of FNV-1a.
 fn stepping(name: &str, steps: u32) -> Vec<u8> {
+    let work = steps_of_work(steps);
     let fields = format!(
         r#"(memory (export "memory") 1 1)
     (func (export "on_packet") (result i32) (local $step i32) (local $hash i32)
-      (loop $more
-        (local.set $hash
-          (i32.mul (i32.xor (local.get $hash) (local.get $step)) (i32.const 16777619)))
-        (local.set $step (i32.add (local.get $step) (i32.const 1)))
-        (br_if $more (i32.lt_u (local.get $step) (i32.const {steps}))))
-      (i32.store (i32.const 0x9000) (local.get $hash))
+      {work}
       (i32.const 0))"#
     );
     module(name, MANIFEST, &fields)
@@ -57,12 +52,6 @@ impl Line {
 
     fn used(&self, session: &str) -> SessionDetails {
         self.node.client().session(session).unwrap()
-    }
-
-    fn sender_to(&self, port: u16) -> UdpSocket {
-        let socket = self.udp("client", 0);
-        socket.connect(self.server(port)).unwrap();
-        socket
     }
 
     fn speed_is_measured(&self) -> u64 {

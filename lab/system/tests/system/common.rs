@@ -108,6 +108,13 @@ impl Line {
         socket
     }
 
+    /// A UDP socket of the client for packets to this L4 port of the server.
+    pub fn sender_to(&self, port: u16) -> UdpSocket {
+        let socket = self.udp("client", 0);
+        socket.connect(self.server(port)).unwrap();
+        socket
+    }
+
     /// Where a UDP socket of the server with this L4 port is reached.
     pub fn server(&self, port: u16) -> SocketAddr {
         SocketAddr::from((self.net.v4("server", "r1").unwrap(), port))
@@ -129,6 +136,19 @@ pub fn token(root: u8, principal: u8, grant: &Grant) -> String {
 /// The same token, which grants no more than this.
 pub fn narrowed(token: &str, to: &Grant) -> String {
     HeldToken::parse(token).unwrap().narrow(to, &Seed::new([98; 32])).unwrap().to_string()
+}
+
+/// WebAssembly text of so many steps of FNV-1a, each of which waits for the one before it; the
+/// locals `$step` and `$hash` are its own, and what came out is in memory at 0x9008.
+pub fn steps_of_work(steps: u32) -> String {
+    format!(
+        r#"(loop $more
+        (local.set $hash
+          (i32.mul (i32.xor (local.get $hash) (local.get $step)) (i32.const 16777619)))
+        (local.set $step (i32.add (local.get $step) (i32.const 1)))
+        (br_if $more (i32.lt_u (local.get $step) (i32.const {steps}))))
+      (i32.store (i32.const 0x9008) (local.get $hash))"#
+    )
 }
 
 /// A module from WebAssembly text: its fields without `(module …)`, and the manifest's lines

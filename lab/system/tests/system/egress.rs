@@ -51,11 +51,7 @@ impl Line {
     /// All send more than the port does; how many packets of each came within the time.
     fn flood(&self, time: Duration) -> ([f64; 3], Duration) {
         let receivers = PORTS.map(|port| self.udp("server", port));
-        let senders = PORTS.map(|port| {
-            let socket = self.udp("client", 0);
-            socket.connect(self.server(port)).unwrap();
-            socket
-        });
+        let senders = PORTS.map(|port| self.sender_to(port));
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -150,8 +146,7 @@ fn what_waits_for_its_share_leaves_when_the_share_is_given_up_and_is_lost_for_no
     line.with_share("slow", Some("2ms/1s"));
     line.passes("slow", PORTS[0]);
     let before = line.books();
-    let (receiver, sender) = (line.udp("server", PORTS[0]), line.udp("client", 0));
-    sender.connect(line.server(PORTS[0])).unwrap();
+    let (receiver, sender) = (line.udp("server", PORTS[0]), line.sender_to(PORTS[0]));
     (0..PACKETS).for_each(|number| {
         let mut payload = PAYLOAD;
         payload[..4].copy_from_slice(&number.to_be_bytes());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::SessionRequest;
 use testkit::{Service, root_or_skip, wait_for};
 
-use crate::common::{Ends, Line, SOON, module};
+use crate::common::{Ends, Line, SOON, module, steps_of_work};
 
 const VICTIM: u16 = 7000;
 /// Each hostile session has the port behind it by its number.
@@ -20,16 +20,12 @@ const ENDLESS: &str = r#"(memory (export "memory") 1 1)
 
 /// Counts its packets behind so many steps, and has the count in the first bytes of the payload.
 fn counting(steps: u32) -> String {
+    let work = steps_of_work(steps);
     format!(
         r#"(memory (export "memory") 1 1)
     (global (export "tam_counter_seen") i32 (i32.const 0x9000))
     (func (export "on_packet") (result i32) (local $step i32) (local $hash i32)
-      (loop $more
-        (local.set $hash
-          (i32.mul (i32.xor (local.get $hash) (local.get $step)) (i32.const 16777619)))
-        (local.set $step (i32.add (local.get $step) (i32.const 1)))
-        (br_if $more (i32.lt_u (local.get $step) (i32.const {steps}))))
-      (i32.store (i32.const 0x9008) (local.get $hash))
+      {work}
       (i64.store (i32.const 0x9000) (i64.add (i64.load (i32.const 0x9000)) (i64.const 1)))
       (i32.const 0))
     (func (export "on_message") (param i32) (result i32)
@@ -67,12 +63,6 @@ impl Line {
         }
     }
 
-    fn sent_to(&self, port: u16) -> UdpSocket {
-        let socket = self.udp("client", 0);
-        socket.connect(self.server(port)).unwrap();
-        socket
-    }
-
     fn traps(&self, service: &str) -> u64 {
         self.node.service(service).unwrap().stats.traps.values().sum()
     }
@@ -104,8 +94,8 @@ fn who_was_promised_time_loses_no_packet_beside_modules_that_never_end() {
     line.with_session("gold", Some("1ms/4ms"), Some("1MiB"));
     line.serve("gold", &user("count", &counting(100)), "victim", VICTIM);
     line.with_hostile(5);
-    let (receiver, sender) = (line.udp("server", VICTIM), line.sent_to(VICTIM));
-    let hostile: Vec<UdpSocket> = (0..5).map(|number| line.sent_to(HOSTILE + number)).collect();
+    let (receiver, sender) = (line.udp("server", VICTIM), line.sender_to(VICTIM));
+    let hostile: Vec<UdpSocket> = (0..5).map(|number| line.sender_to(HOSTILE + number)).collect();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -145,9 +135,9 @@ fn a_call_whose_turn_is_over_goes_on_where_it_was_also_for_messages_and_another_
     line.with_session("slow", Some("50us/2ms"), Some("1MiB"));
     line.serve("slow", &user("count", &counting(700_000)), "slow", VICTIM);
     line.with_hostile(1);
-    let (receiver, sender) = (line.udp("server", VICTIM), line.sent_to(VICTIM));
+    let (receiver, sender) = (line.udp("server", VICTIM), line.sender_to(VICTIM));
     receiver.set_read_timeout(Some(SOON)).unwrap();
-    let hostile = line.sent_to(HOSTILE);
+    let hostile = line.sender_to(HOSTILE);
     for number in 0..5u32 {
         sender.send(&number.to_be_bytes()).unwrap();
         hostile.send(b"never").unwrap();
@@ -180,7 +170,7 @@ fn what_its_queue_has_no_room_for_is_dropped_on_its_account_and_nobody_elses() {
     line.serve("short", &user("count", &counting(300_000)), "short", VICTIM + 1);
     line.serve("gold", &user("count", &counting(10)), "gold", VICTIM);
     let receivers = [line.udp("server", VICTIM), line.udp("server", VICTIM + 1)];
-    let senders = [line.sent_to(VICTIM), line.sent_to(VICTIM + 1)];
+    let senders = [line.sender_to(VICTIM), line.sender_to(VICTIM + 1)];
     let before = line.books();
     for number in 0..200u32 {
         for sender in &senders {
@@ -211,7 +201,7 @@ fn a_session_that_goes_in_the_middle_of_a_call_leaves_no_packet_memory_behind() 
     for _ in 0..5 {
         line.with_hostile(3);
         for number in 0..3 {
-            let sender = line.sent_to(HOSTILE + number);
+            let sender = line.sender_to(HOSTILE + number);
             for _ in 0..100 {
                 sender.send(b"never").unwrap();
             }
@@ -223,7 +213,7 @@ fn a_session_that_goes_in_the_middle_of_a_call_leaves_no_packet_memory_behind() 
     let freed = wait_for(SOON, || (line.free_frames() == at_rest).then_some(()));
     assert!(freed.is_some(), "{:?} of {at_rest:?}", line.free_frames());
     assert_eq!(line.node.client().sessions().unwrap().sessions.len(), 3);
-    let (receiver, sender) = (line.udp("server", HOSTILE), line.sent_to(HOSTILE));
+    let (receiver, sender) = (line.udp("server", HOSTILE), line.sender_to(HOSTILE));
     sender.send(&7u32.to_be_bytes()).unwrap();
     assert_eq!(numbers(&receiver), [7], "what was theirs goes plainly again");
 }
