@@ -13,6 +13,7 @@
 //! next is one call into the host and one into the module, and costs less than entering the
 //! sandbox anew. What stands still stands anywhere in the module's code: its stack is kept.
 
+use crate::call::{Call, Ended};
 use crate::host::{self, Emitted, Host};
 use crate::instance::Instance;
 use crate::trap::{Trap, TrapKind};
@@ -32,7 +33,7 @@ use wasmtime::{Caller, Func, Store, UpdateDeadline};
 pub enum Over {
     /// It goes on.
     GoOn,
-    /// It stands still, until [`Suspended::resume`]; a hook goes on, as nobody waits for it.
+    /// It stands still, until [`Suspended::resume`] or [`Starting::resume`](crate::Starting::resume).
     Suspend,
     /// It ends, with [`TrapKind::TimeLimit`].
     Stop,
@@ -80,14 +81,23 @@ impl<P> Default for Batch<P> {
 
 /// What running came to.
 pub enum Ran<P: 'static> {
-    /// All packets are handled, or nothing was to begin any more, or the last one of the output
-    /// has trapped: then the instance is not to be used again.
-    Rest(Box<Instance<P>>),
+    /// What was to be done is done, or nothing was to begin any more, or it has trapped: then
+    /// the instance is not to be used again.
+    Rest(Box<Instance<P>>, Done),
     /// A call stands still.
     Suspended(Suspended<P>),
 }
 
-type Running<P> = Pin<Box<dyn Future<Output = (Box<Instance<P>>, wasmtime::Result<()>)>>>;
+/// What was done.
+#[derive(Debug)]
+pub enum Done {
+    /// Packets: they are in the output, and if the last one has trapped it says so.
+    Packets,
+    /// A [`Call`](crate::Call), and how it ended.
+    Call(Ended),
+}
+
+type Running<P> = Pin<Box<dyn Future<Output = (Box<Instance<P>>, Done)>>>;
 
 /// An instance whose call stands still.
 pub struct Suspended<P: 'static> {
@@ -129,12 +139,24 @@ impl<P: PacketBytes + 'static> Instance<P> {
         let memory_bytes = self.memory_bytes();
         self.arm();
         if self.store.data().pace.as_ref().is_some_and(|pace| pace.is_over()) {
-            return Ran::Rest(self);
+            return Ran::Rest(self, Done::Packets);
         }
         let running = Box::pin(async move {
             let looping = self.looping.clone();
             let result = looping.call_async(&mut self.store, ()).await;
-            (self, result)
+            (self.ended(result), Done::Packets)
+        });
+        Suspended { running, batch, memory_bytes }.resume()
+    }
+
+    /// Runs a hook, as far as its [`Pace`] lets it.
+    #[must_use]
+    pub fn call(mut self: Box<Self>, call: Call) -> Ran<P> {
+        let batch = Rc::clone(&self.batch);
+        let memory_bytes = self.memory_bytes();
+        let running = Box::pin(async move {
+            let ended = self.end(call).await;
+            (self, Done::Call(ended))
         });
         Suspended { running, batch, memory_bytes }.resume()
     }
@@ -169,12 +191,12 @@ impl<P: PacketBytes + 'static> Suspended<P> {
         // Nobody is to be woken: whoever suspended it resumes it.
         let mut context = Context::from_waker(Waker::noop());
         match self.running.as_mut().poll(&mut context) {
-            Poll::Ready((instance, result)) => Ran::Rest(instance.ended(result)),
+            Poll::Ready((instance, done)) => Ran::Rest(instance, done),
             Poll::Pending => Ran::Suspended(self),
         }
     }
 
-    /// Ends the call with [`TrapKind::TimeLimit`]: its packet and those before it are in the
+    /// Ends the call with [`TrapKind::TimeLimit`]: if it has a packet, that and those before it are in the
     /// output, those that wait still wait.
     #[must_use]
     pub fn stop(self) -> Ran<P> {
@@ -194,8 +216,7 @@ pub(crate) fn watch<P>(store: &mut Store<Host<P>>) {
     store.epoch_deadline_callback(|mut context| {
         let host = context.data_mut();
         let Some(pace) = host.pace.as_ref() else { return Ok(UpdateDeadline::Interrupt) };
-        let is_packet = host.packet.is_some();
-        if is_packet && host.batch.borrow().stop {
+        if host.batch.borrow().stop {
             return Ok(UpdateDeadline::Interrupt);
         }
         Ok(match pace.over(host.calls) {

@@ -1,9 +1,9 @@
 //! One instance: a store, its memory, and the calls into it.
 
 use crate::batch::{self, Batch, Handled, Pace};
-use crate::host::{Emitted, Host, Limits, window_of};
+use crate::host::{Emitted, Host, Limits};
 use crate::local::Local;
-use crate::state::{Kept, counters_of};
+use crate::state::counters_of;
 use crate::trap::{StartError, Trap};
 use crate::{Engine, Program, globals, looping, shared};
 use abi::host::Hook;
@@ -42,12 +42,12 @@ pub struct InstanceSpec {
 pub struct Instance<P: 'static> {
     pub(crate) store: Store<Host<P>>,
     pub(crate) memory: Memory,
-    on_start: Option<TypedFunc<(), i32>>,
+    pub(crate) on_start: Option<TypedFunc<(), i32>>,
     on_packet: TypedFunc<(), u32>,
     pub(crate) looping: TypedFunc<(), ()>,
     pub(crate) batch: Rc<RefCell<Batch<P>>>,
-    on_timer: Option<TypedFunc<(), ()>>,
-    on_message: Option<TypedFunc<u32, i32>>,
+    pub(crate) on_timer: Option<TypedFunc<(), ()>>,
+    pub(crate) on_message: Option<TypedFunc<u32, i32>>,
     pub(crate) state_out: Option<TypedFunc<(), i32>>,
     pub(crate) state_in: Option<TypedFunc<u32, i32>>,
     pub(crate) counters: Vec<(String, u32)>,
@@ -57,42 +57,11 @@ pub struct Instance<P: 'static> {
 }
 
 impl<P: PacketBytes + 'static> Program<P> {
-    /// Starts an instance: fresh memory, then `on_start`.
-    ///
-    /// # Errors
-    /// When memory or exports are not as the ABI says, or `on_start` traps or refuses.
-    pub fn start(&self, engine: &Engine, spec: &InstanceSpec) -> Result<Instance<P>, StartError> {
-        let mut instance = self.make(engine, spec)?;
-        instance.on_start()?;
-        Ok(instance)
-    }
-
-    /// Starts an instance in the place of another, with what that one left.
-    ///
-    /// # Errors
-    /// As [`Program::start`], and when the state cannot be taken.
-    pub fn start_with(
+    pub(crate) fn make(
         &self,
         engine: &Engine,
         spec: &InstanceSpec,
-        kept: Kept,
-        now_ms: u64,
     ) -> Result<Instance<P>, StartError> {
-        let mut instance = self.make(engine, spec)?;
-        match kept {
-            Kept::Memory { bytes, globals } => {
-                instance.put_memory(&bytes, &globals)?;
-                instance.on_start()?;
-            }
-            Kept::Handed { bytes, counters } => {
-                instance.on_start()?;
-                instance.state_in(bytes, &counters, now_ms)?;
-            }
-        }
-        Ok(instance)
-    }
-
-    fn make(&self, engine: &Engine, spec: &InstanceSpec) -> Result<Instance<P>, StartError> {
         let batch = Rc::new(RefCell::new(Batch::default()));
         let mut store = Store::new(engine.of(self.kind), new_host(spec, &batch));
         store.limiter(|host| &mut host.limits);
@@ -244,60 +213,6 @@ impl<P: PacketBytes + 'static> Instance<P> {
     /// Takes what calls left beside their verdicts.
     pub fn take_emitted(&mut self) -> Emitted {
         std::mem::take(&mut self.store.data_mut().emitted)
-    }
-
-    /// Runs `on_timer`, when the module has one.
-    ///
-    /// # Errors
-    /// The trap that ended the instance.
-    pub fn on_timer(&mut self, now_ms: u64) -> Result<(), Trap> {
-        let Some(on_timer) = self.on_timer.clone() else { return Ok(()) };
-        self.hook(Hook::OnTimer, now_ms, |store| on_timer.call(store, ()))
-    }
-
-    /// Runs `on_message` with the message where the window lies; `None` when
-    /// the module has no such hook or the message is too long.
-    ///
-    /// # Errors
-    /// The trap that ended the instance.
-    pub fn on_message(&mut self, message: &[u8], now_ms: u64) -> Result<Option<i32>, Trap> {
-        let Some(on_message) = self.on_message.clone() else { return Ok(None) };
-        let memory = self.memory.data_mut(&mut self.store);
-        let Some(window) =
-            window_of(memory, message.len()).filter(|w| w.len() <= WINDOW_LENGTH_MAX as usize)
-        else {
-            return Ok(None);
-        };
-        window.copy_from_slice(message);
-        let length = message.len() as u32;
-        self.hook(Hook::OnMessage, now_ms, |store| on_message.call(store, length)).map(Some)
-    }
-
-    /// Once, before the first packet.
-    fn on_start(&mut self) -> Result<(), StartError> {
-        self.store.data_mut().hook = Hook::OnPacket;
-        let Some(on_start) = self.on_start.take() else { return Ok(()) };
-        match self.hook(Hook::OnStart, 0, |store| on_start.call(store, ())) {
-            Ok(0) => Ok(()),
-            Ok(refusal) => Err(StartError::Refused(refusal)),
-            Err(trap) => Err(StartError::Trapped(trap)),
-        }
-    }
-
-    pub(crate) fn hook<R>(
-        &mut self,
-        hook: Hook,
-        now_ms: u64,
-        call: impl FnOnce(&mut Store<Host<P>>) -> wasmtime::Result<R>,
-    ) -> Result<R, Trap> {
-        let host = self.store.data_mut();
-        host.hook = hook;
-        host.now_ms = now_ms;
-        host.calls += 1;
-        self.arm();
-        let result = call(&mut self.store).map_err(|error| Trap::from_error(&error));
-        self.store.data_mut().hook = Hook::OnPacket;
-        result
     }
 
     /// The module's counters, by name: exported `tam_counter_*` addresses of u64 in its memory.

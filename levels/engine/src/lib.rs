@@ -12,6 +12,7 @@
 //! (base/abi), which packets it gets and what a verdict does (the cell).
 
 mod batch;
+mod call;
 mod globals;
 mod host;
 mod instance;
@@ -21,7 +22,8 @@ mod shared;
 mod state;
 mod trap;
 
-pub use batch::{Handled, Over, Pace, Ran, Suspended};
+pub use batch::{Done, Handled, Over, Pace, Ran, Suspended};
+pub use call::{Call, Ended, Started, Starting};
 pub use host::{Emitted, Event, Sent};
 pub use instance::{Instance, InstanceSpec};
 pub use shared::MemoryKind;

@@ -61,13 +61,11 @@ impl<P: PacketBytes + 'static> Instance<P> {
     }
 
     /// Runs `state_out`.
-    ///
-    /// # Errors
-    /// When the module refuses, or traps: then the instance must not be called again.
-    pub fn state_out(&mut self, now_ms: u64) -> Result<Kept, StateError> {
+    pub(crate) async fn state_out(&mut self, now_ms: u64) -> Result<Kept, StateError> {
         const NAME: &str = "state_out";
         let state_out = self.state_out.clone().ok_or(StateError::NoHook(NAME))?;
-        let answer = self.hook(Hook::StateOut, now_ms, |store| state_out.call(store, ()));
+        let hook = async |store: &mut Store<Host<P>>| state_out.call_async(store, ()).await;
+        let answer = self.hook(Hook::StateOut, now_ms, hook).await;
         let bytes = std::mem::take(&mut self.store.data_mut().state);
         match answer {
             Ok(0) => Ok(Kept::Handed { bytes, counters: self.counters() }),
@@ -93,7 +91,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
     }
 
     /// Runs `state_in` over what another instance handed over; its counters go on.
-    pub(crate) fn state_in(
+    pub(crate) async fn state_in(
         &mut self,
         bytes: Vec<u8>,
         counters: &[(String, u64)],
@@ -104,7 +102,8 @@ impl<P: PacketBytes + 'static> Instance<P> {
         let length = bytes.len() as u32;
         let host = self.store.data_mut();
         (host.state, host.state_at) = (bytes, 0);
-        let answer = self.hook(Hook::StateIn, now_ms, |store| state_in.call(store, length));
+        let hook = async |store: &mut Store<Host<P>>| state_in.call_async(store, length).await;
+        let answer = self.hook(Hook::StateIn, now_ms, hook).await;
         self.store.data_mut().state = Vec::new();
         match answer {
             Ok(0) => {}

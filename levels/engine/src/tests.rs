@@ -292,7 +292,7 @@ mod state {
     //! One instance in the place of another.
 
     use super::*;
-    use crate::{Kept, Program};
+    use crate::{Call, Done, Ended, Kept, Program, Ran};
 
     const HANDS_OVER: &str = r#"
 (import "tam" "state_write" (func $write (param i32 i32) (result i32)))
@@ -343,8 +343,11 @@ mod state {
         let program = program(&engine);
         let mut old = program.start(&engine, &spec()).unwrap();
         assert_eq!((reason(&mut old), reason(&mut old)), (6, 7));
-        let kept = old.state_out(0).unwrap();
-        let mut new = program.start_with(&engine, &spec(), kept, 0).unwrap();
+        let Ran::Rest(mut old, done) = Box::new(old).call(Call::StateOut { now_ms: 0 }) else {
+            panic!("nobody sets a pace")
+        };
+        let Done::Call(Ended::State(Ok(kept))) = done else { panic!("{done:?}") };
+        let mut new = program.start_with(&engine, &spec(), Some(kept), 0).unwrap();
         assert_eq!(reason(&mut new), 8);
         assert_eq!(new.counters(), [("seen".to_owned(), 3)]);
         assert_eq!(reason(&mut old), 8, "the old one is as it was");
@@ -357,7 +360,7 @@ mod state {
         let mut old = program.start(&engine, &spec()).unwrap();
         assert_eq!(reason(&mut old), 6);
         let kept = old.keep_memory();
-        let mut new = program.start_with(&engine, &spec(), kept, 0).unwrap();
+        let mut new = program.start_with(&engine, &spec(), Some(kept), 0).unwrap();
         assert_eq!(reason(&mut new), 7);
         assert_eq!(new.counters(), [("seen".to_owned(), 2)]);
     }
@@ -367,10 +370,10 @@ mod state {
         let engine = Engine::new().unwrap();
         let program = program(&engine);
         let wrong = Kept::Handed { bytes: vec![0; 5], counters: Vec::new() };
-        let error = program.start_with(&engine, &spec(), wrong, 0).err().unwrap().to_string();
+        let error = program.start_with(&engine, &spec(), Some(wrong), 0).err().unwrap().to_string();
         assert!(error.contains("state_in returned 7"), "{error}");
         let large = Kept::Memory { bytes: vec![0; 2 << 16], globals: Vec::new() };
-        let error = program.start_with(&engine, &spec(), large, 0).err().unwrap().to_string();
+        let error = program.start_with(&engine, &spec(), Some(large), 0).err().unwrap().to_string();
         assert!(error.contains("131072 bytes"), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! One service in a cell: its lanes, what happened to its packets, its traps.
 
+mod controls;
 mod ends;
 mod lane;
 mod replace;
@@ -17,10 +18,10 @@ use abi::layout::{
 };
 use abi::{Meta, PacketBytes, Verdict};
 use bpf_maps::{self as maps, PacketMeta};
+use controls::Current;
+pub(crate) use controls::{Control, Told};
 use ends::{count_end, count_reason, send};
-use engine::{
-    Emitted, Engine, Handled, InstanceSpec, Kept, Pace, Place, Program, StartError, Trap, TrapKind,
-};
+use engine::{Emitted, Engine, Handled, InstanceSpec, Kept, Pace, Place, Program, Trap, TrapKind};
 use lane::Lane;
 use replace::Before;
 pub(crate) use replace::Sequel;
@@ -55,7 +56,14 @@ pub(crate) struct Service {
     pub(crate) bytes_out: u64,
     /// The first lane to have the next turn.
     turn: usize,
-    /// The lane is held for a packet that the front door has not counted.
+    pacer: Rc<Pacer>,
+    /// It has not started yet: the daemon waits to hear whether it does.
+    is_new: bool,
+    /// What is to be done beside packets, and what is being done of it.
+    controls: VecDeque<Control>,
+    current: Option<Current>,
+    /// Nobody below may be in its memory: for a hook, an instance that starts, or a packet that
+    /// the front door has not counted.
     held: bool,
     report: ServiceReport,
     timer_at_ms: u64,
@@ -125,15 +133,14 @@ pub(crate) struct Ready {
 }
 
 impl Service {
-    /// Starts every lane, with what an instance before has left for it, if any; none runs when
-    /// one does not start.
-    pub(crate) fn start(
-        engine: &Engine,
+    /// A service whose lanes are to start, with what an instance before has left for each, if
+    /// any: [`Service::answer`].
+    pub(crate) fn begin(
         ready: Ready,
         pacer: &Rc<Pacer>,
         kept: Vec<Option<Kept>>,
         now_ms: u64,
-    ) -> Result<Self, StartError> {
+    ) -> Self {
         let Ready { program, facts, ports, shared } = ready;
         let pace: Rc<dyn Pace> = Rc::clone(pacer) as _;
         let spec = InstanceSpec {
@@ -147,21 +154,11 @@ impl Service {
             memory: shared.as_ref().map(Shared::memory),
         };
         let kept = kept.into_iter().chain(std::iter::repeat_with(|| None));
-        let lanes = (0..u32::from(facts.lanes.max(1)))
-            .zip(kept)
-            .map(|(lane, kept)| {
-                let spec = InstanceSpec { lane, ..spec.clone() };
-                let instance = match kept {
-                    Some(kept) => program.start_with(engine, &spec, kept, now_ms)?,
-                    None => program.start(engine, &spec)?,
-                };
-                Ok(Lane::new(instance))
-            })
-            .collect::<Result<_, StartError>>()?;
+        let lanes = (0..facts.lanes.max(1)).zip(kept).map(|(_, kept)| Lane::new(kept)).collect();
         let timer_at_ms = facts.timer_ms.map_or(u64::MAX, |period| now_ms + u64::from(period));
         let report = ServiceReport::default();
         let (edges, onward, untold) = ([Edge::Out; EDGES_MAX], VecDeque::new(), Vec::new());
-        Ok(Self {
+        Self {
             facts,
             program,
             lanes,
@@ -171,6 +168,10 @@ impl Service {
             left: Vec::new(),
             bytes_out: 0,
             turn: 0,
+            pacer: Rc::clone(pacer),
+            is_new: true,
+            controls: VecDeque::new(),
+            current: None,
             held: false,
             report,
             timer_at_ms,
@@ -180,7 +181,7 @@ impl Service {
             before: None,
             sequel: None,
             unknown: 0,
-        })
+        }
     }
 
     /// What passes it goes there from now on.
@@ -207,16 +208,15 @@ impl Service {
         self.report.packets += 1;
         self.report.bytes += packet.length() as u64;
         if way.batch.is_some() || self.shared.is_none() {
-            self.look_below(engine, way.batch, now_ms);
+            self.look_below(way.batch, now_ms);
             let mut after = self.run(engine, packet, way, now_ms, exits);
             after.leaves = way.batch.is_some() && !after.passed_on && self.leave(&way.meta);
             return after;
         }
         // Its lane may be below, and has not heard of this packet: it never goes down.
         let mut packet = Some(packet);
-        let after = self.alone(engine, now_ms, |service| {
-            Some(service.run(engine, packet.take()?, way, now_ms, exits))
-        });
+        let after = self
+            .alone(now_ms, |service| Some(service.run(engine, packet.take()?, way, now_ms, exits)));
         if let Some(packet) = packet {
             packet.recycle(exits.pool);
             self.report.drop_down += 1;
@@ -228,13 +228,13 @@ impl Service {
     /// have run again between two of them, since the lane goes below only when all are gone.
     /// To look for each would take the lane's cache line from the front door each time.
     #[inline]
-    fn look_below(&mut self, engine: &Engine, batch: Option<u64>, now_ms: u64) {
+    fn look_below(&mut self, batch: Option<u64>, now_ms: u64) {
         if self.looked_in == batch {
             return;
         }
         self.looked_in = batch;
         if self.shared.as_ref().is_some_and(Shared::has_run) {
-            self.take_over(engine, now_ms);
+            self.take_over(now_ms);
         }
     }
 
@@ -253,6 +253,9 @@ impl Service {
         exits: &mut Exits<'_>,
     ) -> Aftermath {
         let index = self.lane_of(&way.meta);
+        if self.lanes[index].is_starting() {
+            self.start_all(engine, now_ms);
+        }
         let Some(instance) = self.lanes[index].instance() else {
             let passed_on = self.go_without(packet, way, exits);
             let trapped = !self.untold.is_empty();
@@ -262,7 +265,12 @@ impl Service {
         let meta = module_meta(&way.meta, self.facts.session, way.mark, now_ms);
         let handled = instance.handle(packet, &meta);
         self.report.call_times.end(begun);
-        self.finish(engine, index, handled, way, now_ms, exits)
+        let after = self.finish(index, handled, way, now_ms, exits);
+        if after.trapped {
+            self.start_all(engine, now_ms);
+            self.settle_hold();
+        }
+        after
     }
 
     fn lane_of(&self, meta: &PacketMeta) -> usize {
@@ -276,7 +284,6 @@ impl Service {
     #[inline]
     fn finish(
         &mut self,
-        engine: &Engine,
         index: usize,
         handled: Handled<Packet>,
         way: &Way,
@@ -317,7 +324,7 @@ impl Service {
             Err(trap) => {
                 packet.recycle(exits.pool);
                 self.report.drop_trap += 1;
-                self.replace(engine, index, trap, now_ms);
+                self.replace(index, trap, now_ms);
             }
         }
         let trapped = !self.untold.is_empty();
@@ -544,141 +551,21 @@ impl Service {
         self.shared.as_ref().map(Shared::ring_fd)
     }
 
-    /// Throws a trapped instance away and starts another in its place; or, when the module is a
-    /// new version of a service, has the one before back.
-    fn replace(&mut self, engine: &Engine, index: usize, trap: Trap, now_ms: u64) {
-        if !self.put_back(&trap) {
-            self.lanes[index].set(None);
-            self.restart(engine, index, now_ms);
-        }
-        self.note_trap(index, trap);
-    }
-
-    fn restart(&mut self, engine: &Engine, index: usize, now_ms: u64) {
-        let spec = InstanceSpec { lane: index as u32, ..self.spec.clone() };
-        let lane = &mut self.lanes[index];
-        if let Some(shared) = &self.shared {
-            shared.clear_memory();
-        }
-        match self.program.start(engine, &spec) {
-            Ok(instance) => {
-                lane.set(Some(instance));
-                if let Some(shared) = &self.shared {
-                    shared.clear_trap();
-                }
-            }
-            Err(error) => {
-                self.report.last_trap = Some(format!("not started again: {error}"));
-                lane.restart_at_ms = now_ms + RESTART_AFTER_MS;
-            }
-        }
-    }
-
-    /// Goes on from what the module did below user level.
-    #[cold]
-    fn take_over(&mut self, engine: &Engine, now_ms: u64) {
-        let Some(shared) = &self.shared else { return };
-        match (shared.trapped(), self.lanes[0].instance()) {
-            (Some((cause, place)), _) => self.replace(engine, 0, below_trap(cause, place), now_ms),
-            (None, Some(instance)) => shared.load(instance),
-            (None, None) => {}
-        }
-    }
-
     /// Does something with the instances while nobody below can be in their memory. Not at
     /// all when a program stays there: `None`.
-    fn alone<R>(
-        &mut self,
-        engine: &Engine,
-        now_ms: u64,
-        act: impl FnOnce(&mut Self) -> R,
-    ) -> Option<R> {
-        if self.stands() {
+    fn alone<R>(&mut self, now_ms: u64, act: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        if self.stands() || !self.hold(now_ms) {
             return None;
         }
-        if let Some(shared) = &self.shared {
-            if !shared.take() {
-                return None;
-            }
-            if shared.has_run() {
-                self.take_over(engine, now_ms);
-            }
-        }
         let result = act(self);
-        if let Some(shared) = &self.shared {
-            shared.give_back(self.lanes[0].instance());
-        }
+        self.settle_hold();
         Some(result)
     }
 
-    /// Timers, and lanes that wait to be started again; gives the next time to be called.
-    pub(crate) fn tick(&mut self, engine: &Engine, now_ms: u64) -> u64 {
-        let below = self.shared.as_ref();
-        if below.is_some_and(|shared| shared.trapped().is_some()) {
-            self.alone(engine, now_ms, |_| ());
-        }
-        for index in 0..self.lanes.len() {
-            let Some(lane) = self.lanes.get(index) else { break };
-            if lane.is_empty() && lane.restart_at_ms <= now_ms {
-                self.alone(engine, now_ms, |service| service.restart(engine, index, now_ms));
-            }
-        }
-        let is_due = self.timer_at_ms <= now_ms && !self.stands();
-        if let Some(period) = self.facts.timer_ms.filter(|_| is_due) {
-            self.timer_at_ms = now_ms + u64::from(period);
-            self.alone(engine, now_ms, |service| {
-                for index in 0..service.lanes.len() {
-                    // There may be fewer when an older version is back.
-                    let lane = service.lanes.get_mut(index);
-                    let Some(instance) = lane.and_then(Lane::instance) else {
-                        continue;
-                    };
-                    if let Err(trap) = instance.on_timer(now_ms) {
-                        service.replace(engine, index, trap, now_ms);
-                    }
-                }
-            });
-        }
-        let waiting = self.lanes.iter().filter(|lane| lane.is_empty());
-        let restart = waiting.map(|lane| lane.restart_at_ms).min().unwrap_or(u64::MAX);
-        let due = restart.min(self.timer_at_ms);
-        // What is due waits until the call has ended that stands still.
-        let due = if self.stands() { due.max(now_ms + 1) } else { due };
-        let below = self.shared.as_ref().filter(|shared| shared.may_be_below());
-        let look = below.map_or(u64::MAX, |_| now_ms + LOOK_BELOW_MS);
-        let watch = self.watch(now_ms);
-        due.min(look).min(watch)
-    }
-
-    /// Gives a control message to every lane.
-    pub(crate) fn message(
-        &mut self,
-        engine: &Engine,
-        message: &[u8],
-        now_ms: u64,
-    ) -> Vec<Option<i32>> {
-        let lanes = self.lanes.len();
-        let answers = self.alone(engine, now_ms, |service| {
-            let answer = |index: usize| {
-                let instance = service.lanes.get_mut(index)?.instance()?;
-                match instance.on_message(message, now_ms) {
-                    Ok(answer) => answer,
-                    Err(trap) => {
-                        service.replace(engine, index, trap, now_ms);
-                        None
-                    }
-                }
-            };
-            (0..lanes).map(answer).collect()
-        });
-        answers.unwrap_or_else(|| vec![None; lanes])
-    }
-
     /// Lets packets be handled at this level; false when a program stays in the lane.
-    pub(crate) fn set_level(&mut self, engine: &Engine, level: u32, now_ms: u64) -> bool {
-        let set = self.alone(engine, now_ms, |service| {
-            service.shared.as_mut().map(|shared| shared.set_home(level))
-        });
+    pub(crate) fn set_level(&mut self, level: u32, now_ms: u64) -> bool {
+        let set = self
+            .alone(now_ms, |service| service.shared.as_mut().map(|shared| shared.set_home(level)));
         set.flatten().is_some()
     }
 

@@ -74,8 +74,8 @@ pub(crate) struct Sessions {
     schedule: Schedule,
     all: HashMap<SessionId, Session>,
     owners: HashMap<ProcessorId, (SessionId, usize)>,
-    /// Of all queues together.
-    queued: Bytes,
+    /// Services that have something to do.
+    ready: usize,
     /// Of those that were promised to nobody, and what there is for them.
     unreserved: Bytes,
     unreserved_max: Bytes,
@@ -96,7 +96,7 @@ impl Sessions {
             schedule: Schedule::new(),
             all: HashMap::new(),
             owners: HashMap::new(),
-            queued: Bytes::ZERO,
+            ready: 0,
             unreserved: Bytes::ZERO,
             unreserved_max: Bytes(packet_memory.0 / UNRESERVED_PART),
         };
@@ -168,6 +168,7 @@ impl Sessions {
             owners.remove(&gone.id);
             left.extend(gone.ready);
         }
+        self.ready -= left.len();
         for entry in left {
             self.wake(now, id, entry);
         }
@@ -177,10 +178,10 @@ impl Sessions {
     pub(crate) fn forget(&mut self, now: Nanos, id: SessionId) {
         let Some(session) = self.all.remove(&id) else { return };
         for processor in session.processors {
+            self.ready -= processor.ready.len();
             self.schedule.remove(now, processor.id);
             self.owners.remove(&processor.id);
         }
-        self.queued = self.queued.saturating_sub(session.report.queue);
         if !session.is_reserved {
             self.unreserved = self.unreserved.saturating_sub(session.report.queue);
         }
@@ -216,7 +217,6 @@ impl Sessions {
             return false;
         }
         report.queue += length;
-        self.queued += length;
         if !session.is_reserved {
             self.unreserved += length;
         }
@@ -225,7 +225,6 @@ impl Sessions {
 
     /// So much does not wait any more.
     pub(crate) fn release(&mut self, id: SessionId, length: u64) {
-        self.queued = self.queued.saturating_sub(Bytes(length));
         if let Some(session) = self.all.get_mut(&id) {
             session.report.queue = session.report.queue.saturating_sub(Bytes(length));
             if !session.is_reserved {
@@ -243,6 +242,7 @@ impl Sessions {
             return;
         }
         processor.ready.push_back(entry);
+        self.ready += 1;
         self.schedule.wake(now, processor.id);
     }
 
@@ -275,8 +275,9 @@ impl Sessions {
         let ready = &mut processor_of.ready;
         if ready.front() == Some(&turn.entry) {
             ready.pop_front();
-            if !idle {
-                ready.push_back(turn.entry);
+            match idle {
+                true => self.ready -= 1,
+                false => ready.push_back(turn.entry),
             }
         }
         if ready.is_empty() {
@@ -298,9 +299,9 @@ impl Sessions {
         }
     }
 
-    /// When it is somebody's turn although nothing comes; `None`: nothing waits.
+    /// When it is somebody's turn although nothing comes; `None`: nobody has anything to do.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
-        (self.queued > Bytes::ZERO).then(|| self.schedule.poll_timeout()).flatten()
+        (self.ready > 0).then(|| self.schedule.poll_timeout()).flatten()
     }
 
     /// What each used.

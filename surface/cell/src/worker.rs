@@ -42,7 +42,7 @@ use crate::protocol::{
     CellReport, FromCell, PortFacts, SESSION_REPORTS_MAX, ServiceFacts, SharedFacts, StateWay,
     ToCell, decode,
 };
-use crate::service::{Aftermath, Ready, Service, Way};
+use crate::service::{Aftermath, Control, Ready, Service, Way};
 use crate::sessions::Sessions;
 use crate::shared::Shared;
 use crate::tap::Tap;
@@ -454,13 +454,14 @@ impl Cell {
         self.arm();
         for service in self.services.iter_mut().flatten() {
             self.meter.run_for(&mut self.sessions, service.facts.session);
-            next = next.min(service.tick(&self.engine, now_ms));
+            next = next.min(service.tick(now_ms));
         }
         self.meter.stop(&mut self.sessions);
         self.next_tick_ms = next;
         let entries: Vec<EntryId> =
             self.services.iter().flatten().map(|service| service.facts.entry).collect();
         for entry in entries {
+            self.attend(entry, now_ms);
             self.tell_traps(entry);
             self.emit(entry);
         }
@@ -612,8 +613,7 @@ impl Cell {
                 self.tell(&FromCell::Stopped(entry, Box::new(report)))?;
             }
             ToCell::Message(entry, message) => {
-                let answers = self.give_message(entry, &message, now_ms);
-                self.tell(&FromCell::Answered(entry, answers))?;
+                self.give_message(entry, message, now_ms);
             }
             ToCell::Report => {
                 let reports: Vec<_> =
@@ -672,23 +672,19 @@ impl Cell {
         now_ms: u64,
     ) -> Result<()> {
         let entry = facts.entry;
-        self.arm();
-        let started = self.prepare(facts, code, memory, true).and_then(|ready| {
-            Ok(Service::start(&self.engine, ready, &self.pacer, Vec::new(), now_ms)?)
-        });
-        let answer = match started {
-            Ok(service) => {
+        match self.prepare(facts, code, memory, true) {
+            Ok(ready) => {
                 let index = usize::from(entry.0);
                 if self.services.len() <= index {
                     self.services.resize_with(index + 1, || None);
                 }
+                let service = Service::begin(ready, &self.pacer, Vec::new(), now_ms);
                 self.services[index] = Some(service);
-                self.next_tick_ms = 0;
-                FromCell::Started(entry)
+                self.attend(entry, now_ms);
+                Ok(())
             }
-            Err(error) => FromCell::StartFailed(entry, error.to_string()),
-        };
-        self.tell(&answer)
+            Err(error) => self.tell(&FromCell::StartFailed(entry, error.to_string())),
+        }
     }
 
     /// Puts another version in a service's place. What can be made before packets wait for it is.
@@ -700,28 +696,18 @@ impl Cell {
         memory: &[OwnedFd],
         now_ms: u64,
     ) -> Result<()> {
-        let (entry, lanes, engine) = (facts.entry, facts.lanes.max(1), self.engine.clone());
-        let pacer = Rc::clone(&self.pacer);
+        let entry = facts.entry;
         let is_new = self.service_mut(entry).is_none_or(|service| service.shared().is_none());
-        let replaced = self.prepare(facts, code, memory, is_new).and_then(|ready| {
-            self.arm();
-            let since = std::time::Instant::now();
-            let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
-            let service = service.context("the service is not there")?;
-            service.replace_by(&engine, lanes, way, now_ms, |kept| {
-                Service::start(&engine, ready, &pacer, kept, now_ms)
-            })?;
-            Ok(since.elapsed())
-        });
-        self.next_tick_ms = 0;
-        self.tell_traps(entry);
-        self.tell(&match replaced {
-            Ok(took) => {
-                let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-                FromCell::Replaced(entry, micros)
+        let ready = self.prepare(facts, code, memory, is_new);
+        let refused = match ready {
+            Ok(ready) => {
+                let control = Control::Replace(Box::new(ready), way);
+                let is_taken = self.ask(entry, control, now_ms);
+                (!is_taken).then(|| "the service is not there, or has too much to do".to_owned())
             }
-            Err(error) => FromCell::ReplaceFailed(entry, error.to_string()),
-        })
+            Err(error) => Some(error.to_string()),
+        };
+        refused.map_or(Ok(()), |reason| self.tell(&FromCell::ReplaceFailed(entry, reason)))
     }
 
     /// All that a service needs to start.
@@ -749,7 +735,7 @@ impl Cell {
             // It was meant for the version before; the daemon has forgotten it when it hears.
             return Ok(());
         }
-        let set = service.is_some_and(|service| service.set_level(&self.engine, level, now_ms));
+        let set = service.is_some_and(|service| service.set_level(level, now_ms));
         // The lane is looked at from now on.
         self.next_tick_ms = 0;
         if set && level != LEVEL_USER {

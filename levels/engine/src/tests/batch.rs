@@ -1,7 +1,10 @@
 //! Packets in a row, and calls that stand still.
 
 use super::{META, OwnedPacket};
-use crate::{Engine, Handled, Instance, InstanceSpec, MemoryKind, Over, Pace, Ran, TrapKind};
+use crate::{
+    Call, Done, Ended, Engine, Handled, Instance, InstanceSpec, MemoryKind, Over, Pace, Program,
+    Ran, StartError, Started, Starting, TrapKind,
+};
 use abi::{Meta, Verdict};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -51,13 +54,22 @@ impl Drop for Alarm {
     }
 }
 
-type Started = (Box<Instance<OwnedPacket>>, Rc<Told>, Alarm);
+type Ready = (Box<Instance<OwnedPacket>>, Rc<Told>, Alarm);
 
-fn start(body: &str, mut answers: Vec<Over>, kind: MemoryKind) -> Started {
-    answers.reverse();
-    let engine = Engine::new().unwrap();
+fn program(engine: &Engine, body: &str, kind: MemoryKind) -> Program<OwnedPacket> {
     let text = format!(r#"(module {body} (memory (export "memory") 1))"#);
-    let program = engine.program(&wat::parse_str(text).unwrap(), kind).unwrap();
+    engine.program(&wat::parse_str(text).unwrap(), kind).unwrap()
+}
+
+fn start(body: &str, answers: Vec<Over>, kind: MemoryKind) -> Ready {
+    let engine = Engine::new().unwrap();
+    let (spec, told) = spec(answers);
+    let instance = program(&engine, body, kind).start(&engine, &spec).unwrap();
+    (Box::new(instance), told, Alarm::new(engine))
+}
+
+fn spec(mut answers: Vec<Over>) -> (InstanceSpec, Rc<Told>) {
+    answers.reverse();
     let told = Rc::new(Told { answers: RefCell::new(answers), calls: RefCell::default() });
     let pace: Rc<dyn Pace> = told.clone();
     let spec = InstanceSpec {
@@ -67,7 +79,7 @@ fn start(body: &str, mut answers: Vec<Over>, kind: MemoryKind) -> Started {
         pace: Some(pace),
         ..InstanceSpec::default()
     };
-    (Box::new(program.start(&engine, &spec).unwrap()), told, Alarm::new(engine))
+    (spec, told)
 }
 
 /// Adds the first byte of the packet to byte 0 of memory, loops 65,536 times as often as that
@@ -91,7 +103,8 @@ fn push(instance: &mut Instance<OwnedPacket>, first: u8) {
 
 fn at_rest(ran: Ran<OwnedPacket>) -> Box<Instance<OwnedPacket>> {
     match ran {
-        Ran::Rest(instance) => instance,
+        Ran::Rest(instance, Done::Packets) => instance,
+        Ran::Rest(_, done) => panic!("{done:?}"),
         Ran::Suspended(_) => panic!("a call stands still"),
     }
 }
@@ -132,7 +145,7 @@ fn a_call_that_stands_still_goes_on_where_it_was() {
     let (mut ran, mut stood, mut seen) = (instance.run(), 0, Vec::new());
     let mut instance = loop {
         match ran {
-            Ran::Rest(instance) => break instance,
+            Ran::Rest(instance, _) => break instance,
             Ran::Suspended(mut suspended) => {
                 stood += 1;
                 seen.extend(sums(|| suspended.pop()));
@@ -232,4 +245,116 @@ fn two_calls_stand_still_at_a_time_and_go_on_in_any_order() {
     let mut other = at_rest(other.resume());
     let mut one = at_rest(one.resume());
     assert_eq!((sums(|| one.pop()), sums(|| other.pop())), (vec![50], vec![60]));
+}
+
+/// Every hook loops for long enough that the alarm goes off on a busy machine, too, and answers with what the hooks before it counted.
+const HOOKS: &str = r#"
+    (import "tam" "state_write" (func $write (param i32 i32) (result i32)))
+    (global $done (mut i32) (i32.const 0))
+    (func $work (local $left i32)
+      (local.set $left (i32.const 40000000))
+      (loop $again
+        (local.set $left (i32.sub (local.get $left) (i32.const 1)))
+        (br_if $again (local.get $left)))
+      (global.set $done (i32.add (global.get $done) (i32.const 1))))
+    (func (export "on_packet") (result i32)
+      (i32.or (i32.const 1) (i32.shl (global.get $done) (i32.const 16))))
+    (func (export "on_start") (result i32) (call $work) (i32.const 0))
+    (func (export "on_timer") (call $work))
+    (func (export "on_message") (param i32) (result i32)
+      (call $work) (i32.add (i32.mul (global.get $done) (i32.const 100)) (local.get 0)))
+    (func (export "state_out") (result i32)
+      (call $work)
+      (i32.store (i32.const 0) (global.get $done))
+      (call $write (i32.const 0) (i32.const 4)))
+    (func (export "state_in") (param i32) (result i32) (call $work) (i32.const 0))"#;
+
+fn started(mut starting: Starting<OwnedPacket>) -> (Box<Instance<OwnedPacket>>, usize) {
+    let mut stood = 0;
+    loop {
+        match starting.resume() {
+            Started::Ended(ended) => return (ended.unwrap(), stood),
+            Started::Suspended(again) => (starting, stood) = (again, stood + 1),
+        }
+    }
+}
+
+fn called(mut ran: Ran<OwnedPacket>) -> (Box<Instance<OwnedPacket>>, Ended, usize) {
+    let mut stood = 0;
+    loop {
+        match ran {
+            Ran::Rest(instance, Done::Call(ended)) => return (instance, ended, stood),
+            Ran::Rest(_, Done::Packets) => panic!("packets were not asked for"),
+            Ran::Suspended(suspended) => (ran, stood) = (suspended.resume(), stood + 1),
+        }
+    }
+}
+
+#[test]
+fn hooks_stand_still_and_go_on_where_they_were() {
+    let engine = Engine::new().unwrap();
+    let program = program(&engine, HOOKS, MemoryKind::Own);
+    let _alarm = Alarm::new(engine.clone());
+    let (spec, told) = spec(vec![]);
+    // Once each, and once more for the second half of a start.
+    let once = || told.answers.borrow_mut().push(Over::Suspend);
+    once();
+    let (instance, stood) = started(program.begin(&engine, &spec, None, 0).unwrap());
+    assert_eq!(stood, 1, "on_start");
+    once();
+    let (instance, ended, stood) = called(instance.call(Call::Timer { now_ms: 0 }));
+    assert!(matches!((ended, stood), (Ended::Timer(Ok(())), 1)));
+    once();
+    let message = Call::Message { message: [1, 2, 3].into(), now_ms: 0 };
+    let (mut instance, ended, stood) = called(instance.call(message));
+    assert!(matches!((ended, stood), (Ended::Message(Ok(Some(303))), 1)));
+    push(&mut instance, 1);
+    once();
+    let mut instance = at_rest(instance.run());
+    assert!(instance.pop().unwrap().verdict.is_ok(), "packets come between");
+    told.answers.borrow_mut().clear();
+    once();
+    let (_, ended, stood) = called(instance.call(Call::StateOut { now_ms: 0 }));
+    let Ended::State(Ok(kept)) = ended else { panic!("{ended:?}") };
+    assert_eq!(stood, 1, "state_out");
+    once();
+    once();
+    let starting = program.begin(&engine, &spec, Some(kept), 0).unwrap();
+    let (_, stood) = started(starting);
+    assert_eq!(stood, 2, "with what was kept");
+}
+
+#[test]
+fn hooks_end_when_they_are_to_stop() {
+    let endless = "(loop (br 0))";
+    let body = format!(
+        r#"(func (export "on_packet") (result i32) (i32.const 0))
+           (func (export "on_message") (param i32) (result i32) {endless} (i32.const 0))
+           (func (export "on_timer") {endless})"#
+    );
+    for call in [Call::Timer { now_ms: 0 }, Call::Message { message: Rc::default(), now_ms: 0 }] {
+        let (instance, told, _alarm) = start(&body, vec![Over::GoOn, Over::Stop], MemoryKind::Own);
+        let (_, ended, stood) = called(instance.call(call));
+        let (Ended::Timer(Err(trap)) | Ended::Message(Err(trap))) = ended else {
+            panic!("{ended:?}")
+        };
+        assert_eq!((trap.kind, stood), (TrapKind::TimeLimit, 0));
+        assert_eq!(told.calls.borrow().len(), 2);
+    }
+    let body = format!(
+        r#"(func (export "on_packet") (result i32) (i32.const 0))
+           (func (export "on_start") (result i32) {endless} (i32.const 0))"#
+    );
+    let engine = Engine::new().unwrap();
+    let program = program(&engine, &body, MemoryKind::Own);
+    let _alarm = Alarm::new(engine.clone());
+    let (spec, _) = spec(vec![Over::Suspend, Over::GoOn, Over::Stop]);
+    let Started::Suspended(starting) = program.begin(&engine, &spec, None, 0).unwrap().resume()
+    else {
+        panic!("it was to stand still")
+    };
+    let Started::Ended(Err(StartError::Trapped(trap))) = starting.resume() else {
+        panic!("it was to stop")
+    };
+    assert_eq!(trap.kind, TrapKind::TimeLimit);
 }

@@ -6,11 +6,14 @@
 //! ```
 //!
 //! An instance is at rest, or a call of it stands still because its session's turn was over. Then
-//! its memory is nobody's: hooks, moves and another version wait until the call has ended.
+//! its memory is nobody's: hooks, moves and another version wait until the call has ended. One
+//! that is starting takes its turns like a call.
 
 use super::Way;
 use crate::pacer::{CallState, Pacer};
-use engine::{Handled, Instance, Ran, Suspended};
+use engine::{
+    Call, Done, Ended, Handled, Instance, Kept, Ran, StartError, Started, Starting, Suspended,
+};
 use std::collections::VecDeque;
 use units::Nanos;
 use xsk::{FramePool, Packet};
@@ -28,6 +31,8 @@ pub(crate) struct Lane {
     waiting: VecDeque<(Packet, Way)>,
     running: VecDeque<Way>,
     call: CallState,
+    /// What stands still, if something does, is a hook.
+    in_hook: bool,
     /// Counters when the instance was last at rest and asked.
     pub(super) known_counters: Vec<(String, u64)>,
 }
@@ -38,12 +43,25 @@ enum Slot {
     #[default]
     Empty,
     Rest(Box<Instance<Packet>>),
+    /// A call on packets, or a hook.
     Stands(Suspended<Packet>),
+    /// One is to start, with what the one before left.
+    Due(Option<Kept>),
+    Starts(Starting<Packet>),
+}
+
+/// What became of a hook in a turn.
+pub(super) enum Called {
+    /// No instance runs.
+    Empty,
+    Stands,
+    Ended(Ended),
 }
 
 impl Lane {
-    pub(super) fn new(instance: Instance<Packet>) -> Self {
-        Self { slot: Slot::Rest(Box::new(instance)), ..Self::default() }
+    /// With an instance that is to start.
+    pub(super) fn new(kept: Option<Kept>) -> Self {
+        Self { slot: Slot::Due(kept), ..Self::default() }
     }
 
     /// The instance, if it is at rest.
@@ -51,7 +69,7 @@ impl Lane {
     pub(super) fn instance(&mut self) -> Option<&mut Instance<Packet>> {
         match &mut self.slot {
             Slot::Rest(instance) => Some(instance),
-            Slot::Empty | Slot::Stands(_) => None,
+            _ => None,
         }
     }
 
@@ -65,6 +83,16 @@ impl Lane {
         matches!(self.slot, Slot::Stands(_))
     }
 
+    /// Whether that is one on packets.
+    pub(super) fn stands_with_packets(&self) -> bool {
+        self.stands() && !self.in_hook
+    }
+
+    /// Whether an instance is to start, or has begun to.
+    pub(super) const fn is_starting(&self) -> bool {
+        matches!(self.slot, Slot::Due(_) | Slot::Starts(_))
+    }
+
     /// Whether the instance has no packet, and has left none to be looked at.
     pub(super) fn is_through(&self) -> bool {
         self.running.is_empty()
@@ -73,23 +101,81 @@ impl Lane {
     /// Whether nothing waits here and nothing stands still.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
-        !self.stands() && self.waiting.is_empty() && self.running.is_empty()
+        !self.stands() && !self.is_starting() && self.waiting.is_empty() && self.running.is_empty()
     }
 
     /// Bytes of linear memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         match &self.slot {
-            Slot::Empty => 0,
+            Slot::Empty | Slot::Due(_) | Slot::Starts(_) => 0,
             Slot::Rest(instance) => instance.memory_bytes(),
             Slot::Stands(suspended) => suspended.memory_bytes(),
         }
     }
 
-    /// Gives it an instance, or takes it; what waits still waits.
-    pub(super) fn set(&mut self, instance: Option<Instance<Packet>>) {
+    /// Takes its instance away; what waits still waits.
+    pub(super) fn clear(&mut self) {
         self.take_back();
-        self.slot = instance.map_or(Slot::Empty, |instance| Slot::Rest(Box::new(instance)));
+        self.slot = Slot::Empty;
         self.call = CallState::default();
+    }
+
+    /// Has another instance start.
+    pub(super) fn start(&mut self) {
+        self.clear();
+        self.slot = Slot::Due(None);
+    }
+
+    /// Goes on with an instance that is starting, at most until then; `None` when it stands
+    /// still. One that does not start leaves none.
+    pub(super) fn start_on(
+        &mut self,
+        pacer: &Pacer,
+        until: Nanos,
+        make: impl FnOnce(Option<Kept>) -> Result<Starting<Packet>, StartError>,
+    ) -> Option<Result<(), StartError>> {
+        pacer.begin(until, self.call);
+        let starting = match std::mem::take(&mut self.slot) {
+            Slot::Due(kept) => make(kept),
+            Slot::Starts(starting) => Ok(starting),
+            other => {
+                self.slot = other;
+                return Some(Ok(()));
+            }
+        };
+        let started = match starting.map(Starting::resume) {
+            Ok(Started::Suspended(starting)) => {
+                self.slot = Slot::Starts(starting);
+                self.call = pacer.end(true);
+                return None;
+            }
+            Ok(Started::Ended(started)) => started,
+            Err(error) => Err(error),
+        };
+        self.call = pacer.end(false);
+        Some(started.map(|instance| self.slot = Slot::Rest(instance)))
+    }
+
+    /// Runs a hook, or goes on with the one that stands still, at most until then.
+    pub(super) fn call(&mut self, pacer: &Pacer, until: Nanos, call: &Call) -> Called {
+        pacer.begin(until, self.call);
+        let ran = match std::mem::take(&mut self.slot) {
+            Slot::Rest(instance) => instance.call(call.clone()),
+            Slot::Stands(suspended) => suspended.resume(),
+            other => {
+                self.slot = other;
+                return Called::Empty;
+            }
+        };
+        let called = match self.settle(ran) {
+            None => Called::Stands,
+            Some(Done::Call(ended)) => Called::Ended(ended),
+            // Hooks begin when no packet's call stands still.
+            Some(Done::Packets) => Called::Empty,
+        };
+        self.in_hook = self.stands();
+        self.call = pacer.end(self.in_hook);
+        called
     }
 
     /// What has not gone into the module waits as before.
@@ -166,19 +252,22 @@ impl Lane {
         self.call = pacer.end(self.stands());
     }
 
-    fn settle(&mut self, ran: Ran<Packet>) {
-        self.slot = match ran {
-            Ran::Rest(instance) => Slot::Rest(instance),
-            Ran::Suspended(suspended) => Slot::Stands(suspended),
+    /// Has the instance back, or what stands still; says what was done.
+    fn settle(&mut self, ran: Ran<Packet>) -> Option<Done> {
+        let (slot, done) = match ran {
+            Ran::Rest(instance, done) => (Slot::Rest(instance), Some(done)),
+            Ran::Suspended(suspended) => (Slot::Stands(suspended), None),
         };
+        self.slot = slot;
+        done
     }
 
     /// A packet that was handled, and how it came.
     pub(super) fn next_handled(&mut self) -> Option<(Handled<Packet>, Way)> {
         let handled = match &mut self.slot {
-            Slot::Empty => None,
             Slot::Rest(instance) => instance.pop(),
             Slot::Stands(suspended) => suspended.pop(),
+            Slot::Empty | Slot::Due(_) | Slot::Starts(_) => None,
         }?;
         let way = self.running.pop_front()?;
         Some((handled, way))

@@ -11,10 +11,9 @@
 //! All of it happens between two packets, so none is lost or overtaken: those that come
 //! meanwhile wait in their ring. The service's counters are those of its name, not of a version.
 
-use engine::{Engine, Kept, StartError, StateError, Trap};
+use engine::{StartError, StateError, Trap};
 
 use super::{Service, Trapped};
-use crate::protocol::StateWay;
 use crate::shared::Shared;
 
 /// How long a new version is watched. One that traps within this time is taken back: longer than
@@ -52,74 +51,10 @@ pub(crate) enum Sequel {
 }
 
 impl Service {
-    /// Puts another version in this one's place. `start` makes it, with what each lane of this
-    /// one leaves.
-    pub(crate) fn replace_by(
-        &mut self,
-        engine: &Engine,
-        lanes: u16,
-        way: StateWay,
-        now_ms: u64,
-        start: impl FnOnce(Vec<Option<Kept>>) -> Result<Self, StartError>,
-    ) -> Result<(), ReplaceError> {
-        if way != StateWay::Empty && self.lanes.len() != usize::from(lanes) {
-            return Err(ReplaceError::Lanes { old: self.lanes.len(), new: lanes });
-        }
-        let home = self.shared.as_mut().map(Shared::stay_above);
-        let next = self.alone(engine, now_ms, |service| {
-            let kept = service.keep(engine, way, now_ms)?;
-            Ok(start(kept)?)
-        });
-        let next = next.unwrap_or(Err(ReplaceError::Busy));
-        match next {
-            Ok(next) => {
-                self.give_way(next, now_ms);
-                Ok(())
-            }
-            Err(error) => {
-                // Back to where it was, if it can go there.
-                self.alone(engine, now_ms, |service| {
-                    if let (Some(shared), Some(home)) = (&mut service.shared, home) {
-                        shared.set_home(home);
-                    }
-                });
-                Err(error)
-            }
-        }
-    }
-
-    /// What each lane leaves to the next version; nothing where no instance runs.
-    fn keep(
-        &mut self,
-        engine: &Engine,
-        way: StateWay,
-        now_ms: u64,
-    ) -> Result<Vec<Option<Kept>>, ReplaceError> {
-        let mut kept = Vec::new();
-        for index in 0..self.lanes.len() {
-            let Some(instance) = self.lanes[index].instance() else {
-                kept.push(None);
-                continue;
-            };
-            match way {
-                StateWay::Empty => kept.push(None),
-                StateWay::Memory => kept.push(Some(instance.keep_memory())),
-                StateWay::Hooks => match instance.state_out(now_ms) {
-                    Ok(state) => kept.push(Some(state)),
-                    Err(StateError::Trapped(hook, trap)) => {
-                        // That was the end of the instance.
-                        self.replace(engine, index, trap.clone(), now_ms);
-                        return Err(StateError::Trapped(hook, trap).into());
-                    }
-                    Err(error) => return Err(error.into()),
-                },
-            }
-        }
-        Ok(kept)
-    }
-
-    fn give_way(&mut self, mut next: Self, now_ms: u64) {
+    /// Another version has this one's place; this one is kept.
+    pub(super) fn give_way(&mut self, mut next: Self, now_ms: u64) {
         next.inherit(self);
+        next.is_new = false;
         next.unknown = self.unknown + 1;
         let old = std::mem::replace(self, next);
         let service = Box::new(Self { before: None, ..old });
@@ -133,6 +68,7 @@ impl Service {
         self.edges = before.edges;
         self.bytes_out = before.bytes_out;
         self.lanes_inherit(before);
+        self.controls.append(&mut before.controls);
         self.looked_in = before.looked_in;
         if let Some(shared) = &mut before.shared {
             shared.retire(self.shared.as_mut());

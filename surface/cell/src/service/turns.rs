@@ -7,9 +7,10 @@
 //!                      └─────────────┘ the next turn goes on with it
 //! ```
 
-use super::{Aftermath, Service, Way, module_meta};
+use super::{Aftermath, Service, Told, Way, module_meta};
 use crate::deliver::Exits;
-use crate::pacer::{self, Pacer};
+use crate::pacer;
+use crate::shared::Shared;
 use abi::PacketBytes;
 use engine::Engine;
 use units::{EntryId, Nanos};
@@ -25,18 +26,21 @@ pub(crate) struct Turn {
     pub(crate) handled_bytes: u64,
     /// Services that have counted packets which are through with their graphs now.
     pub(crate) departed: Vec<(EntryId, u8)>,
+    /// What the daemon waits for.
+    pub(crate) told: Option<Told>,
 }
 
 impl Service {
     /// Whether nothing waits and nothing stands still.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        !self.held && self.lanes.iter().all(super::Lane::is_idle)
+        !self.held && !self.is_asked() && self.lanes.iter().all(super::Lane::is_idle)
     }
 
-    /// Whether a call stands still, or a packet that the front door has not counted has the lane.
+    /// Whether a call stands still, a packet that the front door has not counted has the lane, or
+    /// something is to be done that comes first.
     pub(crate) fn stands(&self) -> bool {
-        self.held || self.lanes.iter().any(super::Lane::stands)
+        self.held || self.is_asked() || self.lanes.iter().any(super::Lane::stands)
     }
 
     /// The epochs of packets here that the lane of `entry` has counted.
@@ -73,32 +77,42 @@ impl Service {
     pub(crate) fn work(
         &mut self,
         engine: &Engine,
-        pacer: &Pacer,
         until: Nanos,
         now_ms: u64,
         exits: &mut Exits<'_>,
     ) -> Turn {
+        if self.may_answer() {
+            return self.answer(engine, until, now_ms);
+        }
         let mut turn = Turn::default();
         let lanes = self.lanes.len();
-        let busy = (0..lanes).map(|add| (self.turn + add) % lanes);
-        let Some(index) = busy.into_iter().find(|&index| !self.lanes[index].is_idle()) else {
-            return turn;
+        let mut busy = (0..lanes).map(|add| (self.turn + add) % lanes);
+        // What is asked for waits only for calls that have begun.
+        let is_next = |&index: &usize| match self.is_asked() {
+            true => self.lanes[index].stands_with_packets(),
+            false => !self.lanes[index].is_idle(),
         };
+        let Some(index) = busy.find(is_next) else { return turn };
         self.turn = index + 1;
         if self.lanes[index].is_empty() {
             self.go_on_without(index, exits, &mut turn);
             return turn;
         }
         if !self.lanes[index].stands() {
-            if !self.may_begin(engine, index, now_ms) {
+            if !self.may_begin(index, now_ms) {
                 self.give_up(index, exits.pool, &mut turn);
+                return turn;
+            }
+            if self.is_asked() {
+                // It trapped below, and starts again first.
+                turn.after.trapped = true;
                 return turn;
             }
             let session = self.facts.session;
             self.lanes[index].fill(|way| module_meta(&way.meta, session, way.mark, now_ms));
         }
         let begin = pacer::now();
-        self.lanes[index].run(pacer, until);
+        self.lanes[index].run(&self.pacer, until);
         let ran = pacer::now().saturating_sub(begin);
         while let Some((handled, way)) =
             self.lanes.get_mut(index).and_then(super::Lane::next_handled)
@@ -106,35 +120,26 @@ impl Service {
             self.count_in(&handled.packet);
             turn.handled += 1;
             turn.handled_bytes += handled.packet.memory_length() as u64;
-            let after = self.finish(engine, index, handled, &way, now_ms, exits);
+            let after = self.finish(index, handled, &way, now_ms, exits);
             turn.after.join(&after);
             if !after.passed_on {
                 self.through(&way, &mut turn);
             }
         }
         self.report.call_times.spread(self.report.packets, turn.handled, ran);
-        if self.held && self.lanes.iter().all(super::Lane::is_through) {
-            self.held = false;
-            if let Some(shared) = &self.shared {
-                shared.give_back(self.lanes[0].instance());
-            }
-        }
+        self.settle_hold();
         turn
     }
 
     /// Has the lane ready for the packets that are next: what ran below is taken over, and one
     /// that the front door has not counted never goes down, so that the lane is held for it.
-    fn may_begin(&mut self, engine: &Engine, index: usize, now_ms: u64) -> bool {
-        let Some(shared) = &self.shared else { return true };
+    fn may_begin(&mut self, index: usize, now_ms: u64) -> bool {
         let counted = self.lanes[index].next_way().is_some_and(|way| way.batch.is_some());
         if !counted {
-            if !shared.take() {
-                return false;
-            }
-            self.held = true;
+            return self.hold(now_ms);
         }
-        if shared.has_run() {
-            self.take_over(engine, now_ms);
+        if self.shared.as_ref().is_some_and(Shared::has_run) {
+            self.take_over(now_ms);
         }
         true
     }

@@ -8,7 +8,8 @@
 
 use super::{Cell, MESSAGES_WAITING_MAX, NOTICES_PER_ROUND_MAX};
 use crate::protocol::FromCell;
-use crate::service::{Outbox, Sequel, Service};
+use crate::service::{Control, Outbox, Sequel, Service};
+use std::rc::Rc;
 use units::EntryId;
 
 impl Cell {
@@ -57,29 +58,22 @@ impl Cell {
                 .filter(|service| service.leads_to(from))
                 .map(|service| service.facts.entry)
                 .collect();
+            let message: Rc<[u8]> = message.into();
             for entry in before {
-                self.give_message(entry, &message, now_ms);
+                let control = Control::Message { message: Rc::clone(&message), asked: false };
+                let is_taken = self.ask(entry, control, now_ms);
+                self.report.messages_dropped += u64::from(!is_taken);
             }
         }
     }
 
-    pub(super) fn give_message(
-        &mut self,
-        entry: EntryId,
-        message: &[u8],
-        now_ms: u64,
-    ) -> Vec<Option<i32>> {
-        self.arm();
-        let engine = self.engine.clone();
-        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
-        let answers = service.map_or_else(Vec::new, |service| {
-            self.meter.run_for(&mut self.sessions, service.facts.session);
-            service.message(&engine, message, now_ms)
-        });
-        self.meter.stop(&mut self.sessions);
-        self.tell_traps(entry);
-        self.emit(entry);
-        answers
+    /// Gives a service a message of the daemon's, which waits for the answers.
+    pub(super) fn give_message(&mut self, entry: EntryId, message: Vec<u8>, now_ms: u64) {
+        let lanes = self.service_mut(entry).map_or(0, |service| service.lane_count());
+        let control = Control::Message { message: message.into(), asked: true };
+        if !self.ask(entry, control, now_ms) {
+            let _ = self.tell(&FromCell::Answered(entry, vec![None; lanes]));
+        }
     }
 
     /// Tells of the service's traps and of what became of its replacement, and has lanes that could not be started again wait for

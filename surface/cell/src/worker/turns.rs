@@ -5,12 +5,11 @@
 
 use super::Cell;
 use crate::pacer;
-use crate::protocol::{ServiceReport, SessionReport};
-use crate::service::{Service, Turn, Way};
+use crate::protocol::{FromCell, ServiceReport, SessionReport};
+use crate::service::{Control, Service, Told, Turn, Way};
 use crate::sessions::Sessions;
-use executor::TURN_MAX;
+use executor::{SLICE, TURN_MAX};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use units::{Bytes, EntryId, Nanos, SessionId};
 use xsk::Packet;
 
@@ -78,15 +77,17 @@ impl Cell {
         } else {
             self.slicer.arm(TURN_MAX);
         }
-        let pacer = Rc::clone(&self.pacer);
         let mut exits = exits!(self, self.rules.as_ref(), session);
-        let turn = service.work(&self.engine, &pacer, until, now_ms, &mut exits);
+        let turn = service.work(&self.engine, until, now_ms, &mut exits);
         service.bytes_out += exits.sent;
-        let idle = service.is_idle();
-        let Turn { after, handled_bytes, departed, .. } = turn;
+        let Turn { after, handled_bytes, departed, told, .. } = turn;
         self.sessions.release(session, handled_bytes);
         self.follow(entry, &after);
         self.depart(departed);
+        if let Some(told) = told {
+            self.pass_told(entry, told, now_ms);
+        }
+        let idle = self.service_mut(entry).is_none_or(|service| service.is_idle());
         while let Some((packet, way)) = self.service_mut(entry).and_then(Service::take_onward) {
             self.enqueue(packet, way, now_ms);
         }
@@ -94,6 +95,54 @@ impl Cell {
         let end = pacer::now();
         self.sessions.charge(end, &next, end.saturating_sub(begin), idle);
         true
+    }
+
+    /// Asks a service for something; false when too much waits for it already.
+    pub(super) fn ask(&mut self, entry: EntryId, control: Control, now_ms: u64) -> bool {
+        let is_taken = self.service_mut(entry).is_some_and(|service| service.ask(control));
+        self.attend(entry, now_ms);
+        is_taken
+    }
+
+    /// Has a service do what it is asked for: in its session's turns, or at once where nobody
+    /// takes turns.
+    pub(super) fn attend(&mut self, entry: EntryId, now_ms: u64) {
+        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let Some(service) = service.filter(|service| service.is_asked()) else { return };
+        let session = service.facts.session;
+        if self.sessions.take_turns() || !service.may_answer() {
+            return self.sessions.wake(pacer::now(), session, entry);
+        }
+        self.slicer.arm(SLICE);
+        self.meter.run_for(&mut self.sessions, session);
+        loop {
+            let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+            let Some(service) = service.filter(|service| service.may_answer()) else { break };
+            let turn = service.answer(&self.engine, Nanos(u64::MAX), now_ms);
+            let Turn { after, told, .. } = turn;
+            self.follow(entry, &after);
+            if let Some(told) = told {
+                self.pass_told(entry, told, now_ms);
+            }
+        }
+        self.meter.stop(&mut self.sessions);
+    }
+
+    /// Tells the daemon what it waits for. One that does not hear it is gone, which is noticed
+    /// elsewhere.
+    fn pass_told(&mut self, entry: EntryId, told: Told, now_ms: u64) {
+        self.next_tick_ms = 0;
+        let message = match told {
+            Told::Started(Ok(())) => FromCell::Started(entry),
+            Told::Started(Err(error)) => {
+                self.stop(entry, now_ms);
+                FromCell::StartFailed(entry, error.to_string())
+            }
+            Told::Answered(answers) => FromCell::Answered(entry, answers),
+            Told::Replaced(Ok(took)) => FromCell::Replaced(entry, took.0 / 1000),
+            Told::Replaced(Err(error)) => FromCell::ReplaceFailed(entry, error.to_string()),
+        };
+        let _ = self.tell(&message);
     }
 
     /// Packets that these services have counted are through with their graphs.

@@ -1,0 +1,419 @@
+//! What is done with a service beside its packets: it starts, hears messages and timers, gives way
+//! to another version.
+//!
+//! ```text
+//!   controls ─▶ current: lane by lane ─▶ Told
+//!     timer,         │ the turn is over: a hook stands still, and goes on in the next one
+//!     message,       └─ a trap: that lane starts again first
+//!     version
+//! ```
+//!
+//! Where sessions take turns each step is one turn of its session; else all of them happen at
+//! once. Packets that have not begun wait meanwhile, since a hook has its instance's memory, and
+//! may have that of a lane below user level.
+
+use super::lane::{Called, Lane};
+use super::replace::ReplaceError;
+use super::{RESTART_AFTER_MS, Ready, Service, Turn};
+use crate::pacer;
+use crate::protocol::StateWay;
+use crate::shared::Shared;
+use engine::{Call, Ended, Engine, InstanceSpec, Kept, StartError, StateError, Trap};
+use std::rc::Rc;
+use units::Nanos;
+
+/// What waits for a service beside its packets: a burst of messages, and no more than a slow
+/// module has answered within a second.
+const CONTROLS_MAX: usize = 64;
+
+/// One thing to do.
+pub(crate) enum Control {
+    /// `on_timer` in every lane.
+    Timer,
+    /// `on_message` in every lane.
+    Message {
+        message: Rc<[u8]>,
+        /// The daemon waits for the answers.
+        asked: bool,
+    },
+    /// Another version takes its place.
+    Replace(Box<Ready>, StateWay),
+}
+
+/// What is being done.
+pub(super) enum Current {
+    /// A hook, in this lane next.
+    Hook { call: Call, lane: usize, answers: Vec<Option<i32>>, asked: bool },
+    /// Each lane leaves something to the next version.
+    Keep { ready: Box<Ready>, way: StateWay, kept: Vec<Option<Kept>>, from: Place },
+    /// The next version starts.
+    Next { next: Box<Service>, from: Place },
+}
+
+/// Where a service was before it gave way, and when.
+pub(super) struct Place {
+    home: Option<u32>,
+    since: Nanos,
+}
+
+/// What the daemon waits for.
+pub(crate) enum Told {
+    Started(Result<(), StartError>),
+    Answered(Vec<Option<i32>>),
+    /// How long no packet was handled.
+    Replaced(Result<Nanos, ReplaceError>),
+}
+
+/// How far the instances of a service have started.
+enum Starts {
+    /// One stands still, or has not begun.
+    More,
+    All,
+    Failed(StartError),
+}
+
+impl Service {
+    /// Has something done. False when too much waits already.
+    pub(crate) fn ask(&mut self, control: Control) -> bool {
+        if let Control::Timer = control
+            && self.controls.iter().any(|waits| matches!(waits, Control::Timer))
+        {
+            return true;
+        }
+        if self.controls.len() >= CONTROLS_MAX {
+            return false;
+        }
+        self.controls.push_back(control);
+        true
+    }
+
+    pub(crate) fn lane_count(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Whether there is something to do beside packets.
+    #[inline]
+    pub(crate) fn is_asked(&self) -> bool {
+        self.is_new
+            || self.current.is_some()
+            || !self.controls.is_empty()
+            || self.lanes.iter().any(Lane::is_starting)
+    }
+
+    /// Whether a step of that can be done now: not while a packet's call stands still.
+    pub(crate) fn may_answer(&self) -> bool {
+        self.is_asked()
+            && (self.current.is_some() || !self.lanes.iter().any(Lane::stands_with_packets))
+    }
+
+    /// Does a step, at most until then.
+    pub(crate) fn answer(&mut self, engine: &Engine, until: Nanos, now_ms: u64) -> Turn {
+        let mut turn = Turn::default();
+        if self.is_new || self.lanes.iter().any(Lane::is_starting) {
+            self.go_on_starting(engine, until, now_ms, &mut turn);
+        } else if let Some(current) = self.current.take() {
+            self.current = self.go_on(engine, current, until, now_ms, &mut turn);
+        } else if let Some(control) = self.controls.pop_front() {
+            self.current = self.take_up(control, now_ms, &mut turn);
+        }
+        turn.after.emitted = true;
+        turn.after.trapped |= !self.untold.is_empty() || self.sequel.is_some();
+        self.settle_hold();
+        turn
+    }
+
+    /// Begins something; what it takes besides is the lane's memory.
+    fn take_up(&mut self, control: Control, now_ms: u64, turn: &mut Turn) -> Option<Current> {
+        let lanes = self.lanes.len();
+        match control {
+            Control::Timer => {
+                let call = Call::Timer { now_ms };
+                let hook = Current::Hook { call, lane: 0, answers: Vec::new(), asked: false };
+                self.hold(now_ms).then_some(hook)
+            }
+            Control::Message { message, asked } => {
+                if self.hold(now_ms) {
+                    let call = Call::Message { message, now_ms };
+                    let answers = Vec::with_capacity(lanes);
+                    return Some(Current::Hook { call, lane: 0, answers, asked });
+                }
+                turn.told = asked.then(|| Told::Answered(vec![None; lanes]));
+                None
+            }
+            Control::Replace(ready, way) => {
+                let (old, new) = (lanes, ready.facts.lanes.max(1));
+                if way != StateWay::Empty && old != usize::from(new) {
+                    turn.told = Some(Told::Replaced(Err(ReplaceError::Lanes { old, new })));
+                    return None;
+                }
+                let home = self.shared.as_mut().map(Shared::stay_above);
+                let from = Place { home, since: pacer::now() };
+                if self.hold(now_ms) {
+                    return Some(Current::Keep { ready, way, kept: Vec::new(), from });
+                }
+                self.go_home(&from);
+                turn.told = Some(Told::Replaced(Err(ReplaceError::Busy)));
+                None
+            }
+        }
+    }
+
+    fn go_on(
+        &mut self,
+        engine: &Engine,
+        current: Current,
+        until: Nanos,
+        now_ms: u64,
+        turn: &mut Turn,
+    ) -> Option<Current> {
+        match current {
+            Current::Hook { call, lane, mut answers, asked } => {
+                if lane < self.lanes.len() {
+                    let answer = match self.lanes[lane].call(&self.pacer, until, &call) {
+                        Called::Stands => {
+                            return Some(Current::Hook { call, lane, answers, asked });
+                        }
+                        Called::Ended(Ended::Message(Ok(answer))) => answer,
+                        Called::Ended(Ended::Message(Err(trap)) | Ended::Timer(Err(trap))) => {
+                            self.replace(lane, trap, now_ms);
+                            None
+                        }
+                        Called::Empty | Called::Ended(_) => None,
+                    };
+                    answers.push(answer);
+                }
+                let lane = lane + 1;
+                if lane < self.lanes.len() {
+                    return Some(Current::Hook { call, lane, answers, asked });
+                }
+                turn.told = asked.then_some(Told::Answered(answers));
+                None
+            }
+            Current::Keep { ready, way, mut kept, from } => {
+                if kept.len() < self.lanes.len() {
+                    match self.keep(way, kept.len(), until, now_ms) {
+                        Ok(Some(one)) => kept.push(one),
+                        Ok(None) => {}
+                        Err(error) => return self.stay(error, &from, turn),
+                    }
+                    return Some(Current::Keep { ready, way, kept, from });
+                }
+                let next = Box::new(Self::begin(*ready, &self.pacer, kept, now_ms));
+                Some(Current::Next { next, from })
+            }
+            Current::Next { mut next, from } => match next.start_on(engine, until, now_ms) {
+                Starts::More => Some(Current::Next { next, from }),
+                Starts::Failed(error) => self.stay(error.into(), &from, turn),
+                Starts::All => {
+                    self.let_go();
+                    self.give_way(*next, now_ms);
+                    let took = pacer::now().saturating_sub(from.since);
+                    turn.told = Some(Told::Replaced(Ok(took)));
+                    None
+                }
+            },
+        }
+    }
+
+    /// What a lane leaves to the next version; nothing where no instance runs. `None`: it stands
+    /// still.
+    fn keep(
+        &mut self,
+        way: StateWay,
+        lane: usize,
+        until: Nanos,
+        now_ms: u64,
+    ) -> Result<Option<Option<Kept>>, ReplaceError> {
+        match way {
+            StateWay::Empty => Ok(Some(None)),
+            StateWay::Memory => {
+                let instance = self.lanes[lane].instance();
+                Ok(Some(instance.map(|instance| instance.keep_memory())))
+            }
+            StateWay::Hooks => {
+                match self.lanes[lane].call(&self.pacer, until, &Call::StateOut { now_ms }) {
+                    Called::Stands => Ok(None),
+                    Called::Ended(Ended::State(Ok(state))) => Ok(Some(Some(state))),
+                    Called::Ended(Ended::State(Err(error))) => {
+                        if let StateError::Trapped(_, trap) = &error {
+                            // That was the end of the instance.
+                            self.replace(lane, trap.clone(), now_ms);
+                        }
+                        Err(error.into())
+                    }
+                    Called::Empty | Called::Ended(_) => Ok(Some(None)),
+                }
+            }
+        }
+    }
+
+    /// No other version takes its place: back to where it was, if it can go there.
+    fn stay(&mut self, error: ReplaceError, from: &Place, turn: &mut Turn) -> Option<Current> {
+        self.go_home(from);
+        turn.told = Some(Told::Replaced(Err(error)));
+        None
+    }
+
+    fn go_home(&mut self, from: &Place) {
+        if let (Some(shared), Some(home)) = (&mut self.shared, from.home) {
+            shared.set_home(home);
+        }
+    }
+
+    fn go_on_starting(&mut self, engine: &Engine, until: Nanos, now_ms: u64, turn: &mut Turn) {
+        let told = match self.start_on(engine, until, now_ms) {
+            Starts::More => return,
+            Starts::All => Ok(()),
+            Starts::Failed(error) => Err(error),
+        };
+        if std::mem::take(&mut self.is_new) {
+            turn.told = Some(Told::Started(told));
+        }
+    }
+
+    /// Goes on with the first lane that is starting. Those of a service that runs already are
+    /// tried again later if they fail.
+    fn start_on(&mut self, engine: &Engine, until: Nanos, now_ms: u64) -> Starts {
+        let Some(index) = self.lanes.iter().position(Lane::is_starting) else {
+            return Starts::All;
+        };
+        let spec = InstanceSpec { lane: index as u32, ..self.spec.clone() };
+        let (program, shared, is_new) = (&self.program, self.shared.as_ref(), self.is_new);
+        let make = |kept| {
+            if let Some(shared) = shared.filter(|_| !is_new) {
+                shared.clear_memory();
+            }
+            program.begin(engine, &spec, kept, now_ms)
+        };
+        match self.lanes[index].start_on(&self.pacer, until, make) {
+            None => return Starts::More,
+            Some(Ok(())) => {
+                if let Some(shared) = shared.filter(|_| !is_new) {
+                    shared.clear_trap();
+                }
+            }
+            Some(Err(error)) if is_new => return Starts::Failed(error),
+            Some(Err(error)) => {
+                self.report.last_trap = Some(format!("not started again: {error}"));
+                self.lanes[index].restart_at_ms = now_ms + RESTART_AFTER_MS;
+            }
+        }
+        match self.lanes.iter().any(Lane::is_starting) {
+            true => Starts::More,
+            false => Starts::All,
+        }
+    }
+
+    /// Starts to the end what is to start: where nobody takes turns.
+    #[cold]
+    pub(super) fn start_all(&mut self, engine: &Engine, now_ms: u64) {
+        while self.lanes.iter().any(Lane::is_starting) {
+            self.start_on(engine, Nanos(u64::MAX), now_ms);
+        }
+    }
+
+    /// Throws a trapped instance away and has another start in its place; or, when the module is
+    /// a new version of a service, has the one before back.
+    pub(super) fn replace(&mut self, lane: usize, trap: Trap, now_ms: u64) {
+        if !self.put_back(&trap) {
+            self.start_again(lane, now_ms);
+        }
+        self.note_trap(lane, trap);
+    }
+
+    /// Nobody below may be in its memory until it has.
+    fn start_again(&mut self, lane: usize, now_ms: u64) {
+        self.held = self.held || self.shared.as_ref().is_none_or(Shared::take);
+        let lane = &mut self.lanes[lane];
+        match self.held {
+            true => lane.start(),
+            false => {
+                lane.clear();
+                lane.restart_at_ms = now_ms + RESTART_AFTER_MS;
+            }
+        }
+    }
+
+    /// Goes on from what the module did below user level.
+    #[cold]
+    pub(super) fn take_over(&mut self, now_ms: u64) {
+        let Some(shared) = &self.shared else { return };
+        match (shared.trapped(), self.lanes[0].instance()) {
+            (Some((cause, place)), _) => self.replace(0, super::below_trap(cause, place), now_ms),
+            (None, Some(instance)) => shared.load(instance),
+            (None, None) => {}
+        }
+    }
+
+    /// Has the memory of the service for itself until [`Service::settle_hold`]: nobody below is
+    /// in it. False when a program stays there.
+    pub(super) fn hold(&mut self, now_ms: u64) -> bool {
+        let Some(shared) = &self.shared else { return true };
+        if !self.held {
+            if !shared.take() {
+                return false;
+            }
+            self.held = true;
+        }
+        if shared.has_run() {
+            self.take_over(now_ms);
+        }
+        true
+    }
+
+    /// Gives the memory back when nothing here needs it any more.
+    pub(super) fn settle_hold(&mut self) {
+        let is_needed = || {
+            let starting = self.lanes.iter().any(Lane::is_starting);
+            starting || self.current.is_some() || !self.lanes.iter().all(Lane::is_through)
+        };
+        if self.held && !is_needed() {
+            self.let_go();
+        }
+    }
+
+    fn let_go(&mut self) {
+        if std::mem::take(&mut self.held)
+            && let Some(shared) = &self.shared
+        {
+            shared.give_back(self.lanes[0].instance());
+        }
+    }
+
+    /// Timers, and lanes that wait to be started again; gives the next time to be called. What
+    /// is due is asked for.
+    pub(crate) fn tick(&mut self, now_ms: u64) -> u64 {
+        if !self.stands() {
+            self.look_for_traps(now_ms);
+            self.try_again(now_ms);
+        }
+        if let Some(period) = self.facts.timer_ms.filter(|_| self.timer_at_ms <= now_ms) {
+            self.timer_at_ms = now_ms + u64::from(period);
+            self.ask(Control::Timer);
+        }
+        let waiting = self.lanes.iter().filter(|lane| lane.is_empty());
+        let restart = waiting.map(|lane| lane.restart_at_ms).min().unwrap_or(u64::MAX);
+        // What is due waits until the call has ended that stands still.
+        let restart = if self.stands() { restart.max(now_ms + 1) } else { restart };
+        let below = self.shared.as_ref().filter(|shared| shared.may_be_below());
+        let look = below.map_or(u64::MAX, |_| now_ms + super::LOOK_BELOW_MS);
+        let watch = self.watch(now_ms);
+        restart.min(self.timer_at_ms).min(look).min(watch)
+    }
+
+    fn look_for_traps(&mut self, now_ms: u64) {
+        let below = self.shared.as_ref();
+        if below.is_some_and(|shared| shared.trapped().is_some()) && self.hold(now_ms) {
+            self.settle_hold();
+        }
+    }
+
+    fn try_again(&mut self, now_ms: u64) {
+        for index in 0..self.lanes.len() {
+            let lane = &self.lanes[index];
+            if lane.is_empty() && lane.restart_at_ms <= now_ms {
+                self.start_again(index, now_ms);
+            }
+        }
+    }
+}
