@@ -17,9 +17,10 @@ pub use capture::{
 };
 pub use hash::key_hash;
 pub use service::{
-    ACCOUNTS_MAX, Account, FILL_MAX, FUEL_SHIFT, HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER,
-    Lane, NEXT_DOWN, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, OVER_DROP, OVER_NOT, OVER_RAISE,
-    PATH_DIRECT, PATH_TC, Passage, ReasonKey, ServiceStats,
+    ACCOUNTS_MAX, Account, FILL_MAX, FRAME_BYTES, FRAME_MEMORY, FUEL_SHIFT, HandOver, LEVEL_KERNEL,
+    LEVEL_NIC, LEVEL_USER, Lane, NEXT_DOWN, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, OVER_DROP,
+    OVER_NOT, OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ROOM_SHARED, ROOMS_MAX, ReasonKey, Room,
+    ServiceStats,
 };
 
 /// Ports of one node: their counters and sockets are arrays.
@@ -279,14 +280,15 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ),
     ("drop_too_long", "dropped: longer than the other end of the bridge takes"),
     ("drop_down", "dropped: its service is down, and its failure policy is closed"),
+    ("drop_queue", "dropped: its session's queue had no room for it"),
 ];
 
 /// Outcomes that the front door counts (`TAM_OUTCOMES`).
-pub const OUTCOME_COUNT: usize = 32;
+pub const OUTCOME_COUNT: usize = 33;
 
 /// Counters of one port, on one CPU (`struct tam_port_stats`).
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub struct PortStats {
     /// Packets that came in.
     pub rx_packets: u64,
@@ -296,6 +298,12 @@ pub struct PortStats {
     pub outcomes: [u64; OUTCOME_COUNT],
     /// Packets whose rule and route came from the flow cache.
     pub cache_hits: u64,
+}
+
+impl Default for PortStats {
+    fn default() -> Self {
+        Self::zeroed()
+    }
 }
 
 /// [`PortConfig::slow`]: netfilter hooks are registered.
@@ -461,6 +469,10 @@ pub const META_MARK: u32 = 1 << 5;
 pub const META_BRIDGED: u32 = 1 << 6;
 /// [`PacketMeta::flags`], in the cell only: not a frame, but the payload of an active packet.
 pub const META_DATA: u32 = 1 << 7;
+/// [`PacketMeta::flags`], on the way to the cell only: it has room in its session's queue.
+pub const META_COUNTED: u32 = 1 << 3;
+/// Where in [`PacketMeta::flags`] the last bit of the epoch is in which that is counted.
+pub const META_COUNTED_SHIFT: u32 = 4;
 /// Where in [`PacketMeta::flags`] the lane's epoch begins ([`ACTION_SERVICE`] only).
 pub const META_EPOCH_SHIFT: u32 = 24;
 
@@ -469,6 +481,15 @@ impl PacketMeta {
     #[must_use]
     pub const fn epoch(&self) -> u8 {
         (self.flags >> META_EPOCH_SHIFT) as u8
+    }
+
+    /// In which epoch's sum it has room in its session's queue; none when nobody took room for it.
+    #[must_use]
+    pub const fn counted_in(&self) -> Option<usize> {
+        match self.flags & META_COUNTED {
+            0 => None,
+            _ => Some((self.flags >> META_COUNTED_SHIFT & 1) as usize),
+        }
     }
 }
 

@@ -177,8 +177,8 @@ pub struct Passage {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct ServiceStats {
-    /// Packets given to the module's program, or brought to tc and not run there: the sum of
-    /// all that follow but `bytes`, `handed_over` and what follows it.
+    /// Packets given to the module's program, or brought to its lane and not run there: the sum
+    /// of all that follow but `bytes`, `handed_over` and what follows it.
     pub packets: u64,
     /// Their bytes, as they came.
     pub bytes: u64,
@@ -216,6 +216,8 @@ pub struct ServiceStats {
     pub drop_lane: u64,
     /// Dropped because they went round and round between cabled ports.
     pub drop_cycle: u64,
+    /// Raised, and dropped because their session's queue had no room.
+    pub drop_queue: u64,
     /// Packets that found the lane at another CPU than the last one.
     pub handed_over: u64,
     /// Of `drop_module`: their reason is in no counter.
@@ -249,6 +251,38 @@ pub const ACCOUNTS_MAX: usize = 16_384;
 pub const FUEL_SHIFT: u32 = 16;
 /// Jiffies for which an account is filled at once.
 pub const FILL_MAX: u64 = 1 << 14;
+
+/// What may wait for a session on its way to user level and there (`struct tam_room`): the header
+/// says who writes what.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Room {
+    /// Bytes that may wait; 0: nothing is counted.
+    pub most: u64,
+    /// Bytes of packet memory that were given to user level, by the last bit of the epoch.
+    pub sent: [u64; 2],
+    /// Packets for which there was no room.
+    pub dropped: u64,
+    /// What is sent up counts in this one.
+    pub epoch: u32,
+    /// Not 0: what is sent up counts in [`ROOM_SHARED`], too.
+    pub shared: u32,
+    /// Always 0.
+    pub unused: [u64; 3],
+    /// Bytes that the cell is done with.
+    pub done: u64,
+    /// Always 0.
+    pub unused_end: [u64; 7],
+}
+
+/// Rooms that there are: one for each session of a node, and [`ROOM_SHARED`].
+pub const ROOMS_MAX: usize = 16_385;
+/// The room that all sessions without a queue share.
+pub const ROOM_SHARED: usize = 16_384;
+/// Bytes of one frame of packet memory.
+pub const FRAME_MEMORY: usize = 4096;
+/// Bytes of a packet that one frame of packet memory holds.
+pub const FRAME_BYTES: usize = 3840;
 
 /// A drop reason of an entry (`struct tam_reason_key`).
 #[repr(C)]

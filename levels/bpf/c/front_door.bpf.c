@@ -63,7 +63,7 @@ static __noinline int to_entry(struct xdp_md *ctx, const struct tam_flow *flow, 
 	if (flow->action == TAM_ACTION_SERVICE)
 		return to_service(ctx, flow, extent, outcome, stats);
 	if (flow->action == TAM_ACTION_USER)
-		return sent_up(ctx, flow, stats, give_to_socket(ctx, flow, extent, outcome, 0));
+		return to_cell(ctx, flow, extent, outcome, stats);
 	return finish(stats, TAM_DROP_DOWN);
 }
 

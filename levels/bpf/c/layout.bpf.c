@@ -25,6 +25,7 @@ struct tam_hand_over layout_hand_over;
 struct tam_passage layout_passage;
 struct tam_service_stats layout_service_stats;
 struct tam_account layout_account;
+struct tam_room layout_room;
 struct tam_reason_key layout_reason_key;
 enum tam_outcome layout_outcome;
 enum tam_action layout_action;
@@ -57,6 +58,8 @@ enum layout_number {
 	META_TO_TC = TAM_META_TO_TC,
 	META_UP = TAM_META_UP,
 	META_MARK = TAM_META_MARK,
+	META_COUNTED = TAM_META_COUNTED,
+	META_COUNTED_SHIFT = TAM_META_COUNTED_SHIFT,
 	META_EPOCH_SHIFT = TAM_META_EPOCH_SHIFT,
 	ENTRIES_MAX = TAM_ENTRIES_MAX,
 	MODULES_MAX = TAM_MODULES_MAX,
@@ -65,6 +68,10 @@ enum layout_number {
 	ACCOUNTS_MAX = TAM_ACCOUNTS_MAX,
 	FUEL_SHIFT = TAM_FUEL_SHIFT,
 	FILL_MAX = TAM_FILL_MAX,
+	ROOMS_MAX = TAM_ROOMS_MAX,
+	ROOM_SHARED = TAM_ROOM_SHARED,
+	FRAME_MEMORY = TAM_FRAME_MEMORY,
+	FRAME_BYTES = TAM_FRAME_BYTES,
 	CYCLES_MAX = TAM_CYCLES_MAX,
 	CYCLE_ROUNDS = TAM_CYCLE_ROUNDS,
 	CYCLE_ROUNDS_MAX = TAM_CYCLE_ROUNDS_MAX,

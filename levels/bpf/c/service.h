@@ -16,6 +16,7 @@
 #include "classify.h"
 #include "context.h"
 #include "lane.h"
+#include "room.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -101,8 +102,8 @@ static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx,
 	return (void *)(meta + 1) > (void *)(long)ctx->data ? 0 : meta;
 }
 
-/* Gives a packet to the cell's socket with its metadata in front; returns an XDP
- * action, XDP_REDIRECT when there is a socket. The caller is in the lane. */
+/* Gives a packet to the cell's socket with its metadata in front; returns an XDP action,
+ * XDP_REDIRECT when there is a socket, or TAM_NO_ROOM. The caller is in the lane. */
 static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
 				   const struct tam_passage *way)
 {
@@ -122,6 +123,12 @@ static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
 	if (bpf_redirect_map(&tam_sockets, from->arrival_port * TAM_QUEUES_MAX + queue, XDP_PASS) !=
 	    XDP_REDIRECT)
 		return XDP_PASS;
+
+	int counted = take_room(lane->session, frame_length(ctx, TAM_LEVEL_NIC));
+
+	if (counted < 0)
+		return TAM_NO_ROOM;
+	meta->flags |= counted;
 	count_up(lane, epoch);
 	return XDP_REDIRECT;
 }
@@ -250,9 +257,11 @@ static __always_inline void fill_hand_over(struct tam_passage *way, const struct
 }
 
 /* To the socket of the cell, with what is known in front of the frame; returns an XDP
- * action, XDP_REDIRECT when there is a socket. */
+ * action, XDP_REDIRECT when there is a socket, or TAM_NO_ROOM. `counted` is set with the
+ * former: to what take_room() said. */
 static __always_inline int give_to_socket(struct xdp_md *ctx, const struct tam_flow *flow,
-					  __u64 extent, __u32 outcome, __u32 epoch)
+					  __u64 extent, __u32 outcome, const struct tam_lane *lane,
+					  __u32 epoch, int *counted)
 {
 	__u32 queue = ctx->rx_queue_index;
 
@@ -265,7 +274,14 @@ static __always_inline int give_to_socket(struct xdp_md *ctx, const struct tam_f
 		return XDP_DROP;
 	fill_way(meta, flow, extent, outcome);
 	meta->flags |= epoch << TAM_META_EPOCH_SHIFT;
-	return bpf_redirect_map(&tam_sockets, port_number * TAM_QUEUES_MAX + queue, XDP_PASS);
+	if (bpf_redirect_map(&tam_sockets, port_number * TAM_QUEUES_MAX + queue, XDP_PASS) !=
+	    XDP_REDIRECT)
+		return XDP_PASS;
+	*counted = take_room(lane->session, extent >> 32);
+	if (*counted < 0)
+		return TAM_NO_ROOM;
+	meta->flags |= *counted;
+	return XDP_REDIRECT;
 }
 
 /* The same for a lane that rests at user level; -1 when it must be entered: then the
@@ -273,10 +289,11 @@ static __always_inline int give_to_socket(struct xdp_md *ctx, const struct tam_f
 static __always_inline int send_up_outside(struct xdp_md *ctx, struct tam_lane *lane,
 					   const struct tam_flow *flow, __u64 extent, __u32 outcome)
 {
-	int action = give_to_socket(ctx, flow, extent, outcome, epoch_of(lane));
+	int counted, action = give_to_socket(ctx, flow, extent, outcome, lane, epoch_of(lane), &counted);
 
 	if (action != XDP_REDIRECT || count_up_outside(lane))
 		return action;
+	return_room(lane->session, extent >> 32, counted);
 	return bpf_xdp_adjust_meta(ctx, sizeof(struct tam_meta)) ? XDP_DROP : -1;
 }
 
@@ -303,6 +320,8 @@ static __noinline int stays_here(const struct tam_meta *meta)
 static __always_inline int sent_up(struct xdp_md *ctx, const struct tam_flow *flow,
 				   struct tam_port_stats *stats, int action)
 {
+	if (action == TAM_NO_ROOM)
+		return finish(stats, TAM_DROP_QUEUE);
 	if (action == XDP_PASS && stays_here(&flow->meta))
 		return finish(stats, TAM_DROP_DOWN);
 	if (action == XDP_PASS && flow->meta.flags & TAM_META_BRIDGED)
@@ -311,6 +330,20 @@ static __always_inline int sent_up(struct xdp_md *ctx, const struct tam_flow *fl
 		      : action == XDP_DROP   ? TAM_DROP_ADJUST
 					     : TAM_KERNEL_NO_SOCKET);
 	return action;
+}
+
+/* A packet of a service that runs at user level only. */
+static __always_inline int to_cell(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
+				   __u32 outcome, struct tam_port_stats *stats)
+{
+	__u32 entry = flow->meta.entry;
+	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
+	int counted;
+
+	if (!lane)
+		return finish(stats, TAM_KERNEL_NO_SOCKET);
+	return sent_up(ctx, flow, stats,
+		       give_to_socket(ctx, flow, extent, outcome, lane, 0, &counted));
 }
 
 /* A packet of a service that can run below user level. `outcome` is TAM_FORWARDED

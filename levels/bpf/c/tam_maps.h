@@ -159,6 +159,7 @@ enum tam_outcome {
 	TAM_DROP_LANE,			/* another CPU did not leave the service's lane in time, or it was held */
 	TAM_DROP_TOO_LONG,		/* longer than the other end of the bridge takes */
 	TAM_DROP_DOWN,			/* its service is down, and drops what it does not see */
+	TAM_DROP_QUEUE,			/* its session's queue had no room for it */
 	TAM_OUTCOMES
 };
 
@@ -286,6 +287,9 @@ struct tam_marked {
 #define TAM_META_MARK (1 << 5)	/* the mark of the module before lies in front of this */
 #define TAM_META_BRIDGED (1 << 6)	/* egress_port is the other end of a bridge: out by it, as it is */
 #define TAM_META_CROSS (1 << 7)	/* from XDP to tc: nothing but that (bridge.h) */
+/* On the way to the cell, and nowhere else: */
+#define TAM_META_COUNTED (1 << 3)	/* it has room in its session's queue (tam_room) */
+#define TAM_META_COUNTED_SHIFT 4	/* in `sent` of which epoch */
 #define TAM_META_EPOCH_SHIFT 24
 
 enum tam_level {
@@ -448,7 +452,7 @@ struct tam_passage {
 };
 
 /* What became of an entry's packets below user level, on one CPU. `packets` is
- * the sum of all from `forwarded` on, but for the last four. */
+ * the sum of all from `forwarded` on to `drop_queue`. */
 struct tam_service_stats {
 	__u64 packets;		/* given to the module's program, or brought to its lane and not run there */
 	__u64 bytes;		/* as they came */
@@ -469,6 +473,7 @@ struct tam_service_stats {
 	__u64 drop_rule;	/* passed, and a rule of the next stage says so */
 	__u64 drop_lane;	/* at tc, or behind another module: another CPU did not leave the lane in time */
 	__u64 drop_cycle;	/* it went round and round between cabled ports */
+	__u64 drop_queue;	/* raised, and its session's queue had no room for it */
 	__u64 handed_over;	/* packets that found the lane at another CPU than the last one */
 	__u64 reasons_lost;	/* of drop_module: their reason is in no counter, there are too many */
 	__u64 raised_bytes;	/* of those that were raised: as they came */
@@ -494,6 +499,40 @@ struct tam_account {
 #define TAM_ACCOUNTS_MAX 16384	/* sessions of a node */
 #define TAM_FUEL_SHIFT 16
 #define TAM_FILL_MAX (1 << 14)	/* jiffies that are made good at once: beyond, the sum could overflow */
+
+/* What may wait for a session on its way to user level and there, in bytes of packet memory:
+ * its queue. Those of sessions that reserved none count in one more record, too, which all of
+ * them share. F the front door writes, C the cell, which maps it.
+ *
+ *  0      8         16        24        32      36       40     64     72     128
+ * +------+---------+---------+---------+-------+--------+------+------+------+
+ * | most | sent[0] | sent[1] | dropped | epoch | shared | zero | done | zero |
+ * |  C   |    F    |    F    |    F    |   C   |   C    |      |  C   |      |
+ * +------+---------+---------+---------+-------+--------+------+------+------+
+ *
+ *	a packet goes up:         sent[epoch] += its memory, if then no more than `most` waits
+ *	the cell is done with it: done += its memory
+ *	what the cell puts there itself, a module's frames for one: done -= their memory
+ *	waits:                    sent[0] + sent[1] - done
+ *
+ * A packet that was sent up and never came (its socket went, its device failed it) would keep
+ * its room for ever. So the cell has packets counted in another epoch each second, all rooms
+ * in the same; a second later whatever of the epoch before has not come is lost, and done += it.
+ * Should some come after all they are missing in the next sum of that epoch. */
+struct tam_room {
+	__u64 most;		/* what may wait; 0: nothing is counted, nobody has a claim */
+	__u64 sent[2];		/* memory of what was given to user level, by the last bit of the epoch */
+	__u64 dropped;		/* packets for which there was no room */
+	__u32 epoch;
+	__u32 shared;		/* not 0: it reserved nothing, and tam_rooms[TAM_ROOM_SHARED] counts, too */
+	__u64 unused[3];
+	__u64 done;		/* in a cache line of its own: the front door reads it, and writes the others */
+	__u64 unused_end[7];
+};
+#define TAM_ROOMS_MAX 16385	/* sessions of a node, and what those without a queue share */
+#define TAM_ROOM_SHARED 16384
+#define TAM_FRAME_MEMORY 4096	/* bytes of one frame of packet memory, */
+#define TAM_FRAME_BYTES 3840	/* and those of a packet that it holds */
 
 struct tam_reason_key {
 	__u16 entry;

@@ -183,14 +183,21 @@ static __always_inline int send_up_by_tap(struct __sk_buff *ctx, struct tam_lane
 	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
 	__u32 device = shared ? *(volatile __u32 *)&shared->up_ifindex : 0;
 	struct tam_meta meta = way->meta;
+	__u32 length = ctx->len + (ctx->vlan_present ? sizeof(struct vlan_header) : 0);
+	int counted;
 
 	lane->level = TAM_LEVEL_USER;
 	lane->path = TAM_PATH_TC;
 	if (!device)
 		return TC_ACT_UNSPEC;
-	meta.flags |= epoch << TAM_META_EPOCH_SHIFT;
-	if (put_in_front(ctx, &meta, way->mark))
+	counted = take_room(lane->session, length);
+	if (counted < 0)
+		return TAM_NO_ROOM;
+	meta.flags |= epoch << TAM_META_EPOCH_SHIFT | counted;
+	if (put_in_front(ctx, &meta, way->mark)) {
+		return_room(lane->session, length, counted);
 		return TC_ACT_SHOT;
+	}
 	unmark(ctx);
 	count_up(lane, epoch);
 	return bpf_redirect(device, 0);
@@ -225,6 +232,10 @@ static __always_inline int raise(void *ctx, enum tam_level level, struct tam_lan
 		stats->raised++;
 		stats->raised_bytes += way->bytes;
 		return action;
+	}
+	if (action == TAM_NO_ROOM) {
+		stats->drop_queue++;
+		return dropped(level);
 	}
 	if (action == dropped(level)) {
 		stats->drop_malformed++;

@@ -141,7 +141,7 @@ pub struct FrontDoor {
 }
 
 /// Maps that every copy of the program shares.
-const SHARED_MAPS: [&str; 29] = [
+const SHARED_MAPS: [&str; 30] = [
     "tam_shared",
     "tam_ports",
     "tam_stats",
@@ -170,6 +170,7 @@ const SHARED_MAPS: [&str; 29] = [
     SERVICES,
     REASONS,
     ACCOUNTS,
+    ROOMS,
     "tam_cycles",
 ];
 /// The large flow cache, and the tags of its entries.
@@ -190,6 +191,7 @@ const AFTER_TC: &str = "tam_after_tc";
 const SERVICES: &str = "tam_services";
 const REASONS: &str = "tam_reasons";
 const ACCOUNTS: &str = "tam_accounts";
+const ROOMS: &str = "tam_rooms";
 /// The front door's second half: what modules' programs end with.
 const AFTERWARDS: &str = "tam_afterwards";
 /// The same at kernel level.

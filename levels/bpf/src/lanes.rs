@@ -210,6 +210,12 @@ impl Lane<'_> {
         self.set(OVER_SHIFT, 0xff, u32::from(over));
     }
 
+    /// Who pays for the service.
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        SessionId(self.session.load(Ordering::Acquire) as u16)
+    }
+
     /// Says who pays for the service.
     pub fn set_session(&self, session: SessionId) {
         self.session.store(u32::from(session.0), Ordering::SeqCst);

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 
 use bpf_maps::{
     Account, Captured, Config, HandOver, Key, Lane, Mask, OUTCOMES, PacketMeta, Passage,
-    PortConfig, PortStats, ReasonKey, Rule, RuleFact, RuleStats, STAGES, ServiceStats, Vlan,
+    PortConfig, PortStats, ReasonKey, Room, Rule, RuleFact, RuleStats, STAGES, ServiceStats, Vlan,
     VlanKey,
 };
 
@@ -152,6 +152,7 @@ fn layout_of_services_matches_header() {
         beyond,
     );
     same!(object, "tam_account", Account, left, ticked, per_tick, full, unused);
+    same!(object, "tam_room", Room, most, sent, dropped, epoch, shared, unused, done, unused_end,);
     same!(
         object,
         "tam_hand_over",
@@ -218,6 +219,7 @@ fn layout_of_services_matches_header() {
         drop_rule,
         drop_lane,
         drop_cycle,
+        drop_queue,
         handed_over,
         reasons_lost,
         raised_bytes,
@@ -294,6 +296,8 @@ fn numbers_match_header() {
         META_TO_TC,
         META_UP,
         META_MARK,
+        META_COUNTED,
+        META_COUNTED_SHIFT,
         META_EPOCH_SHIFT,
         ENTRIES_MAX,
         MODULES_MAX,
@@ -302,6 +306,10 @@ fn numbers_match_header() {
         ACCOUNTS_MAX,
         FUEL_SHIFT,
         FILL_MAX,
+        ROOMS_MAX,
+        ROOM_SHARED,
+        FRAME_MEMORY,
+        FRAME_BYTES,
         CYCLES_MAX,
         CYCLE_ROUNDS,
         CYCLE_ROUNDS_MAX,

@@ -21,5 +21,5 @@ mod socket;
 mod umem;
 
 pub use packet::{Packet, SEGMENTS_MAX};
-pub use socket::{SetupError, Socket, SocketConfig, left_behind};
+pub use socket::{Rings, SetupError, Socket, SocketConfig, left_behind};
 pub use umem::{FRAME_HEADROOM, FRAME_LENGTH, FramePool, Umem};

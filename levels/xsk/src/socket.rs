@@ -31,10 +31,21 @@ pub struct SocketConfig {
     pub queue: u32,
     /// Its number among the sockets of its UMEM.
     pub number: u16,
-    /// Entries of each ring, a power of two.
-    pub ring_entries: u32,
+    /// Entries of its rings, which are powers of two.
+    pub rings: Rings,
+    /// Frames that it has to send at most.
+    pub leaving_max: u32,
     /// Frames of more than one descriptor (kernel 6.6): needed for MTUs above 3,800.
     pub multi_buffer: bool,
+}
+
+/// How many entries the rings of a socket have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rings {
+    /// The receive ring, and the one of frames to receive into.
+    pub receive: u32,
+    /// The transmit ring, and the one of frames that were sent.
+    pub transmit: u32,
 }
 
 /// Which step of the set-up failed: the host's or the operator's doing.
@@ -58,7 +69,8 @@ pub struct Socket {
     completion: Ring<u64>,
     /// Descriptors handed to the kernel to send and not yet completed.
     in_transmit: u32,
-    ring_entries: u32,
+    rings: Rings,
+    leaving_max: u32,
     number: u16,
 }
 
@@ -85,20 +97,20 @@ impl Socket {
         if shares.is_empty() {
             register(&fd, &umem).map_err(at("registering the UMEM"))?;
         }
-        let entries = config.ring_entries;
-        sockopt::set_xdp_umem_fill_ring_size(&fd, entries).map_err(at("sizing the fill ring"))?;
-        sockopt::set_xdp_umem_completion_ring_size(&fd, entries)
+        let Rings { receive: coming, transmit: leaving } = config.rings;
+        sockopt::set_xdp_umem_fill_ring_size(&fd, coming).map_err(at("sizing the fill ring"))?;
+        sockopt::set_xdp_umem_completion_ring_size(&fd, leaving)
             .map_err(at("sizing the completion ring"))?;
-        sockopt::set_xdp_rx_ring_size(&fd, entries).map_err(at("sizing the receive ring"))?;
-        sockopt::set_xdp_tx_ring_size(&fd, entries).map_err(at("sizing the transmit ring"))?;
+        sockopt::set_xdp_rx_ring_size(&fd, coming).map_err(at("sizing the receive ring"))?;
+        sockopt::set_xdp_tx_ring_size(&fd, leaving).map_err(at("sizing the transmit ring"))?;
         let offsets = sockopt::xdp_mmap_offsets(&fd).map_err(at("asking for ring offsets"))?;
-        let receive = Ring::map(fd.as_fd(), XDP_PGOFF_RX_RING, offsets.rx, entries)
+        let receive = Ring::map(fd.as_fd(), XDP_PGOFF_RX_RING, offsets.rx, coming)
             .map_err(io("mapping the receive ring"))?;
-        let transmit = Ring::map(fd.as_fd(), XDP_PGOFF_TX_RING, offsets.tx, entries)
+        let transmit = Ring::map(fd.as_fd(), XDP_PGOFF_TX_RING, offsets.tx, leaving)
             .map_err(io("mapping the transmit ring"))?;
-        let fill = Ring::map(fd.as_fd(), XDP_UMEM_PGOFF_FILL_RING, offsets.fr, entries)
+        let fill = Ring::map(fd.as_fd(), XDP_UMEM_PGOFF_FILL_RING, offsets.fr, coming)
             .map_err(io("mapping the fill ring"))?;
-        let completion = Ring::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, entries)
+        let completion = Ring::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, leaving)
             .map_err(io("mapping the completion ring"))?;
         bind_to_one(&fd, config, shares).map_err(at("binding"))?;
         Ok(Self {
@@ -109,7 +121,8 @@ impl Socket {
             fill,
             completion,
             in_transmit: 0,
-            ring_entries: entries,
+            rings: config.rings,
+            leaving_max: config.leaving_max.min(leaving),
             number: config.number,
         })
     }
@@ -176,7 +189,7 @@ impl Socket {
     /// Gives the packet back when the ring has no room for it.
     pub fn send(&mut self, mut packet: Packet) -> Result<(), Packet> {
         let count = packet.count as u32;
-        if self.in_transmit + count > self.ring_entries || self.transmit.room(count) < count {
+        if self.in_transmit + count > self.leaving_max || self.transmit.room(count) < count {
             return Err(packet);
         }
         for at in 0..packet.count {
@@ -215,7 +228,7 @@ impl Socket {
 
     /// Takes transmitted frames back into the pool.
     pub fn complete(&mut self, pool: &mut FramePool) {
-        let done = self.completion.filled(self.ring_entries);
+        let done = self.completion.filled(self.rings.transmit);
         for i in 0..done {
             if let Some((frame, _)) = self.umem.frame_at(self.completion.read(i)) {
                 pool.give(frame);
@@ -227,10 +240,12 @@ impl Socket {
         }
     }
 
-    /// Gives the kernel frames to receive into, as many as ring and pool allow.
-    pub fn refill(&mut self, pool: &mut FramePool) {
+    /// Gives the kernel frames to receive into, until it has so many, as far as ring and pool
+    /// allow.
+    pub fn refill(&mut self, pool: &mut FramePool, most: u32) {
         self.umem.replenish(pool);
-        let room = self.fill.room(self.ring_entries);
+        let unwanted = self.rings.receive.saturating_sub(most);
+        let room = self.fill.room(self.rings.receive).saturating_sub(unwanted);
         let mut given = 0;
         while given < room {
             let Some(frame) = pool.take() else { break };
@@ -283,10 +298,10 @@ impl AsFd for Socket {
 ///
 /// # Errors
 /// When it is not set up with rings of so many entries.
-pub fn left_behind(socket: BorrowedFd<'_>, ring_entries: u32) -> std::io::Result<u64> {
+pub fn left_behind(socket: BorrowedFd<'_>, rings: Rings) -> std::io::Result<u64> {
     let offsets = sockopt::xdp_mmap_offsets(socket)?;
-    let receive = Ring::<XdpDesc>::map(socket, XDP_PGOFF_RX_RING, offsets.rx, ring_entries)?;
-    let transmit = Ring::<XdpDesc>::map(socket, XDP_PGOFF_TX_RING, offsets.tx, ring_entries)?;
+    let receive = Ring::<XdpDesc>::map(socket, XDP_PGOFF_RX_RING, offsets.rx, rings.receive)?;
+    let transmit = Ring::<XdpDesc>::map(socket, XDP_PGOFF_TX_RING, offsets.tx, rings.transmit)?;
     let whole = |d: &XdpDesc| !d.options.contains(XdpDescOptions::XDP_PKT_CONTD);
     Ok(receive.waiting().chain(transmit.waiting()).filter(whole).count() as u64)
 }

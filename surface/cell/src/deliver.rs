@@ -12,7 +12,7 @@ use bpf_maps::{
     ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, META_BRIDGED, META_ROUTED, PacketMeta, RULE_NONE,
     VLAN_PRESENT,
 };
-use units::{EntryId, SessionId};
+use units::{Bytes, EntryId, SessionId};
 use wire::rewrite;
 use xsk::{FramePool, Packet, SEGMENTS_MAX};
 
@@ -148,7 +148,7 @@ impl Exits<'_> {
 
     /// Out of a port when it is the session's turn there.
     fn send_in_turn(&mut self, port: u16, packet: Packet) -> End {
-        let memory = packet.memory_length();
+        let memory = Bytes(packet.memory_length() as u64);
         if !self.sessions.hold(self.session, memory) {
             packet.recycle(self.pool);
             return End::Failed(SendFailure::Full);
@@ -156,7 +156,7 @@ impl Exits<'_> {
         match self.egress.enqueue(port, self.session, packet) {
             Ok(()) => End::Sent,
             Err((packet, why)) => {
-                self.sessions.release(self.session, memory as u64);
+                self.sessions.release(self.session, memory);
                 packet.recycle(self.pool);
                 match why {
                     Refused::Full => End::Failed(SendFailure::Full),

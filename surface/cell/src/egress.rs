@@ -315,7 +315,7 @@ impl Egress {
                     Next::InFlight | Next::Idle => return None,
                 },
             };
-            let (length, memory) = (packet.length() as u64, packet.memory_length() as u64);
+            let (length, memory) = (packet.length() as u64, Bytes(packet.memory_length() as u64));
             match ports.send(at as u16, packet, pool) {
                 Ok(()) => {
                     left.sent += 1;

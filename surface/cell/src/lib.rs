@@ -29,9 +29,11 @@ mod facts;
 mod kernel;
 mod mappings;
 mod pacer;
+mod packet_memory;
 mod port;
 mod programs;
 pub mod protocol;
+mod rooms;
 mod service;
 mod sessions;
 mod shared;
@@ -43,6 +45,7 @@ mod worker;
 pub use associations::{Answer as CallAnswer, Question as CallQuestion, bounced};
 pub use compile::{CompileFailure, CompileWorker, Compiled, compile_worker};
 pub use counts::DoorCounts;
+pub use packet_memory::PacketMemory;
 pub use protocol::PROTOCOL_VERSION;
 pub use worker::{adopt, run};
 
@@ -53,7 +56,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// When the socket was not bound yet.
 pub fn left_behind(socket: std::os::fd::BorrowedFd<'_>) -> std::io::Result<u64> {
-    xsk::left_behind(socket, port::RING_ENTRIES)
+    xsk::left_behind(socket, port::RINGS)
 }
 
 /// Where in a node's folder a daemon finds the cell with this process number.

@@ -2,6 +2,7 @@
 
 use crate::cycle::Rounds;
 use crate::deliver::l3_offset;
+use crate::packet_memory::{LEAVING_MAX, WAITING_MAX};
 use crate::protocol::PortFacts;
 use abi::PacketBytes;
 use bpf_maps::QUEUES_MAX;
@@ -10,10 +11,12 @@ use os::frame_socket::{FrameSocket, PIECES_MAX, Unfinished};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use units::PortId;
-use xsk::{FramePool, Packet, SEGMENTS_MAX, SetupError, Socket, SocketConfig, Umem};
+use xsk::{FramePool, Packet, Rings, SEGMENTS_MAX, SetupError, Socket, SocketConfig, Umem};
 
-/// Entries of each ring: at 3 million packets a second two thirds of a millisecond.
-pub(crate) const RING_ENTRIES: u32 = 2048;
+/// Entries of each socket's rings. Coming: as many packets as all sessions together may have
+/// waiting, so that nobody's overflow a ring in front of somebody else's. Leaving: at 3 million
+/// packets a second two thirds of a millisecond.
+pub(crate) const RINGS: Rings = Rings { receive: WAITING_MAX, transmit: LEAVING_MAX };
 
 /// One port: the queues that are bound.
 #[derive(Debug)]
@@ -62,25 +65,29 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Binds a queue; its port is made with its first one.
+    /// Binds a queue, with so many frames to receive into, and to send at most; its port is made
+    /// with its first one.
     pub(crate) fn add(
         &mut self,
         facts: &PortFacts,
         fd: OwnedFd,
         umem: &Rc<Umem>,
         pool: &mut FramePool,
+        ready: u32,
+        leaving: u32,
     ) -> Result<(), SetupError> {
         let config = SocketConfig {
             ifindex: facts.ifindex,
             queue: facts.queue,
             number: facts.port.0 * QUEUES_MAX as u16 + facts.queue as u16,
-            ring_entries: RING_ENTRIES,
+            rings: RINGS,
+            leaving_max: leaving,
             multi_buffer: true,
         };
         let shares: Vec<_> =
             self.all.iter().flatten().flat_map(|p| &p.sockets).map(AsFd::as_fd).collect();
         let mut socket = Socket::new(fd, Rc::clone(umem), &config, &shares)?;
-        socket.refill(pool);
+        socket.refill(pool, ready);
         let port = self.make(facts);
         port.sockets.push(socket);
         port.queues.push(facts.queue);

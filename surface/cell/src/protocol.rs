@@ -48,6 +48,8 @@ pub enum ToCell {
     Lanes,
     /// What rules say, for packets that have several. Descriptor: the front door's map.
     RuleFacts,
+    /// The map of what may wait for each session; its descriptor comes along, before any session.
+    Rooms,
     /// One of the next two comes within a millisecond: do not wait for it in the kernel.
     Expect,
     /// What a session was promised: before anything of it runs, and when it changes.
@@ -344,7 +346,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 9;
+pub const PROTOCOL_VERSION: u32 = 10;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.

@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 pub(crate) use turns::Turn;
-use units::{Edge, EntryId, SessionId};
+use units::{Bytes, Edge, EntryId, SessionId};
 use xsk::{Packet, Umem};
 
 /// A lane whose instance could not be started again is tried after so long.
@@ -93,6 +93,8 @@ pub(crate) struct Way {
     pub(crate) batch: Option<u64>,
     /// The service whose lane has counted it, while it is with another.
     pub(crate) counted_by: Option<EntryId>,
+    /// What it takes of its session's queue.
+    pub(crate) room: Bytes,
 }
 
 /// What a packet left to be done.
@@ -372,7 +374,8 @@ impl Service {
     ) -> bool {
         self.report.passed_on += 1;
         let counted_by = came.batch.map(|_| self.facts.entry).or(came.counted_by);
-        self.onward.push_back((packet, Way { meta, mark, batch: None, counted_by }));
+        self.onward
+            .push_back((packet, Way { meta, mark, batch: None, counted_by, room: Bytes::ZERO }));
         true
     }
 

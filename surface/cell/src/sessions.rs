@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   packet ─▶ room in the session's queue? ─▶ its service's lane, and the entry into `ready`
-//!                        │ no: dropped, counted for that service
+//!                        │ no: dropped, by the front door or here (rooms.rs)
 //!   next ─▶ core/session says which virtual processor, until when ─▶ the first ready service
 //!   charge ◀─ what it used; a service that still has work goes to the end of `ready`
 //! ```
@@ -11,7 +11,9 @@
 //! anybody: packets are handled as they come, and nothing here is asked
 //! ([`Sessions::take_turns`]).
 
+use crate::packet_memory::PacketMemory;
 use crate::protocol::{DEVIATION_BOUNDS, SessionFacts, SessionReport};
+use crate::rooms::{Queue, Rooms};
 use session::executor::{Account, Dispatch, ProcessorId, Schedule};
 use session::{Share, VirtualProcessor, Weight};
 use std::collections::{HashMap, VecDeque};
@@ -21,9 +23,6 @@ use xsk::FRAME_LENGTH;
 /// What may wait for a session that reserved no queue, in bytes of packet memory: a burst of 256
 /// frames, 16 of which make room for one reserved queue of a megabyte.
 pub(crate) const QUEUE_DEFAULT: Bytes = Bytes(256 * FRAME_LENGTH as u64);
-/// Of packet memory, what all queues together have that nobody reserved: half of it is there for
-/// those that somebody did, and a third for the rings of devices.
-const UNRESERVED_PART: u64 = 8;
 /// What may wait to leave beyond a session's queue: packets of the turn that runs are counted
 /// twice until it ends, as those that came and as those that leave.
 const TURN_ROOM: Bytes = Bytes(64 * FRAME_LENGTH as u64);
@@ -43,9 +42,7 @@ struct Processor {
 
 struct Session {
     processors: Vec<Processor>,
-    queue_max: Bytes,
-    /// Whether its queue was promised to it; else it is part of what is there for all others.
-    is_reserved: bool,
+    queue: Queue,
     report: SessionReport,
 }
 
@@ -74,11 +71,10 @@ pub(crate) struct Sessions {
     schedule: Schedule,
     all: HashMap<SessionId, Session>,
     owners: HashMap<ProcessorId, (SessionId, usize)>,
+    rooms: Rooms,
+    memory: PacketMemory,
     /// Services that have something to do.
     ready: usize,
-    /// Of those that were promised to nobody, and what there is for them.
-    unreserved: Bytes,
-    unreserved_max: Bytes,
 }
 
 /// Whose turn it is.
@@ -90,22 +86,37 @@ pub(crate) struct Next {
 }
 
 impl Sessions {
-    /// Those that every node has; `packet_memory` is all that the cell has.
-    pub(crate) fn new(now: Nanos, packet_memory: Bytes) -> Self {
+    /// Those that every node has.
+    pub(crate) fn new(now: Nanos, memory: PacketMemory) -> Self {
         let mut sessions = Self {
             schedule: Schedule::new(),
             all: HashMap::new(),
             owners: HashMap::new(),
+            rooms: Rooms::new(None, memory.unreserved()),
+            memory,
             ready: 0,
-            unreserved: Bytes::ZERO,
-            unreserved_max: Bytes(packet_memory.0 / UNRESERVED_PART),
         };
+        sessions.begin(now);
+        sessions
+    }
+
+    /// What waits is counted where the front door counts it, too. Before anything comes, and
+    /// before there is any other session.
+    pub(crate) fn share(&mut self, now: Nanos, rooms: &'static bpf::Rooms) {
+        let mut shared = Self::new(now, self.memory);
+        shared.all.clear();
+        shared.rooms = Rooms::new(Some(rooms), self.memory.unreserved());
+        *self = shared;
+        self.begin(now);
+    }
+
+    fn begin(&mut self, now: Nanos) {
         let (slice, period) = SYSTEM_SHARE;
         let system =
             Share::new(slice, period).ok().map(|share| VirtualProcessor { share, extra: true });
-        sessions.put(now, SessionId::SYSTEM, &[system], Weight::default(), None);
-        sessions.put(now, SessionId::BEST_EFFORT, &[None], Weight::default(), None);
-        sessions
+        let queue = Some(self.memory.system());
+        self.put(now, SessionId::SYSTEM, &[system], Weight::default(), queue);
+        self.put(now, SessionId::BEST_EFFORT, &[None], Weight::default(), None);
     }
 
     /// Whether sessions have claims against each other.
@@ -132,22 +143,13 @@ impl Sessions {
         weight: Weight,
         queue: Option<Bytes>,
     ) {
-        let Self { schedule, all, owners, unreserved, .. } = self;
-        let queue_max = queue.unwrap_or(QUEUE_DEFAULT);
+        let Self { schedule, all, owners, rooms, .. } = self;
         let session = all.entry(id).or_insert_with(|| Session {
             processors: Vec::new(),
-            queue_max,
-            is_reserved: queue.is_some(),
+            queue: rooms.queue(id),
             report: SessionReport::new(id),
         });
-        session.queue_max = queue_max;
-        // What waits now waits on another account.
-        match (session.is_reserved, queue.is_some()) {
-            (false, true) => *unreserved = unreserved.saturating_sub(session.report.queue),
-            (true, false) => *unreserved += session.report.queue,
-            _ => {}
-        }
-        session.is_reserved = queue.is_some();
+        rooms.set(&mut session.queue, queue.unwrap_or(QUEUE_DEFAULT), queue.is_none());
         for (index, &promise) in promises.iter().enumerate() {
             if let Some(processor) = session.processors.get(index) {
                 schedule.change(now, processor.id, promise, weight);
@@ -172,6 +174,13 @@ impl Sessions {
         for entry in left {
             self.wake(now, id, entry);
         }
+        self.limit();
+    }
+
+    /// The front door looks at what waits while sessions have claims against each other.
+    fn limit(&mut self) {
+        let is_limited = self.take_turns();
+        self.rooms.limit(is_limited, self.all.values_mut().map(|session| &mut session.queue));
     }
 
     /// A session is no more; nothing of it runs.
@@ -182,15 +191,23 @@ impl Sessions {
             self.schedule.remove(now, processor.id);
             self.owners.remove(&processor.id);
         }
-        if !session.is_reserved {
-            self.unreserved = self.unreserved.saturating_sub(session.report.queue);
+        self.rooms.close(session.queue);
+        self.limit();
+    }
+
+    /// A packet came for which the front door has taken so much room, in that epoch.
+    #[inline]
+    pub(crate) fn come(&mut self, id: SessionId, memory: Bytes, epoch: usize) {
+        if let Some(session) = self.all.get_mut(&id) {
+            self.rooms.come(&mut session.queue, memory, epoch);
         }
     }
 
-    /// Whether a packet that takes so much memory may wait for the session; if so, it does.
+    /// Whether a packet that takes so much memory, and for which the front door has taken no
+    /// room, may wait for the session; if so, it does.
     #[inline]
-    pub(crate) fn admit(&mut self, id: SessionId, length: usize) -> bool {
-        let is_taken = self.take(id, length, Bytes::ZERO);
+    pub(crate) fn admit(&mut self, id: SessionId, memory: Bytes) -> bool {
+        let is_taken = self.take(id, memory, Bytes::ZERO);
         if !is_taken && let Some(session) = self.all.get_mut(&id) {
             session.report.dropped += 1;
         }
@@ -200,37 +217,37 @@ impl Sessions {
     /// Whether a packet that takes so much memory may wait to leave; if so, it does, in the same
     /// queue.
     #[inline]
-    pub(crate) fn hold(&mut self, id: SessionId, length: usize) -> bool {
-        self.take(id, length, TURN_ROOM)
+    pub(crate) fn hold(&mut self, id: SessionId, memory: Bytes) -> bool {
+        self.take(id, memory, TURN_ROOM)
     }
 
-    /// Takes room in the session's queue, and, if it reserved none, in what all such queues have;
-    /// so much beyond both.
     #[inline]
-    fn take(&mut self, id: SessionId, length: usize, beyond: Bytes) -> bool {
-        let length = Bytes(length as u64);
+    fn take(&mut self, id: SessionId, memory: Bytes, beyond: Bytes) -> bool {
         let Some(session) = self.all.get_mut(&id) else { return false };
-        let most = self.unreserved_max + beyond;
-        let is_room = session.is_reserved || self.unreserved + length <= most;
-        let report = &mut session.report;
-        if !is_room || report.queue + length > session.queue_max + beyond {
-            return false;
-        }
-        report.queue += length;
-        if !session.is_reserved {
-            self.unreserved += length;
-        }
-        true
+        self.rooms.take(&mut session.queue, memory, beyond)
     }
 
     /// So much does not wait any more.
-    pub(crate) fn release(&mut self, id: SessionId, length: u64) {
+    #[inline]
+    pub(crate) fn release(&mut self, id: SessionId, memory: Bytes) {
         if let Some(session) = self.all.get_mut(&id) {
-            session.report.queue = session.report.queue.saturating_sub(Bytes(length));
-            if !session.is_reserved {
-                self.unreserved = self.unreserved.saturating_sub(Bytes(length));
-            }
+            self.rooms.leave(&mut session.queue, memory);
         }
+    }
+
+    /// Finds what the front door sent up and never came.
+    pub(crate) fn settle_rooms(&mut self, now_ms: u64) {
+        self.rooms.settle(now_ms, self.all.values_mut().map(|session| &mut session.queue));
+    }
+
+    /// How packet memory is divided.
+    pub(crate) const fn memory(&self) -> PacketMemory {
+        self.memory
+    }
+
+    /// Frames that lie ready for each receive queue.
+    pub(crate) fn ready(&self) -> u32 {
+        self.memory.ready(self.take_turns())
     }
 
     /// A service of the session has work. Each has one virtual processor, by its number.
@@ -306,7 +323,11 @@ impl Sessions {
 
     /// What each used.
     pub(crate) fn reports(&self) -> impl Iterator<Item = SessionReport> {
-        self.all.values().map(|session| session.report)
+        self.all.values().map(|Session { queue, report, .. }| SessionReport {
+            queue: queue.waits(),
+            dropped: report.dropped + queue.dropped(),
+            ..*report
+        })
     }
 }
 
@@ -316,6 +337,7 @@ mod tests {
     use session::Reservation;
 
     const MS: fn(u64) -> Nanos = Nanos::from_millis;
+    const FRAME: Bytes = Bytes(4096);
 
     fn facts(id: u16, json: &str) -> SessionFacts {
         let reservation: Reservation = serde_json::from_str(json).unwrap();
@@ -323,14 +345,14 @@ mod tests {
     }
 
     fn sessions() -> Sessions {
-        let mut sessions = Sessions::new(Nanos::ZERO, Bytes(64 << 20));
+        let mut sessions = Sessions::new(Nanos::ZERO, PacketMemory::of(2));
         sessions.set(Nanos::ZERO, &facts(2, r#"{"cpu":["1ms/4ms"],"queue":"16KiB"}"#));
         sessions
     }
 
     #[test]
     fn the_two_that_every_node_has_take_no_turns() {
-        let mut sessions = Sessions::new(Nanos::ZERO, Bytes(64 << 20));
+        let mut sessions = Sessions::new(Nanos::ZERO, PacketMemory::of(2));
         assert!(!sessions.take_turns());
         sessions.set(Nanos::ZERO, &facts(2, "{}"));
         assert!(sessions.take_turns());
@@ -375,10 +397,10 @@ mod tests {
     #[test]
     fn a_queue_takes_what_it_was_promised_and_counts_the_rest() {
         let mut sessions = sessions();
-        let taken = (0..6).filter(|_| sessions.admit(SessionId(2), 4096)).count();
+        let taken = (0..6).filter(|_| sessions.admit(SessionId(2), FRAME)).count();
         assert_eq!(taken, 4);
-        sessions.release(SessionId(2), 4096);
-        assert!(sessions.admit(SessionId(2), 4096));
+        sessions.release(SessionId(2), FRAME);
+        assert!(sessions.admit(SessionId(2), FRAME));
         let report = sessions.reports().find(|report| report.session == SessionId(2)).unwrap();
         assert_eq!((report.queue, report.dropped), (Bytes(16384), 2));
     }
@@ -387,14 +409,14 @@ mod tests {
     fn what_leaves_has_the_room_of_a_turn_beyond_a_queue_and_beyond_what_nobody_reserved() {
         let mut sessions = sessions();
         let of_turn = (TURN_ROOM.0 / 4096) as usize;
-        assert_eq!((0..4).filter(|_| sessions.admit(SessionId(2), 4096)).count(), 4);
-        assert_eq!((0..100).filter(|_| sessions.hold(SessionId(2), 4096)).count(), of_turn);
+        assert_eq!((0..4).filter(|_| sessions.admit(SessionId(2), FRAME)).count(), 4);
+        assert_eq!((0..100).filter(|_| sessions.hold(SessionId(2), FRAME)).count(), of_turn);
         for id in 3..103 {
             sessions.set(Nanos::ZERO, &facts(id, "{}"));
         }
         let held = (3..103)
-            .map(|id| (0..512).filter(|_| sessions.hold(SessionId(id), 4096)).count() as u64);
-        let most = (64 << 20) / UNRESERVED_PART + TURN_ROOM.0;
+            .map(|id| (0..512).filter(|_| sessions.hold(SessionId(id), FRAME)).count() as u64);
+        let most = PacketMemory::of(2).unreserved().0 + TURN_ROOM.0;
         assert_eq!(held.sum::<u64>() * 4096, most, "however many sessions there are");
     }
 
@@ -405,11 +427,11 @@ mod tests {
             sessions.set(Nanos::ZERO, &facts(id, "{}"));
         }
         let full = (3..103)
-            .map(|id| (0..256).filter(|_| sessions.admit(SessionId(id), 4096)).count() as u64);
-        assert_eq!(full.sum::<u64>() * 4096, (64 << 20) / UNRESERVED_PART);
-        assert!(sessions.admit(SessionId(2), 4096));
+            .map(|id| (0..256).filter(|_| sessions.admit(SessionId(id), FRAME)).count() as u64);
+        assert_eq!(full.sum::<u64>() * 4096, PacketMemory::of(2).unreserved().0);
+        assert!(sessions.admit(SessionId(2), FRAME));
         sessions.set(Nanos::ZERO, &facts(3, r#"{"queue":"2MiB"}"#));
-        assert!(sessions.admit(SessionId(102), 4096), "the third has a queue of its own now");
+        assert!(sessions.admit(SessionId(102), FRAME), "the third has a queue of its own now");
     }
 
     #[test]

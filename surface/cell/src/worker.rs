@@ -36,7 +36,8 @@ use crate::facts::Facts;
 use crate::kernel::KernelWay;
 use crate::mappings::Mappings;
 use crate::pacer::{self, Pacer};
-use crate::port::{Ports, RING_ENTRIES};
+use crate::packet_memory::{PacketMemory, WAITING_MAX};
+use crate::port::Ports;
 use crate::programs::Programs;
 use crate::protocol::{
     CellReport, FromCell, PortFacts, SESSION_REPORTS_MAX, ServiceFacts, SharedFacts, StateWay,
@@ -50,7 +51,7 @@ use crate::up::{MARKED_LENGTH, Up, mark_of};
 use abi::PacketBytes;
 use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result, anyhow, bail};
-use bpf::{Lanes, RuleFacts};
+use bpf::{Lanes, Rooms, RuleFacts};
 use bpf_maps::{LEVEL_USER, META_DATA, META_MARK, PacketMeta};
 use engine::{Engine, MemoryKind};
 use executor::{SLICE, Slicer, TURN_MAX};
@@ -143,12 +144,12 @@ struct Cell {
 }
 
 /// Runs until its daemon is gone, and longer if it has services: then the next daemon finds it
-/// in `directory`. `daemon` is a socket of [`fd_passing::pair`]; `frames` is the size of the
-/// packet memory.
+/// in `directory`. `daemon` is a socket of [`fd_passing::pair`]; packet memory is for so many
+/// receive `queues`.
 ///
 /// # Errors
 /// When the engine, the packet memory or the connection fails.
-pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) -> Result<()> {
+pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) -> Result<()> {
     // Started through /proc/self/exe, it would be called "exe".
     rustix::thread::set_name(c"tam").context("naming the process")?;
     // A socket cannot be read by others either.
@@ -165,14 +166,14 @@ pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) 
     engine.prepare().context("making the engine")?;
     let raised = engine.clone();
     let slicer = Slicer::new(move || raised.raise_epoch()).context("making the slice timer")?;
-    let (umem, pool) = Umem::new(frames).context("mapping the packet memory")?;
+    let memory = PacketMemory::of(queues);
+    let (umem, pool) = Umem::new(memory.frames()).context("mapping the packet memory")?;
     let daemon = daemon::Connection::new(daemon, directory).context("listening for daemons")?;
     // Asked for once, in a way that a confined process cannot.
     let _ = rustix::param::page_size();
     let role = Role::Cell { locked_bytes: umem.length() as u64 };
     let confined = os::sandbox::confine(role).context("confining the cell")?;
     tracing::debug!(?confined, "the cell is confined");
-    let packet_memory = Bytes(umem.length() as u64);
     let mut cell = Cell {
         daemon,
         engine,
@@ -188,7 +189,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, frames: u32, core: Option<usize>) 
         lanes: None,
         rules: None,
         services: Vec::new(),
-        sessions: Sessions::new(pacer::now(), packet_memory),
+        sessions: Sessions::new(pacer::now(), memory),
         egress: Egress::new(),
         pacer: Rc::new(Pacer::default()),
         meter: turns::Meter::default(),
@@ -231,6 +232,7 @@ impl Cell {
             self.take_records();
             self.deliver_messages(now_ms);
             self.associations.expire(now_ms, &mut self.pool);
+            self.sessions.settle_rooms(now_ms);
             self.unpark(now_ms)?;
             self.tell_tapped();
             if now_ms >= self.next_tick_ms {
@@ -278,8 +280,9 @@ impl Cell {
             }
         }
         self.flush();
+        let ready = self.sessions.ready();
         for (_, socket) in self.ports.sockets() {
-            socket.refill(&mut self.pool);
+            socket.refill(&mut self.pool, ready);
             transmitting |= socket.transmitting();
         }
         busy || transmitting
@@ -326,7 +329,8 @@ impl Cell {
                     // Each is a batch of its own: it is read when it is handled.
                     self.batches += 1;
                     let batch = Some(self.batches);
-                    self.handle_with(packet, Way { meta, mark, batch, counted_by: None }, now_ms);
+                    let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
+                    self.handle_with(packet, way, now_ms);
                 }
                 None => self.report.up_dropped += 1,
             }
@@ -349,24 +353,25 @@ impl Cell {
             // The front door wrote both, the mark in front.
             _ => packet.metadata::<MARKED_LENGTH>().map_or([0; MARK_LENGTH], mark_of),
         };
-        self.handle_with(
-            packet,
-            Way { meta, mark, batch: Some(self.batches), counted_by: None },
-            now_ms,
-        );
+        let batch = Some(self.batches);
+        let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
+        self.handle_with(packet, way, now_ms);
     }
 
     /// Takes a packet through the services of its graph.
     #[inline]
-    fn handle_with(&mut self, mut packet: Packet, way: Way, now_ms: u64) {
+    fn handle_with(&mut self, mut packet: Packet, mut way: Way, now_ms: u64) {
+        self.come(&packet, &mut way);
         let meta = way.meta;
         checksum::complete(&mut packet, &meta);
         if meta.entry == node::ASSOCIATIONS.0 {
+            self.give_room_back(&way);
             return self.receive_active(packet, meta, now_ms);
         }
         if self.sessions.take_turns() || self.is_busy(EntryId(meta.entry)) {
             return self.enqueue(packet, way, now_ms);
         }
+        self.give_room_back(&way);
         if self.visit(packet, &way, now_ms) && self.go_on(EntryId(meta.entry), now_ms) {
             let first = self.service_mut(EntryId(meta.entry));
             let leaves = first.is_some_and(|service| service.leave(&meta));
@@ -433,7 +438,8 @@ impl Cell {
         let mut exits = exits!(self, self.rules.as_ref(), SessionId::BEST_EFFORT);
         let lost = match exits.next_stage(&mut meta) {
             Next::Service(entry) => {
-                let way = Way { meta, mark: [0; MARK_LENGTH], batch: None, counted_by: None };
+                let (mark, room) = ([0; MARK_LENGTH], Bytes::ZERO);
+                let way = Way { meta, mark, batch: None, counted_by: None, room };
                 return self.hand_on(packet, way, entry, now_ms);
             }
             Next::Out => !matches!(exits.forward(packet, &meta), End::Sent | End::ToKernel),
@@ -558,6 +564,12 @@ impl Cell {
                 // They stay for as long as the process: each service has its own in hand.
                 self.lanes = Some(Box::leak(Box::new(lanes)));
             }
+            ToCell::Rooms => {
+                let Some(fd) = fds.pop() else { bail!("Rooms came without their map") };
+                let rooms = Rooms::given(&fd).context("mapping what may wait for sessions")?;
+                // As the lanes: each session has its own in hand.
+                self.sessions.share(pacer::now(), Box::leak(Box::new(rooms)));
+            }
             ToCell::RuleFacts => {
                 let Some(fd) = fds.pop() else { bail!("RuleFacts came without their map") };
                 let facts = RuleFacts::given(&fd).context("mapping what rules say")?;
@@ -635,7 +647,9 @@ impl Cell {
     }
 
     fn add_port(&mut self, facts: &PortFacts, fd: OwnedFd) -> Result<()> {
-        let added = self.ports.add(facts, fd, &self.umem, &mut self.pool);
+        let (ready, leaving) = (self.sessions.ready(), self.sessions.memory().leaving());
+        let (umem, pool) = (&self.umem, &mut self.pool);
+        let added = self.ports.add(facts, fd, umem, pool, ready, leaving);
         self.set_rate(facts);
         self.tell(&match added {
             Ok(()) => FromCell::PortReady(facts.port, facts.queue),
@@ -653,15 +667,15 @@ impl Cell {
     /// Handles what is in the receive rings at this moment.
     fn handle_received(&mut self, now_ms: u64) {
         let mut batch = VecDeque::with_capacity(BATCH);
-        let rounds = RING_ENTRIES as usize / BATCH;
+        let rounds = WAITING_MAX as usize / BATCH;
         let _ = (0..rounds).all(|_| self.round(&mut batch, now_ms));
-        self.receive_frames(RING_ENTRIES as usize, now_ms);
+        self.receive_frames(WAITING_MAX as usize, now_ms);
     }
 
     /// The same with what came up from kernel level.
     fn receive_all(&mut self, now_ms: u64) {
         self.handle_received(now_ms);
-        self.receive_up(RING_ENTRIES as usize, now_ms);
+        self.receive_up(WAITING_MAX as usize, now_ms);
     }
 
     fn start(

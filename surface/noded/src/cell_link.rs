@@ -16,16 +16,6 @@ use tokio::io::Interest;
 use tokio::time::Duration;
 use zeroize::Zeroizing;
 
-/// Packet frames of a cell for each of its queues: both rings and the fill ring full.
-const FRAMES_PER_QUEUE: u32 = 3 * 2048;
-/// Most packet frames of a cell: 256 MiB.
-const FRAMES_MAX: u32 = 65_536;
-
-/// Packet frames of a cell with so many queues.
-pub(crate) fn frames(queues: u32) -> u32 {
-    FRAMES_PER_QUEUE.saturating_mul(queues.max(2)).min(FRAMES_MAX)
-}
-
 /// Messages that are heard while there is no room to send: a cell that has so much to say, and
 /// reads nothing, is broken.
 const HEARD_MAX: usize = 65_536;
@@ -70,7 +60,6 @@ impl CellLink {
         let (ours, theirs) = fd_passing::pair().context("making the cell's socket")?;
         let mut command = Command::new(crate::deploy::PROGRAM);
         let number = os::child::inherit(&mut command, theirs);
-        let frames = frames(queues);
         // Of what the daemon was given, the cell hears only how much to log.
         command.env_clear().envs(std::env::var_os(LOG_VARIABLE).map(|value| (LOG_VARIABLE, value)));
         let child = command
@@ -78,7 +67,7 @@ impl CellLink {
             .args(["--fd", &number.to_string()])
             .arg("--directory")
             .arg(directory)
-            .args(["--frames", &frames.to_string()])
+            .args(["--queues", &queues.to_string()])
             .args(["--core", &core.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -51,6 +51,7 @@ impl Daemon {
         }
         if let Ok(front) = self.front.front() {
             cell.send(&ToCell::Lanes, &[front.lanes_map().as_fd()])?;
+            cell.send(&ToCell::Rooms, &[front.rooms_map().as_fd()])?;
             cell.send(&ToCell::RuleFacts, &[front.facts_map().as_fd()])?;
         }
         self.binding = 0;

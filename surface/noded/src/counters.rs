@@ -171,7 +171,7 @@ fn service_stats(
         ("trap", report.drop_trap + below.drop_trap),
         ("rule", report.drop_rule + below.drop_rule),
         ("down", report.drop_down + below.drop_down),
-        ("queue", report.drop_queue),
+        ("queue", report.drop_queue + below.drop_queue),
         ("raise", report.drop_raise),
         ("budget", below.drop_budget),
         ("lane", below.drop_lane),

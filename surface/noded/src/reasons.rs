@@ -58,6 +58,10 @@ const ADVICE: &[(&str, &str)] = &[
         "drop_down",
         "`tam list` and `tam events` say why it is down; `--on-failure open` lets packets pass",
     ),
+    (
+        "drop_queue",
+        "`tam session list` shows whose: it comes faster than its session's turns; reserve more, or a longer queue",
+    ),
     ("drop_too_long", "give both ends of the bridge the same MTU"),
 ];
 

@@ -51,6 +51,7 @@ mod packet;
 mod ping;
 mod policy;
 mod port_life;
+mod queues;
 mod refusals;
 mod replace;
 mod rights;

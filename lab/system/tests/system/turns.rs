@@ -19,7 +19,7 @@ const ENDLESS: &str = r#"(memory (export "memory") 1 1)
     (func (export "on_packet") (result i32) (loop (br 0)) (i32.const 0))"#;
 
 /// Counts its packets behind so many steps, and has the count in the first bytes of the payload.
-fn counting(steps: u32) -> String {
+pub fn counting(steps: u32) -> String {
     let work = steps_of_work(steps);
     format!(
         r#"(memory (export "memory") 1 1)
@@ -74,7 +74,7 @@ impl Line {
 }
 
 /// Numbers of the packets that come, until none has come for a while.
-fn numbers(receiver: &UdpSocket) -> Vec<u32> {
+pub fn numbers(receiver: &UdpSocket) -> Vec<u32> {
     let mut payload = [0; 64];
     let mut numbers = Vec::new();
     while let Ok(length) = receiver.recv(&mut payload) {
@@ -182,7 +182,7 @@ fn what_its_queue_has_no_room_for_is_dropped_on_its_account_and_nobody_elses() {
     assert!(!short.is_empty() && short.len() < 200 && short.is_sorted(), "{}", short.len());
     let dropped = 200 - short.len() as u64;
     let balance = line.balance_since(&before);
-    assert_eq!(balance.drops, [("short.queue".to_owned(), dropped)].into());
+    assert_eq!(balance.drops, [("left.drop_queue".to_owned(), dropped)].into());
     let counted = |session: &str| line.node.client().session(session).unwrap().used;
     assert_eq!(counted("short").total.queue_dropped, Some(dropped));
     assert_eq!(counted("gold").total.queue_dropped, Some(0));

@@ -11,7 +11,7 @@ use units::{PortId, RuleId};
 
 use super::{
     AFTER, AFTER_TC, FrontDoor, FrontDoorError, HAND_OVERS, LANES, LARGE, MODULES, MODULES_TC,
-    ONCE, REASONS, SERVICES, TAGS,
+    ONCE, REASONS, ROOMS, SERVICES, TAGS,
 };
 use crate::map::Map;
 use crate::object::Object;
@@ -19,7 +19,7 @@ use crate::objects;
 use crate::test_run::XdpContext;
 
 /// Maps that packets change.
-const CHANGED: [&str; 16] = [
+const CHANGED: [&str; 17] = [
     "tam_stats",
     "tam_flows",
     LARGE,
@@ -36,6 +36,7 @@ const CHANGED: [&str; 16] = [
     AFTER_TC,
     SERVICES,
     REASONS,
+    ROOMS,
 ];
 
 /// The longest frame that can be asked about: the kernel runs a program over one page.

@@ -12,7 +12,7 @@ use units::EntryId;
 
 use super::{
     AFTER, AFTER_TC, FACTS, FrontDoor, FrontDoorError, HAND_OVERS, LANES, MODULES, MODULES_TC,
-    REASONS, SERVICES,
+    REASONS, ROOMS, SERVICES,
 };
 use crate::lanes::Lanes;
 use crate::map::{Map, Update};
@@ -65,6 +65,12 @@ impl FrontDoor {
     #[must_use]
     pub fn lanes_map(&self) -> &Map {
         self.map(LANES)
+    }
+
+    /// The map of what may wait for each session, for [`Rooms`](crate::Rooms) elsewhere.
+    #[must_use]
+    pub fn rooms_map(&self) -> &Map {
+        self.map(ROOMS)
     }
 
     /// The map of what rules say, for [`RuleFacts`](crate::RuleFacts) elsewhere.

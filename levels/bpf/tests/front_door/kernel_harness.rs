@@ -199,6 +199,7 @@ pub fn ended(s: &ServiceStats) -> u64 {
         + s.drop_rule
         + s.drop_lane
         + s.drop_cycle
+        + s.drop_queue
 }
 
 /// Whether a frame is one of the test's.

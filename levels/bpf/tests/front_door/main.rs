@@ -24,6 +24,7 @@ mod order;
 mod parser;
 mod pinned;
 mod replaced;
+mod rooms;
 mod rules;
 mod stages;
 mod wire_end;

@@ -13,7 +13,7 @@ use crate::pacer;
 use crate::shared::Shared;
 use abi::PacketBytes;
 use engine::Engine;
-use units::{EntryId, Nanos};
+use units::{Bytes, EntryId, Nanos};
 use xsk::{FramePool, Packet};
 
 /// What a turn came to.
@@ -21,9 +21,9 @@ use xsk::{FramePool, Packet};
 pub(crate) struct Turn {
     /// What is to be told and sent.
     pub(crate) after: Aftermath,
-    /// Packets that are through, and the memory that they had waited in.
+    /// Packets that are through, and what they had taken of their session's queue.
     pub(crate) handled: u64,
-    pub(crate) handled_bytes: u64,
+    pub(crate) handled_room: Bytes,
     /// Services that have counted packets which are through with their graphs now.
     pub(crate) departed: Vec<(EntryId, u8)>,
     /// What the daemon waits for.
@@ -119,7 +119,7 @@ impl Service {
         {
             self.count_in(&handled.packet);
             turn.handled += 1;
-            turn.handled_bytes += handled.packet.memory_length() as u64;
+            turn.handled_room += way.room;
             let after = self.finish(index, handled, &way, now_ms, exits);
             turn.after.join(&after);
             if !after.passed_on {
@@ -148,7 +148,7 @@ impl Service {
     fn give_up(&mut self, index: usize, pool: &mut FramePool, turn: &mut Turn) {
         let Some((packet, way)) = self.lanes[index].pop_waiting() else { return };
         turn.handled += 1;
-        turn.handled_bytes += packet.memory_length() as u64;
+        turn.handled_room += way.room;
         self.count_in(&packet);
         packet.recycle(pool);
         self.report.drop_down += 1;
@@ -160,7 +160,7 @@ impl Service {
         for _ in 0..super::lane::FILL {
             let Some((packet, way)) = self.lanes[index].pop_waiting() else { return };
             turn.handled += 1;
-            turn.handled_bytes += packet.memory_length() as u64;
+            turn.handled_room += way.room;
             self.count_in(&packet);
             if !self.go_without(packet, &way, exits) {
                 self.through(&way, turn);

@@ -9,7 +9,7 @@ use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result};
 use association::Traffic;
 use bpf_maps::{META_DATA, PacketMeta, RULE_NONE};
-use units::{EntryId, SessionId};
+use units::{Bytes, EntryId, SessionId};
 use xsk::Packet;
 
 impl Cell {
@@ -44,7 +44,8 @@ impl Cell {
         meta.entry = entry.0;
         meta.flags |= META_DATA;
         meta.then = [RULE_NONE; 2];
-        let way = Way { meta, mark: [0; MARK_LENGTH], batch: None, counted_by: None };
+        let mark = [0; MARK_LENGTH];
+        let way = Way { meta, mark, batch: None, counted_by: None, room: Bytes::ZERO };
         self.hand_on(packet, way, entry, now_ms);
     }
 

@@ -22,7 +22,7 @@ use bpf_maps::PacketMeta;
 use node::door::{Act, DROP_EGRESS_GONE, DROP_TOO_LONG, Decision, Door};
 use os::frame_socket::{Buffer, Frame};
 use rustix::fd::{AsFd, OwnedFd};
-use units::{EntryId, PortId};
+use units::{Bytes, EntryId, PortId};
 use wire::segment::Segments;
 use xsk::Packet;
 
@@ -184,7 +184,8 @@ impl Cell {
         // Each is a batch of its own: it is read when it is handled.
         self.batches += 1;
         let (mark, batch) = ([0; MARK_LENGTH], Some(self.batches));
-        self.handle_with(packet, Way { meta, mark, batch, counted_by: None }, now_ms);
+        let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
+        self.handle_with(packet, way, now_ms);
     }
 
     fn packet_of(&mut self, bytes: &[u8]) -> Option<Packet> {

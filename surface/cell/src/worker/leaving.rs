@@ -3,7 +3,7 @@
 use super::Cell;
 use crate::pacer;
 use crate::protocol::{PortFacts, SessionFacts};
-use units::{PortId, SessionId};
+use units::{Bytes, PortId, SessionId};
 use xsk::Packet;
 
 impl Cell {
@@ -66,7 +66,7 @@ impl Cell {
     /// Packets that do not have to wait any more: nobody has a share of their port.
     fn send_at_once(&mut self, waited: Vec<(PortId, SessionId, Packet)>) {
         for (port, session, packet) in waited {
-            self.sessions.release(session, packet.memory_length() as u64);
+            self.sessions.release(session, Bytes(packet.memory_length() as u64));
             if let Err((packet, _)) = self.ports.send(port.0, packet, &mut self.pool) {
                 packet.recycle(&mut self.pool);
                 self.report.egress_gone += 1;
@@ -77,7 +77,7 @@ impl Cell {
     /// Packets whose port is gone.
     pub(super) fn lose(&mut self, waited: Vec<(SessionId, Packet)>) {
         for (session, packet) in waited {
-            self.sessions.release(session, packet.memory_length() as u64);
+            self.sessions.release(session, Bytes(packet.memory_length() as u64));
             packet.recycle(&mut self.pool);
             self.report.egress_gone += 1;
         }

@@ -8,6 +8,7 @@ use crate::pacer;
 use crate::protocol::{FromCell, ServiceReport, SessionReport};
 use crate::service::{Control, Service, Told, Turn, Way};
 use crate::sessions::Sessions;
+use bpf_maps::META_COUNTED;
 use executor::{SLICE, TURN_MAX};
 use std::collections::BTreeMap;
 use units::{Bytes, EntryId, Nanos, SessionId};
@@ -31,16 +32,19 @@ impl Cell {
     }
 
     /// Has a packet wait for its session's turn, if there is room.
-    pub(super) fn enqueue(&mut self, packet: Packet, way: Way, now_ms: u64) {
+    pub(super) fn enqueue(&mut self, packet: Packet, mut way: Way, now_ms: u64) {
         let entry = EntryId(way.meta.entry);
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
             let counted_by = way.counted_by;
+            self.give_room_back(&way);
             self.go_past(packet, way.meta, now_ms);
             return self.depart(counted_by.map(|entry| (entry, way.meta.epoch())));
         };
         let session = service.facts.session;
-        if self.sessions.admit(session, packet.memory_length()) {
+        let memory = Bytes(packet.memory_length() as u64);
+        if way.room > Bytes::ZERO || self.sessions.admit(session, memory) {
+            way.room = memory;
             // Its session knows of it already otherwise: the clock is not read for each packet.
             let has_come_to_work = service.is_idle();
             service.enqueue(packet, way);
@@ -52,6 +56,31 @@ impl Cell {
             self.leaving |= turn.after.leaves;
             self.depart(turn.departed);
         }
+    }
+
+    /// The front door has taken room for a packet in its session's queue: it has come.
+    #[inline]
+    pub(super) fn come(&mut self, packet: &Packet, way: &mut Way) {
+        let Some(epoch) = way.meta.counted_in() else { return };
+        way.meta.flags &= !META_COUNTED;
+        way.room = Bytes(packet.memory_length() as u64);
+        self.sessions.come(self.payer(way), way.room, epoch);
+    }
+
+    /// It does not wait any more.
+    #[inline]
+    pub(super) fn give_room_back(&mut self, way: &Way) {
+        if way.room > Bytes::ZERO {
+            self.sessions.release(self.payer(way), way.room);
+        }
+    }
+
+    /// In whose queue the front door has taken room for a packet.
+    fn payer(&self, way: &Way) -> SessionId {
+        let entry = EntryId(way.meta.entry);
+        let service = self.services.get(usize::from(entry.0)).and_then(Option::as_ref);
+        let of_lane = || self.lanes?.lane(entry).map(|lane| lane.session());
+        service.map(|service| service.facts.session).or_else(of_lane).unwrap_or(SessionId::SYSTEM)
     }
 
     /// Lets the service work whose turn it is. False when it is nobody's.
@@ -80,8 +109,8 @@ impl Cell {
         let mut exits = exits!(self, self.rules.as_ref(), session);
         let turn = service.work(&self.engine, until, now_ms, &mut exits);
         service.bytes_out += exits.sent;
-        let Turn { after, handled_bytes, departed, told, .. } = turn;
-        self.sessions.release(session, handled_bytes);
+        let Turn { after, handled_room, departed, told, .. } = turn;
+        self.sessions.release(session, handled_room);
         self.follow(entry, &after);
         self.depart(departed);
         if let Some(told) = told {
@@ -159,7 +188,7 @@ impl Cell {
         let Some(mut service) = slot else { return ServiceReport::default() };
         let session = service.facts.session;
         for (packet, way) in service.dissolve(&mut self.pool) {
-            self.sessions.release(session, packet.memory_length() as u64);
+            self.sessions.release(session, way.room);
             self.go_past(packet, way.meta, now_ms);
             self.depart(way.counted_by.map(|entry| (entry, way.meta.epoch())));
         }

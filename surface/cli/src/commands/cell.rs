@@ -15,9 +15,9 @@ pub struct Cell {
     /// The node's folder, where the next daemon finds this cell
     #[arg(long, value_name = "FOLDER")]
     directory: PathBuf,
-    /// Packet frames in shared memory
+    /// Receive queues of all ports: packet memory is for so many
     #[arg(long, value_name = "N")]
-    frames: u32,
+    queues: u32,
     /// The core to run on
     #[arg(long, value_name = "N")]
     core: Option<usize>,
@@ -30,7 +30,7 @@ impl Cell {
                 .help("a node starts its cells by itself: `tam node --config FILE`")
         })?;
         super::node::log_to_standard_error();
-        cell::run(daemon, &self.directory, self.frames, self.core)?;
+        cell::run(daemon, &self.directory, self.queues, self.core)?;
         Ok(DONE)
     }
 }

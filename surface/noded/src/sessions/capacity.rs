@@ -1,8 +1,8 @@
 //! What a node has to give to sessions, as the machine says it.
 
-use crate::cell_link::frames;
 use crate::daemon::Daemon;
 use crate::ports::LivePort;
+use cell::PacketMemory;
 use cell::protocol::HEADER_LENGTH_MAX;
 use session::PERIOD_MIN;
 use session::admission::{Capacity, ONE_CORE_PERIOD_MIN, PortCapacity};
@@ -14,19 +14,13 @@ use units::{BitsPerSecond, Bytes, Name, Nanos};
 const MEMORY_DIVISOR: u64 = 2;
 /// What is less than a mebibyte.
 const MEBIBYTE_REST: u64 = (1 << 20) - 1;
-/// Of packet memory this part is for queues of sessions: the rest is for packets on their way, and
-/// of those who reserved nothing.
-const PACKET_MEMORY_DIVISOR: u64 = 2;
 /// Cells of a node, each on a guest core of its own.
 const GUEST_CORES: u16 = 1;
-/// Bytes of one frame of packet memory.
-const FRAME_LENGTH: u64 = 4096;
 
 /// What a node with these ports has to give. `before` has what was known of ports that are away.
 /// The daemon has left the guest core to the cell, if there was another.
 fn of(ports: &[LivePort], guest_core: usize, before: Option<&Capacity>) -> Capacity {
     let queues = ports.iter().map(|port| port.queues).sum();
-    let packet_memory = u64::from(frames(queues)) * FRAME_LENGTH;
     let mut known = before.map_or_else(BTreeMap::new, |before| before.ports.clone());
     known.extend(ports.iter().filter(|port| port.away.is_none()).filter_map(port_capacity));
     Capacity {
@@ -34,7 +28,7 @@ fn of(ports: &[LivePort], guest_core: usize, before: Option<&Capacity>) -> Capac
         packet_cores: os::cores::count(),
         // In whole mebibytes, so that what is left can be read.
         memory: Bytes((memory_total().0 / MEMORY_DIVISOR) & !MEBIBYTE_REST),
-        packet_memory: Bytes(packet_memory / PACKET_MEMORY_DIVISOR),
+        packet_memory: PacketMemory::of(queues).promised(),
         ports: known,
         one_core: os::cores::may_use(guest_core),
     }

@@ -9,7 +9,7 @@ use os::netns::{self, NetNs};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::fmt::Display;
 use std::rc::Rc;
-use xsk::{Socket, SocketConfig, Umem};
+use xsk::{Rings, Socket, SocketConfig, Umem};
 
 /// The largest MTU that a node takes, in bytes.
 const MTU: u32 = 9000;
@@ -129,8 +129,9 @@ fn bind(ifindex: u32) -> Result<(), String> {
     let flags = SocketFlags::CLOEXEC;
     let fd = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).map_err(text)?;
     let (umem, _pool) = Umem::new(FRAMES).map_err(text)?;
-    let (ring_entries, multi_buffer) = (RING_ENTRIES, true);
-    let config = SocketConfig { ifindex, queue: 0, number: 0, ring_entries, multi_buffer };
+    let (rings, multi_buffer) = (Rings { receive: RING_ENTRIES, transmit: RING_ENTRIES }, true);
+    let leaving_max = RING_ENTRIES;
+    let config = SocketConfig { ifindex, queue: 0, number: 0, rings, leaving_max, multi_buffer };
     Socket::new(fd, Rc::new(umem), &config, &[]).map(drop).map_err(text)
 }
 

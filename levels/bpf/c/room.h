@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
+/* Room: what may wait for a session on its way to user level and there. tam_maps.h has the
+ * record.
+ *
+ *   a packet that goes up ─▶ is there room in its session's queue?
+ *                              │ yes: it takes that room, and says so in its metadata
+ *                              │ no:  dropped here, counted for that session
+ *
+ * All sessions together have no more room than each receive ring has entries, so nobody's
+ * packets can overflow a ring in front of somebody else's. The cell gives the room back, and
+ * takes some itself for packets that came otherwise (surface/cell's rooms.rs).
+ *
+ * Who does not go up does not come here; while a node has only the two sessions that every
+ * node has nothing is counted.
+ */
+#ifndef TAM_ROOM_H
+#define TAM_ROOM_H
+
+#include "tam_bpf.h"
+#include "tam_maps.h"
+
+/* In place of an action: its session has no room for the packet. */
+#define TAM_NO_ROOM 0x101
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TAM_ROOMS_MAX);
+	__type(key, __u32);
+	__type(value, struct tam_room);
+} tam_rooms SEC(".maps");
+
+/* Packet memory of a frame: most fit into one frame of it. */
+static __always_inline __u64 memory_of(__u32 length)
+{
+	__u32 frames = 1;
+
+	if (length > TAM_FRAME_BYTES)
+		frames = (length + TAM_FRAME_BYTES - 1) / TAM_FRAME_BYTES;
+	return (__u64)frames * TAM_FRAME_MEMORY;
+}
+
+/* Takes room and looks whether there was any. The result of the addition is asked for, so there
+ * is a full barrier before the look, as in the cell: of two that take room at once at least one
+ * sees both, and no queue gets longer than it may. */
+static __always_inline int put_in(struct tam_room *room, __u32 epoch, __u64 memory)
+{
+	__u64 sent = __sync_fetch_and_add(&room->sent[epoch], memory) + memory +
+		     *(volatile __u64 *)&room->sent[epoch ^ 1];
+
+	if ((__s64)(sent - *(volatile __u64 *)&room->done - *(volatile __u64 *)&room->most) <= 0)
+		return 1;
+	__sync_fetch_and_add(&room->sent[epoch], -memory);
+	return 0;
+}
+
+static __always_inline struct tam_room *shared_room(const struct tam_room *room)
+{
+	__u32 at = TAM_ROOM_SHARED;
+
+	return *(volatile __u32 *)&room->shared ? bpf_map_lookup_elem(&tam_rooms, &at) : 0;
+}
+
+static __noinline int take_counted(struct tam_room *room, __u32 length)
+{
+	if (!room)
+		return 0;	/* not reached */
+
+	__u32 epoch = *(volatile __u32 *)&room->epoch & 1;
+	__u64 memory = memory_of(length);
+	struct tam_room *shared;
+
+	if (put_in(room, epoch, memory)) {
+		shared = shared_room(room);
+		if (!shared || put_in(shared, epoch, memory))
+			return TAM_META_COUNTED | epoch << TAM_META_COUNTED_SHIFT;
+		__sync_fetch_and_add(&room->sent[epoch], -memory);
+	}
+	__sync_fetch_and_add(&room->dropped, 1);
+	return -1;
+}
+
+/* Takes room for a packet of so many bytes; what to add to the metadata's flags, or -1 when
+ * there is none. */
+static __always_inline int take_room(__u32 session, __u32 length)
+{
+	struct tam_room *room = bpf_map_lookup_elem(&tam_rooms, &session);
+
+	if (!room || !*(volatile __u64 *)&room->most)
+		return 0;
+	return take_counted(room, length);
+}
+
+/* The packet does not go up after all; `counted` is what take_room() said. */
+static __noinline int return_room(__u32 session, __u32 length, __u32 counted)
+{
+	struct tam_room *room = bpf_map_lookup_elem(&tam_rooms, &session), *shared;
+	__u32 epoch = counted >> TAM_META_COUNTED_SHIFT & 1;
+
+	if (!room || !(counted & TAM_META_COUNTED))
+		return 0;
+	__sync_fetch_and_add(&room->sent[epoch], -memory_of(length));
+	shared = shared_room(room);
+	if (shared)
+		__sync_fetch_and_add(&shared->sent[epoch], -memory_of(length));
+	return 0;
+}
+
+#endif

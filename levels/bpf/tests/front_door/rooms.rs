@@ -1,0 +1,137 @@
+//! Rooms: what may wait for a session on its way to user level is reserved before it goes there.
+
+use bpf::Update;
+use bpf_maps::{
+    FRAME_BYTES, FRAME_MEMORY, LEVEL_NIC, LEVEL_USER, META_COUNTED_SHIFT, PacketMeta, ROOM_SHARED,
+    Room,
+};
+use wire::FrameBuilder;
+
+use crate::harness::{XDP_DROP, XDP_PASS, XDP_REDIRECT, addressed};
+use crate::namespace::{add_way_out, enter};
+use crate::nic_harness::{Nic, Script};
+
+/// The session of the harness's lane.
+const SESSION: usize = 4;
+const RAISE: u32 = 4;
+const FRAME: u64 = FRAME_MEMORY as u64;
+
+fn frame(payload: usize) -> Vec<u8> {
+    let udp = FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2);
+    addressed(udp.payload(&vec![0; payload]).build())
+}
+
+impl Nic {
+    fn room(&self, number: usize) -> Room {
+        self.door.map("tam_rooms").lookup(&(number as u32)).unwrap().unwrap()
+    }
+
+    fn put_room(&self, number: usize, room: Room) {
+        self.door.map("tam_rooms").update(&(number as u32), &room, Update::Any).unwrap();
+    }
+
+    fn has_room(&self, frames: u64) {
+        self.put_room(SESSION, Room { most: frames * FRAME, ..Room::default() });
+    }
+
+    /// So many packets come that go up; how many do.
+    fn send_up(&mut self, packets: usize, payload: usize) -> usize {
+        let script = Script { verdict: RAISE, ..Script::default() };
+        let mut up = 0;
+        for _ in 0..packets {
+            match self.run(&frame(payload), script).action {
+                XDP_REDIRECT => up += 1,
+                XDP_DROP => {}
+                other => panic!("{other}"),
+            }
+            // All that went up is gone from there: the lane may go where it shall.
+            self.change_record(|lane| lane.left = lane.sent_up);
+        }
+        up
+    }
+}
+
+#[test]
+fn a_queue_takes_what_it_was_promised_and_the_rest_is_dropped_on_its_account() {
+    if !enter("a_queue_takes_what_it_was_promised_and_the_rest_is_dropped_on_its_account") {
+        return;
+    }
+    let mut nic = Nic::load(Some(add_way_out()));
+    nic.add_socket();
+    for level in [LEVEL_USER, LEVEL_NIC] {
+        nic.lane().set_target(level);
+        nic.has_room(0);
+        assert_eq!(nic.send_up(3, 20), 3, "nobody counts");
+        assert_eq!(nic.room(SESSION), Room::default());
+        nic.has_room(5);
+        let before = (nic.stats(), nic.lane().sent_up(), nic.door.outcome_everywhere("drop_queue"));
+        assert_eq!(nic.send_up(8, 20), 5, "level {level}");
+        let room = nic.room(SESSION);
+        assert_eq!((room.sent, room.dropped), ([5 * FRAME, 0], 3));
+        assert_eq!(nic.lane().sent_up() - before.1, 5, "what was dropped never went up");
+        let stats = nic.stats();
+        assert_eq!(stats.packets, nic.ended());
+        // Those that a module raised have had their outcome.
+        let of_service = stats.drop_queue - before.0.drop_queue;
+        let of_port = nic.door.outcome_everywhere("drop_queue") - before.2;
+        let expected = if level == LEVEL_USER { (0, 3) } else { (3, 0) };
+        assert_eq!((of_service, of_port), expected);
+        // What the cell is done with makes room.
+        nic.put_room(SESSION, Room { done: 2 * FRAME, ..room });
+        assert_eq!(nic.send_up(4, 20), 2);
+    }
+}
+
+#[test]
+fn a_packet_takes_the_frames_of_memory_that_it_needs_and_says_where_it_is_counted() {
+    if !enter("a_packet_takes_the_frames_of_memory_that_it_needs_and_says_where_it_is_counted") {
+        return;
+    }
+    let mut nic = Nic::load(Some(add_way_out()));
+    nic.add_socket();
+    nic.lane().set_target(LEVEL_USER);
+    let headers = frame(0).len();
+    for epoch in 0..4u32 {
+        nic.put_room(SESSION, Room { most: 100 * FRAME, epoch, ..Room::default() });
+        let done = nic.run(&frame(FRAME_BYTES - headers), Script::default());
+        let meta = &done.bytes[..size_of::<PacketMeta>()];
+        let meta: PacketMeta = bytemuck::pod_read_unaligned(meta);
+        assert_eq!(meta.counted_in(), Some((epoch & 1) as usize));
+        assert_eq!(meta.flags >> META_COUNTED_SHIFT & 1, epoch & 1);
+        let mut sent = [0; 2];
+        sent[(epoch & 1) as usize] = FRAME;
+        assert_eq!(nic.room(SESSION).sent, sent);
+    }
+}
+
+#[test]
+fn those_without_a_queue_share_one() {
+    if !enter("those_without_a_queue_share_one") {
+        return;
+    }
+    let mut nic = Nic::load(Some(add_way_out()));
+    nic.add_socket();
+    nic.lane().set_target(LEVEL_USER);
+    nic.put_room(SESSION, Room { most: 5 * FRAME, shared: 1, ..Room::default() });
+    nic.put_room(ROOM_SHARED, Room { most: 3 * FRAME, ..Room::default() });
+    assert_eq!(nic.send_up(6, 20), 3);
+    assert_eq!(nic.room(SESSION).sent, [3 * FRAME, 0], "what found no room there took none here");
+    assert_eq!(nic.room(ROOM_SHARED).sent, [3 * FRAME, 0]);
+    assert_eq!((nic.room(SESSION).dropped, nic.room(ROOM_SHARED).dropped), (3, 0));
+}
+
+#[test]
+fn without_a_cell_no_room_is_taken_and_packets_go_as_if_there_were_no_rule() {
+    if !enter("without_a_cell_no_room_is_taken_and_packets_go_as_if_there_were_no_rule") {
+        return;
+    }
+    let mut nic = Nic::load(Some(add_way_out()));
+    nic.has_room(1);
+    nic.put_room(SESSION, Room { sent: [FRAME, 0], ..nic.room(SESSION) });
+    for level in [LEVEL_USER, LEVEL_NIC] {
+        nic.lane().set_target(level);
+        let done = nic.verdict(&frame(20), RAISE);
+        assert_eq!(done.action, XDP_PASS, "level {level}");
+    }
+    assert_eq!((nic.room(SESSION).sent, nic.room(SESSION).dropped), ([FRAME, 0], 0));
+}
