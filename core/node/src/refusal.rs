@@ -524,6 +524,7 @@ const fn class_of(problem: &admission::Refusal) -> RefusalClass {
         | admission::Refusal::Below { .. }
         | admission::Refusal::Memory { .. }
         | admission::Refusal::Queue { .. }
+        | admission::Refusal::MemoryUsed { .. }
         | admission::Refusal::Port { .. } => RefusalClass::Limit,
     }
 }

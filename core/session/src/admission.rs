@@ -25,8 +25,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use units::{BitsPerSecond, Bytes, Name, Nanos, SessionId};
 
+use crate::memory::queue_default;
 use crate::reservation::Reservation;
 use crate::share::{Parts, WHOLE};
+use crate::text::Size;
 
 pub use refusal::{PeriodOf, Refusal};
 use sums::Sums;
@@ -103,13 +105,45 @@ pub struct Admission {
     capacity: Capacity,
     sums: Sums,
     held: BTreeMap<SessionId, Held>,
+    used: MemoryUsed,
+}
+
+/// What of memory is in use and cannot be taken back: what sessions use that reserved none is
+/// there for no promise, and nobody is promised less than it uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUsed {
+    /// By all that reserved none, together.
+    pub rest: Bytes,
+    /// By those of which it is known.
+    pub by: BTreeMap<SessionId, UsedBy>,
+}
+
+/// What one session has in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsedBy {
+    /// Without a queue that it reserved.
+    pub bytes: Bytes,
+    /// It is a part of what all use that reserved none.
+    pub without_promise: bool,
 }
 
 impl Admission {
     /// Of a node that has promised nothing.
     #[must_use]
     pub fn new(capacity: Capacity) -> Self {
-        Self { sums: Sums::new(&capacity), capacity, held: BTreeMap::new() }
+        let (held, used) = (BTreeMap::new(), MemoryUsed::default());
+        Self { sums: Sums::new(&capacity), capacity, held, used }
+    }
+
+    /// Says what of memory is in use now.
+    pub fn set_used(&mut self, used: MemoryUsed) {
+        self.used = used;
+    }
+
+    /// What of memory was last known to be in use.
+    #[must_use]
+    pub const fn used(&self) -> &MemoryUsed {
+        &self.used
     }
 
     /// Promises a session what it reserves, all of it or nothing.
@@ -157,7 +191,9 @@ impl Admission {
     /// What can still be promised.
     #[must_use]
     pub fn left(&self) -> Left {
-        self.sums.left(&self.capacity)
+        let mut left = self.sums.left(&self.capacity);
+        left.memory = left.memory.saturating_sub(self.used.rest);
+        left
     }
 
     /// What the node has to give.
@@ -170,14 +206,41 @@ impl Admission {
         reservation.check()?;
         let mut sums = self.sums.clone();
         let mut before: &[u16] = &[];
+        let mut memory_before = None;
         if let Some(held) = self.held.get(&id) {
             sums.remove(&held.reservation, &held.places);
             before = &held.places;
+            memory_before = held.reservation.memory;
         }
-        let places = sums.add(reservation, before, &self.capacity)?;
+        let rest = self.rest_beside(id, memory_before, reservation)?;
+        let places = sums.add(reservation, before, &self.capacity, rest)?;
         self.sums = sums;
         self.held.insert(id, Held { reservation: reservation.clone(), places });
         Ok(())
+    }
+
+    /// What others use without a promise, for one that is to be promised so much memory.
+    fn rest_beside(
+        &self,
+        id: SessionId,
+        before: Option<Bytes>,
+        reservation: &Reservation,
+    ) -> Result<Bytes, Refusal> {
+        let Some(asked) = reservation.memory.filter(|asked| Some(*asked) != before) else {
+            return Ok(Bytes::ZERO);
+        };
+        let known = self.used.by.get(&id).copied().unwrap_or_default();
+        let queue = reservation.queue.unwrap_or_else(|| queue_default(Some(asked)));
+        let used = known.bytes + queue;
+        if asked < used {
+            return Err(Refusal::MemoryUsed { asked: Size(asked), used: Size(used) });
+        }
+        // Less is always to be had.
+        if Some(asked) < before {
+            return Ok(Bytes::ZERO);
+        }
+        let own = if known.without_promise { known.bytes } else { Bytes::ZERO };
+        Ok(self.used.rest.saturating_sub(own))
     }
 }
 

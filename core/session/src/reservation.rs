@@ -7,7 +7,7 @@ use units::{Bytes, Name};
 
 use crate::processor::VirtualProcessor;
 use crate::share::Share;
-use crate::text::optional_size;
+use crate::text::{Size, optional_size};
 use crate::weight::Weight;
 
 /// Virtual processors of one session: one for each pool of its threads. Each takes a place in the
@@ -29,7 +29,8 @@ pub struct Reservation {
     pub processors: Vec<VirtualProcessor>,
     /// Time of packet cores, at `nic` and `kernel`; the machine's calibration makes it fuel.
     pub below: Option<Share>,
-    /// Linear memories, tables, code, stacks, queues and packet buffers in one number.
+    /// Linear memories, tables, code, stacks, its queue and packets that wait, and what the node
+    /// keeps for it, in one number: [`memory`](crate::memory).
     #[serde(with = "optional_size")]
     pub memory: Option<Bytes>,
     /// What waits for it at most, before any protocol work: a part of packet memory.
@@ -65,6 +66,17 @@ pub enum ReservationError {
     /// A queue that holds nothing.
     #[error("a queue of 0 bytes is asked for; leave the queue out to reserve none")]
     NoQueue,
+    /// A queue that is longer than all of its memory.
+    #[error(
+        "a queue of {queue} is asked for, and {memory} of memory, of which the queue is a part; \
+         ask for more memory, or leave it out"
+    )]
+    QueueInMemory {
+        /// The queue.
+        queue: Size,
+        /// All of the memory.
+        memory: Size,
+    },
 }
 
 impl Reservation {
@@ -84,6 +96,12 @@ impl Reservation {
         }
         if self.queue == Some(Bytes::ZERO) {
             return Err(ReservationError::NoQueue);
+        }
+        if let (Some(queue), Some(memory)) = (self.queue, self.memory)
+            && queue > memory
+        {
+            let (queue, memory) = (Size(queue), Size(memory));
+            return Err(ReservationError::QueueInMemory { queue, memory });
         }
         Ok(())
     }
@@ -131,5 +149,8 @@ mod tests {
         assert_eq!(none.check(), Err(ReservationError::NoMemory));
         let none = Reservation { queue: Some(Bytes::ZERO), ..Reservation::default() };
         assert_eq!(none.check(), Err(ReservationError::NoQueue));
+        let (queue, memory) = (Some(Bytes(8192)), Some(Bytes(4096)));
+        let beyond = Reservation { queue, memory, ..Reservation::default() };
+        assert!(matches!(beyond.check(), Err(ReservationError::QueueInMemory { .. })));
     }
 }

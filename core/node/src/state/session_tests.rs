@@ -9,7 +9,7 @@ use crate::rule::{Action, RuleSpec};
 use crate::session::SESSIONS_MAX;
 use crate::testing::{capacity, module};
 use ::session::Reservation;
-use ::session::admission::Capacity;
+use ::session::admission::{Capacity, MemoryUsed, UsedBy};
 use ::session::below::{Speed, Terms};
 
 fn reservation(json: &str) -> Reservation {
@@ -323,4 +323,27 @@ fn who_was_promised_nothing_below_pays_only_where_somebody_was_promised_somethin
         node.handle_command(NOW, set(session, "{}")).unwrap();
     }
     assert_eq!(payers(&node), nobody);
+}
+
+#[test]
+fn a_session_is_not_promised_less_memory_than_it_uses() {
+    let mut node = node();
+    assert_eq!(node.set_capacity(capacity()), []);
+    node.handle_command(NOW, create("gold", r#"{"memory":"4MiB"}"#)).unwrap();
+    let id = node.session(&name("gold")).unwrap().id;
+    let by = UsedBy { bytes: units::Bytes(3 << 20), without_promise: false };
+    node.set_memory_used(MemoryUsed { by: [(id, by)].into(), ..MemoryUsed::default() });
+    let refusal = node.handle_command(NOW, set("gold", r#"{"memory":"2MiB"}"#)).unwrap_err();
+    assert_eq!(refusal.class(), RefusalClass::Limit, "{refusal}");
+    assert!(refusal.to_string().contains("uses 3MiB"), "{refusal}");
+    let wanted = |memory: &str| {
+        let reservation = reservation(&format!(r#"{{"memory":"{memory}"}}"#));
+        let gold = DesiredSession { reservation, owner: None };
+        Command::SessionsArrange { sessions: [(name("gold"), gold)].into() }
+    };
+    assert!(node.handle_command(NOW, wanted("2MiB")).is_err(), "nor by a file");
+    node.handle_command(NOW, wanted("3MiB")).unwrap();
+    // What another daemon, or a restart, finds is the same.
+    assert_eq!(node.set_capacity(Capacity { packet_cores: 2, ..capacity() }), []);
+    assert!(node.handle_command(NOW, set("gold", r#"{"memory":"2MiB"}"#)).is_err());
 }

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use ::session::Reservation;
-use ::session::admission::{self, Admission, Capacity, Left};
+use ::session::admission::{self, Admission, Capacity, Left, MemoryUsed};
 use abi::manifest::Meant;
 use units::{Name, Nanos, RuleId, SessionId};
 
@@ -212,6 +212,7 @@ impl Node {
     /// are promised nothing any more: each with the reason.
     pub fn set_capacity(&mut self, capacity: Capacity) -> Vec<(Name, Refusal)> {
         let mut admission = Admission::new(capacity);
+        admission.set_used(self.memory_used());
         let created = self.sessions.iter().filter(|session| !session.is_built_in());
         let created: Vec<Session> = created.cloned().collect();
         let mut short = Vec::new();
@@ -229,6 +230,19 @@ impl Node {
         }
         self.admission = Some(admission);
         short
+    }
+
+    /// Says what of memory is in use: for what is promised from now on.
+    pub fn set_memory_used(&mut self, used: MemoryUsed) {
+        if let Some(admission) = &mut self.admission {
+            admission.set_used(used);
+        }
+    }
+
+    /// What of memory was last known to be in use.
+    #[must_use]
+    pub fn memory_used(&self) -> MemoryUsed {
+        self.admission.as_ref().map_or_else(MemoryUsed::default, |it| it.used().clone())
     }
 
     /// What the node has to give, if somebody has said it.

@@ -97,8 +97,9 @@ pub enum Refusal {
     },
     /// More memory than is left.
     #[error(
-        "{asked} of memory are asked for, and {left} are left of {total}; ask for that much, or \
-         take some from another session"
+        "{asked} of memory are asked for, and {left} are left of {total}{}; ask for that much, or \
+         take some from another session",
+        in_use(*rest)
     )]
     Memory {
         /// What was asked for.
@@ -107,6 +108,19 @@ pub enum Refusal {
         left: Size,
         /// What there is for sessions.
         total: Size,
+        /// What of it sessions use that reserved none.
+        rest: Size,
+    },
+    /// Less memory than it has in use, which cannot be taken back.
+    #[error(
+        "{asked} of memory are asked for, and the session uses {used}, which cannot be taken back \
+         while it runs; ask for at least that, or remove some of its services"
+    )]
+    MemoryUsed {
+        /// What was asked for.
+        asked: Size,
+        /// What it uses.
+        used: Size,
     },
     /// A longer queue than packet memory is left for.
     #[error(
@@ -168,6 +182,13 @@ fn advice(fits: Option<Share>) -> String {
     match fits {
         Some(share) => format!("ask for at most {share}, or take some from another session"),
         None => "ask for a longer period, or take some from another session".to_owned(),
+    }
+}
+
+fn in_use(rest: Size) -> String {
+    match rest.0 {
+        Bytes::ZERO => String::new(),
+        _ => format!(", of which sessions that reserved none use {rest}"),
     }
 }
 

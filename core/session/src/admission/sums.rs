@@ -70,12 +70,14 @@ impl Sums {
     }
 
     /// Adds a reservation, or some of it and says what does not fit. Virtual processors stay
-    /// where they were if they can; where each of them lies now is the answer.
+    /// where they were if they can; where each of them lies now is the answer. `rest` of memory is
+    /// in use without a promise.
     pub(super) fn add(
         &mut self,
         reservation: &Reservation,
         before: &[u16],
         capacity: &Capacity,
+        rest: Bytes,
     ) -> Result<Vec<u16>, Refusal> {
         if capacity.one_core {
             refuse_short_periods(reservation)?;
@@ -85,10 +87,10 @@ impl Sums {
             self.add_below(share, capacity)?;
         }
         if let Some(asked) = reservation.memory {
-            let left = capacity.memory.saturating_sub(Bytes(self.memory));
+            let left = capacity.memory.saturating_sub(Bytes(self.memory) + rest);
             if asked > left {
                 let (asked, left, total) = (Size(asked), Size(left), Size(capacity.memory));
-                return Err(Refusal::Memory { asked, left, total });
+                return Err(Refusal::Memory { asked, left, total, rest: Size(rest) });
             }
             self.memory += asked.0;
         }

@@ -132,3 +132,47 @@ fn a_node_without_guest_cores_promises_no_processor() {
     let refusal = admission.admit(SessionId(2), &reserve(r#"{"cpu":["1ms/4ms"]}"#)).unwrap_err();
     assert!(matches!(refusal, Refusal::Processor { total: Parts(0), fits: None, .. }));
 }
+
+fn used(bytes: u64, without_promise: bool) -> UsedBy {
+    UsedBy { bytes: Bytes(bytes), without_promise }
+}
+
+#[test]
+fn memory_that_is_used_without_a_promise_is_promised_to_nobody_else() {
+    let mut admission = Admission::new(capacity());
+    let (gold, silver) = (SessionId(2), SessionId(3));
+    admission.admit(gold, &reserve("{}")).unwrap();
+    let by = [(gold, used(100 << 20, true))].into();
+    admission.set_used(MemoryUsed { rest: Bytes(120 << 20), by });
+    assert_eq!(admission.left().memory, Bytes(136 << 20));
+    let says = admission.admit(silver, &reserve(r#"{"memory":"200MiB"}"#)).unwrap_err().to_string();
+    assert_eq!(
+        says,
+        "200MiB of memory are asked for, and 136MiB are left of 256MiB, of which sessions that \
+         reserved none use 120MiB; ask for that much, or take some from another session"
+    );
+    // Who uses it can be promised it.
+    let says = admission.change(gold, &reserve(r#"{"memory":"99MiB"}"#)).unwrap_err().to_string();
+    assert!(says.contains("99MiB of memory are asked for, and the session uses 100MiB"), "{says}");
+    admission.change(gold, &reserve(r#"{"memory":"236MiB"}"#)).unwrap();
+}
+
+#[test]
+fn nobody_is_promised_less_memory_than_it_uses_with_its_queue() {
+    let mut admission = Admission::new(capacity());
+    let gold = SessionId(2);
+    admission.admit(gold, &reserve(r#"{"memory":"100MiB"}"#)).unwrap();
+    let by = [(gold, used(60 << 20, false))].into();
+    // Others have grown beyond what there is for them: that takes nothing from whom it was promised.
+    admission.set_used(MemoryUsed { rest: Bytes(250 << 20), by });
+    for (change, is_taken) in [
+        (r#"{"memory":"100MiB","weight":200}"#, true),
+        (r#"{"memory":"59MiB"}"#, false),
+        (r#"{"memory":"61MiB","queue":"2MiB"}"#, false),
+        (r#"{"memory":"62MiB","queue":"2MiB"}"#, true),
+        (r#"{"memory":"63MiB"}"#, false),
+        ("{}", true),
+    ] {
+        assert_eq!(admission.change(gold, &reserve(change)).is_ok(), is_taken, "{change}");
+    }
+}

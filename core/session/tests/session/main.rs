@@ -6,5 +6,6 @@ mod dice;
 mod egress;
 mod executor;
 mod machine;
+mod memory;
 mod set;
 mod wire;
