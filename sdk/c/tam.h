@@ -114,6 +114,8 @@ static inline int tam_has(u32 bytes)
 #define TAM_ON_START TAM_EXPORT(on_start) i32 tam_on_start(void)	/* 0, or a reason to refuse */
 #define TAM_ON_TIMER TAM_EXPORT(on_timer) void tam_on_timer(void)	/* with `timer_ms` */
 #define TAM_ON_MESSAGE TAM_EXPORT(on_message) i32 tam_on_message(u32 length) /* it lies at TAM_WINDOW */
+/* Little of the session's memory is left: what it uses, of how much, in KiB. */
+#define TAM_ON_MEMORY_LOW TAM_EXPORT(on_memory_low) void tam_on_memory_low(u32 used, u32 most)
 
 /* The packet beyond the window: 0, or an error. */
 TAM_HOST(packet_load) i32 tam_packet_load(u32 offset, void *to, u32 length);

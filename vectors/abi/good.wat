@@ -27,7 +27,7 @@
     (i32.const 0))
   (func (export "on_timer"))
   (func (export "on_message") (param i32) (result i32) (i32.const 0))
-  (func (export "on_memory_low"))
+  (func (export "on_memory_low") (param i32 i32))
   (func (export "state_out") (result i32) (i32.const 0))
   (func (export "state_in") (param i32) (result i32) (i32.const 0))
 

@@ -81,7 +81,7 @@ pub struct Hooks {
     pub on_timer: bool,
     /// [`Hook::OnMessage`].
     pub on_message: bool,
-    /// [`Hook::OnMemoryLow`], reserved.
+    /// [`Hook::OnMemoryLow`].
     pub on_memory_low: bool,
     /// [`Hook::StateOut`] and [`Hook::StateIn`]: both or none.
     pub state: bool,
@@ -226,22 +226,20 @@ fn hooks(parts: &Parts<'_>, manifest: &Manifest) -> Result<Hooks, CheckError> {
     let (mut state_out, mut state_in) = (false, false);
     for spec in HOOKS {
         let Some(entity) = parts.export(spec.name) else { continue };
-        let expected = || match spec.signature {
-            Some((parameters, result)) => {
-                format!("a function {}", signature_text(parameters, result))
-            }
-            None => "a function".into(),
+        let (parameters, result) = spec.signature;
+        let wrong = |found| {
+            let expected = format!("a function {}", signature_text(parameters, result));
+            CheckError::HookType { name: spec.name, found, expected }
         };
-        let wrong = |found| CheckError::HookType { name: spec.name, found, expected: expected() };
         let EntityType::Func(id) = entity else {
             return Err(wrong("something that is no function".into()));
         };
         let found = parts.types[id].unwrap_func();
-        match spec.signature {
-            Some((parameters, result)) if !is_type(found, parameters, result) => {
-                return Err(wrong(format!("a function {}", function_text(found))));
+        if !is_type(found, parameters, result) {
+            if spec.any_type {
+                continue;
             }
-            _ => {}
+            return Err(wrong(format!("a function {}", function_text(found))));
         }
         match spec.hook {
             Hook::OnPacket => has_on_packet = true,

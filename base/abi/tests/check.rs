@@ -43,6 +43,14 @@ fn a_module_that_uses_everything_is_taken() {
 }
 
 #[test]
+fn an_on_memory_low_of_before_it_had_a_type_is_taken_and_not_called() {
+    let hook = |hook: &str| with(&format!("{BODY} {hook}")).map(|it| it.hooks.on_memory_low);
+    assert!(hook(r#"(func (export "on_memory_low") (param i32 i32))"#).unwrap());
+    assert!(!hook(r#"(func (export "on_memory_low"))"#).unwrap());
+    assert!(hook(r#"(global (export "on_memory_low") i32 (i32.const 0))"#).is_err());
+}
+
+#[test]
 fn the_smallest_module_is_taken() {
     let checked = with(BODY).unwrap();
     assert_eq!(checked.memory, MemoryLimits { pages_min: 1, pages_max: 16 });

@@ -170,7 +170,7 @@ fn the_header_for_c_has_every_function_and_hook() {
         let count = if parameters == "void" { 0 } else { parameters.split(',').count() };
         assert_eq!(count, spec.parameters.len(), "{}", spec.name);
     }
-    for spec in HOOKS.iter().filter(|spec| spec.signature.is_some()) {
+    for spec in HOOKS {
         assert!(HEADER.contains(&format!("TAM_EXPORT({})", spec.name)), "{}", spec.name);
     }
 }

@@ -36,6 +36,7 @@ impl Subject {
             call_slices: CALL_SLICES,
             pace: None,
             memory: None,
+            room: None,
         };
         Ok(Self { wasm, checked, spec })
     }

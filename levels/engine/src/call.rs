@@ -30,6 +30,15 @@ pub enum Call {
         /// The node's time.
         now_ms: u64,
     },
+    /// `on_memory_low`: what its session uses of its memory, and how much that is, in KiB.
+    MemoryLow {
+        /// What it uses.
+        used: u32,
+        /// What it has.
+        most: u32,
+        /// The node's time.
+        now_ms: u64,
+    },
     /// `state_out`.
     StateOut {
         /// The node's time.
@@ -40,7 +49,7 @@ pub enum Call {
 /// How a hook ended. The instance must not be called again after a trap.
 #[derive(Debug)]
 pub enum Ended {
-    /// `on_timer`; also when the module has none.
+    /// `on_timer` or `on_memory_low`; also when the module has none.
     Timer(Result<(), Trap>),
     /// `on_message`: its answer, `None` when the module has no such hook or the message is too
     /// long.
@@ -156,6 +165,9 @@ impl<P: PacketBytes + 'static> Instance<P> {
             Call::Message { message, now_ms } => {
                 Ended::Message(self.message(&message, now_ms).await)
             }
+            Call::MemoryLow { used, most, now_ms } => {
+                Ended::Timer(self.memory_low(used, most, now_ms).await)
+            }
             Call::StateOut { now_ms } => Ended::State(self.state_out(now_ms).await),
         }
     }
@@ -177,6 +189,13 @@ impl<P: PacketBytes + 'static> Instance<P> {
         let length = message.len() as u32;
         let hook = async |store: &mut Store<Host<P>>| on_message.call_async(store, length).await;
         self.hook(Hook::OnMessage, now_ms, hook).await.map(Some)
+    }
+
+    async fn memory_low(&mut self, used: u32, most: u32, now_ms: u64) -> Result<(), Trap> {
+        let Some(on_memory_low) = self.on_memory_low.clone() else { return Ok(()) };
+        let hook =
+            async |store: &mut Store<Host<P>>| on_memory_low.call_async(store, (used, most)).await;
+        self.hook(Hook::OnMemoryLow, now_ms, hook).await
     }
 
     /// Once, before the first packet.

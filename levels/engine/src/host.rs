@@ -6,6 +6,7 @@
 
 use crate::batch::{Batch, Pace};
 use crate::local::Local;
+use crate::room::Limits;
 use abi::host::{
     EVENT_LENGTH_MAX, EVENTS_PER_CALL_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, Hook,
     SENDS_PER_PACKET_MAX, STATE_CHUNK_MAX, STATE_LENGTH_MAX,
@@ -15,7 +16,7 @@ use abi::{HostFunction, HostFunctions, PacketBytes};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter};
+use wasmtime::{Caller, Extern, Linker, Memory};
 
 /// What one instance may use and what it knows.
 pub(crate) struct Host<P> {
@@ -94,34 +95,6 @@ pub struct Event {
     pub code: u32,
     /// At most [`EVENT_LENGTH_MAX`] bytes.
     pub data: Vec<u8>,
-}
-
-/// Table elements of one instance: indirect calls, not data.
-const TABLE_ELEMENTS_MAX: usize = 65_536;
-
-/// The memory that an instance may take.
-pub(crate) struct Limits {
-    pub(crate) memory_bytes_max: usize,
-}
-
-impl ResourceLimiter for Limits {
-    fn memory_growing(
-        &mut self,
-        _: usize,
-        wanted: usize,
-        _: Option<usize>,
-    ) -> wasmtime::Result<bool> {
-        Ok(wanted <= self.memory_bytes_max)
-    }
-
-    fn table_growing(
-        &mut self,
-        _: usize,
-        wanted: usize,
-        _: Option<usize>,
-    ) -> wasmtime::Result<bool> {
-        Ok(wanted <= TABLE_ELEMENTS_MAX)
-    }
 }
 
 /// Either a value for the module or one of [`host_error`].
@@ -372,6 +345,9 @@ fn state_write<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: u
     }
     let bytes = range(memory, address, length)?;
     if bytes.len() > STATE_CHUNK_MAX || host.state.len() + bytes.len() > STATE_LENGTH_MAX {
+        return Err(host_error::OVER_LIMIT);
+    }
+    if !host.limits.take_state(bytes.len()) {
         return Err(host_error::OVER_LIMIT);
     }
     host.state.extend_from_slice(bytes);

@@ -1,8 +1,9 @@
 //! One instance: a store, its memory, and the calls into it.
 
 use crate::batch::{self, Batch, Handled, Pace};
-use crate::host::{Emitted, Host, Limits};
+use crate::host::{Emitted, Host};
 use crate::local::Local;
+use crate::room::{Limits, Room};
 use crate::state::counters_of;
 use crate::trap::{StartError, Trap};
 use crate::{Engine, Program, globals, looping, shared};
@@ -34,8 +35,10 @@ pub struct InstanceSpec {
     pub call_slices: u64,
     /// Who says how long calls run.
     pub pace: Option<Rc<dyn Pace>>,
-    /// The memory, when the program was made for a shared one; all zero.
+    /// The memory, when the program was made for a shared one; all zero, and paid for.
     pub memory: Option<Arc<dyn SharedMemory>>,
+    /// Who keeps account of what it has.
+    pub room: Option<Rc<dyn Room>>,
 }
 
 /// A running module with its memory. One packet at a time.
@@ -48,6 +51,7 @@ pub struct Instance<P: 'static> {
     pub(crate) batch: Rc<RefCell<Batch<P>>>,
     pub(crate) on_timer: Option<TypedFunc<(), ()>>,
     pub(crate) on_message: Option<TypedFunc<u32, i32>>,
+    pub(crate) on_memory_low: Option<TypedFunc<(u32, u32), ()>>,
     pub(crate) state_out: Option<TypedFunc<(), i32>>,
     pub(crate) state_in: Option<TypedFunc<u32, i32>>,
     pub(crate) counters: Vec<(String, u32)>,
@@ -81,6 +85,7 @@ impl<P: PacketBytes + 'static> Program<P> {
         let looping = self.looping(engine, &mut store, &on_packet)?;
         let on_timer = function(&instance, &mut store, "on_timer");
         let on_message = function(&instance, &mut store, "on_message");
+        let on_memory_low = function(&instance, &mut store, Hook::OnMemoryLow.name());
         let counters = counters_of(&instance, &mut store);
         let globals = globals_of(&instance, &mut store);
         let on_start = function(&instance, &mut store, "on_start");
@@ -95,6 +100,7 @@ impl<P: PacketBytes + 'static> Program<P> {
             batch,
             on_timer,
             on_message,
+            on_memory_low,
             state_out,
             state_in,
             counters,
@@ -148,7 +154,11 @@ fn new_host<P>(spec: &InstanceSpec, batch: &Rc<RefCell<Batch<P>>>) -> Host<P> {
         state: Vec::new(),
         state_at: 0,
         memory: None,
-        limits: Limits { memory_bytes_max: spec.memory_pages_max as usize * 65_536 },
+        limits: Limits::new(
+            spec.memory_pages_max as usize * 65_536,
+            spec.room.clone(),
+            spec.memory.is_some(),
+        ),
     }
 }
 

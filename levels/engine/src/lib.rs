@@ -18,6 +18,7 @@ mod host;
 mod instance;
 mod local;
 mod looping;
+mod room;
 mod shared;
 mod state;
 mod trap;
@@ -26,6 +27,7 @@ pub use batch::{Done, Handled, Over, Pace, Ran, Suspended};
 pub use call::{Call, Ended, Started, Starting};
 pub use host::{Emitted, Event, Sent};
 pub use instance::{Instance, InstanceSpec};
+pub use room::{Part, Room};
 pub use shared::MemoryKind;
 pub use state::{Kept, StateError};
 pub use trap::{Place, StartError, Trap, TrapKind};
@@ -40,7 +42,7 @@ use wasmtime::{Config, InstancePre, Linker, Module, OptLevel, WasmBacktraceDetai
 pub const STACK_LENGTH_MAX: usize = 256 << 10;
 
 /// The stack of its own that a module's calls run on: theirs, and what host functions need.
-const FIBER_LENGTH: usize = STACK_LENGTH_MAX + (128 << 10);
+pub const FIBER_LENGTH: usize = STACK_LENGTH_MAX + (128 << 10);
 
 /// A compiler and the code it made; one in each process.
 #[derive(Clone)]

@@ -33,6 +33,16 @@ pub enum Kept {
     },
 }
 
+impl Kept {
+    /// Bytes of it, but for globals and counters.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
+        match self {
+            Self::Memory { bytes, .. } | Self::Handed { bytes, .. } => bytes.len() as u64,
+        }
+    }
+}
+
 /// Why state was not handed over. The module's author's fault, or the operator's.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
@@ -66,7 +76,9 @@ impl<P: PacketBytes + 'static> Instance<P> {
         let state_out = self.state_out.clone().ok_or(StateError::NoHook(NAME))?;
         let hook = async |store: &mut Store<Host<P>>| state_out.call_async(store, ()).await;
         let answer = self.hook(Hook::StateOut, now_ms, hook).await;
-        let bytes = std::mem::take(&mut self.store.data_mut().state);
+        let host = self.store.data_mut();
+        let bytes = std::mem::take(&mut host.state);
+        host.limits.give_state();
         match answer {
             Ok(0) => Ok(Kept::Handed { bytes, counters: self.counters() }),
             Ok(code) => Err(StateError::Refused(NAME, code, "hand over")),

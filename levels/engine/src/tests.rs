@@ -37,6 +37,7 @@ fn try_start(body: &str) -> Result<Instance<OwnedPacket>, StartError> {
         call_slices: 2,
         pace: None,
         memory: None,
+        room: None,
     };
     program.start(&engine, &spec)
 }
@@ -285,6 +286,10 @@ fn frames_of_its_own_are_bounded() {
 
 #[path = "tests/batch.rs"]
 mod batch;
+
+#[path = "tests/room.rs"]
+mod room;
+
 #[path = "tests/shared.rs"]
 mod shared;
 

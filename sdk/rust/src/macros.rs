@@ -11,6 +11,7 @@
 ///     on_start: on_start,     // fn() -> Result<(), u16>
 ///     on_timer: on_timer,     // fn()
 ///     on_message: on_message, // fn(&[u8]) -> Result<(), u16>
+///     on_memory_low: shed,    // fn(used: u32, most: u32), in KiB of its session's memory
 /// }
 /// ```
 #[macro_export]
@@ -20,6 +21,7 @@ macro_rules! module {
         $(, on_start: $on_start:path)?
         $(, on_timer: $on_timer:path)?
         $(, on_message: $on_message:path)?
+        $(, on_memory_low: $on_memory_low:path)?
         $(,)?
     ) => {
         const _: () = {
@@ -74,6 +76,15 @@ macro_rules! module {
                         let _ = length;
                         $crate::expansion::message_result($on_message(&[]))
                     }
+                }
+            )?
+
+            $(
+                // Natively nothing calls it, but what it calls is in use.
+                #[allow(dead_code)]
+                #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "on_memory_low"))]
+                extern "C" fn tam_on_memory_low(used: u32, most: u32) {
+                    $on_memory_low(used, most);
                 }
             )?
         };

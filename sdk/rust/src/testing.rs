@@ -159,6 +159,11 @@ impl Node {
         within(Hook::Timer, on_timer);
     }
 
+    /// Runs `on_memory_low`: what its session uses, of how much, in KiB.
+    pub fn memory_low(&mut self, on_memory_low: fn(u32, u32), used: u32, most: u32) {
+        within(Hook::Timer, || on_memory_low(used, most));
+    }
+
     /// Runs `on_message`.
     ///
     /// # Errors

@@ -154,6 +154,7 @@ impl Service {
             call_slices: 1,
             pace: Some(pace),
             memory: shared.as_ref().map(Shared::memory),
+            room: None,
         };
         let kept = kept.into_iter().chain(std::iter::repeat_with(|| None));
         let lanes = (0..facts.lanes.max(1)).zip(kept).map(|(_, kept)| Lane::new(kept)).collect();

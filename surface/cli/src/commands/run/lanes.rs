@@ -88,6 +88,7 @@ impl Lanes {
             call_slices: CALL_SLICES,
             pace: None,
             memory: None,
+            room: None,
         };
         let count = match checked.manifest.lanes {
             LanesWish::Count(count) => u32::from(count.max(1)),
