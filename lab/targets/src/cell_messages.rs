@@ -7,8 +7,8 @@ use std::fmt::Debug;
 use abi::{HostFunction, HostFunctions};
 use bpf_maps::{Key, Mask, Rule};
 use cell::protocol::{
-    CellReport, FromCell, PortFacts, ServiceFacts, ServiceReport, SessionFacts, SessionReport,
-    SharedFacts, StateWay, ToCell, decode, encode,
+    CellReport, Failure, FromCell, KeptFacts, PortFacts, ServiceFacts, ServiceReport, SessionFacts,
+    SessionReport, SharedFacts, StateWay, ToCell, decode, encode,
 };
 use node::classifier::RuleSet;
 use node::door::rules::{decode as decode_rules, encode as encode_rules};
@@ -66,6 +66,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         name: "monitor".into(),
         session: SessionId(1),
         window: 96,
+        memory_pages_min: 2,
         memory_pages_max: 16,
         lanes: 1,
         timer_ms: Some(1000),
@@ -81,6 +82,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             globals: 1,
             ring_length: 1 << 18,
         }),
+        kept: KeptFacts { code: 4_000, module: 700 },
     };
     let port = PortFacts {
         port: PortId(1),
@@ -107,6 +109,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ToCell::Start(Box::new(service.clone())),
         ToCell::Replace(Box::new(service), StateWay::Memory),
         ToCell::Session(Box::new(SessionFacts { id: SessionId(2), reservation: reservation() })),
+        ToCell::Memory(Bytes(1 << 30)),
+        ToCell::MemoryOf(Some(SessionId(2))),
         ToCell::ForgetSession(SessionId(2)),
         ToCell::Adopt(vec![entry]),
         ToCell::Target(entry, 1),
@@ -119,7 +123,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let from = [
         FromCell::PortReady(PortId(1), 0),
         FromCell::PortFailed(PortId(1), 0, "busy".into()),
-        FromCell::StartFailed(entry, "refused".into()),
+        FromCell::StartFailed(entry, Failure { reason: "refused".into(), is_short: true }),
         FromCell::Replaced(entry, 250),
         FromCell::PutBack(entry, "unreachable".into()),
         FromCell::Stopped(entry, Box::new(report.clone())),
@@ -135,6 +139,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             sent: Bytes(64),
             ..SessionReport::new(SessionId(2))
         }]),
+        FromCell::MemoryOf(Bytes(1 << 20), Some((SessionId(2), Box::default()))),
         FromCell::Reported(CellReport { frames_total: 6144, ..CellReport::default() }),
     ];
     let to = to.iter().map(encode).collect::<Vec<_>>();

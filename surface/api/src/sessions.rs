@@ -113,11 +113,30 @@ pub struct PeriodsKept {
     pub periods: u64,
 }
 
+/// The memory of a session, all that is there because of it, since its cell started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MemoryUse {
+    /// Bytes that it uses now: what is held against `memory_bytes` of what it was promised.
+    pub used_bytes: u64,
+    /// The most bytes that it used at a time.
+    pub peak_bytes: u64,
+    /// How often one of its modules was refused more.
+    pub refused: u64,
+    /// How often little of it was left.
+    pub lows: u64,
+    /// What it uses, by what for: `linear`, `tables`, `code`, `stacks`, `host`, `below`, `queue`,
+    /// `state`.
+    pub by_use: BTreeMap<String, u64>,
+}
+
 /// What a session uses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SessionUse {
     /// Bytes of linear memory that its services have now.
     pub memory_bytes: u64,
+    /// All of its memory, of which `memory_bytes` is a part.
+    #[serde(default)]
+    pub memory: Option<MemoryUse>,
     /// Bytes of packets that wait now.
     pub queue_bytes: Option<u64>,
     /// Milliseconds of the last look, which ends now; 0 where there was none.

@@ -663,6 +663,12 @@ pub struct SessionStats {
     /// Fuel that calls of its services used below user level.
     #[serde(default)]
     pub fuel: u64,
+    /// Bytes of memory that it uses now, all of it.
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// How often its modules were refused more memory, since its cell started.
+    #[serde(default)]
+    pub memory_refused: u64,
 }
 
 /// What the cell counts beside its services.

@@ -79,6 +79,12 @@ impl Compiled {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Bytes of machine code.
+    #[must_use]
+    pub fn code_length(&self) -> u32 {
+        u32::try_from(self.code_length).unwrap_or(u32::MAX)
+    }
+
     /// What it takes in memory at present, but for some hundred bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -15,10 +15,11 @@
 
 use crate::port::{Ports, SendFailure};
 use crate::protocol::{HEADER_LENGTH_MAX, PortFacts, SessionFacts};
-use crate::sessions::{QUEUE_DEFAULT, Sessions};
+use crate::sessions::Sessions;
 use abi::PacketBytes;
 use session::Reservation;
 use session::egress::{Next, Outcome, Port, Schedule, Terms};
+use session::memory::queue_default;
 use std::collections::BTreeMap;
 use units::{BitsPerSecond, Bytes, Nanos, PortId, SessionId};
 use xsk::{FramePool, Packet};
@@ -79,7 +80,7 @@ impl Line {
             share: share.map(|(_, share)| *share),
             extra: false,
             weight: reservation.weight,
-            queue: reservation.queue.unwrap_or(QUEUE_DEFAULT),
+            queue: reservation.queue.unwrap_or_else(|| queue_default(reservation.memory)),
         }
     }
 }

@@ -28,6 +28,7 @@ mod egress;
 mod facts;
 mod kernel;
 mod mappings;
+mod memory;
 mod pacer;
 mod packet_memory;
 mod port;

@@ -13,9 +13,10 @@ use abi::{HostFunctions, Verdict};
 use association::AssociationId;
 use engine::TrapKind;
 use serde::{Deserialize, Serialize};
+use session::memory::Account;
 use std::collections::BTreeMap;
 use std::fmt;
-use units::{BitsPerSecond, Edge, EntryId, PortId, SessionId};
+use units::{BitsPerSecond, Bytes, Edge, EntryId, PortId, SessionId};
 use zeroize::Zeroizing;
 
 /// From the daemon. Descriptors travel beside the message, in the order named.
@@ -52,8 +53,12 @@ pub enum ToCell {
     Rooms,
     /// One of the next two comes within a millisecond: do not wait for it in the kernel.
     Expect,
+    /// So much memory is there for all sessions.
+    Memory(Bytes),
     /// What a session was promised: before anything of it runs, and when it changes.
     Session(Box<SessionFacts>),
+    /// Say what of memory is in use, and by this session: [`FromCell::MemoryOf`].
+    MemoryOf(Option<SessionId>),
     /// There is no session of this number any more.
     ForgetSession(SessionId),
     /// Run a service. Descriptors: its code, in sealed memory; of one that can leave user
@@ -159,6 +164,8 @@ pub struct ServiceFacts {
     pub session: SessionId,
     /// Declared window, in bytes.
     pub window: u32,
+    /// With how much memory each lane begins, in pages of 64 KiB.
+    pub memory_pages_min: u32,
     /// Memory limit of each lane, in pages of 64 KiB.
     pub memory_pages_max: u32,
     /// Instances; a flow's packets always meet the same one.
@@ -173,6 +180,17 @@ pub struct ServiceFacts {
     pub closed: bool,
     /// Of a service that can leave user level.
     pub shared: Option<SharedFacts>,
+    /// What the daemon keeps for it.
+    pub kept: KeptFacts,
+}
+
+/// Bytes that the daemon keeps for a service, and its session pays for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptFacts {
+    /// Of machine code.
+    pub code: u32,
+    /// Of the module as it came.
+    pub module: u32,
 }
 
 /// Memory that a service shares with programs in the kernel.
@@ -216,12 +234,12 @@ pub enum FromCell {
     /// Every lane of the service started.
     Started(EntryId),
     /// The service did not start.
-    StartFailed(EntryId, String),
+    StartFailed(EntryId, Failure),
     /// The new version runs; packets waited for it for so many microseconds:
     /// [`ToCell::Replace`].
     Replaced(EntryId, u64),
     /// It does not, and the old one goes on.
-    ReplaceFailed(EntryId, String),
+    ReplaceFailed(EntryId, Failure),
     /// The new version has been watched, and the one before is let go.
     Kept(EntryId),
     /// The new version trapped at once, and the one before is back.
@@ -251,6 +269,8 @@ pub enum FromCell {
     Service(EntryId, Box<ServiceReport>),
     /// What sessions used, at most [`SESSION_REPORTS_MAX`] a message.
     Sessions(Vec<SessionReport>),
+    /// What sessions use that reserved no memory, and what one session has: [`ToCell::MemoryOf`].
+    MemoryOf(Bytes, Option<(SessionId, Box<Account>)>),
     /// The cell itself; ends a report.
     Reported(CellReport),
     /// A packet that a capture asked for.
@@ -259,6 +279,15 @@ pub enum FromCell {
     Adopted(Adopted),
     /// Something that a daemon before gave the cell. Its descriptor.
     Given(Given),
+}
+
+/// Why a service, or a version of one, does not start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// In words.
+    pub reason: String,
+    /// Its session has not the memory for it.
+    pub is_short: bool,
 }
 
 /// What a capture wants of the cell.
@@ -346,7 +375,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 10;
+pub const PROTOCOL_VERSION: u32 = 11;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.
@@ -468,6 +497,8 @@ pub struct CellReport {
     pub tapped_lost: u64,
     /// What came for the node's associations.
     pub associations: AssociationReport,
+    /// Bytes of memory that sessions use which reserved none.
+    pub memory_rest: Bytes,
     /// Free packet frames.
     pub frames_free: u64,
     /// All packet frames.

@@ -3,11 +3,13 @@
 mod controls;
 mod ends;
 mod lane;
+mod memory;
 mod replace;
 mod turns;
 
 use crate::below::{self, Record};
 use crate::deliver::{End, Exits, Next};
+use crate::memory::{Charge, Memory, Room};
 use crate::pacer::Pacer;
 use crate::protocol::{ServiceFacts, ServiceReport};
 use crate::shared::Shared;
@@ -23,6 +25,7 @@ pub(crate) use controls::{Control, Told};
 use ends::{count_end, count_reason, send};
 use engine::{Emitted, Engine, Handled, InstanceSpec, Kept, Pace, Place, Program, Trap, TrapKind};
 use lane::Lane;
+pub(crate) use memory::StartFailure;
 use replace::Before;
 pub(crate) use replace::Sequel;
 use std::collections::{BTreeMap, VecDeque};
@@ -46,6 +49,11 @@ pub(crate) struct Service {
     program: Program<Packet>,
     lanes: Vec<Lane>,
     spec: InstanceSpec,
+    memory: Memory,
+    /// Its instances' way to the account.
+    room: Rc<Room>,
+    /// What is kept for it, and its stacks.
+    _charge: Charge,
     /// Where what passes it goes.
     edges: [Edge; EDGES_MAX],
     /// What it has just passed on. Here, since a packet is large and few are passed on.
@@ -132,6 +140,9 @@ pub(crate) struct Ready {
     /// Ports by name.
     pub(crate) ports: BTreeMap<String, u16>,
     pub(crate) shared: Option<Shared>,
+    /// The account of memory, and what it is charged already.
+    pub(crate) memory: Memory,
+    pub(crate) charge: Charge,
 }
 
 impl Service {
@@ -143,7 +154,8 @@ impl Service {
         kept: Vec<Option<Kept>>,
         now_ms: u64,
     ) -> Self {
-        let Ready { program, facts, ports, shared } = ready;
+        let Ready { program, facts, ports, shared, memory, charge } = ready;
+        let room = memory.room(facts.session);
         let pace: Rc<dyn Pace> = Rc::clone(pacer) as _;
         let spec = InstanceSpec {
             window: facts.window,
@@ -154,7 +166,7 @@ impl Service {
             call_slices: 1,
             pace: Some(pace),
             memory: shared.as_ref().map(Shared::memory),
-            room: None,
+            room: Some(Rc::clone(&room) as _),
         };
         let kept = kept.into_iter().chain(std::iter::repeat_with(|| None));
         let lanes = (0..facts.lanes.max(1)).zip(kept).map(|(_, kept)| Lane::new(kept)).collect();
@@ -166,6 +178,9 @@ impl Service {
             program,
             lanes,
             spec,
+            memory,
+            room,
+            _charge: charge,
             edges,
             onward,
             left: Vec::new(),

@@ -11,18 +11,18 @@
 //! anybody: packets are handled as they come, and nothing here is asked
 //! ([`Sessions::take_turns`]).
 
+use crate::memory::Memory;
 use crate::packet_memory::PacketMemory;
 use crate::protocol::{DEVIATION_BOUNDS, SessionFacts, SessionReport};
 use crate::rooms::{Queue, Rooms};
 use session::executor::{Account, Dispatch, ProcessorId, Schedule};
+use session::memory::{QUEUE_DEFAULT, queue_default};
 use session::{Share, VirtualProcessor, Weight};
 use std::collections::{HashMap, VecDeque};
 use units::{Bytes, EntryId, Nanos, SessionId};
 use xsk::FRAME_LENGTH;
 
-/// What may wait for a session that reserved no queue, in bytes of packet memory: a burst of 256
-/// frames, 16 of which make room for one reserved queue of a megabyte.
-pub(crate) const QUEUE_DEFAULT: Bytes = Bytes(256 * FRAME_LENGTH as u64);
+const _: () = assert!(QUEUE_DEFAULT.0 == 256 * FRAME_LENGTH as u64, "a burst of 256 frames");
 /// What may wait to leave beyond a session's queue: packets of the turn that runs are counted
 /// twice until it ends, as those that came and as those that leave.
 const TURN_ROOM: Bytes = Bytes(64 * FRAME_LENGTH as u64);
@@ -73,6 +73,8 @@ pub(crate) struct Sessions {
     owners: HashMap<ProcessorId, (SessionId, usize)>,
     rooms: Rooms,
     memory: PacketMemory,
+    /// The account of all other memory, of which queues are a part.
+    accounts: Memory,
     /// Services that have something to do.
     ready: usize,
 }
@@ -87,13 +89,14 @@ pub(crate) struct Next {
 
 impl Sessions {
     /// Those that every node has.
-    pub(crate) fn new(now: Nanos, memory: PacketMemory) -> Self {
+    pub(crate) fn new(now: Nanos, memory: PacketMemory, accounts: Memory) -> Self {
         let mut sessions = Self {
             schedule: Schedule::new(),
             all: HashMap::new(),
             owners: HashMap::new(),
             rooms: Rooms::new(None, memory.unreserved()),
             memory,
+            accounts,
             ready: 0,
         };
         sessions.begin(now);
@@ -103,7 +106,7 @@ impl Sessions {
     /// What waits is counted where the front door counts it, too. Before anything comes, and
     /// before there is any other session.
     pub(crate) fn share(&mut self, now: Nanos, rooms: &'static bpf::Rooms) {
-        let mut shared = Self::new(now, self.memory);
+        let mut shared = Self::new(now, self.memory, self.accounts.clone());
         shared.all.clear();
         shared.rooms = Rooms::new(Some(rooms), self.memory.unreserved());
         *self = shared;
@@ -115,8 +118,8 @@ impl Sessions {
         let system =
             Share::new(slice, period).ok().map(|share| VirtualProcessor { share, extra: true });
         let queue = Some(self.memory.system());
-        self.put(now, SessionId::SYSTEM, &[system], Weight::default(), queue);
-        self.put(now, SessionId::BEST_EFFORT, &[None], Weight::default(), None);
+        self.put(now, SessionId::SYSTEM, &[system], Weight::default(), (queue, None));
+        self.put(now, SessionId::BEST_EFFORT, &[None], Weight::default(), (None, None));
     }
 
     /// Whether sessions have claims against each other.
@@ -132,7 +135,8 @@ impl Sessions {
         if promises.is_empty() {
             promises.push(None);
         }
-        self.put(now, facts.id, &promises, reservation.weight, reservation.queue);
+        let sizes = (reservation.queue, reservation.memory);
+        self.put(now, facts.id, &promises, reservation.weight, sizes);
     }
 
     fn put(
@@ -141,15 +145,17 @@ impl Sessions {
         id: SessionId,
         promises: &[Option<VirtualProcessor>],
         weight: Weight,
-        queue: Option<Bytes>,
+        (queue, memory): (Option<Bytes>, Option<Bytes>),
     ) {
-        let Self { schedule, all, owners, rooms, .. } = self;
+        let Self { schedule, all, owners, rooms, accounts, .. } = self;
         let session = all.entry(id).or_insert_with(|| Session {
             processors: Vec::new(),
             queue: rooms.queue(id),
             report: SessionReport::new(id),
         });
-        rooms.set(&mut session.queue, queue.unwrap_or(QUEUE_DEFAULT), queue.is_none());
+        let queue_max = queue.unwrap_or_else(|| queue_default(memory));
+        rooms.set(&mut session.queue, queue_max, queue.is_none());
+        accounts.set(id, memory, queue_max);
         for (index, &promise) in promises.iter().enumerate() {
             if let Some(processor) = session.processors.get(index) {
                 schedule.change(now, processor.id, promise, weight);
@@ -192,6 +198,7 @@ impl Sessions {
             self.owners.remove(&processor.id);
         }
         self.rooms.close(session.queue);
+        self.accounts.forget(id);
         self.limit();
     }
 
@@ -323,7 +330,8 @@ impl Sessions {
 
     /// What each used.
     pub(crate) fn reports(&self) -> impl Iterator<Item = SessionReport> {
-        self.all.values().map(|Session { queue, report, .. }| SessionReport {
+        self.all.iter().map(|(id, Session { queue, report, .. })| SessionReport {
+            memory: self.accounts.account(*id),
             queue: queue.waits(),
             dropped: report.dropped + queue.dropped(),
             ..*report
@@ -345,14 +353,14 @@ mod tests {
     }
 
     fn sessions() -> Sessions {
-        let mut sessions = Sessions::new(Nanos::ZERO, PacketMemory::of(2));
+        let mut sessions = Sessions::new(Nanos::ZERO, PacketMemory::of(2), Memory::new());
         sessions.set(Nanos::ZERO, &facts(2, r#"{"cpu":["1ms/4ms"],"queue":"16KiB"}"#));
         sessions
     }
 
     #[test]
     fn the_two_that_every_node_has_take_no_turns() {
-        let mut sessions = Sessions::new(Nanos::ZERO, PacketMemory::of(2));
+        let mut sessions = Sessions::new(Nanos::ZERO, PacketMemory::of(2), Memory::new());
         assert!(!sessions.take_turns());
         sessions.set(Nanos::ZERO, &facts(2, "{}"));
         assert!(sessions.take_turns());

@@ -22,6 +22,7 @@ mod active;
 mod daemon;
 mod frames;
 mod leaving;
+mod low;
 mod parked;
 mod post;
 mod turns;
@@ -35,13 +36,13 @@ use crate::egress::Egress;
 use crate::facts::Facts;
 use crate::kernel::KernelWay;
 use crate::mappings::Mappings;
+use crate::memory::Memory;
 use crate::pacer::{self, Pacer};
 use crate::packet_memory::{PacketMemory, WAITING_MAX};
 use crate::port::Ports;
 use crate::programs::Programs;
 use crate::protocol::{
-    CellReport, FromCell, PortFacts, SESSION_REPORTS_MAX, ServiceFacts, SharedFacts, StateWay,
-    ToCell, decode,
+    CellReport, FromCell, PortFacts, ServiceFacts, SharedFacts, StateWay, ToCell, decode,
 };
 use crate::service::{Aftermath, Control, Ready, Service, Way};
 use crate::sessions::Sessions;
@@ -119,6 +120,7 @@ struct Cell {
     rules: Option<Facts>,
     services: Vec<Option<Service>>,
     sessions: Sessions,
+    accounts: Memory,
     egress: Egress,
     pacer: Rc<Pacer>,
     meter: turns::Meter,
@@ -174,6 +176,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
     let role = Role::Cell { locked_bytes: umem.length() as u64 };
     let confined = os::sandbox::confine(role).context("confining the cell")?;
     tracing::debug!(?confined, "the cell is confined");
+    let accounts = Memory::new();
     let mut cell = Cell {
         daemon,
         engine,
@@ -189,7 +192,8 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         lanes: None,
         rules: None,
         services: Vec::new(),
-        sessions: Sessions::new(pacer::now(), memory),
+        sessions: Sessions::new(pacer::now(), memory, accounts.clone()),
+        accounts,
         egress: Egress::new(),
         pacer: Rc::new(Pacer::default()),
         meter: turns::Meter::default(),
@@ -238,6 +242,7 @@ impl Cell {
             if now_ms >= self.next_tick_ms {
                 self.tick(now_ms);
             }
+            self.tell_low(now_ms);
             let may_wait = now_ms >= self.awake_until_ms && self.messages.is_empty();
             let is_idle =
                 busy_rounds < BUSY_ROUNDS_MAX && !came_up && !worked && !leaves && may_wait;
@@ -575,7 +580,9 @@ impl Cell {
                 let facts = RuleFacts::given(&fd).context("mapping what rules say")?;
                 self.rules = Some(Facts::Map(facts));
             }
+            ToCell::Memory(total) => self.accounts.set_total(total),
             ToCell::Session(facts) => self.set_session(&facts),
+            ToCell::MemoryOf(session) => self.tell_memory(session)?,
             ToCell::ForgetSession(id) => self.forget_session(id),
             ToCell::Expect => self.stay_awake(now_ms + EXPECT_MS),
             ToCell::Start(facts) => {
@@ -627,21 +634,7 @@ impl Cell {
             ToCell::Message(entry, message) => {
                 self.give_message(entry, message, now_ms);
             }
-            ToCell::Report => {
-                let reports: Vec<_> =
-                    self.services.iter_mut().flatten().map(Service::told).collect();
-                for (entry, report) in reports {
-                    self.tell(&FromCell::Service(entry, Box::new(report)))?;
-                }
-                let sessions = self.session_reports();
-                for some in sessions.chunks(SESSION_REPORTS_MAX) {
-                    self.tell(&FromCell::Sessions(some.to_vec()))?;
-                }
-                self.report.associations = self.associations.report;
-                self.report.frames_free = self.pool.free() as u64;
-                self.report.frames_total = self.pool.total() as u64;
-                self.tell(&FromCell::Reported(self.report))?;
-            }
+            ToCell::Report => self.report_all()?,
         }
         Ok(())
     }
@@ -697,7 +690,7 @@ impl Cell {
                 self.attend(entry, now_ms);
                 Ok(())
             }
-            Err(error) => self.tell(&FromCell::StartFailed(entry, error.to_string())),
+            Err(error) => self.tell(&FromCell::StartFailed(entry, low::failure(&error))),
         }
     }
 
@@ -717,11 +710,12 @@ impl Cell {
             Ok(ready) => {
                 let control = Control::Replace(Box::new(ready), way);
                 let is_taken = self.ask(entry, control, now_ms);
-                (!is_taken).then(|| "the service is not there, or has too much to do".to_owned())
+                (!is_taken).then(|| anyhow!("the service is not there, or has too much to do"))
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) => Some(error),
         };
-        refused.map_or(Ok(()), |reason| self.tell(&FromCell::ReplaceFailed(entry, reason)))
+        let failed = |error| FromCell::ReplaceFailed(entry, low::failure(&error));
+        refused.map_or(Ok(()), |error| self.tell(&failed(error)))
     }
 
     /// All that a service needs to start.
@@ -732,6 +726,7 @@ impl Cell {
         memory: &[OwnedFd],
         is_new: bool,
     ) -> Result<Ready> {
+        let charge = self.accounts.charge_service(&facts)?;
         let ports = self.ports.iter().map(|(number, port)| (port.name.clone(), number)).collect();
         let lane = self.lanes.and_then(|lanes| lanes.lane(facts.entry));
         let mappings = &mut self.mappings;
@@ -740,7 +735,7 @@ impl Cell {
         let shared = shared.transpose()?;
         let kind = facts.shared.map_or(MemoryKind::Own, SharedFacts::kind);
         let program = self.programs.load(&self.engine, code, kind, facts.functions)?;
-        Ok(Ready { program, facts, ports, shared })
+        Ok(Ready { program, facts, ports, shared, memory: self.accounts.clone(), charge })
     }
 
     fn set_level(&mut self, entry: EntryId, level: u32, now_ms: u64) -> Result<()> {

@@ -137,6 +137,7 @@ impl Daemon {
                     "adopted what a daemon before left: nothing was stopped"
                 );
                 self.cell = Some(link);
+                self.tell_memory();
                 self.adopt_queues()?;
                 self.end_all_below_but(&runs);
                 self.adopt_meters(&runs);

@@ -9,7 +9,7 @@ use crate::ports::Mode;
 use anyhow::{Context, Result};
 use api::EventKind;
 use cell::Compiled;
-use cell::protocol::{FromCell, ServiceFacts, StateWay, ToCell};
+use cell::protocol::{Failure, FromCell, KeptFacts, ServiceFacts, StateWay, ToCell};
 use node::Event;
 use registry::Digest;
 use std::collections::BTreeMap;
@@ -55,6 +55,9 @@ impl Daemon {
             cell.send(&ToCell::RuleFacts, &[front.facts_map().as_fd()])?;
         }
         self.binding = 0;
+        if let Some(capacity) = self.node.capacity() {
+            cell.send(&ToCell::Memory(capacity.memory), &[])?;
+        }
         tracing::info!(pid = cell.pid(), core = self.guest_core, "the cell starts");
         self.cell = Some(cell);
         if !self.captures.is_empty() {
@@ -121,6 +124,7 @@ impl Daemon {
             name: service.to_string(),
             session,
             window: manifest.window,
+            memory_pages_min: module.checked.memory.pages_min,
             memory_pages_max: module.checked.memory.pages_max,
             // A node has one guest core so far: one instance is one for each core.
             lanes: match lanes {
@@ -132,6 +136,7 @@ impl Daemon {
             functions,
             closed,
             shared: None,
+            kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
         };
         if let Some(compiled) = &module.compiled {
             let compiled = Arc::clone(compiled);
@@ -226,6 +231,7 @@ impl Daemon {
         }
         self.settle_accounts();
         self.begin_meters(entry);
+        facts.kept.code = compiled.code_length();
         facts.shared = self
             .share(entry, facts.window, compiled)
             .map_err(anyhow::Error::msg)
@@ -257,12 +263,9 @@ impl Daemon {
             FromCell::PortReady(port, queue) => self.bound(port, queue, Ok(())),
             FromCell::PortFailed(port, queue, reason) => self.bound(port, queue, Err(reason)),
             FromCell::Started(entry) => self.begin(entry),
-            FromCell::StartFailed(entry, reason) => {
-                self.end_below(entry);
-                self.event(Event::ServiceFailed { entry, reason });
-            }
+            FromCell::StartFailed(entry, failure) => self.start_failed(entry, failure),
             FromCell::Replaced(entry, paused_us) => self.replaced(entry, paused_us),
-            FromCell::ReplaceFailed(entry, reason) => self.replace_failed(entry, reason),
+            FromCell::ReplaceFailed(entry, failure) => self.replace_failed(entry, failure),
             FromCell::Kept(entry) => self.version_kept(entry),
             FromCell::PutBack(entry, reason) => self.put_back(entry, reason),
             FromCell::Targeted(entry) => self.targeted(entry, true),
@@ -298,17 +301,33 @@ impl Daemon {
                 self.reports.insert(entry, *report);
             }
             FromCell::Sessions(reports) => self.sessions.heard(reports),
+            FromCell::MemoryOf(rest, session) => self.memory_told(rest, session),
             FromCell::Associated(id) => self.associated(id),
             FromCell::Calls(question) => self.packets_call(question),
             FromCell::Tapped(tapped) => self.tapped(&tapped),
             FromCell::Reported(report) => {
                 self.cell_report = report;
+                self.memory_reported(report.memory_rest);
                 self.reported();
             }
             FromCell::Adopted(_) | FromCell::Given(_) => {
                 tracing::warn!("the cell answers what nobody asked any more");
             }
         }
+    }
+
+    fn start_failed(&mut self, entry: EntryId, failure: Failure) {
+        self.end_below(entry);
+        let Failure { reason, is_short } = failure;
+        self.refused_as(is_short, Event::ServiceFailed { entry, reason });
+    }
+
+    /// An event by which somebody is refused something, because there is not enough of it or for
+    /// another reason.
+    pub(crate) fn refused_as(&mut self, is_short: bool, event: Event) {
+        self.is_short = is_short;
+        self.event(event);
+        self.is_short = false;
     }
 
     fn name_of(&self, entry: EntryId) -> String {
@@ -365,6 +384,7 @@ impl Daemon {
         // Their senders hear that nobody answers any more.
         self.messages.clear();
         self.end_associations();
+        self.memory_unknown();
         self.reported();
         let reason = [why, ended].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();
         self.event(Event::CellLost { reason: reason.join("; ") });

@@ -125,7 +125,11 @@ impl Daemon {
     fn session_stats(&self) -> Answer<BTreeMap<String, SessionStats>> {
         let stats = |(name, counts): (units::Name, api::SessionCounts)| {
             let api::SessionCounts { packets, bytes, fuel, .. } = counts;
-            (name.to_string(), SessionStats { packets, bytes, fuel })
+            let memory = self.sessions.memory_of(self.node.session(&name).map(|it| it.id));
+            let (memory_bytes, memory_refused) =
+                memory.map_or((0, 0), |account| (account.used.0, account.refused));
+            let stats = SessionStats { packets, bytes, fuel, memory_bytes, memory_refused };
+            (name.to_string(), stats)
         };
         Ok(self.session_counts()?.into_iter().map(stats).collect())
     }

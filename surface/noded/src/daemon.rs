@@ -30,7 +30,7 @@ use crate::spares::Spares;
 use crate::state::Desired;
 use crate::{adopt, run_directory};
 use anyhow::{Context, Result};
-use api::{Deployed, ErrorInfo, EventKind};
+use api::{Deployed, ErrorCode, ErrorInfo, EventKind};
 use bpf::FrontDoor;
 use cell::protocol::{CellReport, ServiceReport, ToCell};
 use node::budget::Meter;
@@ -226,6 +226,8 @@ pub(crate) struct Daemon {
     pub(crate) demand: Demand,
     /// What is billed, and the ledger that it goes to.
     pub(crate) billing: Billing,
+    /// Whoever is refused something now is, because there is not enough of it.
+    pub(crate) is_short: bool,
     /// Something changed that the record does not say yet.
     pub(crate) unrecorded: bool,
     /// It ends without taking anything down.
@@ -491,6 +493,7 @@ impl Daemon {
             lost_with_cells: 0,
             demand,
             billing,
+            is_short: false,
             unrecorded: true,
             hands_over: false,
             fingerprint: record::fingerprint()?,
@@ -649,6 +652,7 @@ impl Daemon {
             Done::SpareReady(number) => self.spare_ready(number),
             Done::ReportOverdue(number) if number == self.report_number => self.reported(),
             Done::ReportOverdue(_) => {}
+            Done::MemoryOverdue(number) => self.memory_overdue(number),
             Done::Explained(asked, explained) => self.explained(*asked, explained),
             Done::Recorded(written) => self.recorded(written),
             Done::CompileTook(digest, took) => self.compile_took(digest, took),
@@ -660,7 +664,8 @@ impl Daemon {
     /// Tells who waits for a service that it does not run.
     pub(crate) fn refuse_waiting(&mut self, service: &Name, message: String) {
         if let Some(waiting) = self.waiting.remove(service) {
-            let refusal = crate::http::error(api::ErrorCode::Failed, message, None);
+            let code = if self.is_short { ErrorCode::Limit } else { ErrorCode::Failed };
+            let refusal = crate::http::error(code, message, None);
             let _ = waiting.reply.send(Err(refusal));
         }
     }

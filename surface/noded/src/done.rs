@@ -27,6 +27,8 @@ pub(crate) enum Done {
     /// No packet is in programs of a service that is gone; the number of their arena.
     SpareReady(u32),
     ReportOverdue(u64),
+    /// The cell had time enough to say what memory is in use.
+    MemoryOverdue(u64),
     /// The kernel has run a copy of the front door over a frame.
     Explained(Box<Asked>, Result<bpf::front_door::Explained, String>),
     /// The journal has a change, or not.

@@ -303,7 +303,16 @@ impl Page {
         counters(encoder, ("session", Some(Unit::Bytes), "Their bytes"), rows(|s| s.bytes))?;
         let fuel = Some(Unit::Other("fuel".to_owned()));
         let help = "Fuel of its services below user level";
-        counters(encoder, ("session", fuel, help), rows(|stats| stats.fuel))
+        counters(encoder, ("session", fuel, help), rows(|stats| stats.fuel))?;
+        let help = "Memory that it uses, all of it";
+        gauges(
+            encoder,
+            ("session_memory", Some(Unit::Bytes), help),
+            rows(|stats| stats.memory_bytes),
+        )?;
+        let help = "Times that a module of it was refused more memory, since its cell started";
+        let refused = Some(Unit::Other("refused".to_owned()));
+        counters(encoder, ("session_memory", refused, help), rows(|stats| stats.memory_refused))
     }
 
     fn demand(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
@@ -353,7 +362,7 @@ impl Page {
     }
 }
 
-/// Sessions that have metrics of their own: each is three series, and a Prometheus keeps every
+/// Sessions that have metrics of their own: each is five series, and a Prometheus keeps every
 /// series that it ever saw.
 const SESSIONS_SHOWN_MAX: usize = 256;
 /// What all others are told under: no session can have this name.
@@ -370,6 +379,8 @@ fn shown_sessions(all: &BTreeMap<String, SessionStats>) -> Vec<(&str, SessionSta
         packets: sum.packets + more.packets,
         bytes: sum.bytes + more.bytes,
         fuel: sum.fuel + more.fuel,
+        memory_bytes: sum.memory_bytes + more.memory_bytes,
+        memory_refused: sum.memory_refused + more.memory_refused,
     };
     let others = shown.drain(SESSIONS_SHOWN_MAX..).fold(SessionStats::default(), sum);
     shown.sort_by_key(|(name, _)| *name);
@@ -457,7 +468,13 @@ mod tests {
 
     #[test]
     fn ten_thousand_sessions_are_some_with_names_and_one_sum() {
-        let stats = |packets| SessionStats { packets, bytes: 2 * packets, fuel: 1 };
+        let stats = |packets| SessionStats {
+            packets,
+            bytes: 2 * packets,
+            fuel: 1,
+            memory_bytes: 3,
+            ..SessionStats::default()
+        };
         let all: BTreeMap<String, SessionStats> =
             (0..10_000).map(|number| (format!("s{number:05}"), stats(number))).collect();
         let shown = shown_sessions(&all);

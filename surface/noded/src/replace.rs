@@ -16,7 +16,7 @@ use crate::daemon::{Daemon, Done};
 use abi::Level;
 use anyhow::Context;
 use cell::Compiled;
-use cell::protocol::{ServiceFacts, StateWay, ToCell};
+use cell::protocol::{Failure, ServiceFacts, StateWay, ToCell};
 use node::Event;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -72,6 +72,7 @@ impl Daemon {
             .context("making the memory that it shares with the kernel")?;
         let (shared, known) = made.unzip();
         facts.shared = known;
+        facts.kept.code = compiled.code_length();
         let mut fds = vec![compiled.code.as_fd()];
         fds.extend(shared.iter().flat_map(Shared::fds));
         let cell = self.cell.as_ref().context("the cell is not there")?;
@@ -127,9 +128,10 @@ impl Daemon {
     }
 
     /// The cell goes on with the old version: the new one did not start.
-    pub(crate) fn replace_failed(&mut self, entry: EntryId, reason: String) {
+    pub(crate) fn replace_failed(&mut self, entry: EntryId, failure: Failure) {
         if self.replacing.remove(&entry).is_some() {
-            self.event(Event::ReplaceFailed { entry, reason });
+            let Failure { reason, is_short } = failure;
+            self.refused_as(is_short, Event::ReplaceFailed { entry, reason });
         }
     }
 

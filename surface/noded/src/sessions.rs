@@ -9,8 +9,10 @@
 //! What sessions use is in `usage`.
 
 mod capacity;
+mod memory;
 mod usage;
 
+pub(crate) use memory::MemoryWanted;
 pub(crate) use usage::Sessions;
 
 use crate::access::Caller;

@@ -12,7 +12,7 @@ use crate::authority::{Authority, Capabilities, Capability, Revoked};
 use crate::daemon::{Daemon, Done, Request};
 use crate::http::{Answer, Incoming, error};
 use crate::journal::{CapabilityTexts, Journal, JournalError, Record};
-use crate::sessions::SessionQuestion;
+use crate::sessions::{MemoryWanted, SessionQuestion};
 use crate::views::failed;
 use api::{ErrorCode, ErrorInfo};
 use node::desired::{DesiredRule, DesiredService, DesiredState};
@@ -359,6 +359,10 @@ impl Daemon {
         while let Some(next) = self.desired.held.front() {
             let busy = self.work.is_some() || self.desired.ahead;
             if busy || (next.request.is_exclusive() && !self.is_idle()) {
+                return;
+            }
+            let wants = MemoryWanted::of(&next.request);
+            if !self.knows_memory_for(wants) {
                 return;
             }
             let Some(next) = self.desired.held.pop_front() else { return };

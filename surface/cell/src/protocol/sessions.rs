@@ -5,6 +5,7 @@
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use session::memory::Account;
 use session::{Reservation, Share, VirtualProcessor, Weight};
 use units::{Bytes, Name, Nanos, SessionId};
 
@@ -42,6 +43,8 @@ pub struct SessionReport {
     pub dropped: u64,
     /// Bytes that it sent, by all ports.
     pub sent: Bytes,
+    /// Its memory, all of it.
+    pub memory: Account,
     /// Periods of its virtual processors by how far what they were given was from their slices:
     /// less although there was work, or more.
     pub deviations: [u64; DEVIATIONS],
@@ -50,13 +53,14 @@ pub struct SessionReport {
 impl SessionReport {
     /// Of a session that has used nothing.
     #[must_use]
-    pub const fn new(session: SessionId) -> Self {
+    pub fn new(session: SessionId) -> Self {
         Self {
             session,
             cpu: Nanos::ZERO,
             queue: Bytes::ZERO,
             dropped: 0,
             sent: Bytes::ZERO,
+            memory: Account::default(),
             deviations: [0; DEVIATIONS],
         }
     }
@@ -139,6 +143,7 @@ mod numbers {
 mod tests {
     use super::*;
     use crate::protocol::{FromCell, ToCell, decode, encode};
+    use session::memory::{Held, Use};
 
     #[test]
     fn a_reservation_survives_its_way_to_the_cell() {
@@ -173,6 +178,17 @@ mod tests {
         assert!(!promised(1_000_000, 0));
     }
 
+    fn account(most: u64) -> Account {
+        let held = Use::ALL.into_iter().fold(Held::default(), |held, what| {
+            // Their sum is no number of bytes that a machine has.
+            held.with(what, Bytes(most))
+        });
+        let mut account = Account::default();
+        (account.reserved, account.held, account.peak) = (Some(Bytes(most)), held, Bytes(most));
+        (account.used, account.refused, account.lows) = (Bytes(most), most, most);
+        account
+    }
+
     #[test]
     fn as_many_reports_as_a_message_may_have_fit_into_one() {
         let (most, session) = (u64::MAX, SessionId(u16::MAX));
@@ -182,6 +198,7 @@ mod tests {
             queue: Bytes(most),
             dropped: most,
             sent: Bytes(most),
+            memory: account(most),
             deviations: [most; DEVIATIONS],
         };
         let bytes = encode(&FromCell::Sessions(vec![report; SESSION_REPORTS_MAX])).unwrap();

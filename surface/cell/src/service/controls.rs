@@ -14,11 +14,13 @@
 
 use super::lane::{Called, Lane};
 use super::replace::ReplaceError;
-use super::{RESTART_AFTER_MS, Ready, Service, Turn};
+use super::{RESTART_AFTER_MS, Ready, Service, StartFailure, Turn};
+use crate::memory::Charge;
 use crate::pacer;
 use crate::protocol::StateWay;
 use crate::shared::Shared;
-use engine::{Call, Ended, Engine, InstanceSpec, Kept, StartError, StateError, Trap};
+use engine::{Call, Ended, Engine, InstanceSpec, Kept, StateError, Trap};
+use session::memory::Low;
 use std::rc::Rc;
 use units::Nanos;
 
@@ -36,6 +38,8 @@ pub(crate) enum Control {
         /// The daemon waits for the answers.
         asked: bool,
     },
+    /// `on_memory_low` in every lane.
+    MemoryLow(Low),
     /// Another version takes its place.
     Replace(Box<Ready>, StateWay),
 }
@@ -45,9 +49,15 @@ pub(super) enum Current {
     /// A hook, in this lane next.
     Hook { call: Call, lane: usize, answers: Vec<Option<i32>>, asked: bool },
     /// Each lane leaves something to the next version.
-    Keep { ready: Box<Ready>, way: StateWay, kept: Vec<Option<Kept>>, from: Place },
-    /// The next version starts.
-    Next { next: Box<Service>, from: Place },
+    Keep {
+        ready: Box<Ready>,
+        way: StateWay,
+        kept: Vec<Option<Kept>>,
+        held: Vec<Charge>,
+        from: Place,
+    },
+    /// The next version starts; what it is left is charged until it has.
+    Next { next: Box<Service>, held: Vec<Charge>, from: Place },
 }
 
 /// Where a service was before it gave way, and when.
@@ -58,7 +68,7 @@ pub(super) struct Place {
 
 /// What the daemon waits for.
 pub(crate) enum Told {
-    Started(Result<(), StartError>),
+    Started(Result<(), StartFailure>),
     Answered(Vec<Option<i32>>),
     /// How long no packet was handled.
     Replaced(Result<Nanos, ReplaceError>),
@@ -69,7 +79,7 @@ enum Starts {
     /// One stands still, or has not begun.
     More,
     All,
-    Failed(StartError),
+    Failed(StartFailure),
 }
 
 impl Service {
@@ -78,6 +88,12 @@ impl Service {
         if let Control::Timer = control
             && self.controls.iter().any(|waits| matches!(waits, Control::Timer))
         {
+            return true;
+        }
+        if let Control::MemoryLow(_) = control {
+            // One is enough, the last: there is never more than one beyond the others.
+            self.controls.retain(|waits| !matches!(waits, Control::MemoryLow(_)));
+            self.controls.push_back(control);
             return true;
         }
         if self.controls.len() >= CONTROLS_MAX {
@@ -131,6 +147,11 @@ impl Service {
                 let hook = Current::Hook { call, lane: 0, answers: Vec::new(), asked: false };
                 self.hold(now_ms).then_some(hook)
             }
+            Control::MemoryLow(low) => {
+                let call = super::memory::call(&low, now_ms);
+                let hook = Current::Hook { call, lane: 0, answers: Vec::new(), asked: false };
+                self.hold(now_ms).then_some(hook)
+            }
             Control::Message { message, asked } => {
                 if self.hold(now_ms) {
                     let call = Call::Message { message, now_ms };
@@ -149,7 +170,8 @@ impl Service {
                 let home = self.shared.as_mut().map(Shared::stay_above);
                 let from = Place { home, since: pacer::now() };
                 if self.hold(now_ms) {
-                    return Some(Current::Keep { ready, way, kept: Vec::new(), from });
+                    let (kept, held) = (Vec::new(), Vec::new());
+                    return Some(Current::Keep { ready, way, kept, held, from });
                 }
                 self.go_home(&from);
                 turn.told = Some(Told::Replaced(Err(ReplaceError::Busy)));
@@ -189,20 +211,20 @@ impl Service {
                 turn.told = asked.then_some(Told::Answered(answers));
                 None
             }
-            Current::Keep { ready, way, mut kept, from } => {
+            Current::Keep { ready, way, mut kept, mut held, from } => {
                 if kept.len() < self.lanes.len() {
-                    match self.keep(way, kept.len(), until, now_ms) {
+                    match self.keep(way, kept.len(), &mut held, until, now_ms) {
                         Ok(Some(one)) => kept.push(one),
                         Ok(None) => {}
                         Err(error) => return self.stay(error, &from, turn),
                     }
-                    return Some(Current::Keep { ready, way, kept, from });
+                    return Some(Current::Keep { ready, way, kept, held, from });
                 }
                 let next = Box::new(Self::begin(*ready, &self.pacer, kept, now_ms));
-                Some(Current::Next { next, from })
+                Some(Current::Next { next, held, from })
             }
-            Current::Next { mut next, from } => match next.start_on(engine, until, now_ms) {
-                Starts::More => Some(Current::Next { next, from }),
+            Current::Next { mut next, held, from } => match next.start_on(engine, until, now_ms) {
+                Starts::More => Some(Current::Next { next, held, from }),
                 Starts::Failed(error) => self.stay(error.into(), &from, turn),
                 Starts::All => {
                     self.let_go();
@@ -221,19 +243,26 @@ impl Service {
         &mut self,
         way: StateWay,
         lane: usize,
+        held: &mut Vec<Charge>,
         until: Nanos,
         now_ms: u64,
     ) -> Result<Option<Option<Kept>>, ReplaceError> {
         match way {
             StateWay::Empty => Ok(Some(None)),
             StateWay::Memory => {
-                let instance = self.lanes[lane].instance();
-                Ok(Some(instance.map(|instance| instance.keep_memory())))
+                let Some(instance) = self.lanes[lane].instance() else { return Ok(Some(None)) };
+                let bytes = instance.memory_bytes();
+                held.push(self.memory.charge_state(self.facts.session, bytes)?);
+                Ok(Some(Some(instance.keep_memory())))
             }
             StateWay::Hooks => {
                 match self.lanes[lane].call(&self.pacer, until, &Call::StateOut { now_ms }) {
                     Called::Stands => Ok(None),
-                    Called::Ended(Ended::State(Ok(state))) => Ok(Some(Some(state))),
+                    // Charged to its instance until now.
+                    Called::Ended(Ended::State(Ok(state))) => {
+                        held.push(self.memory.charge_state(self.facts.session, state.length())?);
+                        Ok(Some(Some(state)))
+                    }
                     Called::Ended(Ended::State(Err(error))) => {
                         if let StateError::Trapped(_, trap) = &error {
                             // That was the end of the instance.
@@ -279,7 +308,10 @@ impl Service {
         };
         let spec = InstanceSpec { lane: index as u32, ..self.spec.clone() };
         let (program, shared, is_new) = (&self.program, self.shared.as_ref(), self.is_new);
+        let room = &self.room;
         let make = |kept| {
+            // What one before was refused is not why this one does not start.
+            room.take_short();
             if let Some(shared) = shared.filter(|_| !is_new) {
                 shared.clear_memory();
             }
@@ -292,8 +324,9 @@ impl Service {
                     shared.clear_trap();
                 }
             }
-            Some(Err(error)) if is_new => return Starts::Failed(error),
+            Some(Err(error)) if is_new => return Starts::Failed(self.why(error)),
             Some(Err(error)) => {
+                let error = self.why(error);
                 self.report.last_trap = Some(format!("not started again: {error}"));
                 self.lanes[index].restart_at_ms = now_ms + RESTART_AFTER_MS;
             }

@@ -11,9 +11,10 @@
 //! All of it happens between two packets, so none is lost or overtaken: those that come
 //! meanwhile wait in their ring. The service's counters are those of its name, not of a version.
 
-use engine::{StartError, StateError, Trap};
+use engine::{StateError, Trap};
+use session::memory::Short;
 
-use super::{Service, Trapped};
+use super::{Service, StartFailure, Trapped};
 use crate::shared::Shared;
 
 /// How long a new version is watched. One that traps within this time is taken back: longer than
@@ -38,7 +39,9 @@ pub(crate) enum ReplaceError {
     #[error("its state is not to be had: {0}")]
     State(#[from] StateError),
     #[error("the new version does not start: {0}")]
-    Start(#[from] StartError),
+    Start(#[from] StartFailure),
+    #[error("its state is copied for the new version, and {0}")]
+    Memory(#[from] Short),
 }
 
 /// What the daemon should hear of a service that was replaced.

@@ -4,10 +4,12 @@
 //! is seen, and somebody with an earlier deadline does not wait for longer.
 
 use super::Cell;
+use super::low::failure;
 use crate::pacer;
-use crate::protocol::{FromCell, ServiceReport, SessionReport};
+use crate::protocol::{FromCell, SESSION_REPORTS_MAX, ServiceReport, SessionReport};
 use crate::service::{Control, Service, Told, Turn, Way};
 use crate::sessions::Sessions;
+use anyhow::Result;
 use bpf_maps::META_COUNTED;
 use executor::{SLICE, TURN_MAX};
 use std::collections::BTreeMap;
@@ -165,11 +167,11 @@ impl Cell {
             Told::Started(Ok(())) => FromCell::Started(entry),
             Told::Started(Err(error)) => {
                 self.stop(entry, now_ms);
-                FromCell::StartFailed(entry, error.to_string())
+                FromCell::StartFailed(entry, failure(&error.into()))
             }
             Told::Answered(answers) => FromCell::Answered(entry, answers),
             Told::Replaced(Ok(took)) => FromCell::Replaced(entry, took.0 / 1000),
-            Told::Replaced(Err(error)) => FromCell::ReplaceFailed(entry, error.to_string()),
+            Told::Replaced(Err(error)) => FromCell::ReplaceFailed(entry, failure(&error.into())),
         };
         let _ = self.tell(&message);
     }
@@ -196,8 +198,25 @@ impl Cell {
         service.report()
     }
 
+    /// Tells the daemon how everything is.
+    pub(super) fn report_all(&mut self) -> Result<()> {
+        let reports: Vec<_> = self.services.iter_mut().flatten().map(Service::told).collect();
+        for (entry, report) in reports {
+            self.tell(&FromCell::Service(entry, Box::new(report)))?;
+        }
+        let sessions = self.session_reports();
+        for some in sessions.chunks(SESSION_REPORTS_MAX) {
+            self.tell(&FromCell::Sessions(some.to_vec()))?;
+        }
+        self.report.associations = self.associations.report;
+        self.report.memory_rest = self.accounts.rest();
+        self.report.frames_free = self.pool.free() as u64;
+        self.report.frames_total = self.pool.total() as u64;
+        self.tell(&FromCell::Reported(self.report))
+    }
+
     /// What each session used, with what its services sent.
-    pub(super) fn session_reports(&self) -> Vec<SessionReport> {
+    fn session_reports(&self) -> Vec<SessionReport> {
         let mut sent: BTreeMap<SessionId, Bytes> = BTreeMap::new();
         for service in self.services.iter().flatten() {
             *sent.entry(service.facts.session).or_default() += Bytes(service.bytes_out);

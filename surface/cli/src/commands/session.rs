@@ -5,8 +5,8 @@ use super::{Context, key_and_value};
 use crate::failure::Outcome;
 use crate::output::Rows;
 use api::{
-    LeftInfo, PeriodsKept, ReservationInfo, SessionChange, SessionCounts, SessionDetails,
-    SessionList, SessionPromised, SessionRequest,
+    LeftInfo, MemoryUse, PeriodsKept, ReservationInfo, SessionChange, SessionCounts,
+    SessionDetails, SessionList, SessionPromised, SessionRequest,
 };
 use clap::{ArgGroup, Args, Subcommand};
 use session::{Parts, Size};
@@ -230,7 +230,7 @@ fn list_text(list: &SessionList) -> String {
             or_none(used.window.cpu_ns, |ns| percent(ns, used.window_ms)),
             or_none(promised.below.clone(), |share| share),
             or_none(promised.memory_bytes, size),
-            size(used.memory_bytes),
+            size(memory_used(session)),
             or_none(promised.queue_bytes, size),
             if send.is_empty() { NONE.to_owned() } else { send.join(", ") },
             promised.weight.to_string(),
@@ -319,7 +319,8 @@ fn use_rows(session: &SessionDetails) -> Rows {
         rows.add(["all levels".into(), String::new(), now, seconds(all)]);
     }
     let memory = or_none(promised.memory_bytes, size);
-    rows.add(["memory".into(), memory, size(used.memory_bytes), String::new()]);
+    let since = used.memory.as_ref().map_or_else(String::new, memory_text);
+    rows.add(["memory".into(), memory, size(memory_used(session)), since]);
     let dropped = or_none(queue_dropped, |dropped| format!("{dropped} packets dropped"));
     let queue = or_none(promised.queue_bytes, size);
     rows.add(["queue".into(), queue, or_none(used.queue_bytes, size), dropped]);
@@ -335,6 +336,20 @@ fn use_rows(session: &SessionDetails) -> Rows {
     rows.add([String::new(), String::new(), now, all]);
     rows.add(["weight".into(), promised.weight.to_string(), String::new(), String::new()]);
     rows
+}
+
+/// All that is held against its memory; without an account of it, its linear memory.
+fn memory_used(session: &SessionDetails) -> u64 {
+    let used = &session.used;
+    used.memory.as_ref().map_or(used.memory_bytes, |memory| memory.used_bytes)
+}
+
+fn memory_text(memory: &MemoryUse) -> String {
+    let refused = match memory.refused {
+        0 => String::new(),
+        refused => format!(", {refused} times refused more"),
+    };
+    format!("at most {}{refused}", size(memory.peak_bytes))
 }
 
 /// How promised time was kept: by 99 of a hundred periods.
@@ -423,6 +438,20 @@ mod tests {
         ] {
             assert!(lines.contains(&wanted), "no line '{wanted}' in\n{text}");
         }
+    }
+
+    #[test]
+    fn memory_is_all_of_it_with_the_most_and_what_was_refused() {
+        let mut session = gold();
+        let (used_bytes, peak_bytes, refused) = (3 << 20, 5 << 20, 2);
+        let memory = MemoryUse { used_bytes, peak_bytes, refused, ..MemoryUse::default() };
+        session.used.memory = Some(memory);
+        let text = show_text(&session);
+        let line =
+            "memory      64MiB          3MiB                at most 5MiB, 2 times refused more";
+        assert!(text.lines().any(|it| it == line), "{text}");
+        session.used.memory.as_mut().unwrap().refused = 0;
+        assert!(show_text(&session).lines().any(|it| it.ends_with("at most 5MiB")));
     }
 
     #[test]

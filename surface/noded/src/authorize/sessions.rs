@@ -122,14 +122,15 @@ impl Asker<'_> {
     fn resources(&self, reservation: &Reservation) -> [u64; 3] {
         let processors = reservation.processors.iter().map(|it| it.share);
         let cpu = processors.chain(reservation.below).map(session::Share::parts_per_million);
-        let memory = [reservation.memory, reservation.queue].into_iter().flatten();
+        // A queue is a part of the memory, where there is one.
+        let memory = reservation.memory.or(reservation.queue).unwrap_or_default();
         let bandwidth = reservation.send.iter().map(|(port, share)| {
             // Of a port whose rate is not known nothing is promised.
             let rate = self.daemon.port_rate(port).map_or(0, |rate| rate.0);
             let bits = u128::from(rate) * u128::from(share.parts_per_million());
             u64::try_from(bits.div_ceil(1_000_000)).unwrap_or(u64::MAX)
         });
-        [cpu.sum(), memory.map(|bytes| bytes.0).sum(), bandwidth.sum()]
+        [cpu.sum(), memory.0, bandwidth.sum()]
     }
 
     /// Whether a session is no secret to the caller.

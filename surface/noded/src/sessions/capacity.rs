@@ -66,6 +66,7 @@ impl Daemon {
             tracing::error!(%session, reason = %refusal, "a session is promised nothing");
             self.desired.short.insert(session, refusal.to_string());
         }
+        self.tell_memory();
         self.settle_accounts();
         self.unrecorded = true;
     }

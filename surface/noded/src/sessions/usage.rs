@@ -8,10 +8,12 @@
 //! Nothing is measured for it: it reads counters when somebody asks, and each time that they are
 //! read for the ledger.
 
+use super::memory::{self, Known};
 use crate::daemon::Daemon;
 use crate::http::{Answer, Reply};
 use crate::views::failed;
 use ::session::below::Speed;
+use ::session::memory::Account;
 use api::{PeriodsKept, SessionCounts, SessionRemoved, SessionUse};
 use cell::protocol::{DEVIATION_BOUNDS, SessionReport};
 use node::Session;
@@ -29,10 +31,13 @@ pub(crate) struct Sessions {
     /// Removals whose services the cell has not stopped yet.
     pub(crate) removing: BTreeMap<Name, (Reply<SessionRemoved>, SessionRemoved)>,
     /// What the cell said last.
-    reports: BTreeMap<SessionId, SessionReport>,
+    pub(super) reports: BTreeMap<SessionId, SessionReport>,
     /// What was used in cells that are gone.
     pub(crate) before: BTreeMap<SessionId, SessionCounts>,
     looks: VecDeque<Look>,
+    /// Whether it is known what memory is in use, and how often the cell was asked.
+    pub(super) known: Known,
+    pub(super) asked: u64,
 }
 
 struct Look {
@@ -75,6 +80,11 @@ impl Sessions {
         let points = DEVIATION_BOUNDS.map(|bound| Some(bound as f64 / 10_000.0));
         let points = points.into_iter().chain([None]);
         points.zip(deviations).map(|(points, periods)| PeriodsKept { points, periods }).collect()
+    }
+
+    /// The memory of a session, as the cell said last.
+    pub(crate) fn memory_of(&self, session: Option<SessionId>) -> Option<&Account> {
+        Some(&self.reports.get(&session?)?.memory)
     }
 
     fn waiting(&self, session: SessionId) -> Option<u64> {
@@ -176,11 +186,12 @@ impl Daemon {
         counts: &BTreeMap<Name, SessionCounts>,
     ) -> SessionUse {
         let services = self.node.services().filter(|service| service.session == session.name);
-        let memory = services.filter_map(|service| self.reports.get(&service.entry));
+        let linear = services.filter_map(|service| self.reports.get(&service.entry));
         let total = counts.get(&session.name).copied().unwrap_or_default();
         let (window_ms, window) = self.sessions.window(self.now(), &session.name, total);
         SessionUse {
-            memory_bytes: memory.map(|report| report.memory_bytes).sum(),
+            memory_bytes: linear.map(|report| report.memory_bytes).sum(),
+            memory: self.sessions.memory_of(Some(session.id)).map(memory::shown),
             queue_bytes: self.sessions.waiting(session.id),
             window_ms,
             window,

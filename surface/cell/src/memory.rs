@@ -1,0 +1,271 @@
+//! What sessions have of memory in a cell: one account for all of it, also for what the daemon
+//! keeps for a service, which says how much that is.
+//!
+//! ```text
+//!  a service, a version of one ─ Charge ─┐
+//!  memory.grow, tables, state ── Room ───┼─▶ session::memory::Accounts ─▶ yes, or Short
+//!                                                         │
+//!                                                        ▼ Low
+//!                                       on_memory_low of the session's services
+//! ```
+//!
+//! Whoever has something gives it back when it goes, whichever way it goes: a [`Charge`] when it
+//! is dropped, an instance with its store.
+
+use crate::protocol::ServiceFacts;
+use engine::{FIBER_LENGTH, Part};
+use session::memory::{Account, Accounts, Low, Short, Use};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use units::{Bytes, SessionId};
+use wasm_to_bpf::layout;
+
+/// What an instance takes beside memory, tables and stack: its store and what the lane has of it,
+/// and the page tables of the addresses that are set aside for its memory and stack. Measured, 27
+/// KiB and six pages (`system::memory`).
+const INSTANCE_LENGTH: u64 = 56 << 10;
+/// What a service takes beside its lanes, in the cell and in the daemon.
+const SERVICE_LENGTH: u64 = 16 << 10;
+/// Machine code is in the daemon's file and, loaded, in the cell.
+const CODE_COPIES: u64 = 2;
+/// Bytes of a page of linear memory.
+const PAGE_LENGTH: u64 = 65_536;
+/// Bytes of a page of an arena.
+const ARENA_PAGE_LENGTH: u64 = 4_096;
+
+/// The account of all sessions.
+#[derive(Clone)]
+pub(crate) struct Memory(Rc<RefCell<Accounts>>);
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Memory")
+    }
+}
+
+/// What is held by something that will go.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    memory: Memory,
+    session: SessionId,
+    held: Vec<(Use, Bytes)>,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        for (what, bytes) in &self.held {
+            self.memory.give(self.session, *what, *bytes);
+        }
+    }
+}
+
+impl Memory {
+    /// Of a cell that has not been told yet how much there is.
+    pub(crate) fn new() -> Self {
+        Self(Rc::new(RefCell::new(Accounts::new(Bytes(u64::MAX)))))
+    }
+
+    /// There is so much for all sessions.
+    pub(crate) fn set_total(&self, total: Bytes) {
+        self.0.borrow_mut().set_total(total);
+    }
+
+    /// A session is there, or was promised something else.
+    pub(crate) fn set(&self, id: SessionId, reserved: Option<Bytes>, queue: Bytes) {
+        self.0.borrow_mut().set(id, reserved, queue);
+    }
+
+    pub(crate) fn forget(&self, id: SessionId) {
+        self.0.borrow_mut().forget(id);
+    }
+
+    /// All of it, and room for what comes behind it, or nothing.
+    fn charge(
+        &self,
+        session: SessionId,
+        held: Vec<(Use, Bytes)>,
+        behind: Bytes,
+    ) -> Result<Charge, Short> {
+        let mut accounts = self.0.borrow_mut();
+        let sum: Bytes = held.iter().map(|(_, bytes)| *bytes).sum();
+        accounts.may_take(session, sum + behind)?;
+        held.iter().for_each(|(what, bytes)| accounts.put(session, *what, *bytes));
+        Ok(Charge { memory: self.clone(), session, held })
+    }
+
+    /// What a service needs to start, but for what its instances ask for themselves, for which
+    /// there is room.
+    pub(crate) fn charge_service(&self, facts: &ServiceFacts) -> Result<Charge, Short> {
+        let lanes = u64::from(facts.lanes.max(1));
+        let parameters: usize = facts.parameters.iter().map(|(k, v)| k.len() + v.len()).sum();
+        let host = SERVICE_LENGTH
+            + u64::from(facts.kept.module)
+            + lanes * (INSTANCE_LENGTH + parameters as u64);
+        let (linear, below, own) = match &facts.shared {
+            // From its start all that its manifest allows.
+            Some(shared) => {
+                let below = shared.ring_length + layout::block_length(shared.globals) as u32;
+                (shared.arena_pages * ARENA_PAGE_LENGTH, below, 0)
+            }
+            None => (0, 0, lanes * u64::from(facts.memory_pages_min) * PAGE_LENGTH),
+        };
+        let held = vec![
+            (Use::Code, Bytes(u64::from(facts.kept.code) * CODE_COPIES)),
+            (Use::Stacks, Bytes(lanes * FIBER_LENGTH as u64)),
+            (Use::Host, Bytes(host)),
+            (Use::Below, Bytes(u64::from(below))),
+            (Use::Linear, Bytes(linear)),
+        ];
+        self.charge(facts.session, held, Bytes(own))
+    }
+
+    /// State on its way from one version to the next.
+    pub(crate) fn charge_state(&self, session: SessionId, bytes: u64) -> Result<Charge, Short> {
+        self.charge(session, vec![(Use::State, Bytes(bytes))], Bytes::ZERO)
+    }
+
+    /// For instances of a session.
+    pub(crate) fn room(&self, session: SessionId) -> Rc<Room> {
+        Rc::new(Room { memory: self.clone(), session, short: Cell::new(None) })
+    }
+
+    fn give(&self, session: SessionId, what: Use, bytes: Bytes) {
+        self.0.borrow_mut().give(session, what, bytes);
+    }
+
+    /// A session that has little left.
+    pub(crate) fn poll_low(&self) -> Option<Low> {
+        self.0.borrow_mut().poll_low()
+    }
+
+    /// What sessions use that reserved none.
+    pub(crate) fn rest(&self) -> Bytes {
+        self.0.borrow().rest()
+    }
+
+    /// What a session has.
+    pub(crate) fn account(&self, session: SessionId) -> Account {
+        self.0.borrow().account(session).copied().unwrap_or_default()
+    }
+}
+
+/// An instance's way to its session's account.
+#[derive(Debug)]
+pub(crate) struct Room {
+    memory: Memory,
+    session: SessionId,
+    /// What was refused last.
+    short: Cell<Option<Short>>,
+}
+
+impl Room {
+    /// What was refused since the last time that somebody asked.
+    pub(crate) fn take_short(&self) -> Option<Short> {
+        self.short.take()
+    }
+}
+
+const fn use_of(part: Part) -> Use {
+    match part {
+        Part::Memory => Use::Linear,
+        Part::Tables => Use::Tables,
+        Part::State => Use::State,
+    }
+}
+
+impl engine::Room for Room {
+    fn take(&self, part: Part, bytes: u64) -> bool {
+        let taken = self.memory.0.borrow_mut().take(self.session, use_of(part), Bytes(bytes));
+        taken.map_err(|short| self.short.set(Some(short))).is_ok()
+    }
+
+    fn give(&self, part: Part, bytes: u64) {
+        self.memory.give(self.session, use_of(part), Bytes(bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{KeptFacts, SharedFacts};
+    use engine::Room as _;
+    use std::collections::BTreeMap;
+    use units::EntryId;
+
+    const GOLD: SessionId = SessionId(2);
+
+    fn facts(lanes: u16, shared: Option<SharedFacts>) -> ServiceFacts {
+        ServiceFacts {
+            entry: EntryId(7),
+            name: "monitor".into(),
+            session: GOLD,
+            window: 96,
+            memory_pages_min: 2,
+            memory_pages_max: 16,
+            lanes,
+            timer_ms: None,
+            parameters: BTreeMap::from([("dscp".into(), vec![46])]),
+            functions: abi::HostFunctions::ALL,
+            closed: false,
+            shared,
+            kept: KeptFacts { code: 4_000, module: 700 },
+        }
+    }
+
+    fn held(memory: &Memory, what: Use) -> u64 {
+        memory.account(GOLD).held.of(what).0
+    }
+
+    #[test]
+    fn a_service_is_charged_for_all_of_it_and_gives_it_back() {
+        let memory = Memory::new();
+        memory.set(GOLD, Some(Bytes(64 << 20)), Bytes::ZERO);
+        let charge = memory.charge_service(&facts(4, None)).unwrap();
+        assert_eq!(held(&memory, Use::Code), 8_000);
+        assert_eq!(held(&memory, Use::Stacks), 4 * FIBER_LENGTH as u64);
+        assert_eq!(held(&memory, Use::Linear), 0, "its instances ask for themselves");
+        let room = memory.room(GOLD);
+        assert!(room.take(Part::Memory, 2 * PAGE_LENGTH) && room.take_short().is_none());
+        assert_eq!(held(&memory, Use::Linear), 2 * PAGE_LENGTH);
+        assert!(!room.take(Part::Memory, 64 << 20) && room.take_short().is_some());
+        room.give(Part::Memory, 2 * PAGE_LENGTH);
+        drop(charge);
+        assert_eq!(memory.account(GOLD).used, Bytes::ZERO);
+    }
+
+    #[test]
+    fn one_that_can_leave_user_level_pays_for_its_whole_arena() {
+        let memory = Memory::new();
+        memory.set(GOLD, Some(Bytes(64 << 20)), Bytes::ZERO);
+        let (arena_pages, ring_length) = (80, 1 << 18);
+        let shared = SharedFacts {
+            address: 1 << 44,
+            number: 9,
+            used: false,
+            arena_pages,
+            grows: true,
+            globals: 1,
+            ring_length,
+        };
+        let _charge = memory.charge_service(&facts(1, Some(shared))).unwrap();
+        assert_eq!(held(&memory, Use::Linear), arena_pages * ARENA_PAGE_LENGTH);
+        assert!(held(&memory, Use::Below) > u64::from(ring_length));
+    }
+
+    #[test]
+    fn what_does_not_fit_with_its_first_pages_takes_nothing() {
+        let memory = Memory::new();
+        memory.set(GOLD, Some(Bytes(64 << 20)), Bytes::ZERO);
+        let least = {
+            let _charge = memory.charge_service(&facts(1, None)).unwrap();
+            memory.account(GOLD).used.0 + 2 * PAGE_LENGTH
+        };
+        memory.set(GOLD, Some(Bytes(least - 1)), Bytes::ZERO);
+        let short = memory.charge_service(&facts(1, None)).unwrap_err();
+        assert_eq!((short.asked, short.left()), (Bytes(least), Bytes(least - 1)));
+        assert_eq!(memory.account(GOLD).used, Bytes::ZERO);
+        memory.set(GOLD, Some(Bytes(least)), Bytes::ZERO);
+        assert!(memory.charge_service(&facts(1, None)).is_ok());
+    }
+}
