@@ -22,8 +22,8 @@ use units::{Bytes, SessionId};
 use wasm_to_bpf::layout;
 
 /// What an instance takes beside memory, tables and stack: its store and what the lane has of it,
-/// and the page tables of the addresses that are set aside for its memory and stack. Measured, 27
-/// KiB and six pages (`system::memory`).
+/// and the page tables of the addresses that are set aside for its memory and stack. Measured, 16
+/// KiB with the first pages of memory and stack, but without page tables (`system::memory`).
 const INSTANCE_LENGTH: u64 = 56 << 10;
 /// What a service takes beside its lanes, in the cell and in the daemon.
 const SERVICE_LENGTH: u64 = 16 << 10;

@@ -325,8 +325,10 @@ impl Daemon {
     /// An event by which somebody is refused something, because there is not enough of it or for
     /// another reason.
     pub(crate) fn refused_as(&mut self, is_short: bool, event: Event) {
-        self.is_short = is_short;
         self.event(event);
+        self.is_short = is_short;
+        // Whoever waits for it hears now.
+        self.do_effects();
         self.is_short = false;
     }
 
