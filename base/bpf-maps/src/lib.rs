@@ -45,10 +45,11 @@ pub const HASH_KEYS: usize = 16;
 pub const MASKS_MAX: usize = 64;
 /// Flow cache entries on each CPU.
 pub const FLOWS_MAX: usize = 8192;
-/// Entries of one node: each has a lane and counters.
-pub const ENTRIES_MAX: usize = 1024;
-/// Programs made from modules at one level: one for each lane there.
-pub const MODULES_MAX: usize = 1024;
+/// Entries of one node: each has a lane.
+pub const ENTRIES_MAX: usize = 16_384;
+/// Entries that can be below user level, the first ones: each has counters there, and a program at
+/// each level.
+pub const MODULES_MAX: usize = 4096;
 /// Edges out of one entry.
 pub const EDGES_MAX: usize = 4;
 /// Pairs of entry and drop reason that are counted apart.
@@ -498,4 +499,5 @@ const _: () = assert!(size_of::<Mask>() == 104);
 const _: () = assert!(size_of::<Rule>() == 16);
 const _: () = assert!(size_of::<PacketMeta>() == 32, "older kernels take no more metadata");
 const _: () = assert!(FLOWS_MAX.is_power_of_two());
-const _: () = assert!(ENTRIES_MAX.is_power_of_two(), "an entry's hand-over is found by a mask");
+const _: () = assert!(MODULES_MAX.is_power_of_two(), "an entry's hand-over is found by a mask");
+const _: () = assert!(MODULES_MAX <= ENTRIES_MAX);

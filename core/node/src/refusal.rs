@@ -10,7 +10,7 @@ use units::{Name, RuleId};
 use crate::classifier::RuleSetError;
 use crate::message::listed;
 use crate::rule::{Action, MatchError, Stage};
-use crate::service::{EDGES_MAX, GRAPH_DEPTH_MAX, SERVICES_MAX};
+use crate::service::{BELOW_MAX, EDGES_MAX, GRAPH_DEPTH_MAX, SERVICES_MAX};
 use crate::session::SESSIONS_MAX;
 
 /// Why a command was refused; nothing has changed. Whose fault: the operator's.
@@ -162,6 +162,14 @@ pub enum Refusal {
         "this node has {SERVICES_MAX} services, which is its limit; remove one before you deploy '{service}'"
     )]
     TooManyServices {
+        /// The service that does not fit.
+        service: Name,
+    },
+    /// No entry is left of those that can be below user level.
+    #[error(
+        "this node has {BELOW_MAX} services that can run below user level, which is its limit; remove one before you deploy '{service}', or have its module name \"user\" only in 'levels'"
+    )]
+    TooManyBelow {
         /// The service that does not fit.
         service: Name,
     },
@@ -436,6 +444,7 @@ impl Refusal {
             | Self::RuleSet(RuleSetError::Unknown { .. }) => RefusalClass::NotFound,
             Self::NotAdmitted { problem, .. } => class_of(problem),
             Self::TooManyServices { .. }
+            | Self::TooManyBelow { .. }
             | Self::SendRateUnknown { .. }
             | Self::TooManySessions { .. }
             | Self::TooManyRules { .. }
@@ -484,6 +493,7 @@ impl Refusal {
             Self::GraphLoops { .. } => "graph_loops",
             Self::EdgeToOtherSession { .. } => "edge_to_other_session",
             Self::TooManyServices { .. } => "too_many_services",
+            Self::TooManyBelow { .. } => "too_many_below",
             Self::Level { .. } => "level",
             Self::LevelNotDeclared { .. } => "level_not_declared",
             Self::BpfOff { .. } => "bpf_off",

@@ -11,8 +11,13 @@ use crate::budget::Budget;
 use crate::owner::Owner;
 use crate::policy::OnFailure;
 
-/// Services of one node: their entries index an array in every cell.
-pub const SERVICES_MAX: usize = 256;
+/// Services of one node: each takes five of the 65,530 mappings that Linux lets a process have.
+pub const SERVICES_MAX: usize = 12_288;
+
+/// Those of them that can leave user level: their entries are the first ones.
+pub const BELOW_MAX: usize = bpf_maps::MODULES_MAX;
+
+const _: () = assert!(BELOW_MAX < SERVICES_MAX);
 
 const _: () = assert!(SERVICES_MAX <= u16::MAX as usize, "an entry's number has 16 bits");
 
@@ -66,6 +71,12 @@ impl ModuleInfo {
         let imports = checked.imports.iter().copied().collect();
         let (hands_state_over, granted) = (checked.hooks.state, HostFunctions::ALL);
         Self { digest, manifest, hands_state_over, image, imports, granted }
+    }
+
+    /// Whether it may ever run below user level.
+    #[must_use]
+    pub fn can_leave_user(&self) -> bool {
+        self.manifest.levels.iter().any(|level| *level < Level::User)
     }
 
     /// The same module, which may use these host functions only.

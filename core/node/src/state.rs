@@ -19,6 +19,7 @@ mod associations;
 mod failure;
 mod graph;
 mod replace;
+mod roster;
 mod rules;
 mod services;
 mod sessions;
@@ -46,6 +47,7 @@ use crate::refusal::Refusal;
 use crate::rule::Rule;
 use crate::service::{Backoff, Service};
 use crate::session::{Session, Table};
+use roster::Roster;
 use services::Managed;
 
 /// One node. Nothing happens in it but by a command, an event or the time.
@@ -59,17 +61,24 @@ pub struct Node {
     admission: Option<Admission>,
     /// Sessions that go when the last of their services has stopped.
     leaving: BTreeSet<SessionId>,
-    services: BTreeMap<Name, Managed>,
+    services: Roster,
     rules: BTreeMap<RuleId, OwnedRule>,
     /// Rules of the node itself, which bring what comes for its associations.
     own_rules: Vec<Rule>,
     /// Where the search for a free number begins, so that one is not reused at once.
     rule_next: u32,
     entry_next: u16,
+    /// The same for services that never leave user level.
+    entry_next_user: u16,
     /// For the next service, if it is free.
     entry_preferred: Option<EntryId>,
     installed: RuleSet,
     generation: u64,
+    /// Services have come to where packets can go, and the front door has not been told. Many
+    /// start at the same time; what all of them want of it is worked out once.
+    stale: bool,
+    /// Something happened after which sessions that leave may be gone.
+    ending: bool,
     cell: Cell,
     /// Whether services may run below user level.
     bpf: bool,
@@ -152,14 +161,17 @@ impl Node {
             sessions: Table::default(),
             admission: None,
             leaving: BTreeSet::new(),
-            services: BTreeMap::new(),
+            services: Roster::default(),
             rules: BTreeMap::new(),
             own_rules: Vec::new(),
             rule_next: 0,
             entry_next: 0,
+            entry_next_user: 0,
             entry_preferred: None,
             installed: RuleSet::default(),
             generation: 0,
+            stale: false,
+            ending: false,
             cell: Cell {
                 state: CellState::Starting,
                 since: Nanos::ZERO,
@@ -176,6 +188,9 @@ impl Node {
     /// # Errors
     /// When it cannot be done; then nothing has changed.
     pub fn handle_command(&mut self, now: Nanos, command: Command) -> Result<Outcome, Refusal> {
+        if self.ending {
+            self.end_sessions();
+        }
         let outcome = self.do_command(now, command)?;
         self.end_sessions();
         Ok(outcome)
@@ -255,7 +270,8 @@ impl Node {
                 self.service_failed(now, entry, "it stopped without being asked to".to_owned());
             }
         }
-        self.end_sessions();
+        // Many services stop at the same time, too.
+        self.ending = true;
     }
 
     /// Starts again what has waited long enough.
@@ -283,11 +299,21 @@ impl Node {
 
     /// The next thing to be done outside; to be called until there is none.
     pub fn poll_effect(&mut self) -> Option<Effect> {
+        if self.ending {
+            self.end_sessions();
+        }
+        if self.stale {
+            // Nobody hears that a service runs before its packets come to it.
+            let told = std::mem::take(&mut self.effects);
+            self.install();
+            self.effects.extend(told);
+        }
         self.effects.pop_front()
     }
 
     /// Tells the front door and the cell where packets go, if that has changed.
     fn install(&mut self) {
+        self.stale = false;
         self.set_closed();
         self.set_edges();
         self.install_rules();
@@ -362,14 +388,15 @@ impl Node {
     /// Where to run the service with this entry, best first; empty when there is none.
     #[must_use]
     pub fn levels_of(&self, entry: EntryId) -> Vec<abi::Level> {
-        let found = self.services.values().find(|managed| managed.service().entry == entry);
-        found.map_or_else(Vec::new, |managed| managed.definition().levels(self.bpf))
+        self.services
+            .of(entry)
+            .map_or_else(Vec::new, |managed| managed.definition().levels(self.bpf))
     }
 
     /// The service with this entry.
     #[must_use]
     pub fn service_of(&self, entry: EntryId) -> Option<&Service> {
-        self.services().find(|service| service.entry == entry)
+        self.services.of(entry).map(Managed::service)
     }
 
     /// Its rules, best first: as the front door would try them.

@@ -57,6 +57,14 @@ pub struct ProcessorId {
     turn: u32,
 }
 
+impl ProcessorId {
+    /// A small number that no other virtual processor has which is there at the same time.
+    #[must_use]
+    pub const fn place(self) -> usize {
+        self.index as usize
+    }
+}
+
 /// Who runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dispatch {

@@ -3,31 +3,53 @@
 //! ```text
 //!              ┌ victim: what nobody else has of 256 flows ─▶ passes ─▶ n1 ═ d0 ─▶ arrivals
 //! generator ─▶ n0 ┤
-//!   CPU 0      └ hostile 1 … 100: a flow each ─▶ a module that never ends     CPU 1: the cell
+//!   CPU 0      └ hostile 1 … 100: a flow each ─▶ a module that does what it can   CPU 1: the cell
 //! ```
 //!
 //! The victim is promised 1 ms of each 4 ms; each hostile session has a place without a promise,
-//! and always work. Two victims: one that does next to nothing with its packets, whose packets are
-//! counted and timed; and one that has more work than time, whose periods are held against the
-//! promise by the executor's own account.
+//! and always work. Two victims at user level: one that does next to nothing with its packets, whose
+//! packets are counted and timed; and one that has more work than time, whose periods are held
+//! against the promise by the executor's own account. One at `nic`, whose packets are counted and
+//! timed. And while a hundred hostile sessions of all kinds, and packets of ever new flows, do what
+//! they can, the API is asked.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use abi::Level;
 use anyhow::{Context as _, Result};
 
 use crate::arrivals::Arrivals;
 use crate::generator::{Generator, Traffic};
 use crate::line::{self, Line};
 use crate::report::{Better, GoalFor, Measured, Measurement};
-use crate::rounds::{Pair, Rounds, median};
-use crate::{FLOWS, Options, Subject, Work};
+use crate::rounds::{Pair, Rounds, median, percentile};
+use crate::{FLOWS, Hostile, Isolated, Options, Subject, VICTIM, Work};
 
 const NODE: &str = "bench-isolation";
-/// Hostile sessions beside the victim; the first is alone.
-const HOSTILE: [u16; 4] = [0, 1, 10, 100];
-const HOSTILE_QUICK: [u16; 2] = [0, 10];
+/// Who is beside the victim at user level; the first is nobody.
+const CASES: [(Hostile, u16); 9] = [
+    (Hostile::Endless, 0),
+    (Hostile::Endless, 1),
+    (Hostile::Endless, 10),
+    (Hostile::Endless, 100),
+    (Hostile::Memory, 10),
+    (Hostile::Garbage, 10),
+    (Hostile::Flood, FLOODS),
+    (Hostile::Rules, 10),
+    (Hostile::Reloads, 10),
+];
+const CASES_QUICK: [(Hostile, u16); 2] = [(Hostile::Endless, 0), (Hostile::Endless, 10)];
+/// The same at `nic`.
+const CASES_NIC: [(Hostile, u16); 3] =
+    [(Hostile::Endless, 0), (Hostile::Endless, 10), (Hostile::Below, 10)];
+/// Sessions that flood: a power of two, as flows of the second generator are.
+const FLOODS: u16 = 16;
 /// Of all flows. What the victim has of it takes some hundredths of its promise.
 const RATE: u64 = 40_000;
+/// Of floods, all together: ten times what comes for all others.
+const FLOOD_RATE: u64 = 10 * RATE;
+/// Of packets that come beside a hundred hostile sessions: each is of a new flow for the front door.
+const FLOOD_FLOWS: u32 = 65_536;
 const LENGTH: usize = 80;
 const WINDOW: Duration = Duration::from_secs(4);
 const WINDOW_QUICK: Duration = Duration::from_secs(2);
@@ -35,11 +57,17 @@ const WINDOW_QUICK: Duration = Duration::from_secs(2);
 const WARM_UP: Duration = Duration::from_millis(300);
 /// After its last one.
 const ARRIVAL: Duration = Duration::from_millis(200);
+/// What an operator's program would leave between two questions.
+const QUESTION_GAP: Duration = Duration::from_millis(2);
 /// Percentage points of a period: 99 of a hundred.
 const GOAL_POINTS: f64 = 0.5;
 const GOAL_PACKETS: f64 = 0.99;
 /// 999 of a thousand packets, against those of a victim who is alone.
 const GOAL_LATENCY: f64 = 2.0;
+/// Microseconds more than alone, at `nic`.
+const GOAL_LATENCY_NIC: f64 = 5.0;
+/// Microseconds: 99 of a hundred answers of the API.
+const GOAL_API_US: f64 = 200_000.0;
 const ALONE: &str = "alone";
 
 pub(crate) fn run(
@@ -59,14 +87,35 @@ pub(crate) fn run(
     Ok(measured)
 }
 
-/// What one round with so many hostile sessions came to.
+/// What one round beside somebody came to.
+#[derive(Clone, Copy)]
 struct Seen {
     /// Of those that were sent to it, the victim's packets that came.
     packets: f64,
     /// Microseconds within which 999 of a thousand did.
     latency: f64,
-    /// Percentage points within which 99 of a hundred periods were.
-    points: f64,
+    /// Percentage points within which 99 of a hundred periods were; none at `nic`.
+    points: Option<f64>,
+}
+
+/// Where the victim is, and who is beside it.
+#[derive(Clone, Copy)]
+struct Case {
+    level: Level,
+    kind: Hostile,
+    count: u16,
+}
+
+impl Case {
+    /// `isolation.METRIC.COUNT` beside those that never end, at user level.
+    fn metric(&self, metric: &str) -> String {
+        let level = if self.level == Level::Nic { "nic." } else { "" };
+        let kind = match self.kind {
+            Hostile::Endless => String::new(),
+            other => format!("{}.", other.name()),
+        };
+        format!("isolation.{level}{metric}.{kind}{}", self.count)
+    }
 }
 
 fn measure(
@@ -75,58 +124,87 @@ fn measure(
     subject: &mut dyn Subject,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Measured> {
-    let hostile: &[u16] = if options.quick { &HOSTILE_QUICK } else { &HOSTILE };
+    let user: &[(Hostile, u16)] = if options.quick { &CASES_QUICK } else { &CASES };
+    let nic: &[(Hostile, u16)] = if options.quick { &CASES_QUICK } else { &CASES_NIC };
+    let of = |level, cases: &[(Hostile, u16)]| -> Vec<Case> {
+        cases.iter().map(|&(kind, count)| Case { level, kind, count }).collect()
+    };
     let window = if options.quick { WINDOW_QUICK } else { WINDOW };
-    let mut rounds: Vec<Vec<Seen>> = Vec::new();
-    for round in 1..=options.rounds() {
-        let mut seen = Vec::new();
-        for &count in hostile {
-            progress(&format!("{count} hostile sessions, round {round} of {}", options.rounds()));
-            seen.push(beside(line, subject, count, window)?);
-        }
-        rounds.push(seen);
-    }
     let mut measured = Measured::default();
-    for (at, count) in hostile.iter().enumerate() {
-        let of = |value: fn(&Seen) -> f64| -> Vec<f64> {
-            rounds.iter().map(|seen| value(&seen[at])).collect()
-        };
-        let alone = |value: fn(&Seen) -> f64| -> Vec<f64> {
-            rounds.iter().map(|seen| value(&seen[0])).collect()
-        };
-        measured.measurements.push(points(*count, &of(|s| s.points), &alone(|s| s.points)));
+    for cases in [of(Level::User, user), of(Level::Nic, nic)] {
+        let mut rounds: Vec<Vec<Seen>> = Vec::new();
+        for round in 1..=options.rounds() {
+            let mut seen = Vec::new();
+            for case in &cases {
+                let (level, kind, count) = (case.level, case.kind.name(), case.count);
+                progress(&format!(
+                    "at {level} beside {count} ({kind}), round {round} of {}",
+                    options.rounds()
+                ));
+                seen.push(beside(line, subject, case, window)?);
+            }
+            rounds.push(seen);
+        }
+        compare(&cases, &rounds, &mut measured.measurements);
+    }
+    let count = if options.quick { 10 } else { 100 };
+    let (mut idle, mut asked) = (Vec::new(), Vec::new());
+    for round in 1..=options.rounds() {
+        progress(&format!("the API beside {count} of all kinds, round {round}"));
+        idle.extend(answers(line, subject, 0, window)?);
+        asked.extend(answers(line, subject, count, window)?);
+    }
+    measured.measurements.push(api(count, &asked, &idle, options.rounds()));
+    Ok(measured)
+}
+
+fn compare(cases: &[Case], rounds: &[Vec<Seen>], measurements: &mut Vec<Measurement>) {
+    let column = |at: usize, value: fn(&Seen) -> f64| -> Vec<f64> {
+        rounds.iter().map(|seen| value(&seen[at])).collect()
+    };
+    for (at, case) in cases.iter().enumerate() {
+        if case.level == Level::User {
+            let points = |seen: &Seen| seen.points.unwrap_or(100.0);
+            measurements.push(points_of(case, &column(at, points), &column(0, points)));
+        }
         if at == 0 {
             continue;
         }
+        let is_below = case.level == Level::Nic;
+        let latency = if is_below { GOAL_LATENCY_NIC } else { GOAL_LATENCY };
         for (metric, unit, better, goal, value) in [
             ("packets", "share", Better::Higher, GOAL_PACKETS, (|s| s.packets) as fn(&Seen) -> f64),
-            ("latency", "us", Better::Lower, GOAL_LATENCY, |s| s.latency),
+            ("latency", "us", Better::Lower, latency, |s| s.latency),
         ] {
             let mut pairs = Rounds::default();
-            of(value).into_iter().zip(alone(value)).for_each(|(ours, alone)| {
+            column(at, value).into_iter().zip(column(0, value)).for_each(|(ours, alone)| {
                 pairs.add(vec![ours, alone]);
             });
-            measured.measurements.push(pairs.compare(Pair {
-                metric: format!("isolation.{metric}.{count}"),
+            let mut compared = pairs.compare(Pair {
+                metric: case.metric(metric),
                 unit,
                 baseline_name: ALONE,
                 baseline: 1,
                 better,
                 goal: Some(goal),
-            }));
+            });
+            if is_below && metric == "latency" {
+                compared.goal_for = GoalFor::Difference;
+            }
+            measurements.push(compared);
         }
     }
-    Ok(measured)
 }
 
 /// The victim's periods; the goal is for the points themselves, since alone they are next to none.
-fn points(hostile: u16, ours: &[f64], alone: &[f64]) -> Measurement {
+fn points_of(case: &Case, ours: &[f64], alone: &[f64]) -> Measurement {
     let (least, most) = ours
         .iter()
         .fold((f64::INFINITY, 0.0), |(least, most), &points| (points.min(least), points.max(most)));
+    let rounds = ours.len() as u32;
     let (ours, baseline) = (median(ours), median(alone));
     Measurement {
-        metric: format!("isolation.cpu.{hostile}"),
+        metric: case.metric("cpu"),
         unit: "points",
         ours,
         baseline,
@@ -135,45 +213,103 @@ fn points(hostile: u16, ours: &[f64], alone: &[f64]) -> Measurement {
         better: Better::Lower,
         goal: Some(GOAL_POINTS),
         goal_for: GoalFor::Ours,
-        rounds: 0,
+        rounds,
         spread: if ours > 0.0 { (most - least) / ours } else { 0.0 },
     }
 }
 
-fn beside(line: &Line, subject: &mut dyn Subject, hostile: u16, window: Duration) -> Result<Seen> {
-    let (packets, latency) = with(subject, Work::Light, hostile, |_| {
+/// How long the API took to answer, 99 of a hundred questions.
+fn api(count: u16, asked: &[f64], idle: &[f64], rounds: u32) -> Measurement {
+    let (ours, baseline) = (percentile(asked, 99), percentile(idle, 99));
+    Measurement {
+        metric: format!("isolation.api.p99.{count}"),
+        unit: "us",
+        ours,
+        baseline,
+        baseline_name: ALONE,
+        ratio: ours / baseline,
+        better: Better::Lower,
+        goal: Some(GOAL_API_US),
+        goal_for: GoalFor::Ours,
+        rounds,
+        spread: 0.0,
+    }
+}
+
+fn beside(line: &Line, subject: &mut dyn Subject, case: &Case, window: Duration) -> Result<Seen> {
+    let isolated = |work| Isolated {
+        victim: work,
+        level: case.level,
+        hostile: case.count,
+        kinds: std::slice::from_ref(&case.kind),
+    };
+    let flows = case.count.max(1).into();
+    let is_flood = case.kind == Hostile::Flood;
+    let flood = is_flood.then_some(Traffic { rate: Some(FLOOD_RATE), flows, ..flood() });
+    let (packets, latency) = with(subject, &isolated(Work::Light), |_| {
         let arrivals = Arrivals::new(line, 1, traffic().stamp_at())?;
-        let generator = start(line)?;
+        let flood = flood.map(|traffic| start(line, traffic)).transpose()?;
+        let generator = start(line, traffic())?;
         let first = arrivals.begin(&generator);
         std::thread::sleep(window);
         let last = generator.sent();
         generator.stop()?;
+        flood.map(Generator::stop).transpose()?;
         std::thread::sleep(ARRIVAL);
-        let sent = (last - first) as f64 * f64::from(FLOWS - hostile) / f64::from(FLOWS);
+        let sent = (last - first) as f64 * f64::from(FLOWS - case.count) / f64::from(FLOWS);
         let latency = arrivals.delay(0.999).context("none of the victim's packets came")?;
         Ok((arrivals.counts()?.packets as f64 / sent, latency))
     })?;
-    let points = with(subject, Work::Bound, hostile, |subject| {
-        let generator = start(line)?;
-        let before = subject.kept(NODE)?;
+    if case.level == Level::Nic {
+        return Ok(Seen { packets, latency, points: None });
+    }
+    let points = with(subject, &isolated(Work::Bound), |subject| {
+        let flood = flood.map(|traffic| start(line, traffic)).transpose()?;
+        let generator = start(line, traffic())?;
+        let before = subject.kept(NODE, VICTIM)?;
         std::thread::sleep(window);
-        let after = subject.kept(NODE)?;
+        let after = subject.kept(NODE, VICTIM)?;
         generator.stop()?;
+        flood.map(Generator::stop).transpose()?;
         within(&before, &after, 0.99).context("no period of the victim ended")
     })?;
-    Ok(Seen { packets, latency, points })
+    Ok(Seen { packets, latency, points: Some(points) })
+}
+
+/// Microseconds that each question took, beside so many hostile sessions of all kinds, while
+/// packets of ever new flows come as fast as they can be sent.
+fn answers(
+    line: &Line,
+    subject: &mut dyn Subject,
+    hostile: u16,
+    window: Duration,
+) -> Result<Vec<f64>> {
+    let isolated =
+        Isolated { victim: Work::Light, level: Level::User, hostile, kinds: &Hostile::ALL };
+    with(subject, &isolated, |subject| {
+        let traffic = Traffic { flows: FLOOD_FLOWS, ..flood() };
+        let generator = (hostile > 0).then(|| start(line, traffic)).transpose()?;
+        let (begun, mut times) = (Instant::now(), Vec::new());
+        while begun.elapsed() < window {
+            let asked = Instant::now();
+            subject.handled(NODE)?;
+            times.push(asked.elapsed().as_secs_f64() * 1e6);
+            std::thread::sleep(QUESTION_GAP);
+        }
+        generator.map(Generator::stop).transpose()?;
+        Ok(times)
+    })
 }
 
 /// Has a victim and so many hostile sessions meanwhile.
 fn with<R>(
     subject: &mut dyn Subject,
-    victim: Work,
-    hostile: u16,
+    isolated: &Isolated<'_>,
     act: impl FnOnce(&mut dyn Subject) -> Result<R>,
 ) -> Result<R> {
-    subject.isolate(NODE, victim, hostile)?;
+    subject.isolate(NODE, isolated)?;
     let result = act(subject);
-    let rejoined = subject.rejoin(NODE, hostile);
+    let rejoined = subject.rejoin(NODE, isolated.hostile);
     let result = result?;
     rejoined?;
     Ok(result)
@@ -184,16 +320,25 @@ const fn traffic() -> Traffic {
     Traffic { rate: Some(RATE), flows: FLOWS as u32, stamped: true, unbroken: true, ..flood }
 }
 
-fn start(line: &Line) -> Result<Generator> {
+/// Packets that nobody looks at where they arrive.
+const fn flood() -> Traffic {
+    Traffic::flood(LENGTH)
+}
+
+fn start(line: &Line, traffic: Traffic) -> Result<Generator> {
     let device = Line::ifindex(&line.source, "s0")?;
-    let generator = Generator::start(&line.source, device, traffic())?;
+    let generator = Generator::start(&line.source, device, traffic)?;
     std::thread::sleep(WARM_UP);
     Ok(generator)
 }
 
 /// Percentage points within which this share of the periods was that ended between two looks;
 /// a hundred for those beyond all bounds.
-fn within(before: &[(Option<f64>, u64)], after: &[(Option<f64>, u64)], share: f64) -> Option<f64> {
+pub(crate) fn within(
+    before: &[(Option<f64>, u64)],
+    after: &[(Option<f64>, u64)],
+    share: f64,
+) -> Option<f64> {
     let earlier = |at: usize| before.get(at).map_or(0, |(_, count)| *count);
     let ended: Vec<(f64, u64)> = after
         .iter()
@@ -210,7 +355,16 @@ fn within(before: &[(Option<f64>, u64)], after: &[(Option<f64>, u64)], share: f6
 
 #[cfg(test)]
 mod tests {
-    use super::within;
+    use super::*;
+
+    #[test]
+    fn metrics_say_where_and_beside_whom() {
+        let case = |level, kind| Case { level, kind, count: 10 };
+        let user = case(Level::User, Hostile::Endless);
+        assert_eq!(user.metric("cpu"), "isolation.cpu.10");
+        let nic = case(Level::Nic, Hostile::Below);
+        assert_eq!(nic.metric("latency"), "isolation.nic.latency.below.10");
+    }
 
     #[test]
     fn periods_are_those_between_two_looks() {

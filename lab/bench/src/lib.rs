@@ -35,12 +35,14 @@ mod plain_xsk;
 pub mod report;
 pub mod reproduce;
 mod rounds;
+mod scale;
 mod sink;
 #[cfg(test)]
 mod tests;
 mod touch;
 mod user;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -63,7 +65,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 12] = [
+const BENCHES: [Bench; 13] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -103,6 +105,10 @@ const BENCHES: [Bench; 12] = [
     Bench {
         name: "isolation",
         what: "a session alone and beside 1, 10 and 100 hostile ones: its processor time in each period, its packets, how late they come",
+    },
+    Bench {
+        name: "scale",
+        what: "10, 1,000 and 10,000 sessions with a service each: their memory, the time to make them, what a packet costs",
     },
     Bench {
         name: "overload",
@@ -283,18 +289,24 @@ pub trait Subject {
     fn remove(&mut self, name: &str) -> Result<()>;
 
     /// Makes a session for a victim, who has every packet of the first port that nobody else has,
-    /// and one for each hostile principal, who has one source port and a module that never ends.
+    /// and one for each hostile principal, who has one source port.
     ///
     /// # Errors
     /// When the node refuses.
-    fn isolate(&mut self, name: &str, victim: Work, hostile: u16) -> Result<()>;
+    fn isolate(&mut self, name: &str, isolated: &Isolated<'_>) -> Result<()>;
 
-    /// How far the victim's processor time was from its promise: for each bound in percentage
+    /// How far a session's processor time was from its promise: for each bound in percentage
     /// points how many periods, the last without a bound.
     ///
     /// # Errors
     /// When the node does not answer.
-    fn kept(&mut self, name: &str) -> Result<Vec<(Option<f64>, u64)>>;
+    fn kept(&mut self, name: &str, session: &str) -> Result<Vec<(Option<f64>, u64)>>;
+
+    /// The processor time that each session has used so far, by its name.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    fn cpu(&mut self, name: &str) -> Result<BTreeMap<String, Duration>>;
 
     /// Takes away what [`Subject::isolate`] made.
     ///
@@ -308,6 +320,18 @@ pub trait Subject {
     /// When the node refuses.
     fn admit(&mut self, name: &str, party: &Party<'_>) -> Result<()>;
 
+    /// Gives a service a message.
+    ///
+    /// # Errors
+    /// When the node refuses, or the service does not take it.
+    fn tell(&mut self, name: &str, service: &str, message: &[u8]) -> Result<()>;
+
+    /// What a service's module counts, by name.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    fn counters(&mut self, name: &str, service: &str) -> Result<BTreeMap<String, u64>>;
+
     /// Promises a session this share of a port instead of those that it has.
     ///
     /// # Errors
@@ -319,6 +343,32 @@ pub trait Subject {
     /// # Errors
     /// When the node refuses.
     fn evict(&mut self, name: &str, session: &str) -> Result<()>;
+
+    /// Has as many sessions on a node as are wanted, by one change, each with a small service that
+    /// has a block of source ports, and one that drops what is left; how long it took.
+    ///
+    /// # Errors
+    /// When the node refuses.
+    fn populate(&mut self, name: &str, wanted: &Populated) -> Result<Duration>;
+
+    /// Makes one more session with a service to which nothing comes, and removes it again; how
+    /// long it took until it ran.
+    ///
+    /// # Errors
+    /// When the node refuses.
+    fn one_more(&mut self, name: &str) -> Result<Duration>;
+
+    /// How many sessions the node of this name lists.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    fn sessions(&mut self, name: &str) -> Result<usize>;
+
+    /// What the processes of the node of this name have and have used, as the kernel says.
+    ///
+    /// # Errors
+    /// When they are not there.
+    fn processes(&mut self, name: &str) -> Result<Processes>;
 
     /// Opens a new ledger in a folder, for batches of so many records.
     ///
@@ -354,8 +404,82 @@ pub trait Subject {
     fn touch(&mut self, packet: &[u8], passes: u32, repeat: u32) -> Result<Touched>;
 }
 
-/// A session with one service at user level: [`Subject::admit`].
+/// A victim and who is hostile beside it: [`Subject::isolate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isolated<'a> {
+    /// What the victim does.
+    pub victim: Work,
+    /// Where; the hostile ones are at user level but for [`Hostile::Below`].
+    pub level: Level,
+    /// How many are hostile.
+    pub hostile: u16,
+    /// What they do, in turn.
+    pub kinds: &'a [Hostile],
+}
+
+/// What a hostile principal does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hostile {
+    /// Its module never ends.
+    Endless,
+    /// Its module's memory grows to its limit, and all of it is touched again and again.
+    Memory,
+    /// Its module makes and collects garbage all the time.
+    Garbage,
+    /// It is sent more packets than all others together; its module drops them.
+    Flood,
+    /// Its rules come and go, one after another.
+    Rules,
+    /// Its service is replaced by another version, again and again.
+    Reloads,
+    /// At `nic`, its module takes nearly all the fuel of a call.
+    Below,
+}
+
+impl Hostile {
+    /// All that are at user level.
+    pub const ALL: [Self; 6] =
+        [Self::Endless, Self::Memory, Self::Garbage, Self::Flood, Self::Rules, Self::Reloads];
+
+    /// In a metric's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Endless => "endless",
+            Self::Memory => "memory",
+            Self::Garbage => "garbage",
+            Self::Flood => "flood",
+            Self::Rules => "rules",
+            Self::Reloads => "reloads",
+            Self::Below => "below",
+        }
+    }
+}
+
+/// Sessions by the thousand: [`Subject::populate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Populated {
+    /// How many.
+    pub sessions: u32,
+    /// Source ports of each; the first begins at [`SOURCE_PORT_FIRST`].
+    pub block: u16,
+    /// Blocks of the generator's flows; those that are no session's are dropped.
+    pub blocks: u32,
+}
+
+/// The processes of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Processes {
+    /// The daemon's memory, in bytes.
+    pub node_bytes: u64,
+    /// The cell's.
+    pub cell_bytes: u64,
+    /// Processor time of the cell.
+    pub cell_cpu: Duration,
+}
+
+/// A session with one service at user level: [`Subject::admit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Party<'a> {
     /// The session's name, and the service's.
     pub name: &'a str,
@@ -365,10 +489,26 @@ pub struct Party<'a> {
     pub queue: Option<usize>,
     /// A port, and the share of it.
     pub send: Option<(&'a str, &'a str)>,
-    /// Its source port.
+    /// Its first source port.
     pub flow: u16,
+    /// How many it has.
+    pub flows: u16,
     /// What its module does.
     pub work: Work,
+}
+
+impl Default for Party<'_> {
+    fn default() -> Self {
+        Self {
+            name: "",
+            cpu: None,
+            queue: None,
+            send: None,
+            flow: SOURCE_PORT_FIRST,
+            flows: 1,
+            work: Work::Light,
+        }
+    }
 }
 
 /// What a module does with each packet; all of them pass.
@@ -379,8 +519,13 @@ pub enum Work {
     Light,
     /// A tenth of a millisecond's work, so that it can use all the time that there is.
     Bound,
+    /// It makes objects in a heap that it collects itself; how many for each packet of an even
+    /// source port it is told by a message.
+    Heap,
 }
 
+/// The victim's session in [`Subject::isolate`].
+pub const VICTIM: &str = "victim";
 /// The first source port of the generator's flows: the hostile principal with number n has the
 /// one behind it by n.
 pub const SOURCE_PORT_FIRST: u16 = 1024;
@@ -440,6 +585,7 @@ pub fn run(
         "load" => load::run(options, subject, progress)?,
         "install" => install::run(options, subject, progress)?,
         "isolation" => isolation::run(options, subject, progress)?,
+        "scale" => scale::run(options, subject, progress)?,
         "overload" => overload::run(options, subject, progress)?,
         "move" => move_service::run(options, subject, progress)?,
         _ => {

@@ -10,10 +10,12 @@
 
 mod amnet;
 mod crossing;
+mod garbage;
 mod plot;
 mod promethos;
 mod rcane;
 mod sane;
+mod shares;
 mod shifting;
 mod stamped;
 
@@ -26,7 +28,7 @@ use serde::Serialize;
 use crate::line::Line;
 use crate::{Bench, Options, Plan, Subject, frame};
 
-const FIGURES: [Bench; 12] = [
+const FIGURES: [Bench; 14] = [
     Bench {
         name: "amnet-3",
         what: "AMnet, figure 3: throughput under rising load, by passes over every byte",
@@ -65,12 +67,20 @@ const FIGURES: [Bench; 12] = [
         what: "SANE, figure 5: hashing by block size, and what authenticates packets here",
     },
     Bench {
+        name: "rcane-11",
+        what: "RCANE, figure 11: processor time of sessions that come one after another",
+    },
+    Bench {
         name: "rcane-12",
         what: "RCANE, figure 12: what sessions send by a port while guarantees change",
     },
     Bench {
         name: "rcane-13",
         what: "RCANE, figure 13: what a session receives by its period and its queue",
+    },
+    Bench {
+        name: "rcane-16",
+        what: "RCANE, figure 16: collecting garbage that somebody else makes, in one heap and in two",
     },
 ];
 
@@ -117,6 +127,12 @@ pub struct Point {
     /// Packets that may wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer: Option<usize>,
+    /// Objects and places at which a collector looked, for each packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub looked: Option<f64>,
+    /// Percent of a core's time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percent: Option<f64>,
 }
 
 /// A quantity of a point: a column of the CSV, an axis of the plot.
@@ -133,6 +149,8 @@ enum Quantity {
     Number,
     Seconds,
     Buffer,
+    Looked,
+    Percent,
 }
 
 impl Quantity {
@@ -150,6 +168,8 @@ impl Quantity {
             Self::Number => ("number", "packet"),
             Self::Seconds => ("at_s", "time, s"),
             Self::Buffer => ("queue_packets", "queue, packets"),
+            Self::Looked => ("looked_per_packet", "looked at for each packet"),
+            Self::Percent => ("percent", "% of the core"),
         }
     }
 
@@ -166,6 +186,8 @@ impl Quantity {
             Self::Number => point.number.map(|number| number as f64),
             Self::Seconds => point.at_s,
             Self::Buffer => point.buffer.map(|packets| packets as f64),
+            Self::Looked => point.looked,
+            Self::Percent => point.percent,
         }
     }
 }
@@ -242,8 +264,10 @@ pub fn run(
         "promethos-4" => lab.under_load()?,
         "sane-table1" => lab.hash_table()?,
         "sane-5" => lab.hash_by_length()?,
+        "rcane-11" => lab.shares()?,
         "rcane-12" => lab.transmission()?,
         "rcane-13" => lab.reception()?,
+        "rcane-16" => lab.garbage()?,
         _ => {
             let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
             bail!("there is no figure '{name}'; there are: {}", names.join(", "));

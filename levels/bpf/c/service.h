@@ -26,7 +26,7 @@ struct {
 } tam_passages SEC(".maps");
 
 /* A section of its own is a map of its own, of one value: what lies in it has an address. */
-struct tam_hand_over tam_hand_overs[TAM_ENTRIES_MAX] SEC(".data.hand_overs");
+struct tam_hand_over tam_hand_overs[TAM_MODULES_MAX] SEC(".data.hand_overs");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -53,7 +53,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, TAM_ENTRIES_MAX);
+	__uint(max_entries, TAM_MODULES_MAX);
 	__type(key, __u32);
 	__type(value, struct tam_service_stats);
 } tam_services SEC(".maps");
@@ -68,7 +68,7 @@ struct {
 /* For whoever is in the entry's lane. */
 static __always_inline struct tam_hand_over *hand_over_of(__u32 entry)
 {
-	return &tam_hand_overs[entry & (TAM_ENTRIES_MAX - 1)];
+	return &tam_hand_overs[entry & (TAM_MODULES_MAX - 1)];
 }
 
 /* A packet for a module, run or not. */

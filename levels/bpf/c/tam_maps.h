@@ -21,8 +21,8 @@
 #define TAM_ROUTES_LEASE 1000	/* jiffies: 1 s at HZ=1000, 4 s at 250, 10 s at 100 */
 #define TAM_VLANS_MAX 4096	/* VLAN devices above the ports */
 #define TAM_FRAGMENTS_MAX 4096	/* datagrams whose later fragments are awaited */
-#define TAM_ENTRIES_MAX 1024	/* entries of one node: each has a lane and counters */
-#define TAM_MODULES_MAX 1024	/* programs made from modules at one level: one for each lane there */
+#define TAM_ENTRIES_MAX 16384	/* entries of one node: each has a lane */
+#define TAM_MODULES_MAX 4096	/* entries that can be below user level, the first ones: each has counters there */
 #define TAM_EDGES_MAX 4		/* edges out of one entry */
 #define TAM_REASONS_MAX 4096	/* pairs of entry and drop reason that are counted apart */
 #define TAM_CYCLES_MAX 4096	/* counters of rounds: frames that share one are told apart by nothing */

@@ -23,7 +23,7 @@ use crate::program::{AttachError, Link, Program, XdpMode};
 use crate::test_run::TestRunError;
 use crate::{DevmapValue, objects};
 use bpf_maps::{
-    Config, ENTRIES_MAX, FLOW_WAYS, HASH_KEYS, HandOver, Key, OUTCOME_COUNT, PORT_RAW, PortConfig,
+    Config, FLOW_WAYS, HASH_KEYS, HandOver, Key, MODULES_MAX, OUTCOME_COUNT, PORT_RAW, PortConfig,
     PortStats, QUEUES_MAX, RuleStats, VLAN_UP, Vlan, VlanKey,
 };
 use std::collections::BTreeMap;
@@ -118,7 +118,7 @@ pub struct FrontDoor {
     maps: BTreeMap<&'static str, Map>,
     shared: MappedArray<Config>,
     lanes: Lanes,
-    hand_overs: MappedArray<[HandOver; ENTRIES_MAX]>,
+    hand_overs: MappedArray<[HandOver; MODULES_MAX]>,
     accounts: MappedArray<bpf_maps::Account>,
     filter: MappedArray<u64>,
     facts: MappedArray<bpf_maps::RuleFact>,
@@ -281,7 +281,7 @@ impl FrontDoor {
             folder,
             shared: maps["tam_shared"].map_array::<Config>()?,
             lanes: Lanes::new(&maps[LANES])?,
-            hand_overs: maps[HAND_OVERS].map_array::<[HandOver; ENTRIES_MAX]>()?,
+            hand_overs: maps[HAND_OVERS].map_array::<[HandOver; MODULES_MAX]>()?,
             accounts: maps[ACCOUNTS].map_array()?,
             filter: maps[FILTER].map_array()?,
             facts: maps[FACTS].map_array()?,

@@ -476,7 +476,7 @@ mod tests {
         assert_eq!(halves.map(|half| half.load(Ordering::SeqCst)), [4, 5, 6, 7, 8, 9]);
         assert_eq!((lane.is_free(), lane.trapped()), (false, Some(12)));
         assert!(lane.take_ran() && !lane.take_ran());
-        assert!(lanes.lane(EntryId(1024)).is_none());
+        assert!(lanes.lane(EntryId(ENTRIES_MAX as u16)).is_none());
 
         lane.set_edges([Edge::Out, Edge::To(EntryId(7)), Edge::Down, Edge::To(EntryId(1023))]);
         lane.set_program(8, 96);

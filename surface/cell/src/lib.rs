@@ -29,6 +29,7 @@ mod facts;
 mod kernel;
 mod mappings;
 mod memory;
+mod numbered;
 mod pacer;
 mod packet_memory;
 mod port;

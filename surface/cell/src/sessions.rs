@@ -12,13 +12,14 @@
 //! ([`Sessions::take_turns`]).
 
 use crate::memory::Memory;
+use crate::numbered::Numbered;
 use crate::packet_memory::PacketMemory;
 use crate::protocol::{DEVIATION_BOUNDS, SessionFacts, SessionReport};
 use crate::rooms::{Queue, Rooms};
 use session::executor::{Account, Dispatch, ProcessorId, Schedule};
 use session::memory::{QUEUE_DEFAULT, queue_default};
 use session::{Share, VirtualProcessor, Weight};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use units::{Bytes, EntryId, Nanos, SessionId};
 use xsk::FRAME_LENGTH;
 
@@ -66,11 +67,16 @@ impl Processor {
     }
 }
 
+const fn place(id: SessionId) -> usize {
+    id.0 as usize
+}
+
 /// See above.
 pub(crate) struct Sessions {
     schedule: Schedule,
-    all: HashMap<SessionId, Session>,
-    owners: HashMap<ProcessorId, (SessionId, usize)>,
+    all: Numbered<Session>,
+    /// Whose virtual processors are, by their places in the schedule.
+    owners: Numbered<(ProcessorId, SessionId, usize)>,
     rooms: Rooms,
     memory: PacketMemory,
     /// The account of all other memory, of which queues are a part.
@@ -92,8 +98,8 @@ impl Sessions {
     pub(crate) fn new(now: Nanos, memory: PacketMemory, accounts: Memory) -> Self {
         let mut sessions = Self {
             schedule: Schedule::new(),
-            all: HashMap::new(),
-            owners: HashMap::new(),
+            all: Numbered::default(),
+            owners: Numbered::default(),
             rooms: Rooms::new(None, memory.unreserved()),
             memory,
             accounts,
@@ -148,7 +154,7 @@ impl Sessions {
         (queue, memory): (Option<Bytes>, Option<Bytes>),
     ) {
         let Self { schedule, all, owners, rooms, accounts, .. } = self;
-        let session = all.entry(id).or_insert_with(|| Session {
+        let session = all.get_or_insert_with(place(id), || Session {
             processors: Vec::new(),
             queue: rooms.queue(id),
             report: SessionReport::new(id),
@@ -162,7 +168,7 @@ impl Sessions {
                 continue;
             }
             let processor = schedule.add(now, id, promise, weight);
-            owners.insert(processor, (id, index));
+            owners.insert(processor.place(), (processor, id, index));
             session.processors.push(Processor {
                 id: processor,
                 ready: VecDeque::new(),
@@ -173,7 +179,7 @@ impl Sessions {
         let mut left = VecDeque::new();
         for gone in session.processors.drain(promises.len()..) {
             schedule.remove(now, gone.id);
-            owners.remove(&gone.id);
+            owners.remove(gone.id.place());
             left.extend(gone.ready);
         }
         self.ready -= left.len();
@@ -191,11 +197,11 @@ impl Sessions {
 
     /// A session is no more; nothing of it runs.
     pub(crate) fn forget(&mut self, now: Nanos, id: SessionId) {
-        let Some(session) = self.all.remove(&id) else { return };
+        let Some(session) = self.all.remove(place(id)) else { return };
         for processor in session.processors {
             self.ready -= processor.ready.len();
             self.schedule.remove(now, processor.id);
-            self.owners.remove(&processor.id);
+            self.owners.remove(processor.id.place());
         }
         self.rooms.close(session.queue);
         self.accounts.forget(id);
@@ -205,7 +211,7 @@ impl Sessions {
     /// A packet came for which the front door has taken so much room, in that epoch.
     #[inline]
     pub(crate) fn come(&mut self, id: SessionId, memory: Bytes, epoch: usize) {
-        if let Some(session) = self.all.get_mut(&id) {
+        if let Some(session) = self.all.get_mut(place(id)) {
             self.rooms.come(&mut session.queue, memory, epoch);
         }
     }
@@ -215,7 +221,7 @@ impl Sessions {
     #[inline]
     pub(crate) fn admit(&mut self, id: SessionId, memory: Bytes) -> bool {
         let is_taken = self.take(id, memory, Bytes::ZERO);
-        if !is_taken && let Some(session) = self.all.get_mut(&id) {
+        if !is_taken && let Some(session) = self.all.get_mut(place(id)) {
             session.report.dropped += 1;
         }
         is_taken
@@ -230,14 +236,14 @@ impl Sessions {
 
     #[inline]
     fn take(&mut self, id: SessionId, memory: Bytes, beyond: Bytes) -> bool {
-        let Some(session) = self.all.get_mut(&id) else { return false };
+        let Some(session) = self.all.get_mut(place(id)) else { return false };
         self.rooms.take(&mut session.queue, memory, beyond)
     }
 
     /// So much does not wait any more.
     #[inline]
     pub(crate) fn release(&mut self, id: SessionId, memory: Bytes) {
-        if let Some(session) = self.all.get_mut(&id) {
+        if let Some(session) = self.all.get_mut(place(id)) {
             self.rooms.leave(&mut session.queue, memory);
         }
     }
@@ -257,9 +263,16 @@ impl Sessions {
         self.memory.ready(self.take_turns())
     }
 
+    /// Whose virtual processor it is, and which of his.
+    #[inline]
+    fn owner(&self, processor: ProcessorId) -> Option<(SessionId, usize)> {
+        let (now, id, index) = *self.owners.get(processor.place())?;
+        (now == processor).then_some((id, index))
+    }
+
     /// A service of the session has work. Each has one virtual processor, by its number.
     pub(crate) fn wake(&mut self, now: Nanos, id: SessionId, entry: EntryId) {
-        let Some(session) = self.all.get_mut(&id) else { return };
+        let Some(session) = self.all.get_mut(place(id)) else { return };
         let index = usize::from(entry.0) % session.processors.len();
         let processor = &mut session.processors[index];
         if processor.ready.contains(&entry) {
@@ -274,8 +287,8 @@ impl Sessions {
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Next> {
         loop {
             let dispatch = self.schedule.next(now)?;
-            let entry = self.owners.get(&dispatch.processor).and_then(|(id, index)| {
-                self.all.get(id)?.processors.get(*index)?.ready.front().copied()
+            let entry = self.owner(dispatch.processor).and_then(|(id, index)| {
+                self.all.get(place(id))?.processors.get(index)?.ready.front().copied()
             });
             match entry {
                 Some(entry) => return Some(Next { entry, until: dispatch.until, dispatch }),
@@ -289,8 +302,8 @@ impl Sessions {
     pub(crate) fn charge(&mut self, now: Nanos, turn: &Next, used: Nanos, idle: bool) {
         let processor = turn.dispatch.processor;
         self.schedule.charge(now, processor, used);
-        let Some((id, index)) = self.owners.get(&processor).copied() else { return };
-        let Some(session) = self.all.get_mut(&id) else { return };
+        let Some((id, index)) = self.owner(processor) else { return };
+        let Some(session) = self.all.get_mut(place(id)) else { return };
         session.report.cpu += used;
         let processor_of = &mut session.processors[index];
         if let Some(account) = self.schedule.account(processor) {
@@ -311,14 +324,14 @@ impl Sessions {
 
     /// What ran beside the turns: hooks, starts, packets of a cell whose sessions take none.
     pub(crate) fn charge_beside(&mut self, id: SessionId, used: Nanos) {
-        if let Some(session) = self.all.get_mut(&id) {
+        if let Some(session) = self.all.get_mut(place(id)) {
             session.report.cpu += used;
         }
     }
 
     /// It sent so much.
     pub(crate) fn sent(&mut self, id: SessionId, length: Bytes) {
-        if let Some(session) = self.all.get_mut(&id) {
+        if let Some(session) = self.all.get_mut(place(id)) {
             session.report.sent += length;
         }
     }
@@ -330,8 +343,8 @@ impl Sessions {
 
     /// What each used.
     pub(crate) fn reports(&self) -> impl Iterator<Item = SessionReport> {
-        self.all.iter().map(|(id, Session { queue, report, .. })| SessionReport {
-            memory: self.accounts.account(*id),
+        self.all.values().map(|Session { queue, report, .. }| SessionReport {
+            memory: self.accounts.account(report.session),
             queue: queue.waits(),
             dropped: report.dropped + queue.dropped(),
             ..*report

@@ -25,7 +25,9 @@ mod leaving;
 mod low;
 mod parked;
 mod post;
+mod reports;
 mod turns;
+mod watch;
 
 pub use daemon::adopt;
 
@@ -59,12 +61,14 @@ use executor::{SLICE, Slicer, TURN_MAX};
 use os::fd_passing::{self, Received};
 use os::frame_socket::FrameSocket;
 use os::sandbox::Role;
+use reports::Reporting;
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::rc::Rc;
 use units::{Bytes, EntryId, Nanos, PortId, SessionId};
+use watch::Watch;
 use xsk::{FramePool, Packet, Umem};
 use zeroize::Zeroize;
 
@@ -142,7 +146,8 @@ struct Cell {
     /// While somebody captures.
     tap: Option<Tap>,
     notices: usize,
-    next_tick_ms: u64,
+    watch: Watch,
+    reporting: Reporting,
 }
 
 /// Runs until its daemon is gone, and longer if it has services: then the next daemon finds it
@@ -207,7 +212,8 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         report: CellReport::default(),
         tap: None,
         notices: 0,
-        next_tick_ms: u64::MAX,
+        watch: Watch::default(),
+        reporting: Reporting::default(),
     };
     cell.serve()
 }
@@ -232,18 +238,21 @@ impl Cell {
             }
             let leaves = self.send_waiting();
             let came_up = self.receive_up(BATCH, now_ms) | self.receive_frames(BATCH, now_ms);
-            let worked = self.work(now_ms);
+            let worked = self.take_turns(now_ms);
             self.take_records();
             self.deliver_messages(now_ms);
             self.associations.expire(now_ms, &mut self.pool);
             self.sessions.settle_rooms(now_ms);
             self.unpark(now_ms)?;
             self.tell_tapped();
-            if now_ms >= self.next_tick_ms {
+            if now_ms >= self.watch.next_ms() {
                 self.tick(now_ms);
             }
             self.tell_low(now_ms);
-            let may_wait = now_ms >= self.awake_until_ms && self.messages.is_empty();
+            self.report_on()?;
+            let may_wait = now_ms >= self.awake_until_ms
+                && self.messages.is_empty()
+                && !self.reporting.is_going_on();
             let is_idle =
                 busy_rounds < BUSY_ROUNDS_MAX && !came_up && !worked && !leaves && may_wait;
             if is_idle && !self.linger() {
@@ -461,17 +470,16 @@ impl Cell {
     }
 
     fn tick(&mut self, now_ms: u64) {
-        let mut next = u64::MAX;
         self.arm();
-        for service in self.services.iter_mut().flatten() {
+        let due = self.watch.take_due(now_ms);
+        for &entry in &due {
+            let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+            let Some(service) = service else { continue };
             self.meter.run_for(&mut self.sessions, service.facts.session);
-            next = next.min(service.tick(now_ms));
+            self.watch.set(entry, service.tick(now_ms));
         }
         self.meter.stop(&mut self.sessions);
-        self.next_tick_ms = next;
-        let entries: Vec<EntryId> =
-            self.services.iter().flatten().map(|service| service.facts.entry).collect();
-        for entry in entries {
+        for entry in due {
             self.attend(entry, now_ms);
             self.tell_traps(entry);
             self.emit(entry);
@@ -479,7 +487,7 @@ impl Cell {
     }
 
     fn wait(&mut self, now_ms: u64) -> Result<()> {
-        let millis = self.next_tick_ms.saturating_sub(now_ms).min(WAIT_MS_MAX);
+        let millis = self.watch.next_ms().saturating_sub(now_ms).min(WAIT_MS_MAX);
         let mut time = Nanos::from_millis(millis);
         if let Some(turn) = self.sessions.poll_timeout() {
             time = time.min(turn.saturating_sub(pacer::now()));
@@ -493,7 +501,8 @@ impl Cell {
             self.ports.iter().filter_map(|(_, port)| Some(port.frames.as_ref()?.socket.as_fd())),
         );
         fds.extend(self.up.as_ref().map(Up::as_fd));
-        fds.extend(self.services.iter().flatten().filter_map(Service::ring_fd));
+        let of_lane = |entry: &EntryId| self.services.get(usize::from(entry.0))?.as_ref();
+        fds.extend(self.watch.lanes().iter().filter_map(of_lane).filter_map(Service::ring_fd));
         fd_passing::wait_readable(&fds, Some(time)).context("waiting for packets")
     }
 
@@ -634,7 +643,7 @@ impl Cell {
             ToCell::Message(entry, message) => {
                 self.give_message(entry, message, now_ms);
             }
-            ToCell::Report => self.report_all()?,
+            ToCell::Report => self.report(),
         }
         Ok(())
     }
@@ -686,6 +695,9 @@ impl Cell {
                     self.services.resize_with(index + 1, || None);
                 }
                 let service = Service::begin(ready, &self.pacer, Vec::new(), now_ms);
+                if service.home().is_some() {
+                    self.watch.has_lane(entry);
+                }
                 self.services[index] = Some(service);
                 self.attend(entry, now_ms);
                 Ok(())
@@ -746,7 +758,7 @@ impl Cell {
         }
         let set = service.is_some_and(|service| service.set_level(level, now_ms));
         // The lane is looked at from now on.
-        self.next_tick_ms = 0;
+        self.watch.set(entry, 0);
         if set && level != LEVEL_USER {
             self.stay_awake(now_ms + AWAKE_MS);
         }

@@ -25,7 +25,7 @@ use cell::Compiled;
 use cell::below::{Around, Instance};
 use cell::protocol::SharedFacts;
 use node::Event;
-use node::service::SERVICES_MAX;
+use node::service::BELOW_MAX;
 use registry::Digest;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -39,7 +39,14 @@ const ARENAS_AT: u64 = 0x1000_0000_0000;
 /// From one arena to the next: what 32-bit addresses reach, and as much again as a guard.
 const ARENA_STRIDE: u64 = 8 << 30;
 /// Where the second of an entry's two arenas lies: of a new version, beside the one before.
-const SECOND_ARENAS_AT: u64 = ARENAS_AT + SERVICES_MAX as u64 * ARENA_STRIDE;
+const SECOND_ARENAS_AT: u64 = ARENAS_AT + BELOW_MAX as u64 * ARENA_STRIDE;
+/// Where a process's addresses end.
+const ADDRESSES_END: u64 = 1 << 47;
+/// Room behind the arenas for memories that are not shared, of 4 GiB each, and all else.
+const OTHERS_LENGTH: u64 = 48 << 40;
+
+const _: () =
+    assert!(SECOND_ARENAS_AT + BELOW_MAX as u64 * ARENA_STRIDE <= ADDRESSES_END - OTHERS_LENGTH);
 /// Bytes for events and frames of one service that the cell has not picked up yet.
 const EVENTS_LENGTH: u32 = 256 << 10;
 /// Why a service with others behind it does not run at `nic`.
@@ -208,6 +215,11 @@ impl Daemon {
         second: bool,
     ) -> Result<Option<(Shared, SharedFacts)>, String> {
         let Some(image) = &programs.image else { return Ok(None) };
+        if usize::from(entry.0) >= BELOW_MAX {
+            return Err(format!(
+                "it has begun with a module that never leaves user level, and its number {entry} is not one of the first {BELOW_MAX}, which can; remove it and deploy it anew"
+            ));
+        }
         let first = if second { SECOND_ARENAS_AT } else { ARENAS_AT };
         let address = first + u64::from(entry.0) * ARENA_STRIDE;
         let spare = self.spares.take(entry, second, programs);

@@ -132,6 +132,17 @@ impl CellLink {
         }
     }
 
+    /// The next message, if there is one; `None` also when the cell is gone.
+    pub(crate) fn hear_next(&mut self) -> Result<Option<FromCell>> {
+        if let Some(message) = self.heard.borrow_mut().pop_front() {
+            return Ok(Some(message));
+        }
+        Ok(match self.hear().context("hearing the cell")? {
+            Heard::Message(message) => Some(*message),
+            Heard::Nothing | Heard::Gone => None,
+        })
+    }
+
     /// What there is, whether or not the runtime has noticed.
     fn hear(&self) -> io::Result<Heard> {
         let mut buffer = self.buffer.borrow_mut();

@@ -229,7 +229,8 @@ impl Daemon {
         if let Some(lane) = self.front.lane(entry) {
             lane.set_session(facts.session);
         }
-        self.settle_accounts();
+        // Before the cell has answered, and packets come below.
+        self.accounts_unsettled = true;
         self.begin_meters(entry);
         facts.kept.code = compiled.code_length();
         facts.shared = self

@@ -32,7 +32,7 @@ use crate::{adopt, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorCode, ErrorInfo, EventKind};
 use bpf::FrontDoor;
-use cell::protocol::{CellReport, ServiceReport, ToCell};
+use cell::protocol::{CellReport, FromCell, ServiceReport, ToCell};
 use node::budget::Meter;
 use node::wanted::Hops;
 use node::{Command, Event, Node};
@@ -58,6 +58,11 @@ const HEARTBEAT: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_secs(1);
 /// Requests that wait for the daemon's attention.
 const REQUESTS_MAX: usize = 64;
+
+/// While a change goes on, writing down what runs has one part of so many of the daemon's time.
+const RECORD_PART: u32 = 20;
+/// Messages of the cell that are heard before what follows from them is done.
+const HEARD_AT_ONCE: usize = 256;
 
 /// What the API asks for.
 pub(crate) enum Request {
@@ -230,6 +235,10 @@ pub(crate) struct Daemon {
     pub(crate) is_short: bool,
     /// Something changed that the record does not say yet.
     pub(crate) unrecorded: bool,
+    /// When it was written last, and how long that took.
+    remembered: (Instant, Duration),
+    /// A service has begun whose account the front door does not know yet.
+    pub(crate) accounts_unsettled: bool,
     /// It ends without taking anything down.
     pub(crate) hands_over: bool,
     fingerprint: String,
@@ -495,10 +504,22 @@ impl Daemon {
             billing,
             is_short: false,
             unrecorded: true,
+            remembered: (Instant::now(), Duration::ZERO),
+            accounts_unsettled: false,
             hands_over: false,
             fingerprint: record::fingerprint()?,
             done,
         })
+    }
+
+    /// The same; while one change of thousands of services goes on, not behind each of them.
+    /// Whoever asked hears nothing before its end, and the daemon after this one stops what it
+    /// does not know.
+    pub(crate) fn remember_in_time(&mut self) {
+        let (at, took) = self.remembered;
+        if self.work.is_none() || at.elapsed() >= took * RECORD_PART {
+            self.remember();
+        }
     }
 
     /// Writes down what runs, if that has changed.
@@ -506,6 +527,7 @@ impl Daemon {
         if !std::mem::take(&mut self.unrecorded) {
             return;
         }
+        let begin = Instant::now();
         let record = Record {
             fingerprint: self.fingerprint.clone(),
             clock_zero_ns: record::on_machine_clock(self.started),
@@ -524,6 +546,7 @@ impl Daemon {
             let error = format!("{error:#}");
             tracing::error!(error, "should this daemon die, the next one begins with older news");
         }
+        self.remembered = (Instant::now(), begin.elapsed());
     }
 
     /// The node's clock.
@@ -572,7 +595,7 @@ impl Daemon {
                 change = monitor.next() => {
                     self.changed(change.context("listening for changes")?)?;
                 }
-                message = hear(&mut self.cell) => self.heard(message),
+                message = hear(&mut self.cell) => self.hear_all(message),
                 news = Neighbours::news(&mut self.neighbours) => self.hear_neighbours(news),
                 Some(incoming) = requests.recv() => {
                     self.handle(incoming);
@@ -614,6 +637,19 @@ impl Daemon {
                     self.node.handle_timeout(now);
                     self.unrecorded = true;
                 }
+            }
+        }
+    }
+
+    /// Hears a message of the cell, and those that are there, too: what follows from a thousand
+    /// services that have started is worked out once.
+    fn hear_all(&mut self, message: Result<Option<FromCell>>) {
+        self.heard(message);
+        for _ in 1..HEARD_AT_ONCE {
+            match self.cell.as_mut().map(CellLink::hear_next) {
+                None | Some(Ok(None)) => return,
+                Some(Ok(Some(message))) => self.heard(Ok(Some(message))),
+                Some(Err(error)) => return self.heard(Err(error)),
             }
         }
     }

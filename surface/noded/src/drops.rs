@@ -204,6 +204,17 @@ impl Daemon {
         those.map(|view| view.rule.id).collect()
     }
 
+    /// The numbers of the rules that lead to each service, best first.
+    pub(crate) fn rules_by_service(&self) -> BTreeMap<Name, Vec<u32>> {
+        let mut all: BTreeMap<Name, Vec<u32>> = BTreeMap::new();
+        for view in self.node.rules() {
+            if let Action::Service(service) = view.rule.spec.action {
+                all.entry(service).or_default().push(view.rule.id.0);
+            }
+        }
+        all
+    }
+
     fn port_readings(&self) -> Vec<(Place, u64)> {
         let mut readings = Vec::new();
         for port in &self.ports {

@@ -89,14 +89,14 @@ impl Daemon {
                 }
                 Effect::Report(notice) => {
                     // Nobody is told what the next daemon would not know.
-                    self.remember();
+                    self.remember_in_time();
                     self.report(notice);
                 }
             }
         }
-        if promises {
+        if promises || std::mem::take(&mut self.accounts_unsettled) {
             self.settle_accounts();
         }
-        self.remember();
+        self.remember_in_time();
     }
 }

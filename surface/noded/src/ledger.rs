@@ -25,6 +25,7 @@ use anyhow::{Context, Result};
 use api::{ErrorCode, EventKind};
 use cell::protocol::ServiceReport;
 use files::Files;
+use ledger::chain::BATCH_MAX;
 use ledger::{Account, Digest as Chain, Field, LedgerId, Reading, ReadingError};
 use meters::{Counted, Ids};
 use node::Service;
@@ -184,16 +185,16 @@ fn write(
         Some(files) => files,
         None => opened.insert(open()?),
     };
-    let appended = files.append(bill.clock, &bill.readings)?;
     let is_fault = |error: &ReadingError| *error != ReadingError::TooMany;
-    let refused = appended.refused.iter().filter(|(_, error)| is_fault(error));
+    let mut faults = Vec::new();
+    for some in bill.readings.chunks(BATCH_MAX) {
+        let appended = files.append(bill.clock, some)?;
+        let refused = appended.refused.iter().filter(|(_, error)| is_fault(error));
+        faults.extend(refused.map(|(_, error)| error.to_string()));
+    }
     let ledger = files.ledger();
     let (id, frames, chain) = (ledger.id(), ledger.frames(), ledger.chain());
-    Ok(Billed {
-        ended: bill.ended,
-        refused: refused.map(|(_, error)| error.to_string()).collect(),
-        known: Known { id, frames, chain },
-    })
+    Ok(Billed { ended: bill.ended, refused: faults, known: Known { id, frames, chain } })
 }
 
 impl Daemon {

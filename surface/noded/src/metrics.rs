@@ -47,7 +47,7 @@ impl Daemon {
             node: self.node_info(&all),
             stats: self.stats()?,
             rules: self.rule_list(&all)?.rules,
-            services: self.node.services().map(|service| self.service_info(service)).collect(),
+            services: self.service_infos(self.node.services()),
             events: self.events_told(),
         })
     }

@@ -55,6 +55,15 @@ impl SessionQuestion {
     }
 }
 
+/// What is in a session.
+#[derive(Default)]
+struct Things {
+    services: Vec<String>,
+    rules: Vec<u32>,
+    /// Linear memories of its services.
+    memory_bytes: u64,
+}
+
 /// What is to be promised, as it was asked for.
 #[derive(Debug)]
 pub(crate) struct Promise {
@@ -257,17 +266,19 @@ impl Daemon {
         Ok(self.shown_session(found, &counts, &mut things))
     }
 
-    /// The services and rules of each session that somebody sees.
-    fn things_by_session(&self, sight: &Sight) -> BTreeMap<Name, (Vec<String>, Vec<u32>)> {
-        let mut things: BTreeMap<Name, (Vec<String>, Vec<u32>)> = BTreeMap::new();
-        let seen = self.node.services().filter(|it| sight.has(it.session.as_str(), it.owner));
-        for service in seen {
+    /// The services and rules of each session that somebody sees, and its memory.
+    fn things_by_session(&self, sight: &Sight) -> BTreeMap<Name, Things> {
+        let mut things: BTreeMap<Name, Things> = BTreeMap::new();
+        for service in self.node.services() {
             let of = things.entry(service.session.clone()).or_default();
-            of.0.push(service.name.to_string());
+            if sight.has(service.session.as_str(), service.owner) {
+                of.services.push(service.name.to_string());
+            }
+            of.memory_bytes += self.reports.get(&service.entry).map_or(0, |it| it.memory_bytes);
         }
         let rules = self.node.all_rules().into_iter();
         for view in rules.filter(|it| sight.has(it.rule.spec.session.as_str(), it.owner)) {
-            things.entry(view.rule.spec.session).or_default().1.push(view.rule.id.0);
+            things.entry(view.rule.spec.session).or_default().rules.push(view.rule.id.0);
         }
         things
     }
@@ -276,9 +287,10 @@ impl Daemon {
         &self,
         session: &Session,
         counts: &BTreeMap<Name, api::SessionCounts>,
-        things: &mut BTreeMap<Name, (Vec<String>, Vec<u32>)>,
+        things: &mut BTreeMap<Name, Things>,
     ) -> SessionDetails {
-        let (services, mut rules) = things.remove(&session.name).unwrap_or_default();
+        let things = things.remove(&session.name).unwrap_or_default();
+        let Things { services, mut rules, memory_bytes } = things;
         rules.sort_unstable();
         SessionDetails {
             schema_version: SCHEMA_VERSION,
@@ -289,7 +301,7 @@ impl Daemon {
             state: if session.leaving { "leaving" } else { "there" }.to_owned(),
             promised: shown(&session.reservation),
             short: self.desired.short.get(&session.name).cloned(),
-            used: self.session_use(session, counts),
+            used: self.session_use(session, memory_bytes, counts),
             services,
             rules,
         }

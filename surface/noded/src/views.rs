@@ -62,7 +62,7 @@ impl Daemon {
                 self.after_report(move |daemon| {
                     let seen =
                         daemon.node.services().filter(|s| sight.has(s.session.as_str(), s.owner));
-                    let services = seen.map(|service| daemon.service_info(service)).collect();
+                    let services = daemon.service_infos(seen);
                     drop(reply.send(Ok(ServiceList { schema_version: SCHEMA_VERSION, services })));
                 });
             }
@@ -285,7 +285,7 @@ impl Daemon {
     }
 
     fn find_service(&self, wanted: &str) -> Answer<ServiceInfo> {
-        self.find(wanted).map(|service| self.service_info(service))
+        self.find(wanted).map(|it| self.service_info(it, numbers(&self.rules_to(&it.name))))
     }
 
     fn find(&self, wanted: &str) -> Answer<&Service> {
@@ -293,7 +293,16 @@ impl Daemon {
         found.ok_or_else(|| no_service(wanted, self.node.services().map(|s| s.name.as_str())))
     }
 
-    pub(crate) fn service_info(&self, service: &Service) -> ServiceInfo {
+    pub(crate) fn service_infos<'a>(
+        &self,
+        services: impl Iterator<Item = &'a Service>,
+    ) -> Vec<ServiceInfo> {
+        let mut rules = self.rules_by_service();
+        let info = |it: &Service| self.service_info(it, rules.remove(&it.name).unwrap_or_default());
+        services.map(info).collect()
+    }
+
+    fn service_info(&self, service: &Service, rules: Vec<u32>) -> ServiceInfo {
         let manifest = &service.module.manifest;
         let values = manifest.values(&service.parameters).unwrap_or_default();
         let (state, reason) = match &service.state {
@@ -303,8 +312,6 @@ impl Daemon {
             ServiceState::Bypassed { reason } => ("bypassed", Some(reason.clone())),
             ServiceState::Stopping => ("stopping", None),
         };
-        let leads_here =
-            |action: &Action| matches!(action, Action::Service(name) if *name == service.name);
         ServiceInfo {
             name: service.name.to_string(),
             digest: service.module.digest.clone(),
@@ -324,13 +331,7 @@ impl Daemon {
                 abi::Lanes::PerCore => 1,
             },
             parameters: values.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
-            rules: self
-                .node
-                .rules()
-                .iter()
-                .filter(|view| leads_here(&view.rule.spec.action))
-                .map(|view| view.rule.id.0)
-                .collect(),
+            rules,
             budget: (service.budget != node::budget::Budget::default())
                 .then(|| shown(&service.budget)),
             on_failure: service.on_failure.to_string(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ::session::admission::Capacity;
 use units::{Name, Nanos, RuleId};
 
-use super::{DesiredRule, DesiredState};
+use super::{DesiredRule, DesiredService, DesiredState};
 use crate::classifier::RuleSetError;
 use crate::command::{Arrangement, Command, Effect, Event, Outcome};
 use crate::port::PortSpec;
@@ -83,37 +83,40 @@ pub fn check(
         };
         let at = |refusal| Box::new(Fault { place: Place::Service(service.clone()), refusal });
         node.handle_command(Nanos::ZERO, deploy).map_err(at)?;
-        start(&mut node);
     }
+    start(&mut node);
     arrange(&mut node, state)
 }
 
 /// The world outside: every service starts at once.
 fn start(node: &mut Node) {
-    while let Some(effect) = node.poll_effect() {
-        if let Effect::StartService { entry, .. } = effect {
-            node.handle_event(Nanos::ZERO, Event::ServiceStarted { entry });
-        }
+    let entry_of = |effect| match effect {
+        Effect::StartService { entry, .. } => Some(entry),
+        _ => None,
+    };
+    let starting: Vec<_> = std::iter::from_fn(|| node.poll_effect()).filter_map(entry_of).collect();
+    for entry in starting {
+        node.handle_event(Nanos::ZERO, Event::ServiceStarted { entry });
     }
+    while node.poll_effect().is_some() {}
 }
 
 fn arrange(node: &mut Node, state: &DesiredState) -> Result<Vec<(usize, usize)>, Box<Fault>> {
-    // One after another first: a wrong one is then found where it is.
-    for (service, desired) in &state.services {
-        if node.service(service).is_none() {
-            continue;
+    let there = state.services.iter().filter(|(service, _)| node.service(service).is_some());
+    let arrangement = |(service, desired): (&Name, &DesiredService)| {
+        let (then, level, budget) = (desired.then.clone(), desired.level, desired.budget);
+        let (on_failure, owner) = (desired.on_failure, desired.owner);
+        (service.clone(), Arrangement { then, level, budget, on_failure, owner })
+    };
+    let services: BTreeMap<Name, Arrangement> = there.map(arrangement).collect();
+    let change = |services| Command::Arrange { remove: Vec::new(), add: Vec::new(), services };
+    if node.handle_command(Nanos::ZERO, change(services.clone())).is_err() {
+        // One after another: a wrong one is then found where it is.
+        for (service, arrangement) in services {
+            let place = Place::Edges(service.clone());
+            node.handle_command(Nanos::ZERO, change([(service, arrangement)].into()))
+                .map_err(|refusal| Box::new(Fault { place, refusal }))?;
         }
-        let arrangement = Arrangement {
-            then: desired.then.clone(),
-            level: desired.level,
-            budget: desired.budget,
-            on_failure: desired.on_failure,
-            owner: desired.owner,
-        };
-        let services = [(service.clone(), arrangement)].into();
-        let command = Command::Arrange { remove: Vec::new(), add: Vec::new(), services };
-        node.handle_command(Nanos::ZERO, command)
-            .map_err(|refusal| Box::new(Fault { place: Place::Edges(service.clone()), refusal }))?;
     }
     let leads_nowhere = |rule: &DesiredRule| {
         let to = rule.spec.action.service();

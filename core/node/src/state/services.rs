@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
 use super::replace::{Asked, Before, Definition};
+use super::roster;
 use super::rules::{rules_of, session_agrees};
 use super::{CellState, Life, Node};
 use crate::budget::Budget;
@@ -16,7 +17,7 @@ use crate::owner::Owner;
 use crate::policy::{OnFailure, Traps};
 use crate::refusal::Refusal;
 use crate::rule::RuleSpec;
-use crate::service::{Backoff, Edges, ModuleInfo, SERVICES_MAX, Service, ServiceState};
+use crate::service::{BELOW_MAX, Backoff, Edges, ModuleInfo, SERVICES_MAX, Service, ServiceState};
 
 /// Cells that may be lost while a service that never ran is starting; it may
 /// well be what ended them, and after that it is given up.
@@ -129,6 +130,28 @@ impl Managed {
         std::mem::replace(&mut self.edges, edges) != edges
     }
 
+    /// Has the cell asked for it, if it should run and the cell has not been.
+    fn start(&mut self, bpf: bool) -> Option<Effect> {
+        if self.held || self.service.state != ServiceState::Starting {
+            return None;
+        }
+        self.held = true;
+        self.service.restarts = self.starts;
+        self.starts = self.starts.saturating_add(1);
+        Some(Effect::StartService {
+            entry: self.service.entry,
+            service: self.service.name.clone(),
+            digest: self.service.module.digest.clone(),
+            lanes: self.service.module.manifest.lanes,
+            parameters: self.values.clone(),
+            session: self.session,
+            levels: self.definition().levels(bpf),
+            functions: self.service.module.granted,
+            closed: self.told_closed,
+            restarts: self.service.restarts,
+        })
+    }
+
     pub(super) fn enter(&mut self, now: Nanos, state: ServiceState) {
         self.service.state = state;
         self.service.since = now;
@@ -233,7 +256,7 @@ impl Node {
         definition: Definition,
         rules: Vec<RuleSpec>,
     ) -> Result<Outcome, Refusal> {
-        let entry = self.free_entry(&name)?;
+        let entry = self.free_entry(&name, &definition.module)?;
         let rules = rules_of(&name, rules, definition.owner);
         let admitted = self.admit_rules(rules, Some((&name, entry)), &BTreeSet::new())?;
         let outcome = Outcome::Deployed {
@@ -245,7 +268,12 @@ impl Node {
         };
 
         if self.entry_preferred.take() != Some(entry) {
-            self.entry_next = entry.0.wrapping_add(1);
+            let next = if usize::from(entry.0) < BELOW_MAX {
+                &mut self.entry_next
+            } else {
+                &mut self.entry_next_user
+            };
+            *next = entry.0 + 1;
         }
         self.insert_rules(admitted, Life::Live);
         let level_reason = user_reason(&definition.module);
@@ -284,9 +312,17 @@ impl Node {
             traps: Traps::default(),
             traps_heard: 0,
         };
+        let changes_ways =
+            managed.service.on_failure.is_closed() || !managed.service.then.is_empty();
+        let service = name.clone();
         self.services.insert(name, managed);
-        self.install();
-        self.start_waiting();
+        // Nothing leads to one that does not run.
+        if changes_ways {
+            self.install();
+        }
+        let ready = self.cell.state == CellState::Ready;
+        let started = self.services.get_mut(&service).filter(|_| ready);
+        self.effects.extend(started.and_then(|managed| managed.start(self.bpf)));
         Ok(outcome)
     }
 
@@ -312,11 +348,15 @@ impl Node {
         }
         self.end_replacement(name, "the service was removed");
         let rules = self.drop_rules_of(name);
+        let mut is_led_to = !rules.is_empty() || !before.is_empty();
         if let Some(managed) = self.services.get_mut(name) {
+            is_led_to |= managed.told_closed || !managed.service.then.is_empty();
             managed.retry_at = None;
             managed.enter(now, ServiceState::Stopping);
         }
-        self.install();
+        if is_led_to {
+            self.install();
+        }
         if held {
             self.effects.push_back(Effect::StopService { entry });
         } else {
@@ -336,7 +376,7 @@ impl Node {
         managed.enter(now, ServiceState::Running);
         let service = managed.service.name.clone();
         let restarts = managed.service.restarts;
-        self.install();
+        self.stale = true;
         let notice = Notice::ServiceRunning { service, restarts };
         self.effects.push_back(Effect::Report(notice));
     }
@@ -357,7 +397,7 @@ impl Node {
             // The switch was set while it started or moved.
             self.effects.push_back(Effect::MoveService { entry, level: Level::User });
         }
-        self.install();
+        self.stale = true;
     }
 
     pub(super) fn move_service(&mut self, name: &Name, level: Level) -> Result<Outcome, Refusal> {
@@ -511,27 +551,8 @@ impl Node {
         if self.cell.state != CellState::Ready {
             return;
         }
-        let bpf = self.bpf;
-        for managed in self.services.values_mut() {
-            if managed.held || managed.service.state != ServiceState::Starting {
-                continue;
-            }
-            managed.held = true;
-            managed.service.restarts = managed.starts;
-            managed.starts = managed.starts.saturating_add(1);
-            self.effects.push_back(Effect::StartService {
-                entry: managed.service.entry,
-                service: managed.service.name.clone(),
-                digest: managed.service.module.digest.clone(),
-                lanes: managed.service.module.manifest.lanes,
-                parameters: managed.values.clone(),
-                session: managed.session,
-                levels: managed.definition().levels(bpf),
-                functions: managed.service.module.granted,
-                closed: managed.told_closed,
-                restarts: managed.service.restarts,
-            });
-        }
+        let started = self.services.values_mut().filter_map(|managed| managed.start(self.bpf));
+        self.effects.extend(started);
     }
 
     pub(super) fn find_service(&self, name: &Name) -> Result<&Managed, Refusal> {
@@ -558,7 +579,7 @@ impl Node {
     }
 
     pub(super) fn managed(&mut self, entry: EntryId) -> Option<&mut Managed> {
-        self.services.values_mut().find(|managed| managed.service.entry == entry)
+        self.services.of_mut(entry)
     }
 
     fn rules_of_others(&self, service: &Name) -> Vec<RuleId> {
@@ -575,13 +596,17 @@ impl Node {
     }
 
     /// An entry that no service has: the preferred one, or the next one after the last one given.
-    fn free_entry(&self, service: &Name) -> Result<EntryId, Refusal> {
-        let count = SERVICES_MAX as u16;
-        let in_turn = (0..count).map(|step| EntryId(self.entry_next.wrapping_add(step) % count));
-        let mut wanted = self.entry_preferred.into_iter().chain(in_turn);
-        wanted
-            .find(|&entry| self.service_of(entry).is_none())
-            .ok_or_else(|| Refusal::TooManyServices { service: service.clone() })
+    fn free_entry(&self, service: &Name, module: &ModuleInfo) -> Result<EntryId, Refusal> {
+        let is_free = |entry: &EntryId| self.services.name_of(*entry).is_none();
+        if let Some(entry) = self.entry_preferred.filter(is_free) {
+            return Ok(entry);
+        }
+        let can_leave = module.can_leave_user();
+        let next = [self.entry_next, self.entry_next_user];
+        roster::entry_in_turn(can_leave, next, is_free).ok_or_else(|| match can_leave {
+            true => Refusal::TooManyBelow { service: service.clone() },
+            false => Refusal::TooManyServices { service: service.clone() },
+        })
     }
 }
 

@@ -140,8 +140,8 @@ fn a_session_in_use_goes_only_with_what_is_in_it() {
     let (class, _) = refused(&mut node, in_session("gold", "touch", "any"));
     assert_eq!(class, RefusalClass::Busy);
     node.handle_event(NOW, Event::ServiceStopped { entry: EntryId(0) });
-    assert!(node.session(&name("gold")).is_none());
     let told = effects(&mut node);
+    assert!(node.session(&name("gold")).is_none());
     assert!(told.contains(&Effect::RemoveSession { session: SessionId(2) }), "{told:?}");
     let gone = Notice::SessionRemoved { session: name("gold") };
     assert_eq!(told.last(), Some(&Effect::Report(gone)));

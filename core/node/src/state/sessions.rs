@@ -9,7 +9,7 @@
 //! starts, and again when the cell is another one. A session that leaves is promised nothing any
 //! more; its name and number are free when the cell has stopped its last service.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ::session::Reservation;
 use ::session::admission::{self, Admission, Capacity, Left, MemoryUsed};
@@ -132,10 +132,12 @@ impl Node {
 
     /// Sessions that leave and of which nothing is left are gone.
     pub(super) fn end_sessions(&mut self) {
+        self.ending = false;
         if self.leaving.is_empty() {
             return;
         }
-        let is_empty = |id: &SessionId| !self.services.values().any(|it| it.session == *id);
+        let used: BTreeSet<SessionId> = self.services.values().map(|it| it.session).collect();
+        let is_empty = |id: &SessionId| !used.contains(id);
         let gone: Vec<SessionId> = self.leaving.iter().copied().filter(is_empty).collect();
         for id in gone {
             self.leaving.remove(&id);

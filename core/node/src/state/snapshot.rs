@@ -35,6 +35,8 @@ pub struct Snapshot {
     rules: Vec<OwnedRule>,
     rule_next: u32,
     entry_next: u16,
+    #[serde(default)]
+    entry_next_user: u16,
     generation: u64,
     cell: Cell,
     bpf: bool,
@@ -120,6 +122,7 @@ impl Node {
             rules: self.rules.values().cloned().collect(),
             rule_next: self.rule_next,
             entry_next: self.entry_next,
+            entry_next_user: self.entry_next_user,
             generation: self.generation,
             cell: self.cell.clone(),
             bpf: self.bpf,
@@ -156,6 +159,7 @@ impl Node {
         node.rules = snapshot.rules.into_iter().map(|owned| (owned.rule.id, owned)).collect();
         node.check_rules()?;
         (node.rule_next, node.entry_next) = (snapshot.rule_next, snapshot.entry_next);
+        node.entry_next_user = snapshot.entry_next_user;
         (node.generation, node.cell, node.bpf) = (snapshot.generation, snapshot.cell, snapshot.bpf);
         Ok(node)
     }

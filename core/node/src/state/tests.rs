@@ -167,18 +167,34 @@ fn a_service_is_stopped_after_its_rules_are_gone() {
 fn an_entry_is_not_given_away_before_its_service_stopped() {
     let mut node = running();
     node.handle_command(NOW, remove("monitor", false)).unwrap();
-    let entries: Vec<u16> = (0..255)
-        .map(|i| match node.handle_command(NOW, deploy(&format!("s{i}"), "any")).unwrap() {
+    let entry_of = |node: &mut Node, name: &str| {
+        // As if it were its turn.
+        node.entry_next = 0;
+        match node.handle_command(NOW, deploy(name, "any")).unwrap() {
             Outcome::Deployed { entry, .. } => entry.0,
             other => panic!("{other:?}"),
-        })
-        .collect();
-    assert!(!entries.contains(&0));
-    effects(&mut node);
-    let (class, message) = refused(&mut node, deploy("one-more", "any"));
-    assert_eq!(class, RefusalClass::Limit, "{message}");
+        }
+    };
+    assert_eq!(entry_of(&mut node, "another"), 1);
     node.handle_event(NOW, stopped(0));
-    assert!(node.handle_command(NOW, deploy("one-more", "any")).is_ok());
+    assert_eq!(entry_of(&mut node, "one-more"), 0);
+}
+
+#[test]
+fn what_many_that_start_together_want_of_the_front_door_it_hears_once() {
+    let mut node = running();
+    let many = 1..21;
+    for at in many.clone() {
+        node.handle_command(NOW, deploy(&format!("s{at}"), &format!("proto udp dport {at}")))
+            .unwrap();
+    }
+    effects(&mut node);
+    many.clone().for_each(|at| node.handle_event(NOW, started(at)));
+    let told = effects(&mut node);
+    let Effect::InstallRules { rules, .. } = &told[0] else { panic!("{:?}", told[0]) };
+    assert_eq!(rules.entries.len(), 21, "packets come before anybody hears that a service runs");
+    let reports = told[1..].iter().filter(|effect| matches!(effect, Effect::Report(_))).count();
+    assert_eq!((reports, told.len()), (20, 21));
 }
 
 #[test]

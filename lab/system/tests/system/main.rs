@@ -40,6 +40,7 @@ mod kills;
 mod lacks;
 mod ledger;
 mod levels;
+mod many;
 mod memory;
 mod messages;
 mod metrics;

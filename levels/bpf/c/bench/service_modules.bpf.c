@@ -41,7 +41,7 @@ struct {
 /* The service's entry, set before loading. */
 const volatile __u32 own_entry = 0;
 
-struct tam_hand_over tam_hand_overs[TAM_ENTRIES_MAX] SEC(".data.hand_overs");
+struct tam_hand_over tam_hand_overs[TAM_MODULES_MAX] SEC(".data.hand_overs");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -59,7 +59,7 @@ struct {
 
 static __always_inline void leave(__u32 verdict, __u32 trapped, __u32 fuel)
 {
-	struct tam_hand_over *hand_over = &tam_hand_overs[own_entry & (TAM_ENTRIES_MAX - 1)];
+	struct tam_hand_over *hand_over = &tam_hand_overs[own_entry & (TAM_MODULES_MAX - 1)];
 
 	hand_over->verdict = verdict;
 	hand_over->trapped = trapped;

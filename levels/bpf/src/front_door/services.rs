@@ -7,7 +7,9 @@ use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bpf_maps::{Account, HandOver, LEVEL_KERNEL, LEVEL_NIC, Lane, ReasonKey, ServiceStats};
+use bpf_maps::{
+    Account, HandOver, LEVEL_KERNEL, LEVEL_NIC, Lane, MODULES_MAX, ReasonKey, ServiceStats,
+};
 use units::EntryId;
 
 use super::{
@@ -211,7 +213,9 @@ impl FrontDoor {
     /// When a map cannot be changed.
     pub fn clear_entry(&self, entry: EntryId) -> Result<(), FrontDoorError> {
         let zeroes = vec![ServiceStats::default(); crate::possible_cpus()];
-        self.map(SERVICES).update_percpu(&u32::from(entry.0), &zeroes)?;
+        if usize::from(entry.0) < MODULES_MAX {
+            self.map(SERVICES).update_percpu(&u32::from(entry.0), &zeroes)?;
+        }
         for key in self.reasons_of(entry)? {
             self.map(REASONS).delete(&key)?;
         }

@@ -12,6 +12,7 @@
 //! anybody, and ends with its daemon.
 
 use super::Cell;
+use super::reports::Reporting;
 use crate::PROTOCOL_VERSION;
 use crate::kernel::KernelWay;
 use crate::protocol::{Adopted, FromCell, Given, ToCell, encode};
@@ -19,6 +20,7 @@ use anyhow::{Context, Result};
 use os::fd_passing::{self, Received};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use units::{EntryId, Nanos};
@@ -118,12 +120,17 @@ impl Cell {
     /// Another daemon takes over: all services but those that it knows go, and it gets what it
     /// cannot have otherwise.
     pub(super) fn adopted(&mut self, keep: &[EntryId]) -> Result<()> {
-        // Captures end with the daemon that was asked for them.
+        let keep: BTreeSet<EntryId> = keep.iter().copied().collect();
+        // Captures end with the daemon that was asked for them, and so do reports.
         self.tap = None;
+        self.reporting = Reporting::default();
         // The next daemon does not know whose they are.
         self.associations.end_all(&mut self.pool);
         for slot in &mut self.services {
-            if slot.as_ref().is_some_and(|service| !keep.contains(&service.facts.entry)) {
+            if let Some(service) = slot
+                && !keep.contains(&service.facts.entry)
+            {
+                self.watch.forget(service.facts.entry);
                 *slot = None;
             }
         }

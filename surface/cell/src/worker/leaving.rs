@@ -28,7 +28,9 @@ impl Cell {
     /// there overtakes them.
     pub(super) fn have_departed(&mut self) {
         self.leaving = false;
-        for service in self.services.iter_mut().flatten() {
+        for entry in self.watch.lanes() {
+            let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+            let Some(service) = service else { continue };
             if self.egress.waits(service.facts.session) {
                 self.leaving = true;
             } else {

@@ -32,7 +32,9 @@ impl Cell {
         if let Some(tap) = &mut self.tap {
             tap.forget();
         }
-        for service in self.services.iter_mut().flatten() {
+        for entry in self.watch.lanes() {
+            let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+            let Some(service) = service else { continue };
             let mut exits = exits!(self, None, service.facts.session);
             service.take_records(&self.umem, &mut exits, &mut outbox);
         }
@@ -83,7 +85,7 @@ impl Cell {
         let traps = self.service_mut(entry).map_or(0, |service| service.traps());
         for trapped in untold {
             self.notice(&FromCell::Trapped(entry, trapped.lane, trapped.trap.to_string(), traps));
-            self.next_tick_ms = 0;
+            self.watch.set(entry, 0);
         }
         let message = match self.service_mut(entry).and_then(Service::take_sequel) {
             Some(Sequel::Kept) => FromCell::Kept(entry),

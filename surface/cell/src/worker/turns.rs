@@ -1,20 +1,22 @@
 //! Sessions take turns: packets wait for their session, and one service works at a time.
 //!
-//! One turn of the loop is one [`Cell::work`]: at most `TURN_MAX`, so that what has come meanwhile
-//! is seen, and somebody with an earlier deadline does not wait for longer.
+//! One turn of the loop is one [`Cell::work`] of at most `TURN_MAX`, so that what has come meanwhile
+//! is seen, and somebody with an earlier deadline does not wait for longer. Short ones follow each
+//! other: with a thousand sessions each has a packet or two, and looking costs as much as they do.
 
 use super::Cell;
 use super::low::failure;
 use crate::pacer;
-use crate::protocol::{FromCell, SESSION_REPORTS_MAX, ServiceReport, SessionReport};
+use crate::protocol::{FromCell, ServiceReport};
 use crate::service::{Control, Service, Told, Turn, Way};
 use crate::sessions::Sessions;
-use anyhow::Result;
 use bpf_maps::META_COUNTED;
 use executor::{SLICE, TURN_MAX};
-use std::collections::BTreeMap;
 use units::{Bytes, EntryId, Nanos, SessionId};
 use xsk::Packet;
+
+/// Another turn begins when those before took less together.
+const SHORT_TURNS_MAX: Nanos = Nanos(TURN_MAX.0 / 4);
 
 impl Cell {
     /// Whether packets for a service have to wait behind others.
@@ -85,20 +87,38 @@ impl Cell {
         service.map(|service| service.facts.session).or_else(of_lane).unwrap_or(SessionId::SYSTEM)
     }
 
-    /// Lets the service work whose turn it is. False when it is nobody's.
-    pub(super) fn work(&mut self, now_ms: u64) -> bool {
+    /// Lets services work whose turn it is, and sends what they left. False when it is nobody's.
+    pub(super) fn take_turns(&mut self, now_ms: u64) -> bool {
         let begin = pacer::now();
+        let (mut end, mut sent) = (begin, 0);
+        while let Some((now, packets)) = self.work(end, now_ms) {
+            sent += packets;
+            end = now;
+            if end.saturating_sub(begin) >= SHORT_TURNS_MAX {
+                break;
+            }
+        }
+        if sent > 0 {
+            self.flush();
+            self.meter.sent(sent, pacer::now().saturating_sub(end));
+        }
+        end > begin
+    }
+
+    /// Lets the service work whose turn it is; until when it did, and how many packets it may have
+    /// sent. `None` when it is nobody's.
+    fn work(&mut self, begin: Nanos, now_ms: u64) -> Option<(Nanos, u64)> {
         let Some(next) = self.sessions.next(begin) else {
             if !self.sessions.take_turns() {
                 self.pacer.begin_alone();
             }
-            return false;
+            return None;
         };
         let entry = next.entry;
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
             self.sessions.charge(begin, &next, Nanos::ZERO, true);
-            return true;
+            return Some((begin, 0));
         };
         let session = service.facts.session;
         let until = next.until.min(begin + TURN_MAX);
@@ -111,6 +131,7 @@ impl Cell {
         let mut exits = exits!(self, self.rules.as_ref(), session);
         let turn = service.work(&self.engine, until, now_ms, &mut exits);
         service.bytes_out += exits.sent;
+        let sent = if exits.sent > 0 { turn.handled } else { 0 };
         let Turn { after, handled_room, departed, told, .. } = turn;
         self.sessions.release(session, handled_room);
         self.follow(entry, &after);
@@ -122,10 +143,10 @@ impl Cell {
         while let Some((packet, way)) = self.service_mut(entry).and_then(Service::take_onward) {
             self.enqueue(packet, way, now_ms);
         }
-        self.flush();
         let end = pacer::now();
-        self.sessions.charge(end, &next, end.saturating_sub(begin), idle);
-        true
+        let used = end.saturating_sub(begin) + self.meter.to_send(sent);
+        self.sessions.charge(end, &next, used, idle);
+        Some((end, sent))
     }
 
     /// Asks a service for something; false when too much waits for it already.
@@ -162,7 +183,10 @@ impl Cell {
     /// Tells the daemon what it waits for. One that does not hear it is gone, which is noticed
     /// elsewhere.
     fn pass_told(&mut self, entry: EntryId, told: Told, now_ms: u64) {
-        self.next_tick_ms = 0;
+        self.watch.set(entry, 0);
+        if self.service_mut(entry).is_some_and(|service| service.home().is_some()) {
+            self.watch.has_lane(entry);
+        }
         let message = match told {
             Told::Started(Ok(())) => FromCell::Started(entry),
             Told::Started(Err(error)) => {
@@ -188,6 +212,7 @@ impl Cell {
     pub(super) fn stop(&mut self, entry: EntryId, now_ms: u64) -> ServiceReport {
         let slot = self.services.get_mut(usize::from(entry.0)).and_then(Option::take);
         let Some(mut service) = slot else { return ServiceReport::default() };
+        self.watch.forget(entry);
         let session = service.facts.session;
         for (packet, way) in service.dissolve(&mut self.pool) {
             self.sessions.release(session, way.room);
@@ -197,63 +222,52 @@ impl Cell {
         self.sessions.sent(session, Bytes(service.bytes_out));
         service.report()
     }
-
-    /// Tells the daemon how everything is.
-    pub(super) fn report_all(&mut self) -> Result<()> {
-        let reports: Vec<_> = self.services.iter_mut().flatten().map(Service::told).collect();
-        for (entry, report) in reports {
-            self.tell(&FromCell::Service(entry, Box::new(report)))?;
-        }
-        let sessions = self.session_reports();
-        for some in sessions.chunks(SESSION_REPORTS_MAX) {
-            self.tell(&FromCell::Sessions(some.to_vec()))?;
-        }
-        self.report.associations = self.associations.report;
-        self.report.memory_rest = self.accounts.rest();
-        self.report.frames_free = self.pool.free() as u64;
-        self.report.frames_total = self.pool.total() as u64;
-        self.tell(&FromCell::Reported(self.report))
-    }
-
-    /// What each session used, with what its services sent.
-    fn session_reports(&self) -> Vec<SessionReport> {
-        let mut sent: BTreeMap<SessionId, Bytes> = BTreeMap::new();
-        for service in self.services.iter().flatten() {
-            *sent.entry(service.facts.session).or_default() += Bytes(service.bytes_out);
-        }
-        let whole = |mut report: SessionReport| {
-            report.sent += sent.get(&report.session).copied().unwrap_or_default();
-            report
-        };
-        self.sessions.reports().map(whole).collect()
-    }
 }
 
 /// For whom the thread runs beside the turns: hooks, and packets that are handled as they come.
 /// The clock is read when that changes, not for each packet.
 #[derive(Debug, Default)]
-pub(super) struct Meter(Option<(SessionId, Nanos)>);
+pub(super) struct Meter {
+    running: Option<(SessionId, Nanos)>,
+    /// What it takes to have the kernel take a packet that was sent, of late.
+    each_sent: Nanos,
+}
 
 impl Meter {
     /// From now on for this one.
     #[inline]
     pub(super) fn run_for(&mut self, sessions: &mut Sessions, session: SessionId) {
-        if self.0.is_none_or(|(running, _)| running != session) {
+        if self.running.is_none_or(|(running, _)| running != session) {
             let now = pacer::now();
             self.settle(sessions, now);
-            self.0 = Some((session, now));
+            self.running = Some((session, now));
         }
+    }
+
+    /// So many packets were sent together, which took so long. What one of them takes is charged
+    /// with the turns that follow: with those of many sessions nobody could say whose time it was.
+    fn sent(&mut self, packets: u64, took: Nanos) {
+        let each = took.0 / packets;
+        self.each_sent = match self.each_sent {
+            Nanos::ZERO => Nanos(each),
+            Nanos(before) => Nanos((7 * before + each) / 8),
+        };
+    }
+
+    /// What it will take to send so many packets.
+    fn to_send(&self, packets: u64) -> Nanos {
+        Nanos(self.each_sent.0.saturating_mul(packets))
     }
 
     /// For nobody any more.
     pub(super) fn stop(&mut self, sessions: &mut Sessions) {
-        if self.0.is_some() {
+        if self.running.is_some() {
             self.settle(sessions, pacer::now());
         }
     }
 
     fn settle(&mut self, sessions: &mut Sessions, now: Nanos) {
-        if let Some((session, since)) = self.0.take() {
+        if let Some((session, since)) = self.running.take() {
             sessions.charge_beside(session, now.saturating_sub(since));
         }
     }

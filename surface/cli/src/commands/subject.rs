@@ -3,6 +3,7 @@
 
 mod handshakes;
 mod isolation;
+mod scale;
 
 use super::deploy::upload;
 use super::key::random;
@@ -16,8 +17,8 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use api::{Client, DeployRequest, RuleRequest, RulesRequest};
 use association::Protection;
 use bench::{
-    Appends, Associated, CellUse, Loaded, Module, Party, Plan, Repository, Service, Subject,
-    Touched, Vouched, Work,
+    Appends, Associated, CellUse, Isolated, Loaded, Module, Party, Plan, Populated, Processes,
+    Repository, Service, Subject, Touched, Vouched,
 };
 use caller::{Caller, Settings};
 use ledger::{Account, Amounts, Field, LedgerId, MeterId, Reading};
@@ -111,6 +112,8 @@ pub struct Nodes {
     /// The administrator whom nodes believe that serve others of the run.
     root: SecretKey,
     touch: BTreeMap<u32, Lanes>,
+    /// What hostile principals of a node do by way of its API.
+    nuisance: Option<isolation::Nuisance>,
 }
 
 impl Nodes {
@@ -119,7 +122,14 @@ impl Nodes {
         let folder = tempfile::tempdir()
             .map_err(|error| Failure::io("making a folder for the run", &error))?;
         let (services, root) = (services.to_owned(), SecretKey::from_seed(&random()?));
-        Ok(Self { services, folder, running: BTreeMap::new(), root, touch: BTreeMap::new() })
+        Ok(Self {
+            services,
+            folder,
+            running: BTreeMap::new(),
+            root,
+            touch: BTreeMap::new(),
+            nuisance: None,
+        })
     }
 
     /// The module of a sample service, built when it is not yet.
@@ -339,22 +349,42 @@ impl Subject for Nodes {
         Ok(self.node(name)?.client.store_module(wasm)?.digest)
     }
 
-    fn isolate(&mut self, name: &str, victim: Work, hostile: u16) -> Result<()> {
+    fn isolate(&mut self, name: &str, isolated: &Isolated<'_>) -> Result<()> {
         let Node { port, client, .. } = self.node(name)?;
-        isolation::isolate(client, port, victim, hostile)
+        self.nuisance = isolation::isolate(&Name::new(name)?, client, port, isolated)?;
+        Ok(())
     }
 
-    fn kept(&mut self, name: &str) -> Result<Vec<(Option<f64>, u64)>> {
-        isolation::kept(&self.node(name)?.client)
+    fn kept(&mut self, name: &str, session: &str) -> Result<Vec<(Option<f64>, u64)>> {
+        isolation::kept(&self.node(name)?.client, session)
+    }
+
+    fn cpu(&mut self, name: &str) -> Result<BTreeMap<String, Duration>> {
+        let sessions = self.node(name)?.client.sessions()?.sessions;
+        let used = |nanos: Option<u64>| Duration::from_nanos(nanos.unwrap_or_default());
+        Ok(sessions.into_iter().map(|it| (it.name, used(it.used.total.cpu_ns))).collect())
     }
 
     fn rejoin(&mut self, name: &str, hostile: u16) -> Result<()> {
+        if let Some(mut nuisance) = self.nuisance.take() {
+            nuisance.end()?;
+        }
         isolation::rejoin(&self.node(name)?.client, hostile)
     }
 
     fn admit(&mut self, name: &str, party: &Party<'_>) -> Result<()> {
         let Node { port, client, .. } = self.node(name)?;
         isolation::admit(client, port, party)
+    }
+
+    fn tell(&mut self, name: &str, service: &str, message: &[u8]) -> Result<()> {
+        let answers = self.node(name)?.client.message(service, message)?.answers;
+        ensure!(answers.iter().all(|it| *it == Some(0)), "'{service}' does not take a message");
+        Ok(())
+    }
+
+    fn counters(&mut self, name: &str, service: &str) -> Result<BTreeMap<String, u64>> {
+        Ok(self.node(name)?.client.service(service)?.stats.counters)
     }
 
     fn promise(&mut self, name: &str, session: &str, send: (&str, &str)) -> Result<()> {
@@ -364,6 +394,24 @@ impl Subject for Nodes {
     fn evict(&mut self, name: &str, session: &str) -> Result<()> {
         self.node(name)?.client.remove_session(session, true)?;
         Ok(())
+    }
+
+    fn populate(&mut self, name: &str, wanted: &Populated) -> Result<Duration> {
+        let Node { port, client, .. } = self.node(name)?;
+        scale::populate(client, port, wanted)
+    }
+
+    fn one_more(&mut self, name: &str) -> Result<Duration> {
+        let Node { port, client, .. } = self.node(name)?;
+        scale::one_more(client, port)
+    }
+
+    fn sessions(&mut self, name: &str) -> Result<usize> {
+        Ok(self.node(name)?.client.sessions()?.sessions.len())
+    }
+
+    fn processes(&mut self, name: &str) -> Result<Processes> {
+        scale::processes(self.node(name)?.child.id())
     }
 
     fn ledger(&mut self, folder: &Path, records: u16) -> Result<Appends> {

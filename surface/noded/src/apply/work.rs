@@ -237,6 +237,7 @@ impl Daemon {
     }
 
     fn end_work(&mut self, work: Work, done: Answer<()>) {
+        self.remember();
         match work.purpose {
             Purpose::Apply(finish) => {
                 if let Err(problem) = &done {

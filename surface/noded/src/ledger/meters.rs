@@ -203,8 +203,7 @@ impl Meters {
         let ended = self.ended.iter().map(|meter| meter.reading(true));
         let services = self.services.values().flat_map(|it| [&it.user, &it.below]);
         let counting = services.chain(&self.accounts).map(|meter| meter.reading(false));
-        let readings = ended.chain(counting).take(ledger::chain::BATCH_MAX).collect();
-        (self.ended.len().min(ledger::chain::BATCH_MAX), readings)
+        (self.ended.len(), ended.chain(counting).collect())
     }
 
     /// The ledger has the first of those that have ended.

@@ -183,14 +183,13 @@ impl Daemon {
     pub(super) fn session_use(
         &self,
         session: &Session,
+        memory_bytes: u64,
         counts: &BTreeMap<Name, SessionCounts>,
     ) -> SessionUse {
-        let services = self.node.services().filter(|service| service.session == session.name);
-        let linear = services.filter_map(|service| self.reports.get(&service.entry));
         let total = counts.get(&session.name).copied().unwrap_or_default();
         let (window_ms, window) = self.sessions.window(self.now(), &session.name, total);
         SessionUse {
-            memory_bytes: linear.map(|report| report.memory_bytes).sum(),
+            memory_bytes,
             memory: self.sessions.memory_of(Some(session.id)).map(memory::shown),
             queue_bytes: self.sessions.waiting(session.id),
             window_ms,

@@ -1,0 +1,92 @@
+//! Things by small numbers: an array instead of a hash, since each packet asks.
+
+/// See above. It has as many places as the largest number that was ever there.
+#[derive(Debug)]
+pub(crate) struct Numbered<T> {
+    places: Vec<Option<T>>,
+    count: usize,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), count: 0 }
+    }
+}
+
+impl<T> Numbered<T> {
+    /// How many there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, number: usize) -> Option<&T> {
+        self.places.get(number).and_then(Option::as_ref)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, number: usize) -> Option<&mut T> {
+        self.places.get_mut(number).and_then(Option::as_mut)
+    }
+
+    /// What has this number; made if it is not there.
+    pub(crate) fn get_or_insert_with(&mut self, number: usize, make: impl FnOnce() -> T) -> &mut T {
+        self.reach(number);
+        self.count += usize::from(self.places[number].is_none());
+        self.places[number].get_or_insert_with(make)
+    }
+
+    /// Puts it in the place of what has this number.
+    pub(crate) fn insert(&mut self, number: usize, what: T) -> Option<T> {
+        self.reach(number);
+        let before = self.places[number].replace(what);
+        self.count += usize::from(before.is_none());
+        before
+    }
+
+    pub(crate) fn remove(&mut self, number: usize) -> Option<T> {
+        let gone = self.places.get_mut(number).and_then(Option::take);
+        self.count -= usize::from(gone.is_some());
+        gone
+    }
+
+    /// All of them, by their numbers.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().flatten()
+    }
+
+    /// The same, to change them.
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten()
+    }
+
+    /// None is there any more.
+    pub(crate) fn clear(&mut self) {
+        self.places.clear();
+        self.count = 0;
+    }
+
+    fn reach(&mut self, number: usize) {
+        if self.places.len() <= number {
+            self.places.resize_with(number + 1, || None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_counted_and_found_by_its_number() {
+        let mut all = Numbered::default();
+        assert_eq!((all.len(), all.remove(7)), (0, None));
+        assert_eq!(all.insert(7, 'a'), None);
+        assert_eq!(*all.get_or_insert_with(7, || 'b'), 'a');
+        assert_eq!(*all.get_or_insert_with(3, || 'c'), 'c');
+        assert_eq!((all.len(), all.values().collect::<String>()), (2, "ca".to_owned()));
+        assert_eq!((all.insert(3, 'd'), all.remove(7), all.len()), (Some('c'), Some('a'), 1));
+        assert_eq!(all.get(3), Some(&'d'));
+        assert_eq!(all.get_mut(7), None);
+    }
+}
