@@ -236,7 +236,9 @@ impl Cell {
             self.take_records();
             self.deliver_messages(now_ms);
             self.associations.expire(now_ms, &mut self.pool);
-            self.sessions.settle_rooms(now_ms);
+            if self.sessions.is_epoch_over(now_ms) {
+                self.end_epoch(now_ms);
+            }
             self.unpark(now_ms)?;
             self.tell_tapped();
             if now_ms >= self.next_tick_ms {
