@@ -17,10 +17,10 @@ pub use capture::{
 };
 pub use hash::key_hash;
 pub use service::{
-    ACCOUNTS_MAX, Account, FILL_MAX, FRAME_BYTES, FRAME_MEMORY, FUEL_SHIFT, HandOver, LEVEL_KERNEL,
-    LEVEL_NIC, LEVEL_USER, Lane, NEXT_DOWN, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, OVER_DROP,
-    OVER_NOT, OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ROOM_SHARED, ROOMS_MAX, ReasonKey, Room,
-    ServiceStats,
+    ACCOUNTS_MAX, Account, ETHERNET_REST, FILL_MAX, FRAME_BYTES, FRAME_MEMORY, FUEL_SHIFT,
+    HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, LINES_MAX, Lane, NEXT_DOWN, NOT_A_VERDICT,
+    NOT_RUN, OVER_BUDGET, OVER_DROP, OVER_NOT, OVER_RAISE, PATH_DIRECT, PATH_TC, Passage,
+    ROOM_SHARED, ROOMS_MAX, ReasonKey, Room, SESSION_SYSTEM, ServiceStats,
 };
 
 /// Ports of one node: their counters and sockets are arrays.
@@ -326,6 +326,9 @@ pub const PORT_RAW: u8 = 1 << 0;
 pub const PORT_GENERIC: u8 = 1 << 1;
 /// [`PortConfig::flags`]: what leaves by it can come in by a port of the same node.
 pub const PORT_CABLED: u8 = 1 << 2;
+
+/// [`PortConfig::flags`]: sessions have shares of its rate.
+pub const PORT_SHARES: u8 = 1 << 3;
 
 /// [`PortConfig::rpf`]: no check of the way back.
 pub const RPF_NONE: u8 = 0;

@@ -218,6 +218,8 @@ pub struct ServiceStats {
     pub drop_cycle: u64,
     /// Raised, and dropped because their session's queue had no room.
     pub drop_queue: u64,
+    /// Dropped because nothing was left of their session's share of the port they were to leave by.
+    pub drop_share: u64,
     /// Packets that found the lane at another CPU than the last one.
     pub handed_over: u64,
     /// Of `drop_module`: their reason is in no counter.
@@ -241,12 +243,25 @@ pub struct Account {
     pub per_tick: u64,
     /// What it holds at most.
     pub full: u64,
+    /// Of a share of a port: bytes that left from below user level,
+    pub sent: u64,
+    /// packets that found nothing left,
+    pub dropped: u64,
+    /// and bytes that the cell sent.
+    pub sent_above: u64,
     /// Always 0.
-    pub unused: [u64; 4],
+    pub unused: u64,
 }
 
 /// Accounts that there are: one for each session of a node.
 pub const ACCOUNTS_MAX: usize = 16_384;
+/// Accounts of shares of ports that there are; the first ones, by the number of the port, are for
+/// all sessions that have no share of it.
+pub const LINES_MAX: usize = crate::PORTS_MAX + 16_384;
+/// The number of the session whose services pay for no port.
+pub const SESSION_SYSTEM: u16 = 0;
+/// What goes with each packet on an Ethernet, in bytes: preamble, frame check sequence and gap.
+pub const ETHERNET_REST: u64 = 24;
 /// An account has 2 to this power parts of a unit of fuel.
 pub const FUEL_SHIFT: u32 = 16;
 /// Jiffies for which an account is filled at once.

@@ -104,6 +104,11 @@ impl Terms {
 
     fn new(slice: Nanos, period: Nanos, speed: Speed, tick: Nanos) -> Self {
         let slice = ((u128::from(slice.0) * u128::from(speed.0)) << FUEL_SHIFT) / 1_000_000;
+        Self::of_slice(slice, period, tick)
+    }
+
+    /// Of so much in each period.
+    pub(crate) fn of_slice(slice: u128, period: Nanos, tick: Nanos) -> Self {
         let per_tick = slice * u128::from(tick.0) / u128::from(period.0);
         let bounded = |parts: u128, most| u64::try_from(parts).unwrap_or(most).clamp(1, most);
         Self {

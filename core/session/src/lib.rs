@@ -14,8 +14,8 @@
 //!
 //! [`share`], [`processor`] and [`weight`] are the parts, [`reservation`] the whole, [`text`] how
 //! times and sizes are written. [`admission`] adds up, [`executor`] shares a guest core,
-//! [`egress`] a port, [`below`] says what time below user level is in fuel, and [`memory`] keeps
-//! account of who has how much of it.
+//! [`egress`] a port, [`below`] says what time below user level is in fuel, [`line`] what a share
+//! of a port is there in bytes, and [`memory`] keeps account of who has how much of it.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +25,7 @@ mod edf;
 pub mod egress;
 pub mod executor;
 mod kind;
+pub mod line;
 pub mod memory;
 mod period;
 pub mod processor;

@@ -13,6 +13,7 @@
 
 #include "cycle.h"
 #include "rewrite.h"
+#include "share.h"
 #include "tun.h"
 #include "ways.h"
 
@@ -69,6 +70,12 @@ static __always_inline int one_hop(void *l3, const void *data_end)
 	return TAM_FORWARDED;
 }
 
+static __always_inline int dropped_as_beyond(enum tam_level level, struct tam_service_stats *stats)
+{
+	stats->drop_share++;
+	return dropped(level);
+}
+
 /* Forwards by the route that came with the packet, or has the kernel do it. */
 static __always_inline int pass_by_route(void *ctx, enum tam_level level, const struct tam_passage *way,
 				   struct tam_service_stats *stats)
@@ -92,6 +99,8 @@ static __always_inline int pass_by_route(void *ctx, enum tam_level level, const 
 	    device_of(level, port) &&
 	    frame_length(ctx, level) - l3 <= way->mtu)
 		outcome = one_hop(data + l3, data_end);
+	if (outcome == TAM_FORWARDED && is_beyond_share(ctx, level, way->meta.entry, port))
+		return dropped_as_beyond(level, stats);
 	if (outcome == TAM_DROP_HEADER_LENGTH ||
 	    (outcome == TAM_FORWARDED &&
 	     readdress(ctx, level, &way->meta, way->own_mac, l3))) {
@@ -122,6 +131,8 @@ static __always_inline int pass_across(void *ctx, enum tam_level level,
 		stats->drop_too_long++;
 		return dropped(level);
 	}
+	if (is_beyond_share(ctx, level, way->meta.entry, port))
+		return dropped_as_beyond(level, stats);
 
 	int action = across(ctx, level, way, port);
 
@@ -155,9 +166,10 @@ static __always_inline int go_on(void *ctx, enum tam_level level, const struct t
 				      : pass_on_tc(ctx, way, stats);
 }
 
-static __always_inline int bounce(void *ctx, enum tam_level level, __u32 port,
+static __always_inline int bounce(void *ctx, enum tam_level level, const struct tam_passage *way,
 				  struct tam_service_stats *stats)
 {
+	__u32 port = way->meta.arrival_port;
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 
 	if (cycles(ctx, level, config, port)) {
@@ -174,6 +186,8 @@ static __always_inline int bounce(void *ctx, enum tam_level level, __u32 port,
 		stats->drop_malformed++;
 		return dropped(level);
 	}
+	if (is_beyond_share(ctx, level, way->meta.entry, port))
+		return dropped_as_beyond(level, stats);
 	__builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
 	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
 	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
@@ -192,6 +206,8 @@ static __always_inline int redirect(void *ctx, enum tam_level level,
 		stats->drop_cycle++;
 		return dropped(level);
 	}
+	if (config && config->ifindex && is_beyond_share(ctx, level, way->meta.entry, port))
+		return dropped_as_beyond(level, stats);
 	/* Any device takes what tc redirects, and a TUN device nothing else. */
 	if (to_raw && crosses_at_tc(way->meta.arrival_port)) {
 		int action = cross_at_tc(ctx, port);
@@ -448,7 +464,7 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 		count_reason(entry, verdict >> 16, stats);
 		return dropped(level);
 	case VERDICT_BOUNCE:
-		return bounce(ctx, level, way->meta.arrival_port, stats);
+		return bounce(ctx, level, way, stats);
 	case VERDICT_REDIRECT:
 		return redirect(ctx, level, way, verdict >> 16, stats);
 	default:

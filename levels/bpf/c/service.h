@@ -199,23 +199,30 @@ static __always_inline void fill_account(struct tam_account *account, __u64 jiff
 		__sync_fetch_and_add(&account->left, -over);
 }
 
+/* The first packet in a jiffy fills an account for those since. */
+static __always_inline void fill_for_now(struct tam_account *account)
+{
+	__u64 now = bpf_jiffies64(), ticked = *(volatile __u64 *)&account->ticked;
+
+	if ((__s64)(now - ticked) > 0 &&
+	    __sync_val_compare_and_swap(&account->ticked, ticked, now) == ticked)
+		fill_account(account, now - ticked);
+}
+
 /* Has an account pay for what the entry's packets have used; whether it is empty then. The
  * caller is in the lane. */
 static __noinline int is_spent(__u32 number, __u32 entry)
 {
 	struct tam_account *account = bpf_map_lookup_elem(&tam_accounts, &number);
 	struct tam_hand_over *hand_over = hand_over_of(entry);
-	__u64 used = hand_over->fuel_used - hand_over->fuel_charged, now = bpf_jiffies64(), ticked;
+	__u64 used = hand_over->fuel_used - hand_over->fuel_charged;
 
 	if (!account)
 		return 0;
 	hand_over->fuel_charged += used;
 	if (used)
 		__sync_fetch_and_add(&account->left, -(__s64)(used << TAM_FUEL_SHIFT));
-	ticked = *(volatile __u64 *)&account->ticked;
-	if ((__s64)(now - ticked) > 0 &&
-	    __sync_val_compare_and_swap(&account->ticked, ticked, now) == ticked)
-		fill_account(account, now - ticked);
+	fill_for_now(account);
 	return *(volatile __s64 *)&account->left <= 0;
 }
 

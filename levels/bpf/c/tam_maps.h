@@ -189,6 +189,7 @@ struct tam_port_stats {
 #define TAM_PORT_RAW (1 << 0)	/* IP packets without an Ethernet header (tun.h) */
 #define TAM_PORT_GENERIC (1 << 1)	/* XDP in the stack: tc may see its packets without their Ethernet header */
 #define TAM_PORT_CABLED (1 << 2)	/* what leaves by it can come in by a port of the same node (cycle.h) */
+#define TAM_PORT_SHARES (1 << 3)	/* sessions have shares of its rate (share.h) */
 
 /* One port, indexed by its number. */
 struct tam_port_config {
@@ -452,7 +453,7 @@ struct tam_passage {
 };
 
 /* What became of an entry's packets below user level, on one CPU. `packets` is
- * the sum of all from `forwarded` on to `drop_queue`. */
+ * the sum of all from `forwarded` on to `drop_share`. */
 struct tam_service_stats {
 	__u64 packets;		/* given to the module's program, or brought to its lane and not run there */
 	__u64 bytes;		/* as they came */
@@ -474,6 +475,7 @@ struct tam_service_stats {
 	__u64 drop_lane;	/* at tc, or behind another module: another CPU did not leave the lane in time */
 	__u64 drop_cycle;	/* it went round and round between cabled ports */
 	__u64 drop_queue;	/* raised, and its session's queue had no room for it */
+	__u64 drop_share;	/* nothing was left of its session's share of the port that it was to leave by */
 	__u64 handed_over;	/* packets that found the lane at another CPU than the last one */
 	__u64 reasons_lost;	/* of drop_module: their reason is in no counter, there are too many */
 	__u64 raised_bytes;	/* of those that were raised: as they came */
@@ -494,9 +496,17 @@ struct tam_account {
 	__u64 ticked;		/* the jiffy until which it is filled */
 	__u64 per_tick;
 	__u64 full;		/* what it holds at most */
-	__u64 unused[4];	/* a cache line */
+	__u64 sent;		/* of a share of a port: bytes that left from below user level, */
+	__u64 dropped;		/* packets that found nothing left, */
+	__u64 sent_above;	/* and bytes that the cell sent, which counts them */
+	__u64 unused;		/* a cache line */
 };
 #define TAM_ACCOUNTS_MAX 16384	/* sessions of a node */
+/* Of shares of ports (share.h), in parts of a byte; the first ones, by the number of the port, are
+ * for all sessions that have no share of it. */
+#define TAM_LINES_MAX (TAM_PORTS_MAX + 16384)
+#define TAM_SESSION_SYSTEM 0	/* the node's own services */
+#define TAM_ETHERNET_REST 24	/* what goes with each packet on an Ethernet: preamble, FCS, gap */
 #define TAM_FUEL_SHIFT 16
 #define TAM_FILL_MAX (1 << 14)	/* jiffies that are made good at once: beyond, the sum could overflow */
 

@@ -36,6 +36,7 @@ use units::{Name, PortId, RuleId};
 mod adopt;
 pub mod capture;
 mod explain;
+mod lines;
 mod lists;
 mod rules;
 mod services;
@@ -120,6 +121,7 @@ pub struct FrontDoor {
     lanes: Lanes,
     hand_overs: MappedArray<[HandOver; MODULES_MAX]>,
     accounts: MappedArray<bpf_maps::Account>,
+    lines: MappedArray<bpf_maps::Account>,
     filter: MappedArray<u64>,
     facts: MappedArray<bpf_maps::RuleFact>,
     lists: lists::Lists,
@@ -141,7 +143,7 @@ pub struct FrontDoor {
 }
 
 /// Maps that every copy of the program shares.
-const SHARED_MAPS: [&str; 30] = [
+const SHARED_MAPS: [&str; 32] = [
     "tam_shared",
     "tam_ports",
     "tam_stats",
@@ -171,6 +173,8 @@ const SHARED_MAPS: [&str; 30] = [
     REASONS,
     ACCOUNTS,
     ROOMS,
+    LINES,
+    LINE_OF,
     "tam_cycles",
 ];
 /// The large flow cache, and the tags of its entries.
@@ -192,6 +196,9 @@ const SERVICES: &str = "tam_services";
 const REASONS: &str = "tam_reasons";
 const ACCOUNTS: &str = "tam_accounts";
 const ROOMS: &str = "tam_rooms";
+/// Accounts of shares of ports, and whose they are.
+const LINES: &str = "tam_lines";
+const LINE_OF: &str = "tam_line_of";
 /// The front door's second half: what modules' programs end with.
 const AFTERWARDS: &str = "tam_afterwards";
 /// The same at kernel level.
@@ -283,6 +290,7 @@ impl FrontDoor {
             lanes: Lanes::new(&maps[LANES])?,
             hand_overs: maps[HAND_OVERS].map_array::<[HandOver; MODULES_MAX]>()?,
             accounts: maps[ACCOUNTS].map_array()?,
+            lines: maps[LINES].map_array()?,
             filter: maps[FILTER].map_array()?,
             facts: maps[FACTS].map_array()?,
             lists: lists::Lists::default(),

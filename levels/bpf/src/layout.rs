@@ -151,7 +151,19 @@ fn layout_of_services_matches_header() {
         account,
         beyond,
     );
-    same!(object, "tam_account", Account, left, ticked, per_tick, full, unused);
+    same!(
+        object,
+        "tam_account",
+        Account,
+        left,
+        ticked,
+        per_tick,
+        full,
+        sent,
+        dropped,
+        sent_above,
+        unused,
+    );
     same!(object, "tam_room", Room, most, sent, dropped, epoch, shared, unused, done, unused_end,);
     same!(
         object,
@@ -220,6 +232,7 @@ fn layout_of_services_matches_header() {
         drop_lane,
         drop_cycle,
         drop_queue,
+        drop_share,
         handed_over,
         reasons_lost,
         raised_bytes,
@@ -316,6 +329,10 @@ fn numbers_match_header() {
         PORT_RAW,
         PORT_GENERIC,
         PORT_CABLED,
+        PORT_SHARES,
+        LINES_MAX,
+        SESSION_SYSTEM,
+        ETHERNET_REST,
         OVER_NOT,
         OVER_DROP,
         OVER_RAISE,

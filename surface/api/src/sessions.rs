@@ -129,6 +129,25 @@ pub struct MemoryUse {
     pub by_use: BTreeMap<String, u64>,
 }
 
+/// What a session sent by a port of whose rate it has a share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SendUse {
+    /// The port.
+    pub port: String,
+    /// How the share is kept at `nic` and `kernel`: `policed`, what is beyond it is dropped.
+    pub below: String,
+    /// How at user level: `queued`, packets wait for their turn.
+    pub user: String,
+    /// Bytes that it sent since it has the share, at all levels.
+    pub sent_bytes: u64,
+    /// Of them, those that left from below user level.
+    pub sent_below_bytes: u64,
+    /// Packets that were dropped below, because nothing was left of the share.
+    pub dropped_below: u64,
+    /// Bytes that it sent in the last look.
+    pub window_bytes: u64,
+}
+
 /// What a session uses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SessionUse {
@@ -148,6 +167,9 @@ pub struct SessionUse {
     /// How its promised processor time was kept since its cell started.
     #[serde(default)]
     pub kept: Vec<PeriodsKept>,
+    /// What it sent by each port of whose rate it has a share.
+    #[serde(default)]
+    pub send: Vec<SendUse>,
 }
 
 /// A session: what it was promised beside what it uses.

@@ -20,7 +20,7 @@ use abi::PacketBytes;
 use session::Reservation;
 use session::egress::{Next, Outcome, Port, Schedule, Terms};
 use session::memory::queue_default;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use units::{BitsPerSecond, Bytes, Nanos, PortId, SessionId};
 use xsk::{FramePool, Packet};
 
@@ -41,11 +41,34 @@ struct Line {
     stuck: Option<(SessionId, Packet)>,
 }
 
+/// What leaves from here pays from the account from which what modules below send does: a session
+/// has one share of a port. Here nobody is stopped by it.
+#[derive(Default)]
+struct Accounts {
+    table: Option<bpf::Lines>,
+    /// Of those with a share.
+    payers: HashMap<(usize, SessionId), u32>,
+}
+
+impl Accounts {
+    fn pay(&self, port: usize, session: SessionId, bytes: u64, beside: Bytes) {
+        if session == SessionId::SYSTEM {
+            return;
+        }
+        if let Some(table) = &self.table {
+            let own = self.payers.get(&(port, session)).copied();
+            // The first accounts are those of all without a share, by port.
+            table.pay(own.unwrap_or(port as u32), bytes, beside.0);
+        }
+    }
+}
+
 /// See above.
 #[derive(Default)]
 pub(crate) struct Egress {
     lines: Vec<Option<Line>>,
     sessions: BTreeMap<SessionId, Reservation>,
+    accounts: Accounts,
     /// Packets of each session that wait, by its number; and all of them.
     waiting: Vec<u32>,
     total: usize,
@@ -102,6 +125,20 @@ impl Egress {
         let built_in = [SessionId::SYSTEM, SessionId::BEST_EFFORT];
         let sessions = built_in.map(|id| (id, Reservation::default())).into();
         Self { sessions, ..Self::default() }
+    }
+
+    /// What is sent pays from these accounts.
+    pub(crate) fn pay_from(&mut self, accounts: bpf::Lines) {
+        self.accounts.table = Some(accounts);
+    }
+
+    /// A session pays from this account at a port, or from that of all without a share.
+    pub(crate) fn set_payer(&mut self, port: PortId, session: SessionId, account: Option<u32>) {
+        let at = (usize::from(port.0), session);
+        match account {
+            Some(account) => drop(self.accounts.payers.insert(at, account)),
+            None => drop(self.accounts.payers.remove(&at)),
+        }
     }
 
     /// What time it is, once for all packets of a round.
@@ -321,6 +358,7 @@ impl Egress {
                 Ok(()) => {
                     left.sent += 1;
                     sessions.sent(session, Bytes(length));
+                    self.accounts.pay(at, session, length, line.port.per_packet);
                 }
                 Err((packet, SendFailure::Full)) => {
                     line.stuck = Some((session, packet));

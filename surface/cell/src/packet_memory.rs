@@ -42,6 +42,9 @@ pub struct PacketMemory {
 }
 
 impl PacketMemory {
+    /// Packets that may wait in a cell, of all sessions together.
+    pub const WAITING_MAX: u32 = WAITING_MAX;
+
     /// Of a cell with so many receive queues. From eleven on less may wait: the memory is bounded.
     #[must_use]
     pub const fn of(queues: u32) -> Self {

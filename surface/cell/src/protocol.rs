@@ -51,6 +51,10 @@ pub enum ToCell {
     RuleFacts,
     /// The map of what may wait for each session; its descriptor comes along, before any session.
     Rooms,
+    /// The accounts of shares of ports. Descriptor: the front door's map.
+    Lines,
+    /// What a session sends by a port pays from this account, or from that of all without a share.
+    Line(PortId, SessionId, Option<u32>),
     /// One of the next two comes within a millisecond: do not wait for it in the kernel.
     Expect,
     /// So much memory is there for all sessions.
@@ -375,7 +379,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.

@@ -248,7 +248,13 @@ impl Sessions {
         }
     }
 
-    /// Finds what the front door sent up and never came.
+    /// Whether it is time to look for what the front door sent up and never came.
+    #[inline]
+    pub(crate) fn is_epoch_over(&self, now_ms: u64) -> bool {
+        self.rooms.is_epoch_over(now_ms)
+    }
+
+    /// Finds what the front door sent up and never came; all that is in the rings has been taken.
     pub(crate) fn settle_rooms(&mut self, now_ms: u64) {
         self.rooms.settle(now_ms, self.all.values_mut().map(|session| &mut session.queue));
     }

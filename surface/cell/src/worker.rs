@@ -23,6 +23,7 @@ mod daemon;
 mod frames;
 mod leaving;
 mod low;
+mod maps;
 mod parked;
 mod post;
 mod reports;
@@ -54,7 +55,7 @@ use crate::up::{MARKED_LENGTH, Up, mark_of};
 use abi::PacketBytes;
 use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result, anyhow, bail};
-use bpf::{Lanes, Rooms, RuleFacts};
+use bpf::Lanes;
 use bpf_maps::{LEVEL_USER, META_DATA, META_MARK, PacketMeta};
 use engine::{Engine, MemoryKind};
 use executor::{SLICE, Slicer, TURN_MAX};
@@ -242,7 +243,9 @@ impl Cell {
             self.take_records();
             self.deliver_messages(now_ms);
             self.associations.expire(now_ms, &mut self.pool);
-            self.sessions.settle_rooms(now_ms);
+            if self.sessions.is_epoch_over(now_ms) {
+                self.end_epoch(now_ms);
+            }
             self.unpark(now_ms)?;
             self.tell_tapped();
             if now_ms >= self.watch.next_ms() {
@@ -572,24 +575,11 @@ impl Cell {
             ToCell::RemovePort(port) => self.remove_port(port, now_ms),
             ToCell::Tap(facts) => self.tap = facts.map(Tap::new),
             ToCell::Up => self.up = fds.pop().map(Up::new),
-            ToCell::Lanes => {
-                let Some(fd) = fds.pop() else { bail!("Lanes came without their map") };
-                let lanes = Lanes::given(&fd).context("mapping the lanes")?;
-                // They stay for as long as the process: each service has its own in hand.
-                self.lanes = Some(Box::leak(Box::new(lanes)));
-            }
-            ToCell::Rooms => {
-                let Some(fd) = fds.pop() else { bail!("Rooms came without their map") };
-                let rooms = Rooms::given(&fd).context("mapping what may wait for sessions")?;
-                // As the lanes: each session has its own in hand.
-                self.sessions.share(pacer::now(), Box::leak(Box::new(rooms)));
-            }
-            ToCell::RuleFacts => {
-                let Some(fd) = fds.pop() else { bail!("RuleFacts came without their map") };
-                let facts = RuleFacts::given(&fd).context("mapping what rules say")?;
-                self.rules = Some(Facts::Map(facts));
+            ToCell::Lanes | ToCell::RuleFacts | ToCell::Rooms | ToCell::Lines => {
+                self.take_map(&message, fds.pop())?;
             }
             ToCell::Memory(total) => self.accounts.set_total(total),
+            ToCell::Line(port, session, account) => self.egress.set_payer(port, session, account),
             ToCell::Session(facts) => self.set_session(&facts),
             ToCell::MemoryOf(session) => self.tell_memory(session)?,
             ToCell::ForgetSession(id) => self.forget_session(id),

@@ -108,7 +108,9 @@ impl Daemon {
         daemon.sessions.before = record.sessions_before;
         daemon.speed = record.speed;
         daemon.billing.meters = record.meters;
+        daemon.lines = daemon.front.payers_of_lines();
         daemon.renew_capacity();
+        daemon.settle_lines();
         daemon.take_up(cell)?;
         Ok(Some(daemon))
     }

@@ -52,6 +52,7 @@ impl Daemon {
         if let Ok(front) = self.front.front() {
             cell.send(&ToCell::Lanes, &[front.lanes_map().as_fd()])?;
             cell.send(&ToCell::Rooms, &[front.rooms_map().as_fd()])?;
+            cell.send(&ToCell::Lines, &[front.lines_map().as_fd()])?;
             cell.send(&ToCell::RuleFacts, &[front.facts_map().as_fd()])?;
         }
         self.binding = 0;
@@ -60,6 +61,7 @@ impl Daemon {
         }
         tracing::info!(pid = cell.pid(), core = self.guest_core, "the cell starts");
         self.cell = Some(cell);
+        self.tell_lines();
         if !self.captures.is_empty() {
             self.tap_cell();
         }

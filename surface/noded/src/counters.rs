@@ -178,6 +178,7 @@ fn service_stats(
         ("queue", report.drop_queue + below.drop_queue),
         ("raise", report.drop_raise),
         ("budget", below.drop_budget),
+        ("share", below.drop_share),
         ("lane", below.drop_lane),
         ("redirect_cycle", report.drop_cycle + below.drop_cycle),
         ("no_port", report.drop_no_port + below.drop_no_port),

@@ -200,6 +200,8 @@ pub(crate) struct Daemon {
     pub(crate) meters: BTreeMap<EntryId, Meter>,
     /// What a unit of fuel takes here; none while it has not been measured.
     pub(crate) speed: Option<session::below::Speed>,
+    /// Who pays from which account for what is sent by ports.
+    pub(crate) lines: crate::lines::Payers,
     /// Fuel that services of each session used which are no longer there.
     pub(crate) fuel_closed: BTreeMap<Name, u64>,
     /// Why nothing can run below user level here; the node's own switch apart.
@@ -482,6 +484,7 @@ impl Daemon {
             leaving: BTreeMap::new(),
             meters: BTreeMap::new(),
             speed: None,
+            lines: crate::lines::Payers::new(),
             fuel_closed: BTreeMap::new(),
             no_bpf,
             waiting: BTreeMap::new(),

@@ -175,6 +175,13 @@ impl Door {
         self.with_front(|front| front.set_socket(port, queue, socket))
     }
 
+    /// Who pays from which account for what is sent by ports, as a daemon before has left it.
+    pub(crate) fn payers_of_lines(&self) -> crate::lines::Payers {
+        let payers = self.front.as_ref().map(FrontDoor::payers_of_lines);
+        let payers = payers.and_then(Result::ok).unwrap_or_default();
+        payers.into_iter().map(|(port, session, account)| ((port, session), account)).collect()
+    }
+
     /// The lane of a service that can leave user level.
     pub(crate) fn lane(&self, entry: EntryId) -> Option<Lane<'_>> {
         self.front.as_ref()?.lanes().lane(entry)

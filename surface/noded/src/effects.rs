@@ -75,7 +75,10 @@ impl Daemon {
                     self.tell(&ToCell::Session(Box::new(facts)), &[]);
                     promises = true;
                 }
-                Effect::RemoveSession { session } => self.forget_session(session),
+                Effect::RemoveSession { session } => {
+                    self.forget_session(session);
+                    promises = true;
+                }
                 Effect::ClearRuleCounters { rule } => {
                     if let Err(error) = self.front.clear_rule_stats(rule) {
                         tracing::error!(%rule, %error, "a rule's counters were not cleared");
@@ -96,6 +99,7 @@ impl Daemon {
         }
         if promises || std::mem::take(&mut self.accounts_unsettled) {
             self.settle_accounts();
+            self.settle_lines();
         }
         self.remember_in_time();
     }

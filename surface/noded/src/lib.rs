@@ -42,6 +42,7 @@ mod http;
 pub mod journal;
 mod leave;
 pub mod ledger;
+mod lines;
 mod listen;
 mod metrics;
 mod modules;

@@ -551,6 +551,8 @@ pub(crate) fn up_device(netlink: &Netlink, node: &Name) -> Result<(u32, std::os:
     let link = netlink.link(&device)?;
     netlink.set_mtu(link.index, DEVICE_MTU)?;
     netlink.set_no_queue(link.index)?;
+    // It is one of the rings that hold what waits for sessions.
+    netlink.set_queue_length(link.index, cell::PacketMemory::WAITING_MAX)?;
     netlink.set_up(link.index)?;
     Ok((link.index, fd))
 }

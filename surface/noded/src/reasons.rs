@@ -94,6 +94,11 @@ const OTHERS: &[Reason] = &[
         "deploy it with a larger budget, or with `--over-budget raise`",
     ),
     reason(
+        "share",
+        "its session's share of the port's rate was used up, below user level",
+        "`tam session show` has what it was promised of the port and sends; at user level packets wait for their turn",
+    ),
+    reason(
         "lane",
         "another CPU did not leave the service's lane in time, or the lane was held for the service to come down",
         "",

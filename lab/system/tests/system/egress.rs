@@ -42,10 +42,16 @@ impl Line {
     }
 
     fn passes(&self, session: &str, port: u16) {
-        let wasm = module("passes", "window = 64\nlevels = [\"user\"]", PASSES);
-        let (name, rule) = (format!("of-{session}"), format!("proto udp dport {port}"));
-        let service = Service { name: &name, session, rules: &[&rule], ..Service::default() };
-        self.node.deploy(&wasm, &service).unwrap();
+        self.passes_at("user", &format!("of-{session}"), session, port);
+    }
+
+    fn passes_at(&self, level: &str, name: &str, session: &str, port: u16) {
+        let manifest =
+            "window = 64\nmemory_pages_max = 1\nlevels = [\"nic\", \"kernel\", \"user\"]";
+        let (wasm, rule) = (module("passes", manifest, PASSES), format!("proto udp dport {port}"));
+        let service = Service { name, session, level, rules: &[&rule], ..Service::default() };
+        let deployed = self.node.deploy(&wasm, &service).unwrap().service;
+        assert_eq!(deployed.level, level, "{}", deployed.level_reason);
     }
 
     /// All send more than the port does; how many packets of each came within the time.
@@ -132,6 +138,72 @@ fn each_session_sends_its_share_of_a_port_and_those_without_one_the_rest() {
     assert!(balance.dropped() > 0, "{balance}");
     let gold = line.node.client().session("gold").unwrap();
     assert!(gold.used.total.sent_bytes > Some(0), "{:?}", gold.used);
+}
+
+/// By what each came of the port's rate.
+fn of_rate(counts: [f64; 3], took: Duration, rate: f64) -> [f64; 3] {
+    counts.map(|count| count * PACKET_BITS / took.as_secs_f64() / rate)
+}
+
+#[test]
+fn below_user_level_no_session_sends_more_than_its_share_and_the_others_what_is_left() {
+    if !root_or_skip("shares of ports") {
+        return;
+    }
+    for level in ["nic", "kernel"] {
+        let line = Line::at_rate("20Mbit/s");
+        line.acquaint();
+        line.with_share("gold", Some("5ms/10ms"));
+        line.with_share("silver", Some("2ms/10ms"));
+        line.with_share("rest", None);
+        for (session, port) in ["gold", "silver", "rest"].into_iter().zip(PORTS) {
+            line.passes_at(level, &format!("of-{session}"), session, port);
+        }
+        let before = line.books();
+        let (counts, took) = line.flood(Duration::from_secs(2));
+        assert_near(of_rate(counts, took, 20e6), [0.5, 0.2, 0.29]);
+        // What a port has left goes to those without a share, and nothing to those with one.
+        line.node
+            .client()
+            .set_session(
+                "silver",
+                &SessionChange { send: Some(BTreeMap::new()), ..SessionChange::default() },
+            )
+            .unwrap();
+        let (counts, took) = line.flood(Duration::from_secs(2));
+        let [gold, silver, rest] = of_rate(counts, took, 20e6);
+        assert_near([gold, silver + rest, 0.0], [0.5, 0.49, 0.0]);
+        let balance = line.balance_since(&before);
+        let dropped = |service: &str| balance.drops.get(&format!("{service}.share")).copied();
+        let all: u64 = ["of-gold", "of-silver", "of-rest"].into_iter().filter_map(dropped).sum();
+        assert_eq!(balance.dropped(), all, "{balance}");
+        let used = line.node.client().session("gold").unwrap().used;
+        let [share] = used.send.as_slice() else { panic!("{:?}", used.send) };
+        assert_eq!((share.port.as_str(), share.below.as_str()), ("right", "policed"));
+        assert_eq!(Some(share.dropped_below), dropped("of-gold"));
+        let forwarded = line.node.service("of-gold").unwrap().stats.forwarded;
+        assert_eq!(share.sent_below_bytes, forwarded * (PAYLOAD.len() as u64 + 42));
+        assert_eq!(share.sent_bytes, share.sent_below_bytes);
+    }
+}
+
+#[test]
+fn a_session_has_one_share_of_a_port_wherever_its_packets_leave_from() {
+    if !root_or_skip("shares of ports") {
+        return;
+    }
+    let line = Line::at_rate("20Mbit/s");
+    line.acquaint();
+    line.with_share("gold", Some("5ms/10ms"));
+    for (level, port) in ["user", "nic", "kernel"].into_iter().zip(PORTS) {
+        line.passes_at(level, &format!("at-{level}"), "gold", port);
+    }
+    let (counts, took) = line.flood(Duration::from_secs(2));
+    let parts = of_rate(counts, took, 20e6);
+    assert_near([parts.iter().sum(), 0.0, 0.0], [0.5, 0.0, 0.0]);
+    let used = line.node.client().session("gold").unwrap().used;
+    let [share] = used.send.as_slice() else { panic!("{:?}", used.send) };
+    assert!(share.sent_bytes > share.sent_below_bytes, "{share:?}");
 }
 
 #[test]

@@ -10,8 +10,8 @@ use bpf_maps::{OUTCOMES, PacketMeta, PortStats, RuleStats};
 use units::{PortId, RuleId};
 
 use super::{
-    AFTER, AFTER_TC, FrontDoor, FrontDoorError, HAND_OVERS, LANES, LARGE, MODULES, MODULES_TC,
-    ONCE, REASONS, ROOMS, SERVICES, TAGS,
+    AFTER, AFTER_TC, FrontDoor, FrontDoorError, HAND_OVERS, LANES, LARGE, LINE_OF, LINES, MODULES,
+    MODULES_TC, ONCE, REASONS, ROOMS, SERVICES, TAGS,
 };
 use crate::map::Map;
 use crate::object::Object;
@@ -19,7 +19,7 @@ use crate::objects;
 use crate::test_run::XdpContext;
 
 /// Maps that packets change.
-const CHANGED: [&str; 17] = [
+const CHANGED: [&str; 19] = [
     "tam_stats",
     "tam_flows",
     LARGE,
@@ -37,6 +37,8 @@ const CHANGED: [&str; 17] = [
     SERVICES,
     REASONS,
     ROOMS,
+    LINES,
+    LINE_OF,
 ];
 
 /// The longest frame that can be asked about: the kernel runs a program over one page.

@@ -17,7 +17,7 @@ use super::{
     REASONS, ROOMS, SERVICES,
 };
 use crate::lanes::Lanes;
-use crate::map::{Map, Update};
+use crate::map::{Map, MappedArray, Update};
 
 /// A level below user level: where a module is an eBPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +54,33 @@ impl Below {
             Self::Kernel => AFTER_TC,
         }
     }
+}
+
+/// See [`FrontDoor::set_account`].
+pub(super) fn set_terms(
+    accounts: &MappedArray<Account>,
+    index: usize,
+    per_tick: u64,
+    full: u64,
+) -> bool {
+    let word = |field: usize| accounts.word(index, field / 8);
+    let words = (
+        word(offset_of!(Account, left)),
+        word(offset_of!(Account, per_tick)),
+        word(offset_of!(Account, full)),
+    );
+    let (Some(left), Some(gains), Some(holds)) = words else { return false };
+    let is_new = holds.load(Ordering::Acquire) == 0;
+    holds.store(full, Ordering::Release);
+    gains.store(per_tick, Ordering::Release);
+    // Packets are charged meanwhile, so what is too much is taken off.
+    let too_much = (left.load(Ordering::Acquire) as i64).saturating_sub_unsigned(full);
+    if is_new {
+        left.store(full, Ordering::Release);
+    } else if too_much > 0 {
+        left.fetch_sub(too_much as u64, Ordering::AcqRel);
+    }
+    true
 }
 
 impl FrontDoor {
@@ -105,25 +132,7 @@ impl FrontDoor {
     /// fuel ([`bpf_maps::FUEL_SHIFT`]). A new one begins full; one that is so already goes on.
     /// Whether there is such an account.
     pub fn set_account(&self, account: u16, per_tick: u64, full: u64) -> bool {
-        let index = usize::from(account);
-        let word = |field: usize| self.accounts.word(index, field / 8);
-        let words = (
-            word(offset_of!(Account, left)),
-            word(offset_of!(Account, per_tick)),
-            word(offset_of!(Account, full)),
-        );
-        let (Some(left), Some(gains), Some(holds)) = words else { return false };
-        let is_new = holds.load(Ordering::Acquire) == 0;
-        holds.store(full, Ordering::Release);
-        gains.store(per_tick, Ordering::Release);
-        // Packets are charged meanwhile, so what is too much is taken off.
-        let too_much = (left.load(Ordering::Acquire) as i64).saturating_sub_unsigned(full);
-        if is_new {
-            left.store(full, Ordering::Release);
-        } else if too_much > 0 {
-            left.fetch_sub(too_much as u64, Ordering::AcqRel);
-        }
-        true
+        set_terms(&self.accounts, usize::from(account), per_tick, full)
     }
 
     /// What an account has now; `None` beyond the last.

@@ -200,6 +200,7 @@ pub fn ended(s: &ServiceStats) -> u64 {
         + s.drop_lane
         + s.drop_cycle
         + s.drop_queue
+        + s.drop_share
 }
 
 /// Whether a frame is one of the test's.

@@ -26,6 +26,7 @@ mod pinned;
 mod replaced;
 mod rooms;
 mod rules;
+mod shares;
 mod stages;
 mod wire_end;
 mod xsk;

@@ -218,6 +218,16 @@ impl Netlink {
         self.set(index, &what, LinkUnspec::new_with_index(index).mtu(mtu))
     }
 
+    /// How many packets a device holds for whoever takes them: of a TAP device its reader.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn set_queue_length(&self, index: u32, packets: u32) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_index(index)
+            .append_extra_attribute(LinkAttribute::TxQueueLen(packets));
+        self.set(index, "set the queue's length of", message)
+    }
+
     /// Removes a device; the peer of a veth goes with it.
     ///
     /// # Errors

@@ -162,6 +162,18 @@ fn a_rate_is_a_bucket_at_the_root() {
 }
 
 #[test]
+fn a_devices_queue_is_as_long_as_it_is_to_be() {
+    if !root_or_reason() {
+        return;
+    }
+    let [(first, netlink), _second] = pair("queue", 1500);
+    let index = netlink.link("a").unwrap().index;
+    netlink.set_queue_length(index, 4096).unwrap();
+    assert!(run(&first, "ip link show dev a").contains("qlen 4096"));
+    netlink.set_queue_length(index + 1_000, 4096).unwrap_err();
+}
+
+#[test]
 fn what_keeps_the_fast_path_slow_is_seen() {
     if !root_or_reason() {
         return;

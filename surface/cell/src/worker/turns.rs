@@ -71,6 +71,16 @@ impl Cell {
         self.sessions.come(self.payer(way), way.room, epoch);
     }
 
+    /// What was sent up in the epoch that is closed, and is not in a ring either, is lost. A cell
+    /// that stood still may find all of it in the rings.
+    #[cold]
+    pub(super) fn end_epoch(&mut self, now_ms: u64) {
+        if self.sessions.take_turns() {
+            self.receive_all(now_ms);
+        }
+        self.sessions.settle_rooms(now_ms);
+    }
+
     /// It does not wait any more.
     #[inline]
     pub(super) fn give_room_back(&mut self, way: &Way) {

@@ -325,7 +325,19 @@ fn use_rows(session: &SessionDetails) -> Rows {
     let queue = or_none(promised.queue_bytes, size);
     rows.add(["queue".into(), queue, or_none(used.queue_bytes, size), dropped]);
     for (port, share) in &promised.send {
-        rows.add([format!("send {port}"), share.clone(), String::new(), String::new()]);
+        let Some(line) = used.send.iter().find(|line| line.port == *port) else {
+            rows.add([format!("send {port}"), share.clone(), NONE.into(), NONE.into()]);
+            continue;
+        };
+        let sent = format!("{} bytes", line.sent_bytes);
+        let now = per_second(line.window_bytes, "bytes");
+        rows.add([format!("send {port}"), share.clone(), now, sent]);
+        let below =
+            format!("{} bytes, {} packets dropped", line.sent_below_bytes, line.dropped_below);
+        rows.add([format!("  {} below", line.below), String::new(), String::new(), below]);
+        let above = line.sent_bytes.saturating_sub(line.sent_below_bytes);
+        let above = format!("{above} bytes");
+        rows.add([format!("  {} at user", line.user), String::new(), String::new(), above]);
     }
     let sent_now = or_none(window.sent_bytes, |bytes| per_second(bytes, "bytes"));
     let sent = or_none(sent_bytes, |bytes| format!("{bytes} bytes"));
@@ -432,7 +444,7 @@ mod tests {
             "all levels                 26.0%               1.560 s",
             "memory      64MiB          64KiB",
             "queue       -              -                   -",
-            "send right  2ms/6ms",
+            "send right  2ms/6ms        -                   -",
             "came                       5 packets/s         30 packets",
             "weight      200",
         ] {

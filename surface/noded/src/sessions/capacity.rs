@@ -68,6 +68,7 @@ impl Daemon {
         }
         self.tell_memory();
         self.settle_accounts();
+        self.settle_lines();
         self.unrecorded = true;
     }
 

@@ -14,7 +14,7 @@ use crate::http::{Answer, Reply};
 use crate::views::failed;
 use ::session::below::Speed;
 use ::session::memory::Account;
-use api::{PeriodsKept, SessionCounts, SessionRemoved, SessionUse};
+use api::{PeriodsKept, SendUse, SessionCounts, SessionRemoved, SessionUse};
 use cell::protocol::{DEVIATION_BOUNDS, SessionReport};
 use node::Session;
 use std::collections::{BTreeMap, VecDeque};
@@ -43,6 +43,8 @@ pub(crate) struct Sessions {
 struct Look {
     at: Nanos,
     counts: BTreeMap<Name, SessionCounts>,
+    /// Bytes that sessions sent by ports of which they have a share.
+    sent: BTreeMap<(Name, String), u64>,
 }
 
 impl Sessions {
@@ -92,15 +94,28 @@ impl Sessions {
     }
 
     /// Takes note of how much was used until now.
-    fn look(&mut self, at: Nanos, counts: &BTreeMap<Name, SessionCounts>) {
-        let is_due = |look: &Look| at.saturating_sub(look.at) >= WINDOW_MIN;
-        if !self.looks.back().is_none_or(is_due) {
-            return;
-        }
-        self.looks.push_back(Look { at, counts: counts.clone() });
+    fn look(
+        &mut self,
+        at: Nanos,
+        counts: &BTreeMap<Name, SessionCounts>,
+        sent: BTreeMap<(Name, String), u64>,
+    ) {
+        self.looks.push_back(Look { at, counts: counts.clone(), sent });
         if self.looks.len() > LOOKS_MAX {
             self.looks.pop_front();
         }
+    }
+
+    /// Whether the last look was so long ago that another one is a beginning, too.
+    fn is_due(&self, at: Nanos) -> bool {
+        self.looks.back().is_none_or(|look| at.saturating_sub(look.at) >= WINDOW_MIN)
+    }
+
+    /// What a session had sent by a port at the look before this one.
+    fn sent_before(&self, now: Nanos, name: &Name, port: &str) -> Option<u64> {
+        let is_old = |look: &&Look| now.saturating_sub(look.at) >= WINDOW_MIN;
+        let look = self.looks.iter().rev().find(is_old)?;
+        look.sent.get(&(name.clone(), port.to_owned())).copied()
     }
 
     /// How long ago the look before this one was, in milliseconds, and what was used since.
@@ -175,7 +190,16 @@ impl Daemon {
     /// The same, remembered as the beginning of a window.
     pub(crate) fn look_at_sessions(&mut self) -> Answer<BTreeMap<Name, SessionCounts>> {
         let counts = self.session_counts()?;
-        self.sessions.look(self.now(), &counts);
+        let now = self.now();
+        if self.sessions.is_due(now) {
+            let mut sent = BTreeMap::new();
+            for session in self.node.sessions() {
+                for line in self.sends_of(session) {
+                    sent.insert((session.name.clone(), line.port), line.sent_bytes);
+                }
+            }
+            self.sessions.look(now, &counts, sent);
+        }
         Ok(counts)
     }
 
@@ -196,7 +220,19 @@ impl Daemon {
             window,
             total,
             kept: self.sessions.kept(session.id),
+            send: self.sends_in_window(session),
         }
+    }
+
+    fn sends_in_window(&self, session: &Session) -> Vec<SendUse> {
+        let now = self.now();
+        let mut sends = self.sends_of(session);
+        for line in &mut sends {
+            let before = self.sessions.sent_before(now, &session.name, &line.port);
+            // A share that is newer than the look has sent all of it since.
+            line.window_bytes = line.sent_bytes.saturating_sub(before.unwrap_or(0));
+        }
+        sends
     }
 }
 
@@ -250,9 +286,14 @@ mod tests {
             BTreeMap::from([(name.clone(), counts)])
         };
         let mut look = |ms: u64, packets: u64| {
-            sessions.look(at(ms), &counts(packets));
+            if sessions.is_due(at(ms)) {
+                let sent = BTreeMap::from([((name.clone(), "right".to_owned()), packets)]);
+                sessions.look(at(ms), &counts(packets), sent);
+            }
             let total = counts(packets)[&name];
             let (window, used) = sessions.window(at(ms), &name, total);
+            let before = sessions.sent_before(at(ms), &name, "right").unwrap_or(packets);
+            assert_eq!(packets - before, used.packets, "the same window for what was sent");
             (window, used.packets)
         };
         assert_eq!(look(0, 5), (0, 0), "there was no look before");

@@ -1,0 +1,113 @@
+//! Shares of ports: what a session's modules may send by a port from below user level.
+
+use bpf::Update;
+use bpf_maps::{Account, ETHERNET_REST, FUEL_SHIFT, PORT_SHARES, PORTS_MAX, PortConfig};
+use units::SessionId;
+use wire::FrameBuilder;
+
+use crate::harness::{OUT_PORT, PORT, XDP_DROP, XDP_REDIRECT, addressed};
+use crate::namespace::{add_way_out, enter};
+use crate::nic_harness::Nic;
+
+/// The session of the harness's lane.
+const SESSION: u16 = 4;
+const OWN: u32 = PORTS_MAX as u32 + 7;
+const PASS: u32 = 0;
+const BOUNCE: u32 = 2;
+const REDIRECT: u32 = 3;
+
+fn frame() -> Vec<u8> {
+    addressed(FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2).build())
+}
+
+impl Nic {
+    fn set_shared(&self, port: u16) {
+        let map = self.door.map("tam_ports");
+        let mut config: PortConfig = map.lookup(&u32::from(port)).unwrap().unwrap();
+        config.flags |= PORT_SHARES;
+        map.update(&u32::from(port), &config, Update::Any).unwrap();
+    }
+
+    /// An account that never fills, with so many bytes.
+    fn has_bytes(&self, account: u32, bytes: u64) {
+        let left = (bytes << FUEL_SHIFT) as i64;
+        let account_of = Account { left, full: left as u64, ..Account::default() };
+        self.door.map("tam_lines").update(&account, &account_of, Update::Any).unwrap();
+    }
+
+    fn line(&self, account: u32) -> Account {
+        self.door.map("tam_lines").lookup(&account).unwrap().unwrap()
+    }
+
+    fn has_share(&self, port: u16) {
+        let key = u32::from(port) << 16 | u32::from(SESSION);
+        self.door.map("tam_line_of").update(&key, &OWN, Update::Any).unwrap();
+    }
+
+    /// How many of so many packets with this verdict leave.
+    fn leaving(&mut self, packets: usize, verdict: u32) -> usize {
+        let mut left = 0;
+        for _ in 0..packets {
+            match self.verdict(&frame(), verdict).action {
+                XDP_DROP => {}
+                XDP_REDIRECT => left += 1,
+                other => panic!("{other}"),
+            }
+        }
+        left
+    }
+}
+
+#[test]
+fn what_is_beyond_a_share_is_dropped_however_it_would_leave() {
+    if !enter("what_is_beyond_a_share_is_dropped_however_it_would_leave") {
+        return;
+    }
+    let mut nic = Nic::load(Some(add_way_out()));
+    let length = frame().len() as u64;
+    let on_the_wire = length + ETHERNET_REST;
+    nic.has_share(OUT_PORT);
+    nic.has_bytes(OWN, 0);
+    assert_eq!(nic.leaving(2, PASS), 2, "nobody looks at a port without shares");
+    nic.set_shared(OUT_PORT);
+    for verdict in [PASS, REDIRECT | u32::from(OUT_PORT) << 16] {
+        // Two and a half: packets are not cut, and what was too much is owed.
+        nic.has_bytes(OWN, on_the_wire * 5 / 2);
+        let before = nic.stats();
+        assert_eq!(nic.leaving(5, verdict), 3, "verdict {verdict:x}");
+        let (line, stats) = (nic.line(OWN), nic.stats());
+        assert_eq!((line.sent, line.dropped, line.sent_above), (3 * length, 2, 0));
+        assert_eq!(line.left >> FUEL_SHIFT, -((on_the_wire / 2) as i64));
+        assert_eq!(stats.drop_share - before.drop_share, 2);
+        assert_eq!(stats.packets, nic.ended());
+    }
+    // Back by the port that it came in by: that one has no shares yet.
+    assert_eq!(nic.verdict(&frame(), BOUNCE).outcome, "to_nic");
+    assert_eq!(nic.line(OWN).dropped, 2);
+    nic.set_shared(PORT);
+    nic.has_share(PORT);
+    let before = nic.stats();
+    assert_eq!(nic.verdict(&frame(), BOUNCE).action, XDP_DROP);
+    assert_eq!(nic.stats().drop_share - before.drop_share, 1);
+}
+
+#[test]
+fn those_without_a_share_have_what_is_left_together_and_the_nodes_own_services_pay_nothing() {
+    if !enter(
+        "those_without_a_share_have_what_is_left_together_and_the_nodes_own_services_pay_nothing",
+    ) {
+        return;
+    }
+    let mut nic = Nic::load(Some(add_way_out()));
+    let on_the_wire = frame().len() as u64 + ETHERNET_REST;
+    nic.set_shared(OUT_PORT);
+    nic.has_share(OUT_PORT);
+    nic.has_bytes(OWN, 100 * on_the_wire);
+    nic.has_bytes(u32::from(OUT_PORT), 3 * on_the_wire);
+    assert_eq!(nic.leaving(2, PASS), 2);
+    for (session, left) in [(9, 2), (10, 1), (11, 0), (0, 2), (SESSION, 2)] {
+        nic.lane().set_session(SessionId(session));
+        assert_eq!(nic.leaving(2, PASS), left, "session {session}");
+    }
+    assert_eq!((nic.line(OWN).dropped, nic.line(u32::from(OUT_PORT)).dropped), (0, 3));
+}
