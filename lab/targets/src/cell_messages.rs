@@ -140,7 +140,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             ..SessionReport::new(SessionId(2))
         }]),
         FromCell::MemoryOf(Bytes(1 << 20), Some((SessionId(2), Box::default()))),
-        FromCell::Reported(CellReport { frames_total: 6144, ..CellReport::default() }),
+        FromCell::Reported(Box::new(CellReport { frames_total: 6144, ..CellReport::default() })),
     ];
     let to = to.iter().map(encode).collect::<Vec<_>>();
     let messages = to.into_iter().chain(from.iter().map(encode)).filter_map(Result::ok);

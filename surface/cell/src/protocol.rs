@@ -276,7 +276,7 @@ pub enum FromCell {
     /// What sessions use that reserved no memory, and what one session has: [`ToCell::MemoryOf`].
     MemoryOf(Bytes, Option<(SessionId, Box<Account>)>),
     /// The cell itself; ends a report.
-    Reported(CellReport),
+    Reported(Box<CellReport>),
     /// A packet that a capture asked for.
     Tapped(Box<Tapped>),
     /// What there is: [`ToCell::Adopt`].

@@ -309,7 +309,7 @@ impl Daemon {
             FromCell::Calls(question) => self.packets_call(question),
             FromCell::Tapped(tapped) => self.tapped(&tapped),
             FromCell::Reported(report) => {
-                self.cell_report = report;
+                self.cell_report = *report;
                 self.memory_reported(report.memory_rest);
                 self.reported();
             }

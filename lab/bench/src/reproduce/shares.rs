@@ -35,6 +35,9 @@ const STEP: Duration = Duration::from_millis(100);
 /// Behind the coming of somebody, before its phase is looked at.
 const UNSURE: f64 = 0.3;
 
+/// A metric's name, and its value.
+type Metered = (String, f64);
+
 impl Lab<'_> {
     /// Figure 11.
     pub(super) fn shares(&mut self) -> Result<Drawn> {
@@ -44,7 +47,7 @@ impl Lab<'_> {
         Ok(drawn(points, phase, &kept))
     }
 
-    fn shared(&mut self, phase: Duration) -> Result<(Vec<Point>, Vec<(String, f64)>)> {
+    fn shared(&mut self, phase: Duration) -> Result<(Vec<Point>, Vec<Metered>)> {
         let traffic = Traffic { rate: Some(RATE), flows: 4, ..Traffic::flood(LENGTH) };
         let device = Line::ifindex(&self.line.source, "s0")?;
         let generator = Generator::start(&self.line.source, device, traffic)?;

@@ -78,7 +78,7 @@ impl Cell {
         self.report.memory_rest = self.accounts.rest();
         self.report.frames_free = self.pool.free() as u64;
         self.report.frames_total = self.pool.total() as u64;
-        self.tell(&FromCell::Reported(self.report))?;
+        self.tell(&FromCell::Reported(Box::new(self.report)))?;
         Ok(Reporting::Not)
     }
 
