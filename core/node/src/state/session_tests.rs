@@ -335,7 +335,7 @@ fn a_session_is_not_promised_less_memory_than_it_uses() {
     node.set_memory_used(MemoryUsed { by: [(id, by)].into(), ..MemoryUsed::default() });
     let refusal = node.handle_command(NOW, set("gold", r#"{"memory":"2MiB"}"#)).unwrap_err();
     assert_eq!(refusal.class(), RefusalClass::Limit, "{refusal}");
-    assert!(refusal.to_string().contains("uses 3MiB"), "{refusal}");
+    assert!(refusal.to_string().contains("uses 3328KiB"), "{refusal}");
     let wanted = |memory: &str| {
         let reservation = reservation(&format!(r#"{{"memory":"{memory}"}}"#));
         let gold = DesiredSession { reservation, owner: None };

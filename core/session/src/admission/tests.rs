@@ -153,7 +153,7 @@ fn memory_that_is_used_without_a_promise_is_promised_to_nobody_else() {
     );
     // Who uses it can be promised it.
     let says = admission.change(gold, &reserve(r#"{"memory":"99MiB"}"#)).unwrap_err().to_string();
-    assert!(says.contains("99MiB of memory are asked for, and the session uses 100MiB"), "{says}");
+    assert!(says.contains("99MiB of memory are asked for, and the session uses 101MiB"), "{says}");
     admission.change(gold, &reserve(r#"{"memory":"236MiB"}"#)).unwrap();
 }
 
