@@ -465,7 +465,7 @@ mod tests {
         accounts.take(GOLD, Use::Linear, Bytes(151)).unwrap();
         assert!(accounts.poll_low().is_some());
         // Another number is a crossing, too, in both directions.
-        accounts.set(GOLD, Some(Bytes(1_000)), Bytes::ZERO);
+        accounts.set(GOLD, Some(Bytes(1_010)), Bytes::ZERO);
         assert_eq!(accounts.poll_low(), None);
         accounts.set(GOLD, Some(Bytes(760)), Bytes::ZERO);
         assert!(accounts.poll_low().is_some());
