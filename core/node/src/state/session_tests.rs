@@ -342,7 +342,7 @@ fn a_session_is_not_promised_less_memory_than_it_uses() {
         Command::SessionsArrange { sessions: [(name("gold"), gold)].into() }
     };
     assert!(node.handle_command(NOW, wanted("2MiB")).is_err(), "nor by a file");
-    node.handle_command(NOW, wanted("3MiB")).unwrap();
+    node.handle_command(NOW, wanted("3584KiB")).unwrap();
     // What another daemon, or a restart, finds is the same.
     assert_eq!(node.set_capacity(Capacity { packet_cores: 2, ..capacity() }), []);
     assert!(node.handle_command(NOW, set("gold", r#"{"memory":"2MiB"}"#)).is_err());
