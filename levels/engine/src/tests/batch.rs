@@ -82,14 +82,14 @@ fn spec(mut answers: Vec<Over>) -> (InstanceSpec, Rc<Told>) {
     (spec, told)
 }
 
-/// Adds the first byte of the packet to byte 0 of memory, loops a million times as often as that
+/// Adds the first byte of the packet to byte 0 of memory, loops four million times as often as that
 /// byte says (a tenth of a second for 100), and drops with the sum as its reason.
 const SUM: &str = r#"
     (func (export "on_packet") (result i32) (local $left i32)
       (local.set $left (i32.load8_u (i32.const 0x8102)))
       (i32.store8 (i32.const 0)
         (i32.add (i32.load8_u (i32.const 0)) (local.get $left)))
-      (local.set $left (i32.shl (local.get $left) (i32.const 20)))
+      (local.set $left (i32.shl (local.get $left) (i32.const 22)))
       (loop $again
         (local.set $left (i32.sub (local.get $left) (i32.const 1)))
         (br_if $again (i32.gt_s (local.get $left) (i32.const 0))))
