@@ -245,7 +245,15 @@ fn memory_bombs_get_what_was_promised_and_their_neighbour_notices_nothing() {
     const BOMBS: u16 = 200;
     let line = Line::up();
     line.acquaint();
-    line.with_memory("gold", "4MiB");
+    // Without a queue of its own its packets would find the bombs' in their place.
+    let gold = SessionRequest {
+        name: "gold".to_owned(),
+        cpu: vec!["1ms/4ms".to_owned()],
+        memory: Some("4MiB".to_owned()),
+        queue: Some("64KiB".to_owned()),
+        ..SessionRequest::default()
+    };
+    line.node.client().create_session(&gold).unwrap();
     let wasm = module("quiet", "window = 64\nmemory_pages_max = 8\nlevels = [\"user\"]", GROWER);
     let rule = format!("proto udp dport {VICTIM}");
     let service = Service { session: "gold", rules: &[&rule], ..Service::default() };
@@ -262,7 +270,6 @@ fn memory_bombs_get_what_was_promised_and_their_neighbour_notices_nothing() {
         line.node.deploy(&bomb, &service).unwrap();
     }
     let (receiver, sender) = (line.udp("server", VICTIM), line.sender_to(VICTIM));
-    // Nobody was promised time: its turn comes behind those of all bombs.
     receiver.set_read_timeout(Some(SOON)).unwrap();
     let bombs: Vec<_> = (0..BOMBS).map(|number| line.sender_to(BOMB + number)).collect();
     let mut payload = [0; 64];
@@ -275,6 +282,19 @@ fn memory_bombs_get_what_was_promised_and_their_neighbour_notices_nothing() {
         assert_eq!(receiver.recv(&mut payload).unwrap(), 4, "packet {number}");
         assert_eq!(payload[..4], number.to_be_bytes());
     }
+    // Of what reserved no queue some packets find no room: until each has been refused some.
+    let is_refused = |session: &api::SessionDetails| {
+        let used = session.used.memory.as_ref();
+        !session.name.starts_with("bomb-") || used.is_some_and(|used| used.refused > 0)
+    };
+    let refused = wait_for(SOON, || {
+        for bomb in &bombs {
+            let _ = bomb.send(b"boom");
+        }
+        let sessions = line.node.client().sessions().unwrap().sessions;
+        sessions.iter().all(is_refused).then_some(())
+    });
+    assert!(refused.is_some(), "each bomb meets its limit");
     let all = line.node.client().sessions().unwrap().sessions;
     for number in 0..BOMBS {
         let named = |it: &&api::SessionDetails| it.name == format!("bomb-{number}");
