@@ -13,6 +13,7 @@
 //! What waits here is in the same queue of the session as what waits for its turn: a packet that
 //! cannot leave takes the room of one that comes.
 
+use crate::numbered::Numbered;
 use crate::port::{Ports, SendFailure};
 use crate::protocol::{HEADER_LENGTH_MAX, PortFacts, SessionFacts};
 use crate::sessions::Sessions;
@@ -20,7 +21,7 @@ use abi::PacketBytes;
 use session::Reservation;
 use session::egress::{Next, Outcome, Port, Schedule, Terms};
 use session::memory::queue_default;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use units::{BitsPerSecond, Bytes, Nanos, PortId, SessionId};
 use xsk::{FramePool, Packet};
 
@@ -46,8 +47,8 @@ struct Line {
 #[derive(Default)]
 struct Accounts {
     table: Option<bpf::Lines>,
-    /// Of those with a share.
-    payers: HashMap<(usize, SessionId), u32>,
+    /// Of those with a share: by port, then by session.
+    payers: Vec<Numbered<u32>>,
 }
 
 impl Accounts {
@@ -56,7 +57,7 @@ impl Accounts {
             return;
         }
         if let Some(table) = &self.table {
-            let own = self.payers.get(&(port, session)).copied();
+            let own = self.payers.get(port).and_then(|of| of.get(usize::from(session.0))).copied();
             // The first accounts are those of all without a share, by port.
             table.pay(own.unwrap_or(port as u32), bytes, beside.0);
         }
@@ -134,10 +135,14 @@ impl Egress {
 
     /// A session pays from this account at a port, or from that of all without a share.
     pub(crate) fn set_payer(&mut self, port: PortId, session: SessionId, account: Option<u32>) {
-        let at = (usize::from(port.0), session);
+        let (port, session) = (usize::from(port.0), usize::from(session.0));
+        let payers = &mut self.accounts.payers;
+        if payers.len() <= port {
+            payers.resize_with(port + 1, Numbered::default);
+        }
         match account {
-            Some(account) => drop(self.accounts.payers.insert(at, account)),
-            None => drop(self.accounts.payers.remove(&at)),
+            Some(account) => drop(payers[port].insert(session, account)),
+            None => drop(payers[port].remove(session)),
         }
     }
 

@@ -110,10 +110,13 @@ impl Service {
     /// Whether there is something to do beside packets.
     #[inline]
     pub(crate) fn is_asked(&self) -> bool {
-        self.is_new
-            || self.current.is_some()
-            || !self.controls.is_empty()
-            || self.lanes.iter().any(Lane::is_starting)
+        self.has_controls() || self.lanes.iter().any(Lane::is_starting)
+    }
+
+    /// The same but for lanes that are starting.
+    #[inline]
+    pub(super) fn has_controls(&self) -> bool {
+        self.is_new || self.current.is_some() || !self.controls.is_empty()
     }
 
     /// Whether a step of that can be done now: not while a packet's call stands still.

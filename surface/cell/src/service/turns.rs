@@ -34,7 +34,7 @@ impl Service {
     /// Whether nothing waits and nothing stands still.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        !self.held && !self.is_asked() && self.lanes.iter().all(super::Lane::is_idle)
+        !self.held && !self.has_controls() && self.lanes.iter().all(super::Lane::is_idle)
     }
 
     /// Whether a call stands still, a packet that the front door has not counted has the lane, or

@@ -111,17 +111,20 @@ impl Sessions {
         self.looks.back().is_none_or(|look| at.saturating_sub(look.at) >= WINDOW_MIN)
     }
 
+    /// The last look that is so old that a window since then says something.
+    fn look_before(&self, now: Nanos) -> Option<&Look> {
+        let is_old = |look: &&Look| now.saturating_sub(look.at) >= WINDOW_MIN;
+        self.looks.iter().rev().find(is_old)
+    }
+
     /// What a session had sent by a port at the look before this one.
     fn sent_before(&self, now: Nanos, name: &Name, port: &str) -> Option<u64> {
-        let is_old = |look: &&Look| now.saturating_sub(look.at) >= WINDOW_MIN;
-        let look = self.looks.iter().rev().find(is_old)?;
-        look.sent.get(&(name.clone(), port.to_owned())).copied()
+        self.look_before(now)?.sent.get(&(name.clone(), port.to_owned())).copied()
     }
 
     /// How long ago the look before this one was, in milliseconds, and what was used since.
     fn window(&self, now: Nanos, name: &Name, total: SessionCounts) -> (u64, SessionCounts) {
-        let is_old = |look: &&Look| now.saturating_sub(look.at) >= WINDOW_MIN;
-        let Some(look) = self.looks.iter().rev().find(is_old) else {
+        let Some(look) = self.look_before(now) else {
             return (0, SessionCounts::default());
         };
         let before = look.counts.get(name).copied().unwrap_or_default();
