@@ -13,7 +13,7 @@
 //! timed. And while a hundred hostile sessions of all kinds, and packets of ever new flows, do what
 //! they can, the API is asked.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use abi::Level;
 use anyhow::{Context as _, Result};
@@ -21,8 +21,9 @@ use anyhow::{Context as _, Result};
 use crate::arrivals::Arrivals;
 use crate::generator::{Generator, Traffic};
 use crate::line::{self, Line};
+use crate::questions;
 use crate::report::{Better, GoalFor, Measured, Measurement};
-use crate::rounds::{Pair, Rounds, median, percentile};
+use crate::rounds::{Pair, Rounds, median};
 use crate::{FLOWS, Hostile, Isolated, Options, Subject, VICTIM, Work};
 
 const NODE: &str = "bench-isolation";
@@ -57,8 +58,6 @@ const WINDOW_QUICK: Duration = Duration::from_secs(2);
 const WARM_UP: Duration = Duration::from_millis(300);
 /// After its last one.
 const ARRIVAL: Duration = Duration::from_millis(200);
-/// What an operator's program would leave between two questions.
-const QUESTION_GAP: Duration = Duration::from_millis(2);
 /// Percentage points of a period: 99 of a hundred.
 const GOAL_POINTS: f64 = 0.5;
 const GOAL_PACKETS: f64 = 0.99;
@@ -66,8 +65,6 @@ const GOAL_PACKETS: f64 = 0.99;
 const GOAL_LATENCY: f64 = 2.0;
 /// Microseconds more than alone, at `nic`.
 const GOAL_LATENCY_NIC: f64 = 5.0;
-/// Microseconds: 99 of a hundred answers of the API.
-const GOAL_API_US: f64 = 200_000.0;
 const ALONE: &str = "alone";
 
 pub(crate) fn run(
@@ -75,9 +72,7 @@ pub(crate) fn run(
     subject: &mut dyn Subject,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Measured> {
-    line::needs_two_cpus()?;
-    progress("making a line of namespaces");
-    let line = Line::new("isolation")?;
+    let line = line::only("isolation", progress)?;
     let plan = line.plan(NODE, None);
     subject.start(&plan, 0)?;
     let measured = measure(options, &line, subject, progress);
@@ -154,7 +149,9 @@ fn measure(
         idle.extend(answers(line, subject, 0, window)?);
         asked.extend(answers(line, subject, count, window)?);
     }
-    measured.measurements.push(api(count, &asked, &idle, options.rounds()));
+    let metric = format!("isolation.api.p99.{count}");
+    let api = questions::compare(metric, &asked, &idle, ALONE, options.rounds());
+    measured.measurements.push(api);
     Ok(measured)
 }
 
@@ -218,24 +215,6 @@ fn points_of(case: &Case, ours: &[f64], alone: &[f64]) -> Measurement {
     }
 }
 
-/// How long the API took to answer, 99 of a hundred questions.
-fn api(count: u16, asked: &[f64], idle: &[f64], rounds: u32) -> Measurement {
-    let (ours, baseline) = (percentile(asked, 99), percentile(idle, 99));
-    Measurement {
-        metric: format!("isolation.api.p99.{count}"),
-        unit: "us",
-        ours,
-        baseline,
-        baseline_name: ALONE,
-        ratio: ours / baseline,
-        better: Better::Lower,
-        goal: Some(GOAL_API_US),
-        goal_for: GoalFor::Ours,
-        rounds,
-        spread: 0.0,
-    }
-}
-
 fn beside(line: &Line, subject: &mut dyn Subject, case: &Case, window: Duration) -> Result<Seen> {
     let isolated = |work| Isolated {
         victim: work,
@@ -289,13 +268,7 @@ fn answers(
     with(subject, &isolated, |subject| {
         let traffic = Traffic { flows: FLOOD_FLOWS, ..flood() };
         let generator = (hostile > 0).then(|| start(line, traffic)).transpose()?;
-        let (begun, mut times) = (Instant::now(), Vec::new());
-        while begun.elapsed() < window {
-            let asked = Instant::now();
-            subject.handled(NODE)?;
-            times.push(asked.elapsed().as_secs_f64() * 1e6);
-            std::thread::sleep(QUESTION_GAP);
-        }
+        let times = questions::ask_for(subject, NODE, window)?;
         generator.map(Generator::stop).transpose()?;
         Ok(times)
     })

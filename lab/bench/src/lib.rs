@@ -32,6 +32,7 @@ mod move_service;
 mod native;
 mod overload;
 mod plain_xsk;
+mod questions;
 pub mod report;
 pub mod reproduce;
 mod rounds;

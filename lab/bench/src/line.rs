@@ -223,6 +223,13 @@ pub(crate) fn needs_two_cpus() -> Result<()> {
     Ok(())
 }
 
+/// The one line of a benchmark that needs no more.
+pub(crate) fn only(name: &str, progress: &mut dyn FnMut(&str)) -> Result<Line> {
+    needs_two_cpus()?;
+    progress("making a line of namespaces");
+    Line::new(name)
+}
+
 /// Runs iproute2's commands, one a line, inside a namespace.
 fn ip(namespace: &NetNs, batch: &str) -> Result<()> {
     let mut command = Command::new("ip");

@@ -57,9 +57,7 @@ pub(crate) fn run(
     subject: &mut dyn Subject,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Measured> {
-    line::needs_two_cpus()?;
-    progress("making a line of namespaces");
-    let line = Line::new("move")?;
+    let line = line::only("move", progress)?;
     let plan = line.plan(NODE, Some(Service::Monitor));
     progress("starting a node");
     subject.start(&plan, 0)?;

@@ -17,7 +17,7 @@
 
 mod threaded;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use abi::Level;
 use anyhow::{Result, bail, ensure};
@@ -28,8 +28,9 @@ use crate::generator::Traffic;
 use crate::line::{self, Line};
 use crate::measure::{Reading, Window, measure_while};
 use crate::plain_xsk::{Mode, PlainXsk};
-use crate::report::{Better, GoalFor, Measured, Measurement};
-use crate::rounds::{Pair, Rounds, median, percentile};
+use crate::questions;
+use crate::report::{Better, Measured};
+use crate::rounds::{Pair, Rounds, median};
 use crate::sink::{self, Kind, Sink};
 use crate::{Options, Service, Subject, forward};
 use threaded::Threaded;
@@ -55,14 +56,10 @@ const MOST_REACHED: f64 = 0.95;
 const GOAL_MOST: f64 = 0.95;
 /// The peak with the shortest service, divided by that of the baseline without any.
 const GOAL_PEAK: f64 = 0.9;
-/// Microseconds: 99 of a hundred answers of the API.
-const GOAL_API_US: f64 = 200_000.0;
 /// Questions to the node that does nothing, for the baseline.
 const QUESTIONS_IDLE: usize = 100;
 /// Packets a second that no level notices.
 const TRICKLE: f64 = 1000.0;
-/// What an operator's program would leave between two questions.
-const QUESTION_GAP: Duration = Duration::from_millis(2);
 const WITHOUT: &str = "no load";
 
 pub(crate) fn run(
@@ -271,7 +268,7 @@ impl Bench<'_> {
         self.receive(self.ours.line, level)?;
         let (mut answers, mut idle) = (Vec::new(), Vec::new());
         for _ in 0..QUESTIONS_IDLE {
-            idle.push(self.question()?);
+            idle.push(questions::ask(self.subject, NODE)?);
         }
         (self.progress)(&format!("{level}, how much about a service that works lets pass"));
         let about = self.about(None)?;
@@ -315,7 +312,9 @@ impl Bench<'_> {
                 goal: judged.then_some(GOAL_MOST),
             }));
         }
-        self.measured.measurements.push(api(level, &answers, &idle));
+        let metric = format!("overload.{level}.api.p99");
+        let api = questions::compare(metric, &answers, &idle, WITHOUT, 1);
+        self.measured.measurements.push(api);
         Ok(())
     }
 
@@ -340,12 +339,6 @@ impl Bench<'_> {
         self.threaded.set(line, level != Level::User)
     }
 
-    fn question(&mut self) -> Result<f64> {
-        let begun = Instant::now();
-        self.subject.handled(NODE)?;
-        Ok(begun.elapsed().as_secs_f64() * 1e6)
-    }
-
     /// So many packets a second, or as many as the generator has.
     fn load(&mut self, of: Option<&Site<'_>>, rate: Option<f64>) -> Result<Carried> {
         self.load_while(of, rate, &mut |_, length| {
@@ -358,11 +351,7 @@ impl Bench<'_> {
     fn overloaded(&mut self, rate: f64) -> Result<Vec<f64>> {
         let mut answers = Vec::new();
         self.load_while(None, Some(rate), &mut |bench, length| {
-            let end = Instant::now() + length;
-            while Instant::now() < end {
-                answers.push(bench.question()?);
-                std::thread::sleep(QUESTION_GAP);
-            }
+            answers = questions::ask_for(bench.subject, NODE, length)?;
             Ok(())
         })?;
         Ok(answers)
@@ -393,24 +382,6 @@ impl Bench<'_> {
     }
 }
 
-/// How long the API took to answer, in microseconds: 99 of a hundred questions.
-fn api(level: Level, answers: &[f64], idle: &[f64]) -> Measurement {
-    let (ours, baseline) = (percentile(answers, 99), percentile(idle, 99));
-    Measurement {
-        metric: format!("overload.{level}.api.p99"),
-        unit: "us",
-        ours,
-        baseline,
-        baseline_name: WITHOUT,
-        ratio: ours / baseline,
-        better: Better::Lower,
-        goal: Some(GOAL_API_US),
-        goal_for: GoalFor::Ours,
-        rounds: 1,
-        spread: 0.0,
-    }
-}
-
 /// `bench.case.variant`: a dot would begin another part.
 fn times(multiple: f64) -> String {
     format!("x{multiple}").replace('.', "_")
@@ -419,15 +390,6 @@ fn times(multiple: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_api_is_judged_by_its_slow_answers() {
-        let quick = vec![1000.0; 98];
-        let slow = |count: usize| [quick.clone(), vec![300_000.0; count]].concat();
-        let reached = |answers: &[f64]| api(Level::Nic, answers, &quick).reached();
-        assert_eq!(reached(&quick), Some(true));
-        assert_eq!(reached(&slow(2)), Some(false));
-    }
 
     #[test]
     fn the_peak_is_the_load_with_the_best_median_and_not_the_luckiest_round() {

@@ -49,9 +49,7 @@ pub(crate) fn run(
     subject: &mut dyn Subject,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Measured> {
-    line::needs_two_cpus()?;
-    progress("making a line of namespaces");
-    let line = Line::new("scale")?;
+    let line = line::only("scale", progress)?;
     let cases: &[u32] = if options.quick { &SESSIONS_QUICK } else { &SESSIONS };
     let mut rounds: Vec<Vec<Seen>> = Vec::new();
     for round in 1..=options.rounds() {
