@@ -88,7 +88,8 @@ impl Service {
         let lanes = self.lanes.len();
         let mut busy = (0..lanes).map(|add| (self.turn + add) % lanes);
         // What is asked for waits only for calls that have begun.
-        let is_next = |&index: &usize| match self.is_asked() {
+        let is_asked = self.is_asked();
+        let is_next = |&index: &usize| match is_asked {
             true => self.lanes[index].stands_with_packets(),
             false => !self.lanes[index].is_idle(),
         };
