@@ -203,6 +203,14 @@ impl Schedule {
         }
     }
 
+    /// What was left to be done behind a turn that is over has taken so long; it is on the same
+    /// account, also if he sleeps by now.
+    pub fn charge_behind(&mut self, now: Nanos, turn: &Dispatch, used: Nanos) {
+        if self.is_known(turn.processor) {
+            self.edf.charge(now, turn.processor.index, used.0, turn.kind);
+        }
+    }
+
     /// When [`Schedule::next`] will say something else although nothing was said to it.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {

@@ -92,6 +92,27 @@ fn a_longer_stop_is_paid_for_in_the_next_period() {
 }
 
 #[test]
+fn what_is_done_behind_a_turn_is_on_its_account_also_asleep_and_when_others_had_a_turn() {
+    let mut schedule = Schedule::new();
+    let gold = schedule.add(AT(0), GOLD, processor("1ms/4ms"), Weight::default());
+    let tin = schedule.add(AT(0), TIN, None, Weight::default());
+    schedule.wake(AT(0), gold);
+    schedule.wake(AT(0), tin);
+    let mut now = AT(0);
+    let (turn, _) = run(&mut schedule, &mut now).unwrap();
+    schedule.sleep(gold);
+    let (other, _) = run(&mut schedule, &mut now).unwrap();
+    schedule.charge_behind(now, &turn, Nanos(300_000));
+    schedule.charge_behind(now, &other, Nanos(200_000));
+    let account = |who| schedule.account(who).unwrap();
+    assert_eq!(account(gold).guaranteed, Nanos(1_300_000));
+    assert_eq!(account(tin).rest, EXTRA_MAX + Nanos(200_000));
+    schedule.wake(now, gold);
+    let next = schedule.next(AT(4)).unwrap();
+    assert_eq!((next.processor, next.until), (gold, Nanos(4_700_000)), "it owes 0.3 ms");
+}
+
+#[test]
 fn a_promise_that_is_given_up_is_free_when_its_period_ends() {
     let mut schedule = Schedule::new();
     let gold = schedule.add(AT(0), GOLD, processor("9ms/10ms"), Weight::default());
