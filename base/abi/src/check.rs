@@ -24,7 +24,7 @@ use crate::host::{
 use crate::layout::{
     DATA_ADDRESS, IMPORT_MODULE, MEMORY_PAGES_MAX, META_ADDRESS, MODULE_LENGTH_MAX,
 };
-use crate::manifest::{Manifest, Meant};
+use crate::manifest::{Event, Manifest, Meant};
 
 /// Functions of one module: each is compiled, in a worker with a limited time.
 pub const FUNCTIONS_MAX: u64 = 10_000;
@@ -261,6 +261,22 @@ fn hooks(parts: &Parts<'_>, manifest: &Manifest) -> Result<Hooks, CheckError> {
         (false, true) => return Err(CheckError::State { has: "state_in", lacks: "state_out" }),
         (both, _) => both,
     };
+    let takes_messages = manifest.pools.iter().any(|pool| pool.has(Event::Message));
+    match (hooks.on_message, takes_messages) {
+        (true, false) if !manifest.pools.is_empty() => {
+            return Err(CheckError::Message {
+                has: "exports 'on_message'",
+                lacks: "no pool of its manifest has the event \"message\"",
+            });
+        }
+        (false, true) => {
+            return Err(CheckError::Message {
+                has: "has a pool with the event \"message\" in its manifest",
+                lacks: "it exports no 'on_message'",
+            });
+        }
+        _ => {}
+    }
     match (hooks.on_timer, manifest.timer_ms) {
         (true, None) => Err(CheckError::Timer {
             has: "exports 'on_timer'",

@@ -109,6 +109,21 @@ impl<'a> Fields<'a> {
         Ok(table.map(|table| Fields::new(self.text, table, within)))
     }
 
+    /// A word that is none of those that there are.
+    pub(crate) fn no_choice<const N: usize>(
+        &self,
+        field: &str,
+        word: &str,
+        all: [&str; N],
+    ) -> ManifestError {
+        ManifestError::Choice {
+            line: self.line_of(field),
+            field: field.into(),
+            value: word.chars().take(32).collect(),
+            meant: Meant::new(word, all),
+        }
+    }
+
     /// A list of words out of `all`, none of them twice.
     pub(crate) fn choices<T: Copy + PartialEq>(
         &self,

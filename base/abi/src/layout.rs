@@ -45,6 +45,10 @@ pub const PACKET_LENGTH_MAX: u32 = 65_535;
 pub const MEMORY_PAGES_MAX: u32 = 256;
 /// Lanes that a module may ask for: the number of instances of one service in one cell.
 pub const LANES_MAX: u16 = 64;
+/// Most pools that a manifest asks for: more than virtual processors could not differ.
+pub const POOLS_MAX: usize = 8;
+/// Most virtual processors that a session has.
+pub const PROCESSORS_MAX: u8 = 8;
 /// Where the mark begins in the metadata.
 pub const MARK_OFFSET: usize = 40;
 /// The size of the mark that travels between the nodes of a service's graph.

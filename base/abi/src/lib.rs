@@ -16,10 +16,12 @@ pub mod manifest;
 mod meant;
 pub mod packet;
 mod parameter;
+mod pools;
 
 pub use check::{CheckError, Checked, Unverified};
 pub use granted::{HostFunctions, NotGranted};
 pub use host::{HOOKS, HOST_FUNCTIONS, Hook, HostFunction, HostFunctionSpec, ValueType};
 pub use layout::{Meta, NotAVerdict, Verdict};
-pub use manifest::{Lanes, Level, Manifest, ManifestError};
+pub use manifest::{Event, KeyField, Lanes, Level, Manifest, ManifestError, Pool};
 pub use packet::PacketBytes;
+pub use pools::{Division, lanes_of};

@@ -13,13 +13,13 @@ use units::Name;
 
 use crate::fields::Fields;
 use crate::host::Need;
-use crate::layout::{
-    ABI_VERSION, LANES_MAX, MANIFEST_LENGTH_MAX, MEMORY_PAGES_MAX, WINDOW_LENGTH_MAX,
-};
+use crate::layout::{ABI_VERSION, MANIFEST_LENGTH_MAX, MEMORY_PAGES_MAX, WINDOW_LENGTH_MAX};
 pub use crate::meant::Meant;
 pub use crate::parameter::{
     PARAMETER_TEXT_MAX, PARAMETERS_MAX, Parameter, ParameterError, ParameterType, ParameterValue,
 };
+use crate::pools;
+pub use crate::pools::{Event, KeyField, Pool};
 pub use error::ManifestError;
 
 /// Longest `version`, in bytes: it becomes part of an OCI tag, which may have 128.
@@ -42,8 +42,12 @@ pub struct Manifest {
     pub window: u32,
     /// The version of what lies in memory; equal versions may take over each other's.
     pub state_version: u32,
-    /// How many instances share the packets.
+    /// How many instances share the packets; those of all pools, where there are any.
     pub lanes: Lanes,
+    /// Which of them do what, in the order of their names; none: each has everything.
+    pub pools: Vec<Pool>,
+    /// What flows are told from each other by; nothing: by the metadata's `flow_hash`.
+    pub flows_by: Vec<KeyField>,
     /// Where the module wants to run, best first; never empty.
     pub levels: Vec<Level>,
     /// What the memory may grow to, in pages of 64 KiB, if the module says so.
@@ -92,6 +96,8 @@ const FIELDS: &[&str] = &[
     "window",
     "state_version",
     "lanes",
+    "pools",
+    "flows_by",
     "levels",
     "memory_pages_max",
     "timer_ms",
@@ -126,6 +132,8 @@ impl Manifest {
             return Err(ManifestError::Abi { found: abi });
         }
         fields.known(FIELDS)?;
+        let timer_ms = fields.number("timer_ms", 1, TIMER_MS_MAX)?;
+        let (lanes, pools) = pools::lanes(&fields, timer_ms.is_some())?;
         Ok(Self {
             abi: ABI_VERSION,
             name: name(&fields)?,
@@ -134,10 +142,12 @@ impl Manifest {
                 .number("window", 0, WINDOW_LENGTH_MAX)?
                 .ok_or_else(|| fields.missing("window", "window = 64"))?,
             state_version: fields.number("state_version", 0, u32::MAX)?.unwrap_or(1),
-            lanes: lanes(&fields)?,
+            lanes,
+            pools,
+            flows_by: pools::flows_by(&fields)?,
             levels: levels(&fields)?,
             memory_pages_max: fields.number("memory_pages_max", 1, MEMORY_PAGES_MAX)?,
-            timer_ms: fields.number("timer_ms", 1, TIMER_MS_MAX)?,
+            timer_ms,
             needs: fields.choices("needs", Need::ALL, |need| need.name())?,
             description: fields.line("description", DESCRIPTION_LENGTH_MAX)?.unwrap_or_default(),
             parameters: parameters(&fields)?,
@@ -230,22 +240,6 @@ fn is_version(version: &str) -> bool {
         && core.split('.').count() == 3
         && core.split('.').all(is_number)
         && suffix.is_none_or(|suffix| suffix.split('.').all(is_word))
-}
-
-fn lanes(fields: &Fields<'_>) -> Result<Lanes, ManifestError> {
-    let Some(DeValue::String(word)) = fields.value("lanes") else {
-        let count = fields.number("lanes", 1, u32::from(LANES_MAX))?.unwrap_or(1);
-        return Ok(Lanes::Count(u16::try_from(count).unwrap_or(LANES_MAX)));
-    };
-    if word == "per-core" {
-        return Ok(Lanes::PerCore);
-    }
-    Err(ManifestError::Choice {
-        line: fields.line_of("lanes"),
-        field: "lanes".into(),
-        value: word.chars().take(32).collect(),
-        meant: Meant::new(word, ["per-core", "a number from 1 to 64"]),
-    })
 }
 
 fn levels(fields: &Fields<'_>) -> Result<Vec<Level>, ManifestError> {

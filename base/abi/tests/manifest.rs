@@ -1,7 +1,9 @@
 //! The manifest's grammar: each limit from both sides, each message with its line.
 
 use abi::host::Need;
-use abi::manifest::{Lanes, Level, Manifest, ManifestError, ParameterType, ParameterValue};
+use abi::manifest::{
+    Event, KeyField, Lanes, Level, Manifest, ManifestError, ParameterType, ParameterValue,
+};
 use units::Name;
 
 const SMALLEST: &str = "abi = 1\nname = \"m\"\nversion = \"0.1.0\"\nwindow = 64\n";
@@ -170,4 +172,47 @@ fn what_is_no_toml_has_its_line() {
         Manifest::parse_bytes(b"abi = 1\n\xff"),
         Err(ManifestError::NotText { position: 8 })
     ));
+}
+
+#[test]
+fn pools_have_lanes_a_processor_and_events() {
+    let text = "timer_ms = 10\nflows_by = [\"source\", \"rule\"]\n\
+        [pools.fast]\nlanes = 4\nevents = [\"packet\"]\n\
+        [pools.slow]\nprocessor = 7\nevents = [\"timer\", \"message\"]\n";
+    let manifest = parse(text).unwrap();
+    assert_eq!(manifest.lanes, Lanes::Count(5));
+    assert_eq!(manifest.flows_by, [KeyField::Source, KeyField::Rule]);
+    let [fast, slow] = &manifest.pools[..] else { panic!("{:?}", manifest.pools) };
+    assert_eq!((fast.name.as_str(), fast.lanes, fast.processor), ("fast", 4, 0));
+    assert_eq!((slow.name.as_str(), slow.lanes, slow.processor), ("slow", 1, 7));
+    assert_eq!(fast.events, [Event::Packet]);
+    assert_eq!(slow.events, [Event::Timer, Event::Message]);
+    assert!(parse("").unwrap().pools.is_empty());
+}
+
+#[test]
+fn pools_that_make_no_sense_are_refused_with_what_to_do() {
+    let packets = "events = [\"packet\"]\n";
+    let many: String = (0..9).map(|n| format!("[pools.p{n}]\n{packets}")).collect();
+    for (line, text, says) in [
+        (5, format!("lanes = 2\n[pools.a]\n{packets}"), "leave it out"),
+        (5, format!("[pools.a]\nlanes = 60\n{packets}[pools.b]\nlanes = 5\n{packets}"), "65 lanes"),
+        (5, "[pools.a]\nevents = [\"message\"]\n".into(), "no pool has the event \"packet\""),
+        (5, format!("timer_ms = 5\n[pools.a]\n{packets}"), "no pool has the event \"timer\""),
+        (5, "[pools.a]\nevents = [\"packet\", \"timer\"]\n".into(), "there is no 'timer_ms'"),
+        (5, many, "9 pools"),
+        (6, "[pools.a]\nlanes = 0\nevents = [\"packet\"]\n".into(), "from 1 to 64"),
+        (6, "[pools.a]\nprocessor = 8\nevents = [\"packet\"]\n".into(), "from 0 to 7"),
+        (6, "[pools.a]\nevents = []\n".into(), "'events' is empty"),
+        (6, "[pools.a]\nevents = [\"packets\"]\n".into(), "packet"),
+        (6, "[pools.a]\nevent = [\"packet\"]\n".into(), "no field \"event\""),
+        (5, "flows_by = []\n".into(), "'flows_by' is empty"),
+        (5, "flows_by = [\"sourceport\"]\n".into(), "source_port"),
+        (5, "flows_by = [\"rule\", \"rule\"]\n".into(), "twice"),
+    ] {
+        let message = refused_at(line, &text);
+        assert!(message.contains(says), "{text:?}: {message}");
+    }
+    let message = parse("[pools.a]\nlanes = 2\n").unwrap_err().to_string();
+    assert!(message.contains("no field 'events'"), "{message}");
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use abi::{HostFunction, HostFunctions};
+use abi::{Event, HostFunction, HostFunctions, KeyField, Pool};
 use bpf_maps::{Key, Mask, Rule};
 use cell::protocol::{
     CellReport, Failure, FromCell, KeptFacts, PortFacts, ServiceFacts, ServiceReport, SessionFacts,
@@ -58,6 +58,12 @@ fn reservation() -> session::Reservation {
     serde_json::from_str(text).unwrap_or_default()
 }
 
+fn pool(name: &str, processor: u8) -> Pool {
+    let events = vec![Event::Packet, Event::Timer];
+    let name = units::Name::new(name).expect("a name");
+    Pool { name, lanes: 1 + u16::from(processor), processor, events }
+}
+
 /// A message of each kind.
 pub fn seeds() -> Vec<Vec<u8>> {
     let entry = EntryId(7);
@@ -68,7 +74,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         window: 96,
         memory_pages_min: 2,
         memory_pages_max: 16,
-        lanes: 1,
+        lanes: 3,
+        pools: vec![pool("fast", 0), pool("slow", 1)],
+        flows_by: vec![KeyField::Source, KeyField::Rule],
         timer_ms: Some(1000),
         parameters: BTreeMap::from([("dscp".into(), vec![46])]),
         functions: HostFunctions::ALL.without(HostFunction::Event),

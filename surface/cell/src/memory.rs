@@ -204,6 +204,8 @@ mod tests {
             memory_pages_min: 2,
             memory_pages_max: 16,
             lanes,
+            pools: Vec::new(),
+            flows_by: Vec::new(),
             timer_ms: None,
             parameters: BTreeMap::from([("dscp".into(), vec![46])]),
             functions: abi::HostFunctions::ALL,

@@ -9,7 +9,7 @@ pub use sessions::{
 use crate::associations::{Answer, Question};
 use crate::timing::CallTimes;
 use abi::layout::EDGES_MAX;
-use abi::{HostFunctions, Verdict};
+use abi::{HostFunctions, KeyField, Pool, Verdict};
 use association::AssociationId;
 use engine::TrapKind;
 use serde::{Deserialize, Serialize};
@@ -174,6 +174,10 @@ pub struct ServiceFacts {
     pub memory_pages_max: u32,
     /// Instances; a flow's packets always meet the same one.
     pub lanes: u16,
+    /// Which of them do what; none: each has everything.
+    pub pools: Vec<Pool>,
+    /// What flows are told from each other by; nothing: by the metadata's hash.
+    pub flows_by: Vec<KeyField>,
     /// Period of `on_timer`, in milliseconds.
     pub timer_ms: Option<u32>,
     /// Parameters by name, encoded as their types say.
@@ -379,7 +383,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 12;
+pub const PROTOCOL_VERSION: u32 = 13;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.

@@ -4,6 +4,7 @@ mod controls;
 mod ends;
 mod lane;
 mod memory;
+mod pools;
 mod replace;
 mod turns;
 
@@ -26,6 +27,7 @@ use ends::{count_end, count_reason, send};
 use engine::{Emitted, Engine, Handled, InstanceSpec, Kept, Pace, Place, Program, Trap, TrapKind};
 use lane::Lane;
 pub(crate) use memory::StartFailure;
+use pools::Pools;
 use replace::Before;
 pub(crate) use replace::Sequel;
 use std::collections::{BTreeMap, VecDeque};
@@ -62,8 +64,7 @@ pub(crate) struct Service {
     left: Vec<Emitted>,
     /// Bytes that its packets had when they were sent.
     pub(crate) bytes_out: u64,
-    /// The first lane to have the next turn.
-    turn: usize,
+    pools: Pools,
     pacer: Rc<Pacer>,
     /// It has not started yet: the daemon waits to hear whether it does.
     is_new: bool,
@@ -169,7 +170,9 @@ impl Service {
             room: Some(Rc::clone(&room) as _),
         };
         let kept = kept.into_iter().chain(std::iter::repeat_with(|| None));
-        let lanes = (0..facts.lanes.max(1)).zip(kept).map(|(_, kept)| Lane::new(kept)).collect();
+        let lanes: Vec<Lane> =
+            (0..facts.lanes.max(1)).zip(kept).map(|(_, kept)| Lane::new(kept)).collect();
+        let pools = Pools::new(lanes.len(), &facts.pools, &facts.flows_by);
         let timer_at_ms = facts.timer_ms.map_or(u64::MAX, |period| now_ms + u64::from(period));
         let report = ServiceReport::default();
         let (edges, onward, untold) = ([Edge::Out; EDGES_MAX], VecDeque::new(), Vec::new());
@@ -185,7 +188,7 @@ impl Service {
             onward,
             left: Vec::new(),
             bytes_out: 0,
-            turn: 0,
+            pools,
             pacer: Rc::clone(pacer),
             is_new: true,
             controls: VecDeque::new(),
@@ -270,7 +273,7 @@ impl Service {
         now_ms: u64,
         exits: &mut Exits<'_>,
     ) -> Aftermath {
-        let index = self.lane_of(&way.meta);
+        let index = self.lane_of(&packet, &way.meta);
         if self.lanes[index].is_starting() {
             self.start_all(engine, now_ms);
         }
@@ -289,13 +292,6 @@ impl Service {
             self.settle_hold();
         }
         after
-    }
-
-    fn lane_of(&self, meta: &PacketMeta) -> usize {
-        match self.lanes.len() {
-            1 => 0,
-            lanes => meta.flow_hash as usize % lanes,
-        }
     }
 
     /// Does what a module says of a packet.

@@ -34,8 +34,8 @@ const SYSTEM_SHARE: (Nanos, Nanos) = (Nanos(200_000), Nanos::from_millis(4));
 /// One virtual processor, or a session's place without one.
 struct Processor {
     id: ProcessorId,
-    /// Services that have work, in their order.
-    ready: VecDeque<EntryId>,
+    /// What has work, in its order.
+    ready: VecDeque<Task>,
     /// Of its account: periods that were looked at, and what was missing in them.
     periods: u64,
     short: Nanos,
@@ -81,14 +81,23 @@ pub(crate) struct Sessions {
     memory: PacketMemory,
     /// The account of all other memory, of which queues are a part.
     accounts: Memory,
-    /// Services that have something to do.
+    /// How much has something to do.
     ready: usize,
+}
+
+/// What waits for a turn: a pool of a service's lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Task {
+    pub(crate) entry: EntryId,
+    pub(crate) pool: u8,
+    /// Which of its session's virtual processors; one with fewer begins with the first again.
+    pub(crate) processor: u16,
 }
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
-    pub(crate) entry: EntryId,
+    pub(crate) task: Task,
     pub(crate) until: Nanos,
     pub(crate) dispatch: Dispatch,
 }
@@ -183,8 +192,8 @@ impl Sessions {
             left.extend(gone.ready);
         }
         self.ready -= left.len();
-        for entry in left {
-            self.wake(now, id, entry);
+        for task in left {
+            self.wake(now, id, task);
         }
         self.limit();
     }
@@ -276,15 +285,15 @@ impl Sessions {
         (now == processor).then_some((id, index))
     }
 
-    /// A service of the session has work. Each has one virtual processor, by its number.
-    pub(crate) fn wake(&mut self, now: Nanos, id: SessionId, entry: EntryId) {
+    /// Something of the session has work.
+    pub(crate) fn wake(&mut self, now: Nanos, id: SessionId, task: Task) {
         let Some(session) = self.all.get_mut(place(id)) else { return };
-        let index = usize::from(entry.0) % session.processors.len();
+        let index = usize::from(task.processor) % session.processors.len();
         let processor = &mut session.processors[index];
-        if processor.ready.contains(&entry) {
+        if processor.ready.contains(&task) {
             return;
         }
-        processor.ready.push_back(entry);
+        processor.ready.push_back(task);
         self.ready += 1;
         self.schedule.wake(now, processor.id);
     }
@@ -293,18 +302,18 @@ impl Sessions {
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Next> {
         loop {
             let dispatch = self.schedule.next(now)?;
-            let entry = self.owner(dispatch.processor).and_then(|(id, index)| {
+            let task = self.owner(dispatch.processor).and_then(|(id, index)| {
                 self.all.get(place(id))?.processors.get(index)?.ready.front().copied()
             });
-            match entry {
-                Some(entry) => return Some(Next { entry, until: dispatch.until, dispatch }),
+            match task {
+                Some(task) => return Some(Next { task, until: dispatch.until, dispatch }),
                 // Its services were removed.
                 None => self.schedule.sleep(dispatch.processor),
             }
         }
     }
 
-    /// It has run for so long; `idle`: the service has no work any more.
+    /// It has run for so long; `idle`: it has no work any more.
     pub(crate) fn charge(&mut self, now: Nanos, turn: &Next, used: Nanos, idle: bool) {
         let processor = turn.dispatch.processor;
         self.schedule.charge(now, processor, used);
@@ -316,16 +325,23 @@ impl Sessions {
             processor_of.look(&account, &mut session.report);
         }
         let ready = &mut processor_of.ready;
-        if ready.front() == Some(&turn.entry) {
+        if ready.front() == Some(&turn.task) {
             ready.pop_front();
             match idle {
                 true => self.ready -= 1,
-                false => ready.push_back(turn.entry),
+                false => ready.push_back(turn.task),
             }
         }
         if ready.is_empty() {
             self.schedule.sleep(processor);
         }
+    }
+
+    /// What a turn that is over left to send took so long.
+    pub(crate) fn charge_sending(&mut self, now: Nanos, turn: &Next, used: Nanos) {
+        self.schedule.charge_behind(now, &turn.dispatch, used);
+        let Some((id, _)) = self.owner(turn.dispatch.processor) else { return };
+        self.charge_beside(id, used);
     }
 
     /// What ran beside the turns: hooks, starts, packets of a cell whose sessions take none.
@@ -366,6 +382,10 @@ mod tests {
     const MS: fn(u64) -> Nanos = Nanos::from_millis;
     const FRAME: Bytes = Bytes(4096);
 
+    fn task(entry: u16) -> Task {
+        Task { entry: EntryId(entry), pool: 0, processor: entry }
+    }
+
     fn facts(id: u16, json: &str) -> SessionFacts {
         let reservation: Reservation = serde_json::from_str(json).unwrap();
         SessionFacts { id: SessionId(id), reservation }
@@ -390,23 +410,23 @@ mod tests {
     #[test]
     fn who_was_promised_time_comes_before_who_was_not_until_it_is_used() {
         let mut sessions = sessions();
-        sessions.wake(Nanos::ZERO, SessionId::BEST_EFFORT, EntryId(1));
-        sessions.wake(Nanos::ZERO, SessionId(2), EntryId(2));
+        sessions.wake(Nanos::ZERO, SessionId::BEST_EFFORT, task(1));
+        sessions.wake(Nanos::ZERO, SessionId(2), task(2));
         let turn = sessions.next(Nanos::ZERO).unwrap();
-        assert_eq!((turn.entry, turn.until), (EntryId(2), MS(1)));
+        assert_eq!((turn.task.entry, turn.until), (EntryId(2), MS(1)));
         sessions.charge(MS(1), &turn, MS(1), false);
         let turn = sessions.next(MS(1)).unwrap();
-        assert_eq!(turn.entry, EntryId(1));
+        assert_eq!(turn.task.entry, EntryId(1));
         sessions.charge(MS(2), &turn, MS(1), true);
         assert!(sessions.next(MS(2)).is_none(), "without extra time it waits for its next period");
-        assert_eq!(sessions.next(MS(4)).unwrap().entry, EntryId(2));
+        assert_eq!(sessions.next(MS(4)).unwrap().task.entry, EntryId(2));
     }
 
     #[test]
     fn services_of_a_session_take_turns_and_one_without_work_has_none() {
         let mut sessions = sessions();
         for entry in [3, 5, 3] {
-            sessions.wake(Nanos::ZERO, SessionId(2), EntryId(entry));
+            sessions.wake(Nanos::ZERO, SessionId(2), task(entry));
         }
         let mut now = Nanos::ZERO;
         let order: Vec<u16> = [false, false, true, false]
@@ -415,7 +435,7 @@ mod tests {
                 let turn = sessions.next(now).unwrap();
                 now += Nanos(100_000);
                 sessions.charge(now, &turn, Nanos(100_000), idle);
-                turn.entry.0
+                turn.task.entry.0
             })
             .collect();
         assert_eq!(order, [3, 5, 3, 5]);
@@ -465,8 +485,8 @@ mod tests {
     fn fewer_virtual_processors_leave_nobody_waiting() {
         let mut sessions = sessions();
         sessions.set(Nanos::ZERO, &facts(2, r#"{"cpu":["1ms/4ms","1ms/4ms"]}"#));
-        sessions.wake(Nanos::ZERO, SessionId(2), EntryId(3));
+        sessions.wake(Nanos::ZERO, SessionId(2), task(3));
         sessions.set(Nanos::ZERO, &facts(2, r#"{"cpu":["1ms/4ms"]}"#));
-        assert_eq!(sessions.next(Nanos::ZERO).unwrap().entry, EntryId(3));
+        assert_eq!(sessions.next(Nanos::ZERO).unwrap().task.entry, EntryId(3));
     }
 }

@@ -202,7 +202,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         accounts,
         egress: Egress::new(),
         pacer: Rc::new(Pacer::default()),
-        meter: turns::Meter::default(),
+        meter: turns::Meter::new(),
         parked: VecDeque::new(),
         associations: Associations::default(),
         messages: VecDeque::new(),

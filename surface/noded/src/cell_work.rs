@@ -133,6 +133,8 @@ impl Daemon {
                 abi::Lanes::Count(count) => count,
                 abi::Lanes::PerCore => 1,
             },
+            pools: manifest.pools.clone(),
+            flows_by: manifest.flows_by.clone(),
             timer_ms: manifest.timer_ms,
             parameters,
             functions,

@@ -138,6 +138,14 @@ pub enum CheckError {
         /// What is missing.
         lacks: &'static str,
     },
+    /// Messages that no pool takes, or the other way round.
+    #[error("the module {has} but {lacks}: declare both, or neither")]
+    Message {
+        /// What is there.
+        has: &'static str,
+        /// What is missing.
+        lacks: &'static str,
+    },
     /// One half of handing state over.
     #[error(
         "the module exports '{has}' but no '{lacks}': what one hands over the other takes, so export both, or neither"

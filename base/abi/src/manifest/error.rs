@@ -2,7 +2,7 @@
 
 use units::{Name, NameError};
 
-use crate::layout::{ABI_VERSION, MANIFEST_LENGTH_MAX};
+use crate::layout::{ABI_VERSION, LANES_MAX, MANIFEST_LENGTH_MAX, POOLS_MAX};
 use crate::manifest::{Meant, PARAMETERS_MAX, VERSION_LENGTH_MAX};
 
 /// Why a manifest was refused. The module author's fault.
@@ -159,6 +159,52 @@ pub enum ManifestError {
     Parameters {
         /// How many.
         count: usize,
+    },
+    /// More pools than there can be virtual processors.
+    #[error("line {line} of the manifest: {count} pools, at most {POOLS_MAX} are allowed")]
+    Pools {
+        /// Counted from 1.
+        line: usize,
+        /// How many.
+        count: usize,
+    },
+    /// Lanes beside those of pools.
+    #[error(
+        "line {line} of the manifest: with pools, 'lanes' is what they have together; leave it out"
+    )]
+    LanesOfPools {
+        /// Counted from 1.
+        line: usize,
+    },
+    /// More lanes in all pools than a service may have.
+    #[error(
+        "line {line} of the manifest: the pools have {count} lanes together, at most {LANES_MAX} are allowed"
+    )]
+    LanesTogether {
+        /// Counted from 1.
+        line: usize,
+        /// How many.
+        count: u16,
+    },
+    /// Something that the module is called for, and no pool has.
+    #[error(
+        "line {line} of the manifest: no pool has the event \"{event}\"; add it to the 'events' of one"
+    )]
+    NoPool {
+        /// Counted from 1.
+        line: usize,
+        /// The event's word.
+        event: &'static str,
+    },
+    /// A pool for a timer that there is not.
+    #[error(
+        "line {line} of the manifest: the pool '{pool}' has the event \"timer\", and there is no 'timer_ms'"
+    )]
+    PoolWithoutTimer {
+        /// Counted from 1.
+        line: usize,
+        /// The pool.
+        pool: Name,
     },
     /// A drop reason whose key is no number.
     #[error(

@@ -52,6 +52,7 @@ mod overload;
 mod packet;
 mod ping;
 mod policy;
+mod pools;
 mod port_life;
 mod queues;
 mod refusals;

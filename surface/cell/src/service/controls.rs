@@ -13,12 +13,14 @@
 //! may have that of a lane below user level.
 
 use super::lane::{Called, Lane};
+use super::pools::Step;
 use super::replace::ReplaceError;
 use super::{RESTART_AFTER_MS, Ready, Service, StartFailure, Turn};
 use crate::memory::Charge;
 use crate::pacer;
 use crate::protocol::StateWay;
 use crate::shared::Shared;
+use abi::Event;
 use engine::{Call, Ended, Engine, InstanceSpec, Kept, StateError, Trap};
 use session::memory::Low;
 use std::rc::Rc;
@@ -30,9 +32,9 @@ const CONTROLS_MAX: usize = 64;
 
 /// One thing to do.
 pub(crate) enum Control {
-    /// `on_timer` in every lane.
+    /// `on_timer` in every lane that has timers.
     Timer,
-    /// `on_message` in every lane.
+    /// `on_message` in every lane that has messages.
     Message {
         message: Rc<[u8]>,
         /// The daemon waits for the answers.
@@ -119,10 +121,44 @@ impl Service {
         self.is_new || self.current.is_some() || !self.controls.is_empty()
     }
 
-    /// Whether a step of that can be done now: not while a packet's call stands still.
+    /// What is to be done next of that, and in which lane.
+    pub(super) fn step(&self) -> Option<Step> {
+        if let Some(lane) = self.lanes.iter().position(Lane::is_starting) {
+            return Some(Step { lane, is_alone: self.is_new });
+        }
+        let first_with =
+            |event| Step { lane: self.first_with(event, 0).unwrap_or(0), is_alone: false };
+        match (&self.current, self.controls.front()) {
+            _ if self.is_new => Some(Step { lane: 0, is_alone: true }),
+            (Some(Current::Hook { lane, .. }), _) => Some(Step { lane: *lane, is_alone: false }),
+            (Some(Current::Keep { kept, .. }), _) => {
+                Some(Step { lane: kept.len().min(self.lanes.len() - 1), is_alone: true })
+            }
+            (Some(Current::Next { .. }), _) | (None, Some(Control::Replace(..))) => {
+                Some(Step { lane: 0, is_alone: true })
+            }
+            (None, Some(Control::Timer)) => Some(first_with(Event::Timer)),
+            (None, Some(Control::Message { .. })) => Some(first_with(Event::Message)),
+            (None, Some(Control::MemoryLow(_))) => Some(Step { lane: 0, is_alone: false }),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether a step of that can be done now: not while a packet's call stands still there.
     pub(crate) fn may_answer(&self) -> bool {
-        self.is_asked()
-            && (self.current.is_some() || !self.lanes.iter().any(Lane::stands_with_packets))
+        self.step().is_some_and(|step| self.may_take(step))
+    }
+
+    /// The same, in the turn of that pool.
+    pub(super) fn may_answer_in(&self, pool: usize) -> bool {
+        self.step().is_some_and(|step| self.pool_of(step.lane) == pool && self.may_take(step))
+    }
+
+    fn may_take(&self, step: Step) -> bool {
+        match step.is_alone {
+            true => !self.lanes.iter().any(Lane::stands_with_packets),
+            false => !self.lanes[step.lane].stands_with_packets(),
+        }
     }
 
     /// Does a step, at most until then.
@@ -145,24 +181,12 @@ impl Service {
     fn take_up(&mut self, control: Control, now_ms: u64, turn: &mut Turn) -> Option<Current> {
         let lanes = self.lanes.len();
         match control {
-            Control::Timer => {
-                let call = Call::Timer { now_ms };
-                let hook = Current::Hook { call, lane: 0, answers: Vec::new(), asked: false };
-                self.hold(now_ms).then_some(hook)
-            }
+            Control::Timer => self.begin_hook(Call::Timer { now_ms }, false, now_ms, turn),
             Control::MemoryLow(low) => {
-                let call = super::memory::call(&low, now_ms);
-                let hook = Current::Hook { call, lane: 0, answers: Vec::new(), asked: false };
-                self.hold(now_ms).then_some(hook)
+                self.begin_hook(super::memory::call(&low, now_ms), false, now_ms, turn)
             }
             Control::Message { message, asked } => {
-                if self.hold(now_ms) {
-                    let call = Call::Message { message, now_ms };
-                    let answers = Vec::with_capacity(lanes);
-                    return Some(Current::Hook { call, lane: 0, answers, asked });
-                }
-                turn.told = asked.then(|| Told::Answered(vec![None; lanes]));
-                None
+                self.begin_hook(Call::Message { message, now_ms }, asked, now_ms, turn)
             }
             Control::Replace(ready, way) => {
                 let (old, new) = (lanes, ready.facts.lanes.max(1));
@@ -183,6 +207,24 @@ impl Service {
         }
     }
 
+    /// A hook in each lane that it is for, if there is one.
+    fn begin_hook(
+        &mut self,
+        call: Call,
+        asked: bool,
+        now_ms: u64,
+        turn: &mut Turn,
+    ) -> Option<Current> {
+        let lanes = self.lanes.len();
+        let first = self.lane_for(&call, 0).filter(|_| self.hold(now_ms));
+        let Some(lane) = first else {
+            turn.told = asked.then(|| Told::Answered(vec![None; lanes]));
+            return None;
+        };
+        let answers = Vec::with_capacity(if asked { lanes } else { 0 });
+        Some(Current::Hook { call, lane, answers, asked })
+    }
+
     fn go_on(
         &mut self,
         engine: &Engine,
@@ -193,22 +235,17 @@ impl Service {
     ) -> Option<Current> {
         match current {
             Current::Hook { call, lane, mut answers, asked } => {
-                if lane < self.lanes.len() {
-                    let answer = match self.lanes[lane].call(&self.pacer, until, &call) {
-                        Called::Stands => {
-                            return Some(Current::Hook { call, lane, answers, asked });
-                        }
-                        Called::Ended(Ended::Message(Ok(answer))) => answer,
-                        Called::Ended(Ended::Message(Err(trap)) | Ended::Timer(Err(trap))) => {
-                            self.replace(lane, trap, now_ms);
-                            None
-                        }
-                        Called::Empty | Called::Ended(_) => None,
-                    };
-                    answers.push(answer);
-                }
-                let lane = lane + 1;
-                if lane < self.lanes.len() {
+                let answer = match self.lanes[lane].call(&self.pacer, until, &call) {
+                    Called::Stands => return Some(Current::Hook { call, lane, answers, asked }),
+                    Called::Ended(Ended::Message(Ok(answer))) => answer,
+                    Called::Ended(Ended::Message(Err(trap)) | Ended::Timer(Err(trap))) => {
+                        self.replace(lane, trap, now_ms);
+                        None
+                    }
+                    Called::Empty | Called::Ended(_) => None,
+                };
+                answers.push(answer);
+                if let Some(lane) = self.lane_for(&call, lane + 1) {
                     return Some(Current::Hook { call, lane, answers, asked });
                 }
                 turn.told = asked.then_some(Told::Answered(answers));

@@ -52,10 +52,14 @@ impl Service {
         })
     }
 
-    /// Has a packet wait for the session's turn.
-    pub(crate) fn enqueue(&mut self, packet: Packet, way: Way) {
-        let index = self.lane_of(&way.meta);
+    /// Has a packet wait for the session's turn; its pool, if that had nothing to do before.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, packet: Packet, way: Way) -> Option<usize> {
+        let index = self.lane_of(&packet, &way.meta);
+        let pool = self.pool_of(index);
+        let has_come_to_work = !self.wants(pool);
         self.lanes[index].push(packet, way);
+        has_come_to_work.then_some(pool)
     }
 
     /// There was no room for it.
@@ -73,28 +77,20 @@ impl Service {
         self.report.bytes += packet.length() as u64;
     }
 
-    /// Works on what waits, one lane in a turn, at most until then.
+    /// Works on what waits for a pool, one lane in a turn, at most until then.
     pub(crate) fn work(
         &mut self,
         engine: &Engine,
+        pool: usize,
         until: Nanos,
         now_ms: u64,
         exits: &mut Exits<'_>,
     ) -> Turn {
-        if self.may_answer() {
+        if self.may_answer_in(pool) {
             return self.answer(engine, until, now_ms);
         }
         let mut turn = Turn::default();
-        let lanes = self.lanes.len();
-        let mut busy = (0..lanes).map(|add| (self.turn + add) % lanes);
-        // What is asked for waits only for calls that have begun.
-        let is_asked = self.is_asked();
-        let is_next = |&index: &usize| match is_asked {
-            true => self.lanes[index].stands_with_packets(),
-            false => !self.lanes[index].is_idle(),
-        };
-        let Some(index) = busy.find(is_next) else { return turn };
-        self.turn = index + 1;
+        let Some(index) = self.lane_in_turn(pool) else { return turn };
         if self.lanes[index].is_empty() {
             self.go_on_without(index, exits, &mut turn);
             return turn;
@@ -104,7 +100,7 @@ impl Service {
                 self.give_up(index, exits.pool, &mut turn);
                 return turn;
             }
-            if self.is_asked() {
+            if self.lanes[index].is_starting() {
                 // It trapped below, and starts again first.
                 turn.after.trapped = true;
                 return turn;
@@ -189,7 +185,9 @@ impl Service {
     pub(super) fn lanes_inherit(&mut self, before: &mut Self) {
         let waiting: Vec<_> =
             before.lanes.iter_mut().flat_map(super::Lane::take_all_waiting).collect();
-        waiting.into_iter().for_each(|(packet, way)| self.enqueue(packet, way));
+        for (packet, way) in waiting {
+            self.enqueue(packet, way);
+        }
         self.onward.append(&mut before.onward);
         self.left.append(&mut before.left);
     }

@@ -9,7 +9,7 @@ use super::low::failure;
 use crate::pacer;
 use crate::protocol::{FromCell, ServiceReport};
 use crate::service::{Control, Service, Told, Turn, Way};
-use crate::sessions::Sessions;
+use crate::sessions::{self, Sessions};
 use bpf_maps::META_COUNTED;
 use executor::{SLICE, TURN_MAX};
 use units::{Bytes, EntryId, Nanos, SessionId};
@@ -17,6 +17,9 @@ use xsk::Packet;
 
 /// Another turn begins when those before took less together.
 const SHORT_TURNS_MAX: Nanos = Nanos(TURN_MAX.0 / 4);
+/// What turns have left to send goes when it is so much: entering the kernel costs as much as some
+/// packets, and more would leave late. So many turns have left something at most.
+const SEND_AT: u64 = 16;
 
 impl Cell {
     /// Whether packets for a service have to wait behind others.
@@ -50,10 +53,8 @@ impl Cell {
         if way.room > Bytes::ZERO || self.sessions.admit(session, memory) {
             way.room = memory;
             // Its session knows of it already otherwise: the clock is not read for each packet.
-            let has_come_to_work = service.is_idle();
-            service.enqueue(packet, way);
-            if has_come_to_work {
-                self.sessions.wake(pacer::now(), session, entry);
+            if let Some(pool) = service.enqueue(packet, way) {
+                self.sessions.wake(pacer::now(), session, service.task(pool));
             }
         } else {
             let turn = service.refuse(packet, &way, &mut self.pool);
@@ -100,35 +101,43 @@ impl Cell {
     /// Lets services work whose turn it is, and sends what they left. False when it is nobody's.
     pub(super) fn take_turns(&mut self, now_ms: u64) -> bool {
         let begin = pacer::now();
-        let (mut end, mut sent) = (begin, 0);
-        while let Some((now, packets)) = self.work(end, now_ms) {
-            sent += packets;
+        let mut end = begin;
+        while let Some(now) = self.work(end, now_ms) {
             end = now;
+            if self.meter.unsent() >= SEND_AT {
+                end = self.send_for_turns(end);
+            }
             if end.saturating_sub(begin) >= SHORT_TURNS_MAX {
                 break;
             }
         }
-        if sent > 0 {
-            self.flush();
-            self.meter.sent(sent, pacer::now().saturating_sub(end));
+        if self.meter.unsent() > 0 {
+            end = self.send_for_turns(end);
         }
         end > begin
     }
 
-    /// Lets the service work whose turn it is; until when it did, and how many packets it may have
-    /// sent. `None` when it is nobody's.
-    fn work(&mut self, begin: Nanos, now_ms: u64) -> Option<(Nanos, u64)> {
+    /// Sends what turns have left, on their accounts; until when that took.
+    fn send_for_turns(&mut self, begin: Nanos) -> Nanos {
+        self.flush();
+        let end = pacer::now();
+        self.meter.settle_sent(&mut self.sessions, end, end.saturating_sub(begin));
+        end
+    }
+
+    /// Lets the service work whose turn it is; until when it did. `None` when it is nobody's.
+    fn work(&mut self, begin: Nanos, now_ms: u64) -> Option<Nanos> {
         let Some(next) = self.sessions.next(begin) else {
             if !self.sessions.take_turns() {
                 self.pacer.begin_alone();
             }
             return None;
         };
-        let entry = next.entry;
+        let (entry, pool) = (next.task.entry, usize::from(next.task.pool));
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
             self.sessions.charge(begin, &next, Nanos::ZERO, true);
-            return Some((begin, 0));
+            return Some(begin);
         };
         let session = service.facts.session;
         let until = next.until.min(begin + TURN_MAX);
@@ -139,7 +148,7 @@ impl Cell {
             self.slicer.arm(TURN_MAX);
         }
         let mut exits = exits!(self, self.rules.as_ref(), session);
-        let turn = service.work(&self.engine, until, now_ms, &mut exits);
+        let turn = service.work(&self.engine, pool, until, now_ms, &mut exits);
         service.bytes_out += exits.sent;
         let sent = if exits.sent > 0 { turn.handled } else { 0 };
         let Turn { after, handled_room, departed, told, .. } = turn;
@@ -149,14 +158,18 @@ impl Cell {
         if let Some(told) = told {
             self.pass_told(entry, told, now_ms);
         }
-        let idle = self.service_mut(entry).is_none_or(|service| service.is_idle());
+        let service = self.services.get(usize::from(entry.0)).and_then(Option::as_ref);
+        let idle = service.is_none_or(|service| !service.wants(pool));
+        for other in service.into_iter().flat_map(|service| service.others_that_want(pool)) {
+            self.sessions.wake(begin, session, other);
+        }
         while let Some((packet, way)) = self.service_mut(entry).and_then(Service::take_onward) {
             self.enqueue(packet, way, now_ms);
         }
         let end = pacer::now();
-        let used = end.saturating_sub(begin) + self.meter.to_send(sent);
-        self.sessions.charge(end, &next, used, idle);
-        Some((end, sent))
+        self.sessions.charge(end, &next, end.saturating_sub(begin), idle);
+        self.meter.sent(next, sent);
+        Some(end)
     }
 
     /// Asks a service for something; false when too much waits for it already.
@@ -170,10 +183,11 @@ impl Cell {
     /// takes turns.
     pub(super) fn attend(&mut self, entry: EntryId, now_ms: u64) {
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
-        let Some(service) = service.filter(|service| service.is_asked()) else { return };
+        let Some(service) = service else { return };
+        let Some(task) = service.asked_task() else { return };
         let session = service.facts.session;
         if self.sessions.take_turns() || !service.may_answer() {
-            return self.sessions.wake(pacer::now(), session, entry);
+            return self.sessions.wake(pacer::now(), session, task);
         }
         self.slicer.arm(SLICE);
         self.meter.run_for(&mut self.sessions, session);
@@ -234,16 +248,23 @@ impl Cell {
     }
 }
 
-/// For whom the thread runs beside the turns: hooks, and packets that are handled as they come.
-/// The clock is read when that changes, not for each packet.
-#[derive(Debug, Default)]
+/// For whom the thread runs: beside the turns, which are hooks and packets that are handled as
+/// they come, the clock is read when that changes, not for each packet; and behind them, when
+/// what they left is sent.
+#[derive(Debug)]
 pub(super) struct Meter {
     running: Option<(SessionId, Nanos)>,
-    /// What it takes to have the kernel take a packet that was sent, of late.
-    each_sent: Nanos,
+    /// Turns that have left packets to send, and how many each; and all of them.
+    unsent: Vec<(sessions::Next, u64)>,
+    unsent_packets: u64,
 }
 
 impl Meter {
+    pub(super) fn new() -> Self {
+        let unsent = Vec::with_capacity(SEND_AT as usize);
+        Self { running: None, unsent, unsent_packets: 0 }
+    }
+
     /// From now on for this one.
     #[inline]
     pub(super) fn run_for(&mut self, sessions: &mut Sessions, session: SessionId) {
@@ -254,19 +275,25 @@ impl Meter {
         }
     }
 
-    /// So many packets were sent together, which took so long. What one of them takes is charged
-    /// with the turns that follow: with those of many sessions nobody could say whose time it was.
-    fn sent(&mut self, packets: u64, took: Nanos) {
-        let each = took.0 / packets;
-        self.each_sent = match self.each_sent {
-            Nanos::ZERO => Nanos(each),
-            Nanos(before) => Nanos((7 * before + each) / 8),
-        };
+    /// A turn has left so many packets to send.
+    fn sent(&mut self, turn: sessions::Next, packets: u64) {
+        if packets > 0 {
+            self.unsent.push((turn, packets));
+            self.unsent_packets += packets;
+        }
     }
 
-    /// What it will take to send so many packets.
-    fn to_send(&self, packets: u64) -> Nanos {
-        Nanos(self.each_sent.0.saturating_mul(packets))
+    /// Packets that turns have left to send.
+    const fn unsent(&self) -> u64 {
+        self.unsent_packets
+    }
+
+    /// They were sent together, which took so long: each turn's session is charged for its part.
+    fn settle_sent(&mut self, sessions: &mut Sessions, now: Nanos, took: Nanos) {
+        let all = std::mem::take(&mut self.unsent_packets).max(1);
+        for (turn, packets) in self.unsent.drain(..) {
+            sessions.charge_sending(now, &turn, Nanos(took.0 * packets / all));
+        }
     }
 
     /// For nobody any more.

@@ -157,6 +157,8 @@ pub(crate) fn declared(checked: &Checked) -> Value {
         "window": manifest.window,
         "state_version": manifest.state_version,
         "lanes": manifest.lanes.to_string(),
+        "pools": manifest.pools,
+        "flows_by": manifest.flows_by,
         "levels": manifest.levels,
         "timer_ms": manifest.timer_ms,
         "needs": manifest.needs.iter().map(|need| need.name()).collect::<Vec<_>>(),
@@ -202,6 +204,16 @@ fn text(checked: &Checked, size: usize, fits: &[Fit]) -> String {
     let memory = checked.memory;
     add("memory", format!("{} KiB, at most {} KiB", memory.pages_min * 64, memory.pages_max * 64));
     add("lanes", manifest.lanes.to_string());
+    for pool in &manifest.pools {
+        let events: Vec<_> = pool.events.iter().map(|event| event.name()).collect();
+        let (name, lanes, processor) = (&pool.name, pool.lanes, pool.processor);
+        let events = events.join(" ");
+        add("pool", format!("{name}: {lanes} lanes on processor {processor}; {events}"));
+    }
+    if !manifest.flows_by.is_empty() {
+        let fields: Vec<_> = manifest.flows_by.iter().map(|field| field.name()).collect();
+        add("flows by", fields.join(" "));
+    }
     add("hooks", hooks(checked).join(" "));
     add("imports", or_none(&imports(checked)));
     let counters: Vec<_> = checked.counters.iter().map(|c| c.name.as_str()).collect();

@@ -9,7 +9,7 @@ use abi::layout::{
     PACKET_LENGTH_MAX,
 };
 use abi::packet::OwnedPacket;
-use abi::{Checked, Lanes as LanesWish, Level, Meta, Verdict};
+use abi::{Checked, Division, Lanes as LanesWish, Level, Meta, Verdict, lanes_of};
 use api::ErrorCode;
 use engine::{Engine, Event, InstanceSpec, Sent, Trap};
 use executor::SLICE;
@@ -61,6 +61,9 @@ pub struct Lanes {
     module: Module,
     spec: InstanceSpec,
     instances: Vec<Option<Running>>,
+    division: Division,
+    /// Lanes that have timers.
+    timed: Vec<usize>,
     timer_ms: Option<u32>,
     timer_at_ms: u64,
     _ticker: Ticker,
@@ -100,8 +103,27 @@ impl Lanes {
                 started.map(Some).map_err(|error| not_started(error, checked))
             })
             .collect::<Result<_, _>>()?;
-        let (timer_ms, timer_at_ms) = (checked.manifest.timer_ms, 0);
-        Ok(Self { engine, module, spec, instances, timer_ms, timer_at_ms, _ticker: ticker })
+        let manifest = &checked.manifest;
+        let division = Division::new(count as usize, &manifest.pools, &manifest.flows_by);
+        let timed = match manifest.pools.is_empty() {
+            true => (0..count as usize).collect(),
+            false => lanes_of(&manifest.pools)
+                .filter(|(_, pool)| pool.has(abi::Event::Timer))
+                .flat_map(|(lanes, _)| lanes)
+                .collect(),
+        };
+        let (timer_ms, timer_at_ms) = (manifest.timer_ms, 0);
+        Ok(Self {
+            engine,
+            module,
+            spec,
+            instances,
+            division,
+            timed,
+            timer_ms,
+            timer_at_ms,
+            _ticker: ticker,
+        })
     }
 
     /// Runs the module on one frame.
@@ -122,7 +144,8 @@ impl Lanes {
         }
         let meta = meta(&parsed, frame.time.as_millis() as u64);
         self.tick(meta.now_ms)?;
-        let lane = meta.flow_hash as usize % self.instances.len();
+        let packet = OwnedPacket::new(frame.bytes.clone());
+        let lane = self.division.lane_of(&packet, meta.flow_hash, || meta);
         let Some(instance) = self.instances[lane].as_mut() else { return Ok(left(Fate::Down)) };
         let Handled { bytes, verdict, emitted } = match instance.on_packet(&frame.bytes, &meta) {
             Ok(handled) => handled,
@@ -145,7 +168,8 @@ impl Lanes {
         let Some(period) = due else { return Ok(()) };
         let is_first = self.timer_at_ms == 0;
         self.timer_at_ms = now_ms + u64::from(period);
-        for lane in (0..self.instances.len()).filter(|_| !is_first) {
+        for at in (0..self.timed.len()).filter(|_| !is_first) {
+            let lane = self.timed[at];
             let Some(instance) = self.instances[lane].as_mut() else { continue };
             if !instance.on_timer(now_ms)? {
                 self.replace(lane)?;
