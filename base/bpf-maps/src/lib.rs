@@ -18,7 +18,7 @@ pub use capture::{
 pub use hash::key_hash;
 pub use service::{
     ACCOUNTS_MAX, Account, ETHERNET_REST, FILL_MAX, FRAME_BYTES, FRAME_MEMORY, FUEL_SHIFT,
-    HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, LINES_MAX, Lane, NEXT_DOWN, NOT_A_VERDICT,
+    HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, LINES_MAX, Lane, Line, NEXT_DOWN, NOT_A_VERDICT,
     NOT_RUN, OVER_BUDGET, OVER_DROP, OVER_NOT, OVER_RAISE, PATH_DIRECT, PATH_TC, Passage,
     ROOM_SHARED, ROOMS_MAX, ReasonKey, Room, SESSION_SYSTEM, ServiceStats,
 };
@@ -477,6 +477,9 @@ pub const META_DATA: u32 = 1 << 7;
 pub const META_COUNTED: u32 = 1 << 3;
 /// Where in [`PacketMeta::flags`] the last bit of the epoch is in which that is counted.
 pub const META_COUNTED_SHIFT: u32 = 4;
+/// [`PacketMeta::flags`], from tc to the cell only: it only has to leave by `egress_port` when it is
+/// its session's turn; `flow_hash` is the number of the [`Line`] that counts it, `then` the verdict.
+pub const META_LEAVES: u32 = 1 << 7;
 /// Where in [`PacketMeta::flags`] the lane's epoch begins ([`ACTION_SERVICE`] only).
 pub const META_EPOCH_SHIFT: u32 = 24;
 
@@ -487,12 +490,18 @@ impl PacketMeta {
         (self.flags >> META_EPOCH_SHIFT) as u8
     }
 
+    /// In which epoch of rooms it was sent up, if it was counted there.
+    #[must_use]
+    pub const fn room_epoch(&self) -> usize {
+        (self.flags >> META_COUNTED_SHIFT & 1) as usize
+    }
+
     /// In which epoch's sum it has room in its session's queue; none when nobody took room for it.
     #[must_use]
     pub const fn counted_in(&self) -> Option<usize> {
         match self.flags & META_COUNTED {
             0 => None,
-            _ => Some((self.flags >> META_COUNTED_SHIFT & 1) as usize),
+            _ => Some(self.room_epoch()),
         }
     }
 }

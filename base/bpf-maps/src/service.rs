@@ -243,11 +243,30 @@ pub struct Account {
     pub per_tick: u64,
     /// What it holds at most.
     pub full: u64,
-    /// Of a share of a port: bytes that left from below user level,
-    pub sent: u64,
-    /// packets that found nothing left,
-    pub dropped: u64,
-    /// and bytes that the cell sent.
+    /// Of a share of a port: bytes that left straight from `nic`, and from `kernel`,
+    pub sent: [u64; 2],
+    /// and how many packets they were.
+    pub packets: u64,
+    /// Always 0.
+    pub unused: u64,
+}
+
+/// A share of a port (`struct tam_line`): the header says who writes what. Its account is in parts
+/// of a byte.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Line {
+    /// What it may still send.
+    pub account: Account,
+    /// Packets of modules at `kernel` that went to wait in the cell, by the last bit of the epoch.
+    pub up: [u64; 2],
+    /// Packets that found nothing left at `nic`; and at `kernel` no room to wait.
+    pub dropped: [u64; 2],
+    /// With `up`: how many wait. Packets that have left, less those of user level that wait.
+    pub gone: u64,
+    /// Bytes of packets of modules at `kernel` that waited, and left.
+    pub sent_up: u64,
+    /// Bytes of packets of user level that left.
     pub sent_above: u64,
     /// Always 0.
     pub unused: u64,
@@ -311,6 +330,7 @@ pub struct ReasonKey {
 
 const _: () = assert!(size_of::<Lane>() == 128, "two cache lines: what tc needs is in the second");
 const _: () = assert!(size_of::<Account>() == 64, "a cache line: CPUs share one account only");
+const _: () = assert!(size_of::<Line>() == 128, "two cache lines: the cell writes in the second");
 const _: () = assert!(size_of::<HandOver>() == 128, "each begins a cache line");
 
 #[cfg(test)]

@@ -299,6 +299,14 @@ impl<T> Schedule<T> {
         Next::Packet { handle, session, bytes, kind, crossed }
     }
 
+    /// So much has left by the port past this since the last time, which is so long ago: the wire
+    /// is that much later free. What it cannot have carried in that time it has carried before.
+    pub fn pass_by(&mut self, packets: Count, bytes: Bytes, since: Nanos) {
+        let rest = Bytes(self.port.per_packet.0.saturating_mul(packets.0));
+        let time = time_of(bytes + rest, self.port.rate);
+        self.pace.add(time.min(since.0.saturating_mul(PICOS)));
+    }
+
     /// So much of what was handed out has left the device.
     pub const fn sent(&mut self, bytes: Bytes) {
         self.in_flight = self.in_flight.saturating_sub(bytes);

@@ -76,6 +76,68 @@ static __always_inline int dropped_as_beyond(enum tam_level level, struct tam_se
 	return dropped(level);
 }
 
+static __always_inline int dropped_at_kernel(struct tam_line *line, struct tam_service_stats *stats)
+{
+	__sync_fetch_and_add(&line->dropped[1], 1);
+	return dropped_as_beyond(TAM_LEVEL_KERNEL, stats);
+}
+
+/* The number of the TAP device, 0 while there is no cell. */
+static __always_inline __u32 up_device(void)
+{
+	__u32 zero = 0;
+	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
+
+	return shared ? *(volatile __u32 *)&shared->up_ifindex : 0;
+}
+
+/* Has a packet that is ready to leave by a port wait for its session's turn there, in the cell;
+ * `number` is the line that it could not pay from. TC_ACT_REDIRECT, or it is dropped and counted.
+ *
+ * Its lane counts it as sent up, so that the lane goes nowhere where others could overtake it; but
+ * the module stays where it is. */
+static __noinline int wait_for_turn(struct __sk_buff *ctx, const struct tam_passage *way, __u32 port,
+				    __u32 number, struct tam_service_stats *stats)
+{
+	struct tam_line *line = bpf_map_lookup_elem(&tam_lines, &number);
+	__u32 entry = way ? way->meta.entry : 0, device = up_device(), epoch;
+	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
+	__u32 length = ctx->len + (ctx->vlan_present ? sizeof(struct vlan_header) : 0);
+	struct tam_meta meta;
+	int counted;
+
+	if (!way || !line || !lane || !stats)
+		return TC_ACT_SHOT;	/* not reached */
+	counted = device ? take_room(lane->session, length) : -1;
+	if (counted < 0)
+		return dropped_at_kernel(line, stats);
+	meta = way->meta;
+	meta.egress_port = port;
+	meta.flow_hash = number;
+	TAP_WAITS(&meta);
+	if (!enter_lane(lane)) {
+		return_room(lane->session, length, counted);
+		stats->drop_lane++;
+		return TC_ACT_SHOT;
+	}
+	epoch = epoch_of(lane);
+	meta.flags = TAM_META_LEAVES | counted | epoch << TAM_META_EPOCH_SHIFT;
+	if (put_in_front(ctx, &meta, way->mark)) {
+		leave_lane(lane);
+		return_room(lane->session, length, counted);
+		stats->drop_malformed++;
+		return TC_ACT_SHOT;
+	}
+	unmark(ctx);
+	if (counted >> TAM_META_COUNTED_SHIFT & 1)
+		__sync_fetch_and_add(&line->up[1], 1);
+	else
+		__sync_fetch_and_add(&line->up[0], 1);
+	count_up(lane, epoch);
+	leave_lane(lane);
+	return bpf_redirect(device, 0);
+}
+
 /* Forwards by the route that came with the packet, or has the kernel do it. */
 static __always_inline int pass_by_route(void *ctx, enum tam_level level, const struct tam_passage *way,
 				   struct tam_service_stats *stats)
@@ -83,7 +145,7 @@ static __always_inline int pass_by_route(void *ctx, enum tam_level level, const 
 	bring_head(ctx, level);
 
 	void *data = first_byte(ctx, level), *data_end = last_byte(ctx, level);
-	__u32 l3 = find_l3(data, data_end), port = way->meta.egress_port;
+	__u32 l3 = find_l3(data, data_end), port = way->meta.egress_port, unpaid = 0;
 	int outcome = TAM_KERNEL_OTHER;
 
 	/* What came as another protocol than IP has no route: it is the stack's. */
@@ -99,13 +161,21 @@ static __always_inline int pass_by_route(void *ctx, enum tam_level level, const 
 	    device_of(level, port) &&
 	    frame_length(ctx, level) - l3 <= way->mtu)
 		outcome = one_hop(data + l3, data_end);
-	if (outcome == TAM_FORWARDED && is_beyond_share(ctx, level, way->meta.entry, port))
+	if (outcome == TAM_FORWARDED)
+		unpaid = take_share(ctx, level, way->meta.entry, port);
+	if (unpaid && level == TAM_LEVEL_NIC)
 		return dropped_as_beyond(level, stats);
 	if (outcome == TAM_DROP_HEADER_LENGTH ||
 	    (outcome == TAM_FORWARDED &&
 	     readdress(ctx, level, &way->meta, way->own_mac, l3))) {
 		stats->drop_malformed++;
 		return dropped(level);
+	}
+	if (unpaid && level == TAM_LEVEL_KERNEL) {
+		int action = wait_for_turn(ctx, way, port, unpaid - 1, stats);
+
+		stats->forwarded += action == redirected(level);
+		return action;
 	}
 	if (outcome == TAM_FORWARDED && out_of(ctx, level, port) == redirected(level)) {
 		stats->forwarded++;
@@ -131,10 +201,18 @@ static __always_inline int pass_across(void *ctx, enum tam_level level,
 		stats->drop_too_long++;
 		return dropped(level);
 	}
-	if (is_beyond_share(ctx, level, way->meta.entry, port))
-		return dropped_as_beyond(level, stats);
 
-	int action = across(ctx, level, way, port);
+	__u32 unpaid = take_share(ctx, level, way->meta.entry, port);
+	int action;
+
+	if (unpaid && level == TAM_LEVEL_NIC)
+		return dropped_as_beyond(level, stats);
+	if (unpaid) {
+		action = wait_for_turn(ctx, way, port, unpaid - 1, stats);
+		stats->forwarded += action == redirected(level);
+		return action;
+	}
+	action = across(ctx, level, way, port);
 
 	if (action == dropped(level))
 		stats->drop_no_port++;
@@ -186,11 +264,20 @@ static __always_inline int bounce(void *ctx, enum tam_level level, const struct 
 		stats->drop_malformed++;
 		return dropped(level);
 	}
-	if (is_beyond_share(ctx, level, way->meta.entry, port))
-		return dropped_as_beyond(level, stats);
 	__builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
 	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
 	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
+
+	__u32 unpaid = take_share(ctx, level, way->meta.entry, port);
+
+	if (unpaid && level == TAM_LEVEL_NIC)
+		return dropped_as_beyond(level, stats);
+	if (unpaid) {
+		int action = wait_for_turn(ctx, way, port, unpaid - 1, stats);
+
+		stats->bounced += action == redirected(level);
+		return action;
+	}
 	stats->bounced++;
 	return back_out(ctx, level, port);
 }
@@ -201,12 +288,15 @@ static __always_inline int redirect(void *ctx, enum tam_level level,
 {
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 	int to_raw = level == TAM_LEVEL_NIC && config && config->flags & TAM_PORT_RAW;
+	__u32 unpaid = 0;
 
 	if (cycles(ctx, level, config, way->meta.arrival_port)) {
 		stats->drop_cycle++;
 		return dropped(level);
 	}
-	if (config && config->ifindex && is_beyond_share(ctx, level, way->meta.entry, port))
+	if (config && config->ifindex)
+		unpaid = take_share(ctx, level, way->meta.entry, port);
+	if (unpaid && level == TAM_LEVEL_NIC)
 		return dropped_as_beyond(level, stats);
 	/* Any device takes what tc redirects, and a TUN device nothing else. */
 	if (to_raw && crosses_at_tc(way->meta.arrival_port)) {
@@ -228,6 +318,12 @@ static __always_inline int redirect(void *ctx, enum tam_level level,
 	    config->mtu + sizeof(struct ethhdr) + sizeof(struct vlan_header)) {
 		stats->drop_too_long++;
 		return dropped(level);
+	}
+	if (unpaid && level == TAM_LEVEL_KERNEL) {
+		int action = wait_for_turn(ctx, way, port, unpaid - 1, stats);
+
+		stats->redirected += action == redirected(level);
+		return action;
 	}
 	/* At tc the kernel sees to that. */
 	if (to_raw) {

@@ -25,6 +25,7 @@ struct tam_hand_over layout_hand_over;
 struct tam_passage layout_passage;
 struct tam_service_stats layout_service_stats;
 struct tam_account layout_account;
+struct tam_line layout_line;
 struct tam_room layout_room;
 struct tam_reason_key layout_reason_key;
 enum tam_outcome layout_outcome;

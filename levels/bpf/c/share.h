@@ -3,13 +3,16 @@
  *
  *   a module's packet leaves by a port of which somebody was promised a share
  *     ─▶ the account of its session there, or of all that have none
- *          ├─ something left: it pays its bytes, and leaves
- *          └─ nothing:        dropped, counted for its service and in that account
+ *          ├─ something left, and nobody waits: it pays its bytes, and leaves
+ *          └─ else  at nic:    dropped, counted for its service and in that account
+ *                   at kernel: to the cell by the TAP device, where it waits for its turn
+ *                              (afterwards.h); dropped when its session's queue is full
  *
- * It is dropped, not raised: its module is through with it, and must not see it twice. Accounts
+ * At nic nothing can wait: who had a packet wait there would have to copy it. It is not raised to
+ * its module at user level either, which is through with it, and must not see it twice. Accounts
  * fill with the kernel's ticks, as those of time do (service.h). What the cell sends pays from
- * the same ones, so a session has one share, wherever its packets leave from; the cell's own
- * wait for their turn, and are never dropped here.
+ * the same ones, so a session has one share, wherever its packets leave from. While any wait, those
+ * that follow go behind them.
  *
  * The node's own services (session 0) pay nothing: they are in everybody's way. What the stack
  * sends, and plain forwarding, passes by all this.
@@ -26,7 +29,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, TAM_LINES_MAX);
 	__type(key, __u32);
-	__type(value, struct tam_account);
+	__type(value, struct tam_line);
 } tam_lines SEC(".maps");
 
 /* By port and session: which of them is a share's. */
@@ -38,26 +41,40 @@ struct {
 	__type(value, __u32);
 } tam_line_of SEC(".maps");
 
-static __noinline int pay_for_line(__u32 port, __u32 session, __u32 bytes, __u32 beside)
+/* Whether packets of the line wait in the cell, or are on their way there. */
+static __always_inline int is_waited_in(const struct tam_line *line)
+{
+	return (__s64)(*(volatile __u64 *)&line->up[0] + *(volatile __u64 *)&line->up[1] -
+		       *(volatile __u64 *)&line->gone) > 0;
+}
+
+/* 0 when the packet has paid; else 1 + the number of the line that it could not pay from. */
+static __noinline int pay_for_line(__u32 port, __u32 session, __u32 bytes, __u32 beside, int at_nic)
 {
 	__u32 key = port << 16 | session, *own = bpf_map_lookup_elem(&tam_line_of, &key);
 	__u32 at = own ? *own : port;
-	struct tam_account *account = bpf_map_lookup_elem(&tam_lines, &at);
+	struct tam_line *line = bpf_map_lookup_elem(&tam_lines, &at);
 
-	if (!account)
+	if (!line)
 		return 0;
-	fill_for_now(account);
-	if (*(volatile __s64 *)&account->left <= 0) {
-		__sync_fetch_and_add(&account->dropped, 1);
-		return -1;
+	fill_for_now(&line->account);
+	if (*(volatile __s64 *)&line->account.left <= 0 || (!at_nic && is_waited_in(line))) {
+		if (at_nic)
+			__sync_fetch_and_add(&line->dropped[0], 1);
+		return 1 + at;
 	}
-	__sync_fetch_and_add(&account->left, -((__s64)(bytes + beside) << TAM_FUEL_SHIFT));
-	__sync_fetch_and_add(&account->sent, bytes);
+	__sync_fetch_and_add(&line->account.left, -((__s64)(bytes + beside) << TAM_FUEL_SHIFT));
+	if (at_nic)
+		__sync_fetch_and_add(&line->account.sent[0], bytes);
+	else
+		__sync_fetch_and_add(&line->account.sent[1], bytes);
+	__sync_fetch_and_add(&line->account.packets, 1);
 	return 0;
 }
 
-/* Whether a packet of the entry that the way names may not leave by this port; else it has paid. */
-static __always_inline int is_beyond_share(void *ctx, enum tam_level level, __u32 entry, __u32 port)
+/* 0 when a packet of the entry may leave by this port now: then it has paid. Else 1 + the number
+ * of the line where nothing is left, or others wait. */
+static __always_inline __u32 take_share(void *ctx, enum tam_level level, __u32 entry, __u32 port)
 {
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 	__u32 session;
@@ -68,7 +85,8 @@ static __always_inline int is_beyond_share(void *ctx, enum tam_level level, __u3
 	if (session == TAM_SESSION_SYSTEM)
 		return 0;
 	return pay_for_line(port, session, frame_length(ctx, level),
-			    config->flags & TAM_PORT_RAW ? 0 : TAM_ETHERNET_REST) < 0;
+			    config->flags & TAM_PORT_RAW ? 0 : TAM_ETHERNET_REST,
+			    level == TAM_LEVEL_NIC);
 }
 
 #endif

@@ -291,6 +291,8 @@ struct tam_marked {
 /* On the way to the cell, and nowhere else: */
 #define TAM_META_COUNTED (1 << 3)	/* it has room in its session's queue (tam_room) */
 #define TAM_META_COUNTED_SHIFT 4	/* in `sent` of which epoch */
+#define TAM_META_LEAVES (1 << 7)	/* from tc: it only has to leave by egress_port, when it is its session's
+				 * turn; flow_hash is the number of the tam_line that counts it, `then` the verdict */
 #define TAM_META_EPOCH_SHIFT 24
 
 enum tam_level {
@@ -475,7 +477,7 @@ struct tam_service_stats {
 	__u64 drop_lane;	/* at tc, or behind another module: another CPU did not leave the lane in time */
 	__u64 drop_cycle;	/* it went round and round between cabled ports */
 	__u64 drop_queue;	/* raised, and its session's queue had no room for it */
-	__u64 drop_share;	/* nothing was left of its session's share of the port that it was to leave by */
+	__u64 drop_share;	/* nothing was left of its session's share of the port that it was to leave by; at kernel: nor room to wait */
 	__u64 handed_over;	/* packets that found the lane at another CPU than the last one */
 	__u64 reasons_lost;	/* of drop_module: their reason is in no counter, there are too many */
 	__u64 raised_bytes;	/* of those that were raised: as they came */
@@ -496,14 +498,38 @@ struct tam_account {
 	__u64 ticked;		/* the jiffy until which it is filled */
 	__u64 per_tick;
 	__u64 full;		/* what it holds at most */
-	__u64 sent;		/* of a share of a port: bytes that left from below user level, */
-	__u64 dropped;		/* packets that found nothing left, */
-	__u64 sent_above;	/* and bytes that the cell sent, which counts them */
+	__u64 sent[2];		/* of a share of a port: bytes that left straight from nic, and from kernel, */
+	__u64 packets;		/* and how many packets they were */
 	__u64 unused;		/* a cache line */
 };
 #define TAM_ACCOUNTS_MAX 16384	/* sessions of a node */
-/* Of shares of ports (share.h), in parts of a byte; the first ones, by the number of the port, are
- * for all sessions that have no share of it. */
+
+/* A share of a port (share.h): its account is in parts of a byte. F the front door writes, C the
+ * cell, which maps it.
+ *
+ *  0         64      80        96     104       112          120    128
+ * +---------+-------+---------+------+---------+------------+------+
+ * | account | up[2] | dropped | gone | sent up | sent above | zero |
+ * |    F, C |   F   |    F    |  C   |    C    |      C     |      |
+ * +---------+-------+---------+------+---------+------------+------+
+ *
+ *	a packet of kernel goes to wait in the cell:      up[epoch] += 1
+ *	it has left, and the device has it:               gone += 1
+ *	the cell puts one of user level there to wait:    gone -= 1
+ *	wait:                                             up[0] + up[1] - gone
+ *
+ * The epoch is that of the room which the packet takes, and what is lost on its way is found as
+ * with rooms (tam_room). The first records, by the number of the port, are for all sessions that
+ * have no share of it. */
+struct tam_line {
+	struct tam_account account;
+	__u64 up[2];		/* packets of kernel level that went to wait, by the last bit of the epoch */
+	__u64 dropped[2];	/* packets that found nothing left at nic; and at kernel no room to wait */
+	__u64 gone;
+	__u64 sent_up;		/* bytes of those that waited, and left */
+	__u64 sent_above;	/* bytes of packets of user level that left */
+	__u64 unused;		/* two cache lines */
+};
 #define TAM_LINES_MAX (TAM_PORTS_MAX + 16384)
 #define TAM_SESSION_SYSTEM 0	/* the node's own services */
 #define TAM_ETHERNET_REST 24	/* what goes with each packet on an Ethernet: preamble, FCS, gap */

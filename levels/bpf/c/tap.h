@@ -7,7 +7,8 @@
  *
  *   TAP_VERDICT --> TAP_LEAVES --> TAP_AFTER_NIC, TAP_AFTER_TC
  *   the same behind a module: the frame as it leaves, or as the module left what was dropped.
- *   At tc it leaves by the stack's egress in the same breath, and is taken there.
+ *   At tc it leaves by the stack's egress in the same breath, and is taken there. One that waits
+ *   for its session's turn is taken in the cell.
  *
  * What is kept meanwhile is per CPU: one CPU handles one packet at a time from begin to end.
  */
@@ -22,6 +23,7 @@
 #define TAP_OUTCOME(outcome)
 #define TAP_END(ctx, action)
 #define TAP_VERDICT(level, meta, verdict, trapped)
+#define TAP_WAITS(meta)
 #define TAP_AFTER_NIC(ctx, action)
 #define TAP_AFTER_TC(ctx, action)
 
@@ -219,6 +221,15 @@ static __noinline int tap_verdict(enum tam_level level, const struct tam_meta *m
 	return 0;
 }
 
+/* It leaves later, from the cell: there the verdict is told. */
+static __always_inline void tap_waits(struct tam_meta *meta)
+{
+	struct tap_scratch *goes = tap_scratch(TAP_GOES);
+
+	if (goes)
+		__builtin_memcpy(meta->then, &goes->head.verdict, sizeof(meta->then));
+}
+
 /* The packet ends, or leaves by a port; what goes to the stack or up is seen there. */
 static __always_inline int tap_after(void *ctx, enum tam_level level, int action)
 {
@@ -282,6 +293,7 @@ static __always_inline int tap_egress(struct __sk_buff *skb)
 #define TAP_END(ctx, action) tap_end(ctx, action)
 #define TAP_VERDICT(level, meta, verdict, trapped) \
 	tap_verdict(level, meta, session_of((meta)->rule), verdict, trapped)
+#define TAP_WAITS(meta) tap_waits(meta)
 #define TAP_AFTER_NIC(ctx, action) tap_after_nic(ctx, action)
 #define TAP_AFTER_TC(ctx, action) tap_after_tc(ctx, action)
 

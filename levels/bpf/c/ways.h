@@ -6,6 +6,7 @@
  *   back   devmap (some devices XDP_TX)    redirect to the arrival device
  *   stack  XDP_PASS                        on, or in by the arrival device once more
  *   up     socket, metadata in front       TAP device, metadata as the frame's beginning
+ *   wait   dropped                         TAP device, to leave by the cell when it is its turn
  */
 #ifndef TAM_WAYS_H
 #define TAM_WAYS_H

@@ -121,7 +121,7 @@ pub struct FrontDoor {
     lanes: Lanes,
     hand_overs: MappedArray<[HandOver; MODULES_MAX]>,
     accounts: MappedArray<bpf_maps::Account>,
-    lines: MappedArray<bpf_maps::Account>,
+    lines: MappedArray<bpf_maps::Line>,
     filter: MappedArray<u64>,
     facts: MappedArray<bpf_maps::RuleFact>,
     lists: lists::Lists,

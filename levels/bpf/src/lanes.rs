@@ -397,7 +397,9 @@ impl Departures {
         // Before the epoch's first packet, `sent_up` is where it will begin. Looked at in this
         // order: the front door writes epoch_start, epoch_seen, sent_up.
         let start = if is_seen() { lane.epoch_start.load(Ordering::Acquire) } else { sent_up };
-        lane.left.store(start + self.of_epoch, Ordering::Release);
+        // Those of before that wait to leave are gone with the next departure.
+        let of_before = self.leaving - self.leaving_of_epoch;
+        lane.left.store((start + self.of_epoch).wrapping_sub(of_before), Ordering::Release);
     }
 }
 

@@ -5,7 +5,7 @@
 use std::mem::offset_of;
 
 use bpf_maps::{
-    Account, Captured, Config, HandOver, Key, Lane, Mask, OUTCOMES, PacketMeta, Passage,
+    Account, Captured, Config, HandOver, Key, Lane, Line, Mask, OUTCOMES, PacketMeta, Passage,
     PortConfig, PortStats, ReasonKey, Room, Rule, RuleFact, RuleStats, STAGES, ServiceStats, Vlan,
     VlanKey,
 };
@@ -151,19 +151,8 @@ fn layout_of_services_matches_header() {
         account,
         beyond,
     );
-    same!(
-        object,
-        "tam_account",
-        Account,
-        left,
-        ticked,
-        per_tick,
-        full,
-        sent,
-        dropped,
-        sent_above,
-        unused,
-    );
+    same!(object, "tam_account", Account, left, ticked, per_tick, full, sent, packets, unused,);
+    same!(object, "tam_line", Line, account, up, dropped, gone, sent_up, sent_above, unused,);
     same!(object, "tam_room", Room, most, sent, dropped, epoch, shared, unused, done, unused_end,);
     same!(
         object,

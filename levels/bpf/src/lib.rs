@@ -42,7 +42,7 @@ pub use facts::RuleFacts;
 pub use front_door::{Below, FrontDoor, FrontDoorError};
 pub use inventory::Inventory;
 pub use lanes::{Departures, Lane, Lanes, LanesError};
-pub use lines::Lines;
+pub use lines::{Lines, SentBelow};
 pub use map::{DevmapValue, Map, MapError, MapInfo, MappedArray, Update, possible_cpus};
 pub use new_map::{MapSpec, NewMapError};
 pub use object::{LoadError, Object, ObjectError, OpenObject};

@@ -134,16 +134,24 @@ pub struct MemoryUse {
 pub struct SendUse {
     /// The port.
     pub port: String,
-    /// How the share is kept at `nic` and `kernel`: `policed`, what is beyond it is dropped.
-    pub below: String,
-    /// How at user level: `queued`, packets wait for their turn.
+    /// How the share is kept at `nic`: `policed`, what is beyond it is dropped.
+    pub nic: String,
+    /// How at `kernel`: `queued`, packets wait for their turn, in the cell.
+    pub kernel: String,
+    /// How at user level: `queued`, too.
     pub user: String,
     /// Bytes that it sent since it has the share, at all levels.
     pub sent_bytes: u64,
-    /// Of them, those that left from below user level.
-    pub sent_below_bytes: u64,
-    /// Packets that were dropped below, because nothing was left of the share.
-    pub dropped_below: u64,
+    /// Of them, those of modules at `nic`.
+    pub sent_nic_bytes: u64,
+    /// Of them, those of modules at `kernel`, at once or after they had waited.
+    pub sent_kernel_bytes: u64,
+    /// Packets that were dropped at `nic`, because nothing was left of the share.
+    pub dropped_nic: u64,
+    /// Packets that were dropped at `kernel`: they had to wait, and the session's queue was full.
+    pub dropped_kernel: u64,
+    /// Packets of modules at `kernel` that went to wait for their turn.
+    pub waited_kernel: u64,
     /// Bytes that it sent in the last look.
     pub window_bytes: u64,
 }

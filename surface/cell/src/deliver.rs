@@ -153,7 +153,7 @@ impl Exits<'_> {
             packet.recycle(self.pool);
             return End::Failed(SendFailure::Full);
         }
-        match self.egress.enqueue(port, self.session, packet) {
+        match self.egress.enqueue(port, self.session, packet, None) {
             Ok(()) => End::Sent,
             Err((packet, why)) => {
                 self.sessions.release(self.session, memory);

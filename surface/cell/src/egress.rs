@@ -11,9 +11,12 @@
 //! ```
 //!
 //! What waits here is in the same queue of the session as what waits for its turn: a packet that
-//! cannot leave takes the room of one that comes.
+//! cannot leave takes the room of one that comes. Packets that modules at kernel level have sent
+//! come here with the room that they have taken, when their session's share is used up or others of
+//! it wait ([`Egress::come`]): they only leave. What leaves straight from below passes by all this;
+//! it is looked at, so that the port is not given away twice.
 
-use crate::numbered::Numbered;
+use crate::lines::{Counted, Lines};
 use crate::port::{Ports, SendFailure};
 use crate::protocol::{HEADER_LENGTH_MAX, PortFacts, SessionFacts};
 use crate::sessions::Sessions;
@@ -22,7 +25,7 @@ use session::Reservation;
 use session::egress::{Next, Outcome, Port, Schedule, Terms};
 use session::memory::queue_default;
 use std::collections::BTreeMap;
-use units::{BitsPerSecond, Bytes, Nanos, PortId, SessionId};
+use units::{BitsPerSecond, Bytes, Nanos, Packets, PortId, SessionId};
 use xsk::{FramePool, Packet};
 
 /// What goes with each packet on an Ethernet: preamble, frame check sequence and gap.
@@ -32,36 +35,28 @@ const AHEAD_MAX: Nanos = Nanos(200_000);
 /// What is caught up with when the kernel gave the core to somebody else: a tick of its scheduler.
 const BEHIND_MAX: Nanos = Nanos::from_millis(4);
 
+/// How often it is looked at what left by a port straight from below.
+const LOOK_MIN: Nanos = Nanos::from_millis(1);
+/// A wire that was busy for longer is not waited for.
+const LOOK_MAX: Nanos = Nanos::from_millis(4);
+
+/// A packet that waits.
+struct Waiting {
+    packet: Packet,
+    /// Where the front door learns of it.
+    counted: Option<Counted>,
+}
+
 /// A port that can have shares.
 struct Line {
     name: String,
     port: Port,
     /// While somebody has a share of it.
-    schedule: Option<Schedule<Packet>>,
+    schedule: Option<Schedule<Waiting>>,
     /// The transmit ring had no room for it.
-    stuck: Option<(SessionId, Packet)>,
-}
-
-/// What leaves from here pays from the account from which what modules below send does: a session
-/// has one share of a port. Here nobody is stopped by it.
-#[derive(Default)]
-struct Accounts {
-    table: Option<bpf::Lines>,
-    /// Of those with a share: by port, then by session.
-    payers: Vec<Numbered<u32>>,
-}
-
-impl Accounts {
-    fn pay(&self, port: usize, session: SessionId, bytes: u64, beside: Bytes) {
-        if session == SessionId::SYSTEM {
-            return;
-        }
-        if let Some(table) = &self.table {
-            let own = self.payers.get(port).and_then(|of| of.get(usize::from(session.0))).copied();
-            // The first accounts are those of all without a share, by port.
-            table.pay(own.unwrap_or(port as u32), bytes, beside.0);
-        }
-    }
+    stuck: Option<(SessionId, Waiting)>,
+    /// When it was looked at what passed by.
+    looked: Nanos,
 }
 
 /// See above.
@@ -69,7 +64,9 @@ impl Accounts {
 pub(crate) struct Egress {
     lines: Vec<Option<Line>>,
     sessions: BTreeMap<SessionId, Reservation>,
-    accounts: Accounts,
+    /// What leaves from here pays from the accounts from which what modules below send does: a
+    /// session has one share of a port. Here nobody is stopped by it.
+    accounts: Lines,
     /// Packets of each session that wait, by its number; and all of them.
     waiting: Vec<u32>,
     total: usize,
@@ -95,7 +92,13 @@ pub(crate) struct Left {
 
 impl Line {
     fn new(facts: &PortFacts, rate: BitsPerSecond) -> Self {
-        Self { name: facts.name.clone(), port: port_of(facts, rate), schedule: None, stuck: None }
+        Self {
+            name: facts.name.clone(),
+            port: port_of(facts, rate),
+            schedule: None,
+            stuck: None,
+            looked: Nanos::ZERO,
+        }
     }
 
     fn terms(&self, reservation: &Reservation) -> Terms {
@@ -130,20 +133,34 @@ impl Egress {
 
     /// What is sent pays from these accounts.
     pub(crate) fn pay_from(&mut self, accounts: bpf::Lines) {
-        self.accounts.table = Some(accounts);
+        self.accounts.pay_from(accounts);
     }
 
     /// A session pays from this account at a port, or from that of all without a share.
     pub(crate) fn set_payer(&mut self, port: PortId, session: SessionId, account: Option<u32>) {
-        let (port, session) = (usize::from(port.0), usize::from(session.0));
-        let payers = &mut self.accounts.payers;
-        if payers.len() <= port {
-            payers.resize_with(port + 1, Numbered::default);
-        }
-        match account {
-            Some(account) => drop(payers[port].insert(session, account)),
-            None => drop(payers[port].remove(session)),
-        }
+        self.accounts.set_payer(port, session, account);
+    }
+
+    /// A packet has come that only has to leave, counted by the front door in this account and
+    /// epoch.
+    pub(crate) fn come(&mut self, line: u32, epoch: usize) -> Option<Counted> {
+        self.accounts.come(line, epoch)
+    }
+
+    /// It is gone, and does not wait any more.
+    pub(crate) fn gone(&mut self, counted: Option<Counted>) {
+        counted.into_iter().for_each(|counted| self.accounts.leave(counted));
+    }
+
+    /// What of an epoch that is closed has not come is lost.
+    pub(crate) fn settle(&mut self, epoch: usize) {
+        self.accounts.settle(epoch);
+    }
+
+    /// The devices have all that left: what comes next from below need not wait behind it.
+    #[inline]
+    pub(crate) fn have_left(&mut self) {
+        self.accounts.publish_all();
     }
 
     /// What time it is, once for all packets of a round.
@@ -227,8 +244,10 @@ impl Egress {
         for (number, line) in (0..).zip(&mut self.lines) {
             let Some(line) = line else { continue };
             let Some(schedule) = &mut line.schedule else { continue };
-            let packets = schedule.remove(self.now, id);
-            left.extend(packets.into_iter().map(|packet| (PortId(number), id, packet)));
+            let accounts = &mut self.accounts;
+            let packets = schedule.remove(self.now, id).into_iter();
+            let packets = packets.map(|waiting| waiting.into_packet(accounts));
+            left.extend(packets.map(|packet| (PortId(number), id, packet)));
         }
         left.iter().for_each(|_| self.count_out(id));
         left.extend(self.arrange_all());
@@ -267,38 +286,43 @@ impl Egress {
 
     fn dissolve(
         &mut self,
-        schedule: Option<Schedule<Packet>>,
-        stuck: Option<(SessionId, Packet)>,
+        schedule: Option<Schedule<Waiting>>,
+        stuck: Option<(SessionId, Waiting)>,
     ) -> Vec<(SessionId, Packet)> {
         let mut left: Vec<_> = stuck.into_iter().collect();
         if let Some(mut schedule) = schedule {
             let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
             for id in ids {
                 let packets = schedule.remove(self.now, id);
-                left.extend(packets.into_iter().map(|packet| (id, packet)));
+                left.extend(packets.into_iter().map(|waiting| (id, waiting)));
             }
         }
         left.iter().for_each(|(id, _)| self.count_out(*id));
-        left
+        let accounts = &mut self.accounts;
+        left.into_iter().map(|(id, waiting)| (id, waiting.into_packet(accounts))).collect()
     }
 
-    /// Has a packet wait until its session may send it.
+    /// Has a packet wait until its session may send it; `counted`: what [`Egress::come`] said. If it
+    /// cannot, it is gone.
     pub(crate) fn enqueue(
         &mut self,
         port: u16,
         session: SessionId,
         packet: Packet,
+        counted: Option<Counted>,
     ) -> Result<(), (Packet, Refused)> {
         let line = self.lines.get_mut(usize::from(port)).and_then(Option::as_mut);
         let Some(schedule) = line.and_then(|line| line.schedule.as_mut()) else {
+            self.gone(counted);
             return Err((packet, Refused::Full));
         };
         let bytes = Bytes(packet.length() as u64);
+        let counted = counted.or_else(|| self.accounts.wait(usize::from(port), session));
         if let Outcome::Dropped { handle, reason } =
-            schedule.enqueue(self.now, session, bytes, packet)
+            schedule.enqueue(self.now, session, bytes, Waiting { packet, counted })
         {
             return Err((
-                handle,
+                handle.into_packet(&mut self.accounts),
                 match reason {
                     session::egress::DropReason::TooLong => Refused::TooLong,
                     _ => Refused::Full,
@@ -348,9 +372,10 @@ impl Egress {
         sessions: &mut Sessions,
         left: &mut Left,
     ) -> Option<Nanos> {
+        self.look_below(at);
         loop {
             let line = self.lines[at].as_mut()?;
-            let (session, packet) = match line.stuck.take() {
+            let (session, Waiting { packet, counted }) = match line.stuck.take() {
                 Some(stuck) => stuck,
                 None => match line.schedule.as_mut()?.next(self.now) {
                     Next::Packet { handle, session, .. } => (session, handle),
@@ -363,10 +388,12 @@ impl Egress {
                 Ok(()) => {
                     left.sent += 1;
                     sessions.sent(session, Bytes(length));
-                    self.accounts.pay(at, session, length, line.port.per_packet);
+                    let is_of_kernel = counted.is_some_and(|it| it.is_of_kernel);
+                    let price = (length, line.port.per_packet);
+                    self.accounts.pay(at, session, price, is_of_kernel);
                 }
                 Err((packet, SendFailure::Full)) => {
-                    line.stuck = Some((session, packet));
+                    line.stuck = Some((session, Waiting { packet, counted }));
                     return Some(self.now);
                 }
                 Err((packet, _)) => {
@@ -375,7 +402,28 @@ impl Egress {
                 }
             }
             sessions.release(session, memory);
+            self.gone(counted);
             self.count_out(session);
         }
+    }
+
+    /// What modules below sent by a port since the last look is on its wire, too.
+    fn look_below(&mut self, at: usize) {
+        let Some(line) = self.lines[at].as_mut() else { return };
+        let since = self.now.saturating_sub(line.looked);
+        let Some(schedule) = line.schedule.as_mut().filter(|_| since >= LOOK_MIN) else { return };
+        line.looked = self.now;
+        let (packets, bytes) = self.accounts.look_below(at);
+        if packets > Packets::ZERO {
+            schedule.pass_by(packets, bytes, since.min(LOOK_MAX));
+        }
+    }
+}
+
+impl Waiting {
+    /// It does not wait any more.
+    fn into_packet(self, accounts: &mut Lines) -> Packet {
+        self.counted.into_iter().for_each(|counted| accounts.leave(counted));
+        self.packet
     }
 }

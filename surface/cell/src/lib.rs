@@ -27,6 +27,7 @@ mod deliver;
 mod egress;
 mod facts;
 mod kernel;
+mod lines;
 mod mappings;
 mod memory;
 mod numbered;

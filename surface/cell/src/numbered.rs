@@ -60,6 +60,18 @@ impl<T> Numbered<T> {
         self.places.iter_mut().flatten()
     }
 
+    /// The same, with their numbers.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
+        let places = self.places.iter_mut().enumerate();
+        places.filter_map(|(number, place)| Some((number, place.as_mut()?)))
+    }
+
+    /// Those from a number on, by their numbers.
+    pub(crate) fn iter_from(&self, first: usize) -> impl Iterator<Item = (usize, &T)> {
+        let places = self.places.iter().enumerate().skip(first);
+        places.filter_map(|(number, place)| Some((number, place.as_ref()?)))
+    }
+
     /// None is there any more.
     pub(crate) fn clear(&mut self) {
         self.places.clear();

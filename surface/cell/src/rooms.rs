@@ -273,6 +273,11 @@ impl Rooms {
         now_ms >= self.next_ms
     }
 
+    /// The one that begins next is counted where the one before the one that runs was.
+    pub(crate) const fn closed_epoch(&self) -> usize {
+        (self.epoch.wrapping_add(1) & 1) as usize
+    }
+
     /// Once in an epoch: the one before the one that ends is closed for so long that what has
     /// not come of it is lost. Then it is the next.
     pub(crate) fn settle<'a>(&mut self, now_ms: u64, queues: impl Iterator<Item = &'a mut Queue>) {

@@ -432,6 +432,14 @@ impl Service {
         true
     }
 
+    /// A packet is through that its module had below, and that only waits to leave. Whether the lane
+    /// has counted it.
+    pub(crate) fn leave_past(&mut self, epoch: u8) -> bool {
+        let Some(shared) = &mut self.shared else { return false };
+        shared.leave_past(epoch);
+        true
+    }
+
     /// The devices have all packets that left.
     pub(crate) fn depart(&mut self) {
         if let Some(shared) = &mut self.shared {

@@ -263,6 +263,11 @@ impl Sessions {
         self.rooms.is_epoch_over(now_ms)
     }
 
+    /// Which epoch is closed for so long, when one is over, that what has not come of it is lost.
+    pub(crate) const fn closed_epoch(&self) -> usize {
+        self.rooms.closed_epoch()
+    }
+
     /// Finds what the front door sent up and never came; all that is in the rings has been taken.
     pub(crate) fn settle_rooms(&mut self, now_ms: u64) {
         self.rooms.settle(now_ms, self.all.values_mut().map(|session| &mut session.queue));

@@ -53,6 +53,9 @@ pub(crate) struct Shared {
     lane: Lane<'static>,
     mapping: Rc<Mapping>,
     departures: Departures,
+    /// Packets were handled here since the last departure: what comes next below is to be laid
+    /// ready for it. Others were with the module below, which may run there now.
+    handled: bool,
     /// `LEVEL_*`: where the daemon wants its packets.
     home: u32,
     /// Another version of the service has the lane.
@@ -74,7 +77,7 @@ impl Shared {
         // The daemon has set the lane to its beginning: nothing was ever sent up.
         let departures = if is_new { Departures::new(&lane) } else { Departures::default() };
         let (home, retired) = (LEVEL_USER, false);
-        Ok(Self { lane, mapping, departures, home, retired })
+        Ok(Self { lane, mapping, departures, handled: false, home, retired })
     }
 
     /// Has the oldest record read of what its programs sent and told, if there is one.
@@ -115,6 +118,12 @@ impl Shared {
     /// All services are done with a packet; it is gone with [`Shared::depart`].
     #[inline]
     pub(crate) fn leave(&mut self, epoch: u8) {
+        self.handled = true;
+        self.departures.leave(epoch);
+    }
+
+    /// The same of one that its module was through with below.
+    pub(crate) fn leave_past(&mut self, epoch: u8) {
         self.departures.leave(epoch);
     }
 
@@ -125,11 +134,12 @@ impl Shared {
             return;
         }
         match instance {
-            Some(instance) if self.home != LEVEL_USER => self.save(instance),
+            Some(instance) if self.home != LEVEL_USER && self.handled => self.save(instance),
             Some(_) => {}
             // Nobody may run in what a trap left.
             None => self.lane.set_target(LEVEL_USER),
         }
+        self.handled = false;
         self.departures.depart(&self.lane);
     }
 
@@ -169,6 +179,7 @@ impl Shared {
             next.retired = false;
             next.home = LEVEL_USER;
             std::mem::swap(&mut next.departures, &mut self.departures);
+            next.handled |= self.handled;
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::protocol::{Seen, TapFacts, Tapped};
 use abi::{PacketBytes, Verdict};
-use bpf_maps::{OUTCOMES, PacketMeta};
+use bpf_maps::{OUTCOMES, PacketMeta, RULE_NONE};
 use engine::Trap;
 use units::{EntryId, PortId, RuleId, SessionId};
 use xsk::Packet;
@@ -51,6 +51,25 @@ impl Tap {
         if dropped {
             self.keep(packet, PortId(meta.arrival_port));
         }
+    }
+
+    /// A module at kernel level has decided, as the metadata say: the packet leaves from here.
+    pub(crate) fn decided_below(
+        &mut self,
+        (entry, session): (EntryId, SessionId),
+        meta: &PacketMeta,
+    ) {
+        let word = u32::from(meta.then[0]) | u32::from(meta.then[1]) << 16;
+        // One that was not run has said nothing.
+        let verdict = Verdict::parse(word).unwrap_or(Verdict::PASS);
+        self.context = Tapped {
+            entry: Some(entry),
+            rule: (meta.rule != RULE_NONE).then_some(u32::from(meta.rule)),
+            session: session.0,
+            verdict: Tapped::words(Ok(verdict)),
+            seen: Seen::Leaving,
+            ..Tapped::default()
+        };
     }
 
     /// A frame comes by a packet port.

@@ -56,7 +56,7 @@ use abi::PacketBytes;
 use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result, anyhow, bail};
 use bpf::Lanes;
-use bpf_maps::{LEVEL_USER, META_DATA, META_MARK, PacketMeta};
+use bpf_maps::{LEVEL_USER, META_DATA, META_LEAVES, META_MARK, PacketMeta};
 use engine::{Engine, MemoryKind};
 use executor::{SLICE, Slicer, TURN_MAX};
 use os::fd_passing::{self, Received};
@@ -325,6 +325,9 @@ impl Cell {
             socket.flush(&mut self.pool);
             is_sent &= socket.is_sent();
         }
+        if is_sent {
+            self.egress.have_left();
+        }
         if self.leaving && is_sent {
             self.have_departed();
         }
@@ -343,12 +346,18 @@ impl Cell {
                 Some(mut packet) => {
                     // Allocated with the frame's length: the store fits.
                     let _ = packet.store(0, frame);
+                    if meta.flags & META_LEAVES != 0 {
+                        self.let_leave(packet, meta);
+                        continue;
+                    }
                     // Each is a batch of its own: it is read when it is handled.
                     self.batches += 1;
                     let batch = Some(self.batches);
                     let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
                     self.handle_with(packet, way, now_ms);
                 }
+                // Its service has counted that one already.
+                None if meta.flags & META_LEAVES != 0 => self.report.egress_gone += 1,
                 None => self.report.up_dropped += 1,
             }
         }

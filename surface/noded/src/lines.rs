@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  sessions, ports' rates ─▶ terms ─▶ tam_lines ◀─ pay ─┬─ modules at nic and kernel
-//!           which account ─▶ tam_line_of, the cell      └─ the cell
+//!           which account ─▶ tam_line_of, the cell      └─ the cell, and what waits there
 //! ```
 //!
 //! The first accounts are those of all sessions without a share, one for each port: what can still
@@ -12,7 +12,7 @@ use crate::daemon::Daemon;
 use ::session::below::Terms;
 use ::session::line;
 use api::SendUse;
-use bpf_maps::{Account, LINES_MAX, PORT_SHARES, PORTS_MAX};
+use bpf_maps::{LINES_MAX, Line, PORT_SHARES, PORTS_MAX};
 use cell::protocol::ToCell;
 use node::Session;
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,14 +142,20 @@ impl Daemon {
         let use_of = |port: &units::Name| {
             let id = self.ports.iter().find(|it| it.port.spec.name == *port)?.port.id;
             let account = *self.lines.get(&(id, session.id))?;
-            let Account { sent, dropped, sent_above, .. } = front.line(account)?;
+            let Line { account, up, dropped, sent_up, sent_above, .. } = front.line(account)?;
+            let [nic, kernel] = account.sent;
+            let kernel = kernel.saturating_add(sent_up);
             Some(SendUse {
                 port: port.to_string(),
-                below: "policed".to_owned(),
+                nic: "policed".to_owned(),
+                kernel: "queued".to_owned(),
                 user: "queued".to_owned(),
-                sent_bytes: sent.saturating_add(sent_above),
-                sent_below_bytes: sent,
-                dropped_below: dropped,
+                sent_bytes: nic.saturating_add(kernel).saturating_add(sent_above),
+                sent_nic_bytes: nic,
+                sent_kernel_bytes: kernel,
+                dropped_nic: dropped[0],
+                dropped_kernel: dropped[1],
+                waited_kernel: up[0].saturating_add(up[1]),
                 window_bytes: 0,
             })
         };

@@ -96,7 +96,7 @@ const OTHERS: &[Reason] = &[
     reason(
         "share",
         "its session's share of the port's rate was used up, below user level",
-        "`tam session show` has what it was promised of the port and sends; at user level packets wait for their turn",
+        "`tam session show` has what it was promised of the port and sends; at kernel and user level packets wait for their turn while its queue has room",
     ),
     reason(
         "lane",

@@ -9,7 +9,8 @@ const BYTE_SECOND: u64 = 8 * 1_000_000_000_000;
 
 /// Time on the wire, in picoseconds, rounded up.
 pub(super) fn time_of(bytes: Bytes, rate: BitsPerSecond) -> u64 {
-    // A packet and what goes with it have at most some 2^17 bytes.
+    // A packet and what goes with it have at most some 2^17 bytes, and more than 2^20 are not
+    // looked at together.
     (bytes.0.min(1 << 20) * BYTE_SECOND).div_ceil(rate.0.max(1))
 }
 

@@ -205,3 +205,17 @@ fn a_port_that_stood_still_is_not_caught_up_with() {
     assert_eq!(counts, [5, 5]);
     assert_eq!(schedule.account(GOLD).unwrap().short, Nanos(600_000), "of the period that ran");
 }
+
+#[test]
+fn what_passes_by_is_missing_for_those_who_wait() {
+    let mut schedule = Schedule::new(Port { per_packet: Bytes(24), ..port() });
+    schedule.set(AT(0), GOLD, terms(None));
+    fill(&mut schedule, GOLD, 2);
+    schedule.pass_by(Count(10), Bytes(9760), AT(5));
+    assert_eq!(schedule.next(AT(0)), Next::Wait(Nanos(10_000 * 80)));
+    assert!(matches!(schedule.next(Nanos(800_000)), Next::Packet { .. }));
+    // More than the wire carries in that time.
+    schedule.pass_by(Count(0), Bytes(1 << 30), AT(1));
+    let busy = Nanos(800_000 + 1524 * 80 + 1_000_000);
+    assert_eq!(schedule.next(Nanos(800_000)), Next::Wait(busy));
+}

@@ -6,10 +6,10 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use api::{SessionChange, SessionRequest};
-use testkit::{Net, NodeUnderTest, Service, root_or_skip};
+use api::{SendUse, SessionChange, SessionRequest};
+use testkit::{Net, NodeUnderTest, Service, root_or_skip, wait_for};
 
-use crate::common::{Ends, Line, module};
+use crate::common::{Ends, Line, SOON, module};
 
 /// Each session's packets go to a port of their own.
 const PORTS: [u16; 3] = [7000, 7001, 7002];
@@ -31,14 +31,25 @@ impl Line {
     }
 
     fn with_share(&self, name: &str, share: Option<&str>) {
+        self.with_queue(name, share, "256KiB");
+    }
+
+    fn with_queue(&self, name: &str, share: Option<&str>, queue: &str) {
         let send = share.map(|share| ("right".to_owned(), share.to_owned()));
         let request = SessionRequest {
             name: name.to_owned(),
             send: send.into_iter().collect(),
-            queue: Some("256KiB".to_owned()),
+            queue: Some(queue.to_owned()),
             ..SessionRequest::default()
         };
         self.node.client().create_session(&request).unwrap();
+    }
+
+    /// What the session has sent by its share of the port `right`.
+    fn sent_by(&self, session: &str) -> SendUse {
+        let used = self.node.client().session(session).unwrap().used;
+        let [share] = used.send.as_slice() else { panic!("{:?}", used.send) };
+        share.clone()
     }
 
     fn passes(&self, session: &str, port: u16) {
@@ -92,6 +103,33 @@ fn came(receiver: &UdpSocket) -> u32 {
     let mut payload = [0; 1500];
     receiver.set_nonblocking(true).unwrap();
     (0..).take_while(|_| receiver.recv(&mut payload).is_ok()).count() as u32
+}
+
+/// The payload of the packet of that number.
+fn numbered(number: u32) -> [u8; PAYLOAD.len()] {
+    let mut payload = PAYLOAD;
+    payload[..4].copy_from_slice(&number.to_be_bytes());
+    payload
+}
+
+fn send_all(sender: &UdpSocket, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        sender.send(&numbered(number)).unwrap();
+    }
+}
+
+fn number_of(payload: &[u8]) -> u32 {
+    u32::from_be_bytes(*payload.first_chunk().unwrap())
+}
+
+/// The numbers of the packets that come until none has for half a second, and when each did.
+fn numbers(receiver: &UdpSocket) -> Vec<(u32, Instant)> {
+    let mut payload = [0; 1500];
+    std::iter::from_fn(|| {
+        receiver.recv(&mut payload).ok()?;
+        Some((number_of(&payload), Instant::now()))
+    })
+    .collect()
 }
 
 /// Of all of them.
@@ -179,11 +217,18 @@ fn below_user_level_no_session_sends_more_than_its_share_and_the_others_what_is_
         assert_eq!(balance.dropped(), all, "{balance}");
         let used = line.node.client().session("gold").unwrap().used;
         let [share] = used.send.as_slice() else { panic!("{:?}", used.send) };
-        assert_eq!((share.port.as_str(), share.below.as_str()), ("right", "policed"));
-        assert_eq!(Some(share.dropped_below), dropped("of-gold"));
+        let how = (share.nic.as_str(), share.kernel.as_str(), share.user.as_str());
+        assert_eq!((share.port.as_str(), how), ("right", ("policed", "queued", "queued")));
+        let (sent, drops) = match level {
+            "nic" => (share.sent_nic_bytes, share.dropped_nic),
+            _ => (share.sent_kernel_bytes, share.dropped_kernel),
+        };
+        assert_eq!(Some(drops), dropped("of-gold"));
+        assert_eq!(share.dropped_nic + share.dropped_kernel, drops);
         let forwarded = line.node.service("of-gold").unwrap().stats.forwarded;
-        assert_eq!(share.sent_below_bytes, forwarded * (PAYLOAD.len() as u64 + 42));
-        assert_eq!(share.sent_bytes, share.sent_below_bytes);
+        assert_eq!(sent, forwarded * (PAYLOAD.len() as u64 + 42));
+        assert_eq!(share.sent_bytes, sent);
+        assert_eq!(share.waited_kernel > 0, level == "kernel", "{share:?}");
     }
 }
 
@@ -203,7 +248,7 @@ fn a_session_has_one_share_of_a_port_wherever_its_packets_leave_from() {
     assert_near([parts.iter().sum(), 0.0, 0.0], [0.5, 0.0, 0.0]);
     let used = line.node.client().session("gold").unwrap().used;
     let [share] = used.send.as_slice() else { panic!("{:?}", used.send) };
-    assert!(share.sent_bytes > share.sent_below_bytes, "{share:?}");
+    assert!(share.sent_bytes > share.sent_nic_bytes + share.sent_kernel_bytes, "{share:?}");
 }
 
 #[test]
@@ -219,20 +264,147 @@ fn what_waits_for_its_share_leaves_when_the_share_is_given_up_and_is_lost_for_no
     line.passes("slow", PORTS[0]);
     let before = line.books();
     let (receiver, sender) = (line.udp("server", PORTS[0]), line.sender_to(PORTS[0]));
-    (0..PACKETS).for_each(|number| {
-        let mut payload = PAYLOAD;
-        payload[..4].copy_from_slice(&number.to_be_bytes());
-        sender.send(&payload).unwrap();
-    });
+    send_all(&sender, 0..PACKETS);
     let mut payload = [0; 1500];
     receiver.recv(&mut payload).expect("the first has its share");
     let none = SessionChange { send: Some(BTreeMap::new()), ..SessionChange::default() };
     line.node.client().set_session("slow", &none).unwrap();
-    let mut numbers = vec![0];
-    while numbers.len() < PACKETS as usize {
-        receiver.recv(&mut payload).unwrap_or_else(|error| panic!("{error}: {numbers:?} came"));
-        numbers.push(u32::from_be_bytes(*payload.first_chunk().unwrap()));
+    let came: Vec<u32> = numbers(&receiver).into_iter().map(|(number, _)| number).collect();
+    assert_eq!(came, (1..PACKETS).collect::<Vec<_>>(), "in order");
+    assert_eq!(line.balance_since(&before).dropped(), 0);
+}
+
+/// Three times its share for two seconds: what is too much waits, and nothing is lost. Beside it
+/// one that keeps to its share never waits for it.
+#[test]
+fn at_kernel_a_burst_waits_for_its_share_and_is_sent_in_order_without_a_loss() {
+    if !root_or_skip("shares of ports") {
+        return;
     }
-    assert_eq!(numbers, (0..PACKETS).collect::<Vec<_>>(), "in order");
+    const BURST: u32 = 960;
+    const STEADY: u32 = 300;
+    let line = Line::at_rate("20Mbit/s");
+    line.acquaint();
+    // 170 packets in a second, and room for 1,024.
+    line.with_queue("gold", Some("1ms/10ms"), "4MiB");
+    line.with_share("silver", Some("5ms/10ms"));
+    for (session, port) in ["gold", "silver"].into_iter().zip(PORTS) {
+        line.passes_at("kernel", &format!("of-{session}"), session, port);
+    }
+    let before = line.books();
+    let receivers = [PORTS[0], PORTS[1]].map(|port| line.udp("server", port));
+    let senders = [PORTS[0], PORTS[1]].map(|port| line.sender_to(port));
+    let begin = Instant::now();
+    let [gold, silver] = std::thread::scope(|scope| {
+        let [of_gold, of_silver] = &senders;
+        scope.spawn(move || {
+            for number in 0..BURST {
+                of_gold.send(&numbered(number)).unwrap();
+                std::thread::sleep(Duration::from_micros(1_900));
+            }
+        });
+        scope.spawn(move || {
+            for number in 0..STEADY {
+                of_silver.send(&numbered(number)).unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let came = receivers.each_ref().map(|receiver| scope.spawn(move || numbers(receiver)));
+        came.map(|it| it.join().unwrap())
+    });
+    let order =
+        |came: &[(u32, Instant)]| came.iter().map(|(number, _)| *number).collect::<Vec<_>>();
+    assert_eq!(order(&gold), (0..BURST).collect::<Vec<_>>());
+    assert_eq!(order(&silver), (0..STEADY).collect::<Vec<_>>());
+    assert_eq!(line.balance_since(&before).dropped(), 0);
+    // No faster than the share: two slices ahead, a tick of at most 10 ms, and a packet.
+    let took = gold.last().unwrap().1.saturating_duration_since(begin).as_secs_f64();
+    let share = 20e6 / 10.0 / PACKET_BITS;
+    let most = share * (took + 0.02 + 0.01) + 2.0;
+    assert!(f64::from(BURST) <= most * 1.02, "{BURST} of {most} packets in {took} s");
+    // And not much slower.
+    assert!(f64::from(BURST) >= share * (took - 0.5) * 0.97, "{BURST} packets in {took} s");
+    let used = line.sent_by("gold");
+    assert!(used.waited_kernel > 500 && used.dropped_kernel == 0, "{used:?}");
+    let bytes = u64::from(BURST) * (PAYLOAD.len() as u64 + 42);
+    assert_eq!((used.sent_kernel_bytes, used.sent_bytes), (bytes, bytes));
+    let used = line.sent_by("silver");
+    assert_eq!((used.waited_kernel, used.dropped_kernel), (0, 0), "{used:?}");
+    // When nothing waits any more packets leave straight again.
+    let before = line.sent_by("gold").waited_kernel;
+    for number in 0..20 {
+        senders[0].send(&numbered(number)).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(order(&numbers(&receivers[0])), (0..20).collect::<Vec<_>>());
+    assert_eq!(line.sent_by("gold").waited_kernel, before);
+    for service in ["of-gold", "of-silver"] {
+        assert_eq!(line.node.service(service).unwrap().level, "kernel");
+    }
+}
+
+#[test]
+fn what_waits_at_kernel_leaves_when_the_share_or_the_session_goes() {
+    if !root_or_skip("shares of ports") {
+        return;
+    }
+    const PACKETS: u32 = 40;
+    let none = SessionChange { send: Some(BTreeMap::new()), ..SessionChange::default() };
+    for name in ["changed", "removed"] {
+        let line = Line::at_rate("10Mbit/s");
+        line.acquaint();
+        // A packet or two in a second: all others wait.
+        line.with_share(name, Some("2ms/1s"));
+        line.passes_at("kernel", "slow", name, PORTS[0]);
+        let before = line.books();
+        let (receiver, sender) = (line.udp("server", PORTS[0]), line.sender_to(PORTS[0]));
+        send_all(&sender, 0..PACKETS);
+        let waits = || (line.sent_by(name).waited_kernel >= u64::from(PACKETS) - 6).then_some(());
+        wait_for(SOON, waits).unwrap_or_else(|| panic!("{:?}", line.sent_by(name)));
+        let client = line.node.client();
+        match name {
+            "changed" => drop(client.set_session(name, &none).unwrap()),
+            _ => drop(client.remove_session(name, true).unwrap()),
+        }
+        let came: Vec<u32> = numbers(&receiver).into_iter().map(|(number, _)| number).collect();
+        assert_eq!(came, (0..PACKETS).collect::<Vec<_>>(), "{name}: in order");
+        if name == "changed" {
+            assert_eq!(line.balance_since(&before).dropped(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_service_moves_while_its_packets_wait_and_none_overtakes_another() {
+    if !root_or_skip("shares of ports") {
+        return;
+    }
+    const EACH: u32 = 60;
+    let line = Line::at_rate("20Mbit/s");
+    line.acquaint();
+    // 170 packets in a second: a third of one for each burst.
+    line.with_queue("gold", Some("1ms/10ms"), "4MiB");
+    line.passes_at("kernel", "moving", "gold", PORTS[0]);
+    let before = line.books();
+    let (receiver, sender) = (line.udp("server", PORTS[0]), line.sender_to(PORTS[0]));
+    let mut sent = 0;
+    let mut burst = || {
+        send_all(&sender, sent..sent + EACH);
+        sent += EACH;
+    };
+    let came = std::thread::scope(|scope| {
+        let came = scope.spawn(|| numbers(&receiver));
+        burst();
+        for _ in 0..2 {
+            line.node.client().move_service("moving", "user").unwrap();
+            burst();
+            // It goes down when nothing of it waits, or stays.
+            let _ = line.node.client().move_service("moving", "kernel");
+            burst();
+        }
+        came.join().unwrap()
+    });
+    let came: Vec<u32> = came.into_iter().map(|(number, _)| number).collect();
+    assert_eq!(came, (0..sent).collect::<Vec<_>>());
     assert_eq!(line.balance_since(&before).dropped(), 0);
 }

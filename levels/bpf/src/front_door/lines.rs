@@ -1,7 +1,7 @@
 //! Shares of ports below user level: accounts in bytes, and whose each is. Who has which is
 //! core/node's and the daemon's decision; `c/share.h` has packets pay.
 
-use bpf_maps::Account;
+use bpf_maps::Line;
 use units::{PortId, SessionId};
 
 use super::services::set_terms;
@@ -22,13 +22,13 @@ impl FrontDoor {
 
     /// What it has now, and what was sent; `None` beyond the last.
     #[must_use]
-    pub fn line(&self, index: u32) -> Option<Account> {
+    pub fn line(&self, index: u32) -> Option<Line> {
         self.lines.load(index as usize)
     }
 
     /// Another share may have this account.
     pub fn clear_line(&self, index: u32) {
-        self.lines.store(index as usize, &Account::default());
+        self.lines.store(index as usize, &Line::default());
     }
 
     /// Has a session's packets that leave by a port pay from this account, or with `None` from

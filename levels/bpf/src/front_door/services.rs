@@ -7,6 +7,8 @@ use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytemuck::Pod;
+
 use bpf_maps::{
     Account, HandOver, LEVEL_KERNEL, LEVEL_NIC, Lane, MODULES_MAX, ReasonKey, ServiceStats,
 };
@@ -56,9 +58,9 @@ impl Below {
     }
 }
 
-/// See [`FrontDoor::set_account`].
-pub(super) fn set_terms(
-    accounts: &MappedArray<Account>,
+/// See [`FrontDoor::set_account`]. A record begins with its [`Account`].
+pub(super) fn set_terms<T: Pod>(
+    accounts: &MappedArray<T>,
     index: usize,
     per_tick: u64,
     full: u64,

@@ -1,7 +1,7 @@
 //! The front door as the kernel runs it: every frame goes through the loaded
 //! program by `BPF_PROG_TEST_RUN`, and what it did is read from its maps.
 //!
-//! No frame is sent anywhere, but in `pinned`, `kernel` and `order`. Each test is in a network namespace of its own
+//! No frame is sent anywhere, but in `pinned`, `kernel`, `waiting` and `order`. Each test is in a network namespace of its own
 //! and needs root; without it the tests say so and are counted as skipped.
 
 mod accounts;
@@ -28,5 +28,6 @@ mod rooms;
 mod rules;
 mod shares;
 mod stages;
+mod waiting;
 mod wire_end;
 mod xsk;

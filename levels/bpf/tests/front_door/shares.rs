@@ -1,7 +1,7 @@
 //! Shares of ports: what a session's modules may send by a port from below user level.
 
 use bpf::Update;
-use bpf_maps::{Account, ETHERNET_REST, FUEL_SHIFT, PORT_SHARES, PORTS_MAX, PortConfig};
+use bpf_maps::{Account, ETHERNET_REST, FUEL_SHIFT, Line, PORT_SHARES, PORTS_MAX, PortConfig};
 use units::SessionId;
 use wire::FrameBuilder;
 
@@ -32,10 +32,11 @@ impl Nic {
     fn has_bytes(&self, account: u32, bytes: u64) {
         let left = (bytes << FUEL_SHIFT) as i64;
         let account_of = Account { left, full: left as u64, ..Account::default() };
-        self.door.map("tam_lines").update(&account, &account_of, Update::Any).unwrap();
+        let line = Line { account: account_of, ..Line::default() };
+        self.door.map("tam_lines").update(&account, &line, Update::Any).unwrap();
     }
 
-    fn line(&self, account: u32) -> Account {
+    fn line(&self, account: u32) -> Line {
         self.door.map("tam_lines").lookup(&account).unwrap().unwrap()
     }
 
@@ -76,14 +77,16 @@ fn what_is_beyond_a_share_is_dropped_however_it_would_leave() {
         let before = nic.stats();
         assert_eq!(nic.leaving(5, verdict), 3, "verdict {verdict:x}");
         let (line, stats) = (nic.line(OWN), nic.stats());
-        assert_eq!((line.sent, line.dropped, line.sent_above), (3 * length, 2, 0));
-        assert_eq!(line.left >> FUEL_SHIFT, -((on_the_wire / 2) as i64));
+        let account = line.account;
+        assert_eq!((account.sent, account.packets, line.dropped), ([3 * length, 0], 3, [2, 0]));
+        assert_eq!((line.up, line.sent_up, line.sent_above), ([0; 2], 0, 0), "nothing waits");
+        assert_eq!(account.left >> FUEL_SHIFT, -((on_the_wire / 2) as i64));
         assert_eq!(stats.drop_share - before.drop_share, 2);
         assert_eq!(stats.packets, nic.ended());
     }
     // Back by the port that it came in by: that one has no shares yet.
     assert_eq!(nic.verdict(&frame(), BOUNCE).outcome, "to_nic");
-    assert_eq!(nic.line(OWN).dropped, 2);
+    assert_eq!(nic.line(OWN).dropped, [2, 0]);
     nic.set_shared(PORT);
     nic.has_share(PORT);
     let before = nic.stats();
@@ -109,5 +112,5 @@ fn those_without_a_share_have_what_is_left_together_and_the_nodes_own_services_p
         nic.lane().set_session(SessionId(session));
         assert_eq!(nic.leaving(2, PASS), left, "session {session}");
     }
-    assert_eq!((nic.line(OWN).dropped, nic.line(u32::from(OUT_PORT)).dropped), (0, 3));
+    assert_eq!((nic.line(OWN).dropped, nic.line(u32::from(OUT_PORT)).dropped), ([0; 2], [3, 0]));
 }

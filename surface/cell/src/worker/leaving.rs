@@ -3,7 +3,10 @@
 use super::Cell;
 use crate::pacer;
 use crate::protocol::{PortFacts, SessionFacts};
-use units::{Bytes, PortId, SessionId};
+use crate::service::Way;
+use abi::layout::MARK_LENGTH;
+use bpf_maps::{META_LEAVES, PacketMeta};
+use units::{Bytes, EntryId, PortId, SessionId};
 use xsk::Packet;
 
 impl Cell {
@@ -22,6 +25,47 @@ impl Cell {
             self.flush();
         }
         left.sent > 0
+    }
+
+    /// A packet came up that a module at kernel level is through with: it meets no other, and leaves
+    /// when it is its session's turn, with the room that it has taken.
+    #[cold]
+    pub(super) fn let_leave(&mut self, packet: Packet, mut meta: PacketMeta) {
+        let (port, entry, epoch) = (meta.egress_port, EntryId(meta.entry), meta.epoch());
+        let counted = self.egress.come(meta.flow_hash, meta.room_epoch());
+        meta.flags &= !META_LEAVES;
+        let mark = [0; MARK_LENGTH];
+        let mut way = Way { meta, mark, batch: None, counted_by: None, room: Bytes::ZERO };
+        self.come(&packet, &mut way);
+        let (session, memory) = (self.payer(&way), Bytes(packet.memory_length() as u64));
+        if let Some(tap) = &mut self.tap {
+            tap.decided_below((entry, session), &meta);
+            tap.leaves(&packet, port);
+        }
+        let has_room = way.room > Bytes::ZERO || self.sessions.hold(session, memory);
+        let refused = if !has_room {
+            Some(packet)
+        } else if self.egress.shares(port) {
+            let refused = self.egress.enqueue(port, session, packet, counted).err();
+            refused.map(|(packet, _)| packet)
+        } else {
+            // The port is not shared any more.
+            self.egress.gone(counted);
+            self.sessions.release(session, memory);
+            self.send_now(port, packet);
+            None
+        };
+        if let Some(packet) = refused {
+            if has_room {
+                self.sessions.release(session, memory);
+            } else {
+                self.egress.gone(counted);
+            }
+            packet.recycle(&mut self.pool);
+            self.report.egress_gone += 1;
+        }
+        let is_counted = self.service_mut(entry).is_some_and(|it| it.leave_past(epoch));
+        self.leaving |= is_counted;
     }
 
     /// The rings are empty: lanes may go below whose packets have all left, since nothing from
@@ -69,10 +113,14 @@ impl Cell {
     fn send_at_once(&mut self, waited: Vec<(PortId, SessionId, Packet)>) {
         for (port, session, packet) in waited {
             self.sessions.release(session, Bytes(packet.memory_length() as u64));
-            if let Err((packet, _)) = self.ports.send(port.0, packet, &mut self.pool) {
-                packet.recycle(&mut self.pool);
-                self.report.egress_gone += 1;
-            }
+            self.send_now(port.0, packet);
+        }
+    }
+
+    fn send_now(&mut self, port: u16, packet: Packet) {
+        if let Err((packet, _)) = self.ports.send(port, packet, &mut self.pool) {
+            packet.recycle(&mut self.pool);
+            self.report.egress_gone += 1;
         }
     }
 

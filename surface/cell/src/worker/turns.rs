@@ -79,6 +79,7 @@ impl Cell {
         if self.sessions.take_turns() {
             self.receive_all(now_ms);
         }
+        self.egress.settle(self.sessions.closed_epoch());
         self.sessions.settle_rooms(now_ms);
     }
 
@@ -91,7 +92,7 @@ impl Cell {
     }
 
     /// In whose queue the front door has taken room for a packet.
-    fn payer(&self, way: &Way) -> SessionId {
+    pub(super) fn payer(&self, way: &Way) -> SessionId {
         let entry = EntryId(way.meta.entry);
         let service = self.services.get(usize::from(entry.0)).and_then(Option::as_ref);
         let of_lane = || self.lanes?.lane(entry).map(|lane| lane.session());

@@ -332,12 +332,17 @@ fn use_rows(session: &SessionDetails) -> Rows {
         let sent = format!("{} bytes", line.sent_bytes);
         let now = per_second(line.window_bytes, "bytes");
         rows.add([format!("send {port}"), share.clone(), now, sent]);
-        let below =
-            format!("{} bytes, {} packets dropped", line.sent_below_bytes, line.dropped_below);
-        rows.add([format!("  {} below", line.below), String::new(), String::new(), below]);
-        let above = line.sent_bytes.saturating_sub(line.sent_below_bytes);
-        let above = format!("{above} bytes");
-        rows.add([format!("  {} at user", line.user), String::new(), String::new(), above]);
+        let at_nic = format!("{} bytes, {} packets dropped", line.sent_nic_bytes, line.dropped_nic);
+        let at_kernel = format!(
+            "{} bytes, {} packets waited, {} dropped",
+            line.sent_kernel_bytes, line.waited_kernel, line.dropped_kernel
+        );
+        let of_user = line.sent_bytes.saturating_sub(line.sent_nic_bytes + line.sent_kernel_bytes);
+        let at_user = format!("{of_user} bytes");
+        let levels = [("nic", &line.nic, at_nic), ("kernel", &line.kernel, at_kernel)];
+        for (level, how, sent) in levels.into_iter().chain([("user", &line.user, at_user)]) {
+            rows.add([format!("  {how} at {level}"), String::new(), String::new(), sent]);
+        }
     }
     let sent_now = or_none(window.sent_bytes, |bytes| per_second(bytes, "bytes"));
     let sent = or_none(sent_bytes, |bytes| format!("{bytes} bytes"));

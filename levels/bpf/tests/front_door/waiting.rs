@@ -1,0 +1,168 @@
+//! Shares of ports at `kernel`: what cannot leave now goes up as it would leave, to wait for its
+//! session's turn in the cell.
+
+use bpf::Update;
+use bpf_maps::{
+    Account, FRAME_MEMORY, FUEL_SHIFT, LEVEL_KERNEL, Line, META_COUNTED, META_COUNTED_SHIFT,
+    META_EPOCH_SHIFT, META_LEAVES, PORT_SHARES, PORTS_MAX, PacketMeta, PortConfig, Room,
+};
+use units::{PortId, SessionId};
+use wire::{FrameBuilder, parse_frame, rewrite};
+
+use crate::harness::{OUT_PORT, PORT, addressed};
+use crate::kernel_harness::{Kernel, MARK, ours};
+use crate::namespace::{NEXT_HOP, OUT_MAC, enter};
+use crate::nic_harness::ENTRY;
+
+/// The session of the harness's lane.
+const SESSION: u32 = 4;
+const OWN: u32 = PORTS_MAX as u32 + 7;
+const PASS: u32 = 0;
+const BOUNCE: u32 = 2;
+const REDIRECT: u32 = 3 | (OUT_PORT as u32) << 16;
+
+fn frame() -> Vec<u8> {
+    let udp = FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2);
+    addressed(udp.payload(&MARK).build())
+}
+
+impl Kernel {
+    fn has_shares(&self) {
+        for port in [PORT, OUT_PORT] {
+            let mut config: PortConfig = self.door.port_config(PortId(port)).unwrap();
+            config.flags |= PORT_SHARES;
+            self.door.configure(PortId(port), &config).unwrap();
+            self.door.pay_for_line(PortId(port), SessionId(SESSION as u16), Some(OWN)).unwrap();
+        }
+    }
+
+    /// The line has so many bytes, is never filled, and nothing waits.
+    fn has_bytes(&self, bytes: i64) {
+        self.change_line(|line| {
+            let (left, full) = (bytes << FUEL_SHIFT, 1 << 50);
+            let account = Account { left, full, ..Account::default() };
+            *line = Line { account, ..Line::default() };
+        });
+    }
+
+    fn change_line(&self, change: impl FnOnce(&mut Line)) {
+        let mut line = self.line();
+        change(&mut line);
+        self.door.lines_map().update(&OWN, &line, Update::Any).unwrap();
+    }
+
+    fn line(&self) -> Line {
+        self.door.line(OWN).unwrap()
+    }
+
+    fn has_room(&self, frames: u64, epoch: u32) {
+        let room = Room { most: frames * FRAME_MEMORY as u64, epoch, ..Room::default() };
+        self.door.rooms_map().update(&SESSION, &room, Update::Any).unwrap();
+    }
+
+    fn waiting(&self) -> (PacketMeta, Vec<u8>) {
+        let bytes = self.up.receive(ours);
+        let (meta, frame) = bytes.split_at(size_of::<PacketMeta>());
+        (bytemuck::pod_read_unaligned(meta), frame.to_vec())
+    }
+}
+
+#[test]
+fn what_is_beyond_a_share_at_kernel_goes_up_as_it_would_leave_whatever_its_verdict_was() {
+    if !enter("what_is_beyond_a_share_at_kernel_goes_up_as_it_would_leave_whatever_its_verdict_was")
+    {
+        return;
+    }
+    let kernel = Kernel::load("tt-tcwait");
+    kernel.add_tap();
+    kernel.has_shares();
+    kernel.has_room(8, 1);
+    kernel.change_record(|lane| lane.epoch = 200);
+    let frame = frame();
+    let (mut passed, mut bounced) = (frame.clone(), frame.clone());
+    let l3 = parse_frame(&frame).unwrap().l3_offset;
+    rewrite::route(&mut passed, l3, OUT_MAC, NEXT_HOP).unwrap();
+    rewrite::swap_macs(&mut bounced).unwrap();
+    for (verdict, port, expected) in
+        [(PASS, OUT_PORT, &passed), (REDIRECT, OUT_PORT, &frame), (BOUNCE, PORT, &bounced)]
+    {
+        kernel.has_bytes(0);
+        let before = kernel.stats();
+        let stats = kernel.verdict(&frame, verdict);
+        let (meta, left) = kernel.waiting();
+        assert_eq!(left, *expected, "verdict {verdict:x}");
+        assert_eq!((meta.egress_port, meta.entry, meta.flow_hash), (port, ENTRY, OWN));
+        let flags = META_LEAVES | META_COUNTED | 1 << META_COUNTED_SHIFT;
+        assert_eq!(meta.flags, flags | 200 << META_EPOCH_SHIFT);
+        let ends = stats.forwarded + stats.bounced + stats.redirected;
+        assert_eq!(ends, before.forwarded + before.bounced + before.redirected + 1);
+        let line = kernel.line();
+        assert_eq!((line.up, line.dropped, line.account.packets), ([0, 1], [0; 2], 0));
+        // The module stays where it is.
+        assert_eq!(kernel.lane().level(), LEVEL_KERNEL);
+    }
+    let stats = kernel.stats();
+    assert_eq!((stats.forwarded, stats.redirected, stats.bounced), (1, 1, 1));
+    // All of them are on their way, for the lane.
+    assert_eq!((kernel.lane().sent_up(), kernel.lane().left()), (3, 0));
+}
+
+#[test]
+fn others_queue_behind_what_waits_and_no_longer_when_it_has_left() {
+    if !enter("others_queue_behind_what_waits_and_no_longer_when_it_has_left") {
+        return;
+    }
+    let kernel = Kernel::load("tt-tcbehind");
+    kernel.add_tap();
+    kernel.has_shares();
+    kernel.has_room(8, 0);
+    kernel.has_bytes(1);
+    let frame = frame();
+    // Packets are not cut: the first has something left.
+    kernel.verdict(&frame, REDIRECT);
+    assert_eq!(kernel.far.receive(ours), frame);
+    assert_eq!(kernel.line().account.sent, [0, frame.len() as u64]);
+    kernel.verdict(&frame, REDIRECT);
+    kernel.waiting();
+    kernel.change_line(|line| line.account.left = 1 << 40);
+    kernel.verdict(&frame, REDIRECT);
+    kernel.waiting();
+    assert_eq!(kernel.line().up, [2, 0]);
+    kernel.change_line(|line| line.gone = 1);
+    kernel.verdict(&frame, REDIRECT);
+    kernel.waiting();
+    kernel.change_line(|line| line.gone = 3);
+    kernel.verdict(&frame, REDIRECT);
+    assert_eq!(kernel.far.receive(ours), frame);
+    // Something of user level waits.
+    kernel.change_line(|line| line.gone = 2);
+    kernel.verdict(&frame, REDIRECT);
+    kernel.waiting();
+    assert_eq!((kernel.line().up, kernel.line().account.packets), ([4, 0], 2));
+}
+
+#[test]
+fn without_room_or_without_a_cell_it_is_dropped_as_beyond_the_share() {
+    if !enter("without_room_or_without_a_cell_it_is_dropped_as_beyond_the_share") {
+        return;
+    }
+    let kernel = Kernel::load("tt-tcfull");
+    kernel.has_shares();
+    kernel.has_room(2, 0);
+    kernel.has_bytes(0);
+    let frame = frame();
+    assert_eq!(kernel.verdict(&frame, REDIRECT).drop_share, 1, "there is no cell");
+    kernel.add_tap();
+    for _ in 0..3 {
+        kernel.verdict(&frame, REDIRECT);
+    }
+    for _ in 0..2 {
+        kernel.waiting();
+    }
+    let (stats, line) = (kernel.stats(), kernel.line());
+    assert_eq!((stats.redirected, stats.drop_share, stats.drop_queue), (2, 2, 0));
+    assert_eq!((line.up, line.dropped), ([2, 0], [0, 2]));
+    let room: Room = kernel.door.rooms_map().lookup(&SESSION).unwrap().unwrap();
+    assert_eq!((room.sent, room.dropped), ([2 * FRAME_MEMORY as u64, 0], 1));
+    assert!(kernel.far.is_silent(ours));
+}
