@@ -156,6 +156,38 @@ pub struct SendUse {
     pub window_bytes: u64,
 }
 
+/// What a session used in one step of time. A sum that has no room stays at its end: 71 minutes of
+/// processor time, 4,294,967,295 packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionStep {
+    /// When it began, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// How long it is, in milliseconds: a second, or a minute, of which the first and the last may
+    /// be shorter.
+    pub length_ms: u64,
+    /// Processor time of its modules at user level, in nanoseconds, to the microsecond.
+    pub cpu_ns: u64,
+    /// The same below user level.
+    pub below_ns: u64,
+    /// The most bytes of memory that it had, all of it, in pages of 4,096.
+    pub memory_bytes: u64,
+    /// Packets for which its queue had no room.
+    pub queue_dropped: u64,
+    /// Bytes that it sent.
+    pub sent_bytes: u64,
+    /// Bytes that its rules took.
+    pub bytes: u64,
+}
+
+/// What a session used over time, oldest first, up to the last full second that was looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionHistory {
+    /// The last 60 seconds, one by one.
+    pub seconds: Vec<SessionStep>,
+    /// The last 60 minutes, one by one; the last one goes on.
+    pub minutes: Vec<SessionStep>,
+}
+
 /// What a session uses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SessionUse {
@@ -178,6 +210,10 @@ pub struct SessionUse {
     /// What it sent by each port of whose rate it has a share.
     #[serde(default)]
     pub send: Vec<SendUse>,
+    /// What it used over time, since the daemon started; null where it never did anything, and in
+    /// lists.
+    #[serde(default)]
+    pub history: Option<SessionHistory>,
 }
 
 /// A session: what it was promised beside what it uses.

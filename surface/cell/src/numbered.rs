@@ -19,6 +19,11 @@ impl<T> Numbered<T> {
         self.count
     }
 
+    /// One more than the largest number that was ever there.
+    pub(crate) const fn places(&self) -> usize {
+        self.places.len()
+    }
+
     #[inline]
     pub(crate) fn get(&self, number: usize) -> Option<&T> {
         self.places.get(number).and_then(Option::as_ref)
@@ -50,12 +55,7 @@ impl<T> Numbered<T> {
         gone
     }
 
-    /// All of them, by their numbers.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.places.iter().flatten()
-    }
-
-    /// The same, to change them.
+    /// All of them, by their numbers, to change them.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.places.iter_mut().flatten()
     }
@@ -96,9 +96,12 @@ mod tests {
         assert_eq!(all.insert(7, 'a'), None);
         assert_eq!(*all.get_or_insert_with(7, || 'b'), 'a');
         assert_eq!(*all.get_or_insert_with(3, || 'c'), 'c');
-        assert_eq!((all.len(), all.values().collect::<String>()), (2, "ca".to_owned()));
+        assert_eq!(
+            (all.len(), all.values_mut().map(|it| *it).collect::<String>()),
+            (2, "ca".to_owned())
+        );
         assert_eq!((all.insert(3, 'd'), all.remove(7), all.len()), (Some('c'), Some('a'), 1));
-        assert_eq!(all.get(3), Some(&'d'));
+        assert_eq!((all.get(3), all.places()), (Some(&'d'), 8));
         assert_eq!(all.get_mut(7), None);
     }
 }

@@ -99,6 +99,9 @@ pub enum ToCell {
     Message(EntryId, Vec<u8>),
     /// Report on every service, every session and on the cell; ends with [`FromCell::Reported`].
     Report,
+    /// Tell what sessions used that used something since they were told last:
+    /// [`FromCell::Sessions`].
+    ReportSessions,
     /// Tell of packets, or not any more.
     Tap(Option<TapFacts>),
     /// The first word of a daemon that has not started this cell: it knows these services of

@@ -45,6 +45,37 @@ struct Session {
     processors: Vec<Processor>,
     queue: Queue,
     report: SessionReport,
+    /// What the daemon was told last; none: it was not told of this one.
+    told: Option<Told>,
+}
+
+/// Of a report, what shows that a session did something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    cpu: Nanos,
+    dropped: u64,
+    sent: Bytes,
+    memory: Bytes,
+    refused: u64,
+}
+
+impl Told {
+    const fn of(report: &SessionReport) -> Self {
+        let (memory, refused) = (report.memory.used, report.memory.refused);
+        Self { cpu: report.cpu, dropped: report.dropped, sent: report.sent, memory, refused }
+    }
+}
+
+impl Session {
+    fn report(&self, memory: session::memory::Account, sent: Bytes) -> SessionReport {
+        SessionReport {
+            memory,
+            queue: self.queue.waits(),
+            dropped: self.report.dropped + self.queue.dropped(),
+            sent: self.report.sent + sent,
+            ..self.report
+        }
+    }
 }
 
 impl Processor {
@@ -167,6 +198,7 @@ impl Sessions {
             processors: Vec::new(),
             queue: rooms.queue(id),
             report: SessionReport::new(id),
+            told: None,
         });
         let queue_max = queue.unwrap_or_else(|| queue_default(memory));
         rooms.set(&mut session.queue, queue_max, queue.is_none());
@@ -368,14 +400,23 @@ impl Sessions {
         (self.ready > 0).then(|| self.schedule.poll_timeout()).flatten()
     }
 
-    /// What each used.
-    pub(crate) fn reports(&self) -> impl Iterator<Item = SessionReport> {
-        self.all.values().map(|Session { queue, report, .. }| SessionReport {
-            memory: self.accounts.account(report.session),
-            queue: queue.waits(),
-            dropped: report.dropped + queue.dropped(),
-            ..*report
-        })
+    /// How many places there are for sessions, used or not.
+    pub(crate) const fn places(&self) -> usize {
+        self.all.places()
+    }
+
+    /// What the one in that place used, to be told to the daemon: always, or only if it did
+    /// something since that happened last. Its services sent so much.
+    pub(crate) fn tell(&mut self, at: usize, sent: Bytes, always: bool) -> Option<SessionReport> {
+        let session = self.all.get_mut(at)?;
+        let report = session.report(self.accounts.account(session.report.session), sent);
+        let told = session.told.replace(Told::of(&report));
+        (always || told != session.told).then_some(report)
+    }
+
+    /// Another daemon has been told nothing.
+    pub(crate) fn forget_told(&mut self) {
+        self.all.values_mut().for_each(|session| session.told = None);
     }
 }
 
@@ -453,8 +494,30 @@ mod tests {
         assert_eq!(taken, 4);
         sessions.release(SessionId(2), FRAME);
         assert!(sessions.admit(SessionId(2), FRAME));
-        let report = sessions.reports().find(|report| report.session == SessionId(2)).unwrap();
+        let report = sessions.tell(2, Bytes::ZERO, true).unwrap();
         assert_eq!((report.queue, report.dropped), (Bytes(16384), 2));
+    }
+
+    #[test]
+    fn the_daemon_is_told_again_of_those_that_did_something_since() {
+        let mut sessions = sessions();
+        let told = |sessions: &mut Sessions, sent: u64| {
+            let places = 0..sessions.places();
+            let told = places.filter_map(|place| sessions.tell(place, Bytes(sent), false));
+            told.map(|report| report.session.0).collect::<Vec<u16>>()
+        };
+        assert_eq!(told(&mut sessions, 0), [0, 1, 2]);
+        assert_eq!(told(&mut sessions, 0), [0; 0]);
+        sessions.charge_beside(SessionId(2), MS(1));
+        sessions.sent(SessionId::BEST_EFFORT, Bytes(64));
+        assert_eq!(told(&mut sessions, 0), [1, 2]);
+        assert_eq!(told(&mut sessions, 9), [0, 1, 2], "what services sent counts, too");
+        let taken = (0..5).filter(|_| sessions.admit(SessionId(2), FRAME)).count();
+        assert_eq!(taken, 4);
+        assert_eq!(told(&mut sessions, 9), [2], "it was refused a packet");
+        assert!(sessions.tell(2, Bytes(9), true).is_some(), "also if it did nothing");
+        sessions.forget_told();
+        assert_eq!(told(&mut sessions, 9), [0, 1, 2]);
     }
 
     #[test]

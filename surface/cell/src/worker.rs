@@ -643,6 +643,7 @@ impl Cell {
                 self.give_message(entry, message, now_ms);
             }
             ToCell::Report => self.report(),
+            ToCell::ReportSessions => self.report_sessions_only(),
         }
         Ok(())
     }

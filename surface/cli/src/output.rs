@@ -187,6 +187,19 @@ fn spaced_columns(table: &mut Table) {
     }
 }
 
+/// Whether people see characters beyond ASCII, as their locale says: POSIX.1-2017, chapter 8.2.
+pub fn is_utf8() -> bool {
+    locale_is_utf8(|name| std::env::var(name).ok())
+}
+
+/// The first of the three that says anything counts.
+fn locale_is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let said = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable);
+    let locale = said.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
+    let locale = locale.to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
 /// Text without what a terminal would obey: control characters, and marks that
 /// turn the direction of writing (Unicode 15, section 23.2), as escapes.
 pub fn escaped(text: &str) -> String {
@@ -211,6 +224,24 @@ mod tests {
         assert_eq!(escaped("a\u{1b}[2Jb\n\u{202e}c\u{9b}"), "a\\u{1b}[2Jb\\n\\u{202e}c\\u{9b}");
         assert_eq!(escaped_lines("a\nb\u{7}"), "a\nb\\u{7}");
         assert_eq!(escaped("São Paulo"), "São Paulo");
+    }
+
+    #[test]
+    fn the_first_of_the_locales_variables_that_says_anything_counts() {
+        for (all, ctype, lang, utf8) in [
+            ("", "", "en_US.UTF-8", true),
+            ("", "de_DE.utf8", "C", true),
+            ("POSIX", "", "en_US.UTF-8", false),
+            ("C.UTF-8", "C", "C", true),
+            ("", "", "", false),
+        ] {
+            let variables = [("LC_ALL", all), ("LC_CTYPE", ctype), ("LANG", lang)];
+            let value = |name: &str| {
+                variables.iter().find(|(it, _)| *it == name).map(|(_, value)| (*value).to_owned())
+            };
+            assert_eq!(locale_is_utf8(value), utf8, "{variables:?}");
+        }
+        assert!(!locale_is_utf8(|_| None));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::packets::{self, PacketQueue};
 use crate::ports::{self, LivePort};
 use crate::record::{self, Record};
 use crate::replace::Replacing;
-use crate::sessions::{SessionQuestion, Sessions};
+use crate::sessions::{self, SessionQuestion, Sessions};
 use crate::spares::Spares;
 use crate::state::Desired;
 use crate::{adopt, run_directory};
@@ -572,6 +572,8 @@ impl Daemon {
         drops.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut budgets = interval(budgets::LOOK_EVERY);
         budgets.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut uses = interval(sessions::LOOK_EVERY);
+        uses.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut bills = interval(Duration::from_secs(self.file.ledger_every.0));
         bills.set_missed_tick_behavior(MissedTickBehavior::Skip);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -619,6 +621,7 @@ impl Daemon {
                     self.end_associations_without_right();
                     self.look_at_demand();
                 }
+                _ = uses.tick() => self.look_at_use(),
                 _ = bills.tick() => {
                     self.bill();
                     self.after_report(Self::look_at_called);

@@ -9,9 +9,11 @@
 //! What sessions use is in `usage`.
 
 mod capacity;
+mod history;
 mod memory;
 mod usage;
 
+pub(crate) use history::LOOK_EVERY;
 pub(crate) use memory::MemoryWanted;
 pub(crate) use usage::Sessions;
 
@@ -205,6 +207,7 @@ impl Daemon {
         // Another one of that name begins from zero; the ledger has what this one used.
         self.closed.remove(session);
         self.fuel_closed.remove(session);
+        self.sessions.history.forget(session);
         if let Some((reply, removed)) = self.sessions.removing.remove(session) {
             drop(reply.send(Ok(removed)));
         }
@@ -263,7 +266,9 @@ impl Daemon {
         let found = found.filter(|session| sight.has_session(session));
         let found = found.ok_or_else(|| self.no_session(sight, wanted))?;
         let mut things = self.things_by_session(sight);
-        Ok(self.shown_session(found, &counts, &mut things))
+        let mut details = self.shown_session(found, &counts, &mut things);
+        details.used.history = self.history_of(&found.name);
+        Ok(details)
     }
 
     /// The services and rules of each session that somebody sees, and its memory.

@@ -33,6 +33,7 @@ mod flows;
 mod graph;
 mod guard;
 mod handover;
+mod history;
 mod hooks;
 mod http;
 mod iperf;

@@ -124,6 +124,7 @@ impl Cell {
         // Captures end with the daemon that was asked for them, and so do reports.
         self.tap = None;
         self.reporting = Reporting::default();
+        self.sessions.forget_told();
         // The next daemon does not know whose they are.
         self.associations.end_all(&mut self.pool);
         for slot in &mut self.services {

@@ -1,5 +1,7 @@
 //! `tam session`: sessions, what they were promised, and what they use.
 
+mod history;
+
 use super::deploy::numbers;
 use super::{Context, key_and_value};
 use crate::failure::Outcome;
@@ -19,7 +21,8 @@ pub enum Session {
     Create(Create),
     /// List the sessions: what each was promised, and what it uses
     List,
-    /// Show a session: each resource promised, and used lately and since the node started
+    /// Show a session: each resource promised, and used lately, since the node started, and over
+    /// the last minute and hour
     Show {
         /// The session
         session: String,
@@ -280,7 +283,8 @@ fn show_text(session: &SessionDetails) -> String {
     let services = if services.is_empty() { "none".to_owned() } else { services };
     facts.add(["services".into(), services]);
     facts.add(["rules".into(), numbers(&session.rules)]);
-    format!("{facts}\n{}", use_rows(session))
+    let over_time = history::text(session).map_or_else(String::new, |text| format!("\n{text}"));
+    format!("{facts}\n{}{over_time}", use_rows(session))
 }
 
 /// Promised beside used, a row for each resource.

@@ -8,6 +8,7 @@
 //! Nothing is measured for it: it reads counters when somebody asks, and each time that they are
 //! read for the ledger.
 
+use super::history::History;
 use super::memory::{self, Known};
 use crate::daemon::Daemon;
 use crate::http::{Answer, Reply};
@@ -35,6 +36,8 @@ pub(crate) struct Sessions {
     /// What was used in cells that are gone.
     pub(crate) before: BTreeMap<SessionId, SessionCounts>,
     looks: VecDeque<Look>,
+    /// What they used over time.
+    pub(super) history: History,
     /// Whether it is known what memory is in use, and how often the cell was asked.
     pub(super) known: Known,
     pub(super) asked: u64,
@@ -224,6 +227,8 @@ impl Daemon {
             total,
             kept: self.sessions.kept(session.id),
             send: self.sends_in_window(session),
+            // Only of one that is looked at by itself.
+            history: None,
         }
     }
 
