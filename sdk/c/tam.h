@@ -117,6 +117,14 @@ static inline int tam_has(u32 bytes)
 /* Little of the session's memory is left: what it uses, of how much, in KiB. */
 #define TAM_ON_MEMORY_LOW TAM_EXPORT(on_memory_low) void tam_on_memory_low(u32 used, u32 most)
 
+/* What happened to the session's queue, behind tam_queue_watch(): TAM_QUEUE_SHORT or TAM_QUEUE_LONG
+ * and how much waits, in KiB; or TAM_QUEUE_DROPPED and how many bytes of the packet's head lie at
+ * TAM_WINDOW. */
+#define TAM_ON_QUEUE TAM_EXPORT(on_queue) void tam_on_queue(u32 what, u32 value)
+#define TAM_QUEUE_SHORT 0
+#define TAM_QUEUE_LONG 1
+#define TAM_QUEUE_DROPPED 2
+
 /* The packet beyond the window: 0, or an error. */
 TAM_HOST(packet_load) i32 tam_packet_load(u32 offset, void *to, u32 length);
 TAM_HOST(packet_store) i32 tam_packet_store(u32 offset, const void *from, u32 length);
@@ -136,6 +144,10 @@ TAM_HOST(state_read) i32 tam_state_read(void *to, u32 length);
 /* In on_start and on_message only; the macros below take a name in quotes. */
 TAM_HOST(param_load) i32 tam_param_load(const char *name, u32 name_length, void *to, u32 capacity);
 TAM_HOST(port_find) i32 tam_port_find(const char *name, u32 name_length);
+
+/* From now on on_queue is called when more waits for the session than so many hundredths of what
+ * may, and when no more than `below` do again; the same hooks. Needs "queues". */
+TAM_HOST(queue_watch) i32 tam_queue_watch(u32 above, u32 below);
 
 /* A parameter's value into a variable of its type; whether it was there. */
 #define TAM_PARAMETER(name, variable)                                                            \

@@ -13,6 +13,7 @@
   (import "tam" "message_send" (func (param i32 i32) (result i32)))
   (import "tam" "state_write" (func (param i32 i32) (result i32)))
   (import "tam" "state_read" (func (param i32 i32) (result i32)))
+  (import "tam" "queue_watch" (func (param i32 i32) (result i32)))
 
   (memory (export "memory") 1 4)
   (data (i32.const 0x9000) "\00\00\00\00\00\00\00\00dscp")
@@ -28,6 +29,7 @@
   (func (export "on_timer"))
   (func (export "on_message") (param i32) (result i32) (i32.const 0))
   (func (export "on_memory_low") (param i32 i32))
+  (func (export "on_queue") (param i32 i32))
   (func (export "state_out") (result i32) (i32.const 0))
   (func (export "state_in") (param i32) (result i32) (i32.const 0))
 
@@ -41,7 +43,7 @@
     "levels = [\"nic\", \"user\"]\n"
     "memory_pages_max = 8\n"
     "timer_ms = 1000\n"
-    "needs = [\"send\", \"events\", \"messages\"]\n"
+    "needs = [\"send\", \"events\", \"messages\", \"queues\"]\n"
     "description = \"uses every part of the ABI\"\n")
   (@custom "tamandua"
     "[parameters.dscp]\n"

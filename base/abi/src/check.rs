@@ -83,6 +83,8 @@ pub struct Hooks {
     pub on_message: bool,
     /// [`Hook::OnMemoryLow`].
     pub on_memory_low: bool,
+    /// [`Hook::OnQueue`].
+    pub on_queue: bool,
     /// [`Hook::StateOut`] and [`Hook::StateIn`]: both or none.
     pub state: bool,
 }
@@ -247,6 +249,7 @@ fn hooks(parts: &Parts<'_>, manifest: &Manifest) -> Result<Hooks, CheckError> {
             Hook::OnTimer => hooks.on_timer = true,
             Hook::OnMessage => hooks.on_message = true,
             Hook::OnMemoryLow => hooks.on_memory_low = true,
+            Hook::OnQueue => hooks.on_queue = true,
             Hook::StateOut => state_out = true,
             Hook::StateIn => state_in = true,
         }

@@ -23,6 +23,16 @@ pub const STATE_LENGTH_MAX: usize = crate::layout::MEMORY_PAGES_MAX as usize * 6
 /// Most bytes of one `state_write` or `state_read`: copied within some microseconds, so that a
 /// call that takes too long is stopped in between.
 pub const STATE_CHUNK_MAX: usize = 65_536;
+/// Most that `queue_watch` takes as a part of the queue: a queue is never longer.
+pub const QUEUE_PERCENT_MAX: u32 = 100;
+/// First argument of `on_queue`: no more waits than the lower threshold.
+pub const QUEUE_SHORT: u32 = 0;
+/// The same: more waits than the higher threshold.
+pub const QUEUE_LONG: u32 = 1;
+/// The same: there was no room for a packet, whose head lies where the window lies.
+pub const QUEUE_DROPPED: u32 = 2;
+/// Longest head of a packet that was dropped, in bytes: Ethernet with a tag, IPv6 and UDP.
+pub const QUEUE_HEAD_MAX: usize = 66;
 /// Longest control message, in bytes: it lies where the window lies.
 pub const MESSAGE_LENGTH_MAX: usize = crate::layout::WINDOW_LENGTH_MAX as usize;
 /// An exported global of this prefix is a counter; the rest is its name.
@@ -64,6 +74,8 @@ pub enum HostFunction {
     StateWrite,
     /// Takes some of the state of the instance that was here before.
     StateRead,
+    /// Has the module told of its session's queue: when it gets long or short, and what is dropped.
+    QueueWatch,
 }
 
 impl HostFunction {
@@ -92,6 +104,8 @@ pub enum Hook {
     StateOut,
     /// In the instance that comes, after `on_start`: takes what was handed over.
     StateIn,
+    /// For what happens to a queue that the module watches.
+    OnQueue,
 }
 
 /// What a module must declare before it may import a function.
@@ -106,6 +120,8 @@ pub enum Need {
     Events,
     /// Control messages to the modules before it in the graph: `message_send`.
     Messages,
+    /// What happens to its session's queue, and heads of packets dropped there: `queue_watch`.
+    Queues,
 }
 
 /// One line of the table of host functions.
@@ -142,8 +158,14 @@ pub struct HookSpec {
 use ValueType::{I32, I64};
 
 /// Hooks in which a module may speak.
-const CALLED: &[Hook] =
-    &[Hook::OnStart, Hook::OnPacket, Hook::OnTimer, Hook::OnMessage, Hook::OnMemoryLow];
+const CALLED: &[Hook] = &[
+    Hook::OnStart,
+    Hook::OnPacket,
+    Hook::OnTimer,
+    Hook::OnMessage,
+    Hook::OnMemoryLow,
+    Hook::OnQueue,
+];
 /// Hooks in which there is a packet.
 const WITH_PACKET: &[Hook] = &[Hook::OnPacket];
 /// Hooks that may take their time: names are looked up once, not per packet.
@@ -247,6 +269,14 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         hooks: &[Hook::StateIn],
         need: None,
     },
+    HostFunctionSpec {
+        function: HostFunction::QueueWatch,
+        name: "queue_watch",
+        parameters: &[I32, I32],
+        result: I32,
+        hooks: PREPARING,
+        need: Some(Need::Queues),
+    },
 ];
 
 /// Every hook of version 1, in the order of [`Hook`].
@@ -258,6 +288,7 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec { any_type: true, ..hook(Hook::OnMemoryLow, "on_memory_low", &[I32, I32], None) },
     hook(Hook::StateOut, "state_out", &[], Some(I32)),
     hook(Hook::StateIn, "state_in", &[I32], Some(I32)),
+    HookSpec { any_type: true, ..hook(Hook::OnQueue, "on_queue", &[I32, I32], None) },
 ];
 
 const fn hook(
@@ -280,7 +311,7 @@ impl Hook {
 
 impl Need {
     /// Every need, in the order of the enum.
-    pub const ALL: &'static [Self] = &[Self::Send, Self::Events, Self::Messages];
+    pub const ALL: &'static [Self] = &[Self::Send, Self::Events, Self::Messages, Self::Queues];
 
     /// The word in the manifest.
     #[must_use]
@@ -289,6 +320,7 @@ impl Need {
             Self::Send => "send",
             Self::Events => "events",
             Self::Messages => "messages",
+            Self::Queues => "queues",
         }
     }
 }

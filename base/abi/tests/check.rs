@@ -37,7 +37,7 @@ fn a_module_that_uses_everything_is_taken() {
     assert_eq!(checked.counters[0].address, 0x9000);
     let hooks = checked.hooks;
     assert!(hooks.on_start && hooks.on_timer && hooks.on_message);
-    assert!(hooks.on_memory_low && hooks.state);
+    assert!(hooks.on_memory_low && hooks.on_queue && hooks.state);
     assert_eq!(checked.manifest.levels, [Level::Nic, Level::User]);
     assert_eq!(checked.manifest.reasons[&7], "too short");
 }

@@ -57,6 +57,13 @@ fn the_sdk_has_the_nodes_codes() {
 }
 
 #[test]
+fn the_sdk_has_the_nodes_words_for_queues() {
+    use abi::host::{QUEUE_DROPPED, QUEUE_LONG, QUEUE_SHORT};
+    let node = [QUEUE_SHORT, QUEUE_LONG, QUEUE_DROPPED];
+    assert_eq!(node, [sdk::queue::SHORT, sdk::queue::LONG, sdk::queue::DROPPED]);
+}
+
+#[test]
 fn the_sdk_finds_every_field_of_the_metadata() {
     use sdk::offset;
     let mut bytes = [0xff; layout::META_LENGTH];

@@ -18,9 +18,10 @@ pub use capture::{
 pub use hash::key_hash;
 pub use service::{
     ACCOUNTS_MAX, Account, ETHERNET_REST, FILL_MAX, FRAME_BYTES, FRAME_MEMORY, FUEL_SHIFT,
-    HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, LINES_MAX, Lane, Line, NEXT_DOWN, NOT_A_VERDICT,
-    NOT_RUN, OVER_BUDGET, OVER_DROP, OVER_NOT, OVER_RAISE, PATH_DIRECT, PATH_TC, Passage,
-    ROOM_SHARED, ROOMS_MAX, ReasonKey, Room, SESSION_SYSTEM, ServiceStats,
+    HEAD_BYTES, HEAD_NOT, HEAD_THERE, HEAD_WANTED, HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER,
+    LINES_MAX, Lane, Line, NEXT_DOWN, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, OVER_DROP, OVER_NOT,
+    OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ROOM_SHARED, ROOMS_MAX, ReasonKey, Room,
+    SESSION_SYSTEM, ServiceStats,
 };
 
 /// Ports of one node: their counters and sockets are arrays.

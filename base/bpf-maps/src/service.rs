@@ -289,7 +289,7 @@ pub const FILL_MAX: u64 = 1 << 14;
 /// What may wait for a session on its way to user level and there (`struct tam_room`): the header
 /// says who writes what.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub struct Room {
     /// Bytes that may wait; 0: nothing is counted.
     pub most: u64,
@@ -306,8 +306,31 @@ pub struct Room {
     /// Bytes that the cell is done with.
     pub done: u64,
     /// Always 0.
-    pub unused_end: [u64; 7],
+    pub unused_done: [u64; 7],
+    /// `HEAD_*`: what becomes of the head of a packet for which there is no room.
+    pub head_state: u32,
+    /// Bytes of it.
+    pub head_length: u16,
+    /// It.
+    pub head: [u8; HEAD_BYTES],
+    /// Always 0.
+    pub unused_end: [u8; 56],
 }
+
+impl Default for Room {
+    fn default() -> Self {
+        Self::zeroed()
+    }
+}
+
+/// Bytes of the head of a packet that was dropped.
+pub const HEAD_BYTES: usize = 66;
+/// Nobody wants one.
+pub const HEAD_NOT: u32 = 0;
+/// The next one that is dropped leaves it.
+pub const HEAD_WANTED: u32 = 1;
+/// It is there, and is read.
+pub const HEAD_THERE: u32 = 3;
 
 /// Rooms that there are: one for each session of a node, and [`ROOM_SHARED`].
 pub const ROOMS_MAX: usize = 16_385;

@@ -91,6 +91,27 @@ static __always_inline int take_room(__u32 session, __u32 length)
 	return take_counted(room, length);
 }
 
+/* Leaves what a packet begins with that finds no room, for a module that watches the queue: one at
+ * a time, so that a flood of them costs a look each. */
+static __always_inline void leave_head(void *ctx, enum tam_level level, __u32 session, __u32 length)
+{
+	struct tam_room *room = bpf_map_lookup_elem(&tam_rooms, &session);
+	long failed;
+
+	if (!room || *(volatile __u32 *)&room->head_state != TAM_HEAD_WANTED ||
+	    __sync_val_compare_and_swap(&room->head_state, TAM_HEAD_WANTED, TAM_HEAD_TAKEN) !=
+		    TAM_HEAD_WANTED)
+		return;
+	if (length > TAM_HEAD_BYTES)
+		length = TAM_HEAD_BYTES;
+	if (!length)
+		length = 1;	/* not reached: a frame has an Ethernet header */
+	failed = level == TAM_LEVEL_NIC ? bpf_xdp_load_bytes(ctx, 0, room->head, length) :
+					  bpf_skb_load_bytes(ctx, 0, room->head, length);
+	room->head_length = failed ? 0 : length;
+	__sync_lock_test_and_set(&room->head_state, TAM_HEAD_THERE);
+}
+
 /* The packet does not go up after all; `counted` is what take_room() said. */
 static __noinline int return_room(__u32 session, __u32 length, __u32 counted)
 {

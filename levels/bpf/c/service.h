@@ -124,10 +124,13 @@ static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
 	    XDP_REDIRECT)
 		return XDP_PASS;
 
-	int counted = take_room(lane->session, frame_length(ctx, TAM_LEVEL_NIC));
+	__u32 length = frame_length(ctx, TAM_LEVEL_NIC);
+	int counted = take_room(lane->session, length);
 
-	if (counted < 0)
+	if (counted < 0) {
+		leave_head(ctx, TAM_LEVEL_NIC, lane->session, length);
 		return TAM_NO_ROOM;
+	}
 	meta->flags |= counted;
 	count_up(lane, epoch);
 	return XDP_REDIRECT;
@@ -285,8 +288,10 @@ static __always_inline int give_to_socket(struct xdp_md *ctx, const struct tam_f
 	    XDP_REDIRECT)
 		return XDP_PASS;
 	*counted = take_room(lane->session, extent >> 32);
-	if (*counted < 0)
+	if (*counted < 0) {
+		leave_head(ctx, TAM_LEVEL_NIC, lane->session, extent >> 32);
 		return TAM_NO_ROOM;
+	}
 	meta->flags |= *counted;
 	return XDP_REDIRECT;
 }

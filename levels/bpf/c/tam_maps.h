@@ -536,6 +536,12 @@ struct tam_line {
 #define TAM_FUEL_SHIFT 16
 #define TAM_FILL_MAX (1 << 14)	/* jiffies that are made good at once: beyond, the sum could overflow */
 
+#define TAM_HEAD_BYTES 66	/* Ethernet with a tag, IPv6 and UDP */
+#define TAM_HEAD_NOT 0		/* nobody watches the queue */
+#define TAM_HEAD_WANTED 1	/* the next packet that is dropped leaves its head: the cell writes it, */
+#define TAM_HEAD_TAKEN 2	/* the front door writes this one, */
+#define TAM_HEAD_THERE 3	/* and this, and the cell reads the head */
+
 /* What may wait for a session on its way to user level and there, in bytes of packet memory:
  * its queue. Those of sessions that reserved none count in one more record, too, which all of
  * them share. F the front door writes, C the cell, which maps it.
@@ -563,7 +569,11 @@ struct tam_room {
 	__u32 shared;		/* not 0: it reserved nothing, and tam_rooms[TAM_ROOM_SHARED] counts, too */
 	__u64 unused[3];
 	__u64 done;		/* in a cache line of its own: the front door reads it, and writes the others */
-	__u64 unused_end[7];
+	__u64 unused_done[7];
+	__u32 head_state;	/* TAM_HEAD_*: for a module that watches the queue, */
+	__u16 head_length;
+	__u8 head[TAM_HEAD_BYTES];	/* what a packet began with for which there was no room */
+	__u8 unused_end[56];
 };
 #define TAM_ROOMS_MAX 16385	/* sessions of a node, and what those without a queue share */
 #define TAM_ROOM_SHARED 16384

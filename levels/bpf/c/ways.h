@@ -192,8 +192,10 @@ static __always_inline int send_up_by_tap(struct __sk_buff *ctx, struct tam_lane
 	if (!device)
 		return TC_ACT_UNSPEC;
 	counted = take_room(lane->session, length);
-	if (counted < 0)
+	if (counted < 0) {
+		leave_head(ctx, TAM_LEVEL_KERNEL, lane->session, length);
 		return TAM_NO_ROOM;
+	}
 	meta.flags |= epoch << TAM_META_EPOCH_SHIFT | counted;
 	if (put_in_front(ctx, &meta, way->mark)) {
 		return_room(lane->session, length, counted);

@@ -153,7 +153,23 @@ fn layout_of_services_matches_header() {
     );
     same!(object, "tam_account", Account, left, ticked, per_tick, full, sent, packets, unused,);
     same!(object, "tam_line", Line, account, up, dropped, gone, sent_up, sent_above, unused,);
-    same!(object, "tam_room", Room, most, sent, dropped, epoch, shared, unused, done, unused_end,);
+    same!(
+        object,
+        "tam_room",
+        Room,
+        most,
+        sent,
+        dropped,
+        epoch,
+        shared,
+        unused,
+        done,
+        unused_done,
+        head_state,
+        head_length,
+        head,
+        unused_end,
+    );
     same!(
         object,
         "tam_hand_over",
@@ -312,6 +328,10 @@ fn numbers_match_header() {
         ROOM_SHARED,
         FRAME_MEMORY,
         FRAME_BYTES,
+        HEAD_BYTES,
+        HEAD_NOT,
+        HEAD_WANTED,
+        HEAD_THERE,
         CYCLES_MAX,
         CYCLE_ROUNDS,
         CYCLE_ROUNDS_MAX,

@@ -51,7 +51,7 @@ pub use program::{AttachError, Link, Program, XdpMode, takes_redirects};
 pub use raw_program::{RawFunction, RawKind, RawLoadError, RawMap, RawProgram};
 pub use reserved::Reservation;
 pub use ring::{BrokenRing, RingBuffer};
-pub use rooms::{Room, Rooms};
+pub use rooms::{Head, Room, Rooms};
 pub use test_run::{TestRun, TestRunError, XdpContext};
 
 /// The compiled objects, by the upper-case name of their source file.

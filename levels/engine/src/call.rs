@@ -7,7 +7,7 @@ use crate::state::{Kept, StateError};
 use crate::trap::{StartError, Trap};
 use crate::{Engine, Program};
 use abi::PacketBytes;
-use abi::host::Hook;
+use abi::host::{Hook, QUEUE_DROPPED, QUEUE_HEAD_MAX, QUEUE_LONG, QUEUE_SHORT};
 use abi::layout::WINDOW_LENGTH_MAX;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -39,6 +39,13 @@ pub enum Call {
         /// The node's time.
         now_ms: u64,
     },
+    /// `on_queue`: what happened to its session's queue.
+    Queue {
+        /// What, and how much waits.
+        event: QueueEvent,
+        /// The node's time.
+        now_ms: u64,
+    },
     /// `state_out`.
     StateOut {
         /// The node's time.
@@ -46,10 +53,21 @@ pub enum Call {
     },
 }
 
+/// What happens to a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueueEvent {
+    /// No more waits than the lower threshold; so many KiB do.
+    Short(u32),
+    /// More waits than the higher one.
+    Long(u32),
+    /// There was no room for a packet that began so; at most [`QUEUE_HEAD_MAX`] bytes.
+    Dropped(Rc<[u8]>),
+}
+
 /// How a hook ended. The instance must not be called again after a trap.
 #[derive(Debug)]
 pub enum Ended {
-    /// `on_timer` or `on_memory_low`; also when the module has none.
+    /// `on_timer`, `on_memory_low` or `on_queue`; also when the module has none.
     Timer(Result<(), Trap>),
     /// `on_message`: its answer, `None` when the module has no such hook or the message is too
     /// long.
@@ -168,6 +186,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
             Call::MemoryLow { used, most, now_ms } => {
                 Ended::Timer(self.memory_low(used, most, now_ms).await)
             }
+            Call::Queue { event, now_ms } => Ended::Timer(self.queue(&event, now_ms).await),
             Call::StateOut { now_ms } => Ended::State(self.state_out(now_ms).await),
         }
     }
@@ -196,6 +215,23 @@ impl<P: PacketBytes + 'static> Instance<P> {
         let hook =
             async |store: &mut Store<Host<P>>| on_memory_low.call_async(store, (used, most)).await;
         self.hook(Hook::OnMemoryLow, now_ms, hook).await
+    }
+
+    async fn queue(&mut self, event: &QueueEvent, now_ms: u64) -> Result<(), Trap> {
+        let Some(on_queue) = self.on_queue.clone() else { return Ok(()) };
+        let arguments = match event {
+            QueueEvent::Short(waits) => (QUEUE_SHORT, *waits),
+            QueueEvent::Long(waits) => (QUEUE_LONG, *waits),
+            QueueEvent::Dropped(head) => {
+                let head = &head[..head.len().min(QUEUE_HEAD_MAX)];
+                let memory = self.memory.data_mut(&mut self.store);
+                let Some(window) = window_of(memory, head.len()) else { return Ok(()) };
+                window.copy_from_slice(head);
+                (QUEUE_DROPPED, head.len() as u32)
+            }
+        };
+        let hook = async |store: &mut Store<Host<P>>| on_queue.call_async(store, arguments).await;
+        self.hook(Hook::OnQueue, now_ms, hook).await
     }
 
     /// Once, before the first packet.

@@ -9,7 +9,7 @@ use crate::local::Local;
 use crate::room::Limits;
 use abi::host::{
     EVENT_LENGTH_MAX, EVENTS_PER_CALL_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, Hook,
-    SENDS_PER_PACKET_MAX, STATE_CHUNK_MAX, STATE_LENGTH_MAX,
+    QUEUE_PERCENT_MAX, SENDS_PER_PACKET_MAX, STATE_CHUNK_MAX, STATE_LENGTH_MAX,
 };
 use abi::layout::{META_ADDRESS, META_LENGTHS_LENGTH, WINDOW_ADDRESS, host_error};
 use abi::{HostFunction, HostFunctions, PacketBytes};
@@ -59,13 +59,18 @@ pub struct Emitted {
     pub events: Vec<Event>,
     /// Control messages to the modules before this one in the graph.
     pub messages: Vec<Vec<u8>>,
+    /// From now on it is to be told of its session's queue.
+    pub watch: Option<QueueWatch>,
 }
 
 impl Emitted {
     /// Whether there is nothing.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.sent.is_empty() && self.events.is_empty() && self.messages.is_empty()
+        self.sent.is_empty()
+            && self.events.is_empty()
+            && self.messages.is_empty()
+            && self.watch.is_none()
     }
 
     /// All of it, if there is any.
@@ -77,6 +82,15 @@ impl Emitted {
     const fn is_noisy(&self) -> bool {
         self.events.len() + self.messages.len() >= EVENTS_PER_CALL_MAX
     }
+}
+
+/// When a module is told of its session's queue, in hundredths of the most that may wait there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueWatch {
+    /// It is long when more waits.
+    pub above: u32,
+    /// It is short again when no more waits; at most `above`.
+    pub below: u32,
 }
 
 /// A frame of a module's own making.
@@ -183,6 +197,11 @@ fn link_one<P: PacketBytes + 'static>(
         HostFunction::StateRead => {
             linker.func_wrap(M, name, |mut c: Caller<'_, Host<P>>, a: u32, l: u32| {
                 code(with_memory(&mut c, |memory, host| state_read(memory, host, a, l)))
+            })
+        }
+        HostFunction::QueueWatch => {
+            linker.func_wrap(M, name, |mut c: Caller<'_, Host<P>>, above: u32, below: u32| {
+                code(queue_watch(c.data_mut(), above, below))
             })
         }
     }
@@ -336,6 +355,15 @@ fn message_send<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: 
         return Err(host_error::OVER_LIMIT);
     }
     host.emitted.messages.push(message.to_vec());
+    Ok(0)
+}
+
+fn queue_watch<P>(host: &mut Host<P>, above: u32, below: u32) -> Answer {
+    preparing(host)?;
+    if above > QUEUE_PERCENT_MAX || below > above {
+        return Err(host_error::OUT_OF_RANGE);
+    }
+    host.emitted.watch = Some(QueueWatch { above, below });
     Ok(0)
 }
 

@@ -52,6 +52,7 @@ pub struct Instance<P: 'static> {
     pub(crate) on_timer: Option<TypedFunc<(), ()>>,
     pub(crate) on_message: Option<TypedFunc<u32, i32>>,
     pub(crate) on_memory_low: Option<TypedFunc<(u32, u32), ()>>,
+    pub(crate) on_queue: Option<TypedFunc<(u32, u32), ()>>,
     pub(crate) state_out: Option<TypedFunc<(), i32>>,
     pub(crate) state_in: Option<TypedFunc<u32, i32>>,
     pub(crate) counters: Vec<(String, u32)>,
@@ -86,6 +87,7 @@ impl<P: PacketBytes + 'static> Program<P> {
         let on_timer = function(&instance, &mut store, "on_timer");
         let on_message = function(&instance, &mut store, "on_message");
         let on_memory_low = function(&instance, &mut store, Hook::OnMemoryLow.name());
+        let on_queue = function(&instance, &mut store, Hook::OnQueue.name());
         let counters = counters_of(&instance, &mut store);
         let globals = globals_of(&instance, &mut store);
         let on_start = function(&instance, &mut store, "on_start");
@@ -101,6 +103,7 @@ impl<P: PacketBytes + 'static> Program<P> {
             on_timer,
             on_message,
             on_memory_low,
+            on_queue,
             state_out,
             state_in,
             counters,

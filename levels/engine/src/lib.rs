@@ -24,8 +24,8 @@ mod state;
 mod trap;
 
 pub use batch::{Done, Handled, Over, Pace, Ran, Suspended};
-pub use call::{Call, Ended, Started, Starting};
-pub use host::{Emitted, Event, Sent};
+pub use call::{Call, Ended, QueueEvent, Started, Starting};
+pub use host::{Emitted, Event, QueueWatch, Sent};
 pub use instance::{Instance, InstanceSpec};
 pub use room::{Part, Room};
 pub use shared::MemoryKind;

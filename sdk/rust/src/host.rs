@@ -70,6 +70,28 @@ pub fn port(name: &str) -> Option<u16> {
     u16::try_from(node::port(name).ok()?).ok()
 }
 
+/// From now on `on_queue` is called when more waits for the session than `above` hundredths of
+/// what may, when no more than `below` do again, and with the head of a packet for which there was
+/// no room; in `on_start` and `on_message` only. `module.toml` must have `needs = ["queues"]`.
+///
+/// # Errors
+/// [`HostError::OutOfRange`] when `above` is more than 100, or `below` more than `above`;
+/// [`HostError::WrongHook`] in another hook.
+pub fn queue_watch(above: u32, below: u32) -> Result<(), HostError> {
+    node::queue_watch(above, below)
+}
+
+/// What happened to a queue that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue<'a> {
+    /// No more waits than the lower threshold: so many KiB do.
+    Short(u32),
+    /// More waits than the higher one.
+    Long(u32),
+    /// There was no room for a packet, which began so.
+    Dropped(&'a [u8]),
+}
+
 /// The node's coarse time in milliseconds; in `on_packet`
 /// [`Packet::now_ms`](crate::Packet::now_ms) is cheaper.
 #[inline]
@@ -180,6 +202,7 @@ pub(crate) mod import {
         pub(crate) fn message_send(address: *const u8, length: usize) -> i32;
         pub(crate) fn state_write(address: *const u8, length: usize) -> i32;
         pub(crate) fn state_read(address: *mut u8, length: usize) -> i32;
+        pub(crate) safe fn queue_watch(above: u32, below: u32) -> i32;
     }
 }
 
@@ -217,6 +240,10 @@ mod node {
     pub(super) fn port(name: &str) -> Result<usize, HostError> {
         // SAFETY: the node reads `name.len()` bytes at `name` and writes none.
         answer(unsafe { import::port_find(name.as_ptr(), name.len()) })
+    }
+
+    pub(super) fn queue_watch(above: u32, below: u32) -> Result<(), HostError> {
+        done(import::queue_watch(above, below))
     }
 
     #[inline]

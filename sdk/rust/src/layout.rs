@@ -93,3 +93,13 @@ pub mod host_error {
     /// The function cannot be used in this hook.
     pub const WRONG_HOOK: i32 = -4;
 }
+
+/// What happened to a queue that is watched: the first argument of `on_queue`.
+pub mod queue {
+    /// No more waits than the lower threshold.
+    pub const SHORT: u32 = 0;
+    /// More waits than the higher one.
+    pub const LONG: u32 = 1;
+    /// There was no room for a packet.
+    pub const DROPPED: u32 = 2;
+}

@@ -48,7 +48,9 @@ pub mod link;
 pub mod testing;
 
 pub use counter::Counter;
-pub use host::{HostError, Parameter, Text, event, message, now_ms, parameter, port, send};
+pub use host::{
+    HostError, Parameter, Queue, Text, event, message, now_ms, parameter, port, queue_watch, send,
+};
 pub use ip::{Ipv4, Ipv6};
 pub use packet::{Level, Packet};
 pub use plain::Plain;
@@ -59,7 +61,7 @@ pub use verdict::Verdict;
 #[doc(hidden)]
 pub mod expansion {
     #[cfg(target_arch = "wasm32")]
-    pub use crate::packet::{run_on_message, run_on_packet};
+    pub use crate::packet::{run_on_message, run_on_packet, run_on_queue};
 
     pub use crate::state::{hand_over, take_over};
 

@@ -12,6 +12,7 @@
 ///     on_timer: on_timer,     // fn()
 ///     on_message: on_message, // fn(&[u8]) -> Result<(), u16>
 ///     on_memory_low: shed,    // fn(used: u32, most: u32), in KiB of its session's memory
+///     on_queue: on_queue,     // fn(tam::Queue<'_>), behind tam::queue_watch
 /// }
 /// ```
 #[macro_export]
@@ -22,6 +23,7 @@ macro_rules! module {
         $(, on_timer: $on_timer:path)?
         $(, on_message: $on_message:path)?
         $(, on_memory_low: $on_memory_low:path)?
+        $(, on_queue: $on_queue:path)?
         $(,)?
     ) => {
         const _: () = {
@@ -85,6 +87,21 @@ macro_rules! module {
                 #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "on_memory_low"))]
                 extern "C" fn tam_on_memory_low(used: u32, most: u32) {
                     $on_memory_low(used, most);
+                }
+            )?
+
+            $(
+                // Natively nothing calls it, but what it calls is in use.
+                #[allow(dead_code)]
+                #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "on_queue"))]
+                extern "C" fn tam_on_queue(what: u32, value: u32) {
+                    #[cfg(target_arch = "wasm32")]
+                    $crate::expansion::run_on_queue(what, value, $on_queue);
+                    #[cfg(not(target_arch = "wasm32"))]
+                    {
+                        let _ = what;
+                        $on_queue($crate::Queue::Short(value));
+                    }
                 }
             )?
         };

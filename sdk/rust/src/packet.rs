@@ -263,7 +263,7 @@ mod in_module {
     use super::Packet;
     use crate::host::{HostError, done, import};
     use crate::layout::{
-        DATA_ADDRESS, META_ADDRESS, META_LENGTH, WINDOW_ADDRESS, WINDOW_LENGTH_MAX,
+        DATA_ADDRESS, META_ADDRESS, META_LENGTH, WINDOW_ADDRESS, WINDOW_LENGTH_MAX, queue,
     };
     use crate::verdict::Verdict;
 
@@ -287,6 +287,18 @@ mod in_module {
         let place = Place(PhantomData);
         let length = usize::try_from(length).unwrap_or(0);
         crate::expansion::message_result(on_message(place.window(length)))
+    }
+
+    /// Runs `on_queue` over what the node says.
+    pub fn run_on_queue(what: u32, value: u32, on_queue: fn(crate::Queue<'_>)) {
+        let place = Place(PhantomData);
+        on_queue(match what {
+            queue::SHORT => crate::Queue::Short(value),
+            queue::LONG => crate::Queue::Long(value),
+            queue::DROPPED => crate::Queue::Dropped(place.window(value as usize)),
+            // Of a later version of the ABI.
+            _ => return,
+        });
     }
 
     impl Place<'_> {

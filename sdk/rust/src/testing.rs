@@ -164,6 +164,11 @@ impl Node {
         within(Hook::Timer, || on_memory_low(used, most));
     }
 
+    /// Runs `on_queue`.
+    pub fn queue(&mut self, on_queue: fn(crate::Queue<'_>), event: crate::Queue<'_>) {
+        within(Hook::Timer, || on_queue(event));
+    }
+
     /// Runs `on_message`.
     ///
     /// # Errors
@@ -383,6 +388,14 @@ pub(crate) mod answers {
             Hook::Preparing => {
                 here.ports.get(name).map(|port| usize::from(*port)).ok_or(HostError::NotFound)
             }
+            _ => Err(HostError::WrongHook),
+        })
+    }
+
+    pub(crate) fn queue_watch(above: u32, below: u32) -> Result<(), HostError> {
+        SURROUNDINGS.with_borrow(|here| match here.hook {
+            Hook::Preparing if above <= 100 && below <= above => Ok(()),
+            Hook::Preparing => Err(HostError::OutOfRange),
             _ => Err(HostError::WrongHook),
         })
     }

@@ -150,6 +150,7 @@ impl Exits<'_> {
     fn send_in_turn(&mut self, port: u16, packet: Packet) -> End {
         let memory = Bytes(packet.memory_length() as u64);
         if !self.sessions.hold(self.session, memory) {
+            self.sessions.refused(self.session, &packet);
             packet.recycle(self.pool);
             return End::Failed(SendFailure::Full);
         }

@@ -156,6 +156,11 @@ impl Queue {
         self.room.waits()
     }
 
+    /// What may wait in it.
+    pub(crate) const fn most(&self) -> Bytes {
+        self.room.most
+    }
+
     /// Packets for which the front door found no room.
     pub(crate) fn dropped(&self) -> u64 {
         self.room.dropped()
@@ -265,6 +270,18 @@ impl Rooms {
         if queue.is_shared {
             self.shared.leave(memory);
         }
+    }
+
+    /// Whether the front door is to leave what packets begin with for which there is no room.
+    pub(crate) fn want_heads(&self, session: SessionId, wanted: bool) {
+        if let Some(table) = self.table {
+            table.want_heads(usize::from(session.0), wanted);
+        }
+    }
+
+    /// What such a packet began with, if one has left it.
+    pub(crate) fn take_head(&self, session: SessionId) -> Option<bpf::Head> {
+        self.table?.take_head(usize::from(session.0))
     }
 
     /// Whether it is time to [`Rooms::settle`].

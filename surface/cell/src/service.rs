@@ -24,7 +24,9 @@ use bpf_maps::{self as maps, PacketMeta};
 use controls::Current;
 pub(crate) use controls::{Control, Told};
 use ends::{count_end, count_reason, send};
-use engine::{Emitted, Engine, Handled, InstanceSpec, Kept, Pace, Place, Program, Trap, TrapKind};
+use engine::{
+    Emitted, Engine, Handled, InstanceSpec, Kept, Pace, Place, Program, QueueWatch, Trap, TrapKind,
+};
 use lane::Lane;
 pub(crate) use memory::StartFailure;
 use pools::Pools;
@@ -82,6 +84,11 @@ pub(crate) struct Service {
     shared: Option<Shared>,
     /// Traps that the daemon has not heard of.
     untold: Vec<Trapped>,
+    /// When it is to be told of its session's queue, and whether that is news; and in which
+    /// session it is.
+    watch: Option<QueueWatch>,
+    has_new_watch: bool,
+    watches_in: Option<SessionId>,
     /// The version whose place this one took, while this one is watched.
     before: Option<Before>,
     /// What became of that.
@@ -199,6 +206,9 @@ impl Service {
             looked_in: None,
             shared,
             untold,
+            watch: None,
+            has_new_watch: false,
+            watches_in: None,
             before: None,
             sequel: None,
             unknown: 0,
@@ -525,12 +535,31 @@ impl Service {
             self.left.extend(hooks.map(|instance| instance.take_emitted()));
         }
         for emitted in self.left.drain(..) {
+            if emitted.watch.is_some() {
+                (self.watch, self.has_new_watch) = (emitted.watch, true);
+            }
             outbox.events.extend(emitted.events.into_iter().map(|event| (entry, event)));
             outbox.messages.extend(emitted.messages.into_iter().map(|message| (entry, message)));
             for sent in emitted.sent {
                 send(report, umem, exits, sent.port, &sent.frame);
             }
         }
+    }
+
+    /// What is to be said of its session's queue from now on, if that is news: in which session no
+    /// more, and in which.
+    pub(crate) fn take_watch(&mut self) -> Option<(Option<SessionId>, Option<QueueWatch>)> {
+        if !std::mem::take(&mut self.has_new_watch) {
+            return None;
+        }
+        let before = self.watches_in.take();
+        self.watches_in = self.watch.map(|_| self.facts.session);
+        Some((before, self.watch))
+    }
+
+    /// In which session's queue it watches.
+    pub(crate) const fn watches_in(&self) -> Option<SessionId> {
+        self.watches_in
     }
 
     /// The same of what programs below left; at most so much that others have their turn.

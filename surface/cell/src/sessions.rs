@@ -11,17 +11,23 @@
 //! anybody: packets are handled as they come, and nothing here is asked
 //! ([`Sessions::take_turns`]).
 
+mod watch;
+
 use crate::memory::Memory;
 use crate::numbered::Numbered;
 use crate::packet_memory::PacketMemory;
 use crate::protocol::{DEVIATION_BOUNDS, SessionFacts, SessionReport};
 use crate::rooms::{Queue, Rooms};
+use abi::PacketBytes as _;
+use abi::host::QUEUE_HEAD_MAX;
+use engine::{QueueEvent, QueueWatch};
 use session::executor::{Account, Dispatch, ProcessorId, Schedule};
 use session::memory::{QUEUE_DEFAULT, queue_default};
 use session::{Share, VirtualProcessor, Weight};
 use std::collections::VecDeque;
 use units::{Bytes, EntryId, Nanos, SessionId};
-use xsk::FRAME_LENGTH;
+use watch::{Events, Watchers};
+use xsk::{FRAME_LENGTH, Packet};
 
 const _: () = assert!(QUEUE_DEFAULT.0 == 256 * FRAME_LENGTH as u64, "a burst of 256 frames");
 /// What may wait to leave beyond a session's queue: packets of the turn that runs are counted
@@ -44,6 +50,7 @@ struct Processor {
 struct Session {
     processors: Vec<Processor>,
     queue: Queue,
+    watchers: Watchers,
     report: SessionReport,
     /// What the daemon was told last; none: it was not told of this one.
     told: Option<Told>,
@@ -114,6 +121,8 @@ pub(crate) struct Sessions {
     accounts: Memory,
     /// How much has something to do.
     ready: usize,
+    /// What happened to queues that are watched.
+    events: Events,
 }
 
 /// What waits for a turn: a pool of a service's lanes.
@@ -144,6 +153,7 @@ impl Sessions {
             memory,
             accounts,
             ready: 0,
+            events: Events::new(),
         };
         sessions.begin(now);
         sessions
@@ -197,6 +207,7 @@ impl Sessions {
         let session = all.get_or_insert_with(place(id), || Session {
             processors: Vec::new(),
             queue: rooms.queue(id),
+            watchers: Watchers::default(),
             report: SessionReport::new(id),
             told: None,
         });
@@ -244,6 +255,7 @@ impl Sessions {
             self.schedule.remove(now, processor.id);
             self.owners.remove(processor.id.place());
         }
+        self.rooms.want_heads(id, false);
         self.rooms.close(session.queue);
         self.accounts.forget(id);
         self.limit();
@@ -254,6 +266,7 @@ impl Sessions {
     pub(crate) fn come(&mut self, id: SessionId, memory: Bytes, epoch: usize) {
         if let Some(session) = self.all.get_mut(place(id)) {
             self.rooms.come(&mut session.queue, memory, epoch);
+            session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
         }
     }
 
@@ -278,7 +291,48 @@ impl Sessions {
     #[inline]
     fn take(&mut self, id: SessionId, memory: Bytes, beyond: Bytes) -> bool {
         let Some(session) = self.all.get_mut(place(id)) else { return false };
-        self.rooms.take(&mut session.queue, memory, beyond)
+        let is_taken = self.rooms.take(&mut session.queue, memory, beyond);
+        session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
+        is_taken
+    }
+
+    /// There was no room for a packet that begins so.
+    #[cold]
+    pub(crate) fn refused(&mut self, id: SessionId, packet: &Packet) {
+        let Some(session) = self.all.get(place(id)).filter(|it| it.watchers.are_there()) else {
+            return;
+        };
+        let mut head = [0; QUEUE_HEAD_MAX];
+        let length = packet.length().min(QUEUE_HEAD_MAX);
+        if packet.load(0, &mut head[..length]).is_ok() {
+            session.watchers.tell_dropped(&head[..length], &mut self.events);
+        }
+    }
+
+    /// A service is told of its session's queue from now on, or not any more; `before`: in which
+    /// session it was.
+    pub(crate) fn watch(
+        &mut self,
+        entry: EntryId,
+        before: Option<SessionId>,
+        now: Option<(SessionId, QueueWatch)>,
+    ) {
+        if let Some(id) = before
+            && let Some(session) = self.all.get_mut(place(id))
+        {
+            session.watchers.remove(entry);
+            self.rooms.want_heads(id, session.watchers.are_there());
+        }
+        let Some((id, watch)) = now else { return };
+        let Some(session) = self.all.get_mut(place(id)) else { return };
+        session.watchers.add(entry, watch);
+        self.rooms.want_heads(id, true);
+        session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
+    }
+
+    /// What happened to a queue, and who is to be told.
+    pub(crate) fn poll_event(&mut self) -> Option<(EntryId, QueueEvent)> {
+        self.events.pop_front()
     }
 
     /// So much does not wait any more.
@@ -286,6 +340,7 @@ impl Sessions {
     pub(crate) fn release(&mut self, id: SessionId, memory: Bytes) {
         if let Some(session) = self.all.get_mut(place(id)) {
             self.rooms.leave(&mut session.queue, memory);
+            session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
         }
     }
 
@@ -422,6 +477,7 @@ impl Sessions {
 
 #[cfg(test)]
 mod tests {
+    use super::watch::{EVENTS_MAX, WATCHERS_MAX};
     use super::*;
     use session::Reservation;
 
@@ -518,6 +574,45 @@ mod tests {
         assert!(sessions.tell(2, Bytes(9), true).is_some(), "also if it did nothing");
         sessions.forget_told();
         assert_eq!(told(&mut sessions, 9), [0, 1, 2]);
+    }
+
+    #[test]
+    fn who_watches_a_queue_hears_of_each_crossing_once() {
+        let mut sessions = sessions();
+        let watch = QueueWatch { above: 50, below: 25 };
+        sessions.watch(EntryId(7), None, Some((SessionId(2), watch)));
+        let heard = |sessions: &mut Sessions, takes: usize, gives: u64| {
+            for _ in 0..takes {
+                sessions.admit(SessionId(2), FRAME);
+            }
+            sessions.release(SessionId(2), Bytes(gives * FRAME.0));
+            std::iter::from_fn(|| sessions.poll_event()).collect::<Vec<_>>()
+        };
+        let (long, short) =
+            (|k| (EntryId(7), QueueEvent::Long(k)), |k| (EntryId(7), QueueEvent::Short(k)));
+        assert_eq!(heard(&mut sessions, 2, 0), [], "two of four are no more than a half");
+        assert_eq!(heard(&mut sessions, 1, 0), [long(12)]);
+        assert_eq!(heard(&mut sessions, 1, 1), [], "it is long already");
+        assert_eq!(heard(&mut sessions, 0, 1), [], "and not short yet");
+        assert_eq!(heard(&mut sessions, 0, 1), [short(4)]);
+        sessions.watch(EntryId(7), Some(SessionId(2)), None);
+        assert_eq!(heard(&mut sessions, 3, 4), [], "nobody watches");
+    }
+
+    #[test]
+    fn no_more_services_are_told_than_there_is_time_for() {
+        let mut sessions = sessions();
+        let watch = QueueWatch { above: 0, below: 0 };
+        for entry in 0..20 {
+            sessions.watch(EntryId(entry), None, Some((SessionId(2), watch)));
+        }
+        for _ in 0..EVENTS_MAX {
+            sessions.admit(SessionId(2), FRAME);
+            sessions.release(SessionId(2), FRAME);
+        }
+        let told: Vec<_> = std::iter::from_fn(|| sessions.poll_event()).collect();
+        assert_eq!(told.len(), EVENTS_MAX);
+        assert!(told.iter().all(|(entry, _)| usize::from(entry.0) < WATCHERS_MAX));
     }
 
     #[test]

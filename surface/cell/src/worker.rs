@@ -252,6 +252,7 @@ impl Cell {
                 self.tick(now_ms);
             }
             self.tell_low(now_ms);
+            self.tell_queues(now_ms);
             self.report_on()?;
             let may_wait = now_ms >= self.awake_until_ms
                 && self.messages.is_empty()
@@ -448,6 +449,9 @@ impl Cell {
         }
         if after.emitted {
             self.emit(entry);
+        }
+        if after.trapped || after.emitted {
+            self.settle_watch(entry);
         }
         self.leaving |= after.leaves;
     }

@@ -159,3 +159,67 @@ fn what_a_dead_cell_had_waiting_takes_no_room_of_the_next_one() {
     assert_eq!(balance.drops, BTreeMap::from([("cell.lost_with_cells".to_owned(), lost)]));
     assert_eq!((line.queue_of("gold"), line.queue_of("hostile")), ((0, 0), (0, 0)));
 }
+
+/// Watches its session's queue, and counts what it hears; of a head it keeps the UDP port.
+const WATCHING: &str = r#"
+(import "tam" "queue_watch" (func $watch (param i32 i32) (result i32)))
+(memory (export "memory") 1 1)
+(global (export "tam_counter_short") i32 (i32.const 0x9000))
+(global (export "tam_counter_long") i32 (i32.const 0x9008))
+(global (export "tam_counter_dropped") i32 (i32.const 0x9010))
+(global (export "tam_counter_length") i32 (i32.const 0x9018))
+(global (export "tam_counter_port") i32 (i32.const 0x9020))
+(func (export "on_start") (result i32)
+  (if (i32.ne (call $watch (i32.const 101) (i32.const 0)) (i32.const -1)) (then (return (i32.const 1))))
+  (if (i32.ne (call $watch (i32.const 10) (i32.const 11)) (i32.const -1)) (then (return (i32.const 2))))
+  (call $watch (i32.const 50) (i32.const 10)))
+(func (export "on_packet") (result i32)
+  (if (i32.ne (call $watch (i32.const 1) (i32.const 1)) (i32.const -4)) (then unreachable))
+  (i32.const 0))
+(func (export "on_queue") (param $what i32) (param $value i32) (local $at i32)
+  (local.set $at (i32.add (i32.const 0x9000) (i32.mul (local.get $what) (i32.const 8))))
+  (i64.store (local.get $at) (i64.add (i64.load (local.get $at)) (i64.const 1)))
+  (if (i32.eq (local.get $what) (i32.const 2)) (then
+    (i64.store (i32.const 0x9018) (i64.extend_i32_u (local.get $value)))
+    (i64.store (i32.const 0x9020) (i64.or
+      (i64.shl (i64.load8_u (i32.const 0x8126)) (i64.const 8))
+      (i64.load8_u (i32.const 0x8127)))))))"#;
+
+#[test]
+fn a_module_that_watches_its_queue_hears_when_it_is_long_and_what_was_dropped() {
+    if !root_or_skip("queues that are watched") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    let request = SessionRequest {
+        name: "gold".to_owned(),
+        cpu: vec!["1ms/4ms".to_owned()],
+        queue: Some("256KiB".to_owned()),
+        ..SessionRequest::default()
+    };
+    line.node.client().create_session(&request).unwrap();
+    let manifest = "window = 64\nmemory_pages_max = 1\nneeds = [\"queues\"]";
+    let wasm = module("watch", manifest, WATCHING);
+    let rule = format!("proto udp dport {GOLD}");
+    let service = Service { name: "watch", session: "gold", rules: &[&rule], ..Service::default() };
+    line.node.deploy(&wasm, &service).unwrap();
+    let (receiver, sender) = (line.udp("server", GOLD), line.sender_to(GOLD));
+    let heard = || {
+        let counters = line.node.service("watch").unwrap().stats.counters;
+        ["long", "short", "dropped", "length", "port"].map(|name| counters[name])
+    };
+    send(&sender, 0..20);
+    assert_eq!(numbers(&receiver).len(), 20);
+    assert_eq!(heard(), [0; 5], "that was not half of 64 packets");
+    for round in 1..=2 {
+        line.signal_cell(Signal::STOP);
+        send(&sender, 0..100);
+        line.signal_cell(Signal::CONT);
+        assert_eq!(numbers(&receiver), (0..64).collect::<Vec<_>>());
+        // Ethernet, IPv4, UDP and a number of 4 bytes.
+        let all = [round, round, round, 14 + 20 + 8 + 4, u64::from(GOLD)];
+        assert!(wait_for(SOON, || (heard() == all).then_some(())).is_some(), "{:?}", heard());
+    }
+    assert_eq!(line.queue_of("gold"), (2 * 36, 0));
+}

@@ -2,8 +2,8 @@
 
 use bpf::Update;
 use bpf_maps::{
-    FRAME_BYTES, FRAME_MEMORY, LEVEL_NIC, LEVEL_USER, META_COUNTED_SHIFT, PacketMeta, ROOM_SHARED,
-    Room,
+    FRAME_BYTES, FRAME_MEMORY, HEAD_BYTES, HEAD_NOT, HEAD_THERE, HEAD_WANTED, LEVEL_NIC,
+    LEVEL_USER, META_COUNTED_SHIFT, PacketMeta, ROOM_SHARED, Room,
 };
 use wire::FrameBuilder;
 
@@ -118,6 +118,38 @@ fn those_without_a_queue_share_one() {
     assert_eq!(nic.room(SESSION).sent, [3 * FRAME, 0], "what found no room there took none here");
     assert_eq!(nic.room(ROOM_SHARED).sent, [3 * FRAME, 0]);
     assert_eq!((nic.room(SESSION).dropped, nic.room(ROOM_SHARED).dropped), (3, 0));
+}
+
+#[test]
+fn a_packet_without_room_leaves_its_head_if_somebody_wants_one() {
+    if !enter("a_packet_without_room_leaves_its_head_if_somebody_wants_one") {
+        return;
+    }
+    let mut nic = Nic::load(Some(add_way_out()));
+    nic.add_socket();
+    for level in [LEVEL_USER, LEVEL_NIC] {
+        nic.lane().set_target(level);
+        let full = Room { most: FRAME, ..Room::default() };
+        nic.put_room(SESSION, full);
+        assert_eq!(nic.send_up(2, 100), 1);
+        assert_eq!(nic.room(SESSION).head_state, HEAD_NOT, "nobody watches");
+        nic.put_room(SESSION, Room { head_state: HEAD_WANTED, ..full });
+        assert_eq!(nic.send_up(1, 100), 1);
+        assert_eq!(nic.room(SESSION).head_state, HEAD_WANTED, "it had room");
+        for payload in [100, 0] {
+            let sent = frame(payload);
+            nic.put_room(SESSION, Room { head_state: HEAD_WANTED, ..nic.room(SESSION) });
+            assert_eq!(nic.send_up(1, payload), 0);
+            let room = nic.room(SESSION);
+            assert_eq!(room.head_state, HEAD_THERE, "level {level}");
+            let length = usize::from(room.head_length);
+            assert_eq!(length, sent.len().min(HEAD_BYTES));
+            assert_eq!(room.head[..length], sent[..length], "as it came");
+            // The next one leaves it alone until it has been read.
+            assert_eq!(nic.send_up(1, 60 - payload.min(60)), 0);
+            assert_eq!(nic.room(SESSION).head_length, room.head_length);
+        }
+    }
 }
 
 #[test]

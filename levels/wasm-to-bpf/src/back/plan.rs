@@ -326,6 +326,7 @@ const fn takes_packet(host: HostFunction) -> bool {
             | HostFunction::NowMs
             | HostFunction::StateWrite
             | HostFunction::StateRead
+            | HostFunction::QueueWatch
     )
 }
 

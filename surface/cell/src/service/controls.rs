@@ -21,7 +21,7 @@ use crate::pacer;
 use crate::protocol::StateWay;
 use crate::shared::Shared;
 use abi::Event;
-use engine::{Call, Ended, Engine, InstanceSpec, Kept, StateError, Trap};
+use engine::{Call, Ended, Engine, InstanceSpec, Kept, QueueEvent, StateError, Trap};
 use session::memory::Low;
 use std::rc::Rc;
 use units::Nanos;
@@ -42,6 +42,8 @@ pub(crate) enum Control {
     },
     /// `on_memory_low` in every lane.
     MemoryLow(Low),
+    /// `on_queue` in every lane.
+    Queue(QueueEvent),
     /// Another version takes its place.
     Replace(Box<Ready>, StateWay),
 }
@@ -98,10 +100,29 @@ impl Service {
             self.controls.push_back(control);
             return true;
         }
+        if let Control::Queue(event) = &control {
+            return self.ask_queue(event.clone());
+        }
         if self.controls.len() >= CONTROLS_MAX {
             return false;
         }
         self.controls.push_back(control);
+        true
+    }
+
+    /// Of what a queue became the last counts; of what was dropped there the first that was not
+    /// told yet. So there are never more than two beyond the others.
+    fn ask_queue(&mut self, event: QueueEvent) -> bool {
+        let is_drop = |event: &QueueEvent| matches!(event, QueueEvent::Dropped(_));
+        let is_other = |waits: &Control| match waits {
+            Control::Queue(waits) => is_drop(waits) != is_drop(&event),
+            _ => true,
+        };
+        if is_drop(&event) && !self.controls.iter().all(is_other) {
+            return false;
+        }
+        self.controls.retain(is_other);
+        self.controls.push_back(Control::Queue(event));
         true
     }
 
@@ -139,7 +160,9 @@ impl Service {
             }
             (None, Some(Control::Timer)) => Some(first_with(Event::Timer)),
             (None, Some(Control::Message { .. })) => Some(first_with(Event::Message)),
-            (None, Some(Control::MemoryLow(_))) => Some(Step { lane: 0, is_alone: false }),
+            (None, Some(Control::MemoryLow(_) | Control::Queue(_))) => {
+                Some(Step { lane: 0, is_alone: false })
+            }
             (None, None) => None,
         }
     }
@@ -184,6 +207,9 @@ impl Service {
             Control::Timer => self.begin_hook(Call::Timer { now_ms }, false, now_ms, turn),
             Control::MemoryLow(low) => {
                 self.begin_hook(super::memory::call(&low, now_ms), false, now_ms, turn)
+            }
+            Control::Queue(event) => {
+                self.begin_hook(Call::Queue { event, now_ms }, false, now_ms, turn)
             }
             Control::Message { message, asked } => {
                 self.begin_hook(Call::Message { message, now_ms }, asked, now_ms, turn)

@@ -135,7 +135,7 @@ impl Service {
         let event = match call {
             Call::Timer { .. } => Event::Timer,
             Call::Message { .. } => Event::Message,
-            Call::MemoryLow { .. } | Call::StateOut { .. } => {
+            Call::MemoryLow { .. } | Call::Queue { .. } | Call::StateOut { .. } => {
                 return (from < self.lanes.len()).then_some(from);
             }
         };

@@ -72,6 +72,8 @@ impl Service {
         self.bytes_out = before.bytes_out;
         self.lanes_inherit(before);
         self.controls.append(&mut before.controls);
+        // Its own wishes, in place of those of the one before.
+        (self.watches_in, self.has_new_watch) = (before.watches_in, true);
         self.looked_in = before.looked_in;
         if let Some(shared) = &mut before.shared {
             shared.retire(self.shared.as_mut());

@@ -1,4 +1,5 @@
-//! Sessions that have little memory left: each of their services is told, in its session's turns.
+//! Sessions that have little memory left, and queues that are watched: their services are told, in
+//! their session's turns.
 
 use super::Cell;
 use crate::protocol::{Failure, FromCell};
@@ -23,6 +24,22 @@ impl Cell {
             for entry in entries {
                 self.ask(entry, Control::MemoryLow(low), now_ms);
             }
+        }
+    }
+
+    /// Tells those who watch what happened to their session's queue.
+    pub(super) fn tell_queues(&mut self, now_ms: u64) {
+        while let Some((entry, event)) = self.sessions.poll_event() {
+            self.ask(entry, Control::Queue(event), now_ms);
+        }
+    }
+
+    /// A service may want to be told of another queue, or of none.
+    pub(super) fn settle_watch(&mut self, entry: EntryId) {
+        let Some(service) = self.service_mut(entry) else { return };
+        let session = service.facts.session;
+        if let Some((before, watch)) = service.take_watch() {
+            self.sessions.watch(entry, before, watch.map(|watch| (session, watch)));
         }
     }
 

@@ -57,6 +57,7 @@ impl Cell {
                 self.sessions.wake(pacer::now(), session, service.task(pool));
             }
         } else {
+            self.sessions.refused(session, &packet);
             let turn = service.refuse(packet, &way, &mut self.pool);
             self.leaving |= turn.after.leaves;
             self.depart(turn.departed);
@@ -238,6 +239,7 @@ impl Cell {
         let slot = self.services.get_mut(usize::from(entry.0)).and_then(Option::take);
         let Some(mut service) = slot else { return ServiceReport::default() };
         self.watch.forget(entry);
+        self.sessions.watch(entry, service.watches_in(), None);
         let session = service.facts.session;
         for (packet, way) in service.dissolve(&mut self.pool) {
             self.sessions.release(session, way.room);

@@ -183,6 +183,7 @@ fn hooks(checked: &Checked) -> Vec<&'static str> {
         (hooks.on_timer, "on_timer"),
         (hooks.on_message, "on_message"),
         (hooks.on_memory_low, "on_memory_low"),
+        (hooks.on_queue, "on_queue"),
         (hooks.state, "state_out"),
         (hooks.state, "state_in"),
     ];

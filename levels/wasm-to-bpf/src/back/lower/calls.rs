@@ -123,7 +123,8 @@ impl Lower<'_> {
             HostFunction::ParamLoad
             | HostFunction::PortFind
             | HostFunction::StateWrite
-            | HostFunction::StateRead => return self.wrong_hook(),
+            | HostFunction::StateRead
+            | HostFunction::QueueWatch => return self.wrong_hook(),
             _ if !self.setting.has_packet() => return self.wrong_hook(),
             HostFunction::PacketLoad => Subprogram::PacketLoad,
             HostFunction::PacketStore => Subprogram::PacketStore,
