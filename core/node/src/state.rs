@@ -29,7 +29,7 @@ pub use accounts::Accounts;
 pub use associations::{ASSOCIATIONS_NAME, ASSOCIATIONS_PRIORITY};
 pub use replace::StateWay;
 pub use services::FIRST_STARTS_MAX;
-pub use snapshot::{RestoreError, Snapshot};
+pub use snapshot::{RestoreError, Snapshot, SnapshotView};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -418,6 +418,25 @@ impl Node {
         let mut views: Vec<RuleView> = live.map(view).collect();
         views.sort_by_key(|view| (core::cmp::Reverse(view.rule.spec.priority), view.rule.id));
         views
+    }
+
+    /// For whom each rule that packets may meet counts, those of the node itself included; in no
+    /// order, and nothing is copied.
+    pub fn rule_sessions(&self) -> impl Iterator<Item = (RuleId, &Name)> {
+        let live = self.rules.values().filter(|owned| owned.life == Life::Live);
+        let rules = live.map(|owned| &owned.rule).chain(&self.own_rules);
+        rules.map(|rule| (rule.id, &rule.spec.session))
+    }
+
+    /// For whom a rule counts that packets may meet, and whose it is.
+    #[must_use]
+    pub fn rule_payer(&self, rule: RuleId) -> Option<(&Name, Option<Owner>)> {
+        let owned = self.rules.get(&rule).filter(|owned| owned.life == Life::Live);
+        let owned = owned.map(|owned| (&owned.rule.spec.session, owned.owner));
+        owned.or_else(|| {
+            let own = self.own_rules.iter().find(|own| own.id == rule)?;
+            Some((&own.spec.session, None))
+        })
     }
 
     /// Its rules by number, as they are desired.

@@ -13,8 +13,9 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_nanos(budget::LOOK_EVERY.
 impl Daemon {
     /// Whether any service below user level has a budget.
     pub(crate) fn has_budgets(&self) -> bool {
-        let mut limited = self.node.services().filter(|service| service.budget.is_limited());
-        limited.any(|service| self.shared.contains_key(&service.entry))
+        // Asked with each thing that happens: of those below, not of thousands that never are.
+        let mut below = self.shared.keys().filter_map(|entry| self.node.service_of(*entry));
+        below.any(|service| service.budget.is_limited())
     }
 
     /// Compares what services have used with what they may, and says to the front door who has

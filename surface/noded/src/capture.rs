@@ -155,7 +155,7 @@ impl Daemon {
             }
         };
         if let Some(rule) = request.rule
-            && !self.node.all_rules().iter().any(|view| view.rule.id.0 == rule)
+            && self.node.rule_payer(units::RuleId(rule)).is_none()
         {
             let help = Some("'tam rule list' shows the rules");
             let message = format!("there is no rule {rule} on this node");

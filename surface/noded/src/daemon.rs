@@ -23,7 +23,7 @@ use crate::listen::listen;
 use crate::moves::{self, Move};
 use crate::packets::{self, PacketQueue};
 use crate::ports::{self, LivePort};
-use crate::record::{self, Record};
+use crate::record::{self, Record, RecordView};
 use crate::replace::Replacing;
 use crate::sessions::{self, SessionQuestion, Sessions};
 use crate::spares::Spares;
@@ -59,8 +59,11 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Requests that wait for the daemon's attention.
 const REQUESTS_MAX: usize = 64;
 
-/// While a change goes on, writing down what runs has one part of so many of the daemon's time.
+/// Unless somebody is to be told, writing down what runs has one part of so many of the daemon's
+/// time.
 const RECORD_PART: u32 = 20;
+/// A record that is written in less is written at once: of some hundred services.
+const RECORD_QUICK: Duration = Duration::from_millis(5);
 /// Messages of the cell that are heard before what follows from them is done.
 const HEARD_AT_ONCE: usize = 256;
 
@@ -239,6 +242,10 @@ pub(crate) struct Daemon {
     pub(crate) unrecorded: bool,
     /// When it was written last, and how long that took.
     remembered: (Instant, Duration),
+    /// When something in the node is due, as far as it is known.
+    node_due: Option<Nanos>,
+    /// Something happened in the node after which that may be another time.
+    node_touched: bool,
     /// A service has begun whose account the front door does not know yet.
     pub(crate) accounts_unsettled: bool,
     /// It ends without taking anything down.
@@ -508,6 +515,8 @@ impl Daemon {
             is_short: false,
             unrecorded: true,
             remembered: (Instant::now(), Duration::ZERO),
+            node_due: None,
+            node_touched: true,
             accounts_unsettled: false,
             hands_over: false,
             fingerprint: record::fingerprint()?,
@@ -515,14 +524,30 @@ impl Daemon {
         })
     }
 
-    /// The same; while one change of thousands of services goes on, not behind each of them.
-    /// Whoever asked hears nothing before its end, and the daemon after this one stops what it
-    /// does not know.
+    /// Writes down what runs before somebody is told; while one change of thousands of services
+    /// goes on, not behind each of them: whoever asked hears nothing before its end.
     pub(crate) fn remember_in_time(&mut self) {
-        let (at, took) = self.remembered;
-        if self.work.is_none() || at.elapsed() >= took * RECORD_PART {
+        match self.work {
+            None => self.remember(),
+            Some(_) => self.remember_soon(),
+        }
+    }
+
+    /// Writes down what runs, or does so later with what else happens until then: of thousands of
+    /// services it takes a tenth of a second. Nobody has been told, and the daemon after this one
+    /// stops what it does not know.
+    pub(crate) fn remember_soon(&mut self) {
+        if self.record_due().is_some_and(|due| due <= Instant::now()) {
             self.remember();
         }
+    }
+
+    /// When what has changed is to be written down at the latest; none if nothing has.
+    fn record_due(&self) -> Option<Instant> {
+        let (at, took) = self.remembered;
+        let is_quick = self.work.is_none() && took < RECORD_QUICK;
+        let rest = if is_quick { Duration::ZERO } else { took * RECORD_PART };
+        self.unrecorded.then(|| at + rest)
     }
 
     /// Writes down what runs, if that has changed.
@@ -531,21 +556,24 @@ impl Daemon {
             return;
         }
         let begin = Instant::now();
-        let record = Record {
-            fingerprint: self.fingerprint.clone(),
-            clock_zero_ns: record::on_machine_clock(self.started),
-            ports: self.file.ports.clone(),
-            cell: self.cell.as_ref().map(CellLink::pid),
-            node: self.node.snapshot(),
-            closed: self.closed.clone(),
-            fuel_closed: self.fuel_closed.clone(),
-            lost_with_cells: self.lost_with_cells,
-            sessions_before: self.sessions.before.clone(),
-            speed: self.speed,
-            meters: self.billing.meters.clone(),
-            has_packet_ports: self.front.packets().is_some(),
-        };
-        if let Err(error) = record.write(&self.file.name) {
+        let written = self.node.with_snapshot(|node| {
+            let record = RecordView {
+                fingerprint: &self.fingerprint,
+                clock_zero_ns: record::on_machine_clock(self.started),
+                ports: &self.file.ports,
+                cell: self.cell.as_ref().map(CellLink::pid),
+                node,
+                closed: &self.closed,
+                fuel_closed: &self.fuel_closed,
+                lost_with_cells: self.lost_with_cells,
+                sessions_before: &self.sessions.before,
+                speed: self.speed,
+                meters: &self.billing.meters,
+                has_packet_ports: self.front.packets().is_some(),
+            };
+            record.write(&self.file.name)
+        });
+        if let Err(error) = written {
             let error = format!("{error:#}");
             tracing::error!(error, "should this daemon die, the next one begins with older news");
         }
@@ -586,7 +614,11 @@ impl Daemon {
             if self.billing.has_ended() {
                 return Ok(());
             }
-            let timeout = self.node.poll_timeout().map(|at| at.saturating_sub(self.now()));
+            if std::mem::take(&mut self.node_touched) {
+                self.node_due = self.node.poll_timeout();
+            }
+            let record_due = self.record_due().map(Into::into);
+            let timeout = self.node_due.map(|at| at.saturating_sub(self.now()));
             let alarm = async {
                 match timeout {
                     Some(wait) => tokio::time::sleep(Duration::from_nanos(wait.0)).await,
@@ -641,8 +673,9 @@ impl Daemon {
                 () = alarm => {
                     let now = self.now();
                     self.node.handle_timeout(now);
-                    self.unrecorded = true;
+                    (self.unrecorded, self.node_touched) = (true, true);
                 }
+                () = until(record_due) => {}
             }
         }
     }
@@ -669,8 +702,10 @@ impl Daemon {
     pub(crate) fn try_command(&mut self, command: Command) -> Result<node::Outcome, node::Refusal> {
         let now = self.now();
         let outcome = self.node.handle_command(now, command)?;
-        self.unrecorded = true;
+        (self.unrecorded, self.node_touched) = (true, true);
         self.do_effects();
+        // Whoever asked hears next what became of it.
+        self.remember_in_time();
         Ok(outcome)
     }
 
@@ -680,7 +715,7 @@ impl Daemon {
             self.look_at_fuel(*entry);
         }
         self.node.handle_event(now, event);
-        self.unrecorded = true;
+        (self.unrecorded, self.node_touched) = (true, true);
     }
 
     fn finish(&mut self, done: Done) {

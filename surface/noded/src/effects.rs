@@ -6,7 +6,7 @@ use cell::protocol::{SessionFacts, ToCell};
 use node::Effect;
 
 impl Daemon {
-    /// Does everything that waits to be done, and writes down what runs then.
+    /// Does everything that waits to be done, and writes down what runs then, or soon.
     pub(crate) fn do_effects(&mut self) {
         self.tell_kept();
         let mut promises = false;
@@ -101,6 +101,6 @@ impl Daemon {
             self.settle_accounts();
             self.settle_lines();
         }
-        self.remember_in_time();
+        self.remember_soon();
     }
 }

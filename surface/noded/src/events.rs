@@ -371,10 +371,9 @@ impl Daemon {
             note.owner = note.owner.or(service.owner);
         }
         if let Some(rule) = note.rule.filter(|_| note.session.is_none()) {
-            let views = self.node.all_rules();
-            let view = views.iter().find(|view| view.rule.id.0 == rule);
-            note.session = view.map(|view| view.rule.spec.session.to_string());
-            note.owner = note.owner.or(view.and_then(|view| view.owner));
+            let payer = self.node.rule_payer(RuleId(rule));
+            note.session = payer.map(|(session, _)| session.to_string());
+            note.owner = note.owner.or(payer.and_then(|(_, owner)| owner));
         }
         note
     }

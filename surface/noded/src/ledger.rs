@@ -264,18 +264,28 @@ impl Daemon {
 
     /// A service's counters are about to go: they are read, and kept for the ledger.
     pub(crate) fn end_meters(&mut self, entry: EntryId) {
-        if !self.billing.meters.entries().contains(&entry) {
-            return;
+        if self.end_meter(entry) {
+            self.remember_soon();
         }
-        self.look_at_meter(entry);
-        self.billing.meters.end(entry);
-        self.unrecorded = true;
-        self.remember();
+    }
+
+    fn end_meter(&mut self, entry: EntryId) -> bool {
+        let is_there = self.billing.meters.has(entry);
+        if is_there {
+            self.look_at_meter(entry);
+            self.billing.meters.end(entry);
+            self.unrecorded = true;
+        }
+        is_there
     }
 
     /// The counters of all services are about to go, with their cell.
     pub(crate) fn end_all_meters(&mut self) {
-        self.billing.meters.entries().into_iter().for_each(|entry| self.end_meters(entry));
+        for entry in self.billing.meters.entries() {
+            self.end_meter(entry);
+        }
+        // Once, however many there were: the next daemon needs all of them or none.
+        self.remember();
     }
 
     /// The meters of services that run go on; of others they have ended.
@@ -291,7 +301,7 @@ impl Daemon {
         let billing = &mut self.billing;
         billing.meters.begin_below(&mut billing.ids, entry);
         self.unrecorded = true;
-        self.remember();
+        self.remember_soon();
     }
 
     /// A module came into the store.

@@ -16,7 +16,7 @@ use crate::ledger::Meters;
 use anyhow::{Context, Result};
 use api::SessionCounts;
 use node::PortSpec;
-use node::state::Snapshot;
+use node::state::{Snapshot, SnapshotView};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -33,8 +33,25 @@ use units::{Name, SessionId};
 /// Of this document. To be raised when fields change their meaning.
 const VERSION: u32 = 1;
 
+/// What runs, to be written: as [`Record`], which is what is read.
+#[derive(Debug, Serialize)]
+pub(crate) struct RecordView<'a> {
+    pub(crate) fingerprint: &'a str,
+    pub(crate) clock_zero_ns: u64,
+    pub(crate) ports: &'a [PortSpec],
+    pub(crate) cell: Option<u32>,
+    pub(crate) node: &'a SnapshotView<'a>,
+    pub(crate) closed: &'a BTreeMap<Name, (u64, u64)>,
+    pub(crate) fuel_closed: &'a BTreeMap<Name, u64>,
+    pub(crate) lost_with_cells: u64,
+    pub(crate) sessions_before: &'a BTreeMap<SessionId, SessionCounts>,
+    pub(crate) speed: Option<session::below::Speed>,
+    pub(crate) meters: &'a Meters,
+    pub(crate) has_packet_ports: bool,
+}
+
 /// What runs.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Record {
     /// Of what the next daemon shares with programs, maps and cell: [`fingerprint`].
     pub(crate) fingerprint: String,
@@ -106,14 +123,16 @@ pub(crate) fn fingerprint() -> Result<String> {
     Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
-impl Record {
+impl RecordView<'_> {
     /// Replaces what was written before.
     pub(crate) fn write(&self, node: &Name) -> Result<()> {
         let path = path(node);
         let bytes = serde_json::to_vec(self)?;
         replace(&path, &bytes).with_context(|| format!("writing {}", path.display()))
     }
+}
 
+impl Record {
     /// What a daemon before has written; `None` when there was none, or it ended cleanly.
     pub(crate) fn read(node: &Name) -> Result<Option<Self>> {
         let path = path(node);
@@ -179,23 +198,43 @@ mod tests {
     #[test]
     fn the_clock_goes_on() {
         let zero = Instant::now().checked_sub(Duration::from_secs(7)).unwrap();
-        let record = Record {
-            has_packet_ports: false,
-            fingerprint: fingerprint().unwrap(),
-            clock_zero_ns: on_machine_clock(zero),
-            ports: Vec::new(),
-            cell: None,
-            node: node::Node::new("r1".parse().unwrap(), Vec::new()).unwrap().snapshot(),
-            closed: BTreeMap::new(),
-            fuel_closed: BTreeMap::new(),
-            lost_with_cells: 0,
-            sessions_before: BTreeMap::new(),
-            speed: None,
-            meters: Meters::default(),
-        };
-        let read: Record = serde_json::from_slice(&serde_json::to_vec(&record).unwrap()).unwrap();
+        let read = written(zero);
         let apart = read.clock_zero().max(zero) - read.clock_zero().min(zero);
         assert!(apart < Duration::from_secs(1), "{apart:?}");
         assert_eq!(read.fingerprint.len(), 32);
+    }
+
+    /// A record with something in every field, written and read.
+    fn written(zero: Instant) -> Record {
+        let (name, counts) = ("gold".parse::<Name>().unwrap(), SessionCounts::default());
+        let node = node::Node::new("r1".parse().unwrap(), Vec::new()).unwrap();
+        let bytes = node.with_snapshot(|node| {
+            let record = RecordView {
+                fingerprint: &fingerprint().unwrap(),
+                clock_zero_ns: on_machine_clock(zero),
+                ports: &[],
+                cell: Some(7),
+                node,
+                closed: &BTreeMap::from([(name.clone(), (1, 2))]),
+                fuel_closed: &BTreeMap::from([(name.clone(), 3)]),
+                lost_with_cells: 4,
+                sessions_before: &BTreeMap::from([(SessionId(5), counts)]),
+                speed: session::below::Speed::measured(2_000, units::Nanos(1_000)),
+                meters: &Meters::default(),
+                has_packet_ports: true,
+            };
+            serde_json::to_vec(&record).unwrap()
+        });
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        let read = written(Instant::now());
+        assert_eq!((read.cell, read.lost_with_cells, read.has_packet_ports), (Some(7), 4, true));
+        let (closed, fuel) = (read.closed.values().next(), read.fuel_closed.values().next());
+        assert_eq!((closed, fuel), (Some(&(1, 2)), Some(&3)));
+        assert!(read.sessions_before.contains_key(&SessionId(5)) && read.speed.is_some());
+        assert!(matches!(read.node.cell(), node::state::CellState::Starting));
     }
 }

@@ -659,9 +659,8 @@ impl Daemon {
 
     /// Rules that are going, with the sessions for which they counted.
     pub(crate) fn sessions_of(&self, rules: &[RuleId]) -> Vec<(RuleId, Name)> {
-        let views = self.node.rules();
-        let going = views.into_iter().filter(|view| rules.contains(&view.rule.id));
-        going.map(|view| (view.rule.id, view.rule.spec.session)).collect()
+        let payer = |rule: &RuleId| Some((*rule, self.node.rule_payer(*rule)?.0.clone()));
+        rules.iter().filter_map(payer).collect()
     }
 
     /// Keeps what rules counted that are gone.

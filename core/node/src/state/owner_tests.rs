@@ -80,7 +80,7 @@ fn whose_something_is_survives_a_daemon() {
     let mut node = node();
     let rules = vec![to_service("proto udp", "mark")];
     node.handle_command(NOW, of(BOB, deploy_with("mark", module("\"user\""), rules))).unwrap();
-    let text = serde_json::to_string(&node.snapshot()).unwrap();
+    let text = node.with_snapshot(|it| serde_json::to_string(it).unwrap());
     let ports = node.ports().iter().map(|port| port.spec.clone()).collect();
     let snapshot = serde_json::from_str(&text).unwrap();
     let node = Node::restore(node.name().clone(), ports, snapshot).unwrap();

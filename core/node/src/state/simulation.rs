@@ -336,7 +336,7 @@ impl World {
 
     /// The daemon dies, perhaps with its cell; another reads what it wrote down.
     fn daemon_dies(&mut self) {
-        let text = serde_json::to_string(&self.node.snapshot()).unwrap();
+        let text = self.node.with_snapshot(|it| serde_json::to_string(it).unwrap());
         let snapshot: Snapshot = serde_json::from_str(&text).unwrap();
         let ran: BTreeSet<EntryId> = snapshot.running().collect();
         self.node = Node::restore(name("r1"), ports(), snapshot).unwrap();

@@ -2,7 +2,7 @@
 //! version takes its place.
 //!
 //! ```text
-//! Node ─ snapshot ─▶ Snapshot ─ (written down, read again) ─ restore ─▶ Node ─ resume ─▶ effects
+//! Node ─ SnapshotView ─ (written down) ─▶ (read) ─ Snapshot ─ restore ─▶ Node ─ resume ─▶ effects
 //! ```
 //!
 //! What was half done is brought to one of its two ends by [`Node::resume`]: a service that
@@ -22,9 +22,9 @@ use crate::port::{PortError, PortSpec};
 use crate::service::SERVICES_MAX;
 use crate::session::{Session, Table};
 
-/// A node at rest. Its times are on the clock of the node that it was taken from, which
-/// goes on.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// A node at rest, as it was written down. Its times are on the clock of the node that it was
+/// taken from, which goes on.
+#[derive(Clone, Debug, Deserialize)]
 pub struct Snapshot {
     /// Those that were created.
     #[serde(default)]
@@ -39,6 +39,21 @@ pub struct Snapshot {
     entry_next_user: u16,
     generation: u64,
     cell: Cell,
+    bpf: bool,
+}
+
+/// The same, to be written down: nothing is copied.
+#[derive(Debug, Serialize)]
+pub struct SnapshotView<'a> {
+    sessions: Vec<&'a Session>,
+    session_next: u16,
+    services: Vec<&'a Managed>,
+    rules: Vec<&'a OwnedRule>,
+    rule_next: u32,
+    entry_next: u16,
+    entry_next_user: u16,
+    generation: u64,
+    cell: &'a Cell,
     bpf: bool,
 }
 
@@ -93,15 +108,14 @@ pub enum RestoreError {
 }
 
 impl Node {
-    /// All that it decided. A service that is being replaced starts anew as it was before: which
+    /// Has all that it decided written down. A service that is being replaced starts anew as it was before: which
     /// of the two versions the cell has by then, nobody could say.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn with_snapshot<T>(&self, write: impl FnOnce(&SnapshotView<'_>) -> T) -> T {
         let half = |m: &&Managed| m.asked.is_some() || m.before.is_some();
         let half: Vec<Name> =
             self.services.values().filter(half).map(|m| m.service().name.clone()).collect();
         if half.is_empty() {
-            return self.as_it_is();
+            return write(&self.as_it_is());
         }
         let mut whole = self.clone();
         for name in half {
@@ -110,21 +124,20 @@ impl Node {
                 managed.fall_back(managed.service().since);
             }
         }
-        whole.as_it_is()
+        write(&whole.as_it_is())
     }
 
-    fn as_it_is(&self) -> Snapshot {
-        let created = self.sessions.iter().filter(|session| !session.is_built_in());
-        Snapshot {
-            sessions: created.cloned().collect(),
+    fn as_it_is(&self) -> SnapshotView<'_> {
+        SnapshotView {
+            sessions: self.sessions.iter().filter(|session| !session.is_built_in()).collect(),
             session_next: self.sessions.next(),
-            services: self.services.values().cloned().collect(),
-            rules: self.rules.values().cloned().collect(),
+            services: self.services.values().collect(),
+            rules: self.rules.values().collect(),
             rule_next: self.rule_next,
             entry_next: self.entry_next,
             entry_next_user: self.entry_next_user,
             generation: self.generation,
-            cell: self.cell.clone(),
+            cell: &self.cell,
             bpf: self.bpf,
         }
     }
@@ -232,7 +245,8 @@ mod tests {
             owner: None,
         };
         node.handle_command(Nanos::ZERO, command).unwrap();
-        let mut twice = node.snapshot();
+        let written = node.with_snapshot(|it| serde_json::to_string(it).unwrap());
+        let mut twice: Snapshot = serde_json::from_str(&written).unwrap();
         twice.services.extend(twice.services.clone());
         let refused = Node::restore(node.name().clone(), Vec::new(), twice).unwrap_err();
         assert_eq!(refused, RestoreError::Entry { service, entry: EntryId(0) });

@@ -137,6 +137,11 @@ impl Meters {
         self.services.keys().copied().collect()
     }
 
+    /// Whether a service counts.
+    pub(crate) fn has(&self, entry: EntryId) -> bool {
+        self.services.contains_key(&entry)
+    }
+
     /// Looks at a service's counters.
     pub(crate) fn look(&mut self, now: Nanos, entry: EntryId, counted: &Counted<'_>) {
         let Some(metered) = self.services.get_mut(&entry) else { return };

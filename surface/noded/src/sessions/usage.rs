@@ -178,16 +178,16 @@ impl Daemon {
             (session.name.clone(), SessionCounts { packets, bytes, fuel, ..counted })
         };
         let mut counts: BTreeMap<Name, SessionCounts> = self.node.sessions().map(begin).collect();
-        for view in self.node.all_rules() {
-            let stats = self.front.rule_stats(view.rule.id).map_err(failed)?;
-            let sum = counts.entry(view.rule.spec.session).or_default();
+        for (rule, session) in self.node.rule_sessions() {
+            let stats = self.front.rule_stats(rule).map_err(failed)?;
+            let Some(sum) = counts.get_mut(session) else { continue };
             sum.packets += stats.packets;
             sum.bytes += stats.bytes;
         }
         for service in self.node.services() {
-            let below = self.below_report(service.entry);
-            let sum = counts.entry(service.session.clone()).or_default();
-            sum.fuel += below.map_or(0, |below| below.fuel);
+            let Some(below) = self.below_report(service.entry) else { continue };
+            let Some(sum) = counts.get_mut(&service.session) else { continue };
+            sum.fuel += below.fuel;
         }
         counts.values_mut().for_each(|counts| add_below(counts, self.speed()));
         Ok(counts)
