@@ -302,6 +302,27 @@ fn a_flood_of_first_segments_throws_out_no_connection() {
 }
 
 #[test]
+fn a_million_flows_throw_out_no_connection() {
+    let mut node = firewall("tcp/80");
+    let victims = 5000..5100_u16;
+    for port in victims.clone() {
+        passes(&mut node, &v4(HERE, THERE, 6, &tcp(port, 80, SYN)));
+        passes(&mut node, &v4(THERE, HERE, 6, &tcp(80, port, SYN | ACK)));
+        passes(&mut node, &v4(HERE, THERE, 6, &tcp(port, 80, ACK)));
+    }
+    // Thirty for each place that there is, so many in each of the victims' buckets, too.
+    for number in 0..1_000_000_u32 {
+        let [_, b, c, d] = number.to_be_bytes();
+        passes(&mut node, &v4([198, b, c, d], HERE, 6, &tcp(4000, 80, SYN)));
+    }
+    let [_, established, _] = FLOWS.with(|flows| flows.count(1_000));
+    assert_eq!(established, 100);
+    for port in victims {
+        passes(&mut node, &v4(THERE, HERE, 6, &tcp(80, port, ACK)));
+    }
+}
+
+#[test]
 fn a_table_full_of_connections_refuses_new_ones_and_keeps_these() {
     let mut node = firewall("");
     let mut refused = 0;

@@ -339,6 +339,29 @@ fn when_ports_run_out_what_is_unanswered_makes_room_and_nothing_else() {
 }
 
 #[test]
+fn a_million_flows_from_inside_take_no_mapping_that_was_answered() {
+    let mut node = nat();
+    let mut victims = Vec::new();
+    for port in 5000..5100_u16 {
+        let (verdict, out) = run(&mut node, &ip(HERE, THERE, 17, &udp(port, 53)));
+        assert_eq!(verdict, FORWARD);
+        let mapped = source(&out).1;
+        run(&mut node, &ip(THERE, ADDRESS, 17, &udp(53, mapped)));
+        victims.push((port, mapped));
+    }
+    // Thirty for each port that there is.
+    for number in 0..1_000_000_u32 {
+        let [_, b, c, d] = number.to_be_bytes();
+        let (verdict, _) = run(&mut node, &ip([10, 100 + b, c, d], THERE, 17, &udp(4000, 53)));
+        assert_eq!(verdict, FORWARD, "a flood throws out itself");
+    }
+    for (port, mapped) in victims {
+        let (_, back) = run(&mut node, &ip(THERE, ADDRESS, 17, &udp(53, mapped)));
+        assert_eq!(destination(&back), (HERE, port));
+    }
+}
+
+#[test]
 fn what_is_not_its_business_goes_on_as_it_is() {
     let mut node = nat();
     let mut ipv6 = vec![0; 54];

@@ -60,6 +60,7 @@ mod refusals;
 mod replace;
 mod rights;
 mod routing;
+mod runaways;
 mod sessions;
 mod signed;
 mod slow_egress;

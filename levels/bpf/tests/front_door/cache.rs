@@ -157,3 +157,82 @@ fn a_large_cache_that_is_too_small_is_right_all_the_same() {
         }
     }
 }
+
+/// A flow of somebody whose packets a rule of his own drops, among those that are forwarded.
+fn victim() -> Vec<u8> {
+    let builder = FrameBuilder::new().ipv4([10, 250, 0, 1], [10, 9, 9, 9], 64);
+    addressed(builder.udp(4000, 7).build())
+}
+
+const VICTIM: u32 = 11;
+const OTHERS: u32 = 10;
+
+/// A front door with a rule for the victim and a worse one for all others.
+fn with_victim(mut door: FrontDoor) -> FrontDoor {
+    let all = Key::default();
+    let port = Key { destination_port_be: [0xff; 2], ..Key::default() };
+    let his = Key { destination_port_be: 7_u16.to_be_bytes(), ..Key::default() };
+    let theirs = Key { mask: 1, ..Key::default() };
+    let rule = |rank, rule, action| Rule { rank, rule, action, ..Rule::default() };
+    let mask = |bits, rank_best| Mask { bits, rank_best, ..Mask::default() };
+    let rules = [(his, rule(0, VICTIM, ACTION_DROP)), (theirs, rule(1, OTHERS, ACTION_FORWARD))];
+    door.install(0, &[mask(port, 0), mask(all, 1)], &rules);
+    door.activate(0);
+    door.heartbeat();
+    door
+}
+
+/// Sends `others` and the victim's packet before each so many of them. His are all dropped, and
+/// counted for his rule, and no other is; the part of them that came from a cache.
+fn beside(door: &mut FrontDoor, others: impl Iterator<Item = Vec<u8>>, each: usize) -> f64 {
+    let (victim, before) = (victim(), door.rule_stats(VICTIM).packets);
+    let (mut his, mut cached) = (0, 0);
+    for (number, frame) in others.enumerate() {
+        if number % each == 0 {
+            door.heartbeat();
+            let done = door.run(&victim);
+            assert_eq!(done.outcome, "drop_rule", "packet {number}");
+            (his, cached) = (his + 1, cached + u64::from(done.cached));
+        }
+        let done = door.run(&frame);
+        assert_ne!(done.outcome, "drop_rule", "packet {number}");
+    }
+    assert_eq!(door.rule_stats(VICTIM).packets - before, his);
+    cached as f64 / his as f64
+}
+
+/// With the random factors of its hash unknown nobody can do better than to fill all places: of
+/// 8,192 each of 100 flows takes one.
+#[test]
+fn a_million_flows_change_no_verdict_of_a_victim_and_hardly_what_his_packets_cost() {
+    if !enter("a_million_flows_change_no_verdict_of_a_victim_and_hardly_what_his_packets_cost") {
+        return;
+    }
+    let mut door = with_victim(FrontDoor::load(None));
+    let cached = beside(&mut door, many(1_000_000), 100);
+    assert!(cached > 0.95, "{cached} of his packets came from the cache");
+}
+
+/// Whoever has his place all the same takes the cache from him, and nothing else: the verdict is
+/// worked out anew for each of his packets. With a large cache he is found there.
+#[test]
+fn flows_in_the_victims_place_cost_him_the_cache_and_nothing_else() {
+    if !enter("flows_in_the_victims_place_cost_him_the_cache_and_nothing_else") {
+        return;
+    }
+    let mut small = with_victim(FrontDoor::load(None));
+    let victim = victim();
+    let takes_his_place = |frame: &Vec<u8>| {
+        small.heartbeat();
+        small.run(&victim);
+        small.run(frame);
+        !small.run(&victim).cached
+    };
+    let crafted: Vec<Vec<u8>> = many(200_000).filter(takes_his_place).take(8).collect();
+    assert_eq!(crafted.len(), 8, "one flow of 8,192 has his place");
+    let cached = beside(&mut small, crafted.iter().cycle().cloned().take(100_000), 1);
+    assert!(cached < 0.01, "{cached}: they are in his place");
+    let mut large = with_victim(FrontDoor::load_large(1024));
+    let cached = beside(&mut large, crafted.iter().cycle().cloned().take(100_000), 1);
+    assert!(cached > 0.95, "{cached} of his packets came from the large cache");
+}
