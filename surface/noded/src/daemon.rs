@@ -246,7 +246,7 @@ pub(crate) struct Daemon {
     node_due: Option<Nanos>,
     /// Something happened in the node after which that may be another time.
     node_touched: bool,
-    /// A service has begun whose account the front door does not know yet.
+    /// Something was promised, or a service has begun, and the front door does not know it yet.
     pub(crate) accounts_unsettled: bool,
     /// It ends without taking anything down.
     pub(crate) hands_over: bool,
@@ -703,9 +703,7 @@ impl Daemon {
         let now = self.now();
         let outcome = self.node.handle_command(now, command)?;
         (self.unrecorded, self.node_touched) = (true, true);
-        self.do_effects();
-        // Whoever asked hears next what became of it.
-        self.remember_in_time();
+        self.do_effects_of_command();
         Ok(outcome)
     }
 

@@ -8,8 +8,32 @@ use node::Effect;
 impl Daemon {
     /// Does everything that waits to be done, and writes down what runs then, or soon.
     pub(crate) fn do_effects(&mut self) {
+        self.do_waiting();
+        self.settle_promises();
+        self.remember_soon();
+    }
+
+    /// What follows from a command: whoever gave it hears next what became of it. In the middle of
+    /// a change of thousands of sessions who pays from which account is worked out for all of them
+    /// together, before anything that the cell does for them is heard.
+    pub(crate) fn do_effects_of_command(&mut self) {
+        self.do_waiting();
+        if self.work.is_none() {
+            self.settle_promises();
+        }
+        self.remember_in_time();
+    }
+
+    /// Says to the front door who pays from which account, if that has changed.
+    pub(crate) fn settle_promises(&mut self) {
+        if std::mem::take(&mut self.accounts_unsettled) {
+            self.settle_accounts();
+            self.settle_lines();
+        }
+    }
+
+    fn do_waiting(&mut self) {
         self.tell_kept();
-        let mut promises = false;
         while let Some(effect) = self.node.poll_effect() {
             match effect {
                 Effect::StartCell { restarts } => self.start_cell(restarts),
@@ -73,11 +97,11 @@ impl Daemon {
                     self.remember();
                     let facts = SessionFacts { id: session, reservation };
                     self.tell(&ToCell::Session(Box::new(facts)), &[]);
-                    promises = true;
+                    self.accounts_unsettled = true;
                 }
                 Effect::RemoveSession { session } => {
                     self.forget_session(session);
-                    promises = true;
+                    self.accounts_unsettled = true;
                 }
                 Effect::ClearRuleCounters { rule } => {
                     if let Err(error) = self.front.clear_rule_stats(rule) {
@@ -97,10 +121,5 @@ impl Daemon {
                 }
             }
         }
-        if promises || std::mem::take(&mut self.accounts_unsettled) {
-            self.settle_accounts();
-            self.settle_lines();
-        }
-        self.remember_soon();
     }
 }

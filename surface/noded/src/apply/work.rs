@@ -237,6 +237,7 @@ impl Daemon {
     }
 
     fn end_work(&mut self, work: Work, done: Answer<()>) {
+        self.settle_promises();
         self.remember();
         match work.purpose {
             Purpose::Apply(finish) => {
