@@ -90,7 +90,7 @@ pub(crate) fn now() -> Nanos {
 }
 
 /// What this thread has run.
-fn processor_time() -> Nanos {
+pub(crate) fn processor_time() -> Nanos {
     time_of(ClockId::ThreadCPUTime)
 }
 

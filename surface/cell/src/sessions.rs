@@ -123,6 +123,10 @@ pub(crate) struct Sessions {
     ready: usize,
     /// What happened to queues that are watched.
     events: Events,
+    /// What all sessions were charged, those that are gone included.
+    charged: Nanos,
+    /// Of the thread's time, what was for nobody's modules; it is on the account of *system*.
+    own: Nanos,
 }
 
 /// What waits for a turn: a pool of a service's lanes.
@@ -154,6 +158,8 @@ impl Sessions {
             accounts,
             ready: 0,
             events: Events::new(),
+            charged: Nanos::ZERO,
+            own: Nanos::ZERO,
         };
         sessions.begin(now);
         sessions
@@ -412,6 +418,7 @@ impl Sessions {
         let Some((id, index)) = self.owner(processor) else { return };
         let Some(session) = self.all.get_mut(place(id)) else { return };
         session.report.cpu += used;
+        self.charged += used;
         let processor_of = &mut session.processors[index];
         if let Some(account) = self.schedule.account(processor) {
             processor_of.look(&account, &mut session.report);
@@ -440,6 +447,18 @@ impl Sessions {
     pub(crate) fn charge_beside(&mut self, id: SessionId, used: Nanos) {
         if let Some(session) = self.all.get_mut(place(id)) {
             session.report.cpu += used;
+            self.charged += used;
+        }
+    }
+
+    /// The thread has run for so long since it began. What of it nobody was charged is the cell's
+    /// own: to look at its rings, to find the session of a packet, to hear the daemon.
+    pub(crate) fn charge_own(&mut self, ran: Nanos) {
+        let own = ran.saturating_sub(self.charged);
+        let more = own.saturating_sub(self.own);
+        if let Some(system) = self.all.get_mut(place(SessionId::SYSTEM)) {
+            self.own += more;
+            system.report.cpu += more;
         }
     }
 
@@ -552,6 +571,23 @@ mod tests {
         assert!(sessions.admit(SessionId(2), FRAME));
         let report = sessions.tell(2, Bytes::ZERO, true).unwrap();
         assert_eq!((report.queue, report.dropped), (Bytes(16384), 2));
+    }
+
+    #[test]
+    fn what_nobody_was_charged_of_the_threads_time_is_the_systems() {
+        let mut sessions = sessions();
+        let cpu =
+            |sessions: &mut Sessions, id: usize| sessions.tell(id, Bytes::ZERO, true).unwrap().cpu;
+        sessions.charge_beside(SessionId(2), MS(3));
+        sessions.charge_own(MS(4));
+        assert_eq!((cpu(&mut sessions, 0), cpu(&mut sessions, 2)), (MS(1), MS(3)));
+        // Turns go by the time that passes, which can be more than the thread has run.
+        sessions.charge_beside(SessionId(2), MS(5));
+        sessions.charge_own(MS(5));
+        assert_eq!(cpu(&mut sessions, 0), MS(1), "it never takes anything back");
+        sessions.forget(Nanos::ZERO, SessionId(2));
+        sessions.charge_own(MS(11));
+        assert_eq!(cpu(&mut sessions, 0), MS(3), "of 11 ms 8 were a session's that is gone");
     }
 
     #[test]

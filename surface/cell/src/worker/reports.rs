@@ -8,6 +8,7 @@
 //! ```
 
 use super::Cell;
+use crate::pacer;
 use crate::protocol::{FromCell, SESSION_REPORTS_MAX};
 use anyhow::Result;
 use units::Bytes;
@@ -98,6 +99,9 @@ impl Cell {
     }
 
     fn report_sessions(&mut self, of: Of, from: usize, sent: Vec<Bytes>) -> Result<Reporting> {
+        if from == 0 {
+            self.sessions.charge_own(pacer::processor_time());
+        }
         let next = self.sessions.places().min(from + LOOKS_PER_ROUND);
         let sessions = &mut self.sessions;
         let some: Vec<_> = (from..next)
