@@ -19,6 +19,10 @@ use units::Name;
 use crate::net::Net;
 use crate::wait_for;
 
+/// Where nodes have their state, if there is such a file system: each change is on the disk before
+/// it is answered, and some 10 ms go by on a disk that others write to, too. What becomes of state
+/// on disks that are full or fail is looked at on disks of the tests' own.
+const IN_MEMORY: &str = "/dev/shm";
 /// A node loads its programs and starts its cell within this, on a busy machine.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
 /// A node that was asked to end removes its pins and restores its devices within this.
@@ -139,7 +143,7 @@ impl NodeUnderTest {
     ) -> Result<Self> {
         let number = NODES.fetch_add(1, Ordering::Relaxed);
         let name = Name::new(format!("tt-sys-{}-{number}", std::process::id()))?;
-        let directory = TempDir::new()?;
+        let directory = TempDir::new_in(IN_MEMORY).or_else(|_| TempDir::new())?;
         let store = directory.path().join("store");
         let text = edit(node_file(net, router, name.as_str(), &store, more));
         std::fs::write(directory.path().join("node.toml"), text)?;

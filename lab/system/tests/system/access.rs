@@ -188,7 +188,8 @@ impl World {
 
     /// One request of a role about something of an owner's.
     fn try_it(&self, role: Role, operation: Operation, owner: Role) -> Got {
-        let rule = self.furnish(owner);
+        // Other requests are about nothing of anybody's in particular.
+        let rule = if is_about_something(operation) { self.furnish(owner) } else { 0 };
         let (client, name) = (&self.clients[&role], Self::service(owner));
         match operation {
             Operation::Node => got(&client.node()),
@@ -295,6 +296,30 @@ impl World {
         let _ = self.line.node.client().end_capture(id);
         result
     }
+}
+
+/// Whether a request is about a service, a rule or a session of somebody's.
+const fn is_about_something(operation: Operation) -> bool {
+    use Operation as O;
+    matches!(
+        operation,
+        O::Service
+            | O::Deploy
+            | O::Remove
+            | O::Message
+            | O::Move
+            | O::Sessions
+            | O::Session
+            | O::CreateSession
+            | O::SetSession
+            | O::RemoveSession
+            | O::AddRules
+            | O::RemoveRule
+            | O::Explain
+            | O::Capture
+            | O::Captured
+            | O::EndCapture
+    )
 }
 
 /// What the design says (docs/trust.md, "What a request needs").

@@ -230,9 +230,9 @@ fn flows_in_the_victims_place_cost_him_the_cache_and_nothing_else() {
     };
     let crafted: Vec<Vec<u8>> = many(200_000).filter(takes_his_place).take(8).collect();
     assert_eq!(crafted.len(), 8, "one flow of 8,192 has his place");
-    let cached = beside(&mut small, crafted.iter().cycle().cloned().take(100_000), 1);
+    let cached = beside(&mut small, crafted.iter().cycle().take(100_000).cloned(), 1);
     assert!(cached < 0.01, "{cached}: they are in his place");
     let mut large = with_victim(FrontDoor::load_large(1024));
-    let cached = beside(&mut large, crafted.iter().cycle().cloned().take(100_000), 1);
+    let cached = beside(&mut large, crafted.iter().cycle().take(100_000).cloned(), 1);
     assert!(cached > 0.95, "{cached} of his packets came from the large cache");
 }
