@@ -184,6 +184,8 @@ pub const ACTION_USER: u8 = 2;
 pub const ACTION_SERVICE: u8 = 3;
 /// `enum tam_action`: drop, since the service is down and its failure policy is closed.
 pub const ACTION_DOWN: u8 = 4;
+/// [`Rule::action`]: out by the port whose number is in [`Rule::entry`], without a module.
+pub const ACTION_OUT: u8 = 5;
 
 /// `enum tam_stage`: infrastructure, before the principals.
 pub const STAGE_IN: u16 = 0;
@@ -243,6 +245,7 @@ pub struct RuleStats {
 pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ("forwarded", "redirected to an egress port"),
     ("bridged", "sent out by the other end of the port's bridge"),
+    ("cut_through", "sent out by the port that its rule names"),
     ("to_user", "redirected to the cell's socket"),
     ("to_nic", "given to a module in the driver: see the service's counters"),
     (
@@ -280,13 +283,18 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
         "drop_lane",
         "dropped: another CPU did not leave the service's lane in time, or the lane was held for the service to come down under more load than user level carries",
     ),
-    ("drop_too_long", "dropped: longer than the other end of the bridge takes"),
+    ("drop_too_long", "dropped: longer than the port takes by which it was to leave as it was"),
     ("drop_down", "dropped: its service is down, and its failure policy is closed"),
     ("drop_queue", "dropped: its session's queue had no room for it"),
+    (
+        "drop_share",
+        "dropped: nothing was left of its session's share of the port that its rule names",
+    ),
+    ("drop_cycle", "dropped: it went round and round between cabled ports"),
 ];
 
 /// Outcomes that the front door counts (`TAM_OUTCOMES`).
-pub const OUTCOME_COUNT: usize = 33;
+pub const OUTCOME_COUNT: usize = 36;
 
 /// Counters of one port, on one CPU (`struct tam_port_stats`).
 #[repr(C)]
@@ -479,7 +487,8 @@ pub const META_COUNTED: u32 = 1 << 3;
 /// Where in [`PacketMeta::flags`] the last bit of the epoch is in which that is counted.
 pub const META_COUNTED_SHIFT: u32 = 4;
 /// [`PacketMeta::flags`], from tc to the cell only: it only has to leave by `egress_port` when it is
-/// its session's turn; `flow_hash` is the number of the [`Line`] that counts it, `then` the verdict.
+/// its session's turn; `flow_hash` is the number of the [`Line`] that counts it, `then` the verdict,
+/// `arrival_port` the session that pays.
 pub const META_LEAVES: u32 = 1 << 7;
 /// Where in [`PacketMeta::flags`] the lane's epoch begins ([`ACTION_SERVICE`] only).
 pub const META_EPOCH_SHIFT: u32 = 24;

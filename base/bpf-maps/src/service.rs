@@ -171,6 +171,10 @@ pub struct Passage {
     pub clock_jiffies: u64,
     /// That time, in milliseconds.
     pub clock_ms: u64,
+    /// The session whose share of a port it is.
+    pub payer: u32,
+    /// Always 0.
+    pub zero: u32,
 }
 
 /// What became of an entry's packets below user level, on one CPU (`struct tam_service_stats`).

@@ -355,6 +355,7 @@ fn compile_action(rule: &Rule, rank: u32, lookup: &Lookup) -> Result<bpf_maps::R
     let (action, entry) = match &rule.spec.action {
         Action::Forward => (bpf_maps::ACTION_FORWARD, 0),
         Action::Drop => (bpf_maps::ACTION_DROP, 0),
+        Action::Out(port) => (bpf_maps::ACTION_OUT, find(&lookup.ports, port, rule, "port")?.0),
         Action::Service(name) => {
             let Destination { entry, way } = find(&lookup.services, name, rule, "service")?;
             let action = match way {
@@ -450,7 +451,7 @@ impl Decision {
         let decides = rule.action != bpf_maps::ACTION_FORWARD;
         match self.action() {
             // It does not come that far.
-            bpf_maps::ACTION_DROP => {}
+            bpf_maps::ACTION_DROP | bpf_maps::ACTION_OUT => {}
             bpf_maps::ACTION_FORWARD if decides => self.counted.extend(self.first.replace(*rule)),
             _ if self.first.is_none() => self.first = Some(*rule),
             _ if decides => self.then.push(*rule),

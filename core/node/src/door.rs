@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  frame ─▶ base/wire ─▶ rules ─▶ kernel, as it came      no rule, or `forward`
+//!                          │  ├─▶ a port, as it came      `out`
 //!                          │  ├─▶ the port's other end    the same, of a bridge
 //!                          │  ├─▶ a service               with metadata, never with a route
 //!                          │  └─▶ nowhere                 `drop`, or headers that lie
@@ -14,11 +15,11 @@
 pub mod rules;
 
 use bpf_maps::{
-    ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, FRAGMENT_FIRST, FRAGMENT_NONE, Key, META_BRIDGED,
-    META_FRAGMENT, META_LATER_FRAGMENT, OUTCOMES, PacketMeta, RULE_NONE, STAGES,
+    ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_OUT, FRAGMENT_FIRST, FRAGMENT_NONE, Key,
+    META_BRIDGED, META_FRAGMENT, META_LATER_FRAGMENT, OUTCOMES, PacketMeta, RULE_NONE, STAGES,
 };
 use std::collections::{BTreeMap, VecDeque};
-use units::{PortId, RuleId};
+use units::{PortId, RuleId, SessionId};
 use wire::Parsed;
 
 use crate::classifier::{self, RuleSet, key_of};
@@ -48,6 +49,8 @@ pub enum Act {
     Cross(PortId),
     /// It ends here.
     Drop,
+    /// It leaves by this port as it came, on this session's account.
+    Out(PortId, SessionId),
     /// The service of the metadata's entry has it.
     Service,
 }
@@ -101,6 +104,7 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
 }
 
 const BRIDGED: usize = outcome("bridged");
+const CUT_THROUGH: usize = outcome("cut_through");
 const TO_USER: usize = outcome("to_user");
 const KERNEL_NOT_IP: usize = outcome("kernel_not_ip");
 const KERNEL_NOT_FOR_US: usize = outcome("kernel_not_for_us");
@@ -117,6 +121,10 @@ const DROP_RULE: usize = outcome("drop_rule");
 const DROP_DOWN: usize = outcome("drop_down");
 /// What a bridge's end does not take.
 pub const DROP_TOO_LONG: usize = outcome("drop_too_long");
+/// Nothing is left of a share.
+pub const DROP_SHARE: usize = outcome("drop_share");
+/// It goes round and round.
+pub const DROP_CYCLE: usize = outcome("drop_cycle");
 /// The other end of a bridge is away.
 pub const DROP_EGRESS_GONE: usize = outcome("drop_egress_gone");
 
@@ -173,6 +181,10 @@ impl Door {
             }
             ACTION_DROP => (Act::Drop, DROP_RULE),
             ACTION_DOWN => (Act::Drop, DROP_DOWN),
+            ACTION_OUT => {
+                let session = decided.first.map_or(0, |rule| rule.session);
+                (Act::Out(PortId(meta.entry), SessionId(session)), CUT_THROUGH)
+            }
             _ => (Act::Service, TO_USER),
         };
         Decision { act, matched, outcome, meta }

@@ -88,6 +88,8 @@ pub enum Action {
     Drop,
     /// Handled by the service of this name.
     Service(Name),
+    /// Out by the port of this name, without a module, on the account of the rule's session.
+    Out(Name),
 }
 
 impl Action {
@@ -96,7 +98,16 @@ impl Action {
     pub const fn service(&self) -> Option<&Name> {
         match self {
             Self::Service(service) => Some(service),
-            Self::Forward | Self::Drop => None,
+            Self::Forward | Self::Drop | Self::Out(_) => None,
+        }
+    }
+
+    /// The port that it names.
+    #[must_use]
+    pub const fn port(&self) -> Option<&Name> {
+        match self {
+            Self::Out(port) => Some(port),
+            Self::Forward | Self::Drop | Self::Service(_) => None,
         }
     }
 }
@@ -104,13 +115,13 @@ impl Action {
 /// Why a text is no action. Whose fault: who wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ActionError {
-    /// None of the three.
-    #[error("'{text}' is no action; use 'forward', 'drop' or 'service NAME'")]
+    /// None of the four.
+    #[error("'{text}' is no action; use 'forward', 'drop', 'service NAME' or 'out PORT'")]
     Unknown {
         /// The text as given, escaped and shortened.
         text: String,
     },
-    /// A wrong name of a service.
+    /// A wrong name of a service, or a port.
     #[error(transparent)]
     Name(#[from] NameError),
 }
@@ -124,6 +135,7 @@ impl FromStr for Action {
             (Some("forward"), None, _) => Ok(Self::Forward),
             (Some("drop"), None, _) => Ok(Self::Drop),
             (Some("service"), Some(service), None) => Ok(Self::Service(Name::new(service)?)),
+            (Some("out"), Some(port), None) => Ok(Self::Out(Name::new(port)?)),
             _ => Err(ActionError::Unknown { text: shown(text) }),
         }
     }
@@ -135,6 +147,7 @@ impl fmt::Display for Action {
             Self::Forward => f.pad("forward"),
             Self::Drop => f.pad("drop"),
             Self::Service(service) => write!(f, "service {service}"),
+            Self::Out(port) => write!(f, "out {port}"),
         }
     }
 }
@@ -271,7 +284,7 @@ mod tests {
 
     #[test]
     fn every_action_reads_back_as_it_is_shown_and_others_are_refused() {
-        for text in ["forward", "drop", "service monitor"] {
+        for text in ["forward", "drop", "service monitor", "out right"] {
             assert_eq!(text.parse::<Action>().unwrap().to_string(), text);
         }
         for text in ["", "reject", "drop it", "service", "service a b", "service A"] {

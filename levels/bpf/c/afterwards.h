@@ -108,15 +108,16 @@ static __noinline int wait_for_turn(struct __sk_buff *ctx, const struct tam_pass
 
 	if (!way || !line || !lane || !stats)
 		return TC_ACT_SHOT;	/* not reached */
-	counted = device ? take_room(lane->session, length) : -1;
+	counted = device ? take_room(way->payer, length) : -1;
 	if (counted < 0)
 		return dropped_at_kernel(line, stats);
 	meta = way->meta;
 	meta.egress_port = port;
+	meta.arrival_port = way->payer;
 	meta.flow_hash = number;
 	TAP_WAITS(&meta);
 	if (!enter_lane(lane)) {
-		return_room(lane->session, length, counted);
+		return_room(way->payer, length, counted);
 		stats->drop_lane++;
 		return TC_ACT_SHOT;
 	}
@@ -124,7 +125,7 @@ static __noinline int wait_for_turn(struct __sk_buff *ctx, const struct tam_pass
 	meta.flags = TAM_META_LEAVES | counted | epoch << TAM_META_EPOCH_SHIFT;
 	if (put_in_front(ctx, &meta, way->mark)) {
 		leave_lane(lane);
-		return_room(lane->session, length, counted);
+		return_room(way->payer, length, counted);
 		stats->drop_malformed++;
 		return TC_ACT_SHOT;
 	}
@@ -162,7 +163,7 @@ static __always_inline int pass_by_route(void *ctx, enum tam_level level, const 
 	    frame_length(ctx, level) - l3 <= way->mtu)
 		outcome = one_hop(data + l3, data_end);
 	if (outcome == TAM_FORWARDED)
-		unpaid = take_share(ctx, level, way->meta.entry, port);
+		unpaid = take_share(ctx, level, way->payer, port);
 	if (unpaid && level == TAM_LEVEL_NIC)
 		return dropped_as_beyond(level, stats);
 	if (outcome == TAM_DROP_HEADER_LENGTH ||
@@ -202,7 +203,7 @@ static __always_inline int pass_across(void *ctx, enum tam_level level,
 		return dropped(level);
 	}
 
-	__u32 unpaid = take_share(ctx, level, way->meta.entry, port);
+	__u32 unpaid = take_share(ctx, level, way->payer, port);
 	int action;
 
 	if (unpaid && level == TAM_LEVEL_NIC)
@@ -268,7 +269,7 @@ static __always_inline int bounce(void *ctx, enum tam_level level, const struct 
 	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
 	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
 
-	__u32 unpaid = take_share(ctx, level, way->meta.entry, port);
+	__u32 unpaid = take_share(ctx, level, way->payer, port);
 
 	if (unpaid && level == TAM_LEVEL_NIC)
 		return dropped_as_beyond(level, stats);
@@ -295,7 +296,7 @@ static __always_inline int redirect(void *ctx, enum tam_level level,
 		return dropped(level);
 	}
 	if (config && config->ifindex)
-		unpaid = take_share(ctx, level, way->meta.entry, port);
+		unpaid = take_share(ctx, level, way->payer, port);
 	if (unpaid && level == TAM_LEVEL_NIC)
 		return dropped_as_beyond(level, stats);
 	/* Any device takes what tc redirects, and a TUN device nothing else. */
@@ -340,6 +341,29 @@ static __always_inline int redirect(void *ctx, enum tam_level level,
 	}
 	stats->redirected++;
 	return redirected(level);
+}
+
+static __noinline int redirect_nic(struct xdp_md *ctx, const struct tam_passage *way, __u32 port,
+				   struct tam_service_stats *stats)
+{
+	return way && stats ? redirect(ctx, TAM_LEVEL_NIC, way, port, stats) : XDP_DROP;
+}
+
+static __noinline int redirect_tc(struct __sk_buff *ctx, const struct tam_passage *way, __u32 port,
+				  struct tam_service_stats *stats)
+{
+	return way && stats ? redirect(ctx, TAM_LEVEL_KERNEL, way, port, stats) : TC_ACT_SHOT;
+}
+
+/* A rule of a further stage has it leave by a port: by its route, if that leads there. */
+static __always_inline int leave_as_ruled(void *ctx, enum tam_level level,
+					  const struct tam_passage *way, __u32 port,
+					  struct tam_service_stats *stats)
+{
+	if (way->meta.flags & TAM_META_ROUTED && way->meta.egress_port == port)
+		return go_on(ctx, level, way, stats);
+	return level == TAM_LEVEL_NIC ? redirect_nic(ctx, way, port, stats)
+				      : redirect_tc(ctx, way, port, stats);
 }
 
 static __noinline int count_reason(__u32 entry, __u32 reason, struct tam_service_stats *stats)
@@ -401,6 +425,7 @@ static __always_inline __u32 entry_after(const struct tam_lane *lane, __u32 verd
 /* Where a packet goes that is out of its graph: to the service of the next stage, or as
  * enum tam_action says beyond the entries. */
 #define TAM_ENTRY_DROP 0xfffe
+#define TAM_ENTRY_OUT 0x10000	/* | the number of the port by which its rule has it leave */
 static __noinline __u32 next_stage(struct tam_passage *way)
 {
 	if (!way)
@@ -418,6 +443,10 @@ static __noinline __u32 next_stage(struct tam_passage *way)
 		if (fact->action == TAM_ACTION_DOWN)
 			return TAM_NEXT_DOWN;
 		way->meta.rule = rule;
+		if (fact->action == TAM_ACTION_OUT) {
+			way->payer = fact->session;
+			return TAM_ENTRY_OUT | fact->entry;
+		}
 		way->mark[0] = 0;
 		way->mark[1] = 0;
 		return fact->entry;
@@ -540,14 +569,19 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 	if (trapped && lane->closed)
 		return dropped_as_down(level, stats);
 	if ((trapped || (verdict & 0xff) == VERDICT_PASS) && next == TAM_ENTRY_NONE &&
-	    way->meta.then[0] != TAM_RULE_NONE)
+	    way->meta.then[0] != TAM_RULE_NONE) {
+		if (!trapped && verdict & VERDICT_REROUTE)
+			way->meta.flags &= ~TAM_META_ROUTED;
 		next = next_stage(way);
+	}
 	if (next == TAM_NEXT_DOWN)
 		return dropped_as_down(level, stats);
 	if (next == TAM_ENTRY_DROP) {
 		stats->drop_rule++;
 		return dropped(level);
 	}
+	if (next >> 16 == TAM_ENTRY_OUT >> 16)
+		return leave_as_ruled(ctx, level, way, next & 0xffff, stats);
 	if (trapped && next == TAM_ENTRY_NONE)
 		return go_plainly(ctx, level, way, stats);
 	if (trapped) {
@@ -562,7 +596,8 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 	case VERDICT_BOUNCE:
 		return bounce(ctx, level, way, stats);
 	case VERDICT_REDIRECT:
-		return redirect(ctx, level, way, verdict >> 16, stats);
+		return level == TAM_LEVEL_NIC ? redirect_nic(ctx, way, verdict >> 16, stats)
+					      : redirect_tc(ctx, way, verdict >> 16, stats);
 	default:
 		if (verdict & VERDICT_REROUTE)
 			way->meta.flags &= ~TAM_META_ROUTED;

@@ -397,7 +397,7 @@ static __always_inline void add_rule(struct tam_flow *flow, const struct tam_rul
 {
 	__u16 number = rule->rule;
 
-	if (flow->action == TAM_ACTION_DROP)
+	if (flow->action == TAM_ACTION_DROP || flow->action == TAM_ACTION_OUT)
 		return;		/* it does not come that far */
 	if (rule->action != TAM_ACTION_FORWARD && flow->action == TAM_ACTION_FORWARD) {
 		number = flow->meta.rule;	/* it only counts */
@@ -687,6 +687,7 @@ static __noinline void resolve(struct xdp_md *ctx, const struct packet *packet,
 	if (!packet->key.ip_version)
 		flow->outcome = config->bridge ? TAM_BRIDGED : packet->outcome;
 	else if ((flow->action == TAM_ACTION_FORWARD || flow->action == TAM_ACTION_SERVICE ||
+		  flow->action == TAM_ACTION_OUT ||
 		  config->bridge) &&
 		 checksum_is_partial(ctx, packet))
 		flow->outcome = TAM_KERNEL_PARTIAL;

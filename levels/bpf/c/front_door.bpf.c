@@ -57,6 +57,84 @@ static __always_inline int forward(struct xdp_md *ctx, const struct packet *pack
 	return XDP_REDIRECT;
 }
 
+/* Whether a packet that does not go by its route to the port that its rule names may leave there as
+ * it is: its route leads elsewhere, or it needs none. All else is the kernel's, as of plain
+ * forwarding. */
+static __always_inline int needs_no_route(__u32 outcome)
+{
+	return outcome == TAM_FORWARDED || outcome == TAM_BRIDGED || outcome == TAM_KERNEL_LOCAL ||
+	       outcome == TAM_KERNEL_EGRESS || outcome == TAM_KERNEL_NOT_IP;
+}
+
+/* What act() returns in place of an action: the packet's way says by which port it leaves. */
+#define TAM_LEAVE 0x102
+
+/* A packet of a rule that names a port: the kernel's, or TAM_LEAVE. `outcome` is TAM_FORWARDED when
+ * it has a route and may take it, else why not. */
+static __always_inline int to_port(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
+				   int outcome, struct tam_port_stats *stats)
+{
+	__u32 zero = 0, port = flow->meta.entry;
+	int routed = flow->outcome == TAM_FORWARDED && flow->meta.egress_port == port;
+	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
+
+	if (!way || (routed ? outcome != TAM_FORWARDED : !needs_no_route(flow->outcome)))
+		return flow->meta.flags & TAM_META_BRIDGED ? cross_flow(ctx, flow, stats)
+							   : finish(stats, outcome);
+	fill_way(&way->meta, flow, extent, routed ? TAM_FORWARDED : TAM_KERNEL_OTHER);
+	__builtin_memcpy(way->own_mac, flow->own_mac, ETH_ALEN);
+	way->length = extent >> 32;
+	way->payer = session_of(flow->meta.rule);
+	return TAM_LEAVE;
+}
+
+/* Out by the port that the packet's way names, without a module. Called where the stack has room. */
+static __noinline int cut_through(struct xdp_md *ctx)
+{
+	__u32 at = port_number;
+	struct tam_port_stats *stats = bpf_map_lookup_elem(&tam_stats, &at);
+
+	at = 0;
+
+	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &at);
+
+	if (!stats || !way)
+		return XDP_DROP;	/* not reached */
+	at = way->meta.entry;
+
+	struct tam_port_config *to = bpf_map_lookup_elem(&tam_ports, &at);
+	int routed = way->meta.flags & TAM_META_ROUTED, action;
+
+	if (!to || !to->ifindex)
+		return finish(stats, TAM_DROP_EGRESS_GONE);
+	if (!routed && cycles(ctx, TAM_LEVEL_NIC, to, port_number))
+		return finish(stats, TAM_DROP_CYCLE);
+	if (!routed && !fits(to, way->length))
+		return finish(stats, TAM_DROP_TOO_LONG);
+	if (take_share(ctx, TAM_LEVEL_NIC, way->payer, at))
+		return finish(stats, TAM_DROP_SHARE);
+	if (!routed && (to->flags & TAM_PORT_RAW || to->slow & TAM_SLOW_NO_REDIRECT) &&
+	    crosses_at_tc(port_number)) {
+		action = cross_at_tc(ctx, at);
+		finish(stats, action == XDP_PASS ? TAM_CUT_THROUGH : TAM_DROP_ADJUST);
+		return action;
+	}
+	if (routed) {
+		void *data = first_byte(ctx, TAM_LEVEL_NIC), *data_end = last_byte(ctx, TAM_LEVEL_NIC);
+		__u32 l3 = find_l3(data, data_end);
+
+		/* The hop limit was looked at. */
+		if (!l3 || one_hop(data + l3, data_end) != TAM_FORWARDED ||
+		    readdress(ctx, TAM_LEVEL_NIC, &way->meta, way->own_mac, l3))
+			return finish(stats, TAM_DROP_ADJUST);
+	}
+	TAP_LEAVES(at);
+	if (to->flags & TAM_PORT_RAW || bpf_redirect_map(&tam_devices, at, XDP_DROP) != XDP_REDIRECT)
+		return finish(stats, TAM_DROP_EGRESS_GONE);
+	finish(stats, TAM_CUT_THROUGH);
+	return XDP_REDIRECT;
+}
+
 static __noinline int to_entry(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
 			       int outcome, struct tam_port_stats *stats)
 {
@@ -64,6 +142,8 @@ static __noinline int to_entry(struct xdp_md *ctx, const struct tam_flow *flow, 
 		return to_service(ctx, flow, extent, outcome, stats);
 	if (flow->action == TAM_ACTION_USER)
 		return to_cell(ctx, flow, extent, outcome, stats);
+	if (flow->action == TAM_ACTION_OUT)
+		return to_port(ctx, flow, extent, outcome, stats);
 	return finish(stats, TAM_DROP_DOWN);
 }
 
@@ -236,6 +316,8 @@ int tam_front_door(struct xdp_md *ctx)
 other:
 	action = take_apart(ctx, &common, stats, generation);
 done:
+	if (action == TAM_LEAVE)
+		action = cut_through(ctx);
 	TAP_END(ctx, action);
 	/* The call is made here: none of a subprogram's stack is held across it. */
 	if (action != TAM_RUN)

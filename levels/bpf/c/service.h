@@ -261,6 +261,7 @@ static __always_inline void fill_hand_over(struct tam_passage *way, const struct
 		way->program = TAM_PROGRAM_NONE;
 	else if (lane->over || (lane->beyond && is_spent(lane->account, meta->entry)))
 		way->program = TAM_PROGRAM_OVER;
+	way->payer = lane->session;
 	way->moved = lane->cpu != cpu;
 	lane->cpu = cpu;
 	lane->ran = 1;
@@ -315,7 +316,7 @@ static __always_inline int is_kept(__u32 rule)
 {
 	const struct tam_rule_fact *fact = fact_of(rule);
 
-	if (!fact || fact->action == TAM_ACTION_FORWARD)
+	if (!fact || fact->action == TAM_ACTION_FORWARD || fact->action == TAM_ACTION_OUT)
 		return 0;
 	return fact->action == TAM_ACTION_DROP || fact->action == TAM_ACTION_DOWN ||
 	       is_closed(fact->entry);

@@ -72,17 +72,13 @@ static __noinline int pay_for_line(__u32 port, __u32 session, __u32 bytes, __u32
 	return 0;
 }
 
-/* 0 when a packet of the entry may leave by this port now: then it has paid. Else 1 + the number
+/* 0 when a packet of the session may leave by this port now: then it has paid. Else 1 + the number
  * of the line where nothing is left, or others wait. */
-static __always_inline __u32 take_share(void *ctx, enum tam_level level, __u32 entry, __u32 port)
+static __always_inline __u32 take_share(void *ctx, enum tam_level level, __u32 session, __u32 port)
 {
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
-	__u32 session;
 
-	if (!config || !(config->flags & TAM_PORT_SHARES))
-		return 0;
-	session = hand_over_of(entry)->session;
-	if (session == TAM_SESSION_SYSTEM)
+	if (!config || !(config->flags & TAM_PORT_SHARES) || session == TAM_SESSION_SYSTEM)
 		return 0;
 	return pay_for_line(port, session, frame_length(ctx, level),
 			    config->flags & TAM_PORT_RAW ? 0 : TAM_ETHERNET_REST,

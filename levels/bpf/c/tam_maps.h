@@ -75,6 +75,7 @@ enum tam_action {
 	TAM_ACTION_USER = 2,	/* to the cell's socket on the arrival port and queue */
 	TAM_ACTION_SERVICE = 3,	/* to where the entry's lane is: below, or as TAM_ACTION_USER */
 	TAM_ACTION_DOWN = 4,	/* drop: the service is down, and its failure policy is closed */
+	TAM_ACTION_OUT = 5,	/* out by a port, without a module: its number is where an entry's is */
 };
 
 /* What a rule says. */
@@ -127,6 +128,7 @@ struct tam_rule_stats {
 enum tam_outcome {
 	TAM_FORWARDED = 0,		/* redirected to an egress port */
 	TAM_BRIDGED,			/* sent out by the other end of the port's bridge */
+	TAM_CUT_THROUGH,		/* sent out by the port that its rule names */
 	TAM_TO_USER,			/* redirected to the cell's socket */
 	TAM_TO_NIC,			/* given to a module in the driver: see the service's counters */
 	TAM_TO_KERNEL_MODULE,		/* given to a module in the kernel's stack (tc): as above */
@@ -157,9 +159,11 @@ enum tam_outcome {
 	TAM_DROP_ADJUST,		/* no room to change the frame's head */
 	TAM_DROP_EGRESS_GONE,		/* the egress port left while the packet was on its way */
 	TAM_DROP_LANE,			/* another CPU did not leave the service's lane in time, or it was held */
-	TAM_DROP_TOO_LONG,		/* longer than the other end of the bridge takes */
+	TAM_DROP_TOO_LONG,		/* longer than the other end of the bridge takes, or the port that its rule names */
 	TAM_DROP_DOWN,			/* its service is down, and drops what it does not see */
 	TAM_DROP_QUEUE,			/* its session's queue had no room for it */
+	TAM_DROP_SHARE,			/* nothing was left of its session's share of the port that its rule names */
+	TAM_DROP_CYCLE,			/* it went round and round between cabled ports */
 	TAM_OUTCOMES
 };
 
@@ -292,7 +296,8 @@ struct tam_marked {
 #define TAM_META_COUNTED (1 << 3)	/* it has room in its session's queue (tam_room) */
 #define TAM_META_COUNTED_SHIFT 4	/* in `sent` of which epoch */
 #define TAM_META_LEAVES (1 << 7)	/* from tc: it only has to leave by egress_port, when it is its session's
-				 * turn; flow_hash is the number of the tam_line that counts it, `then` the verdict */
+				 * turn; flow_hash is the number of the tam_line that counts it, `then` the verdict,
+				 * arrival_port the session that pays */
 #define TAM_META_EPOCH_SHIFT 24
 
 enum tam_level {
@@ -452,6 +457,8 @@ struct tam_passage {
 	__u64 mark[2];		/* what the module before left; with TAM_META_MARK it travels along */
 	__u64 clock_jiffies;	/* the jiffy for which the time was worked out last, */
 	__u64 clock_ms;		/* and that time */
+	__u32 payer;		/* the session whose share of a port it is */
+	__u32 zero;
 };
 
 /* What became of an entry's packets below user level, on one CPU. `packets` is

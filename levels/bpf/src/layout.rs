@@ -212,6 +212,8 @@ fn layout_of_services_matches_header() {
         mark,
         clock_jiffies,
         clock_ms,
+        payer,
+        zero,
     );
     same!(
         object,
@@ -269,6 +271,7 @@ fn numbers_match_header() {
         bpf_maps::ACTION_USER,
         bpf_maps::ACTION_SERVICE,
         bpf_maps::ACTION_DOWN,
+        bpf_maps::ACTION_OUT,
     ];
     assert_eq!(actions, expected.map(i64::from));
     let stages: Vec<i64> =

@@ -442,7 +442,7 @@ pub struct RuleRequest {
     /// `ip 4|6`, `src PREFIX`, `dst PREFIX`, `proto NAME`, `sport N[-N]`, `dport N[-N]`, `flags
     /// FLAGS`, `dscp N`, `fragment none|first|later`; `any` matches all IP packets.
     pub r#match: String,
-    /// `forward`, `drop` or `service NAME`.
+    /// `forward`, `drop`, `service NAME` or `out PORT`.
     pub action: String,
     /// Higher wins; 100 when there is none.
     #[serde(default)]

@@ -9,8 +9,8 @@ use crate::sessions::Sessions;
 use crate::tap::Tap;
 use abi::PacketBytes;
 use bpf_maps::{
-    ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, META_BRIDGED, META_ROUTED, PacketMeta, RULE_NONE,
-    VLAN_PRESENT,
+    ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_OUT, META_BRIDGED, META_ROUTED, PacketMeta,
+    RULE_NONE, VLAN_PRESENT,
 };
 use units::{Bytes, EntryId, SessionId};
 use wire::rewrite;
@@ -29,6 +29,13 @@ pub(crate) enum End {
     KernelRefused,
     TooLong,
     Cycle,
+}
+
+impl End {
+    /// Whether the packet is gone.
+    pub(crate) const fn is_lost(self) -> bool {
+        !matches!(self, Self::Sent | Self::ToKernel)
+    }
 }
 
 /// Everything that packets leave by.
@@ -57,6 +64,8 @@ pub(crate) enum Next {
     Service(EntryId),
     /// On its way.
     Out,
+    /// Out by this port, on this session's account: a rule of the next stage says so.
+    By(u16, SessionId),
     /// Nowhere: the service of the next stage is down, and closed.
     Down,
     /// Nowhere: a rule of the next stage says so.
@@ -105,6 +114,10 @@ impl Exits<'_> {
                 ACTION_FORWARD => {}
                 ACTION_DROP => return Next::Drop,
                 ACTION_DOWN => return Next::Down,
+                ACTION_OUT => {
+                    meta.rule = rule;
+                    return Next::By(fact.entry, SessionId(fact.session));
+                }
                 _ => {
                     (meta.rule, meta.entry) = (rule, fact.entry);
                     return Next::Service(EntryId(fact.entry));
@@ -112,6 +125,25 @@ impl Exits<'_> {
             }
         }
         Next::Out
+    }
+
+    /// Out by the port that a rule names, on its session's account: by the packet's route, if that
+    /// leads there, else as it is.
+    pub(crate) fn leave_by(
+        &mut self,
+        packet: Packet,
+        meta: &PacketMeta,
+        (port, session): (u16, SessionId),
+    ) -> End {
+        let (own, sent) = (std::mem::replace(&mut self.session, session), self.sent);
+        let end = match meta.flags & META_ROUTED != 0 && meta.egress_port == port {
+            true => self.forward(packet, meta),
+            false => self.redirect(packet, meta.arrival_port, port),
+        };
+        self.session = own;
+        let bytes = std::mem::replace(&mut self.sent, sent) - sent;
+        self.sessions.sent(session, Bytes(bytes));
+        end
     }
 
     /// Out by the other end of a bridge, as it is.

@@ -368,6 +368,13 @@ impl Service {
         let next = if self.facts.closed { Next::Down } else { exits.next_stage(&mut meta) };
         let drop = match next {
             Next::Service(_) => return self.pass_on(packet, meta, [0; MARK_LENGTH], way),
+            Next::By(port, session) => {
+                match exits.leave_by(packet, &meta, (port, session)) {
+                    End::Sent | End::ToKernel => report.plain += 1,
+                    end => count_end(report, end),
+                }
+                return false;
+            }
             Next::Out => match exits.forward(packet, &meta) {
                 End::Sent | End::ToKernel => {
                     report.plain += 1;
@@ -423,6 +430,13 @@ impl Service {
             Next::Service(_) => return self.pass_on(packet, meta, [0; MARK_LENGTH], way),
             Next::Out => {
                 self.pass(packet, reroute, &meta, exits);
+                return false;
+            }
+            Next::By(port, session) => {
+                match exits.leave_by(packet, &meta, (port, session)) {
+                    End::Sent => self.report.redirected += 1,
+                    end => count_end(&mut self.report, end),
+                }
                 return false;
             }
             Next::Down => &mut self.report.drop_down,

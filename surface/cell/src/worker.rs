@@ -34,7 +34,7 @@ pub use daemon::adopt;
 
 use crate::associations::Associations;
 use crate::checksum;
-use crate::deliver::{End, Next};
+use crate::deliver::Next;
 use crate::egress::Egress;
 use crate::facts::Facts;
 use crate::kernel::KernelWay;
@@ -472,7 +472,8 @@ impl Cell {
                 let way = Way { meta, mark, batch: None, counted_by: None, room };
                 return self.hand_on(packet, way, entry, now_ms);
             }
-            Next::Out => !matches!(exits.forward(packet, &meta), End::Sent | End::ToKernel),
+            Next::Out => exits.forward(packet, &meta).is_lost(),
+            Next::By(port, session) => exits.leave_by(packet, &meta, (port, session)).is_lost(),
             Next::Down | Next::Drop => {
                 packet.recycle(exits.pool);
                 true

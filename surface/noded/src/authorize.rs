@@ -362,11 +362,14 @@ impl Asker<'_> {
         for rule in &request.rules {
             let session = self.daemon.session(rule.session.as_deref())?;
             stage_fits(rule.stage.as_deref(), kind_of(&session))?;
-            sessions.insert(session);
             let action: node::Action = rule.action.parse().map_err(usage)?;
             if let Some(service) = action.service() {
                 self.service(Operation::Rule, service.as_str())?;
             }
+            if let Some(port) = action.port() {
+                self.port_of(&session, port)?;
+            }
+            sessions.insert(session);
             matches.push(rule.r#match.parse::<Match>().map_err(usage)?);
         }
         let traffic = self.traffic(matches.iter())?;
@@ -376,6 +379,18 @@ impl Asker<'_> {
             self.usable(&session)?;
         }
         Ok(())
+    }
+
+    /// A port may be named by a rule of a session that was promised a share of it: nobody sends by
+    /// one of which he was granted nothing.
+    fn port_of(&self, session: &Name, port: &Name) -> Answer<()> {
+        let of = self.daemon.node.sessions().find(|it| it.name == *session);
+        if of.is_some_and(|it| it.reservation.send.contains_key(port)) {
+            return Ok(());
+        }
+        let message = format!("the session '{session}' was promised no share of the port '{port}'");
+        let help = "`tam session set SESSION --send PORT=SHARE` promises it one";
+        Err(error(ErrorCode::Refused, message, Some(help)))
     }
 
     /// Packets of everybody, or those of one rule of the caller's.

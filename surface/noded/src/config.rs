@@ -121,7 +121,7 @@ device = "eth2"
 #
 # [[rule]]
 # match = "proto tcp dport 23"
-# action = "drop"              # or "forward", or "service NAME"
+# action = "drop"              # or "forward", "service NAME", "out PORT"
 "#;
 
 /// Largest file, in bytes: as many rules as a node has, with long matches.
@@ -269,7 +269,7 @@ pub struct RuleText {
     pub stage: Option<Stage>,
 }
 
-/// `forward`, `drop` or `service NAME`.
+/// `forward`, `drop`, `service NAME` or `out PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ActionText(pub Action);

@@ -63,6 +63,11 @@ const ADVICE: &[(&str, &str)] = &[
         "`tam session list` shows whose: it comes faster than its session's turns; reserve more, or a longer queue",
     ),
     ("drop_too_long", "give both ends of the bridge the same MTU"),
+    (
+        "drop_share",
+        "`tam session show` has what its rule's session was promised of the port and sends; promise it more",
+    ),
+    ("drop_cycle", "two rules or modules send to each other: `tam rule list`"),
 ];
 
 /// Reasons outside the front door.

@@ -204,6 +204,12 @@ impl Daemon {
             (Some((egress, hop)), "forwarded") => {
                 format!("it leaves by port '{egress}' to {hop}, TTL less one")
             }
+            (Some((egress, hop)), "cut_through") => {
+                format!(
+                    "it leaves by port '{egress}' to {hop}, TTL less one: its route leads there"
+                )
+            }
+            (None, "cut_through") => "it leaves as it is: its route does not lead there".into(),
             (Some((egress, hop)), _) if given => {
                 format!("when the module passes it, it leaves by port '{egress}' to {hop}")
             }
@@ -250,7 +256,7 @@ impl Daemon {
                 (self.ports.iter().find(|p| p.port.id.0 == meta.egress_port)?, meta.next_hop)
             }
             Some(_) => return None,
-            None if found.outcome == "forwarded" => {
+            None if matches!(found.outcome, "forwarded" | "cut_through") => {
                 // Its addresses are those of the way out by now.
                 let (hop, rest) = found.frame.split_first_chunk::<6>()?;
                 let own = rest.first_chunk::<6>()?;

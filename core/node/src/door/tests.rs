@@ -51,6 +51,7 @@ fn a_frame_meets_its_rule() {
         ("proto udp dport 53", "service echo"),
         ("proto udp dport 54", "drop"),
         ("proto udp dport 55", "forward"),
+        ("proto udp dport 57", "out up"),
     ]);
     let decided = door.decide(&PORT, &udp(53).build());
     assert_eq!((decided.act, decided.outcome_name()), (Act::Service, "to_user"));
@@ -59,9 +60,9 @@ fn a_frame_meets_its_rule() {
     assert_eq!(flags, 4 << 8 | 17 << 16, "no route");
     assert_eq!(decided.rules().collect::<Vec<_>>(), [RuleId(0)]);
     let others = [(54, Act::Drop, "drop_rule", Some(1)), (55, Act::Kernel, "kernel_slow", Some(2))];
-    for (port, act, outcome, rule) in
-        others.into_iter().chain([(56, Act::Kernel, "kernel_slow", None)])
-    {
+    let out = Act::Out(PortId(2), SessionId::BEST_EFFORT);
+    let more = [(56, Act::Kernel, "kernel_slow", None), (57, out, "cut_through", Some(3))];
+    for (port, act, outcome, rule) in others.into_iter().chain(more) {
         let decided = door.decide(&PORT, &udp(port).build());
         assert_eq!((decided.act, decided.outcome_name()), (act, outcome));
         assert_eq!(decided.rules().next(), rule.map(RuleId));

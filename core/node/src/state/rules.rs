@@ -172,14 +172,16 @@ impl Node {
 
     fn check_names(&self, spec: &RuleSpec) -> Result<(), Refusal> {
         self.find_session(&spec.session)?;
-        match &spec.r#match.port {
-            Some(port) if !self.ports.iter().any(|known| known.spec.name == *port) => {
+        let named = [spec.r#match.port.as_ref(), spec.action.port()];
+        let is_unknown = |port: &&Name| !self.ports.iter().any(|known| known.spec.name == **port);
+        match named.into_iter().flatten().find(is_unknown) {
+            Some(port) => {
                 let known = self.ports.iter().map(|port| port.spec.name.as_str());
                 let meant = Meant::new(port.as_str(), known);
                 let text = spec.r#match.to_string();
                 Err(Refusal::PortUnknown { text, port: port.clone(), meant })
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 

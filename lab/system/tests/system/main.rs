@@ -19,6 +19,7 @@ mod charged;
 mod clean_end;
 mod common;
 mod conformance;
+mod cut_through;
 mod cycles;
 mod demand;
 mod demo;

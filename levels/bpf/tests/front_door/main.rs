@@ -10,6 +10,7 @@ mod bridge;
 mod cache;
 mod chance;
 mod closed;
+mod cut_through;
 mod cycle;
 mod forward;
 mod fragments;

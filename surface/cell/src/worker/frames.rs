@@ -11,18 +11,21 @@
 //! of a service it becomes the packets that it was meant to be.
 
 use super::Cell;
+use crate::checksum;
 use crate::counts::DoorCounts;
+use crate::deliver::End;
 use crate::facts::Facts;
+use crate::port::SendFailure;
 use crate::protocol::PortFacts;
 use crate::service::Way;
 use abi::PacketBytes;
 use abi::layout::MARK_LENGTH;
 use anyhow::Context;
 use bpf_maps::PacketMeta;
-use node::door::{Act, DROP_EGRESS_GONE, DROP_TOO_LONG, Decision, Door};
+use node::door::{Act, DROP_CYCLE, DROP_EGRESS_GONE, DROP_SHARE, DROP_TOO_LONG, Decision, Door};
 use os::frame_socket::{Buffer, Frame};
 use rustix::fd::{AsFd, OwnedFd};
-use units::{Bytes, EntryId, PortId};
+use units::{Bytes, EntryId, PortId, SessionId};
 use wire::segment::Segments;
 use xsk::Packet;
 
@@ -136,6 +139,20 @@ impl Cell {
                 }
                 Err(outcome) => (outcome, 1),
             },
+            Act::Out(to, session) => {
+                let long = frame.unfinished.segment_length();
+                let Some(mut segments) = long.and_then(|size| Segments::of(frame.bytes, size))
+                else {
+                    return (self.leave_by(frame.bytes, decision, (port, to), session), 1);
+                };
+                // They leave, or not, one by one, and count as the last did.
+                let (mut packets, mut outcome) = (0, decision.outcome);
+                while segments.next_into(piece) {
+                    packets += 1;
+                    outcome = self.leave_by(piece, decision, (port, to), session);
+                }
+                (outcome, packets)
+            }
             Act::Service => {
                 let long = frame.unfinished.segment_length();
                 let Some(mut segments) = long.and_then(|size| Segments::of(frame.bytes, size))
@@ -173,6 +190,29 @@ impl Cell {
             packet.recycle(&mut self.pool);
             DROP_EGRESS_GONE
         })
+    }
+
+    /// Out by the port that a rule names, as it is; the outcome.
+    fn leave_by(
+        &mut self,
+        bytes: &[u8],
+        decision: &Decision,
+        (arrival, to): (u16, PortId),
+        session: SessionId,
+    ) -> usize {
+        let Some(mut packet) = self.packet_of(bytes) else { return DROP_EGRESS_GONE };
+        checksum::complete(&mut packet, &decision.meta);
+        let mut exits = exits!(self, self.rules.as_ref(), session);
+        let end = exits.redirect(packet, arrival, to.0);
+        let sent = exits.sent;
+        self.sessions.sent(session, Bytes(sent));
+        match end {
+            End::Sent => decision.outcome,
+            End::Cycle => DROP_CYCLE,
+            End::TooLong | End::Failed(SendFailure::TooLong) => DROP_TOO_LONG,
+            End::Failed(SendFailure::Full) => DROP_SHARE,
+            _ => DROP_EGRESS_GONE,
+        }
     }
 
     fn serve_frame(&mut self, bytes: &[u8], meta: PacketMeta, now_ms: u64) {

@@ -3,9 +3,7 @@
 use super::Cell;
 use crate::pacer;
 use crate::protocol::{PortFacts, SessionFacts};
-use crate::service::Way;
-use abi::layout::MARK_LENGTH;
-use bpf_maps::{META_LEAVES, PacketMeta};
+use bpf_maps::PacketMeta;
 use units::{Bytes, EntryId, PortId, SessionId};
 use xsk::Packet;
 
@@ -30,19 +28,20 @@ impl Cell {
     /// A packet came up that a module at kernel level is through with: it meets no other, and leaves
     /// when it is its session's turn, with the room that it has taken.
     #[cold]
-    pub(super) fn let_leave(&mut self, packet: Packet, mut meta: PacketMeta) {
+    pub(super) fn let_leave(&mut self, packet: Packet, meta: PacketMeta) {
         let (port, entry, epoch) = (meta.egress_port, EntryId(meta.entry), meta.epoch());
         let counted = self.egress.come(meta.flow_hash, meta.room_epoch());
-        meta.flags &= !META_LEAVES;
-        let mark = [0; MARK_LENGTH];
-        let mut way = Way { meta, mark, batch: None, counted_by: None, room: Bytes::ZERO };
-        self.come(&packet, &mut way);
-        let (session, memory) = (self.payer(&way), Bytes(packet.memory_length() as u64));
+        let (session, memory) =
+            (SessionId(meta.arrival_port), Bytes(packet.memory_length() as u64));
+        let has_come = meta.counted_in();
+        if let Some(epoch) = has_come {
+            self.sessions.come(session, memory, epoch);
+        }
         if let Some(tap) = &mut self.tap {
             tap.decided_below((entry, session), &meta);
             tap.leaves(&packet, port);
         }
-        let has_room = way.room > Bytes::ZERO || self.sessions.hold(session, memory);
+        let has_room = has_come.is_some() || self.sessions.hold(session, memory);
         let refused = if !has_room {
             Some(packet)
         } else if self.egress.shares(port) {

@@ -93,7 +93,7 @@ impl Cell {
     }
 
     /// In whose queue the front door has taken room for a packet.
-    pub(super) fn payer(&self, way: &Way) -> SessionId {
+    fn payer(&self, way: &Way) -> SessionId {
         let entry = EntryId(way.meta.entry);
         let service = self.services.get(usize::from(entry.0)).and_then(Option::as_ref);
         let of_lane = || self.lanes?.lane(entry).map(|lane| lane.session());

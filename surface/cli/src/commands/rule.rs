@@ -27,7 +27,7 @@ pub enum Rule {
 
 /// Arguments of `tam rule add`.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("what").required(true).args(["service", "drop", "forward", "file"]))]
+#[command(group = ArgGroup::new("what").required(true).args(["service", "drop", "forward", "out", "file"]))]
 pub struct Add {
     /// Which packets, as in "in left proto udp dport 53", or any
     #[arg(value_name = "MATCH", required_unless_present = "file")]
@@ -41,6 +41,9 @@ pub struct Add {
     /// Forward the packets plainly
     #[arg(long)]
     forward: bool,
+    /// Send the packets out by this port, without a module
+    #[arg(long, value_name = "PORT")]
+    out: Option<String>,
     /// Of these packets only those of the flows in this file, one a line: udp 10.0.0.1 4000 10.0.2.9 53
     #[arg(long, value_name = "FLOWS.txt")]
     flows: Option<PathBuf>,
@@ -87,6 +90,7 @@ impl Add {
         let action = match self.service {
             Some(service) => format!("service {service}"),
             None if self.drop => "drop".to_owned(),
+            None if self.out.is_some() => format!("out {}", self.out.unwrap_or_default()),
             None => "forward".to_owned(),
         };
         let rule = RuleRequest {
