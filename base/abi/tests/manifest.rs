@@ -198,7 +198,7 @@ fn pools_that_make_no_sense_are_refused_with_what_to_do() {
         (5, format!("lanes = 2\n[pools.a]\n{packets}"), "leave it out"),
         (5, format!("[pools.a]\nlanes = 60\n{packets}[pools.b]\nlanes = 5\n{packets}"), "65 lanes"),
         (5, "[pools.a]\nevents = [\"message\"]\n".into(), "no pool has the event \"packet\""),
-        (5, format!("timer_ms = 5\n[pools.a]\n{packets}"), "no pool has the event \"timer\""),
+        (6, format!("timer_ms = 5\n[pools.a]\n{packets}"), "no pool has the event \"timer\""),
         (5, "[pools.a]\nevents = [\"packet\", \"timer\"]\n".into(), "there is no 'timer_ms'"),
         (5, many, "9 pools"),
         (6, "[pools.a]\nlanes = 0\nevents = [\"packet\"]\n".into(), "from 1 to 64"),

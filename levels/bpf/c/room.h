@@ -96,19 +96,24 @@ static __always_inline int take_room(__u32 session, __u32 length)
 static __always_inline void leave_head(void *ctx, enum tam_level level, __u32 session, __u32 length)
 {
 	struct tam_room *room = bpf_map_lookup_elem(&tam_rooms, &session);
+	__u64 bytes = length;
 	long failed;
 
-	if (!room || *(volatile __u32 *)&room->head_state != TAM_HEAD_WANTED ||
+	if (!room || *(volatile __u32 *)&room->head_state != TAM_HEAD_WANTED || !bytes ||
 	    __sync_val_compare_and_swap(&room->head_state, TAM_HEAD_WANTED, TAM_HEAD_TAKEN) !=
 		    TAM_HEAD_WANTED)
 		return;
-	if (length > TAM_HEAD_BYTES)
-		length = TAM_HEAD_BYTES;
-	if (!length)
-		length = 1;	/* not reached: a frame has an Ethernet header */
-	failed = level == TAM_LEVEL_NIC ? bpf_xdp_load_bytes(ctx, 0, room->head, length) :
-					  bpf_skb_load_bytes(ctx, 0, room->head, length);
-	room->head_length = failed ? 0 : length;
+	/* Both bounds of one and the same register, or the verifier does not believe them. */
+	hide(bytes);
+	if (bytes > TAM_HEAD_BYTES)
+		bytes = TAM_HEAD_BYTES;
+	hide(bytes);
+	if (bytes < 1)
+		bytes = 1;	/* not reached */
+	hide(bytes);
+	failed = level == TAM_LEVEL_NIC ? bpf_xdp_load_bytes(ctx, 0, room->head, bytes) :
+					  bpf_skb_load_bytes(ctx, 0, room->head, bytes);
+	room->head_length = failed ? 0 : bytes;
 	__sync_lock_test_and_set(&room->head_state, TAM_HEAD_THERE);
 }
 
