@@ -70,6 +70,7 @@ traces() {
 
 # What the tests run: the binary and the sample services.
 build() {
+    local name # check has one, too
     cargo build --release --workspace --quiet || return
     for name in $SAMPLES; do
         target/release/tam build "services/$name" || return

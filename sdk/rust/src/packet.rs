@@ -251,7 +251,7 @@ pub(crate) type Place<'a> = &'a mut crate::testing::Frame;
 #[cfg(target_arch = "wasm32")]
 pub(crate) use in_module::Place;
 #[cfg(target_arch = "wasm32")]
-pub use in_module::{run_on_message, run_on_packet};
+pub use in_module::{run_on_message, run_on_packet, run_on_queue};
 
 #[cfg(target_arch = "wasm32")]
 mod in_module {

@@ -239,6 +239,8 @@ impl Cell {
             }
             let leaves = self.send_waiting();
             let came_up = self.receive_up(BATCH, now_ms) | self.receive_frames(BATCH, now_ms);
+            // Before the packets that made a queue long.
+            self.tell_queues(now_ms);
             let worked = self.take_turns(now_ms);
             self.take_records();
             self.deliver_messages(now_ms);
@@ -252,7 +254,6 @@ impl Cell {
                 self.tick(now_ms);
             }
             self.tell_low(now_ms);
-            self.tell_queues(now_ms);
             self.report_on()?;
             let may_wait = now_ms >= self.awake_until_ms
                 && self.messages.is_empty()
@@ -484,23 +485,6 @@ impl Cell {
 
     fn service_mut(&mut self, entry: EntryId) -> Option<&mut Service> {
         self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut)
-    }
-
-    fn tick(&mut self, now_ms: u64) {
-        self.arm();
-        let due = self.watch.take_due(now_ms);
-        for &entry in &due {
-            let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
-            let Some(service) = service else { continue };
-            self.meter.run_for(&mut self.sessions, service.facts.session);
-            self.watch.set(entry, service.tick(now_ms));
-        }
-        self.meter.stop(&mut self.sessions);
-        for entry in due {
-            self.attend(entry, now_ms);
-            self.tell_traps(entry);
-            self.emit(entry);
-        }
     }
 
     fn wait(&mut self, now_ms: u64) -> Result<()> {

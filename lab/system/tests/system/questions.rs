@@ -5,9 +5,9 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use testkit::root_or_skip;
+use testkit::{root_or_skip, wait_for};
 
-use crate::common::{Ends, Line, module};
+use crate::common::{Ends, Line, SOON, module};
 
 /// Hostile sessions.
 const HOSTILE: u16 = 100;
@@ -100,6 +100,8 @@ fn beside_a_hundred_hostile_sessions_the_api_answers_within_200_ms() {
     let (middle, most) = (took[QUESTIONS / 2], took[QUESTIONS * 99 / 100]);
     assert!(most < ANSWERED_WITHIN, "99 of a hundred within {most:?}, half within {middle:?}");
     eprintln!("99 of a hundred within {most:?}, half within {middle:?}");
-    let traps = line.node.service("h0").unwrap().stats.traps;
-    assert!(traps.contains_key("time_limit"), "they were hostile: {traps:?}");
+    // Of little time 5 ms take a while, and what waits is still there.
+    let traps = || line.node.service("h0").unwrap().stats.traps;
+    let was_ended = wait_for(SOON, || traps().contains_key("time_limit").then_some(()));
+    assert!(was_ended.is_some(), "they were hostile: {:?}", traps());
 }

@@ -5,6 +5,7 @@
 //!  service that can leave user level ─────▶ lanes: its ring, and whether its packets have left
 //! ```
 
+use super::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use units::EntryId;
@@ -72,6 +73,26 @@ impl Watch {
         self.set(entry, u64::MAX);
         if let Ok(place) = self.lanes.binary_search(&entry) {
             self.lanes.remove(place);
+        }
+    }
+}
+
+impl Cell {
+    /// Looks at those services whose time has come.
+    pub(super) fn tick(&mut self, now_ms: u64) {
+        self.arm();
+        let due = self.watch.take_due(now_ms);
+        for &entry in &due {
+            let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+            let Some(service) = service else { continue };
+            self.meter.run_for(&mut self.sessions, service.facts.session);
+            self.watch.set(entry, service.tick(now_ms));
+        }
+        self.meter.stop(&mut self.sessions);
+        for entry in due {
+            self.attend(entry, now_ms);
+            self.tell_traps(entry);
+            self.emit(entry);
         }
     }
 }
