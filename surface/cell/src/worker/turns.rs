@@ -142,10 +142,16 @@ impl Cell {
             return Some(begin);
         };
         let session = service.facts.session;
-        let until = next.until.min(begin + TURN_MAX);
-        if next.until < begin + TURN_MAX {
+        // What it leaves to send belongs to its slice.
+        let slice = next.until.saturating_sub(begin);
+        let slice = match self.meter.sending() {
+            sending if 4 * sending.0 < slice.0 => slice.saturating_sub(sending),
+            _ => slice,
+        };
+        let until = begin + slice.min(TURN_MAX);
+        if slice < TURN_MAX {
             // The end of a slice is exact, or whoever is next would begin late.
-            self.slicer.arm_once(next.until.saturating_sub(begin), TURN_MAX);
+            self.slicer.arm_once(slice, TURN_MAX);
         } else {
             self.slicer.arm(TURN_MAX);
         }
@@ -260,12 +266,14 @@ pub(super) struct Meter {
     /// Turns that have left packets to send, and how many each; and all of them.
     unsent: Vec<(sessions::Next, u64)>,
     unsent_packets: u64,
+    /// How long it takes to send what turns leave, of late.
+    sending: Nanos,
 }
 
 impl Meter {
     pub(super) fn new() -> Self {
         let unsent = Vec::with_capacity(SEND_AT as usize);
-        Self { running: None, unsent, unsent_packets: 0 }
+        Self { running: None, unsent, unsent_packets: 0, sending: Nanos::ZERO }
     }
 
     /// From now on for this one.
@@ -294,9 +302,15 @@ impl Meter {
     /// They were sent together, which took so long: each turn's session is charged for its part.
     fn settle_sent(&mut self, sessions: &mut Sessions, now: Nanos, took: Nanos) {
         let all = std::mem::take(&mut self.unsent_packets).max(1);
+        self.sending = Nanos((7 * self.sending.0 + took.0) / 8);
         for (turn, packets) in self.unsent.drain(..) {
             sessions.charge_sending(now, &turn, Nanos(took.0 * packets / all));
         }
+    }
+
+    /// How long it will take to send what a turn leaves.
+    const fn sending(&self) -> Nanos {
+        self.sending
     }
 
     /// For nobody any more.
