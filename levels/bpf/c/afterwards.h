@@ -109,8 +109,10 @@ static __noinline int wait_for_turn(struct __sk_buff *ctx, const struct tam_pass
 	if (!way || !line || !lane || !stats)
 		return TC_ACT_SHOT;	/* not reached */
 	counted = device ? take_room(way->payer, length) : -1;
-	if (counted < 0)
+	if (counted < 0) {
+		leave_head(ctx, TAM_LEVEL_KERNEL, way->payer, length);
 		return dropped_at_kernel(line, stats);
+	}
 	meta = way->meta;
 	meta.egress_port = port;
 	meta.arrival_port = way->payer;
