@@ -192,13 +192,7 @@ fn a_module_that_watches_its_queue_hears_when_it_is_long_and_what_was_dropped() 
     }
     let line = Line::up();
     line.acquaint();
-    let request = SessionRequest {
-        name: "gold".to_owned(),
-        cpu: vec!["1ms/4ms".to_owned()],
-        queue: Some("256KiB".to_owned()),
-        ..SessionRequest::default()
-    };
-    line.node.client().create_session(&request).unwrap();
+    line.with_session("gold", ["1ms/4ms"], Some("256KiB"));
     let manifest = "window = 64\nmemory_pages_max = 1\nneeds = [\"queues\"]";
     let wasm = module("watch", manifest, WATCHING);
     let rule = format!("proto udp dport {GOLD}");

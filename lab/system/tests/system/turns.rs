@@ -38,7 +38,13 @@ fn user(name: &str, fields: &str) -> Vec<u8> {
 }
 
 impl Line {
-    fn with_session(&self, name: &str, cpu: Option<&str>, queue: Option<&str>) {
+    /// Makes a session that is promised so much.
+    pub fn with_session<'a>(
+        &self,
+        name: &str,
+        cpu: impl IntoIterator<Item = &'a str>,
+        queue: Option<&str>,
+    ) {
         let request = SessionRequest {
             name: name.to_owned(),
             cpu: cpu.into_iter().map(str::to_owned).collect(),

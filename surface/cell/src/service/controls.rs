@@ -167,17 +167,13 @@ impl Service {
         }
     }
 
-    /// Whether a step of that can be done now: not while a packet's call stands still there.
+    /// Whether a step of that can be done now.
     pub(crate) fn may_answer(&self) -> bool {
         self.step().is_some_and(|step| self.may_take(step))
     }
 
-    /// The same, in the turn of that pool.
-    pub(super) fn may_answer_in(&self, pool: usize) -> bool {
-        self.step().is_some_and(|step| self.pool_of(step.lane) == pool && self.may_take(step))
-    }
-
-    fn may_take(&self, step: Step) -> bool {
+    /// Not while a packet's call stands still there.
+    pub(super) fn may_take(&self, step: Step) -> bool {
         match step.is_alone {
             true => !self.lanes.iter().any(Lane::stands_with_packets),
             false => !self.lanes[step.lane].stands_with_packets(),

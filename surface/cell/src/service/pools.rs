@@ -112,14 +112,11 @@ impl Service {
         self.pools.of(lane)
     }
 
-    /// Whether packets of a pool do not begin, since something else comes first.
-    pub(super) fn is_gated(&self, pool: usize) -> bool {
-        self.step().is_some_and(|step| step.is_alone || self.pools.of(step.lane) == pool)
-    }
-
-    /// The lane of a pool whose turn it is, of those that have work that may be done.
-    pub(super) fn lane_in_turn(&mut self, pool: usize) -> Option<usize> {
-        let is_gated = self.is_gated(pool);
+    /// The lane of a pool whose turn it is, of those that have work that may be done beside this
+    /// step.
+    pub(super) fn lane_in_turn(&mut self, pool: usize, step: Option<Step>) -> Option<usize> {
+        let comes_first = |step: Step| step.is_alone || self.pools.of(step.lane) == pool;
+        let is_gated = step.is_some_and(comes_first);
         let has_work = |lane: &Lane| match is_gated {
             // What is asked for waits only for calls that have begun.
             true => lane.stands_with_packets(),

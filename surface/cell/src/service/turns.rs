@@ -86,11 +86,12 @@ impl Service {
         now_ms: u64,
         exits: &mut Exits<'_>,
     ) -> Turn {
-        if self.may_answer_in(pool) {
+        let step = self.step();
+        if step.is_some_and(|step| self.pool_of(step.lane) == pool && self.may_take(step)) {
             return self.answer(engine, until, now_ms);
         }
         let mut turn = Turn::default();
-        let Some(index) = self.lane_in_turn(pool) else { return turn };
+        let Some(index) = self.lane_in_turn(pool, step) else { return turn };
         if self.lanes[index].is_empty() {
             self.go_on_without(index, exits, &mut turn);
             return turn;

@@ -166,15 +166,15 @@ impl Cell {
         if let Some(told) = told {
             self.pass_told(entry, told, now_ms);
         }
-        let service = self.services.get(usize::from(entry.0)).and_then(Option::as_ref);
-        let idle = service.is_none_or(|service| !service.wants(pool));
-        for other in service.into_iter().flat_map(|service| service.others_that_want(pool)) {
-            self.sessions.wake(begin, session, other);
-        }
         while let Some((packet, way)) = self.service_mut(entry).and_then(Service::take_onward) {
             self.enqueue(packet, way, now_ms);
         }
         let end = pacer::now();
+        let service = self.services.get(usize::from(entry.0)).and_then(Option::as_ref);
+        let idle = service.is_none_or(|service| !service.wants(pool));
+        for other in service.into_iter().flat_map(|service| service.others_that_want(pool)) {
+            self.sessions.wake(end, session, other);
+        }
         self.sessions.charge(end, &next, end.saturating_sub(begin), idle);
         self.meter.sent(next, sent);
         Some(end)
