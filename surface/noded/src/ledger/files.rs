@@ -87,7 +87,31 @@ pub struct Files {
     /// The last segment.
     file: Option<File>,
     /// Held as long as this is there.
-    _lock: File,
+    _lock: Lock,
+}
+
+/// That no other process appends to these files.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Lock {
+    fn take(directory: &Path) -> Result<Self, FilesError> {
+        let path = directory.join("lock");
+        let file = File::create(&path).map_err(io("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(_) => Err(FilesError::InUse { directory: directory.to_owned() }),
+        }
+    }
+}
+
+/// A process that this one begins has its files until it becomes another program, and with this file
+/// the lock, too: so closing the file is not enough.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Where this fails, the lock goes with the last process that has the file.
+        let _ = self.0.unlock();
+    }
 }
 
 impl Files {
@@ -98,11 +122,7 @@ impl Files {
     /// When it cannot be read, is damaged, another node's, or in use.
     pub fn open(directory: &Path, key: Arc<SecretKey>, id: LedgerId) -> Result<Self, FilesError> {
         std::fs::create_dir_all(directory).map_err(io("make the directory", directory))?;
-        let path = directory.join("lock");
-        let lock = File::create(&path).map_err(io("open", &path))?;
-        if lock.try_lock().is_err() {
-            return Err(FilesError::InUse { directory: directory.to_owned() });
-        }
+        let lock = Lock::take(directory)?;
         let end = verify(directory, &key.public(), |_, _| ())?;
         if let Some(torn) = &end.torn {
             let path = path_of(directory, torn.segment);

@@ -73,6 +73,17 @@ fn a_ledger_in_use_and_one_of_another_node_are_refused() {
     files.append(UnixTime(1), &[reading(3, 1)]).unwrap();
     assert!(matches!(open(folder.path()), Err(FilesError::InUse { .. })));
     drop(files);
+    // Also while this process begins others, which have its files for a moment.
+    std::thread::scope(|scope| {
+        let begins = scope.spawn(|| {
+            for _ in 0..300 {
+                Command::new("/bin/true").status().unwrap();
+            }
+        });
+        while !begins.is_finished() {
+            drop(open(folder.path()).unwrap());
+        }
+    });
     let other = Arc::new(SecretKey::from_seed(&Seed::new([9; 32])));
     let refused = Files::open(folder.path(), other, LedgerId([2; 16])).unwrap_err();
     assert!(matches!(refused, FilesError::Damaged { .. }), "{refused}");
