@@ -17,8 +17,10 @@ use std::time::Duration;
 
 use abi::Level;
 use anyhow::{Context as _, Result};
+use units::Nanos;
 
 use crate::arrivals::Arrivals;
+use crate::bare::Bare;
 use crate::generator::{Generator, Traffic};
 use crate::line::{self, Line};
 use crate::questions;
@@ -66,6 +68,10 @@ const GOAL_LATENCY: f64 = 2.0;
 /// Microseconds more than alone, at `nic`.
 const GOAL_LATENCY_NIC: f64 = 5.0;
 const ALONE: &str = "alone";
+const BARE: &str = "a bare loop";
+/// The victim's promise.
+const SLICE: Nanos = Nanos::from_millis(1);
+const PERIOD: Nanos = Nanos::from_millis(4);
 
 pub(crate) fn run(
     options: &Options,
@@ -126,10 +132,16 @@ fn measure(
     };
     let window = if options.quick { WINDOW_QUICK } else { WINDOW };
     let mut measured = Measured::default();
+    let bare = Bare::new(SLICE, PERIOD)?;
+    let mut of_machine = Vec::new();
     for cases in [of(Level::User, user), of(Level::Nic, nic)] {
         let mut rounds: Vec<Vec<Seen>> = Vec::new();
         for round in 1..=options.rounds() {
             let mut seen = Vec::new();
+            if cases[0].level == Level::User {
+                progress(&format!("nothing but the timer, round {round} of {}", options.rounds()));
+                of_machine.push(bare.points(window)?);
+            }
             for case in &cases {
                 let (level, kind, count) = (case.level, case.kind.name(), case.count);
                 progress(&format!(
@@ -140,7 +152,7 @@ fn measure(
             }
             rounds.push(seen);
         }
-        compare(&cases, &rounds, &mut measured.measurements);
+        compare(&cases, &rounds, &of_machine, &mut measured.measurements);
     }
     let count = if options.quick { 10 } else { 100 };
     let (mut idle, mut asked) = (Vec::new(), Vec::new());
@@ -155,14 +167,21 @@ fn measure(
     Ok(measured)
 }
 
-fn compare(cases: &[Case], rounds: &[Vec<Seen>], measurements: &mut Vec<Measurement>) {
+fn compare(
+    cases: &[Case],
+    rounds: &[Vec<Seen>],
+    of_machine: &[f64],
+    measurements: &mut Vec<Measurement>,
+) {
     let column = |at: usize, value: fn(&Seen) -> f64| -> Vec<f64> {
         rounds.iter().map(|seen| value(&seen[at])).collect()
     };
     for (at, case) in cases.iter().enumerate() {
         if case.level == Level::User {
             let points = |seen: &Seen| seen.points.unwrap_or(100.0);
-            measurements.push(points_of(case, &column(at, points), &column(0, points)));
+            let (ours, alone) = (column(at, points), column(0, points));
+            let (baseline, name) = if at == 0 { (of_machine, BARE) } else { (&*alone, ALONE) };
+            measurements.push(points_of(case, &ours, (baseline, name)));
         }
         if at == 0 {
             continue;
@@ -193,19 +212,19 @@ fn compare(cases: &[Case], rounds: &[Vec<Seen>], measurements: &mut Vec<Measurem
     }
 }
 
-/// The victim's periods; the goal is for the points themselves, since alone they are next to none.
-fn points_of(case: &Case, ours: &[f64], alone: &[f64]) -> Measurement {
+/// The victim's periods; the goal is for the points themselves.
+fn points_of(case: &Case, ours: &[f64], (baseline, name): (&[f64], &'static str)) -> Measurement {
     let (least, most) = ours
         .iter()
         .fold((f64::INFINITY, 0.0), |(least, most), &points| (points.min(least), points.max(most)));
     let rounds = ours.len() as u32;
-    let (ours, baseline) = (median(ours), median(alone));
+    let (ours, baseline) = (median(ours), median(baseline));
     Measurement {
         metric: case.metric("cpu"),
         unit: "points",
         ours,
         baseline,
-        baseline_name: ALONE,
+        baseline_name: name,
         ratio: ours / baseline,
         better: Better::Lower,
         goal: Some(GOAL_POINTS),

@@ -15,6 +15,7 @@
 
 mod arrivals;
 mod auth;
+mod bare;
 mod classify;
 mod forward;
 mod frame;

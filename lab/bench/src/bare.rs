@@ -1,0 +1,95 @@
+//! A bare loop on the cell's core: what the machine itself leaves of a slice.
+//!
+//! ```text
+//!   ├── slice: spins ──┤ the timer ends it ├────── spins ──────┤ the next period
+//! ```
+//!
+//! No packets, no modules, no sessions: a timer of the same kind as the cell's ends each slice. What
+//! it is off by from one to the next is the timer's noise, and what the host took.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use executor::{Slicer, TURN_MAX};
+use units::Nanos;
+
+use crate::rounds::percentile;
+
+/// A thread that has the timer: a process has one.
+pub(crate) struct Bare {
+    windows: Sender<Duration>,
+    points: Receiver<f64>,
+}
+
+impl Bare {
+    /// On the last core, where cells are; slices and periods as of a virtual processor.
+    pub(crate) fn new(slice: Nanos, period: Nanos) -> Result<Self> {
+        let (windows, asked) = channel::<Duration>();
+        let (answer, points) = channel();
+        let (ready, is_ready) = channel();
+        std::thread::spawn(move || {
+            let epoch = Arc::new(AtomicU64::new(0));
+            let raised = Arc::clone(&epoch);
+            let prepared = os::cores::only(os::cores::last()).map_err(anyhow::Error::from);
+            let slicer = prepared.and_then(|()| {
+                let raise = move || {
+                    raised.fetch_add(1, Ordering::Relaxed);
+                };
+                Ok(Slicer::new(raise)?)
+            });
+            // As a cell has them, where that may be had.
+            let _ = rustix::process::setpriority_process(None, NICE);
+            let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+            let mut slicer = match slicer {
+                Ok(slicer) => slicer,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+            let _ = ready.send(Ok(()));
+            for window in asked {
+                let _ = answer.send(points_of(&mut slicer, &epoch, (slice, period), window));
+            }
+        });
+        is_ready.recv().context("the bare loop's thread ended")?.context("starting a bare loop")?;
+        Ok(Self { windows, points })
+    }
+
+    /// Percentage points of a period within which 99 of a hundred slices were, like periods of a
+    /// session: what a slice is longer than what the one before left of it.
+    pub(crate) fn points(&self, window: Duration) -> Result<f64> {
+        self.windows.send(window).context("the bare loop's thread ended")?;
+        self.points.recv().context("the bare loop's thread ended")
+    }
+}
+
+/// The cell's.
+const NICE: i32 = -10;
+
+fn points_of(
+    slicer: &mut Slicer,
+    epoch: &AtomicU64,
+    (slice, period): (Nanos, Nanos),
+    window: Duration,
+) -> f64 {
+    let first = Instant::now();
+    let since = |begin: Instant| Nanos(begin.elapsed().as_nanos() as u64);
+    let mut points = Vec::new();
+    let mut owed = Nanos::ZERO;
+    for number in 0.. {
+        let begin = Nanos(number * period.0);
+        if begin.0 >= window.as_nanos() as u64 {
+            break;
+        }
+        while since(first) < begin {}
+        let (begun, before) = (Instant::now(), epoch.load(Ordering::Relaxed));
+        slicer.arm_once(slice.saturating_sub(owed), TURN_MAX);
+        while epoch.load(Ordering::Relaxed) == before {}
+        let had = since(begun);
+        slicer.disarm();
+        points.push(had.saturating_sub(slice).0 as f64 / period.0 as f64 * 100.0);
+        owed = (had + owed).saturating_sub(slice);
+    }
+    percentile(&points, 99)
+}
