@@ -8,7 +8,7 @@
 //! it is off by from one to the next is the timer's noise, and what the host took.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -61,6 +61,28 @@ impl Bare {
     pub(crate) fn points(&self, window: Duration) -> Result<f64> {
         self.windows.send(window).context("the bare loop's thread ended")?;
         self.points.recv().context("the bare loop's thread ended")
+    }
+}
+
+/// Has the cell's core busy until it is dropped, as modules that never end have, without a node.
+pub(crate) struct BusyCore(Arc<AtomicBool>);
+
+impl BusyCore {
+    pub(crate) fn new() -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&ended);
+        std::thread::spawn(move || {
+            if os::cores::only(os::cores::last()).is_ok() {
+                while !is_over.load(Ordering::Relaxed) {}
+            }
+        });
+        Self(ended)
+    }
+}
+
+impl Drop for BusyCore {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result};
 use units::Nanos;
 
 use crate::arrivals::Arrivals;
-use crate::bare::Bare;
+use crate::bare::{Bare, BusyCore};
 use crate::generator::{Generator, Traffic};
 use crate::line::{self, Line};
 use crate::questions;
@@ -68,6 +68,7 @@ const GOAL_LATENCY: f64 = 2.0;
 /// Microseconds more than alone, at `nic`.
 const GOAL_LATENCY_NIC: f64 = 5.0;
 const ALONE: &str = "alone";
+const ALONE_BUSY: &str = "alone, busy core";
 const BARE: &str = "a bare loop";
 /// The victim's promise.
 const SLICE: Nanos = Nanos::from_millis(1);
@@ -105,17 +106,31 @@ struct Case {
     level: Level,
     kind: Hostile,
     count: u16,
+    /// Whether something that is no session has the cell's core meanwhile.
+    is_core_busy: bool,
 }
 
 impl Case {
+    const fn kind_name(&self) -> &'static str {
+        if self.is_core_busy { "busy core" } else { self.kind.name() }
+    }
+
     /// `isolation.METRIC.COUNT` beside those that never end, at user level.
     fn metric(&self, metric: &str) -> String {
         let level = if self.level == Level::Nic { "nic." } else { "" };
         let kind = match self.kind {
+            _ if self.is_core_busy => "busy.".to_owned(),
             Hostile::Endless => String::new(),
             other => format!("{}.", other.name()),
         };
         format!("isolation.{level}{metric}.{kind}{}", self.count)
+    }
+
+    /// Which of these it is compared with: nobody beside it, and a core as busy as its own.
+    fn alone(&self, cases: &[Self]) -> usize {
+        let is_busy = self.level == Level::Nic && self.kind == Hostile::Endless && self.count > 0;
+        let alone = cases.iter().position(|it| it.count == 0 && it.is_core_busy == is_busy);
+        alone.unwrap_or(0)
     }
 }
 
@@ -128,13 +143,18 @@ fn measure(
     let user: &[(Hostile, u16)] = if options.quick { &CASES_QUICK } else { &CASES };
     let nic: &[(Hostile, u16)] = if options.quick { &CASES_QUICK } else { &CASES_NIC };
     let of = |level, cases: &[(Hostile, u16)]| -> Vec<Case> {
-        cases.iter().map(|&(kind, count)| Case { level, kind, count }).collect()
+        let case = |&(kind, count)| Case { level, kind, count, is_core_busy: false };
+        cases.iter().map(case).collect()
     };
+    // The same alone, while something has the cell's core that is no node: what a core does to its
+    // neighbour is the machine's.
+    let busy = Case { level: Level::Nic, kind: Hostile::Endless, count: 0, is_core_busy: true };
+    let at_nic = of(Level::Nic, nic).into_iter().chain([busy]).collect();
     let window = if options.quick { WINDOW_QUICK } else { WINDOW };
     let mut measured = Measured::default();
     let bare = Bare::new(SLICE, PERIOD)?;
     let mut of_machine = Vec::new();
-    for cases in [of(Level::User, user), of(Level::Nic, nic)] {
+    for cases in [of(Level::User, user), at_nic] {
         let mut rounds: Vec<Vec<Seen>> = Vec::new();
         for round in 1..=options.rounds() {
             let mut seen = Vec::new();
@@ -143,11 +163,12 @@ fn measure(
                 of_machine.push(bare.points(window)?);
             }
             for case in &cases {
-                let (level, kind, count) = (case.level, case.kind.name(), case.count);
+                let (level, kind, count) = (case.level, case.kind_name(), case.count);
                 progress(&format!(
                     "at {level} beside {count} ({kind}), round {round} of {}",
                     options.rounds()
                 ));
+                let _busy = case.is_core_busy.then(BusyCore::new);
                 seen.push(beside(line, subject, case, window)?);
             }
             rounds.push(seen);
@@ -188,21 +209,23 @@ fn compare(
         }
         let is_below = case.level == Level::Nic;
         let latency = if is_below { GOAL_LATENCY_NIC } else { GOAL_LATENCY };
+        let alone = case.alone(cases);
+        let baseline_name = if cases[alone].is_core_busy { ALONE_BUSY } else { ALONE };
         for (metric, unit, better, goal, value) in [
             ("packets", "share", Better::Higher, GOAL_PACKETS, (|s| s.packets) as fn(&Seen) -> f64),
             ("latency", "us", Better::Lower, latency, |s| s.latency),
         ] {
             let mut pairs = Rounds::default();
-            column(at, value).into_iter().zip(column(0, value)).for_each(|(ours, alone)| {
+            column(at, value).into_iter().zip(column(alone, value)).for_each(|(ours, alone)| {
                 pairs.add(vec![ours, alone]);
             });
             let mut compared = pairs.compare(Pair {
                 metric: case.metric(metric),
                 unit,
-                baseline_name: ALONE,
+                baseline_name,
                 baseline: 1,
                 better,
-                goal: Some(goal),
+                goal: (case.count > 0).then_some(goal),
             });
             if is_below && metric == "latency" {
                 compared.goal_for = GoalFor::Difference;
@@ -351,11 +374,16 @@ mod tests {
 
     #[test]
     fn metrics_say_where_and_beside_whom() {
-        let case = |level, kind| Case { level, kind, count: 10 };
+        let case = |level, kind| Case { level, kind, count: 10, is_core_busy: false };
         let user = case(Level::User, Hostile::Endless);
         assert_eq!(user.metric("cpu"), "isolation.cpu.10");
         let nic = case(Level::Nic, Hostile::Below);
         assert_eq!(nic.metric("latency"), "isolation.nic.latency.below.10");
+        let busy = Case { is_core_busy: true, count: 0, ..case(Level::Nic, Hostile::Endless) };
+        assert_eq!(busy.metric("latency"), "isolation.nic.latency.busy.0");
+        let idle = Case { is_core_busy: false, ..busy };
+        let cases = [idle, nic, case(Level::Nic, Hostile::Endless), busy];
+        assert_eq!(cases.map(|case| case.alone(&cases)), [0, 0, 3, 0]);
     }
 
     #[test]
