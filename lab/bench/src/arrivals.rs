@@ -60,8 +60,19 @@ impl Arrivals {
     /// At the end of a line, for frames of so many flows (a power of two, at most 64) with
     /// their stamp at this offset.
     pub(crate) fn new(line: &Line, flows: u32, stamp_at: u32) -> Result<Self> {
+        Self::without(line, flows, stamp_at, (1, 0))
+    }
+
+    /// The same, but of so many flows that the generator walks through (a power of two) the first
+    /// ones are not looked at.
+    pub(crate) fn without(
+        line: &Line,
+        flows: u32,
+        stamp_at: u32,
+        others: (u32, u32),
+    ) -> Result<Self> {
         netns::in_namespace(&line.destination, || {
-            let object = load(flows, stamp_at)?;
+            let object = load(flows, stamp_at, others)?;
             let arrivals = Self::of(&object, None)?;
             // Nothing is looked at before the beginning.
             if let Some(from) = arrivals.counts.word(0, FROM) {
@@ -129,10 +140,12 @@ impl Arrivals {
     }
 }
 
-fn load(flows: u32, stamp_at: u32) -> Result<Object> {
+fn load(flows: u32, stamp_at: u32, (all_flows, others): (u32, u32)) -> Result<Object> {
     let mut open = Object::open(objects::bench::ARRIVALS, "arrivals")?;
     open.set_global("flows", &flows)?;
     open.set_global("stamp_at", &stamp_at)?;
+    open.set_global("all_flows", &all_flows)?;
+    open.set_global("others", &others)?;
     Ok(open.load()?)
 }
 
@@ -183,7 +196,7 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return testkit::skip_this("loading BPF programs needs root");
         }
-        let object = load(2, 42).unwrap();
+        let object = load(2, 42, (1, 0)).unwrap();
         let arrivals = Arrivals::of(&object, None).unwrap();
         let program = object.program("arrive").unwrap();
         let arrive = |frame: &[u8]| assert_eq!(program.test_run(frame, None, 1).unwrap().retval, 1);
@@ -198,11 +211,28 @@ mod tests {
     }
 
     #[test]
+    fn flows_of_others_are_not_looked_at() {
+        if !rustix::process::geteuid().is_root() {
+            return testkit::skip_this("loading BPF programs needs root");
+        }
+        let object = load(1, 42, (8, 3)).unwrap();
+        let arrivals = Arrivals::of(&object, None).unwrap();
+        let program = object.program("arrive").unwrap();
+        for number in 0..16 {
+            // Those of others come late.
+            let ago = if number % 8 < 3 { 50_000_000 } else { 0 };
+            program.test_run(&stamped(number, now_ns() - ago), None, 1).unwrap();
+        }
+        assert_eq!(arrivals.counts().unwrap().packets, 10);
+        assert!(arrivals.delay(1.0).unwrap() < 50_000.0);
+    }
+
+    #[test]
     fn delays_and_pauses_are_told_by_the_stamps() {
         if !rustix::process::geteuid().is_root() {
             return testkit::skip_this("loading BPF programs needs root");
         }
-        let object = load(1, 42).unwrap();
+        let object = load(1, 42, (1, 0)).unwrap();
         let arrivals = Arrivals::of(&object, None).unwrap();
         let program = object.program("arrive").unwrap();
         // Sent 3 ms and 1 ms ago: the first one was later by about 2 ms, the second came at once.

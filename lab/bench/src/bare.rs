@@ -7,6 +7,7 @@
 //! No packets, no modules, no sessions: a timer of the same kind as the cell's ends each slice. What
 //! it is off by from one to the next is the timer's noise, and what the host took.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -31,20 +32,8 @@ impl Bare {
         let (answer, points) = channel();
         let (ready, is_ready) = channel();
         std::thread::spawn(move || {
-            let epoch = Arc::new(AtomicU64::new(0));
-            let raised = Arc::clone(&epoch);
-            let prepared = os::cores::only(os::cores::last()).map_err(anyhow::Error::from);
-            let slicer = prepared.and_then(|()| {
-                let raise = move || {
-                    raised.fetch_add(1, Ordering::Relaxed);
-                };
-                Ok(Slicer::new(raise)?)
-            });
-            // As a cell has them, where that may be had.
-            let _ = rustix::process::setpriority_process(None, NICE);
-            let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-            let mut slicer = match slicer {
-                Ok(slicer) => slicer,
+            let (mut slicer, epoch) = match timer() {
+                Ok(timer) => timer,
                 Err(error) => return drop(ready.send(Err(error))),
             };
             let _ = ready.send(Ok(()));
@@ -62,6 +51,20 @@ impl Bare {
         self.windows.send(window).context("the bare loop's thread ended")?;
         self.points.recv().context("the bare loop's thread ended")
     }
+}
+
+/// As a cell has it, for this thread.
+fn timer() -> Result<(Slicer, Arc<AtomicU64>)> {
+    os::cores::only(os::cores::last())?;
+    // Without the right to it, it is measured as it is.
+    let _ = rustix::process::setpriority_process(None, NICE);
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    let epoch = Arc::new(AtomicU64::new(0));
+    let raised = Arc::clone(&epoch);
+    let slicer = Slicer::new(move || {
+        raised.fetch_add(1, Ordering::Relaxed);
+    })?;
+    Ok((slicer, epoch))
 }
 
 /// Has the cell's core busy until it is dropped, as modules that never end have, without a node.

@@ -268,7 +268,9 @@ fn beside(line: &Line, subject: &mut dyn Subject, case: &Case, window: Duration)
     let is_flood = case.kind == Hostile::Flood;
     let flood = is_flood.then_some(Traffic { rate: Some(FLOOD_RATE), flows, ..flood() });
     let (packets, latency) = with(subject, &isolated(Work::Light), |_| {
-        let arrivals = Arrivals::new(line, 1, traffic().stamp_at())?;
+        // What hostile modules let pass arrives, too.
+        let others = (FLOWS.into(), case.count.into());
+        let arrivals = Arrivals::without(line, 1, traffic().stamp_at(), others)?;
         let flood = flood.map(|traffic| start(line, traffic)).transpose()?;
         let generator = start(line, traffic())?;
         let first = arrivals.begin(&generator);
