@@ -34,8 +34,9 @@ soak: services ## 1,000 compile bombs, 100 kills, 1,000 of a ledger's writer, 10
 fuzz: services ## every fuzz target for FUZZ_SECONDS (60), guided where a nightly Rust and cargo-fuzz are
 	@tools/fuzz.sh $(FUZZ_SECONDS)
 
+# Of the whole workspace: with its features, what is built here is what the tests build.
 build: setup ## the release binary, target/release/tam
-	@$(RUST) cargo build --release --package tam
+	@$(RUST) cargo build --release --workspace --bin tam
 
 services: build ## the sample services as WebAssembly
 	@$(RUST) for name in monitor touch firewall nat guard guard-limit; do $(TAM) build services/$$name || exit; done
