@@ -1,6 +1,6 @@
 //! The benchmarks' frames: UDP in IPv4, from the source to the far end of the line.
 
-use wire::FrameBuilder;
+use wire::{FrameBuilder, protocol};
 
 use crate::line;
 
@@ -56,7 +56,10 @@ pub(crate) fn of_length(kind: Kind, length: usize) -> Vec<u8> {
             .patch(UDP_CHECKSUM_OFFSET, &[0, 0])
             .build(),
         Kind::Tcp => {
-            ip.tcp(SOURCE_PORT, DESTINATION_PORT, wire::protocol::TCP_ACK).payload(&payload).build()
+            // All of one sequence number: the kernel (GRO) holds a segment without PSH back, for the
+            // next one to be joined to it, and lets later ones overtake it when that cannot be.
+            let flags = protocol::TCP_ACK | protocol::TCP_PSH;
+            ip.tcp(SOURCE_PORT, DESTINATION_PORT, flags).payload(&payload).build()
         }
     }
 }
