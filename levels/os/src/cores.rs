@@ -12,6 +12,13 @@ pub fn last() -> usize {
     (0..CpuSet::MAX_CPU).rev().find(|&core| set.is_set(core)).unwrap_or(0)
 }
 
+/// The first of them; 0 where the kernel does not say.
+#[must_use]
+pub fn first() -> usize {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).find(|&core| set.is_set(core)).unwrap_or(0)
+}
+
 /// How many of them there are; 1 where the kernel does not say.
 #[must_use]
 pub fn count() -> u16 {
@@ -95,6 +102,7 @@ mod tests {
     fn a_thread_leaves_a_core_to_others_unless_it_has_no_other() {
         alone(|| {
             let core = last();
+            assert!(first() <= core && may_use(first()));
             let before = sched_getaffinity(None).unwrap().count();
             leave(core).unwrap();
             let after = sched_getaffinity(None).unwrap();
