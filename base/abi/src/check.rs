@@ -8,12 +8,14 @@
 //! Only a [`Checked`] module is compiled. Whether its owner may run it is not
 //! decided here.
 
+mod brief;
 mod error;
 mod parts;
 
 use wasmparser::types::EntityType;
 use wasmparser::{FuncType, ValType};
 
+pub use brief::BRIEF_MAX;
 pub use error::{CheckError, Limited};
 use parts::Parts;
 use units::Name;
@@ -70,6 +72,9 @@ pub struct Checked {
     pub memory: MemoryLimits,
     /// What its memory begins with.
     pub image: MemoryImage,
+    /// Instructions that `on_packet` runs at most, host functions counted in, when it has no loops
+    /// and they are at most [`BRIEF_MAX`].
+    pub brief: Option<u32>,
 }
 
 /// Which hooks a module exports; `on_packet` is always there.
@@ -139,7 +144,10 @@ impl Unverified<'_> {
         data(&parts, memory)?;
         let counters = counters(&parts, memory)?;
         let image = MemoryImage(parts.image);
-        Ok(Checked { manifest, imports, hooks, counters, memory, image })
+        let brief = parts
+            .function_export("on_packet")
+            .and_then(|function| brief::bound(function, parts.imports.len() as u32, &parts.bodies));
+        Ok(Checked { manifest, imports, hooks, counters, memory, image, brief })
     }
 }
 

@@ -78,6 +78,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         pools: vec![pool("fast", 0), pool("slow", 1)],
         flows_by: vec![KeyField::Source, KeyField::Rule],
         timer_ms: Some(1000),
+        brief: true,
         parameters: BTreeMap::from([("dscp".into(), vec![46])]),
         functions: HostFunctions::ALL.without(HostFunction::Event),
         closed: true,

@@ -33,6 +33,8 @@ use wasmtime::{Caller, Func, Store, UpdateDeadline};
 pub enum Over {
     /// It goes on.
     GoOn,
+    /// It goes on, and is asked again at its next loop or call: it is to end at its time exactly.
+    Closely,
     /// It stands still, until [`Suspended::resume`] or [`Starting::resume`](crate::Starting::resume).
     Suspend,
     /// It ends, with [`TrapKind::TimeLimit`].
@@ -45,10 +47,11 @@ pub trait Pace: Debug {
     /// those of an instance rise.
     fn over(&self, call: u64) -> Over;
 
-    /// Whether nothing is to begin any more: asked once before the sandbox is entered, since the
-    /// epoch may have been raised for that just before, when nobody looked at it.
-    fn is_over(&self) -> bool {
-        false
+    /// What becomes of a call that is to begin: asked once before the sandbox is entered, since the
+    /// epoch may have been raised for that just before, when nobody looked at it. Nothing begins
+    /// unless it is to go on.
+    fn begins(&self) -> Over {
+        Over::GoOn
     }
 }
 
@@ -137,9 +140,10 @@ impl<P: PacketBytes + 'static> Instance<P> {
     pub fn run(mut self: Box<Self>) -> Ran<P> {
         let batch = Rc::clone(&self.batch);
         let memory_bytes = self.memory_bytes();
-        self.arm();
-        if self.store.data().pace.as_ref().is_some_and(|pace| pace.is_over()) {
-            return Ran::Rest(self, Done::Packets);
+        match self.store.data().pace.as_ref().map_or(Over::GoOn, |pace| pace.begins()) {
+            Over::GoOn => self.arm(),
+            Over::Closely => self.store.set_epoch_deadline(0),
+            Over::Suspend | Over::Stop => return Ran::Rest(self, Done::Packets),
         }
         let running = Box::pin(async move {
             let looping = self.looping.clone();
@@ -221,6 +225,7 @@ pub(crate) fn watch<P>(store: &mut Store<Host<P>>) {
         }
         Ok(match pace.over(host.calls) {
             Over::GoOn => UpdateDeadline::Continue(1),
+            Over::Closely => UpdateDeadline::Continue(0),
             // Asked once more as soon as it goes on: it may have been told to stop, or its turn
             // be over, when nobody looked.
             Over::Suspend if host.can_suspend => UpdateDeadline::Yield(0),

@@ -207,6 +207,7 @@ mod tests {
             pools: Vec::new(),
             flows_by: Vec::new(),
             timer_ms: None,
+            brief: false,
             parameters: BTreeMap::from([("dscp".into(), vec![46])]),
             functions: abi::HostFunctions::ALL,
             closed: false,

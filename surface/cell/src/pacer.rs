@@ -25,23 +25,54 @@ pub(crate) struct CallState {
 }
 
 /// The pace of the instance that runs; there is one in a cell.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pacer {
     /// When the turn of what runs is over.
     until: Cell<Nanos>,
+    /// From when on it is asked all the time, so that it ends then exactly.
+    closely_from: Cell<Nanos>,
+    /// When it was first seen after that, if it was.
+    seen: Cell<Option<Nanos>>,
     state: Cell<CallState>,
     /// The thread's processor time when that was counted last.
     looked_at: Cell<Nanos>,
+}
+
+impl Default for Pacer {
+    fn default() -> Self {
+        Self {
+            until: Cell::default(),
+            closely_from: Cell::new(Nanos(u64::MAX)),
+            seen: Cell::default(),
+            state: Cell::default(),
+            looked_at: Cell::default(),
+        }
+    }
 }
 
 impl Pacer {
     /// An instance runs from now on, until then at most.
     pub(crate) fn begin(&self, until: Nanos, state: CallState) {
         self.until.set(until);
+        if until.0 == u64::MAX {
+            self.look_closely(until);
+        }
         self.state.set(state);
         if state.call != 0 {
             self.looked_at.set(processor_time());
         }
+    }
+
+    /// Turns that begin from now on are looked at closely from then on: the timer that interrupts
+    /// them comes some time after it was to, and not always as late.
+    pub(crate) fn look_closely(&self, from: Nanos) {
+        self.closely_from.set(from);
+        self.seen.set(None);
+    }
+
+    /// Since when what ran was to be looked at closely, and when it was first, if it was.
+    pub(crate) fn seen(&self) -> Option<(Nanos, Nanos)> {
+        self.seen.get().map(|seen| (self.closely_from.get(), seen))
     }
 
     /// It does not any more. A call that stands still has this state when it goes on.
@@ -57,11 +88,33 @@ impl Pacer {
     /// Calls run until they are over, in nobody's way.
     pub(crate) fn begin_alone(&self) {
         self.until.set(Nanos(u64::MAX));
+        self.look_closely(Nanos(u64::MAX));
+    }
+
+    /// What is to become, by the time that passes, of what runs.
+    fn look(&self) -> Over {
+        let now = now();
+        let is_close = now >= self.closely_from.get();
+        if is_close && self.seen.get().is_none() {
+            self.seen.set(Some(now));
+        }
+        if now >= self.until.get() {
+            Over::Suspend
+        } else if is_close {
+            Over::Closely
+        } else {
+            Over::GoOn
+        }
     }
 }
 
 impl Pace for Pacer {
     fn over(&self, call: u64) -> Over {
+        let over = self.look();
+        if over == Over::Closely {
+            // This is soon over, and the other clock is a system call.
+            return over;
+        }
         let (mut state, ran) = (self.state.get(), processor_time());
         if state.call == call {
             state.ran += ran.saturating_sub(self.looked_at.get());
@@ -70,17 +123,11 @@ impl Pace for Pacer {
         }
         self.looked_at.set(ran);
         self.state.set(state);
-        if state.ran >= CALL_TIME_MAX {
-            Over::Stop
-        } else if now() >= self.until.get() {
-            Over::Suspend
-        } else {
-            Over::GoOn
-        }
+        if state.ran >= CALL_TIME_MAX { Over::Stop } else { over }
     }
 
-    fn is_over(&self) -> bool {
-        now() >= self.until.get()
+    fn begins(&self) -> Over {
+        self.look()
     }
 }
 
@@ -139,6 +186,26 @@ mod tests {
             assert_eq!(pacer.over(call), Over::GoOn);
             run(Nanos::from_millis(3));
         }
+    }
+
+    #[test]
+    fn the_end_of_a_turn_is_looked_at_closely() {
+        let pacer = Pacer::default();
+        let begin = now();
+        pacer.begin(begin + Nanos::from_millis(4), CallState::default());
+        pacer.look_closely(begin + Nanos::from_millis(2));
+        assert_eq!((pacer.begins(), pacer.over(1)), (Over::GoOn, Over::GoOn));
+        assert_eq!(pacer.seen(), None);
+        run(Nanos::from_millis(2));
+        assert_eq!((pacer.begins(), pacer.over(1)), (Over::Closely, Over::Closely));
+        let seen = pacer.seen().unwrap();
+        assert_eq!(seen.0, begin + Nanos::from_millis(2));
+        while pacer.over(1) == Over::Closely {}
+        assert!(now() >= begin + Nanos::from_millis(4));
+        assert_eq!((pacer.begins(), pacer.over(1)), (Over::Suspend, Over::Suspend));
+        assert_eq!(pacer.seen(), Some(seen));
+        pacer.begin_alone();
+        assert_eq!((pacer.over(2), pacer.seen()), (Over::GoOn, None));
     }
 
     #[test]

@@ -183,6 +183,8 @@ pub struct ServiceFacts {
     pub flows_by: Vec<KeyField>,
     /// Period of `on_timer`, in milliseconds.
     pub timer_ms: Option<u32>,
+    /// Whether a call on a packet is over before anybody could want to interrupt it.
+    pub brief: bool,
     /// Parameters by name, encoded as their types say.
     pub parameters: BTreeMap<String, Vec<u8>>,
     /// The host functions that are linked.

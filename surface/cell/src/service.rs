@@ -27,6 +27,7 @@ use ends::{count_end, count_reason, send};
 use engine::{
     Emitted, Engine, Handled, InstanceSpec, Kept, Pace, Place, Program, QueueWatch, Trap, TrapKind,
 };
+pub(crate) use lane::FILL;
 use lane::Lane;
 pub(crate) use memory::StartFailure;
 use pools::Pools;
@@ -35,8 +36,8 @@ pub(crate) use replace::Sequel;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-pub(crate) use turns::Turn;
-use units::{Bytes, Edge, EntryId, SessionId};
+pub(crate) use turns::{Room as TurnRoom, Turn};
+use units::{Bytes, Edge, EntryId, Nanos, SessionId};
 use xsk::{Packet, Umem};
 
 /// A lane whose instance could not be started again is tried after so long.
@@ -68,6 +69,8 @@ pub(crate) struct Service {
     pub(crate) bytes_out: u64,
     pools: Pools,
     pacer: Rc<Pacer>,
+    /// How long a packet takes in its turns, of late.
+    packet: Nanos,
     /// It has not started yet: the daemon waits to hear whether it does.
     is_new: bool,
     /// What is to be done beside packets, and what is being done of it.
@@ -197,6 +200,7 @@ impl Service {
             bytes_out: 0,
             pools,
             pacer: Rc::clone(pacer),
+            packet: Nanos::ZERO,
             is_new: true,
             controls: VecDeque::new(),
             current: None,

@@ -21,6 +21,7 @@ use crate::rooms::{Queue, Rooms};
 use abi::PacketBytes as _;
 use abi::host::QUEUE_HEAD_MAX;
 use engine::{QueueEvent, QueueWatch};
+use session::Kind;
 use session::executor::{Account, Dispatch, ProcessorId, Schedule};
 use session::memory::{QUEUE_DEFAULT, queue_default};
 use session::{Share, VirtualProcessor, Weight};
@@ -409,6 +410,15 @@ impl Sessions {
                 None => self.schedule.sleep(dispatch.processor),
             }
         }
+    }
+
+    /// The slice that this turn is a part of; zero when nobody was promised it.
+    pub(crate) fn promised(&self, turn: &Next) -> Nanos {
+        if turn.dispatch.kind != Kind::Guaranteed {
+            return Nanos::ZERO;
+        }
+        let account = self.schedule.account(turn.dispatch.processor);
+        account.map_or(Nanos::ZERO, |account| account.running.promised)
     }
 
     /// It has run for so long; `idle`: it has no work any more.

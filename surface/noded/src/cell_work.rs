@@ -136,6 +136,7 @@ impl Daemon {
             pools: manifest.pools.clone(),
             flows_by: manifest.flows_by.clone(),
             timer_ms: manifest.timer_ms,
+            brief: module.checked.brief.is_some(),
             parameters,
             functions,
             closed,

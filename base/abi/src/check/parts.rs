@@ -7,6 +7,7 @@ use wasmparser::{
     types::{EntityType, Types},
 };
 
+use crate::check::brief::Body;
 use crate::check::error::{CheckError, Limited};
 use crate::layout::MANIFEST_SECTION;
 
@@ -19,6 +20,8 @@ pub(super) struct Parts<'a> {
     pub(super) types: Types,
     /// Of the sections that say what memory and globals begin with.
     pub(super) image: u64,
+    /// Functions of its own, in their order.
+    pub(super) bodies: Vec<Body>,
     exports: Vec<(&'a str, ExternalKind, u32)>,
     globals: Vec<GlobalFacts>,
     manifests: Vec<&'a [u8]>,
@@ -91,6 +94,7 @@ impl<'a> Parts<'a> {
                     let mut validator = function.into_validator(allocations);
                     validator.validate(&body)?;
                     allocations = validator.into_allocations();
+                    seen.bodies.push(Body::of(&body));
                 }
                 ValidPayload::End(types) => return Ok(seen.into_parts(types)),
                 ValidPayload::Ok | ValidPayload::Parser(_) => seen.after(payload)?,
@@ -108,6 +112,12 @@ impl<'a> Parts<'a> {
     /// The type of the export of that name.
     pub(super) fn export(&self, name: &str) -> Option<EntityType> {
         self.types.as_ref().core_exports()?.find(|(export, _)| *export == name).map(|(_, ty)| ty)
+    }
+
+    /// The number of the function that is exported by that name.
+    pub(super) fn function_export(&self, name: &str) -> Option<u32> {
+        let is_it = |kind: ExternalKind, export: &str| kind == ExternalKind::Func && export == name;
+        self.exports.iter().find(|(export, kind, _)| is_it(*kind, export)).map(|(.., index)| *index)
     }
 
     pub(super) fn function_exports(&self) -> impl Iterator<Item = &'a str> {
@@ -185,6 +195,7 @@ struct Seen<'a> {
     start_function: Option<u32>,
     active_data: Vec<(usize, u32, u64)>,
     image: u64,
+    bodies: Vec<Body>,
     exports: Vec<(&'a str, ExternalKind, u32)>,
     globals: Vec<GlobalFacts>,
     manifests: Vec<&'a [u8]>,
@@ -264,6 +275,7 @@ impl<'a> Seen<'a> {
             active_data: self.active_data,
             types,
             image: self.image,
+            bodies: self.bodies,
             exports: self.exports,
             globals: self.globals,
             manifests: self.manifests,

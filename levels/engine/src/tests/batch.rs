@@ -6,7 +6,7 @@ use crate::{
     Ran, StartError, Started, Starting, TrapKind,
 };
 use abi::{Meta, Verdict};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -156,6 +156,50 @@ fn a_call_that_stands_still_goes_on_where_it_was() {
     seen.extend(sums(|| instance.pop()));
     assert_eq!((stood, seen), (2, vec![1, 101, 104]));
     assert!(told.calls.borrow().is_sorted(), "calls have rising numbers");
+}
+
+/// Nobody raises an epoch here: it is asked by what it answers alone.
+#[test]
+fn a_call_that_is_looked_at_closely_is_asked_at_each_loop() {
+    let engine = Engine::new().unwrap();
+    let (mut spec, _) = spec(vec![]);
+    let close = Rc::new(Close { left: Cell::new(1000) });
+    spec.pace = Some(Rc::clone(&close) as _);
+    let instance = program(&engine, SUM, MemoryKind::Own).start(&engine, &spec).unwrap();
+    let mut instance = Box::new(instance);
+    push(&mut instance, 1);
+    let Ran::Suspended(suspended) = instance.run() else { panic!("it was to stand still") };
+    assert_eq!(close.left.replace(u32::MAX), 0);
+    let mut instance = at_rest(suspended.resume());
+    assert_eq!(sums(|| instance.pop()), [1]);
+    push(&mut instance, 2);
+    assert_eq!(at_rest(instance.run()).waiting(), 1, "nothing begins");
+}
+
+/// Is asked so often, says once that it is over, and nothing more.
+#[derive(Debug)]
+struct Close {
+    left: Cell<u32>,
+}
+
+impl Pace for Close {
+    fn over(&self, _: u64) -> Over {
+        match self.left.get() {
+            u32::MAX => Over::GoOn,
+            0 => Over::Suspend,
+            left => {
+                self.left.set(left - 1);
+                Over::Closely
+            }
+        }
+    }
+
+    fn begins(&self) -> Over {
+        match self.left.get() {
+            u32::MAX => Over::Suspend,
+            _ => Over::Closely,
+        }
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use xsk::{FramePool, Packet};
 
 /// Packets that go into the sandbox at once: entering it costs as much as six of them, and what
 /// it left is sent out after so many.
-pub(super) const FILL: usize = 64;
+pub(crate) const FILL: u64 = 64;
 
 /// See above.
 #[derive(Default)]
@@ -216,8 +216,8 @@ impl Lane {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Gives the instance packets that came alike, as `meta` says.
-    pub(super) fn fill(&mut self, meta: impl Fn(&Way) -> abi::Meta) {
+    /// Gives the instance packets that came alike, at most so many, as `meta` says.
+    pub(super) fn fill(&mut self, most: u64, meta: impl Fn(&Way) -> abi::Meta) {
         let Slot::Rest(instance) = &mut self.slot else { return };
         if instance.waiting() > 0 {
             // Of the turn before, which was over.
@@ -226,7 +226,7 @@ impl Lane {
         let Some(counted) = self.waiting.front().map(|(_, way)| way.batch.is_some()) else {
             return;
         };
-        for _ in 0..FILL {
+        for _ in 0..most {
             match self.waiting.front() {
                 Some((_, way)) if way.batch.is_some() == counted => {}
                 _ => return,

@@ -7,14 +7,24 @@
 //!                      └─────────────┘ the next turn goes on with it
 //! ```
 
+use super::lane::FILL;
 use super::{Aftermath, Service, Told, Way, module_meta};
 use crate::deliver::Exits;
-use crate::pacer;
+use crate::pacer::{self, CallState};
 use crate::shared::Shared;
 use abi::PacketBytes;
-use engine::Engine;
+use engine::{Engine, Handled};
 use units::{Bytes, EntryId, Nanos};
 use xsk::{FramePool, Packet};
+
+/// What there is time for in a turn.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    /// When it is over.
+    pub(crate) until: Nanos,
+    /// Packets that may begin.
+    pub(crate) packets: u64,
+}
 
 /// What a turn came to.
 #[derive(Default)]
@@ -77,18 +87,25 @@ impl Service {
         self.report.bytes += packet.length() as u64;
     }
 
-    /// Works on what waits for a pool, one lane in a turn, at most until then.
+    /// For how many packets there is time, when each takes so long to be sent, and how long it
+    /// takes to send them.
+    pub(crate) fn fit(&self, time: Nanos, sending: Nanos) -> (u64, Nanos) {
+        let packets = (time.0 / (self.packet.0 + sending.0).max(1)).clamp(1, FILL);
+        (packets, Nanos(packets * sending.0))
+    }
+
+    /// Works on what waits for a pool, one lane in a turn, as far as there is room.
     pub(crate) fn work(
         &mut self,
         engine: &Engine,
         pool: usize,
-        until: Nanos,
+        room: Room,
         now_ms: u64,
         exits: &mut Exits<'_>,
     ) -> Turn {
         let step = self.step();
         if step.is_some_and(|step| self.pool_of(step.lane) == pool && self.may_take(step)) {
-            return self.answer(engine, until, now_ms);
+            return self.answer(engine, room.until, now_ms);
         }
         let mut turn = Turn::default();
         let Some(index) = self.lane_in_turn(pool, step) else { return turn };
@@ -106,27 +123,96 @@ impl Service {
                 turn.after.trapped = true;
                 return turn;
             }
-            let session = self.facts.session;
-            self.lanes[index].fill(|way| module_meta(&way.meta, session, way.mark, now_ms));
         }
-        let begin = pacer::now();
-        self.lanes[index].run(&self.pacer, until);
-        let ran = pacer::now().saturating_sub(begin);
-        while let Some((handled, way)) =
-            self.lanes.get_mut(index).and_then(super::Lane::next_handled)
-        {
-            self.count_in(&handled.packet);
-            turn.handled += 1;
-            turn.handled_room += way.room;
-            let after = self.finish(index, handled, &way, now_ms, exits);
-            turn.after.join(&after);
-            if !after.passed_on {
-                self.through(&way, &mut turn);
-            }
+        let ran = if self.facts.brief && !self.lanes[index].stands() {
+            self.run_briefly(index, room, now_ms, exits, &mut turn)
+        } else {
+            self.run_lane(index, room, now_ms, exits, &mut turn)
+        };
+        if let Some(each) = ran.0.checked_div(turn.handled) {
+            self.packet = Nanos((7 * self.packet.0 + each) / 8);
         }
         self.report.call_times.spread(self.report.packets, turn.handled, ran);
         self.settle_hold();
         turn
+    }
+
+    /// Has the module work on packets until they are done or the turn is over: then its call stands
+    /// still. How long that took.
+    fn run_lane(
+        &mut self,
+        index: usize,
+        room: Room,
+        now_ms: u64,
+        exits: &mut Exits<'_>,
+        turn: &mut Turn,
+    ) -> Nanos {
+        let session = self.facts.session;
+        let lane = &mut self.lanes[index];
+        lane.fill(room.packets, |way| module_meta(&way.meta, session, way.mark, now_ms));
+        let begin = pacer::now();
+        lane.run(&self.pacer, room.until);
+        let ran = pacer::now().saturating_sub(begin);
+        while let Some((handled, way)) =
+            self.lanes.get_mut(index).and_then(super::Lane::next_handled)
+        {
+            self.done_with(index, handled, &way, now_ms, exits, turn);
+        }
+        ran
+    }
+
+    /// The same where no call is long enough to be interrupted: none needs a stack of its own, to
+    /// stand still on.
+    fn run_briefly(
+        &mut self,
+        index: usize,
+        room: Room,
+        now_ms: u64,
+        exits: &mut Exits<'_>,
+        turn: &mut Turn,
+    ) -> Nanos {
+        let begin = pacer::now();
+        let mut now = begin;
+        self.pacer.begin(room.until, CallState::default());
+        let counted = self.lanes[index].next_way().map(|way| way.batch.is_some());
+        for _ in 0..room.packets {
+            let lane = &mut self.lanes[index];
+            if lane.next_way().map(|way| way.batch.is_some()) != counted
+                || lane.instance().is_none()
+            {
+                break;
+            }
+            let Some((packet, way)) = lane.pop_waiting() else { break };
+            let meta = module_meta(&way.meta, self.facts.session, way.mark, now_ms);
+            let Some(instance) = lane.instance() else { break };
+            let handled = instance.handle(packet, &meta);
+            self.done_with(index, handled, &way, now_ms, exits, turn);
+            now = pacer::now();
+            if now >= room.until {
+                break;
+            }
+        }
+        now.saturating_sub(begin)
+    }
+
+    /// Does what the module says of a packet.
+    fn done_with(
+        &mut self,
+        index: usize,
+        handled: Handled<Packet>,
+        way: &Way,
+        now_ms: u64,
+        exits: &mut Exits<'_>,
+        turn: &mut Turn,
+    ) {
+        self.count_in(&handled.packet);
+        turn.handled += 1;
+        turn.handled_room += way.room;
+        let after = self.finish(index, handled, way, now_ms, exits);
+        turn.after.join(&after);
+        if !after.passed_on {
+            self.through(way, turn);
+        }
     }
 
     /// Has the lane ready for the packets that are next: what ran below is taken over, and one
@@ -155,7 +241,7 @@ impl Service {
 
     /// What waits for a lane that has no instance does not wait any more.
     fn go_on_without(&mut self, index: usize, exits: &mut Exits<'_>, turn: &mut Turn) {
-        for _ in 0..super::lane::FILL {
+        for _ in 0..FILL {
             let Some((packet, way)) = self.lanes[index].pop_waiting() else { return };
             turn.handled += 1;
             turn.handled_room += way.room;

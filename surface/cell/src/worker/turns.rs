@@ -6,9 +6,9 @@
 
 use super::Cell;
 use super::low::failure;
-use crate::pacer;
+use crate::pacer::{self, Pacer};
 use crate::protocol::{FromCell, ServiceReport};
-use crate::service::{Control, Service, Told, Turn, Way};
+use crate::service::{Control, FILL, Service, Told, Turn, TurnRoom, Way};
 use crate::sessions::{self, Sessions};
 use bpf_maps::META_COUNTED;
 use executor::{SLICE, TURN_MAX};
@@ -20,6 +20,12 @@ const SHORT_TURNS_MAX: Nanos = Nanos(TURN_MAX.0 / 4);
 /// What turns have left to send goes when it is so much: entering the kernel costs as much as some
 /// packets, and more would leave late. So many turns have left something at most.
 const SEND_AT: u64 = 16;
+/// How late the timer is at most: what is later is not its doing.
+const LATE_MAX: Nanos = Nanos(50_000);
+/// The part of a slice whose end is looked at closely, at most: a sixteenth.
+const CLOSE_OF: u64 = 16;
+/// How much later than of late it comes, but for one time of a hundred.
+const LATER: Nanos = Nanos(10_000);
 
 impl Cell {
     /// Whether packets for a service have to wait behind others.
@@ -142,21 +148,31 @@ impl Cell {
             return Some(begin);
         };
         let session = service.facts.session;
-        // What it leaves to send belongs to its slice.
         let slice = next.until.saturating_sub(begin);
-        let slice = match self.meter.sending() {
-            sending if 4 * sending.0 < slice.0 => slice.saturating_sub(sending),
-            _ => slice,
-        };
-        let until = begin + slice.min(TURN_MAX);
-        if slice < TURN_MAX {
-            // The end of a slice is exact, or whoever is next would begin late.
-            self.slicer.arm_once(slice, TURN_MAX);
+        let room = if slice < TURN_MAX + TURN_MAX {
+            // What it leaves to send belongs to its slice, too.
+            let slice = slice.saturating_sub(self.meter.owed(&next).min(Nanos(slice.0 / 4)));
+            let (packets, sending) = service.fit(slice, self.meter.sending());
+            // Most of it is for the module, whatever sending once took.
+            let until = begin + slice.saturating_sub(sending.min(Nanos(slice.0 / 4)));
+            let ahead = self.meter.ahead(self.sessions.promised(&next));
+            let closely_from = until.saturating_sub(ahead);
+            if closely_from > begin {
+                self.slicer.arm_once(closely_from.saturating_sub(begin), TURN_MAX);
+            } else {
+                // It is looked at closely from its beginning: a timer would only take time.
+                self.slicer.arm(TURN_MAX);
+            }
+            self.pacer.look_closely(closely_from);
+            TurnRoom { until, packets }
         } else {
             self.slicer.arm(TURN_MAX);
-        }
+            self.pacer.look_closely(Nanos(u64::MAX));
+            TurnRoom { until: begin + TURN_MAX, packets: FILL }
+        };
         let mut exits = exits!(self, self.rules.as_ref(), session);
-        let turn = service.work(&self.engine, pool, until, now_ms, &mut exits);
+        let turn = service.work(&self.engine, pool, room, now_ms, &mut exits);
+        self.meter.saw(begin, &self.pacer);
         service.bytes_out += exits.sent;
         let sent = if exits.sent > 0 { turn.handled } else { 0 };
         let Turn { after, handled_room, departed, told, .. } = turn;
@@ -266,14 +282,16 @@ pub(super) struct Meter {
     /// Turns that have left packets to send, and how many each; and all of them.
     unsent: Vec<(sessions::Next, u64)>,
     unsent_packets: u64,
-    /// How long it takes to send what turns leave, of late.
+    /// How long it takes to send a packet that a turn leaves, of late.
     sending: Nanos,
+    /// How late the timer is, of late.
+    late: Nanos,
 }
 
 impl Meter {
     pub(super) fn new() -> Self {
         let unsent = Vec::with_capacity(SEND_AT as usize);
-        Self { running: None, unsent, unsent_packets: 0, sending: Nanos::ZERO }
+        Self { running: None, unsent, unsent_packets: 0, sending: Nanos::ZERO, late: Nanos::ZERO }
     }
 
     /// From now on for this one.
@@ -302,15 +320,38 @@ impl Meter {
     /// They were sent together, which took so long: each turn's session is charged for its part.
     fn settle_sent(&mut self, sessions: &mut Sessions, now: Nanos, took: Nanos) {
         let all = std::mem::take(&mut self.unsent_packets).max(1);
-        self.sending = Nanos((7 * self.sending.0 + took.0) / 8);
+        self.sending = Nanos((7 * self.sending.0 + took.0 / all) / 8);
         for (turn, packets) in self.unsent.drain(..) {
             sessions.charge_sending(now, &turn, Nanos(took.0 * packets / all));
         }
     }
 
-    /// How long it will take to send what a turn leaves.
+    /// How long it will take to send a packet that a turn leaves.
     const fn sending(&self) -> Nanos {
         self.sending
+    }
+
+    /// How long it will take to send what earlier turns of this one have left.
+    fn owed(&self, turn: &sessions::Next) -> Nanos {
+        let processor = turn.dispatch.processor;
+        let own = self.unsent.iter().filter(|(it, _)| it.dispatch.processor == processor);
+        Nanos(own.map(|(_, packets)| packets * self.sending.0).sum())
+    }
+
+    /// So long before the end of such a slice the timer has to come, or it may come too late. What
+    /// is looked at closely makes little progress: a short slice is not spent on that.
+    fn ahead(&self, slice: Nanos) -> Nanos {
+        Nanos((self.late.0 + LATER.0).min(slice.0 / CLOSE_OF))
+    }
+
+    /// A turn that began then is over: when the timer came, if it did.
+    fn saw(&mut self, begin: Nanos, pacer: &Pacer) {
+        let Some((asked, came)) = pacer.seen() else { return };
+        // It was asked before the sandbox was entered.
+        if asked > begin {
+            let late = came.saturating_sub(asked).0.min(LATE_MAX.0);
+            self.late = Nanos((7 * self.late.0 + late) / 8);
+        }
     }
 
     /// For nobody any more.

@@ -1,0 +1,156 @@
+//! Is a call on a packet over before anybody could want to interrupt it?
+//!
+//! ```text
+//!  on_packet ─▶ its instructions, and those of each function that it calls, once for each call
+//!                    │ a loop, a call that is not known before, or one into itself
+//!                    ▼
+//!               no bound: it may be long
+//! ```
+//!
+//! What has no loop runs each of its instructions once at most. So the bound is of the module, not
+//! of its packets, and holds whatever comes.
+
+use wasmparser::{FunctionBody, Operator};
+
+/// Instructions that a brief call has at most: some microseconds.
+pub const BRIEF_MAX: u32 = 4_096;
+/// What a host function counts for: none takes longer than so many instructions of a module.
+const HOST_FUNCTION: u32 = 512;
+
+/// What is known of a function before its module is whole.
+#[derive(Debug)]
+pub(super) struct Body {
+    /// Its own instructions; none: it may run longer than they say.
+    own: Option<u32>,
+    calls: Vec<u32>,
+}
+
+impl Body {
+    /// Of a function that is valid.
+    pub(super) fn of(body: &FunctionBody<'_>) -> Self {
+        let mut found = Self { own: Some(0), calls: Vec::new() };
+        let Ok(operators) = body.get_operators_reader() else {
+            return Self { own: None, ..found };
+        };
+        for operator in operators {
+            match operator {
+                Ok(operator) if may_be_long(&operator) => found.own = None,
+                Ok(Operator::Call { function_index }) => found.calls.push(function_index),
+                Ok(_) => {}
+                Err(_) => found.own = None,
+            }
+            found.own = found.own.map(|own| own.saturating_add(1));
+            // The calls of a function that is long are of no interest.
+            if found.own.is_none_or(|own| own > BRIEF_MAX) {
+                return Self { own: None, calls: Vec::new() };
+            }
+        }
+        found
+    }
+}
+
+/// Whether an instruction may take longer than others do, or leads somewhere unknown.
+const fn may_be_long(operator: &Operator<'_>) -> bool {
+    matches!(
+        operator,
+        Operator::Loop { .. }
+            | Operator::CallIndirect { .. }
+            | Operator::ReturnCall { .. }
+            | Operator::ReturnCallIndirect { .. }
+            | Operator::MemoryGrow { .. }
+            | Operator::MemoryCopy { .. }
+            | Operator::MemoryFill { .. }
+            | Operator::MemoryInit { .. }
+            | Operator::TableGrow { .. }
+            | Operator::TableCopy { .. }
+            | Operator::TableFill { .. }
+            | Operator::TableInit { .. }
+    )
+}
+
+/// How many instructions a function of a module runs at most, if that is brief. The module
+/// imports so many functions and has these.
+pub(super) fn bound(function: u32, imported: u32, bodies: &[Body]) -> Option<u32> {
+    // A function that calls itself runs out of this many before it ends.
+    let mut left = BRIEF_MAX;
+    let mut to_do = vec![function];
+    while let Some(function) = to_do.pop() {
+        let cost = match function.checked_sub(imported) {
+            None => HOST_FUNCTION,
+            Some(own) => {
+                let body = bodies.get(own as usize)?;
+                to_do.extend(&body.calls);
+                body.own?
+            }
+        };
+        left = left.checked_sub(cost.max(1))?;
+    }
+    Some(BRIEF_MAX - left)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Unverified;
+
+    fn brief(functions: &str) -> Option<u32> {
+        let text = format!(
+            r#"(module
+                (@custom "tamandua" "abi = 1\nname = \"brief\"\nversion = \"0.1.0\"\n")
+                (import "tam" "now_ms" (func $now (result i64)))
+                (memory (export "memory") 1)
+                (table 1 funcref)
+                {functions})"#
+        );
+        Unverified(&wat::parse_str(text).unwrap()).check().unwrap().brief
+    }
+
+    #[test]
+    fn every_instruction_counts_once_for_each_call_of_its_function() {
+        let three = "(func $three (result i32) (i32.add (i32.const 1) (i32.const 2)))";
+        let once = format!(r#"{three} (func (export "on_packet") (result i32) (call $three))"#);
+        // With the end of each.
+        assert_eq!(brief(&once), Some(4 + 2));
+        let twice = format!(
+            r#"{three} (func (export "on_packet") (result i32) (drop (call $three)) (call $three))"#
+        );
+        assert_eq!(brief(&twice), Some(2 * 4 + 4));
+        let host = r#"(func (export "on_packet") (result i32) (drop (call $now)) (i32.const 0))"#;
+        assert_eq!(brief(host), Some(super::HOST_FUNCTION + 4));
+    }
+
+    #[test]
+    fn what_may_be_long_has_no_bound() {
+        let bodies = [
+            "(loop) (i32.const 0)",
+            "(call $f)",
+            "(drop (call_indirect (result i32) (i32.const 0))) (i32.const 0)",
+            "(drop (memory.grow (i32.const 1))) (i32.const 0)",
+            "(memory.fill (i32.const 0) (i32.const 0) (i32.const 9)) (i32.const 0)",
+            "(memory.copy (i32.const 0) (i32.const 0) (i32.const 9)) (i32.const 0)",
+        ];
+        for body in bodies {
+            let text = format!(r#"(func $f (export "on_packet") (result i32) {body})"#);
+            assert_eq!(brief(&text), None, "{body}");
+        }
+        // Not reached from packets.
+        let timer = r#"(func $f (loop (br 0)))
+            (func (export "on_packet") (result i32) (i32.const 0))"#;
+        assert_eq!(brief(timer), Some(2));
+    }
+
+    #[test]
+    fn many_calls_of_brief_functions_are_not_brief() {
+        let chain = |depth: u32| {
+            let mut text = "(func $f0)".to_owned();
+            for level in 1..=depth {
+                let below = level - 1;
+                text += &format!("(func $f{level} (call $f{below}) (call $f{below}))");
+            }
+            text + &format!(
+                r#"(func (export "on_packet") (result i32) (call $f{depth}) (i32.const 0))"#
+            )
+        };
+        assert!(brief(&chain(5)).is_some());
+        assert_eq!(brief(&chain(64)), None);
+    }
+}
