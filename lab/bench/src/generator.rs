@@ -54,6 +54,9 @@ pub(crate) struct Traffic {
     pub(crate) rate: Option<u64>,
     /// Flows to walk through, a power of two of at most 65,536.
     pub(crate) flows: u32,
+    /// Whether neighbours are far apart in time: of any part of the flows that lie side by side,
+    /// packets come as evenly as of all.
+    pub(crate) scattered: bool,
     /// What is in the frames.
     pub(crate) kind: Kind,
     /// Whether each frame has its number and time in its payload, for [`Arrivals`](crate::arrivals::Arrivals).
@@ -66,7 +69,22 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// One flow, as fast as it goes.
     pub(crate) const fn flood(length: usize) -> Self {
-        Self { length, rate: None, flows: 1, kind: Kind::Udp, stamped: false, unbroken: false }
+        Self {
+            length,
+            rate: None,
+            flows: 1,
+            scattered: false,
+            kind: Kind::Udp,
+            stamped: false,
+            unbroken: false,
+        }
+    }
+
+    /// From one flow to the next: 1, or by the golden section, whose steps are spread evenly
+    /// wherever they end (the three-distance theorem).
+    fn stride(&self) -> u32 {
+        const GOLDEN: u64 = 0x9e37_79b9;
+        if self.scattered { ((u64::from(self.flows) * GOLDEN) >> 32) as u32 | 1 } else { 1 }
     }
 
     /// Where the stamp lies in its frames.
@@ -190,6 +208,7 @@ fn load(
     bytes[..known].copy_from_slice(&frame[..known]);
     open.set_global("headers", &headers)?;
     open.set_global("flows", &traffic.flows)?;
+    open.set_global("stride", &traffic.stride())?;
     open.set_global("waits", &u32::from(!traffic.unbroken && !traffic.stamped))?;
     if traffic.stamped {
         open.set_global("stamp_at", &traffic.stamp_at())?;
@@ -246,4 +265,25 @@ fn spawn(
             Ok(())
         })
         .context("starting the generator's thread")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scattered_flows_are_all_there_and_come_evenly() {
+        const FLOWS: u32 = 16_384;
+        let traffic = Traffic { flows: FLOWS, scattered: true, ..Traffic::flood(80) };
+        let flows: Vec<u32> =
+            (0..FLOWS).map(|number| number.wrapping_mul(traffic.stride()) & (FLOWS - 1)).collect();
+        let mut all = flows.clone();
+        all.sort_unstable();
+        assert_eq!(all, (0..FLOWS).collect::<Vec<_>>());
+        // Of 16 blocks, each has its turn among any 34, and none has two in a row.
+        let blocks: Vec<u32> = flows.iter().map(|flow| flow / (FLOWS / 16)).collect();
+        assert!(blocks.windows(2).all(|two| two[0] != two[1]));
+        assert!(blocks.windows(34).all(|some| (0..16).all(|block| some.contains(&block))));
+        assert_eq!(Traffic { scattered: false, ..traffic }.stride(), 1);
+    }
 }
