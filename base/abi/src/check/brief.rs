@@ -95,7 +95,7 @@ mod tests {
     fn brief(functions: &str) -> Option<u32> {
         let text = format!(
             r#"(module
-                (@custom "tamandua" "abi = 1\nname = \"brief\"\nversion = \"0.1.0\"\n")
+                (@custom "tamandua" "abi = 1\nname = \"brief\"\nversion = \"0.1.0\"\nwindow = 64\n")
                 (import "tam" "now_ms" (func $now (result i64)))
                 (memory (export "memory") 1)
                 (table 1 funcref)

@@ -280,15 +280,16 @@ fn two_calls_stand_still_at_a_time_and_go_on_in_any_order() {
     let answers = || vec![Over::Suspend, Over::GoOn, Over::Suspend];
     let (mut one, _, _alarm_one) = start(SUM, answers(), MemoryKind::Own);
     let (mut other, _, _alarm_other) = start(SUM, answers(), MemoryKind::Own);
-    push(&mut one, 50);
-    push(&mut other, 60);
+    // Long enough that the alarm goes off three times on a busy machine, too.
+    push(&mut one, 200);
+    push(&mut other, 210);
     let Ran::Suspended(one) = one.run() else { panic!("it was to stand still") };
     let Ran::Suspended(other) = other.run() else { panic!("it was to stand still") };
     let Ran::Suspended(one) = one.resume() else { panic!("it was to stand still once more") };
     let Ran::Suspended(other) = other.resume() else { panic!("it was to stand still once more") };
     let mut other = at_rest(other.resume());
     let mut one = at_rest(one.resume());
-    assert_eq!((sums(|| one.pop()), sums(|| other.pop())), (vec![50], vec![60]));
+    assert_eq!((sums(|| one.pop()), sums(|| other.pop())), (vec![200], vec![210]));
 }
 
 /// Every hook loops for long enough that the alarm goes off on a busy machine, too, and answers with what the hooks before it counted.
