@@ -26,6 +26,11 @@ impl std::fmt::Debug for Told {
 
 impl Pace for Told {
     fn over(&self, call: u64) -> Over {
+        if call.trailing_zeros() >= 40 {
+            // No packet has begun: the loop around them does not stand still, so an answer would
+            // be lost on it.
+            return Over::GoOn;
+        }
         self.calls.borrow_mut().push(call);
         self.answers.borrow_mut().pop().unwrap_or(Over::GoOn)
     }
@@ -280,16 +285,15 @@ fn two_calls_stand_still_at_a_time_and_go_on_in_any_order() {
     let answers = || vec![Over::Suspend, Over::GoOn, Over::Suspend];
     let (mut one, _, _alarm_one) = start(SUM, answers(), MemoryKind::Own);
     let (mut other, _, _alarm_other) = start(SUM, answers(), MemoryKind::Own);
-    // Long enough that the alarm goes off three times on a busy machine, too.
-    push(&mut one, 200);
-    push(&mut other, 210);
+    push(&mut one, 50);
+    push(&mut other, 60);
     let Ran::Suspended(one) = one.run() else { panic!("it was to stand still") };
     let Ran::Suspended(other) = other.run() else { panic!("it was to stand still") };
     let Ran::Suspended(one) = one.resume() else { panic!("it was to stand still once more") };
     let Ran::Suspended(other) = other.resume() else { panic!("it was to stand still once more") };
     let mut other = at_rest(other.resume());
     let mut one = at_rest(one.resume());
-    assert_eq!((sums(|| one.pop()), sums(|| other.pop())), (vec![200], vec![210]));
+    assert_eq!((sums(|| one.pop()), sums(|| other.pop())), (vec![50], vec![60]));
 }
 
 /// Every hook loops for long enough that the alarm goes off on a busy machine, too, and answers with what the hooks before it counted.
@@ -354,10 +358,8 @@ fn hooks_stand_still_and_go_on_where_they_were() {
     let (mut instance, ended, stood) = called(instance.call(message));
     assert!(matches!((ended, stood), (Ended::Message(Ok(Some(303))), 1)));
     push(&mut instance, 1);
-    once();
     let mut instance = at_rest(instance.run());
     assert!(instance.pop().unwrap().verdict.is_ok(), "packets come between");
-    told.answers.borrow_mut().clear();
     once();
     let (_, ended, stood) = called(instance.call(Call::StateOut { now_ms: 0 }));
     let Ended::State(Ok(kept)) = ended else { panic!("{ended:?}") };
