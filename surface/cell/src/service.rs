@@ -36,7 +36,7 @@ pub(crate) use replace::Sequel;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-pub(crate) use turns::{Room as TurnRoom, Turn};
+pub(crate) use turns::{Portion, Turn};
 use units::{Bytes, Edge, EntryId, Nanos, SessionId};
 use xsk::{Packet, Umem};
 

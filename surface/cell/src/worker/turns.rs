@@ -8,7 +8,7 @@ use super::Cell;
 use super::low::failure;
 use crate::pacer::{self, Pacer};
 use crate::protocol::{FromCell, ServiceReport};
-use crate::service::{Control, FILL, Service, Told, Turn, TurnRoom, Way};
+use crate::service::{Control, FILL, Portion, Service, Told, Turn, Way};
 use crate::sessions::{self, Sessions};
 use bpf_maps::META_COUNTED;
 use executor::{SLICE, TURN_MAX};
@@ -149,7 +149,7 @@ impl Cell {
         };
         let session = service.facts.session;
         let slice = next.until.saturating_sub(begin);
-        let room = if slice < TURN_MAX + TURN_MAX {
+        let portion = if slice < TURN_MAX + TURN_MAX {
             // What it leaves to send belongs to its slice, too.
             let slice = slice.saturating_sub(self.meter.owed(&next).min(Nanos(slice.0 / 4)));
             let (packets, sending) = service.fit(slice, self.meter.sending());
@@ -164,14 +164,14 @@ impl Cell {
                 self.slicer.arm(TURN_MAX);
             }
             self.pacer.look_closely(closely_from);
-            TurnRoom { until, packets }
+            Portion { until, packets }
         } else {
             self.slicer.arm(TURN_MAX);
             self.pacer.look_closely(Nanos(u64::MAX));
-            TurnRoom { until: begin + TURN_MAX, packets: FILL }
+            Portion { until: begin + TURN_MAX, packets: FILL }
         };
         let mut exits = exits!(self, self.rules.as_ref(), session);
-        let turn = service.work(&self.engine, pool, room, now_ms, &mut exits);
+        let turn = service.work(&self.engine, pool, portion, now_ms, &mut exits);
         self.meter.saw(begin, &self.pacer);
         service.bytes_out += exits.sent;
         let sent = if exits.sent > 0 { turn.handled } else { 0 };
