@@ -32,8 +32,10 @@ use crate::period::Period;
 use crate::processor::VirtualProcessor;
 use crate::weight::Weight;
 
-/// What a virtual processor may use beyond its slice: a timer's signal and the raised epoch take
-/// up to 12 µs (99 of 100), and a host function that is being called returns within 10 µs.
+/// What a virtual processor may use beyond its slice. One of a millisecond is looked at closely at
+/// its end, which then is exact, but for a host function that is being called, which returns
+/// within 10 µs; shorter ones end by a timer's signal and the raised epoch, which take some 12 µs,
+/// and 25 µs on hosts that are slow to interrupt a guest. What is more is missing in the next one.
 pub const STOP_MAX: Nanos = Nanos(22_000);
 
 /// All virtual processors of a guest core with a stop for each slice, in parts of a million. The

@@ -10,8 +10,8 @@
 //! blocks as there are sessions, and more, up to a power of two: each session has a block, and so
 //! one rule with one key; what is left is a session's that drops it. Packets walk through them so
 //! that no two in a row are of one session and each session's are evenly apart: with few sessions,
-//! too, nobody's packets come together. Every node is new: sessions
-//! are made by one change, and one more beside them by itself.
+//! too, nobody's packets come together. Every node is new: sessions are made by one change, and one
+//! more beside them by itself.
 
 use std::time::{Duration, Instant};
 

@@ -14,7 +14,7 @@ use wasmparser::{FunctionBody, Operator};
 
 /// Instructions that a brief call has at most: some microseconds.
 pub const BRIEF_MAX: u32 = 4_096;
-/// What a host function counts for: none takes longer than so many instructions of a module.
+/// What a host function counts for: it copies a packet at most.
 const HOST_FUNCTION: u32 = 512;
 
 /// What is known of a function before its module is whole.
