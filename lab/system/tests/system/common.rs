@@ -151,6 +151,13 @@ pub fn steps_of_work(steps: u32) -> String {
     )
 }
 
+/// A service that counts and passes.
+pub fn passing(name: &str) -> Vec<u8> {
+    let pass =
+        r#"(memory (export "memory") 1) (func (export "on_packet") (result i32) (i32.const 0))"#;
+    module(name, "window = 64\nmemory_pages_max = 1\nlevels = [\"user\"]", pass)
+}
+
 /// A module from WebAssembly text: its fields without `(module …)`, and the manifest's lines
 /// behind ABI, name and version.
 pub fn module(name: &str, manifest: &str, fields: &str) -> Vec<u8> {

@@ -51,6 +51,7 @@ mod modes;
 mod nat;
 mod netfilter;
 mod node_file;
+mod one_core;
 mod overload;
 mod packet;
 mod ping;

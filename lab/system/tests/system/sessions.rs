@@ -7,18 +7,11 @@ use api::{ErrorCode, EventKind, SessionChange, SessionDetails, SessionRequest};
 use testkit::{NodeUnderTest, Service, root_or_skip, tam};
 use trust::{Extent, Grant, Kind, ModulePattern};
 
-use crate::common::{Line, key, module, narrowed, token};
+use crate::common::{Line, key, narrowed, passing, token};
 
 const ROOT: u8 = 1;
 const ALICE: u8 = 10;
 const BOB: u8 = 11;
-
-/// A service that counts and passes.
-fn passing(name: &str) -> Vec<u8> {
-    let pass =
-        r#"(memory (export "memory") 1) (func (export "on_packet") (result i32) (i32.const 0))"#;
-    module(name, "window = 64\nmemory_pages_max = 1\nlevels = [\"user\"]", pass)
-}
 
 fn request(name: &str, cpu: &[&str]) -> SessionRequest {
     let cpu = cpu.iter().map(|share| (*share).to_owned()).collect();
