@@ -10,7 +10,8 @@
 #   4. a million repositories that lie, a million tokens that somebody has changed
 #   5. 1,000 kills while a ledger is written; the bill of exactly 1,000,000 packets; a flood
 #      from 1,000,000 crafted prefixes
-#   6. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
+#   6. 100,000 sets of promises in each property of core/session
+#   7. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
 #      no namespace and no pin is left behind
 #
 # The last line says how much of both there was.
@@ -60,6 +61,7 @@ long system system guard::crafted_sources_get_no_legitimate_prefix_held
 long system system ledger::the_bill_of_a_number_of_packets_is_what_sender_and_receiver_count
 long bpf front_door parser::mutated_frames_are_read_as_in_rust
 long association replay recorded_packets_are_accepted_once_also_after_restarts_and_by_no_successor
+TAM_SOAK=1 cargo test --release --package session --test session >&2
 tools/fuzz.sh "${FUZZ_SECONDS:-600}" >&2
 
 runs=0
@@ -77,4 +79,4 @@ while [ "$SECONDS" -lt "$end" ]; do
     fi
     echo "soak: $runs runs, $(((end - SECONDS) / 60)) minutes left" >&2
 done
-echo "100 kills, 1,000 of a ledger's writer; a million lies, forged tokens and replayed packets refused; 100,000 modules and twice 10,000,000 packets agreed; $runs runs in $minutes minutes, none failed"
+echo "100 kills, 1,000 of a ledger's writer; a million lies, forged tokens and replayed packets refused; 100,000 modules, 100,000 sets of promises and twice 10,000,000 packets agreed; $runs runs in $minutes minutes, none failed"
