@@ -13,6 +13,7 @@ pub mod sandbox;
 pub mod shared_words;
 pub mod socket;
 pub mod sysctl;
+pub mod transparent;
 pub mod tun;
 pub mod userns;
 

@@ -7,6 +7,7 @@
 //!    │     ──▶ slow_path rules, queueing disciplines, IPsec: what the fast path must not skip
 //!    │     ──▶ rate      a device's bit rate (tbf)
 //!    │     ──▶ ingress   frames taken from the kernel, and given to it
+//!    │     ──▶ intercept marked TCP packets, to a listener here
 //!    └─ socket           one request, its answers, its acknowledgement
 //!  Monitor               what changed, as it changes
 //!  netfilter_in_use      the same question as slow_path's, of netfilter
@@ -17,6 +18,7 @@
 
 mod address;
 mod ingress;
+mod intercept;
 mod link;
 mod monitor;
 mod netfilter;
@@ -31,6 +33,7 @@ use std::time::Duration;
 
 pub use self::address::{AddressPrefix, DuplicateDetection, Neighbour, NeighbourState, Route};
 pub use self::ingress::Taken;
+pub use self::intercept::{Interception, MARK, MARK_MASK};
 pub use self::link::{Link, LinkStats, VethEnd};
 pub use self::monitor::{Change, Monitor};
 pub use self::netfilter::netfilter_in_use;

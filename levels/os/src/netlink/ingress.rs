@@ -26,22 +26,24 @@ const CHAIN: &str = "take";
 const PRIORITY: i32 = -1000;
 
 /// include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h.
-const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
-const NFNL_MSG_BATCH_END: u16 = 0x11;
-const SUBSYSTEM_NFTABLES: u16 = 10;
-const NFT_MSG_NEWTABLE: u16 = 0;
-const NFT_MSG_NEWCHAIN: u16 = 3;
-const NFT_MSG_NEWRULE: u16 = 6;
-const NFPROTO_UNSPEC: u8 = 0;
+pub(super) const BATCH_BEGIN: u16 = 0x10;
+pub(super) const BATCH_END: u16 = 0x11;
+pub(super) const SUBSYSTEM_NFTABLES: u16 = 10;
+pub(super) const NFT_MSG_NEWTABLE: u16 = 0;
+pub(super) const NFT_MSG_NEWCHAIN: u16 = 3;
+pub(super) const NFT_MSG_NEWRULE: u16 = 6;
+pub(super) const NFPROTO_UNSPEC: u8 = 0;
 const NFPROTO_NETDEV: u8 = 5;
-const NFT_TABLE_F_OWNER: u32 = 2;
+pub(super) const NFT_TABLE_F_OWNER: u32 = 2;
 const NF_NETDEV_INGRESS: u32 = 0;
 const NF_DROP: u32 = 0;
 const NF_ACCEPT: u32 = 1;
 const NFT_REG_VERDICT: u32 = 0;
-const NFT_REG_1: u32 = 1;
+pub(super) const NFT_REG_1: u32 = 1;
 const NFT_META_MARK: u32 = 3;
 const NFT_CMP_EQ: u32 = 0;
+/// To make what is not there.
+pub(super) const CREATE: u16 = NLM_F_CREATE | NLM_F_EXCL;
 const NLA_F_NESTED: u16 = 1 << 15;
 
 /// include/uapi/linux/pkt_cls.h and tc_act/tc_mirred.h.
@@ -78,8 +80,6 @@ impl Taken {
             [table.clone(), text(3, CHAIN), nested(4, &hook), be32(5, NF_DROP), text(7, "filter")]
                 .concat();
         let rule = [table.clone(), text(2, CHAIN), nested(4, &accept_marked(mark))].concat();
-        let create = NLM_F_CREATE | NLM_F_EXCL;
-        let kind = |message| SUBSYSTEM_NFTABLES << 8 | message;
         let whole = |family, rest: &[u8]| [&[family, 0, 0, 0][..], rest].concat();
         // The subsystem of the batch, in network byte order.
         let batch = [NFPROTO_UNSPEC, 0, 0, SUBSYSTEM_NFTABLES as u8];
@@ -87,11 +87,11 @@ impl Taken {
         channel.batch(
             request,
             &[
-                (NFNL_MSG_BATCH_BEGIN, 0, batch.to_vec()),
-                (kind(NFT_MSG_NEWTABLE), create, whole(NFPROTO_NETDEV, &table)),
-                (kind(NFT_MSG_NEWCHAIN), create, whole(NFPROTO_NETDEV, &chain)),
-                (kind(NFT_MSG_NEWRULE), NLM_F_CREATE, whole(NFPROTO_NETDEV, &rule)),
-                (NFNL_MSG_BATCH_END, 0, batch.to_vec()),
+                (BATCH_BEGIN, 0, batch.to_vec()),
+                (kind_of(NFT_MSG_NEWTABLE), CREATE, whole(NFPROTO_NETDEV, &table)),
+                (kind_of(NFT_MSG_NEWCHAIN), CREATE, whole(NFPROTO_NETDEV, &chain)),
+                (kind_of(NFT_MSG_NEWRULE), NLM_F_CREATE, whole(NFPROTO_NETDEV, &rule)),
+                (BATCH_END, 0, batch.to_vec()),
             ],
         )?;
         Ok(Self(channel))
@@ -106,39 +106,53 @@ impl AsFd for Taken {
 
 /// `meta mark MARK meta mark set 0 accept`
 fn accept_marked(mark: u32) -> Vec<u8> {
-    let value = |kind, number: u32| nested(kind, &attribute(1, &number.to_ne_bytes()));
+    let zero = nested(2, &attribute(1, &0u32.to_ne_bytes()));
     let verdict = nested(2, &nested(2, &be32(1, NF_ACCEPT)));
     [
-        expression("meta", &[be32(1, NFT_REG_1), be32(2, NFT_META_MARK)]),
-        expression("cmp", &[be32(1, NFT_REG_1), be32(2, NFT_CMP_EQ), value(3, mark)]),
-        expression("immediate", &[be32(1, NFT_REG_1), value(2, 0)]),
+        meta_is(NFT_META_MARK, &mark.to_ne_bytes()),
+        expression("immediate", &[be32(1, NFT_REG_1), zero]),
         expression("meta", &[be32(2, NFT_META_MARK), be32(3, NFT_REG_1)]),
         expression("immediate", &[be32(1, NFT_REG_VERDICT), verdict]),
     ]
     .concat()
 }
 
-fn expression(name: &str, fields: &[Vec<u8>]) -> Vec<u8> {
+/// A type of message of nftables, as netlink names it.
+pub(super) const fn kind_of(message: u16) -> u16 {
+    SUBSYSTEM_NFTABLES << 8 | message
+}
+
+/// `meta KEY VALUE`, which the rest of the rule is for.
+pub(super) fn meta_is(key: u32, value: &[u8]) -> Vec<u8> {
+    let value = nested(3, &attribute(1, value));
+    [
+        expression("meta", &[be32(1, NFT_REG_1), be32(2, key)]),
+        expression("cmp", &[be32(1, NFT_REG_1), be32(2, NFT_CMP_EQ), value]),
+    ]
+    .concat()
+}
+
+pub(super) fn expression(name: &str, fields: &[Vec<u8>]) -> Vec<u8> {
     nested(1, &[text(1, name), nested(2, &fields.concat())].concat())
 }
 
 /// One attribute, with what fills it up to four bytes.
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = 4 + value.len() as u16;
     let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     bytes
 }
 
-fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
+pub(super) fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
     attribute(kind | NLA_F_NESTED, value)
 }
 
-fn be32(kind: u16, number: u32) -> Vec<u8> {
+pub(super) fn be32(kind: u16, number: u32) -> Vec<u8> {
     attribute(kind, &number.to_be_bytes())
 }
 
-fn text(kind: u16, text: &str) -> Vec<u8> {
+pub(super) fn text(kind: u16, text: &str) -> Vec<u8> {
     attribute(kind, &[text.as_bytes(), &[0]].concat())
 }
 

@@ -7,6 +7,7 @@ use rtnetlink::packet_core::NlasIterator;
 use rustix::net::netlink::XFRM;
 use serde::Serialize;
 
+use super::intercept::is_rule;
 use super::socket::Channel;
 use super::{Netlink, NetlinkError};
 use crate::netns::{NetNs, in_namespace};
@@ -49,6 +50,8 @@ pub struct RoutingRule {
     pub priority: u32,
     /// Whether it is one of those that every namespace is born with, unchanged.
     pub standard: bool,
+    /// Whether it is of an [`Interception`](super::Interception), and asked for marked packets only.
+    pub ours: bool,
 }
 
 /// One queueing discipline (`tc qdisc`).
@@ -78,12 +81,13 @@ impl Netlink {
         Ok(rules)
     }
 
-    /// How many routing rules there are beyond those that every namespace is born with.
+    /// How many routing rules there are beyond those that every namespace is born with, and ours,
+    /// which are for no packet that is forwarded plainly.
     ///
     /// # Errors
     /// When the kernel's answer cannot be read.
     pub fn extra_rules(&self) -> Result<usize, NetlinkError> {
-        Ok(self.rules()?.iter().filter(|rule| !rule.standard).count())
+        Ok(self.rules()?.iter().filter(|rule| !rule.standard && !rule.ours).count())
     }
 
     /// All queueing disciplines of all devices; those inside others too.
@@ -134,19 +138,21 @@ fn read_rule(payload: &[u8]) -> Option<RoutingRule> {
     };
     let mut plain = [dst_len, src_len, tos, f0, f1, f2, f3] == [0; 7] && action == RULE_TO_TABLE;
     let mut table = u32::from(table);
-    let mut priority = 0;
+    let (mut priority, mut made_by) = (0, 0);
     for attribute in NlasIterator::new(attributes).flatten() {
         let number = attribute.value().first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
         match (attribute.kind(), number) {
             (FRA_PRIORITY, Some(number)) => priority = number,
             (FRA_TABLE, Some(number)) => table = number,
-            (FRA_SUPPRESS_PREFIXLEN, Some(u32::MAX)) | (FRA_PROTOCOL | FRA_PAD, _) => {}
+            (FRA_PROTOCOL, _) => made_by = attribute.value().first().copied().unwrap_or(0),
+            (FRA_SUPPRESS_PREFIXLEN, Some(u32::MAX)) | (FRA_PAD, _) => {}
             // Any other attribute selects packets.
             _ => plain = false,
         }
     }
     let born_with: &[_] = if v6 { &STANDARD_RULES_V6 } else { &STANDARD_RULES_V4 };
-    Some(RoutingRule { v6, priority, standard: plain && born_with.contains(&(priority, table)) })
+    let standard = plain && born_with.contains(&(priority, table));
+    Some(RoutingRule { v6, priority, standard, ours: is_rule(priority, made_by) })
 }
 
 fn read_qdisc(payload: &[u8]) -> Option<Qdisc> {

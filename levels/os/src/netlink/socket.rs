@@ -141,7 +141,8 @@ impl Channel {
             .map_err(|failure| failure.of(&request))
     }
 
-    fn ask_raw(
+    /// The same of a message as it is sent.
+    pub(super) fn ask_raw(
         &self,
         request: impl Display,
         kind: u16,

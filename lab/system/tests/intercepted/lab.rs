@@ -1,0 +1,217 @@
+//! The lab: a client, a server, and a router between them with one service of streams.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns, unshare};
+use os::netlink::{Interception, MARK, Netlink};
+use os::netns::{NetNs, command_in};
+use os::transparent::{Listeners, unconnected};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, getrlimit};
+use stream::{Counts, Sockets, Streams};
+use testkit::Net;
+use units::Nanos;
+
+/// Where servers listen.
+pub const PORT: u16 = 7000;
+/// Where nobody does.
+pub const REFUSED: u16 = 7001;
+
+/// A router that intercepts what goes to the ports from [`PORT`] on.
+pub struct Intercepting {
+    pub net: Net,
+    seen: Arc<Mutex<(Counts, usize)>>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Fresh;
+
+impl Sockets for Fresh {
+    fn take(&mut self, v6: bool) -> Option<OwnedFd> {
+        unconnected(v6).ok()
+    }
+}
+
+impl Intercepting {
+    pub fn up() -> Self {
+        let net = Net::line(1500).unwrap();
+        let seen = Arc::new(Mutex::new((Counts::default(), 0)));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let namespace = net.namespace("r1").unwrap();
+        let thread = std::thread::spawn({
+            let (seen, is_over) = (Arc::clone(&seen), Arc::clone(&is_over));
+            move || {
+                own_descriptors();
+                enter(&namespace);
+                intercept(&ready, &seen, &is_over).unwrap();
+            }
+        });
+        let port: u16 = is_ready.recv().expect("the router intercepts");
+        let lab = Self { net, seen, is_over, thread: Some(thread) };
+        lab.mark(port);
+        lab
+    }
+
+    /// Packets of connections to the ports from [`PORT`] on are marked, both ways.
+    fn mark(&self, port: u16) {
+        let mark = MARK | u32::from(port);
+        let device = |peer| self.net.device("r1", peer).unwrap().name;
+        let (client, server) = (device("client"), device("server"));
+        let rule = |device: &str, which: &str| {
+            format!(
+                "add rule inet marks c iifname {device} tcp {which} {PORT}-7999 meta mark set {mark}"
+            )
+        };
+        self.nft("add table inet marks");
+        self.nft("add chain inet marks c { type filter hook prerouting priority -160 ; }");
+        self.nft(&rule(&client, "dport"));
+        self.nft(&rule(&server, "sport"));
+    }
+
+    pub fn remove_marks(&self) {
+        self.nft("delete table inet marks");
+    }
+
+    fn nft(&self, words: &str) {
+        let mut command = Command::new("nft");
+        command.args(words.split(' '));
+        let namespace = self.net.namespace("r1").unwrap();
+        let output = command_in(&namespace, &mut command).unwrap().output().unwrap();
+        assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.seen.lock().unwrap().0
+    }
+
+    pub fn pipes(&self) -> usize {
+        self.seen.lock().unwrap().1
+    }
+
+    pub fn server_address(&self, v6: bool) -> IpAddr {
+        match v6 {
+            true => self.net.v6("server", "r1").unwrap().into(),
+            false => self.net.v4("server", "r1").unwrap().into(),
+        }
+    }
+
+    pub fn listener(&self, v6: bool, port: u16) -> TcpListener {
+        let at = SocketAddr::new(self.server_address(v6), port);
+        self.net.within("server", || listen(at)).unwrap()
+    }
+
+    pub fn connect(&self, server: SocketAddr) -> TcpStream {
+        let stream = self.net.within("client", || TcpStream::connect(server)).unwrap().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    /// A listener of a thread that has a table of descriptors of its own.
+    pub fn listener_of_own(&self, at: SocketAddr) -> TcpListener {
+        let namespace = self.net.namespace("server").unwrap();
+        own_descriptors();
+        enter(&namespace);
+        listen(at)
+    }
+
+    /// Connections of a thread that has a table of descriptors of its own, as soon as somebody
+    /// listens.
+    pub fn connect_of_own(&self, server: SocketAddr, count: usize) -> Vec<TcpStream> {
+        let namespace = self.net.namespace("client").unwrap();
+        own_descriptors();
+        enter(&namespace);
+        let connect = |_| {
+            let stream = TcpStream::connect(server).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            stream
+        };
+        (0..count).map(connect).collect()
+    }
+
+    /// Ends the interception; what the lab is made of is still there.
+    pub fn end(mut self) -> Net {
+        self.stop();
+        let other = Net::line(1500).unwrap();
+        std::mem::replace(&mut self.net, other)
+    }
+
+    fn stop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(std::thread::panicking() || ended.is_ok(), "the router's thread failed");
+        }
+    }
+}
+
+impl Drop for Intercepting {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The router's thread.
+fn intercept(
+    ready: &std::sync::mpsc::Sender<u16>,
+    seen: &Mutex<(Counts, usize)>,
+    is_over: &AtomicBool,
+) -> io::Result<()> {
+    let netlink = Netlink::open().map_err(io::Error::other)?;
+    let listeners = Listeners::open()?;
+    let interception = Interception::begin(&netlink, listeners.port).map_err(io::Error::other)?;
+    let mut streams = Streams::new()?;
+    let both = [Some(listeners.v4), listeners.v6].into_iter().flatten().collect();
+    let service = streams.add(both)?;
+    ready.send(listeners.port).map_err(io::Error::other)?;
+    let begin = Instant::now();
+    while !is_over.load(Ordering::Relaxed) {
+        let wait = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+        let fd = streams.as_fd();
+        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&wait))?;
+        let now = Nanos(begin.elapsed().as_nanos() as u64);
+        streams.look(now)?;
+        while streams.work(service, &mut Fresh, now) {}
+        let counts = streams.counts(service).unwrap_or_default();
+        *seen.lock().unwrap() = (counts, streams.pipes());
+    }
+    streams.remove(service);
+    interception.end(&netlink).map_err(io::Error::other)
+}
+
+/// A listener with room for many that come at once.
+fn listen(at: SocketAddr) -> TcpListener {
+    let listener = TcpListener::bind(at).unwrap();
+    rustix::net::listen(listener.as_fd(), 4096).unwrap();
+    listener
+}
+
+/// Ends a connection as who gives up does.
+pub fn reset(stream: TcpStream) {
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+}
+
+/// How many connections one table of descriptors has room for on a router: two sockets each, and
+/// what a process has beside.
+pub fn most_connections() -> usize {
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from((most - 128) / 2).unwrap_or(usize::MAX)
+}
+
+/// The limit of descriptors is one of each table, and a process may have several.
+fn own_descriptors() {
+    unshare(CloneFlags::CLONE_FILES).unwrap();
+}
+
+/// From now on this thread is there.
+fn enter(namespace: &NetNs) {
+    setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+}

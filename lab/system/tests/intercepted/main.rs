@@ -1,0 +1,232 @@
+//! Two hosts and a router between them that intercepts: real connections of the kernel's, whose
+//! ends must not notice. What marks packets here is a table of netfilter's; in a node it is the
+//! front door.
+
+mod lab;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use lab::{Intercepting, PORT, REFUSED};
+use os::netlink::netfilter_in_use;
+use sha2::{Digest, Sha256};
+use testkit::{root_or_skip, wait_for};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// Bytes that look like nothing else.
+fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let next = |_| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..length).map(next).collect()
+}
+
+fn read_all(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn both_ends_see_each_others_addresses_and_every_byte() {
+    if !root_or_skip("interception") {
+        return;
+    }
+    let lab = Intercepting::up();
+    for v6 in [false, true] {
+        let listener = lab.listener(v6, PORT);
+        let server = listener.local_addr().unwrap();
+        let mut client = lab.connect(server);
+        let (mut accepted, seen) = listener.accept().unwrap();
+        assert_eq!(seen, client.local_addr().unwrap(), "the server sees the client");
+        assert_eq!(client.peer_addr().unwrap(), server, "the client sees the server");
+        assert_eq!(accepted.local_addr().unwrap(), server);
+
+        let sent = noise(8 << 20, 7);
+        let expected = Sha256::digest(&sent);
+        let upload = std::thread::spawn(move || {
+            client.write_all(&sent).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            read_all(&mut client)
+        });
+        let came = read_all(&mut accepted);
+        assert_eq!(Sha256::digest(&came), expected);
+        accepted.write_all(&came).unwrap();
+        drop(accepted);
+        assert_eq!(Sha256::digest(upload.join().unwrap()), expected);
+    }
+    let counts = wait_for(SOON, || Some(lab.counts()).filter(|counts| counts.ended == 2)).unwrap();
+    assert_eq!((counts.accepted, counts.reset, counts.unreachable), (2, 0, 0));
+    assert_eq!((counts.up, counts.down, counts.other_port), (16 << 20, 16 << 20, 0));
+}
+
+#[test]
+fn each_direction_ends_by_itself() {
+    if !root_or_skip("half-closed connections") {
+        return;
+    }
+    let lab = Intercepting::up();
+    let listener = lab.listener(false, PORT);
+    let mut client = lab.connect(listener.local_addr().unwrap());
+    let (mut accepted, _) = listener.accept().unwrap();
+    client.write_all(b"question").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut accepted), b"question");
+    // The other way is open for as long as the server likes.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(lab.counts().open(), 1);
+    accepted.write_all(b"answer").unwrap();
+    drop(accepted);
+    assert_eq!(read_all(&mut client), b"answer");
+    wait_for(SOON, || (lab.counts().ended == 1).then_some(())).expect("it has ended");
+
+    // And the other way round.
+    let mut client = lab.connect(listener.local_addr().unwrap());
+    let (mut accepted, _) = listener.accept().unwrap();
+    accepted.write_all(b"greeting").unwrap();
+    accepted.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut client), b"greeting");
+    client.write_all(b"thanks").unwrap();
+    drop(client);
+    assert_eq!(read_all(&mut accepted), b"thanks");
+    wait_for(SOON, || (lab.counts().ended == 2).then_some(())).expect("it has ended");
+    assert_eq!(lab.counts().reset, 0);
+}
+
+#[test]
+fn a_reset_of_one_end_is_a_reset_of_the_other() {
+    if !root_or_skip("reset connections") {
+        return;
+    }
+    let lab = Intercepting::up();
+    let listener = lab.listener(false, PORT);
+    for by_server in [true, false] {
+        let mut client = lab.connect(listener.local_addr().unwrap());
+        let (mut accepted, _) = listener.accept().unwrap();
+        client.write_all(b"x").unwrap();
+        accepted.read_exact(&mut [0]).unwrap();
+        let (resets, mut other) = if by_server { (accepted, client) } else { (client, accepted) };
+        lab::reset(resets);
+        let error = other.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "by the server: {by_server}");
+    }
+    wait_for(SOON, || (lab.counts().reset == 2).then_some(())).expect("both were counted");
+    assert_eq!(lab.counts().open(), 0);
+}
+
+#[test]
+fn a_server_that_refuses_resets_its_client() {
+    if !root_or_skip("refused connections") {
+        return;
+    }
+    let lab = Intercepting::up();
+    let server = SocketAddr::new(lab.server_address(false), REFUSED);
+    let mut client = lab.connect(server);
+    let error = client.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    wait_for(SOON, || (lab.counts().unreachable == 1).then_some(())).expect("it was counted");
+}
+
+#[test]
+fn what_one_end_does_not_read_the_other_may_not_send() {
+    if !root_or_skip("back-pressure") {
+        return;
+    }
+    let lab = Intercepting::up();
+    let listener = lab.listener(false, PORT);
+    let mut client = lab.connect(listener.local_addr().unwrap());
+    let (mut accepted, _) = listener.accept().unwrap();
+    client.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let block = noise(1 << 16, 3);
+    let mut sent = 0;
+    let stopped = loop {
+        match client.write(&block) {
+            Ok(bytes) => sent += bytes,
+            Err(error) => break error,
+        }
+        assert!(sent < 64 << 20, "nobody reads, and {sent} bytes went");
+    };
+    assert_eq!(stopped.kind(), ErrorKind::WouldBlock);
+    assert!(sent > 0);
+    drop(client);
+    let came = std::io::copy(&mut accepted, &mut std::io::sink()).unwrap();
+    assert_eq!(came, sent as u64, "all of it arrives when it is read");
+}
+
+#[test]
+fn ten_thousand_connections_are_open_at_once() {
+    if !root_or_skip("ten thousand connections") {
+        return;
+    }
+    let lab = Intercepting::up();
+    let count = lab::most_connections().min(10_000);
+    let server = SocketAddr::new(lab.server_address(false), PORT);
+    let (all_open, all_said) = (Barrier::new(3), Barrier::new(3));
+    std::thread::scope(|scope| {
+        // Each has its own two ends: who said what is told by its port.
+        let serving = scope.spawn(|| {
+            let listener = lab.listener_of_own(server);
+            let mut ends: Vec<_> = (0..count).map(|_| listener.accept().unwrap().0).collect();
+            all_open.wait();
+            for end in &mut ends {
+                let mut port = [0; 2];
+                end.read_exact(&mut port).unwrap();
+                assert_eq!(u16::from_be_bytes(port), end.peer_addr().unwrap().port());
+                end.write_all(&port).unwrap();
+            }
+            all_said.wait();
+        });
+        let asking = scope.spawn(|| {
+            let mut ends = lab.connect_of_own(server, count);
+            all_open.wait();
+            for end in &mut ends {
+                let port = end.local_addr().unwrap().port();
+                end.write_all(&port.to_be_bytes()).unwrap();
+            }
+            for end in &mut ends {
+                let mut port = [0; 2];
+                end.read_exact(&mut port).unwrap();
+                assert_eq!(u16::from_be_bytes(port), end.local_addr().unwrap().port());
+            }
+            all_said.wait();
+        });
+        all_open.wait();
+        let opened = wait_for(SOON, || (lab.counts().open() == count as u64).then_some(()));
+        assert!(opened.is_some(), "of {count}: {:?}", lab.counts());
+        all_said.wait();
+        serving.join().unwrap();
+        asking.join().unwrap();
+    });
+    assert!(lab.pipes() <= 256, "{} pipes for connections that say nothing", lab.pipes());
+    let ended = wait_for(2 * SOON, || (lab.counts().open() == 0).then_some(()));
+    assert!(ended.is_some(), "{:?}", lab.counts());
+    assert_eq!(lab.counts().other_port, 0);
+}
+
+#[test]
+fn an_interception_leaves_nothing_and_slows_nobody_down() {
+    if !root_or_skip("what interception leaves") {
+        return;
+    }
+    let lab = Intercepting::up();
+    let router = lab.net.netlink("r1").unwrap();
+    assert!(router.rules().unwrap().iter().any(|rule| rule.ours), "there is a rule of ours");
+    assert_eq!(router.extra_rules().unwrap(), 0, "and none that plain packets may meet");
+    let others = || lab.net.within("r1", netfilter_in_use).unwrap().unwrap();
+    assert!(others(), "this lab's own table marks packets");
+    lab.remove_marks();
+    assert!(!others(), "ours is for marked ones");
+    let begin = Instant::now();
+    let net = lab.end();
+    assert!(begin.elapsed() < SOON);
+    let router = net.netlink("r1").unwrap();
+    assert!(router.rules().unwrap().iter().all(|rule| rule.standard));
+    let left = net.run("r1", &["nft", "list", "ruleset"], SOON).unwrap();
+    assert_eq!(left.stdout.trim(), "", "no table is left");
+}

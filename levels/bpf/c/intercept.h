@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
+/* TCP connections that a stream service intercepts.
+ *
+ *   act() --> to_stream(): its rule is of a stream service
+ *               v
+ *             intercept(): a client's first packet, or one of a connection that is here?
+ *               | yes: metadata in front, on to the stack --> tam_tc: the mark of the listener
+ *               v no
+ *             plain forwarding, as if there were no rule
+ *
+ * A connection that was there before the rule goes on past the service. What marked packets come
+ * to is netfilter's (TPROXY): the listener, or the socket that has their addresses.
+ */
+#ifndef TAM_INTERCEPT_H
+#define TAM_INTERCEPT_H
+
+#include "afterwards.h"
+
+/* What act() returns in place of an action: the packet's way says what for. */
+#define TAM_INTERCEPT 0x103
+
+#define TAM_L4_OFFSET_MAX 255
+#define TAM_L4_NONE 0xffff
+
+/* Called where the stack has no room for more: the rest is intercept()'s. `outcome` is what
+ * becomes of the packet if it is not intercepted: TAM_FORWARDED, or why the kernel has it. */
+static __noinline int to_stream(const struct tam_flow *flow, __u64 extent, int outcome)
+{
+	__u32 zero = 0;
+	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
+
+	if (!way || !flow)
+		return XDP_PASS;	/* not reached */
+	fill_way(&way->meta, flow, extent, outcome);
+	__builtin_memcpy(way->own_mac, flow->own_mac, ETH_ALEN);
+	way->length = extent >> 32;
+	way->moved = flow->action == TAM_ACTION_INTERCEPT;
+	way->program = outcome;
+	return TAM_INTERCEPT;
+}
+
+/* Whether a packet is the first of a connection, or of one that has a socket here. */
+static __always_inline int is_of_a_socket(struct xdp_md *ctx, const struct tam_passage *way)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	__u32 l3 = way->meta.l3_offset, l4 = way->meta.l4_offset, length;
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *socket;
+	int found;
+
+	if (l3 > TAM_L3_OFFSET_MAX || l4 > TAM_L4_OFFSET_MAX)
+		return 0;	/* a later fragment has no ports */
+
+	struct tcphdr *tcp = data + l4;
+
+	if ((void *)(tcp + 1) > data_end)
+		return 0;
+	if (way->moved && tcp->syn && !tcp->ack)
+		return 1;
+	if ((way->meta.flags >> 8 & 0xff) == 4) {
+		struct iphdr *ip = data + l3;
+
+		if ((void *)(ip + 1) > data_end)
+			return 0;
+		length = sizeof(tuple.ipv4);
+		tuple.ipv4.saddr = ip->saddr;
+		tuple.ipv4.daddr = ip->daddr;
+		tuple.ipv4.sport = tcp->source;
+		tuple.ipv4.dport = tcp->dest;
+	} else {
+		struct ipv6hdr *ip = data + l3;
+
+		if ((void *)(ip + 1) > data_end)
+			return 0;
+		length = sizeof(tuple.ipv6);
+		__builtin_memcpy(tuple.ipv6.saddr, &ip->saddr, sizeof(tuple.ipv6.saddr));
+		__builtin_memcpy(tuple.ipv6.daddr, &ip->daddr, sizeof(tuple.ipv6.daddr));
+		tuple.ipv6.sport = tcp->source;
+		tuple.ipv6.dport = tcp->dest;
+	}
+	socket = bpf_skc_lookup_tcp(ctx, &tuple, length, BPF_F_CURRENT_NETNS, 0);
+	if (!socket)
+		return 0;
+	/* One that listens for all addresses is somebody else's. */
+	found = socket->state != BPF_TCP_LISTEN;
+	bpf_sk_release(socket);
+	return found;
+}
+
+/* A packet of a stream service's rule: to the kernel's TCP, or on its way. */
+static __noinline int intercept(struct xdp_md *ctx)
+{
+	__u32 at = port_number;
+	struct tam_port_stats *stats = bpf_map_lookup_elem(&tam_stats, &at);
+
+	at = 0;
+
+	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &at);
+
+	if (!stats || !way)
+		return XDP_DROP;	/* not reached */
+	if (is_of_a_socket(ctx, way)) {
+		struct tam_meta *meta = meta_in_front(ctx, 0);
+
+		if (!meta)
+			return finish(stats, TAM_DROP_ADJUST);
+		__builtin_memset(meta, 0, sizeof(*meta));
+		meta->entry = way->meta.entry;
+		meta->flags = TAM_META_INTERCEPT;
+		return finish(stats, TAM_INTERCEPTED);
+	}
+	if (way->program != TAM_FORWARDED)
+		return finish(stats, way->program);
+
+	void *data = first_byte(ctx, TAM_LEVEL_NIC), *data_end = last_byte(ctx, TAM_LEVEL_NIC);
+	__u32 l3 = find_l3(data, data_end);
+
+	/* The hop limit was looked at. */
+	if (!l3 || one_hop(data + l3, data_end) != TAM_FORWARDED ||
+	    readdress(ctx, TAM_LEVEL_NIC, &way->meta, way->own_mac, l3))
+		return finish(stats, TAM_DROP_ADJUST);
+	at = way->meta.egress_port;
+	TAP_LEAVES(at);
+	if (bpf_redirect_map(&tam_devices, at, XDP_DROP) != XDP_REDIRECT)
+		return finish(stats, TAM_DROP_EGRESS_GONE);
+	finish(stats, TAM_FORWARDED);
+	return XDP_REDIRECT;
+}
+
+#endif

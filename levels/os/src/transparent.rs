@@ -1,0 +1,83 @@
+//! TCP sockets that have addresses of others: they accept what was sent to them, and connect as
+//! whoever sent it (`IP_TRANSPARENT`).
+
+use nix::sys::socket::{setsockopt, sockopt};
+use rustix::net::{
+    AddressFamily, SocketAddrAny, SocketFlags, SocketType, bind, getsockname, ipproto, listen,
+    socket_with, sockopt as options,
+};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Connections that wait to be accepted: more than come in the time that a busy cell is away, and
+/// the kernel's own limit where that is lower (`net.core.somaxconn`).
+const BACKLOG: i32 = 4096;
+/// Ports of IPv4 that are tried until one is free for IPv6, too.
+const ATTEMPTS_MAX: usize = 16;
+
+/// Where intercepted connections come to: one port of this machine's own addresses.
+#[derive(Debug)]
+pub struct Listeners {
+    /// On 127.0.0.1.
+    pub v4: OwnedFd,
+    /// On `::1`; none where the kernel has no IPv6.
+    pub v6: Option<OwnedFd>,
+    /// The port of both.
+    pub port: u16,
+}
+
+impl Listeners {
+    /// Listens in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// Without `CAP_NET_ADMIN`, or when no port is free.
+    pub fn open() -> io::Result<Self> {
+        let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+        for _ in 0..ATTEMPTS_MAX {
+            let v4 = listener((Ipv4Addr::LOCALHOST, 0).into())?;
+            let port = port_of(&v4)?;
+            match listener((Ipv6Addr::LOCALHOST, port).into()) {
+                Ok(v6) => return Ok(Self { v4, v6: Some(v6), port }),
+                Err(error) if has_no_v6(&error) => return Ok(Self { v4, v6: None, port }),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+fn has_no_v6(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
+}
+
+fn listener(at: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = unconnected(at.is_ipv6())?;
+    if at.is_ipv6() {
+        options::set_ipv6_v6only(&socket, true)?;
+    }
+    bind(&socket, &at)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+fn port_of(socket: &impl AsFd) -> io::Result<u16> {
+    let address: SocketAddrAny = getsockname(socket)?;
+    let address = SocketAddr::try_from(address).map_err(io::Error::from)?;
+    Ok(address.port())
+}
+
+/// A socket that may connect from any address. Whoever binds and connects it needs no capability
+/// for that.
+///
+/// # Errors
+/// Without `CAP_NET_ADMIN`, or without a free descriptor.
+pub fn unconnected(v6: bool) -> io::Result<OwnedFd> {
+    let family = if v6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    setsockopt(&socket, sockopt::IpTransparent, &true)?;
+    // The client's own port may be in use from another of its connections that has ended.
+    options::set_socket_reuseaddr(&socket, true)?;
+    Ok(socket)
+}

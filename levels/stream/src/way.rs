@@ -1,0 +1,152 @@
+//! One direction of a connection.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
+use rustix::pipe::{SpliceFlags, splice};
+
+use crate::pipes::{Pipe, Pipes};
+
+/// Bytes that one direction holds at most: what a pipe has room for.
+const HELD_MAX: usize = 64 * 1024;
+
+/// A socket, and what is known of it.
+pub(crate) struct End<'a> {
+    pub(crate) socket: BorrowedFd<'a>,
+    pub(crate) may_read: &'a mut bool,
+    pub(crate) may_write: &'a mut bool,
+}
+
+/// What a direction can do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// Nothing, until something happens.
+    Waits,
+    /// More, when others have had their turn.
+    GoesOn,
+    /// Its sender has ended it, and its receiver knows.
+    Ended,
+}
+
+/// Bytes on their way from one socket to the other.
+#[derive(Default)]
+pub(crate) struct Way {
+    /// While there are any.
+    pipe: Option<Pipe>,
+    held: usize,
+    /// The sender has ended it.
+    has_ended: bool,
+    /// The receiver has been told.
+    is_over: bool,
+    /// Bytes that have arrived.
+    pub(crate) moved: u64,
+}
+
+impl Way {
+    /// Moves what can be moved, about so much at most.
+    ///
+    /// # Errors
+    /// When one of the two sockets has failed, or there is no pipe.
+    pub(crate) fn advance(
+        &mut self,
+        pipes: &mut Pipes,
+        from: &mut End<'_>,
+        to: &mut End<'_>,
+        portion: usize,
+    ) -> Result<Moved, Errno> {
+        let begin = self.moved;
+        while !self.is_over {
+            let took = self.take(pipes, from)?;
+            let gave = self.give(pipes, to)?;
+            if self.has_ended && self.held == 0 {
+                // A receiver that is gone already does not mind.
+                match shutdown(to.socket, Shutdown::Write) {
+                    Ok(()) | Err(Errno::NOTCONN) => self.is_over = true,
+                    Err(error) => return Err(error),
+                }
+                break;
+            }
+            if !took && !gave {
+                return Ok(Moved::Waits);
+            }
+            if self.moved - begin >= portion as u64 {
+                return Ok(Moved::GoesOn);
+            }
+        }
+        Ok(Moved::Ended)
+    }
+
+    /// From the sender into the pipe; whether anything came of it.
+    fn take(&mut self, pipes: &mut Pipes, from: &mut End<'_>) -> Result<bool, Errno> {
+        if self.has_ended || !*from.may_read || self.held >= HELD_MAX {
+            return Ok(false);
+        }
+        let pipe = match self.pipe.take() {
+            Some(pipe) => pipe,
+            None => pipes.take()?,
+        };
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let taken =
+            splice(from.socket, None, pipe.write.as_fd(), None, HELD_MAX - self.held, flags);
+        self.pipe = Some(pipe);
+        match taken {
+            Ok(0) => self.has_ended = true,
+            Ok(bytes) => self.held += bytes,
+            // The socket is empty, or the pipe has no place for another segment: with bytes in
+            // the pipe it is asked again when they are out.
+            Err(Errno::AGAIN) if self.held == 0 => {
+                *from.may_read = false;
+                self.let_go(pipes);
+                return Ok(false);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        if self.held == 0 {
+            self.let_go(pipes);
+        }
+        Ok(true)
+    }
+
+    /// From the pipe to the receiver; whether anything came of it.
+    fn give(&mut self, pipes: &mut Pipes, to: &mut End<'_>) -> Result<bool, Errno> {
+        let Some(pipe) = &self.pipe else { return Ok(false) };
+        if !*to.may_write || self.held == 0 {
+            return Ok(false);
+        }
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        match splice(pipe.read.as_fd(), None, to.socket, None, self.held, flags) {
+            Ok(bytes) => {
+                self.held -= bytes.min(self.held);
+                self.moved += bytes as u64;
+                if self.held == 0 {
+                    self.let_go(pipes);
+                }
+                Ok(bytes > 0)
+            }
+            Err(Errno::AGAIN) => {
+                *to.may_write = false;
+                Ok(false)
+            }
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An empty pipe is for others.
+    fn let_go(&mut self, pipes: &mut Pipes) {
+        if let Some(pipe) = self.pipe.take() {
+            pipes.give(pipe);
+        }
+    }
+
+    /// What is on its way is given up.
+    pub(crate) fn close(self, pipes: &mut Pipes) {
+        match self.pipe {
+            Some(pipe) if self.held > 0 => pipes.close(pipe),
+            Some(pipe) => pipes.give(pipe),
+            None => {}
+        }
+    }
+}
