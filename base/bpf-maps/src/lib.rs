@@ -187,6 +187,11 @@ pub const ACTION_DOWN: u8 = 4;
 /// [`Rule::action`]: out by the port whose number is in [`Rule::entry`], without a module.
 pub const ACTION_OUT: u8 = 5;
 
+/// [`Rule::action`]: from a client, to a listener here whose port is in [`Rule::entry`].
+pub const ACTION_INTERCEPT: u8 = 6;
+/// [`Rule::action`]: the same back from the server, if such a connection is there.
+pub const ACTION_INTERCEPT_BACK: u8 = 7;
+
 /// `enum tam_stage`: infrastructure, before the principals.
 pub const STAGE_IN: u16 = 0;
 /// `enum tam_stage`: one principal's.
@@ -252,6 +257,7 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
         "to_kernel_module",
         "given to a module in the kernel's stack (tc): see the service's counters",
     ),
+    ("intercepted", "to a socket here, of a stream service"),
     ("kernel_not_ip", "to the kernel: not IP (ARP, LLDP, STP)"),
     ("kernel_not_for_us", "to the kernel: the destination MAC is not this port's"),
     ("kernel_link_local", "to the kernel: IPv6 neighbour discovery or link-local addresses"),
@@ -294,7 +300,7 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
 ];
 
 /// Outcomes that the front door counts (`TAM_OUTCOMES`).
-pub const OUTCOME_COUNT: usize = 36;
+pub const OUTCOME_COUNT: usize = 37;
 
 /// Counters of one port, on one CPU (`struct tam_port_stats`).
 #[repr(C)]
@@ -476,6 +482,11 @@ pub const META_LATER_FRAGMENT: u32 = 1 << 2;
 pub const META_TO_TC: u32 = 1 << 3;
 /// [`PacketMeta::flags`], from XDP to tc only: it cannot be run there.
 pub const META_UP: u32 = 1 << 4;
+/// [`PacketMeta::flags`], from XDP to tc only: it is to be marked for the listener whose port
+/// [`PacketMeta::entry`] is.
+pub const META_INTERCEPT: u32 = META_UP | 1 << 7;
+/// Marks of packets for listeners here: this, and the listener's port in the lower half.
+pub const MARK_LISTENER: u32 = 0x5441 << 16;
 /// [`PacketMeta::flags`]: the mark of the module before lies in front of the metadata.
 pub const META_MARK: u32 = 1 << 5;
 /// [`PacketMeta::flags`]: `egress_port` is the other end of a bridge; the packet leaves by it as it is.

@@ -26,6 +26,7 @@ use units::{EntryId, Name, PortId, RuleId, SessionId};
 use crate::ethernet::Ethertype;
 use crate::flows::FlowList;
 use crate::l4::{PortPrefix, PortRange};
+use crate::protocol::Protocol;
 use crate::rule::{Action, FragmentMatch, Match, Rule, Stage, VlanMatch};
 
 /// What the names in rules stand for.
@@ -55,6 +56,8 @@ pub enum Way {
     Cell,
     /// By a lane, which says the level.
     Lane,
+    /// Its TCP connections, as they begin, come to a listener here with this port.
+    Listener(u16),
     /// It is down, and they are dropped.
     Down,
 }
@@ -144,6 +147,36 @@ pub enum RuleSetError {
         /// Its match.
         text: String,
     },
+    /// A match for a service of streams that has more than TCP.
+    #[error(
+        "rule {rule} ('{text}') leads to a service of streams, which has TCP connections only; add 'proto tcp'"
+    )]
+    NotTcp {
+        /// The rule.
+        rule: RuleId,
+        /// Its match.
+        text: String,
+    },
+    /// A match for a service of streams that some packets of a connection have and others not.
+    #[error(
+        "rule {rule} ('{text}') leads to a service of streams, which has whole connections; leave out 'flags', 'dscp' and 'fragment'"
+    )]
+    PartOfConnections {
+        /// The rule.
+        rule: RuleId,
+        /// Its match.
+        text: String,
+    },
+    /// A list of flows for a service of streams.
+    #[error(
+        "rule {rule} ('{text}') leads to a service of streams by a list of flows; match them by addresses, L4 ports and 'proto tcp'"
+    )]
+    FlowsOfStreams {
+        /// The rule.
+        rule: RuleId,
+        /// Its match.
+        text: String,
+    },
     /// A name that stands for nothing.
     #[error("rule {rule} names the {kind} '{name}', which this node does not have")]
     Unknown {
@@ -171,20 +204,50 @@ pub fn compile<'a>(
     ranked.sort_by_key(|rule| (core::cmp::Reverse(rule.spec.priority), rule.id));
 
     let mut set = RuleSet::default();
-    let mut mask_index = BTreeMap::<(Stage, [u8; KEY_LENGTH]), u16>::new();
-    let mut entries = BTreeMap::<[u8; KEY_LENGTH], bpf_maps::Rule>::new();
+    let mut keys = Keys::default();
     for (rank, rule) in (0u32..).zip(ranked) {
         if rank as usize >= RULES_MAX || rule.id.0 as usize >= RULES_MAX {
             return Err(RuleSetError::TooManyRules { rule: rule.id });
         }
-        let (bits, key) = compile_match(rule, lookup)?;
+        let matched = &rule.spec.r#match;
         let compiled = compile_action(rule, rank, lookup)?;
         if let Some(flows) = &rule.spec.flows {
-            add_list(&mut set, rule, (bits, key), flows, compiled)?;
+            let template = compile_match(rule, matched, lookup)?;
+            add_list(&mut set, rule, template, flows, compiled)?;
             continue;
         }
-        let ports = port_prefixes(&rule.spec.r#match);
-        let left = RULE_ENTRIES_MAX - entries.len();
+        let better = set.add_keys(&mut keys, rule, matched, compiled, lookup)?;
+        set.shadowed.extend(better.map(|better| (rule.id, better)));
+        if compiled.action == bpf_maps::ACTION_INTERCEPT {
+            let back = bpf_maps::Rule { action: bpf_maps::ACTION_INTERCEPT_BACK, ..compiled };
+            // A better rule for what comes back leaves it to go past the service.
+            set.add_keys(&mut keys, rule, &way_back(matched), back, lookup)?;
+        }
+    }
+    set.entries = keys.entries.into_iter().map(|(key, rule)| (bytemuck::cast(key), rule)).collect();
+    Ok(set)
+}
+
+/// Keys as they are collected, and which masks there are for them.
+#[derive(Default)]
+struct Keys {
+    masks: BTreeMap<(Stage, [u8; KEY_LENGTH]), u16>,
+    entries: BTreeMap<[u8; KEY_LENGTH], bpf_maps::Rule>,
+}
+
+impl RuleSet {
+    /// Adds the keys of a match. The better rule that has one of them, if none is left for this.
+    fn add_keys(
+        &mut self,
+        keys: &mut Keys,
+        rule: &Rule,
+        matched: &Match,
+        compiled: bpf_maps::Rule,
+        lookup: &Lookup,
+    ) -> Result<Option<RuleId>, RuleSetError> {
+        let (bits, key) = compile_match(rule, matched, lookup)?;
+        let ports = port_prefixes(matched);
+        let left = RULE_ENTRIES_MAX - keys.entries.len();
         if ports.len() > left {
             let text = rule.spec.r#match.to_string();
             let needed = ports.len();
@@ -194,16 +257,16 @@ pub fn compile<'a>(
         let (mut installed, mut better) = (false, None);
         for (source, destination) in ports {
             let (bits, mut key) = with_ports(bits, key, source, destination);
-            key.mask = match mask_index.get(&(stage, bytes_of(&bits))) {
+            key.mask = match keys.masks.get(&(stage, bytes_of(&bits))) {
                 Some(&index) => index,
                 None => {
                     // Ranks only grow, so the masks are sorted as they are found.
-                    let index = add_mask(&mut set.masks, rule, bits, rank)?;
-                    mask_index.insert((stage, bytes_of(&bits)), index);
+                    let index = add_mask(&mut self.masks, rule, bits, compiled.rank)?;
+                    keys.masks.insert((stage, bytes_of(&bits)), index);
                     index
                 }
             };
-            match entries.entry(bytes_of(&key)) {
+            match keys.entries.entry(bytes_of(&key)) {
                 Entry::Occupied(taken) => better = Some(RuleId(taken.get().rule)),
                 Entry::Vacant(free) => {
                     free.insert(compiled);
@@ -211,12 +274,21 @@ pub fn compile<'a>(
                 }
             }
         }
-        if let Some(better) = better.filter(|_| !installed) {
-            set.shadowed.push((rule.id, better));
-        }
+        Ok(better.filter(|_| !installed))
     }
-    set.entries = entries.into_iter().map(|(key, rule)| (bytemuck::cast(key), rule)).collect();
-    Ok(set)
+}
+
+/// What comes back to who sent what is matched: wherever it comes in, and however it is marked.
+fn way_back(matched: &Match) -> Match {
+    Match {
+        source: matched.destination,
+        destination: matched.source,
+        source_port: matched.destination_port,
+        destination_port: matched.source_port,
+        protocol: matched.protocol,
+        ip_version: matched.ip_version,
+        ..Match::default()
+    }
 }
 
 const KEY_LENGTH: usize = size_of::<Key>();
@@ -289,8 +361,11 @@ fn add_list(
 }
 
 /// The mask of a rule's match and its key, which is zero where the mask is; without L4 ports.
-fn compile_match(rule: &Rule, lookup: &Lookup) -> Result<(Key, Key), RuleSetError> {
-    let matched = &rule.spec.r#match;
+fn compile_match(
+    rule: &Rule,
+    matched: &Match,
+    lookup: &Lookup,
+) -> Result<(Key, Key), RuleSetError> {
     let (mut bits, mut key) = (Key::default(), Key::default());
     if let Some(name) = &matched.port {
         key.port = find(&lookup.ports, name, rule, "port")?.0;
@@ -362,12 +437,36 @@ fn compile_action(rule: &Rule, rank: u32, lookup: &Lookup) -> Result<bpf_maps::R
                 Way::Cell => bpf_maps::ACTION_USER,
                 Way::Lane => bpf_maps::ACTION_SERVICE,
                 Way::Down => bpf_maps::ACTION_DOWN,
+                Way::Listener(port) => return intercept(rule, rank, port, lookup),
             };
             (action, entry.0)
         }
     };
     let session = find(&lookup.sessions, &rule.spec.session, rule, "session")?.0;
     Ok(bpf_maps::Rule { rank, rule: rule.id.0, session, entry, action, zero: [0; 3] })
+}
+
+/// What is said of a rule that leads to a listener.
+fn intercept(
+    rule: &Rule,
+    rank: u32,
+    port: u16,
+    lookup: &Lookup,
+) -> Result<bpf_maps::Rule, RuleSetError> {
+    let text = || rule.spec.r#match.to_string();
+    if rule.spec.r#match.protocol != Some(Protocol::TCP) {
+        return Err(RuleSetError::NotTcp { rule: rule.id, text: text() });
+    }
+    let matched = &rule.spec.r#match;
+    if matched.tcp_flags.is_some() || matched.dscp.is_some() || matched.fragment.is_some() {
+        return Err(RuleSetError::PartOfConnections { rule: rule.id, text: text() });
+    }
+    if rule.spec.flows.is_some() {
+        return Err(RuleSetError::FlowsOfStreams { rule: rule.id, text: text() });
+    }
+    let session = find(&lookup.sessions, &rule.spec.session, rule, "session")?.0;
+    let (action, rule) = (bpf_maps::ACTION_INTERCEPT, rule.id.0);
+    Ok(bpf_maps::Rule { rank, rule, session, entry: port, action, zero: [0; 3] })
 }
 
 fn find<T: Copy>(

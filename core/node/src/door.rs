@@ -15,8 +15,9 @@
 pub mod rules;
 
 use bpf_maps::{
-    ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_OUT, FRAGMENT_FIRST, FRAGMENT_NONE, Key,
-    META_BRIDGED, META_FRAGMENT, META_LATER_FRAGMENT, OUTCOMES, PacketMeta, RULE_NONE, STAGES,
+    ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_INTERCEPT, ACTION_INTERCEPT_BACK, ACTION_OUT,
+    FRAGMENT_FIRST, FRAGMENT_NONE, Key, META_BRIDGED, META_FRAGMENT, META_LATER_FRAGMENT, OUTCOMES,
+    PacketMeta, RULE_NONE, STAGES,
 };
 use std::collections::{BTreeMap, VecDeque};
 use units::{PortId, RuleId, SessionId};
@@ -176,7 +177,8 @@ impl Door {
         let all = decided.first.iter().chain(&decided.then).chain(&decided.counted);
         matched.iter_mut().zip(all).for_each(|(to, rule)| *to = Some(RuleId(rule.rule)));
         let (act, outcome) = match decided.action() {
-            ACTION_FORWARD => {
+            // Packet ports have no tc in front of the kernel that could mark a packet.
+            ACTION_FORWARD | ACTION_INTERCEPT | ACTION_INTERCEPT_BACK => {
                 return plain(port, unmatched.unwrap_or(KERNEL_SLOW), matched, meta);
             }
             ACTION_DROP => (Act::Drop, DROP_RULE),

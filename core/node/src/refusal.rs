@@ -467,7 +467,12 @@ impl Refusal {
             | Self::SessionChange { .. }
             | Self::OwnerChange { .. }
             | Self::ActionElsewhere { .. }
-            | Self::RuleSet(RuleSetError::FlowsTwice { .. })
+            | Self::RuleSet(
+                RuleSetError::FlowsTwice { .. }
+                | RuleSetError::NotTcp { .. }
+                | RuleSetError::PartOfConnections { .. }
+                | RuleSetError::FlowsOfStreams { .. },
+            )
             | Self::Match(_) => RefusalClass::Invalid,
         }
     }

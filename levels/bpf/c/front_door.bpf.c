@@ -27,6 +27,7 @@
 #include "rewrite.h"
 #include "service.h"
 #include "afterwards.h"
+#include "intercept.h"
 #include "tc.h"
 #include "tun.h"
 
@@ -171,7 +172,9 @@ static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 		else if (packet->vlan_tags > 1)
 			kernel = TAM_KERNEL_VLAN_DEPTH;
 	}
-	if (flow->action != TAM_ACTION_FORWARD)
+	if (flow->action >= TAM_ACTION_INTERCEPT && !(flow->meta.flags & TAM_META_BRIDGED))
+		return to_stream(flow, extent_of(packet), kernel);
+	if (flow->action != TAM_ACTION_FORWARD && flow->action < TAM_ACTION_INTERCEPT)
 		return to_entry(ctx, flow, extent_of(packet), kernel, stats);
 	if (kernel != TAM_FORWARDED)
 		return flow->meta.flags & TAM_META_BRIDGED ? cross_flow(ctx, flow, stats)
@@ -318,6 +321,8 @@ other:
 done:
 	if (action == TAM_LEAVE)
 		action = cut_through(ctx);
+	if (action == TAM_INTERCEPT)
+		action = intercept(ctx);
 	TAP_END(ctx, action);
 	/* The call is made here: none of a subprogram's stack is held across it. */
 	if (action != TAM_RUN)

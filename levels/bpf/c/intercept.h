@@ -14,6 +14,8 @@
 #ifndef TAM_INTERCEPT_H
 #define TAM_INTERCEPT_H
 
+#include <linux/tcp.h>
+
 #include "afterwards.h"
 
 /* What act() returns in place of an action: the packet's way says what for. */

@@ -76,6 +76,8 @@ enum tam_action {
 	TAM_ACTION_SERVICE = 3,	/* to where the entry's lane is: below, or as TAM_ACTION_USER */
 	TAM_ACTION_DOWN = 4,	/* drop: the service is down, and its failure policy is closed */
 	TAM_ACTION_OUT = 5,	/* out by a port, without a module: its number is where an entry's is */
+	TAM_ACTION_INTERCEPT = 6,	/* from a client, to a listener here: its port is where an entry's is */
+	TAM_ACTION_INTERCEPT_BACK = 7,	/* what comes back from the server, if such a connection is there */
 };
 
 /* What a rule says. */
@@ -132,6 +134,7 @@ enum tam_outcome {
 	TAM_TO_USER,			/* redirected to the cell's socket */
 	TAM_TO_NIC,			/* given to a module in the driver: see the service's counters */
 	TAM_TO_KERNEL_MODULE,		/* given to a module in the kernel's stack (tc): as above */
+	TAM_INTERCEPTED,		/* to a socket here, of a stream service */
 	/* To the kernel's stack, because ... */
 	TAM_KERNEL_NOT_IP,		/* ARP, LLDP, STP and other ethertypes */
 	TAM_KERNEL_NOT_FOR_US,		/* the destination MAC is not this port's */
@@ -292,12 +295,14 @@ struct tam_marked {
 #define TAM_META_MARK (1 << 5)	/* the mark of the module before lies in front of this */
 #define TAM_META_BRIDGED (1 << 6)	/* egress_port is the other end of a bridge: out by it, as it is */
 #define TAM_META_CROSS (1 << 7)	/* from XDP to tc: nothing but that (bridge.h) */
+#define TAM_META_INTERCEPT (TAM_META_CROSS | TAM_META_UP)	/* from XDP to tc: mark it for the listener that `entry` is the port of */
 /* On the way to the cell, and nowhere else: */
 #define TAM_META_COUNTED (1 << 3)	/* it has room in its session's queue (tam_room) */
 #define TAM_META_COUNTED_SHIFT 4	/* in `sent` of which epoch */
 #define TAM_META_LEAVES (1 << 7)	/* from tc: it only has to leave by egress_port, when it is its session's
 				 * turn; flow_hash is the number of the tam_line that counts it, `then` the verdict,
 				 * arrival_port the session that pays */
+#define TAM_MARK_LISTENER 0x54410000	/* of a packet for a listener here; the lower half is its port */
 #define TAM_META_EPOCH_SHIFT 24
 
 enum tam_level {

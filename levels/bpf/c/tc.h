@@ -97,6 +97,10 @@ int tam_tc(struct __sk_buff *ctx)
 
 	if (!meta)
 		return TC_ACT_UNSPEC;
+	if ((meta->flags & TAM_META_INTERCEPT) == TAM_META_INTERCEPT) {
+		ctx->mark = TAM_MARK_LISTENER | meta->entry;
+		return TC_ACT_UNSPEC;
+	}
 	if (meta->flags & TAM_META_CROSS)
 		return out_of(ctx, TAM_LEVEL_KERNEL, meta->egress_port);
 	if (!(meta->flags & TAM_META_TO_TC))

@@ -272,6 +272,8 @@ fn numbers_match_header() {
         bpf_maps::ACTION_SERVICE,
         bpf_maps::ACTION_DOWN,
         bpf_maps::ACTION_OUT,
+        bpf_maps::ACTION_INTERCEPT,
+        bpf_maps::ACTION_INTERCEPT_BACK,
     ];
     assert_eq!(actions, expected.map(i64::from));
     let stages: Vec<i64> =
@@ -316,6 +318,8 @@ fn numbers_match_header() {
         META_LATER_FRAGMENT,
         META_TO_TC,
         META_UP,
+        META_INTERCEPT,
+        MARK_LISTENER,
         META_MARK,
         META_COUNTED,
         META_COUNTED_SHIFT,

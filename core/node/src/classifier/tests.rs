@@ -204,6 +204,62 @@ fn a_rule_leads_to_the_entry_of_its_service() {
     assert!(matches!(error, RuleSetError::Unknown { kind: "service", .. }));
 }
 
+fn streams(text: &str) -> Result<RuleSet, RuleSetError> {
+    let way = Way::Listener(4711);
+    let services = [(name("compress"), Destination { entry: EntryId(9), way })].into();
+    let spec = RuleSpec::new(text.parse().unwrap(), Action::Service(name("compress")));
+    compile(&[Rule { id: RuleId(3), spec }], &Lookup { services, ..names() })
+}
+
+#[test]
+fn a_rule_of_streams_has_what_comes_back_too() {
+    let set = streams("src 10.0.0.0/8 dst 192.0.2.9 proto tcp sport 1024-2047 dport 80").unwrap();
+    let address = |bytes: [u8; 4]| {
+        let mut all = [0; 16];
+        all[..4].copy_from_slice(&bytes);
+        all
+    };
+    let (client, server) = (address([10, 7, 7, 7]), address([192, 0, 2, 9]));
+    let packet = |source, destination, from: u16, to: u16| Key {
+        source,
+        destination,
+        source_port_be: from.to_be_bytes(),
+        destination_port_be: to.to_be_bytes(),
+        protocol: Protocol::TCP.0,
+        ip_version: 4,
+        port: 2,
+        vlan: 0x8003,
+        ..Key::default()
+    };
+    let decided = |key: Key| {
+        let decision = set.decide(&key);
+        decision.first.map(|rule| (rule.action, rule.entry, rule.rule))
+    };
+    let there = decided(packet(client, server, 1500, 80));
+    assert_eq!(there, Some((bpf_maps::ACTION_INTERCEPT, 4711, 3)));
+    let back = decided(packet(server, client, 80, 1500));
+    assert_eq!(back, Some((bpf_maps::ACTION_INTERCEPT_BACK, 4711, 3)));
+    for other in [
+        packet(server, client, 81, 1500),
+        packet(server, client, 80, 2048),
+        packet(client, server, 80, 1500),
+        Key { protocol: Protocol::UDP.0, ..packet(client, server, 1500, 80) },
+    ] {
+        assert_eq!(decided(other), None);
+    }
+}
+
+#[test]
+fn a_rule_of_streams_is_for_whole_tcp_connections() {
+    assert!(matches!(streams("dst 10.0.0.0/8"), Err(RuleSetError::NotTcp { .. })));
+    assert!(matches!(streams("proto udp dport 80"), Err(RuleSetError::NotTcp { .. })));
+    for part in ["flags syn", "dscp 1", "fragment none"] {
+        let refused = streams(&format!("proto tcp {part}")).unwrap_err();
+        assert!(matches!(refused, RuleSetError::PartOfConnections { .. }), "{part}");
+        assert!(refused.to_string().contains("whole connections"), "{refused}");
+    }
+}
+
 #[test]
 fn an_ipv6_packet_is_not_taken_for_the_ipv4_one_with_the_same_bytes() {
     let set = compile(&[rule(1, 10, "dst 32.1.13.184")], &names()).unwrap();

@@ -15,6 +15,7 @@ mod cycle;
 mod forward;
 mod fragments;
 mod harness;
+mod intercept;
 mod kernel;
 mod kernel_harness;
 mod lanes;
