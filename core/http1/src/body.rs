@@ -1,0 +1,67 @@
+//! Bodies in each framing: slices of the input, then the end.
+
+use crate::chunked::Chunks;
+use crate::error::{Fault, Reason};
+use crate::framing::Framing;
+use crate::headers::Headers;
+
+/// A part of a body.
+#[derive(Debug)]
+pub(crate) enum BodyEvent<'i> {
+    Bytes(&'i [u8]),
+    Trailers(Headers),
+    Tunnel(&'i [u8]),
+    End,
+}
+
+/// What is left of a body.
+#[derive(Debug)]
+pub(crate) enum BodyReader {
+    Length(u64),
+    Chunked(Chunks),
+    UntilClose,
+    Tunnel,
+}
+
+impl BodyReader {
+    pub(crate) const fn new(framing: Framing) -> Self {
+        match framing {
+            Framing::None => Self::Length(0),
+            Framing::Length(length) => Self::Length(length),
+            Framing::Chunked => Self::Chunked(Chunks::new()),
+            Framing::UntilClose => Self::UntilClose,
+            Framing::Tunnel => Self::Tunnel,
+        }
+    }
+
+    /// The next event, and how many bytes it took; without an event all were taken.
+    pub(crate) fn next<'i>(
+        &mut self,
+        offset: u64,
+        input: &'i [u8],
+    ) -> Result<(usize, Option<BodyEvent<'i>>), Fault> {
+        Ok(match self {
+            Self::Length(0) => (0, Some(BodyEvent::End)),
+            Self::Chunked(chunks) => return chunks.next(offset, input),
+            _ if input.is_empty() => (0, None),
+            Self::Length(left) => {
+                let length = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+                *left -= length as u64;
+                (length, Some(BodyEvent::Bytes(&input[..length])))
+            }
+            Self::UntilClose => (input.len(), Some(BodyEvent::Bytes(input))),
+            Self::Tunnel => (input.len(), Some(BodyEvent::Tunnel(input))),
+        })
+    }
+
+    /// What the end of the connection means here: the end of the body, nothing, or too early.
+    pub(crate) fn eof(&self) -> Result<bool, Reason> {
+        match self {
+            Self::UntilClose => Ok(true),
+            Self::Tunnel => Ok(false),
+            Self::Length(0) => Ok(true),
+            Self::Chunked(chunks) if chunks.is_over() => Ok(true),
+            Self::Length(_) | Self::Chunked(_) => Err(Reason::IncompleteBody),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Chunks and trailers, byte by byte: RFC 9112, section 7.1. Data is not copied; extensions
+//! are checked and dropped.
+//!
+//! ```text
+//!  Size ─▶ Extension ─▶ SizeEnd ─┬─ 0 ────▶ Trailers ─▶ over
+//!   ▲ └───────────────────▲      ▼
+//!   └──── DataEnd ◀─ DataReturn ◀─ Data
+//! ```
+
+use crate::body::BodyEvent;
+use crate::error::{Fault, Reason};
+use crate::grammar::is_value;
+use crate::limits::{
+    BODY_LENGTH_MAX, CHUNK_EXTENSIONS_LENGTH_MAX, CHUNK_LINE_LENGTH_MAX, CHUNK_SIZE_DIGITS_MAX,
+    FIELD_LINE_LENGTH_MAX, TRAILERS_COUNT_MAX, TRAILERS_LENGTH_MAX,
+};
+use crate::line::{Limits, Reader};
+
+const TRAILER_LIMITS: Limits = Limits {
+    start_line: FIELD_LINE_LENGTH_MAX,
+    length: TRAILERS_LENGTH_MAX,
+    count: TRAILERS_COUNT_MAX,
+};
+
+/// Fields that are no trailers (RFC 9110, section 6.5.1): those that say how long a message is,
+/// where it goes, who sends it, how its content is read, and what becomes of the connection.
+/// Somebody who merges trailers into heads would believe them.
+pub const FORBIDDEN_TRAILERS: [&[u8]; 28] = [
+    b"Authorization",
+    b"Cache-Control",
+    b"Connection",
+    b"Content-Encoding",
+    b"Content-Length",
+    b"Content-Range",
+    b"Content-Type",
+    b"Cookie",
+    b"Expect",
+    b"Forwarded",
+    b"Host",
+    b"If-Match",
+    b"If-Modified-Since",
+    b"If-None-Match",
+    b"If-Range",
+    b"If-Unmodified-Since",
+    b"Keep-Alive",
+    b"Location",
+    b"Max-Forwards",
+    b"Proxy-Authenticate",
+    b"Proxy-Authorization",
+    b"Proxy-Connection",
+    b"Range",
+    b"Set-Cookie",
+    b"TE",
+    b"Trailer",
+    b"Transfer-Encoding",
+    b"Upgrade",
+];
+
+/// Whether a field must not be a trailer.
+#[must_use]
+pub fn is_forbidden_trailer(name: &[u8]) -> bool {
+    FORBIDDEN_TRAILERS.iter().any(|forbidden| forbidden.eq_ignore_ascii_case(name))
+}
+
+/// Where in the chunks the next byte is.
+#[derive(Debug)]
+enum State {
+    Size,
+    Extension,
+    SizeEnd,
+    Data,
+    DataReturn,
+    DataEnd,
+    Trailers(Reader<()>),
+    Over,
+}
+
+/// Reads a chunked body.
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    state: State,
+    /// The size that is read, then what is left of the chunk's data.
+    size: u64,
+    digits: usize,
+    /// Bytes of this chunk's line so far.
+    line: usize,
+    /// Bytes of all extensions so far.
+    extensions: usize,
+}
+
+impl Chunks {
+    pub(crate) const fn new() -> Self {
+        Self { state: State::Size, size: 0, digits: 0, line: 0, extensions: 0 }
+    }
+
+    /// Whether all of it has come.
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// The next event, and how many bytes it took; without an event all were taken.
+    pub(crate) fn next<'i>(
+        &mut self,
+        offset: u64,
+        input: &'i [u8],
+    ) -> Result<(usize, Option<BodyEvent<'i>>), Fault> {
+        let mut used = 0;
+        loop {
+            let here = offset.saturating_add(used as u64);
+            let rest = &input[used..];
+            if matches!(self.state, State::Over) {
+                return Ok((used, Some(BodyEvent::End)));
+            }
+            let [byte, ..] = rest else { return Ok((used, None)) };
+            match &mut self.state {
+                State::Data => {
+                    let length = usize::try_from(self.size).unwrap_or(usize::MAX).min(rest.len());
+                    self.size -= length as u64;
+                    if self.size == 0 {
+                        self.state = State::DataReturn;
+                    }
+                    return Ok((used + length, Some(BodyEvent::Bytes(&rest[..length]))));
+                }
+                State::Trailers(reader) => {
+                    let (taken, lines) = reader.read(rest)?;
+                    used += taken;
+                    let Some(lines) = lines else { return Ok((used, None)) };
+                    for (index, (name, _)) in lines.headers.iter().enumerate() {
+                        if is_forbidden_trailer(name) {
+                            let at = lines.headers.position(index) as u64;
+                            let offset = lines.base.saturating_add(at);
+                            return Err(Fault { offset, reason: Reason::TrailerForbidden });
+                        }
+                    }
+                    self.state = State::Over;
+                    if !lines.headers.is_empty() {
+                        return Ok((used, Some(BodyEvent::Trailers(lines.headers))));
+                    }
+                }
+                _ => {
+                    self.byte(*byte, here).map_err(|reason| Fault { offset: here, reason })?;
+                    used += 1;
+                }
+            }
+        }
+    }
+
+    /// Takes one byte that is neither data nor of a trailer.
+    fn byte(&mut self, byte: u8, here: u64) -> Result<(), Reason> {
+        match self.state {
+            State::Size => self.size_byte(byte),
+            State::Extension => self.extension_byte(byte),
+            State::SizeEnd if byte == b'\n' => {
+                self.state = if self.size == 0 {
+                    let next = here.saturating_add(1);
+                    State::Trailers(Reader::new(TRAILER_LIMITS, next, Some(())))
+                } else {
+                    State::Data
+                };
+                (self.digits, self.line) = (0, 0);
+                Ok(())
+            }
+            State::SizeEnd => Err(Reason::BareCr),
+            State::DataReturn if byte == b'\r' => {
+                self.state = State::DataEnd;
+                Ok(())
+            }
+            State::DataEnd if byte == b'\n' => {
+                (self.state, self.size) = (State::Size, 0);
+                Ok(())
+            }
+            _ => Err(Reason::ChunkEnd),
+        }
+    }
+
+    fn size_byte(&mut self, byte: u8) -> Result<(), Reason> {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'F' => byte - b'A' + 10,
+            b'\n' => return Err(Reason::BareLf),
+            _ if self.digits == 0 => return Err(Reason::ChunkSize),
+            b'\r' => {
+                self.state = State::SizeEnd;
+                return Ok(());
+            }
+            b';' => {
+                self.state = State::Extension;
+                return self.count_extension();
+            }
+            _ => return Err(Reason::ChunkSize),
+        };
+        if self.digits >= CHUNK_SIZE_DIGITS_MAX {
+            return Err(Reason::ChunkSizeTooLarge);
+        }
+        let size = self.size.checked_mul(16).and_then(|size| size.checked_add(u64::from(digit)));
+        self.size =
+            size.filter(|&size| size <= BODY_LENGTH_MAX).ok_or(Reason::ChunkSizeTooLarge)?;
+        self.digits += 1;
+        self.line += 1;
+        Ok(())
+    }
+
+    fn extension_byte(&mut self, byte: u8) -> Result<(), Reason> {
+        match byte {
+            b'\r' => {
+                self.state = State::SizeEnd;
+                Ok(())
+            }
+            b'\n' => Err(Reason::BareLf),
+            byte if is_value(byte) => self.count_extension(),
+            _ => Err(Reason::ChunkExtension),
+        }
+    }
+
+    fn count_extension(&mut self) -> Result<(), Reason> {
+        if self.line >= CHUNK_LINE_LENGTH_MAX {
+            return Err(Reason::ChunkLineTooLong);
+        }
+        if self.extensions >= CHUNK_EXTENSIONS_LENGTH_MAX {
+            return Err(Reason::ChunkExtensionsTooLong);
+        }
+        self.line += 1;
+        self.extensions += 1;
+        Ok(())
+    }
+}

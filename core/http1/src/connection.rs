@@ -1,0 +1,201 @@
+//! What fields say of the connection: whether it stays, which fields are for the next hop only,
+//! whether a client waits for 100, whether it wants another protocol.
+
+use crate::error::Reason;
+use crate::grammar::{elements, is_token};
+use crate::head::Version;
+use crate::headers::{EditError, Headers};
+
+/// Fields that are for the next hop whatever Connection says: RFC 9110, section 7.6.1.
+pub const HOP_BY_HOP: [&[u8]; 6] =
+    [b"Connection", b"Keep-Alive", b"Proxy-Connection", b"TE", b"Transfer-Encoding", b"Upgrade"];
+
+/// Fields that Connection must not name: the next hop would take them out, and read the message
+/// in another way or send it elsewhere.
+const KEPT: [&[u8]; 3] = [b"Content-Length", b"Transfer-Encoding", b"Host"];
+
+/// The options of all Connection fields, in order. What is not a token is left out.
+pub fn options(headers: &Headers) -> impl Iterator<Item = &[u8]> {
+    headers.get_all(b"Connection").flat_map(elements).filter(|option| is_token(option))
+}
+
+/// Whether Connection has this option, whatever its case.
+#[must_use]
+pub fn has_option(headers: &Headers, option: &[u8]) -> bool {
+    options(headers).any(|has| has.eq_ignore_ascii_case(option))
+}
+
+/// Whether a field is for the next hop only: one that always is, or that Connection names.
+#[must_use]
+pub fn is_hop_by_hop(headers: &Headers, name: &[u8]) -> bool {
+    HOP_BY_HOP.iter().any(|hop| hop.eq_ignore_ascii_case(name)) || has_option(headers, name)
+}
+
+/// Whether the connection stays after a message: RFC 9112, section 9.3.
+#[must_use]
+pub fn is_persistent(version: Version, headers: &Headers) -> bool {
+    if has_option(headers, b"close") {
+        return false;
+    }
+    match version {
+        Version::Http11 => true,
+        Version::Http10 => has_option(headers, b"keep-alive"),
+    }
+}
+
+/// Says that the connection ends after the message: adds `close`, and takes out `keep-alive`.
+/// All other options stay.
+///
+/// # Errors
+/// When there is no room for it.
+pub fn set_close(headers: &mut Headers) -> Result<(), EditError> {
+    if has_option(headers, b"close") && !has_option(headers, b"keep-alive") {
+        return Ok(());
+    }
+    let mut value = b"close".to_vec();
+    for option in options(headers) {
+        if !option.eq_ignore_ascii_case(b"close") && !option.eq_ignore_ascii_case(b"keep-alive") {
+            value.extend_from_slice(b", ");
+            value.extend_from_slice(option);
+        }
+    }
+    headers.replace(b"Connection", &value)?;
+    headers.remove(b"Keep-Alive");
+    Ok(())
+}
+
+/// Whether a client waits for 100 before it sends the body: RFC 9110, section 10.1.1. One of
+/// HTTP/1.0 never does.
+#[must_use]
+pub fn expects_continue(version: Version, headers: &Headers) -> bool {
+    version == Version::Http11
+        && headers
+            .get_all(b"Expect")
+            .flat_map(elements)
+            .any(|has| has.eq_ignore_ascii_case(b"100-continue"))
+}
+
+/// The protocols of Upgrade, if Connection says that it is meant: RFC 9110, section 7.8. None
+/// in HTTP/1.0.
+pub fn upgrades(version: Version, headers: &Headers) -> impl Iterator<Item = &[u8]> {
+    let is_meant = version == Version::Http11 && has_option(headers, b"upgrade");
+    headers
+        .get_all(b"Upgrade")
+        .flat_map(elements)
+        .filter(move |protocol| is_meant && !protocol.is_empty())
+}
+
+/// Whether TE offers another coding than chunked, which `trailers` is not.
+pub(crate) fn offers_codings(headers: &Headers) -> bool {
+    let mut all = headers.get_all(b"TE").flat_map(elements);
+    all.any(|coding| !coding.eq_ignore_ascii_case(b"trailers"))
+}
+
+/// Leaves of TE only `trailers`, in its place: no other coding than chunked is read here, so
+/// nobody behind the node may be told that there is (RFC 9110, section 10.1.4).
+pub(crate) fn limit_codings(headers: &mut Headers) -> Result<(), EditError> {
+    let mut all = headers.get_all(b"TE").flat_map(elements);
+    if all.any(|coding| coding.eq_ignore_ascii_case(b"trailers")) {
+        drop(all);
+        return headers.replace(b"TE", b"trailers");
+    }
+    drop(all);
+    headers.remove(b"TE");
+    Ok(())
+}
+
+/// Whether Connection names nothing that has to stay, or at which field.
+pub(crate) fn check_options(headers: &Headers) -> Result<(), (usize, Reason)> {
+    for (index, (name, value)) in headers.iter().enumerate() {
+        if name.eq_ignore_ascii_case(b"Connection")
+            && elements(value).any(|has| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(has)))
+        {
+            return Err((index, Reason::ConnectionOption));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&str, &str)]) -> Headers {
+        let mut headers = Headers::new();
+        for (name, value) in pairs {
+            headers.add(name.as_bytes(), value.as_bytes()).unwrap();
+        }
+        headers
+    }
+
+    #[test]
+    fn whether_a_connection_stays_is_the_table_of_section_9_3() {
+        type Pairs = &'static [(&'static str, &'static str)];
+        let rows: [(Pairs, bool, bool); 6] = [
+            (&[], false, true),
+            (&[("connection", "close")], false, false),
+            (&[("Connection", "Keep-Alive")], true, true),
+            (&[("Connection", "keep-alive, close")], false, false),
+            (&[("Connection", "x"), ("Connection", ", CLOSE")], false, false),
+            (&[("Connection", "closed"), ("Connection", "close;a=b")], false, true),
+        ];
+        for (pairs, http10, http11) in rows {
+            let headers = headers(pairs);
+            assert_eq!(is_persistent(Version::Http10, &headers), http10, "{pairs:?}");
+            assert_eq!(is_persistent(Version::Http11, &headers), http11, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn closing_keeps_other_options() {
+        let mut all =
+            headers(&[("Connection", "keep-alive, Upgrade"), ("keep-alive", "timeout=5")]);
+        set_close(&mut all).unwrap();
+        assert_eq!(all, headers(&[("Connection", "close, Upgrade")]));
+        set_close(&mut all).unwrap();
+        assert_eq!(all, headers(&[("Connection", "close, Upgrade")]));
+        let mut none = headers(&[]);
+        set_close(&mut none).unwrap();
+        assert_eq!(none, headers(&[("Connection", "close")]));
+    }
+
+    #[test]
+    fn fields_for_the_next_hop_are_found() {
+        let headers = headers(&[("Connection", "X-Mine"), ("X-Mine", "1"), ("Accept", "2")]);
+        for (name, is_hop) in
+            [("x-mine", true), ("transfer-encoding", true), ("accept", false), ("TE", true)]
+        {
+            assert_eq!(is_hop_by_hop(&headers, name.as_bytes()), is_hop, "{name}");
+        }
+    }
+
+    #[test]
+    fn upgrade_counts_only_with_its_option_and_in_http11() {
+        let asked = headers(&[("Upgrade", "websocket, h2c"), ("Connection", "Upgrade")]);
+        let all: Vec<_> = upgrades(Version::Http11, &asked).collect();
+        assert_eq!(all, [&b"websocket"[..], b"h2c"]);
+        assert_eq!(upgrades(Version::Http10, &asked).count(), 0);
+        assert_eq!(upgrades(Version::Http11, &headers(&[("Upgrade", "h2c")])).count(), 0);
+    }
+
+    #[test]
+    fn codings_that_are_not_read_here_are_not_offered() {
+        for (te, left) in [
+            ("trailers", Some("trailers")),
+            ("gzip", None),
+            ("gzip;q=1, Trailers", Some("trailers")),
+        ] {
+            let mut all = headers(&[("TE", te), ("a", "b")]);
+            assert_eq!(offers_codings(&all), te != "trailers");
+            limit_codings(&mut all).unwrap();
+            assert_eq!(all.get(b"te"), left.map(str::as_bytes), "{te}");
+        }
+    }
+
+    #[test]
+    fn a_client_of_http10_never_waits_for_100() {
+        let headers = headers(&[("Expect", "100-Continue")]);
+        assert!(expects_continue(Version::Http11, &headers));
+        assert!(!expects_continue(Version::Http10, &headers));
+    }
+}

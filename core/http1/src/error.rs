@@ -1,0 +1,278 @@
+//! Why bytes are no message that is passed on: what, where, by which section, and what to
+//! answer. The sender's fault, always.
+
+use crate::limits::{
+    BODY_LENGTH_MAX, CHUNK_EXTENSIONS_LENGTH_MAX, CHUNK_LINE_LENGTH_MAX, CHUNK_SIZE_DIGITS_MAX,
+    FIELD_LINE_LENGTH_MAX, INTERIM_COUNT_MAX, METHOD_LENGTH_MAX, START_LINE_LENGTH_MAX,
+};
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// From client to server.
+    Request,
+    /// From server to client.
+    Response,
+}
+
+/// A message is refused. Nothing behind it can be read: the connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("byte {offset}: {reason} ({})", reason.section())]
+pub struct Error {
+    /// Whose message it is.
+    pub side: Side,
+    /// The byte, counted from the first that the decoder was given.
+    pub offset: u64,
+    /// What is wrong.
+    pub reason: Reason,
+}
+
+impl Error {
+    /// The status to answer the client with, as long as no response has begun: 502 when the
+    /// server is at fault.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self.side {
+            Side::Request => self.reason.status(),
+            Side::Response => 502,
+        }
+    }
+}
+
+/// An error before it is known whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) offset: u64,
+    pub(crate) reason: Reason,
+}
+
+impl Fault {
+    pub(crate) const fn on(self, side: Side) -> Error {
+        Error { side, offset: self.offset, reason: self.reason }
+    }
+}
+
+/// What is wrong with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A line ends with LF alone.
+    #[error("a line ends with LF alone, it has to end with CRLF")]
+    BareLf,
+    /// A CR without LF behind it.
+    #[error("a CR has no LF behind it")]
+    BareCr,
+    /// More empty lines than one in front of a request, or one in front of a response.
+    #[error("an empty line stands where a message has to begin")]
+    EmptyLine,
+    /// The method is not a token.
+    #[error("the method is not a token with one space behind it")]
+    Method,
+    /// The method is longer than any that is known.
+    #[error("the method has more than {METHOD_LENGTH_MAX} bytes")]
+    MethodTooLong,
+    /// The request line is not three parts with one space between them.
+    #[error("the request line is not method, target and version with one space between them")]
+    RequestLine,
+    /// The request line is too long.
+    #[error("the request line has more than {START_LINE_LENGTH_MAX} bytes")]
+    TargetTooLong,
+    /// A byte that no target has.
+    #[error("the target has a byte that is not allowed in it")]
+    TargetByte,
+    /// A target that this method does not have, or none of the four forms.
+    #[error("the target has none of the forms that its method can have")]
+    TargetForm,
+    /// The authority of the target cannot be read, or has a user in it.
+    #[error("the target's authority is not a host and a port")]
+    TargetAuthority,
+    /// A request without a version.
+    #[error("HTTP/0.9 is not spoken here")]
+    Http09,
+    /// The first line of HTTP/2.
+    #[error("this is HTTP/2, which is not spoken here")]
+    Http2Preface,
+    /// Another version than 1.0 and 1.1.
+    #[error("this version is not spoken here, HTTP/1.1 and HTTP/1.0 are")]
+    VersionUnknown,
+    /// Something that is not a version.
+    #[error("this is not an HTTP version")]
+    Version,
+    /// The status line is not version, status and reason.
+    #[error("the status line is not version, three digits and a reason")]
+    StatusLine,
+    /// The status line is too long.
+    #[error("the status line has more than {START_LINE_LENGTH_MAX} bytes")]
+    StatusLineTooLong,
+    /// A field line goes on in the next line, or begins with a space.
+    #[error("a line begins with a space: folded fields are not taken")]
+    ObsFold,
+    /// A field line without a colon.
+    #[error("a field line has no colon")]
+    NoColon,
+    /// A field line that begins with the colon.
+    #[error("a field has no name")]
+    NameEmpty,
+    /// A space between name and colon.
+    #[error("there is a space between a field's name and its colon")]
+    SpaceBeforeColon,
+    /// A byte that no name has.
+    #[error("a field's name has a byte that is not allowed in it")]
+    NameByte,
+    /// A control character in a value.
+    #[error("a field's value has a control character")]
+    ValueByte,
+    /// One line is too long.
+    #[error("a field line has more than {FIELD_LINE_LENGTH_MAX} bytes")]
+    FieldTooLong,
+    /// All lines together are too long.
+    #[error("the fields have more than {limit} bytes together")]
+    FieldsTooLong {
+        /// How many they may have.
+        limit: usize,
+    },
+    /// Too many lines.
+    #[error("there are more than {limit} fields")]
+    FieldsTooMany {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// HTTP/1.1 without Host.
+    #[error("a request of HTTP/1.1 has no Host")]
+    HostMissing,
+    /// More than one Host.
+    #[error("there is more than one Host")]
+    HostRepeated,
+    /// A Host that is not a host and a port.
+    #[error("Host is not a host and a port")]
+    Host,
+    /// Host and the target's authority are different.
+    #[error("Host is not what the target says")]
+    HostDisagrees,
+    /// Both say how long the body is.
+    #[error("there are both Content-Length and Transfer-Encoding")]
+    LengthAndCoding,
+    /// More than one length, also if they are the same.
+    #[error("there is more than one Content-Length")]
+    LengthRepeated,
+    /// A length that is not a number, or too large a one.
+    #[error("Content-Length is not a number of digits up to {BODY_LENGTH_MAX}")]
+    Length,
+    /// An empty element or a parameter in Transfer-Encoding.
+    #[error("Transfer-Encoding is not a list of codings")]
+    Coding,
+    /// The last coding is not chunked.
+    #[error("the last coding of Transfer-Encoding is not chunked")]
+    CodingNotChunked,
+    /// Chunked more than once.
+    #[error("Transfer-Encoding has chunked more than once")]
+    CodingRepeated,
+    /// Another coding than chunked.
+    #[error("Transfer-Encoding has another coding than chunked")]
+    CodingUnknown,
+    /// HTTP/1.0 has no transfer codings.
+    #[error("there is a Transfer-Encoding in HTTP/1.0")]
+    CodingInHttp10,
+    /// A body where there is none.
+    #[error("there is a body where there must not be one")]
+    BodyForbidden,
+    /// Connection names a field that framing or routing depend on.
+    #[error("Connection names a field that has to stay")]
+    ConnectionOption,
+    /// A chunk's size does not begin with hexadecimal digits.
+    #[error("a chunk's size is not hexadecimal digits and CRLF or a semicolon")]
+    ChunkSize,
+    /// A chunk's size has too many digits, or is too large.
+    #[error(
+        "a chunk's size has more than {CHUNK_SIZE_DIGITS_MAX} digits, or is above {BODY_LENGTH_MAX}"
+    )]
+    ChunkSizeTooLarge,
+    /// A control character in a chunk extension.
+    #[error("a chunk extension has a control character")]
+    ChunkExtension,
+    /// A chunk's line is too long.
+    #[error("a chunk's line has more than {CHUNK_LINE_LENGTH_MAX} bytes")]
+    ChunkLineTooLong,
+    /// All chunk extensions are too long.
+    #[error("the chunk extensions have more than {CHUNK_EXTENSIONS_LENGTH_MAX} bytes together")]
+    ChunkExtensionsTooLong,
+    /// A chunk does not end where its size says.
+    #[error("a chunk's data does not end with CRLF where its size says")]
+    ChunkEnd,
+    /// A trailer that is for heads only.
+    #[error("there is a trailer that only a head may have")]
+    TrailerForbidden,
+    /// A response without a request.
+    #[error("there is a response, but no request that it could belong to")]
+    Unsolicited,
+    /// 101 without Upgrade in it, or nobody asked.
+    #[error("the server switches protocols, which nobody asked it for")]
+    SwitchUnasked,
+    /// Too many interim responses.
+    #[error("there are more than {INTERIM_COUNT_MAX} interim responses to one request")]
+    InterimTooMany,
+    /// The connection ended within a head.
+    #[error("the connection ended within a head")]
+    IncompleteHead,
+    /// The connection ended within a body.
+    #[error("the connection ended within a body")]
+    IncompleteBody,
+}
+
+impl Reason {
+    /// The status to answer a request with.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::TargetTooLong => 414,
+            Self::FieldTooLong | Self::FieldsTooLong { .. } | Self::FieldsTooMany { .. } => 431,
+            Self::MethodTooLong | Self::CodingUnknown => 501,
+            Self::Http09 | Self::Http2Preface | Self::VersionUnknown => 505,
+            _ => 400,
+        }
+    }
+
+    /// Where it is written that this is wrong, or may be refused.
+    #[must_use]
+    pub const fn section(self) -> &'static str {
+        match self {
+            Self::BareLf | Self::BareCr | Self::EmptyLine => "RFC 9112, section 2.2",
+            Self::Method | Self::MethodTooLong | Self::RequestLine | Self::TargetTooLong => {
+                "RFC 9112, section 3"
+            }
+            Self::TargetByte | Self::TargetForm => "RFC 9112, section 3.2",
+            Self::TargetAuthority => "RFC 9110, section 4.2.4",
+            Self::Http09 | Self::Version => "RFC 9112, section 2.3",
+            Self::Http2Preface => "RFC 9113, section 3.4",
+            Self::VersionUnknown => "RFC 9110, section 2.5",
+            Self::StatusLine | Self::StatusLineTooLong => "RFC 9112, section 4",
+            Self::ObsFold => "RFC 9112, section 5.2",
+            Self::NoColon | Self::NameEmpty => "RFC 9112, section 5",
+            Self::SpaceBeforeColon => "RFC 9112, section 5.1",
+            Self::NameByte => "RFC 9110, section 5.1",
+            Self::ValueByte => "RFC 9110, section 5.5",
+            Self::FieldTooLong | Self::FieldsTooLong { .. } | Self::FieldsTooMany { .. } => {
+                "RFC 9110, section 5.4"
+            }
+            Self::HostMissing | Self::HostRepeated | Self::Host | Self::HostDisagrees => {
+                "RFC 9112, section 3.2"
+            }
+            Self::LengthAndCoding | Self::LengthRepeated | Self::Length => "RFC 9112, section 6.3",
+            Self::Coding | Self::CodingRepeated | Self::CodingUnknown | Self::CodingInHttp10 => {
+                "RFC 9112, section 6.1"
+            }
+            Self::CodingNotChunked => "RFC 9112, section 6.3",
+            Self::BodyForbidden => "RFC 9110, section 6.4.1",
+            Self::ConnectionOption => "RFC 9110, section 7.6.1",
+            Self::ChunkSize | Self::ChunkSizeTooLarge | Self::ChunkEnd => "RFC 9112, section 7.1",
+            Self::ChunkExtension | Self::ChunkLineTooLong | Self::ChunkExtensionsTooLong => {
+                "RFC 9112, section 7.1.1"
+            }
+            Self::TrailerForbidden => "RFC 9110, section 6.5.1",
+            Self::Unsolicited => "RFC 9112, section 9.2",
+            Self::SwitchUnasked => "RFC 9110, section 7.8",
+            Self::InterimTooMany => "RFC 9110, section 15.2",
+            Self::IncompleteHead | Self::IncompleteBody => "RFC 9112, section 8",
+        }
+    }
+}

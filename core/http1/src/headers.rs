@@ -1,0 +1,352 @@
+//! Fields in the order in which they came: names as they were spelt, duplicates kept.
+//!
+//! ```text
+//!  bytes   GET / HTTP/1.1␍␊Host: a␍␊Accept:  b ␍␊␍␊ … what edits added
+//!                          └┬─┘  ╵  └─┬──┘   ╵
+//!  fields                 [name value, name value, …]   ranges of bytes
+//! ```
+//!
+//! A head that was read keeps its bytes in one piece: two allocations for all fields.
+
+use crate::grammar::{is_space, is_token, is_value, trim};
+use crate::limits::{HEADERS_COUNT_MAX, HEADERS_LENGTH_MAX};
+use std::fmt;
+use std::ops::Range;
+
+/// Bytes of `: ` and CRLF, the most that a field line has beside name and value.
+const AROUND: usize = 4;
+
+/// Name and value of one line, where they lie.
+#[derive(Clone, Debug)]
+pub(crate) struct Field {
+    pub(crate) name: Range<usize>,
+    pub(crate) value: Range<usize>,
+}
+
+/// Fields of a head, or trailers. All names and values in it are valid.
+#[derive(Clone, Default)]
+pub struct Headers {
+    bytes: Vec<u8>,
+    fields: Vec<Field>,
+}
+
+/// Why fields cannot be changed so. The fault of whoever edits: a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EditError {
+    /// Not a token.
+    #[error("a field's name is not a token")]
+    Name,
+    /// A control character, or space at an end.
+    #[error("a field's value has a control character, or a space at an end")]
+    Value,
+    /// Too many.
+    #[error("there would be more than {HEADERS_COUNT_MAX} fields")]
+    TooMany,
+    /// Too long.
+    #[error("the fields would have more than {HEADERS_LENGTH_MAX} bytes together")]
+    TooLong,
+}
+
+impl Headers {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { bytes: Vec::new(), fields: Vec::new() }
+    }
+
+    /// What was read and checked: ranges of the bytes.
+    pub(crate) const fn of(bytes: Vec<u8>, fields: Vec<Field>) -> Self {
+        Self { bytes, fields }
+    }
+
+    /// Where a field's name began in the bytes that were read.
+    pub(crate) fn position(&self, index: usize) -> usize {
+        self.fields.get(index).map_or(0, |field| field.name.start)
+    }
+
+    /// How many there are, duplicates too.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// Names and values, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> + ExactSizeIterator {
+        self.fields.iter().map(|field| self.pair(field))
+    }
+
+    /// The value of the first with this name, whatever its case.
+    #[must_use]
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.get_all(name).next()
+    }
+
+    /// The values of all with this name, whatever its case, in order.
+    pub fn get_all<'h>(&'h self, name: &[u8]) -> impl Iterator<Item = &'h [u8]> {
+        self.iter().filter(|(has, _)| has.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// Whether there is one with this name.
+    #[must_use]
+    pub fn contains(&self, name: &[u8]) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// Adds one behind the others, also if there is one with this name.
+    ///
+    /// # Errors
+    /// When it is not valid, or more than a head may have. Nothing is changed then.
+    pub fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), EditError> {
+        check(name, value)?;
+        self.check_room(None, name.len(), value.len())?;
+        let field = self.append(name, value);
+        self.fields.push(field);
+        Ok(())
+    }
+
+    /// Gives the first with this name the value, where it stands and as its name is spelt, and
+    /// removes the others. Adds one if there is none.
+    ///
+    /// # Errors
+    /// When it is not valid, or more than a head may have. Nothing is changed then.
+    pub fn replace(&mut self, name: &[u8], value: &[u8]) -> Result<(), EditError> {
+        let Some(index) = self.index(name) else { return self.add(name, value) };
+        self.set(index, value)?;
+        let mut at = 0;
+        let Self { bytes, fields } = self;
+        fields.retain(|field| {
+            at += 1;
+            at - 1 == index || !bytes[field.name.clone()].eq_ignore_ascii_case(name)
+        });
+        Ok(())
+    }
+
+    /// Gives the one at this place, counted from 0, another value. Nothing happens if there is
+    /// none.
+    ///
+    /// # Errors
+    /// When it is not valid, or more than a head may have. Nothing is changed then.
+    pub fn set(&mut self, index: usize, value: &[u8]) -> Result<(), EditError> {
+        let Some(field) = self.fields.get(index) else { return Ok(()) };
+        let name_length = field.name.len();
+        check_value(value)?;
+        self.check_room(Some(index), name_length, value.len())?;
+        self.compact();
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.fields[index].value = from..self.bytes.len();
+        Ok(())
+    }
+
+    /// Removes all with this name, whatever its case, and says how many there were.
+    pub fn remove(&mut self, name: &[u8]) -> usize {
+        let before = self.fields.len();
+        let Self { bytes, fields } = self;
+        fields.retain(|field| !bytes[field.name.clone()].eq_ignore_ascii_case(name));
+        before - fields.len()
+    }
+
+    /// Puts one at this place, counted from 0, and moves those from there on back.
+    pub(crate) fn insert(
+        &mut self,
+        index: usize,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), EditError> {
+        check(name, value)?;
+        self.check_room(None, name.len(), value.len())?;
+        let field = self.append(name, value);
+        self.fields.insert(index.min(self.fields.len()), field);
+        Ok(())
+    }
+
+    /// The place of the first with this name.
+    #[must_use]
+    pub fn index(&self, name: &[u8]) -> Option<usize> {
+        self.iter().position(|(has, _)| has.eq_ignore_ascii_case(name))
+    }
+
+    /// Bytes of all lines with their CRLF, as [`serialize`](Self::serialize) writes them.
+    #[must_use]
+    pub fn wire_length(&self) -> usize {
+        self.fields.iter().map(|field| line_length(field.name.len(), field.value.len())).sum()
+    }
+
+    /// Writes all lines, without the empty line behind them. Each is the name, a colon, a space,
+    /// the value; without a value only name and colon.
+    pub fn serialize(&self, out: &mut Vec<u8>) {
+        out.reserve(self.wire_length());
+        for (name, value) in self.iter() {
+            out.extend_from_slice(name);
+            out.extend_from_slice(if value.is_empty() { b":" } else { b": " });
+            out.extend_from_slice(value);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    fn pair(&self, field: &Field) -> (&[u8], &[u8]) {
+        (&self.bytes[field.name.clone()], &self.bytes[field.value.clone()])
+    }
+
+    fn append(&mut self, name: &[u8], value: &[u8]) -> Field {
+        self.compact();
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(value);
+        let middle = from + name.len();
+        Field { name: from..middle, value: middle..self.bytes.len() }
+    }
+
+    /// Whether another line would fit, or this one in another's place.
+    fn check_room(
+        &self,
+        instead_of: Option<usize>,
+        name_length: usize,
+        value_length: usize,
+    ) -> Result<(), EditError> {
+        let old = instead_of.and_then(|index| self.fields.get(index));
+        if old.is_none() && self.fields.len() >= HEADERS_COUNT_MAX {
+            return Err(EditError::TooMany);
+        }
+        let old = old.map_or(0, |field| line_length(field.name.len(), field.value.len()));
+        let others = self.wire_length().saturating_sub(old);
+        let length = name_length.saturating_add(value_length).saturating_add(AROUND);
+        if others.saturating_add(length) > HEADERS_LENGTH_MAX {
+            return Err(EditError::TooLong);
+        }
+        Ok(())
+    }
+
+    /// Forgets bytes that no field has any more, once they are more than all fields can be:
+    /// somebody who edits for ever holds no more than twice the limit.
+    fn compact(&mut self) {
+        if self.bytes.len() <= 2 * HEADERS_LENGTH_MAX {
+            return;
+        }
+        let mut bytes = Vec::with_capacity(self.wire_length());
+        for field in &mut self.fields {
+            for range in [&mut field.name, &mut field.value] {
+                let from = bytes.len();
+                bytes.extend_from_slice(&self.bytes[range.clone()]);
+                *range = from..bytes.len();
+            }
+        }
+        self.bytes = bytes;
+    }
+}
+
+/// Bytes of a line with its CRLF.
+const fn line_length(name_length: usize, value_length: usize) -> usize {
+    name_length + value_length + if value_length == 0 { AROUND - 1 } else { AROUND }
+}
+
+fn check(name: &[u8], value: &[u8]) -> Result<(), EditError> {
+    if !is_token(name) {
+        return Err(EditError::Name);
+    }
+    check_value(value)
+}
+
+fn check_value(value: &[u8]) -> Result<(), EditError> {
+    let ends = [value.first(), value.last()];
+    if ends.into_iter().flatten().any(|&byte| is_space(byte))
+        || !value.iter().all(|&byte| is_value(byte))
+    {
+        return Err(EditError::Value);
+    }
+    debug_assert_eq!(trim(value), value);
+    Ok(())
+}
+
+impl PartialEq for Headers {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Headers {}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        f.debug_list().entries(self.iter().map(|(name, value)| (text(name), text(value)))).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&str, &str)]) -> Headers {
+        let mut headers = Headers::new();
+        for (name, value) in pairs {
+            headers.add(name.as_bytes(), value.as_bytes()).unwrap();
+        }
+        headers
+    }
+
+    fn text(headers: &Headers) -> String {
+        let mut out = Vec::new();
+        headers.serialize(&mut out);
+        assert_eq!(out.len(), headers.wire_length());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn order_spelling_and_duplicates_stay() {
+        let mut headers = headers(&[("a", "1"), ("B", "2"), ("A", "3"), ("c", "")]);
+        assert_eq!(text(&headers), "a: 1\r\nB: 2\r\nA: 3\r\nc:\r\n");
+        assert_eq!(headers.get(b"b"), Some(&b"2"[..]));
+        assert_eq!(headers.get_all(b"A").collect::<Vec<_>>(), [b"1", b"3"]);
+        headers.replace(b"A", b"4").unwrap();
+        assert_eq!(text(&headers), "a: 4\r\nB: 2\r\nc:\r\n");
+        headers.replace(b"D", b"5").unwrap();
+        headers.insert(1, b"e", b"6").unwrap();
+        assert_eq!(headers.remove(b"b"), 1);
+        assert_eq!(text(&headers), "a: 4\r\ne: 6\r\nc:\r\nD: 5\r\n");
+    }
+
+    #[test]
+    fn an_edit_cannot_write_a_line_of_its_own() {
+        let mut headers = headers(&[("a", "1")]);
+        for value in ["x\r\nb: 2", "x\n", "\0", " x", "x\t", "\x7f"] {
+            assert_eq!(headers.add(b"b", value.as_bytes()), Err(EditError::Value));
+            assert_eq!(headers.replace(b"a", value.as_bytes()), Err(EditError::Value));
+        }
+        for name in ["", "b:", "b c", "b\r\n", "\u{e9}"] {
+            assert_eq!(headers.add(name.as_bytes(), b"x"), Err(EditError::Name));
+        }
+        assert_eq!(text(&headers), "a: 1\r\n");
+    }
+
+    #[test]
+    fn edits_have_the_limits_of_heads() {
+        let mut headers = Headers::new();
+        for _ in 0..HEADERS_COUNT_MAX {
+            headers.add(b"a", b"").unwrap();
+        }
+        assert_eq!(headers.add(b"a", b""), Err(EditError::TooMany));
+        headers.remove(b"a");
+        let value = vec![b'x'; HEADERS_LENGTH_MAX - 1 - AROUND];
+        headers.add(b"a", &value).unwrap();
+        assert_eq!(headers.add(b"b", b""), Err(EditError::TooLong));
+        assert_eq!(headers.set(0, &[&value[..], b"x"].concat()), Err(EditError::TooLong));
+    }
+
+    #[test]
+    fn editing_for_ever_holds_two_limits_and_a_line() {
+        let mut headers = headers(&[("keep", "this"), ("a", "")]);
+        for turn in 0..100_u8 {
+            headers.set(1, &vec![b'a' + turn % 26; 10_000]).unwrap();
+            assert!(headers.bytes.len() <= 3 * HEADERS_LENGTH_MAX);
+            assert_eq!(headers.get(b"keep"), Some(&b"this"[..]));
+        }
+        assert_eq!(headers.get(b"a"), Some(&[b'a' + 99 % 26; 10_000][..]));
+    }
+}

@@ -1,0 +1,208 @@
+//! Lines of a head or of trailers, gathered from slices that end anywhere. The answer does not
+//! depend on where: a line is looked at when it is whole, or certainly too long.
+
+use crate::error::{Fault, Reason};
+use crate::grammar::{is_tchar, is_value, trim};
+use crate::headers::{Field, Headers};
+use crate::limits::FIELD_LINE_LENGTH_MAX;
+use std::ops::Range;
+
+/// What is wrong in a line, and at which of its bytes.
+pub(crate) type Flaw = (usize, Reason);
+
+/// A first line: how it is read.
+pub(crate) trait StartLine: Sized {
+    /// What it is when it is longer than it may be.
+    const TOO_LONG: Reason;
+    /// How many empty lines may stand in front of it.
+    const EMPTY_LINES: u8;
+
+    /// Looks at what there is of the line, before its end has come.
+    fn foresee(begun: &[u8]) -> Result<(), Flaw>;
+
+    /// Reads the line, without its CRLF; it is not empty.
+    fn parse(line: &[u8]) -> Result<Self, Flaw>;
+}
+
+/// How many field lines there may be, and how long they may be together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) start_line: usize,
+    pub(crate) length: usize,
+    pub(crate) count: usize,
+}
+
+/// Gathers a first line, field lines and the empty line behind them.
+#[derive(Debug)]
+pub(crate) struct Reader<S> {
+    limits: Limits,
+    /// Everything from the first byte of the first line on.
+    bytes: Vec<u8>,
+    /// Where the line begins that is not whole yet.
+    line: usize,
+    /// Where `bytes` begins among all bytes that came.
+    base: u64,
+    start: Option<S>,
+    empty_lines: u8,
+    fields: Vec<Field>,
+    fields_length: usize,
+}
+
+/// All lines.
+#[derive(Debug)]
+pub(crate) struct Lines<S> {
+    pub(crate) start: S,
+    pub(crate) headers: Headers,
+    /// Where the first line began.
+    pub(crate) base: u64,
+}
+
+impl<S> Reader<S> {
+    /// Begins at this byte, counted from the first that came; with the first line, if it is
+    /// known.
+    pub(crate) const fn new(limits: Limits, base: u64, start: Option<S>) -> Self {
+        Self {
+            limits,
+            bytes: Vec::new(),
+            line: 0,
+            base,
+            start,
+            empty_lines: 0,
+            fields: Vec::new(),
+            fields_length: 0,
+        }
+    }
+
+    /// Whether nothing of it has come, but for empty lines.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.start.is_none() && self.line == self.bytes.len()
+    }
+}
+
+impl<S: StartLine> Reader<S> {
+    /// Takes bytes, and says how many; the lines once they are whole.
+    pub(crate) fn read(&mut self, input: &[u8]) -> Result<(usize, Option<Lines<S>>), Fault> {
+        let mut used = 0;
+        while let Some((taken, line)) = self.next(&input[used..])? {
+            used += taken;
+            if line.is_empty() && self.start.is_some() {
+                return Ok((used, self.finish()));
+            }
+            self.take(line)?;
+        }
+        Ok((input.len(), None))
+    }
+
+    fn finish(&mut self) -> Option<Lines<S>> {
+        let start = self.start.take()?;
+        let bytes = std::mem::take(&mut self.bytes);
+        let headers = Headers::of(bytes, std::mem::take(&mut self.fields));
+        Some(Lines { start, headers, base: self.base })
+    }
+
+    /// The next line without its CRLF, and how many bytes it took; none if more have to come,
+    /// and then all are taken.
+    fn next(&mut self, input: &[u8]) -> Result<Option<(usize, Range<usize>)>, Fault> {
+        let limit = match &self.start {
+            None => self.limits.start_line,
+            Some(_) => FIELD_LINE_LENGTH_MAX,
+        };
+        // With CRLF; what does not end within it is too long.
+        let room = (limit + 2).saturating_sub(self.bytes.len() - self.line);
+        let input = &input[..input.len().min(room)];
+        let end = input.iter().position(|&byte| byte == b'\n');
+        let taken = end.map_or(input.len(), |end| end + 1);
+        self.bytes.extend_from_slice(&input[..taken]);
+        let line = &self.bytes[self.line..];
+        if self.start.is_none() {
+            S::foresee(line).map_err(|flaw| self.fault(flaw))?;
+        }
+        let Some(text) = line.strip_suffix(b"\n") else {
+            if line.len() < limit + 2 {
+                return Ok(None);
+            }
+            let too_long = if self.start.is_none() { S::TOO_LONG } else { Reason::FieldTooLong };
+            return Err(self.fault((limit, too_long)));
+        };
+        let Some(text) = text.strip_suffix(b"\r") else {
+            return Err(self.fault((text.len(), Reason::BareLf)));
+        };
+        if let Some(at) = text.iter().position(|&byte| byte == b'\r') {
+            return Err(self.fault((at, Reason::BareCr)));
+        }
+        Ok(Some((taken, self.line..self.line + text.len())))
+    }
+
+    /// Takes a whole line.
+    fn take(&mut self, line: Range<usize>) -> Result<(), Fault> {
+        let text = &self.bytes[line.clone()];
+        if self.start.is_some() {
+            let length = self.fields_length + text.len() + 2;
+            if length > self.limits.length {
+                let limit = self.limits.length;
+                return Err(self.fault((0, Reason::FieldsTooLong { limit })));
+            }
+            if self.fields.len() >= self.limits.count {
+                let limit = self.limits.count;
+                return Err(self.fault((0, Reason::FieldsTooMany { limit })));
+            }
+            let field = field(text).map_err(|flaw| self.fault(flaw))?;
+            let within = |range: Range<usize>| self.line + range.start..self.line + range.end;
+            self.fields.push(Field { name: within(field.name), value: within(field.value) });
+            self.fields_length = length;
+        } else if text.is_empty() {
+            if self.empty_lines >= S::EMPTY_LINES {
+                return Err(self.fault((0, Reason::EmptyLine)));
+            }
+            self.empty_lines += 1;
+        } else {
+            self.start = Some(S::parse(text).map_err(|flaw| self.fault(flaw))?);
+        }
+        self.line = self.bytes.len();
+        Ok(())
+    }
+
+    fn fault(&self, (at, reason): Flaw) -> Fault {
+        let at = self.line.saturating_add(at);
+        Fault { offset: self.base.saturating_add(at as u64), reason }
+    }
+}
+
+/// Reads a field line, which is not empty.
+fn field(line: &[u8]) -> Result<Field, Flaw> {
+    if matches!(line.first(), Some(b' ' | b'\t')) {
+        return Err((0, Reason::ObsFold));
+    }
+    let Some(colon) = line.iter().position(|&byte| byte == b':') else {
+        return Err((0, Reason::NoColon));
+    };
+    let (name, rest) = (&line[..colon], &line[colon + 1..]);
+    if name.is_empty() {
+        return Err((0, Reason::NameEmpty));
+    }
+    if let Some(at) = name.iter().position(|&byte| !is_tchar(byte)) {
+        let only_space = trim(&name[at..]).is_empty();
+        return Err((at, if only_space { Reason::SpaceBeforeColon } else { Reason::NameByte }));
+    }
+    if let Some(at) = rest.iter().position(|&byte| !is_value(byte)) {
+        return Err((colon + 1 + at, Reason::ValueByte));
+    }
+    let value = trim(rest);
+    let lead = rest.iter().take_while(|&&byte| matches!(byte, b' ' | b'\t')).count();
+    let from = if value.is_empty() { line.len() } else { colon + 1 + lead };
+    Ok(Field { name: 0..colon, value: from..from + value.len() })
+}
+
+/// Trailers have no first line.
+impl StartLine for () {
+    const TOO_LONG: Reason = Reason::FieldTooLong;
+    const EMPTY_LINES: u8 = 0;
+
+    fn foresee(_: &[u8]) -> Result<(), Flaw> {
+        Ok(())
+    }
+
+    fn parse(_: &[u8]) -> Result<Self, Flaw> {
+        Ok(())
+    }
+}

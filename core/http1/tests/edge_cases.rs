@@ -1,0 +1,126 @@
+//! Edge cases of HTTP/1.1 and known smuggling shapes: the table is `vectors/http1/edge-cases.txt`,
+//! each row with its source and what becomes of it.
+
+mod common;
+
+use common::table::{Expected, Row, Whose, rows};
+use common::{CONNECT, Said, UPGRADE, bodies, requests, responses};
+use http1::{Error, Framing, RequestDecoder, RequestEvent, Step, Switch};
+
+const GET_LINE: &str = "GET / HTTP/1.1\r\nHost: a\r\n";
+const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\n";
+
+fn read(row: &Row, pieces: &[&[u8]]) -> (Vec<Said>, Result<(), Error>) {
+    match row.whose {
+        Whose::Client => requests(pieces, Switch::Refused),
+        Whose::Server(asked) => responses(pieces, &[asked]),
+    }
+}
+
+fn check(row: &Row) {
+    let (all, end) = read(row, &[&row.bytes]);
+    let found = match end {
+        Err(error) => {
+            assert!(error.to_string().contains("RFC "), "{error}");
+            assert!(!all.contains(&Said::End) || row.may_follow(), "{row}: nothing passes before");
+            let (status, reason) = (error.status(), format!("{:?}", error.reason));
+            Expected::Refused { status, reason, offset: error.offset }
+        }
+        Ok(()) => {
+            let framing = all.iter().find_map(|said| match said {
+                Said::Head(_, framing) => Some(format!("{framing:?}")),
+                _ => None,
+            });
+            Expected::Taken {
+                messages: all.iter().filter(|said| **said == Said::End).count(),
+                framing: framing.unwrap_or_default(),
+                body: bodies(&all).concat(),
+            }
+        }
+    };
+    assert_eq!(found, row.expected, "{row}");
+    let mut single: Vec<&[u8]> = row.bytes.chunks(1).collect();
+    single.push(b"");
+    assert_eq!(read(row, &single), (all, end), "{row}: by single bytes");
+}
+
+#[test]
+fn the_table_of_edge_cases_holds() {
+    let rows = rows();
+    assert!(rows.len() > 200, "{} rows", rows.len());
+    rows.iter().for_each(check);
+}
+
+#[test]
+fn trailers_come_behind_the_body() {
+    let bytes =
+        format!("{POST}Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-Sum:  1 \r\nA:\r\n\r\n");
+    let (all, end) = requests(&[bytes.as_bytes()], Switch::Refused);
+    assert_eq!(end, Ok(()));
+    let trailers = Said::Trailers("\nX-Sum=1\nA=\n".into());
+    assert_eq!(all[1..], [Said::Body(b"x".to_vec()), trailers, Said::End]);
+}
+
+#[test]
+fn after_a_switch_bytes_are_nobodys_request() {
+    // RFC 9110, 7.8 and 9.3.6. What looks like a request behind CONNECT may be a tunnel's.
+    for head in [
+        "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+    ] {
+        let bytes = [head, GET_LINE, "\r\n"].concat();
+        let (all, end) = requests(&[bytes.as_bytes()], Switch::Tunnel);
+        assert_eq!(end, Ok(()));
+        let rest = [GET_LINE, "\r\n"].concat().into_bytes();
+        assert_eq!(all[1..], [Said::End, Said::Tunnel(rest)]);
+        let (all, _) = requests(&[bytes.as_bytes()], Switch::Refused);
+        assert_eq!(all.iter().filter(|said| **said == Said::End).count(), 2);
+    }
+}
+
+#[test]
+fn tunnels_begin_behind_101_and_connect() {
+    let upgrade = "HTTP/1.1 101 S\r\nUpgrade: a\r\nConnection: Upgrade\r\n\r\nHTTP/1.1 \0raw";
+    let connect = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP/1.1 \0raw";
+    for (bytes, asked) in [(upgrade, UPGRADE), (connect, CONNECT)] {
+        let (all, end) = responses(&[bytes.as_bytes()], &[asked]);
+        assert_eq!(end, Ok(()));
+        assert!(matches!(all[0], Said::Head(_, Framing::Tunnel)));
+        assert_eq!(all[1..], [Said::Tunnel(b"HTTP/1.1 \0raw".to_vec())]);
+    }
+}
+
+#[test]
+fn a_switch_that_is_known_before_the_body_has_ended_counts_behind_it() {
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\nContent-Length: 1\r\n\r\n";
+    for (switch, is_tunnel) in [(Switch::Tunnel, true), (Switch::Refused, false)] {
+        let mut decoder = RequestDecoder::new();
+        decoder.switch(Switch::Tunnel);
+        let step = decoder.decode(head.as_bytes()).unwrap();
+        assert_eq!(step.consumed, head.len());
+        decoder.switch(switch);
+        assert_eq!(decoder.decode(b"b").unwrap().event, Some(RequestEvent::Body(b"b")));
+        assert_eq!(decoder.decode(b"").unwrap().event, Some(RequestEvent::End));
+        assert!(!decoder.awaits_switch());
+        let step = decoder.decode(b"raw").unwrap();
+        assert_eq!(step.event, is_tunnel.then_some(RequestEvent::Tunnel(b"raw")));
+    }
+}
+
+#[test]
+fn slices_of_a_body_are_those_of_the_input() {
+    let bytes = format!("{POST}Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n");
+    let mut decoder = RequestDecoder::new();
+    let (mut rest, mut found) = (bytes.as_bytes(), 0);
+    while let Step { consumed, event: Some(event) } = decoder.decode(rest).unwrap() {
+        if let RequestEvent::Body(slice) = event {
+            assert!(bytes.as_bytes().as_ptr_range().contains(&slice.as_ptr()));
+            found += slice.len();
+        }
+        rest = &rest[consumed..];
+        if decoder.is_between_requests() && rest.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(found, 4);
+}
