@@ -16,6 +16,7 @@ mod backup;
 mod captures;
 mod cell_messages;
 mod frames;
+mod http1;
 mod images;
 mod ledger;
 mod match_texts;
@@ -50,6 +51,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "read_backup", run: backup::backup, seeds: backup::backup_seeds },
     Target { name: "read_capture", run: captures::read, seeds: captures::seeds },
     Target { name: "read_cell_message", run: cell_messages::read, seeds: cell_messages::seeds },
+    Target { name: "read_http1", run: http1::read, seeds: http1::seeds },
     Target { name: "read_image", run: images::read, seeds: images::seeds },
     Target { name: "read_key", run: trust::key, seeds: trust::key_seeds },
     Target { name: "read_ledger", run: ledger::segment, seeds: ledger::segment_seeds },

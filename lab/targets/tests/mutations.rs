@@ -116,6 +116,7 @@ each!(
     read_backup,
     read_capture,
     read_cell_message,
+    read_http1,
     read_image,
     read_key,
     read_ledger,
