@@ -11,6 +11,7 @@
 mod brief;
 mod error;
 mod parts;
+mod streams;
 
 use wasmparser::types::EntityType;
 use wasmparser::{FuncType, ValType};
@@ -18,6 +19,7 @@ use wasmparser::{FuncType, ValType};
 pub use brief::BRIEF_MAX;
 pub use error::{CheckError, Limited};
 use parts::Parts;
+pub use streams::{STREAM_PAGES_DEFAULT, STREAM_PAGES_MAX};
 use units::Name;
 
 use crate::host::{
@@ -57,9 +59,24 @@ const COUNTER_LENGTH: u64 = 8;
 #[derive(Clone, Copy, Debug)]
 pub struct Unverified<'a>(pub &'a [u8]);
 
+/// What a module is called for.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Packets, by the packet ABI.
+    #[default]
+    Packets,
+    /// The bytes of TCP connections, by the proxy-wasm ABI.
+    Streams,
+}
+
 /// What a module that keeps to the ABI is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
+    /// What it is called for.
+    pub kind: Kind,
     /// What it declares.
     pub manifest: Manifest,
     /// The host functions that it imports, each once.
@@ -120,7 +137,8 @@ pub struct MemoryLimits {
 }
 
 impl Unverified<'_> {
-    /// Checks the module against the ABI.
+    /// Checks the module against the ABI: that of packets, or, if it exports a version of
+    /// proxy-wasm, what can be said of such a module without knowing its functions.
     ///
     /// # Errors
     /// The first fault that is found: of the file, of its WebAssembly, of its
@@ -131,6 +149,9 @@ impl Unverified<'_> {
             return Err(CheckError::TooLarge { length: self.0.len() });
         }
         let parts = Parts::read(self.0)?;
+        if streams::is_one(&parts) {
+            return streams::check(&parts);
+        }
         let manifest = match parts.manifest_text() {
             Some(text) => Manifest::parse_bytes(&text)?,
             None => return Err(CheckError::NoManifest),
@@ -147,7 +168,8 @@ impl Unverified<'_> {
         let brief = parts
             .function_export("on_packet")
             .and_then(|function| brief::bound(function, parts.imports.len() as u32, &parts.bodies));
-        Ok(Checked { manifest, imports, hooks, counters, memory, image, brief })
+        let kind = Kind::Packets;
+        Ok(Checked { kind, manifest, imports, hooks, counters, memory, image, brief })
     }
 }
 

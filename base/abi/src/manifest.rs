@@ -112,6 +112,33 @@ const PARAMETER_FIELDS: &[&str] = &["type", "default", "description"];
 const DESCRIPTION_LENGTH_MAX: usize = 256;
 
 impl Manifest {
+    /// Of a module for streams that has none: it is named as its toolchain named it.
+    #[must_use]
+    pub(crate) fn of_streams(name: Option<&str>) -> Self {
+        let name = name.map(|name| {
+            let name = name.rsplit('/').next().unwrap_or_default();
+            name.strip_suffix(".wasm").unwrap_or(name).to_ascii_lowercase().replace('_', "-")
+        });
+        let name = name.and_then(|name| Name::new(name).ok());
+        Self {
+            abi: ABI_VERSION,
+            name: name.unwrap_or_else(|| Name::new("filter").expect("a name")),
+            version: "0.0.0".to_owned(),
+            window: 0,
+            state_version: 0,
+            lanes: Lanes::Count(1),
+            pools: Vec::new(),
+            flows_by: Vec::new(),
+            levels: vec![Level::User],
+            memory_pages_max: None,
+            timer_ms: None,
+            needs: Vec::new(),
+            description: String::new(),
+            parameters: BTreeMap::new(),
+            reasons: BTreeMap::new(),
+        }
+    }
+
     /// Reads a manifest.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use abi::check::Kind;
 use bpf_maps::{
     FLOW_KEY_LENGTH, FLOWS_LISTED_MAX, Key, MASKS_MAX, Mask, RULE_ENTRIES_MAX, RULES_MAX,
 };
@@ -28,6 +29,7 @@ use crate::flows::FlowList;
 use crate::l4::{PortPrefix, PortRange};
 use crate::protocol::Protocol;
 use crate::rule::{Action, FragmentMatch, Match, Rule, Stage, VlanMatch};
+use crate::service::ModuleInfo;
 
 /// What the names in rules stand for.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +49,18 @@ pub struct Destination {
     pub entry: EntryId,
     /// By which way.
     pub way: Way,
+}
+
+impl Destination {
+    /// Of a service that runs at user level; one of streams that does not listen yet has port 0.
+    #[must_use]
+    pub fn of(entry: EntryId, module: &ModuleInfo, listener: Option<u16>) -> Self {
+        let way = match module.kind {
+            Kind::Packets => Way::Cell,
+            Kind::Streams => Way::Listener(listener.unwrap_or(0)),
+        };
+        Self { entry, way }
+    }
 }
 
 /// The way to a service.

@@ -318,6 +318,13 @@ pub enum Event {
         /// Its number in the cell.
         entry: EntryId,
     },
+    /// A service of streams listens: told before [`Event::ServiceStarted`].
+    ServiceListens {
+        /// Its number in the cell.
+        entry: EntryId,
+        /// The listener's port.
+        port: u16,
+    },
     /// A service has its place: told before [`Event::ServiceStarted`] if it is not just user
     /// level, and after every move.
     ServicePlaced {

@@ -157,6 +157,24 @@ pub enum Refusal {
         /// Its session.
         found: Name,
     },
+    /// An edge is for packets.
+    #[error(
+        "'{next}' cannot follow '{service}': services of streams have connections, and an edge has packets; deploy them one by one"
+    )]
+    EdgeOfStreams {
+        /// The service in front.
+        service: Name,
+        /// The one after it.
+        next: Name,
+    },
+    /// A service stays one of packets or of streams.
+    #[error(
+        "'{service}' is a service of packets and the module is one for streams, or the other way round; remove it first, or deploy under another name"
+    )]
+    KindChange {
+        /// The service.
+        service: Name,
+    },
     /// No entry is left.
     #[error(
         "this node has {SERVICES_MAX} services, which is its limit; remove one before you deploy '{service}'"
@@ -463,6 +481,8 @@ impl Refusal {
             | Self::StageNotOfSession { .. }
             | Self::OverlapsOther { .. }
             | Self::EdgeToOtherSession { .. }
+            | Self::EdgeOfStreams { .. }
+            | Self::KindChange { .. }
             | Self::GraphLoops { .. }
             | Self::SessionChange { .. }
             | Self::OwnerChange { .. }
@@ -497,6 +517,8 @@ impl Refusal {
             Self::GraphTooDeep { .. } => "graph_too_deep",
             Self::GraphLoops { .. } => "graph_loops",
             Self::EdgeToOtherSession { .. } => "edge_to_other_session",
+            Self::EdgeOfStreams { .. } => "edge_of_streams",
+            Self::KindChange { .. } => "kind_change",
             Self::TooManyServices { .. } => "too_many_services",
             Self::TooManyBelow { .. } => "too_many_below",
             Self::Level { .. } => "level",

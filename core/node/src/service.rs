@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use abi::check::{Checked, MemoryImage};
+use abi::check::{Checked, Kind, MemoryImage};
 use abi::{HostFunctions, Level, Manifest};
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos};
@@ -42,6 +42,9 @@ pub type Edges = [Edge; EDGES_MAX];
 pub struct ModuleInfo {
     /// Its name in the store, `sha256:…`; the node only hands it on.
     pub digest: String,
+    /// What it is called for.
+    #[serde(default)]
+    pub kind: Kind,
     /// What the module declares.
     pub manifest: Manifest,
     /// Whether it has the hooks for handing state over.
@@ -70,7 +73,8 @@ impl ModuleInfo {
         let (manifest, image) = (checked.manifest.clone(), checked.image);
         let imports = checked.imports.iter().copied().collect();
         let (hands_state_over, granted) = (checked.hooks.state, HostFunctions::ALL);
-        Self { digest, manifest, hands_state_over, image, imports, granted }
+        let kind = checked.kind;
+        Self { digest, kind, manifest, hands_state_over, image, imports, granted }
     }
 
     /// Whether it may ever run below user level.

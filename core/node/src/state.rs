@@ -254,6 +254,7 @@ impl Node {
             Event::CellReady => self.cell_ready(now),
             Event::CellLost { reason } => self.cell_lost(now, reason),
             Event::ServiceStarted { entry } => self.service_started(now, entry),
+            Event::ServiceListens { entry, port } => self.service_listens(entry, port),
             Event::ServicePlaced { entry, level, reason, movable } => {
                 self.service_placed(entry, services::Place { level, reason, movable });
             }
@@ -480,5 +481,7 @@ mod replace_tests;
 mod session_tests;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod stream_tests;
 #[cfg(test)]
 mod tests;

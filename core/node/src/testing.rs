@@ -186,6 +186,7 @@ pub(crate) fn module(levels: &str) -> crate::ModuleInfo {
     let digest = "sha256:00".to_owned();
     crate::ModuleInfo {
         digest,
+        kind: abi::check::Kind::Packets,
         manifest,
         hands_state_over: false,
         image: MemoryImage(0),

@@ -360,6 +360,7 @@ fn found(module: Option<&ApplyModule>) -> Result<Found, String> {
     let image = abi::check::MemoryImage(image);
     let module = ModuleInfo {
         digest: digest.clone(),
+        kind: abi::check::Kind::Packets,
         manifest,
         hands_state_over,
         image,

@@ -1,6 +1,6 @@
 //! From a module's bytes to code that a cell can run.
 
-use abi::check::{Checked, Unverified};
+use abi::check::{CheckError, Checked, Kind, Unverified};
 use cell::{CompileFailure, CompileWorker, Compiled};
 use registry::Digest;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,8 +35,11 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    pub(crate) fn check(wasm: Vec<u8>) -> Result<Self, abi::check::CheckError> {
+    pub(crate) fn check(wasm: Vec<u8>) -> Result<Self, CheckError> {
         let checked = Unverified(&wasm).check()?;
+        if checked.kind == Kind::Streams {
+            return Err(CheckError::StreamsNotRun);
+        }
         Ok(Self { wasm, checked, compiled: None, signers: BTreeSet::new(), idle: 0 })
     }
 
@@ -161,6 +164,15 @@ mod tests {
             (Digest::of(&wasm), Module::check(wasm).unwrap())
         };
         (0..count).map(module).collect()
+    }
+
+    #[test]
+    fn a_filter_for_streams_is_refused_by_its_kind() {
+        let text =
+            r#"(module (memory (export "memory") 1) (func (export "proxy_abi_version_0_2_1")))"#;
+        let refused = Module::check(wat::parse_str(text).unwrap()).unwrap_err();
+        assert_eq!(refused, CheckError::StreamsNotRun);
+        assert!(refused.to_string().contains("proxy-wasm"), "{refused}");
     }
 
     #[test]

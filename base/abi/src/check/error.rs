@@ -62,6 +62,19 @@ pub enum CheckError {
         /// How many are allowed.
         max: u64,
     },
+    /// A module for streams of another version.
+    #[error(
+        "the module is made for proxy-wasm {found}, a node runs 0.2.1; build it with a newer SDK"
+    )]
+    StreamVersion {
+        /// The version.
+        found: String,
+    },
+    /// A module for streams, where only modules for packets run.
+    #[error(
+        "this is a filter for streams (proxy-wasm), and this version of the node runs modules for packets only"
+    )]
+    StreamsNotRun,
     /// No manifest.
     #[error(
         "the module has no custom section '{MANIFEST_SECTION}', so it declares no ABI version; build it with an SDK, or add the section as docs/module-abi.md says"

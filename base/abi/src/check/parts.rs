@@ -2,8 +2,9 @@
 //! check asks about kept. Judges WebAssembly, not the ABI.
 
 use wasmparser::{
-    ConstExpr, DataKind, Encoding, ExternalKind, FuncValidatorAllocations, Global, Import,
-    Operator, Parser, Payload, ValType, ValidPayload, Validator, WasmFeatures,
+    ConstExpr, CustomSectionReader, DataKind, Encoding, ExternalKind, FuncValidatorAllocations,
+    Global, Import, KnownCustom, Operator, Parser, Payload, ValType, ValidPayload, Validator,
+    WasmFeatures,
     types::{EntityType, Types},
 };
 
@@ -25,6 +26,7 @@ pub(super) struct Parts<'a> {
     exports: Vec<(&'a str, ExternalKind, u32)>,
     globals: Vec<GlobalFacts>,
     manifests: Vec<&'a [u8]>,
+    name: Option<&'a str>,
 }
 
 /// What is known of a global.
@@ -107,6 +109,11 @@ impl<'a> Parts<'a> {
     /// The manifest sections, one after the other.
     pub(super) fn manifest_text(&self) -> Option<Vec<u8>> {
         (!self.manifests.is_empty()).then(|| self.manifests.join(&b'\n'))
+    }
+
+    /// What its toolchain named it.
+    pub(super) const fn name(&self) -> Option<&'a str> {
+        self.name
     }
 
     /// The type of the export of that name.
@@ -199,6 +206,7 @@ struct Seen<'a> {
     exports: Vec<(&'a str, ExternalKind, u32)>,
     globals: Vec<GlobalFacts>,
     manifests: Vec<&'a [u8]>,
+    name: Option<&'a str>,
 }
 
 impl<'a> Seen<'a> {
@@ -263,6 +271,7 @@ impl<'a> Seen<'a> {
             Payload::CustomSection(section) if section.name() == MANIFEST_SECTION => {
                 self.manifests.push(section.data());
             }
+            Payload::CustomSection(section) => self.name = self.name.or(name_in(&section)),
             _ => {}
         }
         Ok(())
@@ -279,8 +288,18 @@ impl<'a> Seen<'a> {
             exports: self.exports,
             globals: self.globals,
             manifests: self.manifests,
+            name: self.name,
         }
     }
+}
+
+/// The module's name in the section that toolchains write for debuggers; a broken one has none.
+fn name_in<'a>(section: &CustomSectionReader<'a>) -> Option<&'a str> {
+    let KnownCustom::Name(names) = section.as_known() else { return None };
+    names.flatten().find_map(|name| match name {
+        wasmparser::Name::Module { name, .. } => Some(name),
+        _ => None,
+    })
 }
 
 fn facts(global: &Global<'_>) -> GlobalFacts {

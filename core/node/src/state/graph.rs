@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 
+use abi::check::Kind;
 use units::{Edge, Name};
 
 use super::Node;
@@ -24,7 +25,7 @@ impl Node {
     pub(super) fn check_edges(
         &self,
         service: &Name,
-        session: &Name,
+        (session, kind): (&Name, Kind),
         then: &[Name],
     ) -> Result<BTreeMap<u16, Name>, Refusal> {
         if then.len() > EDGES_MAX {
@@ -37,6 +38,11 @@ impl Node {
             }
             if next == service || self.leads_to(next, service) {
                 return Err(Refusal::GraphLoops { service: service.clone() });
+            }
+            let streams = |module: Kind| module == Kind::Streams;
+            if streams(kind) || streams(found.service().module.kind) {
+                let (service, next) = (service.clone(), next.clone());
+                return Err(Refusal::EdgeOfStreams { service, next });
             }
             let found = &found.service().session;
             if found != session {

@@ -21,6 +21,7 @@ use super::rules::rules_of;
 use super::services::{Managed, check_levels};
 use super::{Life, Node};
 use crate::budget::Budget;
+use crate::classifier::Destination;
 use crate::command::{Effect, Memory, Notice, Outcome};
 use crate::owner::{Owner, same_principal};
 use crate::policy::OnFailure;
@@ -189,6 +190,9 @@ impl Node {
         if !same_principal(service.owner, definition.owner) {
             return Err(Refusal::OwnerChange { service: name.clone() });
         }
+        if managed.service().module.kind != definition.module.kind {
+            return Err(Refusal::KindChange { service: name.clone() });
+        }
         let (old, new) = (&service.module, &definition.module);
         let (way, lost) = match (memory, state_way(old, new)) {
             (Memory::Discarded, _) => (StateWay::Empty, None),
@@ -216,7 +220,8 @@ impl Node {
         }
         let leaving = own.iter().map(|(id, _)| *id).filter(|id| !stay.contains(id)).collect();
         let new = rules_of(name, new, definition.owner);
-        let admitted = self.admit_rules(new, Some((name, entry)), &leaving)?;
+        let coming = Destination::of(entry, &definition.module, None);
+        let admitted = self.admit_rules(new, Some((name, coming)), &leaving)?;
         let mut rules: Vec<RuleId> = stay.iter().copied().collect();
         rules.extend(admitted.ids());
         let shadowed = admitted.shadowed.clone();
@@ -368,7 +373,8 @@ impl Node {
         let keeps = specs.is_empty();
         let leaving = if keeps { BTreeSet::new() } else { own.clone() };
         let specs = rules_of(name, specs, definition.owner);
-        let admitted = self.admit_rules(specs, Some((name, entry)), &leaving)?;
+        let coming = Destination::of(entry, &definition.module, None);
+        let admitted = self.admit_rules(specs, Some((name, coming)), &leaving)?;
         let rules = if keeps { own.iter().copied().collect() } else { admitted.ids() };
         let shadowed = admitted.shadowed.clone();
         self.rules.retain(|id, _| !leaving.contains(id));

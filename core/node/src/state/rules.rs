@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use abi::manifest::Meant;
 use bpf_maps::RULES_MAX;
-use units::{EntryId, Name, RuleId};
+use units::{Name, RuleId};
 
 use super::services::Managed;
 use super::{Life, Node, OwnedRule};
@@ -73,7 +73,7 @@ impl Node {
     pub(super) fn admit_rules(
         &self,
         wanted: Vec<DesiredRule>,
-        coming: Option<(&Name, EntryId)>,
+        coming: Option<(&Name, Destination)>,
         leaving: &BTreeSet<RuleId>,
     ) -> Result<Admitted, Refusal> {
         for (at, rule) in wanted.iter().enumerate() {
@@ -94,9 +94,7 @@ impl Node {
             return Ok(Admitted { rules, shadowed: Vec::new() });
         }
         let mut lookup = self.lookup(|_| true);
-        lookup.services.extend(
-            coming.map(|(service, entry)| (service.clone(), Destination { entry, way: Way::Cell })),
-        );
+        lookup.services.extend(coming.map(|(service, destination)| (service.clone(), destination)));
         let all = self.rules.values().chain(&rules).map(|owned| &owned.rule);
         let all = all.chain(&self.own_rules);
         let mut shadowed = compile(all.clone(), &lookup)?.shadowed;
@@ -202,13 +200,15 @@ impl Node {
     /// What names stand for, with the services whose state is asked for.
     fn lookup(&self, wanted: impl Fn(&Service) -> bool) -> Lookup {
         let services = self.services.values().filter(|m| wanted(m.service()));
-        let destination = |managed: &Managed| Destination {
-            entry: managed.service().entry,
-            way: match &managed.service().state {
+        let destination = |managed: &Managed| {
+            let service = managed.service();
+            let at_user = Destination::of(service.entry, &service.module, managed.listener());
+            let way = match &service.state {
                 ServiceState::Running if managed.is_movable() => Way::Lane,
-                ServiceState::Running => Way::Cell,
+                ServiceState::Running => at_user.way,
                 _ => Way::Down,
-            },
+            };
+            Destination { way, ..at_user }
         };
         Lookup {
             ports: self.ports.iter().map(|port| (port.spec.name.clone(), port.id)).collect(),

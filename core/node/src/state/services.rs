@@ -12,6 +12,7 @@ use super::roster;
 use super::rules::{rules_of, session_agrees};
 use super::{CellState, Life, Node};
 use crate::budget::Budget;
+use crate::classifier::Destination;
 use crate::command::{Arrangement, Effect, Memory, Notice, Outcome};
 use crate::owner::Owner;
 use crate::policy::{OnFailure, Traps};
@@ -39,6 +40,9 @@ pub(super) struct Managed {
     pub(super) before: Option<Before>,
     /// Its packets go by a lane.
     movable: bool,
+    /// Of a service of streams: where its connections come to.
+    #[serde(default)]
+    listener: Option<u16>,
     /// It was asked to move, and has not answered.
     pub(super) moving: bool,
     /// The cell has it: it was asked to start it, and has neither failed nor stopped.
@@ -77,6 +81,11 @@ impl Managed {
 
     pub(super) const fn retry_at(&self) -> Option<Nanos> {
         self.retry_at
+    }
+
+    /// Where its connections come to, if it is a service of streams that runs.
+    pub(super) const fn listener(&self) -> Option<u16> {
+        self.listener
     }
 
     pub(super) const fn is_movable(&self) -> bool {
@@ -161,6 +170,7 @@ impl Managed {
     fn lose(&mut self) {
         self.held = false;
         self.movable = false;
+        self.listener = None;
         self.moving = false;
         self.edges = Edges::default();
         self.traps_heard = 0;
@@ -230,7 +240,7 @@ impl Node {
         for spec in &rules {
             check_rule_of(spec, &name, &session)?;
         }
-        let then = self.check_edges(&name, &session, &then)?;
+        let then = self.check_edges(&name, (&session, module.kind), &then)?;
         let definition = Definition {
             module,
             parameters,
@@ -258,7 +268,8 @@ impl Node {
     ) -> Result<Outcome, Refusal> {
         let entry = self.free_entry(&name, &definition.module)?;
         let rules = rules_of(&name, rules, definition.owner);
-        let admitted = self.admit_rules(rules, Some((&name, entry)), &BTreeSet::new())?;
+        let coming = Destination::of(entry, &definition.module, None);
+        let admitted = self.admit_rules(rules, Some((&name, coming)), &BTreeSet::new())?;
         let outcome = Outcome::Deployed {
             service: name.clone(),
             entry,
@@ -301,6 +312,7 @@ impl Node {
             asked: None,
             before: None,
             movable: false,
+            listener: None,
             moving: false,
             held: false,
             told_closed: false,
@@ -379,6 +391,13 @@ impl Node {
         self.stale = true;
         let notice = Notice::ServiceRunning { service, restarts };
         self.effects.push_back(Effect::Report(notice));
+    }
+
+    pub(super) fn service_listens(&mut self, entry: EntryId, port: u16) {
+        if let Some(managed) = self.managed(entry).filter(|managed| managed.held) {
+            managed.listener = Some(port);
+            self.stale = true;
+        }
     }
 
     pub(super) fn service_placed(&mut self, entry: EntryId, place: Place) {

@@ -4,6 +4,7 @@ use super::{Context, read_module};
 use crate::failure::Outcome;
 use crate::output::Rows;
 use crate::source::Lines;
+use abi::check::Kind;
 use abi::host::HOST_FUNCTIONS;
 use abi::{Checked, HostFunctions, Level};
 use api::SCHEMA_VERSION;
@@ -67,6 +68,9 @@ fn fits(bytes: &[u8], checked: &Checked) -> Vec<Fit> {
             let reason = reason.to_owned();
             Fit { level, fits, declared, reason, cost: None, refusals: Vec::new() }
         };
+        if checked.kind == Kind::Streams {
+            return simple(false, "a filter for streams (proxy-wasm): not in this version");
+        }
         match level {
             Level::User => simple(true, "the module keeps to the packet ABI"),
             Level::Cluster => simple(false, "not in this version: a node has no back-ends yet"),
@@ -150,6 +154,7 @@ pub(crate) fn declared(checked: &Checked) -> Value {
         json!({"name": name, "type": of, "default": default, "description": parameter.description})
     });
     json!({
+        "kind": checked.kind,
         "abi": manifest.abi,
         "name": manifest.name,
         "version": manifest.version,
@@ -178,7 +183,7 @@ fn imports(checked: &Checked) -> Vec<&'static str> {
 fn hooks(checked: &Checked) -> Vec<&'static str> {
     let hooks = checked.hooks;
     let all = [
-        (true, "on_packet"),
+        (checked.kind == Kind::Packets, "on_packet"),
         (hooks.on_start, "on_start"),
         (hooks.on_timer, "on_timer"),
         (hooks.on_message, "on_message"),

@@ -328,6 +328,7 @@ mod tests {
             let digest = format!("sha256:{name}");
             let module = ModuleInfo {
                 digest: digest.clone(),
+                kind: abi::check::Kind::Packets,
                 manifest,
                 hands_state_over: false,
                 image: abi::check::MemoryImage::default(),

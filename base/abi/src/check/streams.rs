@@ -1,0 +1,102 @@
+//! Modules for streams, by the proxy-wasm ABI. Their imports and callbacks are checked where they
+//! are compiled, by who offers them.
+
+use wasmparser::types::EntityType;
+
+use super::error::CheckError;
+use super::parts::Parts;
+use super::{Checked, Hooks, Kind, MemoryImage, MemoryLimits};
+use crate::manifest::Manifest;
+
+/// What the memory of a module for streams may grow to when nobody says, in pages: 16 MiB, since
+/// bodies go through it and their toolchains bring an allocator.
+pub const STREAM_PAGES_DEFAULT: u32 = 256;
+/// What it may grow to at most, in pages: 256 MiB.
+pub const STREAM_PAGES_MAX: u32 = 4_096;
+
+/// The only version that a node runs.
+const VERSION: &str = "proxy_abi_version_0_2_1";
+const VERSIONS: &str = "proxy_abi_version_";
+
+/// Whether a module says that it is one.
+pub(super) fn is_one(parts: &Parts<'_>) -> bool {
+    parts.function_exports().any(|name| name.starts_with(VERSIONS))
+}
+
+/// What such a module is made of. It may have a manifest; what the packet ABI says there means
+/// nothing.
+pub(super) fn check(parts: &Parts<'_>) -> Result<Checked, CheckError> {
+    if parts.function_export(VERSION).is_none() {
+        let found = parts.function_exports().find_map(|name| name.strip_prefix(VERSIONS));
+        let found = super::short(&found.unwrap_or_default().replace('_', "."));
+        return Err(CheckError::StreamVersion { found });
+    }
+    let manifest = match parts.manifest_text() {
+        Some(text) => Manifest::parse_bytes(&text)?,
+        None => Manifest::of_streams(parts.name()),
+    };
+    let Some(EntityType::Memory(memory)) = parts.export("memory") else {
+        return Err(CheckError::MemoryNotExported);
+    };
+    let declared = memory.maximum.map(|pages| u32::try_from(pages).unwrap_or(u32::MAX));
+    let max = manifest.memory_pages_max.unwrap_or(STREAM_PAGES_MAX);
+    let pages_min = match u32::try_from(memory.initial) {
+        Ok(pages) if pages >= 1 && pages <= max => pages,
+        _ => return Err(CheckError::MemorySize { pages: memory.initial, max }),
+    };
+    let wished = manifest.memory_pages_max.unwrap_or(STREAM_PAGES_DEFAULT);
+    let pages_max = wished.min(declared.unwrap_or(u32::MAX)).max(pages_min);
+    Ok(Checked {
+        kind: Kind::Streams,
+        manifest,
+        imports: Vec::new(),
+        hooks: Hooks::default(),
+        counters: Vec::new(),
+        memory: MemoryLimits { pages_min, pages_max },
+        image: MemoryImage(parts.image),
+        brief: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Unverified;
+
+    fn check(text: &str) -> Result<Checked, CheckError> {
+        Unverified(&wat::parse_str(text).unwrap()).check()
+    }
+
+    #[test]
+    fn a_filter_needs_no_manifest_and_is_named_as_its_toolchain_named_it() {
+        let rest = r#"(import "env" "proxy_log" (func (param i32 i32 i32) (result i32)))
+            (memory (export "memory") 17) (func (export "proxy_abi_version_0_2_1"))"#;
+        let checked = check(&format!("(module $http_headers.wasm {rest})")).unwrap();
+        assert_eq!((checked.kind, checked.manifest.name.as_str()), (Kind::Streams, "http-headers"));
+        assert_eq!((checked.manifest.version.as_str(), checked.imports.len()), ("0.0.0", 0));
+        assert_eq!(checked.memory, MemoryLimits { pages_min: 17, pages_max: STREAM_PAGES_DEFAULT });
+        assert_eq!(check(&format!("(module {rest})")).unwrap().manifest.name.as_str(), "filter");
+    }
+
+    #[test]
+    fn what_it_declares_counts() {
+        let manifest = "abi = 1\\nname = \\\"compress\\\"\\nversion = \\\"1.2.0\\\"\\nwindow = 0\\nmemory_pages_max = 20\\n";
+        let text = format!(
+            r#"(module (@custom "tamandua" "{manifest}") (memory (export "memory") 17 1000)
+            (func (export "proxy_abi_version_0_2_1")))"#
+        );
+        let checked = check(&text).unwrap();
+        assert_eq!((checked.manifest.name.as_str(), checked.memory.pages_max), ("compress", 20));
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let text =
+            r#"(module (memory (export "memory") 1) (func (export "proxy_abi_version_0_1_0")))"#;
+        let error = check(text).unwrap_err();
+        assert_eq!(error, CheckError::StreamVersion { found: "0.1.0".into() });
+        assert!(error.to_string().contains("0.2.1"), "{error}");
+        let text = r#"(module (func (export "proxy_abi_version_0_2_1")))"#;
+        assert_eq!(check(text).unwrap_err(), CheckError::MemoryNotExported);
+    }
+}

@@ -1,0 +1,93 @@
+//! Services of streams: their rules lead to a listener once there is one, both ways.
+
+use abi::check::Kind;
+
+use super::tests::{NOW, deploy_with, effects, lost, name, node, refused, running, to_service};
+use super::*;
+use crate::command::{Command, Event};
+use crate::refusal::RefusalClass;
+use crate::service::ModuleInfo;
+use crate::testing::module;
+use bpf_maps::{ACTION_INTERCEPT, ACTION_INTERCEPT_BACK};
+use units::EntryId;
+
+fn streams() -> ModuleInfo {
+    ModuleInfo { kind: Kind::Streams, ..module("\"user\"") }
+}
+
+fn deploy(service: &str, text: &str) -> Command {
+    deploy_with(service, streams(), vec![to_service(text, service)])
+}
+
+/// It listens and runs.
+fn starts(node: &mut Node, port: u16) {
+    let entry = EntryId(0);
+    node.handle_event(NOW, Event::ServiceListens { entry, port });
+    node.handle_event(NOW, Event::ServiceStarted { entry });
+}
+
+/// What the front door was told last: action and number of each key.
+fn told(node: &mut Node) -> Vec<(u8, u16)> {
+    let installed = effects(node).into_iter().filter_map(|effect| match effect {
+        Effect::InstallRules { rules, .. } => Some(rules),
+        _ => None,
+    });
+    let rules = installed.last().expect("the front door was told");
+    let mut keys: Vec<(u8, u16)> =
+        rules.entries.iter().map(|(_, rule)| (rule.action, rule.entry)).collect();
+    keys.sort_unstable();
+    keys
+}
+
+#[test]
+fn rules_of_streams_lead_to_the_listener_for_as_long_as_it_is_there() {
+    let mut node = node();
+    node.handle_command(NOW, deploy("compress", "proto tcp dport 80")).unwrap();
+    let asked = effects(&mut node);
+    assert!(asked.iter().all(|effect| !matches!(effect, Effect::InstallRules { .. })));
+    starts(&mut node, 4711);
+    assert_eq!(told(&mut node), [(ACTION_INTERCEPT, 4711), (ACTION_INTERCEPT_BACK, 4711)]);
+
+    node.handle_event(NOW, lost());
+    assert_eq!(told(&mut node), [], "nobody listens");
+    node.handle_event(NOW, Event::CellReady);
+    starts(&mut node, 4712);
+    assert_eq!(told(&mut node), [(ACTION_INTERCEPT, 4712), (ACTION_INTERCEPT_BACK, 4712)]);
+}
+
+#[test]
+fn what_cannot_be_a_stream_is_refused_with_what_to_do() {
+    let mut node = node();
+    for (text, says) in [
+        ("proto udp dport 80", "add 'proto tcp'"),
+        ("proto tcp dport 80 flags syn", "leave out 'flags'"),
+    ] {
+        let (class, text) = refused(&mut node, deploy("compress", text));
+        assert_eq!(class, RefusalClass::Invalid);
+        assert!(text.contains(says), "{text}");
+    }
+    let mut node = running();
+    let Command::Deploy { service, module, parameters, session, rules, level, budget, .. } =
+        deploy("compress", "proto tcp")
+    else {
+        unreachable!("it is one")
+    };
+    let then = vec![name("monitor")];
+    let command = Command::Deploy {
+        service,
+        module,
+        parameters,
+        session,
+        rules,
+        level,
+        then,
+        budget,
+        on_failure: crate::policy::OnFailure::default(),
+        discard_state: false,
+        owner: None,
+    };
+    let (_, text) = refused(&mut node, command);
+    assert!(text.contains("an edge has packets"), "{text}");
+    let (_, text) = refused(&mut node, deploy_with("monitor", streams(), Vec::new()));
+    assert!(text.contains("a service of packets"), "{text}");
+}
