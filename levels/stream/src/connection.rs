@@ -15,8 +15,10 @@ use rustix::io::Errno;
 use rustix::net::{bind, connect, sockopt};
 
 use crate::Counts;
+use crate::handled::Handled;
+use crate::handler::{Handler, Side};
 use crate::pipes::Pipes;
-use crate::table::{ServiceNumber, Side};
+use crate::table::ServiceNumber;
 use crate::way::{End, Moved, Way};
 
 /// An end that says nothing is asked after so long whether it is still there, then so many times
@@ -68,8 +70,17 @@ pub(crate) struct Connection {
     downstream: Socket,
     upstream: Socket,
     is_connecting: bool,
-    up: Way,
-    down: Way,
+    passes: Passes,
+}
+
+/// How bytes come from one end to the other.
+enum Passes {
+    /// By pipes: to the server, and to the client.
+    Spliced {
+        up: Way,
+        down: Way,
+    },
+    Handled(Box<Handled>),
 }
 
 impl Connection {
@@ -81,6 +92,7 @@ impl Connection {
         socket: OwnedFd,
         client: SocketAddr,
         server: SocketAddr,
+        handler: Option<Box<dyn Handler>>,
     ) -> Result<(Self, bool), Errno> {
         let mut other_port = false;
         let connected = bind_as(&socket, client, &mut other_port)
@@ -100,8 +112,10 @@ impl Connection {
             downstream: Socket::new(accepted),
             upstream: Socket::new(socket),
             is_connecting: true,
-            up: Way::default(),
-            down: Way::default(),
+            passes: match handler {
+                Some(handler) => Passes::Handled(Box::new(Handled::new(handler))),
+                None => Passes::Spliced { up: Way::default(), down: Way::default() },
+            },
         };
         Ok((connection, other_port))
     }
@@ -131,7 +145,7 @@ impl Connection {
     /// Does what can be done, about so many bytes each way at most.
     pub(crate) fn advance(
         &mut self,
-        pipes: &mut Pipes,
+        (pipes, buffer): (&mut Pipes, &mut [u8]),
         counts: &mut Counts,
         portion: usize,
     ) -> After {
@@ -150,29 +164,26 @@ impl Connection {
         if self.upstream.has_failed || self.downstream.has_failed {
             return After::Reset;
         }
-        let before = (self.up.moved, self.down.moved);
-        let moved = self.advance_both(pipes, portion);
-        counts.up += self.up.moved - before.0;
-        counts.down += self.down.moved - before.1;
+        let before = self.passes.moved();
+        let (downstream, upstream) = (self.downstream.end(), self.upstream.end());
+        let moved = self.passes.advance((pipes, buffer), [downstream, upstream], portion);
+        let after = self.passes.moved();
+        counts.down += after[0] - before[0];
+        counts.up += after[1] - before[1];
         match moved {
-            Ok((Moved::Ended, Moved::Ended)) => After::Ended,
-            Ok((Moved::GoesOn, _) | (_, Moved::GoesOn)) => After::GoesOn,
-            Ok(_) => After::Waits,
+            Ok(Moved::Ended) => After::Ended,
+            Ok(Moved::GoesOn) => After::GoesOn,
+            Ok(Moved::Waits) => After::Waits,
             Err(_) => After::Reset,
         }
     }
 
-    fn advance_both(&mut self, pipes: &mut Pipes, portion: usize) -> Result<(Moved, Moved), Errno> {
-        let (mut downstream, mut upstream) = (self.downstream.end(), self.upstream.end());
-        let up = self.up.advance(pipes, &mut downstream, &mut upstream, portion)?;
-        let down = self.down.advance(pipes, &mut upstream, &mut downstream, portion)?;
-        Ok((up, down))
-    }
-
     /// Both ends know that it is over.
     pub(crate) fn close(self, pipes: &mut Pipes) {
-        self.up.close(pipes);
-        self.down.close(pipes);
+        if let Passes::Spliced { up, down } = self.passes {
+            up.close(pipes);
+            down.close(pipes);
+        }
     }
 
     /// Both ends are told that it is over, now.
@@ -180,6 +191,38 @@ impl Connection {
         reset(&self.downstream.fd);
         reset(&self.upstream.fd);
         self.close(pipes);
+    }
+}
+
+impl Passes {
+    /// Bytes that have arrived at the client and at the server.
+    fn moved(&self) -> [u64; 2] {
+        match self {
+            Self::Spliced { up, down } => [down.moved, up.moved],
+            Self::Handled(handled) => handled.moved,
+        }
+    }
+
+    fn advance(
+        &mut self,
+        (pipes, buffer): (&mut Pipes, &mut [u8]),
+        [mut downstream, mut upstream]: [End<'_>; 2],
+        portion: usize,
+    ) -> Result<Moved, Errno> {
+        let (up, down) = match self {
+            Self::Handled(handled) => {
+                return handled.advance(buffer, [downstream, upstream], portion);
+            }
+            Self::Spliced { up, down } => (
+                up.advance(pipes, &mut downstream, &mut upstream, portion)?,
+                down.advance(pipes, &mut upstream, &mut downstream, portion)?,
+            ),
+        };
+        Ok(match (up, down) {
+            (Moved::Ended, Moved::Ended) => Moved::Ended,
+            (Moved::GoesOn, _) | (_, Moved::GoesOn) => Moved::GoesOn,
+            _ => Moved::Waits,
+        })
     }
 }
 

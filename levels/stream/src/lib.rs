@@ -7,7 +7,8 @@
 //!               address and port)                 address and port)
 //! ```
 //!
-//! Bytes that nobody wants to see go through pipes and never come to user space. Each direction
+//! Bytes that nobody wants to see go through pipes and never come to user space; those of a service
+//! with a [`Handler`] are read, handed over, and what it makes of them is written. Each direction
 //! ends by itself, as its sender ended it; what one end does not take the other may not send; and
 //! a reset of one is a reset of the other. Nothing here waits: [`Streams::look`] asks what has
 //! happened, [`Streams::work`] does what can be done for one service, so far as its turn goes.
@@ -18,6 +19,8 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod handled;
+mod handler;
 mod pipes;
 mod table;
 mod way;
@@ -34,9 +37,11 @@ use rustix::time::Timespec;
 use units::Nanos;
 
 use connection::{After, Connection};
+use handled::READ_MAX;
+pub use handler::{Handler, Handlers, Side};
 use pipes::Pipes;
 pub use table::ServiceNumber;
-use table::{Key, Side, Table};
+use table::{Key, Table};
 
 /// Connections of all services at once: two sockets each, and two pipes while bytes are between
 /// them. Beyond, the kernel keeps those that come, up to its backlog.
@@ -85,6 +90,8 @@ pub trait Sockets {
 
 struct Service {
     listeners: Vec<OwnedFd>,
+    /// Who wants to see its bytes, if anybody does.
+    handlers: Option<Box<dyn Handlers>>,
     /// Listeners that may have more to accept.
     accepts: bool,
     /// Connections that something can be done for, each once.
@@ -98,6 +105,8 @@ pub struct Streams {
     services: Vec<Option<Service>>,
     table: Table<Connection>,
     pipes: Pipes,
+    /// For what is read on its way to a handler.
+    buffer: Vec<u8>,
     /// Connections whose server has not answered, the oldest first.
     connecting: VecDeque<(Nanos, Key)>,
 }
@@ -114,15 +123,21 @@ impl Streams {
             services: Vec::new(),
             table: Table::default(),
             pipes: Pipes::default(),
+            buffer: vec![0; READ_MAX],
             connecting: VecDeque::new(),
         })
     }
 
-    /// Adds a service with the listeners that its connections come to.
+    /// Adds a service with the listeners that its connections come to, and who wants to see their
+    /// bytes.
     ///
     /// # Errors
     /// When a listener is none.
-    pub fn add(&mut self, listeners: Vec<OwnedFd>) -> io::Result<ServiceNumber> {
+    pub fn add(
+        &mut self,
+        listeners: Vec<OwnedFd>,
+        handlers: Option<Box<dyn Handlers>>,
+    ) -> io::Result<ServiceNumber> {
         let free = self.services.iter().position(Option::is_none);
         let at = free.unwrap_or(self.services.len());
         let number = ServiceNumber(u16::try_from(at).map_err(|_| Errno::NOSPC)?);
@@ -134,7 +149,7 @@ impl Streams {
             self.services.push(None);
         }
         let (ready, counts) = (VecDeque::new(), Counts::default());
-        self.services[at] = Some(Service { listeners, accepts: true, ready, counts });
+        self.services[at] = Some(Service { listeners, handlers, accepts: true, ready, counts });
         Ok(number)
     }
 
@@ -244,7 +259,8 @@ impl Streams {
         let counts = &mut service.counts;
         if let Some(connection) = self.table.get_mut(key) {
             connection.is_ready = false;
-            match connection.advance(&mut self.pipes, counts, PORTION) {
+            let room = (&mut self.pipes, &mut self.buffer[..]);
+            match connection.advance(room, counts, PORTION) {
                 After::Waits => {}
                 After::GoesOn => self.wake(key),
                 after => self.end(key, after),
@@ -291,7 +307,9 @@ impl Streams {
                     connection::reset(&accepted);
                     continue;
                 };
-                let opened = Connection::open(number, accepted, socket, client, server);
+                let handlers = service.handlers.as_mut();
+                let handler = handlers.and_then(|all| all.open(client, server));
+                let opened = Connection::open(number, accepted, socket, client, server, handler);
                 let Ok((connection, is_other_port)) = opened else {
                     service.counts.unreachable += 1;
                     continue;

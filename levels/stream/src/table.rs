@@ -1,5 +1,7 @@
 //! Connections by numbers that are never given twice.
 
+use crate::handler::Side;
+
 /// A service of [`Streams`](crate::Streams).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceNumber(pub(crate) u16);
@@ -15,15 +17,6 @@ impl ServiceNumber {
     pub(crate) const fn of_listeners(data: u64) -> Option<Self> {
         if data & LISTENERS == 0 { None } else { Some(Self(data as u16)) }
     }
-}
-
-/// One end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// The client's.
-    Downstream,
-    /// The server's.
-    Upstream,
 }
 
 /// A connection: its place, and how many were there before it.

@@ -15,7 +15,7 @@ use os::netns::{NetNs, command_in};
 use os::transparent::{Listeners, unconnected};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, getrlimit};
-use stream::{Counts, Sockets, Streams};
+use stream::{Counts, Handlers, Sockets, Streams};
 use testkit::Net;
 use units::Nanos;
 
@@ -42,6 +42,11 @@ impl Sockets for Fresh {
 
 impl Intercepting {
     pub fn up() -> Self {
+        Self::up_with(|| None)
+    }
+
+    /// The same whose bytes somebody wants to see.
+    pub fn up_with(handlers: fn() -> Option<Box<dyn Handlers>>) -> Self {
         let net = Net::line(1500).unwrap();
         let seen = Arc::new(Mutex::new((Counts::default(), 0)));
         let is_over = Arc::new(AtomicBool::new(false));
@@ -52,7 +57,7 @@ impl Intercepting {
             move || {
                 own_descriptors();
                 enter(&namespace);
-                intercept(&ready, &seen, &is_over).unwrap();
+                intercept(handlers(), &ready, &seen, &is_over).unwrap();
             }
         });
         let port: u16 = is_ready.recv().expect("the router intercepts");
@@ -161,6 +166,7 @@ impl Drop for Intercepting {
 
 /// The router's thread.
 fn intercept(
+    handlers: Option<Box<dyn Handlers>>,
     ready: &std::sync::mpsc::Sender<u16>,
     seen: &Mutex<(Counts, usize)>,
     is_over: &AtomicBool,
@@ -170,7 +176,7 @@ fn intercept(
     let interception = Interception::begin(&netlink, listeners.port).map_err(io::Error::other)?;
     let mut streams = Streams::new()?;
     let both = [Some(listeners.v4), listeners.v6].into_iter().flatten().collect();
-    let service = streams.add(both)?;
+    let service = streams.add(both, handlers)?;
     ready.send(listeners.port).map_err(io::Error::other)?;
     let begin = Instant::now();
     while !is_over.load(Ordering::Relaxed) {
