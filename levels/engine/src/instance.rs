@@ -166,8 +166,10 @@ fn new_host<P>(spec: &InstanceSpec, batch: &Rc<RefCell<Batch<P>>>) -> Host<P> {
 }
 
 /// Numbers of calls are of this process, not of an instance: whoever sets a pace may have seen
-/// another instance before. Each instance has 2^40 of them to itself.
-fn first_call() -> u64 {
+/// another instance before. Each instance has 2^40 of them to itself, also one of another host
+/// of modules under the same pace.
+#[must_use]
+pub fn first_call() -> u64 {
     static INSTANCES: AtomicU64 = AtomicU64::new(1);
     INSTANCES.fetch_add(1, Ordering::Relaxed) << 40
 }

@@ -21,15 +21,17 @@ mod looping;
 mod room;
 mod shared;
 mod state;
+mod thread_bound;
 mod trap;
 
 pub use batch::{Done, Handled, Over, Pace, Ran, Suspended};
 pub use call::{Call, Ended, QueueEvent, Started, Starting};
 pub use host::{Emitted, Event, QueueWatch, Sent};
-pub use instance::{Instance, InstanceSpec};
+pub use instance::{Instance, InstanceSpec, first_call};
 pub use room::{Part, Room};
 pub use shared::MemoryKind;
 pub use state::{Kept, StateError};
+pub use thread_bound::ThreadBound;
 pub use trap::{Place, StartError, Trap, TrapKind};
 
 use abi::layout::IMPORT_MODULE;
@@ -173,11 +175,9 @@ impl Engine {
         kind: MemoryKind,
         granted: HostFunctions,
     ) -> Result<Program<P>, CompileError> {
-        let code = read_sealed(code).map_err(|e| CompileError::Foreign(e.to_string()))?;
-        // SAFETY: descriptors reach this process only from its parent, which chose its
-        // program and can trace it, or from a daemon in the parent's place, which could
-        // connect only as the same user: it vouches for all that runs here.
-        // The memory is sealed, so the code is what the daemon's worker made.
+        let code = read_sealed(code, CODE_LENGTH_MAX)
+            .map_err(|error| CompileError::Foreign(error.to_string()))?;
+        // SAFETY: as for `module_from_parent`.
         unsafe { self.load(&code, kind, granted) }
     }
 
@@ -245,15 +245,35 @@ fn engine_for(kind: MemoryKind) -> Result<wasmtime::Engine, CompileError> {
 /// Largest code that is taken, in bytes: ten times the largest module.
 const CODE_LENGTH_MAX: u64 = 10 * abi::layout::MODULE_LENGTH_MAX as u64;
 
+/// Loads a module that the parent process hands over as compiled code in sealed memory, for
+/// another engine than ours: that of stream modules.
+///
+/// # Errors
+/// [`CompileError::Foreign`] when the memory is not sealed or longer than `length_max`, or the
+/// code is of another engine, version or machine.
+pub fn module_from_parent(
+    engine: &wasmtime::Engine,
+    code: &std::os::fd::OwnedFd,
+    length_max: u64,
+) -> Result<Module, CompileError> {
+    let foreign = |reason: String| CompileError::Foreign(reason);
+    let code = read_sealed(code, length_max).map_err(|error| foreign(error.to_string()))?;
+    // SAFETY: descriptors reach this process only from its parent, which chose its
+    // program and can trace it, or from a daemon in the parent's place, which could
+    // connect only as the same user: it vouches for all that runs here.
+    // The memory is sealed, so the code is what the daemon's worker made.
+    unsafe { Module::deserialize(engine, &code) }.map_err(|error| foreign(format!("{error:#}")))
+}
+
 /// The bytes of a memory file that can no longer change.
-fn read_sealed(fd: &std::os::fd::OwnedFd) -> std::io::Result<Vec<u8>> {
+fn read_sealed(fd: &std::os::fd::OwnedFd, length_max: u64) -> std::io::Result<Vec<u8>> {
     use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
     let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
     let length = fstat(fd)?.st_size as u64;
-    if !fcntl_get_seals(fd)?.contains(all) || length > CODE_LENGTH_MAX {
+    if !fcntl_get_seals(fd)?.contains(all) || length > length_max {
         return Err(std::io::Error::new(
             std::io::ErrorKind::InvalidData,
-            format!("the memory is not sealed or longer than {CODE_LENGTH_MAX} bytes"),
+            format!("the memory is not sealed or longer than {length_max} bytes"),
         ));
     }
     let mut bytes = vec![0; length as usize];

@@ -107,7 +107,8 @@ impl fmt::Display for Trap {
 
 impl Trap {
     /// Reads what wasmtime says about an ended call.
-    pub(crate) fn from_error(error: &wasmtime::Error) -> Self {
+    #[must_use]
+    pub fn from_error(error: &wasmtime::Error) -> Self {
         use wasmtime::Trap as T;
         let kind = match error.downcast_ref::<T>() {
             Some(T::UnreachableCodeReached) => TrapKind::Unreachable,

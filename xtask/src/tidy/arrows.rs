@@ -51,7 +51,9 @@ fn may_use(from: &str, to: &str) -> bool {
     match (top(from).as_str(), top(to).as_str()) {
         ("base" | "core" | "levels" | "surface", "base") => true,
         ("core", "core") | ("surface", "core" | "levels" | "surface") => to != "surface/cli",
-        ("levels", "levels") => to == "levels/level",
+        ("levels", "levels") => {
+            to == "levels/level" || (from == "levels/proxy-wasm" && to == "levels/engine")
+        }
         ("surface", "lab") => from == "surface/cli" && CLI_USES_OF_LAB.contains(&to),
         ("lab", _) => to != "surface/cli" && to != "xtask",
         ("services", "sdk") => true,
@@ -64,7 +66,9 @@ fn reason(from: &str, to: &str) -> &'static str {
         (Some("base"), _) => "base uses base only",
         (Some("core"), _) => "core uses base and core only, it decides and runs nothing",
         (Some("levels"), Some("core")) => "levels never use core, they run what was decided",
-        (Some("levels"), _) => "levels use base and levels/level only",
+        (Some("levels"), _) => {
+            "levels use base and levels/level only (levels/proxy-wasm also levels/engine)"
+        }
         (Some("surface"), Some("lab")) => "of lab only surface/cli uses topology and bench",
         (Some("services" | "sdk"), _) => "services are written as a user would, with the SDK only",
         _ => "this arrow is not in the design (ARCHITECTURE.md, dependency arrows)",

@@ -1,0 +1,2 @@
+//! Nothing: the modules are in `examples`.
+#![forbid(unsafe_code)]

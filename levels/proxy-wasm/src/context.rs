@@ -1,0 +1,241 @@
+//! What a callback may look at and change: the ABI's rules of access, in one place.
+//!
+//! A map or buffer is open in the callback that shows it, and afterwards as long as its side is
+//! paused since then. Trailers may be added in the last call for a body. In `proxy_on_log` all
+//! maps are open for reading.
+
+use crate::abi::{BufferType, MapType};
+use crate::buffer;
+use crate::host::Host;
+use crate::limits::{ADDED_BYTES_MAX, BUFFER_LENGTH_MAX, PROPERTIES_MAX};
+use crate::map::{HeaderMap, MapError};
+use crate::stream::{Protocol, Side, Stage, Stream};
+
+/// Why a map or buffer is not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// It is not to be changed now, or never.
+    NotOpen,
+    /// The bytes or fields are none, or a limit is reached.
+    Refused(MapError),
+    /// No memory for it.
+    Full,
+}
+
+impl Host {
+    /// The stream that host functions work on, and the stage as far as it is that stream's.
+    fn shown(&self) -> Option<(&Stream, Stage)> {
+        let stream = self.streams.get(&self.current.effective)?;
+        Some((stream, self.current.stage_here()))
+    }
+
+    /// A map to read; `None` when it is not open.
+    pub(crate) fn map(&self, map: MapType) -> Option<&HeaderMap> {
+        match map {
+            MapType::HttpCallResponseHeaders => {
+                return self.current.response.as_ref().map(|response| &response.headers);
+            }
+            MapType::HttpCallResponseTrailers => {
+                return self.current.response.as_ref().map(|response| &response.trailers);
+            }
+            _ => {}
+        }
+        let (stream, stage) = self.shown()?;
+        let is_open = stage == Stage::Log || is_map_open(stream, stage, map);
+        if stream.protocol == Protocol::Http && is_open { map_of(stream, map) } else { None }
+    }
+
+    /// Changes a map.
+    pub(crate) fn change_map(
+        &mut self,
+        map: MapType,
+        change: impl FnOnce(&mut HeaderMap) -> Result<(), MapError>,
+    ) -> Result<(), Closed> {
+        let stage = self.current.stage_here();
+        let stream = self.streams.get_mut(&self.current.effective).ok_or(Closed::NotOpen)?;
+        if stream.protocol != Protocol::Http || !is_map_open(stream, stage, map) {
+            return Err(Closed::NotOpen);
+        }
+        let found = map_of_mut(stream, map).ok_or(Closed::NotOpen)?;
+        let mut changed = found.clone();
+        change(&mut changed).map_err(Closed::Refused)?;
+        let added = changed.bytes().saturating_sub(found.bytes());
+        if !take(&mut self.added, &self.limits, added) {
+            return Err(Closed::Full);
+        }
+        *found = changed;
+        stream.added += added as u64;
+        Ok(())
+    }
+
+    /// A buffer to read; `None` when it is not open.
+    pub(crate) fn buffer(&self, buffer: BufferType) -> Option<&[u8]> {
+        let stage = self.current.stage;
+        match buffer {
+            BufferType::HttpCallResponseBody => {
+                self.current.response.as_ref().map(|response| response.body.as_slice())
+            }
+            BufferType::VmConfiguration => {
+                (stage == Stage::VmStart).then_some(&*self.spec.vm_configuration)
+            }
+            // Some SDKs read it when the VM starts.
+            BufferType::PluginConfiguration => matches!(stage, Stage::Configure | Stage::VmStart)
+                .then_some(&*self.spec.plugin_configuration),
+            BufferType::ForeignFunctionArguments => {
+                (stage == Stage::ForeignFunction).then_some(self.current.arguments.as_slice())
+            }
+            BufferType::GrpcCallMessage => None,
+            _ => {
+                let (stream, stage) = self.shown()?;
+                let side = side_of(stream, buffer)?;
+                is_body_open(side, stage, buffer).then_some(side.body.as_slice())
+            }
+        }
+    }
+
+    /// Edits a buffer.
+    pub(crate) fn edit_buffer(
+        &mut self,
+        buffer: BufferType,
+        start: usize,
+        size: usize,
+        value: &[u8],
+    ) -> Result<(), Closed> {
+        let stage = self.current.stage_here();
+        let stream = self.streams.get_mut(&self.current.effective).ok_or(Closed::NotOpen)?;
+        let side = side_of_mut(stream, buffer).ok_or(Closed::NotOpen)?;
+        if !is_body_open(side, stage, buffer) {
+            return Err(Closed::NotOpen);
+        }
+        let length = side.body.len();
+        let start = start.min(length);
+        let replaced = size.min(length - start);
+        let added = value.len().saturating_sub(replaced);
+        if length - replaced + value.len() > BUFFER_LENGTH_MAX && added > 0 {
+            return Err(Closed::Full);
+        }
+        if !take(&mut self.added, &self.limits, added) {
+            return Err(Closed::Full);
+        }
+        let is_edited = buffer::edit(&mut side.body, start, size, value, usize::MAX);
+        debug_assert!(is_edited, "the length was looked at above");
+        stream.added += added as u64;
+        Ok(())
+    }
+
+    /// Keeps a property that a module sets, until its context ends.
+    pub(crate) fn keep_property(
+        &mut self,
+        context: u32,
+        path: Vec<u8>,
+        value: Vec<u8>,
+    ) -> Result<(), Closed> {
+        let (own, kept) = match self.streams.get_mut(&context) {
+            Some(stream) => (&mut stream.own_properties, &mut stream.kept),
+            None => (&mut self.own_properties, &mut self.kept),
+        };
+        let old = own.get(&path).map_or(0, |value| path.len() + value.len());
+        let added = (path.len() + value.len()).saturating_sub(old);
+        let is_full = own.len() >= PROPERTIES_MAX && !own.contains_key(&path);
+        if is_full || !take(&mut self.added, &self.limits, added) {
+            return Err(Closed::Full);
+        }
+        *kept += added as u64;
+        own.insert(path, value);
+        Ok(())
+    }
+
+    /// A context ends, and its stream is the caller's again.
+    pub(crate) fn take_stream(&mut self, context: u32) -> Option<Stream> {
+        self.give_added(context);
+        let mut stream = self.streams.remove(&context)?;
+        let kept = std::mem::take(&mut stream.kept);
+        self.added -= kept;
+        self.limits.give_state(kept);
+        Some(stream)
+    }
+
+    /// A stream goes on, or ends: what its module added is no longer here.
+    pub(crate) fn give_added(&mut self, context: u32) {
+        let Some(stream) = self.streams.get_mut(&context) else { return };
+        let added = std::mem::take(&mut stream.added);
+        self.added -= added;
+        self.limits.give_state(added);
+    }
+}
+
+/// Takes memory for what a module adds to a stream.
+fn take(total: &mut u64, limits: &crate::host::Limits, added: usize) -> bool {
+    let added = added as u64;
+    let is_taken = *total + added <= ADDED_BYTES_MAX && limits.take_state(added);
+    *total += if is_taken { added } else { 0 };
+    is_taken
+}
+
+fn is_map_open(stream: &Stream, stage: Stage, map: MapType) -> bool {
+    let (request, response) = (stream.downstream.held, stream.upstream.held);
+    match map {
+        MapType::HttpRequestHeaders => stage == Stage::RequestHeaders || request.headers,
+        MapType::HttpRequestTrailers => {
+            matches!(stage, Stage::RequestTrailers | Stage::RequestBody { is_last: true })
+                || request.trailers
+        }
+        MapType::HttpResponseHeaders => stage == Stage::ResponseHeaders || response.headers,
+        MapType::HttpResponseTrailers => {
+            matches!(stage, Stage::ResponseTrailers | Stage::ResponseBody { is_last: true })
+                || response.trailers
+        }
+        _ => false,
+    }
+}
+
+fn map_of(stream: &Stream, map: MapType) -> Option<&HeaderMap> {
+    Some(match map {
+        MapType::HttpRequestHeaders => &stream.downstream.headers,
+        MapType::HttpRequestTrailers => &stream.downstream.trailers,
+        MapType::HttpResponseHeaders => &stream.upstream.headers,
+        MapType::HttpResponseTrailers => &stream.upstream.trailers,
+        _ => return None,
+    })
+}
+
+fn map_of_mut(stream: &mut Stream, map: MapType) -> Option<&mut HeaderMap> {
+    Some(match map {
+        MapType::HttpRequestHeaders => &mut stream.downstream.headers,
+        MapType::HttpRequestTrailers => &mut stream.downstream.trailers,
+        MapType::HttpResponseHeaders => &mut stream.upstream.headers,
+        MapType::HttpResponseTrailers => &mut stream.upstream.trailers,
+        _ => return None,
+    })
+}
+
+fn side_of(stream: &Stream, buffer: BufferType) -> Option<&Side> {
+    match (stream.protocol, buffer) {
+        (Protocol::Http, BufferType::HttpRequestBody)
+        | (Protocol::Tcp, BufferType::DownstreamData) => Some(&stream.downstream),
+        (Protocol::Http, BufferType::HttpResponseBody)
+        | (Protocol::Tcp, BufferType::UpstreamData) => Some(&stream.upstream),
+        _ => None,
+    }
+}
+
+fn side_of_mut(stream: &mut Stream, buffer: BufferType) -> Option<&mut Side> {
+    match (stream.protocol, buffer) {
+        (Protocol::Http, BufferType::HttpRequestBody)
+        | (Protocol::Tcp, BufferType::DownstreamData) => Some(&mut stream.downstream),
+        (Protocol::Http, BufferType::HttpResponseBody)
+        | (Protocol::Tcp, BufferType::UpstreamData) => Some(&mut stream.upstream),
+        _ => None,
+    }
+}
+
+fn is_body_open(side: &Side, stage: Stage, buffer: BufferType) -> bool {
+    let is_shown = match buffer {
+        BufferType::HttpRequestBody => matches!(stage, Stage::RequestBody { .. }),
+        BufferType::HttpResponseBody => matches!(stage, Stage::ResponseBody { .. }),
+        BufferType::DownstreamData => stage == Stage::DownstreamData,
+        BufferType::UpstreamData => stage == Stage::UpstreamData,
+        _ => false,
+    };
+    is_shown || side.held.body
+}

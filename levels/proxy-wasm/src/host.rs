@@ -1,0 +1,151 @@
+//! What host functions work on, and how they reach a module's memory.
+
+mod data;
+mod effects;
+mod link;
+mod maps;
+mod memory;
+mod wasi;
+
+pub(crate) use link::link;
+pub(crate) use memory::{Exited, Limits};
+
+use crate::abi::{LogLevel, StreamType};
+use crate::call::HttpResponse;
+use crate::effect::{Effect, Effects};
+use crate::map::HeaderMap;
+use crate::spec::{Now, VmSpec};
+use crate::stream::{Stage, Stream};
+use engine::ThreadBound;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use wasmtime::{Memory, TypedFunc};
+
+/// The context of the plugin itself.
+pub(crate) const ROOT: u32 = 1;
+
+/// The data of a store.
+pub(crate) struct Host {
+    pub(crate) spec: ThreadBound<VmSpec>,
+    pub(crate) limits: Limits,
+    /// The call that stands still is to end when it goes on.
+    pub(crate) stop: ThreadBound<Rc<Cell<bool>>>,
+    /// The module's memory, and what gives places in it.
+    pub(crate) memory: Option<Memory>,
+    pub(crate) allocate: Option<TypedFunc<u32, u32>>,
+    /// A place is being asked for: its function may not ask for another one.
+    pub(crate) is_allocating: bool,
+    /// Numbers the calls, for their pace.
+    pub(crate) calls: u64,
+    pub(crate) now: Now,
+    pub(crate) streams: BTreeMap<u32, Stream>,
+    /// Bytes that the module has added to all of them.
+    pub(crate) added: u64,
+    /// The plugin's own properties, by path.
+    pub(crate) own_properties: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Bytes of these.
+    pub(crate) kept: u64,
+    pub(crate) last_context: u32,
+    /// HTTP calls that are under way.
+    pub(crate) http_calls: BTreeSet<u32>,
+    pub(crate) last_http_call: u32,
+    pub(crate) tick_period_ms: u32,
+    /// The plugin was asked whether it is done, and is not.
+    pub(crate) is_root_pending: bool,
+    pub(crate) current: Current,
+    pub(crate) effects: Effects,
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.limits.give_state(self.added);
+    }
+}
+
+/// The call that runs.
+#[derive(Debug)]
+pub(crate) struct Current {
+    /// Whose it is.
+    pub(crate) own: u32,
+    /// Whom host functions work on.
+    pub(crate) effective: u32,
+    pub(crate) stage: Stage,
+    pub(crate) response: Option<HttpResponse>,
+    pub(crate) arguments: Vec<u8>,
+}
+
+impl Default for Current {
+    fn default() -> Self {
+        let (response, arguments) = (None, Vec::new());
+        Self { own: ROOT, effective: ROOT, stage: Stage::Other, response, arguments }
+    }
+}
+
+impl Current {
+    /// The stage as it is for the context that host functions work on.
+    pub(crate) fn stage_here(&self) -> Stage {
+        if self.own == self.effective { self.stage } else { Stage::Other }
+    }
+}
+
+impl Host {
+    pub(crate) fn new(spec: VmSpec, stop: Rc<Cell<bool>>) -> Self {
+        let limits = Limits::new(spec.memory_bytes_max, spec.room.clone());
+        Self {
+            limits,
+            spec: ThreadBound::new(spec),
+            stop: ThreadBound::new(stop),
+            memory: None,
+            allocate: None,
+            is_allocating: false,
+            calls: engine::first_call(),
+            now: Now::default(),
+            streams: BTreeMap::new(),
+            added: 0,
+            own_properties: BTreeMap::new(),
+            kept: 0,
+            last_context: ROOT,
+            http_calls: BTreeSet::new(),
+            last_http_call: 0,
+            tick_period_ms: 0,
+            is_root_pending: false,
+            current: Current::default(),
+            effects: Effects::default(),
+        }
+    }
+
+    /// Whether there is such a context.
+    pub(crate) fn is_known(&self, context: u32) -> bool {
+        context == ROOT || self.streams.contains_key(&context)
+    }
+
+    /// Keeps a line if it is grave enough.
+    pub(crate) fn log(&mut self, level: LogLevel, text: &[u8]) {
+        if level >= self.spec.log_level {
+            self.effects.log(level, text);
+        }
+    }
+
+    /// What effects of a call mean for the streams that it touched.
+    pub(crate) fn settle_effects(&mut self) {
+        let continued = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Continue { context, stream } => Some((*context, *stream)),
+            _ => None,
+        });
+        for (context, stream) in continued.collect::<Vec<(u32, StreamType)>>() {
+            let side = self.streams.get_mut(&context).and_then(|it| it.side_mut(stream));
+            if let Some(side) = side {
+                side.held = crate::stream::Held::default();
+            }
+            self.give_added(context);
+        }
+    }
+
+    /// The status of the answer that is being shown.
+    pub(crate) fn call_status(&self) -> u32 {
+        let status =
+            |headers: &HeaderMap| std::str::from_utf8(headers.get(b":status")?).ok()?.parse().ok();
+        self.current.response.as_ref().and_then(|it| status(&it.headers)).unwrap_or(0)
+    }
+}

@@ -1,0 +1,168 @@
+//! Host functions for header maps and buffers.
+
+use crate::abi::{BufferType, MapType, Status};
+use crate::context::Closed;
+use crate::host::Host;
+use crate::host::memory::{Answer, answer, copy, number, put, range};
+use crate::map::{HeaderMap, MapError};
+use crate::stream::Stage;
+use wasmtime::Caller;
+
+impl From<Closed> for Status {
+    fn from(closed: Closed) -> Self {
+        match closed {
+            Closed::NotOpen | Closed::Refused(_) => Self::BadArgument,
+            Closed::Full => Self::InternalFailure,
+        }
+    }
+}
+
+/// A change of a map, as a module is told of it: what is wrong with bytes or names is the
+/// module's, a limit is ours.
+fn change(
+    host: &mut Host,
+    map: u32,
+    change: impl FnOnce(&mut HeaderMap) -> Result<(), MapError>,
+) -> Answer {
+    let map = MapType::parse(map).ok_or(Status::BadArgument)?;
+    host.change_map(map, change).map_err(|closed| match closed {
+        Closed::Refused(MapError::TooLarge) => Status::InternalFailure,
+        other => other.into(),
+    })
+}
+
+pub(crate) fn size(memory: &mut [u8], host: &mut Host, map: u32, size_at: u32) -> Answer {
+    let map = MapType::parse(map).ok_or(Status::BadArgument)?;
+    let map = host.map(map).ok_or(Status::BadArgument)?;
+    put(memory, size_at, map.serialised_length() as u32)
+}
+
+/// All fields of a map. One that is not open is an empty one, as in Envoy: the Rust SDK takes
+/// anything but success for a fault of the host.
+pub(crate) async fn pairs(
+    caller: &mut Caller<'_, Host>,
+    map: u32,
+    data_at: u32,
+    size_at: u32,
+) -> wasmtime::Result<u32> {
+    let answer = answer(caller, (data_at, size_at), |_, host| {
+        let map = MapType::parse(map).ok_or(Status::BadArgument)?;
+        Ok(host.map(map).map(HeaderMap::serialise).unwrap_or_default())
+    });
+    answer.await.map(number)
+}
+
+pub(crate) fn set_pairs(
+    memory: &mut [u8],
+    host: &mut Host,
+    map: u32,
+    data: u32,
+    size: u32,
+) -> Answer {
+    let bytes = range(memory, data, size)?;
+    change(host, map, |map| {
+        *map = HeaderMap::parse(bytes)?;
+        Ok(())
+    })
+}
+
+pub(crate) async fn value(
+    caller: &mut Caller<'_, Host>,
+    map: u32,
+    key: u32,
+    key_size: u32,
+    data_at: u32,
+    size_at: u32,
+) -> wasmtime::Result<u32> {
+    let answer = answer(caller, (data_at, size_at), |memory, host| {
+        let map = MapType::parse(map).ok_or(Status::BadArgument)?;
+        let key = range(memory, key, key_size)?;
+        let is_log = host.current.stage_here() == Stage::Log;
+        let missing = if is_log { Status::NotFound } else { Status::BadArgument };
+        let map = host.map(map).ok_or(missing)?;
+        map.get(key).map(<[u8]>::to_vec).ok_or(Status::NotFound)
+    });
+    answer.await.map(number)
+}
+
+pub(crate) fn add(
+    memory: &mut [u8],
+    host: &mut Host,
+    map: u32,
+    (key, key_size): (u32, u32),
+    (value, value_size): (u32, u32),
+) -> Answer {
+    let key = copy(memory, key, key_size)?;
+    let value = range(memory, value, value_size)?;
+    change(host, map, |map| map.add(&key, value))
+}
+
+pub(crate) fn replace(
+    memory: &mut [u8],
+    host: &mut Host,
+    map: u32,
+    (key, key_size): (u32, u32),
+    (value, value_size): (u32, u32),
+) -> Answer {
+    let key = copy(memory, key, key_size)?;
+    let value = range(memory, value, value_size)?;
+    change(host, map, |map| map.replace(&key, value))
+}
+
+pub(crate) fn remove(
+    memory: &mut [u8],
+    host: &mut Host,
+    map: u32,
+    key: u32,
+    key_size: u32,
+) -> Answer {
+    let key = range(memory, key, key_size)?;
+    change(host, map, |map| {
+        map.remove(key);
+        Ok(())
+    })
+}
+
+pub(crate) fn set_buffer(
+    memory: &mut [u8],
+    host: &mut Host,
+    buffer: u32,
+    (start, size): (u32, u32),
+    (data, data_size): (u32, u32),
+) -> Answer {
+    let buffer = BufferType::parse(buffer).ok_or(Status::BadArgument)?;
+    host.buffer(buffer).ok_or(Status::NotFound)?;
+    let value = range(memory, data, data_size)?;
+    // What can be read and not be changed (configurations, answers) is not open.
+    host.edit_buffer(buffer, start as usize, size as usize, value).map_err(Status::from)
+}
+
+pub(crate) async fn buffer(
+    caller: &mut Caller<'_, Host>,
+    buffer: u32,
+    start: u32,
+    size_max: u32,
+    data_at: u32,
+    size_at: u32,
+) -> wasmtime::Result<u32> {
+    let answer = answer(caller, (data_at, size_at), |_, host| {
+        let buffer = BufferType::parse(buffer).ok_or(Status::BadArgument)?;
+        let bytes = host.buffer(buffer).ok_or(Status::NotFound)?;
+        let rest = bytes.get(start as usize..).ok_or(Status::BadArgument)?;
+        Ok(rest[..rest.len().min(size_max as usize)].to_vec())
+    });
+    answer.await.map(number)
+}
+
+pub(crate) fn buffer_status(
+    memory: &mut [u8],
+    host: &mut Host,
+    buffer: u32,
+    size_at: u32,
+    unused_at: u32,
+) -> Answer {
+    let buffer = BufferType::parse(buffer).ok_or(Status::BadArgument)?;
+    let length = host.buffer(buffer).ok_or(Status::NotFound)?.len();
+    put(memory, unused_at, 0)?;
+    put(memory, size_at, length as u32)
+}

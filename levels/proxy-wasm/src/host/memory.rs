@@ -1,0 +1,221 @@
+//! A module's memory: how large it may be, pointers into it, and answers that are put there.
+
+use crate::abi::Status;
+use crate::host::Host;
+use crate::limits::TABLE_ELEMENTS_MAX;
+use engine::{Part, Room, ThreadBound};
+use std::fmt;
+use std::rc::Rc;
+use wasmtime::{Caller, Extern, Memory, ResourceLimiter};
+
+/// What a host function answers, but for a value.
+pub(crate) type Answer = Result<(), Status>;
+
+/// Bytes of a word in a module's memory: an address, a length.
+pub(crate) const WORD: u32 = 4;
+
+/// The module has ended itself with this code, by WASI's `proc_exit`.
+#[derive(Debug)]
+pub(crate) struct Exited(pub(crate) u32);
+
+impl fmt::Display for Exited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the module called proc_exit({})", self.0)
+    }
+}
+
+impl std::error::Error for Exited {}
+
+/// The number of an answer.
+pub(crate) fn number(answer: Answer) -> u32 {
+    answer.err().unwrap_or(Status::Ok).number()
+}
+
+fn memory_of(caller: &mut Caller<'_, Host>) -> Option<Memory> {
+    // It is known as soon as the module is instantiated; a start function runs before that.
+    let known = caller.data().memory;
+    known.or_else(|| caller.get_export("memory").and_then(Extern::into_memory))
+}
+
+/// Lets a host function work on memory and host.
+pub(crate) fn with<R>(
+    caller: &mut Caller<'_, Host>,
+    act: impl FnOnce(&mut [u8], &mut Host) -> R,
+) -> R {
+    match memory_of(caller) {
+        Some(memory) => {
+            let (bytes, host) = memory.data_and_store_mut(caller);
+            act(bytes, host)
+        }
+        None => act(&mut [], caller.data_mut()),
+    }
+}
+
+/// Bytes at an address.
+pub(crate) fn range(memory: &mut [u8], address: u32, length: u32) -> Result<&mut [u8], Status> {
+    let start = address as usize;
+    let end = start.checked_add(length as usize).ok_or(Status::InvalidMemoryAccess)?;
+    memory.get_mut(start..end).ok_or(Status::InvalidMemoryAccess)
+}
+
+/// A copy of bytes at an address.
+pub(crate) fn copy(memory: &mut [u8], address: u32, length: u32) -> Result<Vec<u8>, Status> {
+    Ok(range(memory, address, length)?.to_vec())
+}
+
+/// Writes a word.
+pub(crate) fn put(memory: &mut [u8], address: u32, value: u32) -> Answer {
+    range(memory, address, WORD)?.copy_from_slice(&value.to_le_bytes());
+    Ok(())
+}
+
+/// Writes a number of eight bytes.
+pub(crate) fn put_long(memory: &mut [u8], address: u32, value: u64) -> Answer {
+    range(memory, address, 2 * WORD)?.copy_from_slice(&value.to_le_bytes());
+    Ok(())
+}
+
+/// Answers with bytes: asks the module for a place, copies them there, and writes address and
+/// length where the module wants them. `fetch` runs when both pointers are good.
+///
+/// An error is a trap of the module's own allocator, and ends the call.
+pub(crate) async fn answer(
+    caller: &mut Caller<'_, Host>,
+    (data_at, size_at): (u32, u32),
+    fetch: impl FnOnce(&mut [u8], &mut Host) -> Result<Vec<u8>, Status>,
+) -> wasmtime::Result<Answer> {
+    let fetched = with(caller, |memory, host| {
+        range(memory, data_at, WORD)?;
+        range(memory, size_at, WORD)?;
+        fetch(memory, host)
+    });
+    match fetched {
+        Ok(value) => give(caller, &value, data_at, size_at).await,
+        Err(status) => Ok(Err(status)),
+    }
+}
+
+async fn give(
+    caller: &mut Caller<'_, Host>,
+    value: &[u8],
+    data_at: u32,
+    size_at: u32,
+) -> wasmtime::Result<Answer> {
+    let length = value.len() as u32;
+    let address = match length {
+        0 => 0,
+        _ => match place(caller, length).await? {
+            Ok(address) => address,
+            Err(status) => return Ok(Err(status)),
+        },
+    };
+    Ok(with(caller, |memory, _| {
+        range(memory, address, length)?.copy_from_slice(value);
+        put(memory, data_at, address)?;
+        put(memory, size_at, length)
+    }))
+}
+
+/// Asks the module for a place.
+async fn place(
+    caller: &mut Caller<'_, Host>,
+    length: u32,
+) -> wasmtime::Result<Result<u32, Status>> {
+    let host = caller.data_mut();
+    // Each level of such calls takes a stack of the host's: one is enough.
+    let Some(allocate) = host.allocate.clone().filter(|_| !host.is_allocating) else {
+        return Ok(Err(Status::InternalFailure));
+    };
+    host.is_allocating = true;
+    let address = allocate.call_async(&mut *caller, length).await?;
+    caller.data_mut().is_allocating = false;
+    Ok(if address == 0 { Err(Status::InvalidMemoryAccess) } else { Ok(address) })
+}
+
+/// The memory that a VM may take, and what it has.
+pub(crate) struct Limits {
+    bytes_max: usize,
+    room: ThreadBound<Option<Rc<dyn Room>>>,
+    memory: u64,
+    tables: u64,
+    /// Of tables, by the growth that may yet fail.
+    growing: u64,
+}
+
+impl Limits {
+    pub(crate) fn new(bytes_max: usize, room: Option<Rc<dyn Room>>) -> Self {
+        Self { bytes_max, room: ThreadBound::new(room), memory: 0, tables: 0, growing: 0 }
+    }
+
+    fn take(&self, part: Part, bytes: u64) -> bool {
+        bytes == 0 || self.room.as_ref().is_none_or(|room| room.take(part, bytes))
+    }
+
+    fn give(&self, part: Part, bytes: u64) {
+        if let Some(room) = self.room.as_ref().filter(|_| bytes > 0) {
+            room.give(part, bytes);
+        }
+    }
+
+    /// Whether the host may keep so many bytes more for the module.
+    pub(crate) fn take_state(&self, bytes: u64) -> bool {
+        self.take(Part::State, bytes)
+    }
+
+    /// The host keeps so many less.
+    pub(crate) fn give_state(&self, bytes: u64) {
+        self.give(Part::State, bytes);
+    }
+}
+
+impl Drop for Limits {
+    fn drop(&mut self) {
+        self.give(Part::Memory, self.memory);
+        self.give(Part::Tables, self.tables);
+    }
+}
+
+impl ResourceLimiter for Limits {
+    fn memory_growing(
+        &mut self,
+        now: usize,
+        wanted: usize,
+        most: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        if wanted > self.bytes_max || most.is_some_and(|most| wanted > most) {
+            return Ok(false);
+        }
+        // A growth that the kernel refused after it was taken here is given back with the next
+        // one: wasmtime says that some failed, but not which.
+        let now = now as u64;
+        self.give(Part::Memory, self.memory.saturating_sub(now));
+        self.memory = now;
+        let more = (wanted as u64).saturating_sub(now);
+        let is_taken = self.take(Part::Memory, more);
+        self.memory += if is_taken { more } else { 0 };
+        Ok(is_taken)
+    }
+
+    fn table_growing(
+        &mut self,
+        now: usize,
+        wanted: usize,
+        most: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        if wanted > TABLE_ELEMENTS_MAX || most.is_some_and(|most| wanted > most) {
+            return Ok(false);
+        }
+        let more = (wanted.saturating_sub(now) * size_of::<usize>()) as u64;
+        let is_taken = self.take(Part::Tables, more);
+        self.growing = if is_taken { more } else { 0 };
+        self.tables += self.growing;
+        Ok(is_taken)
+    }
+
+    fn table_grow_failed(&mut self, _: wasmtime::Error) -> wasmtime::Result<()> {
+        let failed = std::mem::take(&mut self.growing);
+        self.tables -= failed;
+        self.give(Part::Tables, failed);
+        Ok(())
+    }
+}

@@ -1,0 +1,332 @@
+//! Header maps: fields in their order, with duplicates, and their form in a module's memory.
+//!
+//! ```text
+//!  u32 count │ count × (u32 name length, u32 value length) │ count × (name 0 value 0)
+//! ```
+
+use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX};
+
+/// Bytes of a serialised length.
+const WORD: usize = 4;
+
+/// Fields of a head or of trailers. Names are compared without case, and kept as they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderMap {
+    fields: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Bytes of all names and values.
+    bytes: usize,
+}
+
+/// Why bytes or fields are no map. The module's author's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// They end before what they announce does.
+    #[error("a serialised map ends early")]
+    Short,
+    /// No zero where a name or a value ends.
+    #[error("a serialised map has no zero at the end of a name or value")]
+    NoZero,
+    /// They go on behind the last field.
+    #[error("a serialised map has bytes behind its last field")]
+    Behind,
+    /// A field has no name.
+    #[error("a field has no name")]
+    NoName,
+    /// Too many fields or bytes.
+    #[error("more than {HEADERS_MAX} fields or {HEADER_BYTES_MAX} bytes")]
+    TooLarge,
+}
+
+impl HeaderMap {
+    /// A map without fields.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { fields: Vec::new(), bytes: 0 }
+    }
+
+    /// How many fields there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// Bytes of all names and values.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The fields in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))
+    }
+
+    /// The first value of a name.
+    #[must_use]
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// All values of a name, as one: joined by commas, as RFC 9110 section 5.3 allows. `set-cookie`
+    /// is read by its fields.
+    #[must_use]
+    pub fn joined(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let mut values = self.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        let mut joined = values.next()?.1.to_vec();
+        for (_, value) in values {
+            joined.push(b',');
+            joined.extend_from_slice(value);
+        }
+        Some(joined)
+    }
+
+    /// Adds a field behind all others.
+    ///
+    /// # Errors
+    /// [`MapError::NoName`], or [`MapError::TooLarge`]; then nothing has changed.
+    pub fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), MapError> {
+        if name.is_empty() {
+            return Err(MapError::NoName);
+        }
+        let bytes = self.bytes + name.len() + value.len();
+        if self.fields.len() >= HEADERS_MAX || bytes > HEADER_BYTES_MAX {
+            return Err(MapError::TooLarge);
+        }
+        self.bytes = bytes;
+        self.fields.push((name.to_vec(), value.to_vec()));
+        Ok(())
+    }
+
+    /// Puts a field in the place of all of its name: where the first one was, or behind all others.
+    ///
+    /// # Errors
+    /// As [`HeaderMap::add`].
+    pub fn replace(&mut self, name: &[u8], value: &[u8]) -> Result<(), MapError> {
+        let is_named = |known: &[u8]| known.eq_ignore_ascii_case(name);
+        let Some(first) = self.fields.iter().position(|(known, _)| is_named(known)) else {
+            return self.add(name, value);
+        };
+        let old: usize = self
+            .iter()
+            .filter(|(known, _)| is_named(known))
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        let bytes = self.bytes - old + self.fields[first].0.len() + value.len();
+        if bytes > HEADER_BYTES_MAX {
+            return Err(MapError::TooLarge);
+        }
+        self.bytes = bytes;
+        self.fields[first].1 = value.to_vec();
+        let mut index = 0;
+        self.fields.retain(|(known, _)| {
+            index += 1;
+            index <= first + 1 || !is_named(known)
+        });
+        Ok(())
+    }
+
+    /// Removes all fields of a name.
+    pub fn remove(&mut self, name: &[u8]) {
+        self.fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.bytes = self.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+    }
+
+    /// Bytes that [`HeaderMap::serialise`] makes.
+    #[must_use]
+    pub fn serialised_length(&self) -> usize {
+        match self.len() {
+            0 => 0,
+            count => WORD + count * (2 * WORD + 2) + self.bytes,
+        }
+    }
+
+    /// The map as a module reads it; an empty one has no bytes.
+    #[must_use]
+    pub fn serialise(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.serialised_length());
+        if self.is_empty() {
+            return out;
+        }
+        let word = |length: usize| (length as u32).to_le_bytes();
+        out.extend_from_slice(&word(self.len()));
+        for (name, value) in self.iter() {
+            out.extend_from_slice(&word(name.len()));
+            out.extend_from_slice(&word(value.len()));
+        }
+        for part in self.iter().flat_map(|(name, value)| [name, value]) {
+            out.extend_from_slice(part);
+            out.push(0);
+        }
+        out
+    }
+
+    /// Reads a map that a module has written. No bytes, and a single zero, are an empty one.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, MapError> {
+        if matches!(bytes, [] | [0]) {
+            return Ok(Self::new());
+        }
+        let (count, rest) = bytes.split_first_chunk::<WORD>().ok_or(MapError::Short)?;
+        let count = u32::from_le_bytes(*count) as usize;
+        if count > HEADERS_MAX {
+            return Err(MapError::TooLarge);
+        }
+        let (lengths, mut parts) =
+            rest.split_at_checked(count * 2 * WORD).ok_or(MapError::Short)?;
+        let mut map = Self::new();
+        let mut next = |length: &[u8]| -> Result<&[u8], MapError> {
+            let length = length.first_chunk::<WORD>().ok_or(MapError::Short)?;
+            let length = u32::from_le_bytes(*length) as usize;
+            let (part, rest) = parts.split_at_checked(length).ok_or(MapError::Short)?;
+            let (&zero, rest) = rest.split_first().ok_or(MapError::Short)?;
+            parts = rest;
+            if zero == 0 { Ok(part) } else { Err(MapError::NoZero) }
+        };
+        for pair in lengths.chunks_exact(2 * WORD) {
+            let (name, value) = (next(&pair[..WORD])?, next(&pair[WORD..])?);
+            map.add(name, value)?;
+        }
+        if parts.is_empty() { Ok(map) } else { Err(MapError::Behind) }
+    }
+}
+
+impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for HeaderMap {
+    /// Fields that no longer fit, or have no name, are left out: for fields of one's own.
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(fields: I) -> Self {
+        let mut map = Self::new();
+        for (name, value) in fields {
+            // As said above.
+            let _ = map.add(name.as_ref(), value.as_ref());
+        }
+        map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The specification's example, with real lengths: `{{"a": "1"}, {"b": "22"}}`.
+    #[test]
+    fn the_specs_example() {
+        let map = HeaderMap::from_iter([("a", "1"), ("b", "22")]);
+        let bytes = b"\x02\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\0\0\x02\0\0\0a\x001\0b\x0022\0";
+        assert_eq!(map.serialise(), bytes);
+        assert_eq!(HeaderMap::parse(bytes), Ok(map));
+        assert_eq!(HeaderMap::parse(&[]), Ok(HeaderMap::new()));
+        assert_eq!(HeaderMap::parse(&[0]), Ok(HeaderMap::new()));
+        assert!(HeaderMap::new().serialise().is_empty());
+    }
+
+    #[test]
+    fn each_fault_has_its_name() {
+        let cases: [(&[u8], MapError); 7] = [
+            (&[1, 0], MapError::Short),
+            (&[1, 0, 0, 0], MapError::Short),
+            (b"\x01\0\0\0\x01\0\0\0\x01\0\0\0a\x001", MapError::Short),
+            (b"\x01\0\0\0\x01\0\0\0\x01\0\0\0a\x0011", MapError::NoZero),
+            (b"\x01\0\0\0\x01\0\0\0\x01\0\0\0a\x001\0\0", MapError::Behind),
+            (b"\x01\0\0\0\0\0\0\0\x01\0\0\0\x001\0", MapError::NoName),
+            (&[0xff; 4], MapError::TooLarge),
+        ];
+        for (bytes, error) in cases {
+            assert_eq!(HeaderMap::parse(bytes), Err(error), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn duplicates_stay_and_names_are_compared_without_case() {
+        let mut map = HeaderMap::from_iter([("Via", "a"), ("x", "1"), ("via", "b")]);
+        assert_eq!(map.get(b"VIA"), Some(&b"a"[..]));
+        assert_eq!(map.joined(b"via"), Some(b"a,b".to_vec()));
+        map.replace(b"via", b"c").unwrap();
+        assert_eq!(map, HeaderMap::from_iter([("Via", "c"), ("x", "1")]));
+        map.remove(b"VIA");
+        map.replace(b"y", b"2").unwrap();
+        assert_eq!(map, HeaderMap::from_iter([("x", "1"), ("y", "2")]));
+        assert_eq!((map.bytes(), map.len(), map.joined(b"via")), (4, 2, None));
+    }
+
+    #[test]
+    fn a_map_has_an_end() {
+        let mut map = HeaderMap::new();
+        assert_eq!(map.add(b"a", &vec![0; HEADER_BYTES_MAX]), Err(MapError::TooLarge));
+        assert_eq!(map.add(b"", b"1"), Err(MapError::NoName));
+        assert!((0..HEADERS_MAX).all(|_| map.add(b"a", b"").is_ok()));
+        assert_eq!(map.add(b"a", b""), Err(MapError::TooLarge));
+        assert_eq!(map.replace(b"a", &vec![0; HEADER_BYTES_MAX]), Err(MapError::TooLarge));
+        assert_eq!(map.len(), HEADERS_MAX);
+    }
+
+    fn fields() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
+        let name = prop::collection::vec(prop::sample::select(b"aAbB-".as_slice()), 1..3);
+        prop::collection::vec((name, prop::collection::vec(any::<u8>(), 0..4)), 0..8)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(fields in fields()) {
+            let map = HeaderMap::from_iter(fields);
+            let bytes = map.serialise();
+            prop_assert_eq!(bytes.len(), map.serialised_length());
+            prop_assert_eq!(HeaderMap::parse(&bytes), Ok(map));
+        }
+
+        #[test]
+        fn any_bytes_are_a_map_or_an_error(bytes: Vec<u8>, count in 0_u8..4) {
+            let _ = HeaderMap::parse(&bytes);
+            let likely = [&[count, 0, 0, 0], bytes.as_slice()].concat();
+            if let Ok(map) = HeaderMap::parse(&likely) {
+                prop_assert!(map.is_empty() || map.serialise() == likely);
+            }
+        }
+
+        #[test]
+        fn edits_do_what_a_plain_list_does(
+            fields in fields(), edits in prop::collection::vec((0..3, fields()), 0..6),
+        ) {
+            let mut map = HeaderMap::from_iter(fields.clone());
+            let mut model = fields;
+            for (edit, fields) in edits {
+                for (name, value) in fields {
+                    let same = |it: &(Vec<u8>, Vec<u8>)| it.0.eq_ignore_ascii_case(&name);
+                    match edit {
+                        0 => {
+                            map.add(&name, &value).unwrap();
+                            model.push((name, value));
+                        }
+                        1 => {
+                            map.replace(&name, &value).unwrap();
+                            match model.iter().position(same) {
+                                None => model.push((name, value)),
+                                Some(at) => {
+                                    let kept = (model[at].0.clone(), value);
+                                    let tail = model.split_off(at);
+                                    model.push(kept);
+                                    model.extend(tail.into_iter().skip(1).filter(|it| !same(it)));
+                                }
+                            }
+                        }
+                        _ => {
+                            map.remove(&name);
+                            model.retain(|it| !same(it));
+                        }
+                    }
+                }
+            }
+            let bytes = model.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+            prop_assert_eq!(map.bytes(), bytes);
+            let kept: Vec<_> = map.iter().map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
+            prop_assert_eq!(kept, model);
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! What the VMs of a service share: data, queues, metrics. All of it is bounded and accounted.
+
+use crate::abi::{MetricType, Status};
+use crate::limits::{
+    BUCKETS, METRICS_MAX, QUEUE_ITEMS_MAX, QUEUES_MAX, SHARED_BYTES_MAX, SHARED_ENTRIES_MAX,
+    SHARED_NAME_MAX, SHARED_VALUE_MAX,
+};
+use engine::{Part, Room};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// Why something is not shared. The module's fault, or its session has no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Nothing has this name or number.
+    #[error("there is none of this name or number")]
+    NotFound,
+    /// Somebody else has changed it.
+    #[error("the value is another one than was compared with")]
+    Changed,
+    /// The queue is empty.
+    #[error("nothing waits in the queue")]
+    Empty,
+    /// A metric cannot do this, or is of another kind.
+    #[error("a metric of this kind cannot do this")]
+    WrongKind,
+    /// One of this service's limits is reached.
+    #[error("a limit of shared data, queues or metrics is reached")]
+    Limit,
+    /// The session has no memory left.
+    #[error("the session has no memory for it")]
+    NoMemory,
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotFound => Self::NotFound,
+            Refusal::Changed => Self::CasMismatch,
+            Refusal::Empty => Self::Empty,
+            Refusal::WrongKind => Self::BadArgument,
+            Refusal::Limit | Refusal::NoMemory => Self::InternalFailure,
+        }
+    }
+}
+
+/// A metric, as the host reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name, as the module gave it.
+    pub name: String,
+    /// What it says.
+    pub value: MetricValue,
+}
+
+/// What a metric says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricValue {
+    /// So many.
+    Counter(u64),
+    /// So many now.
+    Gauge(u64),
+    /// Values by size.
+    Histogram {
+        /// How many.
+        count: u64,
+        /// Their sum, as far as it fits.
+        sum: u64,
+        /// How many of `n` bits each: bucket 0 counts zeros, bucket 10 those from 512 to 1,023.
+        buckets: Box<[u64; BUCKETS]>,
+    },
+}
+
+impl MetricValue {
+    fn new(kind: MetricType) -> Self {
+        match kind {
+            MetricType::Counter => Self::Counter(0),
+            MetricType::Gauge => Self::Gauge(0),
+            MetricType::Histogram => {
+                Self::Histogram { count: 0, sum: 0, buckets: Box::new([0; BUCKETS]) }
+            }
+        }
+    }
+
+    const fn kind(&self) -> MetricType {
+        match self {
+            Self::Counter(_) => MetricType::Counter,
+            Self::Gauge(_) => MetricType::Gauge,
+            Self::Histogram { .. } => MetricType::Histogram,
+        }
+    }
+}
+
+struct Queue {
+    vm_id: String,
+    name: Vec<u8>,
+    /// The VM that registered it last: it is told of new items.
+    owner: u64,
+    items: VecDeque<Vec<u8>>,
+}
+
+/// How much a service shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedUse {
+    /// Entries of shared data.
+    pub entries: usize,
+    /// Queues.
+    pub queues: usize,
+    /// Metrics.
+    pub metrics: usize,
+    /// Bytes of data and of waiting items.
+    pub bytes: usize,
+}
+
+/// Data, queues and metrics of one service. Data and queues belong to a VM id: VMs of the same id
+/// share them.
+#[derive(Default)]
+pub struct Shared {
+    data: BTreeMap<(String, Vec<u8>), (Vec<u8>, u32)>,
+    last_cas: u32,
+    /// By number, from 1.
+    queues: Vec<Queue>,
+    /// By number, from 1.
+    metrics: Vec<Metric>,
+    bytes: usize,
+    room: Option<Rc<dyn Room>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Shared").field(&self.used()).finish()
+    }
+}
+
+impl Shared {
+    /// Nothing yet; `room` keeps account of the bytes.
+    #[must_use]
+    pub fn new(room: Option<Rc<dyn Room>>) -> Self {
+        let mut shared = Self::default();
+        shared.room = room;
+        shared
+    }
+
+    /// How much is shared.
+    #[must_use]
+    pub fn used(&self) -> SharedUse {
+        SharedUse {
+            entries: self.data.len(),
+            queues: self.queues.len(),
+            metrics: self.metrics.len(),
+            bytes: self.bytes,
+        }
+    }
+
+    /// A value and its compare-and-swap number.
+    #[must_use]
+    pub fn get(&self, vm_id: &str, key: &[u8]) -> Option<(&[u8], u32)> {
+        let (value, cas) = self.data.get(&(vm_id.to_owned(), key.to_vec()))?;
+        Some((value, *cas))
+    }
+
+    /// Sets a value; a `cas` other than 0 must be the number that it has.
+    ///
+    /// # Errors
+    /// [`Refusal::Changed`] when it has another one or there is no value; limits.
+    pub fn set(&mut self, vm_id: &str, key: &[u8], value: &[u8], cas: u32) -> Result<(), Refusal> {
+        let id = (vm_id.to_owned(), key.to_vec());
+        let known = self.data.get(&id);
+        if cas != 0 && known.is_none_or(|(_, current)| *current != cas) {
+            return Err(Refusal::Changed);
+        }
+        let old = known.map(|(value, _)| key.len() + value.len());
+        if key.len() > SHARED_NAME_MAX
+            || value.len() > SHARED_VALUE_MAX
+            || (old.is_none() && self.data.len() >= SHARED_ENTRIES_MAX)
+        {
+            return Err(Refusal::Limit);
+        }
+        self.resize(old.unwrap_or(0), key.len() + value.len())?;
+        // Zero compares with nothing, so no value has it.
+        self.last_cas = self.last_cas.checked_add(1).unwrap_or(1);
+        self.data.insert(id, (value.to_vec(), self.last_cas));
+        Ok(())
+    }
+
+    /// Opens a queue, and makes it if there is none; from now on `owner` is told of new items.
+    ///
+    /// # Errors
+    /// Limits.
+    pub fn register(&mut self, vm_id: &str, name: &[u8], owner: u64) -> Result<u32, Refusal> {
+        if let Some(number) = self.resolve(vm_id, name) {
+            self.queue(number)?.owner = owner;
+            return Ok(number);
+        }
+        if self.queues.len() >= QUEUES_MAX || name.len() > SHARED_NAME_MAX {
+            return Err(Refusal::Limit);
+        }
+        let vm_id = vm_id.to_owned();
+        self.queues.push(Queue { vm_id, name: name.to_vec(), owner, items: VecDeque::new() });
+        Ok(self.queues.len() as u32)
+    }
+
+    /// The number of a queue.
+    #[must_use]
+    pub fn resolve(&self, vm_id: &str, name: &[u8]) -> Option<u32> {
+        let found = self.queues.iter().position(|it| it.vm_id == vm_id && it.name == name)?;
+        Some(found as u32 + 1)
+    }
+
+    fn queue(&mut self, number: u32) -> Result<&mut Queue, Refusal> {
+        let index = (number as usize).checked_sub(1).ok_or(Refusal::NotFound)?;
+        self.queues.get_mut(index).ok_or(Refusal::NotFound)
+    }
+
+    /// Adds an item; says which VM is to be told.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`], or limits.
+    pub fn enqueue(&mut self, number: u32, item: &[u8]) -> Result<u64, Refusal> {
+        if self.queue(number)?.items.len() >= QUEUE_ITEMS_MAX || item.len() > SHARED_VALUE_MAX {
+            return Err(Refusal::Limit);
+        }
+        self.resize(0, item.len())?;
+        let queue = self.queue(number)?;
+        queue.items.push_back(item.to_vec());
+        Ok(queue.owner)
+    }
+
+    /// The oldest item.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] and [`Refusal::Empty`].
+    pub fn first(&self, number: u32) -> Result<&[u8], Refusal> {
+        let index = (number as usize).checked_sub(1).ok_or(Refusal::NotFound)?;
+        let queue = self.queues.get(index).ok_or(Refusal::NotFound)?;
+        queue.items.front().map(Vec::as_slice).ok_or(Refusal::Empty)
+    }
+
+    /// Takes the oldest item.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] and [`Refusal::Empty`].
+    pub fn dequeue(&mut self, number: u32) -> Result<Vec<u8>, Refusal> {
+        let item = self.queue(number)?.items.pop_front().ok_or(Refusal::Empty)?;
+        self.resize(item.len(), 0)?;
+        Ok(item)
+    }
+
+    /// Defines a metric, or finds the one of this name.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongKind`] when that is of another kind; limits.
+    pub fn define(&mut self, kind: MetricType, name: &[u8]) -> Result<u32, Refusal> {
+        if name.len() > SHARED_NAME_MAX {
+            return Err(Refusal::Limit);
+        }
+        let name = String::from_utf8_lossy(name).into_owned();
+        if let Some(index) = self.metrics.iter().position(|metric| metric.name == name) {
+            let is_same = self.metrics[index].value.kind() == kind;
+            return if is_same { Ok(index as u32 + 1) } else { Err(Refusal::WrongKind) };
+        }
+        if self.metrics.len() >= METRICS_MAX {
+            return Err(Refusal::Limit);
+        }
+        self.metrics.push(Metric { name, value: MetricValue::new(kind) });
+        Ok(self.metrics.len() as u32)
+    }
+
+    fn metric(&mut self, number: u32) -> Result<&mut MetricValue, Refusal> {
+        let index = (number as usize).checked_sub(1).ok_or(Refusal::NotFound)?;
+        Ok(&mut self.metrics.get_mut(index).ok_or(Refusal::NotFound)?.value)
+    }
+
+    /// Sets a counter or a gauge; a histogram counts the value.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
+    pub fn record(&mut self, number: u32, value: u64) -> Result<(), Refusal> {
+        match self.metric(number)? {
+            MetricValue::Counter(now) | MetricValue::Gauge(now) => *now = value,
+            MetricValue::Histogram { count, sum, buckets } => {
+                *count = count.saturating_add(1);
+                *sum = sum.saturating_add(value);
+                let bucket = &mut buckets[(u64::BITS - value.leading_zeros()) as usize];
+                *bucket = bucket.saturating_add(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a counter or a gauge, as far as numbers go.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]; [`Refusal::WrongKind`] when a counter would fall, and of a histogram.
+    pub fn increment(&mut self, number: u32, delta: i64) -> Result<(), Refusal> {
+        match self.metric(number)? {
+            MetricValue::Counter(now) if delta >= 0 => *now = now.saturating_add_signed(delta),
+            MetricValue::Gauge(now) => *now = now.saturating_add_signed(delta),
+            MetricValue::Counter(_) | MetricValue::Histogram { .. } => {
+                return Err(Refusal::WrongKind);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a counter or a gauge says.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]; [`Refusal::WrongKind`] of a histogram.
+    pub fn value(&mut self, number: u32) -> Result<u64, Refusal> {
+        match self.metric(number)? {
+            MetricValue::Counter(now) | MetricValue::Gauge(now) => Ok(*now),
+            MetricValue::Histogram { .. } => Err(Refusal::WrongKind),
+        }
+    }
+
+    /// All metrics, in the order of their definition.
+    #[must_use]
+    pub fn metrics(&self) -> &[Metric] {
+        &self.metrics
+    }
+
+    /// Something of `old` bytes has `new` bytes now.
+    fn resize(&mut self, old: usize, new: usize) -> Result<(), Refusal> {
+        if self.bytes - old + new > SHARED_BYTES_MAX {
+            return Err(Refusal::Limit);
+        }
+        if let Some(room) = &self.room {
+            if new > old && !room.take(Part::State, (new - old) as u64) {
+                return Err(Refusal::NoMemory);
+            }
+            if old > new {
+                room.give(Part::State, (old - new) as u64);
+            }
+        }
+        self.bytes = self.bytes - old + new;
+        Ok(())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(room) = self.room.as_ref().filter(|_| self.bytes > 0) {
+            room.give(Part::State, self.bytes as u64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_swapped_only_if_nobody_else_has() {
+        let mut shared = Shared::default();
+        assert_eq!(shared.get("vm", b"k"), None);
+        assert_eq!(shared.set("vm", b"k", b"0", 7), Err(Refusal::Changed));
+        shared.set("vm", b"k", b"1", 0).unwrap();
+        let (value, cas) = shared.get("vm", b"k").unwrap();
+        assert_eq!(value, b"1");
+        shared.set("vm", b"k", b"2", cas).unwrap();
+        assert_eq!(shared.set("vm", b"k", b"3", cas), Err(Refusal::Changed));
+        assert_eq!(shared.get("vm", b"k").unwrap().0, b"2");
+        assert_eq!(shared.get("other", b"k"), None);
+    }
+
+    #[test]
+    fn queues_keep_their_order_and_owner() {
+        let mut shared = Shared::default();
+        let queue = shared.register("vm", b"q", 4).unwrap();
+        assert_eq!(shared.register("vm", b"q", 5), Ok(queue));
+        assert_eq!(shared.resolve("vm", b"q"), Some(queue));
+        assert_eq!(shared.resolve("other", b"q"), None);
+        assert_eq!(shared.enqueue(queue, b"a"), Ok(5));
+        assert_eq!(shared.enqueue(queue, b"b"), Ok(5));
+        assert_eq!(shared.used().bytes, 2);
+        assert_eq!(shared.dequeue(queue), Ok(b"a".to_vec()));
+        assert_eq!(shared.dequeue(queue), Ok(b"b".to_vec()));
+        assert_eq!(shared.dequeue(queue), Err(Refusal::Empty));
+        assert_eq!(shared.dequeue(0), Err(Refusal::NotFound));
+        assert_eq!(shared.enqueue(9, b""), Err(Refusal::NotFound));
+        assert_eq!(shared.used().bytes, 0);
+    }
+
+    #[test]
+    fn metrics_count_in_their_way() {
+        let mut shared = Shared::default();
+        let counter = shared.define(MetricType::Counter, b"c").unwrap();
+        let gauge = shared.define(MetricType::Gauge, b"g").unwrap();
+        let histogram = shared.define(MetricType::Histogram, b"h").unwrap();
+        assert_eq!(shared.define(MetricType::Counter, b"c"), Ok(counter));
+        assert_eq!(shared.define(MetricType::Gauge, b"c"), Err(Refusal::WrongKind));
+        shared.increment(counter, 2).unwrap();
+        assert_eq!(shared.increment(counter, -1), Err(Refusal::WrongKind));
+        shared.record(gauge, 5).unwrap();
+        shared.increment(gauge, -7).unwrap();
+        assert_eq!((shared.value(counter), shared.value(gauge)), (Ok(2), Ok(0)));
+        for value in [0, 1, 700, 1_023, u64::MAX] {
+            shared.record(histogram, value).unwrap();
+        }
+        assert_eq!(shared.increment(histogram, 1), Err(Refusal::WrongKind));
+        assert_eq!(shared.value(histogram), Err(Refusal::WrongKind));
+        assert_eq!(shared.value(4), Err(Refusal::NotFound));
+        let MetricValue::Histogram { count, sum, buckets } = &shared.metrics()[2].value else {
+            panic!("it is a histogram");
+        };
+        assert_eq!((*count, *sum), (5, u64::MAX));
+        assert_eq!((buckets[0], buckets[1], buckets[10], buckets[64]), (1, 1, 2, 1));
+    }
+
+    #[test]
+    fn each_limit_is_one() {
+        let mut shared = Shared::default();
+        let long = vec![0; SHARED_VALUE_MAX + 1];
+        assert_eq!(shared.set("", &[0; SHARED_NAME_MAX + 1], b"", 0), Err(Refusal::Limit));
+        assert_eq!(shared.set("", b"k", &long, 0), Err(Refusal::Limit));
+        for number in 0..SHARED_ENTRIES_MAX as u32 {
+            shared.set("", &number.to_le_bytes(), b"", 0).unwrap();
+        }
+        assert_eq!(shared.set("", b"one more", b"", 0), Err(Refusal::Limit));
+        shared.set("", &0_u32.to_le_bytes(), b"known", 0).unwrap();
+        for number in 0..QUEUES_MAX as u32 {
+            shared.register("", &number.to_le_bytes(), 0).unwrap();
+        }
+        assert_eq!(shared.register("", b"one more", 0), Err(Refusal::Limit));
+        for _ in 0..QUEUE_ITEMS_MAX {
+            shared.enqueue(1, b"").unwrap();
+        }
+        assert_eq!(shared.enqueue(1, b""), Err(Refusal::Limit));
+        for number in 0..METRICS_MAX {
+            shared.define(MetricType::Gauge, number.to_string().as_bytes()).unwrap();
+        }
+        assert_eq!(shared.define(MetricType::Gauge, b"one more"), Err(Refusal::Limit));
+        let full = vec![0; SHARED_VALUE_MAX];
+        let refused = (0..).find(|_| shared.enqueue(2, &full).is_err()).unwrap();
+        assert_eq!(refused, (SHARED_BYTES_MAX - 5 - 4 * SHARED_ENTRIES_MAX) / SHARED_VALUE_MAX);
+    }
+}
