@@ -98,7 +98,7 @@ numbers! {
         GrpcCallMessage = 5,
         /// The VM's configuration.
         VmConfiguration = 6,
-        /// The plugin's configuration.
+        /// The configuration of what runs in the VM.
         PluginConfiguration = 7,
         /// What a foreign callback is called with.
         ForeignFunctionArguments = 8,

@@ -2,13 +2,11 @@
 
 use crate::abi::{Action, PeerType};
 use crate::effect::Effect;
-use crate::host::{Current, Host, ROOT};
-use crate::limits::CONTEXTS_MAX;
+use crate::host::Host;
 use crate::map::HeaderMap;
-use crate::spec::Now;
-use crate::stream::{Stage, Stream};
+use crate::stream::Stream;
 use crate::vm::{CallError, Vm};
-use engine::{Over, Trap};
+use engine::Over;
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
@@ -88,7 +86,7 @@ pub enum Call {
         arguments: Vec<u8>,
     },
     /// `proxy_on_done`; when the module is done, `proxy_on_log` and `proxy_on_delete` as well.
-    /// 1 is the plugin itself.
+    /// 1 is the root context, the module itself.
     End(u32),
     /// `proxy_on_log` and `proxy_on_delete`: after [`Effect::Done`], or when nobody waits longer.
     Finish(u32),
@@ -126,7 +124,7 @@ pub enum Answer {
     Created(u32),
     /// What the callback was shown goes on, or is held.
     Action(Action),
-    /// The context has ended, and its stream is the caller's again; the plugin has none.
+    /// The context has ended, and its stream is the caller's again; the root context has none.
     Ended(Option<Box<Stream>>),
     /// The context has not ended: the module says so by [`Effect::Done`].
     Pending,
@@ -164,6 +162,10 @@ pub struct Suspended {
 }
 
 impl Suspended {
+    pub(crate) fn new(running: Running, stop: Rc<Cell<bool>>) -> Self {
+        Self { running, stop }
+    }
+
     /// Lets the call go on.
     #[must_use]
     pub fn resume(mut self) -> Ran {
@@ -199,257 +201,4 @@ pub(crate) fn watch(store: &mut Store<Host>) {
             Over::Stop => UpdateDeadline::Interrupt,
         })
     });
-}
-
-impl Vm {
-    /// Makes a call, as far as the VM's pace lets it.
-    #[must_use]
-    pub fn call(mut self: Box<Self>, call: Call, now: Now) -> Ran {
-        let stop = Rc::clone(&self.stop);
-        let running = Box::pin(async move {
-            self.store.data_mut().now = now;
-            let answer = self.answer(call).await;
-            self.is_fallen |= matches!(answer, Err(CallError::Trapped(_)));
-            let (effects, log_lines_dropped) = self.take_effects();
-            (self, Outcome { answer, effects, log_lines_dropped })
-        });
-        Suspended { running, stop }.resume()
-    }
-
-    async fn answer(&mut self, call: Call) -> Result<Answer, CallError> {
-        if self.is_fallen {
-            return Err(CallError::Fallen);
-        }
-        match call {
-            Call::Create(stream) => self.create(*stream).await,
-            Call::Tick => self.plain(ROOT, Stage::Other, "proxy_on_tick", |_| vec![]).await,
-            Call::QueueReady(queue) => {
-                self.plain(ROOT, Stage::Other, "proxy_on_queue_ready", |_| vec![queue]).await
-            }
-            Call::HttpCallResponse(response) => self.http_call_response(response).await,
-            Call::ForeignFunction { function, arguments } => {
-                self.foreign_function(function, arguments).await
-            }
-            Call::End(context) => self.end(context).await,
-            Call::Finish(context) => self.finish(context).await,
-            Call::DownstreamClose(context, peer) => {
-                let name = "proxy_on_downstream_connection_close";
-                self.plain(context, Stage::Other, name, |_| vec![peer.number()]).await
-            }
-            Call::UpstreamClose(context, peer) => {
-                let name = "proxy_on_upstream_connection_close";
-                self.plain(context, Stage::Other, name, |_| vec![peer.number()]).await
-            }
-            shown => self.show(shown).await,
-        }
-    }
-
-    /// Callbacks that are shown a part of a stream, and say what becomes of it.
-    async fn show(&mut self, call: Call) -> Result<Answer, CallError> {
-        let body = |stream: &Stream| stream.downstream.body.len() as u32;
-        let answer = |stream: &Stream| stream.upstream.body.len() as u32;
-        match call {
-            Call::NewConnection(context) => {
-                let name = "proxy_on_new_connection";
-                self.action(context, Stage::NewConnection, name, |_| vec![]).await
-            }
-            Call::DownstreamData { context, is_last } => {
-                let name = "proxy_on_downstream_data";
-                let words = |it: &Stream| vec![body(it), u32::from(is_last)];
-                self.action(context, Stage::DownstreamData, name, words).await
-            }
-            Call::UpstreamData { context, is_last } => {
-                let name = "proxy_on_upstream_data";
-                let words = |it: &Stream| vec![answer(it), u32::from(is_last)];
-                self.action(context, Stage::UpstreamData, name, words).await
-            }
-            Call::RequestHeaders { context, is_last } => {
-                let name = "proxy_on_request_headers";
-                let words =
-                    |it: &Stream| vec![it.downstream.headers.len() as u32, u32::from(is_last)];
-                self.action(context, Stage::RequestHeaders, name, words).await
-            }
-            Call::RequestBody { context, is_last } => {
-                let name = "proxy_on_request_body";
-                let words = |it: &Stream| vec![body(it), u32::from(is_last)];
-                self.action(context, Stage::RequestBody { is_last }, name, words).await
-            }
-            Call::RequestTrailers(context) => {
-                let name = "proxy_on_request_trailers";
-                let words = |it: &Stream| vec![it.downstream.trailers.len() as u32];
-                self.action(context, Stage::RequestTrailers, name, words).await
-            }
-            Call::ResponseHeaders { context, is_last } => {
-                let name = "proxy_on_response_headers";
-                let words =
-                    |it: &Stream| vec![it.upstream.headers.len() as u32, u32::from(is_last)];
-                self.action(context, Stage::ResponseHeaders, name, words).await
-            }
-            Call::ResponseBody { context, is_last } => {
-                let name = "proxy_on_response_body";
-                let words = |it: &Stream| vec![answer(it), u32::from(is_last)];
-                self.action(context, Stage::ResponseBody { is_last }, name, words).await
-            }
-            Call::ResponseTrailers(context) => {
-                let name = "proxy_on_response_trailers";
-                let words = |it: &Stream| vec![it.upstream.trailers.len() as u32];
-                self.action(context, Stage::ResponseTrailers, name, words).await
-            }
-            _ => Ok(Answer::Nothing),
-        }
-    }
-
-    async fn create(&mut self, mut stream: Stream) -> Result<Answer, CallError> {
-        let host = self.store.data_mut();
-        if host.streams.len() >= CONTEXTS_MAX {
-            return Err(CallError::TooManyContexts(Box::new(stream)));
-        }
-        let context = loop {
-            host.last_context = host.last_context.checked_add(1).unwrap_or(ROOT + 1);
-            if !host.streams.contains_key(&host.last_context) {
-                break host.last_context;
-            }
-        };
-        stream.forget_module();
-        host.streams.insert(context, stream);
-        self.enter(context, Stage::Other);
-        self.run("proxy_on_context_create", &[context, ROOT]).await?;
-        Ok(Answer::Created(context))
-    }
-
-    /// A callback that says what becomes of what it is shown.
-    async fn action(
-        &mut self,
-        context: u32,
-        stage: Stage,
-        name: &'static str,
-        words: impl FnOnce(&Stream) -> Vec<u32>,
-    ) -> Result<Answer, CallError> {
-        let stream = self.store.data().streams.get(&context);
-        let words = words(stream.ok_or(CallError::UnknownContext(context))?);
-        self.enter(context, stage);
-        let ran = self.run(name, &[&[context], words.as_slice()].concat()).await?;
-        let host = self.store.data_mut();
-        let has_responded = host
-            .effects
-            .iter()
-            .any(|it| matches!(it, Effect::Respond { context: whose, .. } if *whose == context));
-        // Whoever answers in the server's place stops what it was shown, as in Envoy.
-        let action = match ran {
-            _ if has_responded => Action::Pause,
-            None | Some(0) => Action::Continue,
-            Some(_) => Action::Pause,
-        };
-        if let Some(stream) = host.streams.get_mut(&context) {
-            stream.settle(stage, action);
-        }
-        if action == Action::Continue {
-            host.give_added(context);
-        }
-        Ok(Answer::Action(action))
-    }
-
-    /// A callback that says nothing.
-    async fn plain(
-        &mut self,
-        context: u32,
-        stage: Stage,
-        name: &'static str,
-        words: impl FnOnce(&Host) -> Vec<u32>,
-    ) -> Result<Answer, CallError> {
-        let host = self.store.data();
-        if !host.is_known(context) {
-            return Err(CallError::UnknownContext(context));
-        }
-        let words = words(host);
-        self.enter(context, stage);
-        self.run(name, &[&[context], words.as_slice()].concat()).await?;
-        Ok(Answer::Nothing)
-    }
-
-    async fn http_call_response(&mut self, response: HttpResponse) -> Result<Answer, CallError> {
-        let host = self.store.data_mut();
-        if !host.http_calls.remove(&response.call) {
-            return Err(CallError::UnknownHttpCall(response.call));
-        }
-        let words = [
-            ROOT,
-            response.call,
-            response.headers.len() as u32,
-            response.body.len() as u32,
-            response.trailers.len() as u32,
-        ];
-        self.enter(ROOT, Stage::HttpCallResponse);
-        self.store.data_mut().current.response = Some(response);
-        self.run("proxy_on_http_call_response", &words).await?;
-        Ok(Answer::Nothing)
-    }
-
-    async fn foreign_function(
-        &mut self,
-        function: u32,
-        arguments: Vec<u8>,
-    ) -> Result<Answer, CallError> {
-        let words = [ROOT, function, arguments.len() as u32];
-        self.enter(ROOT, Stage::ForeignFunction);
-        self.store.data_mut().current.arguments = arguments;
-        self.run("proxy_on_foreign_function", &words).await?;
-        Ok(Answer::Nothing)
-    }
-
-    async fn end(&mut self, context: u32) -> Result<Answer, CallError> {
-        if !self.store.data().is_known(context) {
-            return Err(CallError::UnknownContext(context));
-        }
-        // It may say that it is done in the callback itself.
-        self.set_pending(context, true);
-        self.enter(context, Stage::Other);
-        let is_done = self.run("proxy_on_done", &[context]).await?.is_none_or(|done| done != 0);
-        if !is_done {
-            return Ok(Answer::Pending);
-        }
-        self.finish(context).await
-    }
-
-    async fn finish(&mut self, context: u32) -> Result<Answer, CallError> {
-        if !self.store.data().is_known(context) {
-            return Err(CallError::UnknownContext(context));
-        }
-        self.set_pending(context, false);
-        self.enter(context, Stage::Log);
-        self.run("proxy_on_log", &[context]).await?;
-        self.enter(context, Stage::Other);
-        self.run("proxy_on_delete", &[context]).await?;
-        Ok(Answer::Ended(self.store.data_mut().take_stream(context).map(Box::new)))
-    }
-
-    fn set_pending(&mut self, context: u32, is_pending: bool) {
-        let host = self.store.data_mut();
-        match host.streams.get_mut(&context) {
-            Some(stream) => stream.is_pending = is_pending,
-            None => host.is_root_pending = is_pending,
-        }
-    }
-
-    /// From here on host functions work on this context.
-    pub(crate) fn enter(&mut self, context: u32, stage: Stage) {
-        let host = self.store.data_mut();
-        host.current = Current { own: context, effective: context, stage, ..Current::default() };
-    }
-
-    /// Runs a callback, if the module has it.
-    pub(crate) async fn run(
-        &mut self,
-        name: &'static str,
-        words: &[u32],
-    ) -> Result<Option<u32>, Trap> {
-        let Some(function) = self.callback(name) else { return Ok(None) };
-        let host = self.store.data_mut();
-        host.calls += 1;
-        self.store.set_epoch_deadline(self.call_slices);
-        let result = function.call(&mut self.store, words).await;
-        let host = self.store.data_mut();
-        host.current.response = None;
-        result.map_err(|error| Trap::from_error(&error))
-    }
 }

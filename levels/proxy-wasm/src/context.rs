@@ -45,10 +45,11 @@ impl Host {
         if stream.protocol == Protocol::Http && is_open { map_of(stream, map) } else { None }
     }
 
-    /// Changes a map.
+    /// Changes a map, by which it gets at most so many bytes longer.
     pub(crate) fn change_map(
         &mut self,
         map: MapType,
+        longer_max: usize,
         change: impl FnOnce(&mut HeaderMap) -> Result<(), MapError>,
     ) -> Result<(), Closed> {
         let stage = self.current.stage_here();
@@ -57,15 +58,17 @@ impl Host {
             return Err(Closed::NotOpen);
         }
         let found = map_of_mut(stream, map).ok_or(Closed::NotOpen)?;
-        let mut changed = found.clone();
-        change(&mut changed).map_err(Closed::Refused)?;
-        let added = changed.bytes().saturating_sub(found.bytes());
-        if !take(&mut self.added, &self.limits, added) {
+        if !take(&mut self.added, &self.limits, longer_max) {
             return Err(Closed::Full);
         }
-        *found = changed;
-        stream.added += added as u64;
-        Ok(())
+        let before = found.bytes();
+        let changed = change(found).map_err(Closed::Refused);
+        let longer = found.bytes().saturating_sub(before).min(longer_max);
+        stream.added += longer as u64;
+        let rest = (longer_max - longer) as u64;
+        self.added -= rest;
+        self.limits.give_state(rest);
+        changed
     }
 
     /// A buffer to read; `None` when it is not open.

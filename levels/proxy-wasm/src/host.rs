@@ -13,6 +13,7 @@ pub(crate) use memory::{Exited, Limits};
 use crate::abi::{LogLevel, StreamType};
 use crate::call::HttpResponse;
 use crate::effect::{Effect, Effects};
+use crate::limits::LOG_LENGTH_MAX;
 use crate::map::HeaderMap;
 use crate::spec::{Now, VmSpec};
 use crate::stream::{Stage, Stream};
@@ -22,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wasmtime::{Memory, TypedFunc};
 
-/// The context of the plugin itself.
+/// The root context: the module itself, outside any stream.
 pub(crate) const ROOT: u32 = 1;
 
 /// The data of a store.
@@ -42,7 +43,7 @@ pub(crate) struct Host {
     pub(crate) streams: BTreeMap<u32, Stream>,
     /// Bytes that the module has added to all of them.
     pub(crate) added: u64,
-    /// The plugin's own properties, by path.
+    /// The root context's own properties, by path.
     pub(crate) own_properties: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Bytes of these.
     pub(crate) kept: u64,
@@ -51,10 +52,12 @@ pub(crate) struct Host {
     pub(crate) http_calls: BTreeSet<u32>,
     pub(crate) last_http_call: u32,
     pub(crate) tick_period_ms: u32,
-    /// The plugin was asked whether it is done, and is not.
+    /// The root context was asked whether it is done, and is not.
     pub(crate) is_root_pending: bool,
     pub(crate) current: Current,
     pub(crate) effects: Effects,
+    /// What was written to descriptors 1 and 2 and is no whole line yet.
+    pub(crate) written: [Vec<u8>; 2],
 }
 
 impl Drop for Host {
@@ -112,6 +115,7 @@ impl Host {
             is_root_pending: false,
             current: Current::default(),
             effects: Effects::default(),
+            written: [Vec::new(), Vec::new()],
         }
     }
 
@@ -124,6 +128,31 @@ impl Host {
     pub(crate) fn log(&mut self, level: LogLevel, text: &[u8]) {
         if level >= self.spec.log_level {
             self.effects.log(level, text);
+        }
+    }
+
+    /// Keeps what was written to a descriptor, line by line: some languages write lines in pieces.
+    pub(crate) fn write(&mut self, is_error: bool, text: &[u8]) {
+        let level = if is_error { LogLevel::Error } else { LogLevel::Info };
+        let mut line = std::mem::take(&mut self.written[usize::from(is_error)]);
+        for piece in text.split_inclusive(|byte| *byte == b'\n') {
+            let room = LOG_LENGTH_MAX.saturating_sub(line.len());
+            line.extend_from_slice(&piece[..piece.len().min(room + 1)]);
+            if piece.ends_with(b"\n") {
+                let whole = line.strip_suffix(b"\n").unwrap_or(&line);
+                self.log(level, whole);
+                line.clear();
+            }
+        }
+        self.written[usize::from(is_error)] = line;
+    }
+
+    /// A call ends: what it wrote last is a line as well.
+    pub(crate) fn end_lines(&mut self) {
+        for is_error in [false, true] {
+            if !self.written[usize::from(is_error)].is_empty() {
+                self.write(is_error, b"\n");
+            }
         }
     }
 

@@ -28,6 +28,7 @@ mod limits;
 mod map;
 mod program;
 mod restart;
+mod run;
 mod shared;
 mod spec;
 mod stream;

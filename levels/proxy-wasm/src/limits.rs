@@ -25,7 +25,7 @@ pub const HEADER_BYTES_MAX: usize = 64 << 10;
 pub const BUFFER_LENGTH_MAX: usize = 1 << 20;
 /// Bytes by which a module may have lengthened what all streams of its VM hold at one time.
 pub const ADDED_BYTES_MAX: u64 = 64 << 20;
-/// Bytes of the configurations of a VM and of a plugin, each.
+/// Bytes of each of the two configurations.
 pub const CONFIGURATION_LENGTH_MAX: usize = 1 << 20;
 /// Bytes of a property's path: names of a few parts.
 pub const PROPERTY_PATH_MAX: usize = 256;

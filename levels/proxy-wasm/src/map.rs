@@ -176,11 +176,11 @@ impl HeaderMap {
         }
         let (count, rest) = bytes.split_first_chunk::<WORD>().ok_or(MapError::Short)?;
         let count = u32::from_le_bytes(*count) as usize;
+        let (lengths, mut parts) =
+            rest.split_at_checked(count.saturating_mul(2 * WORD)).ok_or(MapError::Short)?;
         if count > HEADERS_MAX {
             return Err(MapError::TooLarge);
         }
-        let (lengths, mut parts) =
-            rest.split_at_checked(count * 2 * WORD).ok_or(MapError::Short)?;
         let mut map = Self::new();
         let mut next = |length: &[u8]| -> Result<&[u8], MapError> {
             let length = length.first_chunk::<WORD>().ok_or(MapError::Short)?;
@@ -236,11 +236,14 @@ mod tests {
             (b"\x01\0\0\0\x01\0\0\0\x01\0\0\0a\x0011", MapError::NoZero),
             (b"\x01\0\0\0\x01\0\0\0\x01\0\0\0a\x001\0\0", MapError::Behind),
             (b"\x01\0\0\0\0\0\0\0\x01\0\0\0\x001\0", MapError::NoName),
-            (&[0xff; 4], MapError::TooLarge),
+            (&[0xff; 4], MapError::Short),
         ];
         for (bytes, error) in cases {
             assert_eq!(HeaderMap::parse(bytes), Err(error), "{bytes:?}");
         }
+        let mut many = vec![0; 1 << 16];
+        many[1] = 16;
+        assert_eq!(HeaderMap::parse(&many), Err(MapError::TooLarge));
     }
 
     #[test]

@@ -158,6 +158,9 @@ pub(crate) fn joined(path: &[&str]) -> Vec<u8> {
     path.join("\0").into_bytes()
 }
 
+/// One part of what is held.
+type Part = fn(&mut Held) -> &mut bool;
+
 /// Which callback runs, as far as that decides what it may look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -185,11 +188,11 @@ pub(crate) enum Stage {
 
 impl Stage {
     /// What a callback is shown, and so decides about.
-    fn shown(self) -> Option<(StreamType, fn(&mut Held) -> &mut bool)> {
-        let connection: fn(&mut Held) -> &mut bool = |held| &mut held.connection;
-        let headers: fn(&mut Held) -> &mut bool = |held| &mut held.headers;
-        let body: fn(&mut Held) -> &mut bool = |held| &mut held.body;
-        let trailers: fn(&mut Held) -> &mut bool = |held| &mut held.trailers;
+    fn shown(self) -> Option<(StreamType, Part)> {
+        let connection: Part = |held| &mut held.connection;
+        let headers: Part = |held| &mut held.headers;
+        let body: Part = |held| &mut held.body;
+        let trailers: Part = |held| &mut held.trailers;
         Some(match self {
             Self::NewConnection => (StreamType::Downstream, connection),
             Self::DownstreamData => (StreamType::Downstream, body),

@@ -1,12 +1,15 @@
 //! The host on modules: small ones as text, and filters made with a public SDK.
 
+mod bounds;
 mod callbacks;
 mod checks;
 mod functions;
+mod go;
 mod hostile;
 mod sdk;
+mod values;
 
-use crate::abi::{self, Action, CALLBACKS, ENV, LogLevel, WASI};
+use crate::abi::{self, Action, CALLBACKS, ENV, LogLevel, Status, WASI};
 use crate::{
     Answer, Call, CallError, Effect, Engine, HeaderMap, Now, Outcome, Protocol, Random, Shared,
     StartFailure, Stream, Vm, VmSpec,
@@ -23,6 +26,16 @@ const NOW: Now = Now { real_ns: 1_700_000_000_000_000_000, monotonic_ns: 5_000_0
 const ANSWERS: u32 = 0x1000;
 /// Where the places begin that scripts' allocators give.
 const HEAP: u32 = 0x4000;
+
+/// What functions answer.
+const OK: u32 = Status::Ok.number();
+const NOT_FOUND: u32 = Status::NotFound.number();
+const BAD_ARGUMENT: u32 = Status::BadArgument.number();
+const NO_MEMORY_THERE: u32 = Status::InvalidMemoryAccess.number();
+const EMPTY: u32 = Status::Empty.number();
+const CAS_MISMATCH: u32 = Status::CasMismatch.number();
+const FAILED: u32 = Status::InternalFailure.number();
+const SERIALIZATION_FAILED: u32 = Status::SerializationFailure.number();
 
 fn engine() -> &'static Engine {
     static ENGINE: OnceLock<Engine> = OnceLock::new();
@@ -42,16 +55,17 @@ fn spec() -> VmSpec {
     let fails: crate::ForeignFunction = Rc::new(|_| Err(abi::Status::SerializationFailure));
     VmSpec {
         number: 3,
-        plugin_name: "plugin".to_owned(),
+        plugin_name: "filter".to_owned(),
         root_id: "root".to_owned(),
         vm_id: "vm".to_owned(),
         vm_configuration: Rc::from(b"vm-conf".as_slice()),
-        plugin_configuration: Rc::from(b"plugin-conf".as_slice()),
+        plugin_configuration: Rc::from(b"filter-conf".as_slice()),
         environment: BTreeMap::from([("A".to_owned(), "1".to_owned())]),
         upstreams: BTreeSet::from(["authority".to_owned()]),
         log_level: LogLevel::Trace,
         memory_bytes_max: 16 << 20,
-        call_slices: 2,
+        // Tests of pace raise the epoch for all of them.
+        call_slices: 1 << 40,
         pace: None,
         room: None,
         random: Rc::new(Sevens),

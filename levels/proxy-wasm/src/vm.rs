@@ -147,7 +147,7 @@ impl Callback {
 }
 
 impl Program {
-    /// Begins to start a VM: the module's own start, the plugin's context, `proxy_on_vm_start`,
+    /// Begins to start a VM: the module's own start, the root context, `proxy_on_vm_start`,
     /// `proxy_on_configure`. It runs when it is resumed.
     #[must_use]
     pub fn begin(&self, spec: VmSpec, now: Now) -> Starting {
@@ -196,6 +196,7 @@ impl Program {
         let instance = match made {
             Ok(instance) => instance,
             Err(error) => {
+                store.data_mut().end_lines();
                 let effects = store.data_mut().effects.take().0;
                 let is_trap = error.is::<wasmtime::Trap>();
                 let error = if is_trap {
@@ -311,6 +312,7 @@ impl Vm {
     /// What a call left; what it means for streams is noted.
     pub(crate) fn take_effects(&mut self) -> (Vec<Effect>, u64) {
         let host = self.store.data_mut();
+        host.end_lines();
         host.settle_effects();
         host.current.arguments = Vec::new();
         host.effects.take()
@@ -335,7 +337,7 @@ impl Vm {
     /// All streams, out of a VM that has fallen or is to go: what becomes of them is their
     /// service's failure policy.
     #[must_use]
-    pub fn into_streams(mut self: Box<Self>) -> BTreeMap<u32, Stream> {
+    pub fn into_streams(mut self) -> BTreeMap<u32, Stream> {
         std::mem::take(&mut self.store.data_mut().streams)
     }
 

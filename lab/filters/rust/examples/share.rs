@@ -86,7 +86,7 @@ impl HttpContext for Share {
 
         info!("source {:?}", self.get_property(vec!["source", "address"]));
         info!("path {:?}", self.get_property(vec!["request", "path"]));
-        info!("plugin {:?}", self.get_property(vec!["plugin_name"]));
+        info!("name {:?}", self.get_property(vec!["plugin_name"]));
         assert_eq!(self.get_property(vec!["none"]), None);
         self.set_property(vec!["mark"], Some(b"seen"));
         assert_eq!(self.get_property(vec!["mark"]), Some(b"seen".to_vec()));

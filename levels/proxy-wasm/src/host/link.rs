@@ -63,7 +63,7 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
 fn link_effects(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     use crate::abi::StreamType::{HttpRequest, HttpResponse};
     at_once!(linker:
-        "done"() => |m, h| effects::done(m, h);
+        "done"() => effects::done;
         "set_effective_context"(context: u32) => |m, h| effects::set_effective_context(m, h, context);
         "log"(level: u32, data: u32, size: u32) => |m, h| effects::log(m, h, level, data, size);
         "get_log_level"(level_at: u32) => |m, h| effects::log_level(m, h, level_at);

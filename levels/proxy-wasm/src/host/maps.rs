@@ -22,10 +22,11 @@ impl From<Closed> for Status {
 fn change(
     host: &mut Host,
     map: u32,
+    longer_max: usize,
     change: impl FnOnce(&mut HeaderMap) -> Result<(), MapError>,
 ) -> Answer {
     let map = MapType::parse(map).ok_or(Status::BadArgument)?;
-    host.change_map(map, change).map_err(|closed| match closed {
+    host.change_map(map, longer_max, change).map_err(|closed| match closed {
         Closed::Refused(MapError::TooLarge) => Status::InternalFailure,
         other => other.into(),
     })
@@ -60,7 +61,7 @@ pub(crate) fn set_pairs(
     size: u32,
 ) -> Answer {
     let bytes = range(memory, data, size)?;
-    change(host, map, |map| {
+    change(host, map, bytes.len(), |map| {
         *map = HeaderMap::parse(bytes)?;
         Ok(())
     })
@@ -94,7 +95,7 @@ pub(crate) fn add(
 ) -> Answer {
     let key = copy(memory, key, key_size)?;
     let value = range(memory, value, value_size)?;
-    change(host, map, |map| map.add(&key, value))
+    change(host, map, key.len() + value.len(), |map| map.add(&key, value))
 }
 
 pub(crate) fn replace(
@@ -106,7 +107,7 @@ pub(crate) fn replace(
 ) -> Answer {
     let key = copy(memory, key, key_size)?;
     let value = range(memory, value, value_size)?;
-    change(host, map, |map| map.replace(&key, value))
+    change(host, map, key.len() + value.len(), |map| map.replace(&key, value))
 }
 
 pub(crate) fn remove(
@@ -117,7 +118,7 @@ pub(crate) fn remove(
     key_size: u32,
 ) -> Answer {
     let key = range(memory, key, key_size)?;
-    change(host, map, |map| {
+    change(host, map, 0, |map| {
         map.remove(key);
         Ok(())
     })

@@ -1,10 +1,10 @@
 //! The calls of WASI that SDKs and their languages need: a log, the time, random bytes, and no
 //! files.
 
-use crate::abi::{Errno, LogLevel, Status};
+use crate::abi::{Errno, Status};
 use crate::host::Host;
 use crate::host::memory::{Exited, WORD, put, put_long, range};
-use crate::limits::{IOVECS_MAX, LOG_LENGTH_MAX, RANDOM_LENGTH_MAX};
+use crate::limits::{IOVECS_MAX, RANDOM_LENGTH_MAX};
 
 type Answer = Result<(), Errno>;
 
@@ -35,15 +35,15 @@ pub(crate) fn number(answer: Answer) -> u32 {
     answer.err().unwrap_or(Errno::Success).number()
 }
 
-const fn level(fd: u32) -> Result<LogLevel, Errno> {
+const fn is_error(fd: u32) -> Result<bool, Errno> {
     match fd {
-        STDOUT => Ok(LogLevel::Info),
-        STDERR => Ok(LogLevel::Error),
+        STDOUT => Ok(false),
+        STDERR => Ok(true),
         _ => Err(Errno::Badf),
     }
 }
 
-/// All parts of a write are one line; a newline at its end is cut off.
+/// A line ends with its newline, or with the call.
 pub(crate) fn fd_write(
     memory: &mut [u8],
     host: &mut Host,
@@ -52,32 +52,31 @@ pub(crate) fn fd_write(
     count: u32,
     written_at: u32,
 ) -> Answer {
-    let level = level(fd)?;
+    let is_error = is_error(fd)?;
     if count > IOVECS_MAX {
         return Err(Errno::Inval);
     }
     range(memory, written_at, WORD)?;
-    let (mut line, mut written) = (Vec::new(), 0_u32);
+    let mut parts = Vec::new();
     for index in 0..count {
         let at = iovecs.checked_add(index * IOVEC_LENGTH).ok_or(Errno::Fault)?;
         let iovec = range(memory, at, IOVEC_LENGTH)?;
         let (address, length) = iovec.split_at(WORD as usize);
         let word = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).unwrap_or_default();
         let (address, length) = (word(address), word(length));
-        let part = range(memory, address, length)?;
-        written = written.saturating_add(length);
-        let kept = part.len().min(LOG_LENGTH_MAX + 1 - line.len());
-        line.extend_from_slice(&part[..kept]);
+        range(memory, address, length)?;
+        parts.push((address, length));
     }
-    let text = line.strip_suffix(b"\n").unwrap_or(&line);
-    if !text.is_empty() {
-        host.log(level, text);
+    let mut written = 0_u32;
+    for (address, length) in parts {
+        host.write(is_error, range(memory, address, length)?);
+        written = written.saturating_add(length);
     }
     Ok(put(memory, written_at, written)?)
 }
 
 pub(crate) fn fd_fdstat_get(memory: &mut [u8], _: &mut Host, fd: u32, stat_at: u32) -> Answer {
-    level(fd)?;
+    is_error(fd)?;
     let stat = range(memory, stat_at, FDSTAT_LENGTH)?;
     stat.fill(0);
     stat[8..16].copy_from_slice(&RIGHT_TO_WRITE.to_le_bytes());

@@ -2,9 +2,7 @@
 
 use super::{NOW, Script, Tried, fields, http, spec};
 use crate::abi::{Action, LogLevel, PeerType, StreamType};
-use crate::{
-    Answer, Call, CallError, Effect, HttpResponse, Protocol, StartError, Stream, VmSpec,
-};
+use crate::{Answer, Call, CallError, Effect, HttpResponse, Protocol, StartError, Stream, VmSpec};
 use std::rc::Rc;
 
 /// Logs `name` and the parameters of a callback, a digit each.
@@ -15,8 +13,7 @@ fn logging(callback: &str, result: u32) -> Script {
 fn logging_also(mut script: Script, callback: &str, result: u32) -> Script {
     // Nothing calls this: it is here for its import.
     let _ = script.invocation("proxy_log", &[0, 0, 0]);
-    let signature =
-        crate::abi::CALLBACKS.iter().find(|it| it.name == callback).unwrap().signature;
+    let signature = crate::abi::CALLBACKS.iter().find(|it| it.name == callback).unwrap().signature;
     let digits: String = (0..signature.parameters.len())
         .map(|index| {
             format!(
@@ -37,7 +34,8 @@ fn logging_also(mut script: Script, callback: &str, result: u32) -> Script {
 
 #[test]
 fn each_callback_gets_its_arguments_and_its_answer_counts() {
-    let calls: [(&str, fn(u32) -> Call, &str); 9] = [
+    type Make = fn(u32) -> Call;
+    let calls: [(&str, Make, &str); 9] = [
         ("proxy_on_new_connection", Call::NewConnection, "2"),
         (
             "proxy_on_downstream_data",
@@ -82,7 +80,7 @@ fn each_callback_gets_its_arguments_and_its_answer_counts() {
 }
 
 #[test]
-fn callbacks_of_the_plugin_get_their_arguments() {
+fn callbacks_of_the_root_context_get_their_arguments() {
     let calls: [(&str, Call, &str); 5] = [
         ("proxy_on_tick", Call::Tick, "1"),
         ("proxy_on_queue_ready", Call::QueueReady(4), "14"),
@@ -171,11 +169,8 @@ fn contexts_end_when_the_module_says_so() {
     let names = ["proxy_on_log", "proxy_on_delete"];
     let script = names.iter().fold(Script::new(), |script, name| logging_also(script, name, 0));
     // It is done at the second timer: 2 is the effective context then.
-    let steps: [(&str, &[i64]); 3] = [
-        ("proxy_done", &[]),
-        ("proxy_set_effective_context", &[2]),
-        ("proxy_done", &[]),
-    ];
+    let steps: [(&str, &[i64]); 3] =
+        [("proxy_done", &[]), ("proxy_set_effective_context", &[2]), ("proxy_done", &[])];
     let mut tried = script.on("proxy_on_done", &[], 0).on("proxy_on_tick", &steps, 0).start();
     let context = tried.create(http(&[("a", "b")]));
     assert_eq!(tried.call(Call::End(context)), Ok(Answer::Pending));
@@ -278,7 +273,7 @@ fn configurations_are_open_while_they_are_given() {
     let tried = script.on("proxy_on_configure", &steps, 1).start();
     assert_eq!(tried.answers(3), [0, 1, 0]);
     assert_eq!(tried.answer_at(0x400, 0x404), b"vm-conf");
-    assert_eq!(tried.answer_at(0x408, 0x40c), b"plugin-conf");
+    assert_eq!(tried.answer_at(0x408, 0x40c), b"filter-conf");
 }
 
 #[test]
@@ -322,11 +317,15 @@ fn an_answer_to_an_http_call_is_shown_once() {
         .data(0x300, b"authority")
         .data(0x31c, b"k")
         .data(0x320, &headers)
-        .on("proxy_on_tick", &[("proxy_http_call", &{
-            let mut call = call;
-            call[3] = headers.len() as i64;
-            call
-        })], 0)
+        .on(
+            "proxy_on_tick",
+            &[("proxy_http_call", &{
+                let mut call = call;
+                call[3] = headers.len() as i64;
+                call
+            })],
+            0,
+        )
         .on("proxy_on_http_call_response", &steps, 0)
         .on("proxy_on_queue_ready", &steps, 0);
     let mut tried = script.start();

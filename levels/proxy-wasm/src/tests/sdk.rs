@@ -216,7 +216,7 @@ fn data_queues_metrics_and_properties_are_shared() {
         "requests Ok(2)",
         "source Some([49, 48, 46, 48, 46, 48, 46, 49, 58, 55])",
         "path Some([47, 112])",
-        "plugin Some([112, 108, 117, 103, 105, 110])",
+        "name Some([102, 105, 108, 116, 101, 114])",
         "upper Ok(Some([65, 66, 67]))",
     ];
     assert_eq!(tried.log[5..], lines);
@@ -230,7 +230,7 @@ fn data_queues_metrics_and_properties_are_shared() {
 }
 
 #[test]
-fn a_timer_wakes_the_plugin() {
+fn a_timer_wakes_the_module() {
     let mut tried = filter("share");
     tried.log.clear();
     assert_eq!(tried.call(Call::Tick), Ok(Answer::Nothing));

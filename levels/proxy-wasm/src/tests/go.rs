@@ -1,0 +1,87 @@
+//! A filter that was written with the public Go SDK (`lab/filters/go`), unchanged.
+//!
+//! It is built where there are Go 1.24 and the SDK: from the module proxy, or, where that does not
+//! have it, from the folder that `TAM_GO_SDK` names.
+
+use super::{Tried, fields, http, spec};
+use crate::abi::{Action, StreamType};
+use crate::{Answer, Call, CallError, Effect, HttpResponse, MetricValue};
+use engine::TrapKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+
+/// The module's bytes, or why there are none.
+fn built() -> Result<Vec<u8>, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    let (sources, folder) = (root.join("lab/filters/go"), target.join("filters/go"));
+    std::fs::create_dir_all(&folder).unwrap();
+    // A copy, as Go writes down what it fetched.
+    let mut declared = std::fs::read_to_string(sources.join("go.mod")).unwrap();
+    if let Ok(sdk) = std::env::var("TAM_GO_SDK") {
+        declared += &format!("\nreplace github.com/proxy-wasm/proxy-wasm-go-sdk => {sdk}\n");
+    }
+    std::fs::write(folder.join("go.mod"), declared).unwrap();
+    std::fs::copy(sources.join("main.go"), folder.join("main.go")).unwrap();
+    let output = Command::new("go")
+        .current_dir(&folder)
+        .args(["build", "-mod=mod", "-buildmode=c-shared", "-o", "filter.wasm", "."])
+        .envs([("GOOS", "wasip1"), ("GOARCH", "wasm")])
+        .output()
+        .map_err(|error| format!("go: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    Ok(std::fs::read(folder.join("filter.wasm")).unwrap())
+}
+
+/// One test, since the module takes seconds to build and to compile.
+#[test]
+fn a_go_filter_runs_unchanged() {
+    let wasm = match built() {
+        Ok(wasm) => wasm,
+        Err(why) => return eprintln!("skipped: no Go filter: {why}"),
+    };
+    let mut spec = spec();
+    spec.memory_bytes_max = 64 << 20;
+    let shared = Rc::clone(&spec.shared);
+    let mut tried = Tried::start(&wasm, spec).unwrap();
+
+    let context = tried.create(http(&[(":path", "/p")]));
+    let call = Call::RequestHeaders { context, is_last: true };
+    assert_eq!(tried.action(call), Action::Continue);
+    assert_eq!(tried.log, ["#2 /p, 1 headers, filter-conf"]);
+    let expected = fields(&[(":path", "/p"), ("x-added", "go")]);
+    assert_eq!(tried.stream(context).downstream.headers, expected);
+    assert_eq!(shared.borrow().metrics()[0].value, MetricValue::Counter(1));
+    tried.stream(context).upstream.body = b"a b".to_vec();
+    let call = Call::ResponseBody { context, is_last: false };
+    assert_eq!(tried.action(call), Action::Pause);
+    tried.stream(context).upstream.body.extend(b"ody");
+    let call = Call::ResponseBody { context, is_last: true };
+    assert_eq!(tried.action(call), Action::Continue);
+    assert_eq!(tried.stream(context).upstream.body, b"[a body]");
+    assert!(matches!(tried.call(Call::End(context)), Ok(Answer::Ended(Some(_)))));
+    assert_eq!(tried.log[1..], ["#2 done"]);
+
+    let context = tried.create(http(&[(":path", "/ask")]));
+    let call = Call::RequestHeaders { context, is_last: true };
+    assert_eq!(tried.action(call), Action::Pause);
+    let body = b"yes".to_vec();
+    let headers = fields(&[(":status", "200")]);
+    let response = HttpResponse { call: 1, headers, body, ..HttpResponse::default() };
+    assert_eq!(tried.call(Call::HttpCallResponse(response)), Ok(Answer::Nothing));
+    let expected = Effect::Continue { context, stream: StreamType::HttpRequest };
+    assert_eq!(tried.effects.last(), Some(&expected));
+    let expected = fields(&[(":path", "/ask"), ("x-answer", "yes")]);
+    assert_eq!(tried.stream(context).downstream.headers, expected);
+
+    tried.log.clear();
+    let context = tried.create(http(&[(":path", "/panic")]));
+    let fallen = tried.call(Call::RequestHeaders { context, is_last: true });
+    let is_abort =
+        matches!(&fallen, Err(CallError::Trapped(trap)) if trap.kind == TrapKind::Unreachable);
+    assert!(is_abort, "{fallen:?}");
+    assert_eq!(tried.log[1], "panic: as was asked for", "a line in pieces is one");
+}
