@@ -49,7 +49,7 @@ tests() {
 
 format() {
     cargo fmt --all --check || return
-    for manifest in $OUTSIDE; do
+    for manifest in $OUTSIDE lab/filters/rust/Cargo.toml; do
         cargo fmt --check --manifest-path "$manifest" || return
     done
 }

@@ -24,6 +24,7 @@ mod modules;
 pub mod mutation;
 mod signatures;
 mod stores;
+mod streams;
 mod toml_files;
 mod trust;
 
@@ -42,6 +43,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "bounce_active_packet", run: active_frames::take, seeds: active_frames::seeds },
     Target { name: "check_module", run: modules::check, seeds: none },
+    Target { name: "check_stream_module", run: streams::check, seeds: none },
     Target { name: "parse_frame", run: frames::parse, seeds: frames::seeds },
     Target { name: "parse_manifest", run: modules::manifest, seeds: none },
     Target { name: "parse_match", run: match_texts::parse, seeds: none },
@@ -51,6 +53,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "read_backup", run: backup::backup, seeds: backup::backup_seeds },
     Target { name: "read_capture", run: captures::read, seeds: captures::seeds },
     Target { name: "read_cell_message", run: cell_messages::read, seeds: cell_messages::seeds },
+    Target { name: "read_header_map", run: streams::header_map, seeds: streams::map_seeds },
     Target { name: "read_http1", run: http1::read, seeds: http1::seeds },
     Target { name: "read_image", run: images::read, seeds: images::seeds },
     Target { name: "read_key", run: trust::key, seeds: trust::key_seeds },

@@ -38,6 +38,12 @@ fn of_the_tree(name: &str) -> Vec<Vec<u8>> {
             let golden = files(&root().join("vectors/v1/abi"), ".wasm");
             golden.into_iter().chain([wat::parse_str(text).unwrap()]).collect()
         }
+        "check_stream_module" => {
+            let text = r#"(module (import "env" "proxy_log" (func (param i32 i32 i32) (result i32)))
+                (memory (export "memory") 1) (func (export "proxy_abi_version_0_2_1"))
+                (func (export "proxy_on_tick") (param i32)))"#;
+            vec![wat::parse_str(text).unwrap()]
+        }
         "parse_manifest" => services().flat_map(|path| files(&path, "module.toml")).collect(),
         "read_capture" => {
             services().flat_map(|path| files(&path.join("captures"), ".pcap")).collect()
@@ -107,6 +113,7 @@ macro_rules! each {
 each!(
     bounce_active_packet,
     check_module,
+    check_stream_module,
     parse_frame,
     parse_manifest,
     parse_match,
@@ -116,6 +123,7 @@ each!(
     read_backup,
     read_capture,
     read_cell_message,
+    read_header_map,
     read_http1,
     read_image,
     read_key,

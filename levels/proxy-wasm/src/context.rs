@@ -63,11 +63,10 @@ impl Host {
         }
         let before = found.bytes();
         let changed = change(found).map_err(Closed::Refused);
-        let longer = found.bytes().saturating_sub(before).min(longer_max);
-        stream.added += longer as u64;
-        let rest = (longer_max - longer) as u64;
-        self.added -= rest;
-        self.limits.give_state(rest);
+        let after = found.bytes();
+        stream.added += longer_max as u64;
+        let unused = longer_max + before - after;
+        give(&mut self.added, &self.limits, &mut stream.added, unused);
         changed
     }
 
@@ -81,9 +80,9 @@ impl Host {
             BufferType::VmConfiguration => {
                 (stage == Stage::VmStart).then_some(&*self.spec.vm_configuration)
             }
-            // Some SDKs read it when the VM starts.
-            BufferType::PluginConfiguration => matches!(stage, Stage::Configure | Stage::VmStart)
-                .then_some(&*self.spec.plugin_configuration),
+            BufferType::PluginConfiguration => {
+                (stage == Stage::Configure).then_some(&*self.spec.plugin_configuration)
+            }
             BufferType::ForeignFunctionArguments => {
                 (stage == Stage::ForeignFunction).then_some(self.current.arguments.as_slice())
             }
@@ -123,6 +122,8 @@ impl Host {
         let is_edited = buffer::edit(&mut side.body, start, size, value, usize::MAX);
         debug_assert!(is_edited, "the length was looked at above");
         stream.added += added as u64;
+        let removed = replaced.saturating_sub(value.len());
+        give(&mut self.added, &self.limits, &mut stream.added, removed);
         Ok(())
     }
 
@@ -138,12 +139,14 @@ impl Host {
             None => (&mut self.own_properties, &mut self.kept),
         };
         let old = own.get(&path).map_or(0, |value| path.len() + value.len());
-        let added = (path.len() + value.len()).saturating_sub(old);
+        let new = path.len() + value.len();
+        let added = new.saturating_sub(old);
         let is_full = own.len() >= PROPERTIES_MAX && !own.contains_key(&path);
         if is_full || !take(&mut self.added, &self.limits, added) {
             return Err(Closed::Full);
         }
         *kept += added as u64;
+        give(&mut self.added, &self.limits, kept, old.saturating_sub(new));
         own.insert(path, value);
         Ok(())
     }
@@ -173,6 +176,14 @@ fn take(total: &mut u64, limits: &crate::host::Limits, added: usize) -> bool {
     let is_taken = *total + added <= ADDED_BYTES_MAX && limits.take_state(added);
     *total += if is_taken { added } else { 0 };
     is_taken
+}
+
+/// What a module takes away again is given back, as far as it had added something.
+fn give(total: &mut u64, limits: &crate::host::Limits, part: &mut u64, removed: usize) {
+    let given = (removed as u64).min(*part);
+    *part -= given;
+    *total -= given;
+    limits.give_state(given);
 }
 
 fn is_map_open(stream: &Stream, stage: Stage, map: MapType) -> bool {

@@ -12,8 +12,15 @@ use super::tree::{Crate, Tree};
 const CHECK: &str = "arrows";
 
 /// Crates that may use both `core` and `levels`: the roots where they meet.
-const ROOTS: [&str; 6] =
-    ["surface/noded", "surface/cell", "surface/cli", "lab/sim", "lab/conformance", "lab/system"];
+const ROOTS: [&str; 7] = [
+    "surface/noded",
+    "surface/cell",
+    "surface/cli",
+    "lab/sim",
+    "lab/conformance",
+    "lab/system",
+    "lab/targets",
+];
 /// What of `lab` the command line may use, it alone of all that is not `lab`.
 const CLI_USES_OF_LAB: [&str; 2] = ["lab/topology", "lab/bench"];
 /// What every crate's tests may use beside what the crate may.

@@ -101,6 +101,27 @@ fn what_a_module_adds_to_streams_is_its_sessions() {
 }
 
 #[test]
+fn what_a_module_takes_away_again_is_given_back() {
+    let (account, spec) = accounted(2_000);
+    let mut steps: Vec<Step<'_>> = Vec::new();
+    for _ in 0..50 {
+        steps.extend([
+            ("proxy_add_header_map_value", [0, 0x300, 100, 0, 100].as_slice()),
+            ("proxy_replace_header_map_value", &[0, 0x300, 100, 0, 700]),
+            ("proxy_remove_header_map_value", &[0, 0x300, 100]),
+            ("proxy_set_property", &[0x300, 20, 0, 200]),
+            ("proxy_set_property", &[0x300, 20, 0, 20]),
+        ] as [Step<'_>; 5]);
+    }
+    let script = Script::new().data(0x300, &[b'x'; 100]);
+    let mut tried = script.on("proxy_on_request_headers", &steps, 1).start_with(spec);
+    let context = tried.create(http(&[("a", "b")]));
+    tried.call(Call::RequestHeaders { context, is_last: false }).unwrap();
+    assert_eq!(tried.answers(steps.len()), vec![OK; steps.len()]);
+    assert_eq!(account.state.get(), 40, "the property");
+}
+
+#[test]
 fn shared_data_is_its_sessions() {
     let (account, spec) = accounted(1_000);
     let steps: [Step<'_>; 3] = [

@@ -269,9 +269,9 @@ fn configurations_are_open_while_they_are_given() {
         ("proxy_get_buffer_bytes", &[6, 0, 99, 0x400, 0x404]),
         ("proxy_get_buffer_bytes", &[7, 0, 99, 0x408, 0x40c]),
     ];
-    let script = Script::new().on("proxy_on_vm_start", &steps[..1], 1);
+    let script = Script::new().on("proxy_on_vm_start", &steps, 1);
     let tried = script.on("proxy_on_configure", &steps, 1).start();
-    assert_eq!(tried.answers(3), [0, 1, 0]);
+    assert_eq!(tried.answers(4), [0, 1, 1, 0]);
     assert_eq!(tried.answer_at(0x400, 0x404), b"vm-conf");
     assert_eq!(tried.answer_at(0x408, 0x40c), b"filter-conf");
 }
