@@ -1,7 +1,6 @@
 //! A filter that was written with the public Go SDK (`lab/filters/go`), unchanged.
 //!
-//! It is built where there are Go 1.24 and the SDK: from the module proxy, or, where that does not
-//! have it, from the folder that `TAM_GO_SDK` names.
+//! It is built where there are Go 1.24 and a module proxy that has the SDK.
 
 use super::{Tried, fields, http, spec};
 use crate::abi::{Action, StreamType};
@@ -16,25 +15,19 @@ use std::rc::Rc;
 fn built() -> Result<Vec<u8>, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let (sources, folder) = (root.join("lab/filters/go"), target.join("filters/go"));
-    std::fs::create_dir_all(&folder).unwrap();
-    // A copy, as Go writes down what it fetched.
-    let mut declared = std::fs::read_to_string(sources.join("go.mod")).unwrap();
-    if let Ok(sdk) = std::env::var("TAM_GO_SDK") {
-        declared += &format!("\nreplace github.com/proxy-wasm/proxy-wasm-go-sdk => {sdk}\n");
-    }
-    std::fs::write(folder.join("go.mod"), declared).unwrap();
-    std::fs::copy(sources.join("main.go"), folder.join("main.go")).unwrap();
+    let (sources, filter) = (root.join("lab/filters/go"), target.join("filters/go/filter.wasm"));
     let output = Command::new("go")
-        .current_dir(&folder)
-        .args(["build", "-mod=mod", "-buildmode=c-shared", "-o", "filter.wasm", "."])
+        .current_dir(sources)
+        .args(["build", "-buildmode=c-shared", "-o"])
+        .arg(&filter)
+        .arg(".")
         .envs([("GOOS", "wasip1"), ("GOARCH", "wasm")])
         .output()
         .map_err(|error| format!("go: {error}"))?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
-    Ok(std::fs::read(folder.join("filter.wasm")).unwrap())
+    Ok(std::fs::read(filter).unwrap())
 }
 
 /// Says why there is no test, also in the list that `make test` shows.
