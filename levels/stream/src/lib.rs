@@ -32,7 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with, getpeername, getsockname};
+use rustix::net::{AddressFamily, SocketFlags, accept_with, getpeername, getsockname};
 use rustix::time::Timespec;
 use units::Nanos;
 
@@ -43,9 +43,6 @@ use pipes::Pipes;
 pub use table::ServiceNumber;
 use table::{Key, Table};
 
-/// Connections of all services at once: two sockets each, and two pipes while bytes are between
-/// them. Beyond, the kernel keeps those that come, up to its backlog.
-pub const CONNECTIONS_MAX: usize = 65_536;
 /// Connections that one look accepts: what is open has its turn between two looks.
 const ACCEPTED_MAX: usize = 64;
 /// What one look hears of.
@@ -94,6 +91,8 @@ struct Service {
     handlers: Option<Box<dyn Handlers>>,
     /// Listeners that may have more to accept.
     accepts: bool,
+    /// They have, and there is no room for it: it waits with the kernel.
+    is_held: bool,
     /// Connections that something can be done for, each once.
     ready: VecDeque<Key>,
     counts: Counts,
@@ -104,6 +103,9 @@ pub struct Streams {
     epoll: OwnedFd,
     services: Vec<Option<Service>>,
     table: Table<Connection>,
+    connections_max: usize,
+    /// Unconnected sockets, for IPv4 and IPv6, that nobody came for.
+    spare: [Option<OwnedFd>; 2],
     pipes: Pipes,
     /// For what is read on its way to a handler.
     buffer: Vec<u8>,
@@ -112,16 +114,20 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Of a thread that has none.
+    /// Of a thread that has none, and is to have so many at once: two descriptors each, and two
+    /// more while bytes are on their way, as far as there are any. Those that come beyond wait
+    /// with the kernel, up to its backlog.
     ///
     /// # Errors
     /// Without a free descriptor.
-    pub fn new() -> io::Result<Self> {
+    pub fn new(connections_max: usize) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self {
             epoll,
             services: Vec::new(),
             table: Table::default(),
+            connections_max,
+            spare: [None, None],
             pipes: Pipes::default(),
             buffer: vec![0; READ_MAX],
             connecting: VecDeque::new(),
@@ -149,7 +155,8 @@ impl Streams {
             self.services.push(None);
         }
         let (ready, counts) = (VecDeque::new(), Counts::default());
-        self.services[at] = Some(Service { listeners, handlers, accepts: true, ready, counts });
+        self.services[at] =
+            Some(Service { listeners, handlers, accepts: true, is_held: false, ready, counts });
         Ok(number)
     }
 
@@ -211,6 +218,11 @@ impl Streams {
             }
         }
         self.give_up(now);
+        if self.table.len() < self.connections_max {
+            for service in self.services.iter_mut().flatten() {
+                service.accepts |= std::mem::take(&mut service.is_held);
+            }
+        }
         Ok(())
     }
 
@@ -287,26 +299,39 @@ impl Streams {
 
     /// Accepts connections that have come, as far as there are sockets to connect with.
     fn accept(&mut self, number: ServiceNumber, sockets: &mut dyn Sockets, now: Nanos) {
-        let Self { epoll, services, table, connecting, pipes, .. } = self;
+        let Self { epoll, services, table, connecting, pipes, connections_max, spare, .. } = self;
         let Some(Some(service)) = services.get_mut(usize::from(number.0)) else { return };
         if !service.accepts {
             return;
         }
-        let mut has_more = false;
+        service.accepts = false;
         for listener in &service.listeners {
             for attempt in 0..=ACCEPTED_MAX {
-                if attempt == ACCEPTED_MAX || table.len() >= CONNECTIONS_MAX {
-                    has_more = true;
+                if table.len() >= *connections_max {
+                    service.is_held = true;
+                    return;
+                }
+                if attempt == ACCEPTED_MAX {
+                    service.accepts = true;
                     break;
                 }
-                let Some((accepted, client, server)) = accept_one(listener.as_fd()) else { break };
-                service.counts.accepted += 1;
-                let Some(socket) = sockets.take(server.is_ipv6()) else {
-                    // The maker of sockets is behind: nobody can be kept waiting for it.
-                    service.counts.unreachable += 1;
-                    connection::reset(&accepted);
-                    continue;
+                let is_v6 = getsockname(listener)
+                    .is_ok_and(|it| it.address_family() == AddressFamily::INET6);
+                let spare = &mut spare[usize::from(is_v6)];
+                let Some(socket) = spare.take().or_else(|| sockets.take(is_v6)) else {
+                    service.is_held = true;
+                    break;
                 };
+                let (accepted, client, server) = match accept_one(listener.as_fd()) {
+                    Ok(Some(accepted)) => accepted,
+                    other => {
+                        // Nothing waits, or there is no descriptor for it.
+                        *spare = Some(socket);
+                        service.is_held |= other.is_err();
+                        break;
+                    }
+                };
+                service.counts.accepted += 1;
                 let handlers = service.handlers.as_mut();
                 let handler = handlers.and_then(|all| all.open(client, server));
                 let opened = Connection::open(number, accepted, socket, client, server, handler);
@@ -328,7 +353,6 @@ impl Streams {
                 connecting.push_back((now, key));
             }
         }
-        service.accepts = has_more;
     }
 }
 
@@ -349,23 +373,25 @@ fn watch(epoll: BorrowedFd<'_>, key: Key, connection: &Connection) -> io::Result
     Ok(())
 }
 
-/// A connection that has come: its socket, its client's address, and where it was going.
-fn accept_one(listener: BorrowedFd<'_>) -> Option<(OwnedFd, SocketAddr, SocketAddr)> {
+/// A connection that has come: its socket, its client's address, and where it was going; `None`
+/// when none waits.
+fn accept_one(
+    listener: BorrowedFd<'_>,
+) -> Result<Option<(OwnedFd, SocketAddr, SocketAddr)>, Errno> {
     loop {
-        let accepted = accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC);
-        match accepted {
+        match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok(socket) => {
                 // One that was reset while it waited has no peer.
                 let client =
                     getpeername(&socket).ok().and_then(|it| SocketAddr::try_from(it?).ok());
                 let server = getsockname(&socket).ok().and_then(|it| SocketAddr::try_from(it).ok());
                 if let (Some(client), Some(server)) = (client, server) {
-                    return Some((socket, client, server));
+                    return Ok(Some((socket, client, server)));
                 }
             }
             Err(Errno::INTR | Errno::CONNABORTED) => {}
-            // Nothing waits, or there is no descriptor for it: it waits on.
-            Err(_) => return None,
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(error) => return Err(error),
         }
     }
 }

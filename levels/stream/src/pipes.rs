@@ -7,6 +7,9 @@ use std::os::fd::OwnedFd;
 /// Empty pipes that are kept: a connection has one only while bytes are in it.
 const KEPT_MAX: usize = 256;
 
+/// Those that are in use at most: beyond, bytes are copied, and descriptors are for connections.
+const LENT_MAX: usize = 2048;
+
 /// Both ends of one.
 pub(crate) struct Pipe {
     pub(crate) read: OwnedFd,
@@ -14,15 +17,30 @@ pub(crate) struct Pipe {
 }
 
 /// Empty ones.
-#[derive(Default)]
 pub(crate) struct Pipes {
     kept: Vec<Pipe>,
     lent: usize,
+    lent_max: usize,
+}
+
+impl Default for Pipes {
+    fn default() -> Self {
+        Self { kept: Vec::new(), lent: 0, lent_max: LENT_MAX }
+    }
 }
 
 impl Pipes {
-    /// An empty pipe.
+    /// As if there were no descriptor for any.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self { lent_max: 0, ..Self::default() }
+    }
+
+    /// An empty pipe; as without a free descriptor when too many are in use.
     pub(crate) fn take(&mut self) -> Result<Pipe, Errno> {
+        if self.lent >= self.lent_max {
+            return Err(Errno::MFILE);
+        }
         let pipe = match self.kept.pop() {
             Some(pipe) => pipe,
             None => {

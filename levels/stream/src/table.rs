@@ -66,7 +66,7 @@ impl<T> Table<T> {
     pub(crate) fn insert(&mut self, what: T) -> Key {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place { turn: 0, what: None });
-            // There are at most CONNECTIONS_MAX.
+            // As many as there are descriptors, at most.
             (self.places.len() - 1) as u32
         });
         let slot = &mut self.places[place as usize];

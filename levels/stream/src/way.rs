@@ -3,13 +3,16 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::pipe::{SpliceFlags, splice};
 
 use crate::pipes::{Pipe, Pipes};
 
 /// Bytes that one direction holds at most: what a pipe has room for.
 const HELD_MAX: usize = 64 * 1024;
+
+/// What is copied at once where there is no pipe.
+const COPIED_MAX: usize = 16 * 1024;
 
 /// A socket, and what is known of it.
 pub(crate) struct End<'a> {
@@ -34,6 +37,8 @@ pub(crate) enum Moved {
 pub(crate) struct Way {
     /// While there are any.
     pipe: Option<Pipe>,
+    /// In place of a pipe, where no descriptor is free for one.
+    copied: Vec<u8>,
     held: usize,
     /// The sender has ended it.
     has_ended: bool,
@@ -82,9 +87,13 @@ impl Way {
         if self.has_ended || !*from.may_read || self.held >= HELD_MAX {
             return Ok(false);
         }
-        let pipe = match self.pipe.take() {
-            Some(pipe) => pipe,
-            None => pipes.take()?,
+        if !self.copied.is_empty() {
+            return Ok(false);
+        }
+        let pipe = match self.pipe.take().map_or_else(|| pipes.take(), Ok) {
+            Ok(pipe) => pipe,
+            Err(Errno::MFILE | Errno::NFILE) => return self.copy(from),
+            Err(error) => return Err(error),
         };
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         let taken =
@@ -109,19 +118,43 @@ impl Way {
         Ok(true)
     }
 
+    /// The same without a pipe.
+    fn copy(&mut self, from: &mut End<'_>) -> Result<bool, Errno> {
+        self.copied.resize(COPIED_MAX, 0);
+        let taken = recv(from.socket, &mut self.copied[..], RecvFlags::DONTWAIT);
+        self.copied.truncate(taken.as_ref().map_or(0, |(bytes, _)| *bytes));
+        self.held = self.copied.len();
+        match taken {
+            Ok((0, _)) => self.has_ended = true,
+            Ok(_) => {}
+            Err(Errno::AGAIN) => {
+                *from.may_read = false;
+                return Ok(false);
+            }
+            Err(Errno::INTR) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
     /// From the pipe to the receiver; whether anything came of it.
     fn give(&mut self, pipes: &mut Pipes, to: &mut End<'_>) -> Result<bool, Errno> {
-        let Some(pipe) = &self.pipe else { return Ok(false) };
         if !*to.may_write || self.held == 0 {
             return Ok(false);
         }
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        match splice(pipe.read.as_fd(), None, to.socket, None, self.held, flags) {
+        let given = match &self.pipe {
+            Some(pipe) => splice(pipe.read.as_fd(), None, to.socket, None, self.held, flags),
+            None => send(to.socket, &self.copied, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+        };
+        match given {
             Ok(bytes) => {
                 self.held -= bytes.min(self.held);
                 self.moved += bytes as u64;
+                self.copied.drain(..bytes.min(self.copied.len()));
                 if self.held == 0 {
                     self.let_go(pipes);
+                    self.copied = Vec::new();
                 }
                 Ok(bytes > 0)
             }
@@ -148,5 +181,61 @@ impl Way {
             Some(pipe) => pipes.give(pipe),
             None => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    /// Everything that was sent, by a receiver that reads a little now and then.
+    fn passes(mut pipes: Pipes) {
+        let (mut sender, from) = UnixStream::pair().unwrap();
+        let (to, mut receiver) = UnixStream::pair().unwrap();
+        for end in [&sender, &from, &to, &receiver] {
+            end.set_nonblocking(true).unwrap();
+        }
+        let sent: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
+        let (mut way, mut at, mut came) = (Way::default(), 0, Vec::<u8>::new());
+        let mut buffer = [0; 10_000];
+        for round in 0..100_000 {
+            at += sender.write(&sent[at..]).unwrap_or(0);
+            if at == sent.len() {
+                sender.shutdown(std::net::Shutdown::Write).unwrap();
+            }
+            let may = &mut [true; 4];
+            let [a, b, c, d] = may;
+            let mut ends = (
+                End { socket: from.as_fd(), may_read: a, may_write: b },
+                End { socket: to.as_fd(), may_read: c, may_write: d },
+            );
+            let moved = way.advance(&mut pipes, &mut ends.0, &mut ends.1, 30_000).unwrap();
+            assert!(way.held <= HELD_MAX);
+            if round % 3 == 0 || moved == Moved::Ended {
+                while let Ok(count @ 1..) = receiver.read(&mut buffer) {
+                    came.extend(&buffer[..count]);
+                    if moved != Moved::Ended {
+                        break;
+                    }
+                }
+            }
+            if moved == Moved::Ended {
+                break;
+            }
+        }
+        assert!(came == sent, "{} of {} bytes came", came.len(), sent.len());
+        assert_eq!((way.held, way.moved), (0, sent.len() as u64));
+    }
+
+    #[test]
+    fn bytes_pass_by_a_pipe() {
+        passes(Pipes::default());
+    }
+
+    #[test]
+    fn bytes_pass_without_a_pipe() {
+        passes(Pipes::none());
     }
 }

@@ -128,12 +128,17 @@ impl Intercepting {
         listen(at)
     }
 
-    /// Connections of a thread that has a table of descriptors of its own, as soon as somebody
-    /// listens.
-    pub fn connect_of_own(&self, server: SocketAddr, count: usize) -> Vec<TcpStream> {
+    /// Connections of a thread that has a table of descriptors of its own, once somebody listens.
+    pub fn connect_of_own(
+        &self,
+        server: SocketAddr,
+        count: usize,
+        wait: impl FnOnce(),
+    ) -> Vec<TcpStream> {
         let namespace = self.net.namespace("client").unwrap();
         own_descriptors();
         enter(&namespace);
+        wait();
         let connect = |_| {
             let stream = TcpStream::connect(server).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -174,7 +179,7 @@ fn intercept(
     let netlink = Netlink::open().map_err(io::Error::other)?;
     let listeners = Listeners::open()?;
     let interception = Interception::begin(&netlink, listeners.port).map_err(io::Error::other)?;
-    let mut streams = Streams::new()?;
+    let mut streams = Streams::new(most_connections())?;
     let both = [Some(listeners.v4), listeners.v6].into_iter().flatten().collect();
     let service = streams.add(both, handlers)?;
     ready.send(listeners.port).map_err(io::Error::other)?;

@@ -250,11 +250,12 @@ fn ten_thousand_connections_are_open_at_once() {
     let lab = Intercepting::up();
     let count = lab::most_connections().min(10_000);
     let server = SocketAddr::new(lab.server_address(false), PORT);
-    let (all_open, all_said) = (Barrier::new(3), Barrier::new(3));
+    let (listens, all_open, all_said) = (Barrier::new(2), Barrier::new(3), Barrier::new(3));
     std::thread::scope(|scope| {
         // Each has its own two ends: who said what is told by its port.
         let serving = scope.spawn(|| {
             let listener = lab.listener_of_own(server);
+            listens.wait();
             let mut ends: Vec<_> = (0..count).map(|_| listener.accept().unwrap().0).collect();
             all_open.wait();
             for end in &mut ends {
@@ -266,7 +267,7 @@ fn ten_thousand_connections_are_open_at_once() {
             all_said.wait();
         });
         let asking = scope.spawn(|| {
-            let mut ends = lab.connect_of_own(server, count);
+            let mut ends = lab.connect_of_own(server, count, || drop(listens.wait()));
             all_open.wait();
             for end in &mut ends {
                 let port = end.local_addr().unwrap().port();
