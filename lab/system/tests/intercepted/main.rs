@@ -267,7 +267,10 @@ fn ten_thousand_connections_are_open_at_once() {
             all_said.wait();
         });
         let asking = scope.spawn(|| {
-            let mut ends = lab.connect_of_own(server, count, || drop(listens.wait()));
+            let wait = || {
+                listens.wait();
+            };
+            let mut ends = lab.connect_of_own(server, count, wait);
             all_open.wait();
             for end in &mut ends {
                 let port = end.local_addr().unwrap().port();
