@@ -1,0 +1,338 @@
+//! The one copy of a stream's payload, and what is known of each place in it.
+//!
+//! ```text
+//!            tail                         entry                     edge
+//!   forgotten │  unit │ unit │ unit │ … │ unit │ … │ unit │ unit │ raw … │
+//!             └──────────────── at most `limit` bytes ───────────────────┘
+//! ```
+//!
+//! Positions count the bytes of the stream since the channel began; they only grow. The tail lies
+//! where a unit begins, or anywhere in what is raw.
+
+use crate::framing::{Entry, Unit};
+use crate::icy::Block;
+use crate::limits::{BURST, BURST_LENGTH, RING_BYTES_PER_UNIT, TITLES_COUNT_MAX};
+use std::collections::VecDeque;
+
+/// Where a unit begins.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    position: u64,
+    /// Nanoseconds of media in front of it.
+    time: u64,
+}
+
+/// What is playing from a position on.
+#[derive(Debug)]
+struct Title {
+    position: u64,
+    id: u64,
+    block: Block,
+}
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    /// Grows to `limit` bytes; the byte at a position lies at its rest by `limit`.
+    ring: Vec<u8>,
+    limit: usize,
+    tail: u64,
+    edge: u64,
+    time: u64,
+    marks: VecDeque<Mark>,
+    /// Marks where a decoder can begin.
+    entries: VecDeque<u64>,
+    has_random: bool,
+    /// From here on everything is raw.
+    raw: Option<u64>,
+    titles: VecDeque<Title>,
+    titles_count: u64,
+}
+
+/// Bytes of the ring when the first byte comes.
+const RING_MIN: usize = 64 * 1024;
+
+impl Store {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            ring: Vec::new(),
+            limit: limit.max(1),
+            tail: 0,
+            edge: 0,
+            time: 0,
+            marks: VecDeque::new(),
+            entries: VecDeque::new(),
+            has_random: false,
+            raw: None,
+            titles: VecDeque::new(),
+            titles_count: 0,
+        }
+    }
+
+    pub(crate) const fn edge(&self) -> u64 {
+        self.edge
+    }
+
+    pub(crate) const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Where the tail has to be before this unit is pushed.
+    pub(crate) fn tail_for(&self, unit: &Unit<'_>) -> u64 {
+        let (length, is_frame) = match unit {
+            Unit::Frame { bytes, .. } => (bytes.len(), true),
+            Unit::Raw(bytes) => (bytes.len(), false),
+        };
+        let mut least = (self.edge.saturating_add(length as u64)).saturating_sub(self.limit as u64);
+        let units = (self.limit / RING_BYTES_PER_UNIT).max(2);
+        if is_frame && self.marks.len() >= units {
+            least = least.max(self.marks.get(1).map_or(self.edge, |mark| mark.position));
+        }
+        if least <= self.tail { self.tail } else { self.boundary(least) }
+    }
+
+    /// Moves the tail, and forgets what lies in front of it.
+    pub(crate) fn forget(&mut self, tail: u64) {
+        self.tail = self.tail.max(tail.min(self.edge));
+        while self.marks.front().is_some_and(|mark| mark.position < self.tail) {
+            self.marks.pop_front();
+        }
+        while self.entries.front().is_some_and(|&position| position < self.tail) {
+            self.entries.pop_front();
+        }
+        while self.titles.get(1).is_some_and(|title| title.position <= self.tail) {
+            self.titles.pop_front();
+        }
+    }
+
+    /// Adds a unit that the tail leaves room for. Longer ones than the ring are cut off in front:
+    /// nobody makes such.
+    pub(crate) fn push(&mut self, unit: Unit<'_>) {
+        let bytes = match unit {
+            Unit::Raw(bytes) => {
+                self.raw.get_or_insert(self.edge);
+                bytes
+            }
+            Unit::Frame { bytes, duration, entry } => {
+                self.marks.push_back(Mark { position: self.edge, time: self.time });
+                self.time = self.time.saturating_add(duration.0);
+                self.enter(entry);
+                bytes
+            }
+        };
+        self.grow(bytes.len());
+        for part in bytes.chunks(self.limit) {
+            let at = self.index(self.edge);
+            let first = part.len().min(self.limit - at);
+            self.write(at, &part[..first]);
+            self.write(0, &part[first..]);
+            self.edge = self.edge.saturating_add(part.len() as u64);
+        }
+    }
+
+    /// A mark where a decoder can begin. Once there is one for random access, others are none.
+    fn enter(&mut self, entry: Entry) {
+        if entry == Entry::Random && !self.has_random {
+            self.has_random = true;
+            self.entries.clear();
+        }
+        if entry == Entry::Random || (entry == Entry::Start && !self.has_random) {
+            self.entries.push_back(self.edge);
+        }
+    }
+
+    /// Makes room for as many bytes more, doubling up to the limit.
+    fn grow(&mut self, more: usize) {
+        let wanted = (self.ring.len() + more).min(self.limit);
+        if self.ring.capacity() < wanted {
+            let capacity = (self.ring.capacity() * 2).max(RING_MIN).max(wanted).min(self.limit);
+            self.ring.reserve_exact(capacity - self.ring.len());
+        }
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        // The ring is as long as what was written to it, until it is full.
+        let over = bytes.len().min(self.ring.len().saturating_sub(at));
+        self.ring[at..at + over].copy_from_slice(&bytes[..over]);
+        self.ring.extend_from_slice(&bytes[over..]);
+    }
+
+    fn index(&self, position: u64) -> usize {
+        // Less than `limit`, which is a usize.
+        (position % self.limit as u64) as usize
+    }
+
+    /// The first bytes from a position on that lie in one piece; none at the edge, and none where
+    /// they are forgotten.
+    pub(crate) fn slice(&self, position: u64) -> &[u8] {
+        if position < self.tail || position >= self.edge {
+            return &[];
+        }
+        let at = self.index(position);
+        let length = (self.edge - position).min((self.limit - at) as u64);
+        self.ring.get(at..at.saturating_add(length as usize)).unwrap_or_default()
+    }
+
+    /// The first place at or behind a position where a unit begins.
+    pub(crate) fn boundary(&self, position: u64) -> u64 {
+        if self.raw.is_some_and(|raw| position >= raw) {
+            return position.min(self.edge);
+        }
+        let next = self.marks.partition_point(|mark| mark.position < position);
+        let end = self.raw.unwrap_or(self.edge);
+        self.marks.get(next).map_or(end, |mark| mark.position)
+    }
+
+    /// Where somebody begins who is to hear what is live, not in front of `least`: a burst before
+    /// the edge, where a decoder can begin if there is such a place, where a unit begins, or
+    /// anywhere in what is raw.
+    pub(crate) fn entry(&self, least: u64) -> u64 {
+        let least = least.max(self.tail).min(self.edge);
+        if let Some(raw) = self.raw {
+            return self.edge.saturating_sub(BURST_LENGTH as u64).max(raw).max(least);
+        }
+        let wanted = if self.time > 0 {
+            let time = self.time.saturating_sub(BURST.0);
+            self.marks.partition_point(|mark| mark.time <= time)
+        } else {
+            let position = self.edge.saturating_sub(BURST_LENGTH as u64);
+            self.marks.partition_point(|mark| mark.position <= position)
+        };
+        let first = self.marks.partition_point(|mark| mark.position < least);
+        let mark = self.marks.get(wanted.saturating_sub(1).max(first));
+        let wanted = mark.map_or(self.edge, |mark| mark.position);
+        let behind = self.entries.partition_point(|&position| position <= wanted);
+        let before = behind.checked_sub(1).and_then(|index| self.entries.get(index));
+        let before = before.filter(|&&position| position >= least);
+        before.or_else(|| self.entries.get(behind)).copied().unwrap_or(wanted)
+    }
+
+    /// From the edge on this is what is playing. Nothing changes if it is already.
+    pub(crate) fn set_title(&mut self, block: Block) -> bool {
+        if self.titles.back().is_some_and(|last| last.block == block) {
+            return false;
+        }
+        if self.titles.back().is_some_and(|last| last.position == self.edge) {
+            self.titles.pop_back();
+        }
+        if self.titles.len() >= TITLES_COUNT_MAX {
+            self.titles.pop_front();
+        }
+        self.titles_count = self.titles_count.saturating_add(1);
+        self.titles.push_back(Title { position: self.edge, id: self.titles_count, block });
+        true
+    }
+
+    /// What is playing at a position, and its number.
+    pub(crate) fn title(&self, position: u64) -> Option<(u64, &Block)> {
+        let behind = self.titles.partition_point(|title| title.position <= position);
+        self.titles.get(behind.checked_sub(1)?).map(|title| (title.id, &title.block))
+    }
+
+    /// What is playing at the edge.
+    pub(crate) fn title_now(&self) -> Option<&Block> {
+        self.titles.back().map(|title| &title.block)
+    }
+
+    /// Nanoseconds and bytes of media that are kept, as far as headers tell the time.
+    pub(crate) fn kept(&self) -> (u64, u64) {
+        let from = self.marks.front().map_or(self.time, |mark| mark.time);
+        (self.time.saturating_sub(from), self.edge - self.tail)
+    }
+
+    /// Bytes of memory: of payload, and of what is known of it.
+    pub(crate) fn memory(&self) -> (usize, usize) {
+        let titles: usize = self.titles.iter().map(|title| title.block.as_bytes().len()).sum();
+        let index = self.marks.capacity() * size_of::<Mark>()
+            + self.entries.capacity() * size_of::<u64>()
+            + self.titles.capacity() * size_of::<Title>()
+            + titles;
+        (self.ring.capacity(), index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Nanos;
+
+    fn frame(bytes: &[u8], millis: u64, entry: Entry) -> Unit<'_> {
+        Unit::Frame { bytes, duration: Nanos::from_millis(millis), entry }
+    }
+
+    fn add(store: &mut Store, unit: Unit<'_>) {
+        store.forget(store.tail_for(&unit));
+        store.push(unit);
+    }
+
+    #[test]
+    fn whole_units_are_forgotten() {
+        let mut store = Store::new(1_000);
+        for byte in 0..5 {
+            add(&mut store, frame(&[byte; 300], 1, Entry::No));
+        }
+        assert_eq!((store.tail, store.edge, store.boundary(601)), (600, 1_500, 900));
+        assert_eq!(store.slice(600), &[[2; 300], [3; 300]].concat()[..400]);
+        assert_eq!(store.slice(1_000), [[3; 200].as_slice(), &[4; 300]].concat());
+        assert!(store.slice(599).is_empty() && store.slice(1_500).is_empty());
+        assert_eq!(store.memory().0, 1_000);
+    }
+
+    #[test]
+    fn units_are_bounded_too() {
+        let mut store = Store::new(64 * 10);
+        for _ in 0..1_000 {
+            add(&mut store, frame(&[0], 1, Entry::Random));
+        }
+        assert_eq!((store.marks.len(), store.entries.len(), store.edge - store.tail), (10, 10, 10));
+    }
+
+    #[test]
+    fn somebody_begins_a_burst_before_the_edge() {
+        let mut store = Store::new(1_000);
+        for _ in 0..8 {
+            add(&mut store, frame(&[0; 10], 1_000, Entry::No));
+        }
+        assert_eq!(store.entry(0), 40);
+        assert_eq!(store.entry(55), 60);
+        assert_eq!(store.entry(u64::MAX), 80);
+        assert_eq!(store.kept(), (8_000_000_000, 80));
+    }
+
+    #[test]
+    fn somebody_begins_where_a_decoder_can() {
+        let mut store = Store::new(1_000);
+        for at in 0..10 {
+            let entry = if at == 1 || at == 8 { Entry::Start } else { Entry::No };
+            add(&mut store, frame(&[0; 10], 1_000, entry));
+        }
+        assert_eq!((store.entry(0), store.entry(20)), (10, 80));
+        add(&mut store, frame(&[0; 10], 1_000, Entry::Random));
+        add(&mut store, frame(&[0; 10], 1_000, Entry::Start));
+        assert_eq!(store.entry(0), 100, "the others may be none");
+    }
+
+    #[test]
+    fn raw_bytes_have_no_units() {
+        let mut store = Store::new(4 * BURST_LENGTH);
+        add(&mut store, Unit::Raw(&[1; BURST_LENGTH]));
+        add(&mut store, Unit::Raw(&[2; 10]));
+        assert_eq!((store.entry(0), store.boundary(7)), (10, 7));
+    }
+
+    #[test]
+    fn a_title_holds_from_its_place_on() {
+        let mut store = Store::new(100);
+        let text = |store: &Store, at| store.title(at).map(|(_, block)| block.text().to_vec());
+        assert!(store.set_title(Block::new(b"a")) && !store.set_title(Block::new(b"a")));
+        add(&mut store, Unit::Raw(&[0; 60]));
+        assert!(store.set_title(Block::new(b"b")));
+        assert_eq!((text(&store, 59), text(&store, 60)), (Some(b"a".into()), Some(b"b".into())));
+        add(&mut store, Unit::Raw(&[0; 100]));
+        assert_eq!(text(&store, 59), None);
+        for title in 0..200_u8 {
+            add(&mut store, Unit::Raw(&[0]));
+            store.set_title(Block::new(&[title; 3]));
+        }
+        assert!(store.titles.len() <= TITLES_COUNT_MAX);
+    }
+}
