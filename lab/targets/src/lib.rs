@@ -20,6 +20,7 @@ mod http1;
 mod images;
 mod ledger;
 mod match_texts;
+mod media;
 mod modules;
 pub mod mutation;
 mod signatures;
@@ -55,9 +56,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "read_cell_message", run: cell_messages::read, seeds: cell_messages::seeds },
     Target { name: "read_header_map", run: streams::header_map, seeds: streams::map_seeds },
     Target { name: "read_http1", run: http1::read, seeds: http1::seeds },
+    Target { name: "read_icy", run: media::titles, seeds: media::title_seeds },
     Target { name: "read_image", run: images::read, seeds: images::seeds },
     Target { name: "read_key", run: trust::key, seeds: trust::key_seeds },
     Target { name: "read_ledger", run: ledger::segment, seeds: ledger::segment_seeds },
+    Target { name: "read_media", run: media::frames, seeds: media::frame_seeds },
     Target { name: "read_receipt", run: ledger::receipt, seeds: ledger::receipt_seeds },
     Target { name: "read_request", run: api_bodies::read, seeds: api_bodies::seeds },
     Target { name: "read_signature", run: signatures::read, seeds: signatures::seeds },
