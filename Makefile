@@ -22,7 +22,7 @@ demo: services ## two hosts and a node between them, real traffic (ARGS=--json f
 test: setup-tests ## format, lints, tidy and every test; the last line sums them up
 	@tools/test.sh
 
-test-peers: setup-tests ## only the tests with other people's programs: ping, curl, iperf3; associations in Python, registries, cosign (PEERS=NAME for one)
+test-peers: setup-tests ## only the tests with other people's programs: ping, curl, iperf3; associations in Python, registries, cosign, a Go filter (PEERS=NAME for one)
 	@tools/test-peers.sh $(PEERS)
 
 bench: services ## every benchmark in its quick form, at most 45 s each

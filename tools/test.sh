@@ -133,7 +133,7 @@ main() {
     esac
     # One at a time: they measure and they fill both cores. With --workspace, so that
     # dependencies keep the features, and so the builds, of the tests above.
-    tests system cargo test --release --workspace --test system --no-fail-fast -- --test-threads=1
+    tests system cargo test --release --workspace --test system --test intercepted --no-fail-fast -- --test-threads=1
     report
 }
 

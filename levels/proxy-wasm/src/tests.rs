@@ -4,6 +4,7 @@ mod bounds;
 mod callbacks;
 mod checks;
 mod functions;
+#[cfg(feature = "peers")]
 mod go;
 mod hostile;
 mod sdk;
