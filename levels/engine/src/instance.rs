@@ -18,6 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wasmtime::{Global, Memory, Store, TypedFunc, Val, ValType, WasmParams, WasmResults};
 
+/// Table elements of one instance: indirect calls, not data.
+const TABLE_ELEMENTS_MAX: usize = 65_536;
+
 /// What an instance is started with.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceSpec {
@@ -158,7 +161,7 @@ fn new_host<P>(spec: &InstanceSpec, batch: &Rc<RefCell<Batch<P>>>) -> Host<P> {
         state_at: 0,
         memory: None,
         limits: Limits::new(
-            spec.memory_pages_max as usize * 65_536,
+            (spec.memory_pages_max as usize * 65_536, TABLE_ELEMENTS_MAX),
             spec.room.clone(),
             spec.memory.is_some(),
         ),

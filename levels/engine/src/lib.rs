@@ -28,7 +28,7 @@ pub use batch::{Done, Handled, Over, Pace, Ran, Suspended};
 pub use call::{Call, Ended, QueueEvent, Started, Starting};
 pub use host::{Emitted, Event, QueueWatch, Sent};
 pub use instance::{Instance, InstanceSpec, first_call};
-pub use room::{Part, Room};
+pub use room::{Limits, Part, Room};
 pub use shared::MemoryKind;
 pub use state::{Kept, StateError};
 pub use thread_bound::ThreadBound;

@@ -1,12 +1,10 @@
 //! What an instance may have of memory: its own limits, and whoever keeps account of it.
 
-use crate::local::Local;
+use crate::thread_bound::ThreadBound;
 use std::fmt::Debug;
 use std::rc::Rc;
 use wasmtime::ResourceLimiter;
 
-/// Table elements of one instance: indirect calls, not data.
-const TABLE_ELEMENTS_MAX: usize = 65_536;
 /// What one of them takes: a pointer to a function.
 const ELEMENT_LENGTH: u64 = size_of::<usize>() as u64;
 
@@ -30,10 +28,13 @@ pub trait Room: Debug {
     fn give(&self, part: Part, bytes: u64);
 }
 
-/// The memory that an instance may take, and what it has.
-pub(crate) struct Limits {
+/// The memory that an instance may take, and what it has. Dropped, it gives back what the
+/// instance has grown by.
+#[derive(Debug)]
+pub struct Limits {
     bytes_max: usize,
-    room: Local<Option<Rc<dyn Room>>>,
+    elements_max: usize,
+    room: ThreadBound<Option<Rc<dyn Room>>>,
     /// Whoever gave it its memory has paid for all of it.
     is_paid: bool,
     memory: u64,
@@ -44,16 +45,25 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn new(bytes_max: usize, room: Option<Rc<dyn Room>>, is_paid: bool) -> Self {
-        let room = Local(room);
-        Self { bytes_max, room, is_paid, memory: 0, tables: 0, growing: 0, state: 0 }
+    /// So many bytes of memory and elements of tables at most, on that account. `is_paid`:
+    /// whoever gave it its memory has paid for all of it.
+    pub fn new(
+        (bytes_max, elements_max): (usize, usize),
+        room: Option<Rc<dyn Room>>,
+        is_paid: bool,
+    ) -> Self {
+        let room = ThreadBound::new(room);
+        let (memory, tables, growing, state) = (0, 0, 0, 0);
+        Self { bytes_max, elements_max, room, is_paid, memory, tables, growing, state }
     }
 
-    fn take(&self, part: Part, bytes: u64) -> bool {
+    /// Takes so much for what the caller keeps count of. Whether there was room.
+    pub fn take(&self, part: Part, bytes: u64) -> bool {
         bytes == 0 || self.room.as_ref().is_none_or(|room| room.take(part, bytes))
     }
 
-    fn give(&self, part: Part, bytes: u64) {
+    /// Gives so much of that back.
+    pub fn give(&self, part: Part, bytes: u64) {
         if let Some(room) = self.room.as_ref().filter(|_| bytes > 0) {
             room.give(part, bytes);
         }
@@ -112,7 +122,7 @@ impl ResourceLimiter for Limits {
         wanted: usize,
         most: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        if wanted > TABLE_ELEMENTS_MAX || most.is_some_and(|most| wanted > most) {
+        if wanted > self.elements_max || most.is_some_and(|most| wanted > most) {
             return Ok(false);
         }
         let more = wanted.saturating_sub(now) as u64 * ELEMENT_LENGTH;

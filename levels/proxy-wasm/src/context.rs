@@ -10,6 +10,7 @@ use crate::host::Host;
 use crate::limits::{ADDED_BYTES_MAX, BUFFER_LENGTH_MAX, PROPERTIES_MAX};
 use crate::map::{HeaderMap, MapError};
 use crate::stream::{Protocol, Side, Stage, Stream};
+use engine::{Limits, Part};
 
 /// Why a map or buffer is not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +158,7 @@ impl Host {
         let mut stream = self.streams.remove(&context)?;
         let kept = std::mem::take(&mut stream.kept);
         self.added -= kept;
-        self.limits.give_state(kept);
+        self.limits.give(Part::State, kept);
         Some(stream)
     }
 
@@ -166,24 +167,24 @@ impl Host {
         let Some(stream) = self.streams.get_mut(&context) else { return };
         let added = std::mem::take(&mut stream.added);
         self.added -= added;
-        self.limits.give_state(added);
+        self.limits.give(Part::State, added);
     }
 }
 
 /// Takes memory for what a module adds to a stream.
-fn take(total: &mut u64, limits: &crate::host::Limits, added: usize) -> bool {
+fn take(total: &mut u64, limits: &Limits, added: usize) -> bool {
     let added = added as u64;
-    let is_taken = *total + added <= ADDED_BYTES_MAX && limits.take_state(added);
+    let is_taken = *total + added <= ADDED_BYTES_MAX && limits.take(Part::State, added);
     *total += if is_taken { added } else { 0 };
     is_taken
 }
 
 /// What a module takes away again is given back, as far as it had added something.
-fn give(total: &mut u64, limits: &crate::host::Limits, part: &mut u64, removed: usize) {
+fn give(total: &mut u64, limits: &Limits, part: &mut u64, removed: usize) {
     let given = (removed as u64).min(*part);
     *part -= given;
     *total -= given;
-    limits.give_state(given);
+    limits.give(Part::State, given);
 }
 
 fn is_map_open(stream: &Stream, stage: Stage, map: MapType) -> bool {

@@ -8,16 +8,16 @@ mod memory;
 mod wasi;
 
 pub(crate) use link::link;
-pub(crate) use memory::{Exited, Limits};
+pub(crate) use memory::Exited;
 
 use crate::abi::{LogLevel, StreamType};
 use crate::call::HttpResponse;
 use crate::effect::{Effect, Effects};
-use crate::limits::LOG_LENGTH_MAX;
+use crate::limits::{LOG_LENGTH_MAX, TABLE_ELEMENTS_MAX};
 use crate::map::HeaderMap;
 use crate::spec::{Now, VmSpec};
 use crate::stream::{Stage, Stream};
-use engine::ThreadBound;
+use engine::{Limits, Part, ThreadBound};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -62,7 +62,7 @@ pub(crate) struct Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.limits.give_state(self.added);
+        self.limits.give(Part::State, self.added);
     }
 }
 
@@ -94,7 +94,8 @@ impl Current {
 
 impl Host {
     pub(crate) fn new(spec: VmSpec, stop: Rc<Cell<bool>>) -> Self {
-        let limits = Limits::new(spec.memory_bytes_max, spec.room.clone());
+        let limits =
+            Limits::new((spec.memory_bytes_max, TABLE_ELEMENTS_MAX), spec.room.clone(), false);
         Self {
             limits,
             spec: ThreadBound::new(spec),

@@ -2,11 +2,8 @@
 
 use crate::abi::Status;
 use crate::host::Host;
-use crate::limits::TABLE_ELEMENTS_MAX;
-use engine::{Part, Room, ThreadBound};
 use std::fmt;
-use std::rc::Rc;
-use wasmtime::{Caller, Extern, Memory, ResourceLimiter};
+use wasmtime::{Caller, Extern, Memory};
 
 /// What a host function answers, but for a value.
 pub(crate) type Answer = Result<(), Status>;
@@ -130,92 +127,4 @@ async fn place(
     let address = allocate.call_async(&mut *caller, length).await?;
     caller.data_mut().is_allocating = false;
     Ok(if address == 0 { Err(Status::InvalidMemoryAccess) } else { Ok(address) })
-}
-
-/// The memory that a VM may take, and what it has.
-pub(crate) struct Limits {
-    bytes_max: usize,
-    room: ThreadBound<Option<Rc<dyn Room>>>,
-    memory: u64,
-    tables: u64,
-    /// Of tables, by the growth that may yet fail.
-    growing: u64,
-}
-
-impl Limits {
-    pub(crate) fn new(bytes_max: usize, room: Option<Rc<dyn Room>>) -> Self {
-        Self { bytes_max, room: ThreadBound::new(room), memory: 0, tables: 0, growing: 0 }
-    }
-
-    fn take(&self, part: Part, bytes: u64) -> bool {
-        bytes == 0 || self.room.as_ref().is_none_or(|room| room.take(part, bytes))
-    }
-
-    fn give(&self, part: Part, bytes: u64) {
-        if let Some(room) = self.room.as_ref().filter(|_| bytes > 0) {
-            room.give(part, bytes);
-        }
-    }
-
-    /// Whether the host may keep so many bytes more for the module.
-    pub(crate) fn take_state(&self, bytes: u64) -> bool {
-        self.take(Part::State, bytes)
-    }
-
-    /// The host keeps so many less.
-    pub(crate) fn give_state(&self, bytes: u64) {
-        self.give(Part::State, bytes);
-    }
-}
-
-impl Drop for Limits {
-    fn drop(&mut self) {
-        self.give(Part::Memory, self.memory);
-        self.give(Part::Tables, self.tables);
-    }
-}
-
-impl ResourceLimiter for Limits {
-    fn memory_growing(
-        &mut self,
-        now: usize,
-        wanted: usize,
-        most: Option<usize>,
-    ) -> wasmtime::Result<bool> {
-        if wanted > self.bytes_max || most.is_some_and(|most| wanted > most) {
-            return Ok(false);
-        }
-        // A growth that the kernel refused after it was taken here is given back with the next
-        // one: wasmtime says that some failed, but not which.
-        let now = now as u64;
-        self.give(Part::Memory, self.memory.saturating_sub(now));
-        self.memory = now;
-        let more = (wanted as u64).saturating_sub(now);
-        let is_taken = self.take(Part::Memory, more);
-        self.memory += if is_taken { more } else { 0 };
-        Ok(is_taken)
-    }
-
-    fn table_growing(
-        &mut self,
-        now: usize,
-        wanted: usize,
-        most: Option<usize>,
-    ) -> wasmtime::Result<bool> {
-        if wanted > TABLE_ELEMENTS_MAX || most.is_some_and(|most| wanted > most) {
-            return Ok(false);
-        }
-        let more = (wanted.saturating_sub(now) * size_of::<usize>()) as u64;
-        let is_taken = self.take(Part::Tables, more);
-        self.growing = if is_taken { more } else { 0 };
-        self.tables += self.growing;
-        Ok(is_taken)
-    }
-
-    fn table_grow_failed(&mut self, _: wasmtime::Error) -> wasmtime::Result<()> {
-        let failed = std::mem::take(&mut self.growing);
-        self.tables -= failed;
-        self.give(Part::Tables, failed);
-        Ok(())
-    }
 }
