@@ -67,25 +67,10 @@ fn what_cannot_be_a_stream_is_refused_with_what_to_do() {
         assert!(text.contains(says), "{text}");
     }
     let mut node = running();
-    let Command::Deploy { service, module, parameters, session, rules, level, budget, .. } =
-        deploy("compress", "proto tcp")
-    else {
-        unreachable!("it is one")
-    };
-    let then = vec![name("monitor")];
-    let command = Command::Deploy {
-        service,
-        module,
-        parameters,
-        session,
-        rules,
-        level,
-        then,
-        budget,
-        on_failure: crate::policy::OnFailure::default(),
-        discard_state: false,
-        owner: None,
-    };
+    let mut command = deploy("compress", "proto tcp");
+    if let Command::Deploy { then, .. } = &mut command {
+        then.push(name("monitor"));
+    }
     let (_, text) = refused(&mut node, command);
     assert!(text.contains("an edge has packets"), "{text}");
     let (_, text) = refused(&mut node, deploy_with("monitor", streams(), Vec::new()));
