@@ -86,7 +86,8 @@ pub trait Sockets {
 }
 
 struct Service {
-    listeners: Vec<OwnedFd>,
+    /// And whether each is for IPv6.
+    listeners: Vec<(OwnedFd, bool)>,
     /// Who wants to see its bytes, if anybody does.
     handlers: Option<Box<dyn Handlers>>,
     /// Listeners that may have more to accept.
@@ -147,10 +148,14 @@ impl Streams {
         let free = self.services.iter().position(Option::is_none);
         let at = free.unwrap_or(self.services.len());
         let number = ServiceNumber(u16::try_from(at).map_err(|_| Errno::NOSPC)?);
-        for listener in &listeners {
+        let watched = |listener: OwnedFd| -> io::Result<(OwnedFd, bool)> {
             let data = epoll::EventData::new_u64(number.listeners());
-            epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
-        }
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&self.epoll, &listener, data, flags)?;
+            let is_v6 = getsockname(&listener)?.address_family() == AddressFamily::INET6;
+            Ok((listener, is_v6))
+        };
+        let listeners = listeners.into_iter().map(watched).collect::<io::Result<Vec<_>>>()?;
         if at == self.services.len() {
             self.services.push(None);
         }
@@ -305,7 +310,7 @@ impl Streams {
             return;
         }
         service.accepts = false;
-        for listener in &service.listeners {
+        for (listener, is_v6) in &service.listeners {
             for attempt in 0..=ACCEPTED_MAX {
                 if table.len() >= *connections_max {
                     service.is_held = true;
@@ -315,10 +320,8 @@ impl Streams {
                     service.accepts = true;
                     break;
                 }
-                let is_v6 = getsockname(listener)
-                    .is_ok_and(|it| it.address_family() == AddressFamily::INET6);
-                let spare = &mut spare[usize::from(is_v6)];
-                let Some(socket) = spare.take().or_else(|| sockets.take(is_v6)) else {
+                let spare = &mut spare[usize::from(*is_v6)];
+                let Some(socket) = spare.take().or_else(|| sockets.take(*is_v6)) else {
                     service.is_held = true;
                     break;
                 };

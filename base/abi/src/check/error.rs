@@ -64,7 +64,7 @@ pub enum CheckError {
     },
     /// A module for streams of another version.
     #[error(
-        "the module is made for proxy-wasm {found}, a node runs 0.2.1; build it with a newer SDK"
+        "the module is made for proxy-wasm {found}, a node runs 0.2.1 and 0.2.0; build it with a newer SDK"
     )]
     StreamVersion {
         /// The version.

@@ -14,8 +14,8 @@ pub const STREAM_PAGES_DEFAULT: u32 = 256;
 /// What it may grow to at most, in pages: 256 MiB.
 pub const STREAM_PAGES_MAX: u32 = 4_096;
 
-/// The only version that a node runs.
-const VERSION: &str = "proxy_abi_version_0_2_1";
+/// Versions that a node runs: 0.2.0 has no callback or function that 0.2.1 lacks.
+const RUN: [&str; 2] = ["proxy_abi_version_0_2_1", "proxy_abi_version_0_2_0"];
 const VERSIONS: &str = "proxy_abi_version_";
 
 /// Whether a module says that it is one.
@@ -26,7 +26,7 @@ pub(super) fn is_one(parts: &Parts<'_>) -> bool {
 /// What such a module is made of. It may have a manifest; what the packet ABI says there means
 /// nothing.
 pub(super) fn check(parts: &Parts<'_>) -> Result<Checked, CheckError> {
-    if parts.function_export(VERSION).is_none() {
+    if RUN.iter().all(|version| parts.function_export(version).is_none()) {
         let found = parts.function_exports().find_map(|name| name.strip_prefix(VERSIONS));
         let found = super::short(&found.unwrap_or_default().replace('_', "."));
         return Err(CheckError::StreamVersion { found });
@@ -75,6 +75,8 @@ mod tests {
         assert_eq!((checked.kind, checked.manifest.name.as_str()), (Kind::Streams, "http-headers"));
         assert_eq!((checked.manifest.version.as_str(), checked.imports.len()), ("0.0.0", 0));
         assert_eq!(checked.memory, MemoryLimits { pages_min: 17, pages_max: STREAM_PAGES_DEFAULT });
+        let of_go = rest.replace("0_2_1", "0_2_0");
+        assert_eq!(check(&format!("(module {of_go})")).unwrap().kind, Kind::Streams);
         assert_eq!(check(&format!("(module {rest})")).unwrap().manifest.name.as_str(), "filter");
     }
 
