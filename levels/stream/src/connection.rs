@@ -15,10 +15,8 @@ use rustix::io::Errno;
 use rustix::net::{bind, connect, sockopt};
 
 use crate::Counts;
-use crate::handled::Handled;
-use crate::handler::{Handler, Side};
 use crate::pipes::Pipes;
-use crate::table::ServiceNumber;
+use crate::table::{ServiceNumber, Side};
 use crate::way::{End, Moved, Way};
 
 /// An end that says nothing is asked after so long whether it is still there, then so many times
@@ -43,16 +41,23 @@ pub(crate) enum After {
 }
 
 /// A socket with what the kernel said of it.
-struct Socket {
-    fd: OwnedFd,
-    may_read: bool,
-    may_write: bool,
-    has_failed: bool,
+pub(crate) struct Socket {
+    pub(crate) fd: OwnedFd,
+    pub(crate) may_read: bool,
+    pub(crate) may_write: bool,
+    pub(crate) has_failed: bool,
 }
 
 impl Socket {
-    const fn new(fd: OwnedFd) -> Self {
+    pub(crate) const fn new(fd: OwnedFd) -> Self {
         Self { fd, may_read: false, may_write: false, has_failed: false }
+    }
+
+    /// The kernel has said something of it.
+    pub(crate) fn happened(&mut self, flags: EventFlags) {
+        self.may_read |= flags.intersects(EventFlags::IN | EventFlags::RDHUP);
+        self.may_write |= flags.contains(EventFlags::OUT);
+        self.has_failed |= flags.contains(EventFlags::ERR);
     }
 
     fn end(&mut self) -> End<'_> {
@@ -70,17 +75,9 @@ pub(crate) struct Connection {
     downstream: Socket,
     upstream: Socket,
     is_connecting: bool,
-    passes: Passes,
-}
-
-/// How bytes come from one end to the other.
-enum Passes {
-    /// By pipes: to the server, and to the client.
-    Spliced {
-        up: Way,
-        down: Way,
-    },
-    Handled(Box<Handled>),
+    /// To the server, and to the client.
+    up: Way,
+    down: Way,
 }
 
 impl Connection {
@@ -92,7 +89,6 @@ impl Connection {
         socket: OwnedFd,
         client: SocketAddr,
         server: SocketAddr,
-        handler: Option<Box<dyn Handler>>,
     ) -> Result<(Self, bool), Errno> {
         let mut other_port = false;
         let connected = bind_as(&socket, client, &mut other_port)
@@ -106,18 +102,20 @@ impl Connection {
             reset(&accepted);
             return Err(error);
         }
-        let connection = Self {
-            service,
-            is_ready: false,
-            downstream: Socket::new(accepted),
-            upstream: Socket::new(socket),
-            is_connecting: true,
-            passes: match handler {
-                Some(handler) => Passes::Handled(Box::new(Handled::new(handler))),
-                None => Passes::Spliced { up: Way::default(), down: Way::default() },
-            },
-        };
+        let (downstream, upstream) = (Socket::new(accepted), Socket::new(socket));
+        let connection = Self { is_connecting: true, ..Self::join(service, downstream, upstream) };
         Ok((connection, other_port))
+    }
+
+    /// Of two sockets that are open.
+    pub(crate) fn join(service: ServiceNumber, downstream: Socket, upstream: Socket) -> Self {
+        let (up, down) = (Way::default(), Way::default());
+        Self { service, is_ready: false, downstream, upstream, is_connecting: false, up, down }
+    }
+
+    /// It can be of no use any more.
+    pub(crate) const fn fail(&mut self) {
+        self.downstream.has_failed = true;
     }
 
     pub(crate) fn socket(&self, side: Side) -> BorrowedFd<'_> {
@@ -137,15 +135,13 @@ impl Connection {
             Side::Downstream => &mut self.downstream,
             Side::Upstream => &mut self.upstream,
         };
-        socket.may_read |= flags.intersects(EventFlags::IN | EventFlags::RDHUP);
-        socket.may_write |= flags.contains(EventFlags::OUT);
-        socket.has_failed |= flags.contains(EventFlags::ERR);
+        socket.happened(flags);
     }
 
     /// Does what can be done, about so many bytes each way at most.
     pub(crate) fn advance(
         &mut self,
-        (pipes, buffer): (&mut Pipes, &mut [u8]),
+        pipes: &mut Pipes,
         counts: &mut Counts,
         portion: usize,
     ) -> After {
@@ -164,26 +160,29 @@ impl Connection {
         if self.upstream.has_failed || self.downstream.has_failed {
             return After::Reset;
         }
-        let before = self.passes.moved();
-        let (downstream, upstream) = (self.downstream.end(), self.upstream.end());
-        let moved = self.passes.advance((pipes, buffer), [downstream, upstream], portion);
-        let after = self.passes.moved();
-        counts.down += after[0] - before[0];
-        counts.up += after[1] - before[1];
+        let before = (self.up.moved, self.down.moved);
+        let moved = self.pass(pipes, portion);
+        counts.up += self.up.moved - before.0;
+        counts.down += self.down.moved - before.1;
         match moved {
-            Ok(Moved::Ended) => After::Ended,
-            Ok(Moved::GoesOn) => After::GoesOn,
-            Ok(Moved::Waits) => After::Waits,
+            Ok((Moved::Ended, Moved::Ended)) => After::Ended,
+            Ok((Moved::GoesOn, _) | (_, Moved::GoesOn)) => After::GoesOn,
+            Ok(_) => After::Waits,
             Err(_) => After::Reset,
         }
     }
 
+    fn pass(&mut self, pipes: &mut Pipes, portion: usize) -> Result<(Moved, Moved), Errno> {
+        let (mut downstream, mut upstream) = (self.downstream.end(), self.upstream.end());
+        let up = self.up.advance(pipes, &mut downstream, &mut upstream, portion)?;
+        let down = self.down.advance(pipes, &mut upstream, &mut downstream, portion)?;
+        Ok((up, down))
+    }
+
     /// Both ends know that it is over.
     pub(crate) fn close(self, pipes: &mut Pipes) {
-        if let Passes::Spliced { up, down } = self.passes {
-            up.close(pipes);
-            down.close(pipes);
-        }
+        self.up.close(pipes);
+        self.down.close(pipes);
     }
 
     /// Both ends are told that it is over, now.
@@ -194,45 +193,17 @@ impl Connection {
     }
 }
 
-impl Passes {
-    /// Bytes that have arrived at the client and at the server.
-    fn moved(&self) -> [u64; 2] {
-        match self {
-            Self::Spliced { up, down } => [down.moved, up.moved],
-            Self::Handled(handled) => handled.moved,
-        }
-    }
-
-    fn advance(
-        &mut self,
-        (pipes, buffer): (&mut Pipes, &mut [u8]),
-        [mut downstream, mut upstream]: [End<'_>; 2],
-        portion: usize,
-    ) -> Result<Moved, Errno> {
-        let (up, down) = match self {
-            Self::Handled(handled) => {
-                return handled.advance(buffer, [downstream, upstream], portion);
-            }
-            Self::Spliced { up, down } => (
-                up.advance(pipes, &mut downstream, &mut upstream, portion)?,
-                down.advance(pipes, &mut upstream, &mut downstream, portion)?,
-            ),
-        };
-        Ok(match (up, down) {
-            (Moved::Ended, Moved::Ended) => Moved::Ended,
-            (Moved::GoesOn, _) | (_, Moved::GoesOn) => Moved::GoesOn,
-            _ => Moved::Waits,
-        })
-    }
-}
-
 /// Has a socket reset its connection when it is closed. One that is closed already does not mind.
 pub(crate) fn reset(socket: &OwnedFd) {
     let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
 /// Takes the client's address, and its port unless that is in use.
-fn bind_as(socket: &OwnedFd, client: SocketAddr, other_port: &mut bool) -> Result<(), Errno> {
+pub(crate) fn bind_as(
+    socket: &OwnedFd,
+    client: SocketAddr,
+    other_port: &mut bool,
+) -> Result<(), Errno> {
     match bind(socket, &client) {
         Err(Errno::ADDRINUSE | Errno::ACCESS) => {
             *other_port = true;
@@ -243,7 +214,7 @@ fn bind_as(socket: &OwnedFd, client: SocketAddr, other_port: &mut bool) -> Resul
 }
 
 /// Bytes leave when they come, and an end that has vanished is noticed.
-fn prepare(socket: &OwnedFd) -> Result<(), Errno> {
+pub(crate) fn prepare(socket: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;

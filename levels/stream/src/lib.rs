@@ -7,10 +7,10 @@
 //!               address and port)                 address and port)
 //! ```
 //!
-//! Bytes that nobody wants to see go through pipes and never come to user space; those of a service
-//! with a [`Handler`] are read, handed over, and what it makes of them is written. Each direction
+//! Bytes that nobody wants to see go through pipes and never come to user space: each direction
 //! ends by itself, as its sender ended it; what one end does not take the other may not send; and
-//! a reset of one is a reset of the other. Nothing here waits: [`Streams::look`] asks what has
+//! a reset of one is a reset of the other. A service with an [`Application`] has each end in its
+//! own hands, and connects to whom it likes. Nothing here waits: [`Streams::look`] asks what has
 //! happened, [`Streams::work`] does what can be done for one service, so far as its turn goes.
 //!
 //! It opens no socket: listeners and unconnected sockets that may have other people's addresses
@@ -18,9 +18,8 @@
 
 #![forbid(unsafe_code)]
 
+mod application;
 mod connection;
-mod handled;
-mod handler;
 mod pipes;
 mod table;
 mod way;
@@ -36,12 +35,12 @@ use rustix::net::{AddressFamily, SocketFlags, accept_with, getpeername, getsockn
 use rustix::time::Timespec;
 use units::Nanos;
 
+use application::Single;
+pub use application::{Application, Closed, End, Io, Received, State};
 use connection::{After, Connection};
-use handled::READ_MAX;
-pub use handler::{Handler, Handlers, Side};
 use pipes::Pipes;
 pub use table::ServiceNumber;
-use table::{Key, Table};
+use table::{Key, Side, Table};
 
 /// Connections that one look accepts: what is open has its turn between two looks.
 const ACCEPTED_MAX: usize = 64;
@@ -88,28 +87,66 @@ pub trait Sockets {
 struct Service {
     /// And whether each is for IPv6.
     listeners: Vec<(OwnedFd, bool)>,
-    /// Who wants to see its bytes, if anybody does.
-    handlers: Option<Box<dyn Handlers>>,
+    /// Who has its connections in hand, if anybody has.
+    application: Option<Box<dyn Application>>,
     /// Listeners that may have more to accept.
     accepts: bool,
     /// They have, and there is no room for it: it waits with the kernel.
     is_held: bool,
     /// Connections that something can be done for, each once.
     ready: VecDeque<Key>,
+    /// Ends that wait for a socket to connect with.
+    unconnected: VecDeque<Key>,
     counts: Counts,
+}
+
+/// What has a number.
+enum Place {
+    /// Two ends and pipes between them.
+    Pair(Connection),
+    /// An application's.
+    Single(Single),
+}
+
+impl Place {
+    const fn service(&self) -> ServiceNumber {
+        match self {
+            Self::Pair(connection) => connection.service,
+            Self::Single(single) => single.service,
+        }
+    }
+
+    fn is_connecting(&self) -> bool {
+        match self {
+            Self::Pair(connection) => connection.is_connecting(),
+            Self::Single(single) => single.is_connecting(),
+        }
+    }
+
+    fn is_ready_mut(&mut self) -> &mut bool {
+        match self {
+            Self::Pair(connection) => &mut connection.is_ready,
+            Self::Single(single) => &mut single.is_ready,
+        }
+    }
+
+    fn reset(self, pipes: &mut Pipes) {
+        match self {
+            Self::Pair(connection) => connection.reset(pipes),
+            Self::Single(single) => single.close(true),
+        }
+    }
 }
 
 /// All intercepted connections of one thread.
 pub struct Streams {
     epoll: OwnedFd,
     services: Vec<Option<Service>>,
-    table: Table<Connection>,
+    table: Table<Place>,
     connections_max: usize,
     /// Unconnected sockets, for IPv4 and IPv6, that nobody came for.
     spare: [Option<OwnedFd>; 2],
     pipes: Pipes,
-    /// For what is read on its way to a handler.
-    buffer: Vec<u8>,
     /// Connections whose server has not answered, the oldest first.
     connecting: VecDeque<(Nanos, Key)>,
 }
@@ -130,20 +167,19 @@ impl Streams {
             connections_max,
             spare: [None, None],
             pipes: Pipes::default(),
-            buffer: vec![0; READ_MAX],
             connecting: VecDeque::new(),
         })
     }
 
-    /// Adds a service with the listeners that its connections come to, and who wants to see their
-    /// bytes.
+    /// Adds a service with the listeners that its connections come to, and who has them in hand;
+    /// without, they go to their servers through pipes.
     ///
     /// # Errors
     /// When a listener is none.
     pub fn add(
         &mut self,
         listeners: Vec<OwnedFd>,
-        handlers: Option<Box<dyn Handlers>>,
+        application: Option<Box<dyn Application>>,
     ) -> io::Result<ServiceNumber> {
         let free = self.services.iter().position(Option::is_none);
         let at = free.unwrap_or(self.services.len());
@@ -159,9 +195,15 @@ impl Streams {
         if at == self.services.len() {
             self.services.push(None);
         }
-        let (ready, counts) = (VecDeque::new(), Counts::default());
-        self.services[at] =
-            Some(Service { listeners, handlers, accepts: true, is_held: false, ready, counts });
+        self.services[at] = Some(Service {
+            listeners,
+            application,
+            accepts: true,
+            is_held: false,
+            ready: VecDeque::new(),
+            unconnected: VecDeque::new(),
+            counts: Counts::default(),
+        });
         Ok(number)
     }
 
@@ -169,10 +211,10 @@ impl Streams {
     pub fn remove(&mut self, number: ServiceNumber) -> Option<Counts> {
         let service = self.services.get_mut(usize::from(number.0))?.take()?;
         for key in self.table.keys() {
-            if self.table.get_mut(key).is_some_and(|it| it.service == number)
-                && let Some(connection) = self.table.remove(key)
+            if self.table.get_mut(key).is_some_and(|it| it.service() == number)
+                && let Some(place) = self.table.remove(key)
             {
-                connection.reset(&mut self.pipes);
+                place.reset(&mut self.pipes);
             }
         }
         Some(service.counts)
@@ -217,29 +259,43 @@ impl Streams {
                 continue;
             }
             let (key, side) = Key::and_side(data);
-            if let Some(connection) = self.table.get_mut(key) {
-                connection.happened(side, flags);
-                self.wake(key);
+            match self.table.get_mut(key) {
+                Some(Place::Pair(connection)) => connection.happened(side, flags),
+                Some(Place::Single(single)) => single.happened(flags),
+                None => continue,
             }
+            self.wake(key);
         }
         self.give_up(now);
-        if self.table.len() < self.connections_max {
-            for service in self.services.iter_mut().flatten() {
-                service.accepts |= std::mem::take(&mut service.is_held);
-            }
+        if self.table.take_lost() {
+            self.go_on();
         }
         Ok(())
+    }
+
+    /// There are unconnected sockets again: what waited for one is tried once more.
+    pub fn go_on(&mut self) {
+        for service in self.services.iter_mut().flatten() {
+            service.accepts |=
+                std::mem::take(&mut service.is_held) || !service.unconnected.is_empty();
+        }
     }
 
     /// Connections whose server took too long.
     fn give_up(&mut self, now: Nanos) {
         while let Some(&(since, key)) = self.connecting.front() {
             match self.table.get_mut(key) {
-                Some(connection) if connection.is_connecting() => {
+                Some(place) if place.is_connecting() => {
                     if now.saturating_sub(since) < CONNECT_TIME_MAX {
                         return;
                     }
-                    self.end(key, After::Unreachable);
+                    match place {
+                        Place::Pair(_) => self.end(key, After::Unreachable),
+                        Place::Single(single) => {
+                            single.give_up();
+                            self.wake(key);
+                        }
+                    }
                 }
                 _ => {}
             }
@@ -248,46 +304,99 @@ impl Streams {
     }
 
     fn wake(&mut self, key: Key) {
-        let Some(connection) = self.table.get_mut(key) else { return };
-        if !std::mem::replace(&mut connection.is_ready, true)
-            && let Some(Some(service)) = self.services.get_mut(usize::from(connection.service.0))
+        let Some(place) = self.table.get_mut(key) else { return };
+        if !std::mem::replace(place.is_ready_mut(), true)
+            && let Some(Some(service)) = self.services.get_mut(usize::from(place.service().0))
         {
             service.ready.push_back(key);
         }
     }
 
     /// Services for which something can be done.
-    pub fn ready(&self) -> impl Iterator<Item = ServiceNumber> {
-        let has_work = |service: &Service| service.accepts || !service.ready.is_empty();
+    pub fn ready(&self, now: Nanos) -> impl Iterator<Item = ServiceNumber> {
         let numbers = self.services.iter().enumerate();
         numbers
-            .filter(move |(_, it)| it.as_ref().is_some_and(has_work))
+            .filter(move |(_, it)| it.as_ref().is_some_and(|service| service.has_work(now)))
             .map(|(at, _)| ServiceNumber(at as u16))
     }
 
-    /// Does something for a service: accepts what has come, then one portion for a connection.
-    /// Whether there is more to do at once.
-    pub fn work(&mut self, number: ServiceNumber, sockets: &mut dyn Sockets, now: Nanos) -> bool {
-        self.accept(number, sockets, now);
+    /// When there is something to do, though nothing happens.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        let connecting = self.connecting.front().map(|(since, _)| *since + CONNECT_TIME_MAX);
+        let applications = self.services.iter().flatten().filter_map(Service::poll_timeout);
+        applications.chain(connecting).min()
+    }
+
+    /// Does something for a service: accepts what has come, then one portion for a connection, until
+    /// then at most where an application knows when to stop. Whether there is more to do at once.
+    pub fn work(
+        &mut self,
+        number: ServiceNumber,
+        sockets: &mut dyn Sockets,
+        now: Nanos,
+        until: Nanos,
+    ) -> bool {
+        self.accept(number, sockets, now, until);
+        if self.service(number).is_some_and(|service| service.is_due(now)) {
+            self.ask(number, sockets, now, until, |application, io| application.work(io));
+        }
         let Some(Some(service)) = self.services.get_mut(usize::from(number.0)) else {
             return false;
         };
-        let Some(key) = service.ready.pop_front() else { return service.accepts };
-        let counts = &mut service.counts;
-        if let Some(connection) = self.table.get_mut(key) {
-            connection.is_ready = false;
-            let room = (&mut self.pipes, &mut self.buffer[..]);
-            match connection.advance(room, counts, PORTION) {
-                After::Waits => {}
-                After::GoesOn => self.wake(key),
-                after => self.end(key, after),
+        if let Some(key) = service.ready.pop_front() {
+            match self.table.get_mut(key) {
+                Some(Place::Pair(connection)) => {
+                    connection.is_ready = false;
+                    match connection.advance(&mut self.pipes, &mut service.counts, PORTION) {
+                        After::Waits => {}
+                        After::GoesOn => self.wake(key),
+                        after => self.end(key, after),
+                    }
+                }
+                Some(Place::Single(single)) => {
+                    single.is_ready = false;
+                    self.ask(number, sockets, now, until, |application, io| {
+                        application.ready(io, End(key));
+                    });
+                }
+                None => {}
             }
         }
-        self.service(number).is_some_and(|service| service.accepts || !service.ready.is_empty())
+        self.service(number).is_some_and(|service| service.has_work(now))
+    }
+
+    /// Lets a service's application do something.
+    fn ask(
+        &mut self,
+        number: ServiceNumber,
+        sockets: &mut dyn Sockets,
+        now: Nanos,
+        until: Nanos,
+        act: impl FnOnce(&mut dyn Application, &mut Io<'_>),
+    ) {
+        let Self { epoll, services, table, connecting, spare, .. } = self;
+        let Some(Some(service)) = services.get_mut(usize::from(number.0)) else { return };
+        let Service { application, ready, unconnected, counts, .. } = service;
+        let Some(application) = application else { return };
+        let mut sockets = Spare { spare, sockets };
+        let mut io = Io {
+            service: number,
+            epoll: epoll.as_fd(),
+            table,
+            ready,
+            counts,
+            connecting,
+            unconnected,
+            sockets: &mut sockets,
+            now,
+            until,
+        };
+        act(&mut **application, &mut io);
     }
 
     fn end(&mut self, key: Key, after: After) {
-        let Some(connection) = self.table.remove(key) else { return };
+        let Some(Place::Pair(connection)) = self.table.remove(key) else { return };
         if let Some(Some(service)) = self.services.get_mut(usize::from(connection.service.0)) {
             match after {
                 After::Unreachable => service.counts.unreachable += 1,
@@ -302,60 +411,163 @@ impl Streams {
         }
     }
 
-    /// Accepts connections that have come, as far as there are sockets to connect with.
-    fn accept(&mut self, number: ServiceNumber, sockets: &mut dyn Sockets, now: Nanos) {
-        let Self { epoll, services, table, connecting, pipes, connections_max, spare, .. } = self;
-        let Some(Some(service)) = services.get_mut(usize::from(number.0)) else { return };
-        if !service.accepts {
+    /// Accepts connections that have come, as far as there is room for them.
+    fn accept(
+        &mut self,
+        number: ServiceNumber,
+        sockets: &mut dyn Sockets,
+        now: Nanos,
+        until: Nanos,
+    ) {
+        let Some(service) = self.service_mut(number) else { return };
+        if !std::mem::take(&mut service.accepts) {
             return;
         }
-        service.accepts = false;
-        for (listener, is_v6) in &service.listeners {
+        let has_application = service.application.is_some();
+        let listeners = service.listeners.len();
+        if !service.unconnected.is_empty() {
+            self.ask(number, sockets, now, until, |_, io| io.connect_waiting());
+        }
+        for at in 0..listeners {
             for attempt in 0..=ACCEPTED_MAX {
-                if table.len() >= *connections_max {
-                    service.is_held = true;
-                    return;
-                }
                 if attempt == ACCEPTED_MAX {
+                    let Some(service) = self.service_mut(number) else { return };
                     service.accepts = true;
                     break;
                 }
-                let spare = &mut spare[usize::from(*is_v6)];
-                let Some(socket) = spare.take().or_else(|| sockets.take(*is_v6)) else {
-                    service.is_held = true;
+                let is_done = match has_application {
+                    true => self.accept_single(number, at, sockets, now, until),
+                    false => self.accept_pair(number, at, sockets, now),
+                };
+                if is_done {
                     break;
-                };
-                let (accepted, client, server) = match accept_one(listener.as_fd()) {
-                    Ok(Some(accepted)) => accepted,
-                    other => {
-                        // Nothing waits, or there is no descriptor for it.
-                        *spare = Some(socket);
-                        service.is_held |= other.is_err();
-                        break;
-                    }
-                };
-                service.counts.accepted += 1;
-                let handlers = service.handlers.as_mut();
-                let handler = handlers.and_then(|all| all.open(client, server));
-                let opened = Connection::open(number, accepted, socket, client, server, handler);
-                let Ok((connection, is_other_port)) = opened else {
-                    service.counts.unreachable += 1;
-                    continue;
-                };
-                service.counts.other_port += u64::from(is_other_port);
-                let key = table.insert(connection);
-                let watched =
-                    table.get_mut(key).map(|connection| watch(epoll.as_fd(), key, connection));
-                if !matches!(watched, Some(Ok(()))) {
-                    service.counts.unreachable += 1;
-                    if let Some(connection) = table.remove(key) {
-                        connection.reset(pipes);
-                    }
-                    continue;
                 }
-                connecting.push_back((now, key));
             }
         }
+    }
+
+    fn service_mut(&mut self, number: ServiceNumber) -> Option<&mut Service> {
+        self.services.get_mut(usize::from(number.0))?.as_mut()
+    }
+
+    /// Accepts one that goes through pipes; true when there is none, or no room.
+    fn accept_pair(
+        &mut self,
+        number: ServiceNumber,
+        at: usize,
+        sockets: &mut dyn Sockets,
+        now: Nanos,
+    ) -> bool {
+        let Self { epoll, services, table, connecting, pipes, connections_max, spare, .. } = self;
+        let Some(Some(service)) = services.get_mut(usize::from(number.0)) else { return true };
+        let (listener, is_v6) = &service.listeners[at];
+        let mut sockets = Spare { spare, sockets };
+        let socket = if table.len() < *connections_max { sockets.take(*is_v6) } else { None };
+        let Some(socket) = socket else {
+            service.is_held = true;
+            return true;
+        };
+        let (accepted, client, server) = match accept_one(listener.as_fd()) {
+            Ok(Some(accepted)) => accepted,
+            other => {
+                // Nothing waits, or there is no descriptor for it.
+                spare[usize::from(*is_v6)] = Some(socket);
+                service.is_held |= other.is_err();
+                return true;
+            }
+        };
+        service.counts.accepted += 1;
+        let opened = Connection::open(number, accepted, socket, client, server);
+        let Ok((connection, is_other_port)) = opened else {
+            service.counts.unreachable += 1;
+            return false;
+        };
+        service.counts.other_port += u64::from(is_other_port);
+        let key = table.insert(Place::Pair(connection));
+        let Some(Place::Pair(connection)) = table.get_mut(key) else { return false };
+        let mut both = Side::BOTH.into_iter();
+        if both
+            .try_for_each(|side| watch(epoll.as_fd(), connection.socket(side), key.with(side)))
+            .is_err()
+        {
+            service.counts.unreachable += 1;
+            if let Some(place) = table.remove(key) {
+                place.reset(pipes);
+            }
+            return false;
+        }
+        connecting.push_back((now, key));
+        false
+    }
+
+    /// Accepts one for the service's application; true when there is none, or no room.
+    fn accept_single(
+        &mut self,
+        number: ServiceNumber,
+        at: usize,
+        sockets: &mut dyn Sockets,
+        now: Nanos,
+        until: Nanos,
+    ) -> bool {
+        let is_full = self.table.len() >= self.connections_max;
+        let Some(service) = self.service_mut(number) else { return true };
+        let accepted =
+            if is_full { Err(Errno::MFILE) } else { accept_one(service.listeners[at].0.as_fd()) };
+        let (accepted, client, server) = match accepted {
+            Ok(Some(accepted)) => accepted,
+            other => {
+                service.is_held |= other.is_err();
+                return true;
+            }
+        };
+        service.counts.accepted += 1;
+        let Ok(single) = Single::accepted(number, accepted) else {
+            service.counts.reset += 1;
+            return false;
+        };
+        let key = self.table.insert(Place::Single(single));
+        let Some(Place::Single(single)) = self.table.get_mut(key) else { return false };
+        let watched =
+            single.fd().map(|fd| watch(self.epoll.as_fd(), fd, key.with(Side::Downstream)));
+        if !matches!(watched, Some(Ok(()))) {
+            if let Some(place) = self.table.remove(key) {
+                place.reset(&mut self.pipes);
+            }
+            if let Some(service) = self.service_mut(number) {
+                service.counts.reset += 1;
+            }
+            return false;
+        }
+        self.ask(number, sockets, now, until, |application, io| {
+            application.accepted(io, End(key), client, server);
+        });
+        false
+    }
+}
+
+impl Service {
+    fn poll_timeout(&self) -> Option<Nanos> {
+        self.application.as_ref()?.poll_timeout()
+    }
+
+    fn is_due(&self, now: Nanos) -> bool {
+        self.poll_timeout().is_some_and(|at| at <= now)
+    }
+
+    fn has_work(&self, now: Nanos) -> bool {
+        self.accepts || !self.ready.is_empty() || self.is_due(now)
+    }
+}
+
+/// Sockets, first those that nobody came for.
+struct Spare<'a> {
+    spare: &'a mut [Option<OwnedFd>; 2],
+    sockets: &'a mut dyn Sockets,
+}
+
+impl Sockets for Spare<'_> {
+    fn take(&mut self, v6: bool) -> Option<OwnedFd> {
+        self.spare[usize::from(v6)].take().or_else(|| self.sockets.take(v6))
     }
 }
 
@@ -366,14 +578,19 @@ impl AsFd for Streams {
     }
 }
 
-fn watch(epoll: BorrowedFd<'_>, key: Key, connection: &Connection) -> io::Result<()> {
-    use epoll::EventFlags as Flags;
-    let flags = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET;
-    for side in [Side::Downstream, Side::Upstream] {
-        let data = epoll::EventData::new_u64(key.with(side));
-        epoll::add(epoll, connection.socket(side), data, flags)?;
-    }
-    Ok(())
+/// What the kernel says of each socket.
+const WATCHED: epoll::EventFlags = epoll::EventFlags::IN
+    .union(epoll::EventFlags::OUT)
+    .union(epoll::EventFlags::RDHUP)
+    .union(epoll::EventFlags::ET);
+
+fn watch(epoll: BorrowedFd<'_>, socket: BorrowedFd<'_>, data: u64) -> Result<(), Errno> {
+    epoll::add(epoll, socket, epoll::EventData::new_u64(data), WATCHED)
+}
+
+/// The same of one that has another number from now on.
+fn rewatch(epoll: BorrowedFd<'_>, socket: BorrowedFd<'_>, data: u64) -> Result<(), Errno> {
+    epoll::modify(epoll, socket, epoll::EventData::new_u64(data), WATCHED)
 }
 
 /// A connection that has come: its socket, its client's address, and where it was going; `None`

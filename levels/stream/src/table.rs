@@ -1,6 +1,18 @@
 //! Connections by numbers that are never given twice.
 
-use crate::handler::Side;
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The client's.
+    Downstream,
+    /// The server's.
+    Upstream,
+}
+
+impl Side {
+    /// Both.
+    pub(crate) const BOTH: [Self; 2] = [Self::Downstream, Self::Upstream];
+}
 
 /// A service of [`Streams`](crate::Streams).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +32,7 @@ impl ServiceNumber {
 }
 
 /// A connection: its place, and how many were there before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     place: u32,
     turn: u32,
@@ -50,11 +62,13 @@ struct Place<T> {
 pub(crate) struct Table<T> {
     places: Vec<Place<T>>,
     free: Vec<u32>,
+    /// One has gone since somebody asked.
+    has_lost: bool,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { places: Vec::new(), free: Vec::new() }
+        Self { places: Vec::new(), free: Vec::new(), has_lost: false }
     }
 }
 
@@ -87,7 +101,13 @@ impl<T> Table<T> {
         let what = place.what.take()?;
         place.turn = place.turn.wrapping_add(1) & TURN_MASK;
         self.free.push(key.place);
+        self.has_lost = true;
         Some(what)
+    }
+
+    /// Whether one has gone since this was asked last.
+    pub(crate) const fn take_lost(&mut self) -> bool {
+        std::mem::replace(&mut self.has_lost, false)
     }
 
     /// All that are there.

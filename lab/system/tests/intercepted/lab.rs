@@ -15,7 +15,7 @@ use os::netns::{NetNs, command_in};
 use os::transparent::{Listeners, unconnected};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, getrlimit};
-use stream::{Counts, Handlers, Sockets, Streams};
+use stream::{Application, Counts, Sockets, Streams};
 use testkit::Net;
 use units::Nanos;
 
@@ -45,8 +45,8 @@ impl Intercepting {
         Self::up_with(|| None)
     }
 
-    /// The same whose bytes somebody wants to see.
-    pub fn up_with(handlers: fn() -> Option<Box<dyn Handlers>>) -> Self {
+    /// The same with somebody who has the bytes in hand.
+    pub fn up_with(application: fn() -> Option<Box<dyn Application>>) -> Self {
         let net = Net::line(1500).unwrap();
         let seen = Arc::new(Mutex::new((Counts::default(), 0)));
         let is_over = Arc::new(AtomicBool::new(false));
@@ -57,7 +57,7 @@ impl Intercepting {
             move || {
                 own_descriptors();
                 enter(&namespace);
-                intercept(handlers(), &ready, &seen, &is_over).unwrap();
+                intercept(application(), &ready, &seen, &is_over).unwrap();
             }
         });
         let port: u16 = is_ready.recv().expect("the router intercepts");
@@ -171,7 +171,7 @@ impl Drop for Intercepting {
 
 /// The router's thread.
 fn intercept(
-    handlers: Option<Box<dyn Handlers>>,
+    application: Option<Box<dyn Application>>,
     ready: &std::sync::mpsc::Sender<u16>,
     seen: &Mutex<(Counts, usize)>,
     is_over: &AtomicBool,
@@ -181,7 +181,7 @@ fn intercept(
     let interception = Interception::begin(&netlink, listeners.port).map_err(io::Error::other)?;
     let mut streams = Streams::new(most_connections())?;
     let both = [Some(listeners.v4), listeners.v6].into_iter().flatten().collect();
-    let service = streams.add(both, handlers)?;
+    let service = streams.add(both, application)?;
     ready.send(listeners.port).map_err(io::Error::other)?;
     let begin = Instant::now();
     while !is_over.load(Ordering::Relaxed) {
@@ -190,7 +190,7 @@ fn intercept(
         poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&wait))?;
         let now = Nanos(begin.elapsed().as_nanos() as u64);
         streams.look(now)?;
-        while streams.work(service, &mut Fresh, now) {}
+        while streams.work(service, &mut Fresh, now, now) {}
         let counts = streams.counts(service).unwrap_or_default();
         *seen.lock().unwrap() = (counts, streams.pipes());
     }

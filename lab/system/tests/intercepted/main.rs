@@ -4,7 +4,8 @@
 
 mod lab;
 
-use std::io::{ErrorKind, Read, Write};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use lab::{Intercepting, PORT, REFUSED};
 use os::netlink::netfilter_in_use;
 use sha2::{Digest, Sha256};
-use stream::{Handler, Handlers, Side};
+use stream::{Application, Closed, End, Io, Received, State};
 use testkit::{root_or_skip, wait_for};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -101,46 +102,100 @@ fn each_direction_ends_by_itself() {
 }
 
 /// Passes bytes on as upper case, to the server with what the connection is in front.
+#[derive(Default)]
 struct Upper {
-    waiting: [Vec<u8>; 2],
-    is_over: [bool; 2],
+    /// Each end with the other one of its connection.
+    ends: BTreeMap<End, Half>,
+}
+
+struct Half {
+    other: End,
+    is_downstream: bool,
+    /// What it is to be sent.
+    waiting: Vec<u8>,
+    /// Nothing comes from it any more, and the other one has been told.
+    has_ended: bool,
 }
 
 /// What an [`Upper`] holds for each end.
 const HELD_MAX: usize = 100_000;
 
-struct Uppers;
+impl Upper {
+    /// From one end to the other; what there is no room for stays with the kernel.
+    fn pass(&mut self, io: &mut Io<'_>, from: End) {
+        let mut buffer = [0; 16 * 1024];
+        let Some(to) = self.ends.get(&from).map(|half| half.other) else { return };
+        loop {
+            let Some(half) = self.ends.get_mut(&to) else { return };
+            let taken = io.send(to, &[IoSlice::new(&half.waiting)]);
+            half.waiting.drain(..taken);
+            let is_full = half.waiting.len() >= HELD_MAX;
+            let is_empty = half.waiting.is_empty();
+            let Some(own) = self.ends.get_mut(&from) else { return };
+            if own.has_ended && is_empty {
+                io.finish(to);
+                return self.end(io, from);
+            }
+            if own.has_ended || is_full {
+                return;
+            }
+            match io.receive(from, &mut buffer) {
+                Received::Bytes(count) => {
+                    let Some(half) = self.ends.get_mut(&to) else { return };
+                    half.waiting.extend(buffer[..count].iter().map(u8::to_ascii_uppercase));
+                }
+                Received::Ended => own.has_ended = true,
+                Received::Nothing => return,
+            }
+        }
+    }
 
-impl Handlers for Uppers {
-    fn open(&mut self, client: SocketAddr, server: SocketAddr) -> Option<Box<dyn Handler>> {
+    /// When both ways have ended, the connection has.
+    fn end(&mut self, io: &mut Io<'_>, end: End) {
+        let Some(half) = self.ends.get(&end) else { return };
+        let other = half.other;
+        let both = [end, other].map(|end| self.ends.get(&end));
+        if both.iter().all(|it| it.is_some_and(|it| it.has_ended && it.waiting.is_empty())) {
+            self.close(io, end, Closed::Ended);
+        }
+    }
+
+    fn close(&mut self, io: &mut Io<'_>, end: End, why: Closed) {
+        let Some(half) = self.ends.remove(&end) else { return };
+        self.ends.remove(&half.other);
+        io.close(end, why);
+        io.close(half.other, why);
+    }
+}
+
+impl Application for Upper {
+    fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, server: SocketAddr) {
+        let upstream = io.connect(Some(client), server);
+        let half = |other, is_downstream, waiting| Half {
+            other,
+            is_downstream,
+            waiting,
+            has_ended: false,
+        };
+        self.ends.insert(end, half(upstream, true, Vec::new()));
         let begin = format!("from {client} to {server}\n").into_bytes();
-        Some(Box::new(Upper { waiting: [Vec::new(), begin], is_over: [false; 2] }))
-    }
-}
-
-const fn at(side: Side) -> usize {
-    matches!(side, Side::Upstream) as usize
-}
-
-impl Handler for Upper {
-    fn receive(&mut self, from: Side, bytes: &[u8], has_ended: bool) -> usize {
-        let to = at(from.other());
-        let count = bytes.len().min(HELD_MAX.saturating_sub(self.waiting[to].len()));
-        self.waiting[to].extend(bytes[..count].iter().map(u8::to_ascii_uppercase));
-        self.is_over[to] = has_ended && count == bytes.len();
-        count
+        self.ends.insert(upstream, half(end, false, begin));
     }
 
-    fn waiting(&self, to: Side) -> &[u8] {
-        &self.waiting[at(to)]
-    }
-
-    fn sent(&mut self, to: Side, count: usize) {
-        self.waiting[at(to)].drain(..count);
-    }
-
-    fn is_over(&self, to: Side) -> bool {
-        self.is_over[at(to)]
+    fn ready(&mut self, io: &mut Io<'_>, end: End) {
+        let Some(half) = self.ends.get(&end) else { return };
+        let other = half.other;
+        match io.state(end) {
+            State::Open => {
+                self.pass(io, end);
+                self.pass(io, other);
+            }
+            State::Unreachable if !half.is_downstream => {
+                self.close(io, end, Closed::Unreachable);
+            }
+            State::Unreachable | State::Failed => self.close(io, end, Closed::Reset),
+            State::Connecting | State::Gone => {}
+        }
     }
 }
 
@@ -149,7 +204,7 @@ fn bytes_that_somebody_wants_to_see_go_through_his_hands_both_ways() {
     if !root_or_skip("handled connections") {
         return;
     }
-    let lab = Intercepting::up_with(|| Some(Box::new(Uppers)));
+    let lab = Intercepting::up_with(|| Some(Box::new(Upper::default())));
     for v6 in [false, true] {
         let listener = lab.listener(v6, PORT);
         let server = listener.local_addr().unwrap();
@@ -215,8 +270,10 @@ fn what_one_end_does_not_read_the_other_may_not_send() {
     if !root_or_skip("back-pressure") {
         return;
     }
-    for handlers in [(|| None) as fn() -> Option<Box<dyn Handlers>>, || Some(Box::new(Uppers))] {
-        hold_back(&Intercepting::up_with(handlers));
+    for application in
+        [(|| None) as fn() -> Option<Box<dyn Application>>, || Some(Box::new(Upper::default()))]
+    {
+        hold_back(&Intercepting::up_with(application));
     }
 }
 

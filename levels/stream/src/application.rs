@@ -1,0 +1,380 @@
+//! Services that have the bytes of their connections in their own hands.
+//!
+//! ```text
+//!                 accepted, ready, work
+//!   Streams ────────────────────────────────▶ Application
+//!           ◀──────────────────────────────── Io: receive, send, connect, finish, close, join
+//! ```
+//!
+//! An application is told that something can be done at an [`End`], and does as much of it as it
+//! wants to. What it does not read its sender may not send for long; what the kernel does not take
+//! it keeps, or makes when there is room.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, connect, recv, sendmsg, shutdown,
+};
+use units::Nanos;
+
+use crate::connection::{Connection, Socket, bind_as, prepare, reset};
+use crate::table::{Key, ServiceNumber, Side, Table};
+use crate::{Counts, Place, Sockets, rewatch, watch};
+
+/// One end of a connection that an application has: its number is never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct End(pub(crate) Key);
+
+/// How far an end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Its server has not answered.
+    Connecting,
+    /// Bytes can come and go.
+    Open,
+    /// Its server was not reached; it is to be closed.
+    Unreachable,
+    /// Its other end was reset, or is lost; it is to be closed.
+    Failed,
+    /// There is no such end any more.
+    Gone,
+}
+
+/// What came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing more will come.
+    Ended,
+    /// Nothing at the moment; the application is told when there is, or when the end has failed.
+    Nothing,
+}
+
+/// Why an end is closed: what its service counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// What it was for is done. What was sent arrives; bytes of the other side that nobody has read
+    /// make it a reset, as everywhere.
+    Ended,
+    /// It is reset.
+    Reset,
+    /// The server behind it cannot be reached; it is reset.
+    Unreachable,
+}
+
+/// What a service does with the bytes of its connections.
+///
+/// Ends are told of once when something changes: what can be done is to be done until it says that
+/// nothing can, or [`Io::again`] be called.
+pub trait Application {
+    /// A connection has come, from a client on its way to a server.
+    fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, server: SocketAddr);
+
+    /// Something may be done at an end, or it has another [`State`].
+    fn ready(&mut self, io: &mut Io<'_>, end: End);
+
+    /// When it wants to work beside that, at the earliest.
+    fn poll_timeout(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// That time has come. It works until [`Io::until`] at most.
+    fn work(&mut self, io: &mut Io<'_>) {
+        let _ = io;
+    }
+}
+
+/// A socket of an application.
+pub(crate) struct Single {
+    pub(crate) service: ServiceNumber,
+    pub(crate) is_ready: bool,
+    /// None while there is no socket to connect with.
+    socket: Option<Socket>,
+    target: Option<Target>,
+    is_unreachable: bool,
+}
+
+/// Where an end that the application has opened goes to, and from where.
+#[derive(Clone, Copy)]
+struct Target {
+    from: Option<SocketAddr>,
+    to: SocketAddr,
+    is_connecting: bool,
+}
+
+impl Single {
+    pub(crate) fn accepted(service: ServiceNumber, fd: OwnedFd) -> Result<Self, Errno> {
+        prepare(&fd)?;
+        let socket = Some(Socket::new(fd));
+        Ok(Self { service, is_ready: false, socket, target: None, is_unreachable: false })
+    }
+
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_ref()?.fd.as_fd())
+    }
+
+    pub(crate) fn happened(&mut self, flags: EventFlags) {
+        let Some(socket) = &mut self.socket else { return };
+        socket.happened(flags);
+        if let Some(target) = self.target.as_mut().filter(|target| target.is_connecting) {
+            if socket.has_failed {
+                self.is_unreachable = true;
+            } else if socket.may_write {
+                target.is_connecting = false;
+            }
+        }
+    }
+
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.target.is_some_and(|target| target.is_connecting) && !self.is_unreachable
+    }
+
+    pub(crate) const fn give_up(&mut self) {
+        self.is_unreachable = true;
+    }
+
+    fn state(&self) -> State {
+        match &self.socket {
+            _ if self.is_unreachable => State::Unreachable,
+            _ if self.is_connecting() => State::Connecting,
+            Some(socket) if !socket.has_failed => State::Open,
+            _ => State::Failed,
+        }
+    }
+
+    /// It is over; with nothing left to say, or now.
+    pub(crate) fn close(self, is_reset: bool) {
+        if let Some(socket) = self.socket
+            && is_reset
+        {
+            reset(&socket.fd);
+        }
+    }
+}
+
+/// What an application may do while it is asked.
+pub struct Io<'a> {
+    pub(crate) service: ServiceNumber,
+    pub(crate) epoll: BorrowedFd<'a>,
+    pub(crate) table: &'a mut Table<Place>,
+    pub(crate) ready: &'a mut VecDeque<Key>,
+    pub(crate) counts: &'a mut Counts,
+    pub(crate) connecting: &'a mut VecDeque<(Nanos, Key)>,
+    /// Ends that wait for a socket.
+    pub(crate) unconnected: &'a mut VecDeque<Key>,
+    pub(crate) sockets: &'a mut dyn Sockets,
+    pub(crate) now: Nanos,
+    pub(crate) until: Nanos,
+}
+
+impl Io<'_> {
+    /// The time: it stands still while the application works.
+    #[must_use]
+    pub const fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Until when the application may work; others are next then.
+    #[must_use]
+    pub const fn until(&self) -> Nanos {
+        self.until
+    }
+
+    /// How far an end is.
+    #[must_use]
+    pub fn state(&mut self, end: End) -> State {
+        self.single(end).map_or(State::Gone, |single| single.state())
+    }
+
+    fn single(&mut self, end: End) -> Option<&mut Single> {
+        match self.table.get_mut(end.0) {
+            Some(Place::Single(single)) if single.service == self.service => Some(single),
+            _ => None,
+        }
+    }
+
+    fn socket(&mut self, end: End) -> Option<&mut Socket> {
+        self.single(end).filter(|single| single.state() == State::Open)?.socket.as_mut()
+    }
+
+    /// Reads what has come.
+    pub fn receive(&mut self, end: End, buffer: &mut [u8]) -> Received {
+        let Some(socket) = self.socket(end) else { return Received::Nothing };
+        while socket.may_read {
+            match recv(&socket.fd, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Received::Ended,
+                Ok((count, _)) => return Received::Bytes(count),
+                Err(Errno::AGAIN) => socket.may_read = false,
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.fail(end);
+                    break;
+                }
+            }
+        }
+        Received::Nothing
+    }
+
+    /// Sends bytes; how many the kernel has taken. The application is told when it takes more.
+    pub fn send(&mut self, end: End, bytes: &[IoSlice<'_>]) -> usize {
+        let is_down = self.single(end).is_some_and(|single| single.target.is_none());
+        let Some(socket) = self.socket(end) else { return 0 };
+        let mut taken = 0;
+        while socket.may_write && bytes.iter().any(|some| !some.is_empty()) {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match sendmsg(&socket.fd, bytes, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(count) => {
+                    taken = count;
+                    break;
+                }
+                Err(Errno::AGAIN) => socket.may_write = false,
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.fail(end);
+                    return 0;
+                }
+            }
+        }
+        if is_down {
+            self.counts.down += taken as u64;
+        } else {
+            self.counts.up += taken as u64;
+        }
+        taken
+    }
+
+    /// Whether the kernel may take bytes.
+    #[must_use]
+    pub fn may_send(&mut self, end: End) -> bool {
+        self.socket(end).is_some_and(|socket| socket.may_write)
+    }
+
+    /// The application is told at once of an end that turns out to have failed.
+    fn fail(&mut self, end: End) {
+        if let Some(single) = self.single(end)
+            && let Some(socket) = &mut single.socket
+        {
+            socket.has_failed = true;
+        }
+        self.again(end);
+    }
+
+    /// Has the application told of an end once more, when others have had their turn.
+    pub fn again(&mut self, end: End) {
+        if let Some(single) = self.single(end)
+            && !std::mem::replace(&mut single.is_ready, true)
+        {
+            self.ready.push_back(end.0);
+        }
+    }
+
+    /// The other side gets nothing more, and is told.
+    pub fn finish(&mut self, end: End) {
+        let Some(socket) = self.socket(end) else { return };
+        match shutdown(&socket.fd, Shutdown::Write) {
+            Ok(()) | Err(Errno::NOTCONN) => {}
+            Err(_) => self.fail(end),
+        }
+    }
+
+    /// Lets go of an end.
+    pub fn close(&mut self, end: End, why: Closed) {
+        if self.single(end).is_none() {
+            return;
+        }
+        let Some(Place::Single(single)) = self.table.remove(end.0) else { return };
+        if single.target.is_none() {
+            match why {
+                Closed::Ended => self.counts.ended += 1,
+                Closed::Reset => self.counts.reset += 1,
+                Closed::Unreachable => self.counts.unreachable += 1,
+            }
+        }
+        single.close(why != Closed::Ended);
+    }
+
+    /// Connects to a server, with this address of a client's if one is named. The application is
+    /// told when it is [`State::Open`], or [`State::Unreachable`].
+    pub fn connect(&mut self, from: Option<SocketAddr>, to: SocketAddr) -> End {
+        let key = self.table.insert(Place::Single(Single {
+            service: self.service,
+            is_ready: false,
+            socket: None,
+            target: Some(Target { from, to, is_connecting: true }),
+            is_unreachable: false,
+        }));
+        self.connecting.push_back((self.now, key));
+        let socket = self.sockets.take(to.is_ipv6());
+        match socket {
+            Some(socket) => self.connect_with(key, socket),
+            None => self.unconnected.push_back(key),
+        }
+        End(key)
+    }
+
+    /// Ends that wait for a socket get one each, as far as there are any.
+    pub(crate) fn connect_waiting(&mut self) {
+        while let Some(&key) = self.unconnected.front() {
+            let waiting = self.single(End(key)).filter(|single| single.is_connecting());
+            if let Some(target) = waiting.and_then(|single| single.target) {
+                let Some(socket) = self.sockets.take(target.to.is_ipv6()) else { return };
+                self.connect_with(key, socket);
+            }
+            self.unconnected.pop_front();
+        }
+    }
+
+    fn connect_with(&mut self, key: Key, fd: OwnedFd) {
+        let Some(target) = self.single(End(key)).and_then(|single| single.target) else { return };
+        let mut other_port = false;
+        let bound = target.from.map_or(Ok(()), |from| bind_as(&fd, from, &mut other_port));
+        let connected = bound
+            .and_then(|()| match connect(&fd, &target.to) {
+                Err(Errno::INPROGRESS) => Ok(()),
+                other => other,
+            })
+            .and_then(|()| prepare(&fd))
+            .and_then(|()| watch(self.epoll, fd.as_fd(), key.with(Side::Downstream)));
+        self.counts.other_port += u64::from(other_port);
+        let Some(single) = self.single(End(key)) else { return };
+        match connected {
+            Ok(()) => single.socket = Some(Socket::new(fd)),
+            Err(_) => {
+                single.is_unreachable = true;
+                self.again(End(key));
+            }
+        }
+    }
+
+    /// From now on bytes go from one end to the other, both ways, and nobody sees them. Both are
+    /// open, one of them accepted, and nothing read from them is left to send; else they are reset.
+    pub fn join(&mut self, downstream: End, upstream: End) {
+        if [downstream, upstream].iter().any(|&end| self.socket(end).is_none()) {
+            self.close(downstream, Closed::Reset);
+            self.close(upstream, Closed::Reset);
+            return;
+        }
+        let mut take = |end: End| match self.table.remove(end.0) {
+            Some(Place::Single(single)) => single.socket,
+            _ => None,
+        };
+        let (Some(down), Some(up)) = (take(downstream), take(upstream)) else { return };
+        let key = self.table.insert(Place::Pair(Connection::join(self.service, down, up)));
+        let Some(Place::Pair(connection)) = self.table.get_mut(key) else { return };
+        let epoll = self.epoll;
+        let mut again = Side::BOTH.into_iter();
+        let watched =
+            again.try_for_each(|side| rewatch(epoll, connection.socket(side), key.with(side)));
+        connection.is_ready = true;
+        if watched.is_err() {
+            connection.fail();
+        }
+        self.ready.push_back(key);
+    }
+}
