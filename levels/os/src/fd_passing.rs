@@ -19,7 +19,7 @@ use units::Nanos;
 /// Largest message, in bytes: a report about one service fits, whatever its counters.
 pub const MESSAGE_LENGTH_MAX: usize = 128 << 10;
 /// Descriptors that one message may carry.
-pub const DESCRIPTORS_MAX: usize = 4;
+pub const DESCRIPTORS_MAX: usize = 32;
 
 /// Both ends of a new connection; closed when the process executes another program.
 ///

@@ -21,9 +21,17 @@ use rustix::process::{
 };
 use std::io;
 
-/// Descriptors of a cell: a socket for each queue of each port, four for each service, and room
-/// for those of a module's images.
-const CELL_DESCRIPTORS_MAX: u64 = 8192;
+/// Descriptors of a cell: a socket for each queue of each port, four for each service, room for
+/// those of a module's images, and two for each connection of stream services, of which there may
+/// be some ten thousand. A host whose own limit is lower has fewer connections.
+const CELL_DESCRIPTORS_MAX: u64 = 65_536;
+/// Descriptors that a cell of this process's limit may have.
+#[must_use]
+pub fn descriptors_of_cell() -> u64 {
+    let hard = getrlimit(Resource::Nofile).maximum;
+    hard.map_or(CELL_DESCRIPTORS_MAX, |hard| hard.min(CELL_DESCRIPTORS_MAX))
+}
+
 /// Those of a compile worker: its standard streams.
 const WORKER_DESCRIPTORS_MAX: u64 = 3;
 
@@ -103,7 +111,7 @@ pub fn enter(role: Role) -> Result<Entered, SandboxError> {
         .map_err(|errno| SandboxError::Dumpable(errno.into()))?;
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| SandboxError::NoNewPrivileges(errno.into()))?;
-    let landlock = fence::raise()?;
+    let landlock = fence::raise(role)?;
     Ok(Entered { role, confined: Confined { user, empty_root, landlock, locks_memory } })
 }
 

@@ -340,6 +340,33 @@ pub struct ServiceStats {
     /// How long calls took at user level.
     #[serde(default)]
     pub call_times: CallTimes,
+    /// Of a service of streams, what became of its connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<StreamStats>,
+}
+
+/// What became of the connections of a service of streams: each is in one of the outcomes, or is
+/// open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StreamStats {
+    /// Connections that came.
+    pub accepted: u64,
+    /// Of them, open now.
+    pub open: u64,
+    /// That both ends ended.
+    pub ended: u64,
+    /// That one end reset, or the service, at both.
+    pub reset: u64,
+    /// Whose server could not be reached: the client was reset.
+    pub unreachable: u64,
+    /// Of all, those that the server sees with another port than the client's.
+    pub other_port: u64,
+    /// Bytes sent to servers.
+    pub bytes_up: u64,
+    /// Bytes sent to clients.
+    pub bytes_down: u64,
+    /// Processor time, in nanoseconds.
+    pub cpu_ns: u64,
 }
 
 /// How long calls of a module took at user level. Only some are timed: a look at the clock for

@@ -11,7 +11,7 @@
 //!                      └─ with a second processor: a thread that finishes the programs meanwhile
 //! ```
 
-use abi::check::{Checked, Unverified};
+use abi::check::{Checked, Kind, Unverified};
 use abi::{HostFunctions, Lanes, Level};
 use engine::{Engine, MemoryKind};
 use os::fd_passing::sealed_memory;
@@ -349,9 +349,20 @@ pub fn compile_worker(bpf: bool, warm: bool, guest_core: Option<usize>) -> io::R
         .map_err(|error| error.to_string())
         .and_then(|engine| Ok((engine, Unverified(&wasm).check().map_err(|e| e.to_string())?)));
     match checked {
+        Ok((_, checked)) if checked.kind == Kind::Streams => {
+            write_part(&mut out, &Part::Code(compile_streams(&wasm)))
+        }
         Ok((engine, checked)) => compile(&engine, &wasm, &checked, bpf, other, &mut out),
         Err(reason) => write_part(&mut out, &Part::Code(Err(reason))),
     }
+}
+
+/// The code of a module for streams, which has no other programs.
+fn compile_streams(wasm: &[u8]) -> Result<Code, String> {
+    proxy_wasm::check(wasm).map_err(|error| error.to_string())?;
+    let engine = proxy_wasm::Engine::new().map_err(|error| error.to_string())?;
+    let code = engine.compile(wasm).map_err(|error| error.to_string())?;
+    Ok(Code { code, image: None, levels: Vec::new() })
 }
 
 /// The shortest module of all three levels: one function that multiplies a byte of the window.

@@ -40,6 +40,7 @@ mod rooms;
 mod service;
 mod sessions;
 mod shared;
+mod streams;
 mod tap;
 pub mod timing;
 mod up;

@@ -12,7 +12,7 @@
 //! Whoever has something gives it back when it goes, whichever way it goes: a [`Charge`] when it
 //! is dropped, an instance with its store.
 
-use crate::protocol::ServiceFacts;
+use crate::protocol::{ServiceFacts, StreamFacts};
 use engine::{FIBER_LENGTH, Part};
 use session::memory::{Account, Accounts, Low, Short, Use};
 use std::cell::{Cell, RefCell};
@@ -118,6 +118,17 @@ impl Memory {
             (Use::Linear, Bytes(linear)),
         ];
         self.charge(facts.session, held, Bytes(own))
+    }
+
+    /// What a service of streams needs to start, but for what its module asks for itself.
+    pub(crate) fn charge_streams(&self, facts: &StreamFacts) -> Result<Charge, Short> {
+        let parameters: usize = facts.parameters.iter().map(|(k, v)| k.len() + v.len()).sum();
+        let host = SERVICE_LENGTH + u64::from(facts.kept.module) + parameters as u64;
+        let held = vec![
+            (Use::Code, Bytes(u64::from(facts.kept.code) * CODE_COPIES)),
+            (Use::Host, Bytes(host)),
+        ];
+        self.charge(facts.session, held, Bytes::ZERO)
     }
 
     /// State on its way from one version to the next.

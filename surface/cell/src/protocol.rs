@@ -1,10 +1,12 @@
 //! What the daemon and a cell say to each other: one value each way a message.
 
 mod sessions;
+mod streams;
 
 pub use sessions::{
     DEVIATION_BOUNDS, DEVIATIONS, SESSION_REPORTS_MAX, SessionFacts, SessionReport,
 };
+pub use streams::{StreamFacts, StreamReport};
 
 use crate::associations::{Answer, Question};
 use crate::timing::CallTimes;
@@ -68,6 +70,15 @@ pub enum ToCell {
     /// Run a service. Descriptors: its code, in sealed memory; of one that can leave user
     /// level the arena that is its memory, the instance block, and the ring of its records.
     Start(Box<ServiceFacts>),
+    /// Run a service of streams. Descriptors: its code, in sealed memory; what has its connections
+    /// come to the listeners as long as it is open; the listeners, for IPv4 and, where there is one,
+    /// for IPv6.
+    StartStreams(Box<StreamFacts>),
+    /// Sockets to connect with, for IPv6 or for IPv4: [`FromCell::WantsSockets`].
+    Sockets {
+        /// Which of the two.
+        v6: bool,
+    },
     /// Put another version in a service's place, with its state. Descriptors: as for
     /// [`ToCell::Start`].
     Replace(Box<ServiceFacts>, StateWay),
@@ -248,6 +259,8 @@ pub enum FromCell {
     Started(EntryId),
     /// The service did not start.
     StartFailed(EntryId, Failure),
+    /// There are to be so many more unconnected sockets, for IPv4 and for IPv6.
+    WantsSockets([u16; 2]),
     /// The new version runs; packets waited for it for so many microseconds:
     /// [`ToCell::Replace`].
     Replaced(EntryId, u64),
@@ -388,7 +401,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 13;
+pub const PROTOCOL_VERSION: u32 = 14;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.
@@ -453,6 +466,8 @@ pub struct ServiceReport {
     pub counters: BTreeMap<String, u64>,
     /// How long its calls took.
     pub call_times: CallTimes,
+    /// Of a service of streams, what became of its connections.
+    pub streams: Option<StreamReport>,
 }
 
 impl ServiceReport {

@@ -27,6 +27,7 @@ mod maps;
 mod parked;
 mod post;
 mod reports;
+mod streams;
 mod turns;
 mod watch;
 
@@ -50,6 +51,7 @@ use crate::protocol::{
 use crate::service::{Aftermath, Control, Ready, Service, Way};
 use crate::sessions::Sessions;
 use crate::shared::Shared;
+use crate::streams::StreamServices;
 use crate::tap::Tap;
 use crate::up::{MARKED_LENGTH, Up, mark_of};
 use abi::PacketBytes;
@@ -124,6 +126,7 @@ struct Cell {
     lanes: Option<&'static Lanes>,
     rules: Option<Facts>,
     services: Vec<Option<Service>>,
+    streams: StreamServices,
     sessions: Sessions,
     accounts: Memory,
     egress: Egress,
@@ -177,6 +180,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
     let memory = PacketMemory::of(queues);
     let (umem, pool) = Umem::new(memory.frames()).context("mapping the packet memory")?;
     let daemon = daemon::Connection::new(daemon, directory).context("listening for daemons")?;
+    let streams = StreamServices::new().context("making room for connections")?;
     // Asked for once, in a way that a confined process cannot.
     let _ = rustix::param::page_size();
     let role = Role::Cell { locked_bytes: umem.length() as u64 };
@@ -198,6 +202,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         lanes: None,
         rules: None,
         services: Vec::new(),
+        streams,
         sessions: Sessions::new(pacer::now(), memory, accounts.clone()),
         accounts,
         egress: Egress::new(),
@@ -241,6 +246,7 @@ impl Cell {
             let came_up = self.receive_up(BATCH, now_ms) | self.receive_frames(BATCH, now_ms);
             // Before the packets that made a queue long.
             self.tell_queues(now_ms);
+            self.look_at_streams()?;
             let worked = self.take_turns(now_ms);
             self.take_records();
             self.deliver_messages(now_ms);
@@ -490,13 +496,12 @@ impl Cell {
     fn wait(&mut self, now_ms: u64) -> Result<()> {
         let millis = self.watch.next_ms().saturating_sub(now_ms).min(WAIT_MS_MAX);
         let mut time = Nanos::from_millis(millis);
-        if let Some(turn) = self.sessions.poll_timeout() {
-            time = time.min(turn.saturating_sub(pacer::now()));
-        }
-        if let Some(turn) = self.egress.poll_timeout() {
+        let (sessions, egress) = (self.sessions.poll_timeout(), self.egress.poll_timeout());
+        for turn in [sessions, egress, self.streams.poll_timeout()].into_iter().flatten() {
             time = time.min(turn.saturating_sub(pacer::now()));
         }
         let mut fds: Vec<_> = self.daemon.waited_for().collect();
+        fds.extend(self.streams.are_there().then_some(self.streams.as_fd()));
         fds.extend(self.ports.queues().map(|(_, _, socket)| socket));
         fds.extend(
             self.ports.iter().filter_map(|(_, port)| Some(port.frames.as_ref()?.socket.as_fd())),
@@ -511,7 +516,8 @@ impl Cell {
     fn obey(&mut self, buffer: &mut [u8], now_ms: u64) -> Result<bool> {
         loop {
             let Some(socket) = self.daemon.socket()? else {
-                let serves = self.services.iter().flatten().next().is_some();
+                let serves =
+                    self.services.iter().flatten().next().is_some() || self.streams.are_there();
                 return Ok(serves && !self.daemon.is_given_up(now_ms));
             };
             let received = fd_passing::receive(socket, buffer).context("hearing the daemon")?;
@@ -590,6 +596,8 @@ impl Cell {
                 self.start(*facts, &code, &fds, now_ms)?;
                 self.stay_awake(now_ms + EXPECT_MS);
             }
+            ToCell::StartStreams(facts) => self.start_streams(*facts, fds)?,
+            ToCell::Sockets { v6 } => self.streams.provide(v6, fds),
             ToCell::Replace(facts, way) => {
                 if fds.is_empty() {
                     bail!("Replace came without its code");
@@ -606,6 +614,8 @@ impl Cell {
             ToCell::Closed(entry, closed) => {
                 if let Some(service) = self.service_mut(entry) {
                     service.facts.closed = closed;
+                } else if let Some(facts) = self.streams.facts_mut(entry) {
+                    facts.closed = closed;
                 }
             }
             ToCell::VersionKnown(entry) => {
@@ -625,7 +635,8 @@ impl Cell {
             ToCell::Called(question, answer) => self.called(question, answer, now_ms),
             ToCell::Stop(entry) => {
                 self.associations.forget_service(entry);
-                let report = self.stop(entry, now_ms);
+                let of_streams = self.stop_streams(entry);
+                let report = of_streams.unwrap_or_else(|| self.stop(entry, now_ms));
                 self.tell(&FromCell::Stopped(entry, Box::new(report)))?;
             }
             ToCell::Message(entry, message) => {

@@ -6,10 +6,12 @@ use crate::daemon::{Daemon, Done, KernelWay, Queue};
 use crate::deploy;
 use crate::events::Note;
 use crate::ports::Mode;
+use crate::streams::Start;
+use abi::check::Kind;
 use anyhow::{Context, Result};
 use api::EventKind;
 use cell::Compiled;
-use cell::protocol::{Failure, FromCell, KeptFacts, ServiceFacts, StateWay, ToCell};
+use cell::protocol::{Failure, FromCell, KeptFacts, ServiceFacts, StateWay, StreamFacts, ToCell};
 use node::Event;
 use registry::Digest;
 use std::collections::BTreeMap;
@@ -23,11 +25,28 @@ const REPORT_WITHIN: Duration = Duration::from_secs(2);
 
 /// A service or a version of one that begins when its module is compiled.
 pub(crate) struct Pending {
-    pub(crate) facts: ServiceFacts,
+    pub(crate) facts: Facts,
     /// Where to run it, best first.
     pub(crate) levels: Vec<abi::Level>,
     /// Of a version that takes another one's place: how it comes by its state.
     pub(crate) replaces: Option<StateWay>,
+}
+
+/// What a cell is told of a service.
+pub(crate) enum Facts {
+    /// It has packets.
+    Packets(ServiceFacts),
+    /// It has connections.
+    Streams(StreamFacts),
+}
+
+impl Facts {
+    pub(crate) const fn entry(&self) -> EntryId {
+        match self {
+            Self::Packets(facts) => facts.entry,
+            Self::Streams(facts) => facts.entry,
+        }
+    }
 }
 
 impl Daemon {
@@ -120,8 +139,12 @@ impl Daemon {
         if let Err(refused) = functions.permit(imports) {
             return self.not_begun(entry, replaces, refused.to_string());
         }
+        if module.checked.kind == Kind::Streams {
+            let start = Start { entry, service, session, parameters, closed };
+            return self.start_streams(digest, start);
+        }
         let manifest = &module.checked.manifest;
-        let facts = ServiceFacts {
+        let facts = Facts::Packets(ServiceFacts {
             entry,
             name: service.to_string(),
             session,
@@ -142,14 +165,17 @@ impl Daemon {
             closed,
             shared: None,
             kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
-        };
-        if let Some(compiled) = &module.compiled {
-            let compiled = Arc::clone(compiled);
-            return self.begin_in_cell(Pending { facts, levels, replaces }, &compiled);
+        });
+        self.begin_when_compiled(digest, Pending { facts, levels, replaces });
+    }
+
+    /// Has a service begin as soon as its module is compiled.
+    pub(crate) fn begin_when_compiled(&mut self, digest: Digest, pending: Pending) {
+        if let Some(compiled) = self.modules.get(&digest).and_then(|it| it.compiled.clone()) {
+            return self.begin_in_cell(pending, &compiled);
         }
         self.compile(digest, self.node.bpf());
-        let waiting = self.compiling.entry(digest).or_default();
-        waiting.push(Pending { facts, levels, replaces });
+        self.compiling.entry(digest).or_default().push(pending);
     }
 
     /// Has a module compiled, if that is not being done already; for the levels below user too
@@ -184,7 +210,7 @@ impl Daemon {
     /// A compiler is done.
     pub(crate) fn compiled(&mut self, digest: Digest, result: &Result<Arc<Compiled>, String>) {
         let waiting = self.compiling.remove(&digest).unwrap_or_default();
-        self.compiled_for(digest, waiting.first().map(|pending| pending.facts.entry));
+        self.compiled_for(digest, waiting.first().map(|pending| pending.facts.entry()));
         self.work_compiled(&digest, result.as_ref().err());
         if let (Ok(compiled), Some(module)) = (result, self.modules.get_mut(&digest)) {
             module.compiled = Some(Arc::clone(compiled));
@@ -193,7 +219,7 @@ impl Daemon {
             match result {
                 Ok(compiled) => self.begin_in_cell(pending, compiled),
                 Err(reason) => {
-                    let (entry, replaces) = (pending.facts.entry, pending.replaces);
+                    let (entry, replaces) = (pending.facts.entry(), pending.replaces);
                     self.not_begun(entry, replaces, reason.clone());
                 }
             }
@@ -209,10 +235,14 @@ impl Daemon {
     }
 
     pub(crate) fn begin_in_cell(&mut self, pending: Pending, compiled: &Arc<Compiled>) {
-        if let Some(way) = pending.replaces {
-            return self.replace_in_cell(pending, way, compiled);
+        let Pending { facts, levels, replaces } = pending;
+        let facts = match facts {
+            Facts::Packets(facts) => facts,
+            Facts::Streams(facts) => return self.begin_streams(facts, compiled),
+        };
+        if let Some(way) = replaces {
+            return self.replace_in_cell(facts, levels, way, compiled);
         }
-        let Pending { facts, levels, .. } = pending;
         let entry = facts.entry;
         if let Err(error) = self.try_start_in_cell(facts, compiled) {
             self.end_below(entry);
@@ -270,6 +300,7 @@ impl Daemon {
             FromCell::PortFailed(port, queue, reason) => self.bound(port, queue, Err(reason)),
             FromCell::Started(entry) => self.begin(entry),
             FromCell::StartFailed(entry, failure) => self.start_failed(entry, failure),
+            FromCell::WantsSockets(wants) => self.make_sockets(wants),
             FromCell::Replaced(entry, paused_us) => self.replaced(entry, paused_us),
             FromCell::ReplaceFailed(entry, failure) => self.replace_failed(entry, failure),
             FromCell::Kept(entry) => self.version_kept(entry),
@@ -280,6 +311,7 @@ impl Daemon {
             FromCell::Settled(entry) => self.settled(entry),
             FromCell::Stopped(entry, report) => {
                 self.reports.insert(entry, *report);
+                self.end_streams(entry);
                 self.end_below(entry);
                 self.reports.remove(&entry);
                 self.event(Event::ServiceStopped { entry });
@@ -323,6 +355,7 @@ impl Daemon {
     }
 
     fn start_failed(&mut self, entry: EntryId, failure: Failure) {
+        self.end_streams(entry);
         self.end_below(entry);
         let Failure { reason, is_short } = failure;
         self.refused_as(is_short, Event::ServiceFailed { entry, reason });
@@ -381,6 +414,7 @@ impl Daemon {
         self.lost_with_cells += left.sum::<u64>();
         let shared: Vec<EntryId> = self.shared.keys().copied().collect();
         shared.into_iter().for_each(|entry| self.end_below(entry));
+        self.end_all_streams();
         self.end_all_meters();
         self.reports.clear();
         self.sessions.cell_lost();

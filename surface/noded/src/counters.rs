@@ -9,8 +9,9 @@ use crate::ports;
 use crate::views::failed;
 use api::{
     BelowStats, CellStats, PortStatsInfo, SCHEMA_VERSION, ServiceStats, SessionStats, Stats,
+    StreamStats,
 };
-use cell::protocol::ServiceReport;
+use cell::protocol::{ServiceReport, StreamReport};
 use node::Service;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -153,6 +154,20 @@ fn call_times(times: &cell::timing::CallTimes) -> api::CallTimes {
     }
 }
 
+const fn stream_stats(report: &StreamReport) -> StreamStats {
+    StreamStats {
+        accepted: report.accepted,
+        open: report.open(),
+        ended: report.ended,
+        reset: report.reset,
+        unreachable: report.unreachable,
+        other_port: report.other_port,
+        bytes_up: report.up,
+        bytes_down: report.down,
+        cpu_ns: report.cpu.0,
+    }
+}
+
 /// What a service did at all levels: the cell's report, and what became of its packets below.
 fn service_stats(
     report: ServiceReport,
@@ -208,6 +223,7 @@ fn service_stats(
         memory_bytes: report.memory_bytes,
         lanes_running: report.lanes_running,
         call_times: call_times(&report.call_times),
+        streams: report.streams.as_ref().map(stream_stats),
         counters: report.counters,
         below: BelowStats {
             packets: below.packets,

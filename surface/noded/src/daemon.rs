@@ -216,6 +216,8 @@ pub(crate) struct Daemon {
     /// Who waits for what a service answers to a message, first come first.
     pub(crate) messages: VecDeque<(EntryId, Reply<api::MessageAnswers>)>,
     pub(crate) reports: BTreeMap<EntryId, ServiceReport>,
+    /// Services of streams that connections come to, by the ports of their listeners.
+    pub(crate) intercepting: BTreeMap<EntryId, u16>,
     pub(crate) cell_report: CellReport,
     /// What sessions use, and who waits until one is gone.
     pub(crate) sessions: Sessions,
@@ -483,6 +485,7 @@ impl Daemon {
             kept: BTreeSet::new(),
             settling: BTreeSet::new(),
             beginning: BTreeMap::new(),
+            intercepting: BTreeMap::new(),
             shared: BTreeMap::new(),
             spares: Spares::default(),
             loading: BTreeMap::new(),

@@ -38,7 +38,7 @@ impl Module {
     pub(crate) fn check(wasm: Vec<u8>) -> Result<Self, CheckError> {
         let checked = Unverified(&wasm).check()?;
         if checked.kind == Kind::Streams {
-            return Err(CheckError::StreamsNotRun);
+            proxy_wasm::check(&wasm).map_err(|error| CheckError::Streams(error.to_string()))?;
         }
         Ok(Self { wasm, checked, compiled: None, signers: BTreeSet::new(), idle: 0 })
     }
@@ -167,12 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_for_streams_is_refused_by_its_kind() {
+    fn a_filter_for_streams_may_import_what_its_host_has() {
         let text =
             r#"(module (memory (export "memory") 1) (func (export "proxy_abi_version_0_2_1")))"#;
-        let refused = Module::check(wat::parse_str(text).unwrap()).unwrap_err();
-        assert_eq!(refused, CheckError::StreamsNotRun);
-        assert!(refused.to_string().contains("proxy-wasm"), "{refused}");
+        let module = Module::check(wat::parse_str(text).unwrap()).unwrap();
+        assert_eq!(module.checked.kind, Kind::Streams);
+        let unknown = text.replace("(memory", r#"(import "env" "proxy_fly" (func)) (memory"#);
+        let refused = Module::check(wat::parse_str(unknown).unwrap()).unwrap_err();
+        assert!(refused.to_string().contains("proxy_fly"), "{refused}");
     }
 
     #[test]

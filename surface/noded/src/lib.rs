@@ -63,6 +63,7 @@ mod sessions;
 mod signed;
 mod spares;
 mod state;
+mod streams;
 mod token_file;
 mod views;
 mod why;

@@ -11,7 +11,6 @@
 //! one, at another address, so that the old one's is untouched until nobody can want it back.
 
 use crate::below::{Begin, Shared};
-use crate::cell_work::Pending;
 use crate::daemon::{Daemon, Done};
 use abi::Level;
 use anyhow::Context;
@@ -42,11 +41,11 @@ impl Daemon {
     /// The code of a new version is there.
     pub(crate) fn replace_in_cell(
         &mut self,
-        pending: Pending,
+        mut facts: ServiceFacts,
+        levels: Vec<abi::Level>,
         way: StateWay,
         compiled: &Arc<Compiled>,
     ) {
-        let Pending { mut facts, levels, .. } = pending;
         let entry = facts.entry;
         match self.try_replace(&mut facts, way, compiled) {
             Ok(shared) => {

@@ -71,10 +71,8 @@ pub enum CheckError {
         found: String,
     },
     /// A module for streams, where only modules for packets run.
-    #[error(
-        "this is a filter for streams (proxy-wasm), and this version of the node runs modules for packets only"
-    )]
-    StreamsNotRun,
+    #[error("{0}")]
+    Streams(String),
     /// No manifest.
     #[error(
         "the module has no custom section '{MANIFEST_SECTION}', so it declares no ABI version; build it with an SDK, or add the section as docs/module-abi.md says"

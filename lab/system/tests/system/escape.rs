@@ -257,7 +257,8 @@ fn cells_and_compilers_have_the_descriptors_that_they_need_and_no_rights() {
     assert_eq!(of_worker, BTreeMap::from(expected), "standard streams");
 
     let of_cell = kinds(cell);
-    let known = ["/dev/null", "socket", "/memfd:tam-code", "/dev/net/tun", log.as_str()];
+    let events = "anon_inode:[eventpoll]";
+    let known = ["/dev/null", "socket", "/memfd:tam-code", "/dev/net/tun", events, log.as_str()];
     let maps = ["anon_inode:bpf-map", "anon_inode:bpf_iter"];
     for (kind, count) in &of_cell {
         let is_known = known.contains(&kind.as_str()) || maps.contains(&kind.as_str());

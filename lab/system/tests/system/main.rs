@@ -69,6 +69,7 @@ mod sessions;
 mod signed;
 mod slow_egress;
 mod stages;
+mod streams;
 mod traps;
 mod tun;
 mod turns;

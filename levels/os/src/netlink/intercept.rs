@@ -19,6 +19,7 @@ use super::socket::Channel;
 use super::{Netlink, NetlinkError};
 use rustix::net::netlink::NETFILTER;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Marks of packets for listeners: this, and the listener's port in the lower half.
 pub const MARK: u32 = 0x5441 << 16;
@@ -62,7 +63,7 @@ const FRA_PROTOCOL: u16 = 21;
 /// and of `::1`, as long as this is there.
 #[derive(Debug)]
 pub struct Interception {
-    _table: Channel,
+    table: Channel,
     port: u16,
 }
 
@@ -76,7 +77,7 @@ impl Interception {
         // Rules and routes of one that ended without removing them say the same.
         netlink.have_marked_here(port)?;
         match table(port) {
-            Ok(table) => Ok(Self { _table: table, port }),
+            Ok(table) => Ok(Self { table, port }),
             Err(error) => {
                 let _ = netlink.end_interception(port);
                 Err(error)
@@ -96,6 +97,13 @@ impl Interception {
     /// When the kernel does not remove what was made.
     pub fn end(self, netlink: &Netlink) -> Result<(), NetlinkError> {
         netlink.end_interception(self.port)
+    }
+}
+
+impl AsFd for Interception {
+    /// As long as a copy of this is open, the kernel has the table.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.table.as_fd()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -65,6 +65,12 @@ pub(super) struct Answer {
 enum Ending {
     Whole,
     Interrupted,
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl Channel {

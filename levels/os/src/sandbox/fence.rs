@@ -1,9 +1,11 @@
 //! Landlock: the kernel keeps the process from files, ports and processes by what they are, not
 //! by the system call that reaches for them.
 //!
-//! Nothing is allowed. What an older kernel does not know it does not refuse; there the filter
-//! stands alone.
+//! Nothing is allowed, but that a cell connects: what it connects are the sockets that its daemon
+//! made, since the filter lets it make none. What an older kernel does not know it does not refuse;
+//! there the filter stands alone.
 
+use super::Role;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, LandlockStatus, Ruleset, RulesetAttr, RulesetError, Scope,
 };
@@ -45,13 +47,13 @@ impl fmt::Display for Landlock {
 }
 
 /// Fences the calling thread in, and what it starts.
-pub(super) fn raise() -> Result<Landlock, RulesetError> {
-    let status = Ruleset::default()
-        .handle_access(AccessFs::from_all(NEWEST))?
-        .handle_access(AccessNet::from_all(NEWEST))?
-        .scope(Scope::from_all(NEWEST))?
-        .create()?
-        .restrict_self()?;
+pub(super) fn raise(role: Role) -> Result<Landlock, RulesetError> {
+    let ruleset = Ruleset::default().handle_access(AccessFs::from_all(NEWEST))?;
+    let ruleset = match role {
+        Role::Cell { .. } => ruleset,
+        Role::CompileWorker => ruleset.handle_access(AccessNet::from_all(NEWEST))?,
+    };
+    let status = ruleset.scope(Scope::from_all(NEWEST))?.create()?.restrict_self()?;
     Ok(match status.landlock {
         LandlockStatus::NotImplemented => Landlock::NotBuilt,
         LandlockStatus::NotEnabled => Landlock::Off,
@@ -65,6 +67,6 @@ pub(super) fn raise() -> Result<Landlock, RulesetError> {
 /// When it is there and refuses.
 pub fn landlock() -> Result<Landlock, String> {
     // A thread of its own stays behind the fence, and ends there.
-    let tried = std::thread::spawn(raise).join();
+    let tried = std::thread::spawn(|| raise(Role::Cell { locked_bytes: 0 })).join();
     tried.map_err(|_| "the trial ended".to_owned())?.map_err(|error| error.to_string())
 }

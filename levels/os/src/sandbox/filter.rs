@@ -39,7 +39,8 @@ const BOTH: &[c_long] = &[
 ];
 
 /// Calls of a cell beside those: its daemon's socket and the next daemon's, AF_XDP sockets,
-/// packet sockets, TUN devices, sealed memory, slices of time.
+/// packet sockets, TUN devices, sealed memory, slices of time; connections of stream services, whose
+/// sockets its daemon makes.
 const CELL: &[c_long] = &[
     libc::SYS_accept4,
     libc::SYS_pread64,
@@ -48,6 +49,16 @@ const CELL: &[c_long] = &[
     libc::SYS_poll,
     libc::SYS_ppoll,
     libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_shutdown,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_recvfrom,
+    libc::SYS_splice,
+    libc::SYS_pipe2,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
     libc::SYS_ftruncate,
     libc::SYS_timer_settime,
     libc::SYS_timer_delete,
@@ -146,7 +157,14 @@ fn cell_sockets(allowed: &mut Allowed) -> Result<(), BackendError> {
     let xdp: Way<'_> = &[of(libc::SOL_XDP)];
     let counted: Way<'_> = &[of(libc::SOL_PACKET), option(libc::PACKET_STATISTICS)];
     let room: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_SNDBUF)];
-    allowed.only(libc::SYS_getsockopt, &[xdp, counted])?;
-    allowed.only(libc::SYS_setsockopt, &[xdp, room])?;
+    let lingers: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_LINGER)];
+    let kept: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_KEEPALIVE)];
+    let tcp = [libc::TCP_NODELAY, libc::TCP_KEEPIDLE, libc::TCP_KEEPINTVL, libc::TCP_KEEPCNT];
+    let tcp = tcp.map(|name| [of(libc::SOL_TCP), option(name)]);
+    let drains: Way<'_> = &[of(libc::SOL_TCP), option(libc::TCP_INFO)];
+    allowed.only(libc::SYS_getsockopt, &[xdp, counted, drains])?;
+    let mut ways = vec![xdp, room, lingers, kept];
+    ways.extend(tcp.iter().map(|way| &way[..]));
+    allowed.only(libc::SYS_setsockopt, &ways)?;
     allowed.only(libc::SYS_sendto, &[&[(4, Width::Qword, Is::Eq, 0)]])
 }

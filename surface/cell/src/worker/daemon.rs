@@ -135,7 +135,18 @@ impl Cell {
                 *slot = None;
             }
         }
+        let gone: Vec<EntryId> = self
+            .streams
+            .all()
+            .map(|(facts, _)| facts.entry)
+            .filter(|it| !keep.contains(it))
+            .collect();
+        for entry in gone {
+            self.streams.stop(entry);
+        }
+        self.streams.forget_asked();
         let services = self.services.iter().flatten();
+        let streams = self.streams.all().map(|(facts, _)| (facts.entry, None));
         let mut given: Vec<(Given, OwnedFd)> = Vec::new();
         for (port, queue, fd) in self.ports.queues() {
             given.push((Given::Socket(port, queue), fd.try_clone_to_owned()?));
@@ -151,7 +162,10 @@ impl Cell {
         }
         self.tell(&FromCell::Adopted(Adopted {
             protocol: PROTOCOL_VERSION,
-            services: services.map(|service| (service.facts.entry, service.home())).collect(),
+            services: services
+                .map(|service| (service.facts.entry, service.home()))
+                .chain(streams)
+                .collect(),
             given: given.len() as u32,
         }))?;
         for (what, fd) in given {

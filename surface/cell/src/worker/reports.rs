@@ -92,6 +92,11 @@ impl Cell {
         for (entry, report) in told {
             self.tell(&FromCell::Service(entry, Box::new(report)))?;
         }
+        if of == Of::All && next >= self.services.len() {
+            for (entry, report) in self.told_of_streams() {
+                self.tell(&FromCell::Service(entry, Box::new(report)))?;
+            }
+        }
         Ok(match next < self.services.len() {
             true => Reporting::Services(of, next, sent),
             false => Reporting::Sessions(of, 0, sent),

@@ -144,6 +144,9 @@ impl Cell {
         let (entry, pool) = (next.task.entry, usize::from(next.task.pool));
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
+            if let Some(end) = self.work_streams(begin, &next) {
+                return Some(end);
+            }
             self.sessions.charge(begin, &next, Nanos::ZERO, true);
             return Some(begin);
         };

@@ -69,7 +69,11 @@ fn fits(bytes: &[u8], checked: &Checked) -> Vec<Fit> {
             Fit { level, fits, declared, reason, cost: None, refusals: Vec::new() }
         };
         if checked.kind == Kind::Streams {
-            return simple(false, "a filter for streams (proxy-wasm): not in this version");
+            return match (level, proxy_wasm::check(bytes)) {
+                (Level::User, Ok(_)) => simple(true, "the module keeps to the proxy-wasm ABI"),
+                (Level::User, Err(error)) => simple(false, &error.to_string()),
+                _ => simple(false, "a module for streams (proxy-wasm) has its bytes at user level"),
+            };
         }
         match level {
             Level::User => simple(true, "the module keeps to the packet ABI"),

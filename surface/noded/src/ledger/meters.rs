@@ -149,12 +149,14 @@ impl Meters {
         metered.look_at_memory(now, user.memory_bytes);
         metered.look_at_fuel(counted);
         let out = user.forwarded + user.to_kernel + user.bounced + user.redirected;
+        // Of streams the kernel has the packets, and the service the bytes, both ways.
+        let of_streams = user.streams.unwrap_or_default();
         metered.user.show(
             &Amounts::NONE
                 .with(Field::PacketsIn, user.packets)
-                .with(Field::BytesIn, user.bytes)
+                .with(Field::BytesIn, user.bytes + of_streams.up + of_streams.down)
                 .with(Field::PacketsOut, out + user.passed_on + user.sent)
-                .with(Field::CpuUserNs, cpu_ns(user)),
+                .with(Field::CpuUserNs, cpu_ns(user) + of_streams.cpu.0),
         );
         let out = below.forwarded + below.to_kernel + below.bounced + below.redirected;
         metered.below.show(

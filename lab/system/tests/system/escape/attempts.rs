@@ -284,10 +284,17 @@ pub const ATTEMPTS: &[Attempt] = &[
     refused("a socket of a family that nobody has", Fails(EAFNOSUPPORT), |it, _| {
         socket(it, 99, libc::SOCK_RAW, 0)
     }),
-    refused("connect", Fails(libc::ENOTSOCK), |it, _| {
-        let address = it.bytes(&[2, 0, 0, 80, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0])?;
-        it.call(libc::SYS_connect, &[0, address, 16])
-    }),
+    // A cell may connect what its daemon gives it for that: nothing without a service of streams.
+    Attempt {
+        name: "connect",
+        outside: Fails(libc::ENOTSOCK),
+        cell: Fails(libc::ENOTSOCK),
+        worker: Refused,
+        act: |it, _| {
+            let address = it.bytes(&[2, 0, 0, 80, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0])?;
+            it.call(libc::SYS_connect, &[0, address, 16])
+        },
+    },
     refused("send to an address", Fails(libc::ENOTSOCK), |it, _| {
         let address = it.bytes(&[2, 0, 0, 80, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0])?;
         it.call(libc::SYS_sendto, &[0, address, 1, 0, address, 16])

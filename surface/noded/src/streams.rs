@@ -1,0 +1,132 @@
+//! Services of streams: their listeners and sockets, which only the daemon may open, and the kernel's
+//! rules by which connections come to them.
+//!
+//! ```text
+//!  start ─▶ compile ─▶ listeners, nftables table, rules, routes ─▶ cell ─▶ started
+//!  cell: WantsSockets ─▶ Sockets, some dozens a message
+//!  stop, or the cell is lost ─▶ rules and routes go; the table went with the cell's descriptors
+//! ```
+
+use crate::cell_work::{Facts, Pending};
+use crate::daemon::Daemon;
+use anyhow::{Context, Result};
+use cell::Compiled;
+use cell::protocol::{KeptFacts, StreamFacts, ToCell};
+use node::Event;
+use os::fd_passing::DESCRIPTORS_MAX;
+use os::netlink::{Interception, Netlink};
+use os::transparent::{Listeners, unconnected};
+use registry::Digest;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use units::{EntryId, Name, SessionId};
+
+/// Sockets that a cell may ask for at once: some hundreds are enough for the connections that begin
+/// until there are more.
+const SOCKETS_MAX: u16 = 1_024;
+
+/// A service of streams, as it is to be started.
+pub(crate) struct Start<'a> {
+    pub(crate) entry: EntryId,
+    pub(crate) service: &'a Name,
+    pub(crate) session: SessionId,
+    pub(crate) parameters: BTreeMap<String, Vec<u8>>,
+    pub(crate) closed: bool,
+}
+
+impl Daemon {
+    /// Starts a service of streams when its module is compiled.
+    pub(crate) fn start_streams(&mut self, digest: Digest, start: Start<'_>) {
+        let Some(module) = self.modules.get(&digest) else { return };
+        let facts = Facts::Streams(StreamFacts {
+            entry: start.entry,
+            name: start.service.to_string(),
+            session: start.session,
+            memory_pages_max: module.checked.memory.pages_max,
+            parameters: start.parameters,
+            closed: start.closed,
+            kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
+        });
+        let pending = Pending { facts, levels: vec![abi::Level::User], replaces: None };
+        self.begin_when_compiled(digest, pending);
+    }
+
+    /// Its module is compiled.
+    pub(crate) fn begin_streams(&mut self, facts: StreamFacts, compiled: &Arc<Compiled>) {
+        let entry = facts.entry;
+        self.begin_meters(entry);
+        match self.try_start_streams(facts, compiled) {
+            Ok(Some(port)) => self.event(Event::ServiceListens { entry, port }),
+            // Its loss has been told; another one starts the service anew.
+            Ok(None) => {}
+            Err(error) => {
+                let reason = format!("{error:#}");
+                self.event(Event::ServiceFailed { entry, reason });
+            }
+        }
+    }
+
+    fn try_start_streams(
+        &mut self,
+        mut facts: StreamFacts,
+        compiled: &Arc<Compiled>,
+    ) -> Result<Option<u16>> {
+        let Some(cell) = &self.cell else { return Ok(None) };
+        let entry = facts.entry;
+        facts.kept.code = compiled.code_length();
+        let Listeners { v4, v6, port } =
+            Listeners::open().context("listening for intercepted connections")?;
+        let interception = Interception::begin(&self.netlink, port)
+            .context("having the kernel take connections that are marked")?;
+        let mut fds = vec![compiled.code.as_fd(), interception.as_fd(), v4.as_fd()];
+        fds.extend(v6.as_ref().map(AsFd::as_fd));
+        if let Err(error) = cell.send(&ToCell::StartStreams(Box::new(facts)), &fds) {
+            end_interception(&self.netlink, port);
+            return Err(error);
+        }
+        self.intercepting.insert(entry, port);
+        Ok(Some(port))
+    }
+
+    /// Makes sockets for the cell to connect with.
+    pub(crate) fn make_sockets(&self, wants: [u16; 2]) {
+        for (wanted, v6) in wants.into_iter().zip([false, true]) {
+            let made = (0..wanted.min(SOCKETS_MAX)).map(|_| unconnected(v6));
+            let made: Vec<OwnedFd> = made.map_while(Result::ok).collect();
+            if made.len() < usize::from(wanted) {
+                tracing::warn!(
+                    wanted,
+                    made = made.len(),
+                    v6,
+                    "too few sockets for connections of stream services: they wait"
+                );
+            }
+            for some in made.chunks(DESCRIPTORS_MAX) {
+                let fds: Vec<_> = some.iter().map(AsFd::as_fd).collect();
+                self.tell(&ToCell::Sockets { v6 }, &fds);
+            }
+        }
+    }
+
+    /// A service of streams is gone, if it was one.
+    pub(crate) fn end_streams(&mut self, entry: EntryId) {
+        if let Some(port) = self.intercepting.remove(&entry) {
+            end_interception(&self.netlink, port);
+        }
+    }
+
+    /// The cell is gone, and all connections with it.
+    pub(crate) fn end_all_streams(&mut self) {
+        for port in std::mem::take(&mut self.intercepting).into_values() {
+            end_interception(&self.netlink, port);
+        }
+    }
+}
+
+/// Rules and routes go; what is left of them would only take packets that nobody marks.
+fn end_interception(netlink: &Netlink, port: u16) {
+    if let Err(error) = netlink.end_interception(port) {
+        tracing::warn!(port, %error, "rules of an interception are left");
+    }
+}
