@@ -14,11 +14,12 @@ const VICTIM: u16 = 7000;
 const SLOW: u16 = 7001;
 /// What the slow session is promised, and gets no more than: without extra time.
 const SLICE: &str = "50us/10ms";
-/// Steps that take a third of a millisecond or more on any machine: six slices and as many
-/// periods. On a busy one they take ten times as long, and less than what ends a call.
-const STEPS: u32 = 300_000;
-/// Half of those periods, since a slice may be exceeded by a stop.
-const HOOK_TAKES: Duration = Duration::from_millis(30);
+/// Steps that take a tenth of a millisecond or more on any machine: more than a slice, so that a
+/// period passes. On a busy one, whose guests are taken off their cores in the middle of a step, they
+/// take fifteen times as long: well below the 5 ms that end a call.
+const STEPS: u32 = 100_000;
+/// Most of that period.
+const HOOK_TAKES: Duration = Duration::from_millis(8);
 
 const COUNTS: &str = r#"
     (memory (export "memory") 1 1)
@@ -135,7 +136,7 @@ fn hooks_take_turns_and_others_work_meanwhile() {
             act();
             let (took, came) = (since.elapsed(), seen.load(Ordering::Relaxed) - before);
             assert!(took >= HOOK_TAKES, "{what} took {took:?}");
-            assert!(came >= 5, "{what}: {came} packets came in {took:?}");
+            assert!(came >= 3, "{what}: {came} packets came in {took:?}");
         };
         takes_turns("on_start", &mut || serve(&line, "slow", &slow_hooks(1), "slow", SLOW));
         for _ in 0..3 {
