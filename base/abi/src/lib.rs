@@ -17,6 +17,7 @@ mod meant;
 pub mod packet;
 mod parameter;
 mod pools;
+pub mod streams;
 
 pub use check::{CheckError, Checked, Unverified};
 pub use granted::{HostFunctions, NotGranted};

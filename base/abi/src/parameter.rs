@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use units::Name;
 
 use crate::manifest::{Manifest, Meant};
+use crate::streams::{CONFIGURATION_LENGTH_MAX, Protocol, upstreams};
 
 /// Longest value of a text parameter, in bytes: it is copied into a module's memory as a whole.
 pub const PARAMETER_TEXT_MAX: usize = 256;
@@ -49,6 +50,12 @@ pub enum ParameterType {
     Ipv4,
     /// An IPv6 address.
     Ipv6,
+    /// Of modules for streams: `tcp` or `http`.
+    Protocol,
+    /// Of modules for streams: UTF-8 of at most [`CONFIGURATION_LENGTH_MAX`] bytes.
+    Document,
+    /// Of modules for streams: servers by name.
+    Upstreams,
 }
 
 /// The value of a parameter.
@@ -65,7 +72,7 @@ pub enum ParameterValue {
     U64(u64),
     /// Of [`ParameterType::Bool`].
     Bool(bool),
-    /// Of [`ParameterType::Text`].
+    /// Of [`ParameterType::Text`], and of those of modules for streams.
     Text(String),
     /// Of [`ParameterType::Ipv4`].
     Ipv4(Ipv4Addr),
@@ -151,7 +158,7 @@ impl Manifest {
 }
 
 impl ParameterType {
-    /// Every type with its word in the manifest.
+    /// Every type that a manifest may name, with its word.
     pub const ALL: &'static [(Self, &'static str)] = &[
         (Self::U8, "u8"),
         (Self::U16, "u16"),
@@ -175,6 +182,11 @@ impl ParameterType {
             Self::Text => "text of at most 256 bytes",
             Self::Ipv4 => "an IPv4 address",
             Self::Ipv6 => "an IPv6 address",
+            Self::Protocol => "tcp or http",
+            Self::Document => "text of at most 16384 bytes",
+            Self::Upstreams => {
+                "at most 32 names with addresses, as in auth=192.0.2.1:80,cache=[2001:db8::1]:8080"
+            }
         }
     }
 
@@ -188,7 +200,18 @@ impl ParameterType {
             Self::U64 => ParameterValue::U64(text.parse().ok()?),
             Self::Bool => ParameterValue::Bool(text.parse().ok()?),
             Self::Text if text.len() <= PARAMETER_TEXT_MAX => ParameterValue::Text(text.into()),
-            Self::Text => return None,
+            Self::Document if text.len() <= CONFIGURATION_LENGTH_MAX => {
+                ParameterValue::Text(text.into())
+            }
+            Self::Text | Self::Document => return None,
+            Self::Protocol => {
+                Protocol::parse(text)?;
+                ParameterValue::Text(text.into())
+            }
+            Self::Upstreams => {
+                upstreams(text)?;
+                ParameterValue::Text(text.into())
+            }
             Self::Ipv4 => ParameterValue::Ipv4(text.parse().ok()?),
             Self::Ipv6 => ParameterValue::Ipv6(text.parse().ok()?),
         })

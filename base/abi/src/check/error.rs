@@ -70,9 +70,17 @@ pub enum CheckError {
         /// The version.
         found: String,
     },
-    /// A module for streams, where only modules for packets run.
+    /// A module for streams that its host does not take, in its words.
     #[error("{0}")]
     Streams(String),
+    /// A parameter that no module for streams has.
+    #[error(
+        "parameter '{name}': a module for streams has the parameters 'protocol', 'configuration' and 'upstreams', and the manifest may give them defaults of type text; what it is to know beside goes into its configuration"
+    )]
+    StreamParameter {
+        /// Its name.
+        name: String,
+    },
     /// No manifest.
     #[error(
         "the module has no custom section '{MANIFEST_SECTION}', so it declares no ABI version; build it with an SDK, or add the section as docs/module-abi.md says"

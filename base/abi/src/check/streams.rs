@@ -7,6 +7,7 @@ use super::error::CheckError;
 use super::parts::Parts;
 use super::{Checked, Hooks, Kind, MemoryImage, MemoryLimits};
 use crate::manifest::Manifest;
+use crate::streams::parameters;
 
 /// What the memory of a module for streams may grow to when nobody says, in pages: 16 MiB, since
 /// bodies go through it and their toolchains bring an allocator.
@@ -31,10 +32,13 @@ pub(super) fn check(parts: &Parts<'_>) -> Result<Checked, CheckError> {
         let found = super::short(&found.unwrap_or_default().replace('_', "."));
         return Err(CheckError::StreamVersion { found });
     }
-    let manifest = match parts.manifest_text() {
+    let mut manifest = match parts.manifest_text() {
         Some(text) => Manifest::parse_bytes(&text)?,
         None => Manifest::of_streams(parts.name()),
     };
+    let declared = std::mem::take(&mut manifest.parameters);
+    manifest.parameters = parameters(declared)
+        .map_err(|name| CheckError::StreamParameter { name: name.to_string() })?;
     let Some(EntityType::Memory(memory)) = parts.export("memory") else {
         return Err(CheckError::MemoryNotExported);
     };

@@ -1,0 +1,153 @@
+//! What an operator says of a module for streams: parameters that every one has.
+//!
+//! The proxy-wasm ABI has no place where a module says what it is for, nor which servers it may call:
+//! whoever deploys it does. A manifest may have other defaults.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use units::Name;
+
+use crate::parameter::{Parameter, ParameterType, ParameterValue};
+
+/// Longest configuration of a module, in bytes: it is on record with the service, and in each copy
+/// of what a node was told.
+pub const CONFIGURATION_LENGTH_MAX: usize = 16 << 10;
+/// Servers that a module may call.
+pub const UPSTREAMS_MAX: usize = 32;
+/// Longest name of one, in bytes.
+const UPSTREAM_NAME_MAX: usize = 64;
+
+/// What a module is shown of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Its bytes.
+    Tcp,
+    /// Requests and responses of HTTP/1.1.
+    Http,
+}
+
+/// The parameters of a module for streams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamSettings {
+    /// What it is shown.
+    pub protocol: Protocol,
+    /// What `proxy_on_configure` is given.
+    pub configuration: String,
+    /// The servers that it may call, by name.
+    pub upstreams: BTreeMap<String, SocketAddr>,
+}
+
+const PROTOCOL: &str = "protocol";
+const CONFIGURATION: &str = "configuration";
+const UPSTREAMS: &str = "upstreams";
+
+/// Those that every module for streams has: name, type, default, what it says.
+const ALL: [(&str, ParameterType, &str, &str); 3] = [
+    (PROTOCOL, ParameterType::Protocol, "http", "what the module is shown of connections"),
+    (CONFIGURATION, ParameterType::Document, "", "what the module is configured with"),
+    (UPSTREAMS, ParameterType::Upstreams, "", "servers that the module may call"),
+];
+
+/// The parameters of a module whose manifest names these defaults; the name of one that it may not
+/// have, if it does.
+pub(crate) fn parameters(
+    declared: BTreeMap<Name, Parameter>,
+) -> Result<BTreeMap<Name, Parameter>, Name> {
+    if let Some(name) = declared.keys().find(|name| ALL.iter().all(|it| it.0 != name.as_str())) {
+        return Err(name.clone());
+    }
+    let parameter = |(name, kind, default, description): (&str, ParameterType, &str, &str)| {
+        let name = Name::new(name).expect("a name");
+        let declared = declared.get(&name);
+        let given = match declared.and_then(|it| it.default.as_ref()) {
+            Some(ParameterValue::Text(text)) => kind.parse(text).ok_or_else(|| name.clone())?,
+            Some(_) => return Err(name),
+            None => ParameterValue::Text(default.to_owned()),
+        };
+        let said = declared.map(|it| it.description.as_str()).filter(|said| !said.is_empty());
+        let description = said.unwrap_or(description).to_owned();
+        Ok((name, Parameter { kind, default: Some(given), description }))
+    };
+    ALL.into_iter().map(parameter).collect()
+}
+
+impl StreamSettings {
+    /// From values as they were checked, encoded: what is missing has the usual default.
+    #[must_use]
+    pub fn of(values: &BTreeMap<String, Vec<u8>>) -> Option<Self> {
+        let text = |name: &str| {
+            let bytes = values.get(name).map(Vec::as_slice).unwrap_or_default();
+            core::str::from_utf8(bytes).ok()
+        };
+        let protocol = text(PROTOCOL).map(|text| if text.is_empty() { "http" } else { text })?;
+        Some(Self {
+            protocol: Protocol::parse(protocol)?,
+            configuration: text(CONFIGURATION)?.to_owned(),
+            upstreams: upstreams(text(UPSTREAMS)?)?,
+        })
+    }
+}
+
+impl Protocol {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "tcp" => Some(Self::Tcp),
+            "http" => Some(Self::Http),
+            _ => None,
+        }
+    }
+}
+
+/// `NAME=ADDRESS:PORT`, with commas between several.
+pub(crate) fn upstreams(text: &str) -> Option<BTreeMap<String, SocketAddr>> {
+    let mut all = BTreeMap::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (name, address) = part.split_once('=')?;
+        let (name, address) = (name.trim(), address.trim().parse().ok()?);
+        let is_name = !name.is_empty()
+            && name.len() <= UPSTREAM_NAME_MAX
+            && name.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_name || all.insert(name.to_owned(), address).is_some() {
+            return None;
+        }
+    }
+    (all.len() <= UPSTREAMS_MAX).then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(pairs: &[(&str, &str)]) -> BTreeMap<String, Vec<u8>> {
+        pairs.iter().map(|(name, value)| ((*name).into(), value.as_bytes().into())).collect()
+    }
+
+    #[test]
+    fn settings_are_read_and_have_defaults() {
+        let usual = StreamSettings::of(&values(&[])).unwrap();
+        assert_eq!((usual.protocol, usual.configuration.as_str()), (Protocol::Http, ""));
+        let given = values(&[
+            ("protocol", "tcp"),
+            ("configuration", "{}"),
+            ("upstreams", "auth=192.0.2.1:80, cache=[2001:db8::1]:8080"),
+        ]);
+        let settings = StreamSettings::of(&given).unwrap();
+        assert_eq!((settings.protocol, settings.configuration.as_str()), (Protocol::Tcp, "{}"));
+        assert_eq!(settings.upstreams["cache"], "[2001:db8::1]:8080".parse().unwrap());
+        assert_eq!(settings.upstreams.len(), 2);
+    }
+
+    #[test]
+    fn upstreams_that_are_none_are_refused() {
+        for text in ["auth", "auth=", "=192.0.2.1:80", "a=192.0.2.1", "a=host:80", "a b=1.1.1.1:1"]
+        {
+            assert_eq!(upstreams(text), None, "{text}");
+        }
+        assert_eq!(upstreams("a=192.0.2.1:80,a=192.0.2.1:81"), None, "twice");
+        let many: Vec<String> =
+            (0..=UPSTREAMS_MAX).map(|at| format!("n{at}=192.0.2.1:80")).collect();
+        assert_eq!(upstreams(&many.join(",")), None);
+        assert_eq!(upstreams(&many[1..].join(",")).unwrap().len(), UPSTREAMS_MAX);
+    }
+}
