@@ -186,8 +186,7 @@ impl Streams {
         let number = ServiceNumber(u16::try_from(at).map_err(|_| Errno::NOSPC)?);
         let watched = |listener: OwnedFd| -> io::Result<(OwnedFd, bool)> {
             let data = epoll::EventData::new_u64(number.listeners());
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(&self.epoll, &listener, data, flags)?;
+            epoll::add(&self.epoll, &listener, data, LISTENED)?;
             let is_v6 = getsockname(&listener)?.address_family() == AddressFamily::INET6;
             Ok((listener, is_v6))
         };
@@ -205,6 +204,31 @@ impl Streams {
             counts: Counts::default(),
         });
         Ok(number)
+    }
+
+    /// Has connections of a service that come from now on be another one's; those that are open stay.
+    ///
+    /// # Errors
+    /// Without such a service, or when there are too many.
+    pub fn succeed(
+        &mut self,
+        number: ServiceNumber,
+        application: Option<Box<dyn Application>>,
+    ) -> io::Result<ServiceNumber> {
+        let next = self.add(Vec::new(), application)?;
+        let Some(service) = self.service_mut(number) else {
+            self.remove(next);
+            return Err(Errno::NOENT.into());
+        };
+        let listeners = std::mem::take(&mut service.listeners);
+        for (listener, _) in &listeners {
+            let data = epoll::EventData::new_u64(next.listeners());
+            epoll::modify(&self.epoll, listener, data, LISTENED)?;
+        }
+        if let Some(service) = self.service_mut(next) {
+            service.listeners = listeners;
+        }
+        Ok(next)
     }
 
     /// Removes a service: its connections are reset at both ends.
@@ -577,6 +601,9 @@ impl AsFd for Streams {
         self.epoll.as_fd()
     }
 }
+
+/// What the kernel says of each listener.
+const LISTENED: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
 
 /// What the kernel says of each socket.
 const WATCHED: epoll::EventFlags = epoll::EventFlags::IN

@@ -74,6 +74,9 @@ pub enum ToCell {
     /// come to the listeners as long as it is open; the listeners, for IPv4 and, where there is one,
     /// for IPv6.
     StartStreams(Box<StreamFacts>),
+    /// Put another version in a service's place: connections that come from now on are its.
+    /// Descriptor: its code. Answered by [`FromCell::Replaced`] or [`FromCell::ReplaceFailed`].
+    ReplaceStreams(Box<StreamFacts>),
     /// Sockets to connect with, for IPv6 or for IPv4: [`FromCell::WantsSockets`].
     Sockets {
         /// Which of the two.

@@ -21,6 +21,9 @@ use units::{EntryId, Nanos, SessionId};
 const READY_MAX: u16 = 256;
 /// The daemon is asked for so many at least.
 const ASKED_MIN: u16 = 64;
+/// Versions before the one that runs which still have connections: when there are more, connections
+/// of the oldest are reset. Each has a memory of its own.
+const DRAINING_MAX: usize = 4;
 /// Descriptors that are not for connections: sockets of ports, code, memory, the sockets above, and
 /// what is being taken away.
 const OTHERS_MAX: usize = 2_048;
@@ -37,12 +40,21 @@ struct StreamService {
     facts: StreamFacts,
     cpu: Nanos,
     number: ServiceNumber,
+    /// Versions before, the oldest first, as long as connections of theirs are open.
+    draining: Vec<ServiceNumber>,
+    /// What became of connections of those that are gone.
+    gone: Counts,
     /// As long as it is open, connections come to the listeners.
     _interception: OwnedFd,
     _charge: Charge,
 }
 
 impl StreamService {
+    /// All its versions.
+    fn numbers(&self) -> impl Iterator<Item = ServiceNumber> {
+        std::iter::once(self.number).chain(self.draining.iter().copied())
+    }
+
     /// What waits for its session's turn.
     const fn turn(&self) -> (SessionId, Task) {
         (self.facts.session, Task { entry: self.facts.entry, pool: 0, processor: 0 })
@@ -114,6 +126,8 @@ impl StreamServices {
             facts,
             cpu: Nanos::ZERO,
             number,
+            draining: Vec::new(),
+            gone: Counts::default(),
             _interception: interception,
             _charge: charge,
         });
@@ -128,13 +142,53 @@ impl StreamServices {
             // Nobody connects any more.
             self.pool.ready = Default::default();
         }
-        Some(report(self.streams.remove(service.number).unwrap_or_default(), service.cpu))
+        let mut counts = service.gone;
+        for number in service.numbers() {
+            join(&mut counts, self.streams.remove(number).unwrap_or_default());
+        }
+        Some(report(counts, service.cpu))
+    }
+
+    /// Connections that come from now on are another version's; those that are open stay with theirs.
+    pub(crate) fn succeed(
+        &mut self,
+        facts: StreamFacts,
+        application: Option<Box<dyn Application>>,
+        charge: Charge,
+    ) -> io::Result<()> {
+        let found = self.services.iter_mut().find(|it| it.facts.entry == facts.entry);
+        let service = found.ok_or(io::ErrorKind::NotFound)?;
+        let next = self.streams.succeed(service.number, application)?;
+        service.draining.push(std::mem::replace(&mut service.number, next));
+        (service.facts, service._charge) = (facts, charge);
+        self.forget_drained();
+        Ok(())
+    }
+
+    /// Versions before whose last connection has ended go, and the oldest when there are too many.
+    fn forget_drained(&mut self) {
+        for service in &mut self.services {
+            let too_many = service.draining.len().saturating_sub(DRAINING_MAX);
+            let mut at = 0;
+            service.draining.retain(|&number| {
+                at += 1;
+                let open = self.streams.counts(number).unwrap_or_default().open();
+                if open > 0 && at > too_many {
+                    return true;
+                }
+                join(&mut service.gone, self.streams.remove(number).unwrap_or_default());
+                false
+            });
+        }
     }
 
     /// Those that run.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&StreamFacts, StreamReport)> {
         self.services.iter().map(|service| {
-            let counts = self.streams.counts(service.number).unwrap_or_default();
+            let mut counts = service.gone;
+            for number in service.numbers() {
+                join(&mut counts, self.streams.counts(number).unwrap_or_default());
+            }
             (&service.facts, report(counts, service.cpu))
         })
     }
@@ -169,19 +223,24 @@ impl StreamServices {
 
     /// Hears what has happened.
     pub(crate) fn look(&mut self, now: Nanos) -> io::Result<()> {
+        self.forget_drained();
         self.streams.look(now)
     }
 
     /// Services for which something can be done, as what waits for a turn of their sessions.
     pub(crate) fn ready(&self, now: Nanos) -> impl Iterator<Item = (SessionId, Task)> {
-        let find = |number| self.services.iter().find(|service| service.number == number);
+        let find = |number| self.services.iter().find(|it| it.numbers().any(|own| own == number));
         self.streams.ready(now).filter_map(find).map(StreamService::turn)
     }
 
     /// Does something for a service; whether there is more to do. `None` when it is not there.
     pub(crate) fn work(&mut self, entry: EntryId, now: Nanos, until: Nanos) -> Option<bool> {
-        let number = self.services.iter().find(|service| service.facts.entry == entry)?.number;
-        Some(self.streams.work(number, &mut self.pool, now, until))
+        let service = self.services.iter().find(|service| service.facts.entry == entry)?;
+        let mut has_more = false;
+        for number in service.numbers() {
+            has_more |= self.streams.work(number, &mut self.pool, now, until);
+        }
+        Some(has_more)
     }
 
     /// A service has worked for so long.
@@ -201,6 +260,17 @@ impl AsFd for StreamServices {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.streams.as_fd()
     }
+}
+
+const fn join(counts: &mut Counts, others: Counts) {
+    let Counts { accepted, unreachable, reset, ended, other_port, up, down } = others;
+    counts.accepted += accepted;
+    counts.unreachable += unreachable;
+    counts.reset += reset;
+    counts.ended += ended;
+    counts.other_port += other_port;
+    counts.up += up;
+    counts.down += down;
 }
 
 const fn report(counts: Counts, cpu: Nanos) -> StreamReport {

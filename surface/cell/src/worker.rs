@@ -597,6 +597,7 @@ impl Cell {
                 self.stay_awake(now_ms + EXPECT_MS);
             }
             ToCell::StartStreams(facts) => self.start_streams(*facts, fds)?,
+            ToCell::ReplaceStreams(facts) => self.replace_streams(*facts)?,
             ToCell::Sockets { v6 } => self.streams.provide(v6, fds),
             ToCell::Replace(facts, way) => {
                 if fds.is_empty() {

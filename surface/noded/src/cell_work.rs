@@ -140,7 +140,7 @@ impl Daemon {
             return self.not_begun(entry, replaces, refused.to_string());
         }
         if module.checked.kind == Kind::Streams {
-            let start = Start { entry, service, session, parameters, closed };
+            let start = Start { entry, service, session, parameters, closed, replaces };
             return self.start_streams(digest, start);
         }
         let manifest = &module.checked.manifest;
@@ -238,6 +238,9 @@ impl Daemon {
         let Pending { facts, levels, replaces } = pending;
         let facts = match facts {
             Facts::Packets(facts) => facts,
+            Facts::Streams(facts) if replaces.is_some() => {
+                return self.replace_streams(facts, compiled);
+            }
             Facts::Streams(facts) => return self.begin_streams(facts, compiled),
         };
         if let Some(way) = replaces {

@@ -23,9 +23,9 @@ use units::EntryId;
 
 /// A new version that the cell was given.
 pub(crate) struct Replacing {
-    levels: Vec<Level>,
-    programs: Arc<Compiled>,
-    shared: Option<Shared>,
+    pub(crate) levels: Vec<Level>,
+    pub(crate) programs: Arc<Compiled>,
+    pub(crate) shared: Option<Shared>,
 }
 
 /// In the words that the cell understands.

@@ -9,9 +9,10 @@
 
 use crate::cell_work::{Facts, Pending};
 use crate::daemon::Daemon;
+use crate::replace::Replacing;
 use anyhow::{Context, Result};
 use cell::Compiled;
-use cell::protocol::{KeptFacts, StreamFacts, ToCell};
+use cell::protocol::{KeptFacts, StateWay, StreamFacts, ToCell};
 use node::Event;
 use os::fd_passing::DESCRIPTORS_MAX;
 use os::netlink::{Interception, Netlink};
@@ -33,6 +34,8 @@ pub(crate) struct Start<'a> {
     pub(crate) session: SessionId,
     pub(crate) parameters: BTreeMap<String, Vec<u8>>,
     pub(crate) closed: bool,
+    /// Another version runs.
+    pub(crate) replaces: Option<StateWay>,
 }
 
 impl Daemon {
@@ -48,7 +51,7 @@ impl Daemon {
             closed: start.closed,
             kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
         });
-        let pending = Pending { facts, levels: vec![abi::Level::User], replaces: None };
+        let pending = Pending { facts, levels: vec![abi::Level::User], replaces: start.replaces };
         self.begin_when_compiled(digest, pending);
     }
 
@@ -63,6 +66,23 @@ impl Daemon {
             Err(error) => {
                 let reason = format!("{error:#}");
                 self.event(Event::ServiceFailed { entry, reason });
+            }
+        }
+    }
+
+    /// The code of a new version is there.
+    pub(crate) fn replace_streams(&mut self, mut facts: StreamFacts, compiled: &Arc<Compiled>) {
+        let entry = facts.entry;
+        facts.kept.code = compiled.code_length();
+        let message = ToCell::ReplaceStreams(Box::new(facts));
+        let cell = self.cell.as_ref().context("the cell is not there");
+        match cell.and_then(|cell| cell.send(&message, &[compiled.code.as_fd()])) {
+            Ok(()) => {
+                let (levels, programs) = (vec![abi::Level::User], Arc::clone(compiled));
+                self.replacing.insert(entry, Replacing { levels, programs, shared: None });
+            }
+            Err(error) => {
+                self.event(Event::ReplaceFailed { entry, reason: format!("{error:#}") });
             }
         }
     }

@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use abi::check::Kind;
 use abi::manifest::ParameterValue;
 use abi::{Lanes, Level};
 use serde::{Deserialize, Serialize};
@@ -96,6 +97,8 @@ fn state_way(old: &ModuleInfo, new: &ModuleInfo) -> Result<StateWay, String> {
             lanes(old),
             lanes(new)
         )),
+        // Connections that are open stay with the version that they came to.
+        () if new.kind == Kind::Streams => Ok(StateWay::Empty),
         () if old.hands_state_over && new.hands_state_over => Ok(StateWay::Hooks),
         () if old.image == new.image => Ok(StateWay::Memory),
         () => Err(

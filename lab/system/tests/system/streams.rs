@@ -1,5 +1,6 @@
 //! Services of streams: connections that a node takes, and whose ends do not notice.
 
+use crate::clean_end::kill;
 use crate::common::{Line, SOON};
 use sha2::{Digest, Sha256};
 use std::io::{ErrorKind, Read, Write};
@@ -124,4 +125,104 @@ fn a_service_of_streams_goes_with_its_connections_and_leaves_nothing() {
 fn kernel_state(line: &Line) -> String {
     let rules = line.run("r1", &["ip", "rule"]) + &line.run("r1", &["ip", "-6", "rule"]);
     rules + &line.run("r1", &["nft", "list", "ruleset"])
+}
+
+/// A byte each way.
+fn talks(client: &mut TcpStream, server: &mut TcpStream) {
+    server.set_read_timeout(Some(SOON)).unwrap();
+    client.write_all(b"q").unwrap();
+    server.read_exact(&mut [0]).unwrap();
+    server.write_all(b"a").unwrap();
+    client.read_exact(&mut [0]).unwrap();
+}
+
+#[test]
+fn a_new_version_has_what_comes_and_open_connections_stay() {
+    if !root_or_skip("services of streams") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    deploy(&line, &[&format!("proto tcp dport {PORT}")]);
+    let listener = server(&line, false, PORT);
+    let mut pairs = Vec::new();
+    for version in ["another", "yet-another"] {
+        let mut client = connect(&line, listener.local_addr().unwrap());
+        let (mut accepted, _) = listener.accept().unwrap();
+        talks(&mut client, &mut accepted);
+        pairs.push((client, accepted));
+        let text = String::from("(module $v (memory (export \"memory\") 1) ")
+            + &format!("(data (i32.const 16) \"{version}\")")
+            + "(func (export \"proxy_abi_version_0_2_1\")))";
+        let service = Service { name: "streams", ..Service::default() };
+        line.node.deploy(&wat::parse_str(text).unwrap(), &service).unwrap();
+        for (client, accepted) in &mut pairs {
+            talks(client, accepted);
+        }
+    }
+    assert_eq!((stats(&line).accepted, stats(&line).open), (2, 2));
+    drop(pairs);
+    let ended = wait_for(SOON, || (stats(&line).open == 0).then_some(()));
+    assert!(ended.is_some(), "{:?}", stats(&line));
+    let mut client = connect(&line, listener.local_addr().unwrap());
+    talks(&mut client, &mut listener.accept().unwrap().0);
+    assert_eq!(stats(&line).accepted, 3, "all versions' are counted");
+}
+
+#[test]
+fn connections_outlive_their_daemon_and_new_ones_come_with_the_next() {
+    if !root_or_skip("services of streams") {
+        return;
+    }
+    let mut line = Line::up();
+    line.acquaint();
+    deploy(&line, &[&format!("proto tcp dport {PORT}")]);
+    let listener = server(&line, false, PORT);
+    let mut client = connect(&line, listener.local_addr().unwrap());
+    let (mut accepted, _) = listener.accept().unwrap();
+    talks(&mut client, &mut accepted);
+    line.node.kill().unwrap();
+    talks(&mut client, &mut accepted);
+    let Line { node, net } = &mut line;
+    node.start_again(net, "r1").unwrap();
+    talks(&mut client, &mut accepted);
+    // More than the cell had sockets for.
+    for _ in 0..300 {
+        let mut client = connect(&line, listener.local_addr().unwrap());
+        talks(&mut client, &mut listener.accept().unwrap().0);
+    }
+    assert_eq!(stats(&line).accepted, 301);
+    line.node.remove("streams").unwrap();
+    assert!(!kernel_state(&line).contains("tamandua"), "{}", kernel_state(&line));
+}
+
+#[test]
+fn a_lost_cell_is_followed_by_one_that_takes_connections() {
+    if !root_or_skip("services of streams") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    deploy(&line, &[&format!("proto tcp dport {PORT}")]);
+    let listener = server(&line, false, PORT);
+    let mut client = connect(&line, listener.local_addr().unwrap());
+    let (mut accepted, _) = listener.accept().unwrap();
+    talks(&mut client, &mut accepted);
+    let before = line.node.cell().unwrap();
+    kill(before);
+    let another = || line.node.cell().ok().filter(|pid| *pid != before);
+    wait_for(SOON, another).expect("another cell");
+    assert!(client.read(&mut [0]).map_or(true, |count| count == 0), "it is over");
+    let works = || {
+        let accepts = stats_of(&line).is_some_and(|stats| stats.accepted == 0);
+        accepts.then_some(())
+    };
+    wait_for(SOON, works).expect("the service runs again");
+    let mut client = connect(&line, listener.local_addr().unwrap());
+    talks(&mut client, &mut listener.accept().unwrap().0);
+    assert_eq!(stats(&line).accepted, 1);
+}
+
+fn stats_of(line: &Line) -> Option<api::StreamStats> {
+    line.node.service("streams").ok()?.stats.streams
 }

@@ -31,6 +31,21 @@ impl Cell {
         self.tell(&FromCell::Started(entry))
     }
 
+    /// Another version begins in a service's place.
+    pub(super) fn replace_streams(&mut self, facts: StreamFacts) -> Result<()> {
+        let entry = facts.entry;
+        let replaced = self
+            .accounts
+            .charge_streams(&facts)
+            .map_err(anyhow::Error::from)
+            .and_then(|charge| Ok(self.streams.succeed(facts, None, charge)?));
+        if let Err(error) = replaced {
+            return self.tell(&FromCell::ReplaceFailed(entry, super::low::failure(&error)));
+        }
+        self.tell(&FromCell::Replaced(entry, 0))?;
+        self.tell(&FromCell::Kept(entry))
+    }
+
     fn want_sockets(&mut self) -> Result<()> {
         match self.streams.wants() {
             Some(wants) => self.tell(&FromCell::WantsSockets(wants)),
