@@ -298,6 +298,17 @@ impl Channel {
         Some(BitsPerSecond(u64::try_from(rate).unwrap_or(u64::MAX)))
     }
 
+    /// The most payload that it may come to keep. It is known with the origin's head.
+    #[must_use]
+    pub fn payload_max(&self) -> Bytes {
+        let length = match self.phase {
+            Phase::Idle | Phase::Opening => self.config.ring_audio().max(self.config.ring_video()),
+            Phase::Over => 0,
+            Phase::Live | Phase::Answering | Phase::Draining(_) => self.store.limit(),
+        };
+        Bytes(length as u64)
+    }
+
     /// Memory that it holds.
     #[must_use]
     pub fn memory(&self) -> Memory {

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, connect, recv, sendmsg, shutdown,
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, connect, recv, sendmsg, shutdown, sockopt,
 };
 use units::Nanos;
 
@@ -247,6 +247,16 @@ impl Io<'_> {
             self.counts.up += taken as u64;
         }
         taken
+    }
+
+    /// Has the kernel keep about so many bytes that an end's other side has not taken, and as many
+    /// again for its own book-keeping; without, it keeps more and more for who is far away, up to
+    /// megabytes.
+    pub fn limit_unsent(&mut self, end: End, bytes: usize) {
+        let Some(socket) = self.socket(end) else { return };
+        if sockopt::set_socket_send_buffer_size(&socket.fd, bytes).is_err() {
+            self.fail(end);
+        }
     }
 
     /// Whether the kernel may take bytes.
