@@ -12,10 +12,11 @@ use super::tree::{Crate, Tree};
 const CHECK: &str = "arrows";
 
 /// Crates that may use both `core` and `levels`: the roots where they meet.
-const ROOTS: [&str; 7] = [
+const ROOTS: [&str; 8] = [
     "surface/noded",
     "surface/cell",
     "surface/cli",
+    "surface/fanout",
     "lab/sim",
     "lab/conformance",
     "lab/system",

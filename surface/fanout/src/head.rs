@@ -1,0 +1,141 @@
+//! Heads as they go out.
+
+use crate::limits::RETRY_AFTER_SECONDS;
+use http1::{Asked, AskedBy, Body, EncodeError, Encoder, Framing, Headers, RequestHead};
+use http1::{ResponseHead, Version};
+
+/// Every request that comes here is GET, and switches nothing.
+pub(crate) const ASKED: Asked = Asked { method: AskedBy::Other, upgrade: false };
+
+/// A request as it goes to an origin. Its framing fields are those that it came with.
+pub(crate) fn request(head: &RequestHead) -> Vec<u8> {
+    let mut out = Vec::new();
+    for part in [head.method(), b" ", head.target(), b" ", head.version().as_bytes(), b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+    head.headers.serialize(&mut out);
+    out.extend_from_slice(b"\r\n");
+    out
+}
+
+/// A request that is its connection's last, so that no other one passes behind it unseen. One that
+/// asks for another protocol stays as it is: it has the connection to itself.
+pub(crate) fn last_request(head: &RequestHead) -> Vec<u8> {
+    let mut head = head.clone();
+    if !head.asks_to_switch() && head.headers.replace(b"Connection", b"close").is_err() {
+        // No room for it: its framing matters more than what stands in other fields' way.
+        head.headers.remove(b"Keep-Alive");
+        head.headers.remove(b"Connection");
+    }
+    request(&head)
+}
+
+/// The head of a listener's response, and whether its body has chunks. The connection ends behind
+/// it; a client of HTTP/1.0 is answered in its own version.
+pub(crate) fn response(
+    head: &ResponseHead,
+    body: Framing,
+    client: Version,
+) -> Result<(Vec<u8>, bool), EncodeError> {
+    let version = client.min(head.version());
+    let mut head = ResponseHead::new(version, head.status(), head.reason(), head.headers.clone())
+        .map_err(EncodeError::Head)?;
+    head.headers.replace(b"Connection", b"close")?;
+    let body = match body {
+        // Of a live stream, or of an answer that ends with its origin's connection: here it may
+        // have an end that shows whether all of it has come.
+        Framing::UntilClose => Body::Unknown,
+        framing => Body::Unchanged(framing),
+    };
+    let framing = Framing::for_response(&head, ASKED, client, body);
+    let mut out = Vec::new();
+    Encoder::response(&head, ASKED, framing, &mut out)?;
+    Ok((out, framing == Framing::Chunked))
+}
+
+/// Why somebody is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// There is no room for it.
+    Busy,
+    /// Its server was not reached.
+    Unreachable,
+}
+
+/// A whole response that says so: RFC 9110, sections 15.6.3 and 15.6.4.
+pub(crate) fn refusal(why: Refused, client: Version) -> Vec<u8> {
+    let (status, reason): (_, &[u8]) = match why {
+        Refused::Busy => (503, b"Service Unavailable"),
+        Refused::Unreachable => (502, b"Bad Gateway"),
+    };
+    let mut headers = Headers::new();
+    let retry_after = RETRY_AFTER_SECONDS.to_string();
+    let added = match why {
+        Refused::Busy => headers.add(b"Retry-After", retry_after.as_bytes()),
+        Refused::Unreachable => Ok(()),
+    };
+    let head = ResponseHead::new(client, status, reason, headers).map_err(EncodeError::Head);
+    let written = added
+        .map_err(EncodeError::Edit)
+        .and(head)
+        .and_then(|head| response(&head, Framing::Length(0), client));
+    // Without a head the connection ends, which says the same.
+    written.map(|(out, _)| out).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&str, &str)]) -> Headers {
+        let mut headers = Headers::new();
+        for (name, value) in fields {
+            headers.add(name.as_bytes(), value.as_bytes()).unwrap();
+        }
+        headers
+    }
+
+    #[test]
+    fn each_version_has_its_framing() {
+        let head =
+            ResponseHead::new(Version::Http11, 200, b"OK", headers(&[("icy-name", "a")])).unwrap();
+        let of = |body, client| {
+            let (out, is_chunked) = response(&head, body, client).unwrap();
+            (String::from_utf8(out).unwrap(), is_chunked)
+        };
+        let (out, is_chunked) = of(Framing::UntilClose, Version::Http11);
+        let expected = "HTTP/1.1 200 OK\r\nicy-name: a\r\nConnection: close\r\n\
+                        Transfer-Encoding: chunked\r\n\r\n";
+        assert_eq!((out.as_str(), is_chunked), (expected, true));
+        let (out, is_chunked) = of(Framing::UntilClose, Version::Http10);
+        let expected = "HTTP/1.0 200 OK\r\nicy-name: a\r\nConnection: close\r\n\r\n";
+        assert_eq!((out.as_str(), is_chunked), (expected, false));
+        let (out, is_chunked) = of(Framing::Length(5), Version::Http11);
+        assert!(out.contains("\r\nContent-Length: 5\r\n") && !is_chunked);
+    }
+
+    #[test]
+    fn a_refusal_says_when_to_come_back() {
+        let out = String::from_utf8(refusal(Refused::Busy, Version::Http11)).unwrap();
+        let expected = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 10\r\n\
+                        Connection: close\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(out, expected);
+        let out = String::from_utf8(refusal(Refused::Unreachable, Version::Http10)).unwrap();
+        assert_eq!(
+            out,
+            "HTTP/1.0 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn nobody_asks_again_behind_a_request_that_goes_alone() {
+        let fields = [("Host", "a"), ("Connection", "keep-alive"), ("Range", "bytes=0-")];
+        let head = RequestHead::new(b"GET", b"/x", Version::Http11, headers(&fields)).unwrap();
+        let expected =
+            b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nRange: bytes=0-\r\n\r\n";
+        assert_eq!(last_request(&head), expected);
+        let fields = [("Host", "a"), ("Connection", "upgrade"), ("Upgrade", "websocket")];
+        let head = RequestHead::new(b"GET", b"/x", Version::Http11, headers(&fields)).unwrap();
+        assert_eq!(last_request(&head), request(&head));
+    }
+}

@@ -1,0 +1,233 @@
+//! One channel and its connection to the origin.
+
+use crate::limits::{GATHER_LENGTH, GATHER_MAX, GATHER_NOT};
+use http1::{Error, Framing, ResponseDecoder, ResponseEvent, Version};
+use reflector::icy::StatusLine;
+use reflector::{Channel, Connection, Key as Asked};
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use stream::{End, Io};
+use units::{Bytes, Nanos};
+
+/// What tells channels apart. Whoever asks another server gets another channel, whatever name he
+/// calls it by: a client chooses both, and others would hear what that server says.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) server: SocketAddr,
+    pub(crate) key: Named,
+}
+
+/// By whom it is named.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Named {
+    /// The module says which requests ask for the same.
+    Module(Box<[u8]>),
+    /// The request.
+    Request(Box<Asked>),
+}
+
+/// A connection to the origin.
+pub(crate) struct Origin {
+    pub(crate) end: End,
+    pub(crate) connection: Connection,
+    /// What of the request is not sent.
+    out: Vec<u8>,
+    status_line: StatusLine,
+    decoder: ResponseDecoder,
+    /// All that came until the head was whole: if the answer is not shared, somebody gets it.
+    raw: Vec<u8>,
+    /// The head's, once it is here.
+    head: Option<Answered>,
+    read_at: Nanos,
+    /// Not read before, as more is to come.
+    gathers_until: Nanos,
+    /// There is something to read.
+    pub(crate) is_readable: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Answered {
+    at: Nanos,
+    framing: Framing,
+}
+
+/// What became of an origin's bytes.
+pub(crate) enum Heard {
+    /// They are with the channel, as far as they are a body.
+    Taken,
+    /// A head is with the channel, which may have closed the connection or given it away; so many
+    /// bytes were behind it.
+    Head { left: usize },
+    /// The body is over.
+    End,
+}
+
+impl Origin {
+    pub(crate) fn new(end: End, connection: Connection, request: Vec<u8>) -> Self {
+        let mut decoder = ResponseDecoder::new();
+        decoder.expect(crate::head::ASKED);
+        Self {
+            end,
+            connection,
+            out: request,
+            status_line: StatusLine::new(),
+            decoder,
+            raw: Vec::new(),
+            head: None,
+            read_at: Nanos::ZERO,
+            gathers_until: Nanos::ZERO,
+            is_readable: false,
+        }
+    }
+
+    /// Sends what is left of the request.
+    pub(crate) fn ask(&mut self, io: &mut Io<'_>) {
+        if !self.out.is_empty() {
+            let taken = io.send(self.end, &[IoSlice::new(&self.out)]);
+            self.out.drain(..taken);
+        }
+    }
+
+    /// Until when its bytes wait for others, if they do.
+    pub(crate) fn gathers(&self, now: Nanos) -> Option<Nanos> {
+        (now < self.gathers_until).then_some(self.gathers_until)
+    }
+
+    /// When it has to be read.
+    fn poll_timeout(&self) -> Option<Nanos> {
+        self.is_readable.then_some(self.gathers_until)
+    }
+
+    /// So many bytes have been read at once: how long the next ones are gathered.
+    pub(crate) fn gather(&mut self, now: Nanos, length: usize) {
+        let took = now.saturating_sub(std::mem::replace(&mut self.read_at, now));
+        if self.head.is_none_or(|head| now < head.at + GATHER_NOT) {
+            return;
+        }
+        // As long as it takes to have what is worth it, at the rate at which these came; in u128,
+        // as both may be large.
+        let worth = u128::from(took.0) * GATHER_LENGTH as u128 / length.max(1) as u128;
+        let worth = u64::try_from(worth).unwrap_or(u64::MAX).min(GATHER_MAX.0);
+        self.gathers_until = now + Nanos(worth);
+    }
+
+    /// Whether a client of this version can have the answer as it came.
+    pub(crate) fn fits(&self, client: Version) -> bool {
+        let framing = self.head.map(|head| head.framing);
+        client == Version::Http11 || framing.is_some_and(|framing| framing != Framing::Chunked)
+    }
+
+    /// Takes its answer as it came so far, and its end.
+    pub(crate) fn give_away(self) -> (End, Vec<u8>) {
+        (self.end, self.raw)
+    }
+}
+
+/// See above.
+pub(crate) struct Station {
+    pub(crate) channel: Channel,
+    pub(crate) name: Name,
+    /// The client that the origin was opened for.
+    pub(crate) client: SocketAddr,
+    pub(crate) origin: Option<Origin>,
+    /// How many there are: the channel's counters are for people, and cost more.
+    pub(crate) listeners: usize,
+    /// What it is noted with among all that wait for a time.
+    pub(crate) timer: Option<Nanos>,
+    /// What it may come to keep, as it is counted for all of them.
+    pub(crate) payload_max: Bytes,
+}
+
+impl Station {
+    pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
+        let origin = self.origin.as_ref().and_then(Origin::poll_timeout);
+        [self.channel.poll_timeout(), origin].into_iter().flatten().min()
+    }
+
+    /// Bytes of the origin, as they came.
+    ///
+    /// # Errors
+    /// When they are no answer.
+    pub(crate) fn receive(
+        &mut self,
+        now: Nanos,
+        bytes: &[u8],
+        body: &mut Vec<u8>,
+    ) -> Result<Heard, Error> {
+        let Self { origin: Some(origin), .. } = self else { return Ok(Heard::Taken) };
+        if origin.head.is_none() {
+            origin.raw.extend_from_slice(bytes);
+        }
+        let (first, rest) = origin.status_line.take(bytes);
+        if let Heard::Head { left } = self.decode(now, first, body)? {
+            // What makes up a status line is no whole head.
+            return Ok(Heard::Head { left: left + rest.len() });
+        }
+        self.decode(now, rest, body)
+    }
+
+    /// The same of bytes behind a head.
+    ///
+    /// # Errors
+    /// When they are no body.
+    pub(crate) fn decode(
+        &mut self,
+        now: Nanos,
+        mut input: &[u8],
+        body: &mut Vec<u8>,
+    ) -> Result<Heard, Error> {
+        let Self { origin: Some(origin), channel, .. } = self else { return Ok(Heard::Taken) };
+        body.clear();
+        let connection = origin.connection;
+        let heard = loop {
+            let step = match origin.decoder.decode(input) {
+                Ok(step) => step,
+                Err(error) => {
+                    // What was in front of it is as good as any.
+                    channel.handle_upstream_bytes(now, connection, body);
+                    return Err(error);
+                }
+            };
+            input = input.get(step.consumed..).unwrap_or_default();
+            match step.event {
+                None => break Heard::Taken,
+                Some(ResponseEvent::Interim(_)) => {
+                    origin.raw.clear();
+                    origin.raw.extend_from_slice(input);
+                }
+                Some(ResponseEvent::Head(head, framing)) => {
+                    origin.head = Some(Answered { at: now, framing });
+                    channel.handle_upstream_head(now, connection, &head, framing);
+                    return Ok(Heard::Head { left: input.len() });
+                }
+                Some(ResponseEvent::Body(bytes)) => body.extend_from_slice(bytes),
+                Some(ResponseEvent::End) => break Heard::End,
+                // Trailers say nothing here; nobody asked for a tunnel.
+                Some(ResponseEvent::Trailers(_) | ResponseEvent::Tunnel(_)) => {}
+            }
+        };
+        // All at once, however small its chunks are: listeners are told once.
+        channel.handle_upstream_bytes(now, connection, body);
+        Ok(heard)
+    }
+
+    /// The head has had its effect: nobody needs what it was read from.
+    pub(crate) fn forget_raw(&mut self) {
+        if let Some(origin) = &mut self.origin {
+            origin.raw = Vec::new();
+        }
+    }
+
+    /// The origin's connection has ended; whether its body has, too.
+    pub(crate) fn is_whole(&mut self) -> bool {
+        let Some(origin) = &mut self.origin else { return false };
+        matches!(origin.decoder.eof(), Ok(Some(ResponseEvent::End)))
+    }
+
+    /// Bytes of memory of what is not the channel's.
+    pub(crate) fn memory(&self) -> usize {
+        let origin = self.origin.as_ref();
+        let held = origin.map_or(0, |origin| origin.raw.capacity() + origin.out.capacity());
+        size_of::<Self>() + held
+    }
+}

@@ -1,0 +1,214 @@
+//! Listeners who are slow, silent, or too many; and how an origin's bytes are cut.
+
+use crate::media::{frame, frames, in_a_row, numbers};
+use crate::world::{CHUNKED, Ended, LIVE, Server, World, chunk};
+use fanout::Settings;
+use fanout::limits::UNSENT_MAX;
+use proptest::prelude::*;
+use reflector::Config;
+use std::io::Write;
+use std::net::Shutdown;
+use units::Bytes;
+
+/// A ring of two seconds, so that slow listeners skip.
+fn small() -> Settings {
+    let channel = Config { ring_audio: Bytes(32 * 1024), ..Config::default() };
+    Settings { channel, ..Settings::default() }
+}
+
+#[test]
+fn a_slow_listener_skips_whole_frames_and_others_notice_nothing() {
+    let mut world = World::new(small());
+    let origin = Server::new();
+    let mut quick = world.ask(&origin.get("/live", "HTTP/1.1", ""));
+    let mut served = origin.accept(&mut world);
+    served.send(&mut world, CHUNKED.as_bytes());
+    let mut slow =
+        ["HTTP/1.1", "HTTP/1.0"].map(|version| world.ask_slowly(&origin.get("/live", version, "")));
+    world.until("all of them", |world| (world.stats().listeners == 3).then_some(()));
+    let mut number = 0;
+    // What the kernel keeps of both ends is full before anybody skips.
+    while world.stats().skips < 6 {
+        served.send(&mut world, &chunk(&frames(number..number + 8)));
+        number += 8;
+        world.pass(200);
+        quick.read();
+        assert!(number < 40_000, "{:?}", world.stats());
+    }
+    served.send(&mut world, b"0\r\n\r\n");
+    drop(served);
+    let response = world.until("all of it", |_| quick.whole());
+    assert_eq!(in_a_row(&response.body), 0..number);
+    for client in &mut slow {
+        let response = world.until("what it took", |_| client.whole());
+        let (heard, rest) = numbers(&response.body);
+        assert_eq!(rest, 0, "whole frames");
+        assert!(heard.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(heard[0] == 0 && heard.last() == Some(&(number - 1)));
+        let gaps = heard.windows(2).filter(|pair| pair[0] + 1 < pair[1]).count();
+        assert!(gaps > 0 && heard.len() as u64 > number / 50, "{gaps} gaps, {}", heard.len());
+    }
+    assert_eq!(world.stats().stalled, 0);
+}
+
+#[test]
+fn who_takes_nothing_is_reset_and_costs_little() {
+    let mut world = World::new(small());
+    let origin = Server::new();
+    let mut quick = world.ask(&origin.get("/live", "HTTP/1.1", ""));
+    let mut served = origin.accept(&mut world);
+    served.send(&mut world, CHUNKED.as_bytes());
+    let mut dead = world.ask_slowly(&origin.get("/live", "HTTP/1.1", ""));
+    world.until("both", |world| (world.stats().listeners == 2).then_some(()));
+    let mut number = 0;
+    while world.stats().stalled == 0 {
+        served.send(&mut world, &chunk(&frames(number..number + 8)));
+        number += 8;
+        world.pass(200);
+        quick.read();
+        assert!(number < 40_000, "{:?}", world.stats());
+    }
+    let stats = world.stats();
+    assert_eq!((stats.listeners, stats.stalled), (1, 1));
+    // The kernel doubles what it is told to keep, and the client's end has some KiB.
+    let taken = stats.bytes_out.0 - quick.response().unwrap().body.len() as u64;
+    assert!(taken < 3 * UNSENT_MAX as u64, "{taken} bytes for somebody who takes none");
+    world.until("a reset", |_| {
+        dead.read();
+        (dead.end == Some(Ended::Reset)).then_some(())
+    });
+    assert_eq!(in_a_row(&quick.response().unwrap().body).start, 0);
+}
+
+#[test]
+fn who_has_said_all_may_listen_and_who_says_too_much_may_not() {
+    let mut world = World::new(Settings::default());
+    let origin = Server::new();
+    let mut quiet = world.ask(&origin.get("/live", "HTTP/1.1", ""));
+    let mut loud = world.ask(&origin.get("/live", "HTTP/1.1", ""));
+    let mut pipelines = world.ask(&origin.get("/live", "HTTP/1.1", "").repeat(3));
+    let mut served = origin.accept(&mut world);
+    world.until("all of them", |world| (world.stats().listeners == 3).then_some(()));
+    quiet.stream.shutdown(Shutdown::Write).unwrap();
+    world.pass(100);
+    served.send(&mut world, LIVE.as_bytes());
+    served.send(&mut world, &frames(0..20));
+    world.until("frames", |_| loud.body(417));
+    let said = [b'x'; 17 * 1024];
+    loud.stream.write_all(&said).unwrap();
+    world.until("a reset", |_| {
+        loud.read();
+        (loud.end == Some(Ended::Reset)).then_some(())
+    });
+    served.send(&mut world, &frames(20..40));
+    drop(served);
+    for client in [&mut quiet, &mut pipelines] {
+        let response = world.until("all of it", |_| client.whole());
+        assert_eq!(in_a_row(&response.body), 0..40);
+        assert_eq!(client.end, Some(Ended::Closed), "and no reset");
+    }
+}
+
+#[test]
+fn what_has_no_room_is_refused_and_may_come_again() {
+    let channels = Settings { channels_max: 1, ..Settings::default() };
+    let payload = Settings { payload_max: Bytes(12 * 1024 * 1024), ..Settings::default() };
+    let listeners = Settings { listeners_max: 1, ..Settings::default() };
+    for (settings, target) in [(channels, "/b"), (payload, "/b"), (listeners, "/a")] {
+        let mut world = World::new(settings);
+        let origin = Server::new();
+        let first = world.ask(&origin.get("/a", "HTTP/1.1", ""));
+        let served = origin.accept(&mut world);
+        let mut second = world.ask(&origin.get(target, "HTTP/1.1", ""));
+        let response = world.until("an answer", |_| second.whole());
+        assert_eq!((response.head.status(), response.field("Retry-After")), (503, Some("10")));
+        assert_eq!((world.stats().refused, world.stats().listeners), (1, 1));
+        // Who gets nothing and goes is noticed by his reset.
+        rustix::net::sockopt::set_socket_linger(&first.stream, Some(std::time::Duration::ZERO))
+            .unwrap();
+        drop((first, served));
+        world.until("room", |world| (world.stats().channels == 0).then_some(()));
+        let _third = world.ask(&origin.get(target, "HTTP/1.1", ""));
+        origin.accept(&mut world);
+        assert_eq!((world.stats().refused, world.stats().listeners), (1, 1));
+    }
+}
+
+#[test]
+fn small_segments_are_gathered() {
+    let mut world = World::new(Settings::default());
+    let origin = Server::new();
+    let mut client = world.ask(&origin.get("/live", "HTTP/1.1", ""));
+    let mut served = origin.accept(&mut world);
+    served.send(&mut world, LIVE.as_bytes());
+    let mut all = frames(0..4);
+    served.send(&mut world, &all);
+    world.until("the first frame at once", |_| client.body(417));
+    world.pass(1_100);
+    for number in 4..40 {
+        all.extend(frame(number));
+        served.send(&mut world, &frame(number));
+        world.pass(50);
+    }
+    drop(served);
+    let response = world.until("all of it", |_| client.whole());
+    assert_eq!(response.body, all);
+    // A chunk for each send: 36 frames in 1.8 s.
+    let chunks = client.wire.windows(3).filter(|bytes| *bytes == b"\r\n\xff").count();
+    assert!((8..=14).contains(&chunks), "{chunks} sends");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Wherever the origin's bytes are cut, and whatever frames them, everybody hears the same.
+    #[test]
+    fn where_the_origins_bytes_are_cut_changes_nothing(
+        parts in proptest::collection::vec(1_usize..3_000, 1..40),
+        is_chunked in any::<bool>(),
+        seconds in proptest::collection::vec(0_usize..40, 3),
+    ) {
+        let mut world = World::new(Settings::default());
+        let origin = Server::new();
+        let mut first = world.ask(&origin.get("/live", "HTTP/1.1", ""));
+        let mut served = origin.accept(&mut world);
+        let media = frames(0..60);
+        let (mut wire, mut rest) = (Vec::new(), media.as_slice());
+        let mut lengths = parts.iter().cycle();
+        if is_chunked {
+            wire.extend_from_slice(CHUNKED.as_bytes());
+            while !rest.is_empty() {
+                let (part, behind) = rest.split_at((*lengths.next().unwrap()).min(rest.len()));
+                wire.extend(chunk(part));
+                rest = behind;
+            }
+            wire.extend_from_slice(b"0\r\n\r\n");
+        } else {
+            wire.extend_from_slice(LIVE.as_bytes());
+            wire.extend_from_slice(&media);
+        }
+        let mut others = Vec::new();
+        let mut rest = wire.as_slice();
+        let mut sends = 0;
+        while !rest.is_empty() {
+            if seconds.contains(&sends) {
+                let version = if sends % 2 == 0 { "HTTP/1.0" } else { "HTTP/1.1" };
+                others.push(world.ask(&origin.get("/live", version, "")));
+                world.pass(50);
+            }
+            let (part, behind) = rest.split_at((*lengths.next().unwrap()).min(rest.len()));
+            served.send(&mut world, part);
+            world.pass(50);
+            (rest, sends) = (behind, sends + 1);
+        }
+        drop(served);
+        let response = world.until("all of it", |_| first.whole());
+        prop_assert_eq!(response.body, media);
+        for client in &mut others {
+            let response = world.until("all of it", |_| client.whole());
+            let heard = in_a_row(&response.body);
+            prop_assert_eq!(heard, 0..60, "less than a burst: from the beginning");
+        }
+        prop_assert_eq!(world.stats().origins_opened, 1);
+    }
+}

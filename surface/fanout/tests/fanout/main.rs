@@ -1,0 +1,7 @@
+//! Channels on real sockets: an origin, the service and its clients.
+
+mod listeners;
+mod media;
+mod origin;
+mod sharing;
+mod world;
