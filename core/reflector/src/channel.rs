@@ -298,6 +298,18 @@ impl Channel {
         Some(BitsPerSecond(u64::try_from(rate).unwrap_or(u64::MAX)))
     }
 
+    /// Whether the origin's bytes are of use to anybody. They are not while everybody is behind by
+    /// more than half of the ring: an origin that sends faster than all take, a file that does not
+    /// say so, would have them skip. Whoever reads it may wait then, for less than
+    /// [`SILENCE_MAX`](crate::limits::SILENCE_MAX).
+    #[must_use]
+    pub fn wants_more(&self) -> bool {
+        let (edge, half) = (self.store.edge(), (self.store.limit() / 2) as u64);
+        let is_behind = |cursor: &Cursor| edge.saturating_sub(cursor.position()) > half;
+        let mut cursors = self.listeners.values().map(|listener| listener.cursor.as_ref());
+        self.phase != Phase::Live || !cursors.all(|cursor| cursor.is_some_and(is_behind))
+    }
+
     /// The most payload that it may come to keep. It is known with the origin's head.
     #[must_use]
     pub fn payload_max(&self) -> Bytes {

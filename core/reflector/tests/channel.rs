@@ -208,3 +208,20 @@ fn who_skips_does_not_go_on_where_it_is_overtaken_at_once() {
     let (numbers, rest) = Media::Ts.numbers(&run.of(0).bytes);
     assert!(numbers.len() > 150 && numbers.last() == Some(&397) && rest == 0, "{numbers:?}");
 }
+
+#[test]
+fn bytes_are_of_use_while_somebody_keeps_up() {
+    let mut run = Run::live(64 * 1024, Media::Mp3);
+    assert!(run.channel.wants_more());
+    run.bytes(&Media::Mp3.frames(0..70));
+    assert!(run.channel.wants_more(), "behind by less than half of the ring");
+    run.bytes(&Media::Mp3.frames(70..100));
+    assert!(!run.channel.wants_more());
+    run.join(1, Wants::Media);
+    run.take_all(1);
+    assert!(run.channel.wants_more(), "one is there who has all");
+    run.leave(1);
+    assert!(!run.channel.wants_more());
+    run.take(0, 20_000);
+    assert!(run.channel.wants_more());
+}

@@ -87,6 +87,7 @@ impl Fanout {
         if let Some(waiting) = listener.waiting.take() {
             self.waiting = self.waiting.saturating_sub(waiting.memory());
         }
+        io.limit_unsent(listener.end, UNSENT_MAX);
         match head::response(head, body, listener.version) {
             Ok((out, is_chunked)) => {
                 (listener.out, listener.is_chunked) = (out, is_chunked);
@@ -149,7 +150,6 @@ impl Fanout {
         let Some(listener) = self.remove(to) else { return };
         self.stats.alone += 1;
         let (upstream, down) = origin.give_away();
-        io.limit_unsent(upstream, UNSENT_MAX);
         self.relay(io, Relay { downstream: listener.end, upstream, version, up: Vec::new(), down });
     }
 

@@ -3,7 +3,7 @@
 use crate::head::Refused;
 use crate::limits::{
     CHANNELS_COUNT_MAX, KEY_LENGTH_MAX, LEAVING_MAX, ORIGIN_PORTION, PAYLOAD_MAX, SENDS_MAX,
-    UNSENT_MAX, WAITING_LENGTH_MAX,
+    WAITING_LENGTH_MAX,
 };
 use crate::listener::{Listener, StationId, Waiting};
 use crate::relay::{After, Relay};
@@ -170,7 +170,6 @@ impl Fanout {
         if io.state(end) != State::Open {
             return io.close(end, Closed::Reset);
         }
-        io.limit_unsent(end, UNSENT_MAX);
         let Join { key, client, server, request, received } = join;
         let ask = Ask::new(&request);
         let waiting = Box::new(Waiting { client, server, request, received });
@@ -322,8 +321,7 @@ impl Fanout {
             station.channel.handle_timeout(now);
         }
         let origin = station.origin.as_ref();
-        let is_due = origin.is_some_and(|it| it.is_readable && it.gathers(now).is_none());
-        if is_due {
+        if origin.is_some_and(|origin| origin.is_due(now)) {
             self.hear(io, id);
         }
         self.settle(io, id);
@@ -333,7 +331,9 @@ impl Fanout {
     pub(crate) fn go_alone(&mut self, io: &mut Io<'_>, end: End, waiting: Waiting) {
         let Waiting { client, server, request, received } = waiting;
         let mut up = head::last_request(&request);
-        up.extend(received);
+        if head::has_more(&request) {
+            up.extend(received);
+        }
         let upstream = io.connect(self.from(client), server);
         self.stats.alone += 1;
         self.relay(

@@ -30,6 +30,12 @@ pub(crate) fn last_request(head: &RequestHead) -> Vec<u8> {
     request(&head)
 }
 
+/// Whether what comes behind a request belongs to it: a body, or another protocol.
+pub(crate) fn has_more(head: &RequestHead) -> bool {
+    let fields: [&[u8]; 2] = [b"Content-Length", b"Transfer-Encoding"];
+    head.asks_to_switch() || fields.iter().any(|name| head.headers.contains(name))
+}
+
 /// The head of a listener's response, and whether its body has chunks. The connection ends behind
 /// it; a client of HTTP/1.0 is answered in its own version.
 pub(crate) fn response(

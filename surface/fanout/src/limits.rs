@@ -28,6 +28,11 @@ pub const GATHER_LENGTH: usize = 16 * 1024;
 /// at once.
 pub const GATHER_NOT: Nanos = Nanos::from_millis(1_000);
 
+/// How long an origin is not read while all its listeners are behind by more than half of the
+/// ring. It notices and waits, as it would for each of them; a file that does not say that it is
+/// one arrives whole. A live one goes on meanwhile, and whoever is slow has to skip in the end.
+pub const HOLD_MAX: Nanos = Nanos::from_millis(5_000);
+
 /// Bytes that are read of an origin before others have their turn: twice the burst that servers in
 /// use begin with.
 pub const ORIGIN_PORTION: usize = 128 * 1024;
@@ -49,4 +54,5 @@ pub const LEAVING_MAX: Nanos = Nanos::from_millis(10_000);
 
 const _: () = assert!(GATHER_LENGTH <= ORIGIN_PORTION);
 const _: () = assert!(GATHER_MAX.0 * 10 <= reflector::limits::BURST.0, "what waits is not missed");
+const _: () = assert!(HOLD_MAX.0 * 2 < reflector::limits::SILENCE_MAX.0, "it is not silent");
 const _: () = assert!(SEND_LENGTH_MAX < u32::MAX as usize);

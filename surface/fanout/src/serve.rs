@@ -45,6 +45,7 @@ impl Fanout {
                 break;
             }
         }
+        station.let_go();
         self.settle(io, station_id);
         if goes_on {
             self.enqueue(id);
@@ -62,7 +63,7 @@ impl Fanout {
             State::Open => {
                 origin.ask(io);
                 origin.is_readable = true;
-                if origin.gathers(now).is_none() {
+                if origin.is_due(now) {
                     self.hear(io, id);
                 }
             }
@@ -86,15 +87,13 @@ impl Fanout {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut body = std::mem::take(&mut self.body);
         let mut length = 0;
-        loop {
-            let origin = self.stations.get_mut(&id).and_then(|it| it.origin.as_mut());
-            let Some(origin) = origin else { break };
-            if length >= ORIGIN_PORTION {
-                io.again(origin.end);
-                origin.gather(now, usize::MAX);
+        while let Some(station) = self.stations.get_mut(&id).filter(|_| length < ORIGIN_PORTION) {
+            if !station.may_read(now) {
                 break;
             }
-            match io.receive(origin.end, &mut buffer) {
+            let limit = station.read_length().min(buffer.len());
+            let Some(origin) = &mut station.origin else { break };
+            match io.receive(origin.end, &mut buffer[..limit]) {
                 Received::Bytes(count) => {
                     length += count;
                     if !self.take(io, id, &buffer[..count], &mut body) {
@@ -118,6 +117,7 @@ impl Fanout {
                 }
             }
         }
+        // What is left after a portion is due: its time has not changed.
         (self.buffer, self.body) = (buffer, body);
     }
 

@@ -1,6 +1,6 @@
 //! One channel and its connection to the origin.
 
-use crate::limits::{GATHER_LENGTH, GATHER_MAX, GATHER_NOT};
+use crate::limits::{GATHER_LENGTH, GATHER_MAX, GATHER_NOT, HOLD_MAX};
 use http1::{Error, Framing, ResponseDecoder, ResponseEvent, Version};
 use reflector::icy::StatusLine;
 use reflector::{Channel, Connection, Key as Asked};
@@ -8,6 +8,9 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use stream::{End, Io};
 use units::{Bytes, Nanos};
+
+/// Bytes that are read at once before there is a head: one of them, and the beginning of a body.
+const HEAD_READ_LENGTH: usize = 4 * 1024;
 
 /// What tells channels apart. Whoever asks another server gets another channel, whatever name he
 /// calls it by: a client chooses both, and others would hear what that server says.
@@ -41,6 +44,8 @@ pub(crate) struct Origin {
     read_at: Nanos,
     /// Not read before, as more is to come.
     gathers_until: Nanos,
+    /// Not read before, as nobody can take more; or until somebody can.
+    held_until: Option<Nanos>,
     /// There is something to read.
     pub(crate) is_readable: bool,
 }
@@ -76,6 +81,7 @@ impl Origin {
             head: None,
             read_at: Nanos::ZERO,
             gathers_until: Nanos::ZERO,
+            held_until: None,
             is_readable: false,
         }
     }
@@ -88,14 +94,14 @@ impl Origin {
         }
     }
 
-    /// Until when its bytes wait for others, if they do.
-    pub(crate) fn gathers(&self, now: Nanos) -> Option<Nanos> {
-        (now < self.gathers_until).then_some(self.gathers_until)
+    /// Whether there is something to read, and it need not wait.
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        self.poll_timeout().is_some_and(|at| at <= now)
     }
 
     /// When it has to be read.
     fn poll_timeout(&self) -> Option<Nanos> {
-        self.is_readable.then_some(self.gathers_until)
+        self.is_readable.then_some(self.held_until.unwrap_or(self.gathers_until))
     }
 
     /// So many bytes have been read at once: how long the next ones are gathered.
@@ -222,6 +228,38 @@ impl Station {
     pub(crate) fn is_whole(&mut self) -> bool {
         let Some(origin) = &mut self.origin else { return false };
         matches!(origin.decoder.eof(), Ok(Some(ResponseEvent::End)))
+    }
+
+    /// Whether the origin may be read now, or waits for its listeners.
+    pub(crate) fn may_read(&mut self, now: Nanos) -> bool {
+        let Self { origin: Some(origin), channel, .. } = self else { return false };
+        if channel.wants_more() {
+            origin.held_until = None;
+            return true;
+        }
+        let until = *origin.held_until.get_or_insert(now + HOLD_MAX);
+        if until > now {
+            return false;
+        }
+        origin.held_until = None;
+        true
+    }
+
+    /// Bytes that may be read at once: no more of a stream than its ring has room for in front of
+    /// those who keep up.
+    pub(crate) fn read_length(&self) -> usize {
+        if self.origin.as_ref().is_none_or(|origin| origin.head.is_none()) {
+            return HEAD_READ_LENGTH;
+        }
+        usize::try_from(self.channel.payload_max().0 / 4).unwrap_or(usize::MAX)
+    }
+
+    /// A listener has taken something: an origin that waits for that may go on.
+    pub(crate) fn let_go(&mut self) {
+        let Self { origin: Some(origin), channel, .. } = self else { return };
+        if origin.held_until.is_some() && channel.wants_more() {
+            origin.held_until = None;
+        }
     }
 
     /// Bytes of memory of what is not the channel's.

@@ -56,6 +56,10 @@ fn a_thousand_listeners_come_and_go_and_nothing_is_left() {
                 client.read();
             }
         }
+        let stats = world.stats();
+        let each = stats.memory.listeners.0 / stats.listeners;
+        assert!(each <= 512, "{each} bytes for a listener");
+        assert!(stats.memory.payload.0 <= 1024 * 1024 + 64 * 1024, "one copy");
         served.send(&mut world, b"0\r\n\r\n");
         assert_eq!(clients.len(), 1_001);
         for client in &mut clients {

@@ -177,7 +177,7 @@ fn a_file_is_passed_to_the_first_and_others_ask_for_it_themselves() {
     alone.send(&mut world, &[head.as_bytes(), &file].concat());
     for client in [&mut first, &mut second] {
         let response = world.until("all of it", |_| client.whole());
-        assert_eq!(response.body, file);
+        assert!(response.body == file, "all of it");
     }
     assert_eq!((world.stats().alone, world.stats().channels), (2, 0));
     drop((served, alone, first, second));

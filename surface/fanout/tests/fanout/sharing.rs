@@ -2,7 +2,7 @@
 
 use crate::media::{frames, in_a_row, numbers};
 use crate::world::{LIVE, Served, Server, World};
-use fanout::{Key, KeyTooLong, Settings};
+use fanout::{Key, KeyTooLong, Settings, Source};
 use http1::{Framing, Version};
 use sha2::{Digest, Sha256};
 
@@ -163,4 +163,16 @@ fn titles_come_to_those_who_asked_for_them_at_their_own_places() {
     assert_eq!(response.field("icy-metaint"), Some("16000"));
     let expected = with_titles(&media, 16_000, &titles);
     assert_eq!(Sha256::digest(&response.body), Sha256::digest(&expected));
+}
+
+#[test]
+fn an_origin_sees_the_node_or_its_first_client() {
+    for (source, seen) in [(Source::Node, "127.0.0.1"), (Source::Client, "127.0.0.7")] {
+        let mut world = World::new(Settings { source, ..Settings::default() });
+        let origin = Server::new();
+        let request = origin.get("/live", "HTTP/1.1", "");
+        let _client = world.ask_from(&request, "127.0.0.7");
+        let served = origin.accept(&mut world);
+        assert_eq!(served.peer().ip().to_string(), seen);
+    }
 }

@@ -166,21 +166,28 @@ impl World {
 
     /// A client that has asked.
     pub fn ask(&mut self, request: &str) -> Client {
-        self.ask_with(request, None)
+        self.ask_with(request, None, "127.0.0.1")
+    }
+
+    /// One with this address.
+    pub fn ask_from(&mut self, request: &str, address: &str) -> Client {
+        self.ask_with(request, None, address)
     }
 
     /// One that takes little at a time.
     pub fn ask_slowly(&mut self, request: &str) -> Client {
-        self.ask_with(request, Some(4 * 1024))
+        self.ask_with(request, Some(4 * 1024), "127.0.0.1")
     }
 
-    fn ask_with(&mut self, request: &str, buffer: Option<usize>) -> Client {
+    fn ask_with(&mut self, request: &str, buffer: Option<usize>, address: &str) -> Client {
         let socket =
             socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .unwrap();
         if let Some(length) = buffer {
             sockopt::set_socket_recv_buffer_size(&socket, length).unwrap();
         }
+        let own = SocketAddr::new(address.parse().unwrap(), 0);
+        rustix::net::bind(&socket, &own).unwrap();
         rustix::net::connect(&socket, &self.address).unwrap();
         let mut stream = TcpStream::from(socket);
         stream.write_all(request.as_bytes()).unwrap();
@@ -230,6 +237,16 @@ impl Client {
     /// Reads what has come.
     pub fn read(&mut self) {
         self.end = self.end.or(read(&mut self.stream, &mut self.wire));
+    }
+
+    /// Reads some of what has come.
+    pub fn read_some(&mut self, length: usize) {
+        let mut buffer = vec![0; length];
+        match self.stream.read(&mut buffer) {
+            Ok(count) => self.wire.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// What it has, once there is a head.
@@ -363,6 +380,20 @@ impl Served {
             }
         }
         world.work();
+    }
+
+    /// Sends as much as there is room for; what is left.
+    pub fn send_now<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        match self.stream.write(bytes) {
+            Ok(count) => &bytes[count..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => bytes,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Whose address it sees.
+    pub fn peer(&self) -> SocketAddr {
+        self.stream.peer_addr().unwrap()
     }
 
     /// Its process is killed: a reset.
