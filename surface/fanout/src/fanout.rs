@@ -278,6 +278,7 @@ impl Fanout {
         let roles = self.roles.len() * (size_of::<End>() + size_of::<Role>());
         stats.memory.listeners += Bytes((listeners + relays + roles) as u64);
         stats.memory.others = Bytes(others as u64);
+        (stats.payload_max, stats.waiting) = (self.payload, Bytes(self.waiting as u64));
         stats.channels = self.stations.len() as u64;
         stats.listeners = self.listeners.len() as u64;
         stats.left = stats.joined - stats.listeners;

@@ -17,10 +17,11 @@ pub const WAITING_LENGTH_MAX: usize = 16 * 1024 * 1024;
 /// When somebody who found no room may ask again: a listener stays for minutes.
 pub const RETRY_AFTER_SECONDS: u64 = 10;
 
-/// How long an origin's bytes may wait for others. To send costs a listener some microseconds,
-/// however little it is; a stream of 128 kbit/s comes in eleven segments a second, and goes out in
-/// five sends. A listener begins 4 s before the live edge, so that its player has not run dry.
-pub const GATHER_MAX: Nanos = Nanos::from_millis(200);
+/// How long an origin's bytes may wait for others. To send costs seven microseconds for each
+/// listener, nearly all of them the kernel's, however little it is; a stream of 128 kbit/s comes in
+/// eleven segments a second, and goes out in five sends in two seconds. A listener begins 4 s
+/// before the live edge, so that its player has not run dry.
+pub const GATHER_MAX: Nanos = Nanos::from_millis(400);
 /// So much is worth a send: of faster streams less time is gathered, as long as it takes to have
 /// this. Eleven segments: the costs of a send are those of its segments then.
 pub const GATHER_LENGTH: usize = 16 * 1024;

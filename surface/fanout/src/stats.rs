@@ -36,6 +36,10 @@ pub struct FanoutStats {
     pub bytes_out: Bytes,
     /// Bytes of origins that were given to nobody: between frames, cut off, tags.
     pub bytes_left_out: Bytes,
+    /// Payload that the channels may come to keep: what new ones are refused by.
+    pub payload_max: Bytes,
+    /// Requests that wait for an origin's head.
+    pub waiting: Bytes,
     /// Memory that is in use.
     pub memory: FanoutMemory,
 }

@@ -1,5 +1,6 @@
 //! Channels on real sockets: an origin, the service and its clients.
 
+mod anything;
 mod listeners;
 mod media;
 mod origin;

@@ -54,7 +54,7 @@ fn the_origin_stays_for_those_who_are_left_and_goes_with_the_last() {
         while world.stats().listeners > listeners {
             let number = all.next().unwrap();
             served.send(world, &frames(number..number + 4));
-            world.pass(200);
+            world.pass(400);
         }
     };
     send_until(&mut world, &mut served, 1);

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use stream::{Application, Closed, End, Io, Received, ServiceNumber, Sockets, State, Streams};
@@ -239,6 +239,11 @@ impl Client {
         self.end = self.end.or(read(&mut self.stream, &mut self.wire));
     }
 
+    /// Says something, if there is room for it.
+    pub fn say(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write(bytes);
+    }
+
     /// Reads some of what has come.
     pub fn read_some(&mut self, length: usize) {
         let mut buffer = vec![0; length];
@@ -391,6 +396,11 @@ impl Served {
         }
     }
 
+    /// What is left is of no use.
+    pub fn try_send(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write(bytes);
+    }
+
     /// Whose address it sees.
     pub fn peer(&self) -> SocketAddr {
         self.stream.peer_addr().unwrap()
@@ -404,6 +414,12 @@ impl Served {
     /// Whether the other end has let go of it.
     pub fn is_closed(&mut self) -> bool {
         read(&mut self.stream, &mut self.asked).is_some()
+    }
+}
+
+impl AsFd for Served {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 
