@@ -110,11 +110,7 @@ impl Origin {
         if self.head.is_none_or(|head| now < head.at + GATHER_NOT) {
             return;
         }
-        // As long as it takes to have what is worth it, at the rate at which these came; in u128,
-        // as both may be large.
-        let worth = u128::from(took.0) * GATHER_LENGTH as u128 / length.max(1) as u128;
-        let worth = u64::try_from(worth).unwrap_or(u64::MAX).min(GATHER_MAX.0);
-        self.gathers_until = now + Nanos(worth);
+        self.gathers_until = now + pause(took, length);
     }
 
     /// Whether a client of this version can have the answer as it came.
@@ -127,6 +123,14 @@ impl Origin {
     pub(crate) fn give_away(self) -> (End, Vec<u8>) {
         (self.end, self.raw)
     }
+}
+
+/// As long as it takes to have what is worth a send, at the rate at which so many bytes came in so
+/// much time.
+fn pause(took: Nanos, length: usize) -> Nanos {
+    // In u128, as both may be large.
+    let worth = u128::from(took.0) * GATHER_LENGTH as u128 / length.max(1) as u128;
+    Nanos(u64::try_from(worth).unwrap_or(u64::MAX).min(GATHER_MAX.0))
 }
 
 /// See above.
@@ -267,5 +271,29 @@ impl Station {
         let origin = self.origin.as_ref();
         let held = origin.map_or(0, |origin| origin.raw.capacity() + origin.out.capacity());
         size_of::<Self>() + held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fast_streams_are_gathered_for_less_time() {
+        let rows = [
+            // A segment of 128 kbit/s, and what comes of it in the longest time.
+            (Nanos::from_millis(87), 1_400, GATHER_MAX),
+            (GATHER_MAX, 6_400, GATHER_MAX),
+            // 8 and 80 Mbit/s, in whatever time it was measured.
+            (Nanos::from_millis(10), 10_000, Nanos(16_384_000)),
+            (Nanos::from_millis(100), 100_000, Nanos(16_384_000)),
+            (Nanos::from_millis(10), 100_000, Nanos(1_638_400)),
+            (Nanos::ZERO, 1, Nanos::ZERO),
+            (Nanos(u64::MAX), 1, GATHER_MAX),
+            (Nanos(u64::MAX), usize::MAX, Nanos(16_384)),
+        ];
+        for (took, length, expected) in rows {
+            assert_eq!(pause(took, length), expected, "{took}, {length}");
+        }
     }
 }
