@@ -93,6 +93,12 @@ pub struct Callbacks(u32);
 const _: () = assert!(CALLBACKS.len() <= u32::BITS as usize);
 
 impl Callbacks {
+    /// Those among these names.
+    pub(crate) fn among<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let index = |name: &str| CALLBACKS.iter().position(|it| it.name == name);
+        Self(names.filter_map(index).fold(0, |found, index| found | 1 << index))
+    }
+
     /// Whether a callback of [`CALLBACKS`] is there.
     #[must_use]
     pub fn has(self, name: &str) -> bool {

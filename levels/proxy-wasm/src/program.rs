@@ -1,5 +1,6 @@
 //! A compiler for stream modules, and the code that it made.
 
+use crate::check::Callbacks;
 use crate::host::{self, Host};
 use crate::limits::CODE_LENGTH_MAX;
 use engine::{CompileError, FIBER_LENGTH, STACK_LENGTH_MAX};
@@ -94,4 +95,18 @@ impl Engine {
 pub struct Program {
     pub(crate) ready: InstancePre<Host>,
     pub(crate) engine: Engine,
+}
+
+impl Program {
+    /// The callbacks that it exports: the others need not be called.
+    #[must_use]
+    pub fn callbacks(&self) -> Callbacks {
+        Callbacks::among(self.ready.module().exports().map(|export| export.name()))
+    }
+
+    /// Whether it imports a host function: what nobody can ask for need not be there.
+    #[must_use]
+    pub fn imports(&self, name: &str) -> bool {
+        self.ready.module().imports().any(|import| import.name() == name)
+    }
 }
