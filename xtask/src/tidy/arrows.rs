@@ -12,11 +12,12 @@ use super::tree::{Crate, Tree};
 const CHECK: &str = "arrows";
 
 /// Crates that may use both `core` and `levels`: the roots where they meet.
-const ROOTS: [&str; 8] = [
+const ROOTS: [&str; 9] = [
     "surface/noded",
     "surface/cell",
     "surface/cli",
     "surface/fanout",
+    "surface/filter",
     "lab/sim",
     "lab/conformance",
     "lab/system",

@@ -1,0 +1,418 @@
+//! The application: sockets on one side, connections and the VM on the other.
+
+use crate::calls::Calls;
+use crate::connection::{Addresses, Failure, Fate, Protocol, Side};
+use crate::http::Http;
+use crate::limits::{LINGER_LENGTH_MAX, LINGER_TIME, PORTION, READ_LENGTH};
+use crate::module::{Last, Module, Reply};
+use crate::report::Reports;
+use crate::runner::{Job, Resumed, Runner, Waiting};
+use crate::tcp::Tcp;
+use proxy_wasm::{Answer, Program, Stream, VmSpec};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use stream::{Application, Closed, End, Io, Received, State};
+use units::Nanos;
+
+/// What a service's module looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// TCP connections.
+    Tcp,
+    /// Requests and responses of HTTP/1.1 on them.
+    Http,
+}
+
+/// What a filter is made of.
+pub struct FilterSpec {
+    /// The module.
+    pub program: Program,
+    /// What its VMs are started with; the upstreams that it may call are those below.
+    pub vm: VmSpec,
+    /// What it looks at.
+    pub kind: Kind,
+    /// What becomes of streams while it is down.
+    pub failure: Failure,
+    /// Whom it may call, by name.
+    pub upstreams: BTreeMap<String, SocketAddr>,
+    /// Nanoseconds since 1970 when the clock of [`Io::now`] was 0.
+    pub real_offset_ns: u64,
+}
+
+/// A client connection with its sockets.
+struct Live {
+    protocol: Box<dyn Protocol>,
+    addresses: Addresses,
+    down: End,
+    up: Option<End>,
+    /// Nothing more comes from the client, or from the server.
+    has_ended: [bool; 2],
+    is_finished: [bool; 2],
+    /// It is among those that wait for the VM.
+    is_queued: bool,
+    /// Bytes that it may still send, once it is only listened to.
+    lingers: Option<usize>,
+    is_unreachable: bool,
+}
+
+impl Live {
+    const fn end(&self, side: Side) -> Option<End> {
+        match side {
+            Side::Downstream => Some(self.down),
+            Side::Upstream => self.up,
+        }
+    }
+}
+
+/// Whether a connection is there afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    Stays,
+    Gone,
+}
+
+/// A service of streams.
+pub struct Filter {
+    kind: Kind,
+    failure: Failure,
+    runner: Runner,
+    live: HashMap<u64, Box<Live>>,
+    ends: HashMap<End, u64>,
+    last_number: u64,
+    calls: Calls,
+    /// When those that linger have done so long enough, in order.
+    lingering: VecDeque<(Nanos, u64)>,
+    buffer: Vec<u8>,
+}
+
+impl Filter {
+    /// One whose VM starts when it is asked to work.
+    #[must_use]
+    pub fn new(spec: FilterSpec) -> Self {
+        let FilterSpec { program, mut vm, kind, failure, upstreams, real_offset_ns } = spec;
+        vm.upstreams = upstreams.keys().cloned().collect();
+        Self {
+            kind,
+            failure,
+            runner: Runner::new(program, vm, real_offset_ns),
+            live: HashMap::new(),
+            ends: HashMap::new(),
+            last_number: 0,
+            calls: Calls::new(upstreams),
+            lingering: VecDeque::new(),
+            buffer: vec![0; READ_LENGTH],
+        }
+    }
+
+    /// What it tells its owner, once it is with its streams.
+    #[must_use]
+    pub fn reports(&self) -> Reports {
+        self.runner.reports()
+    }
+
+    /// Does something for a connection, and then with its sockets what can be done.
+    fn with(
+        &mut self,
+        io: &mut Io<'_>,
+        number: u64,
+        act: impl FnOnce(&mut dyn Protocol, &mut Runner),
+    ) {
+        let Some(mut live) = self.live.remove(&number) else { return };
+        act(&mut *live.protocol, &mut self.runner);
+        let after = self.drive(io, number, &mut live);
+        if live.protocol.is_waiting() && !live.is_queued {
+            live.is_queued = true;
+            self.runner.wait(number);
+        }
+        if after == After::Stays {
+            self.live.insert(number, live);
+        }
+    }
+
+    fn drive(&mut self, io: &mut Io<'_>, number: u64, live: &mut Live) -> After {
+        let mut left = PORTION;
+        loop {
+            self.look(io, live);
+            let moved = match live.protocol.fate() {
+                Fate::Reset => {
+                    let is_unreachable = live.is_unreachable;
+                    let why = if is_unreachable { Closed::Unreachable } else { Closed::Reset };
+                    self.close(io, live, why);
+                    return After::Gone;
+                }
+                Fate::Closing => return self.end(io, number, live),
+                Fate::Joined if self.join(io, live) => return After::Gone,
+                Fate::Open | Fate::Joined => {
+                    self.connect(io, number, live);
+                    let sent = Side::BOTH.map(|side| self.send(io, live, side));
+                    let read = Side::BOTH.map(|side| self.read(io, live, side, &mut left));
+                    sent.contains(&true) || read.contains(&true)
+                }
+            };
+            if !moved && !matches!(live.protocol.fate(), Fate::Reset | Fate::Closing) {
+                return After::Stays;
+            }
+        }
+    }
+
+    /// Whether an end is lost, which its connection is told.
+    fn look(&mut self, io: &mut Io<'_>, live: &mut Live) {
+        if let Some(up) = live.up {
+            let state = io.state(up);
+            if !matches!(state, State::Open | State::Connecting) {
+                self.drop_server(io, live, Closed::Reset);
+                if state == State::Unreachable {
+                    live.is_unreachable = true;
+                    live.protocol.handle_unreachable(&mut self.runner);
+                } else {
+                    live.protocol.handle_server_lost(&mut self.runner);
+                }
+            }
+        }
+        if io.state(live.down) != State::Open {
+            live.protocol.handle_lost(&mut self.runner);
+        }
+    }
+
+    fn drop_server(&mut self, io: &mut Io<'_>, live: &mut Live, why: Closed) {
+        let Some(up) = live.up.take() else { return };
+        self.ends.remove(&up);
+        io.close(up, why);
+        live.has_ended[1] = false;
+        live.is_finished[1] = false;
+    }
+
+    fn close(&mut self, io: &mut Io<'_>, live: &mut Live, why: Closed) {
+        self.drop_server(io, live, why);
+        self.ends.remove(&live.down);
+        io.close(live.down, why);
+    }
+
+    fn connect(&mut self, io: &mut Io<'_>, number: u64, live: &mut Live) {
+        if live.protocol.drops_server() {
+            self.drop_server(io, live, Closed::Ended);
+        }
+        if live.up.is_none() && live.protocol.wants_server() {
+            let end = io.connect(Some(live.addresses.client), live.addresses.server);
+            self.ends.insert(end, number);
+            live.up = Some(end);
+        }
+    }
+
+    fn send(&mut self, io: &mut Io<'_>, live: &mut Live, side: Side) -> bool {
+        let Some(end) = live.end(side) else { return false };
+        let mut moved = false;
+        while !live.protocol.out(side).is_empty() {
+            match io.send(end, &[IoSlice::new(live.protocol.out(side).bytes())]) {
+                0 => return moved,
+                count => {
+                    moved = true;
+                    live.protocol.handle_sent(side, count, &mut self.runner);
+                }
+            }
+        }
+        let is_finished = &mut live.is_finished[side as usize];
+        if live.protocol.finishes(side) && !*is_finished && io.state(end) == State::Open {
+            *is_finished = true;
+            io.finish(end);
+        }
+        moved
+    }
+
+    fn read(&mut self, io: &mut Io<'_>, live: &mut Live, side: Side, left: &mut usize) -> bool {
+        let Some(end) = live.end(side) else { return false };
+        let mut moved = false;
+        while !live.has_ended[side as usize] && live.protocol.wants(side) {
+            if *left == 0 {
+                io.again(end);
+                return false;
+            }
+            match io.receive(end, &mut self.buffer) {
+                Received::Bytes(count) => {
+                    *left = left.saturating_sub(count);
+                    live.protocol.handle_bytes(side, &self.buffer[..count], &mut self.runner);
+                }
+                Received::Ended => {
+                    live.has_ended[side as usize] = true;
+                    live.protocol.handle_end(side, &mut self.runner);
+                }
+                Received::Nothing => return moved,
+            }
+            moved = true;
+        }
+        moved
+    }
+
+    /// Lets the kernel join both ends as soon as nothing waits in between.
+    fn join(&mut self, io: &mut Io<'_>, live: &mut Live) -> bool {
+        let is_empty = Side::BOTH.iter().all(|side| live.protocol.out(*side).is_empty());
+        let Some(up) = live.up.filter(|_| is_empty) else { return false };
+        if io.state(up) != State::Open || io.state(live.down) != State::Open {
+            return false;
+        }
+        self.ends.remove(&up);
+        self.ends.remove(&live.down);
+        io.join(live.down, up);
+        true
+    }
+
+    /// Sends what waits, and listens a while so that no reset overtakes it.
+    fn end(&mut self, io: &mut Io<'_>, number: u64, live: &mut Live) -> After {
+        if live.protocol.flushes_server() {
+            self.send(io, live, Side::Upstream);
+        } else {
+            live.protocol.out(Side::Upstream).clear();
+        }
+        if live.protocol.out(Side::Upstream).is_empty() || live.up.is_none() {
+            let is_partial = live.protocol.aborts_server();
+            let why = if is_partial { Closed::Reset } else { Closed::Ended };
+            self.drop_server(io, live, why);
+        }
+        self.send(io, live, Side::Downstream);
+        if io.state(live.down) != State::Open {
+            self.close(io, live, Closed::Reset);
+            return After::Gone;
+        }
+        if !live.protocol.out(Side::Downstream).is_empty() || live.up.is_some() {
+            return After::Stays;
+        }
+        if !std::mem::replace(&mut live.is_finished[0], true) {
+            io.finish(live.down);
+        }
+        let left = live.lingers.get_or_insert_with(|| {
+            self.lingering.push_back((io.now() + LINGER_TIME, number));
+            LINGER_LENGTH_MAX
+        });
+        while !live.has_ended[0] && *left > 0 {
+            match io.receive(live.down, &mut self.buffer) {
+                Received::Bytes(count) => *left = left.saturating_sub(count),
+                Received::Ended => live.has_ended[0] = true,
+                Received::Nothing => return After::Stays,
+            }
+        }
+        self.close(io, live, Closed::Ended);
+        After::Gone
+    }
+
+    /// What calls have left to do.
+    fn settle(&mut self, io: &mut Io<'_>) {
+        loop {
+            if let Some(streams) = self.runner.take_fallen() {
+                self.fall(io, streams);
+            } else if let Some((number, effect)) = self.runner.take_effect() {
+                self.with(io, number, |live, module| live.handle_effect(effect, module));
+            } else if let Some((call, request)) = self.runner.take_http_call() {
+                self.runner.count(|it| it.calls += 1);
+                self.calls.begin(io, call, &request);
+            } else if let Some(response) = self.calls.poll_response() {
+                if response.headers.is_empty() {
+                    self.runner.count(|it| it.calls_failed += 1);
+                }
+                self.runner.wait_for(Job::Response(response));
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Those that wait have their turns, each one, as far as the pace lets them.
+    fn take_turns(&mut self, io: &mut Io<'_>) {
+        self.settle(io);
+        for _ in 0..self.runner.waiting() {
+            match self.runner.next() {
+                None => return,
+                Some(Waiting::Connection(number)) => {
+                    if let Some(live) = self.live.get_mut(&number) {
+                        live.is_queued = false;
+                    }
+                    self.with(io, number, |live, module| live.handle_go(module));
+                    self.runner.end_turn();
+                }
+                Some(Waiting::Job(job)) => self.runner.run(job),
+            }
+            self.settle(io);
+        }
+    }
+
+    /// The module has fallen: each connection goes on or ends by the policy.
+    fn fall(&mut self, io: &mut Io<'_>, mut streams: BTreeMap<u32, Stream>) {
+        self.calls.forget(io);
+        let mut numbers: Vec<u64> = self.live.keys().copied().collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            if let Some(live) = self.live.get_mut(&number) {
+                live.is_queued = false;
+            }
+            self.with(io, number, |live, module| live.handle_fall(&mut streams, module));
+        }
+    }
+}
+
+impl Application for Filter {
+    fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, server: SocketAddr) {
+        self.runner.set_now(io.now());
+        self.runner.count(|it| it.connections += 1);
+        self.last_number += 1;
+        let (number, addresses) = (self.last_number, Addresses { client, server });
+        let protocol: Box<dyn Protocol> = match self.kind {
+            Kind::Tcp => Box::new(Tcp::new(number, addresses, self.failure, &mut self.runner)),
+            Kind::Http => Box::new(Http::new(number, addresses, self.failure)),
+        };
+        self.ends.insert(end, number);
+        let live = Live {
+            protocol,
+            addresses,
+            down: end,
+            up: None,
+            has_ended: [false; 2],
+            is_finished: [false; 2],
+            is_queued: false,
+            lingers: None,
+            is_unreachable: false,
+        };
+        self.live.insert(number, Box::new(live));
+        self.with(io, number, |live, module| live.handle_go(module));
+        self.take_turns(io);
+    }
+
+    fn ready(&mut self, io: &mut Io<'_>, end: End) {
+        self.runner.set_now(io.now());
+        match self.ends.get(&end) {
+            Some(&number) => self.with(io, number, |_, _| {}),
+            None if self.calls.has(end) => self.calls.ready(io, end),
+            None => io.close(end, Closed::Reset),
+        }
+        self.take_turns(io);
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        let linger = self.lingering.front().map(|(until, _)| *until);
+        [self.runner.poll_timeout(), self.calls.poll_timeout(), linger].into_iter().flatten().min()
+    }
+
+    fn work(&mut self, io: &mut Io<'_>) {
+        self.runner.set_now(io.now());
+        self.runner.handle_timeout();
+        match self.runner.resume() {
+            Resumed::Reply(number, reply) if self.live.contains_key(&number) => {
+                self.with(io, number, |live, module| live.handle_reply(reply, module));
+            }
+            Resumed::Reply(_, Reply::Answered(Answer::Created(context), _)) => {
+                self.runner.later(Last::End(context, Vec::new()));
+            }
+            Resumed::Reply(..) | Resumed::Nothing | Resumed::Free => {}
+        }
+        while let Some(&(until, number)) = self.lingering.front() {
+            if until > io.now() {
+                break;
+            }
+            self.lingering.pop_front();
+            if let Some(mut live) = self.live.remove(&number) {
+                self.close(io, &mut live, Closed::Ended);
+            }
+        }
+        self.calls.handle_timeout(io);
+        self.take_turns(io);
+    }
+}

@@ -1,0 +1,765 @@
+//! HTTP/1.1 between a client and its server, with a module in between: bytes in, bytes out.
+//!
+//! ```text
+//!  client ─▶ RequestDecoder ─▶ request: Way ─▶ Encoder ─▶ server
+//!                                 │ ▲
+//!                                 ▼ │ Module
+//!  client ◀─ Encoder ◀─ response: Way ◀─ ResponseDecoder ◀─ server
+//! ```
+//!
+//! Requests are in a queue with their responses, as in [`Exchange`]: the last one is being read,
+//! the first one being answered. At most one call of a connection is under way; meanwhile nothing
+//! of it is read. Nothing gathers but what the module pauses, and one part.
+
+mod answers;
+mod heads;
+mod message;
+mod requests;
+mod responses;
+mod way;
+
+use crate::connection::{Addresses, Failure, Fate, Protocol, Side, end_unwanted};
+use crate::limits::HELD_LENGTH_MAX;
+use crate::module::{Last, Module, Parts, Reply};
+use crate::outgoing::Outgoing;
+pub(crate) use heads::add_fields;
+use http1::{Exchange, RequestDecoder, ResponseDecoder};
+use message::{Context, Message, Own};
+use proxy_wasm::abi::{Action, StreamType};
+use proxy_wasm::{Answer, Call, Effect, Stream};
+use std::collections::{BTreeMap, VecDeque};
+use way::{Head, Stage, Way};
+
+/// A call that stands still.
+#[derive(Clone, Copy, Debug)]
+struct Calling {
+    message: u64,
+    is_request: bool,
+    stage: Stage,
+}
+
+/// The connection to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// There is none.
+    None,
+    /// It is there or being made, and nothing has come of it.
+    Fresh,
+    /// A response has come by it.
+    Used,
+}
+
+/// One client connection.
+pub(crate) struct Http {
+    number: u64,
+    addresses: Addresses,
+    failure: Failure,
+    requests: RequestDecoder,
+    responses: ResponseDecoder,
+    exchange: Exchange,
+    /// What came and could not be decoded yet.
+    from_client: Vec<u8>,
+    from_server: Vec<u8>,
+    to_client: Outgoing,
+    to_server: Outgoing,
+    messages: VecDeque<Message>,
+    last_message: u64,
+    calling: Option<Calling>,
+    is_waiting: bool,
+    has_client_ended: bool,
+    has_server_ended: bool,
+    /// What the client sent is no request: nothing more of it is read.
+    is_refused: bool,
+    /// The module fell in a call of this connection, which is to be told what becomes of it.
+    has_fallen: bool,
+    /// The connection to the server is of no use, but another one may be.
+    drops_server: bool,
+    /// The server has a part of a request, which is not to pass for the whole.
+    aborts_server: bool,
+    link: Link,
+    /// Where the response began that is awaited.
+    response_from: u64,
+    /// Whether the kernel has taken bytes of a request that has no response yet.
+    has_sent: bool,
+    fate: Fate,
+}
+
+impl Http {
+    pub(crate) fn new(number: u64, addresses: Addresses, failure: Failure) -> Self {
+        Self {
+            number,
+            addresses,
+            failure,
+            requests: RequestDecoder::new(),
+            responses: ResponseDecoder::new(),
+            exchange: Exchange::new(),
+            from_client: Vec::new(),
+            from_server: Vec::new(),
+            to_client: Outgoing::default(),
+            to_server: Outgoing::default(),
+            messages: VecDeque::new(),
+            last_message: 0,
+            calling: None,
+            is_waiting: false,
+            has_client_ended: false,
+            has_server_ended: false,
+            is_refused: false,
+            has_fallen: false,
+            drops_server: false,
+            aborts_server: false,
+            link: Link::None,
+            response_from: 0,
+            has_sent: false,
+            fate: Fate::Open,
+        }
+    }
+
+    /// Does what can be done, with bytes that have just come.
+    fn advance(&mut self, fresh: Option<(Side, &[u8])>, module: &mut dyn Module) {
+        self.is_waiting = false;
+        let of = |side| fresh.filter(|(from, _)| *from == side).map_or(&[][..], |(_, it)| it);
+        let (mut requests, mut responses) = (of(Side::Downstream), of(Side::Upstream));
+        loop {
+            let moved = self.advance_requests(std::mem::take(&mut requests), module)
+                | self.advance_responses(std::mem::take(&mut responses), module);
+            if !moved || self.fate != Fate::Open {
+                return;
+            }
+        }
+    }
+
+    /// Whether this connection may go on with a message of this context.
+    fn may_go_on(&mut self, context: Context, module: &mut dyn Module) -> bool {
+        if self.fate != Fate::Open || self.calling.is_some() {
+            return false;
+        }
+        let is_free = context == Context::Unfiltered
+            || (!self.has_fallen && !module.is_down() && module.may_call(self.number));
+        self.is_waiting |= !is_free;
+        is_free
+    }
+
+    /// The message whose request, or whose response, is under way.
+    fn current(&self, is_request: bool) -> Option<usize> {
+        if is_request {
+            self.messages.len().checked_sub(1)
+        } else {
+            (!self.messages.is_empty()).then_some(0)
+        }
+    }
+
+    fn parts(is_request: bool, module: &dyn Module) -> Parts {
+        let wants = module.wants();
+        if is_request { wants.request } else { wants.response }
+    }
+
+    /// Shows the module what it has not seen, and lets go on what may. `is_at_rest`: nothing more
+    /// has come, so that a head need not wait for the first part of its body.
+    fn show(&mut self, is_request: bool, is_at_rest: bool, module: &mut dyn Module) -> bool {
+        let mut moved = false;
+        while self.fate == Fate::Open && self.calling.is_none() {
+            let Some(index) = self.current(is_request) else { break };
+            let message = &self.messages[index];
+            let stage = match message.context {
+                Context::Unmade if is_request && !message.request.is_dropped => Some(Stage::Create),
+                Context::Made(_) => message.way(is_request).stage(Self::parts(is_request, module)),
+                Context::Unmade | Context::Unfiltered => None,
+            };
+            let Some(stage) = stage else {
+                return moved | self.pass(index, is_request, is_at_rest, module);
+            };
+            if !self.may_go_on(message.context, module) {
+                break;
+            }
+            moved = true;
+            self.call(index, is_request, stage, module);
+        }
+        moved
+    }
+
+    fn call(&mut self, index: usize, is_request: bool, stage: Stage, module: &mut dyn Module) {
+        let message = &mut self.messages[index];
+        let number = message.number;
+        let call = match (message.context, stage) {
+            (_, Stage::Create) => match self.create(index, module) {
+                Some(stream) => Call::Create(stream),
+                None => return,
+            },
+            (Context::Made(context), Stage::Head) => {
+                let is_last = !message.way(is_request).has_body();
+                match is_request {
+                    true => Call::RequestHeaders { context, is_last },
+                    false => Call::ResponseHeaders { context, is_last },
+                }
+            }
+            (Context::Made(context), Stage::Body { is_last }) => match is_request {
+                true => Call::RequestBody { context, is_last },
+                false => Call::ResponseBody { context, is_last },
+            },
+            (Context::Made(context), Stage::Trailers) => {
+                if let Some(stream) = module.stream(context) {
+                    let side =
+                        if is_request { &mut stream.downstream } else { &mut stream.upstream };
+                    side.trailers = heads::trailers_map(&message.way(is_request).trailers);
+                }
+                match is_request {
+                    true => Call::RequestTrailers(context),
+                    false => Call::ResponseTrailers(context),
+                }
+            }
+            _ => return,
+        };
+        let context = match self.messages[index].context {
+            Context::Made(context) => context,
+            _ => 0,
+        };
+        let reply = module.call(self.number, context, call);
+        self.settle(Calling { message: number, is_request, stage }, reply, module);
+    }
+
+    /// A call has come to something.
+    fn settle(&mut self, calling: Calling, reply: Reply, module: &mut dyn Module) {
+        let (answer, effects) = match reply {
+            Reply::Answered(answer, effects) => (answer, effects),
+            Reply::Suspended => {
+                self.calling = Some(calling);
+                return;
+            }
+            // What becomes of the streams of a module that has fallen is told to all of them.
+            Reply::Fallen => {
+                self.has_fallen = true;
+                return;
+            }
+            Reply::Refused => return self.refuse_context(calling.message, module),
+        };
+        let place = self.messages.iter().position(|it| it.number == calling.message);
+        if let Some(index) = place {
+            let way = self.messages[index].way_mut(calling.is_request);
+            match calling.stage {
+                Stage::Body { is_last } => {
+                    way.has_fresh = false;
+                    way.is_last_shown |= is_last;
+                }
+                Stage::Trailers => way.are_trailers_shown = true,
+                Stage::Create | Stage::Head => {}
+            }
+            match answer {
+                Answer::Created(context) => self.messages[index].context = Context::Made(context),
+                Answer::Action(Action::Continue) => {
+                    self.release(index, calling.is_request, module);
+                }
+                Answer::Action(Action::Pause) => {
+                    match calling.stage {
+                        Stage::Head => way.head = Head::Held,
+                        _ => way.is_held = true,
+                    }
+                    self.bound(index, calling.is_request, module);
+                }
+                Answer::Ended(_) | Answer::Pending | Answer::Nothing => {}
+            }
+        }
+        for effect in effects {
+            self.take_effect(effect, module);
+        }
+    }
+
+    /// What a module pauses has an end.
+    fn bound(&mut self, index: usize, is_request: bool, module: &mut dyn Module) {
+        let Context::Made(context) = self.messages[index].context else { return };
+        let Some(stream) = module.stream(context) else { return };
+        let side = if is_request { &stream.downstream } else { &stream.upstream };
+        if side.body.len() <= HELD_LENGTH_MAX {
+            return;
+        }
+        module.count(|it| it.held_too_long += 1);
+        let own = match is_request {
+            true => Own::text(413, "the request is longer than what a filter may hold"),
+            false => Own::text(500, "the response is longer than what a filter may hold"),
+        };
+        self.answer(index, own, module);
+    }
+
+    /// What the module was shown goes on, as it has made it. No call runs.
+    fn release(&mut self, index: usize, is_request: bool, module: &mut dyn Module) {
+        let message = &mut self.messages[index];
+        let Context::Made(context) = message.context else { return };
+        let way = message.way_mut(is_request);
+        if way.is_over || way.is_dropped {
+            return;
+        }
+        way.is_held = false;
+        let Some(stream) = module.stream(context) else { return };
+        if matches!(way.head, Head::Came | Head::Held) {
+            way.head = Head::Ready;
+            let side = if is_request { &stream.downstream } else { &stream.upstream };
+            let edited = match is_request {
+                true => message.edit_request(&side.headers),
+                false => message.edit_response(&side.headers),
+            };
+            if let Err(error) = edited {
+                return self.refuse_edit(index, &error.to_string(), module);
+            }
+        }
+        let way = self.messages[index].way_mut(is_request);
+        if way.has_fresh {
+            // It was told to go on before it has seen what came meanwhile: it sees that first.
+            return;
+        }
+        let Some(stream) = module.stream(context) else { return };
+        let side = if is_request { &mut stream.downstream } else { &mut stream.upstream };
+        if way.is_last_shown || way.are_trailers_shown {
+            match heads::trailers(&side.trailers) {
+                Ok(trailers) => way.trailers = trailers,
+                Err(error) => return self.refuse_edit(index, &error.to_string(), module),
+            }
+        }
+        let mut body = std::mem::take(&mut side.body);
+        let is_whole = way.is_last_shown;
+        if !body.is_empty() || is_whole {
+            let whole = is_whole.then_some(body.len() as u64);
+            if self.write_head(index, is_request, whole, module) {
+                self.write_body(index, is_request, &body, module);
+            }
+            body.clear();
+            // The next part needs as much.
+            if let Some(stream) = module.stream(context) {
+                let side = if is_request { &mut stream.downstream } else { &mut stream.upstream };
+                side.body = body;
+            }
+        }
+    }
+
+    /// All that there is to show has been shown: what is not held goes on.
+    fn pass(
+        &mut self,
+        index: usize,
+        is_request: bool,
+        is_at_rest: bool,
+        module: &mut dyn Module,
+    ) -> bool {
+        let way = self.messages[index].way_mut(is_request);
+        if way.is_dropped || way.is_held {
+            return false;
+        }
+        if way.head == Head::Came {
+            way.head = Head::Ready;
+        }
+        let ends = way.has_ended && !way.is_over && way.head >= Head::Ready;
+        let mut moved = false;
+        if way.head == Head::Ready && (is_at_rest || ends) {
+            moved = true;
+            if !self.write_head(index, is_request, None, module) {
+                return true;
+            }
+        }
+        if ends {
+            self.finish(index, is_request, module);
+        }
+        moved | ends
+    }
+
+    fn write_head(
+        &mut self,
+        index: usize,
+        is_request: bool,
+        whole: Option<u64>,
+        module: &mut dyn Module,
+    ) -> bool {
+        if self.messages[index].way(is_request).head == Head::Gone {
+            return true;
+        }
+        if is_request {
+            self.write_request_head(index, whole, module)
+        } else {
+            self.write_response_head(index, whole, module)
+        }
+    }
+
+    fn write_body(
+        &mut self,
+        index: usize,
+        is_request: bool,
+        bytes: &[u8],
+        module: &mut dyn Module,
+    ) {
+        let out = if is_request { self.to_server.end() } else { self.to_client.end() };
+        let way = self.messages[index].way_mut(is_request);
+        let written = way.encoder.as_mut().map(|encoder| encoder.write_body(bytes, out));
+        if let Some(Err(error)) = written {
+            self.break_off(&error.to_string(), module);
+        }
+    }
+
+    /// A message ends.
+    fn finish(&mut self, index: usize, is_request: bool, module: &mut dyn Module) {
+        let out = if is_request { self.to_server.end() } else { self.to_client.end() };
+        let way = self.messages[index].way_mut(is_request);
+        let trailers = std::mem::take(&mut way.trailers);
+        let ended = way.encoder.as_mut().map(|encoder| encoder.end(&trailers, out));
+        if let Some(Err(error)) = ended {
+            return self.break_off(&error.to_string(), module);
+        }
+        way.is_over = true;
+        if is_request {
+            self.end_request(module);
+        } else {
+            self.end_response(module);
+        }
+    }
+
+    /// What a module has made of a message cannot be sent, and part of it has gone.
+    fn break_off(&mut self, why: &str, module: &mut dyn Module) {
+        module.count(|it| it.edits_refused += 1);
+        module.warn(&format!("a message was broken off: {why}"));
+        self.reset(module);
+    }
+
+    fn reset(&mut self, module: &mut dyn Module) {
+        self.fate = Fate::Reset;
+        self.forget(module);
+    }
+
+    /// Both connections end, once what is written has arrived.
+    fn close(&mut self, module: &mut dyn Module) {
+        if self.fate == Fate::Open {
+            self.fate = Fate::Closing;
+        }
+        self.forget(module);
+    }
+
+    /// All contexts end.
+    fn forget(&mut self, module: &mut dyn Module) {
+        self.calling = None;
+        self.is_waiting = false;
+        self.from_client = Vec::new();
+        self.from_server = Vec::new();
+        for message in std::mem::take(&mut self.messages) {
+            self.aborts_server |= message.is_sent && !message.request.is_over;
+            end_context(&message, module);
+        }
+    }
+
+    /// Messages that are over on both ways are forgotten; the next one may have its answer.
+    fn settle_messages(&mut self, module: &mut dyn Module) {
+        while let Some(front) = self.messages.front() {
+            if !(front.request.is_over && front.response.is_over) {
+                break;
+            }
+            end_context(front, module);
+            self.messages.pop_front();
+        }
+        if self.messages.is_empty() && self.to_server.is_empty() {
+            self.has_sent = false;
+        }
+        self.try_answer(module);
+    }
+
+    fn index_of(&self, context: u32) -> Option<usize> {
+        self.messages.iter().position(|it| it.context == Context::Made(context))
+    }
+
+    fn take_effect(&mut self, effect: Effect, module: &mut dyn Module) {
+        match effect {
+            Effect::Continue { context, stream } => {
+                let is_request = stream == StreamType::HttpRequest;
+                if let Some(index) = self.index_of(context) {
+                    let way = self.messages[index].way(is_request);
+                    if way.head == Head::Held || way.is_held {
+                        self.release(index, is_request, module);
+                    }
+                }
+            }
+            Effect::Close { context, .. } if self.index_of(context).is_some() => {
+                self.reset(module);
+            }
+            Effect::Respond { context, response } => {
+                if let Some(index) = self.index_of(context) {
+                    module.count(|it| it.local_responses += 1);
+                    self.answer_for_module(index, *response, module);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Where a side's bytes gather while they are not shown.
+    fn gather(&mut self, index: usize, is_request: bool, bytes: &[u8], module: &mut dyn Module) {
+        let parts = Self::parts(is_request, module);
+        let message = &mut self.messages[index];
+        let context = message.context;
+        let way = message.way_mut(is_request);
+        way.bytes += bytes.len() as u64;
+        if way.is_dropped {
+            return;
+        }
+        if let Context::Made(context) = context
+            && parts.body
+            && let Some(stream) = module.stream(context)
+        {
+            let side = if is_request { &mut stream.downstream } else { &mut stream.upstream };
+            side.body.extend_from_slice(bytes);
+            way.has_fresh = true;
+            return;
+        }
+        if way.head == Head::Came {
+            way.head = Head::Ready;
+        }
+        if self.write_head(index, is_request, None, module) {
+            self.write_body(index, is_request, bytes, module);
+        }
+    }
+
+    /// Without its module a message goes on as far as it had come.
+    fn unfilter(&mut self, index: usize, stream: Option<Stream>, module: &mut dyn Module) {
+        module.count(|it| it.unfiltered += 1);
+        self.messages[index].context = Context::Unfiltered;
+        let bodies = stream.map(|it| (it.downstream.body, it.upstream.body)).unwrap_or_default();
+        for (is_request, body) in [(true, bodies.0), (false, bodies.1)] {
+            let Some(message) = self.messages.get_mut(index) else { return };
+            let way = message.way_mut(is_request);
+            if way.is_over || way.is_dropped || way.head == Head::Awaited {
+                continue;
+            }
+            (way.is_held, way.has_fresh) = (false, false);
+            if matches!(way.head, Head::Came | Head::Held) {
+                way.head = Head::Ready;
+            }
+            if !body.is_empty() && self.write_head(index, is_request, None, module) {
+                self.write_body(index, is_request, &body, module);
+            }
+        }
+    }
+}
+
+/// A context ends, with what its module may ask then.
+fn end_context(message: &Message, module: &mut dyn Module) {
+    let Context::Made(context) = message.context else { return };
+    let mut facts: Vec<(&'static [&'static str], i64)> = Vec::new();
+    if module.wants().properties {
+        let duration = module.now().monotonic_ns.saturating_sub(message.began.monotonic_ns);
+        facts.push((&["request", "duration"], duration as i64));
+        facts.push((&["request", "size"], message.request.bytes as i64));
+        facts.push((&["response", "size"], message.response.bytes as i64));
+        facts.push((&["response", "flags"], 0));
+    }
+    module.later(Last::End(context, facts));
+}
+
+impl Protocol for Http {
+    fn handle_bytes(&mut self, side: Side, bytes: &[u8], module: &mut dyn Module) {
+        match self.fate {
+            Fate::Open => self.advance(Some((side, bytes)), module),
+            Fate::Joined => match side {
+                Side::Downstream => self.to_server.end().extend_from_slice(bytes),
+                Side::Upstream => self.to_client.end().extend_from_slice(bytes),
+            },
+            Fate::Closing | Fate::Reset => {}
+        }
+    }
+
+    fn handle_end(&mut self, side: Side, module: &mut dyn Module) {
+        match side {
+            Side::Downstream => self.has_client_ended = true,
+            Side::Upstream => self.has_server_ended = true,
+        }
+        if self.fate == Fate::Open {
+            self.advance(None, module);
+        }
+    }
+
+    fn handle_unreachable(&mut self, module: &mut dyn Module) {
+        module.count(|it| it.unreachable += 1);
+        self.link = Link::None;
+        self.to_server.clear();
+        if self.fate != Fate::Open {
+            return;
+        }
+        match self.messages.front() {
+            Some(front) if front.response.head < Head::Gone => {
+                let own = Own::text(502, "the server cannot be reached");
+                self.answer(0, own, module);
+            }
+            _ => self.reset(module),
+        }
+    }
+
+    fn handle_server_lost(&mut self, module: &mut dyn Module) {
+        if self.fate == Fate::Joined {
+            return self.reset(module);
+        }
+        if self.fate == Fate::Open {
+            self.lose_server(true, module);
+        }
+    }
+
+    fn handle_lost(&mut self, module: &mut dyn Module) {
+        self.reset(module);
+    }
+
+    fn handle_go(&mut self, module: &mut dyn Module) {
+        if self.fate == Fate::Open && self.calling.is_none() {
+            self.advance(None, module);
+        }
+    }
+
+    fn handle_reply(&mut self, reply: Reply, module: &mut dyn Module) {
+        if let Some(calling) = self.calling.take() {
+            self.settle(calling, reply, module);
+            self.handle_go(module);
+        } else {
+            end_unwanted(&reply, module);
+        }
+    }
+
+    fn handle_effect(&mut self, effect: Effect, module: &mut dyn Module) {
+        if self.fate == Fate::Open {
+            self.take_effect(effect, module);
+            self.handle_go(module);
+        }
+    }
+
+    fn handle_fall(&mut self, streams: &mut BTreeMap<u32, Stream>, module: &mut dyn Module) {
+        self.calling = None;
+        self.has_fallen = false;
+        let numbers: Vec<u64> = self.messages.iter().map(|it| it.number).collect();
+        for number in numbers {
+            let place = self.messages.iter().position(|it| it.number == number);
+            let Some(index) = place.filter(|_| self.fate == Fate::Open) else { return };
+            let stream = match self.messages[index].context {
+                Context::Made(context) => streams.remove(&context),
+                Context::Unmade => None,
+                Context::Unfiltered => continue,
+            };
+            if self.messages[index].answer.is_some() {
+                self.messages[index].context = Context::Unfiltered;
+                continue;
+            }
+            match self.failure {
+                Failure::Open => self.unfilter(index, stream, module),
+                Failure::Closed => {
+                    self.messages[index].context = Context::Unfiltered;
+                    self.answer(index, Own::text(503, "the service's filter has failed"), module);
+                }
+            }
+        }
+        self.handle_go(module);
+    }
+
+    fn wants(&self, side: Side) -> bool {
+        let is_open = self.fate == Fate::Open && self.calling.is_none();
+        match (self.fate, side) {
+            (Fate::Joined, Side::Downstream) => !self.has_client_ended && !self.to_server.is_full(),
+            (Fate::Joined, Side::Upstream) => !self.has_server_ended && !self.to_client.is_full(),
+            (_, Side::Downstream) => {
+                let last = self.messages.back().filter(|it| !it.request.has_ended);
+                let may = match last {
+                    Some(last) => !last.request.is_stopped(),
+                    None => self.exchange.may_begin_request(),
+                };
+                let is_empty = self.from_client.is_empty() && !self.has_client_ended;
+                is_open && may && is_empty && !self.is_refused && !self.to_server.is_full()
+            }
+            (_, Side::Upstream) => {
+                let is_stopped = self.messages.front().is_some_and(|it| it.response.is_stopped());
+                let is_empty = self.from_server.is_empty() && !self.has_server_ended;
+                is_open && !is_stopped && is_empty && !self.to_client.is_full()
+            }
+        }
+    }
+
+    fn out(&mut self, side: Side) -> &mut Outgoing {
+        match side {
+            Side::Downstream => &mut self.to_client,
+            Side::Upstream => &mut self.to_server,
+        }
+    }
+
+    fn handle_sent(&mut self, side: Side, count: usize, module: &mut dyn Module) {
+        let was_full = match side {
+            Side::Downstream => self.to_client.is_full(),
+            Side::Upstream => self.to_server.is_full(),
+        };
+        self.out(side).take(count);
+        self.has_sent |= side == Side::Upstream && count > 0;
+        if was_full {
+            self.handle_go(module);
+        }
+    }
+
+    fn wants_server(&self) -> bool {
+        match self.fate {
+            Fate::Open => self.link != Link::None || !self.to_server.is_empty(),
+            Fate::Joined => true,
+            Fate::Closing | Fate::Reset => false,
+        }
+    }
+
+    fn finishes(&self, side: Side) -> bool {
+        match (self.fate, side) {
+            (Fate::Joined, Side::Downstream) => self.has_server_ended,
+            (Fate::Joined, Side::Upstream) => self.has_client_ended,
+            _ => false,
+        }
+    }
+
+    fn drops_server(&mut self) -> bool {
+        std::mem::take(&mut self.drops_server)
+    }
+
+    fn aborts_server(&self) -> bool {
+        self.aborts_server
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
+    fn fate(&self) -> Fate {
+        self.fate
+    }
+}
+
+impl Message {
+    fn edit_request(&mut self, map: &proxy_wasm::HeaderMap) -> Result<(), heads::Refused> {
+        if let Some(head) = &self.request_head
+            && let Some(edited) = heads::edited_request(map, head)?
+        {
+            self.request_head = Some(edited);
+        }
+        Ok(())
+    }
+
+    fn edit_response(&mut self, map: &proxy_wasm::HeaderMap) -> Result<(), heads::Refused> {
+        if let Some(head) = &self.response_head
+            && let Some(edited) = heads::edited_response(map, head)?
+        {
+            self.response_head = Some(edited);
+        }
+        Ok(())
+    }
+}
+
+/// The length that a head says, if it says one that can be read.
+fn said_length(headers: &http1::Headers) -> Option<u64> {
+    let digits = headers.get(b"content-length")?;
+    let text = std::str::from_utf8(digits).ok()?;
+    if digits.iter().all(u8::is_ascii_digit) { text.parse().ok() } else { None }
+}
+
+impl Way {
+    /// The framing of what goes on of it: the length that the module leaves, or chunks.
+    fn body(&self, headers: &http1::Headers, whole: Option<u64>) -> http1::Body {
+        use http1::{Body, Framing};
+        match (self.framing, whole) {
+            (Framing::Length(0), _) => Body::Unchanged(self.framing),
+            (Framing::Length(_), Some(length)) if self.trailers.is_empty() => Body::Known(length),
+            (Framing::Length(length), None) => match said_length(headers) {
+                Some(said) if said == length => Body::Unchanged(self.framing),
+                Some(said) => Body::Known(said),
+                None => Body::Unknown,
+            },
+            (Framing::Length(_), Some(_)) => Body::Unknown,
+            _ => Body::Unchanged(self.framing),
+        }
+    }
+}

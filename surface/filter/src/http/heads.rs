@@ -1,0 +1,202 @@
+//! Heads as modules see them, and as they edit them.
+//!
+//! A head that a module has not changed goes on as it came.
+
+use http1::{EditError, Headers, Reason, RequestHead, ResponseHead, Target};
+use proxy_wasm::{HeaderMap, MapError};
+
+/// Why an edited head is none. The module's author's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Field(EditError),
+    Head(Reason),
+    /// A pseudo-header is missing or cannot be read.
+    Pseudo,
+}
+
+impl From<EditError> for Refused {
+    fn from(error: EditError) -> Self {
+        Self::Field(error)
+    }
+}
+
+impl From<Reason> for Refused {
+    fn from(reason: Reason) -> Self {
+        Self::Head(reason)
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Field(error) => error.fmt(f),
+            Self::Head(reason) => reason.fmt(f),
+            Self::Pseudo => f.write_str("a pseudo-header is missing or cannot be read"),
+        }
+    }
+}
+
+const HOST: &[u8] = b"host";
+
+/// The path of an absolute target, and what stands in front of it.
+fn split(target: &[u8]) -> (&[u8], &[u8]) {
+    let scheme = target.windows(3).position(|three| three == b"://").map_or(0, |at| at + 3);
+    let is_end = |byte: &u8| matches!(byte, b'/' | b'?');
+    let end = target[scheme..].iter().position(is_end).map_or(target.len(), |at| scheme + at);
+    target.split_at(end)
+}
+
+fn path(head: &RequestHead) -> Option<&[u8]> {
+    match Target::parse(head.method(), head.target()) {
+        Ok(Target::Authority(_)) => None,
+        Ok(Target::Absolute { .. }) => Some(match split(head.target()).1 {
+            b"" => b"/",
+            path => path,
+        }),
+        _ => Some(head.target()),
+    }
+}
+
+/// Pseudo-headers first, then all fields but Host.
+fn request_fields(head: &RequestHead) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let pseudo: [(&[u8], Option<&[u8]>); 4] = [
+        (b":authority", head.headers.get(HOST)),
+        (b":path", path(head)),
+        (b":method", Some(head.method())),
+        (b":scheme", Some(b"http")),
+    ];
+    let pseudo = pseudo.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    pseudo.chain(head.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(HOST)))
+}
+
+pub(crate) fn request_map(head: &RequestHead) -> Result<HeaderMap, MapError> {
+    map(request_fields(head))
+}
+
+/// What a module has made of a request's head; none when that is what it was.
+pub(crate) fn edited_request(
+    map: &HeaderMap,
+    head: &RequestHead,
+) -> Result<Option<RequestHead>, Refused> {
+    if map.iter().eq(request_fields(head)) {
+        return Ok(None);
+    }
+    let method = map.get(b":method").ok_or(Refused::Pseudo)?;
+    // A field named Host says the same as `:authority`, and later.
+    let authority = map.get(HOST).or_else(|| map.get(b":authority"));
+    let path = map.get(b":path");
+    let target = match Target::parse(head.method(), head.target()) {
+        Ok(Target::Authority(_)) => authority.ok_or(Refused::Pseudo)?.to_vec(),
+        Ok(Target::Absolute { scheme, .. }) => {
+            let authority = authority.ok_or(Refused::Pseudo)?;
+            [scheme, b"://", authority, path.ok_or(Refused::Pseudo)?].concat()
+        }
+        _ => path.ok_or(Refused::Pseudo)?.to_vec(),
+    };
+    let mut headers = Headers::new();
+    if let Some(authority) = authority {
+        headers.add(b"Host", authority)?;
+    }
+    add_fields(map, &mut headers)?;
+    Ok(Some(RequestHead::new(method, &target, head.version(), headers)?))
+}
+
+fn response_fields<'h>(
+    status: &'h [u8],
+    head: &'h ResponseHead,
+) -> impl Iterator<Item = (&'h [u8], &'h [u8])> {
+    std::iter::once((&b":status"[..], status)).chain(head.headers.iter())
+}
+
+pub(crate) fn response_map(head: &ResponseHead) -> Result<HeaderMap, MapError> {
+    map(response_fields(&digits(head.status()), head))
+}
+
+/// The three digits of a status.
+fn digits(status: u16) -> [u8; 3] {
+    [status / 100, status / 10 % 10, status % 10].map(|digit| b'0' + (digit % 10) as u8)
+}
+
+/// What a module has made of a response's head; none when that is what it was.
+pub(crate) fn edited_response(
+    map: &HeaderMap,
+    head: &ResponseHead,
+) -> Result<Option<ResponseHead>, Refused> {
+    if map.iter().eq(response_fields(&digits(head.status()), head)) {
+        return Ok(None);
+    }
+    let status = map.get(b":status").and_then(|text| std::str::from_utf8(text).ok());
+    let status: u16 = status.and_then(|text| text.parse().ok()).ok_or(Refused::Pseudo)?;
+    // A final response stays one, and nobody switches protocols by an edit.
+    if status != head.status() && (status < 200 || head.status() < 200) {
+        return Err(Refused::Pseudo);
+    }
+    let reason = if status == head.status() { head.reason() } else { reason(status) };
+    let mut headers = Headers::new();
+    add_fields(map, &mut headers)?;
+    Ok(Some(ResponseHead::new(head.version(), status, reason, headers)?))
+}
+
+fn map<'h>(fields: impl Iterator<Item = (&'h [u8], &'h [u8])>) -> Result<HeaderMap, MapError> {
+    let mut map = HeaderMap::new();
+    for (name, value) in fields {
+        map.add(name, value)?;
+    }
+    Ok(map)
+}
+
+/// All fields of a map that are no pseudo-headers.
+pub(crate) fn add_fields(map: &HeaderMap, headers: &mut Headers) -> Result<(), EditError> {
+    let fields = map.iter().filter(|(name, _)| !name.starts_with(b":"));
+    for (name, value) in fields.filter(|(name, _)| !name.eq_ignore_ascii_case(HOST)) {
+        headers.add(name, value.trim_ascii())?;
+    }
+    Ok(())
+}
+
+/// Trailers that a module has made.
+pub(crate) fn trailers(map: &HeaderMap) -> Result<Headers, EditError> {
+    let mut headers = Headers::new();
+    add_fields(map, &mut headers)?;
+    Ok(headers)
+}
+
+/// Trailers as a module sees them.
+pub(crate) fn trailers_map(trailers: &Headers) -> HeaderMap {
+    // There are fewer of them than a map may have, by `http1::limits`.
+    trailers.iter().collect()
+}
+
+const _: () = assert!(http1::limits::TRAILERS_COUNT_MAX <= proxy_wasm::HEADERS_MAX);
+const _: () = assert!(http1::limits::TRAILERS_LENGTH_MAX <= proxy_wasm::HEADER_BYTES_MAX);
+
+/// The usual words for a status: RFC 9110, section 15. They mean nothing to programs.
+pub(crate) const fn reason(status: u16) -> &'static [u8] {
+    match status {
+        200 => b"OK",
+        201 => b"Created",
+        202 => b"Accepted",
+        204 => b"No Content",
+        206 => b"Partial Content",
+        301 => b"Moved Permanently",
+        302 => b"Found",
+        303 => b"See Other",
+        304 => b"Not Modified",
+        307 => b"Temporary Redirect",
+        308 => b"Permanent Redirect",
+        400 => b"Bad Request",
+        401 => b"Unauthorized",
+        403 => b"Forbidden",
+        404 => b"Not Found",
+        405 => b"Method Not Allowed",
+        409 => b"Conflict",
+        413 => b"Content Too Large",
+        429 => b"Too Many Requests",
+        431 => b"Request Header Fields Too Large",
+        500 => b"Internal Server Error",
+        502 => b"Bad Gateway",
+        503 => b"Service Unavailable",
+        504 => b"Gateway Timeout",
+        _ => b"",
+    }
+}

@@ -1,0 +1,97 @@
+//! A request and its response on a connection.
+
+use crate::http::way::Way;
+use http1::{Headers, RequestHead, ResponseHead, Version};
+use proxy_wasm::Now;
+
+/// What of the VM belongs to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Context {
+    /// It is to be made.
+    Unmade,
+    /// It has this number.
+    Made(u32),
+    /// There is none: the module has no callback for it, or is down.
+    Unfiltered,
+}
+
+/// What is answered in the server's place.
+#[derive(Debug)]
+pub(crate) enum Own {
+    /// By the module, or for it.
+    Response { status: u16, headers: Headers, body: Vec<u8> },
+    /// A whole response, behind which the connection ends.
+    Refusal(Vec<u8>),
+}
+
+impl Own {
+    /// One that says why in a line.
+    pub(crate) fn text(status: u16, why: &str) -> Self {
+        let mut headers = Headers::new();
+        // One short field has room.
+        let _ = headers.add(b"Content-Type", b"text/plain");
+        Self::Response { status, headers, body: format!("{why}\n").into_bytes() }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// Counts the requests of the connection.
+    pub(crate) number: u64,
+    pub(crate) context: Context,
+    pub(crate) version: Version,
+    pub(crate) is_persistent: bool,
+    /// As it came, then as the module has made it, until it goes.
+    pub(crate) request_head: Option<RequestHead>,
+    pub(crate) response_head: Option<ResponseHead>,
+    pub(crate) request: Way,
+    pub(crate) response: Way,
+    /// Its head is on its way to the server.
+    pub(crate) is_sent: bool,
+    /// It is answered here, when its turn has come.
+    pub(crate) answer: Option<Own>,
+    pub(crate) began: Now,
+}
+
+impl Message {
+    pub(crate) fn new(number: u64, head: RequestHead, began: Now) -> Self {
+        Self {
+            number,
+            context: Context::Unfiltered,
+            version: head.version(),
+            is_persistent: head.is_persistent(),
+            request_head: Some(head),
+            response_head: None,
+            request: Way::new(),
+            response: Way::new(),
+            is_sent: false,
+            answer: None,
+            began,
+        }
+    }
+
+    /// Of a request that could not be read.
+    pub(crate) const fn refused(number: u64, refusal: Vec<u8>, began: Now) -> Self {
+        Self {
+            number,
+            context: Context::Unfiltered,
+            version: Version::Http11,
+            is_persistent: false,
+            request_head: None,
+            response_head: None,
+            request: Way::new(),
+            response: Way::new(),
+            is_sent: false,
+            answer: Some(Own::Refusal(refusal)),
+            began,
+        }
+    }
+
+    pub(crate) const fn way(&self, is_request: bool) -> &Way {
+        if is_request { &self.request } else { &self.response }
+    }
+
+    pub(crate) const fn way_mut(&mut self, is_request: bool) -> &mut Way {
+        if is_request { &mut self.request } else { &mut self.response }
+    }
+}

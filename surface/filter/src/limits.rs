@@ -1,0 +1,42 @@
+//! Every limit of a filter, with its reason.
+
+use units::Nanos;
+
+/// Bytes that one read takes: what a sender and the kernel commonly have ready.
+pub const READ_LENGTH: usize = 64 * 1024;
+/// Bytes that wait to be sent to one side before the other side is read again: a read, and as much
+/// again for what a module adds.
+pub const SEND_LENGTH_MAX: usize = 128 * 1024;
+/// Bytes of one direction that a module may hold by pausing: as many as it may make in a buffer.
+pub const HELD_LENGTH_MAX: usize = proxy_wasm::BUFFER_LENGTH_MAX;
+/// Bytes that one connection reads before others of its service have their turn.
+pub const PORTION: usize = 4 * READ_LENGTH;
+/// Bytes of a request that is answered already, which are read and dropped to keep its connection:
+/// reading them costs less than a new connection.
+pub const DROPPED_LENGTH_MAX: u64 = 64 * 1024;
+
+/// How long a client may go on sending behind its last response, so that no reset overtakes it.
+pub const LINGER_TIME: Nanos = Nanos(2_000_000_000);
+/// How many bytes it may send meanwhile.
+pub const LINGER_LENGTH_MAX: usize = 256 * 1024;
+
+/// How long a context that is not done is waited for when its stream has ended.
+pub const PENDING_TIME: Nanos = Nanos(10_000_000_000);
+
+/// Events that wait to be polled: whoever polls less often than a busy filter logs loses lines,
+/// and is told how many.
+pub const EVENTS_MAX: usize = 1_024;
+
+/// Bytes of the body of an answer to an HTTP call: a module gets it whole.
+pub const CALL_RESPONSE_LENGTH_MAX: usize = proxy_wasm::BUFFER_LENGTH_MAX;
+/// Connections to one upstream at a time: further calls wait for one.
+pub const CALL_CONNECTIONS_MAX: usize = 64;
+/// Of these so many are kept while nobody calls.
+pub const CALL_IDLE_MAX: usize = 8;
+/// For so long: common servers keep an idle connection for a minute or more.
+pub const CALL_IDLE_TIME: Nanos = Nanos(30_000_000_000);
+/// The longest that a call may take, whatever its module says.
+pub const CALL_TIME_MAX: Nanos = Nanos(300_000_000_000);
+
+const _: () = assert!(READ_LENGTH <= SEND_LENGTH_MAX);
+const _: () = assert!(CALL_IDLE_MAX <= CALL_CONNECTIONS_MAX);

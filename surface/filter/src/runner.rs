@@ -1,0 +1,450 @@
+//! The VM of a service: starts, calls one at a time, what waits for its turn, crashes.
+//!
+//! ```text
+//!  Unstarted ─▶ Starting ─▶ Idle ◀──▶ Running      a call, or one that stands still
+//!                  ▲  │       │          │
+//!                  │  ▼       ▼          ▼
+//!                  └─ Down ◀──┴── trap ──┘         until `Restart` says
+//! ```
+
+use crate::limits::PENDING_TIME;
+use crate::module::{Last, Module, Reply, Wants};
+use crate::report::{Counters, Event, Report, Reports};
+use engine::Over;
+use proxy_wasm::{
+    Answer, Call, CallError, Effect, HttpRequest, HttpResponse, Now, Outcome, Program, Ran,
+    Restart, Started, Starting, Stream, Suspended, Vm, VmSpec,
+};
+use std::cell::RefMut;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use units::Nanos;
+
+enum State {
+    Unstarted,
+    Starting(Starting),
+    Idle(Box<Vm>),
+    /// A call stands still: whose it is, and of which context.
+    Running(Suspended, Option<u64>, u32),
+    /// Until then.
+    Down(Nanos),
+    /// While a call runs.
+    Taken,
+}
+
+/// What waits until the VM is free.
+pub(crate) enum Waiting {
+    /// A connection that wants to make a call.
+    Connection(u64),
+    Job(Job),
+}
+
+/// A call whose answer no connection waits for.
+pub(crate) enum Job {
+    Last(Last),
+    Finish(u32),
+    Tick,
+    Queue(u32),
+    Response(HttpResponse),
+}
+
+/// What a resumed call came to.
+pub(crate) enum Resumed {
+    /// It stands still again, or there was none.
+    Nothing,
+    /// A connection's.
+    Reply(u64, Reply),
+    /// The VM is free.
+    Free,
+}
+
+pub(crate) struct Runner {
+    program: Program,
+    spec: VmSpec,
+    wants: Wants,
+    real_offset_ns: u64,
+    state: State,
+    restart: Restart,
+    /// Milliseconds, and when the next one is due.
+    tick: Option<(u32, Nanos)>,
+    is_tick_waiting: bool,
+    waiting: VecDeque<Waiting>,
+    /// The connection whose turn it is, though others wait.
+    turn: Option<u64>,
+    /// What was wanted of streams, and nobody has done yet.
+    effects: VecDeque<Effect>,
+    http_calls: VecDeque<(u32, Box<HttpRequest>)>,
+    /// The streams of a VM that fell.
+    fallen: Option<BTreeMap<u32, Stream>>,
+    /// Whose contexts are.
+    owners: HashMap<u32, u64>,
+    /// Contexts that are not done yet, and until when they are waited for.
+    pending: VecDeque<(Nanos, u32)>,
+    reports: Reports,
+    now: Nanos,
+}
+
+impl Runner {
+    pub(crate) fn new(program: Program, spec: VmSpec, real_offset_ns: u64) -> Self {
+        let wants = Wants::new(program.callbacks(), program.imports("proxy_get_property"));
+        Self {
+            program,
+            spec,
+            wants,
+            real_offset_ns,
+            state: State::Unstarted,
+            restart: Restart::default(),
+            tick: None,
+            is_tick_waiting: false,
+            waiting: VecDeque::new(),
+            turn: None,
+            effects: VecDeque::new(),
+            http_calls: VecDeque::new(),
+            fallen: None,
+            owners: HashMap::new(),
+            pending: VecDeque::new(),
+            reports: Reports::default(),
+            now: Nanos(0),
+        }
+    }
+
+    pub(crate) fn reports(&self) -> Reports {
+        self.reports.clone()
+    }
+
+    fn report(&self) -> RefMut<'_, Report> {
+        self.reports.0.borrow_mut()
+    }
+
+    pub(crate) const fn set_now(&mut self, now: Nanos) {
+        self.now = now;
+    }
+
+    /// When it wants to go on: at once while a call stands still or something waits.
+    pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
+        let at = match &self.state {
+            State::Unstarted | State::Starting(_) | State::Running(..) => Some(Nanos(0)),
+            State::Idle(_) if !self.waiting.is_empty() || !self.effects.is_empty() => {
+                Some(Nanos(0))
+            }
+            State::Down(again) => Some(*again),
+            State::Idle(_) | State::Taken => None,
+        };
+        let tick = self.tick.filter(|_| !self.is_tick_waiting).map(|(_, due)| due);
+        let pending = self.pending.front().map(|(until, _)| *until);
+        [at, tick, pending].into_iter().flatten().min()
+    }
+
+    pub(crate) const fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle(_))
+    }
+
+    /// Whether a call may begin: asked of the pace, too.
+    fn may_begin(&self) -> bool {
+        self.is_idle()
+            && self
+                .spec
+                .pace
+                .as_ref()
+                .is_none_or(|pace| matches!(pace.begins(), Over::GoOn | Over::Closely))
+    }
+
+    /// Starts, or goes on with what stands still, for one turn.
+    pub(crate) fn resume(&mut self) -> Resumed {
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Unstarted => self.start(),
+            State::Down(again) if again <= self.now => self.start(),
+            State::Starting(starting) => self.started(starting.resume()),
+            State::Running(suspended, owner, context) => {
+                return match suspended.resume() {
+                    Ran::Suspended(again) => {
+                        self.state = State::Running(again, owner, context);
+                        Resumed::Nothing
+                    }
+                    Ran::Ended(vm, outcome) => {
+                        let reply = self.ended(vm, outcome, owner, context);
+                        owner.map_or(Resumed::Free, |owner| Resumed::Reply(owner, reply))
+                    }
+                };
+            }
+            other => self.state = other,
+        }
+        if self.is_idle() { Resumed::Free } else { Resumed::Nothing }
+    }
+
+    fn start(&mut self) {
+        self.restart.started(self.now.as_millis());
+        let starting = self.program.begin(self.spec.clone(), self.now());
+        self.started(starting.resume());
+    }
+
+    fn started(&mut self, started: Started) {
+        match started {
+            Started::Suspended(starting) => self.state = State::Starting(starting),
+            Started::Ended(Ok((vm, effects))) => {
+                self.state = State::Idle(vm);
+                self.report().push(Event::Started);
+                self.sort(effects, None);
+            }
+            Started::Ended(Err(failure)) => {
+                let again = Nanos::from_millis(self.restart.crashed(self.now.as_millis()));
+                self.sort(failure.effects, None);
+                self.go_down(again, BTreeMap::new());
+                let mut report = self.report();
+                report.counters.starts_failed += 1;
+                report.push(Event::StartFailed { reason: failure.error.to_string(), again });
+            }
+        }
+    }
+
+    /// What a call wants done: that of its own context is the caller's.
+    fn sort(&mut self, effects: Vec<Effect>, own: Option<u32>) -> Vec<Effect> {
+        let mut owned = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Log { level, text } => self.report().push(Event::Log { level, text }),
+                Effect::TickPeriod(0) => self.tick = None,
+                Effect::TickPeriod(period) => {
+                    let due = self.now + Nanos::from_millis(u64::from(period));
+                    self.tick = Some((period, due));
+                }
+                Effect::QueueReady { vm, queue } if vm == self.spec.number => {
+                    self.waiting.push_back(Waiting::Job(Job::Queue(queue)));
+                }
+                // Another VM of the service: there is none.
+                Effect::QueueReady { .. } => {}
+                Effect::Done(context) => {
+                    self.pending.retain(|(_, pending)| *pending != context);
+                    self.waiting.push_back(Waiting::Job(Job::Finish(context)));
+                }
+                Effect::HttpCall { call, request } => self.http_calls.push_back((call, request)),
+                Effect::Continue { context, .. }
+                | Effect::Close { context, .. }
+                | Effect::Respond { context, .. } => match own {
+                    Some(own) if own == context => owned.push(effect),
+                    _ => self.effects.push_back(effect),
+                },
+            }
+        }
+        owned
+    }
+
+    fn ended(&mut self, vm: Box<Vm>, outcome: Outcome, owner: Option<u64>, context: u32) -> Reply {
+        let Outcome { answer, effects, log_lines_dropped } = outcome;
+        self.report().counters.events_dropped += log_lines_dropped;
+        let effects = self.sort(effects, Some(context));
+        let trap = match answer {
+            Ok(answer) => {
+                self.state = State::Idle(vm);
+                match &answer {
+                    Answer::Created(context) => {
+                        self.owners.extend(owner.map(|owner| (*context, owner)));
+                    }
+                    Answer::Ended(_) => {
+                        self.owners.remove(&context);
+                    }
+                    Answer::Pending => {
+                        self.owners.remove(&context);
+                        self.pending.push_back((self.now + PENDING_TIME, context));
+                    }
+                    Answer::Action(_) | Answer::Nothing => {}
+                }
+                return Reply::Answered(answer, effects);
+            }
+            Err(CallError::TooManyContexts(_)) => {
+                self.state = State::Idle(vm);
+                return Reply::Refused;
+            }
+            // Those of calls that nobody waits for any more.
+            Err(CallError::UnknownContext(_) | CallError::UnknownHttpCall(_)) => {
+                self.state = State::Idle(vm);
+                return Reply::Answered(Answer::Nothing, effects);
+            }
+            Err(error @ (CallError::Trapped(_) | CallError::Fallen)) => error.to_string(),
+        };
+        self.fall(*vm, trap);
+        Reply::Fallen
+    }
+
+    fn fall(&mut self, vm: Vm, trap: String) {
+        let again = Nanos::from_millis(self.restart.crashed(self.now.as_millis()));
+        self.go_down(again, vm.into_streams());
+        let mut report = self.report();
+        report.counters.traps += 1;
+        report.push(Event::Trapped { trap, again });
+    }
+
+    /// There is no VM until then, and whatever was to be done for one is not.
+    fn go_down(&mut self, again: Nanos, streams: BTreeMap<u32, Stream>) {
+        self.state = State::Down(again);
+        self.fallen = Some(streams);
+        self.tick = None;
+        self.is_tick_waiting = false;
+        self.effects.clear();
+        self.http_calls.clear();
+        self.waiting.clear();
+        self.pending.clear();
+        self.owners.clear();
+    }
+
+    /// The streams of a VM that has fallen since this was asked last.
+    pub(crate) const fn take_fallen(&mut self) -> Option<BTreeMap<u32, Stream>> {
+        self.fallen.take()
+    }
+
+    /// Something that is wanted of a stream, and whose connection it is; only while no call runs.
+    pub(crate) fn take_effect(&mut self) -> Option<(u64, Effect)> {
+        while self.is_idle() {
+            let effect = self.effects.pop_front()?;
+            let context = match &effect {
+                Effect::Continue { context, .. }
+                | Effect::Close { context, .. }
+                | Effect::Respond { context, .. } => *context,
+                _ => continue,
+            };
+            if let Some(owner) = self.owners.get(&context) {
+                return Some((*owner, effect));
+            }
+        }
+        None
+    }
+
+    pub(crate) fn take_http_call(&mut self) -> Option<(u32, Box<HttpRequest>)> {
+        self.http_calls.pop_front()
+    }
+
+    pub(crate) fn wait(&mut self, connection: u64) {
+        self.waiting.push_back(Waiting::Connection(connection));
+    }
+
+    pub(crate) fn wait_for(&mut self, job: Job) {
+        self.waiting.push_back(Waiting::Job(job));
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Who is next, if a call may begin. A connection's turn lasts until [`Runner::end_turn`].
+    pub(crate) fn next(&mut self) -> Option<Waiting> {
+        if !self.may_begin() {
+            return None;
+        }
+        let next = self.waiting.pop_front()?;
+        if let Waiting::Connection(number) = next {
+            self.turn = Some(number);
+        }
+        Some(next)
+    }
+
+    /// A connection has had its turn.
+    pub(crate) const fn end_turn(&mut self) {
+        self.turn = None;
+    }
+
+    /// What is due by the time alone.
+    pub(crate) fn handle_timeout(&mut self) {
+        if let Some((period, due)) = self.tick
+            && due <= self.now
+            && !self.is_tick_waiting
+        {
+            self.tick = Some((period, self.now + Nanos::from_millis(u64::from(period))));
+            self.is_tick_waiting = true;
+            self.wait_for(Job::Tick);
+        }
+        while let Some((until, context)) = self.pending.front().copied() {
+            if until > self.now {
+                break;
+            }
+            self.pending.pop_front();
+            self.wait_for(Job::Finish(context));
+        }
+    }
+
+    /// Makes a call that nobody waits for.
+    pub(crate) fn run(&mut self, job: Job) {
+        let (context, call) = match job {
+            Job::Last(Last::DownstreamClose(context, peer)) => {
+                (context, Call::DownstreamClose(context, peer))
+            }
+            Job::Last(Last::UpstreamClose(context, peer)) => {
+                (context, Call::UpstreamClose(context, peer))
+            }
+            Job::Last(Last::End(context, facts)) => {
+                if let Some(stream) = self.stream(context) {
+                    for (path, value) in facts {
+                        stream.describe_number(path, value);
+                    }
+                }
+                (context, Call::End(context))
+            }
+            Job::Finish(context) => (context, Call::Finish(context)),
+            Job::Tick => {
+                self.is_tick_waiting = false;
+                (0, Call::Tick)
+            }
+            Job::Queue(queue) => (0, Call::QueueReady(queue)),
+            Job::Response(response) => (0, Call::HttpCallResponse(response)),
+        };
+        let _ = self.make(None, context, call);
+    }
+
+    fn make(&mut self, owner: Option<u64>, context: u32, call: Call) -> Reply {
+        let state = std::mem::replace(&mut self.state, State::Taken);
+        let State::Idle(vm) = state else {
+            self.state = state;
+            return Reply::Fallen;
+        };
+        match vm.call(call, self.now()) {
+            Ran::Ended(vm, outcome) => self.ended(vm, outcome, owner, context),
+            Ran::Suspended(suspended) => {
+                self.report().counters.suspended += 1;
+                self.state = State::Running(suspended, owner, context);
+                Reply::Suspended
+            }
+        }
+    }
+}
+
+impl Module for Runner {
+    fn wants(&self) -> Wants {
+        self.wants
+    }
+
+    fn is_down(&self) -> bool {
+        matches!(self.state, State::Down(_))
+    }
+
+    fn may_call(&mut self, connection: u64) -> bool {
+        let is_next = self.waiting.is_empty() || self.turn == Some(connection);
+        is_next && self.effects.is_empty() && self.may_begin()
+    }
+
+    fn call(&mut self, connection: u64, context: u32, call: Call) -> Reply {
+        self.make(Some(connection), context, call)
+    }
+
+    fn stream(&mut self, context: u32) -> Option<&mut Stream> {
+        match &mut self.state {
+            State::Idle(vm) => vm.stream_mut(context),
+            _ => None,
+        }
+    }
+
+    fn count(&mut self, count: fn(&mut Counters)) {
+        count(&mut self.report().counters);
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.report().push(Event::Warning(text.to_owned()));
+    }
+
+    fn now(&self) -> Now {
+        Now { real_ns: self.real_offset_ns.saturating_add(self.now.0), monotonic_ns: self.now.0 }
+    }
+
+    fn later(&mut self, last: Last) {
+        if !self.is_down() {
+            self.wait_for(Job::Last(last));
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! A TCP connection with a module in between: bytes in, bytes out.
+//!
+//! ```text
+//!  client ─▶ downstream: shown, held, gone ─▶ server
+//!  client ◀─ gone, held, shown: upstream ◀─── server
+//! ```
+
+use crate::connection::{Addresses, Failure, Fate, Protocol, Side, end_unwanted};
+use crate::limits::HELD_LENGTH_MAX;
+use crate::module::{Last, Module, Reply};
+use crate::outgoing::Outgoing;
+use proxy_wasm::abi::{Action, PeerType, StreamType};
+use proxy_wasm::{Answer, Call, Effect, Now, Stream};
+use std::collections::BTreeMap;
+
+/// A callback to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Create,
+    Connection,
+    Data { from: Side, is_last: bool },
+}
+
+/// How far the module is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Context {
+    Unmade,
+    /// It has a context, and has not been told of the connection.
+    Made(u32),
+    /// It holds the connection.
+    Held(u32),
+    Open(u32),
+    /// Nobody looks at it.
+    Unfiltered,
+}
+
+/// What comes from one side.
+#[derive(Debug, Default)]
+struct Way {
+    /// What goes to the other side.
+    out: Outgoing,
+    /// What came while no call could be made.
+    came: Vec<u8>,
+    has_ended: bool,
+    /// The module has been shown the end.
+    is_last_shown: bool,
+    /// The module holds what it was shown.
+    is_held: bool,
+    /// The end has gone on.
+    is_over: bool,
+    bytes: u64,
+}
+
+/// One client connection.
+pub(crate) struct Tcp {
+    number: u64,
+    addresses: Addresses,
+    failure: Failure,
+    context: Context,
+    /// From the client, from the server.
+    down: Way,
+    up: Way,
+    calling: Option<Stage>,
+    is_waiting: bool,
+    has_fallen: bool,
+    closed_by: PeerType,
+    began: Now,
+    fate: Fate,
+}
+
+impl Tcp {
+    pub(crate) fn new(
+        number: u64,
+        addresses: Addresses,
+        failure: Failure,
+        module: &mut dyn Module,
+    ) -> Self {
+        let mut tcp = Self {
+            number,
+            addresses,
+            failure,
+            context: Context::Unmade,
+            down: Way::default(),
+            up: Way::default(),
+            calling: None,
+            is_waiting: false,
+            has_fallen: false,
+            closed_by: PeerType::Unknown,
+            began: module.now(),
+            fate: Fate::Open,
+        };
+        if !module.wants().context {
+            tcp.join();
+        } else if module.is_down() {
+            tcp.fail_by_policy(None, module);
+        }
+        tcp
+    }
+
+    fn join(&mut self) {
+        self.context = Context::Unfiltered;
+        self.fate = Fate::Joined;
+        for way in [&mut self.down, &mut self.up] {
+            way.out.end().append(&mut way.came);
+        }
+    }
+
+    const fn way(&mut self, from: Side) -> &mut Way {
+        match from {
+            Side::Downstream => &mut self.down,
+            Side::Upstream => &mut self.up,
+        }
+    }
+
+    const fn number_of(&self) -> Option<u32> {
+        match self.context {
+            Context::Made(context) | Context::Held(context) | Context::Open(context) => {
+                Some(context)
+            }
+            Context::Unmade | Context::Unfiltered => None,
+        }
+    }
+
+    fn stage(&self, module: &dyn Module) -> Option<Stage> {
+        let wants = module.wants();
+        match self.context {
+            Context::Unmade => Some(Stage::Create),
+            Context::Made(_) => Some(Stage::Connection),
+            Context::Held(_) | Context::Unfiltered => None,
+            Context::Open(_) => {
+                let due = |way: &Way| !way.came.is_empty() || (way.has_ended && !way.is_last_shown);
+                let data = |from, way: &Way| Stage::Data { from, is_last: way.has_ended };
+                if wants.downstream && due(&self.down) {
+                    return Some(data(Side::Downstream, &self.down));
+                }
+                (wants.upstream && due(&self.up)).then(|| data(Side::Upstream, &self.up))
+            }
+        }
+    }
+
+    fn advance(&mut self, module: &mut dyn Module) {
+        self.is_waiting = false;
+        while self.fate == Fate::Open && self.calling.is_none() && !self.has_fallen {
+            let Some(stage) = self.stage(module) else { break };
+            if module.is_down() {
+                break;
+            }
+            if !module.may_call(self.number) {
+                self.is_waiting = true;
+                break;
+            }
+            self.call(stage, module);
+        }
+        self.pass(module);
+    }
+
+    /// What nobody wants to see goes on; and where both ways have ended, the connection has.
+    fn pass(&mut self, module: &mut dyn Module) {
+        if self.fate != Fate::Open || self.calling.is_some() {
+            return;
+        }
+        let wants = module.wants();
+        if matches!(self.context, Context::Open(_)) {
+            for (way, is_shown) in
+                [(&mut self.down, wants.downstream), (&mut self.up, wants.upstream)]
+            {
+                if !is_shown {
+                    way.out.end().append(&mut way.came);
+                    way.is_over |= way.has_ended;
+                }
+            }
+            let sees = wants.downstream || wants.upstream || wants.end;
+            if !(sees || wants.downstream_close || wants.upstream_close) {
+                self.end(module);
+                return self.join();
+            }
+        }
+        if self.down.is_over && self.up.is_over {
+            self.fate = Fate::Closing;
+            self.end(module);
+        }
+    }
+
+    fn call(&mut self, stage: Stage, module: &mut dyn Module) {
+        let context = self.number_of().unwrap_or(0);
+        let call = match stage {
+            Stage::Create => {
+                let mut stream = Stream::new(proxy_wasm::Protocol::Tcp);
+                if module.wants().properties {
+                    self.addresses.describe(self.number, &mut stream);
+                }
+                Call::Create(Box::new(stream))
+            }
+            Stage::Connection => Call::NewConnection(context),
+            Stage::Data { from, is_last } => {
+                let way = self.way(from);
+                if let Some(stream) = module.stream(context) {
+                    let side = match from {
+                        Side::Downstream => &mut stream.downstream,
+                        Side::Upstream => &mut stream.upstream,
+                    };
+                    if side.body.is_empty() {
+                        std::mem::swap(&mut side.body, &mut way.came);
+                    } else {
+                        side.body.append(&mut way.came);
+                    }
+                }
+                way.is_last_shown |= is_last;
+                match from {
+                    Side::Downstream => Call::DownstreamData { context, is_last },
+                    Side::Upstream => Call::UpstreamData { context, is_last },
+                }
+            }
+        };
+        let reply = module.call(self.number, context, call);
+        self.settle(stage, reply, module);
+    }
+
+    fn settle(&mut self, stage: Stage, reply: Reply, module: &mut dyn Module) {
+        let (answer, effects) = match reply {
+            Reply::Answered(answer, effects) => (answer, effects),
+            Reply::Suspended => {
+                self.calling = Some(stage);
+                return;
+            }
+            Reply::Refused => return self.fail_by_policy(None, module),
+            Reply::Fallen => {
+                self.has_fallen = true;
+                return;
+            }
+        };
+        match (stage, answer) {
+            (Stage::Create, Answer::Created(context)) => self.context = Context::Made(context),
+            (Stage::Connection, Answer::Action(action)) => {
+                let context = self.number_of().unwrap_or(0);
+                self.context = match action {
+                    Action::Continue => Context::Open(context),
+                    Action::Pause => Context::Held(context),
+                };
+            }
+            (Stage::Data { from, .. }, Answer::Action(Action::Continue)) => {
+                self.release(from, module);
+            }
+            (Stage::Data { from, .. }, Answer::Action(Action::Pause)) => {
+                self.way(from).is_held = true;
+                self.bound(from, module);
+            }
+            _ => {}
+        }
+        for effect in effects {
+            self.take_effect(effect, module);
+        }
+    }
+
+    /// What the module was shown goes on, as it has made it. No call runs.
+    fn release(&mut self, from: Side, module: &mut dyn Module) {
+        let Some(context) = self.number_of() else { return };
+        let Some(stream) = module.stream(context) else { return };
+        let body = match from {
+            Side::Downstream => &mut stream.downstream.body,
+            Side::Upstream => &mut stream.upstream.body,
+        };
+        let way = self.way(from);
+        way.is_held = false;
+        way.out.end().append(body);
+        way.is_over |= way.is_last_shown;
+    }
+
+    /// What a module pauses has an end.
+    fn bound(&mut self, from: Side, module: &mut dyn Module) {
+        let Some(stream) = self.number_of().and_then(|context| module.stream(context)) else {
+            return;
+        };
+        let length = match from {
+            Side::Downstream => stream.downstream.body.len(),
+            Side::Upstream => stream.upstream.body.len(),
+        };
+        if length > HELD_LENGTH_MAX {
+            module.count(|it| it.held_too_long += 1);
+            self.reset(PeerType::Local, module);
+        }
+    }
+
+    fn reset(&mut self, by: PeerType, module: &mut dyn Module) {
+        self.closed_by = by;
+        self.fate = Fate::Reset;
+        self.end(module);
+    }
+
+    /// The context ends, with what its module is told then.
+    fn end(&mut self, module: &mut dyn Module) {
+        self.calling = None;
+        let Some(context) = self.number_of() else { return };
+        self.context = Context::Unfiltered;
+        let wants = module.wants();
+        let by = |way: &Way| match self.closed_by {
+            PeerType::Unknown if way.has_ended => PeerType::Remote,
+            PeerType::Unknown => PeerType::Local,
+            known => known,
+        };
+        let (down, up) = (by(&self.down), by(&self.up));
+        if wants.downstream_close {
+            module.later(Last::DownstreamClose(context, down));
+        }
+        if wants.upstream_close {
+            module.later(Last::UpstreamClose(context, up));
+        }
+        let mut facts: Vec<(&'static [&'static str], i64)> = Vec::new();
+        if wants.properties {
+            let duration = module.now().monotonic_ns.saturating_sub(self.began.monotonic_ns);
+            facts.push((&["connection", "duration"], duration as i64));
+            facts.push((&["request", "total_size"], self.down.bytes as i64));
+            facts.push((&["response", "total_size"], self.up.bytes as i64));
+        }
+        module.later(Last::End(context, facts));
+    }
+
+    fn take_effect(&mut self, effect: Effect, module: &mut dyn Module) {
+        let is_own = |context| self.number_of() == Some(context);
+        match effect {
+            Effect::Continue { context, stream } if is_own(context) => {
+                if let (Context::Held(_), StreamType::Downstream) = (self.context, stream) {
+                    self.context = Context::Open(context);
+                }
+                let from = match stream {
+                    StreamType::Upstream => Side::Upstream,
+                    _ => Side::Downstream,
+                };
+                if self.way(from).is_held {
+                    self.release(from, module);
+                }
+            }
+            Effect::Close { context, .. } if is_own(context) => {
+                self.closed_by = PeerType::Local;
+                self.fate = Fate::Closing;
+                self.end(module);
+            }
+            _ => {}
+        }
+    }
+
+    /// There is no VM for it.
+    fn fail_by_policy(&mut self, stream: Option<Stream>, module: &mut dyn Module) {
+        self.calling = None;
+        match self.failure {
+            Failure::Open => {
+                module.count(|it| it.unfiltered += 1);
+                if let Some(mut stream) = stream {
+                    self.down.out.end().append(&mut stream.downstream.body);
+                    self.up.out.end().append(&mut stream.upstream.body);
+                }
+                self.join();
+            }
+            Failure::Closed => {
+                module.count(|it| it.failed_closed += 1);
+                self.context = Context::Unfiltered;
+                self.fate = Fate::Reset;
+            }
+        }
+    }
+}
+
+impl Protocol for Tcp {
+    fn handle_bytes(&mut self, side: Side, bytes: &[u8], module: &mut dyn Module) {
+        let is_joined = self.fate == Fate::Joined;
+        let way = self.way(side);
+        way.bytes += bytes.len() as u64;
+        let to = if is_joined { way.out.end() } else { &mut way.came };
+        to.extend_from_slice(bytes);
+        self.advance(module);
+    }
+
+    fn handle_end(&mut self, side: Side, module: &mut dyn Module) {
+        self.way(side).has_ended = true;
+        self.advance(module);
+    }
+
+    fn handle_unreachable(&mut self, module: &mut dyn Module) {
+        module.count(|it| it.unreachable += 1);
+        self.reset(PeerType::Remote, module);
+    }
+
+    fn handle_server_lost(&mut self, module: &mut dyn Module) {
+        self.reset(PeerType::Remote, module);
+    }
+
+    fn handle_lost(&mut self, module: &mut dyn Module) {
+        self.reset(PeerType::Remote, module);
+    }
+
+    fn handle_go(&mut self, module: &mut dyn Module) {
+        self.advance(module);
+    }
+
+    fn handle_reply(&mut self, reply: Reply, module: &mut dyn Module) {
+        if let Some(stage) = self.calling.take() {
+            self.settle(stage, reply, module);
+            self.advance(module);
+        } else {
+            end_unwanted(&reply, module);
+        }
+    }
+
+    fn handle_effect(&mut self, effect: Effect, module: &mut dyn Module) {
+        if self.fate == Fate::Open {
+            self.take_effect(effect, module);
+            self.advance(module);
+        }
+    }
+
+    fn handle_fall(&mut self, streams: &mut BTreeMap<u32, Stream>, module: &mut dyn Module) {
+        self.has_fallen = false;
+        if self.fate != Fate::Open || self.context == Context::Unfiltered {
+            return;
+        }
+        let stream = self.number_of().and_then(|context| streams.remove(&context));
+        self.fail_by_policy(stream, module);
+    }
+
+    fn wants(&self, side: Side) -> bool {
+        let way = match side {
+            Side::Downstream => &self.down,
+            Side::Upstream => &self.up,
+        };
+        if way.has_ended || way.out.is_full() {
+            return false;
+        }
+        let is_open = matches!(self.context, Context::Open(_)) && self.calling.is_none();
+        self.fate == Fate::Joined || (self.fate == Fate::Open && is_open && way.came.is_empty())
+    }
+
+    fn out(&mut self, side: Side) -> &mut Outgoing {
+        match side {
+            Side::Downstream => &mut self.up.out,
+            Side::Upstream => &mut self.down.out,
+        }
+    }
+
+    fn handle_sent(&mut self, side: Side, count: usize, _: &mut dyn Module) {
+        self.out(side).take(count);
+    }
+
+    fn wants_server(&self) -> bool {
+        matches!(self.fate, Fate::Open | Fate::Joined)
+    }
+
+    fn flushes_server(&self) -> bool {
+        true
+    }
+
+    fn finishes(&self, side: Side) -> bool {
+        let from = match side {
+            Side::Downstream => &self.up,
+            Side::Upstream => &self.down,
+        };
+        match self.fate {
+            Fate::Joined => from.has_ended,
+            _ => from.is_over,
+        }
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
+    fn fate(&self) -> Fate {
+        self.fate
+    }
+}

@@ -1,0 +1,12 @@
+//! Filters between real sockets: what a client and a server see, whatever the module does.
+
+mod calls;
+mod edits;
+mod failures;
+mod lab;
+mod passing;
+mod requests;
+mod tcp;
+
+use crate::{Event, Failure, Kind, Side, Through};
+use lab::{Lab, module};

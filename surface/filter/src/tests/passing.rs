@@ -1,0 +1,190 @@
+//! Whatever both ends send and wherever it is cut: the same messages come out.
+
+use super::{Side, Through};
+use http1::{Asked, Error, RequestDecoder, RequestEvent, ResponseDecoder, ResponseEvent, Switch};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// Messages as text, without where bodies were cut.
+type Said = (Vec<String>, Result<(), Error>);
+
+fn push(all: &mut Vec<String>, kind: char, bytes: &[u8]) {
+    let text = bytes.escape_ascii().to_string();
+    match all.last_mut().filter(|last| last.starts_with(kind)) {
+        Some(last) => last.push_str(&text),
+        None => all.push(format!("{kind}{text}")),
+    }
+}
+
+fn requests(mut bytes: &[u8]) -> (Said, Vec<Asked>) {
+    let (mut decoder, mut all, mut asked) = (RequestDecoder::new(), Vec::new(), Vec::new());
+    loop {
+        let step = match decoder.decode(bytes) {
+            Ok(step) => step,
+            Err(error) => return ((all, Err(error)), asked),
+        };
+        bytes = &bytes[step.consumed..];
+        match step.event {
+            Some(RequestEvent::Head(head, _)) => {
+                asked.push(Asked::by(&head));
+                all.push(format!("{head:?}"));
+            }
+            Some(RequestEvent::Body(part)) => push(&mut all, 'b', part),
+            Some(RequestEvent::Trailers(trailers)) => all.push(format!("{trailers:?}")),
+            Some(RequestEvent::End) => all.push("end".to_owned()),
+            Some(RequestEvent::Tunnel(part)) => push(&mut all, 't', part),
+            None if decoder.awaits_switch() => decoder.switch(Switch::Refused),
+            None => return ((all, Ok(())), asked),
+        }
+    }
+}
+
+fn responses(mut bytes: &[u8], asked: &[Asked]) -> Said {
+    let (mut decoder, mut all) = (ResponseDecoder::new(), Vec::new());
+    let mut asked = asked.iter();
+    loop {
+        if decoder.awaits_request()
+            && let Some(asked) = asked.next()
+        {
+            decoder.expect(*asked);
+        }
+        let step = match decoder.decode(bytes) {
+            Ok(step) => step,
+            Err(error) => return (all, Err(error)),
+        };
+        bytes = &bytes[step.consumed..];
+        match step.event {
+            Some(ResponseEvent::Head(head, _)) => all.push(format!("{head:?}")),
+            Some(ResponseEvent::Interim(head)) => all.push(format!("interim {head:?}")),
+            Some(ResponseEvent::Body(part)) => push(&mut all, 'b', part),
+            Some(ResponseEvent::Trailers(trailers)) => all.push(format!("{trailers:?}")),
+            Some(ResponseEvent::End) => all.push("end".to_owned()),
+            Some(ResponseEvent::Tunnel(part)) => push(&mut all, 't', part),
+            None => return (all, Ok(())),
+        }
+    }
+}
+
+fn chunks(body: &[u8], size: usize, trailers: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    for chunk in body.chunks(size.max(1)) {
+        out.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        out.extend_from_slice(&[chunk, b"\r\n"].concat());
+    }
+    [&out[..], format!("0\r\n{trailers}\r\n").as_bytes()].concat()
+}
+
+fn framed(head: &str, body: &[u8], size: Option<usize>) -> Vec<u8> {
+    let (field, body) = match size {
+        None => (format!("Content-Length: {}", body.len()), body.to_vec()),
+        Some(size) => {
+            let trailers = if size % 2 == 0 { "X-Sum: 1\r\n" } else { "" };
+            ("transfer-encoding: chunked".to_owned(), chunks(body, size, trailers))
+        }
+    };
+    [format!("{head}{field}\r\n\r\n").as_bytes(), &body].concat()
+}
+
+/// A request with its answer.
+fn pair() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
+    let body = || (vec(any::<u8>(), 0..400), proptest::option::of(1_usize..90));
+    (0_u8..5, body(), body(), 0_usize..3).prop_map(|(kind, asks, answers, interim)| {
+        let request = match kind {
+            0 => b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+            1 => b"GET http://a/x?y HTTP/1.1\r\nhost: a\r\n\r\n".to_vec(),
+            _ => framed("POST / HTTP/1.1\r\nHost: a\r\nA: \u{e9}\r\n", &asks.0, asks.1),
+        };
+        let mut answer = b"HTTP/1.1 102 P\r\n\r\n".repeat(interim);
+        answer.extend(match kind {
+            0 => b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n".to_vec(),
+            3 => b"HTTP/1.1 304 N\r\nContent-Length: 7\r\n\r\n".to_vec(),
+            4 => b"HTTP/1.1 204 N\r\n\r\n".to_vec(),
+            _ => framed("HTTP/1.1 200 OK\r\nServer: b\r\n", &answers.0, answers.1),
+        });
+        (request, answer)
+    })
+}
+
+/// Gives a side bytes in pieces of these sizes, in turns with the other one.
+fn run(through: &mut Through, asks: &[u8], answers: &[Vec<u8>], sizes: &[usize]) {
+    let (mut from, mut answered, mut waiting) = (0, 0, Vec::new());
+    for round in 0..100_000 {
+        let size = sizes[round % sizes.len()];
+        let to = (from + size).min(asks.len());
+        let mut moved = false;
+        if from < to && through.handle_bytes(Side::Downstream, &asks[from..to]) {
+            (from, moved) = (to, true);
+        }
+        // Each request that has come whole is answered.
+        let (said, _) = requests(through.sent(Side::Upstream)).0;
+        let whole = said.iter().filter(|it| *it == "end").count();
+        while answered < whole.min(answers.len()) {
+            waiting.extend_from_slice(&answers[answered]);
+            answered += 1;
+        }
+        let count = size.min(waiting.len());
+        if count > 0 && through.handle_bytes(Side::Upstream, &waiting[..count]) {
+            waiting.drain(..count);
+            moved = true;
+        }
+        if !moved {
+            break;
+        }
+    }
+    assert!(from == asks.len() && waiting.is_empty(), "all of it has been taken");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_arrives_is_what_was_sent(
+        pairs in vec(pair(), 1..6),
+        sizes in vec(1_usize..300, 1..6),
+        looks: bool,
+    ) {
+        let asks: Vec<u8> = pairs.iter().flat_map(|pair| pair.0.clone()).collect();
+        let answers: Vec<Vec<u8>> = pairs.iter().map(|pair| pair.1.clone()).collect();
+        let mut through = Through::new(looks);
+        run(&mut through, &asks, &answers, &sizes);
+        let (came, asked) = requests(&asks);
+        prop_assert_eq!(came, requests(through.sent(Side::Upstream)).0);
+        let came = responses(&answers.concat(), &asked);
+        prop_assert_eq!(came, responses(through.sent(Side::Downstream), &asked));
+        prop_assert!(!through.is_over());
+        prop_assert_eq!(through.contexts(), 0, "all of them have ended");
+        through.handle_end(Side::Downstream);
+        prop_assert!(through.is_over() && !through.is_reset());
+    }
+
+    /// Bytes of a message in any order: no panic, and what goes on can be read.
+    #[test]
+    fn whatever_both_ends_send_what_goes_on_is_valid(
+        turns in vec((any::<bool>(), pair(), vec((any::<prop::sample::Index>(), any::<u8>()), 0..2)), 1..6),
+        size in 1_usize..80,
+        looks: bool,
+    ) {
+        let mut through = Through::new(looks);
+        for (is_client, (request, answer), changes) in turns {
+            let mut bytes = if is_client { request } else { answer };
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let side = if is_client { Side::Downstream } else { Side::Upstream };
+            for piece in bytes.chunks(size) {
+                through.handle_bytes(side, piece);
+            }
+        }
+        let ((_, said), asked) = requests(through.sent(Side::Upstream));
+        prop_assert!(said.is_ok(), "{said:?}");
+        // Answers of ours may be to requests that never went on.
+        let mut decoder = asked;
+        decoder.extend([Asked { method: http1::AskedBy::Other, upgrade: false }; 8]);
+        let (_, said) = responses(through.sent(Side::Downstream), &decoder);
+        prop_assert!(said.is_ok() || through.is_over(), "{said:?}");
+        through.handle_end(Side::Upstream);
+        through.handle_end(Side::Downstream);
+        prop_assert!(!through.is_over() || through.contexts() == 0);
+    }
+}

@@ -1,0 +1,301 @@
+//! HTTP through filters that change nothing: what RFC 9112 has beside plain requests.
+
+use super::lab::{Peer, passing};
+use super::{Failure, Kind, Lab, module};
+
+const GET: &str = "GET /a?b HTTP/1.1\r\nHost: example\r\nX-One: 1\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nServer: s\r\n\r\nok";
+
+fn lab() -> Lab {
+    Lab::new(&passing(Kind::Http), Kind::Http, Failure::Closed)
+}
+
+/// A request has come to the server.
+fn asked(request: &str) -> (Lab, Peer, Peer) {
+    let mut lab = lab();
+    let mut client = lab.client();
+    client.send(request);
+    let mut server = lab.server();
+    lab.until_came(&mut server, &mut client, request.len());
+    assert_eq!(server.text(), request);
+    (lab, client, server)
+}
+
+/// The client gets this, and then the end.
+fn answered(lab: &mut Lab, client: &mut Peer, answer: &str) {
+    lab.until(&mut [client], |peers| peers[0].is_over());
+    assert_eq!(client.text(), answer);
+}
+
+#[test]
+fn requests_and_responses_pass_as_they_came() {
+    for wasm in [passing(Kind::Http), module(&[], &[])] {
+        let mut lab = Lab::new(&wasm, Kind::Http, Failure::Closed);
+        let mut client = lab.client();
+        client.send(GET);
+        let mut server = lab.server();
+        for round in 1..4 {
+            lab.until_came(&mut server, &mut client, GET.len() * round);
+            assert_eq!(server.text(), GET.repeat(round));
+            server.send(OK);
+            lab.until_came(&mut client, &mut server, OK.len() * round);
+            assert_eq!(client.text(), OK.repeat(round));
+            client.send(GET);
+        }
+        lab.until_came(&mut server, &mut client, GET.len() * 4);
+        server.send(OK);
+        lab.until_came(&mut client, &mut server, OK.len() * 4);
+        client.finish();
+        lab.until(&mut [&mut client, &mut server], |peers| peers.iter().all(|it| it.has_ended));
+        assert_eq!(lab.counts().ended, 1);
+        assert!(lab.is_alone(), "one connection for all of them");
+    }
+}
+
+#[test]
+fn large_bodies_pass_both_ways_at_once() {
+    let (mut lab, mut client, mut server) = {
+        let mut lab = lab();
+        let mut client = lab.client();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n");
+        let server = lab.server();
+        (lab, client, server)
+    };
+    let body: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 7 + at / 1000) as u8).collect();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n");
+    server.send(&body);
+    client.send(&body);
+    lab.until(&mut [&mut client, &mut server], |peers| {
+        peers.iter().all(|it| it.came.len() > 3_000_000)
+    });
+    assert!(client.came.ends_with(&body) && server.came.ends_with(&body));
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let pair = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n";
+    let (mut lab, mut client, mut server) = asked(pair);
+    let answers = format!("{OK}HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+    server.send(&answers);
+    lab.until_came(&mut client, &mut server, answers.len());
+    assert_eq!(client.text(), answers);
+}
+
+#[test]
+fn a_client_that_waits_for_100_gets_it() {
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
+    let (mut lab, mut client, mut server) = asked(head);
+    server.send("HTTP/1.1 100 Continue\r\n\r\n");
+    lab.until_came(&mut client, &mut server, 25);
+    client.send("body");
+    lab.until_came(&mut server, &mut client, head.len() + 4);
+    server.send(OK);
+    lab.until_came(&mut client, &mut server, 25 + OK.len());
+    assert_eq!(client.text(), format!("HTTP/1.1 100 Continue\r\n\r\n{OK}"));
+    assert!(!client.is_over());
+}
+
+#[test]
+fn responses_without_a_body_pass() {
+    for (request, answer) in [
+        ("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n"),
+        (GET, "HTTP/1.1 304 N\r\nContent-Length: 7\r\n\r\n"),
+        (GET, "HTTP/1.1 204 N\r\n\r\n"),
+        (GET, "HTTP/1.1 102 P\r\n\r\nHTTP/1.1 204 N\r\n\r\n"),
+    ] {
+        let (mut lab, mut client, mut server) = asked(request);
+        server.send(answer);
+        lab.until_came(&mut client, &mut server, answer.len());
+        assert_eq!(client.text(), answer);
+        client.send(GET);
+        lab.until_came(&mut server, &mut client, request.len() + GET.len());
+    }
+}
+
+#[test]
+fn an_upgraded_connection_is_passed_on() {
+    let ask = "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n";
+    let (mut lab, mut client, mut server) = asked(ask);
+    client.send("early");
+    let answer = "HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nhello";
+    server.send(answer);
+    lab.until_came(&mut client, &mut server, answer.len());
+    assert_eq!(client.text(), answer);
+    lab.until_came(&mut server, &mut client, ask.len() + 5);
+    let more = vec![7; 1 << 20];
+    client.send(&more);
+    client.finish();
+    lab.until(&mut [&mut server, &mut client], |peers| peers[0].has_ended);
+    assert!(server.came.ends_with(&more) && server.text().contains("\r\n\r\nearly"));
+    server.send("bye");
+    server.finish();
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].has_ended);
+    assert!(client.text().ends_with("hellobye"));
+    lab.until(&mut [], |_| true);
+    assert_eq!(lab.counts().ended, 1);
+}
+
+#[test]
+fn behind_a_refused_upgrade_comes_the_next_request() {
+    let ask = "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n";
+    let (mut lab, mut client, mut server) = asked(ask);
+    client.send(GET);
+    server.send(OK);
+    lab.until_came(&mut server, &mut client, ask.len() + GET.len());
+    assert!(server.text().ends_with(GET));
+}
+
+#[test]
+fn an_upload_that_breaks_off_is_no_whole_one() {
+    let part = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf";
+    let (mut lab, mut client, mut server) = asked(part);
+    client.finish();
+    lab.until(&mut [&mut client, &mut server], |peers| peers.iter().all(|it| it.is_over()));
+    assert!(client.text().starts_with("HTTP/1.1 400 Bad Request\r\n"), "{}", client.text());
+    assert!(server.was_reset, "it does not end as if it were whole");
+}
+
+#[test]
+fn a_response_that_breaks_off_is_no_whole_one() {
+    let (mut lab, mut client, mut server) = asked(GET);
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
+    lab.until_ends(&mut client, "half");
+    server.finish();
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
+    assert!(client.was_reset);
+}
+
+#[test]
+fn a_body_until_the_end_ends_both() {
+    let (mut lab, mut client, mut server) = asked(GET);
+    server.send("HTTP/1.1 200 OK\r\n\r\nall of it");
+    server.finish();
+    // The end of the connection is the body's, and the client is told by a field.
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
+    assert!(client.text().ends_with("\r\n\r\nall of it") && !client.was_reset, "{}", client.text());
+}
+
+#[test]
+fn what_can_be_read_in_two_ways_is_refused_and_goes_nowhere() {
+    for head in [
+        "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+        "Content-Length: 4\r\nContent-Length: 5\r\n",
+        "Transfer-Encoding: xchunked\r\n",
+        "Content-Length : 4\r\n",
+        " X: 1\r\n",
+        "Host: b\r\n",
+    ] {
+        let mut lab = lab();
+        let mut client = lab.client();
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{head}\r\nGET /smuggled HTTP/1.1\r\n"));
+        client.finish();
+        lab.until(&mut [&mut client], |peers| peers[0].is_over());
+        assert!(client.text().starts_with("HTTP/1.1 400 Bad Request\r\n"), "{head}");
+        assert!(!client.was_reset, "the answer is not lost");
+        assert!(lab.is_alone(), "{head}");
+        assert_eq!(lab.reports.counters().refused, 1);
+    }
+}
+
+#[test]
+fn a_refusal_waits_for_the_answers_in_front_of_it() {
+    let mut lab = lab();
+    let mut client = lab.client();
+    client.send(format!("{GET}nonsense\0"));
+    let mut server = lab.server();
+    lab.until_came(&mut server, &mut client, GET.len());
+    server.send(OK);
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
+    let text = client.text();
+    assert!(text.starts_with(OK) && text[OK.len()..].starts_with("HTTP/1.1 400 "), "{text}");
+}
+
+#[test]
+fn an_answer_survives_what_the_client_still_sends() {
+    let mut lab = lab();
+    let mut client = lab.client();
+    client.send("NO\0");
+    client.send(vec![b'x'; 100_000]);
+    lab.until(&mut [&mut client], |peers| peers[0].has_ended);
+    assert!(client.text().starts_with("HTTP/1.1 400 "));
+    client.finish();
+    lab.rest(&mut [&mut client]);
+    assert_eq!((lab.counts().open(), lab.counts().ended), (0, 1));
+
+    // Who never ends is not waited for.
+    let mut client = lab.client();
+    client.send("NO\0");
+    lab.until(&mut [&mut client], |peers| peers[0].has_ended);
+    assert_eq!(lab.counts().open(), 1);
+    lab.skip(std::time::Duration::from_secs(3));
+    lab.rest(&mut []);
+    assert_eq!(lab.counts().open(), 0);
+}
+
+#[test]
+fn a_response_during_an_upload_passes_and_the_upload_goes_on() {
+    let part = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo";
+    let (mut lab, mut client, mut server) = asked(part);
+    server.send(OK);
+    lab.until_came(&mut client, &mut server, OK.len());
+    client.send(format!("dy{GET}"));
+    lab.until_came(&mut server, &mut client, part.len() + 2 + GET.len());
+    assert_eq!(server.text(), format!("{part}dy{GET}"));
+}
+
+#[test]
+fn a_server_that_ends_an_unused_connection_is_connected_to_again_or_the_client_ends_too() {
+    let (mut lab, mut client, mut server) = asked(GET);
+    server.send(OK);
+    lab.until_came(&mut client, &mut server, OK.len());
+    server.finish();
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].has_ended);
+    assert_eq!(client.text(), OK);
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_a_bad_gateway() {
+    let mut lab = lab().without_server();
+    let mut client = lab.client();
+    client.send(GET);
+    lab.until(&mut [&mut client], |peers| peers[0].is_over());
+    assert!(client.text().starts_with("HTTP/1.1 502 Bad Gateway\r\n"), "{}", client.text());
+    assert_eq!(lab.reports.counters().unreachable, 1);
+}
+
+#[test]
+fn a_server_that_answers_nonsense_is_a_bad_gateway() {
+    for nonsense in ["SSH-2.0-x\r\n", "HTTP/1.1 101 S\r\n\r\n", "HTTP/1.1 200 OK\r\na b: c\r\n\r\n"]
+    {
+        let (mut lab, mut client, mut server) = asked(GET);
+        server.send(nonsense);
+        lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
+        assert!(client.text().starts_with("HTTP/1.1 502 "), "{}", client.text());
+    }
+    // A server that says nothing and goes.
+    let (mut lab, mut client, mut server) = asked(GET);
+    server.finish();
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
+    assert!(client.text().starts_with("HTTP/1.1 502 "), "{}", client.text());
+}
+
+#[test]
+fn a_client_of_http10_gets_what_it_can_read() {
+    let (mut lab, mut client, mut server) = asked("GET / HTTP/1.0\r\n\r\n");
+    server.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
+    answered(&mut lab, &mut client, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc");
+}
+
+#[test]
+fn what_the_client_does_not_read_the_server_may_not_send() {
+    let (mut lab, mut client, mut server) = asked(GET);
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
+    server.send(vec![1; 100_000_000]);
+    for _ in 0..200 {
+        lab.step();
+        server.step();
+    }
+    assert!(!server.has_sent(), "the kernel's buffers are not so large");
+    let _ = &mut client;
+}

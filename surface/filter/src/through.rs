@@ -1,0 +1,163 @@
+//! HTTP between a client and a server in memory, with a module that looks at everything and
+//! changes nothing: for those who prove that nothing is lost on the way.
+
+use crate::connection::{Addresses, Failure, Fate, Protocol, Side};
+use crate::http::Http;
+use crate::module::{Last, Module, Parts, Reply, Wants};
+use crate::report::Counters;
+use proxy_wasm::abi::Action;
+use proxy_wasm::{Answer, Call, Now, Stream};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// A module that lets everything go on.
+#[derive(Default)]
+struct Willing {
+    streams: BTreeMap<u32, Stream>,
+    last: u32,
+    counters: Counters,
+    wants: Wants,
+}
+
+impl Module for Willing {
+    fn wants(&self) -> Wants {
+        self.wants
+    }
+
+    fn is_down(&self) -> bool {
+        false
+    }
+
+    fn may_call(&mut self, _: u64) -> bool {
+        true
+    }
+
+    fn call(&mut self, _: u64, _: u32, call: Call) -> Reply {
+        let answer = match call {
+            Call::Create(stream) => {
+                self.last += 1;
+                self.streams.insert(self.last, *stream);
+                Answer::Created(self.last)
+            }
+            _ => Answer::Action(Action::Continue),
+        };
+        Reply::Answered(answer, Vec::new())
+    }
+
+    fn stream(&mut self, context: u32) -> Option<&mut Stream> {
+        self.streams.get_mut(&context)
+    }
+
+    fn count(&mut self, count: fn(&mut Counters)) {
+        count(&mut self.counters);
+    }
+
+    fn warn(&mut self, _: &str) {}
+
+    fn now(&self) -> Now {
+        Now::default()
+    }
+
+    fn later(&mut self, last: Last) {
+        if let Last::End(context, _) = last {
+            self.streams.remove(&context);
+        }
+    }
+}
+
+/// See above.
+pub struct Through {
+    http: Http,
+    module: Willing,
+    to_client: Vec<u8>,
+    to_server: Vec<u8>,
+}
+
+impl Through {
+    /// A new connection; `looks`: the module has all callbacks, else none.
+    #[must_use]
+    pub fn new(looks: bool) -> Self {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let addresses = Addresses { client: any, server: any };
+        let all = Parts { headers: looks, body: looks, trailers: looks };
+        let wants = Wants {
+            context: looks,
+            request: all,
+            response: all,
+            end: looks,
+            properties: looks,
+            ..Wants::default()
+        };
+        Self {
+            http: Http::new(1, addresses, Failure::Closed),
+            module: Willing { wants, ..Willing::default() },
+            to_client: Vec::new(),
+            to_server: Vec::new(),
+        }
+    }
+
+    /// Bytes come of a side, as far as they are wanted; whether all were.
+    pub fn handle_bytes(&mut self, side: Side, bytes: &[u8]) -> bool {
+        let is_wanted = self.http.wants(side);
+        if is_wanted {
+            self.http.handle_bytes(side, bytes, &mut self.module);
+        }
+        self.send();
+        is_wanted
+    }
+
+    /// Nothing more comes of a side.
+    pub fn handle_end(&mut self, side: Side) {
+        self.http.handle_end(side, &mut self.module);
+        self.send();
+    }
+
+    fn send(&mut self) {
+        loop {
+            let mut moved = false;
+            for side in Side::BOTH {
+                let out = self.http.out(side);
+                let count = out.len();
+                let to = match side {
+                    Side::Downstream => &mut self.to_client,
+                    Side::Upstream => &mut self.to_server,
+                };
+                to.extend_from_slice(out.bytes());
+                if count > 0 {
+                    moved = true;
+                    self.http.handle_sent(side, count, &mut self.module);
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// All that has gone to a side.
+    #[must_use]
+    pub fn sent(&self, side: Side) -> &[u8] {
+        match side {
+            Side::Downstream => &self.to_client,
+            Side::Upstream => &self.to_server,
+        }
+    }
+
+    /// Whether both connections end, or are another protocol's.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.http.fate() != Fate::Open
+    }
+
+    /// Whether a message was broken off, so that both connections are reset.
+    #[must_use]
+    pub fn is_reset(&self) -> bool {
+        self.http.fate() == Fate::Reset
+    }
+
+    /// Contexts that have not ended.
+    #[must_use]
+    pub fn contexts(&self) -> usize {
+        self.module.streams.len()
+    }
+}
