@@ -15,6 +15,7 @@ mod association;
 mod backup;
 mod captures;
 mod cell_messages;
+mod filters;
 mod frames;
 mod http1;
 mod images;
@@ -50,6 +51,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "parse_match", run: match_texts::parse, seeds: none },
     Target { name: "parse_node_file", run: toml_files::node, seeds: toml_files::node_seeds },
     Target { name: "parse_topology", run: toml_files::topology, seeds: none },
+    Target { name: "pass_filter", run: filters::pass, seeds: filters::seeds },
     Target { name: "read_association", run: association::read, seeds: association::seeds },
     Target { name: "read_backup", run: backup::backup, seeds: backup::backup_seeds },
     Target { name: "read_capture", run: captures::read, seeds: captures::seeds },

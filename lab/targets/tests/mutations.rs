@@ -119,6 +119,7 @@ each!(
     parse_match,
     parse_node_file,
     parse_topology,
+    pass_filter,
     read_association,
     read_backup,
     read_capture,

@@ -1,0 +1,116 @@
+//! Any bytes of a client and of a server, in turns, through a filter that changes nothing: what
+//! goes on is read without a fault, and as the messages that came.
+
+use ::http1::{Asked, AskedBy, RequestDecoder, RequestEvent, ResponseDecoder, Switch};
+use filter::{Side, Through};
+
+/// Bytes of one turn that the first byte of it says; the highest bit says whose they are.
+const TURN_LENGTH_MASK: u8 = 0x7f;
+
+/// Gives each turn's bytes to its side.
+pub fn pass(bytes: &[u8]) {
+    let whole = run(bytes, usize::MAX);
+    let parts = run(bytes, 3);
+    for through in [&whole, &parts] {
+        assert!(through.contexts() == 0 || !through.is_over(), "all contexts have ended");
+        let asked = requests(through.sent(Side::Upstream));
+        responses(through.sent(Side::Downstream), asked, through.is_over());
+    }
+}
+
+fn run(mut bytes: &[u8], size: usize) -> Through {
+    let (first, rest) = bytes.split_first().map_or((0, bytes), |(first, rest)| (*first, rest));
+    bytes = rest;
+    let mut through = Through::new(first % 2 == 0);
+    while let Some((turn, rest)) = bytes.split_first() {
+        let length = usize::from(turn & TURN_LENGTH_MASK).min(rest.len());
+        let side = if *turn > TURN_LENGTH_MASK { Side::Upstream } else { Side::Downstream };
+        let (now, rest) = rest.split_at(length);
+        for piece in now.chunks(size.min(now.len().max(1))) {
+            through.handle_bytes(side, piece);
+        }
+        bytes = rest;
+    }
+    if first & 2 == 0 {
+        through.handle_end(Side::Downstream);
+        through.handle_end(Side::Upstream);
+    }
+    through
+}
+
+/// What each request asks; none of them is refused by whoever reads them.
+fn requests(mut bytes: &[u8]) -> Vec<Asked> {
+    let (mut decoder, mut asked) = (RequestDecoder::new(), Vec::new());
+    loop {
+        let step = decoder.decode(bytes).expect("what goes to a server is valid");
+        bytes = &bytes[step.consumed..];
+        match step.event {
+            Some(RequestEvent::Head(head, _)) => asked.push(Asked::by(&head)),
+            Some(_) => {}
+            // Behind a tunnel are bytes of another protocol.
+            None if decoder.awaits_switch() => decoder.switch(Switch::Tunnel),
+            None => return asked,
+        }
+    }
+}
+
+/// The client can read all responses, to the last one behind which the connection ends.
+fn responses(mut bytes: &[u8], asked: Vec<Asked>, is_over: bool) {
+    let mut decoder = ResponseDecoder::new();
+    let other = Asked { method: AskedBy::Other, upgrade: false };
+    let mut asked = asked.into_iter();
+    while !bytes.is_empty() {
+        if decoder.awaits_request() {
+            // Answers of ours may be to requests that never went on.
+            decoder.expect(asked.next().unwrap_or(other));
+        }
+        match decoder.decode(bytes) {
+            Ok(step) if step.event.is_none() => return,
+            Ok(step) => bytes = &bytes[step.consumed..],
+            Err(error) => {
+                // A refusal to HEAD has a body, for the connection ends behind it.
+                assert!(is_over, "what goes to a client is valid: {error}");
+                return;
+            }
+        }
+    }
+}
+
+/// A turn for each.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let turns = |turns: &[(bool, &str)]| {
+        let mut bytes = vec![0];
+        for (is_server, text) in turns {
+            for piece in text.as_bytes().chunks(usize::from(TURN_LENGTH_MASK)) {
+                bytes.push(piece.len() as u8 | if *is_server { 0x80 } else { 0 });
+                bytes.extend_from_slice(piece);
+            }
+        }
+        bytes
+    };
+    let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let chunked = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n";
+    vec![
+        turns(&[
+            (false, get),
+            (true, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+            (false, get),
+            (true, "HTTP/1.1 204 N\r\n\r\n"),
+        ]),
+        turns(&[
+            (false, &format!("POST / HTTP/1.1\r\nHost: a\r\n{chunked}{get}")),
+            (true, &format!("HTTP/1.1 100 C\r\n\r\nHTTP/1.1 200 OK\r\n{chunked}")),
+            (true, "HTTP/1.1 200 OK\r\n\r\nall"),
+        ]),
+        turns(&[
+            (false, "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nearly"),
+            (true, "HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nhello"),
+            (false, "more"),
+        ]),
+        turns(&[
+            (false, "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"),
+            (false, "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n"),
+            (true, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"),
+        ]),
+    ]
+}
