@@ -45,7 +45,7 @@ pub(crate) enum Fate {
 
 /// Who is at both ends.
 #[derive(Clone, Copy, Debug)]
-pub struct Addresses {
+pub(crate) struct Addresses {
     /// The client.
     pub client: SocketAddr,
     /// The server that it is on its way to.

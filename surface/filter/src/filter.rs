@@ -3,7 +3,7 @@
 use crate::calls::Calls;
 use crate::connection::{Addresses, Failure, Fate, Protocol, Side};
 use crate::http::Http;
-use crate::limits::{LINGER_LENGTH_MAX, LINGER_TIME, PORTION, READ_LENGTH};
+use crate::limits::{CALLS_PER_ROUND_MAX, LINGER_LENGTH_MAX, LINGER_TIME, PORTION, READ_LENGTH};
 use crate::module::{Last, Module, Reply};
 use crate::report::Reports;
 use crate::runner::{Job, Resumed, Runner, Waiting};
@@ -316,10 +316,10 @@ impl Filter {
         }
     }
 
-    /// Those that wait have their turns, each one, as far as the pace lets them.
+    /// Those that wait have their turns, each one of them once, as far as the pace lets them.
     fn take_turns(&mut self, io: &mut Io<'_>) {
         self.settle(io);
-        for _ in 0..self.runner.waiting() {
+        for _ in 0..self.runner.waiting().min(CALLS_PER_ROUND_MAX) {
             match self.runner.next() {
                 None => return,
                 Some(Waiting::Connection(number)) => {

@@ -1,4 +1,18 @@
-//! Services of streams: a proxy-wasm module on the connections of a rule.
+//! Services of streams: a proxy-wasm module on the TCP connections of a rule, or on the requests
+//! and responses of HTTP/1.1 on them.
+//!
+//! ```text
+//!  stream::Streams ◀─ Application ─▶ Filter ─┬─▶ Tcp, Http ── calls ──▶ Runner ─▶ proxy_wasm::Vm
+//!     sockets         bytes, ends            │   each connection ◀ reply, effects ┘
+//!                                            └─▶ Calls: HTTP calls of the module
+//! ```
+//!
+//! Connections are state machines: bytes come in, bytes go out, calls to the module in between.
+//! One call runs at a time; one whose turn is over stands still, whoever wants to make another
+//! waits, and who waits is not read. What the module logs and how it fares goes out as events.
+//! docs/filters.md says what a module sees and what becomes of what it makes.
+//!
+//! Not here: who may use which module, which connections come, whose turn it is.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -15,9 +29,8 @@ mod tcp;
 mod tests;
 mod through;
 
-pub use connection::{Addresses, Failure, Side};
+pub use connection::{Failure, Side};
 pub use filter::{Filter, FilterSpec, Kind};
 pub use limits::*;
-pub use module::{Last, Module, Parts, Reply, Wants};
 pub use report::{Counters, Event, Reports};
 pub use through::Through;

@@ -11,6 +11,9 @@ pub const SEND_LENGTH_MAX: usize = 128 * 1024;
 pub const HELD_LENGTH_MAX: usize = proxy_wasm::BUFFER_LENGTH_MAX;
 /// Bytes that one connection reads before others of its service have their turn.
 pub const PORTION: usize = 4 * READ_LENGTH;
+/// Calls that waited which are made before sockets are looked at again: what comes meanwhile is
+/// seen, whatever a module keeps itself busy with.
+pub const CALLS_PER_ROUND_MAX: usize = 64;
 /// Bytes of a request that is answered already, which are read and dropped to keep its connection:
 /// reading them costs less than a new connection.
 pub const DROPPED_LENGTH_MAX: u64 = 64 * 1024;

@@ -5,7 +5,7 @@ use proxy_wasm::{Answer, Call, Callbacks, Effect, Now, Stream};
 
 /// The callbacks that a module has, as connections ask for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wants {
+pub(crate) struct Wants {
     /// Streams have contexts at all.
     pub context: bool,
     /// New TCP connections.
@@ -30,7 +30,7 @@ pub struct Wants {
 
 /// Which parts of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
+pub(crate) struct Parts {
     /// Its head.
     pub headers: bool,
     /// Its body.
@@ -78,7 +78,7 @@ impl Wants {
 
 /// What came of a call.
 #[derive(Debug)]
-pub enum Reply {
+pub(crate) enum Reply {
     /// The answer, and the effects on the context whose call it was, in their order.
     Answered(Answer, Vec<Effect>),
     /// It has begun and stands still; its reply is handed in when it has ended.
@@ -90,7 +90,7 @@ pub enum Reply {
 }
 
 /// The module, as connections see it.
-pub trait Module {
+pub(crate) trait Module {
     /// What it is to be asked.
     fn wants(&self) -> Wants;
 
@@ -121,7 +121,7 @@ pub trait Module {
 
 /// The last calls of a context.
 #[derive(Debug)]
-pub enum Last {
+pub(crate) enum Last {
     /// Its client's TCP connection has ended.
     DownstreamClose(u32, proxy_wasm::abi::PeerType),
     /// Its server's TCP connection has ended.

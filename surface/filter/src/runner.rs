@@ -12,8 +12,8 @@ use crate::module::{Last, Module, Reply, Wants};
 use crate::report::{Counters, Event, Report, Reports};
 use engine::Over;
 use proxy_wasm::{
-    Answer, Call, CallError, Effect, HttpRequest, HttpResponse, Now, Outcome, Program, Ran,
-    Restart, Started, Starting, Stream, Suspended, Vm, VmSpec,
+    Answer, Call, CallError, Effect, HttpRequest, HttpResponse, Now, Outcome, Program,
+    QUEUE_ITEMS_MAX, Ran, Restart, Started, Starting, Stream, Suspended, Vm, VmSpec,
 };
 use std::cell::RefMut;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -68,6 +68,8 @@ pub(crate) struct Runner {
     tick: Option<(u32, Nanos)>,
     is_tick_waiting: bool,
     waiting: VecDeque<Waiting>,
+    /// How many calls wait for each queue.
+    queues: HashMap<u32, usize>,
     /// The connection whose turn it is, though others wait.
     turn: Option<u64>,
     /// What was wanted of streams, and nobody has done yet.
@@ -96,6 +98,7 @@ impl Runner {
             tick: None,
             is_tick_waiting: false,
             waiting: VecDeque::new(),
+            queues: HashMap::new(),
             turn: None,
             effects: VecDeque::new(),
             http_calls: VecDeque::new(),
@@ -208,7 +211,7 @@ impl Runner {
                     self.tick = Some((period, due));
                 }
                 Effect::QueueReady { vm, queue } if vm == self.spec.number => {
-                    self.waiting.push_back(Waiting::Job(Job::Queue(queue)));
+                    self.wait_for_queue(queue);
                 }
                 // Another VM of the service: there is none.
                 Effect::QueueReady { .. } => {}
@@ -282,6 +285,7 @@ impl Runner {
         self.effects.clear();
         self.http_calls.clear();
         self.waiting.clear();
+        self.queues.clear();
         self.pending.clear();
         self.owners.clear();
     }
@@ -318,6 +322,16 @@ impl Runner {
 
     pub(crate) fn wait_for(&mut self, job: Job) {
         self.waiting.push_back(Waiting::Job(job));
+    }
+
+    /// One call for each item, and no more than a queue can have items: who fills it as it is
+    /// emptied is told as often as that.
+    fn wait_for_queue(&mut self, queue: u32) {
+        let told = self.queues.entry(queue).or_default();
+        if *told < QUEUE_ITEMS_MAX {
+            *told += 1;
+            self.waiting.push_back(Waiting::Job(Job::Queue(queue)));
+        }
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -382,7 +396,12 @@ impl Runner {
                 self.is_tick_waiting = false;
                 (0, Call::Tick)
             }
-            Job::Queue(queue) => (0, Call::QueueReady(queue)),
+            Job::Queue(queue) => {
+                if let Some(told) = self.queues.get_mut(&queue) {
+                    *told -= 1;
+                }
+                (0, Call::QueueReady(queue))
+            }
             Job::Response(response) => (0, Call::HttpCallResponse(response)),
         };
         let _ = self.make(None, context, call);

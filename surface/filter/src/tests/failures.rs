@@ -276,3 +276,25 @@ fn answers_without_end_and_streams_of_others_harm_nobody_else() {
     }
     assert_eq!(traps(&lab), 0);
 }
+
+#[test]
+fn a_queue_that_feeds_itself_keeps_nobody_waiting_for_ever() {
+    let register = "(drop (call $proxy_register_shared_queue (i32.const 0x100) (i32.const 1) \
+                    (i32.const 0x200)))";
+    let feed = "(local $i i32) (loop
+        (drop (call $proxy_enqueue_shared_queue (i32.load (i32.const 0x200)) (i32.const 0x100)
+            (i32.const 1)))
+        (drop (call $proxy_dequeue_shared_queue (i32.load (i32.const 0x200)) (i32.const 0x300)
+            (i32.const 0x304)))
+        (local.set $i (i32.add (local.get $i) (i32.const 1)))
+        (br_if 0 (i32.lt_u (local.get $i) (i32.const 100)))) (i32.const 1)";
+    let start = format!("{register} {}", feed.replace("(local $i i32)", ""));
+    let start = format!("(local $i i32) {start}");
+    let callbacks = [
+        ("proxy_on_vm_start", &*start),
+        ("proxy_on_queue_ready", feed),
+        ("proxy_on_request_headers", "(i32.const 0)"),
+    ];
+    let mut lab = lab(&callbacks, Kind::Http, Failure::Closed);
+    asks(&mut lab, GET);
+}

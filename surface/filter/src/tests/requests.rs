@@ -299,3 +299,53 @@ fn what_the_client_does_not_read_the_server_may_not_send() {
     assert!(!server.has_sent(), "the kernel's buffers are not so large");
     let _ = &mut client;
 }
+
+/// A module that holds requests with a body, those of context 3 until a timer.
+fn holding() -> Lab {
+    let tick = "(if (i32.eqz (call $proxy_set_effective_context (i32.const 3)))
+        (then (drop (call $proxy_continue_stream (i32.const 0))))) (i32.const 0)";
+    let start = "(drop (call $proxy_set_tick_period_milliseconds (i32.const 50))) (i32.const 1)";
+    let callbacks = [
+        ("proxy_on_request_headers", "(i32.eqz (local.get 2))"),
+        ("proxy_on_tick", tick),
+        ("proxy_on_vm_start", start),
+    ];
+    Lab::new(&module(&callbacks, &[]), Kind::Http, Failure::Closed)
+}
+
+#[test]
+fn a_request_that_was_not_sent_goes_by_another_connection() {
+    let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
+    let mut lab = holding();
+    let mut client = lab.client();
+    client.send(GET);
+    let mut server = lab.server();
+    lab.until_came(&mut server, &mut client, GET.len());
+    server.send(OK);
+    lab.until_came(&mut client, &mut server, OK.len());
+    client.send(post);
+    // The server ends its connection while the module holds the request.
+    server.finish();
+    lab.rest(&mut [&mut client, &mut server]);
+    lab.skip(std::time::Duration::from_millis(60));
+    let mut other = lab.server();
+    lab.until_came(&mut other, &mut client, post.len());
+    assert_eq!(other.text(), post);
+    other.send(OK);
+    lab.until_came(&mut client, &mut other, 2 * OK.len());
+    assert_eq!(client.text(), OK.repeat(2));
+}
+
+#[test]
+fn no_request_is_sent_twice() {
+    let (mut lab, mut client, mut server) = asked(GET);
+    server.send(OK);
+    lab.until_came(&mut client, &mut server, OK.len());
+    client.send(GET);
+    lab.until_came(&mut server, &mut client, 2 * GET.len());
+    // The server has seen it, and says nothing.
+    server.finish();
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
+    assert_eq!(client.text(), OK, "as if the client were connected to the server");
+    assert!(lab.is_alone());
+}
