@@ -2,8 +2,8 @@
 # Installs by package name what building and running needs; says nothing when
 # nothing is missing. Debian and Ubuntu; elsewhere it names what to install and
 # ends with 1. It never asks and may be run again at any time. `--tests` adds
-# what only the tests need: rustfmt, clippy, nft, the parser of Prometheus, and
-# BIRD, whose service stays off.
+# what only the tests need: rustfmt, clippy, nft, the parser of Prometheus,
+# decoders of other people's, and BIRD, whose service stays off.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/rust.sh
@@ -34,6 +34,8 @@ missing_tools() {
     [ -z "$for_tests" ] || have nft || echo nft
     [ -z "$for_tests" ] || have bird || echo bird
     [ -z "$for_tests" ] || have openssl || echo openssl
+    [ -z "$for_tests" ] || have brotli || echo brotli
+    [ -z "$for_tests" ] || have zstd || echo zstd
     [ -z "$for_tests" ] || have_prometheus_parser || echo prometheus-parser
     if have pkg-config; then
         pkg-config --exists libelf || echo libelf

@@ -1,0 +1,53 @@
+//! What encoders take, from measurements of their codecs' allocations (docs/compress.md).
+
+use crate::{Coding, GATHER_MAX, Level};
+use units::Bytes;
+
+/// A stream of zlib-rs, whatever its level: window, hash chains, what is to be written.
+pub(crate) const DEFLATE: usize = 384 << 10;
+/// A body in Brotli, by level: window, tables, commands, and the block that is put together.
+const BROTLI: [usize; Level::COUNT] =
+    [3 << 20, 3 << 20, 6 << 20, 7 << 20, 8 << 20, 8 << 20, 8 << 20, 8 << 20, 8 << 20];
+/// A stream of zstd, by level: window, tables, input and output of a block.
+const ZSTD: [usize; Level::COUNT] = [
+    1_536 << 10,
+    1_792 << 10,
+    2_304 << 10,
+    3_584 << 10,
+    2_816 << 10,
+    2_816 << 10,
+    2_816 << 10,
+    2_816 << 10,
+    2_816 << 10,
+];
+
+/// The most that one encoder has at a time, for a body of any length: what was gathered, while it
+/// goes into the codec, and the codec. What its caller has not taken out yet is the caller's.
+#[must_use]
+pub fn memory_bytes(coding: Coding, level: Level) -> Bytes {
+    let codec = match coding {
+        Coding::Deflate | Coding::Gzip => DEFLATE,
+        Coding::Brotli => BROTLI[level.index()],
+        Coding::Zstd => ZSTD[level.index()],
+    };
+    Bytes((GATHER_MAX + codec) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+
+    #[test]
+    fn a_stream_of_zstd_has_no_more_than_it_says() {
+        for level in Level::all() {
+            let pool = Pool::new();
+            let mut encoder = pool.encoder(Coding::Zstd, level);
+            encoder.write(&vec![b'a'; 3 << 20], &mut Vec::new()).unwrap();
+            drop(encoder);
+            let max = memory_bytes(Coding::Zstd, level);
+            let has = pool.idle_bytes();
+            assert!(has <= max && has.0 > max.0 / 2, "{level}: {has} of {max}");
+        }
+    }
+}
