@@ -72,7 +72,9 @@ impl Encoder {
         self.or_end(written)
     }
 
-    /// Gives out everything that has come: its receiver can decode it before more follows.
+    /// Gives out everything that has come: its receiver can decode it before more follows. It is
+    /// for a body whose sender pauses; nothing of it is given out by itself before 64 KiB of it
+    /// have come, or it ends.
     ///
     /// # Errors
     /// As [`Encoder::write`].

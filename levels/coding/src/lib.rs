@@ -44,7 +44,7 @@ mod zstd;
 pub use coding::{Coding, Failed, Level};
 pub use encoder::{Encoder, GATHER_MAX, coded_length_max};
 
-pub use load::{Load, Pace, choose_level, measured};
-pub use memory::memory_bytes;
+pub use load::{Load, Speed, choose_level, measured};
+pub use memory::{SHARED_BYTES_MAX, memory_bytes};
 pub use pool::{IDLE_BYTES_MAX, Pool};
 pub use wish::{FUNCTION, Wish, WishError};

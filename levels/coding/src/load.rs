@@ -38,14 +38,14 @@ pub struct Load {
 
 /// What an encoder does at one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct Speed {
     /// Bytes of bodies that it takes in a second of the processor's time.
     pub bytes_per_second: u64,
     /// What goes in for 1,000 bytes that come out.
     pub ratio_permille: u32,
 }
 
-impl Pace {
+impl Speed {
     /// Whether it gives out enough for a link, in the time that the others leave.
     fn keeps_ahead(self, drained: u64, busy_permille: u16) -> bool {
         let free = u128::from(WHOLE.saturating_sub(busy_permille));
@@ -55,10 +55,10 @@ impl Pace {
     }
 }
 
-/// The level for a stream from here on. `paces` are those of its coding, [`measured`] here or by
+/// The level for a stream from here on. `speeds` are those of its coding, [`measured`] here or by
 /// whoever asks.
 #[must_use]
-pub fn choose_level(load: Load, paces: &[Pace; Level::COUNT]) -> Level {
+pub fn choose_level(load: Load, speeds: &[Speed; Level::COUNT]) -> Level {
     let Some(drained) = load.drained_bytes_per_second else { return Level::DEFAULT };
     let limit = BUSY_LEVELS
         .iter()
@@ -67,7 +67,7 @@ pub fn choose_level(load: Load, paces: &[Pace; Level::COUNT]) -> Level {
     Level::all()
         .rev()
         .skip_while(|level| *level > limit)
-        .find(|level| paces[level.index()].keeps_ahead(drained, load.busy_permille))
+        .find(|level| speeds[level.index()].keeps_ahead(drained, load.busy_permille))
         .unwrap_or(Level::MIN)
 }
 
@@ -75,7 +75,7 @@ pub fn choose_level(load: Load, paces: &[Pace; Level::COUNT]) -> Level {
 /// others used, too (docs/compress.md). Other machines are faster or slower by some factor, which
 /// [`choose_level`]'s margin is for; bodies that are easier to code are faster as well.
 #[must_use]
-pub const fn measured(coding: Coding) -> &'static [Pace; Level::COUNT] {
+pub const fn measured(coding: Coding) -> &'static [Speed; Level::COUNT] {
     match coding {
         Coding::Deflate | Coding::Gzip => &GZIP,
         Coding::Brotli => &BROTLI,
@@ -84,42 +84,42 @@ pub const fn measured(coding: Coding) -> &'static [Pace; Level::COUNT] {
 }
 
 /// A row of the table: megabytes in a second, and what goes in for 1,000 bytes that come out.
-const fn pace(megabytes: u64, ratio_permille: u32) -> Pace {
-    Pace { bytes_per_second: megabytes * 1_000_000, ratio_permille }
+const fn speed(megabytes: u64, ratio_permille: u32) -> Speed {
+    Speed { bytes_per_second: megabytes * 1_000_000, ratio_permille }
 }
 
-const GZIP: [Pace; Level::COUNT] = [
-    pace(202, 2_939),
-    pace(163, 3_211),
-    pace(121, 3_307),
-    pace(107, 3_365),
-    pace(78, 3_380),
-    pace(78, 3_380),
-    pace(50, 3_406),
-    pace(40, 3_410),
-    pace(40, 3_410),
+const GZIP: [Speed; Level::COUNT] = [
+    speed(202, 2_939),
+    speed(163, 3_211),
+    speed(121, 3_307),
+    speed(107, 3_365),
+    speed(78, 3_380),
+    speed(78, 3_380),
+    speed(50, 3_406),
+    speed(40, 3_410),
+    speed(40, 3_410),
 ];
-const BROTLI: [Pace; Level::COUNT] = [
-    pace(127, 3_220),
-    pace(117, 3_255),
-    pace(72, 3_343),
-    pace(48, 3_581),
-    pace(47, 3_644),
-    pace(47, 3_644),
-    pace(47, 3_644),
-    pace(47, 3_644),
-    pace(47, 3_644),
+const BROTLI: [Speed; Level::COUNT] = [
+    speed(127, 3_220),
+    speed(117, 3_255),
+    speed(72, 3_343),
+    speed(48, 3_581),
+    speed(47, 3_644),
+    speed(47, 3_644),
+    speed(47, 3_644),
+    speed(47, 3_644),
+    speed(47, 3_644),
 ];
-const ZSTD: [Pace; Level::COUNT] = [
-    pace(432, 2_992),
-    pace(396, 3_116),
-    pace(327, 3_287),
-    pace(277, 3_292),
-    pace(165, 3_442),
-    pace(120, 3_534),
-    pace(108, 3_560),
-    pace(87, 3_579),
-    pace(87, 3_579),
+const ZSTD: [Speed; Level::COUNT] = [
+    speed(432, 2_992),
+    speed(396, 3_116),
+    speed(327, 3_287),
+    speed(277, 3_292),
+    speed(165, 3_442),
+    speed(120, 3_534),
+    speed(108, 3_560),
+    speed(87, 3_579),
+    speed(87, 3_579),
 ];
 
 #[cfg(test)]

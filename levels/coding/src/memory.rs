@@ -3,11 +3,23 @@
 use crate::{Coding, GATHER_MAX, Level};
 use units::Bytes;
 
+/// The most that a pool has for bodies that are coded as a whole, once all levels have been used:
+/// 656 KiB for each of libdeflate, the context of zstd, and where they write.
+pub const SHARED_BYTES_MAX: usize = 8 << 20;
 /// A stream of zlib-rs, whatever its level: window, hash chains, what is to be written.
 pub(crate) const DEFLATE: usize = 384 << 10;
 /// A body in Brotli, by level: window, tables, commands, and the block that is put together.
-const BROTLI: [usize; Level::COUNT] =
-    [3 << 20, 3 << 20, 6 << 20, 7 << 20, 8 << 20, 8 << 20, 8 << 20, 8 << 20, 8 << 20];
+const BROTLI: [usize; Level::COUNT] = [
+    4_608 << 10,
+    4_608 << 10,
+    6_656 << 10,
+    7_168 << 10,
+    8_192 << 10,
+    8_192 << 10,
+    8_192 << 10,
+    8_192 << 10,
+    8_192 << 10,
+];
 /// A stream of zstd, by level: window, tables, input and output of a block.
 const ZSTD: [usize; Level::COUNT] = [
     1_536 << 10,

@@ -1,7 +1,8 @@
 //! Codecs that wait for their next body, so that a response costs no large allocation.
 //!
-//! One pool belongs to one thread. What codes whole bodies is there once; streams come back to it
-//! when their encoder is dropped, and no more of them stay than [`IDLE_BYTES_MAX`] allows.
+//! One pool belongs to one thread. What codes whole bodies is there once, at most
+//! [`SHARED_BYTES_MAX`](crate::SHARED_BYTES_MAX); streams come back when their encoder is dropped,
+//! and no more of them stay than [`IDLE_BYTES_MAX`] allows.
 
 use crate::encoder::Stream;
 use crate::{Coding, Encoder, Failed, GATHER_MAX, Level, deflate, zstd};
