@@ -3,6 +3,7 @@
 mod bounds;
 mod callbacks;
 mod checks;
+mod compress;
 mod functions;
 #[cfg(feature = "peers")]
 mod go;

@@ -1,0 +1,161 @@
+//! The configuration: lines of a key and values.
+
+use crate::coding::Coding;
+use crate::media::MediaTypes;
+use std::fmt;
+
+/// The level that leaves the choice to the node.
+pub const LEVEL_AUTO: u8 = 255;
+const LEVEL_MIN: u8 = 1;
+const LEVEL_MAX: u8 = 9;
+/// Bytes of a body that is worth it when nobody says anything: with its head it fits a packet
+/// anyway, and the fields that coding adds take a part of what it saves.
+const MINIMUM_DEFAULT: u64 = 256;
+const KEYS: &str = "minimum, types, codings and level";
+
+/// What is coded, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes of the smallest body that is coded, where its length is known.
+    pub minimum: u64,
+    /// Media types that are coded.
+    pub types: MediaTypes,
+    /// Codings that are used, the preferred one first.
+    pub codings: Vec<Coding>,
+    /// 1 to 9, or the node's choice.
+    pub level: u8,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            minimum: MINIMUM_DEFAULT,
+            types: MediaTypes::default(),
+            codings: Coding::PREFERRED.to_vec(),
+            level: LEVEL_AUTO,
+        }
+    }
+}
+
+/// Why a text is no configuration. The operator's fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Which line, from 1; 0 is the text as a whole.
+    line: usize,
+    message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "configuration, line {}: {}", self.line, self.message)
+    }
+}
+
+impl Config {
+    /// Reads a text; what it does not say is as by default. An empty one is that.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ConfigError> {
+        let text = std::str::from_utf8(bytes).map_err(|error| ConfigError {
+            line: 1 + bytes[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count(),
+            message: "it is not UTF-8 text".to_owned(),
+        })?;
+        let mut config = Self::default();
+        let mut seen: Vec<&str> = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let refused = |message| ConfigError { line: number + 1, message };
+            let line = line.split_once('#').map_or(line, |(line, _)| line);
+            let mut words = line.split_whitespace();
+            let Some(key) = words.next() else { continue };
+            if seen.contains(&key) {
+                return Err(refused(format!("{key} stands there twice; keep one of them")));
+            }
+            seen.push(key);
+            config.set(key, words.collect()).map_err(refused)?;
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, values: Vec<&str>) -> Result<(), String> {
+        if values.is_empty() {
+            return Err(format!("{key} has no value; the keys are {KEYS}"));
+        }
+        match key {
+            "minimum" => self.minimum = number(key, &values, 0, u64::from(u32::MAX))?,
+            "level" if values == ["auto"] => self.level = LEVEL_AUTO,
+            "level" => {
+                let level = number(key, &values, LEVEL_MIN.into(), LEVEL_MAX.into())
+                    .map_err(|message| format!("{message}, or auto"))?;
+                self.level = u8::try_from(level).unwrap_or(LEVEL_AUTO);
+            }
+            "types" => {
+                self.types = MediaTypes::parse(values.into_iter()).map_err(|word| {
+                    format!("{word} is no media type; write text/html, text/* or */*+json")
+                })?;
+            }
+            "codings" => {
+                self.codings = Vec::new();
+                for name in values {
+                    let coding = Coding::named(name.as_bytes()).ok_or_else(|| {
+                        format!("{name} is no coding; there are zstd, br, gzip and deflate")
+                    })?;
+                    if self.codings.contains(&coding) {
+                        return Err(format!("{name} stands there twice; keep one of them"));
+                    }
+                    self.codings.push(coding);
+                }
+            }
+            _ => return Err(format!("there is no {key}; the keys are {KEYS}")),
+        }
+        Ok(())
+    }
+}
+
+fn number(key: &str, values: &[&str], min: u64, max: u64) -> Result<u64, String> {
+    match values {
+        [value] => value.parse().ok().filter(|number| (min..=max).contains(number)),
+        _ => None,
+    }
+    .ok_or_else(|| format!("{key} is one number from {min} to {max}, not {}", values.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_says_what_differs() {
+        assert_eq!(Config::parse(b""), Ok(Config::default()));
+        let text = "# Small and simple.\n\nminimum 1000   # bytes\r\n types text/html\tfont/*\n\
+                    codings gzip BR\nlevel 5";
+        let expected = Config {
+            minimum: 1000,
+            types: MediaTypes::parse(["text/html", "font/*"].into_iter()).unwrap(),
+            codings: vec![Coding::Gzip, Coding::Brotli],
+            level: 5,
+        };
+        assert_eq!(Config::parse(text.as_bytes()), Ok(expected));
+        assert_eq!(Config::parse(b"level auto").unwrap().level, LEVEL_AUTO);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        for (text, expected) in [
+            (
+                &b"minimum"[..],
+                "line 1: minimum has no value; the keys are minimum, types, codings and level",
+            ),
+            (b"\nminimum -1", "line 2: minimum is one number from 0 to 4294967295, not -1"),
+            (b"minimum 1 2", "line 1: minimum is one number from 0 to 4294967295, not 1 2"),
+            (b"level 0", "line 1: level is one number from 1 to 9, not 0, or auto"),
+            (b"level 255", "line 1: level is one number from 1 to 9, not 255, or auto"),
+            (b"types html", "line 1: html is no media type; write text/html, text/* or */*+json"),
+            (b"codings lzma", "line 1: lzma is no coding; there are zstd, br, gzip and deflate"),
+            (b"codings br br", "line 1: br stands there twice; keep one of them"),
+            (b"level 1\nlevel 2", "line 2: level stands there twice; keep one of them"),
+            (b"size 1", "line 1: there is no size; the keys are minimum, types, codings and level"),
+            (b"level 1\n\xff", "line 2: it is not UTF-8 text"),
+        ] {
+            let error = Config::parse(text).unwrap_err().to_string();
+            assert_eq!(error, format!("configuration, {expected}"));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What becomes of a response, by the two heads. Sections are those of RFC 9110.
+
+use crate::accept::Accept;
+use crate::coding::Coding;
+use crate::config::Config;
+use crate::fields::{has_member, members, trimmed};
+use crate::tags::{is_known_weakly, weakened};
+
+/// Fields of a head: names without case, values as they came.
+pub type Fields = [(String, Vec<u8>)];
+
+/// What of a request matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    accept: Accept,
+    is_head: bool,
+    /// CONNECT: what answers it with success is no body.
+    is_connect: bool,
+    has_range: bool,
+    is_no_transform: bool,
+    if_none_match: Vec<u8>,
+}
+
+impl Request {
+    /// Reads a request's head.
+    pub fn read(fields: &Fields) -> Self {
+        let mut accept = Vec::new();
+        let mut request = Self::default();
+        for (name, value) in fields {
+            let name = name.to_ascii_lowercase();
+            match name.as_str() {
+                ":method" => {
+                    request.is_head = value == b"HEAD";
+                    request.is_connect = value == b"CONNECT";
+                }
+                "accept-encoding" => join(&mut accept, value),
+                "range" => request.has_range = true,
+                "cache-control" => request.is_no_transform |= has_member(value, NO_TRANSFORM),
+                "if-none-match" => join(&mut request.if_none_match, value),
+                _ => {}
+            }
+        }
+        request.accept = Accept::parse(&accept);
+        request
+    }
+
+    /// The tags that it asks about.
+    pub fn if_none_match(&self) -> &[u8] {
+        &self.if_none_match
+    }
+}
+
+/// What of a response matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    status: u16,
+    length: Option<u64>,
+    content_type: Option<Vec<u8>>,
+    is_coded: bool,
+    is_ranged: bool,
+    is_no_transform: bool,
+    tag: Option<Vec<u8>>,
+    varies: bool,
+    /// Fields of [`UNTRUE_WHEN_CODED`] that it has.
+    untrue: Vec<&'static str>,
+}
+
+impl Response {
+    /// Fields that are not true of it any more when it is coded.
+    pub fn untrue(&self) -> &[&'static str] {
+        &self.untrue
+    }
+
+    /// Reads a response's head.
+    pub fn read(fields: &Fields) -> Self {
+        let mut response = Self::default();
+        for (name, value) in fields {
+            let name = name.to_ascii_lowercase();
+            let value = trimmed(value);
+            response.untrue.extend(UNTRUE_WHEN_CODED.iter().filter(|known| **known == name));
+            match name.as_str() {
+                ":status" => response.status = number(value).unwrap_or(0),
+                "content-length" => response.length = number(value),
+                "content-type" => response.content_type = Some(value.to_vec()),
+                "content-encoding" => response.is_coded = true,
+                "content-range" => response.is_ranged = true,
+                "cache-control" => response.is_no_transform |= has_member(value, NO_TRANSFORM),
+                "etag" => response.tag = Some(value.to_vec()),
+                "vary" => {
+                    response.varies |= members(value).any(|member| {
+                        member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding")
+                    });
+                }
+                _ => {}
+            }
+        }
+        response
+    }
+}
+
+/// RFC 9111, sections 5.2.1.6 and 5.2.2.6.
+const NO_TRANSFORM: &[u8] = b"no-transform";
+
+/// What becomes of a response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// The coding that it gets; of one to HEAD only its head tells of it.
+    pub coding: Option<Coding>,
+    /// Whether there is a body to be coded.
+    pub has_body: bool,
+    /// It depended on Accept-Encoding, and does not say so: Vary is added (section 12.5.5).
+    pub adds_vary: bool,
+    /// Its tag, where that changes.
+    pub tag: Option<Vec<u8>>,
+}
+
+/// Fields that tell of bytes as they were, and go with them: the length; ranges of them (14.3);
+/// their digests (RFC 9530, RFC 3230, RFC 1864).
+pub const UNTRUE_WHEN_CODED: [&str; 6] =
+    ["content-length", "accept-ranges", "content-digest", "repr-digest", "digest", "content-md5"];
+
+/// Decides. `is_last` says that no body follows.
+pub fn decide(config: &Config, request: &Request, response: &Response, is_last: bool) -> Decision {
+    if response.status == 304 {
+        return not_modified(config, request, response);
+    }
+    let mut decision = Decision::default();
+    if !can_be_coded(config, request, response) || (is_last && !request.is_head) {
+        return decision;
+    }
+    decision.adds_vary = !response.varies;
+    if request.has_range || request.is_no_transform {
+        return decision;
+    }
+    decision.coding = request.accept.choose(&config.codings);
+    if decision.coding.is_some() {
+        decision.has_body = !request.is_head;
+        decision.tag = response.tag.as_deref().and_then(weakened);
+    }
+    decision
+}
+
+/// Whether a response is coded for somebody who accepts it.
+fn can_be_coded(config: &Config, request: &Request, response: &Response) -> bool {
+    // 1xx is no response yet, 204 and 205 have no body (15.3.5, 15.3.6), 206 is part of one
+    // (15.3.7); the body of a redirect is read by nobody.
+    let has_body = matches!(response.status, 200..=203 | 400..=599);
+    let is_large = response.length.is_none_or(|length| length >= config.minimum.max(1));
+    has_body
+        && !request.is_connect
+        && !response.is_ranged
+        && is_large
+        && is_codable(config, response)
+}
+
+/// Whether what it is would be coded, whatever its status and size.
+fn is_codable(config: &Config, response: &Response) -> bool {
+    let has_type = |content_type: &Vec<u8>| config.types.has(content_type);
+    !response.is_coded
+        && !response.is_no_transform
+        && response.content_type.as_ref().is_some_and(has_type)
+}
+
+/// 304 has the fields that 200 would have (15.4.5), as far as it tells: often it has no type.
+fn not_modified(config: &Config, request: &Request, response: &Response) -> Decision {
+    let of_other_type = response.content_type.is_some() && !is_codable(config, response);
+    if of_other_type || response.is_coded || response.is_no_transform {
+        return Decision::default();
+    }
+    let is_ours = |tag: &&[u8]| is_known_weakly(&request.if_none_match, tag);
+    Decision {
+        adds_vary: !response.varies,
+        tag: response.tag.as_deref().filter(is_ours).and_then(weakened),
+        ..Decision::default()
+    }
+}
+
+/// Several fields of a name are one list (5.3).
+fn join(list: &mut Vec<u8>, value: &[u8]) {
+    if !list.is_empty() {
+        list.extend_from_slice(b", ");
+    }
+    list.extend_from_slice(value);
+}
+
+fn number<N: std::str::FromStr>(value: &[u8]) -> Option<N> {
+    let is_digits = value.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(value).ok().filter(|_| is_digits)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! The module: the node's calls, and what is asked of the node.
+
+use crate::coding::Coding;
+use crate::config::Config;
+use crate::decide::{Decision, Request, Response, UNTRUE_WHEN_CODED, decide};
+use crate::tags::with_strong_forms;
+use log::{error, warn};
+use proxy_wasm::hostcalls;
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::{Action, ContextType, LogLevel, MetricType};
+use std::cell::Cell;
+use std::rc::Rc;
+
+proxy_wasm::main! {{
+    proxy_wasm::set_log_level(LogLevel::Info);
+    proxy_wasm::set_root_context(|_| Box::new(Root(Rc::default())));
+}}
+
+/// The node's function that codes the body of this stream's response.
+const CODE_RESPONSE: &str = "tamandua_code_response";
+const IF_NONE_MATCH: &str = "if-none-match";
+
+/// What all streams share.
+#[derive(Default)]
+struct Shared {
+    config: Config,
+    counters: Option<Counters>,
+    has_warned: Cell<bool>,
+}
+
+/// Numbers of the counters.
+struct Counters {
+    coded: [u32; Coding::COUNT],
+    /// The node did not take a body.
+    refused: u32,
+}
+
+impl Counters {
+    fn define() -> Option<Self> {
+        let counter = |name: &str| hostcalls::define_metric(MetricType::Counter, name).ok();
+        let mut coded = [0; Coding::COUNT];
+        for coding in Coding::PREFERRED {
+            coded[coding.index()] = counter(&format!("coded.{}", coding.token()))?;
+        }
+        Some(Self { coded, refused: counter("refused")? })
+    }
+}
+
+struct Root(Rc<Shared>);
+
+impl Context for Root {}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, _: usize) -> bool {
+        let text = self.get_plugin_configuration().unwrap_or_default();
+        match Config::parse(&text) {
+            Ok(config) => {
+                let counters = Counters::define();
+                self.0 = Rc::new(Shared { config, counters, has_warned: Cell::new(false) });
+                true
+            }
+            Err(reason) => {
+                error!("{reason}");
+                false
+            }
+        }
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+
+    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
+        let request = Request::default();
+        Some(Box::new(Stream { shared: Rc::clone(&self.0), request, is_coded: false }))
+    }
+}
+
+struct Stream {
+    shared: Rc<Shared>,
+    request: Request,
+    is_coded: bool,
+}
+
+impl Context for Stream {}
+
+impl HttpContext for Stream {
+    fn on_http_request_headers(&mut self, _: usize, _: bool) -> Action {
+        self.request = Request::read(&self.get_http_request_headers_bytes());
+        // Accept-Encoding goes on as it is: a server that codes itself need not be asked twice.
+        if let Some(list) = with_strong_forms(self.request.if_none_match()) {
+            self.set_http_request_header_bytes(IF_NONE_MATCH, Some(&list));
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_headers(&mut self, _: usize, is_last: bool) -> Action {
+        let response = Response::read(&self.get_http_response_headers_bytes());
+        let mut decision = decide(&self.shared.config, &self.request, &response, is_last);
+        if let Some(coding) = decision.coding
+            && decision.has_body
+            && !self.has_coded(coding)
+        {
+            decision = Decision { coding: None, tag: None, ..decision };
+        }
+        self.edit(&decision, &response);
+        Action::Continue
+    }
+
+    fn on_http_response_trailers(&mut self, _: usize) -> Action {
+        if self.is_coded {
+            for name in UNTRUE_WHEN_CODED {
+                self.set_http_response_trailer(name, None);
+            }
+        }
+        Action::Continue
+    }
+}
+
+impl Stream {
+    /// Asks the node to code the body.
+    fn has_coded(&mut self, coding: Coding) -> bool {
+        let arguments = [coding.number(), self.shared.config.level];
+        let answer = self.call_foreign_function(CODE_RESPONSE, Some(&arguments));
+        self.is_coded = answer.is_ok();
+        if let Err(status) = answer
+            && !self.shared.has_warned.replace(true)
+        {
+            warn!("the node does not code ({CODE_RESPONSE}: {status:?}); bodies stay as they are");
+        }
+        if let Some(counters) = &self.shared.counters {
+            let id = if self.is_coded { counters.coded[coding.index()] } else { counters.refused };
+            // A counter that is not there counts nothing.
+            hostcalls::increment_metric(id, 1).ok();
+        }
+        self.is_coded
+    }
+
+    fn edit(&self, decision: &Decision, response: &Response) {
+        if let Some(coding) = decision.coding {
+            for name in response.untrue() {
+                self.set_http_response_header(name, None);
+            }
+            self.set_http_response_header("content-encoding", Some(coding.token()));
+        }
+        if let Some(tag) = &decision.tag {
+            self.set_http_response_header_bytes("etag", Some(tag));
+        }
+        if decision.adds_vary {
+            self.add_http_response_header("vary", "Accept-Encoding");
+        }
+    }
+}
