@@ -15,6 +15,7 @@ mod association;
 mod backup;
 mod captures;
 mod cell_messages;
+mod encodings;
 mod filters;
 mod frames;
 mod http1;
@@ -46,6 +47,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "bounce_active_packet", run: active_frames::take, seeds: active_frames::seeds },
     Target { name: "check_module", run: modules::check, seeds: none },
     Target { name: "check_stream_module", run: streams::check, seeds: none },
+    Target { name: "encode_body", run: encodings::encode, seeds: encodings::seeds },
     Target { name: "parse_frame", run: frames::parse, seeds: frames::seeds },
     Target { name: "parse_manifest", run: modules::manifest, seeds: none },
     Target { name: "parse_match", run: match_texts::parse, seeds: none },

@@ -114,6 +114,7 @@ each!(
     bounce_active_packet,
     check_module,
     check_stream_module,
+    encode_body,
     parse_frame,
     parse_manifest,
     parse_match,
