@@ -206,29 +206,25 @@ impl Streams {
         Ok(number)
     }
 
-    /// Has connections of a service that come from now on be another one's; those that are open stay.
+    /// Has connections of one service that come from now on be another one's, which has none yet;
+    /// those that are open stay.
     ///
     /// # Errors
-    /// Without such a service, or when there are too many.
-    pub fn succeed(
-        &mut self,
-        number: ServiceNumber,
-        application: Option<Box<dyn Application>>,
-    ) -> io::Result<ServiceNumber> {
-        let next = self.add(Vec::new(), application)?;
-        let Some(service) = self.service_mut(number) else {
-            self.remove(next);
+    /// Without one of the two.
+    pub fn hand_over(&mut self, from: ServiceNumber, to: ServiceNumber) -> io::Result<()> {
+        if self.service(to).is_none() {
             return Err(Errno::NOENT.into());
-        };
+        }
+        let service = self.service_mut(from).ok_or(Errno::NOENT)?;
         let listeners = std::mem::take(&mut service.listeners);
         for (listener, _) in &listeners {
-            let data = epoll::EventData::new_u64(next.listeners());
+            let data = epoll::EventData::new_u64(to.listeners());
             epoll::modify(&self.epoll, listener, data, LISTENED)?;
         }
-        if let Some(service) = self.service_mut(next) {
-            service.listeners = listeners;
+        if let Some(service) = self.service_mut(to) {
+            (service.listeners, service.accepts) = (listeners, true);
         }
-        Ok(next)
+        Ok(())
     }
 
     /// Removes a service: its connections are reset at both ends.
@@ -344,12 +340,13 @@ impl Streams {
             .map(|(at, _)| ServiceNumber(at as u16))
     }
 
-    /// When there is something to do, though nothing happens.
+    /// When there is something to do, though nothing happens: the next time after this one, at which
+    /// it was looked.
     #[must_use]
-    pub fn poll_timeout(&self) -> Option<Nanos> {
+    pub fn poll_timeout(&self, looked: Nanos) -> Option<Nanos> {
         let connecting = self.connecting.front().map(|(since, _)| *since + CONNECT_TIME_MAX);
         let applications = self.services.iter().flatten().filter_map(Service::poll_timeout);
-        applications.chain(connecting).min()
+        applications.chain(connecting).filter(|&at| at > looked).min()
     }
 
     /// Does something for a service: accepts what has come, then one portion for a connection, until

@@ -150,6 +150,11 @@ pub(crate) fn now() -> Nanos {
     time_of(ClockId::Monotonic)
 }
 
+/// What the wall's clock says when the time that passes is 0.
+pub(crate) fn real_offset() -> Nanos {
+    time_of(ClockId::Realtime).saturating_sub(now())
+}
+
 /// What this thread has run.
 pub(crate) fn processor_time() -> Nanos {
     time_of(ClockId::ThreadCPUTime)

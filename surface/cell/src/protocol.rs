@@ -288,6 +288,8 @@ pub enum FromCell {
     Trapped(EntryId, u32, String, u64),
     /// A module told the event stream something.
     Event(EntryId, u32, Vec<u8>),
+    /// What the module of a service of streams says in its log, without control characters.
+    Said(EntryId, String),
     /// What each lane answered to a control message; `None` where there is no hook.
     Answered(EntryId, Vec<Option<i32>>),
     /// The keys of an association are in place, or, with the reason, are none.

@@ -1,18 +1,29 @@
-//! Services of streams in a cell: their connections, and the sockets that they connect with.
+//! Services of streams in a cell: their connections, the modules that see them, and the sockets that
+//! they connect with.
 //!
 //! ```text
 //!  daemon ── listeners, unconnected sockets ──▶ Streams ── ready ──▶ the session's turn ──▶ work
+//!         ── code ──▶ Version: a Filter, or pipes where the module wants to see nothing
 //! ```
+//!
+//! A new version starts beside the one that runs, without connections. When it has started, it gets
+//! those that come.
 //!
 //! A cell opens no socket: each one that connects comes from the daemon, which has some ready here
 //! before they are needed.
 
 use crate::memory::Charge;
-use crate::protocol::{StreamFacts, StreamReport};
+use crate::pacer::CallState;
+use crate::protocol::{ServiceReport, StreamFacts, StreamReport};
 use crate::sessions::Task;
+use filter::{Event, Filter, Reports};
 use os::sandbox::descriptors_of_cell;
+use proxy_wasm::{MetricValue, Shared};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
+use std::rc::Rc;
 use stream::{Application, Counts, ServiceNumber, Sockets, Streams};
 use units::{EntryId, Nanos, SessionId};
 
@@ -21,6 +32,10 @@ use units::{EntryId, Nanos, SessionId};
 const READY_MAX: u16 = 256;
 /// The daemon is asked for so many at least.
 const ASKED_MIN: u16 = 64;
+/// Bytes of metrics that a report has, so that it is one message: of those with short names all.
+const METRICS_LENGTH_MAX: usize = 64 << 10;
+/// What one takes there beside its name.
+const METRIC_LENGTH: usize = 16;
 /// Versions before the one that runs which still have connections: when there are more, connections
 /// of the oldest are reset. Each has a memory of its own.
 const DRAINING_MAX: usize = 4;
@@ -33,32 +48,78 @@ pub(crate) struct StreamServices {
     streams: Streams,
     services: Vec<StreamService>,
     pool: Pool,
+    /// When what happened was heard last.
+    looked: Nanos,
+}
+
+/// A module that sees connections.
+pub(crate) struct Module {
+    pub(crate) filter: Filter,
+    /// What it has of data, queues and metrics.
+    pub(crate) shared: Rc<RefCell<Shared>>,
+}
+
+/// A version of a service.
+struct Version {
+    facts: StreamFacts,
+    number: ServiceNumber,
+    /// What its module tells; none of one that wants to see nothing.
+    reports: Option<Reports>,
+    shared: Option<Rc<RefCell<Shared>>>,
+    _charge: Charge,
 }
 
 /// One of them.
 struct StreamService {
-    facts: StreamFacts,
-    cpu: Nanos,
-    number: ServiceNumber,
+    runs: Version,
+    /// It has not started for the first time.
+    is_new: bool,
+    /// A version that starts.
+    next: Option<Version>,
     /// Versions before, the oldest first, as long as connections of theirs are open.
-    draining: Vec<ServiceNumber>,
-    /// What became of connections of those that are gone.
+    draining: Vec<Version>,
+    cpu: Nanos,
+    /// Of the call that stands still.
+    call: CallState,
+    /// What became of connections of versions that are gone.
     gone: Counts,
+    last_trap: Option<String>,
     /// As long as it is open, connections come to the listeners.
     _interception: OwnedFd,
-    _charge: Charge,
 }
 
 impl StreamService {
-    /// All its versions.
-    fn numbers(&self) -> impl Iterator<Item = ServiceNumber> {
-        std::iter::once(self.number).chain(self.draining.iter().copied())
+    const fn entry(&self) -> EntryId {
+        self.runs.facts.entry
     }
 
     /// What waits for its session's turn.
     const fn turn(&self) -> (SessionId, Task) {
-        (self.facts.session, Task { entry: self.facts.entry, pool: 0, processor: 0 })
+        (self.runs.facts.session, Task { entry: self.entry(), pool: 0, processor: 0 })
     }
+
+    /// All its versions.
+    fn numbers(&self) -> impl Iterator<Item = ServiceNumber> {
+        let others = self.next.iter().chain(&self.draining).map(|version| version.number);
+        std::iter::once(self.runs.number).chain(others)
+    }
+}
+
+/// What the daemon is to hear of a service.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// It has started.
+    Started,
+    /// It has not, and is gone.
+    StartFailed(String),
+    /// The new version has what comes.
+    Replaced,
+    /// It does not start, and is gone.
+    ReplaceFailed(String),
+    /// Its module fell, so many times by now.
+    Trapped(String, u64),
+    /// Its module says so.
+    Said(String),
 }
 
 /// Unconnected sockets.
@@ -105,64 +166,129 @@ impl StreamServices {
         let descriptors = usize::try_from(descriptors_of_cell()).unwrap_or(usize::MAX);
         let connections_max = descriptors.saturating_sub(OTHERS_MAX) / 2;
         let streams = Streams::new(connections_max)?;
-        Ok(Self { streams, services: Vec::new(), pool: Pool::default() })
+        let (services, pool) = (Vec::new(), Pool::default());
+        Ok(Self { streams, services, pool, looked: Nanos::ZERO })
     }
 
     pub(crate) const fn are_there(&self) -> bool {
         !self.services.is_empty()
     }
 
-    /// A service begins to take connections.
+    /// A service begins; it takes connections when it has started.
     pub(crate) fn start(
         &mut self,
         facts: StreamFacts,
         interception: OwnedFd,
         listeners: Vec<OwnedFd>,
-        application: Option<Box<dyn Application>>,
+        module: Option<Module>,
         charge: Charge,
     ) -> io::Result<()> {
-        let number = self.streams.add(listeners, application)?;
+        let runs = self.version(facts, listeners, module, charge)?;
         self.services.push(StreamService {
-            facts,
-            cpu: Nanos::ZERO,
-            number,
+            runs,
+            is_new: true,
+            next: None,
             draining: Vec::new(),
+            cpu: Nanos::ZERO,
+            call: CallState::default(),
             gone: Counts::default(),
+            last_trap: None,
             _interception: interception,
-            _charge: charge,
         });
         Ok(())
     }
 
-    /// A service is no more: its connections are reset. What became of them, if it was there.
-    pub(crate) fn stop(&mut self, entry: EntryId) -> Option<StreamReport> {
-        let at = self.services.iter().position(|service| service.facts.entry == entry)?;
+    fn version(
+        &mut self,
+        facts: StreamFacts,
+        listeners: Vec<OwnedFd>,
+        module: Option<Module>,
+        charge: Charge,
+    ) -> io::Result<Version> {
+        let (mut reports, mut shared) = (None, None);
+        let application = module.map(|module| {
+            reports = Some(module.filter.reports());
+            shared = Some(module.shared);
+            Box::new(module.filter) as Box<dyn Application>
+        });
+        let number = self.streams.add(listeners, application)?;
+        Ok(Version { facts, number, reports, shared, _charge: charge })
+    }
+
+    /// Another version begins; when it has started, connections that come are its.
+    pub(crate) fn replace(
+        &mut self,
+        facts: StreamFacts,
+        module: Option<Module>,
+        charge: Charge,
+    ) -> io::Result<()> {
+        let entry = facts.entry;
+        let next = self.version(facts, Vec::new(), module, charge)?;
+        let service = self.service_mut(entry).ok_or(io::ErrorKind::NotFound)?;
+        if let Some(before) = service.next.replace(next) {
+            self.streams.remove(before.number);
+        }
+        Ok(())
+    }
+
+    /// A service is no more: its connections are reset. Its last report, if it was there.
+    pub(crate) fn stop(&mut self, entry: EntryId) -> Option<ServiceReport> {
+        let at = self.services.iter().position(|service| service.entry() == entry)?;
+        let report = self.report(&self.services[at]);
         let service = self.services.remove(at);
+        for number in service.numbers() {
+            self.streams.remove(number);
+        }
         if self.services.is_empty() {
             // Nobody connects any more.
             self.pool.ready = Default::default();
         }
-        let mut counts = service.gone;
-        for number in service.numbers() {
-            join(&mut counts, self.streams.remove(number).unwrap_or_default());
-        }
-        Some(report(counts, service.cpu))
+        Some(report)
     }
 
-    /// Connections that come from now on are another version's; those that are open stay with theirs.
-    pub(crate) fn succeed(
-        &mut self,
-        facts: StreamFacts,
-        application: Option<Box<dyn Application>>,
-        charge: Charge,
-    ) -> io::Result<()> {
-        let found = self.services.iter_mut().find(|it| it.facts.entry == facts.entry);
-        let service = found.ok_or(io::ErrorKind::NotFound)?;
-        let next = self.streams.succeed(service.number, application)?;
-        service.draining.push(std::mem::replace(&mut service.number, next));
-        (service.facts, service._charge) = (facts, charge);
-        self.forget_drained();
-        Ok(())
+    /// What the daemon is to hear, of all services.
+    pub(crate) fn poll_told(&mut self) -> Option<(EntryId, Told)> {
+        let mut gone = None;
+        let told = self.services.iter_mut().find_map(|service| {
+            let entry = service.entry();
+            if let Some(next) = &service.next {
+                match next.reports.as_ref().map(Reports::poll_event) {
+                    None | Some(Some(Event::Started)) => {
+                        let next = service.next.take()?;
+                        return Some((entry, succeed(&mut self.streams, service, next)));
+                    }
+                    Some(Some(Event::StartFailed { reason, .. })) => {
+                        gone = service.next.take().map(|next| next.number);
+                        return Some((entry, Told::ReplaceFailed(reason)));
+                    }
+                    Some(Some(event)) => return Some((entry, said(event)?)),
+                    Some(None) => {}
+                }
+            }
+            let Some(reports) = &service.runs.reports else {
+                return std::mem::take(&mut service.is_new).then_some((entry, Told::Started));
+            };
+            let told = match reports.poll_event()? {
+                Event::Started if !std::mem::take(&mut service.is_new) => return None,
+                Event::Started => Told::Started,
+                Event::StartFailed { reason, .. } if service.is_new => Told::StartFailed(reason),
+                Event::StartFailed { reason, .. } => {
+                    let text = format!("not started again: {reason}");
+                    service.last_trap = Some(text.clone());
+                    Told::Said(text)
+                }
+                Event::Trapped { trap, .. } => {
+                    service.last_trap = Some(trap.clone());
+                    Told::Trapped(trap, reports.counters().traps)
+                }
+                event => said(event)?,
+            };
+            Some((entry, told))
+        });
+        if let Some(number) = gone {
+            self.streams.remove(number);
+        }
+        told
     }
 
     /// Versions before whose last connection has ended go, and the oldest when there are too many.
@@ -170,32 +296,49 @@ impl StreamServices {
         for service in &mut self.services {
             let too_many = service.draining.len().saturating_sub(DRAINING_MAX);
             let mut at = 0;
-            service.draining.retain(|&number| {
+            service.draining.retain(|version| {
                 at += 1;
-                let open = self.streams.counts(number).unwrap_or_default().open();
+                let open = self.streams.counts(version.number).unwrap_or_default().open();
                 if open > 0 && at > too_many {
                     return true;
                 }
-                join(&mut service.gone, self.streams.remove(number).unwrap_or_default());
+                join(&mut service.gone, self.streams.remove(version.number).unwrap_or_default());
                 false
             });
         }
     }
 
     /// Those that run.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&StreamFacts, StreamReport)> {
-        self.services.iter().map(|service| {
-            let mut counts = service.gone;
-            for number in service.numbers() {
-                join(&mut counts, self.streams.counts(number).unwrap_or_default());
-            }
-            (&service.facts, report(counts, service.cpu))
-        })
+    pub(crate) fn all(&self) -> impl Iterator<Item = (EntryId, ServiceReport)> {
+        self.services.iter().map(|service| (service.entry(), self.report(service)))
+    }
+
+    fn report(&self, service: &StreamService) -> ServiceReport {
+        let mut counts = service.gone;
+        for number in service.numbers() {
+            join(&mut counts, self.streams.counts(number).unwrap_or_default());
+        }
+        let Counts { accepted, unreachable, reset, ended, other_port, up, down } = counts;
+        let cpu = service.cpu;
+        let streams =
+            StreamReport { accepted, unreachable, reset, ended, other_port, up, down, cpu };
+        let traps = service.runs.reports.as_ref().map_or(0, |reports| reports.counters().traps);
+        ServiceReport {
+            streams: Some(streams),
+            lanes_running: 1,
+            traps: (traps > 0).then(|| ("module".to_owned(), traps)).into_iter().collect(),
+            last_trap: service.last_trap.clone(),
+            counters: service.runs.shared.as_ref().map(metrics).unwrap_or_default(),
+            ..ServiceReport::default()
+        }
+    }
+
+    fn service_mut(&mut self, entry: EntryId) -> Option<&mut StreamService> {
+        self.services.iter_mut().find(|service| service.entry() == entry)
     }
 
     pub(crate) fn facts_mut(&mut self, entry: EntryId) -> Option<&mut StreamFacts> {
-        let service = self.services.iter_mut().find(|service| service.facts.entry == entry)?;
-        Some(&mut service.facts)
+        Some(&mut self.service_mut(entry)?.runs.facts)
     }
 
     /// Sockets that were asked for have come.
@@ -224,6 +367,7 @@ impl StreamServices {
     /// Hears what has happened.
     pub(crate) fn look(&mut self, now: Nanos) -> io::Result<()> {
         self.forget_drained();
+        self.looked = now;
         self.streams.look(now)
     }
 
@@ -233,27 +377,72 @@ impl StreamServices {
         self.streams.ready(now).filter_map(find).map(StreamService::turn)
     }
 
-    /// Does something for a service; whether there is more to do. `None` when it is not there.
-    pub(crate) fn work(&mut self, entry: EntryId, now: Nanos, until: Nanos) -> Option<bool> {
-        let service = self.services.iter().find(|service| service.facts.entry == entry)?;
+    /// The state of a service's call that stands still; `None` when the service is not there.
+    pub(crate) fn call(&self, entry: EntryId) -> Option<CallState> {
+        let service = self.services.iter().find(|service| service.entry() == entry)?;
+        Some(service.call)
+    }
+
+    /// Does something for a service; whether there is more to do.
+    pub(crate) fn work(&mut self, entry: EntryId, now: Nanos, until: Nanos) -> bool {
+        let Some(service) = self.services.iter().find(|service| service.entry() == entry) else {
+            return false;
+        };
         let mut has_more = false;
         for number in service.numbers() {
             has_more |= self.streams.work(number, &mut self.pool, now, until);
         }
-        Some(has_more)
+        has_more
     }
 
-    /// A service has worked for so long.
-    pub(crate) fn charge(&mut self, entry: EntryId, used: Nanos) {
-        if let Some(service) = self.services.iter_mut().find(|it| it.facts.entry == entry) {
+    /// A service has worked for so long, and left its call so.
+    pub(crate) fn charge(&mut self, entry: EntryId, used: Nanos, call: CallState) {
+        if let Some(service) = self.service_mut(entry) {
             service.cpu += used;
+            service.call = call;
         }
     }
 
-    /// When there is something to do, though nothing happens.
+    /// When there is something to do, though nothing happens, beyond what [`Self::ready`] said at the
+    /// last look.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
-        self.streams.poll_timeout()
+        self.streams.poll_timeout(self.looked)
     }
+}
+
+/// A version that has started takes the place of the one that runs.
+fn succeed(streams: &mut Streams, service: &mut StreamService, next: Version) -> Told {
+    if let Err(error) = streams.hand_over(service.runs.number, next.number) {
+        streams.remove(next.number);
+        return Told::ReplaceFailed(error.to_string());
+    }
+    service.draining.push(std::mem::replace(&mut service.runs, next));
+    service.last_trap = None;
+    Told::Replaced
+}
+
+/// What a module says, as people may read it.
+fn said(event: Event) -> Option<Told> {
+    match event {
+        Event::Log { text, .. } | Event::Warning(text) => {
+            Some(Told::Said(text.escape_debug().collect()))
+        }
+        Event::Started | Event::StartFailed { .. } | Event::Trapped { .. } => None,
+    }
+}
+
+/// What a module counts.
+fn metrics(shared: &Rc<RefCell<Shared>>) -> BTreeMap<String, u64> {
+    let (shared, mut bytes) = (shared.borrow(), 0);
+    let fits = |metric: &&proxy_wasm::Metric| {
+        bytes += metric.name.len() + METRIC_LENGTH;
+        bytes <= METRICS_LENGTH_MAX
+    };
+    let metric = |metric: &proxy_wasm::Metric| match &metric.value {
+        MetricValue::Counter(value) | MetricValue::Gauge(value) => (metric.name.clone(), *value),
+        MetricValue::Histogram { count, .. } => (metric.name.clone(), *count),
+    };
+    shared.metrics().iter().take_while(fits).map(metric).collect()
 }
 
 impl AsFd for StreamServices {
@@ -271,11 +460,6 @@ const fn join(counts: &mut Counts, others: Counts) {
     counts.other_port += other_port;
     counts.up += up;
     counts.down += down;
-}
-
-const fn report(counts: Counts, cpu: Nanos) -> StreamReport {
-    let Counts { accepted, unreachable, reset, ended, other_port, up, down } = counts;
-    StreamReport { accepted, unreachable, reset, ended, other_port, up, down, cpu }
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ use abi::PacketBytes;
 use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result, anyhow, bail};
 use bpf::Lanes;
-use bpf_maps::{LEVEL_USER, META_DATA, META_LEAVES, META_MARK, PacketMeta};
+use bpf_maps::{META_DATA, META_LEAVES, META_MARK, PacketMeta};
 use engine::{Engine, MemoryKind};
 use executor::{SLICE, Slicer, TURN_MAX};
 use os::fd_passing::{self, Received};
@@ -127,6 +127,7 @@ struct Cell {
     rules: Option<Facts>,
     services: Vec<Option<Service>>,
     streams: StreamServices,
+    stream_engine: proxy_wasm::Engine,
     sessions: Sessions,
     accounts: Memory,
     egress: Egress,
@@ -175,8 +176,13 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
     let engine = Engine::new().context("making the engine")?;
     // Nothing is compiled once it is confined.
     engine.prepare().context("making the engine")?;
-    let raised = engine.clone();
-    let slicer = Slicer::new(move || raised.raise_epoch()).context("making the slice timer")?;
+    let stream_engine = proxy_wasm::Engine::new().context("making the engine of streams")?;
+    let (raised, of_streams) = (engine.clone(), stream_engine.clone());
+    let raise = move || {
+        raised.raise_epoch();
+        of_streams.raise_epoch();
+    };
+    let slicer = Slicer::new(raise).context("making the slice timer")?;
     let memory = PacketMemory::of(queues);
     let (umem, pool) = Umem::new(memory.frames()).context("mapping the packet memory")?;
     let daemon = daemon::Connection::new(daemon, directory).context("listening for daemons")?;
@@ -203,6 +209,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         rules: None,
         services: Vec::new(),
         streams,
+        stream_engine,
         sessions: Sessions::new(pacer::now(), memory, accounts.clone()),
         accounts,
         egress: Egress::new(),
@@ -597,7 +604,7 @@ impl Cell {
                 self.stay_awake(now_ms + EXPECT_MS);
             }
             ToCell::StartStreams(facts) => self.start_streams(*facts, fds)?,
-            ToCell::ReplaceStreams(facts) => self.replace_streams(*facts)?,
+            ToCell::ReplaceStreams(facts) => self.replace_streams(*facts, fds)?,
             ToCell::Sockets { v6 } => self.streams.provide(v6, fds),
             ToCell::Replace(facts, way) => {
                 if fds.is_empty() {
@@ -751,23 +758,6 @@ impl Cell {
         Ok(Ready { program, facts, ports, shared, memory: self.accounts.clone(), charge })
     }
 
-    fn set_level(&mut self, entry: EntryId, level: u32, now_ms: u64) -> Result<()> {
-        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
-        if service.as_ref().is_some_and(|service| service.is_unknown()) {
-            // It was meant for the version before; the daemon has forgotten it when it hears.
-            return Ok(());
-        }
-        let set = service.is_some_and(|service| service.set_level(level, now_ms));
-        // The lane is looked at from now on.
-        self.watch.set(entry, 0);
-        if set && level != LEVEL_USER {
-            self.stay_awake(now_ms + AWAKE_MS);
-        }
-        self.tell_traps(entry);
-        let answer = if set { FromCell::Targeted } else { FromCell::TargetFailed };
-        self.tell(&answer(entry))
-    }
-
     /// Has code interrupted: soon, where others may wait.
     #[inline]
     fn arm(&mut self) {
@@ -776,19 +766,6 @@ impl Cell {
 
     fn stay_awake(&mut self, until_ms: u64) {
         self.awake_until_ms = self.awake_until_ms.max(until_ms);
-    }
-
-    /// Nothing of before [`ToCell::Recount`] is anywhere.
-    fn settle(&mut self, entry: EntryId) -> Result<()> {
-        self.flush();
-        self.recount(entry, Shared::settle);
-        self.tell(&FromCell::Settled(entry))
-    }
-
-    fn recount(&mut self, entry: EntryId, act: impl FnOnce(&mut Shared)) {
-        if let Some(shared) = self.service_mut(entry).and_then(Service::shared) {
-            act(shared);
-        }
     }
 
     fn tell(&mut self, message: &FromCell) -> Result<()> {

@@ -331,6 +331,11 @@ impl Daemon {
                 let note = Note::new(EventKind::ModuleEvent, text).service(service);
                 self.note(note.reason(format!("code {code}")));
             }
+            FromCell::Said(entry, text) => {
+                let service = self.name_of(entry);
+                let note = Note::new(EventKind::ModuleEvent, format!("the module says: {text}"));
+                self.note(note.service(service));
+            }
             FromCell::Answered(entry, answers) => {
                 let place = self.messages.iter().position(|(waits, _)| *waits == entry);
                 if let Some((_, reply)) = place.and_then(|at| self.messages.remove(at)) {

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
-use testkit::{Service, root_or_skip, wait_for};
+use testkit::{Running, Service, root_or_skip, wait_for};
 
 const PORT: u16 = 7000;
 
@@ -225,4 +225,148 @@ fn a_lost_cell_is_followed_by_one_that_takes_connections() {
 
 fn stats_of(line: &Line) -> Option<api::StreamStats> {
     line.node.service("streams").ok()?.stats.streams
+}
+
+/// Starts Python's HTTP server on a folder of the server's.
+fn serves_files(line: &Line, folder: &std::path::Path) -> Running {
+    let address = line.net.v4("server", "r1").unwrap().to_string();
+    let folder = folder.display().to_string();
+    let port = PORT.to_string();
+    let argv = ["python3", "-m", "http.server", &port, "--bind", &address, "--directory", &folder];
+    let server = Running::start(&line.net.namespace("server").unwrap(), &argv).unwrap();
+    let listens = wait_for(SOON, || {
+        let sockets = line.run("server", &["ss", "-Hltn", "sport", "=", &format!(":{PORT}")]);
+        (!sockets.is_empty()).then_some(())
+    });
+    assert!(listens.is_some(), "the server does not listen");
+    server
+}
+
+/// What curl gets: the head, and the body.
+fn curl(line: &Line, path: &str) -> (String, Vec<u8>) {
+    let folder = tempfile::tempdir().unwrap();
+    let body = folder.path().join("body");
+    let (url, body_path) =
+        (format!("http://{}{path}", line.server(PORT)), body.display().to_string());
+    let head = line.run("client", &["curl", "-sS", "-m", "20", "-D", "-", "-o", &body_path, &url]);
+    (head, std::fs::read(&body).unwrap_or_default())
+}
+
+/// A filter for HTTP with this in its callbacks for a request's and a response's head.
+fn http_filter(on_request: &str, on_response: &str) -> Vec<u8> {
+    let text = format!(
+        r#"(module $seen
+        (import "env" "proxy_add_header_map_value"
+          (func $add (param i32 i32 i32 i32 i32) (result i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 64) "x-seen-by")
+        (data (i32.const 80) "tamandua")
+        (func (export "proxy_abi_version_0_2_1"))
+        (func (export "proxy_on_memory_allocate") (param i32) (result i32) (i32.const 1024))
+        (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+          {on_request} (i32.const 0))
+        (func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32)
+          {on_response} (i32.const 0)))"#
+    );
+    wat::parse_str(text).unwrap()
+}
+
+#[test]
+fn a_filter_edits_what_a_client_and_a_server_say_and_every_byte_of_the_body_arrives() {
+    if !root_or_skip("filters for HTTP") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    let folder = tempfile::tempdir().unwrap();
+    let bodies = [("small", noise(10)), ("large", noise(3 << 20))];
+    for (name, body) in &bodies {
+        std::fs::write(folder.path().join(name), body).unwrap();
+    }
+    let _server = serves_files(&line, folder.path());
+    let (head, plain) = curl(&line, "/large");
+    assert!(!head.contains("x-seen-by") && plain == bodies[1].1, "{head}");
+    let add = "(drop (call $add (i32.const 2) (i32.const 64) (i32.const 9) (i32.const 80) (i32.const 8)))";
+    let rules = [&*format!("proto tcp dport {PORT}")];
+    let service = Service { name: "streams", rules: &rules, ..Service::default() };
+    line.node.deploy(&http_filter("", add), &service).unwrap();
+    for (name, body) in &bodies {
+        let (head, came) = curl(&line, &format!("/{name}"));
+        assert!(head.starts_with("HTTP/1.0 200") && head.contains("x-seen-by: tamandua"), "{head}");
+        assert_eq!(Sha256::digest(&came), Sha256::digest(body), "{name}");
+    }
+    let (head, _) = curl(&line, "/none");
+    assert!(head.starts_with("HTTP/1.0 404") && head.contains("x-seen-by"), "{head}");
+    assert_eq!(stats(&line).accepted, 3);
+}
+
+#[test]
+fn a_filter_for_tcp_is_shown_every_byte() {
+    if !root_or_skip("filters for TCP") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    // Counts the bytes that it is shown of both directions.
+    let text = r#"(module $counts
+        (import "env" "proxy_define_metric"
+          (func $define (param i32 i32 i32 i32) (result i32)))
+        (import "env" "proxy_increment_metric" (func $add (param i32 i64) (result i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 64) "bytes")
+        (func (export "proxy_abi_version_0_2_1"))
+        (func (export "proxy_on_configure") (param i32 i32) (result i32)
+          (i32.eqz (call $define (i32.const 0) (i32.const 64) (i32.const 5) (i32.const 32))))
+        (func $on_data (param $context i32) (param $bytes i32) (param $last i32) (result i32)
+          (drop (call $add (i32.load (i32.const 32)) (i64.extend_i32_u (local.get $bytes))))
+          (i32.const 0))
+        (export "proxy_on_downstream_data" (func $on_data))
+        (export "proxy_on_upstream_data" (func $on_data)))"#;
+    let rules = [&*format!("proto tcp dport {PORT}")];
+    let parameters = [("protocol", "tcp")];
+    let parameters = &parameters[..];
+    let service = Service { name: "streams", rules: &rules, parameters, ..Service::default() };
+    line.node.deploy(&wat::parse_str(text).unwrap(), &service).unwrap();
+    let sent = noise(1 << 20);
+    let listener = server(&line, false, PORT);
+    let mut client = connect(&line, listener.local_addr().unwrap());
+    let (mut accepted, from) = listener.accept().unwrap();
+    assert_eq!(from, client.local_addr().unwrap());
+    let bytes = sent.clone();
+    let upload = std::thread::spawn(move || {
+        client.write_all(&bytes).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        read_all(&mut client)
+    });
+    let came = read_all(&mut accepted);
+    assert_eq!(Sha256::digest(&came), Sha256::digest(&sent));
+    accepted.write_all(&came).unwrap();
+    drop(accepted);
+    assert_eq!(Sha256::digest(upload.join().unwrap()), Sha256::digest(&sent));
+    let counted = line.node.service("streams").unwrap().stats.counters;
+    assert_eq!(counted.get("bytes"), Some(&(2 << 20)), "{counted:?}");
+}
+
+#[test]
+fn requests_of_a_filter_that_falls_go_by_its_services_policy() {
+    if !root_or_skip("filters that fall") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), "here").unwrap();
+    let _server = serves_files(&line, folder.path());
+    let rules = [&*format!("proto tcp dport {PORT}")];
+    for (on_failure, status) in [("closed", "503"), ("open", "200")] {
+        let service = Service { name: "streams", rules: &rules, on_failure, ..Service::default() };
+        line.node.deploy(&http_filter("(unreachable)", ""), &service).unwrap();
+        let (head, body) = curl(&line, "/file");
+        assert!(head.lines().next().is_some_and(|line| line.contains(status)), "{head}");
+        assert_eq!(body == b"here", on_failure == "open");
+        let seen = line.node.service("streams").unwrap().stats;
+        assert!(seen.traps.values().sum::<u64>() >= 1, "{seen:?}");
+        assert!(seen.last_trap.is_some_and(|trap| trap.contains("unreachable")));
+        line.node.remove("streams").unwrap();
+    }
 }

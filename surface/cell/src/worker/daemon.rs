@@ -135,18 +135,14 @@ impl Cell {
                 *slot = None;
             }
         }
-        let gone: Vec<EntryId> = self
-            .streams
-            .all()
-            .map(|(facts, _)| facts.entry)
-            .filter(|it| !keep.contains(it))
-            .collect();
+        let gone: Vec<EntryId> =
+            self.streams.all().map(|(entry, _)| entry).filter(|it| !keep.contains(it)).collect();
         for entry in gone {
             self.streams.stop(entry);
         }
         self.streams.forget_asked();
         let services = self.services.iter().flatten();
-        let streams = self.streams.all().map(|(facts, _)| (facts.entry, None));
+        let streams = self.streams.all().map(|(entry, _)| (entry, None));
         let mut given: Vec<(Given, OwnedFd)> = Vec::new();
         for (port, queue, fd) in self.ports.queues() {
             given.push((Given::Socket(port, queue), fd.try_clone_to_owned()?));

@@ -1,9 +1,14 @@
-//! What waits to leave by a port of whose rate sessions have shares.
+//! What waits to leave by a port of whose rate sessions have shares, and services that leave for
+//! another level.
 
 use super::Cell;
 use crate::pacer;
-use crate::protocol::{PortFacts, SessionFacts};
-use bpf_maps::PacketMeta;
+use crate::protocol::{FromCell, PortFacts, SessionFacts};
+use crate::service::Service;
+use crate::shared::Shared;
+use crate::worker::AWAKE_MS;
+use anyhow::Result;
+use bpf_maps::{LEVEL_USER, PacketMeta};
 use units::{Bytes, EntryId, PortId, SessionId};
 use xsk::Packet;
 
@@ -129,6 +134,37 @@ impl Cell {
             self.sessions.release(session, Bytes(packet.memory_length() as u64));
             packet.recycle(&mut self.pool);
             self.report.egress_gone += 1;
+        }
+    }
+
+    /// Has a service handled at another level.
+    pub(super) fn set_level(&mut self, entry: EntryId, level: u32, now_ms: u64) -> Result<()> {
+        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        if service.as_ref().is_some_and(|service| service.is_unknown()) {
+            // It was meant for the version before; the daemon has forgotten it when it hears.
+            return Ok(());
+        }
+        let set = service.is_some_and(|service| service.set_level(level, now_ms));
+        // The lane is looked at from now on.
+        self.watch.set(entry, 0);
+        if set && level != LEVEL_USER {
+            self.stay_awake(now_ms + AWAKE_MS);
+        }
+        self.tell_traps(entry);
+        let answer = if set { FromCell::Targeted } else { FromCell::TargetFailed };
+        self.tell(&answer(entry))
+    }
+
+    /// Nothing of before [`ToCell::Recount`] is anywhere.
+    pub(super) fn settle(&mut self, entry: EntryId) -> Result<()> {
+        self.flush();
+        self.recount(entry, Shared::settle);
+        self.tell(&FromCell::Settled(entry))
+    }
+
+    pub(super) fn recount(&mut self, entry: EntryId, act: impl FnOnce(&mut Shared)) {
+        if let Some(shared) = self.service_mut(entry).and_then(Service::shared) {
+            act(shared);
         }
     }
 }

@@ -109,7 +109,7 @@ impl Cell {
 
     /// A message that may be lost, when there is no daemon or it has much to read: the
     /// counters have it.
-    fn notice(&mut self, message: &FromCell) {
+    pub(super) fn notice(&mut self, message: &FromCell) {
         self.notices += 1;
         let has_turn = self.notices <= NOTICES_PER_ROUND_MAX;
         if !has_turn || !self.daemon.notify(message).unwrap_or_default() {

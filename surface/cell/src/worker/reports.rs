@@ -93,7 +93,8 @@ impl Cell {
             self.tell(&FromCell::Service(entry, Box::new(report)))?;
         }
         if of == Of::All && next >= self.services.len() {
-            for (entry, report) in self.told_of_streams() {
+            let streams: Vec<_> = self.streams.all().collect();
+            for (entry, report) in streams {
                 self.tell(&FromCell::Service(entry, Box::new(report)))?;
             }
         }

@@ -3,54 +3,114 @@
 
 use super::Cell;
 use crate::pacer;
-use crate::protocol::{FromCell, ServiceReport, StreamFacts, StreamReport};
+use crate::protocol::{FromCell, ServiceReport, StreamFacts};
 use crate::sessions::Next;
+use crate::streams::{Module, Told};
+use abi::streams::{Protocol, StreamSettings};
 use anyhow::{Context, Result, bail};
+use engine::Pace;
 use executor::TURN_MAX;
+use filter::{Failure, Filter, FilterSpec, Kind};
+use proxy_wasm::abi::LogLevel;
+use proxy_wasm::{Random, Shared, VmSpec};
 use rustix::fd::OwnedFd;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use units::{EntryId, Nanos};
+
+/// Slices that a call may see begin where nobody sets a pace; here somebody does.
+const CALL_SLICES: u64 = 2;
+/// Bytes of a page of linear memory.
+const PAGE_LENGTH: usize = 65_536;
+
+/// The kernel's random bytes.
+struct Kernel;
+
+impl Random for Kernel {
+    fn fill(&self, bytes: &mut [u8]) {
+        // A kernel that has none yet has not started this process.
+        let _ = getrandom::fill(bytes);
+    }
+}
 
 impl Cell {
     /// A service of streams begins, with what came with its facts.
     pub(super) fn start_streams(&mut self, facts: StreamFacts, fds: Vec<OwnedFd>) -> Result<()> {
         let entry = facts.entry;
         let mut fds = fds.into_iter();
-        let (Some(_code), Some(interception)) = (fds.next(), fds.next()) else {
+        let (Some(code), Some(interception)) = (fds.next(), fds.next()) else {
             bail!("StartStreams came without its descriptors");
         };
         let listeners = fds.collect();
-        let started =
-            self.accounts.charge_streams(&facts).map_err(anyhow::Error::from).and_then(|charge| {
-                Ok(self.streams.start(facts, interception, listeners, None, charge)?)
-            });
+        let started = self.module(&facts, &code).and_then(|module| {
+            let charge = self.accounts.charge_streams(&facts)?;
+            Ok(self.streams.start(facts, interception, listeners, module, charge)?)
+        });
         if let Err(error) = started {
             return self.tell(&FromCell::StartFailed(entry, super::low::failure(&error)));
         }
-        self.want_sockets()?;
-        self.look_at_streams()?;
-        self.tell(&FromCell::Started(entry))
+        self.look_at_streams()
     }
 
     /// Another version begins in a service's place.
-    pub(super) fn replace_streams(&mut self, facts: StreamFacts) -> Result<()> {
+    pub(super) fn replace_streams(&mut self, facts: StreamFacts, fds: Vec<OwnedFd>) -> Result<()> {
         let entry = facts.entry;
-        let replaced = self
-            .accounts
-            .charge_streams(&facts)
-            .map_err(anyhow::Error::from)
-            .and_then(|charge| Ok(self.streams.succeed(facts, None, charge)?));
+        let Some(code) = fds.into_iter().next() else {
+            bail!("ReplaceStreams came without its code");
+        };
+        let replaced = self.module(&facts, &code).and_then(|module| {
+            let charge = self.accounts.charge_streams(&facts)?;
+            Ok(self.streams.replace(facts, module, charge)?)
+        });
         if let Err(error) = replaced {
             return self.tell(&FromCell::ReplaceFailed(entry, super::low::failure(&error)));
         }
-        self.tell(&FromCell::Replaced(entry, 0))?;
-        self.tell(&FromCell::Kept(entry))
+        self.look_at_streams()
     }
 
-    fn want_sockets(&mut self) -> Result<()> {
-        match self.streams.wants() {
-            Some(wants) => self.tell(&FromCell::WantsSockets(wants)),
-            None => Ok(()),
+    /// What sees a service's connections; none when its module wants to see nothing.
+    fn module(&self, facts: &StreamFacts, code: &OwnedFd) -> Result<Option<Module>> {
+        let program = self.stream_engine.load_from_parent(code)?;
+        let callbacks = program.callbacks();
+        if !callbacks.is_tcp() && !callbacks.is_http() {
+            return Ok(None);
         }
+        let settings = StreamSettings::of(&facts.parameters)
+            .context("its parameters are none of a module for streams")?;
+        let room: Rc<dyn engine::Room> = self.accounts.room(facts.session);
+        let shared = Rc::new(RefCell::new(Shared::new(Some(Rc::clone(&room)))));
+        let pace: Rc<dyn Pace> = Rc::clone(&self.pacer) as _;
+        let vm = VmSpec {
+            number: 0,
+            plugin_name: facts.name.clone(),
+            root_id: String::new(),
+            vm_id: facts.name.clone(),
+            vm_configuration: Rc::from([]),
+            plugin_configuration: settings.configuration.into_bytes().into(),
+            environment: BTreeMap::new(),
+            upstreams: BTreeSet::new(),
+            log_level: LogLevel::Info,
+            memory_bytes_max: facts.memory_pages_max as usize * PAGE_LENGTH,
+            call_slices: CALL_SLICES,
+            pace: Some(pace),
+            room: Some(room),
+            random: Rc::new(Kernel),
+            foreign: Rc::default(),
+            shared: Rc::clone(&shared),
+        };
+        let filter = Filter::new(FilterSpec {
+            program,
+            vm,
+            kind: match settings.protocol {
+                Protocol::Tcp => Kind::Tcp,
+                Protocol::Http => Kind::Http,
+            },
+            failure: if facts.closed { Failure::Closed } else { Failure::Open },
+            upstreams: settings.upstreams,
+            real_offset_ns: pacer::real_offset().0,
+        });
+        Ok(Some(Module { filter, shared }))
     }
 
     /// Hears what has happened to connections: services with something to do wait for their turn.
@@ -63,20 +123,57 @@ impl Cell {
         for (session, task) in self.streams.ready(now) {
             self.sessions.wake(now, session, task);
         }
-        self.want_sockets()
+        while let Some((entry, told)) = self.streams.poll_told() {
+            self.tell_of_streams(entry, told)?;
+        }
+        match self.streams.wants() {
+            Some(wants) => self.tell(&FromCell::WantsSockets(wants)),
+            None => Ok(()),
+        }
+    }
+
+    fn tell_of_streams(&mut self, entry: EntryId, told: Told) -> Result<()> {
+        let failure = |reason: String| super::low::failure(&anyhow::Error::msg(reason));
+        match told {
+            Told::Started => self.tell(&FromCell::Started(entry)),
+            Told::StartFailed(reason) => {
+                self.streams.stop(entry);
+                self.tell(&FromCell::StartFailed(entry, failure(reason)))
+            }
+            Told::Replaced => {
+                self.tell(&FromCell::Replaced(entry, 0))?;
+                self.tell(&FromCell::Kept(entry))
+            }
+            Told::ReplaceFailed(reason) => {
+                self.tell(&FromCell::ReplaceFailed(entry, failure(reason)))
+            }
+            Told::Trapped(trap, traps) => {
+                self.notice(&FromCell::Trapped(entry, 0, trap, traps));
+                Ok(())
+            }
+            Told::Said(text) => {
+                self.notice(&FromCell::Said(entry, text));
+                Ok(())
+            }
+        }
     }
 
     /// Lets a service of streams work whose turn it is; until when it did. `None` when there is no
     /// such service.
     pub(super) fn work_streams(&mut self, begin: Nanos, next: &Next) -> Option<Nanos> {
+        let entry = next.task.entry;
+        let call = self.streams.call(entry)?;
         let until = next.until.min(begin + TURN_MAX);
+        self.slicer.arm(TURN_MAX);
+        self.pacer.begin(until, call);
+        self.pacer.look_closely(Nanos(u64::MAX));
         let mut now = begin;
         loop {
-            let has_more = self.streams.work(next.task.entry, now, until)?;
+            let has_more = self.streams.work(entry, now, until);
             now = pacer::now();
             if !has_more || now >= until {
                 let used = now.saturating_sub(begin);
-                self.streams.charge(next.task.entry, used);
+                self.streams.charge(entry, used, self.pacer.end(true));
                 self.sessions.charge(now, next, used, !has_more);
                 return Some(now);
             }
@@ -85,15 +182,6 @@ impl Cell {
 
     /// Ends a service of streams, if it is one; its last report.
     pub(super) fn stop_streams(&mut self, entry: EntryId) -> Option<ServiceReport> {
-        self.streams.stop(entry).map(report)
+        self.streams.stop(entry)
     }
-
-    /// What services of streams did since they started.
-    pub(super) fn told_of_streams(&self) -> Vec<(EntryId, ServiceReport)> {
-        self.streams.all().map(|(facts, streams)| (facts.entry, report(streams))).collect()
-    }
-}
-
-fn report(streams: StreamReport) -> ServiceReport {
-    ServiceReport { streams: Some(streams), lanes_running: 1, ..ServiceReport::default() }
 }
