@@ -23,8 +23,9 @@ pub trait Random {
     fn fill(&self, bytes: &mut [u8]);
 }
 
-/// A function beyond the ABI: bytes in, bytes out, or why not.
-pub type ForeignFunction = Rc<dyn Fn(&[u8]) -> Result<Vec<u8>, Status>>;
+/// A function beyond the ABI: bytes in, bytes out, or why not. The number is that of the context
+/// that host functions work on, 1 for the root's.
+pub type ForeignFunction = Rc<dyn Fn(u32, &[u8]) -> Result<Vec<u8>, Status>>;
 
 /// What a VM is started with.
 #[derive(Clone)]

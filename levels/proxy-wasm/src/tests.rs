@@ -53,8 +53,8 @@ impl Random for Sevens {
 }
 
 fn spec() -> VmSpec {
-    let upper: crate::ForeignFunction = Rc::new(|bytes| Ok(bytes.to_ascii_uppercase()));
-    let fails: crate::ForeignFunction = Rc::new(|_| Err(abi::Status::SerializationFailure));
+    let upper: crate::ForeignFunction = Rc::new(|_, bytes| Ok(bytes.to_ascii_uppercase()));
+    let fails: crate::ForeignFunction = Rc::new(|_, _| Err(abi::Status::SerializationFailure));
     VmSpec {
         number: 3,
         plugin_name: "filter".to_owned(),

@@ -2,6 +2,8 @@
 
 use crate::module::{Last, Module, Reply};
 use crate::outgoing::Outgoing;
+use fanout::Key;
+use http1::RequestHead;
 use proxy_wasm::{Answer, Effect, Stream};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -39,8 +41,18 @@ pub(crate) enum Fate {
     Joined,
     /// Both ends end, once what waits for the client has been sent.
     Closing,
+    /// Somebody else answers it, as soon as nothing waits for the client.
+    Given,
     /// It is reset at both ends.
     Reset,
+}
+
+/// A request for somebody else, with all that came behind it.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub key: Key,
+    pub request: RequestHead,
+    pub received: Vec<u8>,
 }
 
 /// Who is at both ends.
@@ -104,6 +116,27 @@ pub(crate) trait Protocol {
 
     /// So many bytes of that have been sent.
     fn handle_sent(&mut self, side: Side, count: usize, module: &mut dyn Module);
+
+    /// The kernel takes nothing more for a side at the moment.
+    fn handle_full(&mut self, side: Side, module: &mut dyn Module) {
+        let _ = (side, module);
+    }
+
+    /// Whether something has come of the server that the client could have, and is kept back to
+    /// go together with what follows.
+    fn has_unflushed(&self) -> bool {
+        false
+    }
+
+    /// That has been kept back long enough.
+    fn handle_pause(&mut self, module: &mut dyn Module) {
+        let _ = module;
+    }
+
+    /// The request that is given away; asked once.
+    fn take_given(&mut self) -> Option<Box<Given>> {
+        None
+    }
 
     /// Whether it has to have a connection to the server.
     fn wants_server(&self) -> bool;

@@ -1,17 +1,23 @@
 //! The application: sockets on one side, connections and the VM on the other.
 
 use crate::calls::Calls;
-use crate::connection::{Addresses, Failure, Fate, Protocol, Side};
+use crate::connection::{Addresses, Failure, Fate, Given, Protocol, Side};
+use crate::desk::{Desk, REFLECT};
 use crate::http::Http;
-use crate::limits::{CALLS_PER_ROUND_MAX, LINGER_LENGTH_MAX, LINGER_TIME, PORTION, READ_LENGTH};
+use crate::limits::{
+    CALLS_PER_ROUND_MAX, FLUSH_TIME, LINGER_LENGTH_MAX, LINGER_TIME, PORTION, READ_LENGTH,
+};
 use crate::module::{Last, Module, Reply};
 use crate::report::Reports;
 use crate::runner::{Job, Resumed, Runner, Waiting};
 use crate::tcp::Tcp;
+use fanout::{Fanout, Join};
 use proxy_wasm::{Answer, Program, Stream, VmSpec};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::IoSlice;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use stream::{Application, Closed, End, Io, Received, State};
 use units::Nanos;
 
@@ -22,6 +28,15 @@ pub enum Kind {
     Tcp,
     /// Requests and responses of HTTP/1.1 on them.
     Http,
+}
+
+/// Functions of the node that are granted to a service.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Capabilities {
+    /// [`coding::FUNCTION`]: responses are coded behind the module.
+    pub codes_responses: bool,
+    /// [`REFLECT`]: streams are shared, with these settings.
+    pub reflects: Option<fanout::Settings>,
 }
 
 /// What a filter is made of.
@@ -36,6 +51,11 @@ pub struct FilterSpec {
     pub failure: Failure,
     /// Whom it may call, by name.
     pub upstreams: BTreeMap<String, SocketAddr>,
+    /// What it may ask of the node beyond its ABI.
+    pub capabilities: Capabilities,
+    /// Thousandths of the processor that everybody together has in use, as far as its owner
+    /// knows: levels of coding are chosen by it.
+    pub busy_permille: Rc<Cell<Option<u16>>>,
     /// Nanoseconds since 1970 when the clock of [`Io::now`] was 0.
     pub real_offset_ns: u64,
 }
@@ -54,6 +74,10 @@ struct Live {
     /// Bytes that it may still send, once it is only listened to.
     lingers: Option<usize>,
     is_unreachable: bool,
+    /// All that the server has sent is read, and more may come.
+    is_server_silent: bool,
+    /// It is among those that wait for the server to go on.
+    is_pausing: bool,
 }
 
 impl Live {
@@ -83,6 +107,10 @@ pub struct Filter {
     calls: Calls,
     /// When those that linger have done so long enough, in order.
     lingering: VecDeque<(Nanos, u64)>,
+    /// Until when what was kept back waits for more, in order.
+    pausing: VecDeque<(Nanos, u64)>,
+    /// Shared streams, if the module may use them.
+    fanout: Option<Rc<RefCell<Fanout>>>,
     buffer: Vec<u8>,
 }
 
@@ -90,17 +118,35 @@ impl Filter {
     /// One whose VM starts when it is asked to work.
     #[must_use]
     pub fn new(spec: FilterSpec) -> Self {
-        let FilterSpec { program, mut vm, kind, failure, upstreams, real_offset_ns } = spec;
+        let FilterSpec { program, mut vm, kind, failure, upstreams, .. } = spec;
+        let fanout = spec.capabilities.reflects.map(|settings| {
+            let fanout = Fanout::new(settings);
+            Rc::new(RefCell::new(fanout))
+        });
+        let (desk, mut reports) = (Desk::default(), Reports::default());
+        reports.fanout.clone_from(&fanout);
         vm.upstreams = upstreams.keys().cloned().collect();
+        let foreign = Rc::make_mut(&mut vm.foreign);
+        if spec.capabilities.codes_responses {
+            let function = desk.coder(vm.room.clone(), reports.clone());
+            foreign.insert(coding::FUNCTION.to_owned(), function);
+        }
+        if fanout.is_some() {
+            foreign.insert(REFLECT.to_owned(), desk.reflector(reports.clone()));
+        }
+        let told = (desk, reports);
+        let runner = Runner::new(program, vm, spec.real_offset_ns, told, spec.busy_permille);
         Self {
             kind,
             failure,
-            runner: Runner::new(program, vm, real_offset_ns),
+            runner,
             live: HashMap::new(),
             ends: HashMap::new(),
             last_number: 0,
             calls: Calls::new(upstreams),
             lingering: VecDeque::new(),
+            pausing: VecDeque::new(),
+            fanout,
             buffer: vec![0; READ_LENGTH],
         }
     }
@@ -143,14 +189,17 @@ impl Filter {
                 }
                 Fate::Closing => return self.end(io, number, live),
                 Fate::Joined if self.join(io, live) => return After::Gone,
-                Fate::Open | Fate::Joined => {
+                Fate::Given if self.give(io, live) => return After::Gone,
+                Fate::Open | Fate::Joined | Fate::Given => {
                     self.connect(io, number, live);
                     let sent = Side::BOTH.map(|side| self.send(io, live, side));
                     let read = Side::BOTH.map(|side| self.read(io, live, side, &mut left));
                     sent.contains(&true) || read.contains(&true)
                 }
             };
-            if !moved && !matches!(live.protocol.fate(), Fate::Reset | Fate::Closing) {
+            let ends = matches!(live.protocol.fate(), Fate::Reset | Fate::Closing);
+            if !moved && !ends {
+                self.pause(io, number, live);
                 return After::Stays;
             }
         }
@@ -205,7 +254,10 @@ impl Filter {
         let mut moved = false;
         while !live.protocol.out(side).is_empty() {
             match io.send(end, &[IoSlice::new(live.protocol.out(side).bytes())]) {
-                0 => return moved,
+                0 => {
+                    live.protocol.handle_full(side, &mut self.runner);
+                    return moved;
+                }
                 count => {
                     moved = true;
                     live.protocol.handle_sent(side, count, &mut self.runner);
@@ -223,6 +275,7 @@ impl Filter {
     fn read(&mut self, io: &mut Io<'_>, live: &mut Live, side: Side, left: &mut usize) -> bool {
         let Some(end) = live.end(side) else { return false };
         let mut moved = false;
+        live.is_server_silent &= side != Side::Upstream;
         while !live.has_ended[side as usize] && live.protocol.wants(side) {
             if *left == 0 {
                 io.again(end);
@@ -237,11 +290,42 @@ impl Filter {
                     live.has_ended[side as usize] = true;
                     live.protocol.handle_end(side, &mut self.runner);
                 }
-                Received::Nothing => return moved,
+                Received::Nothing => {
+                    live.is_server_silent |= side == Side::Upstream;
+                    return moved;
+                }
             }
             moved = true;
         }
         moved
+    }
+
+    /// What the server has sent, and is kept back, waits a moment for what follows.
+    fn pause(&mut self, io: &Io<'_>, number: u64, live: &mut Live) {
+        if live.is_server_silent && !live.is_pausing && live.protocol.has_unflushed() {
+            live.is_pausing = true;
+            self.pausing.push_back((io.now() + FLUSH_TIME, number));
+        }
+    }
+
+    /// Gives a request to the shared streams as soon as nothing waits in front of it.
+    fn give(&mut self, io: &mut Io<'_>, live: &mut Live) -> bool {
+        if !live.protocol.out(Side::Downstream).is_empty() {
+            return false;
+        }
+        let (Some(fanout), Some(given)) = (&self.fanout, live.protocol.take_given()) else {
+            return false;
+        };
+        let fanout = Rc::clone(fanout);
+        self.drop_server(io, live, Closed::Ended);
+        self.ends.remove(&live.down);
+        let Given { key, request, received } = *given;
+        let Addresses { client, server } = live.addresses;
+        let join = Join { key, client, server, request, received };
+        fanout.borrow_mut().join(io, live.down, join);
+        // It is told of what came meanwhile.
+        io.again(live.down);
+        true
     }
 
     /// Lets the kernel join both ends as soon as nothing waits in between.
@@ -293,6 +377,14 @@ impl Filter {
         }
         self.close(io, live, Closed::Ended);
         After::Gone
+    }
+
+    /// An end is no connection's here.
+    fn ready_elsewhere(&self, io: &mut Io<'_>, end: End) {
+        match &self.fanout {
+            Some(fanout) if fanout.borrow().owns(end) => fanout.borrow_mut().ready(io, end),
+            _ => io.close(end, Closed::Reset),
+        }
     }
 
     /// What calls have left to do.
@@ -370,6 +462,8 @@ impl Application for Filter {
             is_queued: false,
             lingers: None,
             is_unreachable: false,
+            is_server_silent: false,
+            is_pausing: false,
         };
         self.live.insert(number, Box::new(live));
         self.with(io, number, |live, module| live.handle_go(module));
@@ -381,14 +475,17 @@ impl Application for Filter {
         match self.ends.get(&end) {
             Some(&number) => self.with(io, number, |_, _| {}),
             None if self.calls.has(end) => self.calls.ready(io, end),
-            None => io.close(end, Closed::Reset),
+            None => self.ready_elsewhere(io, end),
         }
         self.take_turns(io);
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
         let linger = self.lingering.front().map(|(until, _)| *until);
-        [self.runner.poll_timeout(), self.calls.poll_timeout(), linger].into_iter().flatten().min()
+        let pause = self.pausing.front().map(|(until, _)| *until);
+        let fanout = self.fanout.as_ref().and_then(|fanout| fanout.borrow().poll_timeout());
+        let own = [self.runner.poll_timeout(), self.calls.poll_timeout()];
+        own.into_iter().chain([linger, pause, fanout]).flatten().min()
     }
 
     fn work(&mut self, io: &mut Io<'_>) {
@@ -412,7 +509,19 @@ impl Application for Filter {
                 self.close(io, &mut live, Closed::Ended);
             }
         }
+        while let Some((_, number)) = self.pausing.pop_front_if(|(until, _)| *until <= io.now()) {
+            if let Some(live) = self.live.get_mut(&number) {
+                live.is_pausing = false;
+            }
+            self.with(io, number, |live, module| live.handle_pause(module));
+        }
         self.calls.handle_timeout(io);
+        if let Some(fanout) = &self.fanout {
+            let mut fanout = fanout.borrow_mut();
+            if fanout.poll_timeout().is_some_and(|at| at <= io.now()) {
+                fanout.work(io);
+            }
+        }
         self.take_turns(io);
     }
 }

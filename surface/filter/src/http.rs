@@ -12,14 +12,17 @@
 //! of it is read. Nothing gathers but what the module pauses, and one part.
 
 mod answers;
+mod coded;
+mod given;
 mod heads;
 mod message;
 mod requests;
 mod responses;
 mod way;
 
-use crate::connection::{Addresses, Failure, Fate, Protocol, Side, end_unwanted};
+use crate::connection::{Addresses, Failure, Fate, Given, Protocol, Side, end_unwanted};
 use crate::limits::HELD_LENGTH_MAX;
+use crate::meter::Meter;
 use crate::module::{Last, Module, Parts, Reply};
 use crate::outgoing::Outgoing;
 pub(crate) use heads::add_fields;
@@ -28,6 +31,7 @@ use message::{Context, Message, Own};
 use proxy_wasm::abi::{Action, StreamType};
 use proxy_wasm::{Answer, Call, Effect, Stream};
 use std::collections::{BTreeMap, VecDeque};
+use units::Nanos;
 use way::{Head, Stage, Way};
 
 /// A call that stands still.
@@ -81,6 +85,10 @@ pub(crate) struct Http {
     response_from: u64,
     /// Whether the kernel has taken bytes of a request that has no response yet.
     has_sent: bool,
+    /// How fast the client takes what it is sent.
+    meter: Meter,
+    /// A request that somebody else is to answer, before it is taken.
+    given: Option<Box<Given>>,
     fate: Fate,
 }
 
@@ -110,6 +118,8 @@ impl Http {
             link: Link::None,
             response_from: 0,
             has_sent: false,
+            meter: Meter::default(),
+            given: None,
             fate: Fate::Open,
         }
     }
@@ -213,7 +223,8 @@ impl Http {
             Context::Made(context) => context,
             _ => 0,
         };
-        let reply = module.call(self.number, context, call);
+        let allowed = self.allowed(index, is_request, stage);
+        let reply = module.call(self.number, context, call, allowed);
         self.settle(Calling { message: number, is_request, stage }, reply, module);
     }
 
@@ -232,8 +243,15 @@ impl Http {
             }
             Reply::Refused => return self.refuse_context(calling.message, module),
         };
+        let asked = module.take_asked();
         let place = self.messages.iter().position(|it| it.number == calling.message);
         if let Some(index) = place {
+            if let Some(order) = asked.order {
+                self.messages[index].order = order;
+            }
+            if let Some(key) = asked.key {
+                return self.give(index, key, module);
+            }
             let way = self.messages[index].way_mut(calling.is_request);
             match calling.stage {
                 Stage::Body { is_last } => {
@@ -337,7 +355,10 @@ impl Http {
         is_at_rest: bool,
         module: &mut dyn Module,
     ) -> bool {
-        let way = self.messages[index].way_mut(is_request);
+        let message = &mut self.messages[index];
+        // The head of a coded response waits for the encoder.
+        let is_coded = !is_request && message.coder.is_some();
+        let way = message.way_mut(is_request);
         if way.is_dropped || way.is_held {
             return false;
         }
@@ -346,7 +367,7 @@ impl Http {
         }
         let ends = way.has_ended && !way.is_over && way.head >= Head::Ready;
         let mut moved = false;
-        if way.head == Head::Ready && (is_at_rest || ends) {
+        if way.head == Head::Ready && (is_at_rest || ends) && !is_coded {
             moved = true;
             if !self.write_head(index, is_request, None, module) {
                 return true;
@@ -382,6 +403,20 @@ impl Http {
         bytes: &[u8],
         module: &mut dyn Module,
     ) {
+        if !is_request && self.messages.get(index).is_some_and(|it| it.coder.is_some()) {
+            self.code(bytes, module);
+        } else {
+            self.write_plain(index, is_request, bytes, module);
+        }
+    }
+
+    fn write_plain(
+        &mut self,
+        index: usize,
+        is_request: bool,
+        bytes: &[u8],
+        module: &mut dyn Module,
+    ) {
         let out = if is_request { self.to_server.end() } else { self.to_client.end() };
         let way = self.messages[index].way_mut(is_request);
         let written = way.encoder.as_mut().map(|encoder| encoder.write_body(bytes, out));
@@ -392,6 +427,9 @@ impl Http {
 
     /// A message ends.
     fn finish(&mut self, index: usize, is_request: bool, module: &mut dyn Module) {
+        if !is_request && !self.finish_coded(module) {
+            return;
+        }
         let out = if is_request { self.to_server.end() } else { self.to_client.end() };
         let way = self.messages[index].way_mut(is_request);
         let trailers = std::mem::take(&mut way.trailers);
@@ -513,6 +551,10 @@ impl Http {
     fn unfilter(&mut self, index: usize, stream: Option<Stream>, module: &mut dyn Module) {
         module.count(|it| it.unfiltered += 1);
         self.messages[index].context = Context::Unfiltered;
+        if self.messages[index].response.head < Head::Ready {
+            // Its head does not say that it is coded, or nobody knows.
+            self.messages[index].order = None;
+        }
         let bodies = stream.map(|it| (it.downstream.body, it.upstream.body)).unwrap_or_default();
         for (is_request, body) in [(true, bodies.0), (false, bodies.1)] {
             let Some(message) = self.messages.get_mut(index) else { return };
@@ -553,7 +595,7 @@ impl Protocol for Http {
                 Side::Downstream => self.to_server.end().extend_from_slice(bytes),
                 Side::Upstream => self.to_client.end().extend_from_slice(bytes),
             },
-            Fate::Closing | Fate::Reset => {}
+            Fate::Closing | Fate::Reset | Fate::Given => {}
         }
     }
 
@@ -680,6 +722,9 @@ impl Protocol for Http {
             Side::Upstream => self.to_server.is_full(),
         };
         self.out(side).take(count);
+        if side == Side::Downstream {
+            self.meter.handle_sent(count);
+        }
         self.has_sent |= side == Side::Upstream && count > 0;
         if was_full {
             self.handle_go(module);
@@ -690,7 +735,7 @@ impl Protocol for Http {
         match self.fate {
             Fate::Open => self.link != Link::None || !self.to_server.is_empty(),
             Fate::Joined => true,
-            Fate::Closing | Fate::Reset => false,
+            Fate::Closing | Fate::Reset | Fate::Given => false,
         }
     }
 
@@ -700,6 +745,24 @@ impl Protocol for Http {
             (Fate::Joined, Side::Upstream) => self.has_client_ended,
             _ => false,
         }
+    }
+
+    fn handle_full(&mut self, side: Side, module: &mut dyn Module) {
+        if side == Side::Downstream {
+            self.meter.handle_full(Nanos(module.now().monotonic_ns));
+        }
+    }
+
+    fn has_unflushed(&self) -> bool {
+        Self::has_unflushed(self)
+    }
+
+    fn handle_pause(&mut self, module: &mut dyn Module) {
+        self.flush_coded(module);
+    }
+
+    fn take_given(&mut self) -> Option<Box<Given>> {
+        self.given.take()
     }
 
     fn drops_server(&mut self) -> bool {

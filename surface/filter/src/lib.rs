@@ -4,7 +4,8 @@
 //! ```text
 //!  stream::Streams ◀─ Application ─▶ Filter ─┬─▶ Tcp, Http ── calls ──▶ Runner ─▶ proxy_wasm::Vm
 //!     sockets         bytes, ends            │   each connection ◀ reply, effects ┘
-//!                                            └─▶ Calls: HTTP calls of the module
+//!                                            ├─▶ Calls: HTTP calls of the module
+//!                                            └─▶ fanout::Fanout: streams that are shared
 //! ```
 //!
 //! Connections are state machines: bytes come in, bytes go out, calls to the module in between.
@@ -12,14 +13,19 @@
 //! waits, and who waits is not read. What the module logs and how it fares goes out as events.
 //! docs/filters.md says what a module sees and what becomes of what it makes.
 //!
+//! Bodies of responses are coded behind the module, if it asks for that (`coding`).
+//!
 //! Not here: who may use which module, which connections come, whose turn it is.
 #![forbid(unsafe_code)]
 
 mod calls;
+mod coder;
 mod connection;
+mod desk;
 mod filter;
 mod http;
 mod limits;
+mod meter;
 mod module;
 mod outgoing;
 mod report;
@@ -30,7 +36,8 @@ mod tests;
 mod through;
 
 pub use connection::{Failure, Side};
-pub use filter::{Filter, FilterSpec, Kind};
+pub use desk::REFLECT;
+pub use filter::{Capabilities, Filter, FilterSpec, Kind};
 pub use limits::*;
 pub use report::{Counters, Event, Reports};
 pub use through::Through;

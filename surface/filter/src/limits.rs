@@ -23,6 +23,16 @@ pub const LINGER_TIME: Nanos = Nanos(2_000_000_000);
 /// How many bytes it may send meanwhile.
 pub const LINGER_LENGTH_MAX: usize = 256 * 1024;
 
+/// How long a coded response may keep back what its server has sent, when that pauses: parts that
+/// come within it are coded together, which nobody notices who reads.
+pub const FLUSH_TIME: Nanos = Nanos(10_000_000);
+/// Bytes of a body behind which its level is chosen again: as many as an encoder gathers.
+pub const LEVEL_LENGTH: usize = coding::GATHER_MAX;
+/// How long the speed of a client's link is measured at least: some round trips.
+pub const METER_PERIOD: Nanos = Nanos(250_000_000);
+/// And at most, and for how long the last speed counts: a slow link is full again within seconds.
+pub const METER_TIME_MAX: Nanos = Nanos(4_000_000_000);
+
 /// How long a context that is not done is waited for when its stream has ended.
 pub const PENDING_TIME: Nanos = Nanos(10_000_000_000);
 
@@ -41,5 +51,6 @@ pub const CALL_IDLE_TIME: Nanos = Nanos(30_000_000_000);
 /// The longest that a call may take, whatever its module says.
 pub const CALL_TIME_MAX: Nanos = Nanos(300_000_000_000);
 
+const _: () = assert!(METER_PERIOD.0 < METER_TIME_MAX.0);
 const _: () = assert!(READ_LENGTH <= SEND_LENGTH_MAX);
 const _: () = assert!(CALL_IDLE_MAX <= CALL_CONNECTIONS_MAX);

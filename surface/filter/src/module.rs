@@ -1,6 +1,8 @@
 //! What a connection knows of the module: calls to make, one at a time.
 
+use crate::desk::{Allowed, Asked};
 use crate::report::Counters;
+use coding::Pool;
 use proxy_wasm::{Answer, Call, Callbacks, Effect, Now, Stream};
 
 /// The callbacks that a module has, as connections ask for them.
@@ -101,7 +103,19 @@ pub(crate) trait Module {
     fn may_call(&mut self, connection: u64) -> bool;
 
     /// Makes a call of a connection; only when it may.
-    fn call(&mut self, connection: u64, context: u32, call: Call) -> Reply;
+    fn call(&mut self, connection: u64, context: u32, call: Call, allowed: Allowed) -> Reply;
+
+    /// What the module asked for in the call that has just ended.
+    fn take_asked(&mut self) -> Asked;
+
+    /// Where encoders come from.
+    fn pool(&self) -> &Pool;
+
+    /// How busy the processor is, if that is known.
+    fn busy_permille(&self) -> Option<u16>;
+
+    /// Counts bytes of bodies that are coded: those that came, and what they became.
+    fn count_coded(&mut self, taken: usize, given: usize);
 
     /// A context's stream; only when a call may begin.
     fn stream(&mut self, context: u32) -> Option<&mut Stream>;

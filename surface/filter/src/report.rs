@@ -1,9 +1,11 @@
 //! What a filter tells whoever owns it.
 
 use crate::limits::EVENTS_MAX;
+use fanout::{Fanout, FanoutStats};
 use proxy_wasm::abi::LogLevel;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::rc::Rc;
 use units::Nanos;
 
@@ -62,6 +64,20 @@ pub struct Counters {
     pub calls: u64,
     /// Of these without an answer.
     pub calls_failed: u64,
+    /// Responses whose bodies were coded.
+    pub responses_coded: u64,
+    /// Bytes of these bodies as they came of the module.
+    pub coded_bytes_in: u64,
+    /// Bytes that they became.
+    pub coded_bytes_out: u64,
+    /// Times that a module asked for a coding in vain: no memory, too late, or no such coding.
+    pub codings_refused: u64,
+    /// Encoders that gave up.
+    pub codings_failed: u64,
+    /// Requests that were given to shared streams.
+    pub reflected: u64,
+    /// Times that a module asked for that in vain.
+    pub reflections_refused: u64,
     /// Times that the module fell.
     pub traps: u64,
     /// VMs that did not start.
@@ -89,19 +105,39 @@ impl Report {
 }
 
 /// A filter's events and counters, beside the filter itself: that is with its streams.
-#[derive(Clone, Debug, Default)]
-pub struct Reports(pub(crate) Rc<RefCell<Report>>);
+#[derive(Clone, Default)]
+pub struct Reports {
+    pub(crate) report: Rc<RefCell<Report>>,
+    /// The shared streams, if the module may use them.
+    pub(crate) fanout: Option<Rc<RefCell<Fanout>>>,
+}
+
+impl fmt::Debug for Reports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reports").field(&self.report).finish()
+    }
+}
 
 impl Reports {
     /// What has happened, the oldest first.
     #[must_use]
     pub fn poll_event(&self) -> Option<Event> {
-        self.0.borrow_mut().events.pop_front()
+        self.report.borrow_mut().events.pop_front()
     }
 
     /// What has been counted.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.0.borrow().counters
+        self.report.borrow().counters
+    }
+
+    /// What has happened in the channels of shared streams; none if the module may not use them.
+    #[must_use]
+    pub fn fanout(&self) -> Option<FanoutStats> {
+        self.fanout.as_ref().map(|fanout| fanout.borrow().stats())
+    }
+
+    pub(crate) fn count(&self, count: impl FnOnce(&mut Counters)) {
+        count(&mut self.report.borrow_mut().counters);
     }
 }

@@ -7,16 +7,19 @@
 //!                  └─ Down ◀──┴── trap ──┘         until `Restart` says
 //! ```
 
+use crate::desk::{Allowed, Asked, Desk};
 use crate::limits::PENDING_TIME;
 use crate::module::{Last, Module, Reply, Wants};
 use crate::report::{Counters, Event, Report, Reports};
+use coding::Pool;
 use engine::Over;
 use proxy_wasm::{
     Answer, Call, CallError, Effect, HttpRequest, HttpResponse, Now, Outcome, Program,
     QUEUE_ITEMS_MAX, Ran, Restart, Started, Starting, Stream, Suspended, Vm, VmSpec,
 };
-use std::cell::RefMut;
+use std::cell::{Cell, RefMut};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
 use units::Nanos;
 
 enum State {
@@ -82,11 +85,20 @@ pub(crate) struct Runner {
     /// Contexts that are not done yet, and until when they are waited for.
     pending: VecDeque<(Nanos, u32)>,
     reports: Reports,
+    desk: Desk,
+    pool: Pool,
+    busy_permille: Rc<Cell<Option<u16>>>,
     now: Nanos,
 }
 
 impl Runner {
-    pub(crate) fn new(program: Program, spec: VmSpec, real_offset_ns: u64) -> Self {
+    pub(crate) fn new(
+        program: Program,
+        spec: VmSpec,
+        real_offset_ns: u64,
+        (desk, reports): (Desk, Reports),
+        busy_permille: Rc<Cell<Option<u16>>>,
+    ) -> Self {
         let wants = Wants::new(program.callbacks(), program.imports("proxy_get_property"));
         Self {
             program,
@@ -105,7 +117,10 @@ impl Runner {
             fallen: None,
             owners: HashMap::new(),
             pending: VecDeque::new(),
-            reports: Reports::default(),
+            reports,
+            desk,
+            pool: Pool::new(),
+            busy_permille,
             now: Nanos(0),
         }
     }
@@ -115,7 +130,7 @@ impl Runner {
     }
 
     fn report(&self) -> RefMut<'_, Report> {
-        self.reports.0.borrow_mut()
+        self.reports.report.borrow_mut()
     }
 
     pub(crate) const fn set_now(&mut self, now: Nanos) {
@@ -288,6 +303,7 @@ impl Runner {
         self.queues.clear();
         self.pending.clear();
         self.owners.clear();
+        drop(self.desk.take());
     }
 
     /// The streams of a VM that has fallen since this was asked last.
@@ -404,15 +420,16 @@ impl Runner {
             }
             Job::Response(response) => (0, Call::HttpCallResponse(response)),
         };
-        let _ = self.make(None, context, call);
+        let _ = self.make(None, context, call, Allowed::default());
     }
 
-    fn make(&mut self, owner: Option<u64>, context: u32, call: Call) -> Reply {
+    fn make(&mut self, owner: Option<u64>, context: u32, call: Call, allowed: Allowed) -> Reply {
         let state = std::mem::replace(&mut self.state, State::Taken);
         let State::Idle(vm) = state else {
             self.state = state;
             return Reply::Fallen;
         };
+        self.desk.begin(context, allowed);
         match vm.call(call, self.now()) {
             Ran::Ended(vm, outcome) => self.ended(vm, outcome, owner, context),
             Ran::Suspended(suspended) => {
@@ -438,8 +455,26 @@ impl Module for Runner {
         is_next && self.effects.is_empty() && self.may_begin()
     }
 
-    fn call(&mut self, connection: u64, context: u32, call: Call) -> Reply {
-        self.make(Some(connection), context, call)
+    fn call(&mut self, connection: u64, context: u32, call: Call, allowed: Allowed) -> Reply {
+        self.make(Some(connection), context, call, allowed)
+    }
+
+    fn take_asked(&mut self) -> Asked {
+        self.desk.take()
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn busy_permille(&self) -> Option<u16> {
+        self.busy_permille.get()
+    }
+
+    fn count_coded(&mut self, taken: usize, given: usize) {
+        let mut report = self.report();
+        report.counters.coded_bytes_in += taken as u64;
+        report.counters.coded_bytes_out += given as u64;
     }
 
     fn stream(&mut self, context: u32) -> Option<&mut Stream> {

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::connection::{Addresses, Failure, Fate, Protocol, Side, end_unwanted};
+use crate::desk::Allowed;
 use crate::limits::HELD_LENGTH_MAX;
 use crate::module::{Last, Module, Reply};
 use crate::outgoing::Outgoing;
@@ -212,7 +213,7 @@ impl Tcp {
                 }
             }
         };
-        let reply = module.call(self.number, context, call);
+        let reply = module.call(self.number, context, call, Allowed::default());
         self.settle(stage, reply, module);
     }
 

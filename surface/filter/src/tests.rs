@@ -1,10 +1,13 @@
 //! Filters between real sockets: what a client and a server see, whatever the module does.
 
 mod calls;
+mod coded;
+mod decoders;
 mod edits;
 mod failures;
 mod lab;
 mod passing;
+mod reflected;
 mod requests;
 mod tcp;
 

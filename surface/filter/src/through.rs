@@ -2,9 +2,11 @@
 //! changes nothing: for those who prove that nothing is lost on the way.
 
 use crate::connection::{Addresses, Failure, Fate, Protocol, Side};
+use crate::desk::{Allowed, Asked};
 use crate::http::Http;
 use crate::module::{Last, Module, Parts, Reply, Wants};
 use crate::report::Counters;
+use coding::Pool;
 use proxy_wasm::abi::Action;
 use proxy_wasm::{Answer, Call, Now, Stream};
 use std::collections::BTreeMap;
@@ -17,6 +19,7 @@ struct Willing {
     last: u32,
     counters: Counters,
     wants: Wants,
+    pool: Pool,
 }
 
 impl Module for Willing {
@@ -32,7 +35,7 @@ impl Module for Willing {
         true
     }
 
-    fn call(&mut self, _: u64, _: u32, call: Call) -> Reply {
+    fn call(&mut self, _: u64, _: u32, call: Call, _: Allowed) -> Reply {
         let answer = match call {
             Call::Create(stream) => {
                 self.last += 1;
@@ -43,6 +46,20 @@ impl Module for Willing {
         };
         Reply::Answered(answer, Vec::new())
     }
+
+    fn take_asked(&mut self) -> Asked {
+        Asked::default()
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn busy_permille(&self) -> Option<u16> {
+        None
+    }
+
+    fn count_coded(&mut self, _: usize, _: usize) {}
 
     fn stream(&mut self, context: u32) -> Option<&mut Stream> {
         self.streams.get_mut(&context)

@@ -264,7 +264,7 @@ pub(crate) async fn call_foreign(
         if arguments.len() > FOREIGN_LENGTH_MAX {
             return Err(Status::InternalFailure);
         }
-        let results = function(arguments)?;
+        let results = function(host.current.effective, arguments)?;
         if results.len() > FOREIGN_LENGTH_MAX { Err(Status::InternalFailure) } else { Ok(results) }
     };
     if data_at == 0 || size_at == 0 {

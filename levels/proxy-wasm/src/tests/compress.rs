@@ -36,7 +36,7 @@ impl Service {
     fn start(configuration: &str, answer: Result<(), Status>) -> Self {
         let asked = Rc::new(RefCell::new(Vec::new()));
         let notes = Rc::clone(&asked);
-        let code: ForeignFunction = Rc::new(move |arguments| {
+        let code: ForeignFunction = Rc::new(move |_, arguments| {
             notes.borrow_mut().push(arguments.to_vec());
             answer.map(|()| Vec::new())
         });

@@ -59,6 +59,7 @@ impl Http {
             return;
         }
         message.answer = Some(own);
+        (message.order, message.coder) = (None, None);
         message.request.is_dropped = true;
         message.response.is_dropped = true;
         self.try_answer(module);

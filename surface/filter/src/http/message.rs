@@ -1,5 +1,7 @@
 //! A request and its response on a connection.
 
+use crate::coder::Coder;
+use crate::desk::Order;
 use crate::http::way::Way;
 use http1::{Headers, RequestHead, ResponseHead, Version};
 use proxy_wasm::Now;
@@ -48,6 +50,10 @@ pub(crate) struct Message {
     pub(crate) response: Way,
     /// Its head is on its way to the server.
     pub(crate) is_sent: bool,
+    /// Its response is to be coded, once its head goes.
+    pub(crate) order: Option<Order>,
+    /// What codes its response.
+    pub(crate) coder: Option<Coder>,
     /// It is answered here, when its turn has come.
     pub(crate) answer: Option<Own>,
     pub(crate) began: Now,
@@ -65,6 +71,8 @@ impl Message {
             request: Way::new(),
             response: Way::new(),
             is_sent: false,
+            order: None,
+            coder: None,
             answer: None,
             began,
         }
@@ -82,6 +90,8 @@ impl Message {
             request: Way::new(),
             response: Way::new(),
             is_sent: false,
+            order: None,
+            coder: None,
             answer: Some(Own::Refusal(refusal)),
             began,
         }

@@ -39,6 +39,9 @@ impl Http {
                 }
             }
         }
+        if let Some(given) = &mut self.given {
+            given.received.extend_from_slice(&input[used..]);
+        }
         if self.fate != Fate::Open {
             return true;
         }

@@ -6,7 +6,7 @@ use super::{Http, Link, heads};
 use crate::connection::Fate;
 use crate::module::Module;
 use http1::connection::set_close;
-use http1::{Encoder, Framing, Next, ResponseEvent, ResponseHead, refusal};
+use http1::{Body, Encoder, Framing, Next, ResponseEvent, ResponseHead, refusal};
 
 impl Http {
     pub(super) fn advance_responses(&mut self, fresh: &[u8], module: &mut dyn Module) -> bool {
@@ -39,7 +39,7 @@ impl Http {
         }
         let is_decoded = used == input.len();
         match self.fate {
-            Fate::Closing | Fate::Reset => return true,
+            Fate::Closing | Fate::Reset | Fate::Given => return true,
             // What is behind the head of a tunnel is the tunnel's.
             Fate::Joined => {
                 self.to_client.end().extend_from_slice(&input[used..]);
@@ -148,12 +148,24 @@ impl Http {
         whole: Option<u64>,
         module: &mut dyn Module,
     ) -> bool {
-        let Some(message) = self.messages.get_mut(index).filter(|_| index == 0) else {
+        if index != 0 {
             return false;
-        };
+        }
+        if self.is_coded(module) {
+            // Its head waits for the first bytes that the encoder gives out.
+            return true;
+        }
+        let Some(message) = self.messages.front() else { return false };
+        let Some(head) = &message.response_head else { return false };
+        let body = message.response.body(&head.headers, whole);
+        self.send_response_head(body, module)
+    }
+
+    /// The head of the first response goes to the client.
+    pub(super) fn send_response_head(&mut self, body: Body, module: &mut dyn Module) -> bool {
+        let Some(message) = self.messages.front_mut() else { return false };
         let Some(mut head) = message.response_head.take() else { return false };
         let Some((asked, version)) = self.exchange.client() else { return false };
-        let body = message.response.body(&head.headers, whole);
         let framing = Framing::for_response(&head, asked, version, body);
         let closes = self.exchange.must_say_close();
         let said = if closes { set_close(&mut head.headers) } else { Ok(()) };
@@ -164,7 +176,7 @@ impl Http {
         let encoder = match written {
             Ok(encoder) => encoder,
             Err(error) => {
-                self.refuse_edit(index, &error, module);
+                self.refuse_edit(0, &error, module);
                 return false;
             }
         };

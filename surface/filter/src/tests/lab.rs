@@ -1,10 +1,10 @@
 //! A client, a filter and a server on the loopback, in one thread.
 
-use crate::{Event, Failure, Filter, FilterSpec, Kind, Reports};
+use crate::{Capabilities, Event, Failure, Filter, FilterSpec, Kind, Reports};
 use proxy_wasm::abi::{CALLBACKS, ENV, LogLevel, host_function};
 use proxy_wasm::{Engine, Random, Shared, VmSpec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
@@ -191,10 +191,36 @@ impl Lab {
         upstreams: BTreeMap<String, SocketAddr>,
     ) -> Self {
         proxy_wasm::check(wasm).unwrap();
-        let program = engine().program(wasm).unwrap();
-        let real_offset_ns = 1_700_000_000_000_000_000;
-        let filter =
-            Filter::new(FilterSpec { program, vm, kind, failure, upstreams, real_offset_ns });
+        let spec = FilterSpec {
+            program: engine().program(wasm).unwrap(),
+            vm,
+            kind,
+            failure,
+            upstreams,
+            capabilities: Capabilities::default(),
+            busy_permille: Rc::default(),
+            real_offset_ns: 1_700_000_000_000_000_000,
+        };
+        Self::of(spec)
+    }
+
+    /// One whose module may use these functions of the node.
+    pub(crate) fn granted(wasm: &[u8], vm: VmSpec, capabilities: Capabilities) -> Self {
+        proxy_wasm::check(wasm).unwrap();
+        Self::of(FilterSpec {
+            program: engine().program(wasm).unwrap(),
+            vm,
+            kind: Kind::Http,
+            failure: Failure::Open,
+            upstreams: BTreeMap::new(),
+            capabilities,
+            busy_permille: Rc::new(Cell::new(Some(0))),
+            real_offset_ns: 0,
+        })
+    }
+
+    fn of(spec: FilterSpec) -> Self {
+        let filter = Filter::new(spec);
         let reports = filter.reports();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -396,42 +422,50 @@ const TARGET: &str = "wasm32-unknown-unknown";
 /// Builds all filters, once in a process.
 pub(crate) fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-        let target = target.join("filters");
-        let mut cargo = Command::new("cargo");
-        if !has_target() {
-            // Debian's compiler brings the sources of its libraries, not the libraries.
-            cargo = Command::new("/usr/bin/cargo");
-            cargo
-                .env("PATH", "/usr/bin:/bin")
-                .env("RUSTC", "/usr/bin/rustc")
-                .env("RUSTC_BOOTSTRAP", "1")
-                .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", "/usr/bin/wasm-ld-19");
-        }
-        cargo.args(["build", "--quiet", "--release", "--examples", "--target", TARGET]);
-        if !has_target() {
-            cargo.arg("-Zbuild-std=std,panic_abort");
-        }
-        // What this cargo was told is not for that one.
-        for name in ["CARGO_BUILD_TARGET", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
-            cargo.env_remove(name);
-        }
-        let status = cargo
-            .arg("--manifest-path")
-            .arg(root.join("lab/filters/rust/Cargo.toml"))
-            .arg("--target-dir")
-            .arg(&target)
-            .status()
-            .expect("cargo runs the tests, so it is there");
-        assert!(
-            status.success(),
-            "the filters do not build; see tools/setup.sh for what is missing"
-        );
-        target.join(TARGET).join("release/examples")
+    BUILT.get_or_init(|| modules("lab/filters/rust/Cargo.toml", "filters").join("examples"))
+}
+
+/// `services/compress`, built once in a process.
+pub(crate) fn compress() -> &'static [u8] {
+    static MODULE: OnceLock<Vec<u8>> = OnceLock::new();
+    MODULE.get_or_init(|| {
+        let built = modules("services/compress/Cargo.toml", "filters/compress");
+        std::fs::read(built.join("compress.wasm")).unwrap()
     })
+}
+
+/// Builds what a manifest has for WebAssembly, examples too, and says where it lies.
+fn modules(manifest: &str, target: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let targets = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    let target = targets.join(target);
+    let mut cargo = Command::new("cargo");
+    if !has_target() {
+        // Debian's compiler brings the sources of its libraries, not the libraries.
+        cargo = Command::new("/usr/bin/cargo");
+        cargo
+            .env("PATH", "/usr/bin:/bin")
+            .env("RUSTC", "/usr/bin/rustc")
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", "/usr/bin/wasm-ld-19");
+    }
+    cargo.args(["build", "--quiet", "--release", "--lib", "--examples", "--target", TARGET]);
+    if !has_target() {
+        cargo.arg("-Zbuild-std=std,panic_abort");
+    }
+    // What this cargo was told is not for that one.
+    for name in ["CARGO_BUILD_TARGET", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
+        cargo.env_remove(name);
+    }
+    let status = cargo
+        .arg("--manifest-path")
+        .arg(root.join(manifest))
+        .arg("--target-dir")
+        .arg(&target)
+        .status()
+        .expect("cargo runs the tests, so it is there");
+    assert!(status.success(), "{manifest} does not build; see tools/setup.sh for what is missing");
+    target.join(TARGET).join("release")
 }
 
 /// Whether the compiler on the path has libraries for WebAssembly.

@@ -1,0 +1,174 @@
+//! What a module asks of the node by functions beyond its ABI, while one of its calls runs.
+//!
+//! ```text
+//!  connection ─ Allowed ─▶ Desk ◀─ function, arguments ─ module
+//!             ◀─── Asked ────┘ ── status ──────────────▶
+//! ```
+//!
+//! The answer has to be right when it is given, so that what a connection allows is said before
+//! the call; the connection takes what was asked for when the call has ended.
+
+use crate::report::Reports;
+use coding::{Coding, Level, Wish, memory_bytes};
+use engine::{Part, Room};
+use fanout::Key;
+use proxy_wasm::ForeignFunction;
+use proxy_wasm::abi::Status;
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use units::Bytes;
+
+/// The foreign function by which a module has a request answered by a stream that is shared.
+pub const REFLECT: &str = "tamandua_reflect";
+
+/// What may be asked for in a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    /// The stream's response has not gone on, and can still be coded.
+    pub codes: bool,
+    /// The stream's request is one that can be given away.
+    pub reflects: bool,
+}
+
+/// What was asked for in a call.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// Whether the response is to be coded, and how; nothing when nothing was said of it.
+    pub order: Option<Option<Order>>,
+    /// The stream that the request is to be answered by.
+    pub key: Option<Key>,
+}
+
+/// A response's body is to be coded.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub coding: Coding,
+    /// Without one the node chooses.
+    pub level: Option<Level>,
+    pub memory: Memory,
+}
+
+/// Memory that a session has paid for: dropped, it gives it back.
+pub(crate) struct Memory {
+    room: Option<Rc<dyn Room>>,
+    bytes: Bytes,
+}
+
+impl Memory {
+    fn take(room: Option<Rc<dyn Room>>, bytes: Bytes) -> Option<Self> {
+        let mut memory = Self { room, bytes: Bytes::ZERO };
+        memory.grow(bytes).then_some(memory)
+    }
+
+    /// Whether it may be so much, if it is not.
+    pub(crate) fn grow(&mut self, bytes: Bytes) -> bool {
+        let more = bytes.0.saturating_sub(self.bytes.0);
+        let may = more == 0 || self.room.as_ref().is_none_or(|room| room.take(Part::State, more));
+        if may {
+            self.bytes = self.bytes.max(bytes);
+        }
+        may
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Some(room) = &self.room {
+            room.give(Part::State, self.bytes.0);
+        }
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Memory").field(&self.bytes).finish()
+    }
+}
+
+/// One call of a stream's context.
+#[derive(Debug, Default)]
+struct Turn {
+    context: u32,
+    allowed: Allowed,
+    asked: Asked,
+}
+
+/// Where modules ask. Clones are of the same one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Desk(Rc<RefCell<Turn>>);
+
+impl Desk {
+    /// A call begins: what was asked for in the one before and nobody took is forgotten.
+    pub(crate) fn begin(&self, context: u32, allowed: Allowed) {
+        *self.0.borrow_mut() = Turn { context, allowed, asked: Asked::default() };
+    }
+
+    /// What was asked for in the call that has ended.
+    pub(crate) fn take(&self) -> Asked {
+        std::mem::take(&mut *self.0.borrow_mut()).asked
+    }
+
+    /// What is allowed to that context in this call.
+    fn allowed(&self, context: u32) -> Allowed {
+        let turn = self.0.borrow();
+        if turn.context == context { turn.allowed } else { Allowed::default() }
+    }
+
+    fn code(
+        &self,
+        context: u32,
+        arguments: &[u8],
+        room: Option<&Rc<dyn Room>>,
+    ) -> Result<(), Status> {
+        let wish = Wish::parse(arguments).map_err(|_| Status::BadArgument)?;
+        if !self.allowed(context).codes {
+            return Err(Status::BadArgument);
+        }
+        // What it asked for before costs no memory while this is asked for.
+        self.0.borrow_mut().asked.order = None;
+        let order = match wish {
+            Wish::Identity => None,
+            Wish::Code { coding, level } => {
+                let bytes = memory_bytes(coding, level.unwrap_or(Level::DEFAULT));
+                let memory = Memory::take(room.cloned(), bytes).ok_or(Status::InternalFailure)?;
+                Some(Order { coding, level, memory })
+            }
+        };
+        self.0.borrow_mut().asked.order = Some(order);
+        Ok(())
+    }
+
+    fn reflect(&self, context: u32, arguments: &[u8]) -> Result<(), Status> {
+        let key = Key::new(arguments).map_err(|_| Status::BadArgument)?;
+        if !self.allowed(context).reflects {
+            return Err(Status::BadArgument);
+        }
+        self.0.borrow_mut().asked.key = Some(key);
+        Ok(())
+    }
+
+    /// [`coding::FUNCTION`], on that account.
+    pub(crate) fn coder(&self, room: Option<Rc<dyn Room>>, reports: Reports) -> ForeignFunction {
+        let desk = self.clone();
+        Rc::new(move |context, arguments| {
+            let answer = desk.code(context, arguments, room.as_ref());
+            if answer.is_err() {
+                reports.count(|it| it.codings_refused += 1);
+            }
+            answer.map(|()| Vec::new())
+        })
+    }
+
+    /// [`REFLECT`].
+    pub(crate) fn reflector(&self, reports: Reports) -> ForeignFunction {
+        let desk = self.clone();
+        Rc::new(move |context, arguments| {
+            let answer = desk.reflect(context, arguments);
+            if answer.is_err() {
+                reports.count(|it| it.reflections_refused += 1);
+            }
+            answer.map(|()| Vec::new())
+        })
+    }
+}

@@ -1,0 +1,67 @@
+//! How fast a client takes what it is sent.
+
+use crate::limits::{METER_PERIOD, METER_TIME_MAX};
+use units::Nanos;
+
+/// Measures while the kernel has no room for more: only then it is the link that says how fast.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Meter {
+    /// The last time that the kernel took no more and a period began.
+    since: Option<Nanos>,
+    /// Bytes that it took from then on.
+    bytes: u64,
+    bytes_per_second: Option<u64>,
+}
+
+impl Meter {
+    /// The kernel has taken so many bytes.
+    pub(crate) const fn handle_sent(&mut self, count: usize) {
+        self.bytes = self.bytes.saturating_add(count as u64);
+    }
+
+    /// It takes no more for now.
+    pub(crate) fn handle_full(&mut self, now: Nanos) {
+        let elapsed = self.since.map(|since| now.saturating_sub(since));
+        match elapsed {
+            Some(elapsed) if elapsed < METER_PERIOD => return,
+            Some(elapsed) if elapsed <= METER_TIME_MAX => {
+                let rate = u128::from(self.bytes) * 1_000_000_000 / u128::from(elapsed.0.max(1));
+                self.bytes_per_second = Some(u64::try_from(rate).unwrap_or(u64::MAX));
+            }
+            _ => self.bytes_per_second = None,
+        }
+        (self.since, self.bytes) = (Some(now), 0);
+    }
+
+    /// How fast it was of late, if that is known.
+    pub(crate) fn bytes_per_second(&self, now: Nanos) -> Option<u64> {
+        let since = self.since.filter(|since| now.saturating_sub(*since) <= METER_TIME_MAX);
+        since.and(self.bytes_per_second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_speed_is_known_while_the_link_is_full_and_for_a_while_after() {
+        let at = Nanos::from_millis;
+        let mut meter = Meter::default();
+        meter.handle_sent(1_000_000);
+        assert_eq!(meter.bytes_per_second(at(1)), None, "the kernel's buffers say nothing");
+        meter.handle_full(at(1_000));
+        meter.handle_sent(30_000);
+        meter.handle_full(at(1_010));
+        assert_eq!(meter.bytes_per_second(at(1_010)), None, "too early");
+        meter.handle_sent(20_000);
+        meter.handle_full(at(1_500));
+        assert_eq!(meter.bytes_per_second(at(1_500)), Some(100_000));
+        assert_eq!(meter.bytes_per_second(at(5_500)), Some(100_000));
+        assert_eq!(meter.bytes_per_second(at(5_501)), None, "long ago");
+        // Behind a pause it begins anew.
+        meter.handle_sent(10);
+        meter.handle_full(at(60_000));
+        assert_eq!(meter.bytes_per_second(at(60_000)), None);
+    }
+}
