@@ -16,11 +16,12 @@ mod coded;
 mod given;
 mod heads;
 mod message;
+mod protocol;
 mod requests;
 mod responses;
 mod way;
 
-use crate::connection::{Addresses, Failure, Fate, Given, Protocol, Side, end_unwanted};
+use crate::connection::{Addresses, Failure, Fate, Given, Side};
 use crate::limits::HELD_LENGTH_MAX;
 use crate::meter::Meter;
 use crate::module::{Last, Module, Parts, Reply};
@@ -30,8 +31,7 @@ use http1::{Exchange, RequestDecoder, ResponseDecoder};
 use message::{Context, Message, Own};
 use proxy_wasm::abi::{Action, StreamType};
 use proxy_wasm::{Answer, Call, Effect, Stream};
-use std::collections::{BTreeMap, VecDeque};
-use units::Nanos;
+use std::collections::VecDeque;
 use way::{Head, Stage, Way};
 
 /// A call that stands still.
@@ -585,201 +585,6 @@ fn end_context(message: &Message, module: &mut dyn Module) {
         facts.push((&["response", "flags"], 0));
     }
     module.later(Last::End(context, facts));
-}
-
-impl Protocol for Http {
-    fn handle_bytes(&mut self, side: Side, bytes: &[u8], module: &mut dyn Module) {
-        match self.fate {
-            Fate::Open => self.advance(Some((side, bytes)), module),
-            Fate::Joined => match side {
-                Side::Downstream => self.to_server.end().extend_from_slice(bytes),
-                Side::Upstream => self.to_client.end().extend_from_slice(bytes),
-            },
-            Fate::Closing | Fate::Reset | Fate::Given => {}
-        }
-    }
-
-    fn handle_end(&mut self, side: Side, module: &mut dyn Module) {
-        match side {
-            Side::Downstream => self.has_client_ended = true,
-            Side::Upstream => self.has_server_ended = true,
-        }
-        if self.fate == Fate::Open {
-            self.advance(None, module);
-        }
-    }
-
-    fn handle_unreachable(&mut self, module: &mut dyn Module) {
-        module.count(|it| it.unreachable += 1);
-        self.link = Link::None;
-        self.to_server.clear();
-        if self.fate != Fate::Open {
-            return;
-        }
-        match self.messages.front() {
-            Some(front) if front.response.head < Head::Gone => {
-                let own = Own::text(502, "the server cannot be reached");
-                self.answer(0, own, module);
-            }
-            _ => self.reset(module),
-        }
-    }
-
-    fn handle_server_lost(&mut self, module: &mut dyn Module) {
-        if self.fate == Fate::Joined {
-            return self.reset(module);
-        }
-        if self.fate == Fate::Open {
-            self.lose_server(true, module);
-        }
-    }
-
-    fn handle_lost(&mut self, module: &mut dyn Module) {
-        self.reset(module);
-    }
-
-    fn handle_go(&mut self, module: &mut dyn Module) {
-        if self.fate == Fate::Open && self.calling.is_none() {
-            self.advance(None, module);
-        }
-    }
-
-    fn handle_reply(&mut self, reply: Reply, module: &mut dyn Module) {
-        if let Some(calling) = self.calling.take() {
-            self.settle(calling, reply, module);
-            self.handle_go(module);
-        } else {
-            end_unwanted(&reply, module);
-        }
-    }
-
-    fn handle_effect(&mut self, effect: Effect, module: &mut dyn Module) {
-        if self.fate == Fate::Open {
-            self.take_effect(effect, module);
-            self.handle_go(module);
-        }
-    }
-
-    fn handle_fall(&mut self, streams: &mut BTreeMap<u32, Stream>, module: &mut dyn Module) {
-        self.calling = None;
-        self.has_fallen = false;
-        let numbers: Vec<u64> = self.messages.iter().map(|it| it.number).collect();
-        for number in numbers {
-            let place = self.messages.iter().position(|it| it.number == number);
-            let Some(index) = place.filter(|_| self.fate == Fate::Open) else { return };
-            let stream = match self.messages[index].context {
-                Context::Made(context) => streams.remove(&context),
-                Context::Unmade => None,
-                Context::Unfiltered => continue,
-            };
-            if self.messages[index].answer.is_some() {
-                self.messages[index].context = Context::Unfiltered;
-                continue;
-            }
-            match self.failure {
-                Failure::Open => self.unfilter(index, stream, module),
-                Failure::Closed => {
-                    self.messages[index].context = Context::Unfiltered;
-                    self.answer(index, Own::text(503, "the service's filter has failed"), module);
-                }
-            }
-        }
-        self.handle_go(module);
-    }
-
-    fn wants(&self, side: Side) -> bool {
-        let is_open = self.fate == Fate::Open && self.calling.is_none();
-        match (self.fate, side) {
-            (Fate::Joined, Side::Downstream) => !self.has_client_ended && !self.to_server.is_full(),
-            (Fate::Joined, Side::Upstream) => !self.has_server_ended && !self.to_client.is_full(),
-            (_, Side::Downstream) => {
-                let last = self.messages.back().filter(|it| !it.request.has_ended);
-                let may = match last {
-                    Some(last) => !last.request.is_stopped(),
-                    None => self.exchange.may_begin_request(),
-                };
-                let is_empty = self.from_client.is_empty() && !self.has_client_ended;
-                is_open && may && is_empty && !self.is_refused && !self.to_server.is_full()
-            }
-            (_, Side::Upstream) => {
-                let is_stopped = self.messages.front().is_some_and(|it| it.response.is_stopped());
-                let is_empty = self.from_server.is_empty() && !self.has_server_ended;
-                is_open && !is_stopped && is_empty && !self.to_client.is_full()
-            }
-        }
-    }
-
-    fn out(&mut self, side: Side) -> &mut Outgoing {
-        match side {
-            Side::Downstream => &mut self.to_client,
-            Side::Upstream => &mut self.to_server,
-        }
-    }
-
-    fn handle_sent(&mut self, side: Side, count: usize, module: &mut dyn Module) {
-        let was_full = match side {
-            Side::Downstream => self.to_client.is_full(),
-            Side::Upstream => self.to_server.is_full(),
-        };
-        self.out(side).take(count);
-        if side == Side::Downstream {
-            self.meter.handle_sent(count);
-        }
-        self.has_sent |= side == Side::Upstream && count > 0;
-        if was_full {
-            self.handle_go(module);
-        }
-    }
-
-    fn wants_server(&self) -> bool {
-        match self.fate {
-            Fate::Open => self.link != Link::None || !self.to_server.is_empty(),
-            Fate::Joined => true,
-            Fate::Closing | Fate::Reset | Fate::Given => false,
-        }
-    }
-
-    fn finishes(&self, side: Side) -> bool {
-        match (self.fate, side) {
-            (Fate::Joined, Side::Downstream) => self.has_server_ended,
-            (Fate::Joined, Side::Upstream) => self.has_client_ended,
-            _ => false,
-        }
-    }
-
-    fn handle_full(&mut self, side: Side, module: &mut dyn Module) {
-        if side == Side::Downstream {
-            self.meter.handle_full(Nanos(module.now().monotonic_ns));
-        }
-    }
-
-    fn has_unflushed(&self) -> bool {
-        Self::has_unflushed(self)
-    }
-
-    fn handle_pause(&mut self, module: &mut dyn Module) {
-        self.flush_coded(module);
-    }
-
-    fn take_given(&mut self) -> Option<Box<Given>> {
-        self.given.take()
-    }
-
-    fn drops_server(&mut self) -> bool {
-        std::mem::take(&mut self.drops_server)
-    }
-
-    fn aborts_server(&self) -> bool {
-        self.aborts_server
-    }
-
-    fn is_waiting(&self) -> bool {
-        self.is_waiting
-    }
-
-    fn fate(&self) -> Fate {
-        self.fate
-    }
 }
 
 impl Message {

@@ -37,7 +37,11 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for krate in &tree.crates {
         let mut used = Vec::new();
-        for (table, name) in dependencies(krate) {
+        for (table, name, value) in entries(krate) {
+            // A package of a registry may have the name of one of ours.
+            if !is_of_the_tree(value) {
+                continue;
+            }
             let Some(&to) = folders.get(name) else { continue };
             // Somebody else's crate may have the name of one of ours.
             if is_external(&krate.manifest, name) {
@@ -91,6 +95,11 @@ fn reason(from: &str, to: &str) -> &'static str {
 
 /// Every dependency of a crate: its table and the package's name.
 pub fn dependencies(krate: &Crate) -> impl Iterator<Item = (&'static str, &str)> {
+    entries(krate).map(|(table, name, _)| (table, name))
+}
+
+/// Every dependency of a crate: its table, the package's name, and what is said of it.
+fn entries(krate: &Crate) -> impl Iterator<Item = (&'static str, &str, &toml::Value)> {
     let targets = krate.manifest.get("target").and_then(toml::Value::as_table);
     let per_target = targets.into_iter().flat_map(toml::Table::values);
     let manifests = per_target.filter_map(toml::Value::as_table).chain([&krate.manifest]);
@@ -99,10 +108,18 @@ pub fn dependencies(krate: &Crate) -> impl Iterator<Item = (&'static str, &str)>
             let entries = manifest.get(table).and_then(toml::Value::as_table);
             entries.into_iter().flatten().map(move |(key, value)| {
                 let renamed = value.get("package").and_then(toml::Value::as_str);
-                (table, renamed.unwrap_or(key))
+                (table, renamed.unwrap_or(key), value)
             })
         })
     })
+}
+
+/// Whether a dependency may be one of the tree: it is not when a version alone says what it is,
+/// as that is a registry's.
+fn is_of_the_tree(value: &toml::Value) -> bool {
+    let has = |key| value.get(key).is_some();
+    let is_of_registry = value.is_str() || has("version");
+    !is_of_registry || has("path") || has("workspace")
 }
 
 fn folders_by_name(tree: &Tree) -> BTreeMap<&str, &str> {
@@ -220,5 +237,23 @@ mod tests {
             ),
         ]);
         assert_eq!(check(&tree).len(), 1);
+    }
+
+    #[test]
+    fn a_package_of_a_registry_is_not_ours_though_it_has_the_name_of_one() {
+        for (dependency, count) in [
+            ("proxy-wasm = \"0.2\"", 0),
+            ("proxy-wasm = { version = \"0.2\", features = [] }", 0),
+            ("it = { package = \"proxy-wasm\", version = \"0.2\" }", 0),
+            ("proxy-wasm.workspace = true", 1),
+            ("proxy-wasm = { path = \"../../levels/proxy-wasm\" }", 1),
+            ("proxy-wasm = { path = \"../../levels/proxy-wasm\", version = \"0.2\" }", 1),
+        ] {
+            let tree = Tree::of(&[
+                ("levels/proxy-wasm/Cargo.toml", "[package]\nname = \"proxy-wasm\"\n"),
+                ("services/it/Cargo.toml", &format!("[dependencies]\n{dependency}\n")),
+            ]);
+            assert_eq!(check(&tree).len(), count, "{dependency}");
+        }
     }
 }

@@ -110,10 +110,13 @@ impl Http {
         goes_on
     }
 
-    /// Whether an encoder has something that its client could have had already.
+    /// Whether a head or an encoder has something that its client could have had already.
     pub(super) fn has_unflushed(&self) -> bool {
-        let coder = self.messages.front().and_then(|front| front.coder.as_ref());
-        self.fate == Fate::Open && coder.is_some_and(Coder::has_unflushed)
+        let front = self.messages.front().filter(|_| self.fate == Fate::Open);
+        front.is_some_and(|front| {
+            let is_head_here = front.response.head == Head::Ready;
+            front.coder.as_ref().is_some_and(|coder| is_head_here || coder.has_unflushed())
+        })
     }
 
     /// The server has paused: what it has sent arrives.
@@ -121,12 +124,13 @@ impl Http {
         if !self.has_unflushed() {
             return;
         }
-        let coder = self.messages.front_mut().and_then(|front| front.coder.as_mut());
-        match coder.map(Coder::flush) {
-            Some(Err(error)) => self.fail_coding(&error, module),
-            _ => {
-                self.send_coded(Body::Unknown, module);
-            }
+        let Some(front) = self.messages.front_mut() else { return };
+        let Some(coder) = &mut front.coder else { return };
+        if let Err(error) = coder.flush() {
+            return self.fail_coding(&error, module);
+        }
+        if front.response.head == Head::Gone || self.send_response_head(Body::Unknown, module) {
+            self.send_coded(Body::Unknown, module);
         }
     }
 }
