@@ -1,6 +1,7 @@
-//! Any bytes of a client and of a server, in turns, through a filter that changes nothing: what
-//! goes on is read without a fault, and as the messages that came.
+//! Any bytes of a client and of a server, in turns, through a filter that changes nothing, or has
+//! responses coded: what goes on is read without a fault, and as the messages that came.
 
+use ::coding::Coding;
 use ::http1::{Asked, AskedBy, RequestDecoder, RequestEvent, ResponseDecoder, Switch};
 use filter::{Side, Through};
 
@@ -9,19 +10,24 @@ const TURN_LENGTH_MASK: u8 = 0x7f;
 
 /// Gives each turn's bytes to its side.
 pub fn pass(bytes: &[u8]) {
-    let whole = run(bytes, usize::MAX);
-    let parts = run(bytes, 3);
-    for through in [&whole, &parts] {
+    let whole = run(bytes, usize::MAX, Through::new(looks(bytes)));
+    let parts = run(bytes, 3, Through::new(looks(bytes)));
+    let coded = run(bytes, 100, Through::coding(Coding::Gzip));
+    for through in [&whole, &parts, &coded] {
         assert!(through.contexts() == 0 || !through.is_over(), "all contexts have ended");
         let asked = requests(through.sent(Side::Upstream));
         responses(through.sent(Side::Downstream), asked, through.is_over());
     }
 }
 
-fn run(mut bytes: &[u8], size: usize) -> Through {
+/// Whether the module of this run has callbacks: the first byte says so.
+fn looks(bytes: &[u8]) -> bool {
+    bytes.first().is_none_or(|first| first % 2 == 0)
+}
+
+fn run(mut bytes: &[u8], size: usize, mut through: Through) -> Through {
     let (first, rest) = bytes.split_first().map_or((0, bytes), |(first, rest)| (*first, rest));
     bytes = rest;
-    let mut through = Through::new(first % 2 == 0);
     while let Some((turn, rest)) = bytes.split_first() {
         let length = usize::from(turn & TURN_LENGTH_MASK).min(rest.len());
         let side = if *turn > TURN_LENGTH_MASK { Side::Upstream } else { Side::Downstream };
@@ -29,6 +35,8 @@ fn run(mut bytes: &[u8], size: usize) -> Through {
         for piece in now.chunks(size.min(now.len().max(1))) {
             through.handle_bytes(side, piece);
         }
+        // Who does not code has nothing to do then.
+        through.handle_pause();
         bytes = rest;
     }
     if first & 2 == 0 {

@@ -50,6 +50,7 @@ pub(crate) struct Order {
 }
 
 /// Memory that a session has paid for: dropped, it gives it back.
+#[derive(Default)]
 pub(crate) struct Memory {
     room: Option<Rc<dyn Room>>,
     bytes: Bytes,
@@ -57,7 +58,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     fn take(room: Option<Rc<dyn Room>>, bytes: Bytes) -> Option<Self> {
-        let mut memory = Self { room, bytes: Bytes::ZERO };
+        let mut memory = Self { room, ..Self::default() };
         memory.grow(bytes).then_some(memory)
     }
 

@@ -1,18 +1,18 @@
 //! HTTP between a client and a server in memory, with a module that looks at everything and
-//! changes nothing: for those who prove that nothing is lost on the way.
+//! changes nothing, or has all responses coded: for those who prove that nothing is lost on the way.
 
 use crate::connection::{Addresses, Failure, Fate, Protocol, Side};
-use crate::desk::{Allowed, Asked};
+use crate::desk::{Allowed, Asked, Memory, Order};
 use crate::http::Http;
 use crate::module::{Last, Module, Parts, Reply, Wants};
 use crate::report::Counters;
-use coding::Pool;
+use coding::{Coding, Pool};
 use proxy_wasm::abi::Action;
 use proxy_wasm::{Answer, Call, Now, Stream};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// A module that lets everything go on.
+/// A module that lets everything go on, or has it coded.
 #[derive(Default)]
 struct Willing {
     streams: BTreeMap<u32, Stream>,
@@ -20,6 +20,8 @@ struct Willing {
     counters: Counters,
     wants: Wants,
     pool: Pool,
+    /// It has all responses coded so.
+    coding: Option<Coding>,
 }
 
 impl Module for Willing {
@@ -48,7 +50,11 @@ impl Module for Willing {
     }
 
     fn take_asked(&mut self) -> Asked {
-        Asked::default()
+        let order = self.coding.map(|coding| {
+            let memory = Memory::default();
+            Some(Order { coding, level: None, memory })
+        });
+        Asked { order, key: None }
     }
 
     fn pool(&self) -> &Pool {
@@ -111,6 +117,20 @@ impl Through {
             to_client: Vec::new(),
             to_server: Vec::new(),
         }
+    }
+
+    /// The same with a module that has all responses coded, and leaves their heads as they are.
+    #[must_use]
+    pub fn coding(coding: Coding) -> Self {
+        let mut through = Self::new(true);
+        through.module.coding = Some(coding);
+        through
+    }
+
+    /// The server has paused.
+    pub fn handle_pause(&mut self) {
+        self.http.handle_pause(&mut self.module);
+        self.send();
     }
 
     /// Bytes come of a side, as far as they are wanted; whether all were.

@@ -3,10 +3,13 @@
 
 use super::decoders::{decoded, readable};
 use super::lab::{Lab, Peer, compress, module, vm_spec};
+use super::{Side, Through};
 use crate::{Capabilities, FLUSH_TIME};
 use coding::Coding;
 use engine::{Part, Room};
 use http1::{Asked, Framing, RequestDecoder, RequestEvent, ResponseDecoder, ResponseEvent};
+use proptest::collection::vec;
+use proptest::prelude::*;
 use proxy_wasm::VmSpec;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -54,9 +57,13 @@ fn asked(request: &str) -> Asked {
 }
 
 fn response(peer: &Peer, request: &str) -> Response {
+    read(&peer.came, request, peer.has_ended)
+}
+
+fn read(mut bytes: &[u8], request: &str, has_ended: bool) -> Response {
     let mut decoder = ResponseDecoder::new();
     assert!(decoder.expect(asked(request)));
-    let (mut bytes, mut response) = (&peer.came[..], Response::default());
+    let mut response = Response::default();
     loop {
         let step = decoder.decode(bytes).unwrap();
         bytes = &bytes[step.consumed..];
@@ -74,7 +81,7 @@ fn response(peer: &Peer, request: &str) -> Response {
                 response.is_whole = true;
                 return response;
             }
-            None if peer.has_ended => {
+            None if has_ended => {
                 response.is_whole = matches!(decoder.eof(), Ok(Some(ResponseEvent::End)));
                 return response;
             }
@@ -493,4 +500,52 @@ fn a_slow_client_gets_fewer_bytes() {
         lab.reports.counters().coded_bytes_out
     });
     assert!(taken[1] < taken[0], "{taken:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn coded_bodies_come_back_wherever_they_are_cut(
+        coding in prop::sample::select(Coding::ALL.to_vec()),
+        size in prop_oneof![0_usize..100, 0_usize..5_000, 60_000_usize..200_000],
+        framing in 0..3,
+        version in 0..2,
+        pieces in vec((1_usize..80_000, any::<bool>()), 1..20),
+    ) {
+        let body = text(size);
+        let request = format!("GET / HTTP/1.{version}\r\nHost: a\r\n\r\n");
+        let mut sent = match framing {
+            0 => head(&format!("Content-Length: {size}\r\n")),
+            1 => head("Transfer-Encoding: chunked\r\n"),
+            _ => head(""),
+        }.into_bytes();
+        match framing {
+            1 => {
+                for chunk in body.chunks(7_001) {
+                    sent.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+                    sent.extend_from_slice(&[chunk, b"\r\n"].concat());
+                }
+                sent.extend_from_slice(b"0\r\nX-Sum: 1\r\n\r\n");
+            }
+            _ => sent.extend_from_slice(&body),
+        }
+        let mut through = Through::coding(coding);
+        prop_assert!(through.handle_bytes(Side::Downstream, request.as_bytes()));
+        let (mut rest, mut pieces) = (&sent[..], pieces.iter().cycle());
+        while !rest.is_empty() {
+            let (length, pauses) = pieces.next().unwrap();
+            let (piece, behind) = rest.split_at((*length).min(rest.len()));
+            prop_assert!(through.handle_bytes(Side::Upstream, piece));
+            if *pauses {
+                through.handle_pause();
+            }
+            rest = behind;
+        }
+        through.handle_end(Side::Upstream);
+        let response = read(through.sent(Side::Downstream), &request, true);
+        prop_assert!(response.is_whole, "{response:?}");
+        prop_assert!(decoded(coding, &response.body) == body);
+        prop_assert_eq!(response.trailers, usize::from(framing == 1 && version == 1));
+    }
 }
