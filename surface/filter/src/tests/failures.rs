@@ -2,6 +2,7 @@
 
 use super::lab::{Peer, engine, vm_spec};
 use super::{Event, Failure, Kind, Lab, module};
+use crate::{Capabilities, REFLECT};
 use engine::{Over, Pace};
 use proxy_wasm::VmSpec;
 use std::cell::Cell;
@@ -229,6 +230,43 @@ fn calls_that_stand_still_go_on_and_what_waits_meanwhile_comes_in_order() {
     let mut all: Vec<&mut Peer> = clients.iter_mut().chain(&mut servers).collect();
     lab.until(&mut all, |peers| peers.iter().all(|it| it.came.len() >= GET.len()));
     assert!(lab.reports.counters().suspended >= 1);
+}
+
+#[test]
+fn what_a_call_asks_of_the_node_before_it_stands_still_is_done_when_it_has_ended() {
+    let _clock = Clock::start();
+    for (function, length) in [(coding::FUNCTION, 2), (REFLECT, 0)] {
+        let body = format!(
+            "(drop (call $proxy_call_foreign_function (i32.const 0x100) (i32.const {})
+                (i32.const 0x180) (i32.const {length}) (i32.const 0) (i32.const 0)))
+            (i32.store (i32.const 0x700) (i32.const 0))
+            (loop (i32.store (i32.const 0x700)
+                    (i32.add (i32.const 1) (i32.load (i32.const 0x700))))
+                (br_if 0 (i32.lt_u (i32.load (i32.const 0x700)) (i32.const 30000000))))
+            (i32.const 0)",
+            function.len()
+        );
+        let wasm = module(
+            &[("proxy_on_request_headers", &body)],
+            &[(0x100, function.as_bytes()), (0x180, &[2, 1])],
+        );
+        let pace: Rc<dyn Pace> = Rc::new(Turns(Cell::new(u32::MAX)));
+        let vm = VmSpec { pace: Some(pace), ..vm_spec() };
+        let reflects = Some(fanout::Settings::default());
+        let mut lab = Lab::granted(&wasm, vm, Capabilities { codes_responses: true, reflects });
+        let mut client = lab.client();
+        client.send(GET);
+        // What comes meanwhile waits, and is not lost.
+        lab.step();
+        client.send(GET);
+        let mut server = lab.server();
+        server.send(OK);
+        lab.until(&mut [&mut client, &mut server], |peers| !peers[0].came.is_empty());
+        let counters = lab.reports.counters();
+        assert!(counters.suspended >= 1, "{counters:?}");
+        assert_eq!(counters.responses_coded, u64::from(function == coding::FUNCTION));
+        assert_eq!(counters.reflected, u64::from(function == REFLECT));
+    }
 }
 
 #[test]
