@@ -126,8 +126,6 @@ impl Desk {
         if !self.allowed(context).codes {
             return Err(Status::BadArgument);
         }
-        // What it asked for before costs no memory while this is asked for.
-        self.0.borrow_mut().asked.order = None;
         let order = match wish {
             Wish::Identity => None,
             Wish::Code { coding, level } => {
