@@ -39,7 +39,7 @@ build: setup ## the release binary, target/release/tam
 	@$(RUST) cargo build --release --workspace --bin tam
 
 services: build ## the sample services as WebAssembly
-	@$(RUST) for name in monitor touch firewall nat guard guard-limit; do $(TAM) build services/$$name || exit; done
+	@$(RUST) for name in monitor touch firewall nat guard guard-limit flakeway; do $(TAM) build services/$$name || exit; done
 
 setup: ## installs what is missing (Debian, Ubuntu) or names it
 	@tools/setup.sh

@@ -1,0 +1,5 @@
+//! Keeps the packet's addresses free of the module's own data.
+
+fn main() {
+    tam::link::configure();
+}
