@@ -7,9 +7,10 @@ use os::netlink::{DuplicateDetection, Netlink, Route, VethEnd};
 use os::netns::{NetNs, NetnsError, in_namespace};
 use os::offload::{self, Offload, OffloadError};
 use os::sysctl;
+use units::Name;
 
 use crate::error::LabError;
-use crate::plan::{LinkEnd, NodeKind, Plan, PlannedLink, PlannedNode};
+use crate::plan::{LinkEnd, NodeKind, Plan, PlannedLink, PlannedNode, Through};
 use crate::state::no_node;
 
 /// How long a new link may take to be able to send; it takes milliseconds.
@@ -40,6 +41,12 @@ const ROUTER_PARAMETERS: [(&str, &str); 2] =
 const HOST_PARAMETERS: [(&str, &str); 2] =
     [("net.ipv4.ip_forward", "0"), ("net.ipv6.conf.all.forwarding", "0")];
 
+/// What stands in a link says nothing of its own: it has no addresses, also none of its devices'.
+const LINK_PARAMETERS: [(&str, &str); 2] =
+    [("net.ipv4.ip_forward", "0"), ("net.ipv6.conf.default.disable_ipv6", "1")];
+/// The clock's frames are no longer (`services/flakeway/src/clock.rs`).
+const CLOCK_MTU: u32 = 1_500;
+
 /// A namespace that was just made.
 struct Site<'plan> {
     node: &'plan PlannedNode,
@@ -60,7 +67,8 @@ pub(crate) fn build(
     }
     for link in &plan.links {
         let [first, second] = &link.ends;
-        progress(&format!("link {} to {}", first.node, second.node));
+        let quality = link.through.as_ref().map(|through| format!(": {}", through.quality.text()));
+        progress(&format!("link {} to {}{}", first.node, second.node, quality.unwrap_or_default()));
         build_link(plan, link, &sites)?;
     }
     progress("routes");
@@ -77,6 +85,7 @@ fn kind_name(kind: NodeKind) -> &'static str {
     match kind {
         NodeKind::Host => "host",
         NodeKind::Router => "router",
+        NodeKind::Link => "link's node",
     }
 }
 
@@ -95,39 +104,81 @@ fn site<'plan>(node: &'plan PlannedNode, made: &mut Vec<String>) -> Result<Site<
 }
 
 fn set_parameters(kind: NodeKind) -> Result<(), sysctl::SysctlError> {
-    let forwarding = match kind {
-        NodeKind::Router => ROUTER_PARAMETERS,
-        NodeKind::Host => HOST_PARAMETERS,
+    let (forwarding, all): (_, &[_]) = match kind {
+        NodeKind::Router => (&ROUTER_PARAMETERS, &PARAMETERS),
+        NodeKind::Host => (&HOST_PARAMETERS, &PARAMETERS),
+        NodeKind::Link => (&LINK_PARAMETERS, &[]),
     };
-    forwarding.iter().chain(&PARAMETERS).try_for_each(|(key, value)| sysctl::write(key, value))
+    forwarding.iter().chain(all).try_for_each(|(key, value)| sysctl::write(key, value))
 }
 
 fn build_link(plan: &Plan, link: &PlannedLink, sites: &[Site<'_>]) -> Result<(), LabError> {
-    let at = |end: &LinkEnd| sites.iter().find(|site| site.node.name == end.node);
     let [one, other] = &link.ends;
-    let (Some(first), Some(second)) = (at(one), at(other)) else {
-        // A plan that was not made by `Lab::parse`.
-        let names: Vec<&str> = sites.iter().map(|site| site.node.name.as_str()).collect();
-        let missing = if at(one).is_none() { one } else { other };
-        return Err(no_node(plan.lab.as_str(), missing.node.as_str(), names));
-    };
-    let pair = [
-        VethEnd { name: &one.device, namespace: &first.namespace },
-        VethEnd { name: &other.device, namespace: &second.namespace },
-    ];
-    let made = first.netlink.create_veth(pair, link.mtu);
-    made.map_err(|source| network(first.node, source))?;
+    let first = Jack { site: site_of(plan, &one.node, sites)?, device: &one.device };
+    let second = Jack { site: site_of(plan, &other.node, sites)?, device: &other.device };
+    let mut inner = Vec::new();
+    match &link.through {
+        None => cable([first, second], link.mtu)?,
+        Some(through) => {
+            let site = site_of(plan, &through.node, sites)?;
+            let [left, right] = Through::PORTS.map(|device| Jack { site, device });
+            let [tick, tock] = Through::CLOCK.map(|device| Jack { site, device });
+            cable([left, first], link.mtu)?;
+            cable([right, second], link.mtu)?;
+            cable([tick, tock], CLOCK_MTU)?;
+            inner.extend([left, right, tick, tock]);
+        }
+    }
+    for Jack { site, device } in &inner {
+        let netlink = &site.netlink;
+        let up = netlink.link(device).and_then(|found| netlink.set_up(found.index));
+        up.map_err(|source| network(site.node, source))?;
+    }
     let ends = [(first, one), (second, other)];
-    for (site, end) in ends {
-        offloads(site, || offload::disable(&end.device, &OFF_EVERYWHERE).map(drop))?;
+    for (Jack { site, .. }, end) in ends {
         build_end(link, end, &site.netlink).map_err(|source| network(site.node, source))?;
     }
     // With both ends up: only then does veth tell the other end that it can redirect here.
-    for (site, end) in ends {
-        set_gro(site, &end.device)?;
-        wait_running(end, &site.netlink).map_err(|source| network(site.node, source))?;
+    for Jack { site, device } in inner.iter().chain([&first, &second]) {
+        set_gro(site, device)?;
+        wait_running(&[device], site)?;
+    }
+    for (Jack { site, .. }, end) in ends {
+        wait_running(&[&end.address_device], site)?;
     }
     Ok(())
+}
+
+/// Where a cable is plugged in.
+#[derive(Clone, Copy)]
+struct Jack<'site> {
+    site: &'site Site<'site>,
+    device: &'site str,
+}
+
+/// Joins two devices, which come down and whole: see [`OFF_EVERYWHERE`].
+fn cable(ends: [Jack<'_>; 2], mtu: u32) -> Result<(), LabError> {
+    let pair =
+        ends.map(|Jack { site, device }| VethEnd { name: device, namespace: &site.namespace });
+    let [Jack { site, .. }, _] = ends;
+    let made = site.netlink.create_veth(pair, mtu);
+    made.map_err(|source| network(site.node, source))?;
+    for Jack { site, device } in ends {
+        offloads(site, || offload::disable(device, &OFF_EVERYWHERE).map(drop))?;
+    }
+    Ok(())
+}
+
+fn site_of<'site>(
+    plan: &Plan,
+    name: &Name,
+    sites: &'site [Site<'site>],
+) -> Result<&'site Site<'site>, LabError> {
+    sites.iter().find(|site| site.node.name == *name).ok_or_else(|| {
+        // A plan that was not made by `Lab::parse`.
+        let names: Vec<&str> = sites.iter().map(|site| site.node.name.as_str()).collect();
+        no_node(plan.lab.as_str(), name.as_str(), names)
+    })
 }
 
 /// On veth, GRO switches the receiving side to NAPI with the ring into which the other end's
@@ -137,7 +188,7 @@ fn build_link(plan: &Plan, link: &PlannedLink, sites: &[Site<'_>]) -> Result<(),
 fn set_gro(site: &Site<'_>, device: &str) -> Result<(), LabError> {
     offloads(site, || match site.node.kind {
         NodeKind::Host => offload::enable(device, &[Offload::Gro]).map(drop),
-        NodeKind::Router => offload::disable(device, &[Offload::Gro]).map(drop),
+        NodeKind::Router | NodeKind::Link => offload::disable(device, &[Offload::Gro]).map(drop),
     })
 }
 
@@ -176,9 +227,11 @@ fn build_end(
 }
 
 /// Who is told that the lab is up may send at once.
-fn wait_running(end: &LinkEnd, netlink: &Netlink) -> Result<(), os::netlink::NetlinkError> {
-    for device in [&end.device, &end.address_device] {
-        netlink.wait_running(netlink.link(device)?.index, CARRIER_PATIENCE)?;
+fn wait_running(devices: &[&str], site: &Site<'_>) -> Result<(), LabError> {
+    for device in devices {
+        let found = site.netlink.link(device);
+        let runs = found.and_then(|it| site.netlink.wait_running(it.index, CARRIER_PATIENCE));
+        runs.map_err(|source| network(site.node, source))?;
     }
     Ok(())
 }

@@ -108,6 +108,32 @@ pub enum PlanError {
         /// What stands there.
         found: String,
     },
+    /// What a link does is said in another way.
+    #[error(
+        "{place}: '{key}' is '{found}'; it must be {expected}; \"X/Y\" is X from the first end to the second, and Y back"
+    )]
+    Quality {
+        /// Where.
+        place: Place,
+        /// The key.
+        key: &'static str,
+        /// What stands there.
+        found: String,
+        /// What belongs there.
+        expected: &'static str,
+    },
+    /// A key that means something beside another one only.
+    #[error("{place}: '{key}' does nothing without '{needed}'; add one, such as {example}")]
+    Alone {
+        /// Where.
+        place: Place,
+        /// The key.
+        key: &'static str,
+        /// The key that is missing.
+        needed: &'static str,
+        /// A line that would do.
+        example: &'static str,
+    },
     /// A name that is none.
     #[error("{place}: {source}")]
     Name {

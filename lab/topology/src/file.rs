@@ -8,7 +8,8 @@
 //! name = "r1"
 //! node = { }                  # optional: a node file without ports
 //! [[link]]
-//! ends = ["client", "r1"]     # optional: rate = "100Mbit", mtu = 1500, vlan = 10
+//! ends = ["client", "r1"]     # optional: rate = "100Mbit", mtu = 1500, vlan = 10,
+//!                             # and what quality.rs has: delay = "10ms", loss = "0.1%", …
 //! ```
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use units::{BitsPerSecond, Name};
 
 use crate::error::{Place, PlanError};
 use crate::plan::{LinkWish, NodeKind, NodeWish, Plan, plan};
+use crate::quality::{self, Quality};
 use crate::read::{Field, Fields, Source};
 use crate::suggest::did_you_mean_or_list;
 
@@ -62,7 +64,8 @@ impl Lab {
             return Err(PlanError::Empty { file: file_name.to_owned() });
         }
         limit(file_name, "nodes", nodes.len(), NODES_MAX, "")?;
-        let tables = root.tables("link", "[[link]]", &["ends", "rate", "mtu", "vlan"])?;
+        let keys = [&["ends", "rate", "mtu", "vlan"], &quality::KEYS[..]].concat();
+        let tables = root.tables("link", "[[link]]", &keys)?;
         let why = ": each has its own network 10.77.N.0/24";
         limit(file_name, "links", tables.len(), LINKS_MAX, why)?;
         let links =
@@ -121,13 +124,17 @@ fn link_of(table: &Fields<'_, '_>, nodes: &[NodeWish]) -> Result<LinkWish, PlanE
     let number = |key, range, why| table.get(key).map(|field| field.number(range, why)).transpose();
     let mtu = number("mtu", (MTU_MIN, MTU_MAX), ", what IPv6 needs and what a node takes")?;
     let vlan = number("vlan", (1, VLAN_MAX), "")?;
-    let rate = table.get("rate").map(|field| rate_of(&field)).transpose()?;
+    let quality = Quality::read(table)?;
+    // A link with a quality has the rate as a part of it.
+    let rate = table.get("rate").filter(|_| quality.is_none());
+    let rate = rate.map(|field| rate_of(&field)).transpose()?;
     Ok(LinkWish {
         ends,
         // Both were just found to be in a range far below.
         mtu: mtu.and_then(|mtu| u32::try_from(mtu).ok()).unwrap_or(MTU_USUAL),
         vlan: vlan.and_then(|vlan| u16::try_from(vlan).ok()),
         rate,
+        quality,
     })
 }
 
@@ -156,7 +163,7 @@ fn rate_of(field: &Field<'_, '_>) -> Result<BitsPerSecond, PlanError> {
 }
 
 /// A whole number and a unit of tc(8): the units are decimal.
-fn parse_rate(text: &str) -> Option<BitsPerSecond> {
+pub(crate) fn parse_rate(text: &str) -> Option<BitsPerSecond> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let unit: u64 = match text[digits..].trim_start() {
         "bit" => 1,

@@ -11,7 +11,14 @@
 //! ```
 //!
 //! A lab is a real network in miniature: ARP and ND, TTLs, MTUs and queues are the kernel's.
-//! This crate starts no node in a router; whoever does tells it the process
+//! A link with a delay, a loss or the like has a node of its own in it, a bridge of two ports:
+//!
+//! ```text
+//!  client ── to-r1 ═══ left  link-1  right ═══ to-client ── r1
+//!                      tick ══════════ tock        the clock's cable
+//! ```
+//!
+//! This crate starts no node in a router or a link; whoever does tells it the process
 //! ([`record_pid`]), so that [`down`] can end it.
 #![forbid(unsafe_code)]
 
@@ -22,6 +29,7 @@ mod file;
 mod lab;
 mod plan;
 mod process;
+mod quality;
 mod read;
 mod route;
 mod state;
@@ -30,5 +38,6 @@ mod suggest;
 pub use error::{LabError, Place, PlanError};
 pub use file::{LINKS_MAX, Lab, NODES_MAX};
 pub use lab::{Down, Up, command_in, down, down_all, exec, up};
-pub use plan::{LinkEnd, NodeKind, Plan, PlannedLink, PlannedNode, PlannedRoute};
+pub use plan::{LinkEnd, NodeKind, Plan, PlannedLink, PlannedNode, PlannedRoute, Through};
+pub use quality::{Millionths, Quality};
 pub use state::{NodeProcess, STATE_DIRECTORY, State, list, load, record_pid};

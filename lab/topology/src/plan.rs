@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use units::{BitsPerSecond, Name};
 
 use crate::device::{device_name, vlan_device_name};
+use crate::quality::Quality;
 use crate::route::routes;
 
 /// Version of the plan and of the record in `/run` as JSON.
@@ -30,7 +31,7 @@ pub struct Plan {
     pub schema_version: u32,
     /// The lab's name.
     pub lab: Name,
-    /// Hosts, then routers, each in the order of the file.
+    /// Hosts, then routers, each in the order of the file, then the nodes in links.
     pub nodes: Vec<PlannedNode>,
     /// Links in the order of the file.
     pub links: Vec<PlannedLink>,
@@ -44,6 +45,8 @@ pub enum NodeKind {
     Host,
     /// It forwards, and runs a Tamandua node when somebody starts one.
     Router,
+    /// It stands in a link, a bridge of two ports, and makes of it what its quality says.
+    Link,
 }
 
 /// A host or router.
@@ -86,6 +89,18 @@ pub struct PlannedLink {
     /// The VLAN in which its packets are tagged, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
+    /// What stands in the link, if it does more than to carry packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through: Option<Through>,
+}
+
+/// The node in a link; its ports are [`Through::PORTS`] and [`Through::CLOCK`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Through {
+    /// The node.
+    pub node: Name,
+    /// What it makes of the link.
+    pub quality: Quality,
 }
 
 /// One end of a link.
@@ -115,6 +130,11 @@ impl Plan {
         self.nodes.iter().filter(|node| node.kind == NodeKind::Router)
     }
 
+    /// Where a Tamandua node is to run: the routers, and the nodes in links.
+    pub fn with_node(&self) -> impl Iterator<Item = &PlannedNode> {
+        self.nodes.iter().filter(|node| node.kind != NodeKind::Host)
+    }
+
     /// A node's ends of links, in the order of the file. Of a router these are the ports.
     pub fn ends_at<'plan>(
         &'plan self,
@@ -133,6 +153,13 @@ impl Plan {
     }
 }
 
+impl Through {
+    /// The devices towards the link's first end and its second, which are the node's ports.
+    pub const PORTS: [&str; 2] = ["left", "right"];
+    /// A cable from the node to itself, by which its service tells the time.
+    pub const CLOCK: [&str; 2] = ["tick", "tock"];
+}
+
 /// A node as the file's author wants it.
 pub(crate) struct NodeWish {
     pub(crate) name: Name,
@@ -146,27 +173,30 @@ pub(crate) struct LinkWish {
     pub(crate) mtu: u32,
     pub(crate) vlan: Option<u16>,
     pub(crate) rate: Option<BitsPerSecond>,
+    pub(crate) quality: Option<Quality>,
 }
 
 /// Decides everything. There are at most [`crate::LINKS_MAX`] links, and their ends exist.
 pub(crate) fn plan(lab: Name, nodes: Vec<NodeWish>, links: Vec<LinkWish>) -> Plan {
     let mut taken = vec![BTreeSet::new(); nodes.len()];
+    let mut names: BTreeSet<Name> = nodes.iter().map(|node| node.name.clone()).collect();
     let planned: Vec<PlannedLink> = (1..=u8::MAX)
         .zip(&links)
-        .map(|(number, link)| planned_link(number, link, &nodes, &mut taken))
+        .map(|(number, link)| planned_link(number, link, &nodes, &mut taken, &mut names))
         .collect();
     let routes = routes(&nodes, &links, &planned);
-    let nodes = nodes
-        .into_iter()
-        .zip(routes)
-        .map(|(wish, routes)| PlannedNode {
-            namespace: format!("{NAMESPACE_PREFIX}{lab}-{}", wish.name),
-            name: wish.name,
-            kind: wish.kind,
-            routes,
-            node: wish.node,
-        })
-        .collect();
+    let planned_node = |(wish, routes): (NodeWish, _)| PlannedNode {
+        namespace: format!("{NAMESPACE_PREFIX}{lab}-{}", wish.name),
+        name: wish.name,
+        kind: wish.kind,
+        routes,
+        node: wish.node,
+    };
+    let within = planned.iter().filter_map(|link| link.through.as_ref()).map(|through| {
+        let (name, kind) = (through.node.clone(), NodeKind::Link);
+        (NodeWish { name, kind, node: toml::Table::new() }, Vec::new())
+    });
+    let nodes = nodes.into_iter().zip(routes).chain(within).map(planned_node).collect();
     Plan { schema_version: SCHEMA_VERSION, lab, nodes, links: planned }
 }
 
@@ -175,6 +205,7 @@ fn planned_link(
     link: &LinkWish,
     nodes: &[NodeWish],
     taken: &mut [BTreeSet<String>],
+    names: &mut BTreeSet<Name>,
 ) -> PlannedLink {
     let end = |at: usize| {
         let (own, peer) = (link.ends[at], link.ends[1 - at]);
@@ -189,7 +220,21 @@ fn planned_link(
         let (v4, v6) = addresses(number, host);
         LinkEnd { node: nodes[own].name.clone(), device, address_device, v4, v6 }
     });
-    PlannedLink { number, ends, mtu: link.mtu, rate: link.rate, vlan: link.vlan }
+    let through = link.quality.clone();
+    let through = through.map(|quality| Through { node: link_name(number, names), quality });
+    PlannedLink { number, ends, mtu: link.mtu, rate: link.rate, vlan: link.vlan, through }
+}
+
+/// A name for the node in a link that no other node has.
+fn link_name(number: u8, names: &mut BTreeSet<Name>) -> Name {
+    let base = format!("link-{number}");
+    let further = (2_u32..).map(|count| format!("{base}-{count}"));
+    let mut all = std::iter::once(base.clone())
+        .chain(further)
+        .map(|name| Name::new(name).expect("letters, digits and dashes, no more than 20 of them"));
+    let free = all.find(|name| !names.contains(name)).expect("there are fewer nodes than numbers");
+    names.insert(free.clone());
+    free
 }
 
 fn addresses(link: u8, host: u8) -> (AddressPrefix, AddressPrefix) {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use units::Name;
 
 use crate::error::LabError;
-use crate::plan::{NodeKind, Plan, SCHEMA_VERSION};
+use crate::plan::{Plan, SCHEMA_VERSION};
 use crate::process;
 use crate::suggest::did_you_mean_or_list;
 
@@ -25,14 +25,14 @@ pub struct State {
     pub schema_version: u32,
     /// What was made.
     pub plan: Plan,
-    /// The processes of its routers' nodes.
+    /// The processes of the nodes in its routers and links.
     pub nodes: Vec<NodeProcess>,
 }
 
-/// The process of a router's node.
+/// The process of the node in a router or a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeProcess {
-    /// The router.
+    /// The router, or what stands in the link.
     pub router: Name,
     /// Its process; none while nobody started one.
     pub pid: Option<u32>,
@@ -106,8 +106,8 @@ pub fn record_pid(lab: &str, router: &str, pid: u32) -> Result<(), LabError> {
 /// Writes the record of a lab about to be made; of two makers one gets it.
 pub(crate) fn create(plan: &Plan) -> Result<(), LabError> {
     let path = path_of(plan.lab.as_str())?;
-    let routers = plan.nodes.iter().filter(|node| node.kind == NodeKind::Router);
-    let nodes = routers
+    let nodes = plan
+        .with_node()
         .map(|node| NodeProcess { router: node.name.clone(), pid: None, started: None })
         .collect();
     let state = State { schema_version: SCHEMA_VERSION, plan: plan.clone(), nodes };

@@ -31,6 +31,7 @@ mod egress;
 mod escape;
 mod events;
 mod firewall;
+mod flakeway;
 mod flows;
 mod graph;
 mod guard;

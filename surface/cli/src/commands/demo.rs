@@ -78,7 +78,7 @@ impl Demo {
         }
         step("making two hosts and a router between them");
         topology::up(&plan, &mut |_| ()).map_err(lab::of_lab)?;
-        let outcome = lab::start_all(&plan, context.output)
+        let outcome = lab::start_all(&plan, lab::Start::All, None, context.output)
             .and_then(|started| run_phases(&plan, &started, &module, without_root, &step));
         if !self.keep {
             remove(&plan);
@@ -99,18 +99,11 @@ fn remove(plan: &Plan) {
     lab::remove_files(plan.lab.as_str());
 }
 
-/// Beside the current folder or above the program: in the source tree.
 fn find_monitor() -> Result<PathBuf, Failure> {
-    let program = std::env::current_exe().unwrap_or_default();
-    let folders = program.ancestors().skip(1).take(4).map(Path::to_path_buf);
-    std::iter::once(PathBuf::new())
-        .chain(folders)
-        .map(|folder| folder.join(MONITOR))
-        .find(|file| file.is_file())
-        .ok_or_else(|| {
-            Failure::new(api::ErrorCode::NotFound, format!("there is no {MONITOR} here"))
-                .help("`make services` builds it; or name another with --module FILE.wasm")
-        })
+    super::in_source_tree(MONITOR).ok_or_else(|| {
+        Failure::new(api::ErrorCode::NotFound, format!("there is no {MONITOR} here"))
+            .help("`make services` builds it; or name another with --module FILE.wasm")
+    })
 }
 
 fn run_phases(

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! FILE ─▶ topology ─▶ namespaces, links, routes
-//!                └─▶ nodes.rs: a node file and a process for each router
+//!                └─▶ nodes.rs: a node file and a process for each router, and by links.rs for
+//!                    each link that delays, loses or reorders
 //! ```
 
+mod links;
 mod nodes;
 
-pub(crate) use nodes::{node_name, remove_files, start_all, wait_for};
+pub(crate) use nodes::{Start, node_name, remove_files, start_all, wait_for};
 
 use super::{Context, read_file};
 use crate::failure::{DONE, Failure, Outcome};
@@ -30,6 +32,11 @@ const FILE_LENGTH_MAX: u64 = 2 << 20;
 #[derive(Debug, Subcommand)]
 pub enum Lab {
     /// Make the lab of a topology file, and start a node in each router
+    ///
+    /// A link can have a rate, an mtu and a vlan. With delay, jitter, loss, burst, reorder, late,
+    /// duplicate, queue or seed a node stands in it and makes it so (docs/flakeway.md), as in:
+    ///
+    /// ends = ["client", "r1"], delay = "10ms", loss = "0.1%", rate = "10Mbit"
     Up {
         /// The topology
         #[arg(value_name = "FILE")]
@@ -37,6 +44,16 @@ pub enum Lab {
         /// Start no node in the routers: the kernel forwards
         #[arg(long)]
         no_nodes: bool,
+        /// The service for links that delay, lose or reorder; that of the source tree when it is
+        /// left out
+        #[arg(long, value_name = "FILE.wasm")]
+        flakeway: Option<PathBuf>,
+    },
+    /// What a lab has: its nodes, their addresses, and what its links do
+    Show {
+        /// The topology's file, or the lab's name
+        #[arg(value_name = "FILE|NAME")]
+        lab: String,
     },
     /// Remove a lab with all that runs in it
     Down {
@@ -64,7 +81,11 @@ pub enum Lab {
 impl Lab {
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
         match self {
-            Self::Up { file, no_nodes } => up(&file, no_nodes, context),
+            Self::Up { file, no_nodes, flakeway } => {
+                let start = if no_nodes { Start::Links } else { Start::All };
+                up(&file, start, flakeway.as_deref(), context)
+            }
+            Self::Show { lab } => show(&lab_name(&lab)?, context),
             Self::Down { lab: Some(lab), .. } => down(&lab_name(&lab)?, context),
             Self::Down { lab: None, .. } => down_all(context),
             Self::Exec { lab, inside, command } => {
@@ -74,18 +95,17 @@ impl Lab {
     }
 }
 
-fn up(file: &Path, no_nodes: bool, context: &Context<'_>) -> Outcome {
+fn up(file: &Path, start: Start, flakeway: Option<&Path>, context: &Context<'_>) -> Outcome {
     let plan = read_plan(file)?;
     let lab = plan.lab.as_str();
+    let flakeway = links::module_for(&plan, flakeway)?;
     let made = topology::up(&plan, &mut |line| context.output.progress(line)).map_err(of_lab)?;
-    let mut started = Vec::new();
-    if !no_nodes {
-        started = nodes::start_all(&plan, context.output).inspect_err(|_| {
-            // Nothing stays of a lab that is not whole; the first failure is the one to tell.
-            let _ = topology::down(lab);
-            nodes::remove_files(lab);
-        })?;
-    }
+    let started = nodes::start_all(&plan, start, flakeway.as_deref(), context.output);
+    let started = started.inspect_err(|_| {
+        // Nothing stays of a lab that is not whole; the first failure is the one to tell.
+        let _ = topology::down(lab);
+        nodes::remove_files(lab);
+    })?;
     let document = json!({
         "schema_version": SCHEMA_VERSION,
         "lab": plan.lab,
@@ -98,11 +118,46 @@ fn up(file: &Path, no_nodes: bool, context: &Context<'_>) -> Outcome {
 }
 
 fn up_text(plan: &Plan, started: &[String]) -> String {
+    let nodes = match started {
+        [] => "no node runs in it".to_owned(),
+        _ => format!("nodes: {}", started.join(", ")),
+    };
+    let lab = &plan.lab;
+    let inside = plan.nodes.first().map(|node| node.name.as_str()).unwrap_or_default();
+    format!(
+        "lab {lab} is up; {nodes}\n\n{}\n\
+         next: tam lab exec {lab} {inside} -- ip address; tam lab down {lab}",
+        plan_text(plan)
+    )
+}
+
+fn show(lab: &str, context: &Context<'_>) -> Outcome {
+    let state = topology::load(lab).map_err(of_lab)?;
+    let running = state.nodes.iter().filter(|node| node.pid.is_some());
+    let nodes: Vec<String> = running
+        .filter_map(|node| nodes::node_name(&state.plan.lab, &node.router).ok())
+        .map(|name| name.to_string())
+        .collect();
+    let document = json!({
+        "schema_version": SCHEMA_VERSION,
+        "lab": state.plan.lab,
+        "nodes": nodes,
+        "plan": state.plan,
+    });
+    context
+        .output
+        .result(&document, || format!("nodes: {}\n\n{}", nodes.join(", "), plan_text(&state.plan)))
+}
+
+/// Nodes with their addresses, and what links do.
+fn plan_text(plan: &Plan) -> String {
     let mut rows = Rows::new(["node", "kind", "device", "ipv4", "ipv6", "other end"]);
     for node in &plan.nodes {
         let kind = match node.kind {
             NodeKind::Host => "host",
             NodeKind::Router => "router",
+            // It has no end of a link: the link has it.
+            NodeKind::Link => continue,
         };
         for (link, end) in plan.ends_at(node.name.as_str()) {
             let other = link.ends.iter().find(|other| other.node != end.node);
@@ -116,23 +171,17 @@ fn up_text(plan: &Plan, started: &[String]) -> String {
             ]);
         }
     }
-    let nodes = match started {
-        [] => "no node runs in it".to_owned(),
-        _ => format!("nodes: {}", started.join(", ")),
-    };
-    let lab = &plan.lab;
-    let inside = plan.nodes.first().map(|node| node.name.as_str()).unwrap_or_default();
-    format!(
-        "lab {lab} is up; {nodes}\n\n{rows}\n\
-         next: tam lab exec {lab} {inside} -- ip address; tam lab down {lab}"
-    )
+    match links::text(plan) {
+        links if links.is_empty() => rows.to_string(),
+        links => format!("{rows}\n{links}"),
+    }
 }
 
 fn down(lab: &str, context: &Context<'_>) -> Outcome {
     let state = topology::load(lab).map_err(of_lab)?;
     let down = topology::down(lab).map_err(of_lab)?;
     let mut left = Vec::new();
-    for router in state.plan.routers() {
+    for router in state.plan.with_node() {
         let node = nodes::node_name(&state.plan.lab, &router.name);
         if let Some(node) = node.ok().filter(left_something) {
             left.extend(cleaned(&node)?);

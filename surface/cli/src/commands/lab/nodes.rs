@@ -1,5 +1,7 @@
-//! The nodes of a lab: a node file, a process and a log for each router.
+//! The nodes of a lab: a node file, a process and a log for each router, and for what stands in
+//! links.
 
+use super::links;
 use crate::failure::Failure;
 use crate::output::Output;
 use api::{Client, ErrorCode};
@@ -8,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use topology::{Plan, PlannedNode, STATE_DIRECTORY};
+use topology::{NodeKind, Plan, PlannedNode, STATE_DIRECTORY};
 use units::Name;
 
 /// A node that does not answer after so long does not come up.
@@ -23,16 +25,36 @@ struct Started {
     name: Name,
     child: Child,
     log: PathBuf,
+    is_in_link: bool,
 }
 
-/// Starts a node in each router and waits until all answer; gives their names.
-pub fn start_all(plan: &Plan, output: &Output) -> Result<Vec<String>, Failure> {
-    let started =
-        plan.routers().map(|router| start(plan, router)).collect::<Result<Vec<_>, _>>()?;
+/// Which nodes are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// All.
+    All,
+    /// Those in links, without which nothing passes there; the kernel forwards in routers.
+    Links,
+}
+
+/// Starts the nodes and waits until all answer, and those in links do what they are for; gives
+/// their names. `flakeway` is the service's file, for a plan that has such links.
+pub fn start_all(
+    plan: &Plan,
+    start: Start,
+    flakeway: Option<&Path>,
+    output: &Output,
+) -> Result<Vec<String>, Failure> {
+    let is_meant = |node: &&PlannedNode| start == Start::All || node.kind == NodeKind::Link;
+    let nodes = plan.with_node().filter(is_meant);
+    let started = nodes.map(|node| begin(plan, node, flakeway)).collect::<Result<Vec<_>, _>>()?;
     let mut names = Vec::new();
     for node in started {
         output.progress(&format!("waiting for node {}", node.name));
         wait_for(&node.name, node.child, &node.log)?;
+        if node.is_in_link {
+            links::wait_for_service(&node.name)?;
+        }
         names.push(node.name.to_string());
     }
     Ok(names)
@@ -46,12 +68,12 @@ pub fn node_name(lab: &Name, router: &Name) -> Result<Name, Failure> {
     })
 }
 
-fn start(plan: &Plan, router: &PlannedNode) -> Result<Started, Failure> {
+fn begin(plan: &Plan, router: &PlannedNode, flakeway: Option<&Path>) -> Result<Started, Failure> {
     let name = node_name(&plan.lab, &router.name)?;
     let base = format!("{STATE_DIRECTORY}/{}.{}", plan.lab, router.name);
     let (config, log) =
         (PathBuf::from(format!("{base}.toml")), PathBuf::from(format!("{base}.log")));
-    let text = node_file(plan, router, &name, &base);
+    let text = node_file(plan, router, &name, &base, flakeway);
     let refused = |path: &Path| {
         let tried = format!("writing {}", path.display());
         move |error| Failure::io(tried, &error)
@@ -71,12 +93,18 @@ fn start(plan: &Plan, router: &PlannedNode) -> Result<Started, Failure> {
         .map_err(|error| Failure::io(format!("starting node {name}"), &error))?;
     topology::record_pid(plan.lab.as_str(), router.name.as_str(), child.id())
         .map_err(super::of_lab)?;
-    Ok(Started { name, child, log })
+    Ok(Started { name, child, log, is_in_link: router.kind == NodeKind::Link })
 }
 
 /// The router's own settings, its name, its devices as ports, a store and a state that go with
 /// the lab.
-fn node_file(plan: &Plan, router: &PlannedNode, name: &Name, base: &str) -> String {
+fn node_file(
+    plan: &Plan,
+    router: &PlannedNode,
+    name: &Name,
+    base: &str,
+    flakeway: Option<&Path>,
+) -> String {
     let mut table = router.node.clone();
     table.insert("name".to_owned(), name.as_str().into());
     table.entry("store").or_insert_with(|| format!("{base}.store").into());
@@ -85,6 +113,10 @@ fn node_file(plan: &Plan, router: &PlannedNode, name: &Name, base: &str) -> Stri
     let trust = table.entry("trust").or_insert_with(|| toml::Table::new().into());
     if let Some(trust) = trust.as_table_mut().filter(|it| !it.contains_key("signers")) {
         trust.entry("unsigned").or_insert_with(|| "accept".into());
+    }
+    if let (Some(through), Some(module)) = (links::through(plan, &router.name), flakeway) {
+        links::add_to(&mut table, through, module);
+        return table.to_string();
     }
     let port = |device: &str| {
         let mut port = toml::Table::new();
@@ -171,7 +203,7 @@ mod tests {
         let plan = topology::Lab::parse(text, "test").unwrap();
         let router = plan.routers().next().unwrap();
         let name = node_name(&plan.lab, &router.name).unwrap();
-        let file = node_file(&plan, router, &name, "/nonexistent/l.r");
+        let file = node_file(&plan, router, &name, "/nonexistent/l.r", None);
         let node = noded::NodeFile::parse(&file, "test").unwrap();
         assert_eq!((node.name.as_str(), node.ports.len()), ("l-r", 1));
         assert_eq!(node.fast_path, noded::config::FastPath::Never);
