@@ -70,8 +70,8 @@ const FRAME_LENGTH_MAX: usize = 9_018;
 struct Setup {
     /// The two ends.
     ends: [u16; 2],
-    /// Where ticks leave; unless both ways only ever pass.
-    clock: u16,
+    /// Where ticks leave; there need be none if both ways only ever pass.
+    clock: Option<u16>,
     /// From the first end to the second, and back.
     ways: [Settings; 2],
 }
@@ -84,7 +84,7 @@ struct Link {
 }
 
 static SETUP: tam::State<Setup> =
-    tam::State::new(Setup { ends: [0; 2], clock: 0, ways: [Settings::PLAIN; 2] });
+    tam::State::new(Setup { ends: [0; 2], clock: None, ways: [Settings::PLAIN; 2] });
 static LINK: tam::State<Link> = tam::State::new(Link {
     clock: Clock::new(),
     ways: [const { Way::new(0) }; 2],
@@ -108,11 +108,10 @@ fn on_start() -> Result<(), u16> {
     if a == b {
         return Err(refuse::PORTS);
     }
-    let clock = match port("clock") {
-        Some(clock) if clock != a && clock != b => clock,
-        _ if ways.iter().any(Settings::holds) => return Err(refuse::CLOCK),
-        _ => a,
-    };
+    let clock = port("clock").filter(|clock| *clock != a && *clock != b);
+    if clock.is_none() && ways.iter().any(Settings::holds) {
+        return Err(refuse::CLOCK);
+    }
     let seed = tam::parameter("seed").unwrap_or(1_u64);
     SETUP.with(|setup| *setup = Setup { ends: [a, b], clock, ways });
     // What is held stays, when another version of the same code comes with other parameters.
@@ -163,11 +162,10 @@ impl Link {
                 }
             },
         };
-        let stands = self.clock.stands(node_ms);
-        self.send_due(setup, SENDS_MAX - usize::from(stands));
-        if stands && !self.is_empty() {
-            let tick = self.clock.start(node_ms);
-            send_tick(setup, tick, TICK_SHORT_US);
+        let port = setup.clock.filter(|_| self.clock.stands(node_ms));
+        self.send_due(setup, SENDS_MAX - usize::from(port.is_some()));
+        if let Some(port) = port.filter(|_| !self.is_empty()) {
+            send_tick(port, self.clock.start(node_ms), TICK_SHORT_US);
         }
         verdict
     }
@@ -202,9 +200,9 @@ impl Link {
     fn tick(&mut self, setup: &Setup, tick: Tick, packet: &mut Packet<'_>) -> Verdict {
         let gone = Verdict::Drop { reason: reason::TICK };
         let node_ms = packet.now_ms();
-        if !self.clock.tick(node_ms, tick) {
+        let Some(port) = setup.clock.filter(|_| self.clock.tick(node_ms, tick)) else {
             return gone;
-        }
+        };
         TICKS.add(1);
         // The next tick is one of the frames, unless this one can go round again.
         self.send_due(setup, SENDS_MAX - 1);
@@ -221,9 +219,9 @@ impl Link {
         let next = self.clock.next(wire);
         if packet.length() == tick_length(wire) {
             next.write(packet.window_mut());
-            return Verdict::Redirect { port: setup.clock };
+            return Verdict::Redirect { port };
         }
-        send_tick(setup, next, wire);
+        send_tick(port, next, wire);
         gone
     }
 
@@ -253,10 +251,10 @@ impl Link {
 }
 
 /// A tick that cannot be sent is missed after a while.
-fn send_tick(setup: &Setup, tick: Tick, wire_us: u64) {
+fn send_tick(port: u16, tick: Tick, wire_us: u64) {
     let mut frame = [0; TICK_LENGTH_MAX];
     tick.write(&mut frame);
-    let _ = tam::send(setup.clock, &frame[..tick_length(wire_us)]);
+    let _ = tam::send(port, &frame[..tick_length(wire_us)]);
 }
 
 #[cfg(test)]

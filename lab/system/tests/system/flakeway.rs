@@ -58,14 +58,12 @@ impl Lab {
     fn ready(purpose: &str, quality: &str) -> Self {
         let (lab, output) = Self::up(purpose, quality);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        for (host, device, other) in [
-            ("client", "to-server", ("server", "to-client", SERVER)),
-            ("server", "to-client", ("client", "to-server", CLIENT)),
-        ] {
-            let (peer, its, address) = other;
-            let mac = lab.run(peer, &["cat", &format!("/sys/class/net/{its}/address")]);
-            let argv = ["ip", "neigh", "replace", address, "lladdr", mac.trim(), "dev", device];
-            lab.run(host, &[&argv[..], &["nud", "permanent"]].concat());
+        let pair = [("client", "to-server", CLIENT), ("server", "to-client", SERVER)];
+        for ((host, device, _), (peer, its, address)) in [(pair[0], pair[1]), (pair[1], pair[0])] {
+            let said = lab.run(peer, &["ip", "-oneline", "link", "show", "dev", its]);
+            let mac = said.split_whitespace().skip_while(|word| *word != "link/ether").nth(1);
+            let argv = ["ip", "neigh", "replace", address, "lladdr", mac.expect("a MAC address")];
+            lab.run(host, &[&argv[..], &["dev", device, "nud", "permanent"]].concat());
         }
         // The first packets find the clock standing; some of them may be lost.
         lab.try_run("client", &["ping", "-c3", "-i0.1", "-W1", SERVER]);

@@ -168,6 +168,25 @@ fn a_rate_slows_a_link_down() {
 }
 
 #[test]
+fn a_link_with_a_delay_has_a_bridge_without_addresses_in_it() {
+    let body = "host = [{ name = 'a' }, { name = 'b' }]\n\
+                [[link]]\nends = ['a', 'b']\ndelay = '1ms'\nmtu = 1400\n";
+    let Some(lab) = Scratch::up("through", body) else { return };
+    for (device, mtu) in [("left", 1400), ("right", 1400), ("tick", 1500), ("tock", 1500)] {
+        let said = lab.run("link-1", &format!("ip -oneline link show dev {device}"));
+        assert!(said.contains("LOWER_UP") && said.contains(&format!("mtu {mtu} ")), "{said}");
+        assert_eq!(lab.run("link-1", &format!("ip -oneline address show dev {device}")), "");
+    }
+    // Nothing is in the hosts but what a link has without it.
+    assert!(lab.run("a", "ip -oneline link").contains("to-b@"));
+    assert!(lab.run("b", "ip -oneline address").contains("10.77.1.2/24"));
+    // No node bridges: nothing passes.
+    assert!(!lab.try_run("a", "ping -c1 -W1 10.77.1.2").status.success());
+    let removed = down(&lab.name).unwrap();
+    assert_eq!(removed.namespaces.len(), 3, "{removed:?}");
+}
+
+#[test]
 fn a_failed_lab_leaves_nothing() {
     let Some(lab) = Scratch::planned("fail", &chain("")) else { return };
     // The last namespace's name is taken, so three were made before.
