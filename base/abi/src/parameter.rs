@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use units::Name;
 
 use crate::manifest::{Manifest, Meant};
-use crate::streams::{CONFIGURATION_LENGTH_MAX, Protocol, upstreams};
+use crate::streams::{CONFIGURATION_LENGTH_MAX, Capabilities, Protocol, upstreams};
 
 /// Longest value of a text parameter, in bytes: it is copied into a module's memory as a whole.
 pub const PARAMETER_TEXT_MAX: usize = 256;
@@ -56,6 +56,8 @@ pub enum ParameterType {
     Document,
     /// Of modules for streams: servers by name.
     Upstreams,
+    /// Of modules for streams: functions of the node by name.
+    Capabilities,
 }
 
 /// The value of a parameter.
@@ -183,6 +185,7 @@ impl ParameterType {
             Self::Ipv4 => "an IPv4 address",
             Self::Ipv6 => "an IPv6 address",
             Self::Protocol => "tcp or http",
+            Self::Capabilities => "names of functions of the node: code-responses, reflect",
             Self::Document => "text of at most 16384 bytes",
             Self::Upstreams => {
                 "at most 32 names with addresses, as in auth=192.0.2.1:80,cache=[2001:db8::1]:8080"
@@ -206,6 +209,10 @@ impl ParameterType {
             Self::Text | Self::Document => return None,
             Self::Protocol => {
                 Protocol::parse(text)?;
+                ParameterValue::Text(text.into())
+            }
+            Self::Capabilities => {
+                Capabilities::parse(text)?;
                 ParameterValue::Text(text.into())
             }
             Self::Upstreams => {

@@ -36,17 +36,30 @@ pub struct StreamSettings {
     pub configuration: String,
     /// The servers that it may call, by name.
     pub upstreams: BTreeMap<String, SocketAddr>,
+    /// The functions of the node that it may call.
+    pub capabilities: Capabilities,
+}
+
+/// Functions of the node, beyond the proxy-wasm ABI, that a module for streams may call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// `code-responses`: has bodies of responses coded.
+    pub codes_responses: bool,
+    /// `reflect`: gives requests to shared live streams.
+    pub reflects: bool,
 }
 
 const PROTOCOL: &str = "protocol";
 const CONFIGURATION: &str = "configuration";
 const UPSTREAMS: &str = "upstreams";
+const CAPABILITIES: &str = "capabilities";
 
 /// Those that every module for streams has: name, type, default, what it says.
-const ALL: [(&str, ParameterType, &str, &str); 3] = [
+const ALL: [(&str, ParameterType, &str, &str); 4] = [
     (PROTOCOL, ParameterType::Protocol, "http", "what the module is shown of connections"),
     (CONFIGURATION, ParameterType::Document, "", "what the module is configured with"),
     (UPSTREAMS, ParameterType::Upstreams, "", "servers that the module may call"),
+    (CAPABILITIES, ParameterType::Capabilities, "", "functions of the node that it may call"),
 ];
 
 /// The parameters of a module whose manifest names these defaults; the name of one that it may not
@@ -54,7 +67,10 @@ const ALL: [(&str, ParameterType, &str, &str); 3] = [
 pub(crate) fn parameters(
     declared: BTreeMap<Name, Parameter>,
 ) -> Result<BTreeMap<Name, Parameter>, Name> {
-    if let Some(name) = declared.keys().find(|name| ALL.iter().all(|it| it.0 != name.as_str())) {
+    // What it may do is for whoever deploys it to say.
+    let may_declare =
+        |name: &Name| name.as_str() != CAPABILITIES && ALL.iter().any(|it| it.0 == name.as_str());
+    if let Some(name) = declared.keys().find(|name| !may_declare(name)) {
         return Err(name.clone());
     }
     let parameter = |(name, kind, default, description): (&str, ParameterType, &str, &str)| {
@@ -85,6 +101,7 @@ impl StreamSettings {
             protocol: Protocol::parse(protocol)?,
             configuration: text(CONFIGURATION)?.to_owned(),
             upstreams: upstreams(text(UPSTREAMS)?)?,
+            capabilities: Capabilities::parse(text(CAPABILITIES)?)?,
         })
     }
 }
@@ -96,6 +113,21 @@ impl Protocol {
             "http" => Some(Self::Http),
             _ => None,
         }
+    }
+}
+
+impl Capabilities {
+    /// Their names, with commas between several.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut capabilities = Self::default();
+        for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            match name {
+                "code-responses" => capabilities.codes_responses = true,
+                "reflect" => capabilities.reflects = true,
+                _ => return None,
+            }
+        }
+        Some(capabilities)
     }
 }
 
@@ -136,6 +168,22 @@ mod tests {
         assert_eq!((settings.protocol, settings.configuration.as_str()), (Protocol::Tcp, "{}"));
         assert_eq!(settings.upstreams["cache"], "[2001:db8::1]:8080".parse().unwrap());
         assert_eq!(settings.upstreams.len(), 2);
+    }
+
+    #[test]
+    fn capabilities_are_granted_by_name_and_a_manifest_grants_none() {
+        let of = |text| Capabilities::parse(text);
+        assert_eq!(of(""), Some(Capabilities::default()));
+        let both = Capabilities { codes_responses: true, reflects: true };
+        assert_eq!(of("code-responses, reflect"), Some(both));
+        assert_eq!(of("fly"), None);
+        let name = Name::new(CAPABILITIES).unwrap();
+        let own = Parameter {
+            kind: ParameterType::Text,
+            default: Some(ParameterValue::Text("reflect".into())),
+            description: String::new(),
+        };
+        assert_eq!(parameters(BTreeMap::from([(name.clone(), own)])), Err(name));
     }
 
     #[test]

@@ -13,14 +13,14 @@
 //! before they are needed.
 
 use crate::memory::Charge;
-use crate::pacer::CallState;
+use crate::pacer::{CallState, processor_time};
 use crate::protocol::{ServiceReport, StreamFacts, StreamReport};
 use crate::sessions::Task;
 use filter::{Event, Filter, Reports};
 use os::sandbox::descriptors_of_cell;
 use proxy_wasm::{MetricValue, Shared};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
@@ -36,6 +36,8 @@ const ASKED_MIN: u16 = 64;
 const METRICS_LENGTH_MAX: usize = 64 << 10;
 /// What one takes there beside its name.
 const METRIC_LENGTH: usize = 16;
+/// How often is measured how busy this thread is: as often as a body's level is chosen anew.
+const BUSY_PERIOD: Nanos = Nanos::from_millis(100);
 /// Versions before the one that runs which still have connections: when there are more, connections
 /// of the oldest are reset. Each has a memory of its own.
 const DRAINING_MAX: usize = 4;
@@ -50,6 +52,31 @@ pub(crate) struct StreamServices {
     pool: Pool,
     /// When what happened was heard last.
     looked: Nanos,
+    busy: Busy,
+}
+
+/// How much of its time this thread works, of late: encoders try less when there is little left.
+#[derive(Default)]
+struct Busy {
+    /// The time that passes, and what the thread had run.
+    since: (Nanos, Nanos),
+    permille: Rc<Cell<Option<u16>>>,
+}
+
+impl Busy {
+    /// Measures, when the last time is long enough ago.
+    fn look(&mut self, now: Nanos, ran: impl FnOnce() -> Nanos) {
+        let passed = now.saturating_sub(self.since.0);
+        if passed < BUSY_PERIOD {
+            return;
+        }
+        let ran = ran();
+        let worked = ran.saturating_sub(self.since.1).0.min(passed.0);
+        if self.since.0 > Nanos::ZERO {
+            self.permille.set(Some((worked * 1000 / passed.0) as u16));
+        }
+        self.since = (now, ran);
+    }
 }
 
 /// A module that sees connections.
@@ -167,7 +194,12 @@ impl StreamServices {
         let connections_max = descriptors.saturating_sub(OTHERS_MAX) / 2;
         let streams = Streams::new(connections_max)?;
         let (services, pool) = (Vec::new(), Pool::default());
-        Ok(Self { streams, services, pool, looked: Nanos::ZERO })
+        Ok(Self { streams, services, pool, looked: Nanos::ZERO, busy: Busy::default() })
+    }
+
+    /// How much of its time the cell works, in thousandths, once that is known.
+    pub(crate) fn busy_permille(&self) -> Rc<Cell<Option<u16>>> {
+        Rc::clone(&self.busy.permille)
     }
 
     pub(crate) const fn are_there(&self) -> bool {
@@ -367,6 +399,7 @@ impl StreamServices {
     /// Hears what has happened.
     pub(crate) fn look(&mut self, now: Nanos) -> io::Result<()> {
         self.forget_drained();
+        self.busy.look(now, processor_time);
         self.looked = now;
         self.streams.look(now)
     }
@@ -468,6 +501,19 @@ mod tests {
 
     fn socket() -> OwnedFd {
         std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into()
+    }
+
+    #[test]
+    fn how_busy_the_thread_is_is_measured_now_and_then() {
+        let mut busy = Busy::default();
+        let at = |ms| Nanos::from_millis(ms);
+        busy.look(at(1000), || at(500));
+        assert_eq!(busy.permille.get(), None, "from now on");
+        busy.look(at(1050), || unreachable!("too soon"));
+        busy.look(at(1100), || at(525));
+        assert_eq!(busy.permille.get(), Some(250));
+        busy.look(at(1200), || at(900));
+        assert_eq!(busy.permille.get(), Some(1000), "clocks differ a little");
     }
 
     #[test]

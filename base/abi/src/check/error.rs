@@ -75,7 +75,7 @@ pub enum CheckError {
     Streams(String),
     /// A parameter that no module for streams has.
     #[error(
-        "parameter '{name}': a module for streams has the parameters 'protocol', 'configuration' and 'upstreams', and the manifest may give them defaults of type text; what it is to know beside goes into its configuration"
+        "parameter '{name}': a module for streams has the parameters 'protocol', 'configuration' and 'upstreams', and the manifest may give them defaults of type text; what it may do is for whoever deploys it to say ('capabilities'); what it is to know beside goes into its configuration"
     )]
     StreamParameter {
         /// Its name.

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
-use testkit::{Running, Service, root_or_skip, wait_for};
+use testkit::{Running, Service, root_or_skip, service_module, wait_for};
 
 const PORT: u16 = 7000;
 
@@ -369,4 +369,51 @@ fn requests_of_a_filter_that_falls_go_by_its_services_policy() {
         assert!(seen.last_trap.is_some_and(|trap| trap.contains("unreachable")));
         line.node.remove("streams").unwrap();
     }
+}
+
+#[test]
+fn compress_codes_what_a_client_accepts_and_every_byte_comes_back() {
+    if !root_or_skip("compress") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    let folder = tempfile::tempdir().unwrap();
+    let text: String = (0..40_000).map(|at| format!("line {at} of some text\n")).collect();
+    std::fs::write(folder.path().join("text.txt"), &text).unwrap();
+    std::fs::write(folder.path().join("noise.png"), noise(100_000)).unwrap();
+    let _server = serves_files(&line, folder.path());
+    let rules = [&*format!("proto tcp dport {PORT}")];
+    let module = service_module("compress").unwrap();
+    let parameters = [("capabilities", "code-responses")];
+    let parameters = &parameters[..];
+    let service = Service { name: "streams", rules: &rules, parameters, ..Service::default() };
+    line.node.deploy(&module, &service).unwrap();
+    let (head, plain) = curl(&line, "/text.txt");
+    assert!(plain == text.as_bytes() && head.contains("Vary: Accept-Encoding"), "{head}");
+    let scratch = tempfile::tempdir().unwrap();
+    for coding in ["gzip", "deflate", "br", "zstd"] {
+        let body = scratch.path().join(coding).display().to_string();
+        let url = format!("http://{}/text.txt", line.server(PORT));
+        let accept = format!("Accept-Encoding: {coding}");
+        let argv = ["curl", "-sS", "-m", "20", "-D", "-", "-o", &body, "-H", &accept, &url];
+        let head = line.run("client", &argv).to_ascii_lowercase();
+        assert!(head.contains(&format!("content-encoding: {coding}")), "{head}");
+        let coded = std::fs::read(&body).unwrap();
+        assert!(coded.len() * 4 < text.len(), "{coding}: {} bytes", coded.len());
+        let decode = match coding {
+            "gzip" => "gzip -dc",
+            "deflate" => {
+                "python3 -c 'import sys,zlib; sys.stdout.buffer.write(zlib.decompress(sys.stdin.buffer.read()))'"
+            }
+            "br" => "brotli -dc",
+            _ => "zstd -dqc",
+        };
+        let decoded = line.run("client", &["sh", "-c", &format!("{decode} < {body}")]);
+        assert!(decoded == text, "{coding}: {} bytes come back", decoded.len());
+    }
+    let (head, png) = curl(&line, "/noise.png");
+    assert!(!head.contains("Content-Encoding") && png == noise(100_000), "{head}");
+    let counters = line.node.service("streams").unwrap().stats.counters;
+    assert_eq!(counters.get("coded.gzip"), Some(&1), "{counters:?}");
 }

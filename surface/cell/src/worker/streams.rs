@@ -10,7 +10,7 @@ use abi::streams::{Protocol, StreamSettings};
 use anyhow::{Context, Result, bail};
 use engine::Pace;
 use executor::TURN_MAX;
-use filter::{Failure, Filter, FilterSpec, Kind};
+use filter::{Capabilities, Failure, Filter, FilterSpec, Kind};
 use proxy_wasm::abi::LogLevel;
 use proxy_wasm::{Random, Shared, VmSpec};
 use rustix::fd::OwnedFd;
@@ -108,6 +108,11 @@ impl Cell {
             },
             failure: if facts.closed { Failure::Closed } else { Failure::Open },
             upstreams: settings.upstreams,
+            capabilities: Capabilities {
+                codes_responses: settings.capabilities.codes_responses,
+                reflects: settings.capabilities.reflects.then(fanout::Settings::default),
+            },
+            busy_permille: self.streams.busy_permille(),
             real_offset_ns: pacer::real_offset().0,
         });
         Ok(Some(Module { filter, shared }))
