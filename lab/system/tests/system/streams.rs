@@ -390,7 +390,8 @@ fn compress_codes_what_a_client_accepts_and_every_byte_comes_back() {
     let service = Service { name: "streams", rules: &rules, parameters, ..Service::default() };
     line.node.deploy(&module, &service).unwrap();
     let (head, plain) = curl(&line, "/text.txt");
-    assert!(plain == text.as_bytes() && head.contains("Vary: Accept-Encoding"), "{head}");
+    let varies = head.to_ascii_lowercase().contains("vary: accept-encoding");
+    assert!(plain == text.as_bytes() && varies, "{head}");
     let scratch = tempfile::tempdir().unwrap();
     for coding in ["gzip", "deflate", "br", "zstd"] {
         let body = scratch.path().join(coding).display().to_string();
@@ -413,7 +414,8 @@ fn compress_codes_what_a_client_accepts_and_every_byte_comes_back() {
         assert!(decoded == text, "{coding}: {} bytes come back", decoded.len());
     }
     let (head, png) = curl(&line, "/noise.png");
-    assert!(!head.contains("Content-Encoding") && png == noise(100_000), "{head}");
+    let is_coded = head.to_ascii_lowercase().contains("content-encoding");
+    assert!(!is_coded && png == noise(100_000), "{head}");
     let counters = line.node.service("streams").unwrap().stats.counters;
     assert_eq!(counters.get("coded.gzip"), Some(&1), "{counters:?}");
 }
