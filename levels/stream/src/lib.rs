@@ -27,12 +27,14 @@ mod way;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, accept_with, getpeername, getsockname};
 use rustix::time::Timespec;
+use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use application::Single;
@@ -52,7 +54,7 @@ const PORTION: usize = 256 * 1024;
 pub const CONNECT_TIME_MAX: Nanos = Nanos(30_000_000_000);
 
 /// What became of the connections of one service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// That came.
     pub accepted: u64,
@@ -75,6 +77,19 @@ impl Counts {
     #[must_use]
     pub const fn open(&self) -> u64 {
         self.accepted - self.unreachable - self.reset - self.ended
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, others: Self) {
+        let Self { accepted, unreachable, reset, ended, other_port, up, down } = others;
+        self.accepted += accepted;
+        self.unreachable += unreachable;
+        self.reset += reset;
+        self.ended += ended;
+        self.other_port += other_port;
+        self.up += up;
+        self.down += down;
     }
 }
 

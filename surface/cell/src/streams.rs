@@ -334,7 +334,7 @@ impl StreamServices {
                 if open > 0 && at > too_many {
                     return true;
                 }
-                join(&mut service.gone, self.streams.remove(version.number).unwrap_or_default());
+                service.gone += self.streams.remove(version.number).unwrap_or_default();
                 false
             });
         }
@@ -348,15 +348,11 @@ impl StreamServices {
     fn report(&self, service: &StreamService) -> ServiceReport {
         let mut counts = service.gone;
         for number in service.numbers() {
-            join(&mut counts, self.streams.counts(number).unwrap_or_default());
+            counts += self.streams.counts(number).unwrap_or_default();
         }
-        let Counts { accepted, unreachable, reset, ended, other_port, up, down } = counts;
-        let cpu = service.cpu;
-        let streams =
-            StreamReport { accepted, unreachable, reset, ended, other_port, up, down, cpu };
         let traps = service.runs.reports.as_ref().map_or(0, |reports| reports.counters().traps);
         ServiceReport {
-            streams: Some(streams),
+            streams: Some(StreamReport { counts, cpu: service.cpu }),
             lanes_running: 1,
             traps: (traps > 0).then(|| ("module".to_owned(), traps)).into_iter().collect(),
             last_trap: service.last_trap.clone(),
@@ -482,17 +478,6 @@ impl AsFd for StreamServices {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.streams.as_fd()
     }
-}
-
-const fn join(counts: &mut Counts, others: Counts) {
-    let Counts { accepted, unreachable, reset, ended, other_port, up, down } = others;
-    counts.accepted += accepted;
-    counts.unreachable += unreachable;
-    counts.reset += reset;
-    counts.ended += ended;
-    counts.other_port += other_port;
-    counts.up += up;
-    counts.down += down;
 }
 
 #[cfg(test)]

@@ -155,16 +155,17 @@ fn call_times(times: &cell::timing::CallTimes) -> api::CallTimes {
 }
 
 const fn stream_stats(report: &StreamReport) -> StreamStats {
+    let StreamReport { counts, cpu } = report;
     StreamStats {
-        accepted: report.accepted,
-        open: report.open(),
-        ended: report.ended,
-        reset: report.reset,
-        unreachable: report.unreachable,
-        other_port: report.other_port,
-        bytes_up: report.up,
-        bytes_down: report.down,
-        cpu_ns: report.cpu.0,
+        accepted: counts.accepted,
+        open: counts.open(),
+        ended: counts.ended,
+        reset: counts.reset,
+        unreachable: counts.unreachable,
+        other_port: counts.other_port,
+        bytes_up: counts.up,
+        bytes_down: counts.down,
+        cpu_ns: cpu.0,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::KeptFacts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use stream::Counts;
 use units::{EntryId, Nanos, SessionId};
 
 /// A service of streams as a cell runs it.
@@ -24,32 +25,11 @@ pub struct StreamFacts {
     pub kept: KeptFacts,
 }
 
-/// What became of a service's connections since it started: each is in one of the outcomes, or is
-/// open.
+/// What a service's connections became since it started, and took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamReport {
-    /// That came.
-    pub accepted: u64,
-    /// Whose server could not be reached: the client was reset.
-    pub unreachable: u64,
-    /// That a reset of one end, or the service, ended at both.
-    pub reset: u64,
-    /// That both ends ended.
-    pub ended: u64,
-    /// Of those accepted, which the server sees with another port than the client's.
-    pub other_port: u64,
-    /// Bytes sent to servers.
-    pub up: u64,
-    /// Bytes sent to clients.
-    pub down: u64,
+    /// What became of them, of all its versions.
+    pub counts: Counts,
     /// Processor time.
     pub cpu: Nanos,
-}
-
-impl StreamReport {
-    /// Connections that are open.
-    #[must_use]
-    pub const fn open(&self) -> u64 {
-        self.accepted - self.unreachable - self.reset - self.ended
-    }
 }

@@ -154,7 +154,7 @@ impl Meters {
         metered.user.show(
             &Amounts::NONE
                 .with(Field::PacketsIn, user.packets)
-                .with(Field::BytesIn, user.bytes + of_streams.up + of_streams.down)
+                .with(Field::BytesIn, user.bytes + of_streams.counts.up + of_streams.counts.down)
                 .with(Field::PacketsOut, out + user.passed_on + user.sent)
                 .with(Field::CpuUserNs, cpu_ns(user) + of_streams.cpu.0),
         );
