@@ -301,6 +301,8 @@ pub(crate) fn take_down(node: &Name) -> Result<Vec<String>> {
     removed.extend(bpf::front_door::remove(node)?);
     removed.extend(ports::restore_left_over(node)?);
     let netlink = Netlink::open().context("opening netlink")?;
+    let left = netlink.end_left_interceptions().context("removing rules of interceptions")?;
+    removed.extend(left.iter().map(|port| format!("rules for connections to port {port}")));
     if packets::remove_entry(&netlink, node) {
         removed.push("the way into the kernel".to_owned());
     }

@@ -6,7 +6,7 @@ use crate::daemon::{Daemon, Done, KernelWay, Queue};
 use crate::deploy;
 use crate::events::Note;
 use crate::ports::Mode;
-use crate::streams::Start;
+use crate::streams::{Start, end_interceptions};
 use abi::check::Kind;
 use anyhow::{Context, Result};
 use api::EventKind;
@@ -422,7 +422,7 @@ impl Daemon {
         self.lost_with_cells += left.sum::<u64>();
         let shared: Vec<EntryId> = self.shared.keys().copied().collect();
         shared.into_iter().for_each(|entry| self.end_below(entry));
-        self.end_all_streams();
+        end_interceptions(&self.netlink);
         self.end_all_meters();
         self.reports.clear();
         self.sessions.cell_lost();

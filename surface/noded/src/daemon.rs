@@ -28,6 +28,7 @@ use crate::replace::Replacing;
 use crate::sessions::{self, SessionQuestion, Sessions};
 use crate::spares::Spares;
 use crate::state::Desired;
+use crate::streams::end_interceptions;
 use crate::{adopt, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorCode, ErrorInfo, EventKind};
@@ -216,8 +217,6 @@ pub(crate) struct Daemon {
     /// Who waits for what a service answers to a message, first come first.
     pub(crate) messages: VecDeque<(EntryId, Reply<api::MessageAnswers>)>,
     pub(crate) reports: BTreeMap<EntryId, ServiceReport>,
-    /// Services of streams that connections come to, by the ports of their listeners.
-    pub(crate) intercepting: BTreeMap<EntryId, u16>,
     pub(crate) cell_report: CellReport,
     /// What sessions use, and who waits until one is gone.
     pub(crate) sessions: Sessions,
@@ -485,7 +484,6 @@ impl Daemon {
             kept: BTreeSet::new(),
             settling: BTreeSet::new(),
             beginning: BTreeMap::new(),
-            intercepting: BTreeMap::new(),
             shared: BTreeMap::new(),
             spares: Spares::default(),
             loading: BTreeMap::new(),
@@ -779,6 +777,7 @@ impl Daemon {
         if let Some(cell) = self.cell.take() {
             cell.end();
         }
+        end_interceptions(&self.netlink);
         ports::restore(&self.netlink, &self.ports);
         packets::remove_entry(&self.netlink, &self.file.name);
     }

@@ -4,12 +4,13 @@
 //! ```text
 //!  start ─▶ compile ─▶ listeners, nftables table, rules, routes ─▶ cell ─▶ started
 //!  cell: WantsSockets ─▶ Sockets, some dozens a message
-//!  stop, or the cell is lost ─▶ rules and routes go; the table went with the cell's descriptors
+//!  stop, or the cell is lost ─▶ the table goes with the cell's descriptors, rules and routes behind it
 //! ```
 
 use crate::cell_work::{Facts, Pending};
 use crate::daemon::Daemon;
 use crate::replace::Replacing;
+use abi::check::Kind;
 use anyhow::{Context, Result};
 use cell::Compiled;
 use cell::protocol::{KeptFacts, StateWay, StreamFacts, ToCell};
@@ -93,7 +94,6 @@ impl Daemon {
         compiled: &Arc<Compiled>,
     ) -> Result<Option<u16>> {
         let Some(cell) = &self.cell else { return Ok(None) };
-        let entry = facts.entry;
         facts.kept.code = compiled.code_length();
         let Listeners { v4, v6, port } =
             Listeners::open().context("listening for intercepted connections")?;
@@ -102,10 +102,10 @@ impl Daemon {
         let mut fds = vec![compiled.code.as_fd(), interception.as_fd(), v4.as_fd()];
         fds.extend(v6.as_ref().map(AsFd::as_fd));
         if let Err(error) = cell.send(&ToCell::StartStreams(Box::new(facts)), &fds) {
-            end_interception(&self.netlink, port);
+            drop(interception);
+            end_interceptions(&self.netlink);
             return Err(error);
         }
-        self.intercepting.insert(entry, port);
         Ok(Some(port))
     }
 
@@ -129,24 +129,19 @@ impl Daemon {
         }
     }
 
-    /// A service of streams is gone, if it was one.
-    pub(crate) fn end_streams(&mut self, entry: EntryId) {
-        if let Some(port) = self.intercepting.remove(&entry) {
-            end_interception(&self.netlink, port);
-        }
-    }
-
-    /// The cell is gone, and all connections with it.
-    pub(crate) fn end_all_streams(&mut self) {
-        for port in std::mem::take(&mut self.intercepting).into_values() {
-            end_interception(&self.netlink, port);
+    /// A service is gone; if it had streams, nothing of them is left.
+    pub(crate) fn end_streams(&self, entry: EntryId) {
+        let service = self.node.service_of(entry);
+        if service.is_some_and(|service| service.module.kind == Kind::Streams) {
+            end_interceptions(&self.netlink);
         }
     }
 }
 
-/// Rules and routes go; what is left of them would only take packets that nobody marks.
-fn end_interception(netlink: &Netlink, port: u16) {
-    if let Err(error) = netlink.end_interception(port) {
-        tracing::warn!(port, %error, "rules of an interception are left");
+/// Rules and routes of interceptions go whose table went with a cell: what is left of them would
+/// only take packets that nobody marks.
+pub(crate) fn end_interceptions(netlink: &Netlink) {
+    if let Err(error) = netlink.end_left_interceptions() {
+        tracing::warn!(%error, "rules of interceptions may be left");
     }
 }

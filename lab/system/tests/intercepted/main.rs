@@ -11,7 +11,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use lab::{Intercepting, PORT, REFUSED};
-use os::netlink::netfilter_in_use;
+use os::netlink::{Interception, Netlink, netfilter_in_use};
 use sha2::{Digest, Sha256};
 use stream::{Application, Closed, End, Io, Received, State};
 use testkit::{root_or_skip, wait_for};
@@ -366,6 +366,17 @@ fn an_interception_leaves_nothing_and_slows_nobody_down() {
     assert!(others(), "this lab's own table marks packets");
     lab.remove_marks();
     assert!(!others(), "ours is for marked ones");
+    // One that ends without a word leaves rules, which whoever comes next removes; not those of one
+    // that goes on.
+    let dead = lab.net.within("r1", || {
+        let netlink = Netlink::open().unwrap();
+        drop(Interception::begin(&netlink, 4).unwrap());
+        let left = || netlink.rules().unwrap().iter().filter(|rule| rule.ours).count();
+        let before = left();
+        assert_eq!(netlink.end_left_interceptions().unwrap(), [4]);
+        (before, left())
+    });
+    assert_eq!(dead.unwrap(), (4, 2), "one for each version of IP");
     let begin = Instant::now();
     let net = lab.end();
     assert!(begin.elapsed() < SOON);

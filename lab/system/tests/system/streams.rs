@@ -56,6 +56,22 @@ fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
+/// The server gets all of it, and so does the client what the server sends back, until both end.
+fn there_and_back(client: &mut TcpStream, mut accepted: TcpStream, sent: &[u8]) {
+    std::thread::scope(|scope| {
+        let upload = scope.spawn(|| {
+            client.write_all(sent).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            read_all(client)
+        });
+        let came = read_all(&mut accepted);
+        assert_eq!(Sha256::digest(&came), Sha256::digest(sent));
+        accepted.write_all(&came).unwrap();
+        drop(accepted);
+        assert_eq!(Sha256::digest(upload.join().unwrap()), Sha256::digest(sent));
+    });
+}
+
 #[test]
 fn connections_go_through_a_service_with_their_addresses_and_every_byte() {
     if !root_or_skip("services of streams") {
@@ -68,20 +84,10 @@ fn connections_go_through_a_service_with_their_addresses_and_every_byte() {
     for v6 in [false, true] {
         let listener = server(&line, v6, PORT);
         let mut client = connect(&line, listener.local_addr().unwrap());
-        let (mut accepted, from) = listener.accept().unwrap();
+        let (accepted, from) = listener.accept().unwrap();
         assert_eq!(from, client.local_addr().unwrap(), "the server sees its client");
         assert_eq!(client.peer_addr().unwrap(), listener.local_addr().unwrap());
-        let bytes = sent.clone();
-        let upload = std::thread::spawn(move || {
-            client.write_all(&bytes).unwrap();
-            client.shutdown(Shutdown::Write).unwrap();
-            read_all(&mut client)
-        });
-        let came = read_all(&mut accepted);
-        assert_eq!(Sha256::digest(&came), Sha256::digest(&sent));
-        accepted.write_all(&came).unwrap();
-        drop(accepted);
-        assert_eq!(Sha256::digest(upload.join().unwrap()), Sha256::digest(&sent));
+        there_and_back(&mut client, accepted, &sent);
     }
     let ended = wait_for(SOON, || Some(stats(&line)).filter(|stats| stats.ended == 2));
     let stats = ended.unwrap_or_else(|| panic!("{:?}", stats(&line)));
@@ -176,6 +182,7 @@ fn connections_outlive_their_daemon_and_new_ones_come_with_the_next() {
     }
     let mut line = Line::up();
     line.acquaint();
+    let before = kernel_state(&line);
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let listener = server(&line, false, PORT);
     let mut client = connect(&line, listener.local_addr().unwrap());
@@ -193,7 +200,30 @@ fn connections_outlive_their_daemon_and_new_ones_come_with_the_next() {
     }
     assert_eq!(stats(&line).accepted, 301);
     line.node.remove("streams").unwrap();
-    assert!(!kernel_state(&line).contains("tamandua"), "{}", kernel_state(&line));
+    assert_eq!(kernel_state(&line), before, "nothing is left");
+}
+
+#[test]
+fn a_node_that_ends_or_dies_leaves_nothing_of_its_streams() {
+    if !root_or_skip("services of streams") {
+        return;
+    }
+    let mut line = Line::up();
+    let before = kernel_state(&line);
+    deploy(&line, &[&format!("proto tcp dport {PORT}")]);
+    assert_ne!(kernel_state(&line), before);
+    assert!(line.node.stop().unwrap().success());
+    assert_eq!(kernel_state(&line), before);
+    let Line { node, net } = &mut line;
+    node.start_again(net, "r1").unwrap();
+    deploy(&line, &[&format!("proto tcp dport {PORT}")]);
+    let cell = line.node.cell().unwrap();
+    line.node.kill().unwrap();
+    kill(cell);
+    let Line { node, net } = &mut line;
+    node.start_again(net, "r1").unwrap();
+    line.node.remove("streams").unwrap();
+    assert_eq!(kernel_state(&line), before);
 }
 
 #[test]
@@ -330,19 +360,9 @@ fn a_filter_for_tcp_is_shown_every_byte() {
     let sent = noise(1 << 20);
     let listener = server(&line, false, PORT);
     let mut client = connect(&line, listener.local_addr().unwrap());
-    let (mut accepted, from) = listener.accept().unwrap();
+    let (accepted, from) = listener.accept().unwrap();
     assert_eq!(from, client.local_addr().unwrap());
-    let bytes = sent.clone();
-    let upload = std::thread::spawn(move || {
-        client.write_all(&bytes).unwrap();
-        client.shutdown(Shutdown::Write).unwrap();
-        read_all(&mut client)
-    });
-    let came = read_all(&mut accepted);
-    assert_eq!(Sha256::digest(&came), Sha256::digest(&sent));
-    accepted.write_all(&came).unwrap();
-    drop(accepted);
-    assert_eq!(Sha256::digest(upload.join().unwrap()), Sha256::digest(&sent));
+    there_and_back(&mut client, accepted, &sent);
     let counted = line.node.service("streams").unwrap().stats.counters;
     assert_eq!(counted.get("bytes"), Some(&(2 << 20)), "{counted:?}");
 }

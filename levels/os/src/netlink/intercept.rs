@@ -18,6 +18,7 @@ use super::ingress::{
 use super::socket::Channel;
 use super::{Netlink, NetlinkError};
 use rustix::net::netlink::NETFILTER;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -35,6 +36,7 @@ const CHAIN: &str = "intercept";
 const CHAIN_PRIORITY: i32 = -150;
 
 /// include/uapi/linux/netfilter/nf_tables.h, and netfilter.h.
+const NFT_MSG_GETTABLE: u16 = 1;
 const NFPROTO_INET: u8 = 1;
 const NF_INET_PRE_ROUTING: u32 = 0;
 const NFT_META_MARK: u32 = 3;
@@ -74,15 +76,14 @@ impl Interception {
     /// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables, TPROXY
     /// (`CONFIG_NFT_TPROXY`) or policy routing.
     pub fn begin(netlink: &Netlink, port: u16) -> Result<Self, NetlinkError> {
+        // First: rules whose table is not there are taken for what somebody has left.
+        let table = table(port)?;
         // Rules and routes of one that ended without removing them say the same.
-        netlink.have_marked_here(port)?;
-        match table(port) {
-            Ok(table) => Ok(Self { table, port }),
-            Err(error) => {
-                let _ = netlink.end_interception(port);
-                Err(error)
-            }
+        if let Err(error) = netlink.have_marked_here(port) {
+            let _ = netlink.end_interception(port);
+            return Err(error);
         }
+        Ok(Self { table, port })
     }
 
     /// The listener's port.
@@ -201,6 +202,34 @@ impl Netlink {
             }
         }
         Ok(())
+    }
+
+    /// Removes what interceptions have left whose table is gone with whoever held it; their ports.
+    ///
+    /// # Errors
+    /// When the kernel does not say what there is, or does not remove it.
+    pub fn end_left_interceptions(&self) -> Result<Vec<u16>, NetlinkError> {
+        let rules = self.rules()?;
+        let ports: BTreeSet<u16> =
+            rules.iter().filter(|rule| rule.ours).map(|rule| rule.table as u16).collect();
+        if ports.is_empty() {
+            return Ok(Vec::new());
+        }
+        let channel =
+            Channel::open(Some(NETFILTER), 0).map_err(|source| NetlinkError::Open { source })?;
+        let mut left = Vec::new();
+        for port in ports {
+            let named = [&header(NFPROTO_INET)[..], &text(1, &format!("{TABLE}{port}"))].concat();
+            match channel.ask_raw("look for a table", kind_of(NFT_MSG_GETTABLE), 0, &named) {
+                Ok(_) => {}
+                Err(error) if error.errno() == Some(libc::ENOENT) => {
+                    self.end_interception(port)?;
+                    left.push(port);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(left)
     }
 
     fn loopback(&self) -> Result<u32, NetlinkError> {

@@ -48,6 +48,8 @@ pub struct RoutingRule {
     pub v6: bool,
     /// Lower is asked first.
     pub priority: u32,
+    /// The table that it leads to.
+    pub table: u32,
     /// Whether it is one of those that every namespace is born with, unchanged.
     pub standard: bool,
     /// Whether it is of an [`Interception`](super::Interception), and asked for marked packets only.
@@ -152,7 +154,8 @@ fn read_rule(payload: &[u8]) -> Option<RoutingRule> {
     }
     let born_with: &[_] = if v6 { &STANDARD_RULES_V6 } else { &STANDARD_RULES_V4 };
     let standard = plain && born_with.contains(&(priority, table));
-    Some(RoutingRule { v6, priority, standard, ours: is_rule(priority, made_by) })
+    let ours = is_rule(priority, made_by);
+    Some(RoutingRule { v6, priority, table, standard, ours })
 }
 
 fn read_qdisc(payload: &[u8]) -> Option<Qdisc> {
