@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 use super::Finding;
-use super::dependencies::is_external;
 use super::tree::{Crate, Tree};
 
 const CHECK: &str = "arrows";
@@ -43,10 +42,6 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
                 continue;
             }
             let Some(&to) = folders.get(name) else { continue };
-            // Somebody else's crate may have the name of one of ours.
-            if is_external(&krate.manifest, name) {
-                continue;
-            }
             let for_tests = table == "dev-dependencies" && TESTS_MAY_USE.contains(&to);
             if !may_use(&krate.folder, to) && !for_tests {
                 let why = reason(&krate.folder, to);
@@ -211,19 +206,6 @@ mod tests {
                 (&format!("{to}/Cargo.toml"), package.as_str()),
             ]);
             assert_eq!(check(&tree).len(), count, "{to}");
-        }
-    }
-
-    #[test]
-    fn a_crate_of_somebody_elses_with_the_name_of_ours_is_no_arrow() {
-        for (dependency, count) in [("\"0.2\"", 0), ("{ path = \"../../levels/host\" }", 1)] {
-            let manifest =
-                format!("[package]\nname = \"it\"\n[dependencies]\nhost = {dependency}\n");
-            let tree = Tree::of(&[
-                ("levels/host/Cargo.toml", "[package]\nname = \"host\"\n"),
-                ("services/it/Cargo.toml", manifest.as_str()),
-            ]);
-            assert_eq!(check(&tree).len(), count, "{dependency}");
         }
     }
 

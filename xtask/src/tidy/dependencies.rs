@@ -64,7 +64,7 @@ fn declared(tree: &Tree) -> BTreeSet<String> {
 }
 
 /// Whether a manifest itself gives this dependency a version instead of a path or the workspace's.
-pub fn is_external(manifest: &toml::Table, name: &str) -> bool {
+fn is_external(manifest: &toml::Table, name: &str) -> bool {
     ["dependencies", "dev-dependencies", "build-dependencies"].iter().any(|table| {
         let value = manifest.get(*table).and_then(|table| table.get(name));
         value.is_some_and(|value| value.is_str() || value.get("version").is_some())
