@@ -37,6 +37,7 @@ use crate::arguments::{Arguments, Command};
 use crate::failure::{Failure, Outcome};
 use crate::nodes;
 use crate::output::Output;
+use abi::check::Kind;
 use abi::{Checked, Unverified};
 use api::{Client, ErrorCode};
 use std::io::Read;
@@ -146,6 +147,18 @@ pub fn read_module(path: &Path) -> Result<(Vec<u8>, Checked), Failure> {
         Failure::new(ErrorCode::Usage, format!("{}: {error}", path.display()))
             .help("docs/module-abi.md says what a module is; `tam new NAME` writes one that works")
     })?;
+    Ok((bytes, checked))
+}
+
+/// The same of a module that handles packets.
+pub fn read_packet_module(path: &Path) -> Result<(Vec<u8>, Checked), Failure> {
+    let (bytes, checked) = read_module(path)?;
+    if checked.kind == Kind::Streams {
+        let message =
+            format!("{}: a module for streams (proxy-wasm) has no packets", path.display());
+        return Err(Failure::new(ErrorCode::Usage, message)
+            .help("deploy it to a node, with a rule for TCP: docs/filters.md"));
+    }
     Ok((bytes, checked))
 }
 

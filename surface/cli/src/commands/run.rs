@@ -18,7 +18,7 @@ mod lanes;
 mod reader;
 mod report;
 
-use super::{Context, key_and_value, read_module};
+use super::{Context, key_and_value, read_packet_module};
 use crate::failure::{Failure, Outcome};
 use abi::{Checked, Level};
 use api::ErrorCode;
@@ -78,7 +78,7 @@ impl Run {
 
     /// Runs the module over the capture.
     pub(crate) fn report(self) -> Result<Report, Failure> {
-        let (bytes, checked) = read_module(&self.module)?;
+        let (bytes, checked) = read_packet_module(&self.module)?;
         let mut capture = Capture::open(&self.capture)?;
         let mut expected = self.expect.as_deref().map(Expectation::read).transpose()?;
         let mut out = self.out.as_deref().map(CaptureWriter::create).transpose()?;

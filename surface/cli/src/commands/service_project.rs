@@ -4,6 +4,7 @@ use super::Context;
 use super::check::declared;
 use crate::failure::{Failure, Outcome};
 use crate::project::{self, BuildError, Built, NewError, Template};
+use abi::check::Kind;
 use api::{ErrorCode, SCHEMA_VERSION};
 use clap::Args;
 use serde_json::json;
@@ -87,9 +88,12 @@ pub(super) const fn code_of_build(error: &BuildError) -> ErrorCode {
 fn built_text(built: &Built) -> String {
     let path = built.module.display();
     let manifest = &built.checked.manifest;
+    let next = match built.checked.kind {
+        Kind::Packets => format!("tam run {path} FILE.pcap, or tam deploy {path} --rule MATCH"),
+        Kind::Streams => format!("tam deploy {path} --rule \"proto tcp dport 80\""),
+    };
     format!(
-        "built {path}: {} {}, {} bytes, in {:.1} s\n\
-         next: tam run {path} FILE.pcap, or tam deploy {path} --rule MATCH",
+        "built {path}: {} {}, {} bytes, in {:.1} s\nnext: {next}",
         manifest.name,
         manifest.version,
         built.bytes,

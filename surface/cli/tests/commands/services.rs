@@ -1,7 +1,7 @@
 //! The services `firewall`, `nat` and `guard`, built by `tam build` and run over their captures at
 //! each level: verdicts, bytes and counters as their pages say.
 
-use super::{document, status, tam, text};
+use super::{capture, document, fails, module, status, tam, text};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -68,4 +68,24 @@ fn the_nat_runs_at_each_level_as_its_page_says() {
 #[test]
 fn the_guard_runs_at_each_level_as_its_page_says() {
     runs_as_its_page_says("guard");
+}
+
+#[test]
+fn a_module_for_streams_is_checked_and_has_no_packets_to_run_on() {
+    let directory = TempDir::new().unwrap();
+    let module = module(
+        &directory,
+        r#"(module (memory (export "memory") 1) (func (export "proxy_abi_version_0_2_1")))"#,
+    );
+    let (module, capture) = (module.to_str().unwrap(), capture(&directory, 1));
+    let output = tam(&["--json", "check", module]);
+    let checked = document(&output);
+    assert_eq!(status(&output), 0, "{checked}");
+    let fits = |level: &str| {
+        let levels = checked["levels"].as_array().unwrap();
+        let found = levels.iter().find(|it| it["level"] == level).unwrap();
+        found["fits"].as_bool().unwrap()
+    };
+    assert_eq!((fits("user"), fits("nic")), (true, false), "{checked}");
+    fails(&["run", module, capture.to_str().unwrap()], 2, "usage", "has no packets");
 }
