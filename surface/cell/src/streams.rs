@@ -125,6 +125,12 @@ impl StreamService {
         (self.runs.facts.session, Task { entry: self.entry(), pool: 0, processor: 0 })
     }
 
+    /// What the modules of all its versions tell.
+    fn reports(&self) -> impl Iterator<Item = &Reports> {
+        let others = self.next.iter().chain(&self.draining);
+        std::iter::once(&self.runs).chain(others).filter_map(|version| version.reports.as_ref())
+    }
+
     /// All its versions.
     fn numbers(&self) -> impl Iterator<Item = ServiceNumber> {
         let others = self.next.iter().chain(&self.draining).map(|version| version.number);
@@ -353,6 +359,7 @@ impl StreamServices {
         let traps = service.runs.reports.as_ref().map_or(0, |reports| reports.counters().traps);
         ServiceReport {
             streams: Some(StreamReport { counts, cpu: service.cpu }),
+            memory_bytes: service.reports().map(Reports::memory_bytes).sum(),
             lanes_running: 1,
             traps: (traps > 0).then(|| ("module".to_owned(), traps)).into_iter().collect(),
             last_trap: service.last_trap.clone(),

@@ -92,6 +92,8 @@ pub struct Counters {
 pub(crate) struct Report {
     events: VecDeque<Event>,
     pub(crate) counters: Counters,
+    /// Bytes of linear memory that the VM has.
+    pub(crate) memory_bytes: u64,
 }
 
 impl Report {
@@ -129,6 +131,12 @@ impl Reports {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.report.borrow().counters
+    }
+
+    /// Bytes of linear memory that the module has now.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.report.borrow().memory_bytes
     }
 
     /// What has happened in the channels of shared streams; none if the module may not use them.

@@ -199,6 +199,7 @@ impl Runner {
         match started {
             Started::Suspended(starting) => self.state = State::Starting(starting),
             Started::Ended(Ok((vm, effects))) => {
+                self.report().memory_bytes = vm.memory_bytes();
                 self.state = State::Idle(vm);
                 self.report().push(Event::Started);
                 self.sort(effects, None);
@@ -248,7 +249,10 @@ impl Runner {
 
     fn ended(&mut self, vm: Box<Vm>, outcome: Outcome, owner: Option<u64>, context: u32) -> Reply {
         let Outcome { answer, effects, log_lines_dropped } = outcome;
-        self.report().counters.events_dropped += log_lines_dropped;
+        let mut report = self.report();
+        report.counters.events_dropped += log_lines_dropped;
+        report.memory_bytes = vm.memory_bytes();
+        drop(report);
         let effects = self.sort(effects, Some(context));
         let trap = match answer {
             Ok(answer) => {
@@ -293,6 +297,7 @@ impl Runner {
 
     /// There is no VM until then, and whatever was to be done for one is not.
     fn go_down(&mut self, again: Nanos, streams: BTreeMap<u32, Stream>) {
+        self.report().memory_bytes = 0;
         self.state = State::Down(again);
         self.fallen = Some(streams);
         self.tick = None;

@@ -363,7 +363,9 @@ fn a_filter_for_tcp_is_shown_every_byte() {
     let (accepted, from) = listener.accept().unwrap();
     assert_eq!(from, client.local_addr().unwrap());
     there_and_back(&mut client, accepted, &sent);
-    let counted = line.node.service("streams").unwrap().stats.counters;
+    let stats = line.node.service("streams").unwrap().stats;
+    assert_eq!(stats.memory_bytes, 65_536, "a page");
+    let counted = stats.counters;
     assert_eq!(counted.get("bytes"), Some(&(2 << 20)), "{counted:?}");
 }
 
