@@ -117,9 +117,13 @@ fn is_of_the_tree(value: &toml::Value) -> bool {
     !is_of_registry || has("path") || has("workspace")
 }
 
+/// Where each crate is. A service may have the name of what it is about: nobody uses services.
 fn folders_by_name(tree: &Tree) -> BTreeMap<&str, &str> {
-    tree.crates
-        .iter()
+    let is_service = |krate: &&Crate| krate.folder.starts_with("services/");
+    let services = tree.crates.iter().filter(is_service);
+    let others = tree.crates.iter().filter(|krate| !is_service(krate));
+    services
+        .chain(others)
         .filter_map(|krate| {
             let name = krate.manifest.get("package")?.get("name")?.as_str()?;
             Some((name, krate.folder.as_str()))
@@ -207,6 +211,16 @@ mod tests {
             ]);
             assert_eq!(check(&tree).len(), count, "{to}");
         }
+    }
+
+    #[test]
+    fn a_service_may_have_the_name_of_a_crate() {
+        let tree = Tree::of(&[
+            ("core/it/Cargo.toml", "[package]\nname = \"it\"\n"),
+            ("services/it/Cargo.toml", "[package]\nname = \"it\"\n"),
+            ("core/other/Cargo.toml", "[dependencies]\nit.workspace = true\n"),
+        ]);
+        assert_eq!(check(&tree).len(), 0);
     }
 
     #[test]
