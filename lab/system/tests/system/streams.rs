@@ -1,10 +1,11 @@
 //! Services of streams: connections that a node takes, and whose ends do not notice.
 
 use crate::clean_end::kill;
-use crate::common::{Line, SOON};
+use crate::common::{Ends, Line, SOON};
 use sha2::{Digest, Sha256};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use testkit::{Running, Service, root_or_skip, service_module, wait_for};
 
@@ -440,4 +441,93 @@ fn compress_codes_what_a_client_accepts_and_every_byte_comes_back() {
     assert!(!is_coded && png == noise(100_000), "{head}");
     let counters = line.node.service("streams").unwrap().stats.counters;
     assert_eq!(counters.get("coded.gzip"), Some(&1), "{counters:?}");
+}
+
+/// A frame of MPEG-1 layer III, 128 kbit/s at 44.1 kHz, with its number in it.
+fn mp3_frame(number: u32) -> Vec<u8> {
+    let mut frame = vec![0; 417];
+    frame[..4].copy_from_slice(&[0xff, 0xfb, 0x90, 0x00]);
+    frame[36..40].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// A radio station that plays until somebody says that it is over; how many listen to it directly.
+fn station<'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    listener: &'scope TcpListener,
+    over: &'scope AtomicBool,
+    connections: &'scope AtomicU32,
+) {
+    listener.set_nonblocking(true).unwrap();
+    scope.spawn(move || {
+        let (mut playing, mut number) = (Vec::new(), 0);
+        while !over.load(Ordering::Relaxed) {
+            if let Ok((mut stream, _)) = listener.accept() {
+                connections.fetch_add(1, Ordering::Relaxed);
+                let head = b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\n\r\n";
+                stream.set_nonblocking(false).unwrap();
+                stream.write_all(head).unwrap();
+                playing.push(stream);
+            }
+            let frame = mp3_frame(number);
+            number += 1;
+            // Somebody who has gone hears nothing more.
+            playing.retain_mut(|stream| stream.write_all(&frame).is_ok());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+}
+
+/// The numbers of the frames in what somebody has heard; every byte is part of a whole frame.
+fn frames(heard: &[u8]) -> Vec<u32> {
+    let number = |frame: &[u8]| {
+        assert_eq!(frame[..4], [0xff, 0xfb, 0x90, 0x00]);
+        u32::from_be_bytes(frame[36..40].try_into().unwrap())
+    };
+    heard.chunks_exact(417).map(number).collect()
+}
+
+#[test]
+fn listeners_of_a_station_share_one_connection_and_the_first_may_leave() {
+    if !root_or_skip("shared live streams") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    let rules = [&*format!("proto tcp dport {PORT}")];
+    let module = service_module("reflector").unwrap();
+    let parameters = [("capabilities", "reflect"), ("configuration", "paths /live/")];
+    let parameters = &parameters[..];
+    let service = Service { name: "streams", rules: &rules, parameters, ..Service::default() };
+    line.node.deploy(&module, &service).unwrap();
+    let listener = server(&line, false, PORT);
+    let (over, connections) = (AtomicBool::new(false), AtomicU32::new(0));
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("http://{}/live/one.mp3", line.server(PORT));
+    std::thread::scope(|scope| {
+        let _ends = Ends(&over);
+        station(scope, &listener, &over, &connections);
+        let (line, url, folder) = (&line, &url, folder.path());
+        let listens = |name: &str, seconds: &str| {
+            let heard = folder.join(name);
+            let path = heard.display().to_string();
+            let argv = ["curl", "-sS", "-m", seconds, "-o", &path, url];
+            // A live stream has no end: curl says that its time is over.
+            let output = line.net.run("client", &argv, Duration::from_secs(30)).unwrap();
+            assert_eq!(output.status.code(), Some(28), "{output:#?}");
+            frames(&std::fs::read(heard).unwrap())
+        };
+        let first = scope.spawn(move || listens("first", "3"));
+        std::thread::sleep(Duration::from_millis(1500));
+        let second = scope.spawn(move || listens("second", "6"));
+        let heard = [first.join().unwrap(), second.join().unwrap()];
+        for heard in &heard {
+            assert!(heard.len() > 100, "{} frames", heard.len());
+            assert!(heard.is_sorted_by(|a, b| a + 1 == *b), "none is missing or twice");
+        }
+        assert_eq!(connections.load(Ordering::Relaxed), 1, "one for both");
+        assert!(heard[1].last() > heard[0].last(), "it goes on behind the first");
+        let counters = line.node.service("streams").unwrap().stats.counters;
+        assert_eq!(counters.get("reflected"), Some(&2), "{counters:?}");
+    });
 }

@@ -1,0 +1,110 @@
+//! The configuration: lines of a key and values.
+
+use std::fmt;
+
+const KEYS: &str = "paths, hosts and query";
+
+/// Which requests are for live streams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How their paths begin.
+    pub paths: Vec<String>,
+    /// The hosts that they are for; none: all.
+    pub hosts: Vec<String>,
+    /// Paths that differ in what stands behind `?` are one stream.
+    pub ignores_query: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { paths: vec!["/".to_owned()], hosts: Vec::new(), ignores_query: false }
+    }
+}
+
+/// Why a text is no configuration. The operator's fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Which line, from 1; 0 is the text as a whole.
+    line: usize,
+    message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "configuration, line {}: {}", self.line, self.message)
+    }
+}
+
+impl Config {
+    /// Reads a text; what it does not say is as by default. An empty one is that.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ConfigError> {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| ConfigError { line: 0, message: "it is not UTF-8 text".to_owned() })?;
+        let mut config = Self::default();
+        let mut seen: Vec<&str> = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let refused = |message| ConfigError { line: number + 1, message };
+            let line = line.split_once('#').map_or(line, |(line, _)| line);
+            let mut words = line.split_whitespace();
+            let Some(key) = words.next() else { continue };
+            if seen.contains(&key) {
+                return Err(refused(format!("{key} stands there twice; keep one of them")));
+            }
+            seen.push(key);
+            config.set(key, words.collect()).map_err(refused)?;
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, values: Vec<&str>) -> Result<(), String> {
+        if values.is_empty() {
+            return Err(format!("{key} has no value; the keys are {KEYS}"));
+        }
+        match key {
+            "paths" => {
+                if let Some(path) = values.iter().find(|path| !path.starts_with('/')) {
+                    return Err(format!("{path} is no path; one begins with /, as in /live/"));
+                }
+                self.paths = values.into_iter().map(str::to_owned).collect();
+            }
+            "hosts" => self.hosts = values.iter().map(|host| host.to_ascii_lowercase()).collect(),
+            "query" => match values[..] {
+                ["keep"] => self.ignores_query = false,
+                ["ignore"] => self.ignores_query = true,
+                _ => return Err("query is keep or ignore".to_owned()),
+            },
+            _ => return Err(format!("{key} is no key; the keys are {KEYS}")),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_and_what_they_do_not_say_is_as_by_default() {
+        assert_eq!(Config::parse(b"").unwrap(), Config::default());
+        let text = b"# stations\npaths /live/ /radio\nhosts Radio.example # one\nquery ignore\n";
+        let config = Config::parse(text).unwrap();
+        assert_eq!(config.paths, ["/live/", "/radio"]);
+        assert_eq!((config.hosts, config.ignores_query), (vec!["radio.example".into()], true));
+    }
+
+    #[test]
+    fn a_line_that_means_nothing_is_refused_with_its_number() {
+        for (text, line, says) in [
+            ("paths", 1, "no value"),
+            ("\npaths live", 2, "begins with /"),
+            ("query perhaps", 1, "keep or ignore"),
+            ("speed 3", 1, "paths, hosts and query"),
+            ("query keep\nquery keep", 2, "twice"),
+        ] {
+            let error = Config::parse(text.as_bytes()).unwrap_err();
+            assert_eq!(error.line, line, "{text}");
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        assert_eq!(Config::parse(b"paths /\xff").unwrap_err().line, 0);
+    }
+}
