@@ -161,8 +161,7 @@ fn cell_sockets(allowed: &mut Allowed) -> Result<(), BackendError> {
     let kept: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_KEEPALIVE)];
     let tcp = [libc::TCP_NODELAY, libc::TCP_KEEPIDLE, libc::TCP_KEEPINTVL, libc::TCP_KEEPCNT];
     let tcp = tcp.map(|name| [of(libc::SOL_TCP), option(name)]);
-    let drains: Way<'_> = &[of(libc::SOL_TCP), option(libc::TCP_INFO)];
-    allowed.only(libc::SYS_getsockopt, &[xdp, counted, drains])?;
+    allowed.only(libc::SYS_getsockopt, &[xdp, counted])?;
     let mut ways = vec![xdp, room, lingers, kept];
     ways.extend(tcp.iter().map(|way| &way[..]));
     allowed.only(libc::SYS_setsockopt, &ways)?;
