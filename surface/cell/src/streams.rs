@@ -32,6 +32,9 @@ use units::{EntryId, Nanos, SessionId};
 const READY_MAX: u16 = 256;
 /// The daemon is asked for so many at least.
 const ASKED_MIN: u16 = 64;
+/// What has not come within this does not: the daemon is another one, or could not make them. It is
+/// asked again, not more often than a daemon without descriptors can bear.
+const ASKED_FOR: Nanos = Nanos::from_millis(1000);
 /// Bytes of metrics that a report has, so that it is one message: of those with short names all.
 const METRICS_LENGTH_MAX: usize = 64 << 10;
 /// What one takes there beside its name.
@@ -160,8 +163,9 @@ pub(crate) enum Told {
 struct Pool {
     /// For IPv4 and for IPv6.
     ready: [Vec<OwnedFd>; 2],
-    /// How many more are on their way.
+    /// How many more are on their way, and since when somebody was asked.
     asked: [u16; 2],
+    since: Nanos,
     /// A connection waits for one.
     is_short: bool,
 }
@@ -176,7 +180,10 @@ impl Sockets for Pool {
 
 impl Pool {
     /// How many more there should be of each kind, once that is worth a message.
-    fn wants(&mut self) -> Option<[u16; 2]> {
+    fn wants(&mut self, now: Nanos) -> Option<[u16; 2]> {
+        if now.saturating_sub(self.since) >= ASKED_FOR {
+            self.asked = [0; 2];
+        }
         let missing = |kind: usize| {
             let there = self.ready[kind].len() as u16 + self.asked[kind];
             Some(READY_MAX.saturating_sub(there)).filter(|&missing| missing >= ASKED_MIN)
@@ -189,6 +196,7 @@ impl Pool {
         for (asked, wanted) in self.asked.iter_mut().zip(wants) {
             *asked += wanted;
         }
+        self.since = now;
         Some(wants)
     }
 }
@@ -261,9 +269,12 @@ impl StreamServices {
         charge: Charge,
     ) -> io::Result<()> {
         let entry = facts.entry;
+        if self.service_mut(entry).is_none() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let next = self.version(facts, Vec::new(), module, charge)?;
-        let service = self.service_mut(entry).ok_or(io::ErrorKind::NotFound)?;
-        if let Some(before) = service.next.replace(next) {
+        let before = self.service_mut(entry).and_then(|service| service.next.replace(next));
+        if let Some(before) = before {
             self.streams.remove(before.number);
         }
         Ok(())
@@ -396,7 +407,7 @@ impl StreamServices {
 
     /// How many more sockets the daemon should make, for IPv4 and for IPv6.
     pub(crate) fn wants(&mut self) -> Option<[u16; 2]> {
-        if self.are_there() { self.pool.wants() } else { None }
+        if self.are_there() { self.pool.wants(self.looked) } else { None }
     }
 
     /// Hears what has happened.
@@ -509,19 +520,21 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_asked_for_before_they_are_needed_and_once() {
+    fn sockets_are_asked_for_before_they_are_needed_and_again_when_they_do_not_come() {
         let mut pool = Pool::default();
-        assert_eq!(pool.wants(), Some([READY_MAX; 2]));
-        assert_eq!(pool.wants(), None, "they are on their way");
+        let at = Nanos::from_millis;
+        assert_eq!(pool.wants(at(5000)), Some([READY_MAX; 2]));
+        assert_eq!(pool.wants(at(5999)), None, "they are on their way");
+        assert_eq!(pool.wants(at(6000)), Some([READY_MAX; 2]), "they did not come");
         pool.asked = [0; 2];
         pool.ready = [(0..READY_MAX).map(|_| socket()).collect(), Vec::new()];
         pool.asked[1] = READY_MAX;
         for _ in 1..ASKED_MIN {
             assert!(pool.take(false).is_some());
         }
-        assert_eq!(pool.wants(), None);
+        assert_eq!(pool.wants(at(6500)), None);
         assert!(pool.take(false).is_some() && !pool.is_short);
-        assert_eq!(pool.wants(), Some([ASKED_MIN, 0]));
+        assert_eq!(pool.wants(at(6500)), Some([ASKED_MIN, 0]));
         assert!(pool.take(true).is_none() && pool.is_short);
     }
 }
