@@ -42,6 +42,12 @@ fn connect(line: &Line, to: SocketAddr) -> TcpStream {
     stream
 }
 
+/// Both ends of a new connection.
+fn pair(line: &Line, listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let client = connect(line, listener.local_addr().unwrap());
+    (client, listener.accept().unwrap().0)
+}
+
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 1u64;
     let next = |_| {
@@ -110,8 +116,7 @@ fn a_service_of_streams_goes_with_its_connections_and_leaves_nothing() {
     let before = kernel_state(&line);
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let listener = server(&line, false, PORT);
-    let mut client = connect(&line, listener.local_addr().unwrap());
-    let (mut accepted, _) = listener.accept().unwrap();
+    let (mut client, mut accepted) = pair(&line, &listener);
     client.write_all(b"x").unwrap();
     accepted.read_exact(&mut [0]).unwrap();
     assert_ne!(kernel_state(&line), before, "rules, routes and a table are there meanwhile");
@@ -121,8 +126,7 @@ fn a_service_of_streams_goes_with_its_connections_and_leaves_nothing() {
     let gone = wait_for(SOON, || (kernel_state(&line) == before).then_some(()));
     assert!(gone.is_some(), "{}", kernel_state(&line));
     // Another connection goes plainly.
-    let mut client = connect(&line, listener.local_addr().unwrap());
-    let (mut accepted, _) = listener.accept().unwrap();
+    let (mut client, mut accepted) = pair(&line, &listener);
     accepted.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     client.write_all(b"y").unwrap();
     accepted.read_exact(&mut [0]).unwrap();
@@ -154,8 +158,7 @@ fn a_new_version_has_what_comes_and_open_connections_stay() {
     let listener = server(&line, false, PORT);
     let mut pairs = Vec::new();
     for version in ["another", "yet-another"] {
-        let mut client = connect(&line, listener.local_addr().unwrap());
-        let (mut accepted, _) = listener.accept().unwrap();
+        let (mut client, mut accepted) = pair(&line, &listener);
         talks(&mut client, &mut accepted);
         pairs.push((client, accepted));
         let text = String::from("(module $v (memory (export \"memory\") 1) ")
@@ -171,8 +174,8 @@ fn a_new_version_has_what_comes_and_open_connections_stay() {
     drop(pairs);
     let ended = wait_for(SOON, || (stats(&line).open == 0).then_some(()));
     assert!(ended.is_some(), "{:?}", stats(&line));
-    let mut client = connect(&line, listener.local_addr().unwrap());
-    talks(&mut client, &mut listener.accept().unwrap().0);
+    let (mut client, mut accepted) = pair(&line, &listener);
+    talks(&mut client, &mut accepted);
     assert_eq!(stats(&line).accepted, 3, "all versions' are counted");
 }
 
@@ -186,8 +189,7 @@ fn connections_outlive_their_daemon_and_new_ones_come_with_the_next() {
     let before = kernel_state(&line);
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let listener = server(&line, false, PORT);
-    let mut client = connect(&line, listener.local_addr().unwrap());
-    let (mut accepted, _) = listener.accept().unwrap();
+    let (mut client, mut accepted) = pair(&line, &listener);
     talks(&mut client, &mut accepted);
     line.node.kill().unwrap();
     talks(&mut client, &mut accepted);
@@ -196,8 +198,8 @@ fn connections_outlive_their_daemon_and_new_ones_come_with_the_next() {
     talks(&mut client, &mut accepted);
     // More than the cell had sockets for.
     for _ in 0..300 {
-        let mut client = connect(&line, listener.local_addr().unwrap());
-        talks(&mut client, &mut listener.accept().unwrap().0);
+        let (mut client, mut accepted) = pair(&line, &listener);
+        talks(&mut client, &mut accepted);
     }
     assert_eq!(stats(&line).accepted, 301);
     line.node.remove("streams").unwrap();
@@ -236,8 +238,7 @@ fn a_lost_cell_is_followed_by_one_that_takes_connections() {
     line.acquaint();
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let listener = server(&line, false, PORT);
-    let mut client = connect(&line, listener.local_addr().unwrap());
-    let (mut accepted, _) = listener.accept().unwrap();
+    let (mut client, mut accepted) = pair(&line, &listener);
     talks(&mut client, &mut accepted);
     let before = line.node.cell().unwrap();
     kill(before);
@@ -249,8 +250,8 @@ fn a_lost_cell_is_followed_by_one_that_takes_connections() {
         accepts.then_some(())
     };
     wait_for(SOON, works).expect("the service runs again");
-    let mut client = connect(&line, listener.local_addr().unwrap());
-    talks(&mut client, &mut listener.accept().unwrap().0);
+    let (mut client, mut accepted) = pair(&line, &listener);
+    talks(&mut client, &mut accepted);
     assert_eq!(stats(&line).accepted, 1);
 }
 
