@@ -155,6 +155,7 @@ impl Daemon {
                 tracing::info!(reason, "adopted what a daemon before left, without its cell");
                 self.end_all_below_but(&BTreeSet::new());
                 self.adopt_meters(&BTreeSet::new());
+                self.sweep_interceptions();
                 self.node.resume(now, Err(reason));
             }
         }

@@ -6,13 +6,13 @@ use crate::daemon::{Daemon, Done, KernelWay, Queue};
 use crate::deploy;
 use crate::events::Note;
 use crate::ports::Mode;
-use crate::streams::{Start, end_interceptions};
+use crate::streams::Start;
 use abi::check::Kind;
 use anyhow::{Context, Result};
 use api::EventKind;
 use cell::Compiled;
 use cell::protocol::{Failure, FromCell, KeptFacts, ServiceFacts, StateWay, StreamFacts, ToCell};
-use node::Event;
+use node::{Event, ServiceState};
 use registry::Digest;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -197,6 +197,47 @@ impl Daemon {
         });
     }
 
+    /// Has the cell stop a service; one that waits for its compiler never begins there.
+    pub(crate) fn stop_service(&mut self, entry: EntryId) {
+        match self.forget_pending(entry) {
+            true => self.event_later(Event::ServiceStopped { entry }),
+            false => self.tell(&ToCell::Stop(entry), &[]),
+        }
+    }
+
+    /// What the cell has no part in is told when whoever gave the command waits for an answer.
+    pub(crate) fn event_later(&self, event: Event) {
+        let _ = self.done.send(Done::Happened(event));
+    }
+
+    pub(crate) fn happened(&mut self, event: Event) {
+        if let Event::ServiceStopped { entry } = event {
+            let state = self.node.service_of(entry).map(|service| &service.state);
+            // The cell may have been lost meanwhile, and its entry be another one's.
+            if !matches!(state, Some(ServiceState::Stopping | ServiceState::Bypassed { .. })) {
+                return;
+            }
+        }
+        self.event(event);
+    }
+
+    /// Nothing of a service begins when its compiler is done; whether that was all there is of it.
+    fn forget_pending(&mut self, entry: EntryId) -> bool {
+        let is_its = |pending: &Pending| pending.facts.entry() == entry;
+        let its = self.compiling.iter().filter(|(_, waiting)| waiting.iter().any(is_its));
+        let digests: Vec<Digest> = its.map(|(digest, _)| *digest).collect();
+        let mut was_to_start = false;
+        for digest in digests {
+            // Whoever wanted it pays for it.
+            self.compiled_for(digest, Some(entry));
+            if let Some(waiting) = self.compiling.get_mut(&digest) {
+                was_to_start |= waiting.iter().any(|it| is_its(it) && it.replaces.is_none());
+                waiting.retain(|pending| !is_its(pending));
+            }
+        }
+        was_to_start
+    }
+
     fn compiles_below(&self, wanted: bool) -> bool {
         self.no_bpf.is_none() && self.bpf_allowed && wanted
     }
@@ -227,8 +268,8 @@ impl Daemon {
     }
 
     /// A service, or a version of one, does not begin.
-    pub(crate) fn not_begun(&mut self, entry: EntryId, replaces: Option<StateWay>, reason: String) {
-        self.event(match replaces {
+    pub(crate) fn not_begun(&self, entry: EntryId, replaces: Option<StateWay>, reason: String) {
+        self.event_later(match replaces {
             Some(_) => Event::ReplaceFailed { entry, reason },
             None => Event::ServiceFailed { entry, reason },
         });
@@ -249,7 +290,7 @@ impl Daemon {
         let entry = facts.entry;
         if let Err(error) = self.try_start_in_cell(facts, compiled) {
             self.end_below(entry);
-            return self.event(Event::ServiceFailed { entry, reason: format!("{error:#}") });
+            return self.not_begun(entry, None, format!("{error:#}"));
         }
         let programs = Arc::clone(compiled);
         self.beginning.insert(entry, Begin { levels, programs, refused: Vec::new() });
@@ -422,7 +463,9 @@ impl Daemon {
         self.lost_with_cells += left.sum::<u64>();
         let shared: Vec<EntryId> = self.shared.keys().copied().collect();
         shared.into_iter().for_each(|entry| self.end_below(entry));
-        end_interceptions(&self.netlink);
+        self.sweep_interceptions();
+        // The next cell is asked for all of them anew.
+        self.compiling.values_mut().for_each(Vec::clear);
         self.end_all_meters();
         self.reports.clear();
         self.sessions.cell_lost();

@@ -725,6 +725,8 @@ impl Daemon {
             Done::Landed(entry) => self.tell(&ToCell::Settle(entry), &[]),
             Done::SpeedMeasured(speed) => self.speed_measured(speed),
             Done::LaneUnused(entry) => self.lane_unused(entry),
+            Done::InterceptionsLeft => end_interceptions(&self.netlink),
+            Done::Happened(event) => self.happened(event),
             Done::SpareReady(number) => self.spare_ready(number),
             Done::ReportOverdue(number) if number == self.report_number => self.reported(),
             Done::ReportOverdue(_) => {}

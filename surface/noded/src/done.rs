@@ -6,6 +6,7 @@ use crate::http::{Answer, Reply};
 use crate::ledger::Billed;
 use crate::why::Asked;
 use cell::Compiled;
+use node::Event;
 use registry::Digest;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,10 @@ pub(crate) enum Done {
     LaneUnused(EntryId),
     /// No packet is in programs of a service that is gone; the number of their arena.
     SpareReady(u32),
+    /// Something became of a service without the cell.
+    Happened(Event),
+    /// By now the tables of interceptions that ended are gone.
+    InterceptionsLeft,
     ReportOverdue(u64),
     /// The cell had time enough to say what memory is in use.
     MemoryOverdue(u64),

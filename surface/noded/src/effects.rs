@@ -91,7 +91,7 @@ impl Daemon {
                     }
                     self.tell(&ToCell::Closed(entry, closed), &[]);
                 }
-                Effect::StopService { entry } => self.tell(&ToCell::Stop(entry), &[]),
+                Effect::StopService { entry } => self.stop_service(entry),
                 Effect::SetSession { session, reservation } => {
                     // The cell keeps nothing that the next daemon would not know of.
                     self.remember();

@@ -321,7 +321,7 @@ impl Daemon {
     pub(crate) fn compiled_for(&mut self, digest: Digest, entry: Option<EntryId>) {
         let service = entry.and_then(|entry| self.node.service_of(entry));
         if let Some(account) = service.map(|service| self.account_of(service)) {
-            self.billing.compiled_for.insert(digest, account);
+            self.billing.compiled_for.entry(digest).or_insert(account);
         }
     }
 

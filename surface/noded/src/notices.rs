@@ -94,7 +94,9 @@ impl Daemon {
             Notice::ServiceRemoved { service } => {
                 let text = format!("the service '{service}' is gone");
                 self.note(Note::new(EventKind::ServiceRemoved, text).service(&service));
-                self.refuse_movers(&service, &format!("the service '{service}' was removed"));
+                let removed = format!("the service '{service}' was removed");
+                self.refuse_movers(&service, &removed);
+                self.refuse_waiting(&service, removed);
                 self.called_ended(&service);
                 if let Some((reply, removed)) = self.removing.remove(&service) {
                     drop(reply.send(Ok(removed)));

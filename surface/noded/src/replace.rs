@@ -53,7 +53,7 @@ impl Daemon {
                 self.replacing.insert(entry, Replacing { levels, programs, shared });
             }
             Err(error) => {
-                self.event(Event::ReplaceFailed { entry, reason: format!("{error:#}") });
+                self.event_later(Event::ReplaceFailed { entry, reason: format!("{error:#}") });
             }
         }
     }

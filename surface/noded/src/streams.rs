@@ -8,7 +8,7 @@
 //! ```
 
 use crate::cell_work::{Facts, Pending};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Done};
 use crate::replace::Replacing;
 use abi::check::Kind;
 use anyhow::{Context, Result};
@@ -22,11 +22,17 @@ use registry::Digest;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 use units::{EntryId, Name, SessionId};
 
 /// Sockets that a cell may ask for at once: some hundreds are enough for the connections that begin
 /// until there are more.
 const SOCKETS_MAX: u16 = 1_024;
+
+/// When it is looked for what interceptions have left, behind an end: a child of the daemon that has
+/// not yet become another program holds copies of descriptors, and a table goes with the last.
+const SWEEPS: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(10)];
 
 /// A service of streams, as it is to be started.
 pub(crate) struct Start<'a> {
@@ -64,10 +70,7 @@ impl Daemon {
             Ok(Some(port)) => self.event(Event::ServiceListens { entry, port }),
             // Its loss has been told; another one starts the service anew.
             Ok(None) => {}
-            Err(error) => {
-                let reason = format!("{error:#}");
-                self.event(Event::ServiceFailed { entry, reason });
-            }
+            Err(error) => self.not_begun(entry, None, format!("{error:#}")),
         }
     }
 
@@ -83,7 +86,7 @@ impl Daemon {
                 self.replacing.insert(entry, Replacing { levels, programs, shared: None });
             }
             Err(error) => {
-                self.event(Event::ReplaceFailed { entry, reason: format!("{error:#}") });
+                self.event_later(Event::ReplaceFailed { entry, reason: format!("{error:#}") })
             }
         }
     }
@@ -103,7 +106,7 @@ impl Daemon {
         fds.extend(v6.as_ref().map(AsFd::as_fd));
         if let Err(error) = cell.send(&ToCell::StartStreams(Box::new(facts)), &fds) {
             drop(interception);
-            end_interceptions(&self.netlink);
+            self.sweep_interceptions();
             return Err(error);
         }
         Ok(Some(port))
@@ -133,7 +136,22 @@ impl Daemon {
     pub(crate) fn end_streams(&self, entry: EntryId) {
         let service = self.node.service_of(entry);
         if service.is_some_and(|service| service.module.kind == Kind::Streams) {
-            end_interceptions(&self.netlink);
+            self.sweep_interceptions();
+        }
+    }
+
+    /// Removes what interceptions have left, now and when their tables are gone for certain.
+    pub(crate) fn sweep_interceptions(&self) {
+        for after in SWEEPS {
+            if after.is_zero() {
+                end_interceptions(&self.netlink);
+                continue;
+            }
+            let done = self.done.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(after).await;
+                let _ = done.send(Done::InterceptionsLeft);
+            });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Services of streams: connections that a node takes, and whose ends do not notice.
 
 use crate::clean_end::kill;
-use crate::common::{Ends, Line, SOON};
+use crate::common::{Ends, Line, SOON, steps_of_work};
 use sha2::{Digest, Sha256};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -203,7 +203,8 @@ fn connections_outlive_their_daemon_and_new_ones_come_with_the_next() {
     }
     assert_eq!(stats(&line).accepted, 301);
     line.node.remove("streams").unwrap();
-    assert_eq!(kernel_state(&line), before, "nothing is left");
+    let gone = wait_for(SOON, || (kernel_state(&line) == before).then_some(()));
+    assert!(gone.is_some(), "nothing is left: {}", kernel_state(&line));
 }
 
 #[test]
@@ -221,12 +222,73 @@ fn a_node_that_ends_or_dies_leaves_nothing_of_its_streams() {
     node.start_again(net, "r1").unwrap();
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let cell = line.node.cell().unwrap();
+    let its_rules = line.run("r1", &["ip", "rule", "show", "priority", "84"]);
+    assert!(its_rules.contains("fwmark"), "{its_rules}");
     line.node.kill().unwrap();
     kill(cell);
     let Line { node, net } = &mut line;
     node.start_again(net, "r1").unwrap();
+    // The next cell has others.
+    let gone = wait_for(SOON, || (!kernel_state(&line).contains(&its_rules)).then_some(()));
+    assert!(gone.is_some(), "{}", kernel_state(&line));
     line.node.remove("streams").unwrap();
-    assert_eq!(kernel_state(&line), before);
+    let gone = wait_for(SOON, || (kernel_state(&line) == before).then_some(()));
+    assert!(gone.is_some(), "{}", kernel_state(&line));
+}
+
+#[test]
+fn a_router_without_ipv6_takes_connections() {
+    if !root_or_skip("services of streams") {
+        return;
+    }
+    let line = Line::up();
+    for key in ["all", "default", "lo"] {
+        line.run("r1", &["sysctl", "-qw", &format!("net.ipv6.conf.{key}.disable_ipv6=1")]);
+    }
+    let before = kernel_state(&line);
+    deploy(&line, &[&format!("proto tcp dport {PORT}")]);
+    let listener = server(&line, false, PORT);
+    let (mut client, mut accepted) = pair(&line, &listener);
+    talks(&mut client, &mut accepted);
+    assert_eq!(stats(&line).accepted, 1);
+    line.node.remove("streams").unwrap();
+    let gone = wait_for(SOON, || (kernel_state(&line) == before).then_some(()));
+    assert!(gone.is_some(), "{}", kernel_state(&line));
+}
+
+#[test]
+fn a_service_that_is_removed_while_its_module_compiles_never_begins() {
+    if !root_or_skip("services of streams") {
+        return;
+    }
+    let line = Line::up();
+    let before = kernel_state(&line);
+    // Takes a second or so.
+    let function = format!("(func (param $step i32) (param $hash i32) {})", steps_of_work(9));
+    let text = String::from("(module $slow (memory (export \"memory\") 1) ")
+        + "(func (export \"proxy_abi_version_0_2_1\"))"
+        + &function.repeat(4_000)
+        + ")";
+    let slow = wat::parse_str(text).unwrap();
+    let rules: &[&str] = &[&format!("proto tcp dport {PORT}")];
+    std::thread::scope(|scope| {
+        let service = Service { name: "streams", rules, ..Service::default() };
+        let (node, slow) = (&line.node, &slow);
+        let deployed = scope.spawn(move || node.deploy(slow, &service));
+        let is_there = || line.node.service("streams").ok();
+        let there = wait_for(SOON, is_there).unwrap();
+        assert_eq!(there.state, "starting");
+        line.node.remove("streams").unwrap();
+        let refused = deployed.join().unwrap().unwrap_err().to_string();
+        assert!(refused.contains("'streams' was removed"), "{refused}");
+    });
+    // Whoever waits for the same compiler begins.
+    let another = Service { name: "another", rules, ..Service::default() };
+    line.node.deploy(&slow, &another).unwrap();
+    assert_eq!(line.node.client().services().unwrap().services.len(), 1);
+    line.node.remove("another").unwrap();
+    let gone = wait_for(SOON, || (kernel_state(&line) == before).then_some(()));
+    assert!(gone.is_some(), "nothing of the first is left: {}", kernel_state(&line));
 }
 
 #[test]

@@ -137,9 +137,9 @@ fn a_call_whose_turn_is_over_goes_on_where_it_was_also_for_messages_and_another_
     }
     let line = Line::up();
     line.acquaint();
-    // A call takes about a millisecond: 20 turns of 50 µs.
-    line.with_session("slow", Some("50us/2ms"), Some("1MiB"));
-    line.serve("slow", &user("count", &counting(700_000)), "slow", VICTIM);
+    // A call takes about 600 µs: three turns of 200 µs, of which a busy machine takes a part.
+    line.with_session("slow", Some("200us/2ms"), Some("1MiB"));
+    line.serve("slow", &user("count", &counting(600_000)), "slow", VICTIM);
     line.with_hostile(1);
     let (receiver, sender) = (line.udp("server", VICTIM), line.sender_to(VICTIM));
     receiver.set_read_timeout(Some(SOON)).unwrap();
@@ -151,7 +151,7 @@ fn a_call_whose_turn_is_over_goes_on_where_it_was_also_for_messages_and_another_
     // Asked in the middle of a call, or between two: the answer is a whole number of packets.
     let answers = line.node.client().message("slow", b"?").unwrap().answers;
     assert!(matches!(answers[..], [Some(0..=5)]), "{answers:?}");
-    let another = user("count", &counting(699_999));
+    let another = user("count", &counting(599_999));
     let service = Service { name: "slow", session: "slow", ..Service::default() };
     line.node.deploy(&another, &service).unwrap();
     let mut payload = [0; 4];

@@ -164,18 +164,23 @@ fn to_listener(family: u8, address: IpAddr, port: u16) -> Vec<u8> {
     .concat()
 }
 
+/// Whether the kernel has no IPv6 for a device.
+fn is_disabled(error: &NetlinkError) -> bool {
+    matches!(error.errno(), Some(libc::EACCES | libc::EAFNOSUPPORT | libc::EOPNOTSUPP))
+}
+
 impl Netlink {
     /// Routes packets with the mark of a port to this machine, and asks for no other.
     fn have_marked_here(&self, port: u16) -> Result<(), NetlinkError> {
         for family in [libc::AF_INET, libc::AF_INET6] {
             let request = "route marked packets to this machine (CONFIG_IP_MULTIPLE_TABLES)";
             let route = route(family as u8, port, self.loopback()?);
-            self.channel.ask_raw(
-                request,
-                RTM_NEWROUTE,
-                CREATE & !NLM_F_EXCL | NLM_F_REPLACE,
-                &route,
-            )?;
+            let flags = CREATE & !NLM_F_EXCL | NLM_F_REPLACE;
+            match self.channel.ask_raw(request, RTM_NEWROUTE, flags, &route) {
+                // Loopback has no IPv6 (net.ipv6.conf.all.disable_ipv6): nothing of it comes.
+                Err(error) if family == libc::AF_INET6 && is_disabled(&error) => continue,
+                other => drop(other?),
+            }
             let rule = rule(family as u8, port);
             match self.channel.ask_raw(request, RTM_NEWRULE, CREATE, &rule) {
                 Err(error) if error.errno() == Some(libc::EEXIST) => {}
