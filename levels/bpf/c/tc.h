@@ -8,7 +8,8 @@
  *   run_module() --tail call--> the module --tail call--> tam_afterwards_tc (afterwards.h)
  *
  * One copy serves all ports: what is to be known of the port is in the metadata.
- * Ports have GRO off, so that one buffer is one frame here.
+ * Ports have GRO off while a service is at this level, so that one buffer is one frame here. Else
+ * it may be on for what is intercepted (the daemon's settle_gro()).
  */
 #ifndef TAM_TC_H
 #define TAM_TC_H

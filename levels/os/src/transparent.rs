@@ -9,12 +9,19 @@ use rustix::net::{
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 /// Connections that wait to be accepted: more than come in the time that a busy cell is away, and
 /// the kernel's own limit where that is lower (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 /// Ports of IPv4 that are tried until one is free for IPv6, too.
 const ATTEMPTS_MAX: usize = 16;
+
+/// An end that says nothing is asked after so long whether it is still there, then so many times
+/// so often: who is gone without a word holds a connection for ten minutes and a half.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(600);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_COUNT: u32 = 3;
 
 /// Where intercepted connections come to: one port of this machine's own addresses.
 #[derive(Debug)]
@@ -79,5 +86,12 @@ pub fn unconnected(v6: bool) -> io::Result<OwnedFd> {
     setsockopt(&socket, sockopt::IpTransparent, &true)?;
     // The client's own port may be in use from another of its connections that has ended.
     options::set_socket_reuseaddr(&socket, true)?;
+    // Bytes leave when they come, and an end that has vanished is noticed. What a listener accepts
+    // is as the listener is.
+    options::set_tcp_nodelay(&socket, true)?;
+    options::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
+    options::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL)?;
+    options::set_tcp_keepcnt(&socket, KEEPALIVE_COUNT)?;
+    options::set_socket_keepalive(&socket, true)?;
     Ok(socket)
 }

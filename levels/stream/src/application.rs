@@ -22,7 +22,7 @@ use rustix::net::{
 };
 use units::Nanos;
 
-use crate::connection::{Connection, Socket, bind_as, prepare, reset};
+use crate::connection::{Connection, Socket, bind_as, reset};
 use crate::table::{Key, ServiceNumber, Side, Table};
 use crate::{Counts, Place, Sockets, rewatch, watch};
 
@@ -109,10 +109,9 @@ struct Target {
 }
 
 impl Single {
-    pub(crate) fn accepted(service: ServiceNumber, fd: OwnedFd) -> Result<Self, Errno> {
-        prepare(&fd)?;
+    pub(crate) const fn accepted(service: ServiceNumber, fd: OwnedFd) -> Self {
         let socket = Some(Socket::new(fd));
-        Ok(Self { service, is_ready: false, socket, target: None, is_unreachable: false })
+        Self { service, is_ready: false, socket, target: None, is_unreachable: false }
     }
 
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -205,11 +204,16 @@ impl Io<'_> {
 
     /// Reads what has come.
     pub fn receive(&mut self, end: End, buffer: &mut [u8]) -> Received {
+        let room = buffer.len();
         let Some(socket) = self.socket(end) else { return Received::Nothing };
         while socket.may_read {
             match recv(&socket.fd, &mut *buffer, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Received::Ended,
-                Ok((count, _)) => return Received::Bytes(count),
+                Ok((count, _)) => {
+                    // Less than there was room for: an event tells of what comes from now on.
+                    socket.may_read &= count == room || socket.is_ending;
+                    return Received::Bytes(count);
+                }
                 Err(Errno::AGAIN) => socket.may_read = false,
                 Err(Errno::INTR) => {}
                 Err(_) => {
@@ -349,7 +353,6 @@ impl Io<'_> {
                 Err(Errno::INPROGRESS) => Ok(()),
                 other => other,
             })
-            .and_then(|()| prepare(&fd))
             .and_then(|()| watch(self.epoll, fd.as_fd(), key.with(Side::Downstream)));
         self.counts.other_port += u64::from(other_port);
         let Some(single) = self.single(End(key)) else { return };

@@ -19,12 +19,6 @@ use crate::pipes::Pipes;
 use crate::table::{ServiceNumber, Side};
 use crate::way::{End, Moved, Way};
 
-/// An end that says nothing is asked after so long whether it is still there, then so many times
-/// so often: who is gone without a word holds a connection for ten minutes and a half.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(600);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-const KEEPALIVE_COUNT: u32 = 3;
-
 /// What is to become of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
@@ -40,17 +34,24 @@ pub(crate) enum After {
     Unreachable,
 }
 
+/// Of what comes then no event tells by itself.
+const ENDINGS: EventFlags =
+    EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR).union(EventFlags::PRI);
+
 /// A socket with what the kernel said of it.
 pub(crate) struct Socket {
     pub(crate) fd: OwnedFd,
     pub(crate) may_read: bool,
     pub(crate) may_write: bool,
     pub(crate) has_failed: bool,
+    /// Its other side has ended it, or has said something urgent: what is behind the last bytes
+    /// that came is found by reading alone.
+    pub(crate) is_ending: bool,
 }
 
 impl Socket {
     pub(crate) const fn new(fd: OwnedFd) -> Self {
-        Self { fd, may_read: false, may_write: false, has_failed: false }
+        Self { fd, may_read: false, may_write: false, has_failed: false, is_ending: false }
     }
 
     /// The kernel has said something of it.
@@ -58,12 +59,13 @@ impl Socket {
         self.may_read |= flags.intersects(EventFlags::IN | EventFlags::RDHUP);
         self.may_write |= flags.contains(EventFlags::OUT);
         self.has_failed |= flags.contains(EventFlags::ERR);
+        self.is_ending |= flags.intersects(ENDINGS);
     }
 
     fn end(&mut self) -> End<'_> {
-        let Self { fd, may_read, may_write, .. } = self;
+        let Self { fd, may_read, may_write, is_ending, .. } = self;
         let fd: &OwnedFd = fd;
-        End { socket: fd.as_fd(), may_read, may_write }
+        End { socket: fd.as_fd(), may_read, may_write, is_ending: *is_ending }
     }
 }
 
@@ -91,13 +93,12 @@ impl Connection {
         server: SocketAddr,
     ) -> Result<(Self, bool), Errno> {
         let mut other_port = false;
-        let connected = bind_as(&socket, client, &mut other_port)
-            .and_then(|()| match connect(&socket, &server) {
+        let connected = bind_as(&socket, client, &mut other_port).and_then(|()| {
+            match connect(&socket, &server) {
                 Err(Errno::INPROGRESS) => Ok(()),
                 other => other,
-            })
-            .and_then(|()| prepare(&accepted))
-            .and_then(|()| prepare(&socket));
+            }
+        });
         if let Err(error) = connected {
             reset(&accepted);
             return Err(error);
@@ -211,13 +212,4 @@ pub(crate) fn bind_as(
         }
         other => other,
     }
-}
-
-/// Bytes leave when they come, and an end that has vanished is noticed.
-pub(crate) fn prepare(socket: &OwnedFd) -> Result<(), Errno> {
-    sockopt::set_tcp_nodelay(socket, true)?;
-    sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
-    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_COUNT)?;
-    sockopt::set_socket_keepalive(socket, true)
 }

@@ -14,7 +14,7 @@
 //! happened, [`Streams::work`] does what can be done for one service, so far as its turn goes.
 //!
 //! It opens no socket: listeners and unconnected sockets that may have other people's addresses
-//! come from who may make them.
+//! come from who may make them, with what is to hold for all connections set.
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, accept_with, getpeername, getsockname};
+use rustix::net::{AddressFamily, SocketFlags, acceptfrom_with, getsockname};
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -557,10 +557,7 @@ impl Streams {
             }
         };
         service.counts.accepted += 1;
-        let Ok(single) = Single::accepted(number, accepted) else {
-            service.counts.reset += 1;
-            return false;
-        };
+        let single = Single::accepted(number, accepted);
         let key = self.table.insert(Place::Single(single));
         let Some(Place::Single(single)) = self.table.get_mut(key) else { return false };
         let watched =
@@ -621,6 +618,7 @@ const LISTENED: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlag
 const WATCHED: epoll::EventFlags = epoll::EventFlags::IN
     .union(epoll::EventFlags::OUT)
     .union(epoll::EventFlags::RDHUP)
+    .union(epoll::EventFlags::PRI)
     .union(epoll::EventFlags::ET);
 
 fn watch(epoll: BorrowedFd<'_>, socket: BorrowedFd<'_>, data: u64) -> Result<(), Errno> {
@@ -638,11 +636,10 @@ fn accept_one(
     listener: BorrowedFd<'_>,
 ) -> Result<Option<(OwnedFd, SocketAddr, SocketAddr)>, Errno> {
     loop {
-        match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-            Ok(socket) => {
+        match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok((socket, client)) => {
                 // One that was reset while it waited has no peer.
-                let client =
-                    getpeername(&socket).ok().and_then(|it| SocketAddr::try_from(it?).ok());
+                let client = client.and_then(|it| SocketAddr::try_from(it).ok());
                 let server = getsockname(&socket).ok().and_then(|it| SocketAddr::try_from(it).ok());
                 if let (Some(client), Some(server)) = (client, server) {
                     return Ok(Some((socket, client, server)));

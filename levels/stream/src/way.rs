@@ -1,24 +1,30 @@
 //! One direction of a connection.
+//!
+//! ```text
+//!           ┌─ buffer: what comes is less than 16 KiB at once ─┐
+//!  sender ──┤       ▼ a full buffer     ▲ less than that       ├─▶ receiver
+//!           └─ pipe: more, which nobody needs to see ──────────┘
+//! ```
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::pipe::{SpliceFlags, splice};
 
-use crate::pipes::{Pipe, Pipes};
+use crate::pipes::{COPIED_MAX, Pipe, Pipes};
 
 /// Bytes that one direction holds at most: what a pipe has room for.
 const HELD_MAX: usize = 64 * 1024;
-
-/// What is copied at once where there is no pipe.
-const COPIED_MAX: usize = 16 * 1024;
 
 /// A socket, and what is known of it.
 pub(crate) struct End<'a> {
     pub(crate) socket: BorrowedFd<'a>,
     pub(crate) may_read: &'a mut bool,
     pub(crate) may_write: &'a mut bool,
+    /// Something may be behind the last bytes that no event tells of: that they are the last.
+    pub(crate) is_ending: bool,
 }
 
 /// What a direction can do now.
@@ -35,11 +41,13 @@ pub(crate) enum Moved {
 /// Bytes on their way from one socket to the other.
 #[derive(Default)]
 pub(crate) struct Way {
-    /// While there are any.
+    /// While there are any in one.
     pipe: Option<Pipe>,
-    /// In place of a pipe, where no descriptor is free for one.
+    /// Otherwise, where it has memory, they are here.
     copied: Vec<u8>,
     held: usize,
+    /// So much came last time that a pipe is worth its calls.
+    is_bulk: bool,
     /// The sender has ended it.
     has_ended: bool,
     /// The receiver has been told.
@@ -90,9 +98,12 @@ impl Way {
         if !self.copied.is_empty() {
             return Ok(false);
         }
+        if self.held == 0 && !self.is_bulk {
+            return self.copy(pipes, from);
+        }
         let pipe = match self.pipe.take().map_or_else(|| pipes.take(), Ok) {
             Ok(pipe) => pipe,
-            Err(Errno::MFILE | Errno::NFILE) => return self.copy(from),
+            Err(Errno::MFILE | Errno::NFILE) => return self.copy(pipes, from),
             Err(error) => return Err(error),
         };
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
@@ -101,7 +112,10 @@ impl Way {
         self.pipe = Some(pipe);
         match taken {
             Ok(0) => self.has_ended = true,
-            Ok(bytes) => self.held += bytes,
+            Ok(bytes) => {
+                self.held += bytes;
+                self.is_bulk = bytes >= COPIED_MAX;
+            }
             // The socket is empty, or the pipe has no place for another segment: with bytes in
             // the pipe it is asked again when they are out.
             Err(Errno::AGAIN) if self.held == 0 => {
@@ -118,26 +132,29 @@ impl Way {
         Ok(true)
     }
 
-    /// The same without a pipe.
-    fn copy(&mut self, from: &mut End<'_>) -> Result<bool, Errno> {
-        self.copied.resize(COPIED_MAX, 0);
-        let taken = recv(from.socket, &mut self.copied[..], RecvFlags::DONTWAIT);
-        self.copied.truncate(taken.as_ref().map_or(0, |(bytes, _)| *bytes));
-        self.held = self.copied.len();
+    /// The same by a buffer.
+    fn copy(&mut self, pipes: &mut Pipes, from: &mut End<'_>) -> Result<bool, Errno> {
+        let mut buffer = pipes.buffer();
+        let taken = recv(from.socket, spare_capacity(&mut buffer), RecvFlags::DONTWAIT);
         match taken {
             Ok((0, _)) => self.has_ended = true,
-            Ok(_) => {}
-            Err(Errno::AGAIN) => {
-                *from.may_read = false;
-                return Ok(false);
+            Ok((bytes, _)) => {
+                self.held = bytes;
+                self.is_bulk = bytes >= COPIED_MAX;
+                self.copied = buffer;
+                // Less than there was room for: an event tells of what comes from now on.
+                *from.may_read &= self.is_bulk || from.is_ending;
+                return Ok(true);
             }
-            Err(Errno::INTR) => return Ok(false),
+            Err(Errno::AGAIN) => *from.may_read = false,
+            Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
-        Ok(true)
+        pipes.give_buffer(buffer);
+        Ok(self.has_ended)
     }
 
-    /// From the pipe to the receiver; whether anything came of it.
+    /// From pipe or buffer to the receiver; whether anything came of it.
     fn give(&mut self, pipes: &mut Pipes, to: &mut End<'_>) -> Result<bool, Errno> {
         if !*to.may_write || self.held == 0 {
             return Ok(false);
@@ -154,7 +171,6 @@ impl Way {
                 self.copied.drain(..bytes.min(self.copied.len()));
                 if self.held == 0 {
                     self.let_go(pipes);
-                    self.copied = Vec::new();
                 }
                 Ok(bytes > 0)
             }
@@ -167,11 +183,12 @@ impl Way {
         }
     }
 
-    /// An empty pipe is for others.
+    /// An empty pipe is for others, and so is an empty buffer.
     fn let_go(&mut self, pipes: &mut Pipes) {
         if let Some(pipe) = self.pipe.take() {
             pipes.give(pipe);
         }
+        pipes.give_buffer(std::mem::take(&mut self.copied));
     }
 
     /// What is on its way is given up.
@@ -208,8 +225,8 @@ mod tests {
             let may = &mut [true; 4];
             let [a, b, c, d] = may;
             let mut ends = (
-                End { socket: from.as_fd(), may_read: a, may_write: b },
-                End { socket: to.as_fd(), may_read: c, may_write: d },
+                End { socket: from.as_fd(), may_read: a, may_write: b, is_ending: true },
+                End { socket: to.as_fd(), may_read: c, may_write: d, is_ending: true },
             );
             let moved = way.advance(&mut pipes, &mut ends.0, &mut ends.1, 30_000).unwrap();
             assert!(way.held <= HELD_MAX);

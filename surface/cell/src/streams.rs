@@ -424,10 +424,11 @@ impl StreamServices {
         self.streams.ready(now).filter_map(find).map(StreamService::turn)
     }
 
-    /// The state of a service's call that stands still; `None` when the service is not there.
-    pub(crate) fn call(&self, entry: EntryId) -> Option<CallState> {
+    /// The state of a service's call that stands still, and whether a module sees its connections
+    /// at all; `None` when the service is not there.
+    pub(crate) fn call(&self, entry: EntryId) -> Option<(CallState, bool)> {
         let service = self.services.iter().find(|service| service.entry() == entry)?;
-        Some(service.call)
+        Some((service.call, service.reports().next().is_some()))
     }
 
     /// Does something for a service; whether there is more to do.

@@ -410,6 +410,10 @@ impl Daemon {
         match self.loader(entry, level) {
             Ok(load) => {
                 self.loading.insert(entry, level);
+                if level == Level::Kernel {
+                    // Before the first packet comes there.
+                    self.settle_gro(None);
+                }
                 tokio::task::spawn_blocking(move || {
                     // The daemon is gone when nobody receives: nothing is left to do.
                     let _ = done.send(Done::Loaded(Box::new(load())));
@@ -591,7 +595,28 @@ impl Daemon {
             *self.fuel_closed.entry(session.clone()).or_default() += fuel;
         }
         self.clear_below(entry);
+        if shared.loaded.contains_key(&Level::Kernel) {
+            self.settle_gro(Some(entry));
+        }
         self.keep_spare(entry, shared);
+    }
+
+    /// The kernel joins segments of intercepted connections, which is most of what receiving them
+    /// costs, while there are services of streams; and not while there is one at kernel level, which
+    /// is shown each frame by itself, behind that. `but` is a service that is gone.
+    pub(crate) fn settle_gro(&mut self, but: Option<EntryId>) {
+        let mut loads = self.loading.values().copied();
+        let mut loaded = self.shared.iter().filter(|(entry, _)| Some(**entry) != but);
+        let mut is_alone = !loads.any(|level| level == Level::Kernel)
+            && !loaded.any(|(_, shared)| shared.loaded.contains_key(&Level::Kernel));
+        let mut has_streams = false;
+        for service in self.node.services().filter(|service| Some(service.entry) != but) {
+            has_streams |= service.module.kind == abi::check::Kind::Streams;
+            is_alone &= service.level != Level::Kernel;
+        }
+        for port in &mut self.ports {
+            port.set_gro(has_streams && is_alone);
+        }
     }
 
     /// Nothing of an entry is left below user level.

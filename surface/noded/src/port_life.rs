@@ -151,6 +151,7 @@ impl Daemon {
                     self.note(note);
                 }
                 self.leave_kernel(index);
+                self.settle_gro(None);
                 self.mark_shared();
                 if let Err(error) = self.open_queues(index) {
                     let error = format!("{error:#}");

@@ -10,7 +10,7 @@ use bpf_maps::{
 };
 use node::{Node, Port, PortKind, PortMode, PortSpec};
 use os::netlink::{Link, Netlink, NetlinkError};
-use os::offload::{self, Offload, Restore};
+use os::offload::{self, Offload, OffloadState, Restore};
 use os::sysctl;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,8 +18,11 @@ use std::path::PathBuf;
 use units::{BitsPerSecond, Name, PortId};
 
 /// What must be off where services run: a packet is one frame as on the wire,
-/// tags in line and checksums complete.
+/// tags in line and checksums complete. [`LivePort::set_gro`] is the exception.
 const OFF: [Offload; 4] = [Offload::Gro, Offload::GroHw, Offload::Lro, Offload::RxVlan];
+
+/// The kernel's name of what [`Offload::Gro`] is usually.
+const GRO: &str = "rx-gro";
 
 /// The largest MTU that all levels serve: five frames of packet memory, and the node's own
 /// devices, have room for it.
@@ -102,6 +105,11 @@ impl Undo {
     /// The device's name when that was.
     pub(crate) fn device(&self) -> &str {
         self.offloads.device()
+    }
+
+    /// Whether it did what the kernel calls so.
+    fn did(&self, feature: &str) -> bool {
+        self.offloads.features().iter().any(|name| name == feature)
     }
 
     /// Switches off what must be off on a device.
@@ -267,8 +275,11 @@ impl LivePort {
             Some(before) => before,
             None => switch_off(netlink, &link, made, bridge.is_some())?,
         };
-        let offloads_off =
+        let mut offloads_off =
             restore.first().map_or_else(Vec::new, |undo| undo.offloads.features().to_vec());
+        // A daemon before may have had segments joined.
+        let now_on = OffloadState::read(&device).map_or_else(|_| Vec::new(), |state| state.active);
+        offloads_off.retain(|name| !now_on.contains(name));
         let driver = offload::driver(&device).unwrap_or_else(|_| "unknown".to_owned());
         Ok(Self {
             config: describe(&link, bridge, port.spec.kind),
@@ -292,6 +303,26 @@ impl LivePort {
         if config.flags & PORT_GENERIC != 0 {
             self.mode = Mode::Generic;
             self.mode_reason = Some("as the daemon before found".to_owned());
+        }
+    }
+
+    /// Has the kernel join segments of TCP for its stack, or not: where the device did so before
+    /// it was a port, and the front door sees each frame before that.
+    pub(crate) fn set_gro(&mut self, on: bool) {
+        let did = self.restore.first().is_some_and(|undo| undo.did(GRO));
+        let off = self.offloads_off.iter().position(|name| name == GRO);
+        if off.is_some() != on || !did || self.mode != Mode::Native || self.away.is_some() {
+            return;
+        }
+        let device = &self.port.spec.device;
+        let set = if on { offload::enable } else { offload::disable };
+        // What it did before it was a port is remembered already.
+        if let Err(error) = set(device, &[Offload::Gro]).map(drop) {
+            return tracing::warn!(%error, on, "segments of TCP are joined as before");
+        }
+        match off {
+            Some(at) => drop(self.offloads_off.remove(at)),
+            None => self.offloads_off.push(GRO.to_owned()),
         }
     }
 

@@ -10,6 +10,7 @@
 use crate::cell_work::{Facts, Pending};
 use crate::daemon::{Daemon, Done};
 use crate::replace::Replacing;
+use abi::Level;
 use abi::check::Kind;
 use anyhow::{Context, Result};
 use cell::Compiled;
@@ -58,7 +59,7 @@ impl Daemon {
             closed: start.closed,
             kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
         });
-        let pending = Pending { facts, levels: vec![abi::Level::User], replaces: start.replaces };
+        let pending = Pending { facts, levels: vec![Level::User], replaces: start.replaces };
         self.begin_when_compiled(digest, pending);
     }
 
@@ -67,7 +68,10 @@ impl Daemon {
         let entry = facts.entry;
         self.begin_meters(entry);
         match self.try_start_streams(facts, compiled) {
-            Ok(Some(port)) => self.event(Event::ServiceListens { entry, port }),
+            Ok(Some(port)) => {
+                self.event(Event::ServiceListens { entry, port });
+                self.settle_gro(None);
+            }
             // Its loss has been told; another one starts the service anew.
             Ok(None) => {}
             Err(error) => self.not_begun(entry, None, format!("{error:#}")),
@@ -82,7 +86,7 @@ impl Daemon {
         let cell = self.cell.as_ref().context("the cell is not there");
         match cell.and_then(|cell| cell.send(&message, &[compiled.code.as_fd()])) {
             Ok(()) => {
-                let (levels, programs) = (vec![abi::Level::User], Arc::clone(compiled));
+                let (levels, programs) = (vec![Level::User], Arc::clone(compiled));
                 self.replacing.insert(entry, Replacing { levels, programs, shared: None });
             }
             Err(error) => {
@@ -133,10 +137,11 @@ impl Daemon {
     }
 
     /// A service is gone; if it had streams, nothing of them is left.
-    pub(crate) fn end_streams(&self, entry: EntryId) {
+    pub(crate) fn end_streams(&mut self, entry: EntryId) {
         let service = self.node.service_of(entry);
         if service.is_some_and(|service| service.module.kind == Kind::Streams) {
             self.sweep_interceptions();
+            self.settle_gro(Some(entry));
         }
     }
 

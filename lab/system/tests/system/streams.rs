@@ -1,13 +1,14 @@
 //! Services of streams: connections that a node takes, and whose ends do not notice.
 
 use crate::clean_end::kill;
-use crate::common::{Ends, Line, SOON, steps_of_work};
+use crate::common::{Ends, Line, SOON, module, steps_of_work};
+use os::offload::{Offload, OffloadState};
 use sha2::{Digest, Sha256};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
-use testkit::{Running, Service, root_or_skip, service_module, wait_for};
+use testkit::{Net, NodeUnderTest, Running, Service, root_or_skip, service_module, wait_for};
 
 const PORT: u16 = 7000;
 
@@ -234,6 +235,43 @@ fn a_node_that_ends_or_dies_leaves_nothing_of_its_streams() {
     line.node.remove("streams").unwrap();
     let gone = wait_for(SOON, || (kernel_state(&line) == before).then_some(()));
     assert!(gone.is_some(), "{}", kernel_state(&line));
+}
+
+#[test]
+fn segments_are_joined_for_streams_and_not_for_services_at_kernel_level() {
+    if !root_or_skip("services of streams") {
+        return;
+    }
+    let net = Net::line(1500).unwrap();
+    let devices = ["client", "server"].map(|peer| net.device("r1", peer).unwrap().name);
+    for device in &devices {
+        let on = || os::offload::enable(device, &[Offload::Gro]).map(drop);
+        net.within("r1", on).unwrap().unwrap();
+    }
+    let node = NodeUnderTest::start(&net, "r1").unwrap();
+    let mut line = Line { node, net };
+    let joins = |line: &Line| {
+        devices.each_ref().map(|device| {
+            let state = line.net.within("r1", || OffloadState::read(device)).unwrap();
+            state.unwrap().is_on(Offload::Gro)
+        })
+    };
+    assert_eq!(joins(&line), [false; 2], "a packet is a frame");
+    deploy(&line, &[&format!("proto tcp dport {PORT}")]);
+    assert_eq!(joins(&line), [true; 2]);
+    let pass =
+        r#"(memory (export "memory") 1 1) (func (export "on_packet") (result i32) (i32.const 0))"#;
+    let wasm = module("passes", "window = 64\nmemory_pages_max = 1\nlevels = [\"kernel\"]", pass);
+    let service = Service { name: "passes", level: "kernel", ..Service::default() };
+    line.node.deploy(&wasm, &service).unwrap();
+    assert_eq!(line.node.service("passes").unwrap().level, "kernel");
+    assert_eq!(joins(&line), [false; 2]);
+    line.node.remove("passes").unwrap();
+    assert_eq!(joins(&line), [true; 2]);
+    line.node.remove("streams").unwrap();
+    assert_eq!(joins(&line), [false; 2]);
+    assert!(line.node.stop().unwrap().success());
+    assert_eq!(joins(&line), [true; 2], "as it was");
 }
 
 #[test]

@@ -167,18 +167,21 @@ impl Cell {
     /// such service.
     pub(super) fn work_streams(&mut self, begin: Nanos, next: &Next) -> Option<Nanos> {
         let entry = next.task.entry;
-        let call = self.streams.call(entry)?;
+        let (call, has_module) = self.streams.call(entry)?;
         let until = next.until.min(begin + TURN_MAX);
-        self.slicer.arm(TURN_MAX);
-        self.pacer.begin(until, call);
-        self.pacer.look_closely(Nanos(u64::MAX));
+        if has_module {
+            self.slicer.arm(TURN_MAX);
+            self.pacer.begin(until, call);
+            self.pacer.look_closely(Nanos(u64::MAX));
+        }
         let mut now = begin;
         loop {
             let has_more = self.streams.work(entry, now, until);
             now = pacer::now();
             if !has_more || now >= until {
                 let used = now.saturating_sub(begin);
-                self.streams.charge(entry, used, self.pacer.end(true));
+                let call = if has_module { self.pacer.end(true) } else { call };
+                self.streams.charge(entry, used, call);
                 self.sessions.charge(now, next, used, !has_more);
                 return Some(now);
             }
