@@ -18,7 +18,7 @@ rust_find || {
 }
 
 LINTS_MINOR=95 # lints differ by version: with another one clippy reports, but its warnings do not fail
-SAMPLES="monitor touch firewall nat guard guard-limit flakeway compress reflector"
+SAMPLES="monitor touch firewall nat guard guard-limit flakeway compress reflector transcode"
 OUTSIDE=$(ls sdk/rust/Cargo.toml services/*/Cargo.toml) # packages that the workspace leaves out
 
 scratch=$(mktemp -d)

@@ -1,0 +1,289 @@
+//! What the module says itself: the page, what a control request changed, and errors as JSON that
+//! say where, what, and what to do.
+
+use crate::VIEWER;
+use crate::choice::{Choice, Wrong};
+use crate::limits::{RETRY_AFTER, SENTENCE_LENGTH_MAX};
+use crate::request::PREFIX;
+
+/// An answer of HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its fields.
+    pub fields: Vec<(&'static str, String)>,
+    /// Its body.
+    pub body: String,
+}
+
+/// Nobody keeps what is said of this moment.
+const NO_STORE: (&str, &str) = ("cache-control", "no-store");
+/// What the page may do: run its own script, and ask the server that it came from.
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src \
+                           'unsafe-inline'; connect-src 'self'; img-src 'self' blob:; base-uri \
+                           'none'; form-action 'none'; frame-ancestors 'self'";
+
+impl Answer {
+    fn new(status: u16, content_type: &str, body: String) -> Self {
+        let fields =
+            vec![("content-type", content_type.to_owned()), (NO_STORE.0, NO_STORE.1.to_owned())];
+        Self { status, fields, body }
+    }
+
+    fn and(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.fields.push((name, value.into()));
+        self
+    }
+
+    fn error(status: u16, place: &str, error: &str, advice: &str) -> Self {
+        let body = format!(
+            "{{\"status\":{status},\"where\":{},\"error\":{},\"do\":{}}}\n",
+            json(place),
+            json(error),
+            json(advice)
+        );
+        Self::new(status, "application/json", body)
+    }
+
+    /// The page.
+    pub fn viewer() -> Self {
+        Self::new(200, "text/html; charset=utf-8", VIEWER.to_owned())
+            .and("content-security-policy", PAGE_POLICY)
+            .and("x-content-type-options", "nosniff")
+    }
+
+    /// A change has been made; frames with its number follow it.
+    pub fn changed(number: u16, choice: &Choice) -> Self {
+        let kbits = choice.kbits.map_or("\"any\"".to_owned(), |kbits| kbits.to_string());
+        let body = format!(
+            "{{\"change\":{number},\"size\":\"{}\",\"rate\":{},\"kbits\":{kbits},\"format\":\"{}\",\
+             \"palette\":\"{}\",\"dither\":\"{}\",\"layout\":\"{}\",\"quality\":{}}}\n",
+            choice.size,
+            choice.rate,
+            choice.format.name(),
+            choice.palette.name(),
+            choice.dither.name(),
+            choice.layout.name(),
+            choice.quality,
+        );
+        Self::new(200, "application/json", body)
+    }
+
+    /// A setting means nothing.
+    pub fn wrong(wrong: &Wrong) -> Self {
+        let place = format!("{PREFIX}{}", wrong.setting);
+        Self::error(400, &place, &wrong.why, &format!("it can be {}", wrong.can_be))
+    }
+
+    /// A control request that names no stream.
+    pub fn no_stream_named() -> Self {
+        let advice = "say tamandua-stream, as the response that plays says it";
+        Self::error(400, "tamandua-stream", "it does not say which stream", advice)
+    }
+
+    /// Another device's stream.
+    pub fn of_another() -> Self {
+        let error = "the stream plays on another address";
+        let advice = "change it from the device that plays it";
+        Self::error(403, "tamandua-stream", error, advice)
+    }
+
+    /// A stream that is not there.
+    pub fn no_stream() -> Self {
+        let error = "no stream of this id plays; it has ended, or the id is wrong";
+        let advice = "ask for the video again, and take tamandua-stream from its response";
+        Self::error(404, "tamandua-stream", error, advice)
+    }
+
+    /// One of the module's paths where nothing is.
+    pub fn nowhere(prefix: &str) -> Self {
+        let advice = format!("GET {prefix}viewer is a page, POST {prefix}control changes a stream");
+        Self::error(404, "path", "there is nothing here", &advice)
+    }
+
+    /// A method that is not for this path.
+    pub fn method(allowed: &'static str) -> Self {
+        let error = "this path does not know the method";
+        Self::error(405, "method", error, &format!("it can be {allowed}")).and("allow", allowed)
+    }
+
+    /// A change that a stream that plays cannot have.
+    pub fn format_is_fixed() -> Self {
+        let error = "the format of a stream that plays stays";
+        let advice = "ask for the video again with the other format";
+        Self::error(409, "tamandua-format", error, advice)
+    }
+
+    /// More changes than pictures.
+    pub fn too_many_changes() -> Self {
+        let error = "too many changes wait for their first picture";
+        Self::error(429, "control", error, "wait a second").and("retry-after", "1")
+    }
+
+    /// No stream more.
+    pub fn too_many_streams(most: usize) -> Self {
+        let error = format!("{most} streams play already, which is the most of this service");
+        let advice = format!("try again in {RETRY_AFTER} s");
+        Self::error(503, "node", &error, &advice).and("retry-after", RETRY_AFTER.to_string())
+    }
+
+    /// The node does not do it.
+    pub fn refused(refusal: &Refusal) -> Self {
+        let Refusal { reason, sentence } = refusal;
+        match reason {
+            Reason::Busy => {
+                let advice = format!("try again in {RETRY_AFTER} s");
+                Self::error(503, "node", sentence, &advice)
+                    .and("retry-after", RETRY_AFTER.to_string())
+            }
+            Reason::Unavailable => {
+                let advice = "tell the operator of the node; docs/transcode.md says what it needs";
+                Self::error(503, "node", sentence, advice)
+            }
+            Reason::NotVideo => {
+                let advice = "ask without settings for what the server has, or for MPEG-2 video";
+                Self::error(502, "server", sentence, advice)
+            }
+            Reason::Limit => {
+                let advice = "choose a smaller size or rate";
+                Self::error(422, "node", sentence, advice)
+            }
+            Reason::Other => Self::error(503, "node", sentence, "try again later"),
+        }
+    }
+}
+
+/// Why the node refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The processors carry no more streams.
+    Busy,
+    /// There is nothing that decodes, or it is not granted.
+    Unavailable,
+    /// The server's answer is no video.
+    NotVideo,
+    /// More than the node gives one stream.
+    Limit,
+    /// What a later node says.
+    Other,
+}
+
+/// What the node says when it refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub reason: Reason,
+    /// In its words.
+    pub sentence: String,
+}
+
+impl Refusal {
+    /// Without the node's own words.
+    pub fn unavailable() -> Self {
+        let sentence = "this node does not transcode for this service".to_owned();
+        Self { reason: Reason::Unavailable, sentence }
+    }
+
+    /// Reads an answer of the node's function: none when it does what it was asked for.
+    pub fn read(answer: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(answer);
+        if matches!(text.as_ref(), "started" | "changed") {
+            return None;
+        }
+        let (reason, sentence) = match text.strip_prefix("refused ") {
+            Some(text) => text.split_once(' ').unwrap_or((text, "")),
+            None => ("", text.as_ref()),
+        };
+        let reason = match reason {
+            "busy" => Reason::Busy,
+            "unavailable" => Reason::Unavailable,
+            "not-video" => Reason::NotVideo,
+            "limit" => Reason::Limit,
+            _ => Reason::Other,
+        };
+        let printable = sentence.chars().filter(|it| !it.is_control());
+        let sentence: String = printable.take(SENTENCE_LENGTH_MAX).collect();
+        let sentence =
+            if sentence.is_empty() { "the node refuses it".to_owned() } else { sentence };
+        Some(Self { reason, sentence })
+    }
+}
+
+/// A string of JSON. RFC 8259, section 7.
+fn json(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            '\0'..' ' => quoted.push_str(&format!("\\u{:04x}", u32::from(character))),
+            _ => quoted.push(character),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_where_what_and_what_to_do() {
+        let wrong = Choice::default().with([("size", "big\"\\\n")]).unwrap_err();
+        let answer = Answer::wrong(&wrong);
+        assert_eq!(answer.status, 400);
+        assert_eq!(
+            answer.body,
+            "{\"status\":400,\"where\":\"tamandua-size\",\"error\":\"\\\"big\\\"\\\\?\\\" is no \
+             size\",\"do\":\"it can be WIDTHxHEIGHT from 16x16 to 1920x1080, as in 160x120\"}\n"
+        );
+        assert_eq!(json("a\u{1}\"\\ä"), "\"a\\u0001\\\"\\\\ä\"");
+    }
+
+    #[test]
+    fn each_refusal_of_the_node_has_its_status() {
+        for (text, status, says, retries) in [
+            ("refused busy both cores are taken", 503, "both cores are taken", true),
+            ("refused unavailable there is no ffmpeg", 503, "there is no ffmpeg", false),
+            ("refused not-video it is text", 502, "it is text", false),
+            ("refused limit too large", 422, "too large", false),
+            ("refused tired a later reason", 503, "a later reason", false),
+            ("refused busy", 503, "the node refuses it", true),
+            ("what", 503, "what", false),
+            ("", 503, "the node refuses it", false),
+        ] {
+            let refusal = Refusal::read(text.as_bytes()).unwrap();
+            let answer = Answer::refused(&refusal);
+            assert_eq!(answer.status, status, "{text}");
+            assert!(answer.body.contains(says), "{answer:?}");
+            let has_retry = answer.fields.iter().any(|(name, _)| *name == "retry-after");
+            assert_eq!(has_retry, retries, "{text}");
+        }
+        assert_eq!(Refusal::read(b"started"), None);
+        assert_eq!(Refusal::read(b"changed"), None);
+        let long = format!("refused busy {}\n", "x".repeat(1_000));
+        assert_eq!(Refusal::read(long.as_bytes()).unwrap().sentence.len(), SENTENCE_LENGTH_MAX);
+        assert!(Refusal::read(b"refused limit \xff\x00").is_some());
+    }
+
+    #[test]
+    fn a_change_says_all_that_is_chosen() {
+        let answer = Answer::changed(7, &Choice::default());
+        assert_eq!(
+            answer.body,
+            "{\"change\":7,\"size\":\"160x120\",\"rate\":10,\"kbits\":\"any\",\"format\":\"frames\",\
+             \"palette\":\"grey4\",\"dither\":\"ordered\",\"layout\":\"rows\",\"quality\":5}\n"
+        );
+    }
+
+    #[test]
+    fn the_page_needs_nothing_of_anybody_else() {
+        let page = Answer::viewer();
+        for outside in ["http://", "https://", "//cdn", "@import", "src=\"", "url("] {
+            assert!(!page.body.contains(outside), "{outside}");
+        }
+        assert!(page.body.len() < 64 << 10, "it is sent at each visit");
+    }
+}

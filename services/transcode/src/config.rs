@@ -1,0 +1,208 @@
+//! The configuration: lines of a key and values.
+
+use crate::choice::Choice;
+use crate::limits::{STREAMS_DEFAULT, STREAMS_MAX};
+use std::fmt;
+
+const KEYS: &str = "paths, hosts, serve, default, prefix and streams";
+
+/// Which requests are served, and how when they do not say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How paths of videos begin.
+    pub paths: Vec<String>,
+    /// The hosts that they are for; none: all.
+    pub hosts: Vec<String>,
+    /// Whether those are served that choose nothing.
+    pub serves_all: bool,
+    /// What those get that choose nothing, or not all of it.
+    pub default: Choice,
+    /// How the module's own paths begin: the viewer's and the control's.
+    pub prefix: String,
+    /// Streams that play at a time.
+    pub streams: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            paths: vec!["/".to_owned()],
+            hosts: Vec::new(),
+            serves_all: false,
+            default: Choice::default(),
+            prefix: "/tamandua/".to_owned(),
+            streams: STREAMS_DEFAULT,
+        }
+    }
+}
+
+/// Why a text is no configuration. The operator's fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Which line, from 1; 0 is the text as a whole.
+    line: usize,
+    message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "configuration, line {}: {}", self.line, self.message)
+    }
+}
+
+impl Config {
+    /// Reads a text; what it does not say is as by default. An empty one is that.
+    ///
+    /// # Errors
+    /// When a line means nothing.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ConfigError> {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| ConfigError { line: 0, message: "it is not UTF-8 text".to_owned() })?;
+        let mut config = Self::default();
+        let mut seen: Vec<&str> = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let refused = |message| ConfigError { line: number + 1, message };
+            let line = line.split_once('#').map_or(line, |(line, _)| line);
+            let mut words = line.split_whitespace();
+            let Some(key) = words.next() else { continue };
+            if seen.contains(&key) {
+                return Err(refused(format!("{key} stands there twice; keep one of them")));
+            }
+            seen.push(key);
+            config.set(key, words.collect()).map_err(refused)?;
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, values: Vec<&str>) -> Result<(), String> {
+        if values.is_empty() {
+            return Err(format!("{key} has no value; the keys are {KEYS}"));
+        }
+        match (key, &values[..]) {
+            ("paths", paths) => {
+                if let Some(path) = paths.iter().find(|path| !path.starts_with('/')) {
+                    return Err(format!("{path} is no path; one begins with /, as in /films/"));
+                }
+                self.paths = paths.iter().map(|&path| path.to_owned()).collect();
+            }
+            ("hosts", hosts) => {
+                self.hosts = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+            }
+            ("serve", ["asked"]) => self.serves_all = false,
+            ("serve", ["all"]) => self.serves_all = true,
+            ("serve", _) => return Err("serve is asked or all".to_owned()),
+            ("default", settings) => self.default = default(settings)?,
+            ("prefix", [prefix]) if is_prefix(prefix) => self.prefix = (*prefix).to_owned(),
+            ("prefix", _) => {
+                return Err("prefix is one path between slashes, as in /tamandua/".to_owned());
+            }
+            ("streams", [count]) => {
+                let count = count.parse().ok().filter(|count| (1..=STREAMS_MAX).contains(count));
+                self.streams = count.ok_or(format!("streams is 1 to {STREAMS_MAX}"))?;
+            }
+            ("streams", _) => return Err(format!("streams is 1 to {STREAMS_MAX}")),
+            _ => return Err(format!("{key} is no key; the keys are {KEYS}")),
+        }
+        Ok(())
+    }
+
+    /// Whether requests of this host are looked at; its case and port do not matter unless they
+    /// are configured.
+    pub fn has_host(&self, authority: &str) -> bool {
+        let host = authority.to_ascii_lowercase();
+        let name = host.rsplit_once(':').map_or(host.as_str(), |(name, port)| {
+            if port.bytes().all(|byte| byte.is_ascii_digit()) { name } else { host.as_str() }
+        });
+        self.hosts.is_empty() || self.hosts.iter().any(|it| it == &host || it == name)
+    }
+
+    /// Whether a path may be a video's.
+    pub fn has_path(&self, path: &str) -> bool {
+        self.paths.iter().any(|prefix| path.starts_with(prefix))
+    }
+}
+
+/// What those get that choose nothing: settings as `size=160x120`.
+fn default(settings: &[&str]) -> Result<Choice, String> {
+    let mut pairs = Vec::new();
+    for setting in settings {
+        let pair = setting.split_once('=');
+        pairs.push(pair.ok_or(format!("{setting} is no setting; one is as size=160x120"))?);
+    }
+    Choice::default().with(pairs).map_err(|wrong| wrong.to_string())
+}
+
+/// A part of a path that no client writes in two ways.
+fn is_prefix(prefix: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte);
+    prefix.len() > 1
+        && prefix.starts_with('/')
+        && prefix.ends_with('/')
+        && !prefix.contains("//")
+        && prefix.bytes().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::palette::Palette;
+
+    #[test]
+    fn lines_are_read_and_what_they_do_not_say_is_as_by_default() {
+        assert_eq!(Config::parse(b"").unwrap(), Config::default());
+        let text = b"# films\npaths /films/ /tv\nhosts TV.example # one\nserve all\n\
+                     default size=128x64 palette=bw layout=pages\nprefix /screen/\nstreams 3\n";
+        let config = Config::parse(text).unwrap();
+        assert_eq!(config.paths, ["/films/", "/tv"]);
+        assert_eq!(config.hosts, ["tv.example"]);
+        assert!(config.serves_all);
+        assert_eq!((config.default.palette, config.streams), (Palette::Bw, 3));
+        assert_eq!(config.prefix, "/screen/");
+    }
+
+    #[test]
+    fn a_line_that_means_nothing_is_refused_with_its_number() {
+        for (text, line, says) in [
+            ("paths", 1, "no value"),
+            ("\npaths films", 2, "begins with /"),
+            ("serve perhaps", 1, "asked or all"),
+            ("serve asked all", 1, "asked or all"),
+            ("default size", 1, "as size=160x120"),
+            ("default size=1x1", 1, "size: 1x1 is out of its range"),
+            ("default palette=pink", 1, "palette: "),
+            ("prefix tamandua", 1, "between slashes"),
+            ("prefix /", 1, "between slashes"),
+            ("prefix /a//", 1, "between slashes"),
+            ("prefix /a%20/", 1, "between slashes"),
+            ("prefix /a/ /b/", 1, "between slashes"),
+            ("streams 0", 1, "1 to 256"),
+            ("streams 257", 1, "1 to 256"),
+            ("streams 1 2", 1, "1 to 256"),
+            ("speed 3", 1, "paths, hosts, serve"),
+            ("serve all\nserve all", 2, "twice"),
+        ] {
+            let error = Config::parse(text.as_bytes()).unwrap_err();
+            assert_eq!(error.line, line, "{text}");
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        assert_eq!(Config::parse(b"paths /\xff").unwrap_err().line, 0);
+    }
+
+    #[test]
+    fn hosts_are_compared_without_case_and_port() {
+        let config = Config::parse(b"hosts tv.example a.example:81 [2001:db8::1]").unwrap();
+        for (host, expected) in [
+            ("tv.example", true),
+            ("TV.example:8000", true),
+            ("a.example:81", true),
+            ("a.example", false),
+            ("a.example:80", false),
+            ("[2001:db8::1]", true),
+            ("[2001:db8::1]:80", true),
+            ("other.example", false),
+        ] {
+            assert_eq!(config.has_host(host), expected, "{host}");
+        }
+        assert!(Config::default().has_host("anything"));
+    }
+}

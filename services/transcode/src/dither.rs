@@ -1,0 +1,322 @@
+//! Dithering: how a pixel becomes a value of a palette that has less than it.
+//!
+//! *None* takes the nearest. *Ordered* adds what a matrix of 8 x 8 (Bayer, 1973) says of the
+//! place, so that a picture that stands still stays as it is. *Floyd-Steinberg* (1976) gives what
+//! was lost to the neighbours that come later: 7, 3, 5 and 1 sixteenths, from the left to the right.
+
+use crate::choice::Wrong;
+use crate::cube::Cube;
+use crate::palette::{Palette, Rgb};
+use std::cell::Cell;
+
+/// How pixels are dithered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dither {
+    /// Not at all.
+    None,
+    /// By a matrix.
+    Ordered,
+    /// By what was lost before.
+    Floyd,
+}
+
+impl Dither {
+    /// Reads a name. The error is of the setting `dither`.
+    pub fn parse(text: &str) -> Result<Self, Wrong> {
+        match text {
+            "none" => Ok(Self::None),
+            "ordered" => Ok(Self::Ordered),
+            "floyd" => Ok(Self::Floyd),
+            _ => {
+                let why = format!("{} is no dithering", Wrong::quoted(text));
+                Err(Wrong::new("dither", why, "none, ordered or floyd"))
+            }
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Ordered => "ordered",
+            Self::Floyd => "floyd",
+        }
+    }
+}
+
+/// Places of the matrix, from 0 to 63: bits of `x ^ y` and `y`, interleaved, the lowest first.
+const BAYER: [[u8; 8]; 8] = {
+    let mut matrix = [[0; 8]; 8];
+    let mut at = 0;
+    while at < 64 {
+        let (x, y) = (at % 8, at / 8);
+        let (mixed, mut place, mut bit) = (x ^ y, 0, 0);
+        while bit < 3 {
+            place = place << 2 | (mixed >> bit & 1) << 1 | (y >> bit & 1);
+            bit += 1;
+        }
+        matrix[y][x] = place as u8;
+        at += 1;
+    }
+    matrix
+};
+
+/// What is added in 1/256 of a level, by place: 2 to 254, in the middle of its 64th.
+const THRESHOLDS: [[u16; 8]; 8] = {
+    let mut matrix = [[0; 8]; 8];
+    let mut at = 0;
+    while at < 64 {
+        matrix[at / 8][at % 8] = 4 * BAYER[at / 8][at % 8] as u16 + 2;
+        at += 1;
+    }
+    matrix
+};
+
+/// A pixel's channel as a part of 256, so that the lightest one is a whole.
+#[inline]
+fn whole(channel: u8) -> u16 {
+    u16::from(channel) + u16::from(channel >> 7)
+}
+
+/// One channel of a grid, or the greys: level by channel, and the channel that a level is.
+#[derive(Clone, Debug)]
+struct Scale {
+    nearest: [u8; 256],
+    /// What is shown for a channel: what its level is.
+    shown: [u8; 256],
+    /// The highest level.
+    top: u16,
+    step: u16,
+}
+
+impl Scale {
+    fn new(levels: u16, step: u16) -> Self {
+        let top = levels.saturating_sub(1).max(1);
+        let mut scale = Self { nearest: [0; 256], shown: [0; 256], top, step };
+        // Half a level up, for the division rounds down. It is at most 255.
+        let shown = |level: u8| ((u16::from(level) * 255 + top / 2) / top) as u8;
+        let mut level = 0;
+        for channel in 0..=u8::MAX {
+            let distance = |level: u8| shown(level).abs_diff(channel);
+            // Levels and channels rise together.
+            while u16::from(level) < top && distance(level + 1) < distance(level) {
+                level += 1;
+            }
+            scale.nearest[usize::from(channel)] = level;
+            scale.shown[usize::from(channel)] = shown(level);
+        }
+        scale
+    }
+}
+
+/// What pixels become.
+#[derive(Clone, Debug)]
+enum Target {
+    Greys(Box<Scale>),
+    Grid(Box<[Scale; 3]>),
+    Colours {
+        cube: Cube,
+        /// By value; there are no more values than colours.
+        colours: Box<[Rgb; 256]>,
+        /// What ordered dithering adds, by place.
+        offsets: [[i16; 8]; 8],
+    },
+}
+
+/// Gives pixels their values, row by row.
+#[derive(Clone, Debug)]
+pub struct Quantiser {
+    target: Target,
+    dither: Dither,
+    /// What the next row has been given, in sixteenths, with a pixel in front.
+    given: Vec<i16>,
+}
+
+impl Quantiser {
+    /// One for a palette.
+    pub fn new(palette: &Palette, dither: Dither) -> Self {
+        let target = match palette {
+            Palette::Colours(colours) => {
+                let colours = colours.as_slice();
+                let spread = spread(colours);
+                let mut by_value = Box::new([[0; 3]; 256]);
+                for (value, colour) in by_value.iter_mut().zip(colours) {
+                    *value = *colour;
+                }
+                let offset = |place: u8| (2 * i16::from(place) - 63) * spread / 128;
+                Target::Colours {
+                    cube: Cube::new(colours),
+                    colours: by_value,
+                    offsets: BAYER.map(|row| row.map(offset)),
+                }
+            }
+            _ => match palette.grid() {
+                Some(grid) => {
+                    let scale = |at: usize| Scale::new(u16::from(grid.levels[at]), grid.steps[at]);
+                    Target::Grid(Box::new([scale(0), scale(1), scale(2)]))
+                }
+                None => Target::Greys(Box::new(Scale::new(palette.greys().unwrap_or(2), 1))),
+            },
+        };
+        // 256 greys lose nothing.
+        let dither = if *palette == Palette::Grey8 { Dither::None } else { dither };
+        Self { target, dither, given: Vec::new() }
+    }
+
+    /// Bytes of a pixel that comes in: one is grey, three are red, green and blue.
+    pub fn channels(&self) -> usize {
+        match self.target {
+            Target::Greys(_) => 1,
+            _ => 3,
+        }
+    }
+
+    /// A picture of that width begins.
+    pub fn begin(&mut self, width: usize) {
+        if self.dither == Dither::Floyd {
+            self.given.clear();
+            self.given.resize((width + 1) * self.channels(), 0);
+        }
+    }
+
+    /// Gives a row of pixels, the `y`th, their values.
+    #[cfg_attr(target_arch = "wasm32", target_feature(enable = "simd128"))]
+    pub fn row(&mut self, y: usize, pixels: &[u8], values: &mut [u16]) {
+        let Self { target, dither, given } = self;
+        match (&*target, *dither) {
+            (Target::Greys(scale), Dither::None) => {
+                for (value, pixel) in values.iter_mut().zip(pixels) {
+                    *value = u16::from(scale.nearest[usize::from(*pixel)]);
+                }
+            }
+            (Target::Greys(scale), Dither::Ordered) => {
+                let thresholds = &THRESHOLDS[y % 8];
+                for (values, pixels) in values.chunks_mut(8).zip(pixels.chunks(8)) {
+                    for ((value, pixel), threshold) in values.iter_mut().zip(pixels).zip(thresholds)
+                    {
+                        *value = level(*pixel, scale, *threshold);
+                    }
+                }
+            }
+            (Target::Greys(scale), Dither::Floyd) => {
+                spill(given, pixels.as_chunks().0, values, |[pixel]| {
+                    let channel = usize::from(pixel);
+                    (u16::from(scale.nearest[channel]), [scale.shown[channel]])
+                });
+            }
+            (Target::Grid(scales), Dither::None) => {
+                for (value, pixel) in values.iter_mut().zip(pixels.as_chunks::<3>().0) {
+                    let part = |at: usize| {
+                        u16::from(scales[at].nearest[usize::from(pixel[at])]) * scales[at].step
+                    };
+                    *value = part(0) + part(1) + part(2);
+                }
+            }
+            (Target::Grid(scales), Dither::Ordered) => {
+                let thresholds = THRESHOLDS[y % 8].iter().cycle();
+                let pixels = pixels.as_chunks::<3>().0.iter().zip(thresholds);
+                for (value, (pixel, threshold)) in values.iter_mut().zip(pixels) {
+                    let part =
+                        |at: usize| level(pixel[at], &scales[at], *threshold) * scales[at].step;
+                    *value = part(0) + part(1) + part(2);
+                }
+            }
+            (Target::Grid(scales), Dither::Floyd) => {
+                spill(given, pixels.as_chunks().0, values, |pixel: Rgb| {
+                    let (mut value, mut shown) = (0, [0; 3]);
+                    for at in 0..3 {
+                        let channel = usize::from(pixel[at]);
+                        value += u16::from(scales[at].nearest[channel]) * scales[at].step;
+                        shown[at] = scales[at].shown[channel];
+                    }
+                    (value, shown)
+                });
+            }
+            (Target::Colours { cube, .. }, Dither::None) => {
+                for (value, pixel) in values.iter_mut().zip(pixels.as_chunks::<3>().0) {
+                    *value = u16::from(cube.nearest(*pixel));
+                }
+            }
+            (Target::Colours { cube, offsets, .. }, Dither::Ordered) => {
+                let offsets = offsets[y % 8].iter().cycle();
+                let pixels = pixels.as_chunks::<3>().0.iter().zip(offsets);
+                for (value, (pixel, offset)) in values.iter_mut().zip(pixels) {
+                    *value =
+                        u16::from(cube.nearest(pixel.map(|it| clamped(i16::from(it) + offset))));
+                }
+            }
+            (Target::Colours { cube, colours, .. }, Dither::Floyd) => {
+                spill(given, pixels.as_chunks().0, values, |pixel: Rgb| {
+                    let value = cube.nearest(pixel);
+                    (u16::from(value), colours[usize::from(value)])
+                });
+            }
+        }
+    }
+}
+
+/// The level of a channel at a place of the matrix.
+#[inline]
+fn level(channel: u8, scale: &Scale, threshold: u16) -> u16 {
+    (whole(channel) * scale.top + threshold) >> 8
+}
+
+#[inline]
+fn clamped(channel: i16) -> u8 {
+    // Between 0 and 255 it is a byte.
+    channel.clamp(0, 255) as u8
+}
+
+/// Floyd-Steinberg for a row: `choose` says the value of a pixel, and what is shown for it.
+///
+/// `given` has what the row before gave each pixel, with one in front of the first; what this row
+/// gives takes its place, a pixel behind what is read.
+#[inline(always)]
+fn spill<const CHANNELS: usize>(
+    given: &mut [i16],
+    pixels: &[[u8; CHANNELS]],
+    values: &mut [u16],
+    choose: impl Fn([u8; CHANNELS]) -> (u16, [u8; CHANNELS]),
+) {
+    let cells = Cell::from_mut(given.as_chunks_mut::<CHANNELS>().0).as_slice_of_cells();
+    let mut right = [0; CHANNELS];
+    // What is known of the gifts to the pixels below the last one and below this one.
+    let (mut behind, mut below) = ([0; CHANNELS], [0; CHANNELS]);
+    for ((value, pixel), place) in values.iter_mut().zip(pixels).zip(cells.windows(2)) {
+        let [before, this] = place else { return };
+        let (given, mut gift) = (this.get(), [0; CHANNELS]);
+        let wanted: [u8; CHANNELS] = std::array::from_fn(|it| {
+            clamped(i16::from(pixel[it]) + ((given[it] + right[it] + 8) >> 4))
+        });
+        let (chosen, shown) = choose(wanted);
+        *value = chosen;
+        for it in 0..CHANNELS {
+            let lost = i16::from(wanted[it]) - i16::from(shown[it]);
+            right[it] = 7 * lost;
+            gift[it] = behind[it] + 3 * lost;
+            behind[it] = below[it] + 5 * lost;
+            below[it] = lost;
+        }
+        before.set(gift);
+    }
+    if let Some(last) = cells.get(pixels.len()) {
+        last.set(behind);
+    }
+}
+
+/// How far ordered dithering goes for colours in no order: as far as a colour is from the nearest
+/// other one, by its channel that differs most, on average, but 8 at least and 128 at most.
+fn spread(colours: &[Rgb]) -> i16 {
+    let apart = |a: &Rgb, b: &Rgb| (0..3).map(|at| a[at].abs_diff(b[at])).max().unwrap_or(0);
+    let nearest = |colour: &Rgb| {
+        let others = colours.iter().filter(|other| *other != colour);
+        others.map(|other| i64::from(apart(colour, other))).min().unwrap_or(0)
+    };
+    let sum: i64 = colours.iter().map(nearest).sum();
+    let count = i64::try_from(colours.len()).unwrap_or(1).max(1);
+    // Between 8 and 128.
+    (sum / count).clamp(8, 128) as i16
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

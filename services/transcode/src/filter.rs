@@ -1,0 +1,329 @@
+//! The module: the node's calls, and what is asked of the node.
+
+use crate::answer::{Answer, Refusal};
+use crate::choice::{Choice, Format};
+use crate::config::Config;
+use crate::frame::{FRAMES_TYPE, MJPEG_TYPE};
+use crate::media::{Response, UNTRUE};
+use crate::playing::{CannotChange, Playing, Shown};
+use crate::random;
+use crate::request::{Asked, Place, host_of};
+use log::{error, warn};
+use proxy_wasm::hostcalls;
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::{Action, ContextType, LogLevel, MetricType};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+proxy_wasm::main! {{
+    proxy_wasm::set_log_level(LogLevel::Info);
+    proxy_wasm::set_root_context(|_| Box::new(Root(Rc::default())));
+}}
+
+/// The node's function that turns this stream's response into pictures.
+const TRANSCODE: &str = "tamandua_transcode";
+
+/// What all streams share.
+#[derive(Default)]
+struct Shared {
+    config: Config,
+    counters: Option<Counters>,
+    /// That the node does not transcode, and that it gave what is no picture: each is said once.
+    has_warned: [Cell<bool>; 2],
+    /// Those that play, by their id.
+    playing: RefCell<BTreeMap<String, Player>>,
+    /// What a call gives on; kept, so that no picture allocates.
+    output: RefCell<Vec<u8>>,
+}
+
+/// A stream that plays, for the control requests of its device.
+struct Player {
+    context: u32,
+    address: String,
+    playing: Rc<RefCell<Playing>>,
+}
+
+/// Numbers of the counters.
+struct Counters {
+    started: u32,
+    /// The node, or the service's limit, did not take a stream.
+    refused: u32,
+    changed: u32,
+    frames: u32,
+    left_out: u32,
+}
+
+impl Counters {
+    fn define() -> Option<Self> {
+        let counter = |name: &str| hostcalls::define_metric(MetricType::Counter, name).ok();
+        Some(Self {
+            started: counter("started")?,
+            refused: counter("refused")?,
+            changed: counter("changed")?,
+            frames: counter("frames")?,
+            left_out: counter("frames_left_out")?,
+        })
+    }
+}
+
+impl Shared {
+    fn count(&self, which: impl Fn(&Counters) -> u32, by: u32) {
+        if let Some(counters) = &self.counters
+            && by > 0
+        {
+            // A counter that is not there counts nothing.
+            hostcalls::increment_metric(which(counters), i64::from(by)).ok();
+        }
+    }
+
+    /// Asks the node for something of the effective context's stream.
+    fn ask(&self, argument: &str) -> Result<(), Refusal> {
+        match hostcalls::call_foreign_function(TRANSCODE, Some(argument.as_bytes())) {
+            Ok(answer) => Refusal::read(&answer.unwrap_or_default()).map_or(Ok(()), Err),
+            Err(status) => {
+                if !self.has_warned[0].replace(true) {
+                    warn!("the node does not transcode ({TRANSCODE}: {status:?})");
+                }
+                Err(Refusal::unavailable())
+            }
+        }
+    }
+}
+
+struct Root(Rc<Shared>);
+
+impl Context for Root {}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, _: usize) -> bool {
+        let text = self.get_plugin_configuration().unwrap_or_default();
+        match Config::parse(&text) {
+            Ok(config) => {
+                self.0 =
+                    Rc::new(Shared { config, counters: Counters::define(), ..Shared::default() });
+                true
+            }
+            Err(reason) => {
+                error!("{reason}");
+                false
+            }
+        }
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+
+    fn create_http_context(&self, context: u32) -> Option<Box<dyn HttpContext>> {
+        let shared = Rc::clone(&self.0);
+        Some(Box::new(Stream { shared, context, state: State::Passes }))
+    }
+}
+
+/// What a request and its response are.
+enum State {
+    /// None of this module's.
+    Passes,
+    /// A request for what may be a video.
+    Asks { choice: Choice, path: String, has_asked: bool },
+    /// A response of pictures.
+    Plays { id: String, playing: Rc<RefCell<Playing>> },
+}
+
+struct Stream {
+    shared: Rc<Shared>,
+    context: u32,
+    state: State,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let State::Plays { id, .. } = &self.state {
+            self.shared.playing.borrow_mut().remove(id);
+        }
+    }
+}
+
+impl Context for Stream {}
+
+impl HttpContext for Stream {
+    fn on_http_request_headers(&mut self, _: usize, _: bool) -> Action {
+        let field = |name| self.get_http_request_header(name).unwrap_or_default();
+        let (method, host, path) = (field(":method"), field(":authority"), field(":path"));
+        match self.shared.config.place(&method, &host, &path) {
+            Place::Viewer if matches!(method.as_str(), "GET" | "HEAD") => {
+                let page = Answer::viewer();
+                let is_head = method == "HEAD";
+                self.answer(if is_head { Answer { body: String::new(), ..page } } else { page })
+            }
+            Place::Viewer => self.answer(Answer::method("GET, HEAD")),
+            Place::Control if method == "POST" => self.answer(self.control(&path)),
+            Place::Control => self.answer(Answer::method("POST")),
+            Place::Nowhere => self.answer(Answer::nowhere(&self.shared.config.prefix)),
+            Place::Video => self.ask(&method, path),
+            Place::Elsewhere => Action::Continue,
+        }
+    }
+
+    fn on_http_response_headers(&mut self, _: usize, is_last: bool) -> Action {
+        let State::Asks { choice, path, has_asked } = &self.state else { return Action::Continue };
+        let fields = self.get_http_response_headers_bytes();
+        let response =
+            Response::read(fields.iter().map(|(name, value)| (name.as_str(), &value[..])));
+        if is_last || !response.is_video(path) {
+            return Action::Continue;
+        }
+        let (choice, has_asked) = (choice.clone(), *has_asked);
+        match self.start(choice) {
+            Ok(()) => Action::Continue,
+            Err(answer) => {
+                self.shared.count(|it| it.refused, 1);
+                // Who did not choose anything gets the video as it is, unless there is no room.
+                let has_no_room = answer.fields.iter().any(|(name, _)| *name == "retry-after");
+                if has_asked || has_no_room { self.answer(answer) } else { Action::Continue }
+            }
+        }
+    }
+
+    fn on_http_response_body(&mut self, length: usize, is_last: bool) -> Action {
+        if let State::Plays { playing, .. } = &self.state {
+            let part = self.get_http_response_body(0, length).unwrap_or_default();
+            let mut output = self.shared.output.borrow_mut();
+            output.clear();
+            let mut playing = playing.borrow_mut();
+            let shown = playing.show(&part, &mut output);
+            if is_last {
+                playing.finish(&mut output);
+            }
+            if length > 0 || !output.is_empty() {
+                self.set_http_response_body(0, length, &output);
+            }
+            self.report(&shown);
+        }
+        Action::Continue
+    }
+}
+
+impl Stream {
+    fn answer(&self, answer: Answer) -> Action {
+        let fields = answer.fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.send_http_response(u32::from(answer.status), fields, Some(answer.body.as_bytes()));
+        Action::Pause
+    }
+
+    /// Takes what the device chooses out of a request.
+    fn ask(&mut self, method: &str, path: String) -> Action {
+        let fields = self.get_http_request_headers_bytes();
+        let fields = fields.iter().map(|(name, value)| (name.as_str(), &value[..]));
+        let read = Asked::read(&path, fields).and_then(|asked| {
+            let choice = self.shared.config.default.with(asked.pairs())?;
+            Ok((asked, choice))
+        });
+        let (asked, choice) = match read {
+            Ok(read) => read,
+            Err(wrong) => return self.answer(Answer::wrong(&wrong)),
+        };
+        if asked.path != path {
+            self.set_http_request_header(":path", Some(&asked.path));
+        }
+        for name in &asked.fields {
+            self.set_http_request_header(name, None);
+        }
+        let has_asked = asked.chooses();
+        if method == "GET" && (has_asked || self.shared.config.serves_all) {
+            // What is coded cannot be decoded here.
+            self.set_http_request_header("accept-encoding", Some("identity"));
+            self.state = State::Asks { choice, path: asked.path, has_asked };
+        }
+        Action::Continue
+    }
+
+    /// Has the node turn the response into pictures, and writes its head.
+    fn start(&mut self, choice: Choice) -> Result<(), Answer> {
+        let most = self.shared.config.streams;
+        if self.shared.playing.borrow().len() >= most {
+            return Err(Answer::too_many_streams(most));
+        }
+        let id = random::id().ok_or_else(|| Answer::refused(&Refusal::unavailable()))?;
+        self.shared.ask(&choice.argument()).map_err(|refusal| Answer::refused(&refusal))?;
+        for name in UNTRUE {
+            self.set_http_response_header(name, None);
+        }
+        let content_type = match choice.format {
+            Format::Frames => FRAMES_TYPE,
+            Format::Mjpeg => MJPEG_TYPE,
+        };
+        let control = format!("{}control", self.shared.config.prefix);
+        for (name, value) in [
+            ("content-type", content_type),
+            ("cache-control", "no-store"),
+            ("tamandua-stream", id.as_str()),
+            ("tamandua-control", control.as_str()),
+        ] {
+            self.set_http_response_header(name, Some(value));
+        }
+        let playing = Rc::new(RefCell::new(Playing::new(choice)));
+        let player = Player {
+            context: self.context,
+            address: self.client().unwrap_or_default(),
+            playing: Rc::clone(&playing),
+        };
+        self.shared.playing.borrow_mut().insert(id.clone(), player);
+        self.shared.count(|it| it.started, 1);
+        self.state = State::Plays { id, playing };
+        Ok(())
+    }
+
+    /// Changes a stream that plays.
+    fn control(&self, path: &str) -> Answer {
+        let fields = self.get_http_request_headers_bytes();
+        let fields = fields.iter().map(|(name, value)| (name.as_str(), &value[..]));
+        let asked = match Asked::read(path, fields) {
+            Ok(asked) => asked,
+            Err(wrong) => return Answer::wrong(&wrong),
+        };
+        let Some(id) = &asked.stream else { return Answer::no_stream_named() };
+        let players = self.shared.playing.borrow();
+        let Some(player) = players.get(id) else { return Answer::no_stream() };
+        if self.client().is_none_or(|address| address != player.address) {
+            return Answer::of_another();
+        }
+        self.change(player, &asked).unwrap_or_else(|answer| answer)
+    }
+
+    fn change(&self, player: &Player, asked: &Asked) -> Result<Answer, Answer> {
+        let mut playing = player.playing.borrow_mut();
+        let choice = playing.choice().with(asked.pairs()).map_err(|wrong| Answer::wrong(&wrong))?;
+        let argument = playing.plan(&choice).map_err(|why| match why {
+            CannotChange::Format => Answer::format_is_fixed(),
+            CannotChange::TooMany => Answer::too_many_changes(),
+        })?;
+        if let Some(argument) = &argument {
+            // A context that has ended has no player any more.
+            hostcalls::set_effective_context(player.context).map_err(|_| Answer::no_stream())?;
+            let asked = self.shared.ask(argument);
+            hostcalls::set_effective_context(self.context).ok();
+            asked.map_err(|refusal| Answer::refused(&refusal))?;
+        }
+        let number = playing.change(choice, argument.is_some());
+        self.shared.count(|it| it.changed, 1);
+        Ok(Answer::changed(number, playing.choice()))
+    }
+
+    /// The client's address, without its port.
+    fn client(&self) -> Option<String> {
+        let address = self.get_property(vec!["source", "address"])?;
+        Some(host_of(&String::from_utf8_lossy(&address)).to_owned())
+    }
+
+    fn report(&self, shown: &Shown) {
+        self.shared.count(|it| it.frames, shown.frames);
+        self.shared.count(|it| it.left_out, shown.left_out);
+        if let Some(malformed) = shown.malformed
+            && !self.shared.has_warned[1].replace(true)
+        {
+            warn!("the node gave no picture at {}: {}", malformed.at, malformed.why);
+        }
+    }
+}
