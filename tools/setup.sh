@@ -3,7 +3,7 @@
 # nothing is missing. Debian and Ubuntu; elsewhere it names what to install and
 # ends with 1. It never asks and may be run again at any time. `--tests` adds
 # what only the tests need: rustfmt, clippy, nft, the parser of Prometheus,
-# decoders of other people's, and BIRD, whose service stays off.
+# decoders of other people's, a browser, and BIRD, whose service stays off.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/rust.sh
@@ -25,6 +25,11 @@ have_prometheus_parser() {
     /usr/bin/python3 -c 'import prometheus_client.openmetrics' 2>/dev/null
 }
 
+# What services/transcode/tests/viewer.rs looks for.
+have_browser() {
+    have chromium || have chromium-browser || have google-chrome || have google-chrome-stable
+}
+
 # Names of what is missing, one a line: "tool" for programs and libraries.
 missing_tools() {
     have clang-19 || have clang || echo clang
@@ -36,6 +41,7 @@ missing_tools() {
     [ -z "$for_tests" ] || have openssl || echo openssl
     [ -z "$for_tests" ] || have brotli || echo brotli
     [ -z "$for_tests" ] || have zstd || echo zstd
+    [ -z "$for_tests" ] || have_browser || echo chromium
     [ -z "$for_tests" ] || have_prometheus_parser || echo prometheus-parser
     if have pkg-config; then
         pkg-config --exists libelf || echo libelf
