@@ -132,7 +132,8 @@ impl Answer {
     pub fn refused(refusal: &Refusal) -> Self {
         let Refusal { reason, sentence } = refusal;
         match reason {
-            Reason::Busy => {
+            // What the node or the session lacks now it may have when another stream has ended.
+            Reason::Busy | Reason::Limit => {
                 let advice = format!("try again in {RETRY_AFTER} s");
                 Self::error(503, "node", sentence, &advice)
                     .and("retry-after", RETRY_AFTER.to_string())
@@ -144,10 +145,6 @@ impl Answer {
             Reason::NotVideo => {
                 let advice = "ask without settings for what the server has, or for MPEG-2 video";
                 Self::error(502, "server", sentence, advice)
-            }
-            Reason::Limit => {
-                let advice = "choose a smaller size or rate";
-                Self::error(422, "node", sentence, advice)
             }
             Reason::Other => Self::error(503, "node", sentence, "try again later"),
         }
@@ -163,7 +160,7 @@ pub enum Reason {
     Unavailable,
     /// The server's answer is no video.
     NotVideo,
-    /// More than the node gives one stream.
+    /// The service's session has not what a stream needs.
     Limit,
     /// What a later node says.
     Other,
@@ -248,7 +245,7 @@ mod tests {
             ("refused busy both cores are taken", 503, "both cores are taken", true),
             ("refused unavailable there is no ffmpeg", 503, "there is no ffmpeg", false),
             ("refused not-video it is text", 502, "it is text", false),
-            ("refused limit too large", 422, "too large", false),
+            ("refused limit no memory", 503, "no memory", true),
             ("refused tired a later reason", 503, "a later reason", false),
             ("refused busy", 503, "the node refuses it", true),
             ("what", 503, "what", false),
