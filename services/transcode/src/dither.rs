@@ -213,13 +213,18 @@ impl Quantiser {
                 }
             }
             (Target::Grid(scales), Dither::Ordered) => {
-                let thresholds = THRESHOLDS[y % 8].iter().cycle();
-                let pixels = pixels.as_chunks::<3>().0.iter().zip(thresholds);
-                for (value, (pixel, threshold)) in values.iter_mut().zip(pixels) {
-                    let part =
-                        |at: usize| level(pixel[at], &scales[at], *threshold) * scales[at].step;
-                    *value = part(0) + part(1) + part(2);
+                let thresholds = &THRESHOLDS[y % 8];
+                let (groups, rest) = values.as_chunks_mut();
+                let (pixels, pixels_left) = pixels.as_chunks::<3>().0.as_chunks();
+                for (values, pixels) in groups.iter_mut().zip(pixels) {
+                    *values = grid_levels(pixels, scales, thresholds);
                 }
+                let mut padded = [[0; 3]; 8];
+                for (padded, pixel) in padded.iter_mut().zip(pixels_left) {
+                    *padded = *pixel;
+                }
+                let levels = grid_levels(&padded, scales, thresholds);
+                rest.iter_mut().zip(levels).for_each(|(value, level)| *value = level);
             }
             (Target::Grid(scales), Dither::Floyd) => {
                 spill(given, pixels.as_chunks().0, values, |pixel: Rgb| {
@@ -259,6 +264,19 @@ impl Quantiser {
 #[inline]
 fn level(channel: u8, scale: &Scale, threshold: u16) -> u16 {
     (whole(channel) * scale.top + threshold) >> 8
+}
+
+/// The values of eight pixels of a grid, at a row of the matrix: in vectors, channel by channel.
+#[inline(always)]
+fn grid_levels(pixels: &[Rgb; 8], scales: &[Scale; 3], thresholds: &[u16; 8]) -> [u16; 8] {
+    let mut values = [0; 8];
+    for (channel, scale) in scales.iter().enumerate() {
+        let channels: [u8; 8] = std::array::from_fn(|at| pixels[at][channel]);
+        for at in 0..8 {
+            values[at] += level(channels[at], scale, thresholds[at]) * scale.step;
+        }
+    }
+    values
 }
 
 #[inline]

@@ -11,7 +11,7 @@ pub const HEIGHT_MAX: u16 = 1080;
 
 /// Pixels of a picture that is packed here: 800 x 480, the largest display that is common on small
 /// devices. A call of a module ends after 5 ms, and takes all streams with it; packing so many
-/// takes 2 ms at most (docs/transcode.md, "What it costs").
+/// takes 2 ms (docs/transcode.md, "What it costs").
 pub const PIXELS_MAX: u32 = 384_000;
 /// Floyd-Steinberg in colours takes twice as long, so that half as many are allowed, and each
 /// counts for two in a call.
