@@ -40,6 +40,12 @@ impl Cube {
         let cell = |channel: u8| usize::from(channel >> 3);
         self.0[(cell(red) * SIDE + cell(green)) * SIDE + cell(blue)]
     }
+
+    /// The value of a cell: the upper five bits of red, green and blue.
+    #[inline]
+    pub fn of_cell(&self, cell: u16) -> u16 {
+        u16::from(self.0[usize::from(cell) % CELLS])
+    }
 }
 
 /// How far a channel of a colour is from each cell's, squared. Of halved colours: so a square of a

@@ -73,7 +73,7 @@ const THRESHOLDS: [[u16; 8]; 8] = {
 };
 
 /// A pixel's channel as a part of 256, so that the lightest one is a whole.
-#[inline]
+#[inline(always)]
 fn whole(channel: u8) -> u16 {
     u16::from(channel) + u16::from(channel >> 7)
 }
@@ -81,7 +81,8 @@ fn whole(channel: u8) -> u16 {
 /// One channel of a grid, or the greys: level by channel, and the channel that a level is.
 #[derive(Clone, Debug)]
 struct Scale {
-    nearest: [u8; 256],
+    /// The nearest level, in the value's steps.
+    nearest: [u16; 256],
     /// What is shown for a channel: what its level is.
     shown: [u8; 256],
     /// The highest level.
@@ -102,7 +103,7 @@ impl Scale {
             while u16::from(level) < top && distance(level + 1) < distance(level) {
                 level += 1;
             }
-            scale.nearest[usize::from(channel)] = level;
+            scale.nearest[usize::from(channel)] = u16::from(level) * step;
             scale.shown[usize::from(channel)] = shown(level);
         }
         scale
@@ -186,7 +187,7 @@ impl Quantiser {
         match (&*target, *dither) {
             (Target::Greys(scale), Dither::None) => {
                 for (value, pixel) in values.iter_mut().zip(pixels) {
-                    *value = u16::from(scale.nearest[usize::from(*pixel)]);
+                    *value = scale.nearest[usize::from(*pixel)];
                 }
             }
             (Target::Greys(scale), Dither::Ordered) => {
@@ -201,37 +202,27 @@ impl Quantiser {
             (Target::Greys(scale), Dither::Floyd) => {
                 spill(given, pixels.as_chunks().0, values, |[pixel]| {
                     let channel = usize::from(pixel);
-                    (u16::from(scale.nearest[channel]), [scale.shown[channel]])
+                    (scale.nearest[channel], [scale.shown[channel]])
                 });
             }
             (Target::Grid(scales), Dither::None) => {
                 for (value, pixel) in values.iter_mut().zip(pixels.as_chunks::<3>().0) {
-                    let part = |at: usize| {
-                        u16::from(scales[at].nearest[usize::from(pixel[at])]) * scales[at].step
-                    };
+                    let part = |at: usize| scales[at].nearest[usize::from(pixel[at])];
                     *value = part(0) + part(1) + part(2);
                 }
             }
             (Target::Grid(scales), Dither::Ordered) => {
                 let thresholds = &THRESHOLDS[y % 8];
-                let (groups, rest) = values.as_chunks_mut();
-                let (pixels, pixels_left) = pixels.as_chunks::<3>().0.as_chunks();
-                for (values, pixels) in groups.iter_mut().zip(pixels) {
+                by_eight(pixels, values, |pixels, values| {
                     *values = grid_levels(pixels, scales, thresholds);
-                }
-                let mut padded = [[0; 3]; 8];
-                for (padded, pixel) in padded.iter_mut().zip(pixels_left) {
-                    *padded = *pixel;
-                }
-                let levels = grid_levels(&padded, scales, thresholds);
-                rest.iter_mut().zip(levels).for_each(|(value, level)| *value = level);
+                });
             }
             (Target::Grid(scales), Dither::Floyd) => {
                 spill(given, pixels.as_chunks().0, values, |pixel: Rgb| {
                     let (mut value, mut shown) = (0, [0; 3]);
                     for at in 0..3 {
                         let channel = usize::from(pixel[at]);
-                        value += u16::from(scales[at].nearest[channel]) * scales[at].step;
+                        value += scales[at].nearest[channel];
                         shown[at] = scales[at].shown[channel];
                     }
                     (value, shown)
@@ -243,12 +234,17 @@ impl Quantiser {
                 }
             }
             (Target::Colours { cube, offsets, .. }, Dither::Ordered) => {
-                let offsets = offsets[y % 8].iter().cycle();
-                let pixels = pixels.as_chunks::<3>().0.iter().zip(offsets);
-                for (value, (pixel, offset)) in values.iter_mut().zip(pixels) {
-                    *value =
-                        u16::from(cube.nearest(pixel.map(|it| clamped(i16::from(it) + offset))));
-                }
+                let offsets = &offsets[y % 8];
+                by_eight(pixels, values, |pixels, values| {
+                    let mut cells = [0; 8];
+                    for channel in [0, 1, 2] {
+                        for at in 0..8 {
+                            let moved = i16::from(pixels[at][channel]) + offsets[at];
+                            cells[at] = cells[at] << 5 | u16::from(clamped(moved) >> 3);
+                        }
+                    }
+                    *values = cells.map(|cell| cube.of_cell(cell));
+                });
             }
             (Target::Colours { cube, colours, .. }, Dither::Floyd) => {
                 spill(given, pixels.as_chunks().0, values, |pixel: Rgb| {
@@ -261,9 +257,25 @@ impl Quantiser {
 }
 
 /// The level of a channel at a place of the matrix.
-#[inline]
+#[inline(always)]
 fn level(channel: u8, scale: &Scale, threshold: u16) -> u16 {
     (whole(channel) * scale.top + threshold) >> 8
+}
+
+/// Gives pixels their values eight at a time, as many as the matrix has; what is left is filled up.
+/// `choose` writes them where they belong: of what it would return LLVM makes no vectors.
+#[inline(always)]
+fn by_eight(pixels: &[u8], values: &mut [u16], choose: impl Fn(&[Rgb; 8], &mut [u16; 8])) {
+    let (groups, values_left) = values.as_chunks_mut();
+    let (pixels, pixels_left) = pixels.as_chunks::<3>().0.as_chunks();
+    for (values, pixels) in groups.iter_mut().zip(pixels) {
+        choose(pixels, values);
+    }
+    let mut filled = [[0; 3]; 8];
+    filled.iter_mut().zip(pixels_left).for_each(|(filled, pixel)| *filled = *pixel);
+    let mut chosen = [0; 8];
+    choose(&filled, &mut chosen);
+    values_left.iter_mut().zip(chosen).for_each(|(value, chosen)| *value = chosen);
 }
 
 /// The values of eight pixels of a grid, at a row of the matrix: in vectors, channel by channel.
@@ -271,15 +283,15 @@ fn level(channel: u8, scale: &Scale, threshold: u16) -> u16 {
 fn grid_levels(pixels: &[Rgb; 8], scales: &[Scale; 3], thresholds: &[u16; 8]) -> [u16; 8] {
     let mut values = [0; 8];
     for (channel, scale) in scales.iter().enumerate() {
-        let channels: [u8; 8] = std::array::from_fn(|at| pixels[at][channel]);
         for at in 0..8 {
-            values[at] += level(channels[at], scale, thresholds[at]) * scale.step;
+            let part = whole(pixels[at][channel]);
+            values[at] += ((part * scale.top + thresholds[at]) >> 8) * scale.step;
         }
     }
     values
 }
 
-#[inline]
+#[inline(always)]
 fn clamped(channel: i16) -> u8 {
     // Between 0 and 255 it is a byte.
     channel.clamp(0, 255) as u8
