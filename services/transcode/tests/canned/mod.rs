@@ -178,7 +178,7 @@ fn control(path: &str, streams: &Streams) -> Answer {
 fn picture(choice: &Choice, change: u16, time: Duration, is_bars: bool) -> Vec<u8> {
     let Size { width, height } = choice.size;
     let pixel = |x: u16, y: u16| {
-        if is_bars { bar(x, width) } else { landscape(choice.size, x, y, time.as_secs_f64()) }
+        if is_bars { bar(x, y, width) } else { landscape(choice.size, x, y, time.as_secs_f64()) }
     };
     let colours = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
     let (kind, pixels): (u8, Vec<u8>) = match (choice.format, choice.palette.greys()) {
@@ -197,7 +197,11 @@ fn picture(choice: &Choice, change: u16, time: Duration, is_bars: bool) -> Vec<u
     bytes
 }
 
-fn bar(x: u16, width: u16) -> [u8; 3] {
+/// Three bars; of eight rows the second is black, so that rows are told from each other.
+fn bar(x: u16, y: u16, width: u16) -> [u8; 3] {
+    if y % 8 == 1 {
+        return [0, 0, 0];
+    }
     let third = usize::from(x) * 3 / usize::from(width);
     [[255, 0, 0], [0, 255, 0], [0, 0, 255]][third]
 }
