@@ -225,6 +225,7 @@ fn json(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn errors_say_where_what_and_what_to_do() {
@@ -282,5 +283,22 @@ mod tests {
             assert!(!page.body.contains(outside), "{outside}");
         }
         assert!(page.body.len() < 64 << 10, "it is sent at each visit");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_node_says_the_answer_is_one_line(
+            answer in proptest::collection::vec(any::<u8>(), 0..400),
+            sentence in "(refused (busy|limit|x) )?\\PC*",
+        ) {
+            for answer in [&answer[..], sentence.as_bytes()] {
+                if let Some(refusal) = Refusal::read(answer) {
+                    let Answer { status, body, .. } = Answer::refused(&refusal);
+                    prop_assert!(matches!(status, 502 | 503));
+                    prop_assert_eq!(body.chars().filter(|it| it.is_control()).collect::<String>(), "\n");
+                    prop_assert!(body.ends_with('\n'));
+                }
+            }
+        }
     }
 }

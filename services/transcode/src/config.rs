@@ -146,6 +146,7 @@ fn is_prefix(prefix: &str) -> bool {
 mod tests {
     use super::*;
     use crate::palette::Palette;
+    use proptest::prelude::*;
 
     #[test]
     fn lines_are_read_and_what_they_do_not_say_is_as_by_default() {
@@ -204,5 +205,18 @@ mod tests {
             assert_eq!(config.has_host(host), expected, "{host}");
         }
         assert!(Config::default().has_host("anything"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_configuration_or_refused(
+            text in "((paths|hosts|serve|default|prefix|streams|#)?[ a-z0-9/=.x\\PC]{0,20}\n){0,6}",
+        ) {
+            if let Ok(config) = Config::parse(text.as_bytes()) {
+                prop_assert!(config.prefix.starts_with('/') && config.prefix.ends_with('/'));
+                prop_assert!(config.paths.iter().all(|path| path.starts_with('/')));
+                prop_assert!((1..=STREAMS_MAX).contains(&config.streams));
+            }
+        }
     }
 }
