@@ -41,7 +41,7 @@ const NF_ACCEPT: u32 = 1;
 const NFT_REG_VERDICT: u32 = 0;
 pub(super) const NFT_REG_1: u32 = 1;
 const NFT_META_MARK: u32 = 3;
-const NFT_CMP_EQ: u32 = 0;
+pub(super) const NFT_CMP_EQ: u32 = 0;
 /// To make what is not there.
 pub(super) const CREATE: u16 = NLM_F_CREATE | NLM_F_EXCL;
 const NLA_F_NESTED: u16 = 1 << 15;

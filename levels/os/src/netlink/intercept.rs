@@ -1,8 +1,8 @@
 //! Marked TCP packets come to a socket of this machine, whoever they are for (TPROXY).
 //!
 //! ```text
-//!  a packet with the mark ─▶ prerouting: tproxy ─▶ rule: mark ─▶ table: local ─▶ the listener, or
-//!                                                                     a socket with its addresses
+//!  a packet with the mark ─ SYN ─▶ prerouting: tproxy ─▶ rule: mark ─▶ table: local ─▶ the listener
+//!                         └ behind that ─▶ the socket with its addresses, by the route it knows
 //! ```
 //!
 //! Three things of the kernel's together: an nftables table of our own that matches the mark and
@@ -11,7 +11,7 @@
 //! until they are removed, and say nothing of packets without the mark.
 
 use super::ingress::{
-    BATCH_BEGIN, BATCH_END, CREATE, NFPROTO_UNSPEC, NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE,
+    BATCH_BEGIN, BATCH_END, CREATE, NFPROTO_UNSPEC, NFT_CMP_EQ, NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE,
     NFT_MSG_NEWTABLE, NFT_REG_1, NFT_TABLE_F_OWNER, SUBSYSTEM_NFTABLES, TABLE, attribute, be32,
     expression, kind_of, meta_is, nested, text,
 };
@@ -42,6 +42,12 @@ const NF_INET_PRE_ROUTING: u32 = 0;
 const NFT_META_MARK: u32 = 3;
 const NFT_META_NFPROTO: u32 = 15;
 const NFT_REG_2: u32 = 2;
+const NFT_PAYLOAD_TRANSPORT_HEADER: u32 = 2;
+
+/// RFC 9293, section 3.1.
+const TCP_FLAGS_OFFSET: u32 = 13;
+const TCP_SYN: u8 = 0x02;
+const TCP_ACK: u8 = 0x10;
 
 /// include/uapi/linux/rtnetlink.h and fib_rules.h.
 const RTM_NEWROUTE: u16 = 24;
@@ -145,7 +151,10 @@ const fn header(family: u8) -> [u8; 4] {
     [family, 0, 0, 0]
 }
 
-/// `meta mark MARK meta nfproto FAMILY tproxy FAMILY to ADDRESS:PORT`
+/// `meta mark MARK meta nfproto FAMILY tcp flags & (syn|ack) == syn tproxy FAMILY to ADDRESS:PORT`
+///
+/// What is behind a connection's first packet finds its socket by its addresses, and with that the
+/// route that the one before it took: only marked, it is neither looked up here nor routed anew.
 fn to_listener(family: u8, address: IpAddr, port: u16) -> Vec<u8> {
     let bytes = match address {
         IpAddr::V4(address) => address.octets().to_vec(),
@@ -157,11 +166,33 @@ fn to_listener(family: u8, address: IpAddr, port: u16) -> Vec<u8> {
     [
         meta_is(NFT_META_MARK, &(MARK | u32::from(port)).to_ne_bytes()),
         meta_is(NFT_META_NFPROTO, &[family]),
+        begins_a_connection(),
         load(NFT_REG_1, &bytes),
         load(NFT_REG_2, &port.to_be_bytes()),
         expression("tproxy", &[be32(1, u32::from(family)), be32(2, NFT_REG_1), be32(3, NFT_REG_2)]),
     ]
     .concat()
+}
+
+/// `tcp flags & (syn|ack) == syn`, where the packet is TCP's.
+fn begins_a_connection() -> Vec<u8> {
+    let value = |bytes: &[u8]| attribute(1, bytes);
+    let load = [
+        be32(1, NFT_REG_1),
+        be32(2, NFT_PAYLOAD_TRANSPORT_HEADER),
+        be32(3, TCP_FLAGS_OFFSET),
+        be32(4, 1),
+    ];
+    let mask = [
+        be32(1, NFT_REG_1),
+        be32(2, NFT_REG_1),
+        be32(3, 1),
+        nested(4, &value(&[TCP_SYN | TCP_ACK])),
+        nested(5, &value(&[0])),
+    ];
+    let compare = [be32(1, NFT_REG_1), be32(2, NFT_CMP_EQ), nested(3, &value(&[TCP_SYN]))];
+    [expression("payload", &load), expression("bitwise", &mask), expression("cmp", &compare)]
+        .concat()
 }
 
 /// Whether the kernel has no IPv6 for a device.
