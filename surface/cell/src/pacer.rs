@@ -89,6 +89,10 @@ impl Pacer {
             return CallState::default();
         }
         let mut state = self.state.get();
+        if state.call == 0 {
+            // Nobody has asked: whatever stands still has run for no time worth counting.
+            return state;
+        }
         state.ran += processor_time().saturating_sub(self.looked_at.get());
         state
     }

@@ -70,6 +70,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::rc::Rc;
+use streams::Beside;
 use units::{Bytes, EntryId, Nanos, PortId, SessionId};
 use watch::Watch;
 use xsk::{FramePool, Packet, Umem};
@@ -127,6 +128,7 @@ struct Cell {
     rules: Option<Facts>,
     services: Vec<Option<Service>>,
     streams: StreamServices,
+    beside: Beside,
     stream_engine: proxy_wasm::Engine,
     sessions: Sessions,
     accounts: Memory,
@@ -215,6 +217,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         egress: Egress::new(),
         pacer: Rc::new(Pacer::default()),
         meter: turns::Meter::new(),
+        beside: Beside::default(),
         parked: VecDeque::new(),
         associations: Associations::default(),
         messages: VecDeque::new(),
@@ -250,7 +253,9 @@ impl Cell {
                 busy_rounds += 1;
             }
             let leaves = self.send_waiting();
-            let came_up = self.receive_up(BATCH, now_ms) | self.receive_frames(BATCH, now_ms);
+            let looks = self.looks_beside();
+            let came_up =
+                looks && self.receive_up(BATCH, now_ms) | self.receive_frames(BATCH, now_ms);
             // Before the packets that made a queue long.
             self.tell_queues(now_ms);
             self.look_at_streams()?;
@@ -281,7 +286,7 @@ impl Cell {
                 self.wait(now_ms)?;
             }
             busy_rounds = 0;
-            if !self.obey(&mut buffer, now_ms)? {
+            if looks && !self.obey(&mut buffer, now_ms)? {
                 return Ok(());
             }
         }

@@ -24,6 +24,19 @@ const CALL_SLICES: u64 = 2;
 /// Bytes of a page of linear memory.
 const PAGE_LENGTH: usize = 65_536;
 
+/// So long the daemon and what comes from the kernel are not looked at while there is something to
+/// do for connections: two calls of the kernel, which each look at those would make as well.
+const BESIDE_INTERVAL: Nanos = Nanos(100_000);
+
+/// Looks at what is beside connections.
+#[derive(Default)]
+pub(super) struct Beside {
+    /// The last one behind which there were connections to work for.
+    looked: Nanos,
+    /// When those were worked for, since then.
+    worked: Option<Nanos>,
+}
+
 /// The kernel's random bytes.
 struct Kernel;
 
@@ -163,6 +176,17 @@ impl Cell {
         }
     }
 
+    /// Whether it is time to look at the daemon and at what the kernel sends up.
+    pub(super) fn looks_beside(&mut self) -> bool {
+        let Beside { looked, worked } = &mut self.beside;
+        let Some(at) = worked.take() else { return true };
+        let is_due = at.saturating_sub(*looked) >= BESIDE_INTERVAL;
+        if is_due {
+            *looked = at;
+        }
+        is_due
+    }
+
     /// Lets a service of streams work whose turn it is; until when it did. `None` when there is no
     /// such service.
     pub(super) fn work_streams(&mut self, begin: Nanos, next: &Next) -> Option<Nanos> {
@@ -182,6 +206,7 @@ impl Cell {
                 let used = now.saturating_sub(begin);
                 let call = if has_module { self.pacer.end(true) } else { call };
                 self.streams.charge(entry, used, call);
+                self.beside.worked = Some(now);
                 self.sessions.charge(now, next, used, !has_more);
                 return Some(now);
             }
