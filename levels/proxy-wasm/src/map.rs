@@ -5,16 +5,45 @@
 //! ```
 
 use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX};
+use std::fmt;
 
 /// Bytes of a serialised length.
 const WORD: usize = 4;
 
 /// Fields of a head or of trailers. Names are compared without case, and kept as they came.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+///
+/// ```text
+///  data    :path/indexhost…accept*/*        in one piece, edits behind the others
+///  fields  [name value, name value, …]      where they lie
+/// ```
+#[derive(Clone, Default)]
 pub struct HeaderMap {
-    fields: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Bytes of all names and values.
+    data: Vec<u8>,
+    fields: Vec<(Place, Place)>,
+    /// Bytes of all names and values: what edits have left in the data is not among them.
     bytes: usize,
+}
+
+/// Where a name or a value lies.
+#[derive(Clone, Copy)]
+struct Place {
+    at: u32,
+    length: u32,
+}
+
+impl PartialEq for HeaderMap {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for HeaderMap {}
+
+impl fmt::Debug for HeaderMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |bytes| String::from_utf8_lossy(bytes);
+        f.debug_map().entries(self.iter().map(|(name, value)| (text(name), text(value)))).finish()
+    }
 }
 
 /// Why bytes or fields are no map. The module's author's fault.
@@ -41,7 +70,14 @@ impl HeaderMap {
     /// A map without fields.
     #[must_use]
     pub const fn new() -> Self {
-        Self { fields: Vec::new(), bytes: 0 }
+        Self { data: Vec::new(), fields: Vec::new(), bytes: 0 }
+    }
+
+    /// A map without fields that has room for so many with so many bytes.
+    #[must_use]
+    pub fn with_room(fields: usize, bytes: usize) -> Self {
+        let (fields, bytes) = (fields.min(HEADERS_MAX), bytes.min(HEADER_BYTES_MAX));
+        Self { data: Vec::with_capacity(bytes), fields: Vec::with_capacity(fields), bytes: 0 }
     }
 
     /// How many fields there are.
@@ -64,7 +100,33 @@ impl HeaderMap {
 
     /// The fields in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))
+        self.fields.iter().map(|(name, value)| (self.part(*name), self.part(*value)))
+    }
+
+    fn part(&self, place: Place) -> &[u8] {
+        let (at, length) = (place.at as usize, place.length as usize);
+        // Places are only made of what is there.
+        self.data.get(at..at + length).unwrap_or_default()
+    }
+
+    /// Puts bytes behind the others.
+    fn put(&mut self, part: &[u8]) -> Place {
+        let at = self.data.len() as u32;
+        self.data.extend_from_slice(part);
+        Place { at, length: part.len() as u32 }
+    }
+
+    /// What edits have left goes when it is more than what is there may be.
+    fn tidy(&mut self) {
+        if self.data.len() <= 2 * HEADER_BYTES_MAX {
+            return;
+        }
+        let mut all = Self::with_room(self.fields.len(), self.bytes);
+        for (name, value) in self.iter() {
+            let field = (all.put(name), all.put(value));
+            all.fields.push(field);
+        }
+        (self.data, self.fields) = (all.data, all.fields);
     }
 
     /// The first value of a name.
@@ -99,7 +161,9 @@ impl HeaderMap {
             return Err(MapError::TooLarge);
         }
         self.bytes = bytes;
-        self.fields.push((name.to_vec(), value.to_vec()));
+        self.tidy();
+        let field = (self.put(name), self.put(value));
+        self.fields.push(field);
         Ok(())
     }
 
@@ -109,32 +173,37 @@ impl HeaderMap {
     /// As [`HeaderMap::add`].
     pub fn replace(&mut self, name: &[u8], value: &[u8]) -> Result<(), MapError> {
         let is_named = |known: &[u8]| known.eq_ignore_ascii_case(name);
-        let Some(first) = self.fields.iter().position(|(known, _)| is_named(known)) else {
+        let Some(first) = self.iter().position(|(known, _)| is_named(known)) else {
             return self.add(name, value);
         };
-        let old: usize = self
-            .iter()
-            .filter(|(known, _)| is_named(known))
-            .map(|(name, value)| name.len() + value.len())
-            .sum();
-        let bytes = self.bytes - old + self.fields[first].0.len() + value.len();
+        let named = self.iter().filter(|(known, _)| is_named(known));
+        let old: usize = named.map(|(name, value)| name.len() + value.len()).sum();
+        let bytes = self.bytes - old + self.fields[first].0.length as usize + value.len();
         if bytes > HEADER_BYTES_MAX {
             return Err(MapError::TooLarge);
         }
-        self.bytes = bytes;
-        self.fields[first].1 = value.to_vec();
-        let mut index = 0;
-        self.fields.retain(|(known, _)| {
-            index += 1;
-            index <= first + 1 || !is_named(known)
-        });
+        self.tidy();
+        let place = self.put(value);
+        self.fields[first].1 = place;
+        self.retain(|index, known| index <= first || !is_named(known));
         Ok(())
     }
 
     /// Removes all fields of a name.
     pub fn remove(&mut self, name: &[u8]) {
-        self.fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
-        self.bytes = self.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+        self.retain(|_, known| !known.eq_ignore_ascii_case(name));
+    }
+
+    /// Keeps fields by their place and name.
+    fn retain(&mut self, keeps: impl Fn(usize, &[u8]) -> bool) {
+        let mut fields = std::mem::take(&mut self.fields);
+        let mut index = 0;
+        fields.retain(|(name, _)| {
+            index += 1;
+            keeps(index - 1, self.part(*name))
+        });
+        self.bytes = fields.iter().map(|(name, value)| (name.length + value.length) as usize).sum();
+        self.fields = fields;
     }
 
     /// Bytes that [`HeaderMap::serialise`] makes.
@@ -181,7 +250,7 @@ impl HeaderMap {
         if count > HEADERS_MAX {
             return Err(MapError::TooLarge);
         }
-        let mut map = Self::new();
+        let mut map = Self::with_room(count, parts.len());
         let mut next = |length: &[u8]| -> Result<&[u8], MapError> {
             let length = length.first_chunk::<WORD>().ok_or(MapError::Short)?;
             let length = u32::from_le_bytes(*length) as usize;

@@ -11,6 +11,25 @@ use crate::vm::{CallError, Vm};
 use engine::Trap;
 use std::rc::Rc;
 
+/// What a callback about a context is told: its number, and at most two words more.
+struct Words {
+    all: [u32; 3],
+    count: usize,
+}
+
+impl Words {
+    fn of(context: u32, others: &[u32]) -> Self {
+        let mut all = [context, 0, 0];
+        let count = others.len().min(all.len() - 1);
+        all[1..=count].copy_from_slice(&others[..count]);
+        Self { all, count: 1 + count }
+    }
+
+    fn as_slice(&self) -> &[u32] {
+        &self.all[..self.count]
+    }
+}
+
 impl Vm {
     /// Makes a call, as far as the VM's pace lets it.
     #[must_use]
@@ -32,9 +51,9 @@ impl Vm {
         }
         match call {
             Call::Create(stream) => self.create(*stream).await,
-            Call::Tick => self.plain(ROOT, Stage::Other, "proxy_on_tick", |_| vec![]).await,
+            Call::Tick => self.plain(ROOT, Stage::Other, "proxy_on_tick", |_| []).await,
             Call::QueueReady(queue) => {
-                self.plain(ROOT, Stage::Other, "proxy_on_queue_ready", |_| vec![queue]).await
+                self.plain(ROOT, Stage::Other, "proxy_on_queue_ready", |_| [queue]).await
             }
             Call::HttpCallResponse(response) => self.http_call_response(response).await,
             Call::ForeignFunction { function, arguments } => {
@@ -44,11 +63,11 @@ impl Vm {
             Call::Finish(context) => self.finish(context).await,
             Call::DownstreamClose(context, peer) => {
                 let name = "proxy_on_downstream_connection_close";
-                self.plain(context, Stage::Other, name, |_| vec![peer.number()]).await
+                self.plain(context, Stage::Other, name, |_| [peer.number()]).await
             }
             Call::UpstreamClose(context, peer) => {
                 let name = "proxy_on_upstream_connection_close";
-                self.plain(context, Stage::Other, name, |_| vec![peer.number()]).await
+                self.plain(context, Stage::Other, name, |_| [peer.number()]).await
             }
             shown => self.show(shown).await,
         }
@@ -61,48 +80,46 @@ impl Vm {
         match call {
             Call::NewConnection(context) => {
                 let name = "proxy_on_new_connection";
-                self.action(context, Stage::NewConnection, name, |_| vec![]).await
+                self.action(context, Stage::NewConnection, name, |_| []).await
             }
             Call::DownstreamData { context, is_last } => {
                 let name = "proxy_on_downstream_data";
-                let words = |it: &Stream| vec![body(it), u32::from(is_last)];
+                let words = |it: &Stream| [body(it), u32::from(is_last)];
                 self.action(context, Stage::DownstreamData, name, words).await
             }
             Call::UpstreamData { context, is_last } => {
                 let name = "proxy_on_upstream_data";
-                let words = |it: &Stream| vec![answer(it), u32::from(is_last)];
+                let words = |it: &Stream| [answer(it), u32::from(is_last)];
                 self.action(context, Stage::UpstreamData, name, words).await
             }
             Call::RequestHeaders { context, is_last } => {
                 let name = "proxy_on_request_headers";
-                let words =
-                    |it: &Stream| vec![it.downstream.headers.len() as u32, u32::from(is_last)];
+                let words = |it: &Stream| [it.downstream.headers.len() as u32, u32::from(is_last)];
                 self.action(context, Stage::RequestHeaders, name, words).await
             }
             Call::RequestBody { context, is_last } => {
                 let name = "proxy_on_request_body";
-                let words = |it: &Stream| vec![body(it), u32::from(is_last)];
+                let words = |it: &Stream| [body(it), u32::from(is_last)];
                 self.action(context, Stage::RequestBody { is_last }, name, words).await
             }
             Call::RequestTrailers(context) => {
                 let name = "proxy_on_request_trailers";
-                let words = |it: &Stream| vec![it.downstream.trailers.len() as u32];
+                let words = |it: &Stream| [it.downstream.trailers.len() as u32];
                 self.action(context, Stage::RequestTrailers, name, words).await
             }
             Call::ResponseHeaders { context, is_last } => {
                 let name = "proxy_on_response_headers";
-                let words =
-                    |it: &Stream| vec![it.upstream.headers.len() as u32, u32::from(is_last)];
+                let words = |it: &Stream| [it.upstream.headers.len() as u32, u32::from(is_last)];
                 self.action(context, Stage::ResponseHeaders, name, words).await
             }
             Call::ResponseBody { context, is_last } => {
                 let name = "proxy_on_response_body";
-                let words = |it: &Stream| vec![answer(it), u32::from(is_last)];
+                let words = |it: &Stream| [answer(it), u32::from(is_last)];
                 self.action(context, Stage::ResponseBody { is_last }, name, words).await
             }
             Call::ResponseTrailers(context) => {
                 let name = "proxy_on_response_trailers";
-                let words = |it: &Stream| vec![it.upstream.trailers.len() as u32];
+                let words = |it: &Stream| [it.upstream.trailers.len() as u32];
                 self.action(context, Stage::ResponseTrailers, name, words).await
             }
             _ => Ok(Answer::Nothing),
@@ -128,17 +145,17 @@ impl Vm {
     }
 
     /// A callback that says what becomes of what it is shown.
-    async fn action(
+    async fn action<const COUNT: usize>(
         &mut self,
         context: u32,
         stage: Stage,
         name: &'static str,
-        words: impl FnOnce(&Stream) -> Vec<u32>,
+        words: impl FnOnce(&Stream) -> [u32; COUNT],
     ) -> Result<Answer, CallError> {
         let stream = self.store.data().streams.get(&context);
         let words = words(stream.ok_or(CallError::UnknownContext(context))?);
         self.enter(context, stage);
-        let ran = self.run(name, &[&[context], words.as_slice()].concat()).await?;
+        let ran = self.run(name, Words::of(context, &words).as_slice()).await?;
         let host = self.store.data_mut();
         let has_responded = host
             .effects
@@ -160,12 +177,12 @@ impl Vm {
     }
 
     /// A callback that says nothing.
-    async fn plain(
+    async fn plain<const COUNT: usize>(
         &mut self,
         context: u32,
         stage: Stage,
         name: &'static str,
-        words: impl FnOnce(&Host) -> Vec<u32>,
+        words: impl FnOnce(&Host) -> [u32; COUNT],
     ) -> Result<Answer, CallError> {
         let host = self.store.data();
         if !host.is_known(context) {
@@ -173,7 +190,7 @@ impl Vm {
         }
         let words = words(host);
         self.enter(context, stage);
-        self.run(name, &[&[context], words.as_slice()].concat()).await?;
+        self.run(name, Words::of(context, &words).as_slice()).await?;
         Ok(Answer::Nothing)
     }
 

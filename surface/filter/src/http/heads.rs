@@ -38,6 +38,10 @@ impl std::fmt::Display for Refused {
 
 const HOST: &[u8] = b"host";
 
+/// Heads of browsers and servers have about so many fields, and bytes in them.
+const FIELDS_USUAL: usize = 24;
+const FIELD_BYTES_USUAL: usize = 1_024;
+
 /// The path of an absolute target, and what stands in front of it.
 fn split(target: &[u8]) -> (&[u8], &[u8]) {
     let scheme = target.windows(3).position(|three| three == b"://").map_or(0, |at| at + 3);
@@ -138,7 +142,7 @@ pub(crate) fn edited_response(
 }
 
 fn map<'h>(fields: impl Iterator<Item = (&'h [u8], &'h [u8])>) -> Result<HeaderMap, MapError> {
-    let mut map = HeaderMap::new();
+    let mut map = HeaderMap::with_room(FIELDS_USUAL, FIELD_BYTES_USUAL);
     for (name, value) in fields {
         map.add(name, value)?;
     }
