@@ -98,6 +98,8 @@ pub(crate) struct Single {
     socket: Option<Socket>,
     target: Option<Target>,
     is_unreachable: bool,
+    /// It is no connection of the service's, and counts nowhere.
+    is_beside: bool,
 }
 
 /// Where an end that the application has opened goes to, and from where.
@@ -111,7 +113,14 @@ struct Target {
 impl Single {
     pub(crate) const fn accepted(service: ServiceNumber, fd: OwnedFd) -> Self {
         let socket = Some(Socket::new(fd));
-        Self { service, is_ready: false, socket, target: None, is_unreachable: false }
+        Self {
+            service,
+            is_ready: false,
+            socket,
+            target: None,
+            is_unreachable: false,
+            is_beside: false,
+        }
     }
 
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -227,7 +236,8 @@ impl Io<'_> {
 
     /// Sends bytes; how many the kernel has taken. The application is told when it takes more.
     pub fn send(&mut self, end: End, bytes: &[IoSlice<'_>]) -> usize {
-        let is_down = self.single(end).is_some_and(|single| single.target.is_none());
+        let Some(single) = self.single(end) else { return 0 };
+        let (is_down, is_beside) = (single.target.is_none(), single.is_beside);
         let Some(socket) = self.socket(end) else { return 0 };
         let mut taken = 0;
         while socket.may_write && bytes.iter().any(|some| !some.is_empty()) {
@@ -244,6 +254,9 @@ impl Io<'_> {
                     return 0;
                 }
             }
+        }
+        if is_beside {
+            return taken;
         }
         if is_down {
             self.counts.down += taken as u64;
@@ -303,7 +316,7 @@ impl Io<'_> {
             return;
         }
         let Some(Place::Single(single)) = self.table.remove(end.0) else { return };
-        if single.target.is_none() {
+        if single.target.is_none() && !single.is_beside {
             match why {
                 Closed::Ended => self.counts.ended += 1,
                 Closed::Reset => self.counts.reset += 1,
@@ -311,6 +324,25 @@ impl Io<'_> {
             }
         }
         single.close(why != Closed::Ended);
+    }
+
+    /// Takes a socket that is connected to somebody else, as a process beside this one: it is an end
+    /// like others, and counts nowhere. `None` when the kernel does not tell of it.
+    pub fn adopt(&mut self, fd: OwnedFd) -> Option<End> {
+        let key = self.table.insert(Place::Single(Single {
+            service: self.service,
+            is_ready: false,
+            socket: None,
+            target: None,
+            is_unreachable: false,
+            is_beside: true,
+        }));
+        if watch(self.epoll, fd.as_fd(), key.with(Side::Downstream)).is_err() {
+            self.table.remove(key);
+            return None;
+        }
+        self.single(End(key))?.socket = Some(Socket::new(fd));
+        Some(End(key))
     }
 
     /// Connects to a server, with this address of a client's if one is named. The application is
@@ -322,6 +354,7 @@ impl Io<'_> {
             socket: None,
             target: Some(Target { from, to, is_connecting: true }),
             is_unreachable: false,
+            is_beside: false,
         }));
         self.connecting.push_back((self.now, key));
         let socket = self.sockets.take(to.is_ipv6());

@@ -1,7 +1,9 @@
 //! What connections of both protocols have in common.
 
+use crate::desk::PictureOrder;
 use crate::module::{Last, Module, Reply};
 use crate::outgoing::Outgoing;
+use crate::transcoder::Transcoder;
 use fanout::Key;
 use http1::RequestHead;
 use proxy_wasm::{Answer, Effect, Stream};
@@ -131,6 +133,16 @@ pub(crate) trait Protocol {
     /// That has been kept back long enough.
     fn handle_pause(&mut self, module: &mut dyn Module) {
         let _ = module;
+    }
+
+    /// The module wants something of the pictures of one of its contexts here, while no call runs.
+    fn handle_pictures(&mut self, context: u32, order: PictureOrder, module: &mut dyn Module) {
+        let _ = (context, order, module);
+    }
+
+    /// What of it goes through a codec, and which message that is.
+    fn transcoder(&mut self) -> Option<(u64, &mut Transcoder)> {
+        None
     }
 
     /// The request that is given away; asked once.

@@ -1,8 +1,11 @@
 //! The application: sockets on one side, connections and the VM on the other.
 
+mod codecs;
+
 use crate::calls::Calls;
+use crate::codecs::Codecs;
 use crate::connection::{Addresses, Failure, Fate, Given, Protocol, Side};
-use crate::desk::{Desk, REFLECT};
+use crate::desk::{Desk, REFLECT, TRANSCODE};
 use crate::http::Http;
 use crate::limits::{
     CALLS_PER_ROUND_MAX, FLUSH_TIME, LINGER_LENGTH_MAX, LINGER_TIME, PORTION, READ_LENGTH,
@@ -11,10 +14,11 @@ use crate::module::{Last, Module, Reply};
 use crate::report::Reports;
 use crate::runner::{Job, Resumed, Runner, Waiting};
 use crate::tcp::Tcp;
+use crate::transcoder::Lines;
 use fanout::{Fanout, Join};
 use proxy_wasm::{Answer, Program, Stream, VmSpec};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -53,6 +57,8 @@ pub struct FilterSpec {
     pub upstreams: BTreeMap<String, SocketAddr>,
     /// What it may ask of the node beyond its ABI.
     pub capabilities: Capabilities,
+    /// Who starts codecs for [`TRANSCODE`], if the module may have them.
+    pub codecs: Option<Rc<dyn Codecs>>,
     /// Thousandths of the processor that everybody together has in use, as far as its owner
     /// knows: levels of coding are chosen by it.
     pub busy_permille: Rc<Cell<Option<u16>>>,
@@ -61,10 +67,10 @@ pub struct FilterSpec {
 }
 
 /// A client connection with its sockets.
-struct Live {
-    protocol: Box<dyn Protocol>,
+pub(crate) struct Live {
+    pub(crate) protocol: Box<dyn Protocol>,
     addresses: Addresses,
-    down: End,
+    pub(crate) down: End,
     up: Option<End>,
     /// Nothing more comes from the client, or from the server.
     has_ended: [bool; 2],
@@ -78,6 +84,8 @@ struct Live {
     is_server_silent: bool,
     /// It is among those that wait for the server to go on.
     is_pausing: bool,
+    /// What of it goes through codecs.
+    pub(crate) lines: Lines,
 }
 
 impl Live {
@@ -100,9 +108,9 @@ enum After {
 pub struct Filter {
     kind: Kind,
     failure: Failure,
-    runner: Runner,
-    live: HashMap<u64, Box<Live>>,
-    ends: HashMap<End, u64>,
+    pub(crate) runner: Runner,
+    pub(crate) live: HashMap<u64, Box<Live>>,
+    pub(crate) ends: HashMap<End, u64>,
     last_number: u64,
     calls: Calls,
     /// When those that linger have done so long enough, in order.
@@ -111,14 +119,20 @@ pub struct Filter {
     pausing: VecDeque<(Nanos, u64)>,
     /// Shared streams, if the module may use them.
     fanout: Option<Rc<RefCell<Fanout>>>,
-    buffer: Vec<u8>,
+    /// Who starts codecs, if the module may have them.
+    pub(crate) codecs: Option<Rc<dyn Codecs>>,
+    /// Whose codecs are.
+    pub(crate) owners: HashMap<u64, u64>,
+    /// When pictures will be late that wait, and whose they are.
+    pub(crate) overdue: BTreeSet<(Nanos, u64)>,
+    pub(crate) buffer: Vec<u8>,
 }
 
 impl Filter {
     /// One whose VM starts when it is asked to work.
     #[must_use]
     pub fn new(spec: FilterSpec) -> Self {
-        let FilterSpec { program, mut vm, kind, failure, upstreams, .. } = spec;
+        let FilterSpec { program, mut vm, kind, failure, upstreams, codecs, .. } = spec;
         let fanout = spec.capabilities.reflects.map(|settings| {
             let fanout = Fanout::new(settings);
             Rc::new(RefCell::new(fanout))
@@ -134,6 +148,10 @@ impl Filter {
         if fanout.is_some() {
             foreign.insert(REFLECT.to_owned(), desk.reflector(reports.clone()));
         }
+        if let Some(codecs) = &codecs {
+            let function = desk.transcoder(Rc::clone(codecs), vm.room.clone(), reports.clone());
+            foreign.insert(TRANSCODE.to_owned(), function);
+        }
         let told = (desk, reports);
         let runner = Runner::new(program, vm, spec.real_offset_ns, told, spec.busy_permille);
         Self {
@@ -147,6 +165,9 @@ impl Filter {
             lingering: VecDeque::new(),
             pausing: VecDeque::new(),
             fanout,
+            codecs,
+            owners: HashMap::new(),
+            overdue: BTreeSet::new(),
             buffer: vec![0; READ_LENGTH],
         }
     }
@@ -158,7 +179,7 @@ impl Filter {
     }
 
     /// Does something for a connection, and then with its sockets what can be done.
-    fn with(
+    pub(crate) fn with(
         &mut self,
         io: &mut Io<'_>,
         number: u64,
@@ -194,12 +215,14 @@ impl Filter {
                     self.connect(io, number, live);
                     let sent = Side::BOTH.map(|side| self.send(io, live, side));
                     let read = Side::BOTH.map(|side| self.read(io, live, side, &mut left));
-                    sent.contains(&true) || read.contains(&true)
+                    let coded = self.drive_codecs(io, number, live, &mut left);
+                    sent.contains(&true) || read.contains(&true) || coded
                 }
             };
             let ends = matches!(live.protocol.fate(), Fate::Reset | Fate::Closing);
             if !moved && !ends {
                 self.pause(io, number, live);
+                self.watch_pictures(io, number, live);
                 return After::Stays;
             }
         }
@@ -233,6 +256,7 @@ impl Filter {
     }
 
     fn close(&mut self, io: &mut Io<'_>, live: &mut Live, why: Closed) {
+        self.drop_codecs(io, live);
         self.drop_server(io, live, why);
         self.ends.remove(&live.down);
         io.close(live.down, why);
@@ -343,6 +367,7 @@ impl Filter {
 
     /// Sends what waits, and listens a while so that no reset overtakes it.
     fn end(&mut self, io: &mut Io<'_>, number: u64, live: &mut Live) -> After {
+        self.drop_codecs(io, live);
         if live.protocol.flushes_server() {
             self.send(io, live, Side::Upstream);
         } else {
@@ -392,6 +417,8 @@ impl Filter {
         loop {
             if let Some(streams) = self.runner.take_fallen() {
                 self.fall(io, streams);
+            } else if let Some((number, context, order)) = self.runner.take_picture_order() {
+                self.with(io, number, |live, module| live.handle_pictures(context, order, module));
             } else if let Some((number, effect)) = self.runner.take_effect() {
                 self.with(io, number, |live, module| live.handle_effect(effect, module));
             } else if let Some((call, request)) = self.runner.take_http_call() {
@@ -464,6 +491,7 @@ impl Application for Filter {
             is_unreachable: false,
             is_server_silent: false,
             is_pausing: false,
+            lines: Lines::default(),
         };
         self.live.insert(number, Box::new(live));
         self.with(io, number, |live, module| live.handle_go(module));
@@ -484,7 +512,7 @@ impl Application for Filter {
         let linger = self.lingering.front().map(|(until, _)| *until);
         let pause = self.pausing.front().map(|(until, _)| *until);
         let fanout = self.fanout.as_ref().and_then(|fanout| fanout.borrow().poll_timeout());
-        let own = [self.runner.poll_timeout(), self.calls.poll_timeout()];
+        let own = [self.runner.poll_timeout(), self.calls.poll_timeout(), self.codecs_timeout()];
         own.into_iter().chain([linger, pause, fanout]).flatten().min()
     }
 
@@ -515,6 +543,7 @@ impl Application for Filter {
             }
             self.with(io, number, |live, module| live.handle_pause(module));
         }
+        self.handle_codecs(io);
         self.calls.handle_timeout(io);
         if let Some(fanout) = &self.fanout {
             let mut fanout = fanout.borrow_mut();

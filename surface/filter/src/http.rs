@@ -16,6 +16,7 @@ mod coded;
 mod given;
 mod heads;
 mod message;
+mod pictures;
 mod protocol;
 mod requests;
 mod responses;
@@ -249,6 +250,9 @@ impl Http {
             if let Some(order) = asked.order {
                 self.messages[index].order = order;
             }
+            if let Some(commission) = asked.commission {
+                self.begin_pictures(index, commission, module);
+            }
             if let Some(key) = asked.key {
                 return self.give(index, key, module);
             }
@@ -271,6 +275,7 @@ impl Http {
                         Stage::Head => way.head = Head::Held,
                         _ => way.is_held = true,
                     }
+                    self.hold_pictures(index, calling.is_request, module);
                     self.bound(index, calling.is_request, module);
                 }
                 Answer::Ended(_) | Answer::Pending | Answer::Nothing => {}
@@ -301,6 +306,9 @@ impl Http {
     fn release(&mut self, index: usize, is_request: bool, module: &mut dyn Module) {
         let message = &mut self.messages[index];
         let Context::Made(context) = message.context else { return };
+        if !is_request {
+            module.desk().let_go(context);
+        }
         let way = message.way_mut(is_request);
         if way.is_over || way.is_dropped {
             return;
@@ -357,7 +365,7 @@ impl Http {
     ) -> bool {
         let message = &mut self.messages[index];
         // The head of a coded response waits for the encoder.
-        let is_coded = !is_request && message.coder.is_some();
+        let is_coded = !is_request && (message.coder.is_some() || message.transcoder.is_some());
         let way = message.way_mut(is_request);
         if way.is_dropped || way.is_held {
             return false;
@@ -403,11 +411,13 @@ impl Http {
         bytes: &[u8],
         module: &mut dyn Module,
     ) {
+        let before = self.to_client.len();
         if !is_request && self.messages.get(index).is_some_and(|it| it.coder.is_some()) {
             self.code(bytes, module);
         } else {
             self.write_plain(index, is_request, bytes, module);
         }
+        self.count_written(self.to_client.len().saturating_sub(before));
     }
 
     fn write_plain(
@@ -530,6 +540,10 @@ impl Http {
         if way.is_dropped {
             return;
         }
+        if let Some(transcoder) = message.transcoder.as_mut().filter(|_| !is_request) {
+            return transcoder.transcoding.handle_bytes(bytes);
+        }
+        let way = message.way_mut(is_request);
         if let Context::Made(context) = context
             && parts.body
             && let Some(stream) = module.stream(context)
@@ -576,6 +590,7 @@ impl Http {
 /// A context ends, with what its module may ask then.
 fn end_context(message: &Message, module: &mut dyn Module) {
     let Context::Made(context) = message.context else { return };
+    module.desk().end_pictures(context);
     let mut facts: Vec<(&'static [&'static str], i64)> = Vec::new();
     if module.wants().properties {
         let duration = module.now().monotonic_ns.saturating_sub(message.began.monotonic_ns);

@@ -13,12 +13,14 @@
 //! waits, and who waits is not read. What the module logs and how it fares goes out as events.
 //! docs/filters.md says what a module sees and what becomes of what it makes.
 //!
-//! Bodies of responses are coded behind the module, if it asks for that (`coding`).
+//! Bodies of responses are coded behind the module, if it asks for that (`coding`), or are video
+//! that comes to it as pictures (`video`), by codecs that its owner starts ([`Codecs`]).
 //!
 //! Not here: who may use which module, which connections come, whose turn it is.
 #![forbid(unsafe_code)]
 
 mod calls;
+mod codecs;
 mod coder;
 mod connection;
 mod desk;
@@ -34,9 +36,11 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 mod through;
+mod transcoder;
 
+pub use codecs::{Codecs, News, Refusal, Share};
 pub use connection::{Failure, Side};
-pub use desk::REFLECT;
+pub use desk::{REFLECT, TRANSCODE};
 pub use filter::{Capabilities, Filter, FilterSpec, Kind};
 pub use limits::*;
 pub use report::{Counters, Event, Reports};

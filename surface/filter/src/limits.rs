@@ -33,6 +33,21 @@ pub const METER_PERIOD: Nanos = Nanos(250_000_000);
 /// And at most, and for how long the last speed counts: a slow link is full again within seconds.
 pub const METER_TIME_MAX: Nanos = Nanos(4_000_000_000);
 
+/// Pictures that the kernel may keep for a client: less, and a network with some delay is never
+/// full; what is there is old when it is seen.
+pub const UNSENT_PICTURES: u64 = 4;
+/// Bytes that it may keep at least: what a network with a delay of 100 ms takes at 1 Mbit/s.
+pub const UNSENT_LENGTH_MIN: usize = 16 * 1024;
+/// And at most: what every kernel grants.
+pub const UNSENT_LENGTH_MAX: usize = 128 * 1024;
+/// Bytes of memory that a codec's process may write to: three reference pictures at high level and
+/// what they become, twice what was measured.
+pub const CODEC_MEMORY: u64 = 96 << 20;
+/// Bytes of memory that a stream's session pays for while it goes through a codec: what is kept of
+/// the stream, what waits, and the codec; a change has a second one for a moment.
+pub const TRANSCODING_MEMORY: u64 = 2 * (CODEC_MEMORY + video::limits::PICTURE_LENGTH_MAX as u64)
+    + (video::limits::KEPT_LENGTH_MAX + 2 * video::limits::AHEAD_LENGTH_MAX) as u64;
+
 /// How long a context that is not done is waited for when its stream has ended.
 pub const PENDING_TIME: Nanos = Nanos(10_000_000_000);
 

@@ -1,6 +1,6 @@
 //! What a connection knows of the module: calls to make, one at a time.
 
-use crate::desk::{Allowed, Asked};
+use crate::desk::{Allowed, Asked, Desk};
 use crate::report::Counters;
 use coding::Pool;
 use proxy_wasm::{Answer, Call, Callbacks, Effect, Now, Stream};
@@ -108,11 +108,17 @@ pub(crate) trait Module {
     /// What the module asked for in the call that has just ended.
     fn take_asked(&mut self) -> Asked;
 
+    /// Where it asks.
+    fn desk(&self) -> &Desk;
+
     /// Where encoders come from.
     fn pool(&self) -> &Pool;
 
     /// How busy the processor is, if that is known.
     fn busy_permille(&self) -> Option<u16>;
+
+    /// Counts pictures that it is shown.
+    fn count_pictures(&mut self, count: u64);
 
     /// Counts bytes of bodies that are coded: those that came, and what they became.
     fn count_coded(&mut self, taken: usize, given: usize);

@@ -78,6 +78,14 @@ pub struct Counters {
     pub reflected: u64,
     /// Times that a module asked for that in vain.
     pub reflections_refused: u64,
+    /// Responses whose bodies became pictures.
+    pub transcoded: u64,
+    /// Pictures that the module was shown.
+    pub pictures: u64,
+    /// Times that a module asked for pictures in vain.
+    pub transcodings_refused: u64,
+    /// Responses that were no video, or whose codec failed.
+    pub transcodings_failed: u64,
     /// Times that the module fell.
     pub traps: u64,
     /// VMs that did not start.

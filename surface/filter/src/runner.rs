@@ -7,7 +7,7 @@
 //!                  └─ Down ◀──┴── trap ──┘         until `Restart` says
 //! ```
 
-use crate::desk::{Allowed, Asked, Desk};
+use crate::desk::{Allowed, Asked, Desk, PictureOrder};
 use crate::limits::PENDING_TIME;
 use crate::module::{Last, Module, Reply, Wants};
 use crate::report::{Counters, Event, Report, Reports};
@@ -150,6 +150,11 @@ impl Runner {
         let tick = self.tick.filter(|_| !self.is_tick_waiting).map(|(_, due)| due);
         let pending = self.pending.front().map(|(until, _)| *until);
         [at, tick, pending].into_iter().flatten().min()
+    }
+
+    /// Why a codec has ended, for whoever reads the log.
+    pub(crate) fn report_codec(&self, why: &str) {
+        self.report().push(Event::Warning(format!("a codec has ended: {why}")));
     }
 
     pub(crate) const fn is_idle(&self) -> bool {
@@ -309,6 +314,7 @@ impl Runner {
         self.pending.clear();
         self.owners.clear();
         drop(self.desk.take());
+        self.desk.forget_pictures();
     }
 
     /// The streams of a VM that has fallen since this was asked last.
@@ -328,6 +334,17 @@ impl Runner {
             };
             if let Some(owner) = self.owners.get(&context) {
                 return Some((*owner, effect));
+            }
+        }
+        None
+    }
+
+    /// What is wanted of a stream's pictures, and whose connection it is; only while no call runs.
+    pub(crate) fn take_picture_order(&mut self) -> Option<(u64, u32, PictureOrder)> {
+        while self.is_idle() {
+            let (context, order) = self.desk.take_order()?;
+            if let Some(owner) = self.owners.get(&context) {
+                return Some((*owner, context, order));
             }
         }
         None
@@ -468,12 +485,20 @@ impl Module for Runner {
         self.desk.take()
     }
 
+    fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
     fn pool(&self) -> &Pool {
         &self.pool
     }
 
     fn busy_permille(&self) -> Option<u16> {
         self.busy_permille.get()
+    }
+
+    fn count_pictures(&mut self, count: u64) {
+        self.report().counters.pictures += count;
     }
 
     fn count_coded(&mut self, taken: usize, given: usize) {

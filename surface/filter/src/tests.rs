@@ -1,6 +1,7 @@
 //! Filters between real sockets: what a client and a server see, whatever the module does.
 
 mod calls;
+mod codecs;
 mod coded;
 mod decoders;
 mod edits;
@@ -10,6 +11,7 @@ mod passing;
 mod reflected;
 mod requests;
 mod tcp;
+mod transcoded;
 
 use crate::{Event, Failure, Kind, Side, Through};
 use lab::{Lab, module};

@@ -2,7 +2,7 @@
 //! changes nothing, or has all responses coded: for those who prove that nothing is lost on the way.
 
 use crate::connection::{Addresses, Failure, Fate, Protocol, Side};
-use crate::desk::{Allowed, Asked, Memory, Order};
+use crate::desk::{Allowed, Asked, Desk, Memory, Order};
 use crate::http::Http;
 use crate::module::{Last, Module, Parts, Reply, Wants};
 use crate::report::Counters;
@@ -19,6 +19,7 @@ struct Willing {
     last: u32,
     counters: Counters,
     wants: Wants,
+    desk: Desk,
     pool: Pool,
     /// It has all responses coded so.
     coding: Option<Coding>,
@@ -54,7 +55,11 @@ impl Module for Willing {
             let memory = Memory::default();
             Some(Order { coding, level: None, memory })
         });
-        Asked { order, key: None }
+        Asked { order, ..Asked::default() }
+    }
+
+    fn desk(&self) -> &Desk {
+        &self.desk
     }
 
     fn pool(&self) -> &Pool {
@@ -64,6 +69,8 @@ impl Module for Willing {
     fn busy_permille(&self) -> Option<u16> {
         None
     }
+
+    fn count_pictures(&mut self, _: u64) {}
 
     fn count_coded(&mut self, _: usize, _: usize) {}
 

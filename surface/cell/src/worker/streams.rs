@@ -125,6 +125,7 @@ impl Cell {
                 codes_responses: settings.capabilities.codes_responses,
                 reflects: settings.capabilities.reflects.then(fanout::Settings::default),
             },
+            codecs: None,
             busy_permille: self.streams.busy_permille(),
             real_offset_ns: pacer::real_offset().0,
         });

@@ -60,6 +60,7 @@ impl Http {
         }
         message.answer = Some(own);
         (message.order, message.coder) = (None, None);
+        message.transcoder = None;
         message.request.is_dropped = true;
         message.response.is_dropped = true;
         self.try_answer(module);

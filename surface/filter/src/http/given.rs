@@ -19,7 +19,13 @@ impl Http {
             Stage::Body { .. } | Stage::Trailers => is_request,
         };
         let reflects = is_request && stage == Stage::Head && self.can_be_given(message);
-        Allowed { codes: is_early && message.response.head < Head::Ready, reflects }
+        let is_response = !is_request && stage == Stage::Head;
+        Allowed {
+            codes: is_early && message.response.head < Head::Ready,
+            reflects,
+            transcodes: is_response && message.response.has_body(),
+            is_bodiless: is_response && !message.response.has_body(),
+        }
     }
 
     /// Nothing is in front of it, nothing is unsaid behind it, and it has no body.

@@ -3,6 +3,7 @@
 use crate::coder::Coder;
 use crate::desk::Order;
 use crate::http::way::Way;
+use crate::transcoder::Transcoder;
 use http1::{Headers, RequestHead, ResponseHead, Version};
 use proxy_wasm::Now;
 
@@ -54,6 +55,8 @@ pub(crate) struct Message {
     pub(crate) order: Option<Order>,
     /// What codes its response.
     pub(crate) coder: Option<Coder>,
+    /// What its response's body goes through on its way to the module.
+    pub(crate) transcoder: Option<Box<Transcoder>>,
     /// It is answered here, when its turn has come.
     pub(crate) answer: Option<Own>,
     pub(crate) began: Now,
@@ -73,6 +76,7 @@ impl Message {
             is_sent: false,
             order: None,
             coder: None,
+            transcoder: None,
             answer: None,
             began,
         }
@@ -92,9 +96,21 @@ impl Message {
             is_sent: false,
             order: None,
             coder: None,
+            transcoder: None,
             answer: Some(Own::Refusal(refusal)),
             began,
         }
+    }
+
+    /// Whether nothing more of its response comes from the server.
+    pub(crate) fn is_response_whole(&self) -> bool {
+        let video = self.transcoder.as_ref();
+        self.response.has_ended || video.is_some_and(|it| it.transcoding.has_server_ended())
+    }
+
+    /// Whether more of its response's body can be taken.
+    pub(crate) fn wants_body(&self) -> bool {
+        self.transcoder.as_ref().is_none_or(|it| it.transcoding.wants_bytes())
     }
 
     pub(crate) const fn way(&self, is_request: bool) -> &Way {

@@ -4,8 +4,10 @@ use super::message::{Context, Own};
 use super::way::Head;
 use super::{Http, Link};
 use crate::connection::{Failure, Fate, Given, Protocol, Side, end_unwanted};
+use crate::desk::PictureOrder;
 use crate::module::{Module, Reply};
 use crate::outgoing::Outgoing;
+use crate::transcoder::Transcoder;
 use proxy_wasm::{Effect, Stream};
 use std::collections::BTreeMap;
 use units::Nanos;
@@ -99,9 +101,11 @@ impl Protocol for Http {
                 self.messages[index].context = Context::Unfiltered;
                 continue;
             }
+            // Pictures are nothing without their module, and the stream is half used.
+            let is_pictures = self.messages[index].response.is_pictures;
             match self.failure {
-                Failure::Open => self.unfilter(index, stream, module),
-                Failure::Closed => {
+                Failure::Open if !is_pictures => self.unfilter(index, stream, module),
+                _ => {
                     self.messages[index].context = Context::Unfiltered;
                     self.answer(index, Own::text(503, "the service's filter has failed"), module);
                 }
@@ -127,6 +131,8 @@ impl Protocol for Http {
             (_, Side::Upstream) => {
                 let is_stopped = self.messages.front().is_some_and(|it| it.response.is_stopped());
                 let is_empty = self.from_server.is_empty() && !self.has_server_ended;
+                let is_stopped =
+                    is_stopped || self.messages.front().is_some_and(|it| !it.wants_body());
                 is_open && !is_stopped && is_empty && !self.to_client.is_full()
             }
         }
@@ -149,7 +155,8 @@ impl Protocol for Http {
             self.meter.handle_sent(count);
         }
         self.has_sent |= side == Side::Upstream && count > 0;
-        if was_full {
+        let is_next = side == Side::Downstream && self.awaits_client();
+        if was_full || is_next {
             self.handle_go(module);
         }
     }
@@ -182,6 +189,18 @@ impl Protocol for Http {
 
     fn handle_pause(&mut self, module: &mut dyn Module) {
         self.flush_coded(module);
+    }
+
+    fn handle_pictures(&mut self, context: u32, order: PictureOrder, module: &mut dyn Module) {
+        if self.fate == Fate::Open {
+            self.order_pictures(context, order, module);
+            self.handle_go(module);
+        }
+    }
+
+    fn transcoder(&mut self) -> Option<(u64, &mut Transcoder)> {
+        let front = self.messages.front_mut()?;
+        Some((front.number, front.transcoder.as_deref_mut()?))
     }
 
     fn take_given(&mut self) -> Option<Box<Given>> {

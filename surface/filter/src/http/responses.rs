@@ -10,7 +10,8 @@ use http1::{Body, Encoder, Framing, Next, ResponseEvent, ResponseHead, refusal};
 
 impl Http {
     pub(super) fn advance_responses(&mut self, fresh: &[u8], module: &mut dyn Module) -> bool {
-        let mut moved = self.show(false, false, module);
+        let mut moved = self.take_pictures(module);
+        moved |= self.show(false, false, module);
         let mut kept = std::mem::take(&mut self.from_server);
         let input = if kept.is_empty() {
             fresh
@@ -51,6 +52,7 @@ impl Http {
                 self.from_server = kept;
             }
         }
+        moved |= self.take_pictures(module);
         moved |= self.show(false, true, module);
         if self.fate == Fate::Joined {
             let rest = std::mem::take(&mut self.from_server);
@@ -68,7 +70,10 @@ impl Http {
             return false;
         }
         let Some(front) = self.messages.front() else { return !input.is_empty() };
-        if front.response.is_stopped() || front.response.has_ended || front.answer.is_some() {
+        if front.response.is_stopped() || front.is_response_whole() || front.answer.is_some() {
+            return false;
+        }
+        if !front.wants_body() {
             return false;
         }
         let (context, is_sent) = (front.context, front.is_sent);
@@ -99,7 +104,7 @@ impl Http {
                 self.messages[0].response.trailers = trailers;
                 self.messages[0].response.has_trailers = true;
             }
-            ResponseEvent::End => self.messages[0].response.has_ended = true,
+            ResponseEvent::End => self.end_body(),
             // Those are not decoded, but passed on.
             ResponseEvent::Tunnel(_) => {}
         }
@@ -155,9 +160,12 @@ impl Http {
             // Its head waits for the first bytes that the encoder gives out.
             return true;
         }
-        let Some(message) = self.messages.front() else { return false };
-        let Some(head) = &message.response_head else { return false };
-        let body = message.response.body(&head.headers, whole);
+        let Some(message) = self.messages.front_mut() else { return false };
+        let Some(head) = &mut message.response_head else { return false };
+        let body = match message.response.is_pictures {
+            true => super::pictures::describe(head),
+            false => message.response.body(&head.headers, whole),
+        };
         self.send_response_head(body, module)
     }
 
@@ -228,7 +236,7 @@ impl Http {
             self.responses.offset() == self.response_from || self.responses.awaits_request();
         let front = self.messages.front();
         let is_begun = front.is_some_and(|it| it.response.head >= Head::Came);
-        let is_whole = front.is_some_and(|it| it.response.has_ended || it.answer.is_some());
+        let is_whole = front.is_some_and(|it| it.is_response_whole() || it.answer.is_some());
         if is_whole {
             // The response is here; the connection to the server is of no use behind it.
             return false;

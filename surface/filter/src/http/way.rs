@@ -57,6 +57,8 @@ pub(crate) struct Way {
     pub(crate) encoder: Option<Encoder>,
     /// Bytes of the body that came.
     pub(crate) bytes: u64,
+    /// Its body is, or was, pictures in place of what the server sent.
+    pub(crate) is_pictures: bool,
 }
 
 impl Way {
@@ -75,6 +77,7 @@ impl Way {
             is_dropped: false,
             encoder: None,
             bytes: 0,
+            is_pictures: false,
         }
     }
 

@@ -1,6 +1,6 @@
 //! A client, a filter and a server on the loopback, in one thread.
 
-use crate::{Capabilities, Event, Failure, Filter, FilterSpec, Kind, Reports};
+use crate::{Capabilities, Codecs, Event, Failure, Filter, FilterSpec, Kind, Reports};
 use proxy_wasm::abi::{CALLBACKS, ENV, LogLevel, host_function};
 use proxy_wasm::{Engine, Random, Shared, VmSpec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
@@ -198,10 +198,27 @@ impl Lab {
             failure,
             upstreams,
             capabilities: Capabilities::default(),
+            codecs: None,
             busy_permille: Rc::default(),
             real_offset_ns: 1_700_000_000_000_000_000,
         };
         Self::of(spec)
+    }
+
+    /// One whose module may have codecs.
+    pub(crate) fn with_codecs(wasm: &[u8], vm: VmSpec, codecs: Rc<dyn Codecs>) -> Self {
+        proxy_wasm::check(wasm).unwrap();
+        Self::of(FilterSpec {
+            program: engine().program(wasm).unwrap(),
+            vm,
+            kind: Kind::Http,
+            failure: Failure::Open,
+            upstreams: BTreeMap::new(),
+            capabilities: Capabilities::default(),
+            codecs: Some(codecs),
+            busy_permille: Rc::default(),
+            real_offset_ns: 0,
+        })
     }
 
     /// One whose module may use these functions of the node.
@@ -214,6 +231,7 @@ impl Lab {
             failure: Failure::Open,
             upstreams: BTreeMap::new(),
             capabilities,
+            codecs: None,
             busy_permille: Rc::new(Cell::new(Some(0))),
             real_offset_ns: 0,
         })

@@ -1,0 +1,242 @@
+//! What a codec writes, cut into pictures.
+
+use crate::limits::PICTURE_LENGTH_MAX;
+use crate::wish::Wish;
+
+/// What a codec writes are no pictures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Garbled {
+    /// No JPEG begins where one should, or one is not what T.81 says.
+    #[error("what the codec writes are no JPEG pictures")]
+    Jpeg,
+    /// A picture does not end.
+    #[error("the codec writes a picture of more than {PICTURE_LENGTH_MAX} bytes")]
+    TooLong,
+}
+
+/// Bytes in, whole pictures out.
+#[derive(Debug)]
+pub struct Splitter {
+    bytes: Vec<u8>,
+    /// So many of them are gone.
+    from: usize,
+    /// Of all pictures; none of JPEG.
+    length: Option<usize>,
+    jpeg: Jpeg,
+}
+
+/// How far the first JPEG has been read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Jpeg {
+    /// Behind the first byte.
+    at: usize,
+    /// In entropy-coded data.
+    is_coded: bool,
+    /// It is there, and so long.
+    length: Option<usize>,
+}
+
+const SOI: u8 = 0xd8;
+const EOI: u8 = 0xd9;
+const SOS: u8 = 0xda;
+
+impl Splitter {
+    /// Of what a codec writes that was told this.
+    #[must_use]
+    pub fn new(wish: &Wish) -> Self {
+        let (length, jpeg) = (wish.picture_length(), Jpeg::default());
+        Self { bytes: Vec::new(), from: 0, length, jpeg }
+    }
+
+    /// More has come.
+    ///
+    /// # Errors
+    /// When it cannot be cut into pictures.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Garbled> {
+        if self.from > 0 && self.from >= self.bytes.len() / 2 {
+            self.bytes.drain(..self.from);
+            self.from = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+        self.look()
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.from..).unwrap_or_default()
+    }
+
+    /// The first picture, if it is whole.
+    #[must_use]
+    pub fn first(&self) -> Option<&[u8]> {
+        let length = self.length.or(self.jpeg.length)?;
+        self.rest().get(..length)
+    }
+
+    /// Whether a whole picture follows the first one. Of JPEG, whether it seems so.
+    #[must_use]
+    pub fn has_second(&self) -> bool {
+        match self.length {
+            Some(length) => self.rest().len() >= 2 * length,
+            None => {
+                let behind = self.jpeg.length.and_then(|length| self.rest().get(length..));
+                behind.is_some_and(|behind| {
+                    let mut next = Jpeg::default();
+                    matches!(next.read(behind), Ok(())) && next.length.is_some()
+                })
+            }
+        }
+    }
+
+    /// The first picture is taken.
+    ///
+    /// # Errors
+    /// When what follows cannot be cut.
+    pub fn take(&mut self) -> Result<(), Garbled> {
+        let Some(length) = self.first().map(<[u8]>::len) else { return Ok(()) };
+        self.from += length;
+        self.jpeg = Jpeg::default();
+        if self.from == self.bytes.len() {
+            self.bytes.clear();
+            self.from = 0;
+        }
+        self.look()
+    }
+
+    /// Bytes that it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rest().len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn look(&mut self) -> Result<(), Garbled> {
+        if self.length.is_some() {
+            return Ok(());
+        }
+        let mut jpeg = self.jpeg;
+        jpeg.read(self.rest())?;
+        self.jpeg = jpeg;
+        Ok(())
+    }
+}
+
+impl Jpeg {
+    /// Reads on to the end of the picture, or of what has come.
+    fn read(&mut self, bytes: &[u8]) -> Result<(), Garbled> {
+        while self.length.is_none() {
+            if self.at > PICTURE_LENGTH_MAX {
+                return Err(Garbled::TooLong);
+            }
+            let rest = bytes.get(self.at..).unwrap_or_default();
+            if self.is_coded {
+                // A marker ends it: `FF` and neither a stuffed zero nor a restart.
+                let is_marker = |two: &[u8]| two[0] == 0xff && !matches!(two[1], 0 | 0xd0..=0xd7);
+                match rest.windows(2).position(is_marker) {
+                    Some(place) => (self.at, self.is_coded) = (self.at + place, false),
+                    None => {
+                        self.at += rest.len().saturating_sub(1);
+                        return Ok(());
+                    }
+                }
+                continue;
+            }
+            let [0xff, marker, ..] = rest else {
+                return match rest {
+                    [] | [0xff] => Ok(()),
+                    _ => Err(Garbled::Jpeg),
+                };
+            };
+            if (self.at == 0) != (*marker == SOI) {
+                return Err(Garbled::Jpeg);
+            }
+            match *marker {
+                SOI => self.at += 2,
+                EOI => self.length = Some(self.at + 2),
+                // Fill bytes in front of a marker.
+                0xff => self.at += 1,
+                marker => {
+                    let Some(length) = rest.get(2..4) else { return Ok(()) };
+                    let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+                    if length < 2 {
+                        return Err(Garbled::Jpeg);
+                    }
+                    self.at += 2 + length;
+                    self.is_coded = marker == SOS;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(wish: &str, bytes: &[u8], parts: &[usize]) -> Result<Vec<Vec<u8>>, Garbled> {
+        let mut splitter = Splitter::new(&Wish::parse(wish.as_bytes()).unwrap());
+        let (mut rest, mut pictures) = (bytes, Vec::new());
+        let mut parts = parts.iter().cycle();
+        while !rest.is_empty() {
+            let (part, behind) = rest.split_at((*parts.next().unwrap_or(&1)).clamp(1, rest.len()));
+            rest = behind;
+            splitter.push(part)?;
+            while let Some(picture) = splitter.first() {
+                pictures.push(picture.to_vec());
+                splitter.take()?;
+            }
+        }
+        Ok(pictures)
+    }
+
+    /// A comment that holds an end of image, data with stuffing and restarts, and another scan.
+    fn jpeg(mark: u8) -> Vec<u8> {
+        let mut bytes = vec![0xff, 0xd8, 0xff, 0xfe, 0, 6, 0xff, 0xd9, 0xff, 0xda];
+        bytes.extend([0xff, 0xda, 0, 3, 1, mark, 0xff, 0, 7, 0xff, 0xd3, 8]);
+        bytes.extend([0xff, 0xda, 0, 2, mark, 0xff, 0xff, 0xd9]);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn where_output_is_cut_changes_nothing(parts in prop::collection::vec(1_usize..700, 1..8)) {
+            let raw: Vec<u8> = (0..256 * 5).map(|at| (at % 251) as u8).collect();
+            let pictures = all("width=16 height=16 rate=1 pixels=gray8", &raw, &parts).unwrap();
+            prop_assert_eq!(pictures, raw.chunks(256).map(<[u8]>::to_vec).collect::<Vec<_>>());
+            let jpegs: Vec<Vec<u8>> = (0..20).map(jpeg).collect();
+            let wish = "width=16 height=16 rate=1 pixels=mjpeg quality=5";
+            prop_assert_eq!(all(wish, &jpegs.concat(), &parts).unwrap(), jpegs);
+        }
+    }
+
+    #[test]
+    fn what_is_no_jpeg_is_an_error() {
+        let wish = "width=16 height=16 rate=1 pixels=mjpeg quality=5";
+        for bytes in [&b"GIF89a"[..], &[0xff, 0xd9], &[0xff, 0xd8, 0xff, 0xd8], &[0xff, 0xd8, 1]] {
+            assert_eq!(all(wish, bytes, &[1]), Err(Garbled::Jpeg));
+        }
+        assert_eq!(all(wish, &[0xff, 0xd8, 0xff, 0xe0, 0, 1], &[9]), Err(Garbled::Jpeg));
+        let mut endless = vec![0xff, 0xd8, 0xff, 0xda, 0, 2];
+        endless.resize(PICTURE_LENGTH_MAX + (1 << 17), 0);
+        assert_eq!(all(wish, &endless, &[1 << 16]), Err(Garbled::TooLong));
+    }
+
+    #[test]
+    fn whether_another_picture_follows_is_known() {
+        let mut splitter = Splitter::new(
+            &Wish::parse(b"width=16 height=16 rate=1 pixels=mjpeg quality=5").unwrap(),
+        );
+        splitter.push(&jpeg(1)).unwrap();
+        assert!(splitter.first().is_some() && !splitter.has_second());
+        splitter.push(&jpeg(2)).unwrap();
+        assert!(splitter.has_second());
+        splitter.take().unwrap();
+        assert_eq!(splitter.first(), Some(&jpeg(2)[..]));
+    }
+}

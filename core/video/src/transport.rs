@@ -1,0 +1,190 @@
+//! Transport streams: ISO/IEC 13818-1, 2.4.3 and 2.4.4.
+
+use crate::program::{Begun, header_length};
+
+/// Bytes of a packet.
+const PACKET: usize = 188;
+const SYNC: u8 = 0x47;
+/// Packets in a row that begin with a sync byte, before that is believed.
+const SYNCS: usize = 5;
+/// Bytes of the longest section of a table: 2.4.4.
+const SECTION_MAX: usize = 1_024;
+/// Bytes of the longest header of a PES packet, with its start code and length.
+const PES_HEADER_MAX: usize = 9 + 255;
+/// Where the table of all programs is.
+const ASSOCIATION_PID: u16 = 0;
+/// Kinds of streams that are video: ISO/IEC 11172-2, and ISO/IEC 13818-2.
+const VIDEO: [u8; 2] = [1, 2];
+
+/// Whether a transport stream begins here, if that can be said.
+pub(crate) fn begins(bytes: &[u8], is_all: bool) -> Option<bool> {
+    let places = (0..SYNCS).map(|count| count * PACKET);
+    let mut seen = 0;
+    for place in places {
+        match bytes.get(place) {
+            Some(&SYNC) => seen += 1,
+            Some(_) => return Some(false),
+            None if is_all => return Some(seen > 1 || bytes.len() == PACKET),
+            None => return None,
+        }
+    }
+    Some(true)
+}
+
+/// A transport stream on its way; the first video stream of its first program counts.
+#[derive(Debug, Default)]
+pub(crate) struct Transport {
+    map_pid: Option<u16>,
+    video_pid: Option<u16>,
+    association: Section,
+    map: Section,
+    /// The last one's of the video: a packet that comes twice counts once.
+    counter: Option<u8>,
+    header: Pes,
+}
+
+/// How far a PES packet is.
+#[derive(Debug, Default)]
+enum Pes {
+    /// None has begun.
+    #[default]
+    None,
+    /// This much of its header has come.
+    Header(Vec<u8>),
+    Payload,
+}
+
+impl Transport {
+    /// Reads whole packets, and says how many bytes that were.
+    pub(crate) fn read(&mut self, bytes: &[u8], video: &mut Vec<u8>) -> usize {
+        let mut used = 0;
+        while let Some(packet) = bytes.get(used..used + PACKET) {
+            if packet[0] != SYNC {
+                // Sync is lost: it is looked for, and found where a packet seems to begin.
+                let next = bytes[used + 1..].iter().position(|byte| *byte == SYNC);
+                used = next.map_or(bytes.len(), |place| used + 1 + place);
+                continue;
+            }
+            self.packet(packet, video);
+            used += PACKET;
+        }
+        used
+    }
+
+    fn packet(&mut self, packet: &[u8], video: &mut Vec<u8>) {
+        let [_, flags, low, control, ..] = *packet else { return };
+        let (is_broken, is_start) = (flags & 0x80 != 0, flags & 0x40 != 0);
+        let pid = u16::from_be_bytes([flags & 0x1f, low]);
+        let (is_scrambled, has_field) = (control & 0xc0 != 0, control & 0x20 != 0);
+        let has_payload = control & 0x10 != 0;
+        if is_broken || is_scrambled || !has_payload {
+            return;
+        }
+        let field = if has_field { 1 + usize::from(packet[4]) } else { 0 };
+        let Some(payload) = packet.get(4 + field..) else { return };
+        if Some(pid) == self.video_pid {
+            let counter = control & 0x0f;
+            // 2.4.3.3: a packet may be sent twice.
+            if self.counter.replace(counter) != Some(counter) {
+                self.video(is_start, payload, video);
+            }
+        } else if pid == ASSOCIATION_PID {
+            if let Some(section) = self.association.add(is_start, payload) {
+                self.map_pid = self.map_pid.or_else(|| first_program(section));
+            }
+        } else if Some(pid) == self.map_pid
+            && let Some(section) = self.map.add(is_start, payload)
+        {
+            self.video_pid = self.video_pid.or_else(|| first_video(section));
+        }
+    }
+
+    fn video(&mut self, is_start: bool, payload: &[u8], video: &mut Vec<u8>) {
+        if is_start {
+            self.header = Pes::Header(Vec::new());
+        }
+        match &mut self.header {
+            Pes::None => {}
+            Pes::Payload => video.extend_from_slice(payload),
+            Pes::Header(header) => {
+                header.extend_from_slice(payload);
+                let begun = match header.as_slice() {
+                    [0, 0, 1, 0xe0..=0xef, _, _, body @ ..] => header_length(body),
+                    short if short.len() < 6 => Begun::Later,
+                    _ => Begun::Broken,
+                };
+                self.header = match begun {
+                    Begun::Length(length) => {
+                        video.extend_from_slice(header.get(6 + length..).unwrap_or_default());
+                        Pes::Payload
+                    }
+                    Begun::Later if header.len() < PES_HEADER_MAX => return,
+                    Begun::Later | Begun::Broken => Pes::None,
+                };
+            }
+        }
+    }
+}
+
+/// A section of a table, over several packets.
+#[derive(Debug, Default)]
+struct Section {
+    bytes: Vec<u8>,
+    has_begun: bool,
+}
+
+impl Section {
+    /// Adds a packet's payload; the section, when it is whole.
+    fn add(&mut self, is_start: bool, payload: &[u8]) -> Option<&[u8]> {
+        let part = if is_start {
+            let (pointer, rest) = payload.split_first()?;
+            self.bytes.clear();
+            self.has_begun = true;
+            rest.get(usize::from(*pointer)..)?
+        } else {
+            payload
+        };
+        if !self.has_begun {
+            return None;
+        }
+        let room = SECTION_MAX + PACKET - self.bytes.len().min(SECTION_MAX);
+        self.bytes.extend_from_slice(&part[..part.len().min(room)]);
+        let length = self.bytes.get(1..3)?;
+        let length = 3 + (usize::from(length[0] & 0x0f) << 8 | usize::from(length[1]));
+        if self.bytes.len() < length {
+            self.has_begun = length <= SECTION_MAX;
+            return None;
+        }
+        self.has_begun = false;
+        self.bytes.get(..length)
+    }
+}
+
+/// Bytes of a section's check sum.
+const SUM: usize = 4;
+
+/// Where the map of the first program is: 2.4.4.3.
+fn first_program(section: &[u8]) -> Option<u16> {
+    let programs = section.get(8..section.len().checked_sub(SUM)?)?;
+    let pairs = programs.chunks_exact(4).filter(|_| section[0] == 0);
+    pairs
+        .map(|four| {
+            let number = u16::from_be_bytes([four[0], four[1]]);
+            (number, u16::from_be_bytes([four[2] & 0x1f, four[3]]))
+        })
+        .find_map(|(number, pid)| (number != 0).then_some(pid))
+}
+
+/// Where the first video stream is: 2.4.4.8.
+fn first_video(section: &[u8]) -> Option<u16> {
+    let [2, _, _, _, _, _, _, _, _, _, high, low, ..] = *section else { return None };
+    let mut rest = section.get(12..section.len().checked_sub(SUM)?)?;
+    rest = rest.get(usize::from(u16::from_be_bytes([high & 0x0f, low]))..)?;
+    while let [kind, high, low, info_high, info_low, behind @ ..] = rest {
+        if VIDEO.contains(kind) {
+            return Some(u16::from_be_bytes([high & 0x1f, *low]));
+        }
+        rest = behind.get(usize::from(u16::from_be_bytes([info_high & 0x0f, *info_low]))..)?;
+    }
+    None
+}
