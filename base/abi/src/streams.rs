@@ -47,6 +47,8 @@ pub struct Capabilities {
     pub codes_responses: bool,
     /// `reflect`: gives requests to shared live streams.
     pub reflects: bool,
+    /// `transcode`: has video of responses come as pictures.
+    pub transcodes: bool,
 }
 
 const PROTOCOL: &str = "protocol";
@@ -124,6 +126,7 @@ impl Capabilities {
             match name {
                 "code-responses" => capabilities.codes_responses = true,
                 "reflect" => capabilities.reflects = true,
+                "transcode" => capabilities.transcodes = true,
                 _ => return None,
             }
         }
@@ -174,8 +177,10 @@ mod tests {
     fn capabilities_are_granted_by_name_and_a_manifest_grants_none() {
         let of = |text| Capabilities::parse(text);
         assert_eq!(of(""), Some(Capabilities::default()));
-        let both = Capabilities { codes_responses: true, reflects: true };
+        let both = Capabilities { codes_responses: true, reflects: true, transcodes: false };
         assert_eq!(of("code-responses, reflect"), Some(both));
+        let third = Capabilities { transcodes: true, ..Capabilities::default() };
+        assert_eq!(of("transcode"), Some(third));
         assert_eq!(of("fly"), None);
         let name = Name::new(CAPABILITIES).unwrap();
         let own = Parameter {

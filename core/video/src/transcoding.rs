@@ -182,6 +182,13 @@ impl Transcoding {
         self.shown.is_some()
     }
 
+    /// How much of the stream has been shown, from the first picture to the last one that was taken.
+    #[must_use]
+    pub fn shown(&self) -> Nanos {
+        let shown = self.shown.unwrap_or_default();
+        shown.saturating_sub(self.origin.unwrap_or_default())
+    }
+
     /// Bytes that it has.
     #[must_use]
     pub fn memory(&self) -> usize {

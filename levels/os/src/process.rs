@@ -87,6 +87,24 @@ pub fn cpu_time_at_end(child: u32) -> io::Result<Duration> {
     }
 }
 
+/// The processor time that a process has taken so far, all its threads together.
+///
+/// # Errors
+/// When there is no such process.
+pub fn cpu_time(pid: u32) -> io::Result<Duration> {
+    let number = libc::clockid_t::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // The number of its clock: include/linux/posix-timers_types.h, CPUCLOCK_SCHED of all threads.
+    let clock = (!number << 3) | 2;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec where there is room for one.
+    // WHY: no library names the clock of another process but by a descriptor.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Ok(Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos))
+}
+
 fn span(time: libc::timeval) -> Duration {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::from_secs(seconds) + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
@@ -104,6 +122,22 @@ mod tests {
         assert!((Duration::from_millis(1)..Duration::from_secs(60)).contains(&took), "{took:?}");
         assert_eq!(child.wait().unwrap().code(), Some(3));
         assert!(cpu_time_at_end(child.id()).is_err(), "it is nobody's child any more");
+    }
+
+    #[test]
+    fn the_processor_time_of_a_process_is_known_while_it_runs() {
+        let mut shell = std::process::Command::new("/bin/sh");
+        let mut child = shell.args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while cpu_time(child.id()).unwrap() < Duration::from_millis(5) {
+            assert!(std::time::Instant::now() < until, "it runs");
+        }
+        child.kill().unwrap();
+        let took = cpu_time_at_end(child.id()).unwrap();
+        assert!(took >= Duration::from_millis(4), "{took:?}");
+        child.wait().unwrap();
+        assert!(cpu_time(child.id()).is_err());
+        assert!(cpu_time(u32::MAX).is_err());
     }
 
     #[test]

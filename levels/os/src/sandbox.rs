@@ -8,7 +8,8 @@
 //!
 //! Afterwards no file, socket or process can be opened, made, signalled or traced, and nobody
 //! of the same user traces this one. Descriptors that it has, and those that its daemon still
-//! sends, keep working. Two layers stand in front of each way out: docs/privileges.md.
+//! sends, keep working. A codec is another program: it opens what programs are started of, and
+//! nothing else. Two layers stand in front of each way out: docs/privileges.md.
 
 mod fence;
 mod filter;
@@ -20,6 +21,7 @@ use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
 };
 use std::io;
+use std::path::Path;
 
 /// Descriptors of a cell: a socket for each queue of each port, four for each service, room for
 /// those of a module's images, and two for each connection of stream services, of which there may
@@ -34,6 +36,12 @@ pub fn descriptors_of_cell() -> u64 {
 
 /// Those of a compile worker: its standard streams.
 const WORKER_DESCRIPTORS_MAX: u64 = 3;
+
+/// Those of a codec: its standard streams, and one library after another.
+const CODEC_DESCRIPTORS_MAX: u64 = 64;
+/// Threads of a codec, where it is a user of its own: it is told to have one, and some versions have
+/// one for each of reading, decoding, filtering and writing.
+const CODEC_THREADS_MAX: u64 = 32;
 
 /// Why the process could not be confined; it must then not go on.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +76,9 @@ pub enum Role {
     },
     /// Turns one module into code: standard input to standard output.
     CompileWorker,
+    /// Runs a program of the machine that turns video into pictures: standard input to standard
+    /// output.
+    Codec,
 }
 
 /// What was possible here, beyond what every machine has.
@@ -98,12 +109,25 @@ pub struct Entered {
 /// # Errors
 /// When a step is refused: see [`SandboxError`].
 pub fn enter(role: Role) -> Result<Entered, SandboxError> {
+    enter_with(role, None)
+}
+
+/// The same for a codec, which goes on as this program.
+///
+/// # Errors
+/// As [`enter`].
+pub fn enter_codec(program: &Path) -> Result<Entered, SandboxError> {
+    enter_with(Role::Codec, program.parent())
+}
+
+fn enter_with(role: Role, folder: Option<&Path>) -> Result<Entered, SandboxError> {
     limit("core dumps", Resource::Core, 0)?;
     rights::drop_bounding();
-    let empty_root = rights::leave_files();
+    // A codec's libraries are in the machine's folders.
+    let empty_root = role != Role::Codec && rights::leave_files();
     let (user, locks_memory) = match role {
         Role::Cell { locked_bytes } => lock_as_a_user(locked_bytes)?,
-        Role::CompileWorker => (rights::become_nobody_else(false), false),
+        Role::CompileWorker | Role::Codec => (rights::become_nobody_else(false), false),
     };
     rights::drop_capabilities(locks_memory)?;
     // A change of the user undoes it.
@@ -111,7 +135,7 @@ pub fn enter(role: Role) -> Result<Entered, SandboxError> {
         .map_err(|errno| SandboxError::Dumpable(errno.into()))?;
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| SandboxError::NoNewPrivileges(errno.into()))?;
-    let landlock = fence::raise(role)?;
+    let landlock = fence::raise(role, folder)?;
     Ok(Entered { role, confined: Confined { user, empty_root, landlock, locks_memory } })
 }
 
@@ -125,11 +149,22 @@ impl Entered {
         let descriptors = match self.role {
             Role::Cell { .. } => CELL_DESCRIPTORS_MAX,
             Role::CompileWorker => WORKER_DESCRIPTORS_MAX,
+            Role::Codec => CODEC_DESCRIPTORS_MAX,
         };
-        limit("processes", Resource::Nproc, 0)?;
+        match self.role {
+            // Threads count among all processes of a user, and the filter lets it make no process.
+            Role::Codec if self.confined.user.is_none() => {}
+            Role::Codec => limit("processes", Resource::Nproc, CODEC_THREADS_MAX)?,
+            _ => limit("processes", Resource::Nproc, 0)?,
+        }
         limit("descriptors", Resource::Nofile, descriptors)?;
-        if self.role == Role::CompileWorker {
+        if !matches!(self.role, Role::Cell { .. }) {
             limit("file sizes", Resource::Fsize, 0)?;
+        }
+        if self.role == Role::Codec {
+            let first = filter::without_clone3().map_err(|e| SandboxError::Filter(e.to_string()))?;
+            seccompiler::apply_filter_all_threads(&first)
+                .map_err(|e| SandboxError::Filter(e.to_string()))?;
         }
         let filter = filter::of(self.role).map_err(|e| SandboxError::Filter(e.to_string()))?;
         seccompiler::apply_filter_all_threads(&filter)

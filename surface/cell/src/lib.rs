@@ -20,6 +20,8 @@
 mod associations;
 pub mod below;
 mod checksum;
+mod codec;
+mod codecs;
 mod compile;
 mod counts;
 mod cycle;
@@ -47,6 +49,7 @@ mod up;
 mod worker;
 
 pub use associations::{Answer as CallAnswer, Question as CallQuestion, bounced};
+pub use codec::run_codec;
 pub use compile::{CompileFailure, CompileWorker, Compiled, compile_worker};
 pub use counts::DoorCounts;
 pub use packet_memory::PacketMemory;

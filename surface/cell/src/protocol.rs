@@ -6,7 +6,7 @@ mod streams;
 pub use sessions::{
     DEVIATION_BOUNDS, DEVIATIONS, SESSION_REPORTS_MAX, SessionFacts, SessionReport,
 };
-pub use streams::{StreamFacts, StreamReport};
+pub use streams::{CodecFacts, StreamFacts, StreamReport};
 
 use crate::associations::{Answer, Question};
 use crate::timing::CallTimes;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use session::memory::Account;
 use std::collections::BTreeMap;
 use std::fmt;
-use units::{BitsPerSecond, Bytes, Edge, EntryId, PortId, SessionId};
+use units::{BitsPerSecond, Bytes, Edge, EntryId, Nanos, PortId, SessionId};
 use zeroize::Zeroizing;
 
 /// From the daemon. Descriptors travel beside the message, in the order named.
@@ -82,6 +82,14 @@ pub enum ToCell {
         /// Which of the two.
         v6: bool,
     },
+    /// What codecs there are for streams.
+    Codecs(CodecFacts),
+    /// The codec of this number runs, as the process of that: [`FromCell::WantsCodec`]. Descriptor: a
+    /// socket, at whose other end it reads and writes.
+    CodecStarted(u64, u32),
+    /// It has ended, or was not started, and why; nothing when it ended as it should. What it took of
+    /// a processor.
+    CodecEnded(u64, String, Nanos),
     /// Put another version in a service's place, with its state. Descriptors: as for
     /// [`ToCell::Start`].
     Replace(Box<ServiceFacts>, StateWay),
@@ -264,6 +272,10 @@ pub enum FromCell {
     StartFailed(EntryId, Failure),
     /// There are to be so many more unconnected sockets, for IPv4 and for IPv6.
     WantsSockets([u16; 2]),
+    /// There is to be a codec of this number, for what this says (`video::Wish`).
+    WantsCodec(u64, String),
+    /// The codec of this number is of no use any more.
+    CodecUnwanted(u64),
     /// The new version runs; packets waited for it for so many microseconds:
     /// [`ToCell::Replace`].
     Replaced(EntryId, u64),
@@ -406,7 +418,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 14;
+pub const PROTOCOL_VERSION: u32 = 15;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.

@@ -446,6 +446,19 @@ impl Sessions {
         }
     }
 
+    /// What codecs took on other cores is on the account of the turn in which they are fed.
+    pub(crate) fn charge_codecs(&mut self, now: Nanos, turn: &Next, used: Nanos) {
+        if used == Nanos::ZERO {
+            return;
+        }
+        let processor = turn.dispatch.processor;
+        self.schedule.charge(now, processor, used);
+        let Some((id, _)) = self.owner(processor) else { return };
+        if let Some(session) = self.all.get_mut(place(id)) {
+            session.report.cpu += used;
+        }
+    }
+
     /// What a turn that is over left to send took so long.
     pub(crate) fn charge_sending(&mut self, now: Nanos, turn: &Next, used: Nanos) {
         self.schedule.charge_behind(now, &turn.dispatch, used);

@@ -12,6 +12,7 @@
 //! A cell opens no socket: each one that connects comes from the daemon, which has some ready here
 //! before they are needed.
 
+use crate::codecs::Codecs;
 use crate::memory::Charge;
 use crate::pacer::{CallState, processor_time};
 use crate::protocol::{ServiceReport, StreamFacts, StreamReport};
@@ -56,6 +57,7 @@ pub(crate) struct StreamServices {
     /// When what happened was heard last.
     looked: Nanos,
     busy: Busy,
+    codecs: Codecs,
 }
 
 /// How much of its time this thread works, of late: encoders try less when there is little left.
@@ -208,7 +210,13 @@ impl StreamServices {
         let connections_max = descriptors.saturating_sub(OTHERS_MAX) / 2;
         let streams = Streams::new(connections_max)?;
         let (services, pool) = (Vec::new(), Pool::default());
-        Ok(Self { streams, services, pool, looked: Nanos::ZERO, busy: Busy::default() })
+        let (looked, busy, codecs) = (Nanos::ZERO, Busy::default(), Codecs::default());
+        Ok(Self { streams, services, pool, looked, busy, codecs })
+    }
+
+    /// The codecs of all services.
+    pub(crate) const fn codecs(&self) -> &Codecs {
+        &self.codecs
     }
 
     /// How much of its time the cell works, in thousandths, once that is known.
@@ -230,6 +238,8 @@ impl StreamServices {
         charge: Charge,
     ) -> io::Result<()> {
         let runs = self.version(facts, listeners, module, charge)?;
+        // What another service of that number left is not its.
+        self.codecs.take_uncharged(runs.facts.entry);
         self.services.push(StreamService {
             runs,
             is_new: true,
@@ -283,6 +293,7 @@ impl StreamServices {
     /// A service is no more: its connections are reset. Its last report, if it was there.
     pub(crate) fn stop(&mut self, entry: EntryId) -> Option<ServiceReport> {
         let at = self.services.iter().position(|service| service.entry() == entry)?;
+        self.charge_codecs(entry);
         let report = self.report(&self.services[at]);
         let service = self.services.remove(at);
         for number in service.numbers() {
@@ -401,8 +412,9 @@ impl StreamServices {
     }
 
     /// None of those that were asked for will come: the daemon is another one.
-    pub(crate) const fn forget_asked(&mut self) {
+    pub(crate) fn forget_asked(&mut self) {
         self.pool.asked = [0; 2];
+        self.codecs.forget_asked();
     }
 
     /// How many more sockets the daemon should make, for IPv4 and for IPv6.
@@ -414,6 +426,7 @@ impl StreamServices {
     pub(crate) fn look(&mut self, now: Nanos) -> io::Result<()> {
         self.forget_drained();
         self.busy.look(now, processor_time);
+        self.codecs.look(now, |pid| os::process::cpu_time(pid).ok());
         self.looked = now;
         self.streams.look(now)
     }
@@ -441,6 +454,15 @@ impl StreamServices {
             has_more |= self.streams.work(number, &mut self.pool, now, until);
         }
         has_more
+    }
+
+    /// A service's codecs have taken so much that nobody was charged yet; it is on its account.
+    pub(crate) fn charge_codecs(&mut self, entry: EntryId) -> Nanos {
+        let used = self.codecs.take_uncharged(entry);
+        if let Some(service) = self.service_mut(entry) {
+            service.cpu += used;
+        }
+        used
     }
 
     /// A service has worked for so long, and left its call so.

@@ -610,6 +610,9 @@ impl Cell {
             }
             ToCell::StartStreams(facts) => self.start_streams(*facts, fds)?,
             ToCell::ReplaceStreams(facts) => self.replace_streams(*facts, fds)?,
+            ToCell::Codecs(facts) => self.streams.codecs().set_facts(facts),
+            ToCell::CodecStarted(number, pid) => self.codec_started(number, pid, fds)?,
+            ToCell::CodecEnded(number, why, cpu) => self.streams.codecs().ended(number, why, cpu),
             ToCell::Sockets { v6 } => self.streams.provide(v6, fds),
             ToCell::Replace(facts, way) => {
                 if fds.is_empty() {

@@ -129,6 +129,9 @@ pub enum Command {
     /// The process that compiles one module; started by a node
     #[command(hide = true)]
     CompileWorker(commands::cell::CompileWorker),
+    /// The process that turns video into pictures; started by a node
+    #[command(hide = true)]
+    Codec(commands::cell::Codec),
 }
 
 /// Says what is wrong with the arguments, or gives the help that they ask for.

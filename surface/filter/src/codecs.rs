@@ -8,6 +8,7 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use units::Nanos;
 use video::Wish;
 
 /// Why there is no codec for a stream.
@@ -62,4 +63,9 @@ pub trait Share {
 
     /// It is of no use any more.
     fn stop(&self, codec: u64);
+
+    /// So much of the stream has been shown: what it takes can be compared with that.
+    fn show(&self, time: Nanos) {
+        let _ = time;
+    }
 }

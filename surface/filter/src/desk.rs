@@ -108,6 +108,16 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// It is so much at most.
+    pub(crate) fn shrink(&mut self, bytes: Bytes) {
+        if let Some(room) = &self.room {
+            room.give(Part::State, self.bytes.saturating_sub(bytes).0);
+        }
+        self.bytes = self.bytes.min(bytes);
+    }
+}
+
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(room) = &self.room {

@@ -13,7 +13,7 @@ pub(crate) struct Transcoder {
     pub(crate) transcoding: Transcoding,
     pub(crate) share: Rc<dyn Share>,
     /// Given back with it.
-    _memory: Memory,
+    pub(crate) memory: Memory,
     /// Bytes that pictures became, and how many pictures that were.
     written: (u64, u64),
 }
@@ -27,7 +27,7 @@ impl fmt::Debug for Transcoder {
 impl Transcoder {
     pub(crate) fn new(commission: Commission) -> Self {
         let Commission { wish, share, memory } = commission;
-        Self { transcoding: Transcoding::new(wish), share, _memory: memory, written: (0, 0) }
+        Self { transcoding: Transcoding::new(wish), share, memory, written: (0, 0) }
     }
 
     /// So many pictures became so many bytes for the client.

@@ -78,6 +78,7 @@ impl Daemon {
         if let Some(capacity) = self.node.capacity() {
             cell.send(&ToCell::Memory(capacity.memory), &[])?;
         }
+        cell.send(&ToCell::Codecs(self.codec_facts()), &[])?;
         tracing::info!(pid = cell.pid(), core = self.guest_core, "the cell starts");
         self.cell = Some(cell);
         self.tell_lines();
@@ -345,6 +346,8 @@ impl Daemon {
             FromCell::Started(entry) => self.begin(entry),
             FromCell::StartFailed(entry, failure) => self.start_failed(entry, failure),
             FromCell::WantsSockets(wants) => self.make_sockets(wants),
+            FromCell::WantsCodec(number, wish) => self.start_codec(number, &wish),
+            FromCell::CodecUnwanted(number) => self.stop_codec(number),
             FromCell::Replaced(entry, paused_us) => self.replaced(entry, paused_us),
             FromCell::ReplaceFailed(entry, failure) => self.replace_failed(entry, failure),
             FromCell::Kept(entry) => self.version_kept(entry),
@@ -466,6 +469,7 @@ impl Daemon {
         self.sweep_interceptions();
         // The next cell is asked for all of them anew.
         self.compiling.values_mut().for_each(Vec::clear);
+        self.codecs.end();
         self.end_all_meters();
         self.reports.clear();
         self.sessions.cell_lost();

@@ -9,6 +9,7 @@ use crate::budgets;
 use crate::capture::{self, Capture};
 use crate::cell_link::CellLink;
 use crate::cell_work::{Pending, hear};
+use crate::codecs::Codecs;
 use crate::config::NodeFile;
 use crate::demand::Demand;
 use crate::deploy::{self, Module};
@@ -174,6 +175,7 @@ pub(crate) struct Daemon {
     pub(crate) up: Option<OwnedFd>,
     pub(crate) up_ifindex: u32,
     pub(crate) cell: Option<CellLink>,
+    pub(crate) codecs: Codecs,
     /// Queues of the cell whose sockets are not bound yet.
     pub(crate) binding: usize,
     pub(crate) modules: BTreeMap<Digest, Module>,
@@ -476,6 +478,7 @@ impl Daemon {
             up: parts.up,
             up_ifindex: parts.up_ifindex,
             cell: None,
+            codecs: Codecs::find(),
             binding: 0,
             modules: BTreeMap::new(),
             compiling: BTreeMap::new(),
@@ -736,6 +739,7 @@ impl Daemon {
             Done::CompileTook(digest, took) => self.compile_took(digest, took),
             Done::Billed(billed) => self.billed(billed),
             Done::Fetched(fetched) => self.fetched(*fetched),
+            Done::Codec(number, news) => self.codec(number, news),
         }
     }
 
@@ -748,22 +752,9 @@ impl Daemon {
         }
     }
 
-    /// Lets go of modules that no service has run for long; the store has them.
-    pub(crate) fn forget_modules(&mut self) {
-        let used: BTreeSet<Digest> =
-            self.modules.keys().copied().filter(|digest| self.is_used(digest)).collect();
-        deploy::forget(&mut self.modules, |digest| used.contains(digest));
-    }
-
-    /// Whether a service runs a module, or a change that is going on needs it.
-    pub(crate) fn is_used(&self, digest: &Digest) -> bool {
-        let (digest, work) = (digest.to_string(), self.work.as_ref());
-        self.node.digests().any(|used| used == digest)
-            || work.is_some_and(|work| work.needs(&digest))
-    }
-
     fn stop(&mut self) {
         deploy::end_spare();
+        self.codecs.end();
         tracing::info!(node = %self.file.name, "the node stops");
         Record::remove(&self.file.name);
         if let Err(error) = bpf::front_door::remove(&self.file.name) {

@@ -1,6 +1,7 @@
 //! What comes back to the daemon from work that was given away.
 
 use crate::below::Loaded;
+use crate::codecs::{CodecNews, CodecNumber};
 use crate::demand::Fetched;
 use crate::http::{Answer, Reply};
 use crate::ledger::Billed;
@@ -42,6 +43,8 @@ pub(crate) enum Done {
     CompileTook(Digest, Duration),
     /// A module that was wanted has come, or not.
     Fetched(Box<Fetched>),
+    /// A codec was started, or has ended.
+    Codec(CodecNumber, CodecNews),
     /// The ledger has what it was given, or not.
     Billed(Result<Billed, String>),
 }

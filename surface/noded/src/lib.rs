@@ -27,6 +27,7 @@ mod cables;
 mod capture;
 mod cell_link;
 mod cell_work;
+mod codecs;
 pub mod config;
 mod counters;
 mod daemon;

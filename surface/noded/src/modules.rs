@@ -2,13 +2,28 @@
 
 use crate::access::Caller;
 use crate::daemon::{Daemon, Done};
-use crate::deploy::Module;
+use crate::deploy::{self, Module};
 use crate::http::{Answer, Reply};
 use crate::views::{failed, usage};
 use api::{ModuleList, ModuleStored, SCHEMA_VERSION};
 use registry::Digest;
+use std::collections::BTreeSet;
 
 impl Daemon {
+    /// Lets go of modules that no service has run for long; the store has them.
+    pub(crate) fn forget_modules(&mut self) {
+        let used: BTreeSet<Digest> =
+            self.modules.keys().copied().filter(|digest| self.is_used(digest)).collect();
+        deploy::forget(&mut self.modules, |digest| used.contains(digest));
+    }
+
+    /// Whether a service runs a module, or a change that is going on needs it.
+    pub(crate) fn is_used(&self, digest: &Digest) -> bool {
+        let (digest, work) = (digest.to_string(), self.work.as_ref());
+        self.node.digests().any(|used| used == digest)
+            || work.is_some_and(|work| work.needs(&digest))
+    }
+
     pub(crate) fn module_list(&mut self, caller: &Caller) -> Answer<ModuleList> {
         let listing = self.store.list().map_err(failed)?;
         let modules = self

@@ -64,6 +64,80 @@ const CELL: &[c_long] = &[
     libc::SYS_timer_delete,
 ];
 
+/// Calls of a codec, which is a program of the machine: what the loader and a C library start with,
+/// files that the fence lets it read, threads. It makes no socket and no process.
+const CODEC: &[c_long] = &[
+    libc::SYS_execve,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_openat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_fstatfs,
+    libc::SYS_statfs,
+    libc::SYS_lseek,
+    libc::SYS_pread64,
+    libc::SYS_readv,
+    libc::SYS_getdents64,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlinkat,
+    libc::SYS_getcwd,
+    libc::SYS_fcntl,
+    libc::SYS_fadvise64,
+    libc::SYS_set_tid_address,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_prctl,
+    libc::SYS_prlimit64,
+    libc::SYS_clone3,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_get_mempolicy,
+    libc::SYS_set_mempolicy,
+    libc::SYS_mlock,
+    libc::SYS_munlock,
+    libc::SYS_uname,
+    libc::SYS_sysinfo,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_getppid,
+    libc::SYS_getrusage,
+    libc::SYS_clock_getres,
+    libc::SYS_nanosleep,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_membarrier,
+];
+
+/// Those of them that only some processors have.
+#[cfg(target_arch = "x86_64")]
+const CODEC_HERE: &[c_long] = &[
+    libc::SYS_arch_prctl,
+    libc::SYS_access,
+    libc::SYS_readlink,
+    libc::SYS_poll,
+    libc::SYS_select,
+    libc::SYS_open,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_time,
+    libc::SYS_gettimeofday,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const CODEC_HERE: &[c_long] = &[libc::SYS_gettimeofday];
+
+/// Says that there is no `clone3`, whose arguments no filter can see: programs use `clone` then.
+pub(super) fn without_clone3() -> Result<BpfProgram, BackendError> {
+    let none = SeccompAction::Errno(libc::ENOSYS as u32);
+    let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
+    let architecture = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(rules, SeccompAction::Allow, none, architecture)?.try_into()
+}
+
 /// Memory that can be executed, read and not written: what the engine makes of code. On some
 /// processors with landing pads (`PROT_BTI`).
 const CODE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
@@ -126,6 +200,14 @@ pub(super) fn of(role: Role) -> Result<BpfProgram, BackendError> {
             allowed.only(libc::SYS_mprotect, &[plain, code])?;
             cell_descriptors(&mut allowed)?;
             cell_sockets(&mut allowed)?;
+        }
+        Role::Codec => {
+            allowed.all(CODEC);
+            allowed.all(CODEC_HERE);
+            // Threads of this process, in the namespaces that it is in.
+            let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
+            let is_thread: Way<'_> = &[(0, Width::Qword, Is::MaskedEq(thread), thread)];
+            allowed.only(libc::SYS_clone, &[is_thread])?;
         }
     }
     let refuse = SeccompAction::Errno(libc::EPERM as u32);

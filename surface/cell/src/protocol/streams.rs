@@ -25,6 +25,15 @@ pub struct StreamFacts {
     pub kept: KeptFacts,
 }
 
+/// What codecs there are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodecFacts {
+    /// Cores that they have together.
+    pub cores: u16,
+    /// Why there are none, if there are none.
+    pub missing: Option<String>,
+}
+
 /// What a service's connections became since it started, and took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamReport {

@@ -91,6 +91,10 @@ impl Cell {
     pub(super) fn set_session(&mut self, facts: &SessionFacts) {
         let now = pacer::now();
         self.sessions.set(now, facts);
+        let processors = &facts.reservation.processors;
+        let is_bounded = !processors.is_empty() && processors.iter().all(|it| !it.extra);
+        let sum = processors.iter().map(|it| it.share.parts_per_million() / 1000).sum();
+        self.streams.codecs().set_ceiling(facts.id, is_bounded.then_some(sum));
         self.egress.set_time(now);
         let waited = self.egress.set(facts);
         self.send_at_once(waited);
@@ -103,6 +107,7 @@ impl Cell {
         let waited = self.egress.forget(id);
         self.send_at_once(waited);
         self.sessions.forget(now, id);
+        self.streams.codecs().set_ceiling(id, None);
     }
 
     /// What a port's device sends in a second is known, or another number.

@@ -2,6 +2,7 @@
 //! waits for its session's turn.
 
 use super::Cell;
+use crate::codecs::Ask;
 use crate::pacer;
 use crate::protocol::{FromCell, ServiceReport, StreamFacts};
 use crate::sessions::Next;
@@ -125,7 +126,10 @@ impl Cell {
                 codes_responses: settings.capabilities.codes_responses,
                 reflects: settings.capabilities.reflects.then(fanout::Settings::default),
             },
-            codecs: None,
+            codecs: settings
+                .capabilities
+                .transcodes
+                .then(|| self.streams.codecs().of(facts.session, facts.entry)),
             busy_permille: self.streams.busy_permille(),
             real_offset_ns: pacer::real_offset().0,
         });
@@ -145,10 +149,16 @@ impl Cell {
         while let Some((entry, told)) = self.streams.poll_told() {
             self.tell_of_streams(entry, told)?;
         }
-        match self.streams.wants() {
-            Some(wants) => self.tell(&FromCell::WantsSockets(wants)),
-            None => Ok(()),
+        if let Some(wants) = self.streams.wants() {
+            self.tell(&FromCell::WantsSockets(wants))?;
         }
+        while let Some(ask) = self.streams.codecs().poll_ask() {
+            self.tell(&match ask {
+                Ask::Start(number, wish) => FromCell::WantsCodec(number, wish),
+                Ask::Stop(number) => FromCell::CodecUnwanted(number),
+            })?;
+        }
+        Ok(())
     }
 
     fn tell_of_streams(&mut self, entry: EntryId, told: Told) -> Result<()> {
@@ -208,10 +218,20 @@ impl Cell {
                 let call = if has_module { self.pacer.end(true) } else { call };
                 self.streams.charge(entry, used, call);
                 self.beside.worked = Some(now);
+                self.sessions.charge_codecs(now, next, self.streams.charge_codecs(entry));
                 self.sessions.charge(now, next, used, !has_more);
                 return Some(now);
             }
         }
+    }
+
+    /// A codec runs that the daemon was asked for.
+    pub(super) fn codec_started(&mut self, number: u64, pid: u32, fds: Vec<OwnedFd>) -> Result<()> {
+        let Some(socket) = fds.into_iter().next() else {
+            bail!("CodecStarted came without its socket");
+        };
+        self.streams.codecs().started(number, pid, socket);
+        Ok(())
     }
 
     /// Ends a service of streams, if it is one; its last report.

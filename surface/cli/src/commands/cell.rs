@@ -1,9 +1,10 @@
-//! `tam cell` and `tam compile-worker`: the processes that a node starts. Nobody
-//! types them.
+//! `tam cell`, `tam compile-worker` and `tam codec`: the processes that a node starts. Nobody types
+//! them.
 
 use crate::failure::{DONE, Failure, Outcome};
 use clap::Args;
 use os::fd_passing;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Arguments of `tam cell`.
@@ -54,5 +55,26 @@ impl CompileWorker {
         let compiled = cell::compile_worker(!self.no_bpf, self.warm, self.guest_core);
         compiled.map_err(|error| Failure::io("compiling a module", &error))?;
         Ok(DONE)
+    }
+}
+
+/// Arguments of `tam codec`: video on standard input, pictures on standard output.
+#[derive(Debug, Args)]
+pub struct Codec {
+    /// A core that is another's
+    #[arg(long, value_name = "N")]
+    guest_core: Option<usize>,
+    /// The program that it becomes
+    program: PathBuf,
+    /// What that is told
+    #[arg(last = true)]
+    arguments: Vec<OsString>,
+}
+
+impl Codec {
+    pub(crate) fn run(&self) -> Outcome {
+        let Self { guest_core, program, arguments } = self;
+        let Err(error) = cell::run_codec(program, *guest_core, arguments);
+        Err(Failure::io(format!("running {}", program.display()), &error))
     }
 }

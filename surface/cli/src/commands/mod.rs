@@ -122,6 +122,7 @@ pub fn run(arguments: Arguments, output: &Output) -> Outcome {
         Command::Man(man) => man.run(context),
         Command::Cell(cell) => cell.run(),
         Command::CompileWorker(worker) => worker.run(),
+        Command::Codec(codec) => codec.run(),
     }
 }
 

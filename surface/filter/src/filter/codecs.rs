@@ -2,11 +2,13 @@
 
 use super::{Filter, Live};
 use crate::codecs::News;
+use crate::desk::Memory;
+use crate::limits::{CODEC_MEMORY, TRANSCODING_MEMORY};
 use crate::transcoder::{Line, Lines};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use stream::{Closed, End, Io, Received, State};
-use units::Nanos;
+use units::{Bytes, Nanos};
 use video::{Effect, Transcoding};
 
 impl Filter {
@@ -27,6 +29,10 @@ impl Filter {
         lines.message = message;
         while let Some(effect) = transcoder.transcoding.poll_effect() {
             match effect {
+                Effect::Start(id, _) if !may_have(&mut transcoder.memory, lines.all.len() + 1) => {
+                    self.runner.report_codec("its session has not the memory for a change");
+                    transcoder.transcoding.handle_codec_end(id);
+                }
                 Effect::Start(id, wish) => {
                     let codec = transcoder.share.start(&wish);
                     self.owners.insert(codec, number);
@@ -43,6 +49,7 @@ impl Filter {
                         let line = lines.all.remove(place);
                         self.drop_line(io, &line);
                         transcoder.share.stop(line.codec);
+                        transcoder.memory.shrink(memory_of(lines.all.len().max(1)));
                     }
                 }
             }
@@ -162,6 +169,15 @@ impl Filter {
             });
         }
     }
+}
+
+/// What a stream with so many codecs may need.
+fn memory_of(codecs: usize) -> Bytes {
+    Bytes(TRANSCODING_MEMORY + CODEC_MEMORY * (codecs as u64).saturating_sub(1))
+}
+
+fn may_have(memory: &mut Memory, codecs: usize) -> bool {
+    memory.grow(memory_of(codecs))
 }
 
 /// Reads what a codec has written, as far as it is wanted.

@@ -140,6 +140,7 @@ impl Http {
         }
         module.count_pictures(count);
         transcoder.count(count, 0);
+        transcoder.share.show(transcoder.transcoding.shown());
         if let Context::Made(context) = context
             && Self::parts(false, module).body
             && let Some(stream) = module.stream(context)
