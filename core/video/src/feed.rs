@@ -1,13 +1,14 @@
 //! What of an elementary stream is kept, for codecs that are fed and for those that will begin.
 //!
 //! ```text
-//!        last cut         cursor of one codec       of another    end
-//!  ───────┬───────────────────┬───────────────────────┬───────────┐
-//!  forgot │ kept              │                       │           │ ◀─ push
+//!        cut in front of what is shown      cursors of codecs  end
+//!  ───────┬──────────────────────────────────────┬────────┬─────┐
+//!  forgot │ kept                                 │        │     │ ◀─ push
 //! ```
 
 use crate::limits::KEPT_LENGTH_MAX;
 use crate::scan::Scanner;
+use std::collections::VecDeque;
 use units::Nanos;
 
 /// A place at which a codec can begin.
@@ -30,7 +31,8 @@ pub struct Feed {
     /// Bytes of the stream before those that are there.
     from: u64,
     scanner: Scanner,
-    cut: Option<Cut>,
+    /// Those that are kept, the first one in front of what is shown.
+    cuts: VecDeque<Cut>,
 }
 
 impl Feed {
@@ -38,12 +40,11 @@ impl Feed {
     pub fn push(&mut self, bytes: &[u8], mut found: impl FnMut(Cut)) {
         self.bytes.extend_from_slice(bytes);
         let there = self.bytes.get(self.gone..).unwrap_or_default();
-        let mut last = self.cut;
+        let cuts = &mut self.cuts;
         self.scanner.read(self.from, there, |cut| {
-            last = Some(cut);
+            cuts.push_back(cut);
             found(cut);
         });
-        self.cut = last;
     }
 
     /// Bytes of the stream so far.
@@ -52,10 +53,11 @@ impl Feed {
         self.from + (self.bytes.len() - self.gone) as u64
     }
 
-    /// The last place at which a codec can begin, as long as all from there on is kept.
+    /// The last place in front of what is shown at which a codec can begin, as long as all from there
+    /// on is kept; else the first one behind.
     #[must_use]
-    pub const fn cut(&self) -> Option<Cut> {
-        self.cut
+    pub fn cut(&self) -> Option<Cut> {
+        self.cuts.front().copied()
     }
 
     /// The last sequence header.
@@ -77,16 +79,19 @@ impl Feed {
         self.bytes.len()
     }
 
-    /// Nobody wants what is before this place, but who may begin at the last cut.
-    pub fn forget(&mut self, before: u64) {
+    /// Nobody wants what is before this place, but who begins at the last cut in front of the picture
+    /// that is shown at this time.
+    pub fn forget(&mut self, before: u64, shown: Nanos) {
         let end = self.end();
-        if self.cut.is_some_and(|cut| end - cut.at > KEPT_LENGTH_MAX as u64) {
-            self.cut = None;
+        while self.cuts.get(1).is_some_and(|second| second.time <= shown) {
+            self.cuts.pop_front();
         }
+        while self.cuts.pop_front_if(|cut| end - cut.at > KEPT_LENGTH_MAX as u64).is_some() {}
         if end - self.scanner.needs() > KEPT_LENGTH_MAX as u64 {
             self.scanner.forget();
         }
-        let kept = self.cut.map_or(end, |cut| cut.at).min(self.scanner.needs()).min(before);
+        let kept =
+            self.cuts.front().map_or(end, |cut| cut.at).min(self.scanner.needs()).min(before);
         let gone = usize::try_from(kept.saturating_sub(self.from)).unwrap_or(0);
         self.gone = (self.gone + gone).min(self.bytes.len());
         self.from += gone as u64;

@@ -3,7 +3,7 @@
 //! ```text
 //!  handle_bytes ─▶ Feed ─▶ input ─▶ current ─▶ handle_output ─▶ take
 //!                    └───▶ input ─▶ next: older pictures are dropped; the first that is not older
-//!                                         makes it the current one
+//!                                         makes it the current one, when that has come so far
 //! ```
 //!
 //! Pictures have times: the time of the I picture with which their codec began, by the stream's
@@ -306,7 +306,8 @@ impl Transcoding {
         let end = self.feed.end();
         let cursor = |codec: &Codec| codec.cursor.unwrap_or(end);
         let next = self.next.as_ref().map_or(end, cursor);
-        self.feed.forget(next.min(cursor(&self.current)));
+        let before = next.min(cursor(&self.current));
+        self.feed.forget(before, self.shown.unwrap_or_default());
     }
 
     fn end(&mut self, why: Ended) {
@@ -328,7 +329,10 @@ impl Transcoding {
     /// Whether the current codec waits until the next one has been given as much: that one has begun
     /// to give pictures, and could else never catch up with a server that is fast.
     fn is_held(&self) -> bool {
-        self.next.as_ref().is_some_and(|next| next.count > 0 && next.cursor < self.current.cursor)
+        self.next.as_ref().is_some_and(|next| {
+            let is_catching_up = next.count > 0 && next.splitter.first().is_none();
+            is_catching_up && next.cursor < self.current.cursor
+        })
     }
 
     /// What a codec is to be fed next; nothing at the moment if it is empty.
@@ -371,7 +375,7 @@ impl Transcoding {
     #[must_use]
     pub fn wants_output(&self, now: Nanos, id: CodecId) -> bool {
         if id != self.current.id {
-            return self.codec(id).is_some();
+            return self.codec(id).is_some_and(|next| next.splitter.first().is_none());
         }
         self.current.splitter.first().is_none() || self.is_late(now)
     }
@@ -419,11 +423,13 @@ impl Transcoding {
                 return self.end(error.into());
             }
         }
+        self.catch_up(now);
     }
 
     /// The next codec becomes the current one as soon as it has a picture that is not older than
-    /// what was shown.
+    /// what was shown, and not newer than what the current one will show.
     fn catch_up(&mut self, now: Nanos) {
+        let is_full = !self.has_server_ended && !self.wants_bytes();
         let Some(next) = &mut self.next else { return };
         while next.splitter.first().is_some() {
             if self.shown.is_some_and(|shown| next.time() < shown) {
@@ -431,6 +437,13 @@ impl Transcoding {
                     return self.lose_next();
                 }
                 continue;
+            }
+            let current = &self.current;
+            let is_over = current.has_ended && current.splitter.first().is_none();
+            // Else nothing could come any more that the current one waits for.
+            let is_stuck = is_full && current.cursor == Some(self.feed.end());
+            if next.time() > current.time() && !is_over && !is_stuck {
+                return;
             }
             if let Some(next) = self.next.take() {
                 let before = std::mem::replace(&mut self.current, next);
@@ -450,11 +463,12 @@ impl Transcoding {
     }
 
     /// A codec writes nothing more, and has ended or is to.
-    pub fn handle_codec_end(&mut self, id: CodecId) {
+    pub fn handle_codec_end(&mut self, now: Nanos, id: CodecId) {
         if self.next.as_ref().is_some_and(|next| next.id == id) {
             self.lose_next();
         } else if self.current.id == id {
             self.current.has_ended = true;
+            self.catch_up(now);
         }
         self.settle();
     }
@@ -497,6 +511,7 @@ impl Transcoding {
         if let Err(error) = self.current.drop_first() {
             self.end(error.into());
         }
+        self.catch_up(now);
         self.settle();
         true
     }

@@ -30,6 +30,7 @@ mod stores;
 mod streams;
 mod toml_files;
 mod trust;
+mod video;
 
 /// One reader.
 #[derive(Clone, Copy)]
@@ -65,11 +66,13 @@ pub const TARGETS: &[Target] = &[
     Target { name: "read_key", run: trust::key, seeds: trust::key_seeds },
     Target { name: "read_ledger", run: ledger::segment, seeds: ledger::segment_seeds },
     Target { name: "read_media", run: media::frames, seeds: media::frame_seeds },
+    Target { name: "read_pictures", run: video::pictures, seeds: video::picture_seeds },
     Target { name: "read_receipt", run: ledger::receipt, seeds: ledger::receipt_seeds },
     Target { name: "read_request", run: api_bodies::read, seeds: api_bodies::seeds },
     Target { name: "read_signature", run: signatures::read, seeds: signatures::seeds },
     Target { name: "read_store", run: stores::read, seeds: none },
     Target { name: "read_token", run: trust::token, seeds: trust::token_seeds },
+    Target { name: "read_video", run: video::stream, seeds: video::stream_seeds },
 ];
 
 /// The target of that name.

@@ -162,7 +162,8 @@ impl Entered {
             limit("file sizes", Resource::Fsize, 0)?;
         }
         if self.role == Role::Codec {
-            let first = filter::without_clone3().map_err(|e| SandboxError::Filter(e.to_string()))?;
+            let first =
+                filter::without_clone3().map_err(|e| SandboxError::Filter(e.to_string()))?;
             seccompiler::apply_filter_all_threads(&first)
                 .map_err(|e| SandboxError::Filter(e.to_string()))?;
         }

@@ -187,7 +187,9 @@ impl All {
             Some(facts) => u64::from(facts.cores),
         };
         if self.streams.len() >= STREAMS_MAX {
-            return Err(Refusal::Busy(format!("{STREAMS_MAX} streams are as many as there may be")));
+            return Err(Refusal::Busy(format!(
+                "{STREAMS_MAX} streams are as many as there may be"
+            )));
         }
         // What another one will need is what those that are there need, as far as that is known.
         let known = self.streams.values().filter(|stream| stream.shown >= NEED_KNOWN_FROM);

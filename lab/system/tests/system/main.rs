@@ -71,6 +71,7 @@ mod signed;
 mod slow_egress;
 mod stages;
 mod streams;
+mod transcode;
 mod traps;
 mod tun;
 mod turns;

@@ -51,15 +51,8 @@ impl fmt::Display for Landlock {
 
 /// What programs are started of: their libraries, where those are found, and what the machine's
 /// processors are. Not `/etc` otherwise, not `/proc`.
-const OF_PROGRAMS: [&str; 7] = [
-    "/usr",
-    "/lib",
-    "/lib64",
-    "/bin",
-    "/nix/store",
-    "/etc/ld.so.cache",
-    "/sys/devices/system",
-];
+const OF_PROGRAMS: [&str; 7] =
+    ["/usr", "/lib", "/lib64", "/bin", "/nix/store", "/etc/ld.so.cache", "/sys/devices/system"];
 
 /// Fences the calling thread in, and what it starts. A codec also has its program's folder.
 pub(super) fn raise(role: Role, folder: Option<&Path>) -> Result<Landlock, RulesetError> {

@@ -31,7 +31,7 @@ impl Filter {
             match effect {
                 Effect::Start(id, _) if !may_have(&mut transcoder.memory, lines.all.len() + 1) => {
                     self.runner.report_codec("its session has not the memory for a change");
-                    transcoder.transcoding.handle_codec_end(id);
+                    transcoder.transcoding.handle_codec_end(io.now(), id);
                 }
                 Effect::Start(id, wish) => {
                     let codec = transcoder.share.start(&wish);
@@ -161,9 +161,10 @@ impl Filter {
             self.runner.report_codec(why);
         }
         if !has_begun {
+            let now = io.now();
             self.with(io, number, |live, module| {
                 if let Some((_, transcoder)) = live.transcoder() {
-                    transcoder.transcoding.handle_codec_end(id);
+                    transcoder.transcoding.handle_codec_end(now, id);
                 }
                 live.handle_go(module);
             });
@@ -202,12 +203,12 @@ fn read(
                 moved = true;
             }
             Received::Ended => {
-                video.handle_codec_end(line.id);
+                video.handle_codec_end(io.now(), line.id);
                 return !std::mem::replace(&mut line.is_over, true);
             }
             Received::Nothing => {
                 if io.state(end) != State::Open && !std::mem::replace(&mut line.is_over, true) {
-                    video.handle_codec_end(line.id);
+                    video.handle_codec_end(io.now(), line.id);
                     return true;
                 }
                 return moved;

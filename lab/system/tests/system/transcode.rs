@@ -1,0 +1,321 @@
+//! Video that comes to a module as pictures: codecs beside a node, what they may do, and their end.
+
+use crate::clean_end::{gone, kill};
+use crate::common::{Ends, Line, SOON};
+use api::SessionRequest;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use testkit::{Service, root_or_skip, skip_this, wait_for};
+
+const PORT: u16 = 8090;
+const WISH: &str = "width=160 height=120 rate=10 pixels=gray8";
+/// Bytes of a picture with its header.
+const PICTURE: usize = 16 + 160 * 120;
+/// A codec's first picture, or its end, on a machine that does other things.
+const SOME_TIME: Duration = Duration::from_secs(20);
+
+fn can_run(test: &str) -> bool {
+    if !root_or_skip(test) {
+        return false;
+    }
+    let has = Command::new("ffmpeg").arg("-version").output().is_ok_and(|it| it.status.success());
+    if !has {
+        skip_this("there is no ffmpeg on the path");
+    }
+    has
+}
+
+/// A module that has all bodies come as pictures, and says in its log what it is answered.
+fn transcodes() -> Vec<u8> {
+    let text = format!(
+        r#"(module
+            (import "env" "proxy_call_foreign_function"
+                (func $call (param i32 i32 i32 i32 i32 i32) (result i32)))
+            (import "env" "proxy_log" (func $log (param i32 i32 i32) (result i32)))
+            (memory (export "memory") 4)
+            (global $heap (mut i32) (i32.const 0x10000))
+            (data (i32.const 0x100) "tamandua_transcode")
+            (data (i32.const 0x200) "{WISH}")
+            (func (export "proxy_abi_version_0_2_1"))
+            (func (export "proxy_on_memory_allocate") (param i32) (result i32)
+                (if (i32.gt_u (i32.add (global.get $heap) (local.get 0)) (i32.const 0x30000))
+                    (then (global.set $heap (i32.const 0x10000))))
+                (global.get $heap)
+                (global.set $heap (i32.add (global.get $heap) (local.get 0))))
+            (func (export "proxy_on_context_create") (param i32 i32))
+            (func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32)
+                (drop (call $call (i32.const 0x100) (i32.const 18) (i32.const 0x200)
+                    (i32.const {}) (i32.const 0x300) (i32.const 0x304)))
+                (drop (call $log (i32.const 2)
+                    (i32.load (i32.const 0x300)) (i32.load (i32.const 0x304))))
+                (i32.const 0))
+            (func (export "proxy_on_response_body") (param i32 i32 i32) (result i32)
+                (i32.const 0)))"#,
+        WISH.len()
+    );
+    wat::parse_str(text).unwrap()
+}
+
+/// A line whose node has video come as pictures.
+fn line(session: &str) -> Line {
+    let line = Line::up();
+    line.acquaint();
+    if !session.is_empty() {
+        let cpu = vec!["1ms/40ms".to_owned()];
+        let request = SessionRequest { name: session.to_owned(), cpu, ..SessionRequest::default() };
+        line.node.client().create_session(&request).unwrap();
+    }
+    deploy(&line, session);
+    line
+}
+
+fn deploy(line: &Line, session: &str) {
+    let rules = [&*format!("proto tcp dport {PORT}")];
+    let parameters = [("capabilities", "transcode")];
+    let (rules, parameters) = (&rules[..], &parameters[..]);
+    let service = Service { name: "video", rules, parameters, session, ..Service::default() };
+    line.node.deploy(&transcodes(), &service).unwrap();
+}
+
+fn film(seconds: u32, format: &str) -> Vec<u8> {
+    let picture = format!("testsrc=size=352x288:rate=25:duration={seconds}");
+    let arguments = ["-v", "error", "-nostdin", "-f", "lavfi", "-i", &picture];
+    let coded = ["-c:v", "mpeg2video", "-b:v", "1500k", "-g", "12", "-bf", "2", "-f", format];
+    let output = Command::new("ffmpeg").args(arguments).args(coded).arg("pipe:1").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+/// What ffmpeg itself makes of a film.
+fn expected(film: &[u8], format: &str) -> Vec<u8> {
+    let input = ["-v", "error", "-nostdin", "-f", format, "-i", "pipe:0", "-an", "-vf"];
+    let filters = "setpts=PTS-STARTPTS,fps=10,scale=160:120:flags=fast_bilinear";
+    let output = ["-fps_mode", "passthrough", "-pix_fmt", "gray", "-f", "rawvideo", "pipe:1"];
+    let mut child = Command::new("ffmpeg")
+        .args(input)
+        .arg(filters)
+        .args(output)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let film = film.to_vec();
+    let writer = std::thread::spawn(move || stdin.write_all(&film));
+    let mut pictures = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut pictures).unwrap();
+    writer.join().unwrap().unwrap();
+    assert!(child.wait().unwrap().success());
+    pictures
+}
+
+/// Pixels of all pictures of a body.
+fn pixels(body: &[u8]) -> Vec<u8> {
+    let pictures = body.chunks_exact(PICTURE);
+    assert!(pictures.remainder().is_empty(), "{} bytes", body.len());
+    pictures.flat_map(|picture| picture[16..].iter().copied()).collect()
+}
+
+fn listener(line: &Line) -> TcpListener {
+    let address = SocketAddr::from((line.net.v4("server", "r1").unwrap(), PORT));
+    let bind = || TcpListener::bind(address);
+    line.net.within("server", bind).unwrap().unwrap()
+}
+
+/// Processes that the daemon started and that have become a codec.
+fn codecs(daemon: u32) -> Vec<u32> {
+    let numbers = std::fs::read_dir("/proc").unwrap();
+    let numbers = numbers.filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
+    numbers
+        .filter(|pid: &u32| {
+            let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+                return false;
+            };
+            let Some((name, rest)) = stat.rsplit_once(") ") else { return false };
+            let parent = rest.split(' ').nth(1).and_then(|it| it.parse().ok());
+            name.ends_with("(ffmpeg") && parent == Some(daemon)
+        })
+        .collect()
+}
+
+fn line_of(pid: u32, key: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(key));
+    line.map(|line| line[key.len()..].trim().to_owned()).unwrap_or_default()
+}
+
+#[test]
+fn video_comes_as_the_pictures_that_ffmpeg_gives_and_its_session_pays() {
+    if !can_run("video through a node") {
+        return;
+    }
+    let line = line("");
+    let listener = listener(&line);
+    let films = [("mpeg2video", "mpegvideo"), ("mpegts", "mpegts"), ("vob", "mpeg")];
+    let folder = tempfile::tempdir().unwrap();
+    for (writes, reads) in films {
+        let film = film(4, writes);
+        let path: PathBuf = folder.path().join(writes);
+        let url = format!("http://{}/film", line.server(PORT));
+        let output = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.read(&mut [0; 4096]).unwrap();
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", film.len());
+                stream.write_all(head.as_bytes()).unwrap();
+                stream.write_all(&film).unwrap();
+            });
+            let path = path.display().to_string();
+            line.run("client", &["curl", "-sS", "-f", "-m", "30", "-D", "-", "-o", &path, &url])
+        });
+        assert!(output.contains("chunked") && !output.contains("Content-Length"), "{output}");
+        let came = pixels(&std::fs::read(&path).unwrap());
+        let expected = expected(&film, reads);
+        assert_eq!(came.len(), expected.len(), "{writes}");
+        assert!(came == expected, "{writes}: other pictures");
+    }
+    let daemon = line.node.pid().unwrap();
+    let ended = wait_for(SOON, || codecs(daemon).is_empty().then_some(()));
+    assert!(ended.is_some(), "{:?}", codecs(daemon));
+    // Three codecs have taken more than a cell takes to carry their bytes.
+    let cpu = || Some(line.node.service("video").unwrap().stats.streams?.cpu_ns);
+    let paid = wait_for(SOON, || cpu().filter(|cpu| *cpu > 60_000_000));
+    assert!(paid.is_some(), "{:?}", cpu());
+}
+
+/// A stream that goes on until it is told: its film comes slowly, again and again.
+fn endless<'scope, 'env>(
+    scope: &'scope std::thread::Scope<'scope, 'env>,
+    listener: &'scope TcpListener,
+    film: &'scope [u8],
+    over: &'scope AtomicBool,
+) {
+    listener.set_nonblocking(true).unwrap();
+    scope.spawn(move || {
+        while !over.load(Ordering::Relaxed) {
+            let Ok((mut stream, _)) = listener.accept() else {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            };
+            stream.set_nonblocking(false).unwrap();
+            scope.spawn(move || {
+                let _ = stream.read(&mut [0; 4096]);
+                let mut goes_on = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").is_ok();
+                for part in film.chunks(4_000).cycle() {
+                    if !goes_on || over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    goes_on = stream.write_all(part).is_ok();
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+        }
+    });
+}
+
+/// Somebody who watches, and has seen a picture.
+fn watcher(line: &Line) -> TcpStream {
+    let to = line.server(PORT);
+    let mut stream = line.net.within("client", || TcpStream::connect(to)).unwrap().unwrap();
+    stream.set_read_timeout(Some(SOME_TIME)).unwrap();
+    stream.write_all(b"GET /film HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut came = 0;
+    while came < PICTURE {
+        came += match stream.read(&mut [0; 1 << 16]) {
+            Ok(count @ 1..) => count,
+            other => panic!("{other:?}: {}", line.node.log()),
+        };
+    }
+    stream
+}
+
+#[test]
+fn a_codec_has_no_rights_and_ends_with_its_stream_its_cell_and_its_node() {
+    if !can_run("codecs of a node") {
+        return;
+    }
+    let mut line = line("");
+    let (listener, film, over) = (listener(&line), film(2, "mpegts"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _ends = Ends(&over);
+        endless(scope, &listener, &film, &over);
+        let daemon = line.node.pid().unwrap();
+        let client = watcher(&line);
+        let [codec] = codecs(daemon)[..] else { panic!("{:?}", codecs(daemon)) };
+        for (key, value) in
+            [("NoNewPrivs:", "1"), ("Seccomp:", "2"), ("CapEff:", "0000000000000000")]
+        {
+            assert_eq!(line_of(codec, key), value, "{key}");
+        }
+        let users = line_of(codec, "Uid:");
+        let user: u32 = users.split_whitespace().next().unwrap().parse().unwrap();
+        assert!(user >= 0x7000_0000 && users.split_whitespace().all(|it| it == user.to_string()));
+        assert_eq!(line_of(codec, "Groups:"), "");
+        let limits = std::fs::read_to_string(format!("/proc/{codec}/limits")).unwrap();
+        let limit = |name: &str| {
+            let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
+            line[name.len()..].split_whitespace().next().unwrap().to_owned()
+        };
+        assert_eq!(limit("Max data size"), (96 << 20).to_string());
+        assert_eq!((limit("Max core file size"), limit("Max file size")), ("0".into(), "0".into()));
+        // Its descriptors: the socket twice, and what it complains to.
+        let descriptors = std::fs::read_dir(format!("/proc/{codec}/fd")).unwrap();
+        let mut kinds: Vec<String> = descriptors
+            .map(|it| std::fs::read_link(it.unwrap().path()).unwrap().display().to_string())
+            .map(|it| it.split(':').next().unwrap_or_default().to_owned())
+            .collect();
+        kinds.sort();
+        assert_eq!(kinds, ["pipe", "socket", "socket"]);
+        // With its stream.
+        drop(client);
+        assert!(gone(codec), "the client has gone");
+        // With its cell.
+        let _client = watcher(&line);
+        let [codec] = codecs(daemon)[..] else { panic!("{:?}", codecs(daemon)) };
+        kill(line.node.cell().unwrap());
+        assert!(gone(codec), "the cell has gone");
+        // When it is killed itself, its client is not told that this was all.
+        let again = wait_for(SOME_TIME, || {
+            let service = line.node.service("video").ok()?;
+            (service.state == "running").then_some(())
+        });
+        assert!(again.is_some(), "{:?}", line.node.service("video"));
+        let mut client = watcher(&line);
+        let [codec] = codecs(daemon)[..] else { panic!("{:?}", codecs(daemon)) };
+        kill(codec);
+        assert!(gone(codec));
+        let mut rest = Vec::new();
+        assert!(client.read_to_end(&mut rest).is_err() || !rest.ends_with(b"0\r\n\r\n"));
+        // With its node.
+        let _client = watcher(&line);
+        let [codec] = codecs(daemon)[..] else { panic!("{:?}", codecs(daemon)) };
+        assert!(line.node.stop().unwrap().success());
+        assert!(gone(codec), "the node has stopped");
+    });
+}
+
+#[test]
+fn a_session_without_the_time_for_a_stream_is_told_so_at_once() {
+    if !can_run("codecs of a session") {
+        return;
+    }
+    let line = line("small");
+    let listener = listener(&line);
+    let to = line.server(PORT);
+    let mut client = line.net.within("client", || TcpStream::connect(to)).unwrap().unwrap();
+    client.set_read_timeout(Some(SOON)).unwrap();
+    client.write_all(b"GET /film HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
+    server.write_all(answer).unwrap();
+    let mut came = vec![0; answer.len()];
+    client.read_exact(&mut came).unwrap();
+    assert_eq!(came, answer, "what its module does not change goes as it is");
+    let said = || line.node.log().contains("refused busy its session").then_some(());
+    assert!(wait_for(SOON, said).is_some(), "{}", line.node.log());
+    assert_eq!(codecs(line.node.pid().unwrap()), [0; 0]);
+}
