@@ -7,8 +7,8 @@ use std::fmt::Debug;
 use abi::{Event, HostFunction, HostFunctions, KeyField, Pool};
 use bpf_maps::{Key, Mask, Rule};
 use cell::protocol::{
-    CellReport, Failure, FromCell, KeptFacts, PortFacts, ServiceFacts, ServiceReport, SessionFacts,
-    SessionReport, SharedFacts, StateWay, ToCell, decode, encode,
+    CellReport, CodecFacts, Failure, FromCell, KeptFacts, PortFacts, ServiceFacts, ServiceReport,
+    SessionFacts, SessionReport, SharedFacts, StateWay, ToCell, decode, encode,
 };
 use node::classifier::RuleSet;
 use node::door::rules::{decode as decode_rules, encode as encode_rules};
@@ -122,6 +122,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ToCell::MemoryOf(Some(SessionId(2))),
         ToCell::ForgetSession(SessionId(2)),
         ToCell::Adopt(vec![entry]),
+        ToCell::CodecStarted(7, 4_711),
+        ToCell::CodecEnded(7, "it fell".to_owned(), Nanos(9)),
+        ToCell::Codecs(CodecFacts { cores: 1, missing: Some("none".to_owned()) }),
         ToCell::Target(entry, 1),
         ToCell::Edges(entry, [Edge::To(EntryId(8)), Edge::Down, Edge::Out, Edge::Out]),
         ToCell::Closed(entry, true),
@@ -134,6 +137,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         FromCell::PortFailed(PortId(1), 0, "busy".into()),
         FromCell::StartFailed(entry, Failure { reason: "refused".into(), is_short: true }),
         FromCell::Replaced(entry, 250),
+        FromCell::WantsCodec(7, "width=160 height=120 rate=10 pixels=rgb24".to_owned()),
+        FromCell::CodecUnwanted(7),
         FromCell::PutBack(entry, "unreachable".into()),
         FromCell::Stopped(entry, Box::new(report.clone())),
         FromCell::Trapped(entry, 0, "unreachable".into(), 3),

@@ -132,9 +132,11 @@ each!(
     read_key,
     read_ledger,
     read_media,
+    read_pictures,
     read_receipt,
     read_request,
     read_signature,
     read_store,
     read_token,
+    read_video,
 );

@@ -77,12 +77,12 @@ pub(crate) enum Ask {
 }
 
 impl Stream {
-    /// Thousandths of a core that it needs to be shown as fast as it plays.
-    fn need(&self) -> u64 {
+    /// Thousandths of a core that it needs to be shown as fast as it plays, if that is known.
+    fn need(&self) -> Option<u64> {
         if self.shown < NEED_KNOWN_FROM {
-            return NEED_UNKNOWN;
+            return None;
         }
-        (u128::from(self.cpu.0) * 1000 / u128::from(self.shown.0)) as u64
+        u64::try_from(u128::from(self.cpu.0) * 1000 / u128::from(self.shown.0)).ok()
     }
 }
 
@@ -192,10 +192,11 @@ impl All {
             )));
         }
         // What another one will need is what those that are there need, as far as that is known.
-        let known = self.streams.values().filter(|stream| stream.shown >= NEED_KNOWN_FROM);
-        let (count, sum) = known.fold((0, 0), |(count, sum), it| (count + 1, sum + it.need()));
+        let known = self.streams.values().filter_map(Stream::need);
+        let (count, sum) = known.fold((0, 0), |(count, sum), need| (count + 1, sum + need));
         let another = u64::checked_div(sum, count).unwrap_or(NEED_UNKNOWN).max(1);
-        let needed: u64 = self.streams.values().map(Stream::need).sum();
+        let need = |stream: &Stream| stream.need().unwrap_or(another);
+        let needed: u64 = self.streams.values().map(need).sum();
         if needed + another > cores * USED_MAX {
             let streams = self.streams.len();
             return Err(Refusal::Busy(format!(
@@ -205,7 +206,7 @@ impl All {
         }
         if let Some(&ceiling) = self.ceilings.get(&session) {
             let own = self.streams.values().filter(|stream| stream.session == session);
-            let own: u64 = own.map(Stream::need).sum();
+            let own: u64 = own.map(need).sum();
             if own + another > ceiling {
                 return Err(Refusal::Busy(format!(
                     "its session's streams need {own} of {ceiling} thousandths of a processor"
@@ -345,7 +346,7 @@ mod tests {
             share.show(NEED_KNOWN_FROM);
         }
         codecs.look(Nanos::from_millis(100), |_| Some(Duration::from_millis(20)));
-        all.extend((0..30).map(|_| own.admit().unwrap()));
+        all.extend((0..20).map(|_| own.admit().unwrap()));
         assert!(!is_busy(own.admit()));
         // And then 59.
         codecs.look(Nanos::from_millis(200), |_| Some(Duration::from_millis(59)));

@@ -3,6 +3,7 @@
 use super::*;
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 /// Tells this test that it is the inner one.
@@ -108,7 +109,7 @@ fn without_the_filter_landlock_keeps_it_from_ports_and_processes() {
     };
     assert_eq!(all(), (true, true, true), "before");
     // The thread only: its user stays the same, so that nothing but landlock refuses.
-    let landlock = fence::raise(Role::CompileWorker).unwrap();
+    let landlock = fence::raise(Role::CompileWorker, None).unwrap();
     let (tcp, unix, kill) = all();
     assert_eq!(tcp, !matches!(landlock, Landlock::Version(4..)));
     assert_eq!((unix, kill), (!landlock.is_scoped(), !landlock.is_scoped()));
@@ -147,6 +148,32 @@ fn only_a_cell_makes_memory_executable_and_none_that_can_be_written() {
         assert!(protect(page, read | execute).is_ok());
         assert!(map(ProtFlags::READ | ProtFlags::EXEC).is_err());
         assert!(map(ProtFlags::READ | ProtFlags::WRITE | ProtFlags::EXEC).is_err());
+    });
+}
+
+#[test]
+fn a_codec_opens_what_programs_are_started_of_and_nothing_else() {
+    use std::os::unix::process::CommandExt;
+    inside("a_codec_opens_what_programs_are_started_of_and_nothing_else", || {
+        let secret = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(secret.path(), "secret").unwrap();
+        std::fs::set_permissions(secret.path(), std::fs::Permissions::from_mode(0o644)).unwrap();
+        let entered = enter_codec(Path::new("/usr/bin/env")).unwrap();
+        let is_fenced = matches!(entered.confined.landlock, Landlock::Version(_));
+        entered.seal().unwrap();
+        for path in [secret.path(), Path::new("/etc/passwd"), Path::new("/proc/self/environ")] {
+            assert_eq!(File::open(path).is_err(), is_fenced, "{}", path.display());
+        }
+        assert!(File::create("/tmp/of-a-codec").is_err() || !is_fenced);
+        refused(std::net::UdpSocket::bind("127.0.0.1:0"));
+        refused(std::os::unix::net::UnixStream::pair());
+        // No other process; but threads, as some versions of a program have them.
+        refused(Command::new("/usr/bin/env").spawn());
+        std::thread::spawn(|| ()).join().unwrap();
+        // And what it is for: to go on as a program, which is what says that this test has passed.
+        println!("1 passed");
+        let error = Command::new("/usr/bin/env").arg("true").env_clear().exec();
+        panic!("{error}");
     });
 }
 
