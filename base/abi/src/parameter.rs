@@ -185,7 +185,9 @@ impl ParameterType {
             Self::Ipv4 => "an IPv4 address",
             Self::Ipv6 => "an IPv6 address",
             Self::Protocol => "tcp or http",
-            Self::Capabilities => "names of functions of the node: code-responses, reflect",
+            Self::Capabilities => {
+                "names of functions of the node: code-responses, reflect, transcode"
+            }
             Self::Document => "text of at most 16384 bytes",
             Self::Upstreams => {
                 "at most 32 names with addresses, as in auth=192.0.2.1:80,cache=[2001:db8::1]:8080"

@@ -307,7 +307,6 @@ impl Drop for OfStream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use filter::Codecs as _;
 
     const SESSION: SessionId = SessionId(3);
     const ENTRY: EntryId = EntryId(5);

@@ -38,8 +38,8 @@ pub const METER_TIME_MAX: Nanos = Nanos(4_000_000_000);
 pub const UNSENT_PICTURES: u64 = 4;
 /// Bytes that it may keep at least: what a network with a delay of 100 ms takes at 1 Mbit/s.
 pub const UNSENT_LENGTH_MIN: usize = 16 * 1024;
-/// And at most: what every kernel grants.
-pub const UNSENT_LENGTH_MAX: usize = 128 * 1024;
+/// And at most; a kernel grants what `net.core.wmem_max` says.
+pub const UNSENT_LENGTH_MAX: usize = 1024 * 1024;
 /// Bytes of memory that a codec's process may write to: three reference pictures at high level and
 /// what they become; 40 MiB were measured at main level, and 70 MiB at high level.
 pub const CODEC_MEMORY: u64 = 96 << 20;
@@ -49,6 +49,10 @@ pub const TRANSCODING_MEMORY: u64 = CODEC_MEMORY
     + (2 * video::limits::PICTURE_LENGTH_MAX
         + video::limits::KEPT_LENGTH_MAX
         + 2 * video::limits::AHEAD_LENGTH_MAX) as u64;
+
+/// Bytes that may be on their way from a codec: a picture of main level, so that the next one is made
+/// while that is taken.
+pub const CODEC_BUFFER: usize = 1024 * 1024;
 
 /// How long a context that is not done is waited for when its stream has ended.
 pub const PENDING_TIME: Nanos = Nanos(10_000_000_000);

@@ -38,7 +38,8 @@ impl Outgoing {
         self.from += count.min(self.len());
         if self.is_empty() {
             self.clear();
-        } else if self.from >= SEND_LENGTH_MAX {
+        } else if self.from >= SEND_LENGTH_MAX && self.from >= self.len() {
+            // What is left is moved when at least as much is gone.
             self.bytes.drain(..self.from);
             self.from = 0;
         }

@@ -14,7 +14,9 @@ use crate::daemon::Daemon;
 use crate::deploy::PROGRAM;
 use crate::done::Done;
 use cell::protocol::{CodecFacts, ToCell};
+use filter::CODEC_BUFFER;
 use os::process::Stranger;
+use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -165,6 +167,8 @@ fn run(
 ) -> io::Result<(String, Duration)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
+    // Else it is as much as the kernel gives.
+    let _ = set_socket_send_buffer_size_force(&theirs, CODEC_BUFFER);
     let mut command = Command::new(PROGRAM);
     command.arg("codec").env_clear();
     command.args(["--guest-core", &guest_core.to_string()]).arg(program).arg("--");

@@ -145,7 +145,10 @@ impl Http {
             && Self::parts(false, module).body
             && let Some(stream) = module.stream(context)
         {
-            stream.upstream.body.append(&mut pictures);
+            match stream.upstream.body.is_empty() {
+                true => std::mem::swap(&mut stream.upstream.body, &mut pictures),
+                false => stream.upstream.body.append(&mut pictures),
+            }
             front.response.has_fresh = true;
         } else if self.write_head(0, false, None, module) {
             self.write_body(0, false, &pictures, module);

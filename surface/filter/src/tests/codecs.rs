@@ -1,6 +1,8 @@
 //! Codecs for tests: ffmpeg as it is, beside the test's process; and films to give it.
 
+use crate::CODEC_BUFFER;
 use crate::codecs::{Codecs, News, Refusal, Share};
+use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
@@ -173,6 +175,7 @@ impl Share for Stream {
         codecs.last.set(codec);
         own.borrow_mut().push(codec);
         let (ours, theirs) = UnixStream::pair().unwrap();
+        let _ = set_socket_send_buffer_size_force(&theirs, CODEC_BUFFER);
         let output: OwnedFd = theirs.try_clone().unwrap().into();
         let child = Command::new(&*codecs.program.borrow())
             .args(wish.arguments())
