@@ -276,22 +276,29 @@ fn who_reads_slowly_gets_fewer_pictures_and_never_old_ones() {
     if !has_ffmpeg() {
         return;
     }
-    const LARGE: &str = "width=720 height=576 rate=25 pixels=rgb24";
+    const LARGE: &str = "width=352 height=288 rate=25 pixels=gray8";
     let codecs = Ffmpeg::new(1);
-    let (mut lab, mut client, mut server) = asked(LARGE, &[], &codecs);
-    let film = source(Source::Elementary, "25", 8);
+    let wasm = transcoding(LARGE, &[]);
+    let mut lab = Lab::with_codecs(&wasm, vm_spec(), Rc::<Ffmpeg>::clone(&codecs));
+    let mut client = lab.client();
+    client.send("GET /film HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = lab.server();
+    lab.until_ends(&mut server, "\r\n\r\n");
+    let film = source(Source::Elementary, "25", 6);
     server.send(head(film.len()));
-    let parts: Vec<&[u8]> = film.chunks(film.len().div_ceil(200)).collect();
-    // For two seconds it reads everything, for four nothing, then everything again.
+    let parts: Vec<&[u8]> = film.chunks(film.len().div_ceil(150)).collect();
+    // For a second it reads everything, for four nothing, then everything again: more than a kernel
+    // keeps for it. The codec works in the time of machines, so that nothing is late but by the
+    // client.
     for (count, part) in parts.iter().enumerate() {
         server.send(part);
-        for _ in 0..40 {
+        for _ in 0..20 {
             lab.step();
             server.step();
-            if !(50..150).contains(&count) {
+            if !(25..125).contains(&count) {
                 client.step();
             }
-            std::thread::sleep(Duration::from_micros(300));
+            std::thread::sleep(Duration::from_millis(2));
         }
         lab.skip(Duration::from_millis(40));
     }
@@ -305,8 +312,8 @@ fn who_reads_slowly_gets_fewer_pictures_and_never_old_ones() {
         let passed = two[1].0.time_ms - two[0].0.time_ms;
         assert!(passed == 40 || two[1].0.flags == LEFT_OUT, "{two:?}");
     }
-    assert!(all.len() < 150, "{}", all.len());
-    assert!(all.last().is_some_and(|(header, _)| header.time_ms >= 7_800), "to its end");
+    assert!(all.len() < 130, "{}", all.len());
+    assert!(all.last().is_some_and(|(header, _)| header.time_ms >= 5_800), "to its end");
 }
 
 #[test]
