@@ -4,6 +4,7 @@ mod calls;
 mod codecs;
 mod coded;
 mod decoders;
+mod devices;
 mod edits;
 mod failures;
 mod lab;

@@ -440,20 +440,32 @@ const TARGET: &str = "wasm32-unknown-unknown";
 /// Builds all filters, once in a process.
 pub(crate) fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| modules("lab/filters/rust/Cargo.toml", "filters").join("examples"))
+    BUILT.get_or_init(|| {
+        modules("lab/filters/rust/Cargo.toml", "filters", &["--examples"]).join("examples")
+    })
 }
 
 /// `services/compress`, built once in a process.
 pub(crate) fn compress() -> &'static [u8] {
     static MODULE: OnceLock<Vec<u8>> = OnceLock::new();
     MODULE.get_or_init(|| {
-        let built = modules("services/compress/Cargo.toml", "filters/compress");
+        let built = modules("services/compress/Cargo.toml", "filters/compress", &[]);
         std::fs::read(built.join("compress.wasm")).unwrap()
     })
 }
 
-/// Builds what a manifest has for WebAssembly, examples too, and says where it lies.
-fn modules(manifest: &str, target: &str) -> PathBuf {
+/// `services/transcode`, built once in a process.
+pub(crate) fn transcode() -> &'static [u8] {
+    static MODULE: OnceLock<Vec<u8>> = OnceLock::new();
+    MODULE.get_or_init(|| {
+        let built = modules("services/transcode/Cargo.toml", "filters/transcode", &[]);
+        std::fs::read(built.join("transcode.wasm")).unwrap()
+    })
+}
+
+/// Builds what a manifest has for WebAssembly, its library and whatever `more` says, and says where
+/// it lies.
+fn modules(manifest: &str, target: &str, more: &[&str]) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let targets = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
     let target = targets.join(target);
@@ -467,7 +479,7 @@ fn modules(manifest: &str, target: &str) -> PathBuf {
             .env("RUSTC_BOOTSTRAP", "1")
             .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", "/usr/bin/wasm-ld-19");
     }
-    cargo.args(["build", "--quiet", "--release", "--lib", "--examples", "--target", TARGET]);
+    cargo.args(["build", "--quiet", "--release", "--lib", "--target", TARGET]).args(more);
     if !has_target() {
         cargo.arg("-Zbuild-std=std,panic_abort");
     }

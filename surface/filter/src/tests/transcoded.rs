@@ -77,7 +77,7 @@ fn head(length: usize) -> String {
 }
 
 /// The body of a response in chunks, as far as it has come, and whether it is whole.
-fn body(came: &[u8]) -> (Vec<u8>, bool) {
+pub(crate) fn body(came: &[u8]) -> (Vec<u8>, bool) {
     let Some(at) = came.windows(4).position(|four| four == b"\r\n\r\n") else {
         return (Vec::new(), false);
     };
