@@ -9,6 +9,7 @@ use http1::RequestHead;
 use proxy_wasm::{Answer, Effect, Stream};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use units::Nanos;
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +110,18 @@ pub(crate) trait Protocol {
 
     /// The module has fallen; these are the streams that it had.
     fn handle_fall(&mut self, streams: &mut BTreeMap<u32, Stream>, module: &mut dyn Module);
+
+    /// Until when the connection may stay as it is, on which something moved last at `moved`; for
+    /// ever without.
+    fn idle_until(&self, moved: Nanos) -> Option<Nanos> {
+        let _ = moved;
+        None
+    }
+
+    /// That time is over.
+    fn handle_idle(&mut self, module: &mut dyn Module) {
+        let _ = module;
+    }
 
     /// Whether bytes of a side are wanted.
     fn wants(&self, side: Side) -> bool;

@@ -8,7 +8,8 @@ use crate::connection::{Addresses, Failure, Fate, Given, Protocol, Side};
 use crate::desk::{Desk, REFLECT, TRANSCODE};
 use crate::http::Http;
 use crate::limits::{
-    CALLS_PER_ROUND_MAX, FLUSH_TIME, LINGER_LENGTH_MAX, LINGER_TIME, PORTION, READ_LENGTH,
+    CALLS_PER_ROUND_MAX, FLUSH_TIME, IDLE_INTERVAL, LINGER_LENGTH_MAX, LINGER_TIME, PORTION,
+    READ_LENGTH,
 };
 use crate::module::{Last, Module, Reply};
 use crate::report::Reports;
@@ -84,6 +85,8 @@ pub(crate) struct Live {
     is_server_silent: bool,
     /// It is among those that wait for the server to go on.
     is_pausing: bool,
+    /// When bytes came or went last.
+    moved_at: Nanos,
     /// What of it goes through codecs.
     pub(crate) lines: Lines,
 }
@@ -117,6 +120,8 @@ pub struct Filter {
     lingering: VecDeque<(Nanos, u64)>,
     /// Until when what was kept back waits for more, in order.
     pausing: VecDeque<(Nanos, u64)>,
+    /// When it is looked whether anything moves on connections, in order.
+    idle: VecDeque<(Nanos, u64)>,
     /// Shared streams, if the module may use them.
     fanout: Option<Rc<RefCell<Fanout>>>,
     /// Who starts codecs, if the module may have them.
@@ -163,6 +168,7 @@ impl Filter {
             last_number: 0,
             calls: Calls::new(upstreams),
             lingering: VecDeque::new(),
+            idle: VecDeque::new(),
             pausing: VecDeque::new(),
             fanout,
             codecs,
@@ -284,6 +290,7 @@ impl Filter {
                 }
                 count => {
                     moved = true;
+                    live.moved_at = io.now();
                     live.protocol.handle_sent(side, count, &mut self.runner);
                 }
             }
@@ -308,6 +315,7 @@ impl Filter {
             match io.receive(end, &mut self.buffer) {
                 Received::Bytes(count) => {
                     *left = left.saturating_sub(count);
+                    live.moved_at = io.now();
                     live.protocol.handle_bytes(side, &self.buffer[..count], &mut self.runner);
                 }
                 Received::Ended => {
@@ -329,6 +337,17 @@ impl Filter {
         if live.is_server_silent && !live.is_pausing && live.protocol.has_unflushed() {
             live.is_pausing = true;
             self.pausing.push_back((io.now() + FLUSH_TIME, number));
+        }
+    }
+
+    /// Ends a connection that has stayed as it is for too long.
+    fn look_at_idle(&mut self, io: &mut Io<'_>, number: u64) {
+        let Some(live) = self.live.get(&number) else { return };
+        if live.protocol.idle_until(live.moved_at).is_some_and(|until| until <= io.now()) {
+            self.with(io, number, |live, module| live.handle_idle(module));
+        }
+        if self.live.contains_key(&number) {
+            self.idle.push_back((io.now() + IDLE_INTERVAL, number));
         }
     }
 
@@ -491,9 +510,13 @@ impl Application for Filter {
             is_unreachable: false,
             is_server_silent: false,
             is_pausing: false,
+            moved_at: io.now(),
             lines: Lines::default(),
         };
         self.live.insert(number, Box::new(live));
+        if self.kind == Kind::Http {
+            self.idle.push_back((io.now() + IDLE_INTERVAL, number));
+        }
         self.with(io, number, |live, module| live.handle_go(module));
         self.take_turns(io);
     }
@@ -511,9 +534,10 @@ impl Application for Filter {
     fn poll_timeout(&self) -> Option<Nanos> {
         let linger = self.lingering.front().map(|(until, _)| *until);
         let pause = self.pausing.front().map(|(until, _)| *until);
+        let idle = self.idle.front().map(|(at, _)| *at);
         let fanout = self.fanout.as_ref().and_then(|fanout| fanout.borrow().poll_timeout());
         let own = [self.runner.poll_timeout(), self.calls.poll_timeout(), self.codecs_timeout()];
-        own.into_iter().chain([linger, pause, fanout]).flatten().min()
+        own.into_iter().chain([linger, pause, idle, fanout]).flatten().min()
     }
 
     fn work(&mut self, io: &mut Io<'_>) {
@@ -542,6 +566,9 @@ impl Application for Filter {
                 live.is_pausing = false;
             }
             self.with(io, number, |live, module| live.handle_pause(module));
+        }
+        while let Some((_, number)) = self.idle.pop_front_if(|(at, _)| *at <= io.now()) {
+            self.look_at_idle(io, number);
         }
         self.handle_codecs(io);
         self.calls.handle_timeout(io);

@@ -33,6 +33,7 @@ use message::{Context, Message, Own};
 use proxy_wasm::abi::{Action, StreamType};
 use proxy_wasm::{Answer, Call, Effect, Stream};
 use std::collections::VecDeque;
+use units::Nanos;
 use way::{Head, Stage, Way};
 
 /// A call that stands still.
@@ -82,6 +83,8 @@ pub(crate) struct Http {
     /// The server has a part of a request, which is not to pass for the whole.
     aborts_server: bool,
     link: Link,
+    /// When a request's head began that is not whole yet.
+    head_since: Option<Nanos>,
     /// Where the response began that is awaited.
     response_from: u64,
     /// Whether the kernel has taken bytes of a request that has no response yet.
@@ -117,6 +120,7 @@ impl Http {
             drops_server: false,
             aborts_server: false,
             link: Link::None,
+            head_since: None,
             response_from: 0,
             has_sent: false,
             meter: Meter::default(),

@@ -54,6 +54,20 @@ pub const TRANSCODING_MEMORY: u64 = CODEC_MEMORY
 /// while that is taken.
 pub const CODEC_BUFFER: usize = 1024 * 1024;
 
+/// How often a connection of HTTP is looked at, whether it does anything: what is said below is kept to
+/// within that.
+pub const IDLE_INTERVAL: Nanos = Nanos(15_000_000_000);
+/// How long a client may take for the head of a request, from its first byte on: as nginx has it
+/// (`client_header_timeout`). Whoever takes longer holds a connection on purpose.
+pub const HEAD_TIME_MAX: Nanos = Nanos(60_000_000_000);
+/// How long a connection is kept between requests: as nginx has it (`keepalive_timeout`).
+pub const KEPT_TIME_MAX: Nanos = Nanos(75_000_000_000);
+/// How long a client may take nothing of the last that it is sent.
+pub const UNTAKEN_TIME_MAX: Nanos = Nanos(60_000_000_000);
+/// How long nothing may move between a request and the end of its response: longer than a module's
+/// call may take, and than servers are silent that mean to answer.
+pub const SILENT_TIME_MAX: Nanos = Nanos(600_000_000_000);
+
 /// How long a context that is not done is waited for when its stream has ended.
 pub const PENDING_TIME: Nanos = Nanos(10_000_000_000);
 
@@ -72,6 +86,7 @@ pub const CALL_IDLE_TIME: Nanos = Nanos(30_000_000_000);
 /// The longest that a call may take, whatever its module says.
 pub const CALL_TIME_MAX: Nanos = Nanos(300_000_000_000);
 
+const _: () = assert!(CALL_TIME_MAX.0 < SILENT_TIME_MAX.0);
 const _: () = assert!(METER_PERIOD.0 < METER_TIME_MAX.0);
 const _: () = assert!(READ_LENGTH <= SEND_LENGTH_MAX);
 const _: () = assert!(CALL_IDLE_MAX <= CALL_CONNECTIONS_MAX);

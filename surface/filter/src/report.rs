@@ -48,6 +48,8 @@ pub struct Counters {
     pub requests: u64,
     /// Requests and responses that were refused as no valid messages.
     pub refused: u64,
+    /// Connections that ended because nothing moved on them, or a request's head took too long.
+    pub idle: u64,
     /// Responses by the module in the server's place.
     pub local_responses: u64,
     /// Servers that could not be reached.

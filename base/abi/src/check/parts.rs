@@ -10,6 +10,7 @@ use wasmparser::{
 
 use crate::check::brief::Body;
 use crate::check::error::{CheckError, Limited};
+use crate::check::streams;
 use crate::layout::MANIFEST_SECTION;
 
 /// The parts of a valid module.
@@ -39,7 +40,8 @@ pub(super) struct GlobalFacts {
 }
 
 /// WebAssembly 2.0 without SIMD and without references to the host: what LLVM
-/// makes of C and Rust by default. Sandbox, eBPF compiler and simulator agree on it.
+/// makes of C and Rust by default. Sandbox, eBPF compiler and simulator agree on it. Modules for
+/// streams, which only the sandbox runs, may have SIMD.
 const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::SATURATING_FLOAT_TO_INT)
     .union(WasmFeatures::SIGN_EXTENSION)
@@ -71,10 +73,15 @@ const LEFT_OUT: &[(WasmFeatures, &str)] = &[
 impl<'a> Parts<'a> {
     /// Validates `bytes` and takes the module apart.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self, CheckError> {
-        Self::read_with(bytes, FEATURES).map_err(|fault| match fault {
-            Fault::Refused(error) => error,
-            Fault::Invalid(error) => refusal(bytes, &error),
-        })
+        let error = match Self::read_with(bytes, FEATURES) {
+            Ok(parts) => return Ok(parts),
+            Err(Fault::Refused(error)) => return Err(error),
+            Err(Fault::Invalid(error)) => error,
+        };
+        match Self::read_with(bytes, FEATURES.union(WasmFeatures::SIMD)) {
+            Ok(parts) if streams::is_one(&parts) => Ok(parts),
+            _ => Err(refusal(bytes, &error)),
+        }
     }
 
     fn read_with(bytes: &'a [u8], features: WasmFeatures) -> Result<Self, Fault> {

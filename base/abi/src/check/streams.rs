@@ -72,6 +72,18 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_may_have_simd_and_a_module_for_packets_not() {
+        let simd = "(func (param v128) (result v128) (i8x16.neg (local.get 0)))";
+        let memory = "(memory (export \"memory\") 1)";
+        let filter = format!("(func (export \"proxy_abi_version_0_2_1\")) {memory} {simd}");
+        assert_eq!(check(&format!("(module {filter})")).unwrap().kind, Kind::Streams);
+        let packets =
+            format!("(func (export \"on_packet\") (result i32) i32.const 0) {memory} {simd}");
+        let refused = check(&format!("(module {packets})")).unwrap_err().to_string();
+        assert!(refused.contains("SIMD"), "{refused}");
+    }
+
+    #[test]
     fn a_filter_needs_no_manifest_and_is_named_as_its_toolchain_named_it() {
         let rest = r#"(import "env" "proxy_log" (func (param i32 i32 i32) (result i32)))
             (memory (export "memory") 17) (func (export "proxy_abi_version_0_2_1"))"#;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use testkit::{Service, root_or_skip, skip_this, wait_for};
+use testkit::{Service, root_or_skip, service_module, skip_this, wait_for};
 
 const PORT: u16 = 8090;
 const WISH: &str = "width=160 height=120 rate=10 pixels=gray8";
@@ -185,6 +185,111 @@ fn video_comes_as_the_pictures_that_ffmpeg_gives_and_its_session_pays() {
     let cpu = || Some(line.node.service("video").unwrap().stats.streams?.cpu_ns);
     let paid = wait_for(SOON, || cpu().filter(|cpu| *cpu > 60_000_000));
     assert!(paid.is_some(), "{:?}", cpu());
+}
+
+/// Gives a film to whoever asks, until it is told.
+fn cinema<'scope, 'env>(
+    scope: &'scope std::thread::Scope<'scope, 'env>,
+    listener: &'scope TcpListener,
+    film: &'scope [u8],
+    over: &'scope AtomicBool,
+) {
+    listener.set_nonblocking(true).unwrap();
+    scope.spawn(move || {
+        while !over.load(Ordering::Relaxed) {
+            let Ok((mut stream, _)) = listener.accept() else {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            };
+            stream.set_nonblocking(false).unwrap();
+            scope.spawn(move || {
+                let _ = stream.read(&mut [0; 4096]);
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: video/mp2t\r\nConnection: close\r\n";
+                let head = format!("{head}Content-Length: {}\r\n\r\n", film.len());
+                // Whoever leaves early is a client like others.
+                let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(film));
+            });
+        }
+    });
+}
+
+/// Size, palette and bytes of each frame that a device gets (docs/transcode.md).
+fn frames(mut body: &[u8]) -> Vec<(u16, u16, u8, usize)> {
+    let mut frames = Vec::new();
+    while let Some((head, behind)) = body.split_first_chunk::<20>() {
+        assert_eq!(head[..2], *b"TF");
+        let two = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let length = u32::from_be_bytes([head[12], head[13], head[14], head[15]]) as usize;
+        frames.push((two(2), two(4), head[6], length));
+        body = &behind[length..];
+    }
+    assert!(body.is_empty(), "{} bytes behind the last frame", body.len());
+    frames
+}
+
+#[test]
+fn a_device_and_a_browser_play_a_film_through_a_node() {
+    if !can_run("a film through a node") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    let rules = [&*format!("proto tcp dport {PORT}")];
+    let parameters = [("capabilities", "transcode")];
+    let (rules, parameters) = (&rules[..], &parameters[..]);
+    let service = Service { name: "video", rules, parameters, ..Service::default() };
+    line.node.deploy(&service_module("transcode").unwrap(), &service).unwrap();
+    let (listener, film, over) = (listener(&line), film(4, "mpegts"), AtomicBool::new(false));
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let server = format!("http://{}", line.server(PORT));
+    std::thread::scope(|scope| {
+        let _ends = Ends(&over);
+        cinema(scope, &listener, &film, &over);
+        let curl = |path: &str, to: &str| {
+            let url = format!("{server}{path}");
+            line.run("client", &["curl", "-sS", "-f", "-m", "30", "-D", "-", "-o", &at(to), &url])
+        };
+        // Without a wish it is as it was.
+        curl("/film.ts", "plain");
+        assert!(std::fs::read(at("plain")).unwrap() == film);
+        let wish = "tamandua-size=160x120&tamandua-rate=10&tamandua-palette=grey4";
+        let head = curl(&format!("/film.ts?{wish}"), "frames");
+        assert!(head.contains("application/x-tamandua-frames"), "{head}");
+        let frames = frames(&std::fs::read(at("frames")).unwrap());
+        assert_eq!(frames.len(), 40, "four seconds");
+        let palette = frames[0].2;
+        assert!(frames.iter().all(|frame| *frame == (160, 120, palette, 160 * 120 / 2)));
+        let Some(browser) = browser() else { return skip_this("there is no Chromium") };
+        let page = format!("{server}/tamandua/viewer?src=/film.ts&size=96x64&palette=grey2");
+        let profile = format!("--user-data-dir={}", at("profile"));
+        let argv = [
+            browser,
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            &profile,
+            "--virtual-time-budget=8000",
+            "--dump-dom",
+            &page,
+        ];
+        let page = line.run("client", &argv);
+        let shown = |id: &str| {
+            let (_, behind) = page.split_once(&format!("id=\"{id}\">")).unwrap();
+            behind.split('<').next().unwrap().to_owned()
+        };
+        assert_eq!(shown("shape"), "96×64", "{page}");
+        assert_eq!(shown("left"), "0");
+    });
+    assert_eq!(line.node.service("video").unwrap().stats.counters["started"], 2);
+}
+
+fn browser() -> Option<&'static str> {
+    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+    ["chromium", "chromium-browser", "google-chrome"].into_iter().find(runs)
 }
 
 /// A stream that goes on until it is told: its film comes slowly, again and again.

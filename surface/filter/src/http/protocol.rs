@@ -5,6 +5,7 @@ use super::way::Head;
 use super::{Http, Link};
 use crate::connection::{Failure, Fate, Given, Protocol, Side, end_unwanted};
 use crate::desk::PictureOrder;
+use crate::limits::{HEAD_TIME_MAX, KEPT_TIME_MAX, SILENT_TIME_MAX, UNTAKEN_TIME_MAX};
 use crate::module::{Module, Reply};
 use crate::outgoing::Outgoing;
 use crate::transcoder::Transcoder;
@@ -15,7 +16,15 @@ use units::Nanos;
 impl Protocol for Http {
     fn handle_bytes(&mut self, side: Side, bytes: &[u8], module: &mut dyn Module) {
         match self.fate {
-            Fate::Open => self.advance(Some((side, bytes)), module),
+            Fate::Open => {
+                let before = self.last_message;
+                self.advance(Some((side, bytes)), module);
+                if side == Side::Downstream {
+                    let now = Nanos(module.now().monotonic_ns);
+                    let is_partial = self.last_message == before && self.messages.is_empty();
+                    self.head_since = is_partial.then(|| self.head_since.unwrap_or(now));
+                }
+            }
             Fate::Joined => match side {
                 Side::Downstream => self.to_server.end().extend_from_slice(bytes),
                 Side::Upstream => self.to_client.end().extend_from_slice(bytes),
@@ -31,6 +40,29 @@ impl Protocol for Http {
         }
         if self.fate == Fate::Open {
             self.advance(None, module);
+        }
+    }
+
+    fn idle_until(&self, moved: Nanos) -> Option<Nanos> {
+        match self.fate {
+            Fate::Closing => Some(moved + UNTAKEN_TIME_MAX),
+            Fate::Open if !self.messages.is_empty() => Some(moved + SILENT_TIME_MAX),
+            Fate::Open => Some(match self.head_since {
+                Some(since) => since + HEAD_TIME_MAX,
+                None => moved + KEPT_TIME_MAX,
+            }),
+            Fate::Joined | Fate::Given | Fate::Reset => None,
+        }
+    }
+
+    fn handle_idle(&mut self, module: &mut dyn Module) {
+        module.count(|it| it.idle += 1);
+        match self.fate {
+            Fate::Open if self.messages.is_empty() && self.head_since.is_some() => {
+                self.refuse_slow(module);
+            }
+            Fate::Open if self.messages.is_empty() => self.close(module),
+            _ => self.reset(module),
         }
     }
 

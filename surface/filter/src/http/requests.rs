@@ -231,16 +231,36 @@ impl Http {
     /// read.
     fn refuse_request(&mut self, error: http1::Error, module: &mut dyn Module) {
         module.count(|it| it.refused += 1);
-        self.from_client = Vec::new();
-        self.is_refused = true;
+        self.read_no_more();
         if self.messages.back().is_some_and(|last| !last.request.has_ended) {
             let index = self.messages.len() - 1;
             // The server must not take a part for the whole.
             self.messages[index].request.is_dropped = true;
             return self.refuse(index, refusal(error), module);
         }
+        self.answer_none(refusal(error), module);
+    }
+
+    /// The client has taken too long for the head of a request.
+    pub(super) fn refuse_slow(&mut self, module: &mut dyn Module) {
+        self.read_no_more();
+        let text = "a request's head takes at most 60 s\n";
+        let head =
+            "HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain\r\nConnection: close\r\n";
+        let length = text.len();
+        let refusal = format!("{head}Content-Length: {length}\r\n\r\n{text}");
+        self.answer_none(refusal.into_bytes(), module);
+    }
+
+    fn read_no_more(&mut self) {
+        self.from_client = Vec::new();
+        self.is_refused = true;
+    }
+
+    /// Answers what is no request.
+    fn answer_none(&mut self, refusal: Vec<u8>, module: &mut dyn Module) {
         self.last_message += 1;
-        let message = Message::refused(self.last_message, refusal(error), module.now());
+        let message = Message::refused(self.last_message, refusal, module.now());
         self.messages.push_back(message);
         self.try_answer(module);
     }

@@ -2,6 +2,7 @@
 
 use super::lab::{Peer, passing};
 use super::{Failure, Kind, Lab, module};
+use std::time::Duration;
 
 const GET: &str = "GET /a?b HTTP/1.1\r\nHost: example\r\nX-One: 1\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nServer: s\r\n\r\nok";
@@ -50,6 +51,49 @@ fn requests_and_responses_pass_as_they_came() {
         assert_eq!(lab.counts().ended, 1);
         assert!(lab.is_alone(), "one connection for all of them");
     }
+}
+
+/// Looks at connections as often as they are looked at anyhow, for so long.
+fn pass_time(lab: &mut Lab, seconds: u64, peer: &mut Peer) {
+    for _ in 0..seconds / 15 {
+        lab.skip(Duration::from_secs(15));
+        lab.until(&mut [&mut *peer], |_| true);
+    }
+}
+
+#[test]
+fn a_connection_that_is_idle_for_too_long_ends() {
+    // Between two requests.
+    let (mut lab, mut client, mut server) = asked(GET);
+    server.send(OK);
+    lab.until_came(&mut client, &mut server, OK.len());
+    pass_time(&mut lab, 60, &mut client);
+    assert!(!client.is_over());
+    pass_time(&mut lab, 30, &mut client);
+    answered(&mut lab, &mut client, OK);
+    assert_eq!(lab.reports.counters().idle, 1);
+    // Nobody answers, and nobody goes on.
+    let (mut lab, mut client, _server) = asked(GET);
+    pass_time(&mut lab, 570, &mut client);
+    assert!(!client.is_over());
+    pass_time(&mut lab, 60, &mut client);
+    lab.until(&mut [&mut client], |peers| peers[0].is_over());
+    assert_eq!((client.text().as_str(), lab.counts().reset), ("", 1));
+}
+
+#[test]
+fn a_head_that_comes_too_slowly_is_refused() {
+    let mut lab = lab();
+    let mut client = lab.client();
+    for byte in GET.as_bytes().iter().take(5) {
+        client.send([*byte]);
+        pass_time(&mut lab, 15, &mut client);
+    }
+    lab.until(&mut [&mut client], |peers| peers[0].is_over());
+    let text = client.text();
+    assert!(text.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{text}");
+    assert!(text.ends_with("\r\n\r\na request's head takes at most 60 s\n"), "{text}");
+    assert_eq!(lab.reports.counters().idle, 1);
 }
 
 #[test]
