@@ -17,6 +17,7 @@ mod arrivals;
 mod auth;
 mod bare;
 mod classify;
+mod compress;
 mod forward;
 mod frame;
 mod generator;
@@ -33,12 +34,15 @@ mod move_service;
 mod native;
 mod overload;
 mod plain_xsk;
+mod proxy;
 mod questions;
+mod reflector;
 pub mod report;
 pub mod reproduce;
 mod rounds;
 mod scale;
 mod sink;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod touch;
@@ -67,7 +71,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 13] = [
+const BENCHES: [Bench; 16] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -120,6 +124,18 @@ const BENCHES: [Bench; 13] = [
         name: "move",
         what: "a service that goes round its levels under load: lost, overtaken, doubled packets, the longest pause",
     },
+    Bench {
+        name: "proxy",
+        what: "connections that a node takes, plainly and through a filter: against HAProxy and nginx as TCP and HTTP proxies",
+    },
+    Bench {
+        name: "compress",
+        what: "responses in gzip: against nginx as a proxy with gzip, at the level whose bodies are as short",
+    },
+    Bench {
+        name: "reflector",
+        what: "2,000 listeners of a live stream: processor time, memory and the time to join, against Icecast",
+    },
 ];
 
 /// All benchmarks.
@@ -159,6 +175,15 @@ pub enum Service {
     Work,
     /// A module that lets every packet pass, every second one at user level.
     RaiseHalf,
+    /// Takes TCP connections and passes them on, with a module that wants to see nothing.
+    Connections,
+    /// Takes TCP connections and has a filter see each request and response of HTTP, heads and
+    /// bodies, which lets all of it pass.
+    PassThrough,
+    /// `compress` with gzip alone, for TCP connections.
+    Compress,
+    /// `reflector` for paths below `/live/`, for TCP connections.
+    Reflector,
     /// `touch` with this many passes over every byte, then forwards.
     Touch {
         /// 0 to 4.
@@ -175,7 +200,7 @@ pub struct Plan {
     pub namespace: String,
     /// Its two ports: packets come in by the first and leave by the second.
     pub ports: [String; 2],
-    /// The service, which begins at user level; none is plain forwarding.
+    /// The service, which begins at user level unless it is one of streams; none is plain forwarding.
     pub service: Option<Service>,
     /// Which packets of the first port it gets, as a match without the port; none is all.
     pub rule: Option<String>,
@@ -478,6 +503,8 @@ pub struct Processes {
     pub cell_bytes: u64,
     /// Processor time of the cell.
     pub cell_cpu: Duration,
+    /// The numbers of the daemon's process and the cell's.
+    pub pids: [u32; 2],
 }
 
 /// A session with one service at user level: [`Subject::admit`].
@@ -590,6 +617,9 @@ pub fn run(
         "scale" => scale::run(options, subject, progress)?,
         "overload" => overload::run(options, subject, progress)?,
         "move" => move_service::run(options, subject, progress)?,
+        "proxy" => proxy::run(options, subject, progress)?,
+        "compress" => compress::run(options, subject, progress)?,
+        "reflector" => reflector::run(options, subject, progress)?,
         _ => {
             let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
             bail!("there is no benchmark '{name}'; there are: {}", names.join(", "));

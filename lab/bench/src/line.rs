@@ -41,6 +41,14 @@ pub(crate) const PORT_IN: &str = "n0";
 /// The device that they leave by.
 pub(crate) const PORT_OUT: &str = "n1";
 
+/// Of a host that has many connections, open and closed.
+const TCP: [(&str, &str); 4] = [
+    ("net.ipv4.ip_local_port_range", "1024 65000"),
+    ("net.core.somaxconn", "4096"),
+    ("net.ipv4.tcp_max_syn_backlog", "4096"),
+    ("net.ipv4.tcp_tw_reuse", "1"),
+];
+
 /// A line.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -135,6 +143,22 @@ impl Line {
             ),
         )?;
         ip(&other.node, "link set j0 up\naddr add 10.202.0.2/30 dev j0\n")
+    }
+
+    /// Makes it carry TCP as a wire does: its far ends send frames of the MTU, whoever stands
+    /// between them, and there are ports for as many connections as a load makes.
+    pub(crate) fn carry_tcp(&self) -> Result<()> {
+        for (namespace, device) in [(&self.source, "s0"), (&self.destination, "d0")] {
+            netns::in_namespace(namespace, || {
+                offload::disable(device, &[Offload::Tso, Offload::Gso]).map(drop)
+            })??;
+        }
+        for namespace in [&self.source, &self.node, &self.destination] {
+            netns::in_namespace(namespace, || {
+                TCP.iter().try_for_each(|(key, value)| os::sysctl::write(key, value))
+            })??;
+        }
+        Ok(())
     }
 
     fn connect(&self, names: &[String; 3]) -> Result<()> {

@@ -4,6 +4,7 @@
 mod handshakes;
 mod isolation;
 mod scale;
+mod streams;
 
 use super::deploy::upload;
 use super::key::random;
@@ -209,15 +210,20 @@ impl Nodes {
         let module = match service {
             Service::Monitor => self.upload(client, "monitor")?,
             Service::Touch { .. } => self.upload(client, "touch")?,
+            Service::Compress => self.upload(client, "compress")?,
+            Service::Reflector => self.upload(client, "reflector")?,
             Service::Reception => client.store_module(made(RECEPTION)?)?.digest,
             Service::Pass => client.store_module(made(PASS)?)?.digest,
             Service::Work => client.store_module(made(WORK)?)?.digest,
             Service::RaiseHalf => client.store_module(made(RAISE_HALF)?)?.digest,
+            Service::Connections => client.store_module(made(streams::SEES_NOTHING)?)?.digest,
+            Service::PassThrough => client.store_module(made(streams::PASS_THROUGH)?)?.digest,
         };
-        let mut parameters = BTreeMap::new();
+        let mut parameters = streams::parameters(service);
         if let Service::Touch { passes } = service {
             parameters.insert("passes".to_owned(), passes.to_string());
         }
+        let level = (!streams::is_of_streams(service)).then(|| "user".to_owned());
         client.deploy(&DeployRequest {
             name: Some(SERVICE.to_owned()),
             module,
@@ -226,7 +232,7 @@ impl Nodes {
                 Some(rule) => format!("in {} {rule}", plan.ports[0]),
                 None => format!("in {}", plan.ports[0]),
             }],
-            level: Some("user".to_owned()),
+            level,
             ..DeployRequest::default()
         })?;
         Ok(())

@@ -67,7 +67,13 @@ pub(super) fn processes(daemon: u32) -> Result<Processes> {
         node_bytes: resident(&process(daemon))?,
         cell_bytes: resident(&cell)?,
         cell_cpu: used(&cell)?,
+        pids: [daemon, cell_number(&cell)?],
     })
+}
+
+fn cell_number(cell: &Path) -> Result<u32> {
+    let name = cell.file_name().and_then(|name| name.to_str()).context("the cell has no number")?;
+    Ok(name.parse()?)
 }
 
 fn process(number: u32) -> PathBuf {

@@ -1,0 +1,126 @@
+//! Text that can be compressed as text of people can: words of very different frequency, phrases
+//! that come again, tags. The same in each run.
+
+/// Syllables of which words are made.
+const SYLLABLES: [&str; 32] = [
+    "ta", "man", "du", "a", "re", "in", "on", "ter", "con", "de", "ti", "ve", "ly", "er", "es",
+    "pro", "al", "ma", "ne", "sta", "vi", "lo", "com", "un", "ri", "so", "ment", "ing", "per",
+    "ca", "no", "ble",
+];
+/// Words that there are; the first come most often.
+const WORDS: usize = 3000;
+/// Of a thousand places, those where an earlier phrase comes again.
+const AGAIN_PER_MILLE: u64 = 120;
+/// Words of such a phrase, from and to.
+const PHRASE: std::ops::Range<u64> = 3..9;
+/// Words of a paragraph.
+const PARAGRAPH: u64 = 60;
+
+/// A linear congruential generator (Knuth's MMIX), of which the upper bits are used.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+
+    /// Small numbers often: the cube of a fraction.
+    fn skewed(&mut self, limit: usize) -> usize {
+        let fraction = self.below(1 << 20) as f64 / f64::from(1 << 20);
+        (fraction.powi(3) * limit as f64) as usize
+    }
+}
+
+/// So many bytes of a page: paragraphs, lists and links.
+pub(super) fn html(length: usize) -> Vec<u8> {
+    let mut text = String::from(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head><title>A page</title></head>\n<body>\n",
+    );
+    let mut writer = Writer::new(1);
+    while text.len() < length {
+        let heading = writer.words(4);
+        text += &format!("<h2 id=\"section-{}\">{heading}</h2>\n<p>", text.len());
+        text += &writer.words(PARAGRAPH);
+        text += &format!("</p>\n<ul class=\"links\">\n");
+        for _ in 0..3 {
+            let (to, label) = (writer.words(1), writer.words(3));
+            text += &format!("<li><a class=\"link\" href=\"/pages/{to}.html\">{label}</a></li>\n");
+        }
+        text += "</ul>\n";
+    }
+    cut(text, length)
+}
+
+/// So many bytes of paragraphs.
+pub(super) fn plain(length: usize) -> Vec<u8> {
+    let (mut text, mut writer) = (String::new(), Writer::new(2));
+    while text.len() < length {
+        text += &writer.words(PARAGRAPH);
+        text += ".\n\n";
+    }
+    cut(text, length)
+}
+
+fn cut(text: String, length: usize) -> Vec<u8> {
+    let mut bytes = text.into_bytes();
+    bytes.truncate(length);
+    bytes
+}
+
+/// Words, one after another.
+struct Writer {
+    random: Random,
+    words: Vec<String>,
+    /// Numbers of the words so far.
+    written: Vec<usize>,
+}
+
+impl Writer {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let word = |_| -> String {
+            let syllables = 1 + random.below(4);
+            (0..syllables).map(|_| SYLLABLES[random.below(32) as usize]).collect()
+        };
+        let words = (0..WORDS).map(word).collect();
+        Self { random, words, written: Vec::new() }
+    }
+
+    fn words(&mut self, count: u64) -> String {
+        let mut text: Vec<&str> = Vec::new();
+        while (text.len() as u64) < count {
+            let phrase = PHRASE.start + self.random.below(PHRASE.end - PHRASE.start);
+            let is_again = self.random.below(1000) < AGAIN_PER_MILLE;
+            let from = self.random.below(self.written.len().max(1) as u64) as usize;
+            let words: Vec<usize> = match is_again && self.written.len() > from + phrase as usize {
+                true => self.written[from..from + phrase as usize].to_vec(),
+                false => vec![self.random.skewed(WORDS)],
+            };
+            self.written.extend(&words);
+            text.extend(words.iter().filter_map(|word| self.words.get(*word)).map(String::as_str));
+        }
+        text.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::read::GzEncoder;
+    use std::io::Read as _;
+
+    #[test]
+    fn texts_are_as_compressible_as_those_of_people_and_always_the_same() {
+        for text in [html as fn(usize) -> Vec<u8>, plain] {
+            let made = text(25_000);
+            assert_eq!((made.len(), &made), (25_000, &text(25_000)));
+            let mut coded = Vec::new();
+            GzEncoder::new(&made[..], Compression::new(6)).read_to_end(&mut coded).unwrap();
+            let ratio = made.len() as f64 / coded.len() as f64;
+            assert!((3.0..5.0).contains(&ratio), "{ratio}");
+        }
+    }
+}

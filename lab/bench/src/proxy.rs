@@ -1,0 +1,316 @@
+//! `tam bench proxy`: connections that a node takes, against programs that are proxies.
+//!
+//! ```text
+//! wrk ─▶ s0 ═ n0 [ node: plain interception ]          n1 ═ d0 ─▶ origin: nginx
+//! wrk ─▶ s0 ═ n0 [ node: pass-through filter ]         n1 ═ d0 ─▶ origin
+//! wrk ─▶ s0 ═ n0 [ HAProxy, nginx: TCP and HTTP ]      n1 ═ d0 ─▶ origin
+//! wrk ─▶ s0 ═ XDP [ HAProxy ] XDP                         ═ d0 ─▶ origin
+//! CPU 0                  CPU 1                             CPU 0
+//! ```
+//!
+//! All stand ready at the same time and take turns. docs/bench-proxy.md says it in whole sentences.
+
+mod sites;
+
+use anyhow::Result;
+
+use crate::report::{Better, Measured, Measurement};
+use crate::rounds::{Pair, Rounds};
+use crate::streams::process::{HAPROXY, NGINX, cpu_time};
+use crate::streams::wrk::{Load, Wrk};
+use crate::streams::{self, web::Client};
+use crate::{Options, Subject, line};
+use sites::Sites;
+
+/// Ours divided by HAProxy.
+const GOAL_RATE: f64 = 0.9;
+/// The pass-through filter divided by plain interception.
+const GOAL_FILTER: f64 = 0.95;
+/// Bytes of the files of the origin.
+const SMALL: usize = 1024;
+const LARGE: usize = 1 << 20;
+const MEGABYTE: f64 = 1e6;
+
+/// What is measured at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    /// Small answers over connections that are kept.
+    Requests,
+    /// Large ones.
+    Bulk,
+    /// Small ones, with a connection for each.
+    Connections,
+}
+
+impl Case {
+    const ALL: [Self; 3] = [Self::Requests, Self::Bulk, Self::Connections];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Bulk => "bulk",
+            Self::Connections => "connections",
+        }
+    }
+
+    /// Of a rate, and of the processor time for one.
+    const fn units(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Requests => ("requests/s", "us/request"),
+            Self::Bulk => ("MB/s", "us/MB"),
+            Self::Connections => ("connections/s", "us/connection"),
+        }
+    }
+
+    const fn path(self) -> &'static str {
+        if matches!(self, Self::Bulk) { sites::LARGE_PATH } else { sites::SMALL_PATH }
+    }
+
+    const fn connections(self) -> u32 {
+        if matches!(self, Self::Bulk) { 16 } else { 64 }
+    }
+
+    fn header(self) -> Option<&'static str> {
+        (self == Self::Connections).then_some("Connection: close")
+    }
+}
+
+/// Who takes part, in the order of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    Plain,
+    HaproxyTcp,
+    NginxTcp,
+    BehindXdp,
+    Filter,
+    HaproxyHttp,
+    NginxHttp,
+}
+
+impl Who {
+    const ALL: [Self; 7] = [
+        Self::Plain,
+        Self::HaproxyTcp,
+        Self::NginxTcp,
+        Self::BehindXdp,
+        Self::Filter,
+        Self::HaproxyHttp,
+        Self::NginxHttp,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain_interception",
+            Self::Filter => "filter",
+            Self::HaproxyTcp => "haproxy_tcp",
+            Self::HaproxyHttp => "haproxy_http",
+            Self::NginxTcp => "nginx_stream",
+            Self::NginxHttp => "nginx_http",
+            Self::BehindXdp => "haproxy_behind_xdp",
+        }
+    }
+}
+
+/// What a run showed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Run {
+    /// Requests, MB or connections per second.
+    rate: f64,
+    p50: f64,
+    p99: f64,
+    /// Microseconds of processor time for each.
+    cpu: f64,
+    errors: f64,
+}
+
+/// Runs of a round, by case and who.
+type Round = Vec<(Case, Who, Run)>;
+
+pub(crate) fn run(
+    options: &Options,
+    subject: &mut dyn Subject,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Measured> {
+    line::needs_two_cpus()?;
+    let versions = [HAPROXY.version("-v")?, NGINX.version("-v")?];
+    let folder = streams::folder()?;
+    let wrk = Wrk::new(folder.path())?;
+    progress("making four lines of namespaces, with an origin and a proxy each");
+    let sites = Sites::new(folder.path(), subject)?;
+    let measured = rounds(options, &sites, &wrk, progress);
+    sites.stop(subject)?;
+    let measured = measured?;
+    let mut notes = vec![
+        versions.join("; "),
+        "load and origin on CPU 0, what is measured on CPU 1; its time is that of all its \
+         processes, ours with the daemon"
+            .to_owned(),
+    ];
+    notes.extend(failures(&measured));
+    Ok(Measured { measurements: measurements(&measured), notes })
+}
+
+fn rounds(
+    options: &Options,
+    sites: &Sites,
+    wrk: &Wrk,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Round>> {
+    for who in Who::ALL {
+        sites.check(who)?;
+    }
+    let count = streams::rounds(options);
+    let mut rounds = Vec::new();
+    for round in 1..=count {
+        let mut runs = Round::new();
+        for case in Case::ALL {
+            progress(&format!("{}, round {round} of {count}", case.name()));
+            for who in Who::ALL {
+                runs.push((case, who, one(options, sites, wrk, (case, who))?));
+            }
+        }
+        rounds.push(runs);
+    }
+    Ok(rounds)
+}
+
+fn one(options: &Options, sites: &Sites, wrk: &Wrk, (case, who): (Case, Who)) -> Result<Run> {
+    let place = sites.place(who);
+    let load = Load {
+        url: &format!("http://{}{}", place.address, case.path()),
+        connections: case.connections(),
+        header: case.header(),
+        seconds: streams::seconds(options.quick),
+    };
+    let before = cpu_time(&place.processes)?;
+    let seen = wrk.run(place.client, &load)?;
+    let used = cpu_time(&place.processes)?.saturating_sub(before);
+    let count = if case == Case::Bulk { seen.bytes / MEGABYTE } else { seen.requests };
+    Ok(Run {
+        rate: count / seen.seconds,
+        p50: seen.p50,
+        p99: seen.p99,
+        cpu: used.as_secs_f64() * 1e6 / count,
+        errors: seen.errors,
+    })
+}
+
+fn measurements(rounds: &[Round]) -> Vec<Measurement> {
+    let kinds: [(&str, &[Who]); 2] = [
+        ("tcp", &[Who::Plain, Who::HaproxyTcp, Who::NginxTcp, Who::BehindXdp]),
+        ("http", &[Who::Filter, Who::HaproxyHttp, Who::NginxHttp]),
+    ];
+    let mut measurements = Vec::new();
+    for (kind, taking_part) in kinds {
+        for case in Case::ALL {
+            measurements.extend(of_case(rounds, kind, case, taking_part));
+        }
+    }
+    let both = values(rounds, Case::Requests, &[Who::Filter, Who::Plain], |run| run.rate);
+    measurements.push(both.compare(Pair {
+        metric: "proxy.filter.cost".to_owned(),
+        unit: "requests/s",
+        baseline_name: Who::Plain.name(),
+        baseline: 1,
+        better: Better::Higher,
+        goal: Some(GOAL_FILTER),
+    }));
+    measurements
+}
+
+/// A rate against each of the others, and what else there is against the first, HAProxy.
+fn of_case(rounds: &[Round], kind: &str, case: Case, taking_part: &[Who]) -> Vec<Measurement> {
+    let (rate_unit, cpu_unit) = case.units();
+    let pair = |what: &str, unit, baseline: usize, better, goal| Pair {
+        metric: format!("proxy.{kind}.{}{what}", case.name()),
+        unit,
+        baseline_name: taking_part[baseline].name(),
+        baseline,
+        better,
+        goal,
+    };
+    let rates = values(rounds, case, taking_part, |run| run.rate);
+    let cpu = values(rounds, case, taking_part, |run| run.cpu);
+    let mut measurements =
+        vec![rates.compare(pair("", rate_unit, 1, Better::Higher, Some(GOAL_RATE)))];
+    for baseline in 2..taking_part.len() {
+        let what = if taking_part[baseline] == Who::BehindXdp { ".behind_xdp" } else { ".nginx" };
+        measurements.push(rates.compare(pair(what, rate_unit, baseline, Better::Higher, None)));
+    }
+    if case == Case::Requests {
+        let p50 = values(rounds, case, taking_part, |run| run.p50);
+        let p99 = values(rounds, case, taking_part, |run| run.p99);
+        measurements.push(p50.compare(pair(".p50", "us", 1, Better::Lower, None)));
+        measurements.push(p99.compare(pair(".p99", "us", 1, Better::Lower, None)));
+    }
+    measurements.push(cpu.compare(pair(".cpu", cpu_unit, 1, Better::Lower, None)));
+    measurements
+}
+
+/// A value of each that takes part, round by round.
+fn values(rounds: &[Round], case: Case, taking_part: &[Who], of: fn(&Run) -> f64) -> Rounds {
+    let mut values = Rounds::default();
+    for round in rounds {
+        let found = |who: &Who| {
+            round
+                .iter()
+                .find(|run| run.0 == case && run.1 == *who)
+                .map_or(f64::NAN, |run| of(&run.2))
+        };
+        values.add(taking_part.iter().map(found).collect());
+    }
+    values
+}
+
+/// A sentence for each that let connections fail.
+fn failures(rounds: &[Round]) -> Vec<String> {
+    let of = |case: Case, who: Who| -> f64 {
+        let runs = rounds.iter().flatten().filter(|run| run.0 == case && run.1 == who);
+        runs.map(|run| run.2.errors).sum()
+    };
+    let pairs = Case::ALL.into_iter().flat_map(|case| Who::ALL.map(|who| (case, who)));
+    pairs
+        .filter(|(case, who)| of(*case, *who) > 0.0)
+        .map(|(case, who)| {
+            format!("{}, {}: {} connections failed", case.name(), who.name(), of(case, who))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A round in which everybody is as fast as it is far in the list.
+    fn round() -> Round {
+        let runs = Case::ALL.into_iter().flat_map(|case| Who::ALL.map(|who| (case, who)));
+        runs.map(|(case, who)| {
+            let rate = (who as u32 + 1) as f64;
+            let errors = f64::from(u8::from(who == Who::NginxTcp && case == Case::Bulk));
+            (case, who, Run { rate, p50: 1.0, p99: 2.0, cpu: 1.0 / rate, errors })
+        })
+        .collect()
+    }
+
+    #[test]
+    fn each_is_compared_with_who_does_the_same() {
+        let all = measurements(&[round(), round()]);
+        let of = |metric: &str| all.iter().find(|it| it.metric == metric).unwrap();
+        let plain = of("proxy.tcp.requests");
+        assert_eq!((plain.ours, plain.baseline, plain.goal), (1.0, 2.0, Some(GOAL_RATE)));
+        assert_eq!(plain.baseline_name, "haproxy_tcp");
+        let xdp = of("proxy.tcp.bulk.behind_xdp");
+        assert_eq!((xdp.baseline, xdp.goal, xdp.unit), (4.0, None, "MB/s"));
+        let filter = of("proxy.http.connections.nginx");
+        assert_eq!((filter.ours, filter.baseline), (5.0, 7.0));
+        let cost = of("proxy.filter.cost");
+        assert_eq!((cost.ratio, cost.goal), (5.0, Some(GOAL_FILTER)));
+        assert_eq!(of("proxy.http.requests.cpu").better, Better::Lower);
+        assert!(all.iter().all(|it| it.rounds == 2 && it.ratio.is_finite()));
+    }
+
+    #[test]
+    fn connections_that_fail_are_told() {
+        assert_eq!(failures(&[round(), round()]), ["bulk, nginx_stream: 2 connections failed"]);
+    }
+}

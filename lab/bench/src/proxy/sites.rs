@@ -1,0 +1,191 @@
+//! The lines of the benchmark, what stands in them, and where.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use bpf::{Link, Object, XdpMode, objects};
+use os::netns::{self, NetNs};
+
+use super::{Client, LARGE, SMALL, Who};
+use crate::line::{self, Line, NODE_CPU};
+use crate::streams::process::{HAPROXY, Process};
+use crate::streams::{self, ORIGIN, PROXY, nginx, within};
+use crate::{Service, Subject};
+
+/// Nodes.
+const PLAIN: &str = "bench-plain";
+const FILTER: &str = "bench-filter";
+/// Files of the origin.
+pub(super) const SMALL_PATH: &str = "/1k";
+pub(super) const LARGE_PATH: &str = "/1m";
+/// Ports of the proxies.
+const HAPROXY_TCP: u16 = 8001;
+const NGINX_TCP: u16 = 8002;
+const HAPROXY_HTTP: u16 = 8003;
+const NGINX_HTTP: u16 = 8004;
+/// Connections of HAProxy, far above those of a case: with its own number, which it takes of the
+/// limit of descriptors, it may refuse to start.
+const HAPROXY_CONNECTIONS: u32 = 4000;
+/// Where nginx's modules are.
+const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
+
+/// A line whose origin serves.
+struct Site {
+    line: Line,
+    _origin: Process,
+}
+
+/// All of them.
+pub(super) struct Sites {
+    plain: Site,
+    filter: Site,
+    others: Site,
+    behind_xdp: Site,
+    haproxy: Process,
+    nginx: Process,
+    haproxy_behind_xdp: Process,
+    /// Of our daemons and cells.
+    nodes: [Vec<u32>; 2],
+    _links: Vec<Link>,
+}
+
+/// Where somebody is asked, and who works for that.
+pub(super) struct Place<'a> {
+    pub(super) client: &'a NetNs,
+    pub(super) address: String,
+    pub(super) processes: Vec<u32>,
+}
+
+impl Sites {
+    pub(super) fn new(folder: &Path, subject: &mut dyn Subject) -> Result<Self> {
+        let files = within(folder, "files")?;
+        for (path, length) in [(SMALL_PATH, SMALL), (LARGE_PATH, LARGE)] {
+            std::fs::write(files.join(&path[1..]), body(length)).context("writing a file")?;
+        }
+        let site = |name: &str| -> Result<Site> {
+            let line = Line::new(&format!("proxy-{name}"))?;
+            line.carry_tcp()?;
+            let origin = nginx::origin(&line, &within(folder, name)?, &files)?;
+            Ok(Site { line, _origin: origin })
+        };
+        let (others, behind_xdp) = (site("others")?, site("xdp")?);
+        let links = netns::in_namespace(&behind_xdp.line.node, || passes(&behind_xdp.line))??;
+        let (haproxy, nginx) = (haproxy(&others, folder)?, nginx_proxy(&others, folder)?);
+        let haproxy_behind_xdp = haproxy_in(&behind_xdp, folder, "haproxy-xdp")?;
+        let (plain, filter) = (site("plain")?, site("filter")?);
+        subject.start(&streams::plan(&plain.line, PLAIN, Service::Connections), 0)?;
+        subject.start(&streams::plan(&filter.line, FILTER, Service::PassThrough), 0)?;
+        let nodes = [streams::node(subject, PLAIN)?, streams::node(subject, FILTER)?];
+        Ok(Self {
+            plain,
+            filter,
+            others,
+            behind_xdp,
+            haproxy,
+            nginx,
+            haproxy_behind_xdp,
+            nodes,
+            _links: links,
+        })
+    }
+
+    /// Stops the nodes.
+    pub(super) fn stop(&self, subject: &mut dyn Subject) -> Result<()> {
+        subject.stop(PLAIN)?;
+        subject.stop(FILTER)
+    }
+
+    pub(super) fn place(&self, who: Who) -> Place<'_> {
+        let proxy = |port: u16| format!("{PROXY}:{port}");
+        let (site, address, processes) = match who {
+            Who::Plain => (&self.plain, ORIGIN.to_owned(), self.nodes[0].clone()),
+            Who::Filter => (&self.filter, ORIGIN.to_owned(), self.nodes[1].clone()),
+            Who::HaproxyTcp => (&self.others, proxy(HAPROXY_TCP), self.haproxy.pids()),
+            Who::HaproxyHttp => (&self.others, proxy(HAPROXY_HTTP), self.haproxy.pids()),
+            Who::NginxTcp => (&self.others, proxy(NGINX_TCP), self.nginx.pids()),
+            Who::NginxHttp => (&self.others, proxy(NGINX_HTTP), self.nginx.pids()),
+            Who::BehindXdp => {
+                (&self.behind_xdp, proxy(HAPROXY_TCP), self.haproxy_behind_xdp.pids())
+            }
+        };
+        Place { client: &site.line.source, address, processes }
+    }
+
+    /// Every byte comes, by whoever stands between.
+    pub(super) fn check(&self, who: Who) -> Result<()> {
+        let place = self.place(who);
+        let mut client = Client::connect(place.client, place.address.parse()?)
+            .with_context(|| who.name().to_owned())?;
+        for (path, length) in [(SMALL_PATH, SMALL), (LARGE_PATH, LARGE)] {
+            let answer = client.ask(path, false).with_context(|| who.name().to_owned())?;
+            ensure!(answer.body == body(length), "{}: {path} came as other bytes", who.name());
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that nobody makes shorter: of a linear congruential generator.
+fn body(length: usize) -> Vec<u8> {
+    let mut state = 1u64;
+    let next = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    (0..length).map(next).collect()
+}
+
+/// A program on both ports that lets everything pass, as a node has one there: a veth copies each
+/// frame for it, a network card would not.
+fn passes(line: &Line) -> Result<Vec<Link>> {
+    let object = Object::open(objects::bench::SINK, "sink")?.load()?;
+    let program = object.program("pass")?;
+    let on = |port| Ok(program.attach_xdp(Line::ifindex(&line.node, port)?, XdpMode::Native)?);
+    [line::PORT_IN, line::PORT_OUT].into_iter().map(on).collect()
+}
+
+fn haproxy(site: &Site, folder: &Path) -> Result<Process> {
+    haproxy_in(site, folder, "haproxy")
+}
+
+fn haproxy_in(site: &Site, folder: &Path, name: &str) -> Result<Process> {
+    let folder = within(folder, name)?;
+    let file = folder.join("haproxy.cfg");
+    let text = format!(
+        "global\n  nbthread 1\n  maxconn {HAPROXY_CONNECTIONS}\n\
+         defaults\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n\
+         frontend t\n  mode tcp\n  option splice-auto\n  bind {PROXY}:{HAPROXY_TCP}\n  \
+         default_backend tb\n\
+         backend tb\n  mode tcp\n  option splice-auto\n  server a {ORIGIN}\n\
+         frontend h\n  mode http\n  bind {PROXY}:{HAPROXY_HTTP}\n  default_backend hb\n\
+         backend hb\n  mode http\n  http-reuse always\n  server a {ORIGIN}\n"
+    );
+    std::fs::write(&file, text).context("writing HAProxy's configuration")?;
+    let (file, place) = (file.display().to_string(), (&site.line.node, NODE_CPU));
+    let process = Process::start(HAPROXY, &["-db", "-f", &file], place, &folder)?;
+    process.listens(&site.line.node, format!("{PROXY}:{HAPROXY_HTTP}").parse()?)
+}
+
+fn nginx_proxy(site: &Site, folder: &Path) -> Result<Process> {
+    // Where it is built in there is no such file.
+    let load = match Path::new(STREAM_MODULE).exists() {
+        true => format!("load_module {STREAM_MODULE};"),
+        false => String::new(),
+    };
+    let main = format!(
+        "{load}\nstream {{ server {{ listen {PROXY}:{NGINX_TCP} backlog=4096; \
+         proxy_pass {ORIGIN}; }} }}"
+    );
+    // What a client is slow to take stays in memory, as with the others.
+    let http = format!(
+        "tcp_nodelay on; keepalive_requests 100000000; \
+         upstream u {{ server {ORIGIN}; keepalive 128; keepalive_requests 100000000; }} \
+         server {{ listen {PROXY}:{NGINX_HTTP} backlog=4096; location / {{ proxy_pass http://u; \
+         proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_max_temp_file_size 0; \
+         }} }}"
+    );
+    let place = (&site.line.node, NODE_CPU);
+    let listens_at = format!("{PROXY}:{NGINX_HTTP}").parse()?;
+    let started =
+        nginx::start(&nginx::configuration(&main, &http), place, folder, "nginx", listens_at);
+    started.with_context(|| format!("nginx needs its module of streams, {STREAM_MODULE}: install the package libnginx-mod-stream"))
+}

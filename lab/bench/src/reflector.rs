@@ -1,0 +1,241 @@
+//! `tam bench reflector`: listeners of a live stream, against Icecast.
+//!
+//! ```text
+//! listeners ─▶ s0 ═ n0 [ node: reflector ] n1 ═ d0 ─▶ station, which is asked
+//! listeners ─▶ s0 ═ n0 [ Icecast ]         n1 ═ d0 ─▶ station, which sends
+//!   CPU 0               CPU 1                          CPU 0
+//! ```
+//!
+//! Both stations play the same frames. docs/bench-reflector.md says it in whole sentences.
+
+mod crowd;
+mod icecast;
+mod station;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use os::netns;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::line::{self, Line, NODE_CPU};
+use crate::report::{Better, Measured, Measurement};
+use crate::rounds::{Pair, Rounds, percentile};
+use crate::streams::process::{ICECAST, Process, cpu_time, memory, on_cpu};
+use crate::streams::{self, LOAD_CPU, ORIGIN};
+use crate::{Options, Service, Subject};
+use crowd::Crowd;
+use station::{Attentive, Station};
+
+/// At the same time.
+const LISTENERS: usize = 2000;
+/// Of ours, divided by Icecast's processor time.
+const GOAL_CPU: f64 = 0.5;
+const NODE: &str = "bench-reflector";
+const ICECAST_NAME: &str = "icecast2";
+/// Below [`Service::Reflector`]'s paths.
+const PATH: &str = "/live/station.mp3";
+/// Listeners that come in a second.
+const ARRIVALS: u32 = 500;
+/// Descriptors of this program beside those of listeners.
+const DESCRIPTORS: u64 = 200;
+/// From the last arrival until all bursts are over.
+const SETTLE: Duration = Duration::from_secs(3);
+const SETTLE_QUICK: Duration = Duration::from_secs(2);
+/// In which processor time and bytes are counted.
+const WINDOW: Duration = Duration::from_secs(10);
+const WINDOW_QUICK: Duration = Duration::from_secs(4);
+/// From the last listener's end until the next ones come.
+const REST: Duration = Duration::from_secs(1);
+/// What a burst is cut from has to have been played.
+const FIRST: Duration = Duration::from_secs(5);
+/// What is gathered before it is sent may be missing at either end of a window.
+const LATE: Duration = Duration::from_secs(1);
+/// Of a hundred listeners, those that may hear less than is played before a run says nothing.
+const SLOW_MAX: usize = 1;
+
+/// Both, ready: a line, a station, and one who listens to every byte.
+struct Site {
+    line: Line,
+    at: SocketAddr,
+    processes: Vec<u32>,
+    attentive: Attentive,
+    _station: Station,
+}
+
+/// What a crowd saw, and took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    /// Percent of a core for a thousand listeners.
+    cpu: f64,
+    /// Milliseconds from a listener's SYN until it has the first byte of audio.
+    join: f64,
+    /// MB.
+    memory: f64,
+    /// Listeners that heard less than was played.
+    slow: usize,
+}
+
+pub(crate) fn run(
+    options: &Options,
+    subject: &mut dyn Subject,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Measured> {
+    line::needs_two_cpus()?;
+    let version = ICECAST.version("-v")?;
+    let needed = LISTENERS as u64 + DESCRIPTORS;
+    raise_descriptors(needed)?;
+    let folder = streams::folder()?;
+    progress("making two lines of namespaces, with a station each");
+    let (ours, other, _icecast) = sites(folder.path(), subject)?;
+    std::thread::sleep(FIRST);
+    let measured = rounds(options, &[&ours, &other], progress);
+    let ends = [ours, other].map(|site| site.attentive.end());
+    subject.stop(NODE)?;
+    let rounds = measured?;
+    let mut notes = vec![
+        version,
+        format!(
+            "{LISTENERS} listeners, {ARRIVALS} a second; a join ends with the first byte of audio; \
+             memory is PSS of all processes, without what the kernel keeps for sockets; ours with \
+             the daemon"
+        ),
+    ];
+    for (end, name) in ends.into_iter().zip(["ours", ICECAST_NAME]) {
+        let frames = end.with_context(|| format!("{name}: one who listened to every byte"))?;
+        notes.push(format!("{name}: one heard {frames} frames, none missing, twice or broken"));
+    }
+    let slow: Vec<_> = rounds.iter().flatten().map(|run| run.slow).collect();
+    if slow.iter().any(|slow| *slow > 0) {
+        notes.push(format!("listeners that heard less than was played, run by run: {slow:?}"));
+    }
+    Ok(Measured { measurements: measurements(&rounds).to_vec(), notes })
+}
+
+/// As many as there are listeners, here and in what is started from here.
+fn raise_descriptors(needed: u64) -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    ensure!(
+        limit.maximum.is_none_or(|most| most >= needed),
+        "{LISTENERS} listeners need {needed} descriptors and the limit is {}: raise it \
+         (ulimit -Hn)",
+        limit.maximum.unwrap_or_default()
+    );
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    setrlimit(Resource::Nofile, raised).context("raising the limit of descriptors")
+}
+
+fn sites(folder: &Path, subject: &mut dyn Subject) -> Result<(Site, Site, Process)> {
+    let [ours, other] = ["reflector", "reflector-icecast"].map(|name| -> Result<Line> {
+        let line = Line::new(name)?;
+        line.carry_tcp()?;
+        Ok(line)
+    });
+    let (ours, other) = (ours?, other?);
+    let station = Station::asked(&ours.destination, ORIGIN.parse()?)?;
+    subject.start(&streams::plan(&ours, NODE, Service::Reflector), 0)?;
+    let processes = streams::node(subject, NODE)?;
+    let ours = Site::new(ours, ORIGIN.parse()?, processes, station)?;
+    let icecast = icecast::start((&other.node, NODE_CPU), folder)?;
+    let station = Station::sends(&other.destination, icecast::at()?, PATH)?;
+    let other = Site::new(other, icecast::at()?, icecast.pids(), station)?;
+    Ok((ours, other, icecast))
+}
+
+impl Site {
+    fn new(line: Line, at: SocketAddr, processes: Vec<u32>, station: Station) -> Result<Self> {
+        let attentive = Attentive::start(&line.source, at, PATH)?;
+        Ok(Self { line, at, processes, attentive, _station: station })
+    }
+}
+
+fn rounds(
+    options: &Options,
+    sites: &[&Site; 2],
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<[Run; 2]>> {
+    let count = streams::rounds(options);
+    let mut rounds = Vec::new();
+    for round in 1..=count {
+        let mut runs = [Run::default(); 2];
+        for ((site, name), run) in sites.iter().zip(["ours", ICECAST_NAME]).zip(&mut runs) {
+            progress(&format!("{LISTENERS} listeners of {name}, round {round} of {count}"));
+            *run = one(options, site).with_context(|| format!("listeners of {name}"))?;
+            std::thread::sleep(REST);
+        }
+        rounds.push(runs);
+    }
+    Ok(rounds)
+}
+
+/// A crowd comes, listens, and goes.
+fn one(options: &Options, site: &Site) -> Result<Run> {
+    let (settle, window) = match options.quick {
+        true => (SETTLE_QUICK, WINDOW_QUICK),
+        false => (SETTLE, WINDOW),
+    };
+    let listens = || -> Result<Run> {
+        os::cores::only(LOAD_CPU)?;
+        let mut crowd = Crowd::new(site.at, PATH)?;
+        crowd.arrive(LISTENERS, ARRIVALS)?;
+        crowd.listen(settle)?;
+        let (heard, used) = (crowd.heard(), cpu_time(&site.processes)?);
+        let listened = crowd.listen(window)?;
+        let used = cpu_time(&site.processes)?.saturating_sub(used);
+        let least = station::RATE * listened.saturating_sub(LATE).as_secs_f64();
+        let slow = crowd
+            .heard()
+            .iter()
+            .zip(&heard)
+            .filter(|(after, before)| ((*after - *before) as f64) < least)
+            .count();
+        ensure!(
+            slow * 100 <= LISTENERS * SLOW_MAX,
+            "{slow} of {LISTENERS} listeners heard less than was played"
+        );
+        Ok(Run {
+            cpu: used.as_secs_f64() / listened.as_secs_f64() * 100.0 * 1000.0 / LISTENERS as f64,
+            join: percentile(&crowd.joins(), 99) * 1e3,
+            memory: memory(&site.processes)? as f64 / 1e6,
+            slow,
+        })
+    };
+    on_cpu(LOAD_CPU, || netns::in_namespace(&site.line.source, listens))??
+}
+
+fn measurements(rounds: &[[Run; 2]]) -> [Measurement; 3] {
+    let compare = |what: &str, unit, goal, of: fn(&Run) -> f64| {
+        let mut values = Rounds::default();
+        rounds.iter().for_each(|round| values.add(round.iter().map(of).collect()));
+        values.compare(Pair {
+            metric: format!("reflector.{LISTENERS}.{what}"),
+            unit,
+            baseline_name: ICECAST_NAME,
+            baseline: 1,
+            better: Better::Lower,
+            goal,
+        })
+    };
+    [
+        compare("cpu", "%/1000", Some(GOAL_CPU), |run| run.cpu),
+        compare("join.p99", "ms", None, |run| run.join),
+        compare("memory", "MB", None, |run| run.memory),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_judged_and_the_rest_reported() {
+        let run = |cpu| Run { cpu, join: 4.0, memory: 20.0, slow: 0 };
+        let all =
+            measurements(&[[run(4.0), run(10.0)], [run(6.0), run(10.0)], [run(4.5), run(10.0)]]);
+        assert_eq!((all[0].ratio, all[0].reached()), (0.45, Some(true)));
+        assert_eq!(all[0].metric, "reflector.2000.cpu");
+        assert!(all[1..].iter().all(|it| it.goal.is_none() && it.better == Better::Lower));
+    }
+}

@@ -1,0 +1,236 @@
+//! Listeners by the thousand, in one thread: each asks for a stream and hears what comes.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// The request, and its answer's head at most.
+const HEAD_MAX: usize = 4096;
+/// Bytes of a read, and events of a look.
+const READ: usize = 65_536;
+const EVENTS: usize = 256;
+/// At most between two looks at the clock.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// From the last one's SYN until all have heard something.
+const JOIN_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Where one of them is.
+#[derive(Debug)]
+enum State {
+    /// Its connection is not there yet.
+    Connecting,
+    /// It has asked; what it has of the answer's head.
+    Asked(Vec<u8>),
+    /// It hears.
+    Hears,
+}
+
+#[derive(Debug)]
+struct Listener {
+    socket: OwnedFd,
+    begun: Instant,
+    state: State,
+    /// From its SYN until the first byte of the body.
+    join: Option<Duration>,
+    /// Of the body.
+    bytes: u64,
+}
+
+/// Listeners; they go when it is dropped. All in the namespace of the calling thread.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    at: SocketAddr,
+    request: String,
+    events: OwnedFd,
+    listeners: Vec<Listener>,
+    buffer: Vec<u8>,
+}
+
+impl Crowd {
+    pub(super) fn new(at: SocketAddr, path: &str) -> Result<Self> {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {at}\r\nUser-Agent: crowd\r\nAccept: */*\r\n\r\n"
+        );
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll")?;
+        Ok(Self { at, request, events, listeners: Vec::new(), buffer: vec![0; READ] })
+    }
+
+    /// So many come, so many a second; returns when each has heard something.
+    pub(super) fn arrive(&mut self, count: usize, per_second: u32) -> Result<()> {
+        let begun = Instant::now();
+        while self.listeners.len() < count {
+            let due = begun.elapsed().as_secs_f64() * f64::from(per_second);
+            while self.listeners.len() < count && (self.listeners.len() as f64) < due {
+                self.connect()?;
+            }
+            self.look()?;
+        }
+        let end = Instant::now() + JOIN_TIME_MAX;
+        while let Some(waiting) = self.waiting() {
+            ensure!(
+                Instant::now() < end,
+                "{waiting} of {count} listeners heard nothing for {} s",
+                JOIN_TIME_MAX.as_secs()
+            );
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    /// Hears for so long; how long it was.
+    pub(super) fn listen(&mut self, length: Duration) -> Result<Duration> {
+        let begun = Instant::now();
+        while begun.elapsed() < length {
+            self.look()?;
+        }
+        Ok(begun.elapsed())
+    }
+
+    /// Bytes that each has heard so far.
+    pub(super) fn heard(&self) -> Vec<u64> {
+        self.listeners.iter().map(|listener| listener.bytes).collect()
+    }
+
+    /// Seconds until each heard the first.
+    pub(super) fn joins(&self) -> Vec<f64> {
+        let joins = self.listeners.iter().filter_map(|listener| listener.join);
+        joins.map(|join| join.as_secs_f64()).collect()
+    }
+
+    fn waiting(&self) -> Option<usize> {
+        let waiting = self.listeners.iter().filter(|listener| listener.join.is_none()).count();
+        (waiting > 0).then_some(waiting)
+    }
+
+    fn connect(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
+            .context("making a listener's socket")?;
+        match net::connect(&socket, &self.at) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => bail!("connecting to {}: {error}", self.at),
+        }
+        let number = epoll::EventData::new_u64(self.listeners.len() as u64);
+        epoll::add(&self.events, &socket, number, epoll::EventFlags::OUT)
+            .context("watching a listener's socket")?;
+        let state = State::Connecting;
+        self.listeners.push(Listener { socket, begun, state, join: None, bytes: 0 });
+        Ok(())
+    }
+
+    /// What is there to be read, and who is connected.
+    fn look(&mut self) -> Result<()> {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK_INTERVAL.subsec_nanos()) };
+        let mut found = Vec::with_capacity(EVENTS);
+        let spare = rustix::buffer::spare_capacity(&mut found);
+        match epoll::wait(&self.events, spare, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => bail!("waiting for what listeners hear: {error}"),
+        }
+        for event in found {
+            let number = event.data.u64();
+            let Some(listener) = self.listeners.get_mut(number as usize) else { continue };
+            match listener.state {
+                State::Connecting => {
+                    listener.ask(&self.request)?;
+                    let number = epoll::EventData::new_u64(number);
+                    epoll::modify(&self.events, &listener.socket, number, epoll::EventFlags::IN)
+                        .context("watching a listener's socket")?;
+                }
+                _ => listener.hear(&mut self.buffer)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Listener {
+    fn ask(&mut self, request: &str) -> Result<()> {
+        net::sockopt::socket_error(&self.socket)?.context("a listener's connection")?;
+        let sent = net::send(&self.socket, request.as_bytes(), SendFlags::NOSIGNAL)
+            .context("asking for a stream")?;
+        ensure!(sent == request.len(), "a new connection takes {sent} bytes only");
+        self.state = State::Asked(Vec::new());
+        Ok(())
+    }
+
+    fn hear(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let length = match net::recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
+            Ok((0, _)) => bail!("a stream ended after {} bytes", self.bytes),
+            Ok((length, _)) => length,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            Err(error) => bail!("a listener was cut off after {} bytes: {error}", self.bytes),
+        };
+        let came = buffer.get(..length).unwrap_or_default();
+        let body = match &mut self.state {
+            State::Asked(head) => {
+                let Some(body) = behind_head(head, came)? else { return Ok(()) };
+                self.state = State::Hears;
+                body
+            }
+            _ => length,
+        };
+        self.bytes += body as u64;
+        if body > 0 && self.join.is_none() {
+            self.join = Some(self.begun.elapsed());
+        }
+        Ok(())
+    }
+}
+
+/// How many bytes of the body came behind the head, if it is over.
+fn behind_head(head: &mut Vec<u8>, came: &[u8]) -> Result<Option<usize>> {
+    head.extend_from_slice(came);
+    let Some(at) = head.windows(4).position(|four| four == b"\r\n\r\n") else {
+        ensure!(head.len() < HEAD_MAX, "an answer's head has more than {HEAD_MAX} bytes");
+        return Ok(None);
+    };
+    let first: Vec<u8> = head.iter().copied().take_while(|byte| *byte != b'\r').collect();
+    let status = String::from_utf8_lossy(&first);
+    ensure!(status.split(' ').nth(1) == Some("200"), "a listener was answered '{status}'");
+    Ok(Some(head.len() - at - 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reflector::station::{RATE, Station};
+    use os::netns::NetNs;
+
+    #[test]
+    fn a_body_begins_behind_its_head_wherever_that_is_cut() {
+        let answer = b"HTTP/1.0 200 OK\r\nserver: x\r\n\r\nbody";
+        for cut in 1..answer.len() - 4 {
+            let mut head = Vec::new();
+            assert_eq!(behind_head(&mut head, &answer[..cut]).unwrap(), None, "{cut}");
+            assert_eq!(behind_head(&mut head, &answer[cut..]).unwrap(), Some(4), "{cut}");
+        }
+        let refused = behind_head(&mut Vec::new(), b"HTTP/1.1 503 No\r\n\r\n").unwrap_err();
+        assert!(refused.to_string().contains("503 No"), "{refused}");
+        assert!(behind_head(&mut Vec::new(), &[b'a'; HEAD_MAX]).is_err());
+    }
+
+    #[test]
+    fn each_of_a_crowd_hears_what_is_played() {
+        let here = NetNs::current().unwrap();
+        let bound = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = bound.local_addr().unwrap();
+        drop(bound);
+        let _station = Station::asked(&here, at).unwrap();
+        let mut crowd = Crowd::new(at, "/live").unwrap();
+        crowd.arrive(20, 1000).unwrap();
+        let before = crowd.heard();
+        let length = crowd.listen(Duration::from_millis(300)).unwrap();
+        assert_eq!(crowd.joins().len(), 20);
+        let played = (RATE * length.as_secs_f64()) as u64;
+        for (after, before) in crowd.heard().iter().zip(before) {
+            assert!(*after > before && after - before < played * 2, "{before} {after} {played}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What the benchmarks of stream services share: programs of others, lines that carry TCP, and
+//! the load.
+//!
+//! ```text
+//! wrk, a client ─▶ s0 ═ n0 [ a node, or a proxy ] n1 ═ d0 ─▶ origin
+//!     CPU 0                     CPU 1                       CPU 0
+//! ```
+
+pub(crate) mod nginx;
+pub(crate) mod process;
+pub(crate) mod web;
+pub(crate) mod wrk;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::line::Line;
+use crate::{Options, Plan, Service, Subject};
+
+/// The CPU of clients and origins: what is measured has the other one.
+pub(crate) const LOAD_CPU: usize = 0;
+/// Of the origin, as a match of a rule.
+pub(crate) const TO_ORIGIN: &str = "proto tcp dport 80";
+/// Where the origin is: of the far addresses behind a node.
+pub(crate) const ORIGIN: &str = "10.201.0.1:80";
+/// Where a proxy is that clients have to name.
+pub(crate) const PROXY: &str = "10.200.0.2";
+
+/// A folder of a run, which goes with it.
+pub(crate) fn folder() -> Result<tempfile::TempDir> {
+    tempfile::tempdir().context("making a folder for the run")
+}
+
+/// A folder within another.
+pub(crate) fn within(folder: &Path, name: &str) -> Result<PathBuf> {
+    let path = folder.join(name);
+    std::fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
+    Ok(path)
+}
+
+/// A node with a service for the connections to the origin.
+pub(crate) fn plan(line: &Line, name: &str, service: Service) -> Plan {
+    Plan { rule: Some(TO_ORIGIN.to_owned()), ..line.plan(name, Some(service)) }
+}
+
+/// The processes of a node whose time is the service's: its daemon and its cell.
+pub(crate) fn node(subject: &mut dyn Subject, name: &str) -> Result<Vec<u32>> {
+    Ok(subject.processes(name)?.pids.to_vec())
+}
+
+/// Seconds of a run of wrk, which knows whole ones only.
+pub(crate) const fn seconds(quick: bool) -> u64 {
+    if quick { 1 } else { 3 }
+}
+
+/// Rounds: the quick run has no time for more than one.
+pub(crate) fn rounds(options: &Options) -> u32 {
+    if options.quick { options.rounds.unwrap_or(1) } else { options.rounds() }
+}

@@ -1,0 +1,55 @@
+//! Services of streams: modules of the proxy-wasm ABI, and what they are given.
+
+use bench::Service;
+use std::collections::BTreeMap;
+
+/// A module that wants to see nothing.
+pub(super) const SEES_NOTHING: &str = r#"(module $passes
+    (memory (export "memory") 1)
+    (func (export "proxy_abi_version_0_2_1")))"#;
+
+/// A filter that is called for heads and bodies of requests and responses, and lets all pass.
+pub(super) const PASS_THROUGH: &str = r#"(module $filter
+    (memory (export "memory") 1)
+    (func (export "proxy_abi_version_0_2_1"))
+    (func (export "proxy_on_memory_allocate") (param i32) (result i32) (i32.const 1024))
+    (func (export "proxy_on_context_create") (param i32 i32))
+    (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32) (i32.const 0))
+    (func (export "proxy_on_request_body") (param i32 i32 i32) (result i32) (i32.const 0))
+    (func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32) (i32.const 0))
+    (func (export "proxy_on_response_body") (param i32 i32 i32) (result i32) (i32.const 0)))"#;
+
+/// Whether it takes connections: such a service is at no level of packets.
+pub(super) const fn is_of_streams(service: Service) -> bool {
+    matches!(
+        service,
+        Service::Connections | Service::PassThrough | Service::Compress | Service::Reflector
+    )
+}
+
+/// What the service's module is given.
+pub(super) fn parameters(service: Service) -> BTreeMap<String, String> {
+    let given: &[(&str, &str)] = match service {
+        Service::Connections => &[("protocol", "tcp")],
+        Service::Compress => {
+            &[("capabilities", "code-responses"), ("configuration", "codings gzip")]
+        }
+        Service::Reflector => &[("capabilities", "reflect"), ("configuration", "paths /live/")],
+        _ => &[],
+    };
+    given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_modules_keep_to_the_abi() {
+        for text in [SEES_NOTHING, PASS_THROUGH] {
+            let wasm = wat::parse_str(text).unwrap();
+            let checked = abi::Unverified(&wasm).check();
+            assert!(checked.is_ok(), "{checked:?}");
+        }
+    }
+}
