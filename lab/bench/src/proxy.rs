@@ -4,7 +4,7 @@
 //! wrk ─▶ s0 ═ n0 [ node: plain interception ]          n1 ═ d0 ─▶ origin: nginx
 //! wrk ─▶ s0 ═ n0 [ node: pass-through filter ]         n1 ═ d0 ─▶ origin
 //! wrk ─▶ s0 ═ n0 [ HAProxy, nginx: TCP and HTTP ]      n1 ═ d0 ─▶ origin
-//! wrk ─▶ s0 ═ XDP [ HAProxy ] XDP                         ═ d0 ─▶ origin
+//! wrk ─▶ s0 ═ n0 XDP [ HAProxy: TCP and HTTP ] XDP     n1 ═ d0 ─▶ origin
 //! CPU 0                  CPU 1                             CPU 0
 //! ```
 //!
@@ -81,21 +81,23 @@ enum Who {
     Plain,
     HaproxyTcp,
     NginxTcp,
-    BehindXdp,
+    TcpBehindXdp,
     Filter,
     HaproxyHttp,
     NginxHttp,
+    HttpBehindXdp,
 }
 
 impl Who {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Plain,
         Self::HaproxyTcp,
         Self::NginxTcp,
-        Self::BehindXdp,
+        Self::TcpBehindXdp,
         Self::Filter,
         Self::HaproxyHttp,
         Self::NginxHttp,
+        Self::HttpBehindXdp,
     ];
 
     const fn name(self) -> &'static str {
@@ -106,8 +108,12 @@ impl Who {
             Self::HaproxyHttp => "haproxy_http",
             Self::NginxTcp => "nginx_stream",
             Self::NginxHttp => "nginx_http",
-            Self::BehindXdp => "haproxy_behind_xdp",
+            Self::TcpBehindXdp | Self::HttpBehindXdp => "haproxy_behind_xdp",
         }
+    }
+
+    const fn is_behind_xdp(self) -> bool {
+        matches!(self, Self::TcpBehindXdp | Self::HttpBehindXdp)
     }
 }
 
@@ -197,8 +203,8 @@ fn one(options: &Options, sites: &Sites, wrk: &Wrk, (case, who): (Case, Who)) ->
 
 fn measurements(rounds: &[Round]) -> Vec<Measurement> {
     let kinds: [(&str, &[Who]); 2] = [
-        ("tcp", &[Who::Plain, Who::HaproxyTcp, Who::NginxTcp, Who::BehindXdp]),
-        ("http", &[Who::Filter, Who::HaproxyHttp, Who::NginxHttp]),
+        ("tcp", &[Who::Plain, Who::HaproxyTcp, Who::NginxTcp, Who::TcpBehindXdp]),
+        ("http", &[Who::Filter, Who::HaproxyHttp, Who::NginxHttp, Who::HttpBehindXdp]),
     ];
     let mut measurements = Vec::new();
     for (kind, taking_part) in kinds {
@@ -233,8 +239,8 @@ fn of_case(rounds: &[Round], kind: &str, case: Case, taking_part: &[Who]) -> Vec
     let cpu = values(rounds, case, taking_part, |run| run.cpu);
     let mut measurements =
         vec![rates.compare(pair("", rate_unit, 1, Better::Higher, Some(GOAL_RATE)))];
-    for baseline in 2..taking_part.len() {
-        let what = if taking_part[baseline] == Who::BehindXdp { ".behind_xdp" } else { ".nginx" };
+    for (baseline, who) in taking_part.iter().enumerate().skip(2) {
+        let what = if who.is_behind_xdp() { ".behind_xdp" } else { ".nginx" };
         measurements.push(rates.compare(pair(what, rate_unit, baseline, Better::Higher, None)));
     }
     if case == Case::Requests {

@@ -97,6 +97,7 @@ impl Sites {
 
     pub(super) fn place(&self, who: Who) -> Place<'_> {
         let proxy = |port: u16| format!("{PROXY}:{port}");
+        let behind = || self.haproxy_behind_xdp.pids();
         let (site, address, processes) = match who {
             Who::Plain => (&self.plain, ORIGIN.to_owned(), self.nodes[0].clone()),
             Who::Filter => (&self.filter, ORIGIN.to_owned(), self.nodes[1].clone()),
@@ -104,9 +105,8 @@ impl Sites {
             Who::HaproxyHttp => (&self.others, proxy(HAPROXY_HTTP), self.haproxy.pids()),
             Who::NginxTcp => (&self.others, proxy(NGINX_TCP), self.nginx.pids()),
             Who::NginxHttp => (&self.others, proxy(NGINX_HTTP), self.nginx.pids()),
-            Who::BehindXdp => {
-                (&self.behind_xdp, proxy(HAPROXY_TCP), self.haproxy_behind_xdp.pids())
-            }
+            Who::TcpBehindXdp => (&self.behind_xdp, proxy(HAPROXY_TCP), behind()),
+            Who::HttpBehindXdp => (&self.behind_xdp, proxy(HAPROXY_HTTP), behind()),
         };
         Place { client: &site.line.source, address, processes }
     }

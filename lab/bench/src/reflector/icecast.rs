@@ -19,6 +19,9 @@ const BURST: u32 = 65_536;
 /// What is kept for those who are behind, as ours.
 const QUEUE: u32 = 1 << 20;
 
+/// The user and the group without rights.
+const NOBODY: u32 = 65_534;
+
 pub(super) fn at() -> Result<SocketAddr> {
     Ok(format!("{PROXY}:{PORT}").parse()?)
 }
@@ -27,7 +30,7 @@ pub(super) fn start(place: (&NetNs, usize), folder: &Path) -> Result<Process> {
     let folder = within(folder, "icecast")?;
     let file = folder.join("icecast.xml");
     std::fs::write(&file, configuration(&folder)).context("writing Icecast's configuration")?;
-    // As root it starts only if it may become somebody else, who writes the logs.
+    // It does not run as root; who it is instead writes the logs.
     for path in [&folder, &within(&folder, "log")?] {
         std::os::unix::fs::chown(path, Some(NOBODY), None).context("giving Icecast its folder")?;
     }
@@ -35,11 +38,9 @@ pub(super) fn start(place: (&NetNs, usize), folder: &Path) -> Result<Process> {
     let all_may_pass = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(parent, all_may_pass).context("opening the run's folder")?;
     let arguments = ["-c", &file.display().to_string()];
-    Process::start(ICECAST, &arguments, place, &folder)?.listens(place.0, at()?)
+    let process = Process::start_as(Some(NOBODY), ICECAST, &arguments, place, &folder)?;
+    process.listens(place.0, at()?)
 }
-
-/// The user of this name everywhere.
-const NOBODY: u32 = 65_534;
 
 fn configuration(folder: &Path) -> String {
     let folder = folder.display();
@@ -63,8 +64,7 @@ fn configuration(folder: &Path) -> String {
   </paths>
   <logging><accesslog>access.log</accesslog><errorlog>error.log</errorlog><loglevel>2</loglevel>
   </logging>
-  <security><chroot>0</chroot>
-    <changeowner><user>nobody</user><group>nogroup</group></changeowner></security>
+  <security><chroot>0</chroot></security>
 </icecast>
 "
     )

@@ -1,4 +1,7 @@
 //! Programs of others that run beside a benchmark, and what they use.
+//!
+//! They end when their owner is dropped; if this program is killed instead, the kernel ends them
+//! (prctl(2), PR_SET_PDEATHSIG).
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
@@ -25,6 +28,11 @@ pub(crate) const NGINX: Tool = Tool { program: "nginx", package: "nginx" };
 pub(crate) const HAPROXY: Tool = Tool { program: "haproxy", package: "haproxy" };
 /// A server of live audio.
 pub(crate) const ICECAST: Tool = Tool { program: "icecast2", package: "icecast2" };
+
+/// Has the kernel end what it starts with whoever started it; as somebody else, if asked.
+const SETPRIV: Tool = Tool { program: "setpriv", package: "util-linux" };
+/// Starts something on a CPU.
+const TASKSET: Tool = Tool { program: "taskset", package: "util-linux" };
 
 /// Where daemons are that an ordinary PATH does not name.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
@@ -70,7 +78,19 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a program in a namespace and on a CPU; what it says goes to a file of the folder.
+    /// It does not outlive the calling thread.
     pub(crate) fn start(
+        tool: Tool,
+        arguments: &[&str],
+        place: (&NetNs, usize),
+        folder: &Path,
+    ) -> Result<Self> {
+        Self::start_as(None, tool, arguments, place, folder)
+    }
+
+    /// The same, as another user and group.
+    pub(crate) fn start_as(
+        user: Option<u32>,
         tool: Tool,
         arguments: &[&str],
         (namespace, cpu): (&NetNs, usize),
@@ -78,11 +98,17 @@ impl Process {
     ) -> Result<Self> {
         let log = folder.join(format!("{}.log", tool.program));
         let file = File::create(&log).context("making a program's log")?;
-        let mut command = Command::new(tool.find()?);
+        // Each runs the next in its place: the process stays the same.
+        let mut command = Command::new(SETPRIV.find()?);
+        command.args(["--pdeathsig", "TERM"]);
+        if let Some(user) = user {
+            command.arg(format!("--reuid={user}")).arg(format!("--regid={user}"));
+            command.arg("--clear-groups");
+        }
+        command.arg(TASKSET.find()?).arg("-c").arg(cpu.to_string()).arg(tool.find()?);
         command.args(arguments).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         netns::command_in(namespace, &mut command)?;
-        let child = on_cpu(cpu, || command.spawn())?
-            .with_context(|| format!("starting {}", tool.program))?;
+        let child = command.spawn().with_context(|| format!("starting {}", tool.program))?;
         Ok(Self { child, name: tool.program, log })
     }
 
@@ -197,6 +223,7 @@ fn pss(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt as _;
 
     #[test]
     fn a_missing_program_names_its_package() {
@@ -227,6 +254,24 @@ mod tests {
         assert!(Path::new(&path).exists());
         drop(process);
         assert!(!Path::new(&path).exists());
+    }
+
+    #[test]
+    fn a_program_ends_with_who_started_it() {
+        let starts = || {
+            let folder = tempfile::tempdir().unwrap();
+            let sleeps = Tool { program: "sleep", package: "coreutils" };
+            let here = NetNs::current().unwrap();
+            let process = Process::start(sleeps, &["60"], (&here, 0), folder.path()).unwrap();
+            let name = format!("/proc/{}/comm", process.child.id());
+            while std::fs::read_to_string(&name).unwrap().trim() != "sleep" {
+                std::thread::sleep(LOOK_INTERVAL);
+            }
+            process
+        };
+        let mut process = std::thread::spawn(starts).join().unwrap();
+        let status = process.child.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
     }
 
     #[test]
