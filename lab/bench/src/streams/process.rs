@@ -29,7 +29,7 @@ pub(crate) const HAPROXY: Tool = Tool { program: "haproxy", package: "haproxy" }
 /// A server of live audio.
 pub(crate) const ICECAST: Tool = Tool { program: "icecast2", package: "icecast2" };
 
-/// Has the kernel end what it starts with whoever started it; as somebody else, if asked.
+/// Has the kernel end what it starts with whoever started it, or makes it somebody else.
 const SETPRIV: Tool = Tool { program: "setpriv", package: "util-linux" };
 /// Starts something on a CPU.
 const TASKSET: Tool = Tool { program: "taskset", package: "util-linux" };
@@ -258,20 +258,26 @@ mod tests {
 
     #[test]
     fn a_program_ends_with_who_started_it() {
-        let starts = || {
+        let starts = |user: Option<u32>| {
             let folder = tempfile::tempdir().unwrap();
             let sleeps = Tool { program: "sleep", package: "coreutils" };
             let here = NetNs::current().unwrap();
-            let process = Process::start(sleeps, &["60"], (&here, 0), folder.path()).unwrap();
+            let (arguments, place) = (["60"], (&here, 0));
+            let process = Process::start_as(user, sleeps, &arguments, place, folder.path());
+            let process = process.unwrap();
             let name = format!("/proc/{}/comm", process.child.id());
             while std::fs::read_to_string(&name).unwrap().trim() != "sleep" {
                 std::thread::sleep(LOOK_INTERVAL);
             }
             process
         };
-        let mut process = std::thread::spawn(starts).join().unwrap();
-        let status = process.child.wait().unwrap();
-        assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
+        // Only root may become somebody else.
+        let is_root = rustix::process::geteuid().is_root();
+        for user in [None, is_root.then_some(65_534)] {
+            let mut process = std::thread::spawn(move || starts(user)).join().unwrap();
+            let status = process.child.wait().unwrap();
+            assert_eq!(status.signal(), Some(Signal::TERM.as_raw()), "{user:?}");
+        }
     }
 
     #[test]
