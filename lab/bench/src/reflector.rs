@@ -55,6 +55,8 @@ const FIRST: Duration = Duration::from_secs(5);
 const LATE: Duration = Duration::from_secs(1);
 /// Of a hundred listeners, those that may hear less than is played before a run says nothing.
 const SLOW_MAX: usize = 1;
+/// And those that may hear nothing at all.
+const GAVE_UP_MAX: usize = 5;
 
 /// Both, ready: a line, a station, and one who listens to every byte.
 struct Site {
@@ -76,6 +78,8 @@ struct Run {
     memory: f64,
     /// Listeners that heard less than was played.
     slow: usize,
+    /// Listeners that heard nothing for so long that they gave up.
+    gave_up: usize,
 }
 
 pub(crate) fn run(
@@ -107,10 +111,7 @@ pub(crate) fn run(
         let frames = end.with_context(|| format!("{name}: one who listened to every byte"))?;
         notes.push(format!("{name}: one heard {frames} frames, none missing, twice or broken"));
     }
-    let slow: Vec<_> = rounds.iter().flatten().map(|run| run.slow).collect();
-    if slow.iter().any(|slow| *slow > 0) {
-        notes.push(format!("listeners that heard less than was played, run by run: {slow:?}"));
-    }
+    notes.extend(failures(&rounds));
     Ok(Measured { measurements: measurements(&rounds).to_vec(), notes })
 }
 
@@ -179,7 +180,11 @@ fn one(options: &Options, site: &Site) -> Result<Run> {
     let listens = || -> Result<Run> {
         os::cores::only(LOAD_CPU)?;
         let mut crowd = Crowd::new(site.at, PATH)?;
-        crowd.arrive(LISTENERS, ARRIVALS)?;
+        let gave_up = crowd.arrive(LISTENERS, ARRIVALS)?;
+        ensure!(
+            gave_up * 100 <= LISTENERS * GAVE_UP_MAX,
+            "{gave_up} of {LISTENERS} listeners heard nothing at all"
+        );
         crowd.listen(settle)?;
         let (heard, used) = (crowd.heard(), cpu_time(&site.processes)?);
         let listened = crowd.listen(window)?;
@@ -196,13 +201,32 @@ fn one(options: &Options, site: &Site) -> Result<Run> {
             "{slow} of {LISTENERS} listeners heard less than was played"
         );
         Ok(Run {
-            cpu: used.as_secs_f64() / listened.as_secs_f64() * 100.0 * 1000.0 / LISTENERS as f64,
+            cpu: used.as_secs_f64() / listened.as_secs_f64() * 100.0 * 1000.0 / heard.len() as f64,
             join: percentile(&crowd.joins(), 99) * 1e3,
             memory: memory(&site.processes)? as f64 / 1e6,
             slow,
+            gave_up,
         })
     };
     on_cpu(LOAD_CPU, || netns::in_namespace(&site.line.source, listens))??
+}
+
+/// A sentence for each of the two whose listeners heard too little.
+fn failures(rounds: &[[Run; 2]]) -> Vec<String> {
+    let of = |at: usize, count: fn(&Run) -> usize| -> usize {
+        rounds.iter().map(|round| count(&round[at])).sum()
+    };
+    let mut notes = Vec::new();
+    for (at, name) in ["ours", ICECAST_NAME].into_iter().enumerate() {
+        let (slow, gave_up) = (of(at, |run| run.slow), of(at, |run| run.gave_up));
+        if slow + gave_up > 0 {
+            notes.push(format!(
+                "{name}: {gave_up} of {} listeners gave up, {slow} heard less than was played",
+                rounds.len() * LISTENERS
+            ));
+        }
+    }
+    notes
 }
 
 fn measurements(rounds: &[[Run; 2]]) -> [Measurement; 3] {
@@ -231,11 +255,21 @@ mod tests {
 
     #[test]
     fn processor_time_is_judged_and_the_rest_reported() {
-        let run = |cpu| Run { cpu, join: 4.0, memory: 20.0, slow: 0 };
+        let run = |cpu| Run { cpu, join: 4.0, memory: 20.0, slow: 0, gave_up: 0 };
         let all =
             measurements(&[[run(4.0), run(10.0)], [run(6.0), run(10.0)], [run(4.5), run(10.0)]]);
         assert_eq!((all[0].ratio, all[0].reached()), (0.45, Some(true)));
         assert_eq!(all[0].metric, "reflector.2000.cpu");
         assert!(all[1..].iter().all(|it| it.goal.is_none() && it.better == Better::Lower));
+    }
+
+    #[test]
+    fn listeners_that_hear_too_little_are_told() {
+        let (good, bad) = (Run::default(), Run { slow: 2, gave_up: 1, ..Run::default() });
+        assert_eq!(
+            failures(&[[good, bad], [good, bad]]),
+            ["icecast2: 2 of 4000 listeners gave up, 4 heard less than was played"]
+        );
+        assert!(failures(&[[good, good]]).is_empty());
     }
 }
