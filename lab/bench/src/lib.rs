@@ -46,6 +46,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod touch;
+mod transcode;
 mod user;
 
 use std::collections::BTreeMap;
@@ -71,7 +72,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 16] = [
+const BENCHES: [Bench; 17] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -136,6 +137,10 @@ const BENCHES: [Bench; 16] = [
         name: "reflector",
         what: "2,000 listeners of a live stream: processor time, memory and the time to join, against Icecast",
     },
+    Bench {
+        name: "transcode",
+        what: "video for small devices through a node: against ffmpeg alone, and a change of the size while it plays",
+    },
 ];
 
 /// All benchmarks.
@@ -184,6 +189,8 @@ pub enum Service {
     Compress,
     /// `reflector` for paths below `/live/`, for TCP connections.
     Reflector,
+    /// `transcode`, for TCP connections.
+    Transcode,
     /// `touch` with this many passes over every byte, then forwards.
     Touch {
         /// 0 to 4.
@@ -620,6 +627,7 @@ pub fn run(
         "proxy" => proxy::run(options, subject, progress)?,
         "compress" => compress::run(options, subject, progress)?,
         "reflector" => reflector::run(options, subject, progress)?,
+        "transcode" => transcode::run(options, subject, progress)?,
         _ => {
             let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
             bail!("there is no benchmark '{name}'; there are: {}", names.join(", "));

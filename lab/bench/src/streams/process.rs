@@ -28,11 +28,13 @@ pub(crate) const NGINX: Tool = Tool { program: "nginx", package: "nginx" };
 pub(crate) const HAPROXY: Tool = Tool { program: "haproxy", package: "haproxy" };
 /// A server of live audio.
 pub(crate) const ICECAST: Tool = Tool { program: "icecast2", package: "icecast2" };
+/// Films, and what a codec alone does.
+pub(crate) const FFMPEG: Tool = Tool { program: "ffmpeg", package: "ffmpeg" };
 
 /// Has the kernel end what it starts with whoever started it, or makes it somebody else.
 const SETPRIV: Tool = Tool { program: "setpriv", package: "util-linux" };
 /// Starts something on a CPU.
-const TASKSET: Tool = Tool { program: "taskset", package: "util-linux" };
+pub(crate) const TASKSET: Tool = Tool { program: "taskset", package: "util-linux" };
 
 /// Where daemons are that an ordinary PATH does not name.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];

@@ -212,6 +212,7 @@ impl Nodes {
             Service::Touch { .. } => self.upload(client, "touch")?,
             Service::Compress => self.upload(client, "compress")?,
             Service::Reflector => self.upload(client, "reflector")?,
+            Service::Transcode => self.upload(client, "transcode")?,
             Service::Reception => client.store_module(made(RECEPTION)?)?.digest,
             Service::Pass => client.store_module(made(PASS)?)?.digest,
             Service::Work => client.store_module(made(WORK)?)?.digest,

@@ -23,7 +23,11 @@ pub(super) const PASS_THROUGH: &str = r#"(module $filter
 pub(super) const fn is_of_streams(service: Service) -> bool {
     matches!(
         service,
-        Service::Connections | Service::PassThrough | Service::Compress | Service::Reflector
+        Service::Connections
+            | Service::PassThrough
+            | Service::Compress
+            | Service::Reflector
+            | Service::Transcode
     )
 }
 
@@ -35,6 +39,7 @@ pub(super) fn parameters(service: Service) -> BTreeMap<String, String> {
             &[("capabilities", "code-responses"), ("configuration", "codings gzip")]
         }
         Service::Reflector => &[("capabilities", "reflect"), ("configuration", "paths /live/")],
+        Service::Transcode => &[("capabilities", "transcode")],
         _ => &[],
     };
     given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
