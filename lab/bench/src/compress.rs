@@ -9,7 +9,7 @@
 //! nginx has the level whose bodies are as short as ours. docs/bench-compress.md says it in whole
 //! sentences.
 
-mod text;
+pub(crate) mod text;
 
 use std::io::Read as _;
 use std::path::Path;

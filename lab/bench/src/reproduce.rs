@@ -2,13 +2,14 @@
 //! values beside ours.
 //!
 //! What each figure is, and what stands for the paper's machines, is said where it is measured:
-//! `amnet`, `crossing` and `shifting` (Tamanoir), `promethos`, `rcane`, `sane`. Ours differ in the
+//! `amnet` and `compressing` (AMnet), `crossing` and `shifting` (Tamanoir), `promethos`, `rcane`, `sane`. Ours differ in the
 //! absolute by twenty years; what is compared are the proportions.
 //!
 //! Offered load is paced by the generator's clock, and what it really sent is
 //! counted: that, not what was asked for, is the x axis.
 
 mod amnet;
+mod compressing;
 mod crossing;
 mod garbage;
 mod plot;
@@ -28,12 +29,16 @@ use serde::Serialize;
 use crate::line::Line;
 use crate::{Bench, Options, Plan, Subject, frame};
 
-const FIGURES: [Bench; 14] = [
+const FIGURES: [Bench; 15] = [
     Bench {
         name: "amnet-3",
         what: "AMnet, figure 3: throughput under rising load, by passes over every byte",
     },
     Bench { name: "amnet-4", what: "AMnet, figure 4: throughput by packet size, at a fixed load" },
+    Bench {
+        name: "amnet-5",
+        what: "AMnet, figure 5: the time to load files by their size, compressed on their way and plain",
+    },
     Bench {
         name: "tamanoir-11",
         what: "Tamanoir, figure 11: time to cross the node by packet size and level, UDP",
@@ -256,6 +261,7 @@ pub fn run(
     let drawn = match name {
         "amnet-3" => lab.by_passes()?,
         "amnet-4" => lab.by_length()?,
+        "amnet-5" => lab.compressed()?,
         "tamanoir-11" => lab.crossing(frame::Kind::Udp)?,
         "tamanoir-12" => lab.crossing(frame::Kind::Tcp)?,
         "tamanoir-13" => lab.half_goes_up()?,

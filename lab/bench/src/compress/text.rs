@@ -36,7 +36,7 @@ impl Random {
 }
 
 /// So many bytes of a page: paragraphs, lists and links.
-pub(super) fn html(length: usize) -> Vec<u8> {
+pub(crate) fn html(length: usize) -> Vec<u8> {
     let mut text = String::from(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head><title>A page</title></head>\n<body>\n",
     );
