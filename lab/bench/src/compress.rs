@@ -112,12 +112,7 @@ impl Sites {
         for page in pages {
             std::fs::write(files.join(&page.path[1..]), &page.body).context("writing a file")?;
         }
-        let [ours, others] = ["compress", "compress-nginx"].map(|name| -> Result<Line> {
-            let line = Line::new(name)?;
-            line.carry_tcp()?;
-            Ok(line)
-        });
-        let (ours, others) = (ours?, others?);
+        let (ours, others) = (Line::of_tcp("compress")?, Line::of_tcp("compress-nginx")?);
         let origins = [
             nginx::origin(&ours, &within(folder, "ours")?, &files)?,
             nginx::origin(&others, &within(folder, "others")?, &files)?,

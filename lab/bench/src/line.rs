@@ -92,6 +92,13 @@ impl Line {
         Ok(line)
     }
 
+    /// One that carries TCP ([`Line::carry_tcp`]).
+    pub(crate) fn of_tcp(name: &str) -> Result<Self> {
+        let line = Self::new(name)?;
+        line.carry_tcp()?;
+        Ok(line)
+    }
+
     /// The number of a device in the namespace of the node.
     pub(crate) fn ifindex(namespace: &NetNs, device: &str) -> Result<u32> {
         netns::in_namespace(namespace, || {

@@ -129,12 +129,7 @@ fn raise_descriptors(needed: u64) -> Result<()> {
 }
 
 fn sites(folder: &Path, subject: &mut dyn Subject) -> Result<(Site, Site, Process)> {
-    let [ours, other] = ["reflector", "reflector-icecast"].map(|name| -> Result<Line> {
-        let line = Line::new(name)?;
-        line.carry_tcp()?;
-        Ok(line)
-    });
-    let (ours, other) = (ours?, other?);
+    let (ours, other) = (Line::of_tcp("reflector")?, Line::of_tcp("reflector-icecast")?);
     let station = Station::asked(&ours.destination, ORIGIN.parse()?)?;
     subject.start(&streams::plan(&ours, NODE, Service::Reflector), 0)?;
     let processes = streams::node(subject, NODE)?;

@@ -123,8 +123,7 @@ pub(crate) fn run(
     let film = cinema::film(seconds)?;
     progress("making two lines of namespaces, with a cinema each");
     let [ours, other] = ["transcode", "transcode-ffmpeg"].map(|name| -> Result<Site> {
-        let line = Line::new(name)?;
-        line.carry_tcp()?;
+        let line = Line::of_tcp(name)?;
         let cinema = Cinema::open(&line.destination, ORIGIN.parse()?, &film, seconds)?;
         Ok(Site { line, _cinema: cinema })
     });

@@ -18,11 +18,11 @@ struct Words {
 }
 
 impl Words {
-    fn of(context: u32, others: &[u32]) -> Self {
+    fn of<const COUNT: usize>(context: u32, others: [u32; COUNT]) -> Self {
+        const { assert!(COUNT < 3) };
         let mut all = [context, 0, 0];
-        let count = others.len().min(all.len() - 1);
-        all[1..=count].copy_from_slice(&others[..count]);
-        Self { all, count: 1 + count }
+        all[1..=COUNT].copy_from_slice(&others);
+        Self { all, count: 1 + COUNT }
     }
 
     fn as_slice(&self) -> &[u32] {
@@ -155,7 +155,7 @@ impl Vm {
         let stream = self.store.data().streams.get(&context);
         let words = words(stream.ok_or(CallError::UnknownContext(context))?);
         self.enter(context, stage);
-        let ran = self.run(name, Words::of(context, &words).as_slice()).await?;
+        let ran = self.run(name, Words::of(context, words).as_slice()).await?;
         let host = self.store.data_mut();
         let has_responded = host
             .effects
@@ -190,7 +190,7 @@ impl Vm {
         }
         let words = words(host);
         self.enter(context, stage);
-        self.run(name, Words::of(context, &words).as_slice()).await?;
+        self.run(name, Words::of(context, words).as_slice()).await?;
         Ok(Answer::Nothing)
     }
 

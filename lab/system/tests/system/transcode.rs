@@ -187,12 +187,12 @@ fn video_comes_as_the_pictures_that_ffmpeg_gives_and_its_session_pays() {
     assert!(paid.is_some(), "{:?}", cpu());
 }
 
-/// Gives a film to whoever asks, until it is told.
-fn cinema<'scope, 'env>(
+/// Serves whoever asks, each beside the others, until it is told.
+fn serves<'scope, 'env>(
     scope: &'scope std::thread::Scope<'scope, 'env>,
     listener: &'scope TcpListener,
-    film: &'scope [u8],
     over: &'scope AtomicBool,
+    serve: impl Fn(TcpStream) + Copy + Send + 'scope,
 ) {
     listener.set_nonblocking(true).unwrap();
     scope.spawn(move || {
@@ -204,12 +204,24 @@ fn cinema<'scope, 'env>(
             stream.set_nonblocking(false).unwrap();
             scope.spawn(move || {
                 let _ = stream.read(&mut [0; 4096]);
-                let head = "HTTP/1.1 200 OK\r\nContent-Type: video/mp2t\r\nConnection: close\r\n";
-                let head = format!("{head}Content-Length: {}\r\n\r\n", film.len());
-                // Whoever leaves early is a client like others.
-                let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(film));
+                serve(stream);
             });
         }
+    });
+}
+
+/// Gives a film to whoever asks.
+fn cinema<'scope, 'env>(
+    scope: &'scope std::thread::Scope<'scope, 'env>,
+    listener: &'scope TcpListener,
+    film: &'scope [u8],
+    over: &'scope AtomicBool,
+) {
+    serves(scope, listener, over, move |mut stream| {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: video/mp2t\r\nConnection: close\r\n";
+        let head = format!("{head}Content-Length: {}\r\n\r\n", film.len());
+        // Whoever leaves early is a client like others.
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(film));
     });
 }
 
@@ -299,25 +311,14 @@ fn endless<'scope, 'env>(
     film: &'scope [u8],
     over: &'scope AtomicBool,
 ) {
-    listener.set_nonblocking(true).unwrap();
-    scope.spawn(move || {
-        while !over.load(Ordering::Relaxed) {
-            let Ok((mut stream, _)) = listener.accept() else {
-                std::thread::sleep(Duration::from_millis(5));
-                continue;
-            };
-            stream.set_nonblocking(false).unwrap();
-            scope.spawn(move || {
-                let _ = stream.read(&mut [0; 4096]);
-                let mut goes_on = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").is_ok();
-                for part in film.chunks(4_000).cycle() {
-                    if !goes_on || over.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    goes_on = stream.write_all(part).is_ok();
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-            });
+    serves(scope, listener, over, move |mut stream| {
+        let mut goes_on = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").is_ok();
+        for part in film.chunks(4_000).cycle() {
+            if !goes_on || over.load(Ordering::Relaxed) {
+                return;
+            }
+            goes_on = stream.write_all(part).is_ok();
+            std::thread::sleep(Duration::from_millis(20));
         }
     });
 }

@@ -51,7 +51,6 @@ const CELL: &[c_long] = &[
     libc::SYS_bind,
     libc::SYS_connect,
     libc::SYS_shutdown,
-    libc::SYS_getpeername,
     libc::SYS_getsockname,
     libc::SYS_recvfrom,
     libc::SYS_splice,
@@ -240,12 +239,7 @@ fn cell_sockets(allowed: &mut Allowed) -> Result<(), BackendError> {
     let counted: Way<'_> = &[of(libc::SOL_PACKET), option(libc::PACKET_STATISTICS)];
     let room: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_SNDBUF)];
     let lingers: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_LINGER)];
-    let kept: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_KEEPALIVE)];
-    let tcp = [libc::TCP_NODELAY, libc::TCP_KEEPIDLE, libc::TCP_KEEPINTVL, libc::TCP_KEEPCNT];
-    let tcp = tcp.map(|name| [of(libc::SOL_TCP), option(name)]);
     allowed.only(libc::SYS_getsockopt, &[xdp, counted])?;
-    let mut ways = vec![xdp, room, lingers, kept];
-    ways.extend(tcp.iter().map(|way| &way[..]));
-    allowed.only(libc::SYS_setsockopt, &ways)?;
+    allowed.only(libc::SYS_setsockopt, &[xdp, room, lingers])?;
     allowed.only(libc::SYS_sendto, &[&[(4, Width::Qword, Is::Eq, 0)]])
 }
