@@ -20,7 +20,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Takes stock. What goes meanwhile is not in it.
+    /// Takes stock. What comes or goes meanwhile may not be in it.
     ///
     /// # Errors
     /// When the kernel does not say: it needs `CAP_SYS_ADMIN`.
@@ -84,8 +84,8 @@ fn all(
         // SAFETY: a number that is given; the kernel answers with a descriptor or an error.
         let fd = unsafe { open(id) };
         match -fd {
-            // Gone meanwhile.
-            libc::ENOENT => {}
+            // Gone meanwhile; or not there yet: a link has its number before it is one.
+            libc::ENOENT | libc::EAGAIN => {}
             error if error > 0 => return Err(io::Error::from_raw_os_error(error)),
             _ => {
                 // SAFETY: the kernel has just opened it, and nobody else has it.
