@@ -5,6 +5,7 @@
 //! wrk ─▶ s0 ═ n0 [ node: pass-through filter ]         n1 ═ d0 ─▶ origin
 //! wrk ─▶ s0 ═ n0 [ HAProxy, nginx: TCP and HTTP ]      n1 ═ d0 ─▶ origin
 //! wrk ─▶ s0 ═ n0 XDP [ HAProxy: TCP and HTTP ] XDP     n1 ═ d0 ─▶ origin
+//! wrk ─▶ s0 ═ n0 [ HAProxy as each client, TPROXY ]    n1 ═ d0 ─▶ origin
 //! CPU 0                  CPU 1                             CPU 0
 //! ```
 //!
@@ -82,22 +83,26 @@ enum Who {
     HaproxyTcp,
     NginxTcp,
     TcpBehindXdp,
+    TcpTransparent,
     Filter,
     HaproxyHttp,
     NginxHttp,
     HttpBehindXdp,
+    HttpTransparent,
 }
 
 impl Who {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Plain,
         Self::HaproxyTcp,
         Self::NginxTcp,
         Self::TcpBehindXdp,
+        Self::TcpTransparent,
         Self::Filter,
         Self::HaproxyHttp,
         Self::NginxHttp,
         Self::HttpBehindXdp,
+        Self::HttpTransparent,
     ];
 
     const fn name(self) -> &'static str {
@@ -109,11 +114,18 @@ impl Who {
             Self::NginxTcp => "nginx_stream",
             Self::NginxHttp => "nginx_http",
             Self::TcpBehindXdp | Self::HttpBehindXdp => "haproxy_behind_xdp",
+            Self::TcpTransparent | Self::HttpTransparent => "haproxy_transparent",
         }
     }
 
-    const fn is_behind_xdp(self) -> bool {
-        matches!(self, Self::TcpBehindXdp | Self::HttpBehindXdp)
+    /// What a metric's name has behind it that compares with this one.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::TcpBehindXdp | Self::HttpBehindXdp => ".behind_xdp",
+            Self::TcpTransparent | Self::HttpTransparent => ".transparent",
+            Self::NginxTcp | Self::NginxHttp => ".nginx",
+            Self::Plain | Self::Filter | Self::HaproxyTcp | Self::HaproxyHttp => "",
+        }
     }
 }
 
@@ -141,7 +153,7 @@ pub(crate) fn run(
     let versions = [HAPROXY.version("-v")?, NGINX.version("-v")?];
     let folder = streams::folder()?;
     let wrk = Wrk::new(folder.path())?;
-    progress("making four lines of namespaces, with an origin and a proxy each");
+    progress("making five lines of namespaces, with an origin and a proxy each");
     let sites = Sites::new(folder.path(), subject)?;
     let measured = rounds(options, &sites, &wrk, progress);
     sites.stop(subject)?;
@@ -203,8 +215,20 @@ fn one(options: &Options, sites: &Sites, wrk: &Wrk, (case, who): (Case, Who)) ->
 
 fn measurements(rounds: &[Round]) -> Vec<Measurement> {
     let kinds: [(&str, &[Who]); 2] = [
-        ("tcp", &[Who::Plain, Who::HaproxyTcp, Who::NginxTcp, Who::TcpBehindXdp]),
-        ("http", &[Who::Filter, Who::HaproxyHttp, Who::NginxHttp, Who::HttpBehindXdp]),
+        (
+            "tcp",
+            &[Who::Plain, Who::HaproxyTcp, Who::NginxTcp, Who::TcpBehindXdp, Who::TcpTransparent],
+        ),
+        (
+            "http",
+            &[
+                Who::Filter,
+                Who::HaproxyHttp,
+                Who::NginxHttp,
+                Who::HttpBehindXdp,
+                Who::HttpTransparent,
+            ],
+        ),
     ];
     let mut measurements = Vec::new();
     for (kind, taking_part) in kinds {
@@ -240,8 +264,8 @@ fn of_case(rounds: &[Round], kind: &str, case: Case, taking_part: &[Who]) -> Vec
     let mut measurements =
         vec![rates.compare(pair("", rate_unit, 1, Better::Higher, Some(GOAL_RATE)))];
     for (baseline, who) in taking_part.iter().enumerate().skip(2) {
-        let what = if who.is_behind_xdp() { ".behind_xdp" } else { ".nginx" };
-        measurements.push(rates.compare(pair(what, rate_unit, baseline, Better::Higher, None)));
+        let pair = pair(who.suffix(), rate_unit, baseline, Better::Higher, None);
+        measurements.push(rates.compare(pair));
     }
     if case == Case::Requests {
         let p50 = values(rounds, case, taking_part, |run| run.p50);
@@ -308,9 +332,11 @@ mod tests {
         let xdp = of("proxy.tcp.bulk.behind_xdp");
         assert_eq!((xdp.baseline, xdp.goal, xdp.unit), (4.0, None, "MB/s"));
         let filter = of("proxy.http.connections.nginx");
-        assert_eq!((filter.ours, filter.baseline), (5.0, 7.0));
+        assert_eq!((filter.ours, filter.baseline), (6.0, 8.0));
+        let transparent = of("proxy.http.connections.transparent");
+        assert_eq!((transparent.ours, transparent.baseline), (6.0, 10.0));
         let cost = of("proxy.filter.cost");
-        assert_eq!((cost.ratio, cost.goal), (5.0, Some(GOAL_FILTER)));
+        assert_eq!((cost.ratio, cost.goal), (6.0, Some(GOAL_FILTER)));
         assert_eq!(of("proxy.http.requests.cpu").better, Better::Lower);
         assert!(all.iter().all(|it| it.rounds == 2 && it.ratio.is_finite()));
     }

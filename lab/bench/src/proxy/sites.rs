@@ -1,6 +1,7 @@
 //! The lines of the benchmark, what stands in them, and where.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use bpf::{Link, Object, XdpMode, objects};
@@ -12,6 +13,12 @@ use crate::streams::process::{HAPROXY, Process};
 use crate::streams::{self, ORIGIN, PROXY, nginx, within};
 use crate::{Service, Subject};
 
+/// What HAProxy's backends have that connect to the origin as the client.
+const AS_CLIENT: &str = "source 0.0.0.0 usesrc client";
+/// Packets for sockets with others' addresses are the kernel's own, by this mark's route.
+const TRANSPARENT: &str = "table ip transparent {\n chain prerouting {\n  \
+    type filter hook prerouting priority mangle; policy accept;\n  \
+    meta l4proto tcp socket transparent 1 meta mark set 1 accept\n }\n}\n";
 /// Nodes.
 const PLAIN: &str = "bench-plain";
 const FILTER: &str = "bench-filter";
@@ -41,9 +48,11 @@ pub(super) struct Sites {
     filter: Site,
     others: Site,
     behind_xdp: Site,
+    transparent: Site,
     haproxy: Process,
     nginx: Process,
     haproxy_behind_xdp: Process,
+    haproxy_transparent: Process,
     /// Of our daemons and cells.
     nodes: [Vec<u32>; 2],
     _links: Vec<Link>,
@@ -71,7 +80,11 @@ impl Sites {
         let (others, behind_xdp) = (site("others")?, site("xdp")?);
         let links = netns::in_namespace(&behind_xdp.line.node, || passes(&behind_xdp.line))??;
         let (haproxy, nginx) = (haproxy(&others, folder)?, nginx_proxy(&others, folder)?);
-        let haproxy_behind_xdp = haproxy_in(&behind_xdp, folder, "haproxy-xdp")?;
+        let haproxy_behind_xdp = haproxy_in(&behind_xdp, folder, "haproxy-xdp", "")?;
+        let transparent = site("transparent")?;
+        take_others_addresses(&transparent.line, folder)?;
+        let haproxy_transparent =
+            haproxy_in(&transparent, folder, "haproxy-transparent", AS_CLIENT)?;
         let (plain, filter) = (site("plain")?, site("filter")?);
         subject.start(&streams::plan(&plain.line, PLAIN, Service::Connections), 0)?;
         subject.start(&streams::plan(&filter.line, FILTER, Service::PassThrough), 0)?;
@@ -81,9 +94,11 @@ impl Sites {
             filter,
             others,
             behind_xdp,
+            transparent,
             haproxy,
             nginx,
             haproxy_behind_xdp,
+            haproxy_transparent,
             nodes,
             _links: links,
         })
@@ -98,6 +113,7 @@ impl Sites {
     pub(super) fn place(&self, who: Who) -> Place<'_> {
         let proxy = |port: u16| format!("{PROXY}:{port}");
         let behind = || self.haproxy_behind_xdp.pids();
+        let transparent = || self.haproxy_transparent.pids();
         let (site, address, processes) = match who {
             Who::Plain => (&self.plain, ORIGIN.to_owned(), self.nodes[0].clone()),
             Who::Filter => (&self.filter, ORIGIN.to_owned(), self.nodes[1].clone()),
@@ -107,6 +123,8 @@ impl Sites {
             Who::NginxHttp => (&self.others, proxy(NGINX_HTTP), self.nginx.pids()),
             Who::TcpBehindXdp => (&self.behind_xdp, proxy(HAPROXY_TCP), behind()),
             Who::HttpBehindXdp => (&self.behind_xdp, proxy(HAPROXY_HTTP), behind()),
+            Who::TcpTransparent => (&self.transparent, proxy(HAPROXY_TCP), transparent()),
+            Who::HttpTransparent => (&self.transparent, proxy(HAPROXY_HTTP), transparent()),
         };
         Place { client: &site.line.source, address, processes }
     }
@@ -143,11 +161,33 @@ fn passes(line: &Line) -> Result<Vec<Link>> {
     [line::PORT_IN, line::PORT_OUT].into_iter().map(on).collect()
 }
 
-fn haproxy(site: &Site, folder: &Path) -> Result<Process> {
-    haproxy_in(site, folder, "haproxy")
+/// Has the kernel give packets to sockets that have other hosts' addresses, as HAProxy's manual says.
+fn take_others_addresses(line: &Line, folder: &Path) -> Result<()> {
+    let file = folder.join("transparent.nft");
+    std::fs::write(&file, TRANSPARENT).context("writing rules for nft")?;
+    let file = file.display().to_string();
+    let commands: [&[&str]; 3] = [
+        &["nft", "-f", &file],
+        &["ip", "rule", "add", "fwmark", "1", "lookup", "100"],
+        &["ip", "route", "add", "local", "0.0.0.0/0", "dev", "lo", "table", "100"],
+    ];
+    for argv in commands {
+        let mut command = Command::new(argv[0]);
+        command.args(&argv[1..]);
+        netns::command_in(&line.node, &mut command)?;
+        let output = command.output().with_context(|| format!("running '{}'", argv[0]))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}: {}", argv.join(" "), said.trim());
+    }
+    Ok(())
 }
 
-fn haproxy_in(site: &Site, folder: &Path, name: &str) -> Result<Process> {
+fn haproxy(site: &Site, folder: &Path) -> Result<Process> {
+    haproxy_in(site, folder, "haproxy", "")
+}
+
+/// `source` is said of both backends.
+fn haproxy_in(site: &Site, folder: &Path, name: &str, source: &str) -> Result<Process> {
     let folder = within(folder, name)?;
     let file = folder.join("haproxy.cfg");
     let text = format!(
@@ -155,9 +195,9 @@ fn haproxy_in(site: &Site, folder: &Path, name: &str) -> Result<Process> {
          defaults\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n\
          frontend t\n  mode tcp\n  option splice-auto\n  bind {PROXY}:{HAPROXY_TCP}\n  \
          default_backend tb\n\
-         backend tb\n  mode tcp\n  option splice-auto\n  server a {ORIGIN}\n\
+         backend tb\n  mode tcp\n  option splice-auto\n  {source}\n  server a {ORIGIN}\n\
          frontend h\n  mode http\n  bind {PROXY}:{HAPROXY_HTTP}\n  default_backend hb\n\
-         backend hb\n  mode http\n  http-reuse always\n  server a {ORIGIN}\n"
+         backend hb\n  mode http\n  http-reuse always\n  {source}\n  server a {ORIGIN}\n"
     );
     std::fs::write(&file, text).context("writing HAProxy's configuration")?;
     let (file, place) = (file.display().to_string(), (&site.line.node, NODE_CPU));
