@@ -5,6 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
+
+pub use account::Account;
+
 use core::fmt;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,7 @@
 //! gzip and deflate: small bodies by libdeflate, which wants them whole and takes half the time;
 //! larger ones by zlib-rs.
 
+use crate::memory::WHOLE_DEFLATE;
 use crate::{Coding, Failed, Level};
 use libdeflater::{CompressionLvl, Compressor};
 use zlib_rs::adler32::adler32;
@@ -32,6 +33,11 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
+    /// Bytes that it needs beyond what it has, for a body of this level.
+    pub(crate) const fn wants(&self, level: Level) -> usize {
+        if self.compressors[level.index()].is_some() { 0 } else { WHOLE_DEFLATE }
+    }
+
     pub(crate) fn code(
         &mut self,
         coding: Coding,

@@ -263,7 +263,7 @@ impl Stream {
         }
     }
 
-    fn write(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Failed> {
+    pub(crate) fn write(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Failed> {
         match self {
             Self::Deflate(stream) => stream.write(input, out),
             Self::Brotli(stream) => stream.write(input, out),
@@ -279,7 +279,7 @@ impl Stream {
         }
     }
 
-    fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Failed> {
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Failed> {
         match self {
             Self::Deflate(stream) => stream.finish(out),
             Self::Brotli(stream) => stream.finish(out),

@@ -3,9 +3,12 @@
 use crate::{Coding, GATHER_MAX, Level};
 use units::Bytes;
 
-/// The most that a pool has for bodies that are coded as a whole, once all levels have been used:
-/// 656 KiB for each of libdeflate, the context of zstd, and where they write.
-pub const SHARED_BYTES_MAX: usize = 8 << 20;
+/// The most that a pool has for bodies that are coded as a whole, once all levels have been used.
+pub const SHARED_BYTES_MAX: usize = Level::COUNT * WHOLE_DEFLATE + WHOLE_ZSTD;
+/// libdeflate's compressor of one level, and where it writes.
+pub(crate) const WHOLE_DEFLATE: usize = 752 << 10;
+/// A context of zstd for bodies of [`GATHER_MAX`] at most.
+pub(crate) const WHOLE_ZSTD: usize = 2_048 << 10;
 /// A stream of zlib-rs, whatever its level: window, hash chains, what is to be written.
 pub(crate) const DEFLATE: usize = 384 << 10;
 /// A body in Brotli, by level: window, tables, commands, and the block that is put together.

@@ -2,14 +2,15 @@
 //!
 //! One pool belongs to one thread. What codes whole bodies is there once, at most
 //! [`SHARED_BYTES_MAX`](crate::SHARED_BYTES_MAX); streams come back when their encoder is dropped,
-//! and no more of them stay than [`IDLE_BYTES_MAX`] allows.
+//! and no more of them stay than [`IDLE_BYTES_MAX`] allows. What is here is on the pool's account,
+//! and what an encoder has is not: without room for what all share a body is coded by a stream.
 
 use crate::encoder::Stream;
 use crate::{Coding, Encoder, Failed, GATHER_MAX, Level, deflate, zstd};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
-use units::Bytes;
+use units::{Account, Bytes};
 
 /// Bytes of streams and of empty buffers that wait: some twenty streams, which a burst of large
 /// responses on one core has under way.
@@ -26,6 +27,47 @@ struct Shelves {
     streams: Vec<Stream>,
     buffers: Vec<Vec<u8>>,
     idle_bytes: usize,
+    account: Option<Rc<dyn Account>>,
+    /// What it has of that.
+    paid: Bytes,
+}
+
+impl Shelves {
+    fn take(&mut self, bytes: usize) -> bool {
+        let bytes = Bytes(bytes as u64);
+        let may = self.account.as_ref().is_none_or(|account| account.take(bytes));
+        self.paid += if may { bytes } else { Bytes::ZERO };
+        may
+    }
+
+    fn give(&mut self, bytes: usize) {
+        let bytes = Bytes(bytes as u64);
+        if let Some(account) = &self.account {
+            account.give(bytes);
+        }
+        self.paid = self.paid.saturating_sub(bytes);
+    }
+
+    /// Whether so much more may wait.
+    fn keep(&mut self, bytes: usize) -> bool {
+        let may = bytes > 0 && self.idle_bytes + bytes <= IDLE_BYTES_MAX && self.take(bytes);
+        self.idle_bytes += if may { bytes } else { 0 };
+        may
+    }
+
+    /// So much does not wait any more.
+    fn lend(&mut self, bytes: usize) {
+        self.idle_bytes -= bytes;
+        self.give(bytes);
+    }
+}
+
+impl Drop for Shelves {
+    fn drop(&mut self) {
+        if let Some(account) = &self.account {
+            account.give(self.paid);
+        }
+    }
 }
 
 impl Pool {
@@ -35,12 +77,20 @@ impl Pool {
         Self::default()
     }
 
+    /// An empty pool with an account.
+    #[must_use]
+    pub fn paid(account: Rc<dyn Account>) -> Self {
+        let pool = Self::default();
+        pool.0.borrow_mut().account = Some(account);
+        pool
+    }
+
     /// An encoder for one body.
     #[must_use]
     pub fn encoder(&self, coding: Coding, level: Level) -> Encoder {
         let mut shelves = self.0.borrow_mut();
         let buffer = shelves.buffers.pop().unwrap_or_default();
-        shelves.idle_bytes -= buffer.capacity();
+        shelves.lend(buffer.capacity());
         drop(shelves);
         Encoder::begin(self.clone(), coding, level, buffer)
     }
@@ -60,6 +110,19 @@ impl Pool {
         out: &mut Vec<u8>,
     ) -> Result<(), Failed> {
         let mut shelves = self.0.borrow_mut();
+        let wants = match coding {
+            Coding::Deflate | Coding::Gzip => shelves.deflate.wants(level),
+            Coding::Zstd => shelves.zstd.wants(),
+            Coding::Brotli => 0,
+        };
+        if wants > 0 && !shelves.take(wants) {
+            drop(shelves);
+            let mut stream = self.stream(coding, level)?;
+            stream.write(body, out)?;
+            stream.finish(out)?;
+            self.keep_stream(stream);
+            return Ok(());
+        }
         match coding {
             Coding::Deflate | Coding::Gzip => shelves.deflate.code(coding, level, body, out),
             Coding::Zstd => shelves.zstd.code(level, body, out),
@@ -78,7 +141,7 @@ impl Pool {
             return Stream::new(coding, level);
         };
         let mut stream = shelves.streams.swap_remove(at);
-        shelves.idle_bytes -= stream.idle_bytes();
+        shelves.lend(stream.idle_bytes());
         drop(shelves);
         stream.begin(coding, level)?;
         Ok(stream)
@@ -88,19 +151,15 @@ impl Pool {
     pub(crate) fn keep_stream(&self, stream: Stream) {
         let mut shelves = self.0.borrow_mut();
         // Brotli's codec cannot begin again.
-        let bytes = stream.idle_bytes();
-        if bytes > 0 && shelves.idle_bytes + bytes <= IDLE_BYTES_MAX {
-            shelves.idle_bytes += bytes;
+        if shelves.keep(stream.idle_bytes()) {
             shelves.streams.push(stream);
         }
     }
 
     pub(crate) fn keep_buffer(&self, mut buffer: Vec<u8>) {
         let mut shelves = self.0.borrow_mut();
-        let bytes = buffer.capacity();
-        if bytes > 0 && bytes <= GATHER_MAX && shelves.idle_bytes + bytes <= IDLE_BYTES_MAX {
+        if buffer.capacity() <= GATHER_MAX && shelves.keep(buffer.capacity()) {
             buffer.clear();
-            shelves.idle_bytes += bytes;
             shelves.buffers.push(buffer);
         }
     }
@@ -114,5 +173,71 @@ impl fmt::Debug for Pool {
             .field("buffers", &shelves.buffers.len())
             .field("idle_bytes", &shelves.idle_bytes)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{WHOLE_DEFLATE, WHOLE_ZSTD};
+    use std::cell::Cell;
+
+    /// An account with so many bytes left.
+    struct Left(Cell<u64>);
+
+    impl Account for Left {
+        fn take(&self, bytes: Bytes) -> bool {
+            let left = self.0.get().checked_sub(bytes.0);
+            self.0.set(left.unwrap_or(self.0.get()));
+            left.is_some()
+        }
+
+        fn give(&self, bytes: Bytes) {
+            self.0.set(self.0.get() + bytes.0);
+        }
+    }
+
+    fn pool(left: usize) -> (Pool, Rc<Left>) {
+        let left = Rc::new(Left(Cell::new(left as u64)));
+        (Pool::paid(Rc::clone(&left) as _), left)
+    }
+
+    fn code(pool: &Pool, coding: Coding) -> Vec<u8> {
+        let (mut encoder, mut out) = (pool.encoder(coding, Level::new(3).unwrap()), Vec::new());
+        encoder.write(&b"what is said once, what is said twice, ".repeat(100), &mut out).unwrap();
+        encoder.finish(&mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn what_waits_and_what_all_bodies_share_is_on_an_account() {
+        const ALL: usize = 16 << 20;
+        let (pool, left) = pool(ALL);
+        let used = || ALL as u64 - left.0.get();
+        for (coding, shared) in [
+            (Coding::Gzip, WHOLE_DEFLATE),
+            (Coding::Deflate, WHOLE_DEFLATE),
+            (Coding::Zstd, WHOLE_DEFLATE + WHOLE_ZSTD),
+        ] {
+            code(&pool, coding);
+            assert_eq!(used(), shared as u64 + pool.idle_bytes().0, "{coding}");
+        }
+        let mut encoder = pool.encoder(Coding::Gzip, Level::new(3).unwrap());
+        encoder.write(&vec![1; 2 * GATHER_MAX], &mut Vec::new()).unwrap();
+        let under_way = used();
+        drop(encoder);
+        assert!(used() > under_way, "a stream waits for the next body");
+        drop(pool);
+        assert_eq!(used(), 0);
+    }
+
+    #[test]
+    fn without_room_bodies_are_coded_and_nothing_is_kept() {
+        for coding in Coding::ALL {
+            let (pool, left) = pool(100);
+            let coded = code(&pool, coding);
+            assert!(coded.len() < 400, "{coding}: {} bytes", coded.len());
+            assert_eq!((left.0.get(), pool.idle_bytes()), (100, Bytes::ZERO), "{coding}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! zstd, by the reference codec.
 
+use crate::memory::WHOLE_ZSTD;
 use crate::{Coding, Failed, Level};
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective, get_error_name};
@@ -32,6 +33,11 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
+    /// Bytes that it needs beyond what it has.
+    pub(crate) const fn wants(&self) -> usize {
+        if self.context.is_some() { 0 } else { WHOLE_ZSTD }
+    }
+
     pub(crate) fn code(
         &mut self,
         level: Level,

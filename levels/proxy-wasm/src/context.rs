@@ -153,7 +153,7 @@ impl Host {
     }
 
     /// A context ends, and its stream is the caller's again.
-    pub(crate) fn take_stream(&mut self, context: u32) -> Option<Stream> {
+    pub(crate) fn take_stream(&mut self, context: u32) -> Option<Box<Stream>> {
         self.give_added(context);
         let mut stream = self.streams.remove(&context)?;
         let kept = std::mem::take(&mut stream.kept);

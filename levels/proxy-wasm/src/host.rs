@@ -40,7 +40,7 @@ pub(crate) struct Host {
     /// Numbers the calls, for their pace.
     pub(crate) calls: u64,
     pub(crate) now: Now,
-    pub(crate) streams: BTreeMap<u32, Stream>,
+    pub(crate) streams: BTreeMap<u32, Box<Stream>>,
     /// Bytes that the module has added to all of them.
     pub(crate) added: u64,
     /// The root context's own properties, by path.

@@ -50,7 +50,7 @@ impl Vm {
             return Err(CallError::Fallen);
         }
         match call {
-            Call::Create(stream) => self.create(*stream).await,
+            Call::Create(stream) => self.create(stream).await,
             Call::Tick => self.plain(ROOT, Stage::Other, "proxy_on_tick", |_| []).await,
             Call::QueueReady(queue) => {
                 self.plain(ROOT, Stage::Other, "proxy_on_queue_ready", |_| [queue]).await
@@ -126,10 +126,10 @@ impl Vm {
         }
     }
 
-    async fn create(&mut self, mut stream: Stream) -> Result<Answer, CallError> {
+    async fn create(&mut self, mut stream: Box<Stream>) -> Result<Answer, CallError> {
         let host = self.store.data_mut();
         if host.streams.len() >= CONTEXTS_MAX {
-            return Err(CallError::TooManyContexts(Box::new(stream)));
+            return Err(CallError::TooManyContexts(stream));
         }
         let context = loop {
             host.last_context = host.last_context.checked_add(1).unwrap_or(ROOT + 1);
@@ -246,7 +246,7 @@ impl Vm {
         self.run("proxy_on_log", &[context]).await?;
         self.enter(context, Stage::Other);
         self.run("proxy_on_delete", &[context]).await?;
-        Ok(Answer::Ended(self.store.data_mut().take_stream(context).map(Box::new)))
+        Ok(Answer::Ended(self.store.data_mut().take_stream(context)))
     }
 
     fn set_pending(&mut self, context: u32, is_pending: bool) {

@@ -94,11 +94,11 @@ pub struct Vm {
     pub(crate) stop: Rc<Cell<bool>>,
     pub(crate) call_slices: u64,
     pub(crate) is_fallen: bool,
-    callbacks: BTreeMap<&'static str, Callback>,
+    /// Those that the module has.
+    callbacks: Vec<(&'static str, Rc<Callback>)>,
 }
 
 /// A callback by its parameters and its result.
-#[derive(Clone)]
 pub(crate) enum Callback {
     Nullary(TypedFunc<(), ()>),
     Unary(TypedFunc<u32, ()>),
@@ -252,11 +252,11 @@ impl Vm {
         }
         let host = store.data_mut();
         (host.memory, host.allocate) = (memory, allocate);
-        let mut callbacks = BTreeMap::new();
+        let mut callbacks = Vec::new();
         for function in CALLBACKS {
             let found = instance.get_func(&mut store, function.name);
             let found = found.and_then(|it| Callback::new(it, &store, function.signature));
-            callbacks.extend(found.map(|callback| (function.name, callback)));
+            callbacks.extend(found.map(|callback| (function.name, Rc::new(callback))));
         }
         Self { store, stop, call_slices, is_fallen: false, callbacks }
     }
@@ -305,8 +305,10 @@ impl Vm {
         }
     }
 
-    pub(crate) fn callback(&self, name: &'static str) -> Option<Callback> {
-        self.callbacks.get(name).cloned()
+    pub(crate) fn callback(&self, name: &'static str) -> Option<Rc<Callback>> {
+        // They are few, and most differ in their lengths, which are compared first.
+        let found = self.callbacks.iter().find(|(known, _)| *known == name);
+        found.map(|(_, callback)| Rc::clone(callback))
     }
 
     /// What a call left; what it means for streams is noted.
@@ -321,12 +323,12 @@ impl Vm {
     /// A context's stream.
     #[must_use]
     pub fn stream(&self, context: u32) -> Option<&Stream> {
-        self.store.data().streams.get(&context)
+        self.store.data().streams.get(&context).map(AsRef::as_ref)
     }
 
     /// A context's stream, to put in what has arrived and to take out what goes on.
     pub fn stream_mut(&mut self, context: u32) -> Option<&mut Stream> {
-        self.store.data_mut().streams.get_mut(&context)
+        self.store.data_mut().streams.get_mut(&context).map(AsMut::as_mut)
     }
 
     /// The contexts of streams.
@@ -337,7 +339,7 @@ impl Vm {
     /// All streams, out of a VM that has fallen or is to go: what becomes of them is their
     /// service's failure policy.
     #[must_use]
-    pub fn into_streams(mut self) -> BTreeMap<u32, Stream> {
+    pub fn into_streams(mut self) -> BTreeMap<u32, Box<Stream>> {
         std::mem::take(&mut self.store.data_mut().streams)
     }
 

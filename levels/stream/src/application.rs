@@ -18,7 +18,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, connect, recv, sendmsg, shutdown, sockopt,
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, connect, recv, send, sendmsg, shutdown,
+    sockopt,
 };
 use units::Nanos;
 
@@ -78,6 +79,11 @@ pub trait Application {
 
     /// Something may be done at an end, or it has another [`State`].
     fn ready(&mut self, io: &mut Io<'_>, end: End);
+
+    /// Nothing else is ready at the moment, or its turn ends: what it has gathered to send goes now.
+    fn flush(&mut self, io: &mut Io<'_>) {
+        let _ = io;
+    }
 
     /// When it wants to work beside that, at the earliest.
     fn poll_timeout(&self) -> Option<Nanos> {
@@ -242,7 +248,11 @@ impl Io<'_> {
         let mut taken = 0;
         while socket.may_write && bytes.iter().any(|some| !some.is_empty()) {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match sendmsg(&socket.fd, bytes, &mut SendAncillaryBuffer::default(), flags) {
+            let sent = match bytes {
+                [one] => send(&socket.fd, one, flags),
+                _ => sendmsg(&socket.fd, bytes, &mut SendAncillaryBuffer::default(), flags),
+            };
+            match sent {
                 Ok(count) => {
                     taken = count;
                     break;

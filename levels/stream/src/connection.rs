@@ -74,6 +74,8 @@ pub(crate) struct Connection {
     pub(crate) service: ServiceNumber,
     /// It is among those for which something can be done.
     pub(crate) is_ready: bool,
+    /// What it has to send waits for that of others.
+    pub(crate) is_gathered: bool,
     downstream: Socket,
     upstream: Socket,
     is_connecting: bool,
@@ -111,7 +113,16 @@ impl Connection {
     /// Of two sockets that are open.
     pub(crate) fn join(service: ServiceNumber, downstream: Socket, upstream: Socket) -> Self {
         let (up, down) = (Way::default(), Way::default());
-        Self { service, is_ready: false, downstream, upstream, is_connecting: false, up, down }
+        Self {
+            service,
+            is_ready: false,
+            is_gathered: false,
+            downstream,
+            upstream,
+            is_connecting: false,
+            up,
+            down,
+        }
     }
 
     /// It can be of no use any more.
@@ -139,6 +150,41 @@ impl Connection {
         socket.happened(flags);
     }
 
+    /// Whether bytes can pass; what becomes of it where they cannot.
+    fn is_open(&mut self) -> Result<(), After> {
+        if self.is_connecting {
+            if self.upstream.has_failed {
+                return Err(After::Unreachable);
+            }
+            if self.downstream.has_failed {
+                return Err(After::Reset);
+            }
+            if !self.upstream.may_write {
+                return Err(After::Waits);
+            }
+            self.is_connecting = false;
+        }
+        if self.upstream.has_failed || self.downstream.has_failed {
+            return Err(After::Reset);
+        }
+        Ok(())
+    }
+
+    /// Reads what has come, if it is little, and leaves it to be sent with that of others: a call
+    /// of the kernel that sends wakes somebody, and one behind the other they wake him once.
+    pub(crate) fn gather(&mut self, pipes: &mut Pipes) -> bool {
+        if self.is_open().is_err() {
+            return false;
+        }
+        let (mut downstream, mut upstream) = (self.downstream.end(), self.upstream.end());
+        let up = self.up.gather(pipes, &mut downstream);
+        let down = self.down.gather(pipes, &mut upstream);
+        // The kernel says once why a socket has failed.
+        self.downstream.has_failed |= up.is_err();
+        self.upstream.has_failed |= down.is_err();
+        matches!((up, down), (Ok(true), Ok(_)) | (Ok(_), Ok(true)))
+    }
+
     /// Does what can be done, about so many bytes each way at most.
     pub(crate) fn advance(
         &mut self,
@@ -146,20 +192,8 @@ impl Connection {
         counts: &mut Counts,
         portion: usize,
     ) -> After {
-        if self.is_connecting {
-            if self.upstream.has_failed {
-                return After::Unreachable;
-            }
-            if self.downstream.has_failed {
-                return After::Reset;
-            }
-            if !self.upstream.may_write {
-                return After::Waits;
-            }
-            self.is_connecting = false;
-        }
-        if self.upstream.has_failed || self.downstream.has_failed {
-            return After::Reset;
+        if let Err(after) = self.is_open() {
+            return after;
         }
         let before = (self.up.moved, self.down.moved);
         let moved = self.pass(pipes, portion);

@@ -50,6 +50,9 @@ const ACCEPTED_MAX: usize = 64;
 const EVENTS_MAX: usize = 256;
 /// Bytes that one connection moves each way before others of its service do.
 const PORTION: usize = 256 * 1024;
+/// Connections with little to send before it goes: those behind the first find their receivers
+/// awake, and more would have to wait for long.
+const GATHERED_MAX: usize = 16;
 /// A server that does not answer is given up after so long; Linux alone would take two minutes.
 pub const CONNECT_TIME_MAX: Nanos = Nanos(30_000_000_000);
 
@@ -110,6 +113,8 @@ struct Service {
     is_held: bool,
     /// Connections that something can be done for, each once.
     ready: VecDeque<Key>,
+    /// Connections with little to send, which goes together with that of others.
+    gathered: VecDeque<Key>,
     /// Ends that wait for a socket to connect with.
     unconnected: VecDeque<Key>,
     counts: Counts,
@@ -215,6 +220,7 @@ impl Streams {
             accepts: true,
             is_held: false,
             ready: VecDeque::new(),
+            gathered: VecDeque::new(),
             unconnected: VecDeque::new(),
             counts: Counts::default(),
         });
@@ -384,10 +390,16 @@ impl Streams {
             match self.table.get_mut(key) {
                 Some(Place::Pair(connection)) => {
                     connection.is_ready = false;
-                    match connection.advance(&mut self.pipes, &mut service.counts, PORTION) {
-                        After::Waits => {}
-                        After::GoesOn => self.wake(key),
-                        after => self.end(key, after),
+                    if connection.is_gathered {
+                        // It is advanced with the others.
+                    } else if connection.gather(&mut self.pipes) {
+                        connection.is_gathered = true;
+                        service.gathered.push_back(key);
+                        if service.gathered.len() >= GATHERED_MAX {
+                            self.send_gathered(number);
+                        }
+                    } else {
+                        self.advance(key);
                     }
                 }
                 Some(Place::Single(single)) => {
@@ -399,7 +411,44 @@ impl Streams {
                 None => {}
             }
         }
-        self.service(number).is_some_and(|service| service.has_work(now))
+        let has_more = |it: &Self| it.service(number).is_some_and(|service| service.has_work(now));
+        if has_more(self) {
+            return true;
+        }
+        self.flush(number, sockets, now, until);
+        has_more(self)
+    }
+
+    /// Does what can be done for a connection whose bytes nobody sees.
+    fn advance(&mut self, key: Key) {
+        let Self { services, table, pipes, .. } = self;
+        let Some(Place::Pair(connection)) = table.get_mut(key) else { return };
+        connection.is_gathered = false;
+        let service = services.get_mut(usize::from(connection.service.0));
+        let Some(Some(service)) = service else { return };
+        match connection.advance(pipes, &mut service.counts, PORTION) {
+            After::Waits => {}
+            After::GoesOn => self.wake(key),
+            after => self.end(key, after),
+        }
+    }
+
+    fn send_gathered(&mut self, number: ServiceNumber) {
+        while let Some(key) = self.service_mut(number).and_then(|it| it.gathered.pop_front()) {
+            self.advance(key);
+        }
+    }
+
+    /// Sends what was gathered of a service: its turn ends.
+    pub fn flush(
+        &mut self,
+        number: ServiceNumber,
+        sockets: &mut dyn Sockets,
+        now: Nanos,
+        until: Nanos,
+    ) {
+        self.send_gathered(number);
+        self.ask(number, sockets, now, until, |application, io| application.flush(io));
     }
 
     /// Lets a service's application do something.

@@ -90,6 +90,20 @@ impl Way {
         Ok(Moved::Ended)
     }
 
+    /// Reads the little that has come, or that it has ended, and does not tell the receiver; false
+    /// when there is nothing, or more.
+    ///
+    /// # Errors
+    /// When the sender's socket has failed.
+    pub(crate) fn gather(&mut self, pipes: &mut Pipes, from: &mut End<'_>) -> Result<bool, Errno> {
+        let is_free = self.held == 0 && !self.is_bulk && !self.has_ended;
+        if is_free && *from.may_read {
+            self.copy(pipes, from)?;
+        }
+        let is_little = !self.copied.is_empty() && self.copied.len() < COPIED_MAX;
+        Ok(is_little || (self.has_ended && !self.is_over))
+    }
+
     /// From the sender into the pipe; whether anything came of it.
     fn take(&mut self, pipes: &mut Pipes, from: &mut End<'_>) -> Result<bool, Errno> {
         if self.has_ended || !*from.may_read || self.held >= HELD_MAX {
@@ -244,6 +258,46 @@ mod tests {
         }
         assert!(came == sent, "{} of {} bytes came", came.len(), sent.len());
         assert_eq!((way.held, way.moved), (0, sent.len() as u64));
+    }
+
+    #[test]
+    fn the_little_that_comes_is_read_and_waits_until_it_is_sent() {
+        let (mut sender, from) = UnixStream::pair().unwrap();
+        let (to, mut receiver) = UnixStream::pair().unwrap();
+        for end in [&from, &to, &receiver] {
+            end.set_nonblocking(true).unwrap();
+        }
+        let (mut way, mut pipes) = (Way::default(), Pipes::default());
+        let may = &mut [true; 4];
+        let [a, b, c, d] = may;
+        let mut ends = (
+            End { socket: from.as_fd(), may_read: a, may_write: b, is_ending: true },
+            End { socket: to.as_fd(), may_read: c, may_write: d, is_ending: true },
+        );
+        let mut buffer = [0; 1 << 16];
+        sender.write_all(b"little").unwrap();
+        assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(true));
+        assert!(receiver.read(&mut buffer).is_err(), "nothing is sent yet");
+        sender.write_all(b" more").unwrap();
+        assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(true), "it still waits");
+        assert_eq!(way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000), Ok(Moved::Waits));
+        assert_eq!(receiver.read(&mut buffer).unwrap(), b"little more".len());
+        assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(false), "there is nothing");
+        *ends.0.may_read = true;
+        sender.write_all(&vec![1; COPIED_MAX]).unwrap();
+        assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(false), "much is sent at once");
+        assert_eq!(way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000), Ok(Moved::Waits));
+        assert_eq!(receiver.read(&mut buffer).unwrap(), COPIED_MAX);
+        // Behind much comes a pipe, and behind little none again.
+        *ends.0.may_read = true;
+        sender.write_all(b"x").unwrap();
+        assert_eq!(way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000), Ok(Moved::Waits));
+        assert_eq!(receiver.read(&mut buffer).unwrap(), 1);
+        drop(sender);
+        *ends.0.may_read = true;
+        assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(true), "that it ends waits, too");
+        assert_eq!(way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000), Ok(Moved::Ended));
+        assert_eq!(receiver.read(&mut buffer).unwrap(), 0);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! that nobody pays for what the kernel did meanwhile, or for another guest of the host.
 
 use engine::{Over, Pace};
+use executor::TURN_MAX;
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
 use units::Nanos;
@@ -40,6 +41,8 @@ pub(crate) struct Pacer {
     /// When it was first seen after that, if it was.
     seen: Cell<Option<Nanos>>,
     state: Cell<CallState>,
+    /// A call has run for longer than a turn.
+    was_long: Cell<bool>,
     /// The thread's processor time when that was counted last.
     looked_at: Cell<Nanos>,
 }
@@ -52,6 +55,7 @@ impl Default for Pacer {
             closely_from: Cell::new(Nanos(u64::MAX)),
             seen: Cell::default(),
             state: Cell::default(),
+            was_long: Cell::default(),
             looked_at: Cell::default(),
         }
     }
@@ -95,6 +99,11 @@ impl Pacer {
         }
         state.ran += processor_time().saturating_sub(self.looked_at.get());
         state
+    }
+
+    /// Whether a call has run for longer than a turn since this was asked last.
+    pub(crate) const fn take_long(&self) -> bool {
+        self.was_long.replace(false)
     }
 
     /// Calls run until they are over, in nobody's way.
@@ -141,6 +150,7 @@ impl Pace for Pacer {
         }
         self.looked_at.set(ran);
         self.state.set(state);
+        self.was_long.set(self.was_long.get() | (state.ran >= TURN_MAX));
         if state.ran >= CALL_TIME_MAX { Over::Stop } else { over }
     }
 
@@ -253,5 +263,8 @@ mod tests {
         assert_eq!(pacer.over(1), Over::GoOn);
         run(Nanos::from_millis(2));
         assert_eq!(pacer.over(1), Over::Suspend);
+        assert!(pacer.take_long() && !pacer.take_long());
+        assert_eq!(pacer.over(2), Over::Suspend);
+        assert!(!pacer.take_long(), "it was not seen before");
     }
 }

@@ -17,7 +17,7 @@ use crate::memory::Charge;
 use crate::pacer::{CallState, processor_time};
 use crate::protocol::{ServiceReport, StreamFacts, StreamReport};
 use crate::sessions::Task;
-use filter::{Event, Filter, Reports};
+use filter::{Event, Failure, Filter, Reports};
 use os::sandbox::descriptors_of_cell;
 use proxy_wasm::{MetricValue, Shared};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -97,6 +97,8 @@ struct Version {
     number: ServiceNumber,
     /// What its module tells; none of one that wants to see nothing.
     reports: Option<Reports>,
+    /// What becomes of its connections while its module is down.
+    failure: Option<Rc<Cell<Failure>>>,
     shared: Option<Rc<RefCell<Shared>>>,
     _charge: Charge,
 }
@@ -261,14 +263,15 @@ impl StreamServices {
         module: Option<Module>,
         charge: Charge,
     ) -> io::Result<Version> {
-        let (mut reports, mut shared) = (None, None);
+        let (mut reports, mut failure, mut shared) = (None, None, None);
         let application = module.map(|module| {
             reports = Some(module.filter.reports());
+            failure = Some(module.filter.failure());
             shared = Some(module.shared);
             Box::new(module.filter) as Box<dyn Application>
         });
         let number = self.streams.add(listeners, application)?;
-        Ok(Version { facts, number, reports, shared, _charge: charge })
+        Ok(Version { facts, number, reports, failure, shared, _charge: charge })
     }
 
     /// Another version begins; when it has started, connections that come are its.
@@ -394,8 +397,16 @@ impl StreamServices {
         self.services.iter_mut().find(|service| service.entry() == entry)
     }
 
-    pub(crate) fn facts_mut(&mut self, entry: EntryId) -> Option<&mut StreamFacts> {
-        Some(&mut self.service_mut(entry)?.runs.facts)
+    /// What becomes of a service's connections while its module is down, from now on.
+    pub(crate) fn set_closed(&mut self, entry: EntryId, closed: bool) {
+        let Some(service) = self.service_mut(entry) else { return };
+        service.runs.facts.closed = closed;
+        let others = service.next.iter().chain(&service.draining);
+        for failure in
+            std::iter::once(&service.runs).chain(others).filter_map(|it| it.failure.as_ref())
+        {
+            failure.set(if closed { Failure::Closed } else { Failure::Open });
+        }
     }
 
     /// Sockets that were asked for have come.
@@ -454,6 +465,16 @@ impl StreamServices {
             has_more |= self.streams.work(number, &mut self.pool, now, until);
         }
         has_more
+    }
+
+    /// A service's turn ends: what it has gathered to send goes.
+    pub(crate) fn flush(&mut self, entry: EntryId, now: Nanos, until: Nanos) {
+        let Some(service) = self.services.iter().find(|service| service.entry() == entry) else {
+            return;
+        };
+        for number in service.numbers() {
+            self.streams.flush(number, &mut self.pool, now, until);
+        }
     }
 
     /// A service's codecs have taken so much that nobody was charged yet; it is on its account.

@@ -630,8 +630,8 @@ impl Cell {
             ToCell::Closed(entry, closed) => {
                 if let Some(service) = self.service_mut(entry) {
                     service.facts.closed = closed;
-                } else if let Some(facts) = self.streams.facts_mut(entry) {
-                    facts.closed = closed;
+                } else {
+                    self.streams.set_closed(entry, closed);
                 }
             }
             ToCell::VersionKnown(entry) => {

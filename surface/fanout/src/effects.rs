@@ -21,8 +21,9 @@ impl Fanout {
         }
         let Some(station) = self.stations.get_mut(&id) else { return };
         let payload_max = station.channel.payload_max();
-        self.payload = self.payload.saturating_sub(station.payload_max) + payload_max;
-        station.payload_max = payload_max;
+        self.payload = self.payload.saturating_sub(station.share.bytes());
+        station.share.shrink(payload_max);
+        self.payload += station.share.bytes();
         let is_over = station.channel.is_over();
         let timer = if is_over { None } else { station.poll_timeout() };
         if timer != station.timer {

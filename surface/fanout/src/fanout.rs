@@ -1,5 +1,6 @@
 //! All channels of one service, and whose each end is.
 
+use crate::account::Share;
 use crate::head::Refused;
 use crate::limits::{
     CHANNELS_COUNT_MAX, KEY_LENGTH_MAX, LEAVING_MAX, ORIGIN_PORTION, PAYLOAD_MAX, SENDS_MAX,
@@ -15,8 +16,9 @@ use reflector::limits::LISTENERS_COUNT_MAX;
 use reflector::{Ask, Channel, Config, ListenerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use stream::{Closed, End, Io, State};
-use units::{Bytes, Nanos};
+use units::{Account, Bytes, Nanos};
 
 /// With whose address an origin is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,6 +115,7 @@ pub(crate) enum Role {
 /// All channels of one service.
 pub struct Fanout {
     pub(crate) settings: Settings,
+    account: Option<Rc<dyn Account>>,
     pub(crate) roles: BTreeMap<End, Role>,
     pub(crate) stations: BTreeMap<StationId, Station>,
     /// Those that somebody may join.
@@ -141,11 +144,12 @@ const READ_LENGTH: usize = 64 * 1024;
 const _: () = assert!(READ_LENGTH <= ORIGIN_PORTION);
 
 impl Fanout {
-    /// Without channels.
+    /// Without channels, and without anybody who pays for what they keep.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
+            account: None,
             roles: BTreeMap::new(),
             stations: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -161,6 +165,13 @@ impl Fanout {
             waiting: 0,
             stats: FanoutStats::default(),
         }
+    }
+
+    /// One whose channels keep no more than this account has room for: who asks for one more is
+    /// refused.
+    #[must_use]
+    pub fn paid(self, account: Rc<dyn Account>) -> Self {
+        Self { account: Some(account), ..self }
     }
 
     /// Somebody asks for a stream: from now on its end is looked after here. It joins the channel,
@@ -304,12 +315,13 @@ impl Fanout {
         if !has_room || self.stations.len() >= self.settings.channels_max {
             return None;
         }
+        let share = Share::take(self.account.as_ref(), payload_max)?;
         let id = StationId(self.next_number());
         let name = name.clone();
         self.names.insert(name.clone(), id);
         self.payload += payload_max;
         let station =
-            Station { channel, name, client, origin: None, listeners: 0, timer: None, payload_max };
+            Station { channel, name, client, origin: None, listeners: 0, timer: None, share };
         self.stations.insert(id, station);
         Some(id)
     }

@@ -54,6 +54,7 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
 mod chunk;
 mod effects;
 mod fanout;

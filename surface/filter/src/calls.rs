@@ -11,11 +11,12 @@ use crate::limits::{
     READ_LENGTH,
 };
 use crate::outgoing::Outgoing;
+use foldhash::HashMap;
 use http1::{
     Asked, Body, Encoder, Framing, Headers, RequestHead, ResponseDecoder, ResponseEvent, Version,
 };
 use proxy_wasm::{HeaderMap, HttpRequest, HttpResponse};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use stream::{Closed, End, Io, Received, State};

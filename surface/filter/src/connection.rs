@@ -109,7 +109,7 @@ pub(crate) trait Protocol {
     fn handle_effect(&mut self, effect: Effect, module: &mut dyn Module);
 
     /// The module has fallen; these are the streams that it had.
-    fn handle_fall(&mut self, streams: &mut BTreeMap<u32, Stream>, module: &mut dyn Module);
+    fn handle_fall(&mut self, streams: &mut BTreeMap<u32, Box<Stream>>, module: &mut dyn Module);
 
     /// Until when the connection may stay as it is, on which something moved last at `moved`; for
     /// ever without.

@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::rc::Rc;
-use units::Bytes;
+use units::{Account, Bytes};
 use video::Wish as Picture;
 
 /// The foreign function by which a module has a request answered by a stream that is shared.
@@ -82,6 +82,24 @@ pub(crate) struct Order {
     /// Without one the node chooses.
     pub level: Option<Level>,
     pub memory: Memory,
+}
+
+/// What shared streams and idle codecs keep is state of the service's session.
+struct State(Rc<dyn Room>);
+
+impl Account for State {
+    fn take(&self, bytes: Bytes) -> bool {
+        self.0.take(Part::State, bytes.0)
+    }
+
+    fn give(&self, bytes: Bytes) {
+        self.0.give(Part::State, bytes.0);
+    }
+}
+
+/// The account of a session's state.
+pub(crate) fn state_of(room: &Rc<dyn Room>) -> Rc<dyn Account> {
+    Rc::new(State(Rc::clone(room)))
 }
 
 /// Memory that a session has paid for: dropped, it gives it back.

@@ -5,11 +5,11 @@ mod codecs;
 use crate::calls::Calls;
 use crate::codecs::Codecs;
 use crate::connection::{Addresses, Failure, Fate, Given, Protocol, Side};
-use crate::desk::{Desk, REFLECT, TRANSCODE};
+use crate::desk::{Desk, REFLECT, TRANSCODE, state_of};
 use crate::http::Http;
 use crate::limits::{
-    CALLS_PER_ROUND_MAX, FLUSH_TIME, IDLE_INTERVAL, LINGER_LENGTH_MAX, LINGER_TIME, PORTION,
-    READ_LENGTH,
+    CALLS_PER_ROUND_MAX, FLUSH_TIME, GATHERED_LENGTH_MAX, GATHERED_MAX, IDLE_INTERVAL,
+    LINGER_LENGTH_MAX, LINGER_TIME, PORTION, READ_LENGTH,
 };
 use crate::module::{Last, Module, Reply};
 use crate::report::Reports;
@@ -17,9 +17,10 @@ use crate::runner::{Job, Resumed, Runner, Waiting};
 use crate::tcp::Tcp;
 use crate::transcoder::Lines;
 use fanout::{Fanout, Join};
+use foldhash::{HashMap, HashMapExt as _};
 use proxy_wasm::{Answer, Program, Stream, VmSpec};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -85,6 +86,8 @@ pub(crate) struct Live {
     is_server_silent: bool,
     /// It is among those that wait for the server to go on.
     is_pausing: bool,
+    /// It is among those that have something to send.
+    is_gathered: bool,
     /// When bytes came or went last.
     moved_at: Nanos,
     /// What of it goes through codecs.
@@ -98,6 +101,19 @@ impl Live {
             Side::Upstream => self.up,
         }
     }
+
+    /// Bytes that wait to be sent.
+    fn unsent(&mut self) -> usize {
+        Side::BOTH.into_iter().map(|side| self.protocol.out(side).len()).sum()
+    }
+}
+
+/// When what a connection has for the kernel is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sending {
+    Now,
+    /// With that of others.
+    Gathered,
 }
 
 /// Whether a connection is there afterwards.
@@ -110,12 +126,14 @@ enum After {
 /// A service of streams.
 pub struct Filter {
     kind: Kind,
-    failure: Failure,
+    failure: Rc<Cell<Failure>>,
     pub(crate) runner: Runner,
     pub(crate) live: HashMap<u64, Box<Live>>,
     pub(crate) ends: HashMap<End, u64>,
     last_number: u64,
     calls: Calls,
+    /// Connections with something to send, which goes together with that of others.
+    gathered: VecDeque<u64>,
     /// When those that linger have done so long enough, in order.
     lingering: VecDeque<(Nanos, u64)>,
     /// Until when what was kept back waits for more, in order.
@@ -140,7 +158,10 @@ impl Filter {
         let FilterSpec { program, mut vm, kind, failure, upstreams, codecs, .. } = spec;
         let fanout = spec.capabilities.reflects.map(|settings| {
             let fanout = Fanout::new(settings);
-            Rc::new(RefCell::new(fanout))
+            Rc::new(RefCell::new(match vm.room.as_ref().map(state_of) {
+                Some(account) => fanout.paid(account),
+                None => fanout,
+            }))
         });
         let (desk, mut reports) = (Desk::default(), Reports::default());
         reports.fanout.clone_from(&fanout);
@@ -161,12 +182,13 @@ impl Filter {
         let runner = Runner::new(program, vm, spec.real_offset_ns, told, spec.busy_permille);
         Self {
             kind,
-            failure,
+            failure: Rc::new(Cell::new(failure)),
             runner,
             live: HashMap::new(),
             ends: HashMap::new(),
             last_number: 0,
             calls: Calls::new(upstreams),
+            gathered: VecDeque::new(),
             lingering: VecDeque::new(),
             idle: VecDeque::new(),
             pausing: VecDeque::new(),
@@ -184,6 +206,12 @@ impl Filter {
         self.runner.reports()
     }
 
+    /// What becomes of streams while its module is down; its owner may change it at any time.
+    #[must_use]
+    pub fn failure(&self) -> Rc<Cell<Failure>> {
+        Rc::clone(&self.failure)
+    }
+
     /// Does something for a connection, and then with its sockets what can be done.
     pub(crate) fn with(
         &mut self,
@@ -191,15 +219,51 @@ impl Filter {
         number: u64,
         act: impl FnOnce(&mut dyn Protocol, &mut Runner),
     ) {
+        self.with_sending(io, number, Sending::Now, act);
+    }
+
+    fn with_sending(
+        &mut self,
+        io: &mut Io<'_>,
+        number: u64,
+        sending: Sending,
+        act: impl FnOnce(&mut dyn Protocol, &mut Runner),
+    ) {
         let Some(mut live) = self.live.remove(&number) else { return };
         act(&mut *live.protocol, &mut self.runner);
-        let after = self.drive(io, number, &mut live);
+        let after = match sending {
+            Sending::Now => self.drive(io, number, &mut live),
+            Sending::Gathered => self.drive_in(io, number, &mut live),
+        };
         if live.protocol.is_waiting() && !live.is_queued {
             live.is_queued = true;
             self.runner.wait(number);
         }
         if after == After::Stays {
             self.live.insert(number, live);
+        }
+    }
+
+    /// Reads what has come, and leaves what is to be sent: a call of the kernel that sends wakes
+    /// somebody, and one behind the other they wake him once.
+    fn drive_in(&mut self, io: &mut Io<'_>, number: u64, live: &mut Live) -> After {
+        let mut left = PORTION;
+        loop {
+            self.look(io, live);
+            if live.protocol.fate() == Fate::Open {
+                self.connect(io, number, live);
+                let read = Side::BOTH.map(|side| self.read(io, live, side, &mut left));
+                if read.contains(&true) {
+                    continue;
+                }
+            }
+            if (1..=GATHERED_LENGTH_MAX).contains(&live.unsent()) {
+                if !std::mem::replace(&mut live.is_gathered, true) {
+                    self.gathered.push_back(number);
+                }
+                return After::Stays;
+            }
+            return self.drive(io, number, live);
         }
     }
 
@@ -474,7 +538,7 @@ impl Filter {
     }
 
     /// The module has fallen: each connection goes on or ends by the policy.
-    fn fall(&mut self, io: &mut Io<'_>, mut streams: BTreeMap<u32, Stream>) {
+    fn fall(&mut self, io: &mut Io<'_>, mut streams: BTreeMap<u32, Box<Stream>>) {
         self.calls.forget(io);
         let mut numbers: Vec<u64> = self.live.keys().copied().collect();
         numbers.sort_unstable();
@@ -494,8 +558,8 @@ impl Application for Filter {
         self.last_number += 1;
         let (number, addresses) = (self.last_number, Addresses { client, server });
         let protocol: Box<dyn Protocol> = match self.kind {
-            Kind::Tcp => Box::new(Tcp::new(number, addresses, self.failure, &mut self.runner)),
-            Kind::Http => Box::new(Http::new(number, addresses, self.failure)),
+            Kind::Tcp => Box::new(Tcp::new(number, addresses, self.failure(), &mut self.runner)),
+            Kind::Http => Box::new(Http::new(number, addresses, self.failure())),
         };
         self.ends.insert(end, number);
         let live = Live {
@@ -510,6 +574,7 @@ impl Application for Filter {
             is_unreachable: false,
             is_server_silent: false,
             is_pausing: false,
+            is_gathered: false,
             moved_at: io.now(),
             lines: Lines::default(),
         };
@@ -524,9 +589,22 @@ impl Application for Filter {
     fn ready(&mut self, io: &mut Io<'_>, end: End) {
         self.runner.set_now(io.now());
         match self.ends.get(&end) {
-            Some(&number) => self.with(io, number, |_, _| {}),
+            Some(&number) => self.with_sending(io, number, Sending::Gathered, |_, _| {}),
             None if self.calls.has(end) => self.calls.ready(io, end),
             None => self.ready_elsewhere(io, end),
+        }
+        self.take_turns(io);
+        if self.gathered.len() >= GATHERED_MAX {
+            self.flush(io);
+        }
+    }
+
+    fn flush(&mut self, io: &mut Io<'_>) {
+        while let Some(number) = self.gathered.pop_front() {
+            if let Some(live) = self.live.get_mut(&number) {
+                live.is_gathered = false;
+            }
+            self.with(io, number, |_, _| {});
         }
         self.take_turns(io);
     }

@@ -32,7 +32,9 @@ use http1::{Exchange, RequestDecoder, ResponseDecoder};
 use message::{Context, Message, Own};
 use proxy_wasm::abi::{Action, StreamType};
 use proxy_wasm::{Answer, Call, Effect, Stream};
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use units::Nanos;
 use way::{Head, Stage, Way};
 
@@ -59,7 +61,7 @@ enum Link {
 pub(crate) struct Http {
     number: u64,
     addresses: Addresses,
-    failure: Failure,
+    failure: Rc<Cell<Failure>>,
     requests: RequestDecoder,
     responses: ResponseDecoder,
     exchange: Exchange,
@@ -97,7 +99,7 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    pub(crate) fn new(number: u64, addresses: Addresses, failure: Failure) -> Self {
+    pub(crate) fn new(number: u64, addresses: Addresses, failure: Rc<Cell<Failure>>) -> Self {
         Self {
             number,
             addresses,
@@ -566,7 +568,7 @@ impl Http {
     }
 
     /// Without its module a message goes on as far as it had come.
-    fn unfilter(&mut self, index: usize, stream: Option<Stream>, module: &mut dyn Module) {
+    fn unfilter(&mut self, index: usize, stream: Option<Box<Stream>>, module: &mut dyn Module) {
         module.count(|it| it.unfiltered += 1);
         self.messages[index].context = Context::Unfiltered;
         if self.messages[index].response.head < Head::Ready {

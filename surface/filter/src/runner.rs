@@ -7,18 +7,19 @@
 //!                  └─ Down ◀──┴── trap ──┘         until `Restart` says
 //! ```
 
-use crate::desk::{Allowed, Asked, Desk, PictureOrder};
+use crate::desk::{Allowed, Asked, Desk, PictureOrder, state_of};
 use crate::limits::PENDING_TIME;
 use crate::module::{Last, Module, Reply, Wants};
 use crate::report::{Counters, Event, Report, Reports};
 use coding::Pool;
 use engine::Over;
+use foldhash::{HashMap, HashMapExt as _};
 use proxy_wasm::{
     Answer, Call, CallError, Effect, HttpRequest, HttpResponse, Now, Outcome, Program,
     QUEUE_ITEMS_MAX, Ran, Restart, Started, Starting, Stream, Suspended, Vm, VmSpec,
 };
 use std::cell::{Cell, RefMut};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use units::Nanos;
 
@@ -79,7 +80,7 @@ pub(crate) struct Runner {
     effects: VecDeque<Effect>,
     http_calls: VecDeque<(u32, Box<HttpRequest>)>,
     /// The streams of a VM that fell.
-    fallen: Option<BTreeMap<u32, Stream>>,
+    fallen: Option<BTreeMap<u32, Box<Stream>>>,
     /// Whose contexts are.
     owners: HashMap<u32, u64>,
     /// Contexts that are not done yet, and until when they are waited for.
@@ -99,6 +100,10 @@ impl Runner {
         (desk, reports): (Desk, Reports),
         busy_permille: Rc<Cell<Option<u16>>>,
     ) -> Self {
+        let pool = match spec.room.as_ref().map(state_of) {
+            Some(account) => Pool::paid(account),
+            None => Pool::new(),
+        };
         let wants = Wants::new(program.callbacks(), program.imports("proxy_get_property"));
         Self {
             program,
@@ -119,7 +124,7 @@ impl Runner {
             pending: VecDeque::new(),
             reports,
             desk,
-            pool: Pool::new(),
+            pool,
             busy_permille,
             now: Nanos(0),
         }
@@ -301,7 +306,7 @@ impl Runner {
     }
 
     /// There is no VM until then, and whatever was to be done for one is not.
-    fn go_down(&mut self, again: Nanos, streams: BTreeMap<u32, Stream>) {
+    fn go_down(&mut self, again: Nanos, streams: BTreeMap<u32, Box<Stream>>) {
         self.report().memory_bytes = 0;
         self.state = State::Down(again);
         self.fallen = Some(streams);
@@ -318,7 +323,7 @@ impl Runner {
     }
 
     /// The streams of a VM that has fallen since this was asked last.
-    pub(crate) const fn take_fallen(&mut self) -> Option<BTreeMap<u32, Stream>> {
+    pub(crate) const fn take_fallen(&mut self) -> Option<BTreeMap<u32, Box<Stream>>> {
         self.fallen.take()
     }
 

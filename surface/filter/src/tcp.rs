@@ -12,7 +12,9 @@ use crate::module::{Last, Module, Reply};
 use crate::outgoing::Outgoing;
 use proxy_wasm::abi::{Action, PeerType, StreamType};
 use proxy_wasm::{Answer, Call, Effect, Now, Stream};
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// A callback to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +58,7 @@ struct Way {
 pub(crate) struct Tcp {
     number: u64,
     addresses: Addresses,
-    failure: Failure,
+    failure: Rc<Cell<Failure>>,
     context: Context,
     /// From the client, from the server.
     down: Way,
@@ -73,7 +75,7 @@ impl Tcp {
     pub(crate) fn new(
         number: u64,
         addresses: Addresses,
-        failure: Failure,
+        failure: Rc<Cell<Failure>>,
         module: &mut dyn Module,
     ) -> Self {
         let mut tcp = Self {
@@ -341,9 +343,9 @@ impl Tcp {
     }
 
     /// There is no VM for it.
-    fn fail_by_policy(&mut self, stream: Option<Stream>, module: &mut dyn Module) {
+    fn fail_by_policy(&mut self, stream: Option<Box<Stream>>, module: &mut dyn Module) {
         self.calling = None;
-        match self.failure {
+        match self.failure.get() {
             Failure::Open => {
                 module.count(|it| it.unfiltered += 1);
                 if let Some(mut stream) = stream {
@@ -409,7 +411,7 @@ impl Protocol for Tcp {
         }
     }
 
-    fn handle_fall(&mut self, streams: &mut BTreeMap<u32, Stream>, module: &mut dyn Module) {
+    fn handle_fall(&mut self, streams: &mut BTreeMap<u32, Box<Stream>>, module: &mut dyn Module) {
         self.has_fallen = false;
         if self.fate != Fate::Open || self.context == Context::Unfiltered {
             return;

@@ -9,13 +9,15 @@ use crate::report::Counters;
 use coding::{Coding, Pool};
 use proxy_wasm::abi::Action;
 use proxy_wasm::{Answer, Call, Now, Stream};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 
 /// A module that lets everything go on, or has it coded.
 #[derive(Default)]
 struct Willing {
-    streams: BTreeMap<u32, Stream>,
+    streams: BTreeMap<u32, Box<Stream>>,
     last: u32,
     counters: Counters,
     wants: Wants,
@@ -42,7 +44,7 @@ impl Module for Willing {
         let answer = match call {
             Call::Create(stream) => {
                 self.last += 1;
-                self.streams.insert(self.last, *stream);
+                self.streams.insert(self.last, stream);
                 Answer::Created(self.last)
             }
             _ => Answer::Action(Action::Continue),
@@ -75,7 +77,7 @@ impl Module for Willing {
     fn count_coded(&mut self, _: usize, _: usize) {}
 
     fn stream(&mut self, context: u32) -> Option<&mut Stream> {
-        self.streams.get_mut(&context)
+        self.streams.get_mut(&context).map(AsMut::as_mut)
     }
 
     fn count(&mut self, count: fn(&mut Counters)) {
@@ -119,7 +121,7 @@ impl Through {
             ..Wants::default()
         };
         Self {
-            http: Http::new(1, addresses, Failure::Closed),
+            http: Http::new(1, addresses, Rc::new(Cell::new(Failure::Closed))),
             module: Willing { wants, ..Willing::default() },
             to_client: Vec::new(),
             to_server: Vec::new(),

@@ -239,7 +239,7 @@ fn a_fall_gives_the_streams_back() {
     assert!(stream.downstream.is_paused());
     // Another VM begins with it anew.
     let mut tried = Script::new().start();
-    let context = tried.create(stream);
+    let context = tried.create(*stream);
     assert!(!tried.stream(context).downstream.is_paused());
     assert_eq!(tried.stream(context).downstream.headers, super::fields(&[("x", "x")]));
     assert!(matches!(tried.call(Call::End(context)), Ok(Answer::Ended(Some(_)))));

@@ -10,7 +10,7 @@ use crate::streams::{Module, Told};
 use abi::streams::{Protocol, StreamSettings};
 use anyhow::{Context, Result, bail};
 use engine::Pace;
-use executor::TURN_MAX;
+use executor::{SLICE, TURN_MAX};
 use filter::{Capabilities, Failure, Filter, FilterSpec, Kind};
 use proxy_wasm::abi::LogLevel;
 use proxy_wasm::{Random, Shared, VmSpec};
@@ -29,9 +29,15 @@ const PAGE_LENGTH: usize = 65_536;
 /// do for connections: two calls of the kernel, which each look at those would make as well.
 const BESIDE_INTERVAL: Nanos = Nanos(100_000);
 
+/// So long a service's calls are looked at more often behind one that ran for longer than a turn. Others are
+/// short, and to interrupt them takes a twentieth of their time.
+const CAREFUL_FOR: Nanos = Nanos::from_millis(1_000);
+
 /// Looks at what is beside connections.
 #[derive(Default)]
 pub(super) struct Beside {
+    /// Until then calls may be long.
+    careful_until: Nanos,
     /// The last one behind which there were connections to work for.
     looked: Nanos,
     /// When those were worked for, since then.
@@ -189,7 +195,7 @@ impl Cell {
 
     /// Whether it is time to look at the daemon and at what the kernel sends up.
     pub(super) fn looks_beside(&mut self) -> bool {
-        let Beside { looked, worked } = &mut self.beside;
+        let Beside { looked, worked, .. } = &mut self.beside;
         let Some(at) = worked.take() else { return true };
         let is_due = at.saturating_sub(*looked) >= BESIDE_INTERVAL;
         if is_due {
@@ -205,7 +211,8 @@ impl Cell {
         let (call, has_module) = self.streams.call(entry)?;
         let until = next.until.min(begin + TURN_MAX);
         if has_module {
-            self.slicer.arm(TURN_MAX);
+            let is_careful = self.sessions.take_turns() || begin < self.beside.careful_until;
+            self.slicer.arm(if is_careful { TURN_MAX } else { SLICE });
             self.pacer.begin(until, call);
             self.pacer.look_closely(Nanos(u64::MAX));
         }
@@ -214,8 +221,15 @@ impl Cell {
             let has_more = self.streams.work(entry, now, until);
             now = pacer::now();
             if !has_more || now >= until {
+                if has_more {
+                    self.streams.flush(entry, now, until);
+                    now = pacer::now();
+                }
                 let used = now.saturating_sub(begin);
                 let call = if has_module { self.pacer.end(true) } else { call };
+                if has_module && self.pacer.take_long() {
+                    self.beside.careful_until = now + CAREFUL_FOR;
+                }
                 self.streams.charge(entry, used, call);
                 self.beside.worked = Some(now);
                 self.sessions.charge_codecs(now, next, self.streams.charge_codecs(entry));

@@ -1,13 +1,15 @@
 //! Listeners who are slow, silent, or too many; and how an origin's bytes are cut.
 
 use crate::media::{frame, frames, in_a_row, numbers};
-use crate::world::{CHUNKED, Ended, LIVE, Server, World, chunk};
-use fanout::Settings;
+use crate::world::{CHUNKED, Ended, LIVE, Left, Server, World, chunk};
 use fanout::limits::UNSENT_MAX;
+use fanout::{Fanout, Settings};
 use proptest::prelude::*;
 use reflector::Config;
+use std::cell::Cell;
 use std::io::Write;
 use std::net::Shutdown;
+use std::rc::Rc;
 use units::Bytes;
 
 /// A ring of two seconds, so that slow listeners skip.
@@ -132,6 +134,31 @@ fn what_has_no_room_is_refused_and_may_come_again() {
         origin.accept(&mut world);
         assert_eq!((world.stats().refused, world.stats().listeners), (1, 1));
     }
+}
+
+#[test]
+fn what_channels_keep_is_on_their_services_account() {
+    const VIDEO: u64 = 8 << 20;
+    const AUDIO: u64 = 1 << 20;
+    let left = Rc::new(Left(Cell::new(VIDEO + VIDEO / 2)));
+    let mut world = World::of(Fanout::new(Settings::default()).paid(Rc::clone(&left) as _));
+    let origin = Server::new();
+    let mut first = world.ask(&origin.get("/a", "HTTP/1.1", ""));
+    let mut served = origin.accept(&mut world);
+    // As long as nobody knows what it is.
+    assert_eq!(left.0.get(), VIDEO / 2);
+    let mut second = world.ask(&origin.get("/b", "HTTP/1.1", ""));
+    let response = world.until("an answer", |_| second.whole());
+    assert_eq!((response.head.status(), world.stats().refused), (503, 1));
+    served.send(&mut world, LIVE.as_bytes());
+    served.send(&mut world, &frames(0..4));
+    world.until("a frame", |_| first.body(417));
+    assert_eq!(left.0.get(), VIDEO + VIDEO / 2 - AUDIO);
+    let _third = world.ask(&origin.get("/b", "HTTP/1.1", ""));
+    origin.accept(&mut world);
+    assert_eq!((left.0.get(), world.stats().channels), (VIDEO / 2 - AUDIO, 2));
+    drop(world);
+    assert_eq!(left.0.get(), VIDEO + VIDEO / 2, "nothing is left");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use fanout::{Fanout, FanoutStats, Join, Key, Settings};
 use http1::{Framing, RequestDecoder, RequestEvent, ResponseDecoder, ResponseEvent, ResponseHead};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use stream::{Application, Closed, End, Io, Received, ServiceNumber, Sockets, State, Streams};
-use units::Nanos;
+use units::{Account, Bytes, Nanos};
 
 /// A test that waits so long for what has to happen has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -99,12 +99,31 @@ pub struct World {
     pub key: Rc<RefCell<Vec<u8>>>,
 }
 
+/// An account with so many bytes left.
+pub struct Left(pub Cell<u64>);
+
+impl Account for Left {
+    fn take(&self, bytes: Bytes) -> bool {
+        let left = self.0.get().checked_sub(bytes.0);
+        self.0.set(left.unwrap_or(self.0.get()));
+        left.is_some()
+    }
+
+    fn give(&self, bytes: Bytes) {
+        self.0.set(self.0.get() + bytes.0);
+    }
+}
+
 impl World {
     pub fn new(settings: Settings) -> Self {
+        Self::of(Fanout::new(settings))
+    }
+
+    pub fn of(fanout: Fanout) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let fanout = Rc::new(RefCell::new(Fanout::new(settings)));
+        let fanout = Rc::new(RefCell::new(fanout));
         let key = Rc::new(RefCell::new(Vec::new()));
         let joining =
             Joining { fanout: Rc::clone(&fanout), reading: BTreeMap::new(), key: Rc::clone(&key) };

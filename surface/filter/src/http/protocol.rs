@@ -117,7 +117,7 @@ impl Protocol for Http {
         }
     }
 
-    fn handle_fall(&mut self, streams: &mut BTreeMap<u32, Stream>, module: &mut dyn Module) {
+    fn handle_fall(&mut self, streams: &mut BTreeMap<u32, Box<Stream>>, module: &mut dyn Module) {
         self.calling = None;
         self.has_fallen = false;
         let numbers: Vec<u64> = self.messages.iter().map(|it| it.number).collect();
@@ -135,7 +135,7 @@ impl Protocol for Http {
             }
             // Pictures are nothing without their module, and the stream is half used.
             let is_pictures = self.messages[index].response.is_pictures;
-            match self.failure {
+            match self.failure.get() {
                 Failure::Open if !is_pictures => self.unfilter(index, stream, module),
                 _ => {
                     self.messages[index].context = Context::Unfiltered;

@@ -126,7 +126,7 @@ impl Http {
 
     /// There is no VM for a request.
     fn fail_by_policy(&mut self, index: usize, module: &mut dyn Module) {
-        match self.failure {
+        match self.failure.get() {
             Failure::Open => module.count(|it| it.unfiltered += 1),
             Failure::Closed => {
                 module.count(|it| it.failed_closed += 1);

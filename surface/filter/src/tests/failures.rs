@@ -66,6 +66,23 @@ fn requests_of_a_closed_service_are_refused_when_its_module_falls() {
 }
 
 #[test]
+fn a_policy_that_changes_holds_for_what_falls_from_then_on() {
+    let falls = "(if (i32.gt_u (local.get 0) (i32.const 1)) (then (unreachable)))";
+    let mut lab = lab(&[("proxy_on_context_create", falls)], Kind::Http, Failure::Closed);
+    let mut client = lab.client();
+    client.send(GET);
+    lab.until(&mut [&mut client], |peers| !peers[0].came.is_empty());
+    assert!(client.text().starts_with("HTTP/1.1 503 "), "{}", client.text());
+    lab.failure.set(Failure::Open);
+    asks(&mut lab, GET);
+    lab.failure.set(Failure::Closed);
+    let mut client = lab.client();
+    client.send(GET);
+    lab.until(&mut [&mut client], |peers| !peers[0].came.is_empty());
+    assert!(client.text().starts_with("HTTP/1.1 503 "), "{}", client.text());
+}
+
+#[test]
 fn requests_of_an_open_service_go_on_when_its_module_falls() {
     for callback in [
         "proxy_on_request_headers",

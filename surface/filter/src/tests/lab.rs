@@ -52,6 +52,10 @@ impl Application for Redirected {
         self.filter.ready(io, end);
     }
 
+    fn flush(&mut self, io: &mut Io<'_>) {
+        self.filter.flush(io);
+    }
+
     fn poll_timeout(&self) -> Option<Nanos> {
         self.filter.poll_timeout()
     }
@@ -171,6 +175,7 @@ pub(crate) struct Lab {
     streams: Streams,
     service: ServiceNumber,
     pub(crate) reports: Reports,
+    pub(crate) failure: Rc<Cell<Failure>>,
     pub(crate) at: SocketAddr,
     listener: TcpListener,
     /// The time stands still but for what tests skip of it.
@@ -239,7 +244,7 @@ impl Lab {
 
     fn of(spec: FilterSpec) -> Self {
         let filter = Filter::new(spec);
-        let reports = filter.reports();
+        let (reports, failure) = (filter.reports(), filter.failure());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let server = listener.local_addr().unwrap();
@@ -250,7 +255,7 @@ impl Lab {
         let service =
             streams.add(vec![front.into()], Some(Box::new(Redirected { filter, server }))).unwrap();
         let now = Nanos::from_millis(1);
-        Self { streams, service, reports, at, listener, now, events: Vec::new() }
+        Self { streams, service, reports, failure, at, listener, now, events: Vec::new() }
     }
 
     /// Nobody listens at the server from now on.
@@ -266,11 +271,25 @@ impl Lab {
         self.step();
     }
 
+    /// Hears what has happened, and does nothing.
+    pub(crate) fn look(&mut self) {
+        self.streams.look(self.now).unwrap();
+    }
+
+    /// Does one thing; whether there is more to do.
+    pub(crate) fn work(&mut self) -> bool {
+        self.streams.work(self.service, &mut Fresh, self.now, self.now)
+    }
+
+    /// Its turn ends.
+    pub(crate) fn flush(&mut self) {
+        self.streams.flush(self.service, &mut Fresh, self.now, self.now);
+    }
+
     pub(crate) fn step(&mut self) {
-        let now = self.now;
-        self.streams.look(now).unwrap();
+        self.look();
         for _ in 0..100 {
-            if !self.streams.work(self.service, &mut Fresh, now, now) {
+            if !self.work() {
                 break;
             }
         }

@@ -53,6 +53,53 @@ fn requests_and_responses_pass_as_they_came() {
     }
 }
 
+#[test]
+fn what_connections_have_to_say_goes_together_or_when_their_turn_ends() {
+    let mut lab = lab();
+    let mut pairs = [(); 3].map(|()| {
+        let mut client = lab.client();
+        client.send(GET);
+        let mut server = lab.server();
+        lab.until_came(&mut server, &mut client, GET.len());
+        (client, server)
+    });
+    let mut seen = [false; 2];
+    for round in 1..200 {
+        for (_, server) in &mut pairs {
+            server.send(OK);
+        }
+        lab.look();
+        // Answers that the kernel did not have ready together show nothing.
+        let ends_turn = round % 2 == 0;
+        let has_more = lab.work() && lab.work();
+        if has_more {
+            for (client, _) in &mut pairs {
+                client.step();
+                assert_eq!(client.came.len(), OK.len() * (round - 1), "somebody else is ready");
+            }
+            if ends_turn {
+                lab.flush();
+                let came = |(client, _): &mut (Peer, Peer)| {
+                    client.step();
+                    client.came.len() == OK.len() * round
+                };
+                let came = pairs.iter_mut().filter_map(|pair| came(pair).then_some(())).count();
+                assert!((1..3).contains(&came), "the last one has not been looked at");
+            }
+            seen[usize::from(ends_turn)] = true;
+        }
+        for (client, server) in &mut pairs {
+            lab.until_came(client, server, OK.len() * round);
+            client.send(GET);
+            lab.until_came(server, client, GET.len() * (round + 1));
+        }
+        if seen == [true; 2] {
+            return;
+        }
+    }
+    panic!("never three answers at once: {seen:?}");
+}
+
 /// Looks at connections as often as they are looked at anyhow, for so long.
 fn pass_time(lab: &mut Lab, seconds: u64, peer: &mut Peer) {
     for _ in 0..seconds / 15 {
