@@ -383,7 +383,7 @@ fn counters(parts: &Parts<'_>, memory: MemoryLimits) -> Result<Vec<Counter>, Che
         }
         counters.push(Counter { name, address });
     }
-    Limited::Counters.allow(counters.len() as u64)?;
+    Limited::Counters.allow(counters.len() as u64, Kind::Packets)?;
     counters.sort_by(|left, right| left.name.cmp(&right.name));
     Ok(counters)
 }

@@ -1,6 +1,6 @@
 //! One test for each refusal of a module, and one module that uses everything.
 
-use abi::check::{Limited, MemoryLimits};
+use abi::check::{Kind, Limited, MemoryLimits};
 use abi::{CheckError, Checked, HOST_FUNCTIONS, Level, Unverified};
 
 const GOOD: &str = include_str!("../../../vectors/abi/good.wat");
@@ -146,21 +146,43 @@ fn more_than_the_limits_is_refused() {
         (Limited::DataSegments, "(data \"\")"),
         (Limited::ElementSegments, "(elem func)"),
     ] {
-        many(what, times(text, what.max() + 1));
+        many(what, times(text, what.max(Kind::Packets) + 1));
     }
     many(Limited::TableElements, "(table 65537 funcref)".into());
     let import = r#"(import "tam" "now_ms" (func (result i64)))"#;
-    many(Limited::Imports, times(import, Limited::Imports.max() + 1));
-    let exports: String = (0..=Limited::Exports.max())
+    many(Limited::Imports, times(import, Limited::Imports.max(Kind::Packets) + 1));
+    let exports: String = (0..=Limited::Exports.max(Kind::Packets))
         .map(|number| format!(r#"(export "x{number}" (func $f))"#))
         .collect();
     many(Limited::Exports, format!("(func $f) {exports}"));
-    let counters: String = (0..=Limited::Counters.max())
+    let counters: String = (0..=Limited::Counters.max(Kind::Packets))
         .map(|number| {
             format!(r#"(global (export "tam_counter_c{number}") i32 (i32.const 0x9000))"#)
         })
         .collect();
     many(Limited::Counters, format!("{BODY} {counters}"));
+}
+
+#[test]
+fn a_filter_has_what_its_toolchain_makes_and_no_more() {
+    let version = r#"(memory (export "memory") 1) (func (export "proxy_abi_version_0_2_1"))"#;
+    let has =
+        |count: usize, text: &str| check(&format!("(module {version} {})", text.repeat(count)));
+    let table = |elements: u32| has(1, &format!("(table {elements} funcref)"));
+    // As Go 1.26 makes of some lines.
+    assert_eq!(has(30_000, "(data (i32.const 1024) \"go\")").unwrap().kind, Kind::Streams);
+    has(20_000, "(func)").unwrap();
+    table(131_072).unwrap();
+    let most = |what: Limited| usize::try_from(what.max(Kind::Streams)).unwrap();
+    for (what, refused) in [
+        (Limited::Functions, has(most(Limited::Functions), "(func)")),
+        (Limited::DataSegments, has(most(Limited::DataSegments) + 1, "(data \"\")")),
+        (Limited::TableElements, table(131_073)),
+    ] {
+        let error = refused.unwrap_err();
+        let is_it = matches!(error, CheckError::TooMany { what: found, .. } if found == what);
+        assert!(is_it, "{what}: {error}");
+    }
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! Why a module was refused, one variant for each fault.
 
+use crate::check::streams::{
+    STREAM_DATA_SEGMENTS_MAX, STREAM_EXPORTS_MAX, STREAM_FUNCTIONS_MAX, STREAM_IMPORTS_MAX,
+    STREAM_TABLE_ELEMENTS_MAX,
+};
 use crate::check::{
     COUNTERS_MAX, DATA_SEGMENTS_MAX, ELEMENT_SEGMENTS_MAX, EXPORTS_MAX, FUNCTIONS_MAX, GLOBALS_MAX,
-    IMPORTS_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX,
+    IMPORTS_MAX, Kind, TABLE_ELEMENTS_MAX, TABLES_MAX,
 };
 use crate::layout::{
     DATA_ADDRESS, IMPORT_MODULE, MANIFEST_SECTION, MEMORY_PAGES_MAX, META_ADDRESS,
@@ -261,9 +265,22 @@ pub enum Limited {
 }
 
 impl Limited {
-    /// How many a module may have.
+    /// How many a module may have. One for streams is compiled to machine code only, and comes as
+    /// its toolchain makes it.
     #[must_use]
-    pub const fn max(self) -> u64 {
+    pub const fn max(self, kind: Kind) -> u64 {
+        match (kind, self) {
+            (Kind::Packets, limited) => limited.max_of_packets(),
+            (Kind::Streams, Self::Functions) => STREAM_FUNCTIONS_MAX,
+            (Kind::Streams, Self::Imports) => STREAM_IMPORTS_MAX,
+            (Kind::Streams, Self::Exports) => STREAM_EXPORTS_MAX,
+            (Kind::Streams, Self::TableElements) => STREAM_TABLE_ELEMENTS_MAX,
+            (Kind::Streams, Self::DataSegments) => STREAM_DATA_SEGMENTS_MAX,
+            (Kind::Streams, limited) => limited.max_of_packets(),
+        }
+    }
+
+    const fn max_of_packets(self) -> u64 {
         match self {
             Self::Functions => FUNCTIONS_MAX,
             Self::Imports => IMPORTS_MAX,
@@ -281,11 +298,12 @@ impl Limited {
     ///
     /// # Errors
     /// [`CheckError::TooMany`].
-    pub(crate) const fn allow(self, count: u64) -> Result<(), CheckError> {
-        if count <= self.max() {
+    pub(crate) const fn allow(self, count: u64, kind: Kind) -> Result<(), CheckError> {
+        let max = self.max(kind);
+        if count <= max {
             return Ok(());
         }
-        Err(CheckError::TooMany { what: self, count, max: self.max() })
+        Err(CheckError::TooMany { what: self, count, max })
     }
 }
 

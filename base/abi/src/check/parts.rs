@@ -8,6 +8,7 @@ use wasmparser::{
     types::{EntityType, Types},
 };
 
+use crate::check::Kind;
 use crate::check::brief::Body;
 use crate::check::error::{CheckError, Limited};
 use crate::check::streams;
@@ -89,7 +90,7 @@ impl<'a> Parts<'a> {
         parser.set_features(features);
         let mut validator = Validator::new_with_features(features);
         let mut allocations = FuncValidatorAllocations::default();
-        let mut seen = Seen::default();
+        let mut seen = Seen { kind: streams::kind(bytes), ..Seen::default() };
         for payload in parser.parse_all(bytes) {
             let payload = payload?;
             seen.before(&payload)?;
@@ -205,6 +206,8 @@ fn fingerprint(before: u64, bytes: &[u8]) -> u64 {
 /// What one pass collects.
 #[derive(Default)]
 struct Seen<'a> {
+    /// By which it may have so much of everything.
+    kind: Kind,
     imports: Vec<Import<'a>>,
     start_function: Option<u32>,
     active_data: Vec<(usize, u32, u64)>,
@@ -219,23 +222,20 @@ struct Seen<'a> {
 impl<'a> Seen<'a> {
     /// Limits that hold before the validator spends time on a section.
     fn before(&self, payload: &Payload<'a>) -> Result<(), CheckError> {
-        match payload {
-            Payload::Version { encoding: Encoding::Component, .. } => Err(CheckError::Component),
-            Payload::ImportSection(section) => Limited::Imports.allow(u64::from(section.count())),
-            Payload::ExportSection(section) => Limited::Exports.allow(u64::from(section.count())),
-            Payload::FunctionSection(section) => {
-                Limited::Functions.allow(u64::from(section.count()))
+        let (what, count) = match payload {
+            Payload::Version { encoding: Encoding::Component, .. } => {
+                return Err(CheckError::Component);
             }
-            Payload::TableSection(section) => Limited::Tables.allow(u64::from(section.count())),
-            Payload::GlobalSection(section) => Limited::Globals.allow(u64::from(section.count())),
-            Payload::ElementSection(section) => {
-                Limited::ElementSegments.allow(u64::from(section.count()))
-            }
-            Payload::DataSection(section) => {
-                Limited::DataSegments.allow(u64::from(section.count()))
-            }
-            _ => Ok(()),
-        }
+            Payload::ImportSection(section) => (Limited::Imports, section.count()),
+            Payload::ExportSection(section) => (Limited::Exports, section.count()),
+            Payload::FunctionSection(section) => (Limited::Functions, section.count()),
+            Payload::TableSection(section) => (Limited::Tables, section.count()),
+            Payload::GlobalSection(section) => (Limited::Globals, section.count()),
+            Payload::ElementSection(section) => (Limited::ElementSegments, section.count()),
+            Payload::DataSection(section) => (Limited::DataSegments, section.count()),
+            _ => return Ok(()),
+        };
+        what.allow(u64::from(count), self.kind)
     }
 
     /// Keeps what is asked about later.
@@ -251,7 +251,7 @@ impl<'a> Seen<'a> {
                 for table in section {
                     elements = elements.saturating_add(table?.ty.initial);
                 }
-                Limited::TableElements.allow(elements)?;
+                Limited::TableElements.allow(elements, self.kind)?;
             }
             Payload::GlobalSection(section) => {
                 for global in section {
