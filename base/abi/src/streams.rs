@@ -47,6 +47,8 @@ pub struct Capabilities {
     pub codes_responses: bool,
     /// `reflect`: gives requests to shared live streams.
     pub reflects: bool,
+    /// `reflect-no-store`: the same, also of origins that say `no-store` with everything.
+    pub shares_no_store: bool,
     /// `transcode`: has video of responses come as pictures.
     pub transcodes: bool,
 }
@@ -126,6 +128,9 @@ impl Capabilities {
             match name {
                 "code-responses" => capabilities.codes_responses = true,
                 "reflect" => capabilities.reflects = true,
+                "reflect-no-store" => {
+                    (capabilities.reflects, capabilities.shares_no_store) = (true, true);
+                }
                 "transcode" => capabilities.transcodes = true,
                 _ => return None,
             }
@@ -176,11 +181,13 @@ mod tests {
     #[test]
     fn capabilities_are_granted_by_name_and_a_manifest_grants_none() {
         let of = |text| Capabilities::parse(text);
-        assert_eq!(of(""), Some(Capabilities::default()));
-        let both = Capabilities { codes_responses: true, reflects: true, transcodes: false };
+        let none = Capabilities::default();
+        assert_eq!(of(""), Some(none));
+        let both = Capabilities { codes_responses: true, reflects: true, ..none };
         assert_eq!(of("code-responses, reflect"), Some(both));
-        let third = Capabilities { transcodes: true, ..Capabilities::default() };
-        assert_eq!(of("transcode"), Some(third));
+        assert_eq!(of("transcode"), Some(Capabilities { transcodes: true, ..none }));
+        let all = Capabilities { reflects: true, shares_no_store: true, ..none };
+        assert_eq!(of("reflect-no-store"), Some(all));
         assert_eq!(of("fly"), None);
         let name = Name::new(CAPABILITIES).unwrap();
         let own = Parameter {

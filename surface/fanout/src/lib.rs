@@ -67,4 +67,5 @@ mod station;
 mod stats;
 
 pub use fanout::{Fanout, Join, Key, KeyTooLong, Settings, Source};
+pub use reflector::NoStore;
 pub use stats::{FanoutMemory, FanoutStats};

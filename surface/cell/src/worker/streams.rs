@@ -33,6 +33,15 @@ const BESIDE_INTERVAL: Nanos = Nanos(100_000);
 /// short, and to interrupt them takes a twentieth of their time.
 const CAREFUL_FOR: Nanos = Nanos::from_millis(1_000);
 
+/// Shared streams as an operator has granted them.
+fn shared_streams(no_store: bool) -> fanout::Settings {
+    let mut settings = fanout::Settings::default();
+    if no_store {
+        settings.channel.no_store = fanout::NoStore::Share;
+    }
+    settings
+}
+
 /// Looks at what is beside connections.
 #[derive(Default)]
 pub(super) struct Beside {
@@ -130,7 +139,10 @@ impl Cell {
             upstreams: settings.upstreams,
             capabilities: Capabilities {
                 codes_responses: settings.capabilities.codes_responses,
-                reflects: settings.capabilities.reflects.then(fanout::Settings::default),
+                reflects: settings
+                    .capabilities
+                    .reflects
+                    .then(|| shared_streams(settings.capabilities.shares_no_store)),
             },
             codecs: settings
                 .capabilities
