@@ -3,7 +3,8 @@
 # nothing is missing. Debian and Ubuntu; elsewhere it names what to install and
 # ends with 1. It never asks and may be run again at any time. `--tests` adds
 # what only the tests need: rustfmt, clippy, nft, the parser of Prometheus,
-# decoders of other people's, a browser, and BIRD, whose service stays off.
+# decoders and players of other people's, a browser, and BIRD, nginx and
+# Icecast, whose services stay off.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/rust.sh
@@ -41,6 +42,9 @@ missing_tools() {
     [ -z "$for_tests" ] || have openssl || echo openssl
     [ -z "$for_tests" ] || have brotli || echo brotli
     [ -z "$for_tests" ] || have zstd || echo zstd
+    for tool in ffmpeg mpg123 wrk nginx icecast2; do
+        [ -z "$for_tests" ] || have "$tool" || echo "$tool"
+    done
     [ -z "$for_tests" ] || have_browser || echo chromium
     [ -z "$for_tests" ] || have_prometheus_parser || echo prometheus-parser
     if have pkg-config; then
@@ -134,12 +138,12 @@ apt() {
     wait "$job"
 }
 
-# Only the tests run BIRD, in namespaces of their own: Debian would start it on
-# this machine with the package.
-keep_bird_off() {
+# Only the tests run these servers, in namespaces of their own: Debian would start
+# one on this machine with its package.
+keep_off() {
     have systemctl || return 0
     if [ "$(id -u)" = 0 ]; then as_root=""; else as_root="sudo -n"; fi
-    $as_root systemctl mask bird >/dev/null 2>&1 || say "the service bird may start with its package; systemctl disable --now bird ends it"
+    $as_root systemctl mask "$1" >/dev/null 2>&1 || say "the service $1 may start with its package; systemctl disable --now $1 ends it"
 }
 
 install_with_apt() {
@@ -162,7 +166,12 @@ install_with_apt() {
     [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null ||
         fail "these are missing, and sudo would have to ask; as root: apt-get install$packages"
     say "installing:$packages"
-    case "$packages " in *" bird2 "*) keep_bird_off ;; esac
+    for package in $packages; do
+        case $package in
+        bird2) keep_off bird ;;
+        nginx | icecast2) keep_off "$package" ;;
+        esac
+    done
     # shellcheck disable=SC2086 # one word per package
     apt install --no-install-recommends $packages && return 0
     tail -n 15 "$log" >&2

@@ -11,7 +11,8 @@
 #   5. 1,000 kills while a ledger is written; the bill of exactly 1,000,000 packets; a flood
 #      from 1,000,000 crafted prefixes
 #   6. 100,000 sets of promises in each property of core/session
-#   7. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
+#   7. 6,000 clients who come and leave a node's services of streams within a minute
+#   8. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
 #      no namespace and no pin is left behind
 #
 # The last line says how much of both there was.
@@ -49,6 +50,8 @@ traces() {
     ls -d /sys/fs/bpf/tamandua/* 2>/dev/null || true
 }
 
+for name in compress reflector; do target/release/tam build "services/$name"; done
+
 long system system bombs::modules_made_to_blow_up_the_compiler_end_within_its_limits_while_the_node_answers
 long system system kills::kills_at_random_moments_lose_nothing_but_what_was_in_a_dead_cells_rings
 long wasm-lab differential random_modules_agree_in_kernel_wasmtime_and_wasmi
@@ -61,6 +64,7 @@ long system system guard::crafted_sources_get_no_legitimate_prefix_held
 long system system ledger::the_bill_of_a_number_of_packets_is_what_sender_and_receiver_count
 long bpf front_door parser::mutated_frames_are_read_as_in_rust
 long association replay recorded_packets_are_accepted_once_also_after_restarts_and_by_no_successor
+long system system crowds::clients_who_come_and_leave_at_any_moment_leave_nothing_and_disturb_nobody
 TAM_SOAK=1 cargo test --release --package session --test session >&2
 tools/fuzz.sh "${FUZZ_SECONDS:-600}" >&2
 
@@ -79,4 +83,4 @@ while [ "$SECONDS" -lt "$end" ]; do
     fi
     echo "soak: $runs runs, $(((end - SECONDS) / 60)) minutes left" >&2
 done
-echo "100 kills, 1,000 of a ledger's writer; a million lies, forged tokens and replayed packets refused; 100,000 modules, 100,000 sets of promises and twice 10,000,000 packets agreed; $runs runs in $minutes minutes, none failed"
+echo "100 kills, 1,000 of a ledger's writer; a million lies, forged tokens and replayed packets refused; 100,000 modules, 100,000 sets of promises and twice 10,000,000 packets agreed; 6,000 clients left nothing; $runs runs in $minutes minutes, none failed"

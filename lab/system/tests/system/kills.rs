@@ -21,10 +21,10 @@ const STAY: [(&str, &str, u16); 2] = [("up", "user", 7000), ("low", "nic", 7001)
 const GUEST: &str = "guest";
 
 /// xorshift64 (Marsaglia 2003): enough to choose what happens next.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

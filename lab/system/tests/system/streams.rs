@@ -1,19 +1,20 @@
 //! Services of streams: connections that a node takes, and whose ends do not notice.
 
 use crate::clean_end::kill;
-use crate::common::{Ends, Line, SOON, module, steps_of_work};
+use crate::common::{Line, SOON, module, steps_of_work};
+use crate::nginx::listens;
+use crate::radio::{Framing, Programme, Station, frames};
 use os::offload::{Offload, OffloadState};
 use sha2::{Digest, Sha256};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use testkit::{Net, NodeUnderTest, Running, Service, root_or_skip, service_module, wait_for};
 
-const PORT: u16 = 7000;
+pub const PORT: u16 = 7000;
 
 /// A module that wants to see nothing.
-fn passes() -> Vec<u8> {
+pub fn passes() -> Vec<u8> {
     let text = r#"(module $passes (memory (export "memory") 1)
         (func (export "proxy_abi_version_0_2_1")))"#;
     wat::parse_str(text).unwrap()
@@ -24,11 +25,25 @@ fn deploy(line: &Line, rules: &[&str]) {
     line.node.deploy(&passes(), &service).unwrap();
 }
 
-fn stats(line: &Line) -> api::StreamStats {
+/// Has connections to an L4 port go through a module.
+pub fn deploys(line: &Line, name: &str, port: u16, module: &[u8], parameters: &[(&str, &str)]) {
+    let rules = [&*format!("proto tcp dport {port}")];
+    let service = Service { name, rules: &rules, parameters, ..Service::default() };
+    line.node.deploy(module, &service).unwrap();
+}
+
+/// Live streams below `/live/` are shared.
+pub fn deploys_reflector(line: &Line) {
+    let module = service_module("reflector").unwrap();
+    let parameters = [("capabilities", "reflect"), ("configuration", "paths /live/")];
+    deploys(line, "streams", PORT, &module, &parameters);
+}
+
+pub fn stats(line: &Line) -> api::StreamStats {
     line.node.service("streams").unwrap().stats.streams.unwrap()
 }
 
-fn server(line: &Line, v6: bool, port: u16) -> TcpListener {
+pub fn server(line: &Line, v6: bool, port: u16) -> TcpListener {
     let address: IpAddr = match v6 {
         true => line.net.v6("server", "r1").unwrap().into(),
         false => line.net.v4("server", "r1").unwrap().into(),
@@ -37,7 +52,7 @@ fn server(line: &Line, v6: bool, port: u16) -> TcpListener {
     line.net.within("server", bind).unwrap().unwrap()
 }
 
-fn connect(line: &Line, to: SocketAddr) -> TcpStream {
+pub fn connect(line: &Line, to: SocketAddr) -> TcpStream {
     let stream = line.net.within("client", || TcpStream::connect(to)).unwrap().unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream
@@ -49,7 +64,7 @@ fn pair(line: &Line, listener: &TcpListener) -> (TcpStream, TcpStream) {
     (client, listener.accept().unwrap().0)
 }
 
-fn noise(length: usize) -> Vec<u8> {
+pub fn noise(length: usize) -> Vec<u8> {
     let mut state = 1u64;
     let next = |_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -366,11 +381,7 @@ fn serves_files(line: &Line, folder: &std::path::Path) -> Running {
     let port = PORT.to_string();
     let argv = ["python3", "-m", "http.server", &port, "--bind", &address, "--directory", &folder];
     let server = Running::start(&line.net.namespace("server").unwrap(), &argv).unwrap();
-    let listens = wait_for(SOON, || {
-        let sockets = line.run("server", &["ss", "-Hltn", "sport", "=", &format!(":{PORT}")]);
-        (!sockets.is_empty()).then_some(())
-    });
-    assert!(listens.is_some(), "the server does not listen");
+    listens(line, PORT);
     server
 }
 
@@ -419,9 +430,7 @@ fn a_filter_edits_what_a_client_and_a_server_say_and_every_byte_of_the_body_arri
     let (head, plain) = curl(&line, "/large");
     assert!(!head.contains("x-seen-by") && plain == bodies[1].1, "{head}");
     let add = "(drop (call $add (i32.const 2) (i32.const 64) (i32.const 9) (i32.const 80) (i32.const 8)))";
-    let rules = [&*format!("proto tcp dport {PORT}")];
-    let service = Service { name: "streams", rules: &rules, ..Service::default() };
-    line.node.deploy(&http_filter("", add), &service).unwrap();
+    deploys(&line, "streams", PORT, &http_filter("", add), &[]);
     for (name, body) in &bodies {
         let (head, came) = curl(&line, &format!("/{name}"));
         assert!(head.starts_with("HTTP/1.0 200") && head.contains("x-seen-by: tamandua"), "{head}");
@@ -432,14 +441,8 @@ fn a_filter_edits_what_a_client_and_a_server_say_and_every_byte_of_the_body_arri
     assert_eq!(stats(&line).accepted, 3);
 }
 
-#[test]
-fn a_filter_for_tcp_is_shown_every_byte() {
-    if !root_or_skip("filters for TCP") {
-        return;
-    }
-    let line = Line::up();
-    line.acquaint();
-    // Counts the bytes that it is shown of both directions.
+/// A filter for TCP that counts the bytes that it is shown of both directions.
+pub fn counts_bytes() -> Vec<u8> {
     let text = r#"(module $counts
         (import "env" "proxy_define_metric"
           (func $define (param i32 i32 i32 i32) (result i32)))
@@ -454,11 +457,17 @@ fn a_filter_for_tcp_is_shown_every_byte() {
           (i32.const 0))
         (export "proxy_on_downstream_data" (func $on_data))
         (export "proxy_on_upstream_data" (func $on_data)))"#;
-    let rules = [&*format!("proto tcp dport {PORT}")];
-    let parameters = [("protocol", "tcp")];
-    let parameters = &parameters[..];
-    let service = Service { name: "streams", rules: &rules, parameters, ..Service::default() };
-    line.node.deploy(&wat::parse_str(text).unwrap(), &service).unwrap();
+    wat::parse_str(text).unwrap()
+}
+
+#[test]
+fn a_filter_for_tcp_is_shown_every_byte() {
+    if !root_or_skip("filters for TCP") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    deploys(&line, "streams", PORT, &counts_bytes(), &[("protocol", "tcp")]);
     let sent = noise(1 << 20);
     let listener = server(&line, false, PORT);
     let mut client = connect(&line, listener.local_addr().unwrap());
@@ -507,12 +516,8 @@ fn compress_codes_what_a_client_accepts_and_every_byte_comes_back() {
     std::fs::write(folder.path().join("text.txt"), &text).unwrap();
     std::fs::write(folder.path().join("noise.png"), noise(100_000)).unwrap();
     let _server = serves_files(&line, folder.path());
-    let rules = [&*format!("proto tcp dport {PORT}")];
     let module = service_module("compress").unwrap();
-    let parameters = [("capabilities", "code-responses")];
-    let parameters = &parameters[..];
-    let service = Service { name: "streams", rules: &rules, parameters, ..Service::default() };
-    line.node.deploy(&module, &service).unwrap();
+    deploys(&line, "streams", PORT, &module, &[("capabilities", "code-responses")]);
     let (head, plain) = curl(&line, "/text.txt");
     let varies = head.to_ascii_lowercase().contains("vary: accept-encoding");
     assert!(plain == text.as_bytes() && varies, "{head}");
@@ -544,50 +549,6 @@ fn compress_codes_what_a_client_accepts_and_every_byte_comes_back() {
     assert_eq!(counters.get("coded.gzip"), Some(&1), "{counters:?}");
 }
 
-/// A frame of MPEG-1 layer III, 128 kbit/s at 44.1 kHz, with its number in it.
-fn mp3_frame(number: u32) -> Vec<u8> {
-    let mut frame = vec![0; 417];
-    frame[..4].copy_from_slice(&[0xff, 0xfb, 0x90, 0x00]);
-    frame[36..40].copy_from_slice(&number.to_be_bytes());
-    frame
-}
-
-/// A radio station that plays until somebody says that it is over; how many listen to it directly.
-fn station<'scope>(
-    scope: &'scope std::thread::Scope<'scope, '_>,
-    listener: &'scope TcpListener,
-    over: &'scope AtomicBool,
-    connections: &'scope AtomicU32,
-) {
-    listener.set_nonblocking(true).unwrap();
-    scope.spawn(move || {
-        let (mut playing, mut number) = (Vec::new(), 0);
-        while !over.load(Ordering::Relaxed) {
-            if let Ok((mut stream, _)) = listener.accept() {
-                connections.fetch_add(1, Ordering::Relaxed);
-                let head = b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\n\r\n";
-                stream.set_nonblocking(false).unwrap();
-                stream.write_all(head).unwrap();
-                playing.push(stream);
-            }
-            let frame = mp3_frame(number);
-            number += 1;
-            // Somebody who has gone hears nothing more.
-            playing.retain_mut(|stream| stream.write_all(&frame).is_ok());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    });
-}
-
-/// The numbers of the frames in what somebody has heard; every byte is part of a whole frame.
-fn frames(heard: &[u8]) -> Vec<u32> {
-    let number = |frame: &[u8]| {
-        assert_eq!(frame[..4], [0xff, 0xfb, 0x90, 0x00]);
-        u32::from_be_bytes(frame[36..40].try_into().unwrap())
-    };
-    heard.chunks_exact(417).map(number).collect()
-}
-
 #[test]
 fn listeners_of_a_station_share_one_connection_and_the_first_may_leave() {
     if !root_or_skip("shared live streams") {
@@ -595,19 +556,12 @@ fn listeners_of_a_station_share_one_connection_and_the_first_may_leave() {
     }
     let line = Line::up();
     line.acquaint();
-    let rules = [&*format!("proto tcp dport {PORT}")];
-    let module = service_module("reflector").unwrap();
-    let parameters = [("capabilities", "reflect"), ("configuration", "paths /live/")];
-    let parameters = &parameters[..];
-    let service = Service { name: "streams", rules: &rules, parameters, ..Service::default() };
-    line.node.deploy(&module, &service).unwrap();
-    let listener = server(&line, false, PORT);
-    let (over, connections) = (AtomicBool::new(false), AtomicU32::new(0));
+    deploys_reflector(&line);
+    let programme = Programme::numbered();
+    let station = Station::opens(&line, PORT, programme, 200.0, Framing::UntilClose);
     let folder = tempfile::tempdir().unwrap();
     let url = format!("http://{}/live/one.mp3", line.server(PORT));
     std::thread::scope(|scope| {
-        let _ends = Ends(&over);
-        station(scope, &listener, &over, &connections);
         let (line, url, folder) = (&line, &url, folder.path());
         let listens = |name: &str, seconds: &str| {
             let heard = folder.join(name);
@@ -626,7 +580,7 @@ fn listeners_of_a_station_share_one_connection_and_the_first_may_leave() {
             assert!(heard.len() > 100, "{} frames", heard.len());
             assert!(heard.is_sorted_by(|a, b| a + 1 == *b), "none is missing or twice");
         }
-        assert_eq!(connections.load(Ordering::Relaxed), 1, "one for both");
+        assert_eq!(station.connections(), 1, "one for both");
         assert!(heard[1].last() > heard[0].last(), "it goes on behind the first");
         let counters = line.node.service("streams").unwrap().stats.counters;
         assert_eq!(counters.get("reflected"), Some(&2), "{counters:?}");
