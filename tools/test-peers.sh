@@ -56,9 +56,16 @@ peer_repository() {
     tools/peers-repository.sh
 }
 
-# A filter for streams with the public Go SDK, in our host. Debian's Go is too old for it.
+# A filter for streams with the public Go SDK, in our host and at a node, for curl. Debian's Go is
+# too old for it.
 peer_filters() {
-    go version >&2 && cargo test --release --package proxy-wasm --features peers --lib go::
+    local root=(env)
+    [ "$(id -u)" = 0 ] || root=(sudo -n --preserve-env)
+    go version >&2 &&
+        cargo test --release --package proxy-wasm --features peers --lib go:: &&
+        cargo build --release --quiet --workspace &&
+        cargo --config "target.'cfg(unix)'.runner='${root[*]}'" test --release --workspace \
+            --features system/peers --test system -- --test-threads=1 go_filter::
 }
 
 agreed=()

@@ -80,6 +80,13 @@ func (context *httpContext) answered(_, size, _ int) {
 	}
 }
 
+func (context *httpContext) OnHttpResponseHeaders(int, bool) types.Action {
+	if err := proxywasm.AddHttpResponseHeader("x-seen-by", "go"); err != nil {
+		panic(err)
+	}
+	return types.ActionContinue
+}
+
 func (context *httpContext) OnHttpResponseBody(size int, endOfStream bool) types.Action {
 	if !endOfStream {
 		return types.ActionPause

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod books;
+mod go;
 mod net;
 mod node;
 mod raw_port;
@@ -20,6 +21,7 @@ mod run;
 mod skip;
 
 pub use books::{Balance, Books, inconsistencies};
+pub use go::go_filter;
 pub use net::Net;
 pub use node::{NodeUnderTest, Service, leftovers, node_file, service_module, tam};
 pub use raw_port::RawPort;

@@ -6,30 +6,12 @@ use super::{Tried, fields, http, spec};
 use crate::abi::{Action, StreamType};
 use crate::{Answer, Call, CallError, Effect, HttpResponse, MetricValue};
 use engine::TrapKind;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::rc::Rc;
-
-fn built() -> Vec<u8> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let (sources, filter) = (root.join("lab/filters/go"), target.join("filters/go/filter.wasm"));
-    let output = Command::new("go")
-        .current_dir(sources)
-        .args(["build", "-buildmode=c-shared", "-o"])
-        .arg(&filter)
-        .arg(".")
-        .envs([("GOOS", "wasip1"), ("GOARCH", "wasm")])
-        .output()
-        .expect("Go 1.24 or newer is on the path");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    std::fs::read(filter).unwrap()
-}
 
 /// One test, since the module takes seconds to build and to compile.
 #[test]
 fn a_go_filter_runs_unchanged() {
-    let wasm = built();
+    let wasm = testkit::go_filter().unwrap();
     let mut spec = spec();
     spec.memory_bytes_max = 64 << 20;
     let shared = Rc::clone(&spec.shared);
@@ -42,6 +24,11 @@ fn a_go_filter_runs_unchanged() {
     let expected = fields(&[(":path", "/p"), ("x-added", "go")]);
     assert_eq!(tried.stream(context).downstream.headers, expected);
     assert_eq!(shared.borrow().metrics()[0].value, MetricValue::Counter(1));
+    tried.stream(context).upstream.headers = fields(&[(":status", "200")]);
+    let call = Call::ResponseHeaders { context, is_last: false };
+    assert_eq!(tried.action(call), Action::Continue);
+    let expected = fields(&[(":status", "200"), ("x-seen-by", "go")]);
+    assert_eq!(tried.stream(context).upstream.headers, expected);
     tried.stream(context).upstream.body = b"a b".to_vec();
     let call = Call::ResponseBody { context, is_last: false };
     assert_eq!(tried.action(call), Action::Pause);
