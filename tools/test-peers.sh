@@ -59,8 +59,9 @@ peer_repository() {
 # A filter for streams with the public Go SDK, in our host and at a node, for curl. Debian's Go is
 # too old for it.
 peer_filters() {
-    local root=(env)
-    [ "$(id -u)" = 0 ] || root=(sudo -n --preserve-env)
+    # sudo has a PATH of its own, and Go is seldom on it.
+    local root=(env "PATH=$PATH")
+    [ "$(id -u)" = 0 ] || root=(sudo -n --preserve-env "${root[@]}")
     go version >&2 &&
         cargo test --release --package proxy-wasm --features peers --lib go:: &&
         cargo build --release --quiet --workspace &&

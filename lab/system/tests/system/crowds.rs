@@ -149,7 +149,7 @@ fn a_thousand_listeners_at_a_node_outlive_their_origin_and_each_other() {
 
 #[test]
 fn who_pauses_at_a_node_skips_whole_frames_and_others_miss_none() {
-    const LISTENERS: usize = 20;
+    const LISTENERS: usize = 10;
     if !root_or_skip("listeners who pause") {
         return;
     }
@@ -163,9 +163,9 @@ fn who_pauses_at_a_node_skips_whole_frames_and_others_miss_none() {
     let has_heard = |listener: &Listener| listener.hearing.count() > 10;
     assert_eq!(crowd.hear_until(SOON, 0..LISTENERS, has_heard), 0);
     crowd.pauses(0);
-    // More than three times what is kept for it.
-    let end = station.number() + 10_000;
-    station.plays_at(4_000.0);
+    // More than twice what is kept for it, in 3 s.
+    let end = station.number() + 6_000;
+    station.plays_at(2_000.0);
     let is_there = |listener: &Listener| listener.hearing.next >= end;
     assert_eq!(crowd.hear_until(CROWD_TIME_MAX, 1..LISTENERS, is_there), 0);
     station.plays_at(REAL_TIME);
@@ -180,7 +180,7 @@ fn who_pauses_at_a_node_skips_whole_frames_and_others_miss_none() {
 /// Clients that come in a second.
 const VISITS_PER_S: u32 = 100;
 /// For so long, and with `TAM_SOAK`.
-const CHURN: Duration = Duration::from_secs(6);
+const CHURN: Duration = Duration::from_secs(4);
 const CHURN_SOAK: Duration = Duration::from_secs(60);
 const SEED: u64 = 0x7a6d_616e_6475_6102;
 /// Listeners that stay.
@@ -262,7 +262,7 @@ fn clients_who_come_and_leave_at_any_moment_leave_nothing_and_disturb_nobody() {
     eprintln!("{warm:?}, {ends:?}");
     let count = length.as_secs() as u32 * VISITS_PER_S;
     assert_eq!(ends.heard + ends.nothing + ends.whole + ends.left, count, "{ends:?}");
-    assert!(ends.heard > count / 4 && ends.whole > count / 8, "{ends:?}");
+    assert!(ends.heard > count / 8 && ends.whole > count / 8, "{ends:?}");
     let all = |listener: &Listener| listener.hearing.next >= last;
     assert_eq!(crowd.hear_until(CROWD_TIME_MAX, 0..STEADY, all), 0);
     for Listener { hearing, end, .. } in &crowd.listeners {

@@ -9,8 +9,9 @@ use std::time::Duration;
 use testkit::{Running, root_or_skip, service_module, wait_for};
 
 const PATH: &str = "/live/one.mp3";
-/// A tone that rises, so that no two frames are alike: 40 s of it.
-const TONE: &str = "aevalsrc=0.5*sin(2*PI*(200+20*t)*t):s=44100:d=40";
+/// A tone that rises, so that no two frames are alike, and how much of it is in a file.
+const TONE: &str = "aevalsrc=0.5*sin(2*PI*(200+20*t)*t):s=44100";
+const SECONDS: &str = "40";
 /// MP3 of 128 kbit/s, each frame of which can be decoded by itself.
 const MP3: [&str; 10] =
     ["-c:a", "libmp3lame", "-b:a", "128k", "-ac", "2", "-reservoir", "0", "-write_xing", "0"];
@@ -18,16 +19,19 @@ const MP3: [&str; 10] =
 const PCM_FRAME: usize = 1152 * 2 * 2;
 /// Frames of a decoder that hears the end of what came before them.
 const UNSETTLED: usize = 3;
-/// Frames that a player plays: a little more than 5 s.
-const PLAYED: usize = 200;
+/// Frames that a player plays: 4 s.
+const PLAYED: usize = 153;
 const PLAY_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// What ffmpeg makes of the tone.
-fn tone(line: &Line, file: &Path) {
-    let path = file.display().to_string();
+/// What ffmpeg makes of the tone, and what mpg123 makes of that file.
+fn tone(line: &Line, folder: &Path) -> (Vec<u8>, Vec<u8>) {
+    let [mp3, wav] = ["tone.mp3", "tone.wav"].map(|name| folder.join(name));
+    let [mp3_path, wav_path] = [&mp3, &wav].map(|path| path.display().to_string());
     let source = ["ffmpeg", "-v", "error", "-nostdin", "-f", "lavfi", "-i", TONE];
-    let output = ["-id3v2_version", "0", "-f", "mp3", &path];
+    let output = ["-t", SECONDS, "-id3v2_version", "0", "-f", "mp3", &mp3_path];
     line.run("server", &[&source[..], &MP3, &output].concat());
+    line.run("client", &["mpg123", "-q", "--no-gapless", "-w", &wav_path, &mp3_path]);
+    (std::fs::read(mp3).unwrap(), samples(&wav))
 }
 
 /// The frames of layer III in a file: a header, and what its padding says.
@@ -90,21 +94,18 @@ fn mpg123_plays_a_shared_stream_sample_by_sample_and_shows_its_titles() {
     line.acquaint();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    tone(&line, &path("tone.mp3"));
-    let files = [path("tone.wav"), path("tone.mp3")].map(|path| path.display().to_string());
-    line.run("client", &["mpg123", "-q", "--no-gapless", "-w", &files[0], &files[1]]);
-    let reference = samples(&path("tone.wav"));
-    let mp3 = split(&std::fs::read(path("tone.mp3")).unwrap());
+    let (mp3, reference) = tone(&line, folder.path());
+    let mp3 = split(&mp3);
     let programme = Programme {
         frame: Box::new(move |number| mp3[number as usize % mp3.len()].clone()),
-        // Another one each 4 s.
-        title: Some(|number| format!("Part {}", number / 150)),
+        // Another one each 2 s.
+        title: Some(|number| format!("Part {}", number / 77)),
     };
     deploys_reflector(&line);
     let station = Station::opens(&line, PORT, programme, REAL_TIME, Framing::UntilClose);
     let url = format!("http://{}{PATH}", line.server(PORT));
     let first = player(&line, &url, &path("first.wav"));
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(1));
     let second = player(&line, &url, &path("second.wav"));
     let said = [played(first), played(second)];
     let [first, second] =
@@ -120,21 +121,23 @@ fn mpg123_plays_a_shared_stream_sample_by_sample_and_shows_its_titles() {
 }
 
 /// Icecast at the server, to which somebody may send.
-struct Icecast {
-    _running: Running,
-    /// Of its connection to a program that sends.
-    source: Running,
+struct Icecast<'line> {
+    line: &'line Line,
+    _server: Running,
+    _source: Running,
 }
 
 const PASSWORD: &str = "station";
 
-impl Icecast {
-    fn start(line: &Line, folder: &Path) -> Self {
+impl<'line> Icecast<'line> {
+    /// With ffmpeg, which sends it a tone.
+    fn start(line: &'line Line, folder: &Path) -> Self {
         let at = line.server(PORT);
         let folder_path = folder.display();
         let configuration = format!(
             "<icecast>
-              <limits><clients>100</clients><sources>2</sources></limits>
+              <limits><clients>100</clients><sources>2</sources>
+                <burst-on-connect>0</burst-on-connect></limits>
               <authentication><source-password>{PASSWORD}</source-password>
                 <admin-user>admin</admin-user><admin-password>{PASSWORD}</admin-password>
               </authentication>
@@ -153,36 +156,37 @@ impl Icecast {
         let file = file.display().to_string();
         let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
         let argv = [&nobody[..], &["icecast2", "-c", &file]].concat();
-        let server = line.net.namespace("server").unwrap();
-        let running = Running::start(&server, &argv).unwrap();
+        let host = line.net.namespace("server").unwrap();
+        let server = Running::start(&host, &argv).unwrap();
         listens(line, PORT);
         let to = format!("icecast://source:{PASSWORD}@{at}{PATH}");
         let sends = ["ffmpeg", "-v", "error", "-nostdin", "-re", "-f", "lavfi", "-i", TONE];
         let how = ["-content_type", "audio/mpeg", "-ice_name", "The station", "-f", "mp3", &to];
-        let source = Running::start(&server, &[&sends[..], &MP3, &how].concat()).unwrap();
-        Self { _running: running, source }
+        let source = Running::start(&host, &[&sends[..], &MP3, &how].concat()).unwrap();
+        Self { line, _server: server, _source: source }
     }
 
-    /// What it says of its one stream.
-    fn says(line: &Line, request: &str) -> Option<String> {
-        let url = format!("http://{}/admin/{request}", line.server(PORT));
+    /// What its administrator is answered.
+    fn says(&self, request: &str) -> Option<String> {
+        let url = format!("http://{}/admin/{request}", self.line.server(PORT));
         let user = format!("admin:{PASSWORD}");
         let argv = ["curl", "-sSg", "-f", "-m", "5", "-u", &user, &url];
-        let output = line.net.run("server", &argv, SOON * 2).unwrap();
+        let output = self.line.net.run("server", &argv, SOON * 2).unwrap();
         output.status.success().then_some(output.stdout)
     }
 
     /// Its listeners; none while there is no stream.
-    fn listeners(line: &Line) -> Option<u32> {
-        let said = Self::says(line, "stats.xml")?;
+    fn listeners(&self) -> Option<u32> {
+        let said = self.says("stats.xml")?;
         let (_, mount) = said.split_once(&format!("<source mount=\"{PATH}\">"))?;
         let (_, listeners) = mount.split_once("<listeners>")?;
         listeners.split_once('<')?.0.parse().ok()
     }
 
-    fn has_title(line: &Line, title: &str) {
+    /// It plays something else now.
+    fn has_title(&self, title: &str) {
         let request = format!("metadata?mount={PATH}&mode=updinfo&song={title}");
-        Self::says(line, &request).expect("Icecast takes a title");
+        self.says(&request).expect("Icecast takes a title");
     }
 }
 
@@ -195,10 +199,10 @@ fn icecast_and_ffmpeg_are_heard_by_mpg123_and_shared_where_the_operator_says_so(
     line.acquaint();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
+    let (_, reference) = tone(&line, folder.path());
     let places = tempfile::tempdir().unwrap();
     let icecast = Icecast::start(&line, places.path());
-    let plays = wait_for(SOON * 2, || Icecast::listeners(&line));
-    assert_eq!(plays, Some(0), "{icecast:?}", icecast = icecast.source);
+    assert_eq!(wait_for(SOON * 2, || icecast.listeners()), Some(0), "ffmpeg does not send");
     let url = format!("http://{}{PATH}", line.server(PORT));
     // It says no-store with everything.
     for (capabilities, connections) in [("reflect", 2), ("reflect-no-store", 1)] {
@@ -207,15 +211,19 @@ fn icecast_and_ffmpeg_are_heard_by_mpg123_and_shared_where_the_operator_says_so(
         let players = ["first.wav", "second.wav"].map(|wav| player(&line, &url, &path(wav)));
         let both = wait_for(SOON, || {
             let both_are_there = stats(&line).open == 2;
-            let listeners = Icecast::listeners(&line)?;
+            let listeners = icecast.listeners()?;
             (both_are_there && listeners == connections).then_some(())
         });
-        assert!(both.is_some(), "{:?}: {:?}", stats(&line), Icecast::listeners(&line));
+        assert!(both.is_some(), "{:?}: {:?}", stats(&line), icecast.listeners());
         let title = format!("As-{capabilities}");
-        Icecast::has_title(&line, &title);
+        icecast.has_title(&title);
         for said in players.map(played) {
             assert!(said.contains("ICY-NAME: The station"), "{said}");
             assert!(said.contains(&format!("StreamTitle='{title}'")), "{said}");
+        }
+        // ffmpeg makes the same of the same tone.
+        for wav in ["first.wav", "second.wav"] {
+            place_of(&samples(&path(wav)), &reference);
         }
         line.node.remove("streams").unwrap();
     }
