@@ -38,7 +38,7 @@ python_with() {
     "$environment/bin/pip" install --quiet --disable-pip-version-check "$@"
 }
 
-# ping, curl, iperf3, nft, BIRD and what else the system tests have at the other end.
+# ping, curl, iperf3, nft, BIRD, nginx, Icecast and what else the system tests have at the other end.
 peer_programs() {
     tools/test.sh --peers
 }
