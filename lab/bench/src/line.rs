@@ -6,6 +6,14 @@
 //!                   n1 10.200.1.1 ═══════════ d0 10.200.1.2, and all of 10.201.0.0/16
 //! ```
 //!
+//! With [`Line::beyond`] there is a fourth behind the destination, to which no packet comes by
+//! itself:
+//!
+//! ```text
+//! destination                      far
+//! d0 ─ who carries frames ─ e0 ═══ f0 10.200.1.2, and all of 10.203.0.0/16
+//! ```
+//!
 //! Addresses, MACs and neighbours are fixed: nothing is resolved while
 //! something is measured. It goes when it is dropped.
 
@@ -16,7 +24,7 @@ use anyhow::{Context as _, Result, ensure};
 use os::netns::{self, NetNs};
 use os::offload::{self, Offload};
 
-use crate::{NAMESPACE_PREFIX, Plan, Service};
+use crate::{NAMESPACE_PREFIX, Plan, Service, sink};
 
 /// MAC of s0.
 pub(crate) const MAC_SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -41,6 +49,12 @@ pub(crate) const PORT_IN: &str = "n0";
 /// The device that they leave by.
 pub(crate) const PORT_OUT: &str = "n1";
 
+/// The device of the destination that looks at the node, and the one that looks at what lies
+/// beyond ([`Line::beyond`]).
+pub(crate) const NEAR_END: &str = "d0";
+/// See [`NEAR_END`].
+pub(crate) const FAR_END: &str = "e0";
+
 /// Of a host that has many connections, open and closed.
 const TCP: [(&str, &str); 4] = [
     ("net.ipv4.ip_local_port_range", "1024 65000"),
@@ -58,6 +72,14 @@ pub(crate) struct Line {
     pub(crate) node: NetNs,
     /// Has d0.
     pub(crate) destination: NetNs,
+    _removal: Removal,
+}
+
+/// What lies behind a line's destination.
+#[derive(Debug)]
+pub(crate) struct Far {
+    /// Has f0, and answers for 10.203.0.0/16.
+    pub(crate) namespace: NetNs,
     _removal: Removal,
 }
 
@@ -150,6 +172,44 @@ impl Line {
             ),
         )?;
         ip(&other.node, "link set j0 up\naddr add 10.202.0.2/30 dev j0\n")
+    }
+
+    /// Puts a namespace behind the destination, as far away as whoever carries frames between
+    /// [`NEAR_END`] and [`FAR_END`] makes it: neither is a port of the kernel's routing. Its
+    /// frames are those of a wire, whole and no longer than the MTU.
+    pub(crate) fn beyond(&self) -> Result<Far> {
+        let name = format!("{}-far", self.destination.name());
+        let removal = Removal(vec![name.clone()]);
+        // One that is left from a run that was killed.
+        let _ = netns::delete(&name);
+        let namespace = NetNs::create(&name)?;
+        let far = Far { namespace, _removal: removal };
+        let (outside, destination) = (mac_text(MAC_OUT), mac_text(MAC_DESTINATION));
+        // Frames are carried as they are: the far end has the destination's addresses.
+        ip(
+            &self.destination,
+            &format!(
+                "link add {FAR_END} type veth peer name f0 address {destination} netns {name}\n\
+                 link set {FAR_END} up\n"
+            ),
+        )?;
+        ip(
+            &far.namespace,
+            &format!(
+                "link set lo up\nlink set f0 up\naddr add 10.200.1.2/24 dev f0\n\
+                 neigh add 10.200.1.1 lladdr {outside} dev f0 nud permanent\n\
+                 route add default via 10.200.1.1\nroute add local 10.203.0.0/16 dev lo\n"
+            ),
+        )?;
+        ip(&self.node, "route add 10.203.0.0/16 via 10.200.1.2\n")?;
+        netns::in_namespace(&self.destination, || os::sysctl::write("net.ipv4.ip_forward", "0"))??;
+        netns::in_namespace(&far.namespace, || {
+            offload::disable("f0", &[Offload::TxChecksum, Offload::Tso, Offload::Gso]).map(drop)
+        })??;
+        netns::in_namespace(&far.namespace, || {
+            TCP.iter().try_for_each(|(key, value)| os::sysctl::write(key, value))
+        })??;
+        Ok(far)
     }
 
     /// Makes it carry TCP as a wire does: its far ends send frames of the MTU, whoever stands
@@ -245,6 +305,35 @@ impl Line {
         })??;
         Ok(())
     }
+}
+
+/// Has a device of a namespace send no more than so many Mbit/s, or again as fast as it can.
+pub(crate) fn limit(namespace: &NetNs, device: &str, rate: Option<u32>) -> Result<()> {
+    let text = rate.map_or_else(String::new, |rate| format!("{rate}mbit"));
+    let mut command = Command::new("tc");
+    match rate {
+        Some(_) => command
+            .args(["qdisc", "replace", "dev", device, "root", "tbf", "rate", &text])
+            .args(["burst", "16kb", "latency", "50ms"]),
+        None => command.args(["qdisc", "del", "dev", device, "root"]),
+    };
+    netns::command_in(namespace, &mut command)?;
+    let output = command.output().context("running 'tc': is the package iproute2 there?")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "limiting {device} to {text}: {}", said.trim());
+    Ok(())
+}
+
+/// Bytes that a device has received and sent, as its namespace counts them.
+pub(crate) fn bytes(namespace: &NetNs, device: &str) -> Result<[u64; 2]> {
+    let text = netns::in_namespace(namespace, || {
+        std::fs::read_to_string("/proc/thread-self/net/dev").context("reading what devices count")
+    })??;
+    let column = |at| sink::column(&text, device, at);
+    column(0)
+        .zip(column(8))
+        .map(<[u64; 2]>::from)
+        .with_context(|| format!("/proc/net/dev does not show the device {device}"))
 }
 
 /// Refuses a machine where what is measured has no CPU of its own.

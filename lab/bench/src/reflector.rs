@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use os::netns;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::line::{self, Line, NODE_CPU};
 use crate::report::{Better, Measured, Measurement};
@@ -90,7 +89,7 @@ pub(crate) fn run(
     line::needs_two_cpus()?;
     let version = ICECAST.version("-v")?;
     let needed = LISTENERS as u64 + DESCRIPTORS;
-    raise_descriptors(needed)?;
+    streams::raise_descriptors(needed)?;
     let folder = streams::folder()?;
     progress("making two lines of namespaces, with a station each");
     let (ours, other, _icecast) = sites(folder.path(), subject)?;
@@ -113,19 +112,6 @@ pub(crate) fn run(
     }
     notes.extend(failures(&rounds));
     Ok(Measured { measurements: measurements(&rounds).to_vec(), notes })
-}
-
-/// As many as there are listeners, here and in what is started from here.
-fn raise_descriptors(needed: u64) -> Result<()> {
-    let limit = getrlimit(Resource::Nofile);
-    ensure!(
-        limit.maximum.is_none_or(|most| most >= needed),
-        "{LISTENERS} listeners need {needed} descriptors and the limit is {}: raise it \
-         (ulimit -Hn)",
-        limit.maximum.unwrap_or_default()
-    );
-    let raised = Rlimit { current: limit.maximum, ..limit };
-    setrlimit(Resource::Nofile, raised).context("raising the limit of descriptors")
 }
 
 fn sites(folder: &Path, subject: &mut dyn Subject) -> Result<(Site, Site, Process)> {
@@ -184,13 +170,7 @@ fn one(options: &Options, site: &Site) -> Result<Run> {
         let (heard, used) = (crowd.heard(), cpu_time(&site.processes)?);
         let listened = crowd.listen(window)?;
         let used = cpu_time(&site.processes)?.saturating_sub(used);
-        let least = station::RATE * listened.saturating_sub(LATE).as_secs_f64();
-        let slow = crowd
-            .heard()
-            .iter()
-            .zip(&heard)
-            .filter(|(after, before)| ((*after - *before) as f64) < least)
-            .count();
+        let slow = slow(&heard, &crowd.heard(), listened);
         ensure!(
             slow * 100 <= LISTENERS * SLOW_MAX,
             "{slow} of {LISTENERS} listeners heard less than was played"
@@ -204,6 +184,13 @@ fn one(options: &Options, site: &Site) -> Result<Run> {
         })
     };
     on_cpu(LOAD_CPU, || netns::in_namespace(&site.line.source, listens))??
+}
+
+/// How many heard less than was played while they listened, by what each had heard before and
+/// after.
+fn slow(before: &[u64], after: &[u64], listened: Duration) -> usize {
+    let least = station::RATE * listened.saturating_sub(LATE).as_secs_f64();
+    after.iter().zip(before).filter(|(after, before)| ((*after - *before) as f64) < least).count()
 }
 
 /// A sentence for each of the two whose listeners heard too little.
@@ -256,6 +243,13 @@ mod tests {
         assert_eq!((all[0].ratio, all[0].reached()), (0.45, Some(true)));
         assert_eq!(all[0].metric, "reflector.2000.cpu");
         assert!(all[1..].iter().all(|it| it.goal.is_none() && it.better == Better::Lower));
+    }
+
+    #[test]
+    fn who_hears_less_than_is_played_is_slow() {
+        // Between 15,963 and 15,964 bytes a second.
+        let after = [1000 + 4 * 15_964, 1000 + 4 * 15_963, 200_000];
+        assert_eq!(slow(&[1000; 3], &after, Duration::from_secs(5)), 1);
     }
 
     #[test]

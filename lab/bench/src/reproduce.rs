@@ -2,8 +2,9 @@
 //! values beside ours.
 //!
 //! What each figure is, and what stands for the paper's machines, is said where it is measured:
-//! `amnet` and `compressing` (AMnet), `crossing` and `shifting` (Tamanoir), `promethos`, `rcane`, `sane`. Ours differ in the
-//! absolute by twenty years; what is compared are the proportions.
+//! `amnet`, `compressing` and `servers` (AMnet), `crossing` and `shifting` (Tamanoir),
+//! `promethos`, `rcane`, `sane`. Ours differ in the absolute by twenty years; what is compared are
+//! the proportions.
 //!
 //! Offered load is paced by the generator's clock, and what it really sent is
 //! counted: that, not what was asked for, is the x axis.
@@ -13,14 +14,15 @@ mod compressing;
 mod crossing;
 mod garbage;
 mod plot;
+mod point;
 mod promethos;
 mod rcane;
 mod sane;
+mod servers;
 mod shares;
 mod shifting;
 mod stamped;
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -28,8 +30,11 @@ use serde::Serialize;
 
 use crate::line::Line;
 use crate::{Bench, Options, Plan, Subject, frame};
+use point::Quantity;
 
-const FIGURES: [Bench; 15] = [
+pub use point::Point;
+
+const FIGURES: [Bench; 16] = [
     Bench {
         name: "amnet-3",
         what: "AMnet, figure 3: throughput under rising load, by passes over every byte",
@@ -38,6 +43,10 @@ const FIGURES: [Bench; 15] = [
     Bench {
         name: "amnet-5",
         what: "AMnet, figure 5: the time to load files by their size, compressed on their way and plain",
+    },
+    Bench {
+        name: "amnet-6",
+        what: "AMnet, figure 6: the time to load pages of 1,000 web servers, 400 at once, by their size",
     },
     Bench {
         name: "tamanoir-11",
@@ -95,108 +104,6 @@ pub fn figures() -> &'static [Bench] {
     &FIGURES
 }
 
-/// One measured point; it has the quantities of its figure.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Point {
-    /// The curve that it belongs to.
-    pub curve: String,
-    /// Bytes of each frame.
-    pub length: usize,
-    /// Mbit/s given to the node.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub offered: Option<f64>,
-    /// Mbit/s that arrived.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub throughput: Option<f64>,
-    /// Packets per second given to the node.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub offered_packets: Option<f64>,
-    /// Packets per second that arrived.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub packets: Option<f64>,
-    /// Microseconds from source to sink: a median, or of one packet.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delay_us: Option<f64>,
-    /// Microseconds within which 99 % of the packets came.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delay_p99_us: Option<f64>,
-    /// Microseconds that something took.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_us: Option<f64>,
-    /// Which packet it is, from 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub number: Option<usize>,
-    /// Seconds since the beginning.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub at_s: Option<f64>,
-    /// Packets that may wait.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub buffer: Option<usize>,
-    /// Objects and places at which a collector looked, for each packet.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub looked: Option<f64>,
-    /// Percent of a core's time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub percent: Option<f64>,
-}
-
-/// A quantity of a point: a column of the CSV, an axis of the plot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Quantity {
-    Length,
-    Offered,
-    Throughput,
-    OfferedPackets,
-    Packets,
-    Delay,
-    DelayP99,
-    Time,
-    Number,
-    Seconds,
-    Buffer,
-    Looked,
-    Percent,
-}
-
-impl Quantity {
-    /// In the CSV, and on the axis.
-    const fn names(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Length => ("length_bytes", "size, bytes"),
-            Self::Offered => ("offered_mbit_s", "offered load, Mbit/s"),
-            Self::Throughput => ("throughput_mbit_s", "throughput, Mbit/s"),
-            Self::OfferedPackets => ("offered_packets_s", "offered load, packets/s"),
-            Self::Packets => ("packets_s", "packets/s"),
-            Self::Delay => ("delay_us", "source to sink, µs"),
-            Self::DelayP99 => ("delay_p99_us", "source to sink, 99 %, µs"),
-            Self::Time => ("time_us", "time, µs"),
-            Self::Number => ("number", "packet"),
-            Self::Seconds => ("at_s", "time, s"),
-            Self::Buffer => ("queue_packets", "queue, packets"),
-            Self::Looked => ("looked_per_packet", "looked at for each packet"),
-            Self::Percent => ("percent", "% of the core"),
-        }
-    }
-
-    fn of(self, point: &Point) -> Option<f64> {
-        match self {
-            Self::Length => Some(point.length as f64),
-            Self::Offered => point.offered,
-            Self::Throughput => point.throughput,
-            Self::OfferedPackets => point.offered_packets,
-            Self::Packets => point.packets,
-            Self::Delay => point.delay_us,
-            Self::DelayP99 => point.delay_p99_us,
-            Self::Time => point.time_us,
-            Self::Number => point.number.map(|number| number as f64),
-            Self::Seconds => point.at_s,
-            Self::Buffer => point.buffer.map(|packets| packets as f64),
-            Self::Looked => point.looked,
-            Self::Percent => point.percent,
-        }
-    }
-}
-
 /// A value of the paper's beside ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
@@ -211,13 +118,41 @@ pub struct Compared {
 }
 
 /// One plot of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Panel {
     x: Quantity,
     y: Quantity,
     /// In powers of ten.
     log_x: bool,
     log_y: bool,
+    marks: Marks,
+}
+
+/// How points are drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Marks {
+    /// All curves, as lines.
+    Lines,
+    /// The curves whose names begin so, each point a dot.
+    Dots { curves: &'static str, beside: Straight },
+}
+
+/// What dots are to be seen beside: a line through the origin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Straight {
+    name: &'static str,
+    /// Of y for each of x.
+    slope: f64,
+}
+
+impl Panel {
+    const fn lines(x: Quantity, y: Quantity) -> Self {
+        Self { x, y, log_x: false, log_y: false, marks: Marks::Lines }
+    }
+
+    const fn logarithmic(x: Quantity, y: Quantity) -> Self {
+        Self { log_x: true, log_y: true, ..Self::lines(x, y) }
+    }
 }
 
 /// A figure before it is written.
@@ -262,6 +197,7 @@ pub fn run(
         "amnet-3" => lab.by_passes()?,
         "amnet-4" => lab.by_length()?,
         "amnet-5" => lab.compressed()?,
+        "amnet-6" => lab.crowded()?,
         "tamanoir-11" => lab.crossing(frame::Kind::Udp)?,
         "tamanoir-12" => lab.crossing(frame::Kind::Tcp)?,
         "tamanoir-13" => lab.half_goes_up()?,
@@ -282,7 +218,7 @@ pub fn run(
     std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     let csv = folder.join(format!("{name}.csv"));
     let svg = folder.join(format!("{name}.svg"));
-    std::fs::write(&csv, to_csv(drawn.columns, &drawn.points))
+    std::fs::write(&csv, point::to_csv(drawn.columns, &drawn.points))
         .with_context(|| format!("writing {}", csv.display()))?;
     plot::draw(&svg, name, &drawn)?;
     let Drawn { points, compared, notes, .. } = drawn;
@@ -315,27 +251,6 @@ fn megabits(packets_per_second: f64, length: usize) -> f64 {
     packets_per_second * length as f64 * 8.0 / 1e6
 }
 
-fn to_csv(columns: &[Quantity], points: &[Point]) -> String {
-    let mut csv = String::from("curve");
-    for column in columns {
-        // Writing to a string cannot fail; a curve's name has at most commas.
-        let _ = write!(csv, ",{}", column.names().0);
-    }
-    for point in points {
-        let _ = write!(csv, "\n\"{}\"", point.curve);
-        for column in columns {
-            let whole = matches!(column, Quantity::Length | Quantity::Number | Quantity::Buffer);
-            let digits = if whole { 0 } else { 3 };
-            let _ = match column.of(point) {
-                Some(value) => write!(csv, ",{value:.digits$}"),
-                None => write!(csv, ","),
-            };
-        }
-    }
-    csv.push('\n');
-    csv
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,22 +258,5 @@ mod tests {
     #[test]
     fn a_megabit_is_a_million_bits() {
         assert_eq!(megabits(1000.0, 125), 1.0);
-    }
-
-    #[test]
-    fn points_are_written_one_a_line() {
-        let curve = "1 pass, fixed load".to_owned();
-        let (offered, throughput) = (Some(40.0), Some(39.5));
-        let point = Point { curve, length: 700, offered, throughput, ..Point::default() };
-        let columns = [Quantity::Length, Quantity::Offered, Quantity::Throughput, Quantity::Delay];
-        let csv = to_csv(&columns, &[point]);
-        let lines: Vec<&str> = csv.lines().collect();
-        assert_eq!(
-            lines,
-            [
-                "curve,length_bytes,offered_mbit_s,throughput_mbit_s,delay_us",
-                "\"1 pass, fixed load\",700,40.000,39.500,"
-            ]
-        );
     }
 }

@@ -109,7 +109,8 @@ pub(crate) fn unsent(device: &str) -> Result<u64> {
         .ok_or_else(|| anyhow!("/proc/net/dev does not show the device {device}"))
 }
 
-fn column(text: &str, device: &str, at: usize) -> Option<u64> {
+/// A number of the kernel's table: bytes and packets received are 0 and 1, sent 8 and 9.
+pub(crate) fn column(text: &str, device: &str, at: usize) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'))?;
     line.split_whitespace().nth(at)?.parse().ok()
 }

@@ -6,14 +6,17 @@
 //!     CPU 0                     CPU 1                       CPU 0
 //! ```
 
+pub(crate) mod dial;
 pub(crate) mod nginx;
 pub(crate) mod process;
 pub(crate) mod web;
+pub(crate) mod worker;
 pub(crate) mod wrk;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::line::Line;
 use crate::{Options, Plan, Service, Subject};
@@ -47,6 +50,19 @@ pub(crate) fn plan(line: &Line, name: &str, service: Service) -> Plan {
 /// The processes of a node whose time is the service's: its daemon and its cell.
 pub(crate) fn node(subject: &mut dyn Subject, name: &str) -> Result<Vec<u32>> {
     Ok(subject.processes(name)?.pids.to_vec())
+}
+
+/// Makes room for so many descriptors, here and in what is started from here.
+pub(crate) fn raise_descriptors(needed: u64) -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    ensure!(
+        limit.maximum.is_none_or(|most| most >= needed),
+        "the connections of this run need {needed} descriptors and the limit is {}: raise it \
+         (ulimit -Hn)",
+        limit.maximum.unwrap_or_default()
+    );
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    setrlimit(Resource::Nofile, raised).context("raising the limit of descriptors")
 }
 
 /// Seconds of a run of wrk, which knows whole ones only.

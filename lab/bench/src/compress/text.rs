@@ -19,10 +19,10 @@ const NEAR: usize = 3000;
 const PARAGRAPH: u64 = 60;
 
 /// A linear congruential generator (Knuth's MMIX), of which the upper bits are used.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
@@ -30,17 +30,26 @@ impl Random {
 
     /// Small numbers often: the cube of a fraction.
     fn skewed(&mut self, limit: usize) -> usize {
-        let fraction = self.below(1 << 20) as f64 / f64::from(1 << 20);
-        (fraction.powi(3) * limit as f64) as usize
+        (self.fraction().powi(3) * limit as f64) as usize
+    }
+
+    /// From 0 to below 1.
+    pub(crate) fn fraction(&mut self) -> f64 {
+        self.below(1 << 20) as f64 / f64::from(1 << 20)
     }
 }
 
 /// So many bytes of a page: paragraphs, lists and links.
 pub(crate) fn html(length: usize) -> Vec<u8> {
+    html_of(1, length)
+}
+
+/// The same of other words for each seed.
+pub(crate) fn html_of(seed: u64, length: usize) -> Vec<u8> {
     let mut text = String::from(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head><title>A page</title></head>\n<body>\n",
     );
-    let mut writer = Writer::new(1);
+    let mut writer = Writer::new(seed);
     while text.len() < length {
         let heading = writer.words(4);
         text += &format!("<h2 id=\"section-{}\">{heading}</h2>\n<p>", text.len());

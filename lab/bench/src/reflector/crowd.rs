@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use rustix::event::{Timespec, epoll};
+use anyhow::{Result, bail, ensure};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{self, RecvFlags};
+
+use crate::streams::dial::{For, Watched, ask, dial};
 
 /// The request, and its answer's head at most.
 const HEAD_MAX: usize = 4096;
-/// Bytes of a read, and events of a look.
+/// Bytes of a read.
 const READ: usize = 65_536;
-const EVENTS: usize = 256;
 /// At most between two looks at the clock.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// Who has heard nothing so long after the last one's SYN gives up, as people would.
@@ -46,7 +46,7 @@ struct Listener {
 pub(super) struct Crowd {
     at: SocketAddr,
     request: String,
-    events: OwnedFd,
+    sockets: Watched,
     /// Those who gave up are none any more.
     listeners: Vec<Option<Listener>>,
     buffer: Vec<u8>,
@@ -57,8 +57,8 @@ impl Crowd {
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: {at}\r\nUser-Agent: crowd\r\nAccept: */*\r\n\r\n"
         );
-        let events = epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll")?;
-        Ok(Self { at, request, events, listeners: Vec::new(), buffer: vec![0; READ] })
+        let sockets = Watched::new()?;
+        Ok(Self { at, request, sockets, listeners: Vec::new(), buffer: vec![0; READ] })
     }
 
     /// So many come, so many a second; returns when each has heard something or has given up,
@@ -109,16 +109,8 @@ impl Crowd {
 
     fn connect(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
-            .context("making a listener's socket")?;
-        match net::connect(&socket, &self.at) {
-            Ok(()) | Err(Errno::INPROGRESS) => {}
-            Err(error) => bail!("connecting to {}: {error}", self.at),
-        }
-        let number = epoll::EventData::new_u64(self.listeners.len() as u64);
-        epoll::add(&self.events, &socket, number, epoll::EventFlags::OUT)
-            .context("watching a listener's socket")?;
+        let socket = dial(self.at)?;
+        self.sockets.add(&socket, self.listeners.len() as u64, For::Writing)?;
         let state = State::Connecting;
         self.listeners.push(Some(Listener { socket, begun, state, join: None, bytes: 0 }));
         Ok(())
@@ -126,23 +118,14 @@ impl Crowd {
 
     /// What is there to be read, and who is connected.
     fn look(&mut self) -> Result<()> {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK_INTERVAL.subsec_nanos()) };
-        let mut found = Vec::with_capacity(EVENTS);
-        let spare = rustix::buffer::spare_capacity(&mut found);
-        match epoll::wait(&self.events, spare, Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => bail!("waiting for what listeners hear: {error}"),
-        }
-        for event in found {
-            let number = event.data.u64();
+        for number in self.sockets.ready(LOOK_INTERVAL)? {
             let listener = self.listeners.get_mut(number as usize).and_then(Option::as_mut);
             let Some(listener) = listener else { continue };
             match listener.state {
                 State::Connecting => {
-                    listener.ask(&self.request)?;
-                    let number = epoll::EventData::new_u64(number);
-                    epoll::modify(&self.events, &listener.socket, number, epoll::EventFlags::IN)
-                        .context("watching a listener's socket")?;
+                    ask(&listener.socket, &self.request)?;
+                    listener.state = State::Asked(Vec::new());
+                    self.sockets.change(&listener.socket, number, For::Reading)?;
                 }
                 _ => listener.hear(&mut self.buffer)?,
             }
@@ -155,15 +138,6 @@ impl Listener {
     /// Until it heard the first byte, or now.
     fn waited(&self) -> Duration {
         self.join.unwrap_or_else(|| self.begun.elapsed())
-    }
-
-    fn ask(&mut self, request: &str) -> Result<()> {
-        net::sockopt::socket_error(&self.socket)?.context("a listener's connection")?;
-        let sent = net::send(&self.socket, request.as_bytes(), SendFlags::NOSIGNAL)
-            .context("asking for a stream")?;
-        ensure!(sent == request.len(), "a new connection takes {sent} bytes only");
-        self.state = State::Asked(Vec::new());
-        Ok(())
     }
 
     fn hear(&mut self, buffer: &mut [u8]) -> Result<()> {

@@ -176,7 +176,7 @@ fn steps(quick: bool) -> impl Iterator<Item = f64> + Clone {
 
 fn drawn(points: Vec<Point>, compared: Vec<Compared>, x: Quantity) -> Drawn {
     let columns = &[Quantity::Length, Quantity::Offered, Quantity::Throughput];
-    let panels = vec![Panel { x, y: Quantity::Throughput, log_x: false, log_y: false }];
+    let panels = vec![Panel::lines(x, Quantity::Throughput)];
     Drawn { points, compared, columns, panels, notes: Vec::new() }
 }
 

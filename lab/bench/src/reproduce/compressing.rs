@@ -12,7 +12,6 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -21,7 +20,7 @@ use os::netns;
 
 use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
 use crate::compress::text;
-use crate::line::PORT_IN;
+use crate::line::{PORT_IN, limit};
 use crate::rounds::median;
 use crate::streams::{self, nginx, within};
 use crate::{Plan, Service};
@@ -93,7 +92,7 @@ impl Lab<'_> {
         let times = self.with_node(&plan, |lab| {
             let mut times = Vec::new();
             for rate in RATES {
-                lab.limit(rate)?;
+                limit(&lab.line.node, PORT_IN, Some(rate))?;
                 for page in &pages {
                     (lab.progress)(&format!("{rate} Mbit/s, {} bytes", page.body.len()));
                     times.push(lab.load_both(page, rate)?);
@@ -102,19 +101,6 @@ impl Lab<'_> {
             Ok(times)
         })?;
         Ok(drawn(&times))
-    }
-
-    /// Has the node's port to the client send no faster.
-    fn limit(&self, rate: u32) -> Result<()> {
-        let rate = format!("{rate}mbit");
-        let mut command = Command::new("tc");
-        command.args(["qdisc", "replace", "dev", PORT_IN, "root", "tbf", "rate", &rate]);
-        command.args(["burst", "16kb", "latency", "50ms"]);
-        netns::command_in(&self.line.node, &mut command)?;
-        let output = command.output().context("running 'tc': is the package iproute2 there?")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "limiting a link to {rate}: {}", said.trim());
-        Ok(())
     }
 
     fn load_both(&self, page: &Page, rate: u32) -> Result<Times> {
@@ -182,7 +168,7 @@ fn noise() -> Vec<u8> {
 }
 
 /// What an answer brings, decoded.
-fn body(answer: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
     let (head, body) = answer.split_at(end.context("an answer without a head")? + 4);
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
@@ -239,7 +225,7 @@ fn drawn(times: &[Times]) -> Drawn {
         points: times.iter().flat_map(Times::points).collect(),
         compared,
         columns: &[Quantity::Length, Quantity::Time],
-        panels: vec![Panel { x: Quantity::Length, y: Quantity::Time, log_x: true, log_y: true }],
+        panels: vec![Panel::logarithmic(Quantity::Length, Quantity::Time)],
         notes,
     }
 }

@@ -64,7 +64,7 @@ impl Lab<'_> {
         let compared = compared(&points, kind);
         let columns = &[Quantity::Length, Quantity::Delay, Quantity::DelayP99];
         let (x, y) = (Quantity::Length, Quantity::Delay);
-        let panels = vec![Panel { x, y, log_x: false, log_y: true }];
+        let panels = vec![Panel { log_y: true, ..Panel::lines(x, y) }];
         Ok(Drawn { points, compared, columns, panels, notes })
     }
 }

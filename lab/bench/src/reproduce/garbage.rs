@@ -162,7 +162,7 @@ fn drawn(one: Vec<Point>, two: Vec<Point>, phase: Duration) -> Drawn {
         ours: after(&own).zip(before(&own)).map(|(after, before)| after / before),
     }];
     let (x, y) = (Quantity::Seconds, Quantity::Looked);
-    let panels = vec![Panel { x, y, log_x: false, log_y: false }];
+    let panels = vec![Panel::lines(x, y)];
     let columns = &[Quantity::Seconds, Quantity::Looked];
     Drawn { points, compared, columns, panels, notes }
 }

@@ -73,7 +73,7 @@ impl Lab<'_> {
             Quantity::Delay,
             Quantity::DelayP99,
         ];
-        let panel = |y| Panel { x: Quantity::OfferedPackets, y, log_x: true, log_y: true };
+        let panel = |y| Panel::logarithmic(Quantity::OfferedPackets, y);
         let panels = vec![panel(Quantity::Throughput), panel(Quantity::Delay)];
         Ok(Drawn { points, compared, columns, panels, notes })
     }

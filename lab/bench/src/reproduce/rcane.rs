@@ -265,7 +265,7 @@ fn drawn(trace: &[(f64, usize)], megabits: u64, phases: [f64; 5]) -> Drawn {
         }
     }
     let (x, y) = (Quantity::Seconds, Quantity::Throughput);
-    let panels = vec![Panel { x, y, log_x: false, log_y: false }];
+    let panels = vec![Panel::lines(x, y)];
     let columns = &[Quantity::Seconds, Quantity::Throughput];
     let notes = vec!["the paper's are what its text promises; its plot has no numbers".to_owned()];
     Drawn { points, compared, columns, panels, notes }
@@ -284,7 +284,7 @@ fn drawn_reception(points: Vec<Point>) -> Drawn {
         compared("a period of 20 ms, 58 packets (88 KB)", of(20.0, 58)),
     ];
     let (x, y) = (Quantity::Buffer, Quantity::Throughput);
-    let panels = vec![Panel { x, y, log_x: false, log_y: false }];
+    let panels = vec![Panel::lines(x, y)];
     let columns = &[Quantity::Buffer, Quantity::Throughput];
     let notes = vec!["the paper says of both that all of 97 Mbit/s is processed".to_owned()];
     Drawn { points, compared, columns, panels, notes }

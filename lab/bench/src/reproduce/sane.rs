@@ -137,10 +137,10 @@ impl Lab<'_> {
             }));
         }
         let compared = slopes(&points);
-        let panel = |log| Panel { x: Quantity::Length, y: Quantity::Time, log_x: log, log_y: log };
+        let panel = Panel::logarithmic(Quantity::Length, Quantity::Time);
         let columns = &[Quantity::Length, Quantity::Time];
         let notes = Vec::new();
-        Ok(Drawn { points, compared, columns, panels: vec![panel(true)], notes })
+        Ok(Drawn { points, compared, columns, panels: vec![panel], notes })
     }
 
     const fn hash_rounds(&self) -> usize {

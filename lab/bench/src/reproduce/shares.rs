@@ -133,7 +133,7 @@ fn drawn(points: Vec<Point>, phase: Duration, kept: &[(String, f64)]) -> Drawn {
         notes.push(format!("{name}: 99 of a hundred periods within {text} points of the slice"));
     }
     let (x, y) = (Quantity::Seconds, Quantity::Percent);
-    let panels = vec![Panel { x, y, log_x: false, log_y: false }];
+    let panels = vec![Panel::lines(x, y)];
     let columns = &[Quantity::Seconds, Quantity::Percent];
     Drawn { points, compared, columns, panels, notes }
 }

@@ -149,7 +149,7 @@ fn drawn(series: &[Option<f64>], below: Option<f64>, user: Option<f64>) -> Drawn
         _ => vec![format!("{missing} of {} packets did not arrive", series.len())],
     };
     let (x, y) = (Quantity::Number, Quantity::Delay);
-    let panels = vec![Panel { x, y, log_x: false, log_y: true }];
+    let panels = vec![Panel { log_y: true, ..Panel::lines(x, y) }];
     Drawn { points, compared, columns: &[Quantity::Number, Quantity::Delay], panels, notes }
 }
 

@@ -1,0 +1,303 @@
+//! AMnet, "On the Performance of Active Networking Services", figure 6: a test machine loads the
+//! index.html of 1,000 web servers through a node that compresses them, up to 400 at once.
+//!
+//! ```text
+//!                                                                        ┌ a site ┐
+//! a client ─▶ s0 ═ n0, 10 Mbit/s (TBF) [ compress ] n1 ═ d0 ─ distance ─▶│ a site │ 1,000
+//!                └ to 10.203.0.0/17: the service's                       └ a site ┘
+//!                └ to 10.203.128.0/17: forwarded
+//! ```
+//!
+//! The servers are one program (`far`) with an address each; a thread (`distance`) holds their
+//! frames for their round trips; how far and how fast each is, and its page, is made up (`sites`).
+//! All are loaded through the service, and then all plainly.
+
+mod distance;
+mod far;
+mod sites;
+mod visits;
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, ensure};
+use os::netns;
+use units::BitsPerSecond;
+
+use super::compressing::body;
+use super::{Compared, Drawn, Lab, Marks, Panel, Point, Quantity, Straight};
+use crate::line::{self, PORT_IN};
+use crate::rounds::median;
+use crate::streams::process::{cpu_time, memory, on_cpu};
+use crate::streams::{self, LOAD_CPU};
+use crate::{Plan, Service};
+use sites::{CLOUDS, Site, Way};
+use visits::Visited;
+
+/// Servers, as in the paper.
+const SITES: usize = 1000;
+const _: () = assert!(SITES <= sites::SITES_MAX);
+/// Connections at once, as in the paper.
+const AT_ONCE: usize = 400;
+/// The longest that a server takes for its page; the quick run has no time for the paper's
+/// longest-lived connections.
+const TIME_MAX: Duration = Duration::from_secs(20);
+const TIME_MAX_QUICK: Duration = Duration::from_secs(10);
+/// Of the node's port to the client, in Mbit/s: the wireless link.
+const RATE: u32 = 10;
+/// From the last FIN of one pass to the next one's first SYN.
+const REST: Duration = Duration::from_secs(1);
+/// Looks at a pass, one a second, between two lines of progress.
+const SAID: usize = 5;
+/// Descriptors of this program beside two for each connection.
+const DESCRIPTORS: u64 = 200;
+const NODE: &str = "bench-servers";
+const RULE: &str = "dst 10.203.0.0/17 proto tcp dport 80";
+/// The paper's: connections that the node handled, servers, and the highest rate in bit/s.
+const PAPER_AT_ONCE: f64 = 400.0;
+const PAPER_SITES: f64 = 1000.0;
+const PAPER_RATE: BitsPerSecond = BitsPerSecond(800_000);
+
+/// One pass over all servers.
+#[derive(Clone, Debug, Default)]
+struct Pass {
+    /// Seconds of each transfer; none of one that failed.
+    times: Vec<Option<f64>>,
+    /// Why those failed that did.
+    failed: Vec<String>,
+    at_once: usize,
+    took: Duration,
+    /// Bytes that the client has received.
+    bytes: u64,
+    /// The cell's processor time, and the most memory that it had, in MB.
+    cpu: Duration,
+    memory: f64,
+}
+
+impl Lab<'_> {
+    /// Figure 6.
+    pub(super) fn crowded(&mut self) -> Result<Drawn> {
+        let time_max = if self.options.quick { TIME_MAX_QUICK } else { TIME_MAX };
+        line::needs_two_cpus()?;
+        streams::raise_descriptors(2 * AT_ONCE as u64 + DESCRIPTORS)?;
+        (self.progress)(&format!("making {SITES} web servers"));
+        let all: Arc<[Site]> = sites::sites(SITES, time_max).into();
+        self.line.carry_tcp()?;
+        let beyond = self.line.beyond()?;
+        let servers = far::start(&beyond.namespace, Arc::clone(&all))?;
+        let distance = distance::start(&self.line, Arc::clone(&all))?;
+        line::limit(&self.line.node, PORT_IN, Some(RATE))?;
+        let plan =
+            Plan { rule: Some(RULE.to_owned()), ..self.line.plan(NODE, Some(Service::Compress)) };
+        (self.progress)("starting a node with compress");
+        let rounds = self.options.rounds.unwrap_or(1);
+        let passes = self.with_node(&plan, |lab| {
+            let mut passes = Vec::new();
+            for _ in 0..rounds {
+                let compressed = lab.pass(&all, Way::Compressed)?;
+                std::thread::sleep(REST);
+                passes.push([compressed, lab.pass(&all, Way::Plain)?]);
+                std::thread::sleep(REST);
+            }
+            Ok(passes)
+        });
+        for ended in [servers.end(), distance.end()] {
+            ended?;
+        }
+        Ok(drawn(&all, &passes?))
+    }
+
+    fn pass(&mut self, all: &[Site], way: Way) -> Result<Pass> {
+        let addresses: Vec<_> = (0..all.len()).map(|number| sites::address(number, way)).collect();
+        let cell = streams::node(self.subject, NODE)?.split_off(1);
+        let (before, mut memory_max) = (cpu_time(&cell)?, memory(&cell)?);
+        let source = &self.line.source;
+        let bytes = line::bytes(source, "s0")?[0];
+        (self.progress)(&format!("{}: {} servers, {AT_ONCE} at once", way.name(), all.len()));
+        let (addresses, (sender, looks)) = (&addresses, mpsc::channel());
+        let visited = std::thread::scope(|scope| {
+            // Its end is the end of the looks.
+            let mut look = move |done, connected| Ok(sender.send((done, connected))?);
+            let visit = move || visits::visit(addresses, AT_ONCE, &mut look);
+            let thread =
+                scope.spawn(move || on_cpu(LOAD_CPU, || netns::in_namespace(source, visit)));
+            for (second, (done, connected)) in looks.iter().enumerate() {
+                memory_max = memory(&cell)?.max(memory_max);
+                if second % SAID == SAID - 1 {
+                    let said = format!("{}: {done} done, {connected} under way", way.name());
+                    (self.progress)(&said);
+                }
+            }
+            thread.join().map_err(|_| anyhow!("a thread of the benchmark ended"))?
+        });
+        let Visited { visits, at_once, took } = visited???;
+        let mut pass = Pass {
+            at_once,
+            took,
+            bytes: line::bytes(source, "s0")?[0].saturating_sub(bytes),
+            cpu: cpu_time(&cell)?.saturating_sub(before),
+            memory: memory_max as f64 / 1e6,
+            ..Pass::default()
+        };
+        for (site, visit) in all.iter().zip(visits) {
+            pass.times.push(visit.answer.is_ok().then_some(visit.time.as_secs_f64()));
+            match visit.answer {
+                Ok(answer) => {
+                    ensure!(body(&answer)? == site.page, "a page came as other bytes");
+                }
+                Err(why) => pass.failed.push(why),
+            }
+        }
+        Ok(pass)
+    }
+}
+
+/// One server's times in seconds, of all passes the middle ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Times {
+    with: f64,
+    without: f64,
+}
+
+impl Times {
+    /// What the service saves, in percent.
+    fn gain(self) -> f64 {
+        (1.0 - self.with / self.without) * 100.0
+    }
+}
+
+/// Of each server, if both ways led to it.
+fn times(count: usize, rounds: &[[Pass; 2]]) -> Vec<Option<Times>> {
+    let of = |number: usize, way: usize| -> Option<f64> {
+        let passes = rounds.iter().filter_map(|round| round.get(way));
+        let all: Vec<f64> =
+            passes.filter_map(|pass| pass.times.get(number).copied().flatten()).collect();
+        (!all.is_empty()).then(|| median(&all))
+    };
+    (0..count).map(|it| Some(Times { with: of(it, 0)?, without: of(it, 1)? })).collect()
+}
+
+fn drawn(all: &[Site], rounds: &[[Pass; 2]]) -> Drawn {
+    let times = times(all.len(), rounds);
+    let both: Vec<(&Site, Times)> =
+        all.iter().zip(&times).filter_map(|(site, times)| Some((site, (*times)?))).collect();
+    let marks = |way: Way| {
+        let beside = Straight { name: "800 kbit/s", slope: 8e6 / PAPER_RATE.0 as f64 };
+        Marks::Dots { curves: way.name(), beside }
+    };
+    let panel =
+        |way| Panel { marks: marks(way), ..Panel::logarithmic(Quantity::Length, Quantity::Time) };
+    Drawn {
+        points: points(&both),
+        compared: compared(&both, rounds),
+        columns: &[Quantity::Length, Quantity::Time],
+        panels: Way::BOTH.map(panel).to_vec(),
+        notes: notes(&both, rounds),
+    }
+}
+
+/// By way, and by cloud within.
+fn points(both: &[(&Site, Times)]) -> Vec<Point> {
+    let mut points = Vec::new();
+    for way in Way::BOTH {
+        for (cloud, milliseconds) in CLOUDS.into_iter().enumerate() {
+            let of_cloud = both.iter().filter(|(site, _)| site.cloud == cloud);
+            points.extend(of_cloud.map(|(site, times)| Point {
+                curve: format!("{}, {milliseconds} ms", way.name()),
+                length: site.page.len(),
+                time_us: Some(
+                    1e6 * if way == Way::Compressed { times.with } else { times.without },
+                ),
+                ..Point::default()
+            }));
+        }
+    }
+    points
+}
+
+fn compared(both: &[(&Site, Times)], rounds: &[[Pass; 2]]) -> Vec<Compared> {
+    let with = || rounds.iter().map(|[with, _]| with);
+    let least = |of: fn(&Pass) -> usize| with().map(of).min().map(|least| least as f64);
+    let rate = |(site, times): &(&Site, Times)| site.page.len() as f64 * 8.0 / 1e3 / times.with;
+    vec![
+        Compared {
+            what: "connections at once".to_owned(),
+            unit: "connections",
+            paper: PAPER_AT_ONCE,
+            ours: least(|pass| pass.at_once),
+        },
+        Compared {
+            what: "transfers, each of another server".to_owned(),
+            unit: "transfers",
+            paper: PAPER_SITES,
+            ours: least(|pass| pass.times.iter().flatten().count()),
+        },
+        Compared {
+            what: "the fastest transfer".to_owned(),
+            unit: "kbit/s",
+            paper: PAPER_RATE.0 as f64 / 1e3,
+            ours: both.iter().map(rate).reduce(f64::max),
+        },
+    ]
+}
+
+fn notes(both: &[(&Site, Times)], rounds: &[[Pass; 2]]) -> Vec<String> {
+    let gain = |wanted: &dyn Fn(&Site) -> bool| {
+        let gains: Vec<f64> =
+            both.iter().filter(|(site, _)| wanted(site)).map(|(_, times)| times.gain()).collect();
+        format!("{:+.1} %", median(&gains))
+    };
+    let clouds: Vec<String> = CLOUDS
+        .into_iter()
+        .enumerate()
+        .map(|(cloud, ms)| format!("{ms} ms {}", gain(&|site: &Site| site.cloud == cloud)))
+        .collect();
+    let mut notes = vec![
+        format!(
+            "time saved, in the median: {}; by round trip: {}",
+            gain(&|_: &Site| true),
+            clouds.join(", ")
+        ),
+        format!(
+            "of slow servers {}, of the others {}",
+            gain(&|site: &Site| site.is_slow()),
+            gain(&|site: &Site| !site.is_slow())
+        ),
+    ];
+    let lost = |(_, times): &(&Site, Times)| (times.with - times.without) * 1e3;
+    let slower = both.iter().filter(|one| lost(one) > 0.0).count();
+    if let Some(worst) = both.iter().max_by(|a, b| lost(a).total_cmp(&lost(b))) {
+        notes.push(format!(
+            "{slower} of {} are slower with the service, the worst by {:.0} ms of {:.0} ms",
+            both.len(),
+            lost(worst),
+            worst.1.without * 1e3
+        ));
+    }
+    for (at, way) in Way::BOTH.into_iter().enumerate() {
+        let of = |value: &dyn Fn(&Pass) -> f64| {
+            let all: Vec<f64> =
+                rounds.iter().filter_map(|round| round.get(at)).map(value).collect();
+            median(&all)
+        };
+        notes.push(format!(
+            "{}: all within {:.1} s, up to {:.0} connections at once, {:.1} MB over the link; \
+             the cell used {:.2} s of its core, and {:.0} MB",
+            way.name(),
+            of(&|pass| pass.took.as_secs_f64()),
+            of(&|pass| pass.at_once as f64),
+            of(&|pass| pass.bytes as f64 / 1e6),
+            of(&|pass| pass.cpu.as_secs_f64()),
+            of(&|pass| pass.memory),
+        ));
+        let failed: Vec<&String> =
+            rounds.iter().filter_map(|round| round.get(at)).flat_map(|pass| &pass.failed).collect();
+        if let Some(first) = failed.first() {
+            notes.push(format!("{}: {} failed, the first: {first}", way.name(), failed.len()));
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests;
