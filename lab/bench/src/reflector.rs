@@ -8,9 +8,9 @@
 //!
 //! Both stations play the same frames. docs/bench-reflector.md says it in whole sentences.
 
-mod crowd;
+pub(crate) mod crowd;
 mod icecast;
-mod station;
+pub(crate) mod station;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -116,7 +116,7 @@ pub(crate) fn run(
 
 fn sites(folder: &Path, subject: &mut dyn Subject) -> Result<(Site, Site, Process)> {
     let (ours, other) = (Line::of_tcp("reflector")?, Line::of_tcp("reflector-icecast")?);
-    let station = Station::asked(&ours.destination, ORIGIN.parse()?)?;
+    let station = Station::asked(&ours.destination, ORIGIN.parse()?, 1)?;
     subject.start(&streams::plan(&ours, NODE, Service::Reflector), 0)?;
     let processes = streams::node(subject, NODE)?;
     let ours = Site::new(ours, ORIGIN.parse()?, processes, station)?;
@@ -188,7 +188,7 @@ fn one(options: &Options, site: &Site) -> Result<Run> {
 
 /// How many heard less than was played while they listened, by what each had heard before and
 /// after.
-fn slow(before: &[u64], after: &[u64], listened: Duration) -> usize {
+pub(crate) fn slow(before: &[u64], after: &[u64], listened: Duration) -> usize {
     let least = station::RATE * listened.saturating_sub(LATE).as_secs_f64();
     after.iter().zip(before).filter(|(after, before)| ((*after - *before) as f64) < least).count()
 }

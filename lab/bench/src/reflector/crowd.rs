@@ -43,7 +43,7 @@ struct Listener {
 
 /// Listeners; they go when it is dropped. All in the namespace of the calling thread.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(crate) struct Crowd {
     at: SocketAddr,
     request: String,
     sockets: Watched,
@@ -53,7 +53,7 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    pub(super) fn new(at: SocketAddr, path: &str) -> Result<Self> {
+    pub(crate) fn new(at: SocketAddr, path: &str) -> Result<Self> {
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: {at}\r\nUser-Agent: crowd\r\nAccept: */*\r\n\r\n"
         );
@@ -63,7 +63,7 @@ impl Crowd {
 
     /// So many come, so many a second; returns when each has heard something or has given up,
     /// with how many did.
-    pub(super) fn arrive(&mut self, count: usize, per_second: u32) -> Result<usize> {
+    pub(crate) fn arrive(&mut self, count: usize, per_second: u32) -> Result<usize> {
         let begun = Instant::now();
         while self.listeners.len() < count {
             let due = begun.elapsed().as_secs_f64() * f64::from(per_second);
@@ -83,7 +83,7 @@ impl Crowd {
     }
 
     /// Hears for so long; how long it was.
-    pub(super) fn listen(&mut self, length: Duration) -> Result<Duration> {
+    pub(crate) fn listen(&mut self, length: Duration) -> Result<Duration> {
         let begun = Instant::now();
         while begun.elapsed() < length {
             self.look()?;
@@ -92,15 +92,20 @@ impl Crowd {
     }
 
     /// Bytes that each has heard so far.
-    pub(super) fn heard(&self) -> Vec<u64> {
+    pub(crate) fn heard(&self) -> Vec<u64> {
         self.present().map(|listener| listener.bytes).collect()
     }
 
     /// Seconds until each heard the first; of those who gave up, how long they waited at least.
-    pub(super) fn joins(&self) -> Vec<f64> {
+    pub(crate) fn joins(&self) -> Vec<f64> {
         let join =
             |listener: &Option<Listener>| listener.as_ref().map_or(JOIN_TIME_MAX, Listener::waited);
         self.listeners.iter().map(|listener| join(listener).as_secs_f64()).collect()
+    }
+
+    /// The longest time for which nobody was listened to.
+    pub(crate) fn pause(&self) -> Duration {
+        self.sockets.pause()
     }
 
     fn present(&self) -> impl Iterator<Item = &Listener> {
@@ -203,7 +208,7 @@ mod tests {
         let at = bound.local_addr().unwrap();
         drop(bound);
         let begun = Instant::now();
-        let _station = Station::asked(&here, at).unwrap();
+        let _station = Station::asked(&here, at, 1).unwrap();
         let mut crowd = Crowd::new(at, "/live").unwrap();
         assert_eq!(crowd.arrive(20, 1000).unwrap(), 0);
         let before = crowd.heard();

@@ -1,9 +1,9 @@
 //! A radio station of 128 kbit/s, and one who listens to every byte of it.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use os::netns::{self, NetNs};
 
 use super::icecast::PASSWORD;
 use crate::streams::LOAD_CPU;
+use crate::streams::worker::Worker;
 
 /// Bytes of a frame of MPEG-1 layer III, 128 kbit/s at 44.1 kHz, without padding.
 const FRAME: usize = 417;
@@ -20,10 +21,13 @@ const FRAME: usize = 417;
 const SAMPLES: f64 = 1152.0;
 const SAMPLES_PER_S: f64 = 44_100.0;
 /// Bytes per second.
-pub(super) const RATE: f64 = FRAME as f64 * SAMPLES_PER_S / SAMPLES;
+pub(crate) const RATE: f64 = FRAME as f64 * SAMPLES_PER_S / SAMPLES;
 /// The header of such a frame, and where its number is.
 const HEADER: [u8; 4] = [0xff, 0xfb, 0x90, 0x00];
 const NUMBER_AT: usize = 36;
+/// What is kept for those who are behind, as ours does, and what is sent at once.
+const BEHIND_MAX: u64 = 1 << 20;
+const PART_MAX: u64 = 16 << 10;
 /// Between two looks whether somebody asks: less than a frame.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// Who asks has asked by then, and is given what is played.
@@ -34,24 +38,18 @@ const HEAD_MAX: usize = 4096;
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Plays until it is dropped.
-pub(super) struct Station {
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+pub(crate) struct Station {
+    listeners: Arc<AtomicUsize>,
+    _player: Worker,
 }
 
 impl Station {
-    /// One that plays to whoever connects.
-    pub(super) fn asked(namespace: &NetNs, at: SocketAddr) -> Result<Self> {
+    /// One that plays to whoever connects, so many frames at a time.
+    pub(crate) fn asked(namespace: &NetNs, at: SocketAddr, together: u64) -> Result<Self> {
         let listener = netns::in_namespace(namespace, || TcpListener::bind(at))?
             .context("opening a station")?;
         listener.set_nonblocking(true)?;
-        Ok(Self::play(move |playing| {
-            let Ok((mut stream, _)) = listener.accept() else { return };
-            let head = b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\n\r\n";
-            if is_ready(&stream).and_then(|()| Ok(stream.write_all(head)?)).is_ok() {
-                playing.push(stream);
-            }
-        }))
+        Ok(Self::play(Some(listener), Vec::new(), together))
     }
 
     /// One that sends what it plays to a server of the name.
@@ -67,39 +65,94 @@ impl Station {
         stream.write_all(head.as_bytes())?;
         let answer = read_head(&mut stream).context("what Icecast answers to a station")?;
         ensure!(answer.0.contains(" 200 "), "Icecast does not take a station: {}", answer.0);
-        let mut stream = Some(stream);
-        Ok(Self::play(move |playing| playing.extend(stream.take())))
+        stream.set_nonblocking(true)?;
+        Ok(Self::play(None, vec![Playing { stream, at: 0 }], 1))
     }
 
-    fn play(mut admit: impl FnMut(&mut Vec<TcpStream>) + Send + 'static) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let is_over = Arc::clone(&over);
-        let thread = std::thread::spawn(move || {
-            // Where it does not, it plays elsewhere.
-            let _ = os::cores::only(LOAD_CPU);
-            let (begun, mut number, mut playing) = (Instant::now(), 0u32, Vec::new());
-            while !is_over.load(Ordering::Relaxed) {
-                admit(&mut playing);
-                let due = begun.elapsed().as_secs_f64() * SAMPLES_PER_S / SAMPLES;
-                while f64::from(number) < due {
-                    let frame = frame(number);
-                    // Who has gone hears nothing more.
-                    playing.retain_mut(|stream| stream.write_all(&frame).is_ok());
-                    number = number.wrapping_add(1);
-                }
-                std::thread::sleep(LOOK_INTERVAL);
-            }
+    fn play(listener: Option<TcpListener>, playing: Vec<Playing>, together: u64) -> Self {
+        let listeners = Arc::new(AtomicUsize::new(playing.len()));
+        let counted = Arc::clone(&listeners);
+        let mut player = Player { begun: Instant::now(), listener, playing, together };
+        let player = Worker::start(LOAD_CPU, move || {
+            player.turn();
+            counted.store(player.playing.len(), Ordering::Relaxed);
+            std::thread::sleep(LOOK_INTERVAL);
+            Ok(())
         });
-        Self { over, thread: Some(thread) }
+        Self { listeners, _player: player }
+    }
+
+    /// Connections to which it plays now.
+    pub(crate) fn listeners(&self) -> usize {
+        self.listeners.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Station {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        // One that has panicked plays no more.
-        let _ = self.thread.take().map(JoinHandle::join);
+struct Player {
+    begun: Instant,
+    listener: Option<TcpListener>,
+    playing: Vec<Playing>,
+    /// Frames that are sent together.
+    together: u64,
+}
+
+/// One to whom it plays.
+struct Playing {
+    stream: TcpStream,
+    /// The byte of all that is played that comes next.
+    at: u64,
+}
+
+impl Player {
+    fn turn(&mut self) {
+        let due = self.begun.elapsed().as_secs_f64() * SAMPLES_PER_S / SAMPLES;
+        let played = due.ceil() as u64 * FRAME as u64;
+        while let Some(Ok((stream, _))) = self.listener.as_ref().map(TcpListener::accept) {
+            let mut playing = Playing { stream, at: played };
+            if playing.begins().is_ok() {
+                self.playing.push(playing);
+            }
+        }
+        let together = self.together * FRAME as u64;
+        self.playing.retain_mut(|playing| playing.goes_on(played, together));
     }
+}
+
+impl Playing {
+    fn begins(&mut self) -> Result<()> {
+        is_ready(&self.stream)?;
+        self.stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\n\r\n")?;
+        Ok(self.stream.set_nonblocking(true)?)
+    }
+
+    /// Sends what is played, as far as there is room; whether it is still there. Who is too far
+    /// behind is dropped.
+    fn goes_on(&mut self, played: u64, together: u64) -> bool {
+        let behind = played.saturating_sub(self.at);
+        if behind < together {
+            return true;
+        }
+        while self.at < played {
+            let part = part(self.at, played);
+            match self.stream.write(&part) {
+                Ok(length) if length > 0 => self.at += length as u64,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return played - self.at <= BEHIND_MAX;
+                }
+                // It has gone.
+                _ => return false,
+            }
+        }
+        true
+    }
+}
+
+/// What is played from one byte to another, or the first of it.
+fn part(from: u64, to: u64) -> Vec<u8> {
+    let length = (to - from).min(PART_MAX) as usize;
+    let frames = from / FRAME as u64..to.div_ceil(FRAME as u64);
+    let bytes = frames.flat_map(|number| frame(number as u32));
+    bytes.skip((from % FRAME as u64) as usize).take(length).collect()
 }
 
 /// Nothing waits for ever, and nothing is gathered.
@@ -136,13 +189,13 @@ fn read_head(stream: &mut TcpStream) -> Result<(String, Vec<u8>)> {
 
 /// One who listens from the first to the last minute, so that the stream is there for others, and
 /// to every byte.
-pub(super) struct Attentive {
+pub(crate) struct Attentive {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Result<u32>>,
 }
 
 impl Attentive {
-    pub(super) fn start(namespace: &NetNs, at: SocketAddr, path: &str) -> Result<Self> {
+    pub(crate) fn start(namespace: &NetNs, at: SocketAddr, path: &str) -> Result<Self> {
         let connect = || TcpStream::connect_timeout(&at, ASK_TIME_MAX);
         let mut stream = netns::in_namespace(namespace, connect)?
             .with_context(|| format!("listening at {at}"))?;
@@ -160,7 +213,12 @@ impl Attentive {
             let mut buffer = [0; 16_384];
             // At least one frame, or it has heard nothing.
             while frames.count == 0 || !is_over.load(Ordering::Relaxed) {
-                match stream.read(&mut buffer).context("nothing comes any more")? {
+                let read = match stream.read(&mut buffer) {
+                    // A process that was stopped and goes on.
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    read => read.context("nothing comes any more")?,
+                };
+                match read {
                     0 => bail!("the stream ended after {} frames", frames.count),
                     length => frames.hear(&buffer[..length])?,
                 }
@@ -171,7 +229,7 @@ impl Attentive {
     }
 
     /// How many frames it has heard: all that were played meanwhile, one after another.
-    pub(super) fn end(self) -> Result<u32> {
+    pub(crate) fn end(self) -> Result<u32> {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("a listener's thread ended"))?
     }
@@ -241,12 +299,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_played_is_the_same_wherever_it_is_cut() {
+        let all: Vec<u8> = (0..60).flat_map(frame).collect();
+        let to = all.len() as u64;
+        for from in [0, 1, 416, 417, 418, 20_000, to - 1] {
+            let part = part(from, to);
+            assert_eq!(part.len() as u64, (to - from).min(PART_MAX), "{from}");
+            assert!(all[from as usize..].starts_with(&part), "{from}");
+        }
+        assert!(part(7, 7).is_empty());
+    }
+
+    #[test]
     fn a_station_plays_whole_frames_to_who_asks_until_it_goes() {
         let here = NetNs::current().unwrap();
         let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let station = Station::asked(&here, at).unwrap();
+        let station = Station::asked(&here, at, 1).unwrap();
         let attentive = Attentive::start(&here, at, "/").unwrap();
         assert!(attentive.end().unwrap() > 0);
+        testkit::wait_for(ASK_TIME_MAX, || (station.listeners() == 0).then_some(())).unwrap();
         drop(station);
         assert!(TcpStream::connect(at).is_err());
         assert!((RATE * 8.0 - 128_000.0).abs() < 500.0, "{RATE}");

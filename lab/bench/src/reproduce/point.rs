@@ -44,6 +44,15 @@ pub struct Point {
     /// Objects and places at which a collector looked, for each packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub looked: Option<f64>,
+    /// Listeners of a stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listeners: Option<usize>,
+    /// Percent of them who hear all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub whole: Option<f64>,
+    /// Mbit/s that come from where the stream is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uplink: Option<f64>,
     /// Percent of a core's time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percent: Option<f64>,
@@ -65,6 +74,9 @@ pub(super) enum Quantity {
     Buffer,
     Looked,
     Percent,
+    Listeners,
+    Whole,
+    Uplink,
 }
 
 impl Quantity {
@@ -84,12 +96,15 @@ impl Quantity {
             Self::Buffer => ("queue_packets", "queue, packets"),
             Self::Looked => ("looked_per_packet", "looked at for each packet"),
             Self::Percent => ("percent", "% of the core"),
+            Self::Listeners => ("listeners", "listeners"),
+            Self::Whole => ("whole_percent", "% of them hear all"),
+            Self::Uplink => ("uplink_mbit_s", "uplink, Mbit/s"),
         }
     }
 
     /// Whether it is a whole number.
     const fn is_whole(self) -> bool {
-        matches!(self, Self::Length | Self::Number | Self::Buffer)
+        matches!(self, Self::Length | Self::Number | Self::Buffer | Self::Listeners)
     }
 
     pub(super) fn of(self, point: &Point) -> Option<f64> {
@@ -107,6 +122,9 @@ impl Quantity {
             Self::Buffer => point.buffer.map(|packets| packets as f64),
             Self::Looked => point.looked,
             Self::Percent => point.percent,
+            Self::Listeners => point.listeners.map(|listeners| listeners as f64),
+            Self::Whole => point.whole,
+            Self::Uplink => point.uplink,
         }
     }
 }

@@ -45,7 +45,7 @@ const TIME_MAX: Duration = Duration::from_secs(20);
 const TIME_MAX_QUICK: Duration = Duration::from_secs(10);
 /// Of the node's port to the client, in Mbit/s: the wireless link.
 const RATE: u32 = 10;
-/// From the last FIN of one pass to the next one's first SYN.
+/// From the last FIN of a pass to the next one's first SYN.
 const REST: Duration = Duration::from_secs(1);
 /// Looks at a pass, one a second, between two lines of progress.
 const SAID: usize = 5;
@@ -67,6 +67,8 @@ struct Pass {
     failed: Vec<String>,
     at_once: usize,
     took: Duration,
+    /// The longest time for which the client stood still.
+    pause: Duration,
     /// Bytes that the client has received.
     bytes: u64,
     /// The cell's processor time, and the most memory that it had, in MB.
@@ -94,10 +96,10 @@ impl Lab<'_> {
         let passes = self.with_node(&plan, |lab| {
             let mut passes = Vec::new();
             for _ in 0..rounds {
-                let compressed = lab.pass(&all, Way::Compressed)?;
-                std::thread::sleep(REST);
-                passes.push([compressed, lab.pass(&all, Way::Plain)?]);
-                std::thread::sleep(REST);
+                passes.push([
+                    lab.unspoiled(|lab| lab.pass(&all, Way::Compressed))?,
+                    lab.unspoiled(|lab| lab.pass(&all, Way::Plain))?,
+                ]);
             }
             Ok(passes)
         });
@@ -107,7 +109,7 @@ impl Lab<'_> {
         Ok(drawn(&all, &passes?))
     }
 
-    fn pass(&mut self, all: &[Site], way: Way) -> Result<Pass> {
+    fn pass(&mut self, all: &[Site], way: Way) -> Result<(Pass, Duration)> {
         let addresses: Vec<_> = (0..all.len()).map(|number| sites::address(number, way)).collect();
         let cell = streams::node(self.subject, NODE)?.split_off(1);
         let (before, mut memory_max) = (cpu_time(&cell)?, memory(&cell)?);
@@ -130,25 +132,28 @@ impl Lab<'_> {
             }
             thread.join().map_err(|_| anyhow!("a thread of the benchmark ended"))?
         });
-        let Visited { visits, at_once, took } = visited???;
+        let Visited { visits, at_once, took, pause } = visited???;
         let mut pass = Pass {
             at_once,
             took,
+            pause,
             bytes: line::bytes(source, "s0")?[0].saturating_sub(bytes),
             cpu: cpu_time(&cell)?.saturating_sub(before),
             memory: memory_max as f64 / 1e6,
             ..Pass::default()
         };
-        for (site, visit) in all.iter().zip(visits) {
+        for (number, (site, visit)) in all.iter().zip(visits).enumerate() {
             pass.times.push(visit.answer.is_ok().then_some(visit.time.as_secs_f64()));
             match visit.answer {
                 Ok(answer) => {
-                    ensure!(body(&answer)? == site.page, "a page came as other bytes");
+                    let is_whole = body(&answer)? == site.page;
+                    ensure!(is_whole, "{}: server {number}'s page has other bytes", way.name());
                 }
                 Err(why) => pass.failed.push(why),
             }
         }
-        Ok(pass)
+        std::thread::sleep(REST);
+        Ok((pass, pause))
     }
 }
 
@@ -281,12 +286,13 @@ fn notes(both: &[(&Site, Times)], rounds: &[[Pass; 2]]) -> Vec<String> {
             median(&all)
         };
         notes.push(format!(
-            "{}: all within {:.1} s, up to {:.0} connections at once, {:.1} MB over the link; \
-             the cell used {:.2} s of its core, and {:.0} MB",
+            "{}: all within {:.1} s, up to {:.0} connections at once, {:.1} MB over the link, no \
+             pause of the machine above {:.0} ms; the cell used {:.2} s of its core, and {:.0} MB",
             way.name(),
             of(&|pass| pass.took.as_secs_f64()),
             of(&|pass| pass.at_once as f64),
             of(&|pass| pass.bytes as f64 / 1e6),
+            of(&|pass| pass.pause.as_secs_f64() * 1e3),
             of(&|pass| pass.cpu.as_secs_f64()),
             of(&|pass| pass.memory),
         ));

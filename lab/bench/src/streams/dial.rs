@@ -1,9 +1,10 @@
 //! Connections by the hundred out of one thread: each is begun, and its socket says when it is
 //! there.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::event::{Timespec, epoll};
@@ -36,6 +37,8 @@ pub(crate) fn ask(socket: &OwnedFd, request: &str) -> Result<()> {
 #[derive(Debug)]
 pub(crate) struct Watched {
     events: OwnedFd,
+    looked: Cell<Option<Instant>>,
+    pause: Cell<Duration>,
 }
 
 /// What a socket waits for.
@@ -57,7 +60,8 @@ impl For {
 
 impl Watched {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { events: epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll")? })
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll")?;
+        Ok(Self { events, looked: Cell::default(), pause: Cell::default() })
     }
 
     pub(crate) fn add(&self, socket: impl AsFd, number: u64, what: For) -> Result<()> {
@@ -86,6 +90,70 @@ impl Watched {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => bail!("waiting for sockets: {error}"),
         }
+        let now = Instant::now();
+        if let Some(before) = self.looked.replace(Some(now)) {
+            self.pause.set(self.pause.get().max(now.saturating_duration_since(before)));
+        }
         Ok(found.into_iter().map(|event| event.data.u64()).collect())
+    }
+
+    /// The longest time between two looks. One that is far beyond what the looks wait for is the
+    /// machine's, which stood still, and not that of anybody whose sockets these are.
+    pub(crate) fn pause(&self) -> Duration {
+        self.pause.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    /// Longer than any test waits for what it looks at.
+    const TIME_MAX: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_socket_says_when_it_is_connected_and_when_there_is_an_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let sockets = Watched::new().unwrap();
+        let socket = dial(listener.local_addr().unwrap()).unwrap();
+        sockets.add(&socket, 7, For::Writing).unwrap();
+        assert_eq!(sockets.ready(TIME_MAX).unwrap(), [7]);
+        ask(&socket, "a question").unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut question = [0; 10];
+        stream.read_exact(&mut question).unwrap();
+        assert_eq!(&question, b"a question");
+        sockets.change(&socket, 7, For::Reading).unwrap();
+        assert!(sockets.ready(Duration::ZERO).unwrap().is_empty());
+        stream.write_all(b"an answer").unwrap();
+        assert_eq!(sockets.ready(TIME_MAX).unwrap(), [7]);
+        sockets.remove(&socket).unwrap();
+        assert!(sockets.ready(Duration::ZERO).unwrap().is_empty());
+    }
+
+    #[test]
+    fn who_is_not_there_refuses() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        drop(listener);
+        let sockets = Watched::new().unwrap();
+        let socket = dial(at).unwrap();
+        sockets.add(&socket, 1, For::Writing).unwrap();
+        assert_eq!(sockets.ready(TIME_MAX).unwrap(), [1]);
+        let refused = format!("{:#}", ask(&socket, "a question").unwrap_err());
+        assert!(refused.contains("a client's connection: Connection refused"), "{refused}");
+    }
+
+    #[test]
+    fn a_pause_between_two_looks_is_noticed() {
+        let sockets = Watched::new().unwrap();
+        assert_eq!(sockets.pause(), Duration::ZERO);
+        sockets.ready(Duration::ZERO).unwrap();
+        let pause = Duration::from_millis(20);
+        std::thread::sleep(pause);
+        sockets.ready(Duration::ZERO).unwrap();
+        assert!(sockets.pause() >= pause);
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct Visited {
     /// Connections that were there at once, at most.
     pub(super) at_once: usize,
     pub(super) took: Duration,
+    /// The longest time for which nothing was looked at.
+    pub(super) pause: Duration,
 }
 
 struct Loading {
@@ -79,7 +81,8 @@ pub(super) fn visit(
         machine.hear()?;
         machine.give_up();
     }
-    Ok(Visited { visits: machine.done.into_values().collect(), at_once, took: begun.elapsed() })
+    let (took, pause) = (begun.elapsed(), machine.sockets.pause());
+    Ok(Visited { visits: machine.done.into_values().collect(), at_once, took, pause })
 }
 
 /// The test machine. Transfers have the numbers of their addresses.

@@ -1,0 +1,334 @@
+//! AMnet, "On the Performance of Active Networking Services", section IV: the load test of the
+//! MP3 reflector, whose receivers "just received the stream without playing it", on Ethernet of
+//! 100 Mbit/s.
+//!
+//! ```text
+//! listeners ─▶ s0 ═ n0, 100 Mbit/s (TBF) [ reflector ] n1 ═ d0, 100 Mbit/s (TBF) ─▶ a station
+//!                └ to 10.201.0.1: the service's; to 10.201.0.2: forwarded, each to the station
+//! ```
+//!
+//! Each number of listeners has a stream of its own, so that none of them gets what was played
+//! long before: near a line's limit that would take it minutes.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use os::netns;
+
+use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
+use crate::line::{self, NEAR_END, PORT_IN};
+use crate::reflector::crowd::Crowd;
+use crate::reflector::slow;
+use crate::reflector::station::{Attentive, Station};
+use crate::streams::process::{cpu_time, on_cpu};
+use crate::streams::{self, LOAD_CPU};
+use crate::{Plan, Service};
+
+/// Of both lines, in Mbit/s.
+const RATE: u32 = 100;
+/// Listeners on the lines of 100 Mbit/s, which carry some 740.
+const REFLECTED: [usize; 12] = [50, 100, 200, 400, 546, 600, 650, 700, 725, 750, 800, 1000];
+const REFLECTED_QUICK: [usize; 3] = [200, 600, 1000];
+/// Of those who all ask the station.
+const DIRECT: [usize; 8] = [50, 100, 200, 400, 600, 700, 750, 1000];
+const DIRECT_QUICK: [usize; 2] = [200, 1000];
+/// Without a limit between the node and them.
+const FREE: [usize; 4] = [1000, 2000, 4000, 8000];
+const FREE_QUICK: [usize; 1] = [2000];
+/// Listeners that come in a second.
+const ARRIVALS: u32 = 1000;
+/// From the last arrival until bytes are counted, and how long they are.
+const SETTLE: Duration = Duration::from_secs(3);
+const SETTLE_QUICK: Duration = Duration::from_millis(1500);
+const WINDOW: Duration = Duration::from_secs(5);
+const WINDOW_QUICK: Duration = Duration::from_secs(3);
+/// From the last listener's end until the next ones come.
+const REST: Duration = Duration::from_millis(500);
+/// Frames that the station sends together: 0.4 s, as the node gathers them.
+const TOGETHER: u64 = 15;
+/// Of a hundred listeners, those who hear all where a line still carries them.
+const CARRIED: f64 = 99.0;
+/// Descriptors of this program beside those of listeners and of the station.
+const DESCRIPTORS: u64 = 200;
+const NODE: &str = "bench-radio";
+const RULE: &str = "dst 10.201.0.1 proto tcp dport 80";
+const SERVED: &str = "10.201.0.1:80";
+const PLAIN: &str = "10.201.0.2:80";
+const STATION: &str = "0.0.0.0:80";
+/// The paper's throughput in Mbit/s with its service and without, the listeners of 128 kbit/s that it makes of that, and what
+/// its reflector is for.
+const PAPER_RATE: f64 = 70.0;
+const PAPER_RATE_PLAIN: f64 = 92.0;
+const PAPER_LISTENERS: f64 = 546.0;
+const PAPER_STREAMS: f64 = 1.0;
+
+/// How listeners get the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Reflected,
+    /// Each from the station.
+    Direct,
+    /// Reflected, without a limit between the node and them.
+    Free,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Reflected, Self::Direct, Self::Free];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Reflected => "reflector, 100 Mbit/s",
+            Self::Direct => "each from the station, 100 Mbit/s",
+            Self::Free => "reflector, only the uplink has 100 Mbit/s",
+        }
+    }
+
+    const fn levels(self, quick: bool) -> &'static [usize] {
+        match (self, quick) {
+            (Self::Reflected, false) => &REFLECTED,
+            (Self::Reflected, true) => &REFLECTED_QUICK,
+            (Self::Direct, false) => &DIRECT,
+            (Self::Direct, true) => &DIRECT_QUICK,
+            (Self::Free, false) => &FREE,
+            (Self::Free, true) => &FREE_QUICK,
+        }
+    }
+
+    const fn at(self) -> &'static str {
+        match self {
+            Self::Reflected | Self::Free => SERVED,
+            Self::Direct => PLAIN,
+        }
+    }
+}
+
+/// What so many listeners heard.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Heard {
+    way: Way,
+    listeners: usize,
+    /// Mbit/s that all of them got, of audio.
+    delivered: f64,
+    /// How many heard all that was played.
+    whole: usize,
+    /// Mbit/s that came from the station, frames and all.
+    uplink: f64,
+    /// Connections at the station.
+    streams: usize,
+    /// Percent of a core that the cell had.
+    cpu: f64,
+}
+
+impl Heard {
+    fn whole_percent(&self) -> f64 {
+        self.whole as f64 / self.listeners as f64 * 100.0
+    }
+
+    fn point(&self) -> Point {
+        Point {
+            curve: self.way.name().to_owned(),
+            listeners: Some(self.listeners),
+            throughput: Some(self.delivered),
+            whole: Some(self.whole_percent()),
+            uplink: Some(self.uplink),
+            percent: Some(self.cpu),
+            ..Point::default()
+        }
+    }
+}
+
+impl Lab<'_> {
+    /// The load test.
+    pub(super) fn radio(&mut self) -> Result<Drawn> {
+        let quick = self.options.quick;
+        line::needs_two_cpus()?;
+        let most = |way: Way| way.levels(quick).iter().copied().max().unwrap_or(0);
+        let (reflected, direct) = (most(Way::Reflected).max(most(Way::Free)), most(Way::Direct));
+        streams::raise_descriptors(reflected.max(2 * direct) as u64 + DESCRIPTORS)?;
+        self.line.carry_tcp()?;
+        let station = Station::asked(&self.line.destination, STATION.parse()?, TOGETHER)?;
+        line::limit(&self.line.destination, NEAR_END, Some(RATE))?;
+        line::limit(&self.line.node, PORT_IN, Some(RATE))?;
+        let plan =
+            Plan { rule: Some(RULE.to_owned()), ..self.line.plan(NODE, Some(Service::Reflector)) };
+        (self.progress)("starting a node with reflector");
+        let all = self.with_node(&plan, |lab| {
+            let mut all = Vec::new();
+            for way in Way::ALL {
+                if way == Way::Free {
+                    line::limit(&lab.line.node, PORT_IN, None)?;
+                }
+                for listeners in way.levels(quick) {
+                    (lab.progress)(&format!("{}: {listeners} listeners", way.name()));
+                    all.push(
+                        lab.middle(way, *listeners, &station)
+                            .with_context(|| format!("{listeners} listeners, {}", way.name()))?,
+                    );
+                }
+            }
+            Ok(all)
+        })?;
+        Ok(drawn(&all))
+    }
+
+    /// Of all rounds the one with the middle throughput.
+    fn middle(&mut self, way: Way, listeners: usize, station: &Station) -> Result<Heard> {
+        let mut rounds = Vec::new();
+        for round in 0..self.options.rounds.unwrap_or(1) {
+            let path = format!("/live/{way:?}-{listeners}-{round}.mp3");
+            rounds.push(self.unspoiled(|lab| lab.listen(way, listeners, &path, station))??);
+        }
+        rounds.sort_by(|a: &Heard, b: &Heard| a.delivered.total_cmp(&b.delivered));
+        rounds.get(rounds.len() / 2).copied().context("no round was asked for")
+    }
+
+    /// What was heard, or who heard too little; and for how long the machine stood still.
+    fn listen(
+        &mut self,
+        way: Way,
+        listeners: usize,
+        path: &str,
+        station: &Station,
+    ) -> Result<(Result<Heard>, Duration)> {
+        let (settle, window) = match self.options.quick {
+            true => (SETTLE_QUICK, WINDOW_QUICK),
+            false => (SETTLE, WINDOW),
+        };
+        let at: SocketAddr = way.at().parse()?;
+        let cell = streams::node(self.subject, NODE)?.split_off(1);
+        let line = &self.line;
+        // Without the crowd the stream would begin with a burst for each.
+        let attentive = Attentive::start(&line.source, at, path)?;
+        let listens = || -> Result<(Heard, Duration)> {
+            let mut crowd = Crowd::new(at, path)?;
+            crowd.arrive(listeners, ARRIVALS)?;
+            crowd.listen(settle)?;
+            let sent = || Ok::<u64, anyhow::Error>(line::bytes(&line.destination, NEAR_END)?[1]);
+            let (before, used, uplink) = (crowd.heard(), cpu_time(&cell)?, sent()?);
+            let listened = crowd.listen(window)?;
+            let (after, uplink) = (crowd.heard(), sent()?.saturating_sub(uplink));
+            let used = cpu_time(&cell)?.saturating_sub(used);
+            let bytes = after.iter().sum::<u64>().saturating_sub(before.iter().sum());
+            let seconds = listened.as_secs_f64();
+            let heard = Heard {
+                way,
+                listeners,
+                delivered: megabits(bytes, seconds),
+                whole: after.len().saturating_sub(slow(&before, &after, listened)),
+                uplink: megabits(uplink, seconds),
+                streams: station.listeners(),
+                cpu: used.as_secs_f64() / seconds * 100.0,
+            };
+            Ok((heard, crowd.pause()))
+        };
+        let (heard, pause) = on_cpu(LOAD_CPU, || netns::in_namespace(&line.source, listens))???;
+        std::thread::sleep(REST);
+        let frames = attentive.end().context("one who listened to every byte");
+        Ok((frames.map(|_| heard), pause))
+    }
+}
+
+fn megabits(bytes: u64, seconds: f64) -> f64 {
+    bytes as f64 * 8.0 / 1e6 / seconds
+}
+
+/// The most listeners of whom nearly all hear all.
+fn carried(all: &[Heard], way: Way) -> Option<&Heard> {
+    let of_way = all.iter().filter(|heard| heard.way == way && heard.whole_percent() >= CARRIED);
+    of_way.max_by_key(|heard| heard.listeners)
+}
+
+fn drawn(all: &[Heard]) -> Drawn {
+    let of = |way: Way| all.iter().filter(move |heard| heard.way == way);
+    let most = |way| of(way).map(|heard| heard.delivered).reduce(f64::max);
+    let reflected = || of(Way::Reflected).chain(of(Way::Free));
+    let compared = vec![
+        Compared {
+            what: "throughput, most on 100 Mbit/s".to_owned(),
+            unit: "Mbit/s",
+            paper: PAPER_RATE,
+            ours: most(Way::Reflected),
+        },
+        Compared {
+            what: "the same beside plain forwarding".to_owned(),
+            unit: "times",
+            paper: PAPER_RATE / PAPER_RATE_PLAIN,
+            ours: most(Way::Reflected).zip(most(Way::Direct)).map(|(ours, plain)| ours / plain),
+        },
+        Compared {
+            what: "listeners of 128 kbit/s who hear all, on 100 Mbit/s".to_owned(),
+            unit: "listeners",
+            paper: PAPER_LISTENERS,
+            ours: carried(all, Way::Reflected).map(|heard| heard.listeners as f64),
+        },
+        Compared {
+            what: "streams on the uplink, at most".to_owned(),
+            unit: "streams",
+            paper: PAPER_STREAMS,
+            ours: reflected().map(|heard| heard.streams as f64).reduce(f64::max),
+        },
+    ];
+    let told = |heard: &Heard| {
+        format!(
+            "{}: {} listeners hear all, {:.1} Mbit/s; {:.2} Mbit/s from the station by {} \
+             connections; {:.1} % of a core for the cell",
+            heard.way.name(),
+            heard.listeners,
+            heard.delivered,
+            heard.uplink,
+            heard.streams,
+            heard.cpu
+        )
+    };
+    let panel = |y| Panel { log_x: true, ..Panel::lines(Quantity::Listeners, y) };
+    Drawn {
+        points: all.iter().map(Heard::point).collect(),
+        compared,
+        columns: &[
+            Quantity::Listeners,
+            Quantity::Throughput,
+            Quantity::Whole,
+            Quantity::Uplink,
+            Quantity::Percent,
+        ],
+        panels: vec![
+            Panel::logarithmic(Quantity::Listeners, Quantity::Throughput),
+            panel(Quantity::Whole),
+            Panel::logarithmic(Quantity::Listeners, Quantity::Uplink),
+        ],
+        notes: Way::ALL.into_iter().filter_map(|way| carried(all, way)).map(told).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_line_carries_is_what_nearly_all_hear() {
+        let heard = |way, listeners: usize, whole, delivered, streams| Heard {
+            way,
+            listeners,
+            delivered,
+            whole,
+            uplink: 0.14,
+            streams,
+            cpu: 3.0,
+        };
+        let drawn = drawn(&[
+            heard(Way::Reflected, 200, 200, 25.5, 1),
+            heard(Way::Reflected, 700, 694, 89.0, 1),
+            heard(Way::Reflected, 1000, 3, 94.5, 1),
+            heard(Way::Direct, 1000, 600, 189.0, 1001),
+            heard(Way::Direct, 200, 200, 25.5, 201),
+            heard(Way::Free, 2000, 2000, 255.0, 1),
+        ]);
+        let ours: Vec<f64> = drawn.compared.iter().map(|one| one.ours.unwrap()).collect();
+        assert_eq!(ours, [94.5, 0.5, 700.0, 1.0]);
+        assert_eq!(drawn.points[2].whole, Some(0.3));
+        assert_eq!(drawn.notes.len(), 3);
+        assert!(drawn.notes[1].contains("200 listeners") && drawn.notes[1].contains("by 201 conn"));
+        assert_eq!(megabits(1_000_000, 4.0), 2.0);
+    }
+}
