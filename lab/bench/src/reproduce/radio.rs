@@ -29,7 +29,7 @@ use crate::{Plan, Service};
 const RATE: u32 = 100;
 /// Listeners on the lines of 100 Mbit/s, which carry some 740.
 const REFLECTED: [usize; 12] = [50, 100, 200, 400, 546, 600, 650, 700, 725, 750, 800, 1000];
-const REFLECTED_QUICK: [usize; 3] = [200, 600, 1000];
+const REFLECTED_QUICK: [usize; 3] = [200, 546, 1000];
 /// Of those who all ask the station.
 const DIRECT: [usize; 8] = [50, 100, 200, 400, 600, 700, 750, 1000];
 const DIRECT_QUICK: [usize; 2] = [200, 1000];
