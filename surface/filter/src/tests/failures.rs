@@ -67,7 +67,8 @@ fn requests_of_a_closed_service_are_refused_when_its_module_falls() {
 
 #[test]
 fn a_policy_that_changes_holds_for_what_falls_from_then_on() {
-    let falls = "(if (i32.gt_u (local.get 0) (i32.const 1)) (then (unreachable)))";
+    let falls = "(if (i32.gt_u (local.get 0) (i32.const 1)) (then (unreachable)))\
+                 (i32.const 0)";
     let mut lab = lab(&[("proxy_on_context_create", falls)], Kind::Http, Failure::Closed);
     let mut client = lab.client();
     client.send(GET);

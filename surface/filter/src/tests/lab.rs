@@ -293,6 +293,7 @@ impl Lab {
                 break;
             }
         }
+        self.flush();
         while let Some(event) = self.reports.poll_event() {
             self.events.push(event);
         }
