@@ -69,6 +69,13 @@ impl Socket {
     }
 }
 
+/// Who connects to whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    pub(crate) client: SocketAddr,
+    pub(crate) server: SocketAddr,
+}
+
 /// See above.
 pub(crate) struct Connection {
     pub(crate) service: ServiceNumber,
@@ -79,35 +86,38 @@ pub(crate) struct Connection {
     downstream: Socket,
     upstream: Socket,
     is_connecting: bool,
+    /// Who is still to be connected with whom.
+    target: Option<Target>,
     /// To the server, and to the client.
     up: Way,
     down: Way,
 }
 
 impl Connection {
-    /// Connects to the server of an accepted connection as its client; whether that has another
-    /// port. If it fails, the client is reset.
-    pub(crate) fn open(
+    /// One that has been accepted, with a socket to connect to its server.
+    pub(crate) fn accepted(
         service: ServiceNumber,
         accepted: OwnedFd,
         socket: OwnedFd,
-        client: SocketAddr,
-        server: SocketAddr,
-    ) -> Result<(Self, bool), Errno> {
-        let mut other_port = false;
-        let connected = bind_as(&socket, client, &mut other_port).and_then(|()| {
-            match connect(&socket, &server) {
+        target: Target,
+    ) -> Self {
+        let (downstream, upstream) = (Socket::new(accepted), Socket::new(socket));
+        let (is_connecting, target) = (true, Some(target));
+        Self { is_connecting, target, ..Self::join(service, downstream, upstream) }
+    }
+
+    /// Connects to its server as its client, if that has not begun; whether that has another port.
+    /// `None` if there is nothing to do.
+    pub(crate) fn connect(&mut self) -> Option<Result<bool, Errno>> {
+        let Target { client, server } = self.target.take()?;
+        let (socket, mut other_port) = (&self.upstream.fd, false);
+        let connected = bind_as(socket, client, &mut other_port).and_then(|()| {
+            match connect(socket, &server) {
                 Err(Errno::INPROGRESS) => Ok(()),
                 other => other,
             }
         });
-        if let Err(error) = connected {
-            reset(&accepted);
-            return Err(error);
-        }
-        let (downstream, upstream) = (Socket::new(accepted), Socket::new(socket));
-        let connection = Self { is_connecting: true, ..Self::join(service, downstream, upstream) };
-        Ok((connection, other_port))
+        Some(connected.map(|()| other_port))
     }
 
     /// Of two sockets that are open.
@@ -120,6 +130,7 @@ impl Connection {
             downstream,
             upstream,
             is_connecting: false,
+            target: None,
             up,
             down,
         }

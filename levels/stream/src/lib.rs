@@ -39,7 +39,7 @@ use units::Nanos;
 
 use application::Single;
 pub use application::{Application, Closed, End, Io, Received, State};
-use connection::{After, Connection};
+use connection::{After, Connection, Target};
 use pipes::Pipes;
 pub use table::ServiceNumber;
 use table::{Key, Side, Table};
@@ -421,6 +421,12 @@ impl Streams {
 
     /// Does what can be done for a connection whose bytes nobody sees.
     fn advance(&mut self, key: Key) {
+        if self.connect(key) {
+            if let Some(Place::Pair(connection)) = self.table.get_mut(key) {
+                connection.is_gathered = false;
+            }
+            return;
+        }
         let Self { services, table, pipes, .. } = self;
         let Some(Place::Pair(connection)) = table.get_mut(key) else { return };
         connection.is_gathered = false;
@@ -543,7 +549,7 @@ impl Streams {
         sockets: &mut dyn Sockets,
         now: Nanos,
     ) -> bool {
-        let Self { epoll, services, table, connecting, pipes, connections_max, spare, .. } = self;
+        let Self { services, table, connecting, connections_max, spare, .. } = self;
         let Some(Some(service)) = services.get_mut(usize::from(number.0)) else { return true };
         let (listener, is_v6) = &service.listeners[at];
         let mut sockets = Spare { spare, sockets };
@@ -562,27 +568,39 @@ impl Streams {
             }
         };
         service.counts.accepted += 1;
-        let opened = Connection::open(number, accepted, socket, client, server);
-        let Ok((connection, is_other_port)) = opened else {
-            service.counts.unreachable += 1;
-            return false;
-        };
-        service.counts.other_port += u64::from(is_other_port);
+        let target = Target { client, server };
+        let mut connection = Connection::accepted(number, accepted, socket, target);
+        connection.is_gathered = true;
         let key = table.insert(Place::Pair(connection));
-        let Some(Place::Pair(connection)) = table.get_mut(key) else { return false };
-        let mut both = Side::BOTH.into_iter();
-        if both
-            .try_for_each(|side| watch(epoll.as_fd(), connection.socket(side), key.with(side)))
-            .is_err()
-        {
-            service.counts.unreachable += 1;
-            if let Some(place) = table.remove(key) {
-                place.reset(pipes);
-            }
-            return false;
-        }
         connecting.push_back((now, key));
+        service.gathered.push_back(key);
+        if service.gathered.len() >= GATHERED_MAX {
+            self.send_gathered(number);
+        }
         false
+    }
+
+    /// Connects to the server of a connection that was accepted; false when there is nothing to do.
+    fn connect(&mut self, key: Key) -> bool {
+        let Self { epoll, services, table, .. } = self;
+        let Some(Place::Pair(connection)) = table.get_mut(key) else { return false };
+        let Some(connected) = connection.connect() else { return false };
+        let watched = connected.and_then(|is_other_port| {
+            let mut both = Side::BOTH.into_iter();
+            both.try_for_each(|side| {
+                watch(epoll.as_fd(), connection.socket(side), key.with(side))
+            })?;
+            Ok(is_other_port)
+        });
+        let service = services.get_mut(usize::from(connection.service.0)).and_then(Option::as_mut);
+        match (watched, service) {
+            (Ok(is_other_port), Some(service)) => {
+                service.counts.other_port += u64::from(is_other_port);
+            }
+            (Ok(_), None) => {}
+            (Err(_), _) => self.end(key, After::Unreachable),
+        }
+        true
     }
 
     /// Accepts one for the service's application; true when there is none, or no room.

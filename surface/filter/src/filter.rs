@@ -244,14 +244,13 @@ impl Filter {
         }
     }
 
-    /// Reads what has come, and leaves what is to be sent: a call of the kernel that sends wakes
-    /// somebody, and one behind the other they wake him once.
+    /// Reads what has come, and leaves what is to be sent, or connects for it: a call of the kernel
+    /// that sends wakes somebody, and one behind the other they wake him once.
     fn drive_in(&mut self, io: &mut Io<'_>, number: u64, live: &mut Live) -> After {
         let mut left = PORTION;
         loop {
             self.look(io, live);
             if live.protocol.fate() == Fate::Open {
-                self.connect(io, number, live);
                 let read = Side::BOTH.map(|side| self.read(io, live, side, &mut left));
                 if read.contains(&true) {
                     continue;
