@@ -5,10 +5,13 @@
 //! longer than many a call.
 //!
 //! ```text
-//!  ┌ page ┬────── FIBER_LENGTH ──────┐
-//!  │ none │ ◀── grows downwards      │ top
-//!  └──────┴──────────────────────────┘
+//!  ┌ 64 KiB ┬────── FIBER_LENGTH ──────┐
+//!  │ none   │ ◀── grows downwards      │ top
+//!  └────────┴──────────────────────────┘
 //! ```
+//!
+//! What a call has left on a stack no other one sees: compiled code reads only what it has written
+//! there itself.
 
 use std::cell::RefCell;
 use std::ffi::c_void;

@@ -52,7 +52,7 @@ const EVENTS_MAX: usize = 256;
 const PORTION: usize = 256 * 1024;
 /// Connections with little to send before it goes: those behind the first find their receivers
 /// awake, and more would have to wait for long.
-const GATHERED_MAX: usize = 16;
+pub const GATHERED_MAX: usize = 16;
 /// A server that does not answer is given up after so long; Linux alone would take two minutes.
 pub const CONNECT_TIME_MAX: Nanos = Nanos(30_000_000_000);
 
@@ -390,16 +390,13 @@ impl Streams {
             match self.table.get_mut(key) {
                 Some(Place::Pair(connection)) => {
                     connection.is_ready = false;
-                    if connection.is_gathered {
-                        // It is advanced with the others.
-                    } else if connection.gather(&mut self.pipes) {
-                        connection.is_gathered = true;
-                        service.gathered.push_back(key);
-                        if service.gathered.len() >= GATHERED_MAX {
-                            self.send_gathered(number);
+                    // One that is gathered is advanced with the others.
+                    if !connection.is_gathered {
+                        if connection.gather(&mut self.pipes) {
+                            self.gather(number, key);
+                        } else {
+                            self.advance(key);
                         }
-                    } else {
-                        self.advance(key);
                     }
                 }
                 Some(Place::Single(single)) => {
@@ -422,14 +419,10 @@ impl Streams {
     /// Does what can be done for a connection whose bytes nobody sees.
     fn advance(&mut self, key: Key) {
         if self.connect(key) {
-            if let Some(Place::Pair(connection)) = self.table.get_mut(key) {
-                connection.is_gathered = false;
-            }
             return;
         }
         let Self { services, table, pipes, .. } = self;
         let Some(Place::Pair(connection)) = table.get_mut(key) else { return };
-        connection.is_gathered = false;
         let service = services.get_mut(usize::from(connection.service.0));
         let Some(Some(service)) = service else { return };
         match connection.advance(pipes, &mut service.counts, PORTION) {
@@ -439,8 +432,22 @@ impl Streams {
         }
     }
 
+    /// Has a connection wait for others that have something to send, or to connect for.
+    fn gather(&mut self, number: ServiceNumber, key: Key) {
+        let Some(Place::Pair(connection)) = self.table.get_mut(key) else { return };
+        connection.is_gathered = true;
+        let Some(service) = self.service_mut(number) else { return };
+        service.gathered.push_back(key);
+        if service.gathered.len() >= GATHERED_MAX {
+            self.send_gathered(number);
+        }
+    }
+
     fn send_gathered(&mut self, number: ServiceNumber) {
         while let Some(key) = self.service_mut(number).and_then(|it| it.gathered.pop_front()) {
+            if let Some(Place::Pair(connection)) = self.table.get_mut(key) {
+                connection.is_gathered = false;
+            }
             self.advance(key);
         }
     }
@@ -569,14 +576,10 @@ impl Streams {
         };
         service.counts.accepted += 1;
         let target = Target { client, server };
-        let mut connection = Connection::accepted(number, accepted, socket, target);
-        connection.is_gathered = true;
+        let connection = Connection::accepted(number, accepted, socket, target);
         let key = table.insert(Place::Pair(connection));
         connecting.push_back((now, key));
-        service.gathered.push_back(key);
-        if service.gathered.len() >= GATHERED_MAX {
-            self.send_gathered(number);
-        }
+        self.gather(number, key);
         false
     }
 

@@ -8,8 +8,8 @@ use crate::connection::{Addresses, Failure, Fate, Given, Protocol, Side};
 use crate::desk::{Desk, REFLECT, TRANSCODE, state_of};
 use crate::http::Http;
 use crate::limits::{
-    CALLS_PER_ROUND_MAX, FLUSH_TIME, GATHERED_LENGTH_MAX, GATHERED_MAX, IDLE_INTERVAL,
-    LINGER_LENGTH_MAX, LINGER_TIME, PORTION, READ_LENGTH,
+    CALLS_PER_ROUND_MAX, FLUSH_TIME, GATHERED_LENGTH_MAX, IDLE_INTERVAL, LINGER_LENGTH_MAX,
+    LINGER_TIME, PORTION, READ_LENGTH,
 };
 use crate::module::{Last, Module, Reply};
 use crate::report::Reports;
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use stream::{Application, Closed, End, Io, Received, State};
+use stream::{Application, Closed, End, GATHERED_MAX, Io, Received, State};
 use units::Nanos;
 
 /// What a service's module looks at.
@@ -599,6 +599,9 @@ impl Application for Filter {
     }
 
     fn flush(&mut self, io: &mut Io<'_>) {
+        if self.gathered.is_empty() {
+            return;
+        }
         while let Some(number) = self.gathered.pop_front() {
             if let Some(live) = self.live.get_mut(&number) {
                 live.is_gathered = false;

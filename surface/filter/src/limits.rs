@@ -14,10 +14,8 @@ pub const PORTION: usize = 4 * READ_LENGTH;
 /// Calls that waited which are made before sockets are looked at again: what comes meanwhile is
 /// seen, whatever a module keeps itself busy with.
 pub const CALLS_PER_ROUND_MAX: usize = 64;
-/// Connections that have something to send before it goes: those behind the first find their
-/// receivers awake, and more would have to wait for long.
-pub const GATHERED_MAX: usize = 16;
-/// Bytes of one that wait for others: more are worth a wake-up, and would not stay in the caches.
+/// Bytes of a connection that wait for those of others: more are worth a wake-up, and would not
+/// stay in the caches.
 pub const GATHERED_LENGTH_MAX: usize = 16 * 1024;
 /// Bytes of a request that is answered already, which are read and dropped to keep its connection:
 /// reading them costs less than a new connection.
