@@ -1,6 +1,8 @@
 //! Memory on somebody's account.
 
 use crate::Bytes;
+use std::fmt;
+use std::rc::Rc;
 
 /// Keeps account of bytes: of what a session may have, or a part of the node.
 pub trait Account {
@@ -9,4 +11,101 @@ pub trait Account {
 
     /// There are so many less.
     fn give(&self, bytes: Bytes);
+}
+
+/// Bytes that are on an account, if there is one. Dropped, they are given back.
+#[derive(Default)]
+pub struct Held {
+    account: Option<Rc<dyn Account>>,
+    bytes: Bytes,
+}
+
+impl Held {
+    /// None yet.
+    #[must_use]
+    pub fn new(account: Option<Rc<dyn Account>>) -> Self {
+        Self { account, bytes: Bytes::ZERO }
+    }
+
+    /// So many; `None` when the account has not that many.
+    #[must_use]
+    pub fn take(account: Option<Rc<dyn Account>>, bytes: Bytes) -> Option<Self> {
+        let mut held = Self::new(account);
+        held.grow(bytes).then_some(held)
+    }
+
+    /// How many they are.
+    #[must_use]
+    pub const fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    /// Whether they may be so many, if they are not.
+    pub fn grow(&mut self, bytes: Bytes) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        let account = self.account.as_ref().filter(|_| more > Bytes::ZERO);
+        let may = account.is_none_or(|account| account.take(more));
+        if may {
+            self.bytes += more;
+        }
+        may
+    }
+
+    /// They are so many at most.
+    pub fn shrink(&mut self, bytes: Bytes) {
+        let less = self.bytes.saturating_sub(bytes);
+        if let Some(account) = self.account.as_ref().filter(|_| less > Bytes::ZERO) {
+            account.give(less);
+        }
+        self.bytes = self.bytes.saturating_sub(less);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shrink(Bytes::ZERO);
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Held").field(&self.bytes).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    struct Left(Cell<u64>);
+
+    impl Account for Left {
+        fn take(&self, bytes: Bytes) -> bool {
+            let left = self.0.get().checked_sub(bytes.0);
+            self.0.set(left.unwrap_or(self.0.get()));
+            left.is_some()
+        }
+
+        fn give(&self, bytes: Bytes) {
+            self.0.set(self.0.get() + bytes.0);
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_on_its_account_until_it_is_dropped() {
+        let left = Rc::new(Left(Cell::new(100)));
+        let account = || Some(Rc::clone(&left) as Rc<dyn Account>);
+        let mut held = Held::take(account(), Bytes(40)).unwrap();
+        assert!(Held::take(account(), Bytes(61)).is_none());
+        assert!(held.grow(Bytes(30)) && !held.grow(Bytes(101)) && held.grow(Bytes(90)));
+        assert_eq!((held.bytes(), left.0.get()), (Bytes(90), 10));
+        held.shrink(Bytes(95));
+        held.shrink(Bytes(20));
+        assert_eq!((held.bytes(), left.0.get()), (Bytes(20), 80));
+        drop(held);
+        assert_eq!(left.0.get(), 100);
+        let mut free = Held::new(None);
+        assert!(free.grow(Bytes(u64::MAX)));
+    }
 }

@@ -7,7 +7,7 @@
 
 mod account;
 
-pub use account::Account;
+pub use account::{Account, Held};
 
 use core::fmt;
 use serde::{Deserialize, Serialize};

@@ -10,7 +10,7 @@ use crate::{Coding, Encoder, Failed, GATHER_MAX, Level, deflate, zstd};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
-use units::{Account, Bytes};
+use units::{Account, Bytes, Held};
 
 /// Bytes of streams and of empty buffers that wait: some twenty streams, which a burst of large
 /// responses on one core has under way.
@@ -27,25 +27,14 @@ struct Shelves {
     streams: Vec<Stream>,
     buffers: Vec<Vec<u8>>,
     idle_bytes: usize,
-    account: Option<Rc<dyn Account>>,
-    /// What it has of that.
-    paid: Bytes,
+    /// All of it.
+    held: Held,
 }
 
 impl Shelves {
+    /// Whether there may be so much more.
     fn take(&mut self, bytes: usize) -> bool {
-        let bytes = Bytes(bytes as u64);
-        let may = self.account.as_ref().is_none_or(|account| account.take(bytes));
-        self.paid += if may { bytes } else { Bytes::ZERO };
-        may
-    }
-
-    fn give(&mut self, bytes: usize) {
-        let bytes = Bytes(bytes as u64);
-        if let Some(account) = &self.account {
-            account.give(bytes);
-        }
-        self.paid = self.paid.saturating_sub(bytes);
+        self.held.grow(self.held.bytes() + Bytes(bytes as u64))
     }
 
     /// Whether so much more may wait.
@@ -58,15 +47,7 @@ impl Shelves {
     /// So much does not wait any more.
     fn lend(&mut self, bytes: usize) {
         self.idle_bytes -= bytes;
-        self.give(bytes);
-    }
-}
-
-impl Drop for Shelves {
-    fn drop(&mut self) {
-        if let Some(account) = &self.account {
-            account.give(self.paid);
-        }
+        self.held.shrink(self.held.bytes().saturating_sub(Bytes(bytes as u64)));
     }
 }
 
@@ -80,9 +61,8 @@ impl Pool {
     /// An empty pool with an account.
     #[must_use]
     pub fn paid(account: Rc<dyn Account>) -> Self {
-        let pool = Self::default();
-        pool.0.borrow_mut().account = Some(account);
-        pool
+        let shelves = Shelves { held: Held::new(Some(account)), ..Shelves::default() };
+        Self(Rc::new(RefCell::new(shelves)))
     }
 
     /// An encoder for one body.

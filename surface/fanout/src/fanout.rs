@@ -1,6 +1,5 @@
 //! All channels of one service, and whose each end is.
 
-use crate::account::Share;
 use crate::head::Refused;
 use crate::limits::{
     CHANNELS_COUNT_MAX, KEY_LENGTH_MAX, LEAVING_MAX, ORIGIN_PORTION, PAYLOAD_MAX, SENDS_MAX,
@@ -18,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use stream::{Closed, End, Io, State};
-use units::{Account, Bytes, Nanos};
+use units::{Account, Bytes, Held, Nanos};
 
 /// With whose address an origin is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -315,7 +314,7 @@ impl Fanout {
         if !has_room || self.stations.len() >= self.settings.channels_max {
             return None;
         }
-        let share = Share::take(self.account.as_ref(), payload_max)?;
+        let share = Held::take(self.account.clone(), payload_max)?;
         let id = StationId(self.next_number());
         let name = name.clone();
         self.names.insert(name.clone(), id);

@@ -54,7 +54,6 @@
 
 #![forbid(unsafe_code)]
 
-mod account;
 mod chunk;
 mod effects;
 mod fanout;

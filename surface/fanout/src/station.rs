@@ -1,6 +1,5 @@
 //! One channel and its connection to the origin.
 
-use crate::account::Share;
 use crate::limits::{GATHER_LENGTH, GATHER_MAX, GATHER_NOT, HOLD_MAX};
 use http1::{Error, Framing, ResponseDecoder, ResponseEvent, Version};
 use reflector::icy::StatusLine;
@@ -8,7 +7,7 @@ use reflector::{Channel, Connection, Key as Asked};
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use stream::{End, Io};
-use units::Nanos;
+use units::{Held, Nanos};
 
 /// Bytes that are read at once before there is a head: one of them, and the beginning of a body.
 const HEAD_READ_LENGTH: usize = 4 * 1024;
@@ -146,7 +145,7 @@ pub(crate) struct Station {
     /// What it is noted with among all that wait for a time.
     pub(crate) timer: Option<Nanos>,
     /// What it may come to keep, as it is counted for all of them.
-    pub(crate) share: Share,
+    pub(crate) share: Held,
 }
 
 impl Station {

@@ -1,15 +1,16 @@
 //! A response's body on its way through an encoder.
 
-use crate::desk::{Memory, Order};
+use crate::desk::Order;
 use crate::limits::LEVEL_LENGTH;
 use coding::{Encoder, Failed, Level, Load, Pool, choose_level, measured, memory_bytes};
+use units::Held;
 
 /// An encoder with the memory that it was granted.
 #[derive(Debug)]
 pub(crate) struct Coder {
     encoder: Encoder,
     /// What it may have: given back with it.
-    memory: Memory,
+    memory: Held,
     is_chosen_here: bool,
     /// Bytes until the level is chosen again.
     until_choice: usize,

@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::rc::Rc;
-use units::{Account, Bytes};
+use units::{Account, Bytes, Held};
 use video::Wish as Picture;
 
 /// The foreign function by which a module has a request answered by a stream that is shared.
@@ -57,7 +57,7 @@ pub(crate) struct Asked {
 pub(crate) struct Commission {
     pub wish: Picture,
     pub share: Rc<dyn Share>,
-    pub memory: Memory,
+    pub memory: Held,
 }
 
 impl fmt::Debug for Commission {
@@ -81,7 +81,7 @@ pub(crate) struct Order {
     pub coding: Coding,
     /// Without one the node chooses.
     pub level: Option<Level>,
-    pub memory: Memory,
+    pub memory: Held,
 }
 
 /// What shared streams and idle codecs keep is state of the service's session.
@@ -100,54 +100,6 @@ impl Account for State {
 /// The account of a session's state.
 pub(crate) fn state_of(room: &Rc<dyn Room>) -> Rc<dyn Account> {
     Rc::new(State(Rc::clone(room)))
-}
-
-/// Memory that a session has paid for: dropped, it gives it back.
-#[derive(Default)]
-pub(crate) struct Memory {
-    room: Option<Rc<dyn Room>>,
-    bytes: Bytes,
-}
-
-impl Memory {
-    fn take(room: Option<Rc<dyn Room>>, bytes: Bytes) -> Option<Self> {
-        let mut memory = Self { room, ..Self::default() };
-        memory.grow(bytes).then_some(memory)
-    }
-
-    /// Whether it may be so much, if it is not.
-    pub(crate) fn grow(&mut self, bytes: Bytes) -> bool {
-        let more = bytes.0.saturating_sub(self.bytes.0);
-        let may = more == 0 || self.room.as_ref().is_none_or(|room| room.take(Part::State, more));
-        if may {
-            self.bytes = self.bytes.max(bytes);
-        }
-        may
-    }
-}
-
-impl Memory {
-    /// It is so much at most.
-    pub(crate) fn shrink(&mut self, bytes: Bytes) {
-        if let Some(room) = &self.room {
-            room.give(Part::State, self.bytes.saturating_sub(bytes).0);
-        }
-        self.bytes = self.bytes.min(bytes);
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        if let Some(room) = &self.room {
-            room.give(Part::State, self.bytes.0);
-        }
-    }
-}
-
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Memory").field(&self.bytes).finish()
-    }
 }
 
 /// One call of a stream's context.
@@ -193,7 +145,7 @@ impl Desk {
         &self,
         context: u32,
         arguments: &[u8],
-        room: Option<&Rc<dyn Room>>,
+        room: Option<&Rc<dyn Account>>,
     ) -> Result<(), Status> {
         let wish = Wish::parse(arguments).map_err(|_| Status::BadArgument)?;
         if !self.allowed(context).codes {
@@ -203,7 +155,7 @@ impl Desk {
             Wish::Identity => None,
             Wish::Code { coding, level } => {
                 let bytes = memory_bytes(coding, level.unwrap_or(Level::DEFAULT));
-                let memory = Memory::take(room.cloned(), bytes).ok_or(Status::InternalFailure)?;
+                let memory = Held::take(room.cloned(), bytes).ok_or(Status::InternalFailure)?;
                 Some(Order { coding, level, memory })
             }
         };
@@ -259,7 +211,7 @@ impl Desk {
         context: u32,
         arguments: &[u8],
         codecs: &Rc<dyn Codecs>,
-        room: Option<&Rc<dyn Room>>,
+        room: Option<&Rc<dyn Account>>,
     ) -> Result<String, Status> {
         let wish = Picture::parse(arguments).map_err(|_| Status::BadArgument)?;
         let (changed, started) = ("changed".to_owned(), "started".to_owned());
@@ -286,7 +238,7 @@ impl Desk {
             Ok(share) => share,
             Err(refusal) => return Ok(format!("refused {refusal}")),
         };
-        let Some(memory) = Memory::take(room.cloned(), Bytes(TRANSCODING_MEMORY)) else {
+        let Some(memory) = Held::take(room.cloned(), Bytes(TRANSCODING_MEMORY)) else {
             let why = "its session has not the memory that a codec may need";
             return Ok(format!("refused {}", Refusal::Limit(why.to_owned())));
         };
@@ -303,7 +255,7 @@ impl Desk {
     pub(crate) fn transcoder(
         &self,
         codecs: Rc<dyn Codecs>,
-        room: Option<Rc<dyn Room>>,
+        room: Option<Rc<dyn Account>>,
         reports: Reports,
     ) -> ForeignFunction {
         let desk = self.clone();
@@ -318,7 +270,7 @@ impl Desk {
     }
 
     /// [`coding::FUNCTION`], on that account.
-    pub(crate) fn coder(&self, room: Option<Rc<dyn Room>>, reports: Reports) -> ForeignFunction {
+    pub(crate) fn coder(&self, room: Option<Rc<dyn Account>>, reports: Reports) -> ForeignFunction {
         let desk = self.clone();
         Rc::new(move |context, arguments| {
             let answer = desk.code(context, arguments, room.as_ref());

@@ -156,9 +156,10 @@ impl Filter {
     #[must_use]
     pub fn new(spec: FilterSpec) -> Self {
         let FilterSpec { program, mut vm, kind, failure, upstreams, codecs, .. } = spec;
+        let account = vm.room.as_ref().map(state_of);
         let fanout = spec.capabilities.reflects.map(|settings| {
             let fanout = Fanout::new(settings);
-            Rc::new(RefCell::new(match vm.room.as_ref().map(state_of) {
+            Rc::new(RefCell::new(match account.clone() {
                 Some(account) => fanout.paid(account),
                 None => fanout,
             }))
@@ -168,14 +169,14 @@ impl Filter {
         vm.upstreams = upstreams.keys().cloned().collect();
         let foreign = Rc::make_mut(&mut vm.foreign);
         if spec.capabilities.codes_responses {
-            let function = desk.coder(vm.room.clone(), reports.clone());
+            let function = desk.coder(account.clone(), reports.clone());
             foreign.insert(coding::FUNCTION.to_owned(), function);
         }
         if fanout.is_some() {
             foreign.insert(REFLECT.to_owned(), desk.reflector(reports.clone()));
         }
         if let Some(codecs) = &codecs {
-            let function = desk.transcoder(Rc::clone(codecs), vm.room.clone(), reports.clone());
+            let function = desk.transcoder(Rc::clone(codecs), account.clone(), reports.clone());
             foreign.insert(TRANSCODE.to_owned(), function);
         }
         let told = (desk, reports);

@@ -2,7 +2,7 @@
 //! changes nothing, or has all responses coded: for those who prove that nothing is lost on the way.
 
 use crate::connection::{Addresses, Failure, Fate, Protocol, Side};
-use crate::desk::{Allowed, Asked, Desk, Memory, Order};
+use crate::desk::{Allowed, Asked, Desk, Order};
 use crate::http::Http;
 use crate::module::{Last, Module, Parts, Reply, Wants};
 use crate::report::Counters;
@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
+use units::Held;
 
 /// A module that lets everything go on, or has it coded.
 #[derive(Default)]
@@ -54,7 +55,7 @@ impl Module for Willing {
 
     fn take_asked(&mut self) -> Asked {
         let order = self.coding.map(|coding| {
-            let memory = Memory::default();
+            let memory = Held::default();
             Some(Order { coding, level: None, memory })
         });
         Asked { order, ..Asked::default() }

@@ -1,11 +1,11 @@
 //! A response's body on its way through a codec.
 
 use crate::codecs::Share;
-use crate::desk::{Commission, Memory};
+use crate::desk::Commission;
 use std::fmt;
 use std::rc::Rc;
 use stream::End;
-use units::Nanos;
+use units::{Held, Nanos};
 use video::{CodecId, Transcoding};
 
 /// A stream's transcoding with what was granted for it.
@@ -13,7 +13,7 @@ pub(crate) struct Transcoder {
     pub(crate) transcoding: Transcoding,
     pub(crate) share: Rc<dyn Share>,
     /// Given back with it.
-    pub(crate) memory: Memory,
+    pub(crate) memory: Held,
     /// Bytes that pictures became, and how many pictures that were.
     written: (u64, u64),
 }

@@ -2,13 +2,12 @@
 
 use super::{Filter, Live};
 use crate::codecs::News;
-use crate::desk::Memory;
 use crate::limits::{CODEC_MEMORY, TRANSCODING_MEMORY};
 use crate::transcoder::{Line, Lines};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use stream::{Closed, End, Io, Received, State};
-use units::{Bytes, Nanos};
+use units::{Bytes, Held, Nanos};
 use video::{Effect, Transcoding};
 
 impl Filter {
@@ -177,7 +176,7 @@ fn memory_of(codecs: usize) -> Bytes {
     Bytes(TRANSCODING_MEMORY + CODEC_MEMORY * (codecs as u64).saturating_sub(1))
 }
 
-fn may_have(memory: &mut Memory, codecs: usize) -> bool {
+fn may_have(memory: &mut Held, codecs: usize) -> bool {
     memory.grow(memory_of(codecs))
 }
 
