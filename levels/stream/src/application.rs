@@ -69,11 +69,27 @@ pub enum Closed {
     Unreachable,
 }
 
+/// Who says something when, on a connection: what is acknowledged by itself, and what together with
+/// what is said next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Talk {
+    /// Anybody at any time.
+    Free,
+    /// Whoever connects speaks first and at once, and then each answers what the other has said.
+    /// Who waits for more than has come says so: [`Io::await_more`].
+    ByTurns,
+}
+
 /// What a service does with the bytes of its connections.
 ///
 /// Ends are told of once when something changes: what can be done is to be done until it says that
 /// nothing can, or [`Io::again`] be called.
 pub trait Application {
+    /// How clients talk.
+    fn talk(&self) -> Talk {
+        Talk::Free
+    }
+
     /// A connection has come, from a client on its way to a server.
     fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, server: SocketAddr);
 
@@ -113,12 +129,13 @@ pub(crate) struct Single {
 struct Target {
     from: Option<SocketAddr>,
     to: SocketAddr,
+    talk: Talk,
     is_connecting: bool,
 }
 
 impl Single {
-    pub(crate) const fn accepted(service: ServiceNumber, fd: OwnedFd) -> Self {
-        let socket = Some(Socket::new(fd));
+    pub(crate) fn accepted(service: ServiceNumber, fd: OwnedFd, talk: Talk) -> Self {
+        let socket = Some(Socket::accepted(fd, matches!(talk, Talk::ByTurns)));
         Self {
             service,
             is_ready: false,
@@ -240,14 +257,32 @@ impl Io<'_> {
         Received::Nothing
     }
 
+    /// More is to come of an end before anything is said to it: what came is acknowledged now.
+    pub fn await_more(&mut self, end: End) {
+        let Some(socket) = self.socket(end) else { return };
+        if socket.acknowledge().is_err() {
+            self.fail(end);
+        }
+    }
+
     /// Sends bytes; how many the kernel has taken. The application is told when it takes more.
     pub fn send(&mut self, end: End, bytes: &[IoSlice<'_>]) -> usize {
+        self.send_with(end, bytes, SendFlags::empty())
+    }
+
+    /// The same of the last bytes: [`Io::finish`] follows as soon as all are taken, and goes with
+    /// them.
+    pub fn send_last(&mut self, end: End, bytes: &[IoSlice<'_>]) -> usize {
+        self.send_with(end, bytes, SendFlags::MORE)
+    }
+
+    fn send_with(&mut self, end: End, bytes: &[IoSlice<'_>], flags: SendFlags) -> usize {
         let Some(single) = self.single(end) else { return 0 };
         let (is_down, is_beside) = (single.target.is_none(), single.is_beside);
         let Some(socket) = self.socket(end) else { return 0 };
         let mut taken = 0;
         while socket.may_write && bytes.iter().any(|some| !some.is_empty()) {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | flags;
             let sent = match bytes {
                 [one] => send(&socket.fd, one, flags),
                 _ => sendmsg(&socket.fd, bytes, &mut SendAncillaryBuffer::default(), flags),
@@ -357,12 +392,12 @@ impl Io<'_> {
 
     /// Connects to a server, with this address of a client's if one is named. The application is
     /// told when it is [`State::Open`], or [`State::Unreachable`].
-    pub fn connect(&mut self, from: Option<SocketAddr>, to: SocketAddr) -> End {
+    pub fn connect(&mut self, from: Option<SocketAddr>, to: SocketAddr, talk: Talk) -> End {
         let key = self.table.insert(Place::Single(Single {
             service: self.service,
             is_ready: false,
             socket: None,
-            target: Some(Target { from, to, is_connecting: true }),
+            target: Some(Target { from, to, talk, is_connecting: true }),
             is_unreachable: false,
             is_beside: false,
         }));
@@ -389,10 +424,15 @@ impl Io<'_> {
 
     fn connect_with(&mut self, key: Key, fd: OwnedFd) {
         let Some(target) = self.single(End(key)).and_then(|single| single.target) else { return };
-        let mut other_port = false;
-        let bound = target.from.map_or(Ok(()), |from| bind_as(&fd, from, &mut other_port));
-        let connected = bound
-            .and_then(|()| match connect(&fd, &target.to) {
+        let (mut socket, mut other_port) = (Socket::new(fd), false);
+        let late = match target.talk {
+            Talk::Free => Ok(()),
+            Talk::ByTurns => socket.acknowledge_late(),
+        };
+        let fd = &socket.fd;
+        let connected = late
+            .and_then(|()| target.from.map_or(Ok(()), |from| bind_as(fd, from, &mut other_port)))
+            .and_then(|()| match connect(fd, &target.to) {
                 Err(Errno::INPROGRESS) => Ok(()),
                 other => other,
             })
@@ -400,7 +440,7 @@ impl Io<'_> {
         self.counts.other_port += u64::from(other_port);
         let Some(single) = self.single(End(key)) else { return };
         match connected {
-            Ok(()) => single.socket = Some(Socket::new(fd)),
+            Ok(()) => single.socket = Some(socket),
             Err(_) => {
                 single.is_unreachable = true;
                 self.again(End(key));
@@ -420,7 +460,8 @@ impl Io<'_> {
             Some(Place::Single(single)) => single.socket,
             _ => None,
         };
-        let (Some(down), Some(up)) = (take(downstream), take(upstream)) else { return };
+        let (Some(mut down), Some(mut up)) = (take(downstream), take(upstream)) else { return };
+        let acknowledged = down.acknowledge().and_then(|()| up.acknowledge());
         let key = self.table.insert(Place::Pair(Connection::join(self.service, down, up)));
         let Some(Place::Pair(connection)) = self.table.get_mut(key) else { return };
         let epoll = self.epoll;
@@ -428,7 +469,7 @@ impl Io<'_> {
         let watched =
             again.try_for_each(|side| rewatch(epoll, connection.socket(side), key.with(side)));
         connection.is_ready = true;
-        if watched.is_err() {
+        if acknowledged.and(watched).is_err() {
             connection.fail();
         }
         self.ready.push_back(key);

@@ -47,11 +47,43 @@ pub(crate) struct Socket {
     /// Its other side has ended it, or has said something urgent: what is behind the last bytes
     /// that came is found by reading alone.
     pub(crate) is_ending: bool,
+    /// Its other side has ended it.
+    is_whole: bool,
+    /// What comes is acknowledged with what is said to it, as far as that does not take long.
+    acknowledges_late: bool,
 }
 
 impl Socket {
     pub(crate) const fn new(fd: OwnedFd) -> Self {
-        Self { fd, may_read: false, may_write: false, has_failed: false, is_ending: false }
+        Self {
+            fd,
+            may_read: false,
+            may_write: false,
+            has_failed: false,
+            is_ending: false,
+            is_whole: false,
+            acknowledges_late: false,
+        }
+    }
+
+    /// One whose listener acknowledges late, or not.
+    pub(crate) fn accepted(fd: OwnedFd, acknowledges_late: bool) -> Self {
+        Self { acknowledges_late, ..Self::new(fd) }
+    }
+
+    /// Has it acknowledge late: the answer of a server that it connects to, first of all, with
+    /// what it says then.
+    pub(crate) fn acknowledge_late(&mut self) -> Result<(), Errno> {
+        self.acknowledges_late = true;
+        sockopt::set_tcp_quickack(&self.fd, false)
+    }
+
+    /// Acknowledges what has come, and from now on as usual.
+    pub(crate) fn acknowledge(&mut self) -> Result<(), Errno> {
+        if !std::mem::take(&mut self.acknowledges_late) {
+            return Ok(());
+        }
+        sockopt::set_tcp_quickack(&self.fd, true)
     }
 
     /// The kernel has said something of it.
@@ -60,12 +92,13 @@ impl Socket {
         self.may_write |= flags.contains(EventFlags::OUT);
         self.has_failed |= flags.contains(EventFlags::ERR);
         self.is_ending |= flags.intersects(ENDINGS);
+        self.is_whole |= flags.contains(EventFlags::RDHUP);
     }
 
     fn end(&mut self) -> End<'_> {
-        let Self { fd, may_read, may_write, is_ending, .. } = self;
-        let fd: &OwnedFd = fd;
-        End { socket: fd.as_fd(), may_read, may_write, is_ending: *is_ending }
+        let Self { fd, may_read, may_write, is_ending, is_whole, .. } = self;
+        let (fd, is_ending, is_whole): (&OwnedFd, _, _) = (fd, *is_ending, *is_whole);
+        End { socket: fd.as_fd(), may_read, may_write, is_ending, is_whole }
     }
 }
 
@@ -108,15 +141,20 @@ impl Connection {
 
     /// Connects to its server as its client, if that has not begun; whether that has another port.
     /// `None` if there is nothing to do.
-    pub(crate) fn connect(&mut self) -> Option<Result<bool, Errno>> {
+    pub(crate) fn connect(&mut self, pipes: &mut Pipes) -> Option<Result<bool, Errno>> {
         let Target { client, server } = self.target.take()?;
+        // What the client has said already goes with the acknowledgement of the server's answer.
+        self.downstream.may_read = true;
+        let gathered = self.up.gather(pipes, &mut self.downstream.end());
+        self.downstream.has_failed |= gathered.is_err();
+        let late = if self.up.is_held() { self.upstream.acknowledge_late() } else { Ok(()) };
         let (socket, mut other_port) = (&self.upstream.fd, false);
-        let connected = bind_as(socket, client, &mut other_port).and_then(|()| {
-            match connect(socket, &server) {
+        let connected = late.and_then(|()| bind_as(socket, client, &mut other_port)).and_then(
+            |()| match connect(socket, &server) {
                 Err(Errno::INPROGRESS) => Ok(()),
                 other => other,
-            }
-        });
+            },
+        );
         Some(connected.map(|()| other_port))
     }
 
@@ -207,7 +245,12 @@ impl Connection {
             return after;
         }
         let before = (self.up.moved, self.down.moved);
-        let moved = self.pass(pipes, portion);
+        let mut moved = self.pass(pipes, portion);
+        if self.up.moved > before.0
+            && let Err(error) = self.upstream.acknowledge()
+        {
+            moved = Err(error);
+        }
         counts.up += self.up.moved - before.0;
         counts.down += self.down.moved - before.1;
         match moved {
@@ -220,9 +263,12 @@ impl Connection {
 
     fn pass(&mut self, pipes: &mut Pipes, portion: usize) -> Result<(Moved, Moved), Errno> {
         let (mut downstream, mut upstream) = (self.downstream.end(), self.upstream.end());
-        let up = self.up.advance(pipes, &mut downstream, &mut upstream, portion)?;
-        let down = self.down.advance(pipes, &mut upstream, &mut downstream, portion)?;
-        Ok((up, down))
+        let (up, down) = (&mut self.up, &mut self.down);
+        let is_last = down.is_over();
+        let went_up = up.advance(pipes, &mut downstream, &mut upstream, portion, is_last)?;
+        let is_last = up.is_over();
+        let went_down = down.advance(pipes, &mut upstream, &mut downstream, portion, is_last)?;
+        Ok((went_up, went_down))
     }
 
     /// Both ends know that it is over.

@@ -32,13 +32,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, acceptfrom_with, getsockname};
+use rustix::net::{AddressFamily, SocketFlags, acceptfrom_with, getsockname, sockopt};
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use application::Single;
-pub use application::{Application, Closed, End, Io, Received, State};
+pub use application::{Application, Closed, End, Io, Received, State, Talk};
 use connection::{After, Connection, Target};
 use pipes::Pipes;
 pub use table::ServiceNumber;
@@ -102,21 +102,28 @@ pub trait Sockets {
     fn take(&mut self, v6: bool) -> Option<OwnedFd>;
 }
 
+/// Where connections of a service come to.
+struct Listener {
+    fd: OwnedFd,
+    is_v6: bool,
+    /// It may have more to accept.
+    accepts: bool,
+    /// It has, and there is no room for it: it waits with the kernel.
+    is_held: bool,
+}
+
 struct Service {
-    /// And whether each is for IPv6.
-    listeners: Vec<(OwnedFd, bool)>,
+    listeners: Vec<Listener>,
     /// Who has its connections in hand, if anybody has.
     application: Option<Box<dyn Application>>,
-    /// Listeners that may have more to accept.
-    accepts: bool,
-    /// They have, and there is no room for it: it waits with the kernel.
-    is_held: bool,
     /// Connections that something can be done for, each once.
     ready: VecDeque<Key>,
     /// Connections with little to send, which goes together with that of others.
     gathered: VecDeque<Key>,
     /// Ends that wait for a socket to connect with.
     unconnected: VecDeque<Key>,
+    /// There may be sockets for them again.
+    may_connect: bool,
     counts: Counts,
 }
 
@@ -204,24 +211,25 @@ impl Streams {
         let free = self.services.iter().position(Option::is_none);
         let at = free.unwrap_or(self.services.len());
         let number = ServiceNumber(u16::try_from(at).map_err(|_| Errno::NOSPC)?);
-        let watched = |listener: OwnedFd| -> io::Result<(OwnedFd, bool)> {
-            let data = epoll::EventData::new_u64(number.listeners());
-            epoll::add(&self.epoll, &listener, data, LISTENED)?;
-            let is_v6 = getsockname(&listener)?.address_family() == AddressFamily::INET6;
-            Ok((listener, is_v6))
+        let talk = application.as_ref().map_or(Talk::Free, |it| it.talk());
+        let watched = |(at, fd): (u16, OwnedFd)| -> io::Result<Listener> {
+            let data = epoll::EventData::new_u64(number.listener(at));
+            epoll::add(&self.epoll, &fd, data, LISTENED)?;
+            let is_v6 = getsockname(&fd)?.address_family() == AddressFamily::INET6;
+            acknowledges(&fd, talk)?;
+            Ok(Listener { fd, is_v6, accepts: true, is_held: false })
         };
-        let listeners = listeners.into_iter().map(watched).collect::<io::Result<Vec<_>>>()?;
+        let listeners = (0..).zip(listeners).map(watched).collect::<io::Result<Vec<_>>>()?;
         if at == self.services.len() {
             self.services.push(None);
         }
         self.services[at] = Some(Service {
             listeners,
             application,
-            accepts: true,
-            is_held: false,
             ready: VecDeque::new(),
             gathered: VecDeque::new(),
             unconnected: VecDeque::new(),
+            may_connect: false,
             counts: Counts::default(),
         });
         Ok(number)
@@ -233,17 +241,17 @@ impl Streams {
     /// # Errors
     /// Without one of the two.
     pub fn hand_over(&mut self, from: ServiceNumber, to: ServiceNumber) -> io::Result<()> {
-        if self.service(to).is_none() {
-            return Err(Errno::NOENT.into());
-        }
+        let talk = self.service(to).ok_or(Errno::NOENT)?.talk();
         let service = self.service_mut(from).ok_or(Errno::NOENT)?;
-        let listeners = std::mem::take(&mut service.listeners);
-        for (listener, _) in &listeners {
-            let data = epoll::EventData::new_u64(to.listeners());
-            epoll::modify(&self.epoll, listener, data, LISTENED)?;
+        let mut listeners = std::mem::take(&mut service.listeners);
+        for (at, listener) in (0..).zip(&mut listeners) {
+            let data = epoll::EventData::new_u64(to.listener(at));
+            epoll::modify(&self.epoll, &listener.fd, data, LISTENED)?;
+            acknowledges(&listener.fd, talk)?;
+            listener.accepts = true;
         }
         if let Some(service) = self.service_mut(to) {
-            (service.listeners, service.accepts) = (listeners, true);
+            service.listeners = listeners;
         }
         Ok(())
     }
@@ -293,9 +301,11 @@ impl Streams {
         };
         for event in &events[..count] {
             let (flags, data) = (event.flags, event.data.u64());
-            if let Some(number) = ServiceNumber::of_listeners(data) {
-                if let Some(Some(service)) = self.services.get_mut(usize::from(number.0)) {
-                    service.accepts = true;
+            if let Some((number, at)) = ServiceNumber::of_listener(data) {
+                let service = self.service_mut(number);
+                if let Some(listener) = service.and_then(|it| it.listeners.get_mut(usize::from(at)))
+                {
+                    listener.accepts = true;
                 }
                 continue;
             }
@@ -317,8 +327,10 @@ impl Streams {
     /// There are unconnected sockets again: what waited for one is tried once more.
     pub fn go_on(&mut self) {
         for service in self.services.iter_mut().flatten() {
-            service.accepts |=
-                std::mem::take(&mut service.is_held) || !service.unconnected.is_empty();
+            service.may_connect = !service.unconnected.is_empty();
+            for listener in &mut service.listeners {
+                listener.accepts |= std::mem::take(&mut listener.is_held);
+            }
         }
     }
 
@@ -518,19 +530,20 @@ impl Streams {
         until: Nanos,
     ) {
         let Some(service) = self.service_mut(number) else { return };
-        if !std::mem::take(&mut service.accepts) {
-            return;
-        }
         let has_application = service.application.is_some();
-        let listeners = service.listeners.len();
-        if !service.unconnected.is_empty() {
+        if std::mem::take(&mut service.may_connect) {
             self.ask(number, sockets, now, until, |_, io| io.connect_waiting());
         }
+        let listeners = self.service(number).map_or(0, |service| service.listeners.len());
         for at in 0..listeners {
+            let Some(listener) = self.listener(number, at) else { return };
+            if !std::mem::take(&mut listener.accepts) {
+                continue;
+            }
             for attempt in 0..=ACCEPTED_MAX {
                 if attempt == ACCEPTED_MAX {
-                    let Some(service) = self.service_mut(number) else { return };
-                    service.accepts = true;
+                    let Some(listener) = self.listener(number, at) else { return };
+                    listener.accepts = true;
                     break;
                 }
                 let is_done = match has_application {
@@ -548,6 +561,10 @@ impl Streams {
         self.services.get_mut(usize::from(number.0))?.as_mut()
     }
 
+    fn listener(&mut self, number: ServiceNumber, at: usize) -> Option<&mut Listener> {
+        self.service_mut(number)?.listeners.get_mut(at)
+    }
+
     /// Accepts one that goes through pipes; true when there is none, or no room.
     fn accept_pair(
         &mut self,
@@ -558,19 +575,20 @@ impl Streams {
     ) -> bool {
         let Self { services, table, connecting, connections_max, spare, .. } = self;
         let Some(Some(service)) = services.get_mut(usize::from(number.0)) else { return true };
-        let (listener, is_v6) = &service.listeners[at];
+        let Some(listener) = service.listeners.get_mut(at) else { return true };
+        let is_v6 = listener.is_v6;
         let mut sockets = Spare { spare, sockets };
-        let socket = if table.len() < *connections_max { sockets.take(*is_v6) } else { None };
+        let socket = if table.len() < *connections_max { sockets.take(is_v6) } else { None };
         let Some(socket) = socket else {
-            service.is_held = true;
+            listener.is_held = true;
             return true;
         };
-        let (accepted, client, server) = match accept_one(listener.as_fd()) {
+        let (accepted, client, server) = match accept_one(listener.fd.as_fd()) {
             Ok(Some(accepted)) => accepted,
             other => {
                 // Nothing waits, or there is no descriptor for it.
-                spare[usize::from(*is_v6)] = Some(socket);
-                service.is_held |= other.is_err();
+                spare[usize::from(is_v6)] = Some(socket);
+                listener.is_held |= other.is_err();
                 return true;
             }
         };
@@ -585,9 +603,9 @@ impl Streams {
 
     /// Connects to the server of a connection that was accepted; false when there is nothing to do.
     fn connect(&mut self, key: Key) -> bool {
-        let Self { epoll, services, table, .. } = self;
+        let Self { epoll, services, table, pipes, .. } = self;
         let Some(Place::Pair(connection)) = table.get_mut(key) else { return false };
-        let Some(connected) = connection.connect() else { return false };
+        let Some(connected) = connection.connect(pipes) else { return false };
         let watched = connected.and_then(|is_other_port| {
             let mut both = Side::BOTH.into_iter();
             both.try_for_each(|side| {
@@ -617,17 +635,18 @@ impl Streams {
     ) -> bool {
         let is_full = self.table.len() >= self.connections_max;
         let Some(service) = self.service_mut(number) else { return true };
-        let accepted =
-            if is_full { Err(Errno::MFILE) } else { accept_one(service.listeners[at].0.as_fd()) };
+        let talk = service.talk();
+        let Some(listener) = service.listeners.get_mut(at) else { return true };
+        let accepted = if is_full { Err(Errno::MFILE) } else { accept_one(listener.fd.as_fd()) };
         let (accepted, client, server) = match accepted {
             Ok(Some(accepted)) => accepted,
             other => {
-                service.is_held |= other.is_err();
+                listener.is_held |= other.is_err();
                 return true;
             }
         };
         service.counts.accepted += 1;
-        let single = Single::accepted(number, accepted);
+        let single = Single::accepted(number, accepted, talk);
         let key = self.table.insert(Place::Single(single));
         let Some(Place::Single(single)) = self.table.get_mut(key) else { return false };
         let watched =
@@ -657,8 +676,14 @@ impl Service {
         self.poll_timeout().is_some_and(|at| at <= now)
     }
 
+    /// How its clients talk.
+    fn talk(&self) -> Talk {
+        self.application.as_ref().map_or(Talk::Free, |it| it.talk())
+    }
+
     fn has_work(&self, now: Nanos) -> bool {
-        self.accepts || !self.ready.is_empty() || self.is_due(now)
+        let may_accept = self.may_connect || self.listeners.iter().any(|it| it.accepts);
+        may_accept || !self.ready.is_empty() || self.is_due(now)
     }
 }
 
@@ -683,6 +708,11 @@ impl AsFd for Streams {
 
 /// What the kernel says of each listener.
 const LISTENED: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
+
+/// Has connections that will come to a listener acknowledge what comes as its clients talk.
+fn acknowledges(listener: &OwnedFd, talk: Talk) -> Result<(), Errno> {
+    sockopt::set_tcp_quickack(listener, talk == Talk::Free)
+}
 
 /// What the kernel says of each socket.
 const WATCHED: epoll::EventFlags = epoll::EventFlags::IN

@@ -18,16 +18,17 @@ impl Side {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceNumber(pub(crate) u16);
 
-/// Set in what an event says of listeners; no connection has it.
-const LISTENERS: u64 = 1 << 63;
+/// Set in what an event says of a listener; no connection has it.
+const LISTENER: u64 = 1 << 63;
 
 impl ServiceNumber {
-    pub(crate) const fn listeners(self) -> u64 {
-        LISTENERS | self.0 as u64
+    /// As an event says it of a service's listener: which of them, and whose.
+    pub(crate) const fn listener(self, at: u16) -> u64 {
+        LISTENER | (at as u64) << 16 | self.0 as u64
     }
 
-    pub(crate) const fn of_listeners(data: u64) -> Option<Self> {
-        if data & LISTENERS == 0 { None } else { Some(Self(data as u16)) }
+    pub(crate) const fn of_listener(data: u64) -> Option<(Self, u16)> {
+        if data & LISTENER == 0 { None } else { Some((Self(data as u16), (data >> 16) as u16)) }
     }
 }
 
@@ -38,7 +39,7 @@ pub(crate) struct Key {
     turn: u32,
 }
 
-/// Turns fit beside the flag of listeners.
+/// Turns fit beside the flag of a listener.
 const TURN_MASK: u32 = u32::MAX >> 1;
 
 impl Key {
@@ -135,10 +136,10 @@ mod tests {
         for key in [second, third] {
             for side in [Side::Downstream, Side::Upstream] {
                 assert_eq!(Key::and_side(key.with(side)), (key, side));
-                assert_eq!(ServiceNumber::of_listeners(key.with(side)), None);
+                assert_eq!(ServiceNumber::of_listener(key.with(side)), None);
             }
         }
         let number = ServiceNumber(7);
-        assert_eq!(ServiceNumber::of_listeners(number.listeners()), Some(number));
+        assert_eq!(ServiceNumber::of_listener(number.listener(1)), Some((number, 1)));
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct End<'a> {
     pub(crate) may_write: &'a mut bool,
     /// Something may be behind the last bytes that no event tells of: that they are the last.
     pub(crate) is_ending: bool,
+    /// Its other side has ended it: all that it ever sent can be read.
+    pub(crate) is_whole: bool,
 }
 
 /// What a direction can do now.
@@ -57,7 +59,8 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// Moves what can be moved, about so much at most.
+    /// Moves what can be moved, about so much at most. `is_last`: the other direction is over, so
+    /// that the receiver's socket is closed when this one is, and that tells it.
     ///
     /// # Errors
     /// When one of the two sockets has failed, or there is no pipe.
@@ -67,12 +70,18 @@ impl Way {
         from: &mut End<'_>,
         to: &mut End<'_>,
         portion: usize,
+        is_last: bool,
     ) -> Result<Moved, Errno> {
         let begin = self.moved;
         while !self.is_over {
             let took = self.take(pipes, from)?;
-            let gave = self.give(pipes, to)?;
+            // What the end follows at once goes with it.
+            let gave = self.give(pipes, to, from.is_whole)?;
             if self.has_ended && self.held == 0 {
+                if is_last {
+                    self.is_over = true;
+                    break;
+                }
                 // A receiver that is gone already does not mind.
                 match shutdown(to.socket, Shutdown::Write) {
                     Ok(()) | Err(Errno::NOTCONN) => self.is_over = true,
@@ -102,6 +111,16 @@ impl Way {
         }
         let is_little = !self.copied.is_empty() && self.copied.len() < COPIED_MAX;
         Ok(is_little || (self.has_ended && !self.is_over))
+    }
+
+    /// Whether bytes are on their way.
+    pub(crate) const fn is_held(&self) -> bool {
+        self.held > 0
+    }
+
+    /// Whether its receiver knows that it has ended.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// From the sender into the pipe; whether anything came of it.
@@ -168,15 +187,19 @@ impl Way {
         Ok(self.has_ended)
     }
 
-    /// From pipe or buffer to the receiver; whether anything came of it.
-    fn give(&mut self, pipes: &mut Pipes, to: &mut End<'_>) -> Result<bool, Errno> {
+    /// From pipe or buffer to the receiver, which waits for what follows if more does; whether
+    /// anything came of it.
+    fn give(&mut self, pipes: &mut Pipes, to: &mut End<'_>, has_more: bool) -> Result<bool, Errno> {
         if !*to.may_write || self.held == 0 {
             return Ok(false);
         }
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let mut spliced = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let mut copied = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        spliced.set(SpliceFlags::MORE, has_more);
+        copied.set(SendFlags::MORE, has_more);
         let given = match &self.pipe {
-            Some(pipe) => splice(pipe.read.as_fd(), None, to.socket, None, self.held, flags),
-            None => send(to.socket, &self.copied, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+            Some(pipe) => splice(pipe.read.as_fd(), None, to.socket, None, self.held, spliced),
+            None => send(to.socket, &self.copied, copied),
         };
         match given {
             Ok(bytes) => {
@@ -239,10 +262,22 @@ mod tests {
             let may = &mut [true; 4];
             let [a, b, c, d] = may;
             let mut ends = (
-                End { socket: from.as_fd(), may_read: a, may_write: b, is_ending: true },
-                End { socket: to.as_fd(), may_read: c, may_write: d, is_ending: true },
+                End {
+                    socket: from.as_fd(),
+                    may_read: a,
+                    may_write: b,
+                    is_ending: true,
+                    is_whole: false,
+                },
+                End {
+                    socket: to.as_fd(),
+                    may_read: c,
+                    may_write: d,
+                    is_ending: true,
+                    is_whole: false,
+                },
             );
-            let moved = way.advance(&mut pipes, &mut ends.0, &mut ends.1, 30_000).unwrap();
+            let moved = way.advance(&mut pipes, &mut ends.0, &mut ends.1, 30_000, false).unwrap();
             assert!(way.held <= HELD_MAX);
             if round % 3 == 0 || moved == Moved::Ended {
                 while let Ok(count @ 1..) = receiver.read(&mut buffer) {
@@ -271,8 +306,14 @@ mod tests {
         let may = &mut [true; 4];
         let [a, b, c, d] = may;
         let mut ends = (
-            End { socket: from.as_fd(), may_read: a, may_write: b, is_ending: true },
-            End { socket: to.as_fd(), may_read: c, may_write: d, is_ending: true },
+            End {
+                socket: from.as_fd(),
+                may_read: a,
+                may_write: b,
+                is_ending: true,
+                is_whole: false,
+            },
+            End { socket: to.as_fd(), may_read: c, may_write: d, is_ending: true, is_whole: false },
         );
         let mut buffer = [0; 1 << 16];
         sender.write_all(b"little").unwrap();
@@ -280,23 +321,35 @@ mod tests {
         assert!(receiver.read(&mut buffer).is_err(), "nothing is sent yet");
         sender.write_all(b" more").unwrap();
         assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(true), "it still waits");
-        assert_eq!(way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000), Ok(Moved::Waits));
+        assert_eq!(
+            way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000, false),
+            Ok(Moved::Waits)
+        );
         assert_eq!(receiver.read(&mut buffer).unwrap(), b"little more".len());
         assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(false), "there is nothing");
         *ends.0.may_read = true;
         sender.write_all(&vec![1; COPIED_MAX]).unwrap();
         assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(false), "much is sent at once");
-        assert_eq!(way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000), Ok(Moved::Waits));
+        assert_eq!(
+            way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000, false),
+            Ok(Moved::Waits)
+        );
         assert_eq!(receiver.read(&mut buffer).unwrap(), COPIED_MAX);
         // Behind much comes a pipe, and behind little none again.
         *ends.0.may_read = true;
         sender.write_all(b"x").unwrap();
-        assert_eq!(way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000), Ok(Moved::Waits));
+        assert_eq!(
+            way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000, false),
+            Ok(Moved::Waits)
+        );
         assert_eq!(receiver.read(&mut buffer).unwrap(), 1);
         drop(sender);
         *ends.0.may_read = true;
         assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(true), "that it ends waits, too");
-        assert_eq!(way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000), Ok(Moved::Ended));
+        assert_eq!(
+            way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000, false),
+            Ok(Moved::Ended)
+        );
         assert_eq!(receiver.read(&mut buffer).unwrap(), 0);
     }
 

@@ -8,7 +8,7 @@ use crate::relay::Relay;
 use crate::station::Origin;
 use http1::{Framing, RequestHead, ResponseHead};
 use reflector::{Connection, Effect, Ending, ListenerId};
-use stream::{Closed, Io};
+use stream::{Closed, Io, Talk};
 
 impl Fanout {
     /// Does what a channel wants done, notes when it wants to be asked again, and forgets it when
@@ -65,7 +65,7 @@ impl Fanout {
     ) {
         let Some(station) = self.stations.get(&id) else { return };
         let (from, to) = (self.from(station.client), station.name.server);
-        let end = io.connect(from, to);
+        let end = io.connect(from, to, Talk::Free);
         self.stats.origins_opened += 1;
         self.roles.insert(end, Role::Origin(id));
         let Some(station) = self.stations.get_mut(&id) else { return };

@@ -16,7 +16,7 @@ use reflector::{Ask, Channel, Config, ListenerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use stream::{Closed, End, Io, State};
+use stream::{Closed, End, Io, State, Talk};
 use units::{Account, Bytes, Held, Nanos};
 
 /// With whose address an origin is asked.
@@ -346,7 +346,7 @@ impl Fanout {
         if head::has_more(&request) {
             up.extend(received);
         }
-        let upstream = io.connect(self.from(client), server);
+        let upstream = io.connect(self.from(client), server, Talk::Free);
         self.stats.alone += 1;
         self.relay(
             io,

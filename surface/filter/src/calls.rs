@@ -19,7 +19,7 @@ use proxy_wasm::{HeaderMap, HttpRequest, HttpResponse};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::IoSlice;
 use std::net::SocketAddr;
-use stream::{Closed, End, Io, Received, State};
+use stream::{Closed, End, Io, Received, State, Talk};
 use units::Nanos;
 
 /// One upstream.
@@ -173,7 +173,7 @@ impl Calls {
             Some((end, _)) => end,
             None if upstream.connections < CALL_CONNECTIONS_MAX => {
                 upstream.connections += 1;
-                let end = io.connect(None, upstream.address);
+                let end = io.connect(None, upstream.address, Talk::ByTurns);
                 self.connections.insert(end, Connection::new(call.upstream.clone()));
                 end
             }
@@ -226,7 +226,7 @@ impl Calls {
                     };
                 }
                 Received::Bytes(count) => match connection.take(&buffer[..count]) {
-                    Progress::Waits => {}
+                    Progress::Waits => io.await_more(end),
                     progress => return progress,
                 },
             }

@@ -123,6 +123,13 @@ pub(crate) trait Protocol {
         let _ = module;
     }
 
+    /// Whether a side has more to say before anything is said to it: what it has begun is not
+    /// whole.
+    fn awaits_more(&self, side: Side) -> bool {
+        let _ = side;
+        false
+    }
+
     /// Whether bytes of a side are wanted.
     fn wants(&self, side: Side) -> bool;
 

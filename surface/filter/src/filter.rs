@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use stream::{Application, Closed, End, GATHERED_MAX, Io, Received, State};
+use stream::{Application, Closed, End, GATHERED_MAX, Io, Received, State, Talk};
 use units::Nanos;
 
 /// What a service's module looks at.
@@ -337,7 +337,8 @@ impl Filter {
             self.drop_server(io, live, Closed::Ended);
         }
         if live.up.is_none() && live.protocol.wants_server() {
-            let end = io.connect(Some(live.addresses.client), live.addresses.server);
+            let Addresses { client, server } = live.addresses;
+            let end = io.connect(Some(client), server, self.talk());
             self.ends.insert(end, number);
             live.up = Some(end);
         }
@@ -346,8 +347,15 @@ impl Filter {
     fn send(&mut self, io: &mut Io<'_>, live: &mut Live, side: Side) -> bool {
         let Some(end) = live.end(side) else { return false };
         let mut moved = false;
+        // The end goes with what it follows.
+        let is_closing =
+            side == Side::Downstream && live.protocol.fate() == Fate::Closing && live.up.is_none();
+        let is_last =
+            !live.is_finished[side as usize] && (is_closing || live.protocol.finishes(side));
         while !live.protocol.out(side).is_empty() {
-            match io.send(end, &[IoSlice::new(live.protocol.out(side).bytes())]) {
+            let bytes = [IoSlice::new(live.protocol.out(side).bytes())];
+            let sent = if is_last { io.send_last(end, &bytes) } else { io.send(end, &bytes) };
+            match sent {
                 0 => {
                     live.protocol.handle_full(side, &mut self.runner);
                     return moved;
@@ -381,6 +389,9 @@ impl Filter {
                     *left = left.saturating_sub(count);
                     live.moved_at = io.now();
                     live.protocol.handle_bytes(side, &self.buffer[..count], &mut self.runner);
+                    if live.protocol.awaits_more(side) {
+                        io.await_more(end);
+                    }
                 }
                 Received::Ended => {
                     live.has_ended[side as usize] = true;
@@ -552,6 +563,13 @@ impl Filter {
 }
 
 impl Application for Filter {
+    fn talk(&self) -> Talk {
+        match self.kind {
+            Kind::Tcp => Talk::Free,
+            Kind::Http => Talk::ByTurns,
+        }
+    }
+
     fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, server: SocketAddr) {
         self.runner.set_now(io.now());
         self.runner.count(|it| it.connections += 1);

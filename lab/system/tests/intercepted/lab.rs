@@ -86,12 +86,40 @@ impl Intercepting {
         self.nft("delete table inet marks");
     }
 
-    fn nft(&self, words: &str) {
+    /// Has the packets counted that the router sends to each of the two: see [`Self::counter`].
+    pub fn count_sent(&self) {
+        self.nft("add table inet sent");
+        self.nft("add chain inet sent c { type filter hook postrouting priority 0 ; }");
+        for peer in ["client", "server"] {
+            let device = self.net.device("r1", peer).unwrap().name;
+            for (name, which) in [
+                // Headers alone: 20 bytes of IPv4, 32 of TCP with time stamps.
+                ("acks", "tcp flags == ack ip length 52"),
+                ("ends", "tcp flags & fin == fin ip length > 52"),
+            ] {
+                self.nft(&format!("add counter inet sent {peer}-{name}"));
+                self.nft(&format!(
+                    "add rule inet sent c oifname {device} {which} counter name {peer}-{name}"
+                ));
+            }
+        }
+    }
+
+    /// Packets to a peer, `client` or `server`: `PEER-acks` only acknowledge, `PEER-ends` end with
+    /// bytes.
+    pub fn counter(&self, name: &str) -> u64 {
+        let text = self.nft(&format!("list counter inet sent {name}"));
+        let mut words = text.split_whitespace().skip_while(|&word| word != "packets");
+        words.nth(1).and_then(|count| count.parse().ok()).expect("nft says how many packets")
+    }
+
+    fn nft(&self, words: &str) -> String {
         let mut command = Command::new("nft");
         command.args(words.split(' '));
         let namespace = self.net.namespace("r1").unwrap();
         let output = command_in(&namespace, &mut command).unwrap().output().unwrap();
         assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     pub fn counts(&self) -> Counts {

@@ -3,6 +3,7 @@
 //! front door.
 
 mod lab;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, IoSlice, Read, Write};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use lab::{Intercepting, PORT, REFUSED};
 use os::netlink::{Interception, Netlink, netfilter_in_use};
 use sha2::{Digest, Sha256};
-use stream::{Application, Closed, End, Io, Received, State};
+use stream::{Application, Closed, End, Io, Received, State, Talk};
 use testkit::{root_or_skip, wait_for};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -170,7 +171,7 @@ impl Upper {
 
 impl Application for Upper {
     fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, server: SocketAddr) {
-        let upstream = io.connect(Some(client), server);
+        let upstream = io.connect(Some(client), server, Talk::Free);
         let half = |other, is_downstream, waiting| Half {
             other,
             is_downstream,

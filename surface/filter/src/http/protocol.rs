@@ -146,6 +146,19 @@ impl Protocol for Http {
         self.handle_go(module);
     }
 
+    fn awaits_more(&self, side: Side) -> bool {
+        match (self.fate, side) {
+            (Fate::Open, Side::Downstream) => {
+                self.head_since.is_some()
+                    || self.messages.back().is_some_and(|last| !last.request.has_ended)
+            }
+            (Fate::Open, Side::Upstream) => {
+                self.messages.front().is_some_and(|front| !front.is_response_whole())
+            }
+            _ => false,
+        }
+    }
+
     fn wants(&self, side: Side) -> bool {
         let is_open = self.fate == Fate::Open && self.calling.is_none();
         match (self.fate, side) {
