@@ -1,10 +1,13 @@
 //! One direction of a connection.
 //!
 //! ```text
-//!           ┌─ buffer: what comes is less than 16 KiB at once ─┐
-//!  sender ──┤       ▼ a full buffer     ▲ less than that       ├─▶ receiver
-//!           └─ pipe: more, which nobody needs to see ──────────┘
+//!           ┌─ buffer: little, or many small pieces ──────────┐
+//!  sender ──┤       ▼ full buffers    ▲ a pipe full of pieces ├─▶ receiver
+//!           └─ pipe: much, in pages ──────────────────────────┘
 //! ```
+//!
+//! A pipe copies nothing, but has places for 16 pieces, be they pages or segments of 1,448 bytes:
+//! it is for those whose bytes come in pages. Who they are is tried, more and more seldom.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,10 +16,16 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::pipe::{SpliceFlags, splice};
 
-use crate::pipes::{COPIED_MAX, Pipe, Pipes};
+use crate::pipes::{Pipe, Pipes};
 
 /// Bytes that one direction holds at most: what a pipe has room for.
 const HELD_MAX: usize = 64 * 1024;
+/// What goes when the connection's turn comes, however little others have.
+const LITTLE_MAX: usize = 16 * 1024;
+/// A pipe that takes so much at once is worth its calls.
+const SPLICED_MIN: usize = 32 * 1024;
+/// Full buffers in a row before a pipe is tried again, at most: 16 MiB.
+const PATIENCE_MAX: u32 = 256;
 
 /// A socket, and what is known of it.
 pub(crate) struct End<'a> {
@@ -40,16 +49,45 @@ pub(crate) enum Moved {
     Ended,
 }
 
+/// What the next bytes go by.
+#[derive(Default)]
+struct By {
+    /// A pipe is to be tried, or was worth its calls last time.
+    is_pipe: bool,
+    /// Buffers that were filled in a row since one was tried.
+    filled: u32,
+    /// How many of them it takes until one is tried again, less one.
+    patience: u32,
+}
+
+impl By {
+    /// A buffer took what there was.
+    const fn copied(&mut self, is_full: bool) {
+        self.filled = if is_full { self.filled + 1 } else { 0 };
+        if self.filled > self.patience {
+            (self.filled, self.is_pipe) = (0, true);
+        }
+    }
+
+    /// An empty pipe took so many bytes.
+    fn spliced(&mut self, bytes: usize) {
+        self.is_pipe = bytes >= SPLICED_MIN;
+        self.patience = match self.is_pipe {
+            true => 0,
+            false => (2 * self.patience + 1).min(PATIENCE_MAX),
+        };
+    }
+}
+
 /// Bytes on their way from one socket to the other.
 #[derive(Default)]
 pub(crate) struct Way {
     /// While there are any in one.
     pipe: Option<Pipe>,
-    /// Otherwise, where it has memory, they are here.
+    /// Otherwise, where it has memory, they are the last ones here.
     copied: Vec<u8>,
     held: usize,
-    /// So much came last time that a pipe is worth its calls.
-    is_bulk: bool,
+    by: By,
     /// The sender has ended it.
     has_ended: bool,
     /// The receiver has been told.
@@ -105,11 +143,11 @@ impl Way {
     /// # Errors
     /// When the sender's socket has failed.
     pub(crate) fn gather(&mut self, pipes: &mut Pipes, from: &mut End<'_>) -> Result<bool, Errno> {
-        let is_free = self.held == 0 && !self.is_bulk && !self.has_ended;
+        let is_free = self.held == 0 && !self.by.is_pipe && !self.has_ended;
         if is_free && *from.may_read {
             self.copy(pipes, from)?;
         }
-        let is_little = !self.copied.is_empty() && self.copied.len() < COPIED_MAX;
+        let is_little = !self.copied.is_empty() && self.copied.len() < LITTLE_MAX;
         Ok(is_little || (self.has_ended && !self.is_over))
     }
 
@@ -131,7 +169,7 @@ impl Way {
         if !self.copied.is_empty() {
             return Ok(false);
         }
-        if self.held == 0 && !self.is_bulk {
+        if self.held == 0 && !self.by.is_pipe {
             return self.copy(pipes, from);
         }
         let pipe = match self.pipe.take().map_or_else(|| pipes.take(), Ok) {
@@ -146,8 +184,10 @@ impl Way {
         match taken {
             Ok(0) => self.has_ended = true,
             Ok(bytes) => {
+                if self.held == 0 {
+                    self.by.spliced(bytes);
+                }
                 self.held += bytes;
-                self.is_bulk = bytes >= COPIED_MAX;
             }
             // The socket is empty, or the pipe has no place for another segment: with bytes in
             // the pipe it is asked again when they are out.
@@ -168,15 +208,17 @@ impl Way {
     /// The same by a buffer.
     fn copy(&mut self, pipes: &mut Pipes, from: &mut End<'_>) -> Result<bool, Errno> {
         let mut buffer = pipes.buffer();
+        let room = buffer.capacity();
         let taken = recv(from.socket, spare_capacity(&mut buffer), RecvFlags::DONTWAIT);
         match taken {
             Ok((0, _)) => self.has_ended = true,
             Ok((bytes, _)) => {
                 self.held = bytes;
-                self.is_bulk = bytes >= COPIED_MAX;
+                let is_full = bytes == room;
+                self.by.copied(is_full);
                 self.copied = buffer;
                 // Less than there was room for: an event tells of what comes from now on.
-                *from.may_read &= self.is_bulk || from.is_ending;
+                *from.may_read &= is_full || from.is_ending;
                 return Ok(true);
             }
             Err(Errno::AGAIN) => *from.may_read = false,
@@ -199,13 +241,12 @@ impl Way {
         copied.set(SendFlags::MORE, has_more);
         let given = match &self.pipe {
             Some(pipe) => splice(pipe.read.as_fd(), None, to.socket, None, self.held, spliced),
-            None => send(to.socket, &self.copied, copied),
+            None => send(to.socket, &self.copied[self.copied.len() - self.held..], copied),
         };
         match given {
             Ok(bytes) => {
                 self.held -= bytes.min(self.held);
                 self.moved += bytes as u64;
-                self.copied.drain(..bytes.min(self.copied.len()));
                 if self.held == 0 {
                     self.let_go(pipes);
                 }
@@ -235,6 +276,7 @@ impl Way {
             Some(pipe) => pipes.give(pipe),
             None => {}
         }
+        pipes.give_buffer(self.copied);
     }
 }
 
@@ -328,14 +370,13 @@ mod tests {
         assert_eq!(receiver.read(&mut buffer).unwrap(), b"little more".len());
         assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(false), "there is nothing");
         *ends.0.may_read = true;
-        sender.write_all(&vec![1; COPIED_MAX]).unwrap();
+        sender.write_all(&vec![1; LITTLE_MAX]).unwrap();
         assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(false), "much is sent at once");
         assert_eq!(
             way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000, false),
             Ok(Moved::Waits)
         );
-        assert_eq!(receiver.read(&mut buffer).unwrap(), COPIED_MAX);
-        // Behind much comes a pipe, and behind little none again.
+        assert_eq!(receiver.read(&mut buffer).unwrap(), LITTLE_MAX);
         *ends.0.may_read = true;
         sender.write_all(b"x").unwrap();
         assert_eq!(
@@ -351,6 +392,31 @@ mod tests {
             Ok(Moved::Ended)
         );
         assert_eq!(receiver.read(&mut buffer).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_pipe_is_tried_more_and_more_seldom_unless_it_takes_much() {
+        let mut by = By::default();
+        by.copied(false);
+        assert!(!by.is_pipe, "little goes by a buffer");
+        let filled_until_tried = |by: &mut By| (1..).find(|_| (by.copied(true), by.is_pipe).1);
+        let pieces = 16 * 1448;
+        for buffers in [1, 2, 4, 8, 16, 32, 64, 128, 256, 257, 257] {
+            assert_eq!(filled_until_tried(&mut by), Some(buffers));
+            by.spliced(pieces);
+            assert!(!by.is_pipe);
+        }
+        filled_until_tried(&mut by);
+        by.spliced(HELD_MAX);
+        assert!(by.is_pipe, "much goes by a pipe as long as it takes much");
+        by.spliced(100);
+        assert!(!by.is_pipe);
+        by.copied(true);
+        by.copied(false);
+        by.copied(true);
+        assert!(!by.is_pipe, "buffers in a row count");
+        by.copied(true);
+        assert!(by.is_pipe);
     }
 
     #[test]
