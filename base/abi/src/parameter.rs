@@ -186,7 +186,7 @@ impl ParameterType {
             Self::Ipv6 => "an IPv6 address",
             Self::Protocol => "tcp or http",
             Self::Capabilities => {
-                "names of functions of the node: code-responses, reflect, reflect-no-store, transcode"
+                "names of functions of the node: code-responses, reflect, reflect-no-store, transcode, keep-servers"
             }
             Self::Document => "text of at most 16384 bytes",
             Self::Upstreams => {

@@ -49,6 +49,8 @@ pub struct Capabilities {
     pub reflects: bool,
     /// `reflect-no-store`: the same, also of origins that say `no-store` with everything.
     pub shares_no_store: bool,
+    /// `keep-servers`: connections to servers are kept for the next client of the same address.
+    pub keeps_servers: bool,
     /// `transcode`: has video of responses come as pictures.
     pub transcodes: bool,
 }
@@ -131,6 +133,7 @@ impl Capabilities {
                 "reflect-no-store" => {
                     (capabilities.reflects, capabilities.shares_no_store) = (true, true);
                 }
+                "keep-servers" => capabilities.keeps_servers = true,
                 "transcode" => capabilities.transcodes = true,
                 _ => return None,
             }
@@ -188,6 +191,8 @@ mod tests {
         assert_eq!(of("transcode"), Some(Capabilities { transcodes: true, ..none }));
         let all = Capabilities { reflects: true, shares_no_store: true, ..none };
         assert_eq!(of("reflect-no-store"), Some(all));
+        let keeps = Capabilities { keeps_servers: true, ..none };
+        assert_eq!(of("keep-servers"), Some(keeps));
         assert_eq!(of("fly"), None);
         let name = Name::new(CAPABILITIES).unwrap();
         let own = Parameter {

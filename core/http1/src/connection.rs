@@ -64,6 +64,38 @@ pub fn set_close(headers: &mut Headers) -> Result<(), EditError> {
     Ok(())
 }
 
+/// Takes back that the connection ends after the message, for HTTP/1.1, where it stays then. All
+/// other options stay.
+///
+/// # Errors
+/// Never, in fact: there was room for more.
+pub fn unset_close(headers: &mut Headers) -> Result<(), EditError> {
+    if !has_option(headers, b"close") {
+        return Ok(());
+    }
+    let others = options(headers).filter(|option| !option.eq_ignore_ascii_case(b"close"));
+    let value = others.collect::<Vec<_>>().join(&b", "[..]);
+    if value.is_empty() {
+        headers.remove(b"Connection");
+        return Ok(());
+    }
+    headers.replace(b"Connection", &value)
+}
+
+/// Whether an authentication holds for the connection, as those of Windows do (RFC 4559): who sends
+/// such a field, or asks for it, has his connection to himself.
+#[must_use]
+pub fn authenticates_connection(headers: &Headers) -> bool {
+    const SCHEMES: [&[u8]; 2] = [b"NTLM", b"Negotiate"];
+    const FIELDS: [&[u8]; 4] =
+        [b"Authorization", b"Proxy-Authorization", b"WWW-Authenticate", b"Proxy-Authenticate"];
+    let of_connection = |element: &[u8]| {
+        let scheme = element.split(|&byte| byte == b' ').next().unwrap_or_default();
+        SCHEMES.iter().any(|own| own.eq_ignore_ascii_case(scheme))
+    };
+    FIELDS.iter().any(|field| headers.get_all(field).flat_map(elements).any(of_connection))
+}
+
 /// Whether a client waits for 100 before it sends the body: RFC 9110, section 10.1.1. One of
 /// HTTP/1.0 never does.
 #[must_use]
@@ -157,6 +189,38 @@ mod tests {
         let mut none = headers(&[]);
         set_close(&mut none).unwrap();
         assert_eq!(none, headers(&[("Connection", "close")]));
+    }
+
+    #[test]
+    fn closing_is_taken_back_and_other_options_stay() {
+        for (before, after) in [
+            (&[("Connection", "close")][..], &[][..]),
+            (&[("Connection", "Close, x"), ("a", "b")], &[("Connection", "x"), ("a", "b")]),
+            (&[("connection", "x"), ("Connection", "close")], &[("connection", "x")]),
+            (&[("Connection", "x, y")], &[("Connection", "x, y")]),
+            (&[], &[]),
+        ] {
+            let mut all = headers(before);
+            unset_close(&mut all).unwrap();
+            assert_eq!(all, headers(after), "{before:?}");
+            assert!(is_persistent(Version::Http11, &all));
+        }
+    }
+
+    #[test]
+    fn who_authenticates_a_connection_has_it_to_himself() {
+        for (name, value, is_own) in [
+            ("Authorization", "NTLM TlRMTVNTUAAB", true),
+            ("authorization", "negotiate YIIJ", true),
+            ("WWW-Authenticate", "Basic realm=\"a\", Negotiate", true),
+            ("Proxy-Authenticate", "NTLM", true),
+            ("Authorization", "Basic TlRMTQ==", false),
+            ("Authorization", "Bearer NTLM", false),
+            ("X-Authorization", "NTLM", false),
+        ] {
+            let all = headers(&[(name, value)]);
+            assert_eq!(authenticates_connection(&all), is_own, "{name}: {value}");
+        }
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A node has one connection to the server for each of a client, so that what one of them says
-//! of its connection holds for both.
+//! of its connection holds for both; unless it keeps those to servers for the next client
+//! ([`Exchange::keep_server`]).
 
 use crate::decode::Switch;
 use crate::framing::{Asked, AskedBy, Framing};
@@ -56,6 +57,8 @@ struct Entry {
     is_persistent: bool,
     awaits_continue: bool,
     ends_unsaid: bool,
+    /// The server's connection stays behind it, as far as the server is concerned.
+    leaves_server: bool,
     request: Progress,
     response: Progress,
 }
@@ -72,6 +75,9 @@ enum State {
 pub struct Exchange {
     entries: VecDeque<Entry>,
     state: State,
+    keeps_server: bool,
+    /// The connections end, and the server's does not have to.
+    leaves_server: bool,
 }
 
 impl Default for Exchange {
@@ -84,7 +90,42 @@ impl Exchange {
     /// At the beginning of a connection.
     #[must_use]
     pub const fn new() -> Self {
-        Self { entries: VecDeque::new(), state: State::Open }
+        Self {
+            entries: VecDeque::new(),
+            state: State::Open,
+            keeps_server: false,
+            leaves_server: false,
+        }
+    }
+
+    /// From now on the connection to the server is for other clients when this one ends, as far as
+    /// it can be: [`leaves_server`](Self::leaves_server).
+    pub const fn keep_server(&mut self) {
+        self.keeps_server = true;
+    }
+
+    /// Whether the connection to the server is as it was before the first request, and would stay.
+    #[must_use]
+    pub fn leaves_server(&self) -> bool {
+        self.keeps_server
+            && match self.state {
+                State::Open => self.entries.is_empty(),
+                State::Closing => self.leaves_server,
+                State::Tunnel => false,
+            }
+    }
+
+    /// Whether the last request, which says that its connection ends, goes to the server without
+    /// that ([`connection::unset_close`](crate::connection::unset_close)).
+    #[must_use]
+    pub fn must_unsay_close(&self) -> bool {
+        let ends = |last: &Entry| {
+            !last.is_persistent
+                && last.version == Version::Http11
+                && !last.may_switch
+                && last.asked.method != AskedBy::Connect
+        };
+        self.keeps_server && self.entries.back().is_some_and(ends)
     }
 
     /// Whether bytes of a client may be read as a request: not while the one before is under
@@ -120,6 +161,7 @@ impl Exchange {
             is_persistent: head.is_persistent(),
             awaits_continue: has_body && head.expects_continue(),
             ends_unsaid: false,
+            leaves_server: true,
             request: Progress::Awaited,
             response: Progress::Awaited,
         });
@@ -139,6 +181,7 @@ impl Exchange {
         }
         last.sent = Asked { upgrade: sent.upgrade && last.asked.upgrade, ..sent };
         last.is_persistent &= head.is_persistent();
+        last.leaves_server &= head.is_persistent();
         Ok(())
     }
 
@@ -219,7 +262,11 @@ impl Exchange {
             self.state = State::Tunnel;
             return Ok(Some(Switch::Tunnel));
         }
-        entry.is_persistent &= head.is_persistent() && framing != Framing::UntilClose;
+        let stays = head.is_persistent() && framing != Framing::UntilClose;
+        // The client knows that it wanted the end, and is told that it has it.
+        entry.ends_unsaid = self.keeps_server && !entry.is_persistent && stays;
+        entry.is_persistent &= stays;
+        entry.leaves_server &= stays && !entry.awaits_continue;
         if entry.awaits_continue {
             // RFC 9110, section 10.1.1: the client may send the body now or leave it out. What
             // comes next could be either, so nothing may come.
@@ -289,6 +336,9 @@ impl Exchange {
         {
             if !first.is_persistent {
                 self.state = State::Closing;
+                self.leaves_server = first.leaves_server
+                    && first.request == Progress::Over
+                    && self.entries.len() == 1;
                 self.entries.clear();
             } else if first.request == Progress::Over {
                 self.entries.pop_front();

@@ -245,3 +245,60 @@ fn filters_may_take_a_switch_out_and_add_none() {
     let connect = request("CONNECT a:1");
     assert_eq!(exchange.handle_request_sent(&connect), Err(ExchangeError::ConnectEdited));
 }
+
+#[test]
+fn a_kept_connection_to_a_server_is_left_as_it_was_or_not_at_all() {
+    // What the client sends; whether its end is taken back; what the server answers, how it is
+    // framed; whether the client is told of the end, and the server's connection is left.
+    let rows = [
+        ("GET /\nConnection: close", true, "", Framing::Length(3), true, true),
+        ("GET /\nConnection: close", true, "", Framing::Chunked, true, true),
+        ("GET /\nConnection: close", true, "Connection: close", Framing::Length(3), false, false),
+        ("GET /\nConnection: close", true, "", Framing::UntilClose, false, false),
+        ("GET / 1.0", false, "", Framing::Length(3), true, false),
+        ("GET /\nConnection: upgrade, close\nUpgrade: x", false, "", Framing::None, true, false),
+        ("GET /", false, "", Framing::Length(3), false, true),
+        ("GET /", false, "Connection: close", Framing::Length(3), false, false),
+    ];
+    for (text, unsays, lines, framing, says_close, leaves) in rows {
+        let mut exchange = Exchange::new();
+        exchange.keep_server();
+        assert!(exchange.leaves_server(), "nothing was sent");
+        let mut head = request(text);
+        exchange.handle_request(&head, Framing::None).unwrap();
+        assert_eq!(exchange.must_unsay_close(), unsays, "{text}");
+        if unsays {
+            http1::connection::unset_close(&mut head.headers).unwrap();
+        }
+        exchange.handle_request_sent(&head).unwrap();
+        assert!(!exchange.leaves_server(), "{text}: it is asked");
+        exchange.handle_request_end();
+        exchange.handle_response(&response(200, lines), framing).unwrap();
+        assert_eq!(exchange.must_say_close(), says_close, "{text}, {lines}");
+        exchange.handle_response_end().unwrap();
+        assert_eq!(exchange.leaves_server(), leaves, "{text}, {lines}, {framing:?}");
+    }
+}
+
+#[test]
+fn no_connection_to_a_server_is_left_unless_it_is_to_be_kept() {
+    let mut exchange = Exchange::new();
+    assert!(!exchange.leaves_server());
+    exchange.handle_request(&request("GET /\nConnection: close"), Framing::None).unwrap();
+    assert!(!exchange.must_unsay_close());
+    exchange.handle_request_end();
+    exchange.handle_response(&response(200, ""), Framing::Length(0)).unwrap();
+    assert!(!exchange.must_say_close());
+    assert_eq!(exchange.handle_response_end(), Ok(Next::Close));
+    assert!(!exchange.leaves_server());
+}
+
+#[test]
+fn a_request_that_is_under_way_leaves_no_connection_to_its_server() {
+    let mut exchange = Exchange::new();
+    exchange.keep_server();
+    exchange.handle_request(&request("POST /\nConnection: close"), Framing::Length(9)).unwrap();
+    exchange.handle_response(&response(200, ""), Framing::Length(0)).unwrap();
+    assert_eq!(exchange.handle_response_end(), Ok(Next::Close));
+    assert!(!exchange.leaves_server(), "the rest of the body is never sent");
+}

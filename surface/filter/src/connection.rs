@@ -173,6 +173,21 @@ pub(crate) trait Protocol {
     /// Whether it has to have a connection to the server.
     fn wants_server(&self) -> bool;
 
+    /// Whether the connection to the server may be one that another client has had.
+    fn may_share_server(&self) -> bool {
+        false
+    }
+
+    /// There is a connection to the server, or one is made: whether another client has had it.
+    fn handle_server(&mut self, is_shared: bool, module: &mut dyn Module) {
+        let _ = (is_shared, module);
+    }
+
+    /// Whether another client may have the connection to the server now.
+    fn leaves_server(&self) -> bool {
+        false
+    }
+
     /// Whether the connection to the server is to be closed though this one goes on; asked once.
     fn drops_server(&mut self) -> bool {
         false

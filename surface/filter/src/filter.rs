@@ -14,6 +14,7 @@ use crate::limits::{
 use crate::module::{Last, Module, Reply};
 use crate::report::Reports;
 use crate::runner::{Job, Resumed, Runner, Waiting};
+use crate::spare::Spares;
 use crate::tcp::Tcp;
 use crate::transcoder::Lines;
 use fanout::{Fanout, Join};
@@ -43,6 +44,8 @@ pub struct Capabilities {
     pub codes_responses: bool,
     /// [`REFLECT`]: streams are shared, with these settings.
     pub reflects: Option<fanout::Settings>,
+    /// Connections to servers are kept for the next client of the same address.
+    pub keeps_servers: bool,
 }
 
 /// What a filter is made of.
@@ -142,6 +145,8 @@ pub struct Filter {
     idle: VecDeque<(Nanos, u64)>,
     /// Shared streams, if the module may use them.
     fanout: Option<Rc<RefCell<Fanout>>>,
+    /// Connections to servers without a client, if they are kept.
+    spares: Option<Spares>,
     /// Who starts codecs, if the module may have them.
     pub(crate) codecs: Option<Rc<dyn Codecs>>,
     /// Whose codecs are.
@@ -194,6 +199,7 @@ impl Filter {
             idle: VecDeque::new(),
             pausing: VecDeque::new(),
             fanout,
+            spares: spec.capabilities.keeps_servers.then(Spares::new),
             codecs,
             owners: HashMap::new(),
             overdue: BTreeSet::new(),
@@ -320,7 +326,11 @@ impl Filter {
     fn drop_server(&mut self, io: &mut Io<'_>, live: &mut Live, why: Closed) {
         let Some(up) = live.up.take() else { return };
         self.ends.remove(&up);
-        io.close(up, why);
+        let is_free = why == Closed::Ended && !live.has_ended[1] && live.protocol.leaves_server();
+        match &mut self.spares {
+            Some(spares) if is_free => spares.give(io, live.addresses, up),
+            _ => io.close(up, why),
+        }
         live.has_ended[1] = false;
         live.is_finished[1] = false;
     }
@@ -338,7 +348,10 @@ impl Filter {
         }
         if live.up.is_none() && live.protocol.wants_server() {
             let Addresses { client, server } = live.addresses;
-            let end = io.connect(Some(client), server, self.talk());
+            let spares = self.spares.as_mut().filter(|_| live.protocol.may_share_server());
+            let spare = spares.and_then(|spares| spares.take(io, live.addresses));
+            live.protocol.handle_server(spare.is_some(), &mut self.runner);
+            let end = spare.unwrap_or_else(|| io.connect(Some(client), server, self.talk()));
             self.ends.insert(end, number);
             live.up = Some(end);
         }
@@ -499,7 +512,10 @@ impl Filter {
     }
 
     /// An end is no connection's here.
-    fn ready_elsewhere(&self, io: &mut Io<'_>, end: End) {
+    fn ready_elsewhere(&mut self, io: &mut Io<'_>, end: End) {
+        if self.spares.as_mut().is_some_and(|spares| spares.ready(io, end)) {
+            return;
+        }
         match &self.fanout {
             Some(fanout) if fanout.borrow().owns(end) => fanout.borrow_mut().ready(io, end),
             _ => io.close(end, Closed::Reset),
@@ -577,7 +593,10 @@ impl Application for Filter {
         let (number, addresses) = (self.last_number, Addresses { client, server });
         let protocol: Box<dyn Protocol> = match self.kind {
             Kind::Tcp => Box::new(Tcp::new(number, addresses, self.failure(), &mut self.runner)),
-            Kind::Http => Box::new(Http::new(number, addresses, self.failure())),
+            Kind::Http => {
+                let keeps_server = self.spares.is_some();
+                Box::new(Http::new(number, addresses, self.failure(), keeps_server))
+            }
         };
         self.ends.insert(end, number);
         let live = Live {
@@ -635,8 +654,9 @@ impl Application for Filter {
         let pause = self.pausing.front().map(|(until, _)| *until);
         let idle = self.idle.front().map(|(at, _)| *at);
         let fanout = self.fanout.as_ref().and_then(|fanout| fanout.borrow().poll_timeout());
+        let spare = self.spares.as_ref().and_then(Spares::poll_timeout);
         let own = [self.runner.poll_timeout(), self.calls.poll_timeout(), self.codecs_timeout()];
-        own.into_iter().chain([linger, pause, idle, fanout]).flatten().min()
+        own.into_iter().chain([linger, pause, idle, fanout, spare]).flatten().min()
     }
 
     fn work(&mut self, io: &mut Io<'_>) {
@@ -671,6 +691,9 @@ impl Application for Filter {
         }
         self.handle_codecs(io);
         self.calls.handle_timeout(io);
+        if let Some(spares) = &mut self.spares {
+            spares.handle_timeout(io);
+        }
         if let Some(fanout) = &self.fanout {
             let mut fanout = fanout.borrow_mut();
             if fanout.poll_timeout().is_some_and(|at| at <= io.now()) {

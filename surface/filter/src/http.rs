@@ -57,6 +57,23 @@ enum Link {
     Used,
 }
 
+/// Whether the connection to the server may have had, or have, another client.
+#[derive(Debug, Default)]
+struct Server {
+    /// Such connections are kept.
+    is_kept: bool,
+    /// Requests that it was sent, and responses that have come whole.
+    asked: u64,
+    answered: u64,
+    /// Somebody has said by it who he is, or is to.
+    is_own: bool,
+    /// The first request, which does no harm when it is sent twice: by a connection that is kept,
+    /// for nobody knows whether its server ends it just then.
+    again: Option<Vec<u8>>,
+    /// It is as it was before the first request.
+    is_left: bool,
+}
+
 /// One client connection.
 pub(crate) struct Http {
     number: u64,
@@ -95,18 +112,28 @@ pub(crate) struct Http {
     meter: Meter,
     /// A request that somebody else is to answer, before it is taken.
     given: Option<Box<Given>>,
+    server: Server,
     fate: Fate,
 }
 
 impl Http {
-    pub(crate) fn new(number: u64, addresses: Addresses, failure: Rc<Cell<Failure>>) -> Self {
+    pub(crate) fn new(
+        number: u64,
+        addresses: Addresses,
+        failure: Rc<Cell<Failure>>,
+        keeps_server: bool,
+    ) -> Self {
+        let mut exchange = Exchange::new();
+        if keeps_server {
+            exchange.keep_server();
+        }
         Self {
             number,
             addresses,
             failure,
             requests: RequestDecoder::new(),
             responses: ResponseDecoder::new(),
-            exchange: Exchange::new(),
+            exchange,
             from_client: Vec::new(),
             from_server: Vec::new(),
             to_client: Outgoing::default(),
@@ -127,6 +154,7 @@ impl Http {
             has_sent: false,
             meter: Meter::default(),
             given: None,
+            server: Server { is_kept: keeps_server, ..Server::default() },
             fate: Fate::Open,
         }
     }
@@ -477,6 +505,11 @@ impl Http {
     fn close(&mut self, module: &mut dyn Module) {
         if self.fate == Fate::Open {
             self.fate = Fate::Closing;
+            let Server { asked, answered, is_own, .. } = self.server;
+            self.server.is_left = asked == answered
+                && !is_own
+                && self.exchange.leaves_server()
+                && self.from_server.is_empty();
         }
         self.forget(module);
     }

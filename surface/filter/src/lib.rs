@@ -32,6 +32,7 @@ mod module;
 mod outgoing;
 mod report;
 mod runner;
+mod spare;
 mod tcp;
 #[cfg(test)]
 mod tests;

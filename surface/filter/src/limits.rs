@@ -80,6 +80,10 @@ pub const EVENTS_MAX: usize = 1_024;
 
 /// Bytes of the body of an answer to an HTTP call: a module gets it whole.
 pub const CALL_RESPONSE_LENGTH_MAX: usize = proxy_wasm::BUFFER_LENGTH_MAX;
+/// Connections to servers that are kept while no client has them, of one service.
+pub const SPARE_MAX: usize = 256;
+/// For so long: a second less than servers do that end them soon (Apache and Node.js: 5 s).
+pub const SPARE_TIME: Nanos = Nanos(4_000_000_000);
 /// Connections to one upstream at a time: further calls wait for one.
 pub const CALL_CONNECTIONS_MAX: usize = 64;
 /// Of these so many are kept while nobody calls.

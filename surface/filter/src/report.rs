@@ -52,6 +52,8 @@ pub struct Counters {
     pub idle: u64,
     /// Responses by the module in the server's place.
     pub local_responses: u64,
+    /// Connections to servers that had another client before.
+    pub servers_shared: u64,
     /// Servers that could not be reached.
     pub unreachable: u64,
     /// Connections and requests that passed, or went on, without the module, for it was down.

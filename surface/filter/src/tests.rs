@@ -11,6 +11,7 @@ mod lab;
 mod passing;
 mod reflected;
 mod requests;
+mod spares;
 mod tcp;
 mod transcoded;
 

@@ -122,7 +122,7 @@ impl Through {
             ..Wants::default()
         };
         Self {
-            http: Http::new(1, addresses, Rc::new(Cell::new(Failure::Closed))),
+            http: Http::new(1, addresses, Rc::new(Cell::new(Failure::Closed)), false),
             module: Willing { wants, ..Willing::default() },
             to_client: Vec::new(),
             to_server: Vec::new(),

@@ -42,6 +42,7 @@ impl Nginx {
                  location /coded/ {{ alias {root}/; add_header Content-Encoding gzip; }}
                  location /put/ {{ root {folder}; dav_methods PUT DELETE; }}
                  location /sink {{ return 204; }}
+                 location /connection {{ return 200 $connection; }}
                }}
              }}\n",
             address = line.server(port),

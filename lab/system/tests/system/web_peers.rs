@@ -65,10 +65,14 @@ fn ways() -> Vec<Way> {
         way("plain", Some(passes())),
         Way { parameters: &[("protocol", "tcp")], ..way("tcp", Some(counts_bytes())) },
         way("http", Some(shows_all())),
+        Way { parameters: KEEPS_SERVERS, ..way("kept", Some(shows_all())) },
         of("compress", &[("capabilities", "code-responses")]),
         of("reflector", &[("capabilities", "reflect")]),
     ]
 }
+
+/// Connections to servers stay for the next client of the same address.
+const KEEPS_SERVERS: &[(&str, &str)] = &[("capabilities", "keep-servers")];
 
 /// A filter that is shown all of each message and leaves it as it is.
 fn shows_all() -> Vec<u8> {
@@ -281,6 +285,34 @@ fn uploads(line: &Line, nginx: &Nginx, way: &str, scratch: &Path) {
 }
 
 #[test]
+fn clients_of_one_address_share_connections_to_nginx_where_the_operator_says_so() {
+    if !root_or_skip("connections to nginx") {
+        return;
+    }
+    let line = Line::up();
+    let _nginx = Nginx::start(&line, PORT);
+    line.acquaint();
+    let url = format!("http://{}/connection", line.server(PORT));
+    for (parameters, is_shared) in [(&[][..], false), (KEEPS_SERVERS, true)] {
+        deploys(&line, "streams", PORT, &shows_all(), parameters);
+        let ask = |close: bool| {
+            let close: &[&str] = if close { &["-H", "Connection: close"] } else { &[] };
+            line.run("client", &[&["curl", "-sSi", "-m", "20"], close, &[&*url]].concat())
+        };
+        // Clients that say that they end, and clients that just do.
+        let answers = [true, true, false, false, true].map(ask);
+        let numbers: Vec<&str> =
+            answers.iter().filter_map(|it| it.rsplit("\r\n\r\n").next()).collect();
+        assert!(numbers.iter().all(|it| it.trim().parse::<u64>().is_ok()), "{answers:#?}");
+        assert_eq!(numbers.iter().all(|it| *it == numbers[0]), is_shared, "{answers:#?}");
+        for (answer, closes) in answers.iter().zip([true, true, false, false, true]) {
+            assert_eq!(answer.contains("Connection: close"), closes, "{answer}");
+        }
+        line.node.remove("streams").unwrap();
+    }
+}
+
+#[test]
 fn one_connection_of_curl_has_many_files_through_a_filter_and_many_connections_have_them_at_once() {
     if !root_or_skip("connections of curl") {
         return;
@@ -294,7 +326,7 @@ fn one_connection_of_curl_has_many_files_through_a_filter_and_many_connections_h
         .iter()
         .flat_map(|at| files.iter().map(move |(name, _)| format!("{at}{name}")))
         .collect();
-    let kept = ways().into_iter().filter(|way| matches!(way.name, "http" | "compress"));
+    let kept = ways().into_iter().filter(|way| matches!(way.name, "http" | "kept" | "compress"));
     for way in kept {
         deploys(&line, "streams", PORT, way.module.as_deref().unwrap(), way.parameters);
         for (number, how) in

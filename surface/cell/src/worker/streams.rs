@@ -143,6 +143,7 @@ impl Cell {
                     .capabilities
                     .reflects
                     .then(|| shared_streams(settings.capabilities.shares_no_store)),
+                keeps_servers: settings.capabilities.keeps_servers,
             },
             codecs: settings
                 .capabilities

@@ -15,6 +15,9 @@ use units::Nanos;
 
 impl Protocol for Http {
     fn handle_bytes(&mut self, side: Side, bytes: &[u8], module: &mut dyn Module) {
+        if side == Side::Upstream {
+            self.server.again = None;
+        }
         match self.fate {
             Fate::Open => {
                 let before = self.last_message;
@@ -250,6 +253,23 @@ impl Protocol for Http {
 
     fn take_given(&mut self) -> Option<Box<Given>> {
         self.given.take()
+    }
+
+    fn may_share_server(&self) -> bool {
+        self.server.again.is_some() && !self.has_sent
+    }
+
+    fn handle_server(&mut self, is_shared: bool, module: &mut dyn Module) {
+        if is_shared {
+            module.count(|it| it.servers_shared += 1);
+        } else {
+            self.server.again = None;
+        }
+    }
+
+    fn leaves_server(&self) -> bool {
+        let is_whole = self.to_server.is_empty() && !self.has_server_ended && !self.aborts_server;
+        self.fate == Fate::Closing && self.server.is_left && is_whole
     }
 
     fn drops_server(&mut self) -> bool {

@@ -5,6 +5,7 @@ use super::way::Head;
 use super::{Http, Link, heads};
 use crate::connection::{Failure, Fate};
 use crate::module::Module;
+use http1::connection::{authenticates_connection as authenticates, unset_close};
 use http1::{Encoder, Framing, Next, RequestEvent, refusal};
 use proxy_wasm::{Protocol, Stream};
 
@@ -178,8 +179,12 @@ impl Http {
         module: &mut dyn Module,
     ) -> bool {
         let message = &mut self.messages[index];
-        let Some(head) = message.request_head.take() else { return false };
+        let Some(mut head) = message.request_head.take() else { return false };
         let body = message.request.body(&head.headers, whole);
+        let is_first = self.server.is_kept && self.link == Link::None;
+        if self.exchange.must_unsay_close() && unset_close(&mut head.headers).is_err() {
+            self.server.is_own = true;
+        }
         // Nobody can say in HTTP/1.0 that a body's length is not known: it stays what it was.
         let framing = Framing::for_request(head.version(), body).unwrap_or(message.request.framing);
         let before = self.to_server.len();
@@ -193,6 +198,13 @@ impl Http {
                 message.request.encoder = Some(encoder);
                 message.request.head = Head::Gone;
                 message.is_sent = true;
+                self.server.asked += 1;
+                self.server.is_own |= self.server.is_kept && authenticates(&head.headers);
+                let is_whole = matches!(framing, Framing::None | Framing::Length(0));
+                let is_harmless = matches!(head.method(), b"GET" | b"HEAD" | b"OPTIONS");
+                if is_first && before == 0 && is_whole && is_harmless && !self.server.is_own {
+                    self.server.again = Some(self.to_server.bytes().to_vec());
+                }
                 if self.link == Link::None {
                     self.link = Link::Fresh;
                 }

@@ -5,7 +5,7 @@ use super::way::Head;
 use super::{Http, Link, heads};
 use crate::connection::Fate;
 use crate::module::Module;
-use http1::connection::set_close;
+use http1::connection::{authenticates_connection, set_close};
 use http1::{Body, Encoder, Framing, Next, ResponseEvent, ResponseHead, refusal};
 
 impl Http {
@@ -40,7 +40,11 @@ impl Http {
         }
         let is_decoded = used == input.len();
         match self.fate {
-            Fate::Closing | Fate::Reset | Fate::Given => return true,
+            Fate::Closing | Fate::Reset | Fate::Given => {
+                // A server that says more than it was asked has lost count.
+                self.server.is_left &= is_decoded;
+                return true;
+            }
             // What is behind the head of a tunnel is the tunnel's.
             Fate::Joined => {
                 self.to_client.end().extend_from_slice(&input[used..]);
@@ -104,7 +108,10 @@ impl Http {
                 self.messages[0].response.trailers = trailers;
                 self.messages[0].response.has_trailers = true;
             }
-            ResponseEvent::End => self.end_body(),
+            ResponseEvent::End => {
+                self.server.answered += 1;
+                self.end_body();
+            }
             // Those are not decoded, but passed on.
             ResponseEvent::Tunnel(_) => {}
         }
@@ -142,6 +149,7 @@ impl Http {
                 }
             }
         }
+        self.server.is_own |= self.server.is_kept && authenticates_connection(&head.headers);
         message.response.framing = framing;
         message.response.head = Head::Came;
         message.response_head = Some(head);
@@ -250,6 +258,17 @@ impl Http {
             // It has not seen a byte of what is to be sent: that goes by another connection.
             self.link = if self.to_server.is_empty() { Link::None } else { Link::Fresh };
             self.has_server_ended = false;
+            self.drops_server = true;
+            return false;
+        }
+        if !is_begun
+            && is_awaited
+            && let Some(request) = self.server.again.take()
+        {
+            // Its server has ended what was kept, just when it was used: another one is asked.
+            self.to_server.clear();
+            self.to_server.end().extend_from_slice(&request);
+            (self.link, self.has_sent, self.has_server_ended) = (Link::Fresh, false, false);
             self.drops_server = true;
             return false;
         }

@@ -15,7 +15,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-const CODES: Capabilities = Capabilities { codes_responses: true, reflects: None };
+const CODES: Capabilities =
+    Capabilities { codes_responses: true, reflects: None, keeps_servers: false };
 
 /// Text that repeats itself as pages do; the same each time.
 fn text(length: usize) -> Vec<u8> {

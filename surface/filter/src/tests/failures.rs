@@ -271,7 +271,11 @@ fn what_a_call_asks_of_the_node_before_it_stands_still_is_done_when_it_has_ended
         let pace: Rc<dyn Pace> = Rc::new(Turns(Cell::new(u32::MAX)));
         let vm = VmSpec { pace: Some(pace), ..vm_spec() };
         let reflects = Some(fanout::Settings::default());
-        let mut lab = Lab::granted(&wasm, vm, Capabilities { codes_responses: true, reflects });
+        let mut lab = Lab::granted(
+            &wasm,
+            vm,
+            Capabilities { codes_responses: true, reflects, keeps_servers: false },
+        );
         let mut client = lab.client();
         client.send(GET);
         // What comes meanwhile waits, and is not lost.

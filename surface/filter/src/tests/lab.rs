@@ -3,19 +3,20 @@
 use crate::{Capabilities, Codecs, Event, Failure, Filter, FilterSpec, Kind, Reports};
 use proxy_wasm::abi::{CALLBACKS, ENV, LogLevel, host_function};
 use proxy_wasm::{Engine, Random, Shared, VmSpec};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use stream::{Application, Counts, End, Io, ServiceNumber, Sockets, Streams};
+use stream::{Application, Counts, End, Io, ServiceNumber, Sockets, Streams, Talk};
 use units::Nanos;
 
 /// Long enough for a busy machine.
@@ -44,6 +45,10 @@ struct Redirected {
 }
 
 impl Application for Redirected {
+    fn talk(&self) -> Talk {
+        self.filter.talk()
+    }
+
     fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, _: SocketAddr) {
         self.filter.accepted(io, end, client, self.server);
     }
@@ -107,6 +112,7 @@ pub(crate) struct Peer {
 impl Peer {
     fn new(socket: TcpStream) -> Self {
         socket.set_nonblocking(true).unwrap();
+        socket.set_nodelay(true).unwrap();
         let (came, to_send) = (Vec::new(), Vec::new());
         Self { socket, came, has_ended: false, was_reset: false, to_send, finishes: false }
     }
@@ -314,6 +320,15 @@ impl Lab {
 
     pub(crate) fn client(&mut self) -> Peer {
         Peer::new(TcpStream::connect(self.at).unwrap())
+    }
+
+    /// One with another address.
+    pub(crate) fn client_of(&mut self, address: Ipv4Addr) -> Peer {
+        let socket = Fresh.take(false).unwrap();
+        bind(&socket, &SocketAddr::from((address, 0))).unwrap();
+        // It is accepted at once, or a moment later.
+        assert!(matches!(connect(&socket, &self.at), Ok(()) | Err(Errno::INPROGRESS)));
+        Peer::new(socket.into())
     }
 
     /// The next connection that comes to the server.

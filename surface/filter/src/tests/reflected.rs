@@ -12,7 +12,7 @@ const BAD_ARGUMENT: &str = "2";
 const STREAM: &str = "HTTP/1.1 200 OK\r\nContent-Type: audio/x-none\r\n\r\n";
 
 fn reflects() -> Capabilities {
-    Capabilities { codes_responses: false, reflects: Some(Settings::default()) }
+    Capabilities { reflects: Some(Settings::default()), ..Capabilities::default() }
 }
 
 /// A module that gives every request away, by a key of so many bytes, keeps the answers in its
@@ -217,7 +217,7 @@ fn the_answer_says_whether_a_request_is_given_away() {
 
 #[test]
 fn without_the_grant_the_function_is_not_there() {
-    let codes = Capabilities { codes_responses: true, reflects: None };
+    let codes = Capabilities { codes_responses: true, ..Capabilities::default() };
     let wasm = giving("proxy_on_request_headers", 0, 0, "");
     for capabilities in [Capabilities::default(), codes] {
         let mut lab = Lab::granted(&wasm, vm_spec(), capabilities);

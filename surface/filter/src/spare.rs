@@ -1,0 +1,98 @@
+//! Connections to servers whose client is gone: the next client of the same address that goes to
+//! the same server has one of them.
+
+use crate::connection::Addresses;
+use crate::limits::{SPARE_MAX, SPARE_TIME};
+use foldhash::{HashMap, HashMapExt as _};
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use stream::{Closed, End, Io, Received, State};
+use units::Nanos;
+
+/// Whom the server sees, and who it is.
+type Between = (IpAddr, SocketAddr);
+
+const fn between(addresses: Addresses) -> Between {
+    (addresses.client.ip(), addresses.server)
+}
+
+#[derive(Default)]
+pub(crate) struct Spares {
+    by: HashMap<Between, Vec<End>>,
+    /// Until when each is kept.
+    ends: HashMap<End, (Between, Nanos)>,
+    /// The same in order, with those that have been taken meanwhile.
+    due: VecDeque<(Nanos, End)>,
+}
+
+impl Spares {
+    pub(crate) fn new() -> Self {
+        Self { by: HashMap::new(), ends: HashMap::new(), due: VecDeque::new() }
+    }
+
+    /// Keeps a connection on which nothing is under way.
+    pub(crate) fn give(&mut self, io: &mut Io<'_>, addresses: Addresses, end: End) {
+        if self.ends.len() >= SPARE_MAX || !is_silent(io, end) {
+            return io.close(end, Closed::Ended);
+        }
+        let (between, until) = (between(addresses), io.now() + SPARE_TIME);
+        self.by.entry(between).or_default().push(end);
+        self.ends.insert(end, (between, until));
+        self.due.push_back((until, end));
+    }
+
+    /// The one that was used last.
+    pub(crate) fn take(&mut self, io: &mut Io<'_>, addresses: Addresses) -> Option<End> {
+        loop {
+            let end = *self.by.get(&between(addresses))?.last()?;
+            self.forget(end);
+            if is_silent(io, end) {
+                return Some(end);
+            }
+            io.close(end, Closed::Ended);
+        }
+    }
+
+    fn forget(&mut self, end: End) -> bool {
+        let Some((between, _)) = self.ends.remove(&end) else { return false };
+        if let Some(ends) = self.by.get_mut(&between) {
+            ends.retain(|other| *other != end);
+            if ends.is_empty() {
+                self.by.remove(&between);
+            }
+        }
+        true
+    }
+
+    /// Something has happened to an end: whether it is one of these. A server says nothing on
+    /// them but that it ends them.
+    pub(crate) fn ready(&mut self, io: &mut Io<'_>, end: End) -> bool {
+        if !self.ends.contains_key(&end) {
+            return false;
+        }
+        if !is_silent(io, end) {
+            self.forget(end);
+            io.close(end, Closed::Ended);
+        }
+        true
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
+        self.due.front().map(|(until, _)| *until)
+    }
+
+    /// Closes those that nobody has come for.
+    pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {
+        while let Some((until, end)) = self.due.pop_front_if(|(until, _)| *until <= io.now()) {
+            // It may have been taken and come back since.
+            if self.ends.get(&end).is_some_and(|(_, kept)| *kept == until) {
+                self.forget(end);
+                io.close(end, Closed::Ended);
+            }
+        }
+    }
+}
+
+fn is_silent(io: &mut Io<'_>, end: End) -> bool {
+    io.state(end) == State::Open && io.receive(end, &mut [0]) == Received::Nothing
+}
