@@ -185,6 +185,8 @@ pub enum Service {
     /// Takes TCP connections and has a filter see each request and response of HTTP, heads and
     /// bodies, which lets all of it pass.
     PassThrough,
+    /// The same, and connections to servers stay for the next client.
+    PassThroughKeepingServers,
     /// `compress` with gzip alone, for TCP connections.
     Compress,
     /// `reflector` for paths below `/live/`, for TCP connections.

@@ -3,6 +3,7 @@
 //! ```text
 //! wrk ─▶ s0 ═ n0 [ node: plain interception ]          n1 ═ d0 ─▶ origin: nginx
 //! wrk ─▶ s0 ═ n0 [ node: pass-through filter ]         n1 ═ d0 ─▶ origin
+//! wrk ─▶ s0 ═ n0 [ node: it keeps servers, too ]        n1 ═ d0 ─▶ origin
 //! wrk ─▶ s0 ═ n0 [ HAProxy, nginx: TCP and HTTP ]      n1 ═ d0 ─▶ origin
 //! wrk ─▶ s0 ═ n0 XDP [ HAProxy: TCP and HTTP ] XDP     n1 ═ d0 ─▶ origin
 //! wrk ─▶ s0 ═ n0 [ HAProxy as each client, TPROXY ]    n1 ═ d0 ─▶ origin
@@ -89,10 +90,12 @@ enum Who {
     NginxHttp,
     HttpBehindXdp,
     HttpTransparent,
+    /// The filter where connections to servers stay for the next client, as HAProxy's and nginx' do.
+    Keeping,
 }
 
 impl Who {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Plain,
         Self::HaproxyTcp,
         Self::NginxTcp,
@@ -103,12 +106,19 @@ impl Who {
         Self::NginxHttp,
         Self::HttpBehindXdp,
         Self::HttpTransparent,
+        Self::Keeping,
     ];
+
+    /// Whether a case says anything of it.
+    const fn takes_part(self, case: Case) -> bool {
+        !matches!(self, Self::Keeping) || matches!(case, Case::Connections)
+    }
 
     const fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain_interception",
             Self::Filter => "filter",
+            Self::Keeping => "filter_keeping_servers",
             Self::HaproxyTcp => "haproxy_tcp",
             Self::HaproxyHttp => "haproxy_http",
             Self::NginxTcp => "nginx_stream",
@@ -124,6 +134,7 @@ impl Who {
             Self::TcpBehindXdp | Self::HttpBehindXdp => ".behind_xdp",
             Self::TcpTransparent | Self::HttpTransparent => ".transparent",
             Self::NginxTcp | Self::NginxHttp => ".nginx",
+            Self::Keeping => ".kept",
             Self::Plain | Self::Filter | Self::HaproxyTcp | Self::HaproxyHttp => "",
         }
     }
@@ -153,7 +164,7 @@ pub(crate) fn run(
     let versions = [HAPROXY.version("-v")?, NGINX.version("-v")?];
     let folder = streams::folder()?;
     let wrk = Wrk::new(folder.path())?;
-    progress("making five lines of namespaces, with an origin and a proxy each");
+    progress("making six lines of namespaces, with an origin and a proxy each");
     let sites = Sites::new(folder.path(), subject)?;
     let measured = rounds(options, &sites, &wrk, progress);
     sites.stop(subject)?;
@@ -183,7 +194,7 @@ fn rounds(
         let mut runs = Round::new();
         for case in Case::ALL {
             progress(&format!("{}, round {round} of {count}", case.name()));
-            for who in Who::ALL {
+            for who in Who::ALL.into_iter().filter(|who| who.takes_part(case)) {
                 runs.push((case, who, one(options, sites, wrk, (case, who))?));
             }
         }
@@ -236,6 +247,20 @@ fn measurements(rounds: &[Round]) -> Vec<Measurement> {
             measurements.extend(of_case(rounds, kind, case, taking_part));
         }
     }
+    let kept = [Who::Keeping, Who::HaproxyHttp];
+    let (rate_unit, cpu_unit) = Case::Connections.units();
+    let pair = |what: &str, unit, better, goal| Pair {
+        metric: format!("proxy.http.connections{}{what}", Who::Keeping.suffix()),
+        unit,
+        baseline_name: Who::HaproxyHttp.name(),
+        baseline: 1,
+        better,
+        goal,
+    };
+    let rates = values(rounds, Case::Connections, &kept, |run| run.rate);
+    let cpu = values(rounds, Case::Connections, &kept, |run| run.cpu);
+    measurements.push(rates.compare(pair("", rate_unit, Better::Higher, Some(GOAL_RATE))));
+    measurements.push(cpu.compare(pair(".cpu", cpu_unit, Better::Lower, None)));
     let both = values(rounds, Case::Requests, &[Who::Filter, Who::Plain], |run| run.rate);
     measurements.push(both.compare(Pair {
         metric: "proxy.filter.cost".to_owned(),
@@ -335,6 +360,8 @@ mod tests {
         assert_eq!((filter.ours, filter.baseline), (6.0, 8.0));
         let transparent = of("proxy.http.connections.transparent");
         assert_eq!((transparent.ours, transparent.baseline), (6.0, 10.0));
+        let kept = of("proxy.http.connections.kept");
+        assert_eq!((kept.ours, kept.baseline, kept.goal), (11.0, 7.0, Some(GOAL_RATE)));
         let cost = of("proxy.filter.cost");
         assert_eq!((cost.ratio, cost.goal), (6.0, Some(GOAL_FILTER)));
         assert_eq!(of("proxy.http.requests.cpu").better, Better::Lower);

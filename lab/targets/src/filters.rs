@@ -13,7 +13,13 @@ pub fn pass(bytes: &[u8]) {
     let whole = run(bytes, usize::MAX, Through::new(looks(bytes)));
     let parts = run(bytes, 3, Through::new(looks(bytes)));
     let coded = run(bytes, 100, Through::coding(Coding::Gzip));
-    for through in [&whole, &parts, &coded] {
+    let kept = run(bytes, usize::MAX, Through::keeping(looks(bytes)));
+    if kept.leaves_server() {
+        let mut decoder = RequestDecoder::new();
+        requests_by(&mut decoder, kept.sent(Side::Upstream));
+        assert!(decoder.eof().is_ok(), "the next client begins where a request may");
+    }
+    for through in [&whole, &parts, &coded, &kept] {
         assert!(through.contexts() == 0 || !through.is_over(), "all contexts have ended");
         let asked = requests(through.sent(Side::Upstream));
         responses(through.sent(Side::Downstream), asked, through.is_over());
@@ -47,8 +53,12 @@ fn run(mut bytes: &[u8], size: usize, mut through: Through) -> Through {
 }
 
 /// What each request asks; none of them is refused by whoever reads them.
-fn requests(mut bytes: &[u8]) -> Vec<Asked> {
-    let (mut decoder, mut asked) = (RequestDecoder::new(), Vec::new());
+fn requests(bytes: &[u8]) -> Vec<Asked> {
+    requests_by(&mut RequestDecoder::new(), bytes)
+}
+
+fn requests_by(decoder: &mut RequestDecoder, mut bytes: &[u8]) -> Vec<Asked> {
+    let mut asked = Vec::new();
     loop {
         let step = decoder.decode(bytes).expect("what goes to a server is valid");
         bytes = &bytes[step.consumed..];
@@ -114,6 +124,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
             (false, "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nearly"),
             (true, "HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nhello"),
             (false, "more"),
+        ]),
+        turns(&[
+            (false, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"),
+            (true, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
         ]),
         turns(&[
             (false, "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"),

@@ -594,8 +594,11 @@ impl Application for Filter {
         let protocol: Box<dyn Protocol> = match self.kind {
             Kind::Tcp => Box::new(Tcp::new(number, addresses, self.failure(), &mut self.runner)),
             Kind::Http => {
-                let keeps_server = self.spares.is_some();
-                Box::new(Http::new(number, addresses, self.failure(), keeps_server))
+                let mut http = Http::new(number, addresses, self.failure());
+                if self.spares.is_some() {
+                    http.keep_server();
+                }
+                Box::new(http)
             }
         };
         self.ends.insert(end, number);

@@ -117,23 +117,14 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    pub(crate) fn new(
-        number: u64,
-        addresses: Addresses,
-        failure: Rc<Cell<Failure>>,
-        keeps_server: bool,
-    ) -> Self {
-        let mut exchange = Exchange::new();
-        if keeps_server {
-            exchange.keep_server();
-        }
+    pub(crate) fn new(number: u64, addresses: Addresses, failure: Rc<Cell<Failure>>) -> Self {
         Self {
             number,
             addresses,
             failure,
             requests: RequestDecoder::new(),
             responses: ResponseDecoder::new(),
-            exchange,
+            exchange: Exchange::new(),
             from_client: Vec::new(),
             from_server: Vec::new(),
             to_client: Outgoing::default(),
@@ -154,9 +145,15 @@ impl Http {
             has_sent: false,
             meter: Meter::default(),
             given: None,
-            server: Server { is_kept: keeps_server, ..Server::default() },
+            server: Server::default(),
             fate: Fate::Open,
         }
+    }
+
+    /// The connection to the server may have had another client, and is for others behind this one.
+    pub(crate) const fn keep_server(&mut self) {
+        self.server.is_kept = true;
+        self.exchange.keep_server();
     }
 
     /// Does what can be done, with bytes that have just come.

@@ -122,11 +122,19 @@ impl Through {
             ..Wants::default()
         };
         Self {
-            http: Http::new(1, addresses, Rc::new(Cell::new(Failure::Closed)), false),
+            http: Http::new(1, addresses, Rc::new(Cell::new(Failure::Closed))),
             module: Willing { wants, ..Willing::default() },
             to_client: Vec::new(),
             to_server: Vec::new(),
         }
+    }
+
+    /// The same of a service that keeps connections to servers.
+    #[must_use]
+    pub fn keeping(looks: bool) -> Self {
+        let mut through = Self::new(looks);
+        through.http.keep_server();
+        through
     }
 
     /// The same with a module that has all responses coded, and leaves their heads as they are.
@@ -135,6 +143,12 @@ impl Through {
         let mut through = Self::new(true);
         through.module.coding = Some(coding);
         through
+    }
+
+    /// Whether another client may have the connection to the server now.
+    #[must_use]
+    pub fn leaves_server(&self) -> bool {
+        self.http.leaves_server()
     }
 
     /// The server has paused.

@@ -22,6 +22,7 @@ const TRANSPARENT: &str = "table ip transparent {\n chain prerouting {\n  \
 /// Nodes.
 const PLAIN: &str = "bench-plain";
 const FILTER: &str = "bench-filter";
+const KEEPING: &str = "bench-keeping";
 /// Files of the origin.
 pub(super) const SMALL_PATH: &str = "/1k";
 pub(super) const LARGE_PATH: &str = "/1m";
@@ -46,6 +47,7 @@ struct Site {
 pub(super) struct Sites {
     plain: Site,
     filter: Site,
+    keeping: Site,
     others: Site,
     behind_xdp: Site,
     transparent: Site,
@@ -54,7 +56,7 @@ pub(super) struct Sites {
     haproxy_behind_xdp: Process,
     haproxy_transparent: Process,
     /// Of our daemons and cells.
-    nodes: [Vec<u32>; 2],
+    nodes: [Vec<u32>; 3],
     _links: Vec<Link>,
 }
 
@@ -85,13 +87,17 @@ impl Sites {
         take_others_addresses(&transparent.line, folder)?;
         let haproxy_transparent =
             haproxy_in(&transparent, folder, "haproxy-transparent", AS_CLIENT)?;
-        let (plain, filter) = (site("plain")?, site("filter")?);
+        let (plain, filter, keeping) = (site("plain")?, site("filter")?, site("keeping")?);
         subject.start(&streams::plan(&plain.line, PLAIN, Service::Connections), 0)?;
         subject.start(&streams::plan(&filter.line, FILTER, Service::PassThrough), 0)?;
-        let nodes = [streams::node(subject, PLAIN)?, streams::node(subject, FILTER)?];
+        let service = Service::PassThroughKeepingServers;
+        subject.start(&streams::plan(&keeping.line, KEEPING, service), 0)?;
+        let mut node = |name| streams::node(subject, name);
+        let nodes = [node(PLAIN)?, node(FILTER)?, node(KEEPING)?];
         Ok(Self {
             plain,
             filter,
+            keeping,
             others,
             behind_xdp,
             transparent,
@@ -107,7 +113,8 @@ impl Sites {
     /// Stops the nodes.
     pub(super) fn stop(&self, subject: &mut dyn Subject) -> Result<()> {
         subject.stop(PLAIN)?;
-        subject.stop(FILTER)
+        subject.stop(FILTER)?;
+        subject.stop(KEEPING)
     }
 
     pub(super) fn place(&self, who: Who) -> Place<'_> {
@@ -117,6 +124,7 @@ impl Sites {
         let (site, address, processes) = match who {
             Who::Plain => (&self.plain, ORIGIN.to_owned(), self.nodes[0].clone()),
             Who::Filter => (&self.filter, ORIGIN.to_owned(), self.nodes[1].clone()),
+            Who::Keeping => (&self.keeping, ORIGIN.to_owned(), self.nodes[2].clone()),
             Who::HaproxyTcp => (&self.others, proxy(HAPROXY_TCP), self.haproxy.pids()),
             Who::HaproxyHttp => (&self.others, proxy(HAPROXY_HTTP), self.haproxy.pids()),
             Who::NginxTcp => (&self.others, proxy(NGINX_TCP), self.nginx.pids()),

@@ -218,7 +218,9 @@ impl Nodes {
             Service::Work => client.store_module(made(WORK)?)?.digest,
             Service::RaiseHalf => client.store_module(made(RAISE_HALF)?)?.digest,
             Service::Connections => client.store_module(made(streams::SEES_NOTHING)?)?.digest,
-            Service::PassThrough => client.store_module(made(streams::PASS_THROUGH)?)?.digest,
+            Service::PassThrough | Service::PassThroughKeepingServers => {
+                client.store_module(made(streams::PASS_THROUGH)?)?.digest
+            }
         };
         let mut parameters = streams::parameters(service);
         if let Service::Touch { passes } = service {

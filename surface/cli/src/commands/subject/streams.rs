@@ -25,6 +25,7 @@ pub(super) const fn is_of_streams(service: Service) -> bool {
         service,
         Service::Connections
             | Service::PassThrough
+            | Service::PassThroughKeepingServers
             | Service::Compress
             | Service::Reflector
             | Service::Transcode
@@ -35,6 +36,7 @@ pub(super) const fn is_of_streams(service: Service) -> bool {
 pub(super) fn parameters(service: Service) -> BTreeMap<String, String> {
     let given: &[(&str, &str)] = match service {
         Service::Connections => &[("protocol", "tcp")],
+        Service::PassThroughKeepingServers => &[("capabilities", "keep-servers")],
         Service::Compress => {
             &[("capabilities", "code-responses"), ("configuration", "codings gzip")]
         }
