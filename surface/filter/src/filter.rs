@@ -199,7 +199,7 @@ impl Filter {
             idle: VecDeque::new(),
             pausing: VecDeque::new(),
             fanout,
-            spares: spec.capabilities.keeps_servers.then(Spares::new),
+            spares: spec.capabilities.keeps_servers.then(Spares::default),
             codecs,
             owners: HashMap::new(),
             overdue: BTreeSet::new(),

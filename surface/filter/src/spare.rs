@@ -3,7 +3,7 @@
 
 use crate::connection::Addresses;
 use crate::limits::{SPARE_MAX, SPARE_TIME};
-use foldhash::{HashMap, HashMapExt as _};
+use foldhash::HashMap;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use stream::{Closed, End, Io, Received, State};
@@ -26,10 +26,6 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    pub(crate) fn new() -> Self {
-        Self { by: HashMap::new(), ends: HashMap::new(), due: VecDeque::new() }
-    }
-
     /// Keeps a connection on which nothing is under way.
     pub(crate) fn give(&mut self, io: &mut Io<'_>, addresses: Addresses, end: End) {
         if self.ends.len() >= SPARE_MAX || !is_silent(io, end) {

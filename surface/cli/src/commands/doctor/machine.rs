@@ -45,6 +45,7 @@ pub fn checks() -> Vec<Check> {
         tproxy(&release),
         forwarding(),
         reverse_path(),
+        codec(),
         clang(),
         wasm_toolchain(),
         c_toolchain(),
@@ -212,7 +213,7 @@ fn has_symbol(name: &str) -> Option<bool> {
 }
 
 fn arena() -> Check {
-    const FOR: &str = "for modules at nic and kernel level, which this version does not have yet";
+    const FOR: &str = "for modules at nic and kernel level";
     match has_symbol("arena_map_alloc") {
         Some(there) => {
             let found = if there { "arena maps" } else { "no arena maps" };
@@ -227,12 +228,11 @@ fn arena() -> Check {
 
 fn tcx(release: &str) -> Check {
     let state = version(release).map_or(State::Unknown, |found| (found >= KERNEL_MIN).into());
-    Check::useful("tcx", state, format!("Linux {release}"))
-        .advice("for modules at kernel level, which this version does not have yet")
+    Check::useful("tcx", state, format!("Linux {release}")).advice("for modules at kernel level")
 }
 
 fn tproxy(release: &str) -> Check {
-    const FOR: &str = "for stream services, which this version does not have yet";
+    const FOR: &str = "for services of streams";
     let folder = format!("/lib/modules/{release}");
     let built_in = std::fs::read_to_string(format!("{folder}/modules.builtin")).unwrap_or_default();
     let module = Path::new(&folder).join("kernel/net/netfilter/nft_tproxy.ko");
@@ -271,12 +271,24 @@ fn reverse_path() -> Check {
     }
 }
 
+/// The first line that a program says of its version; none where there is no such program.
+fn version_of(name: &str, argument: &str) -> Option<String> {
+    let output = Command::new(name).arg(argument).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    output.status.success().then(|| text.lines().next().unwrap_or(name).to_owned())
+}
+
+fn codec() -> Check {
+    let program = version_of("ffmpeg", "-version");
+    let found = program.clone().unwrap_or_else(|| "no ffmpeg".to_owned());
+    Check::useful("codec", program.is_some().into(), found).advice(
+        "only for services with `transcode`, 5.1 or newer: apt install ffmpeg, and start the node again",
+    )
+}
+
 fn clang() -> Check {
-    let program = ["clang", "clang-19", "clang-16", "clang-14"].into_iter().find_map(|name| {
-        let output = Command::new(name).arg("--version").output().ok()?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        output.status.success().then(|| text.lines().next().unwrap_or(name).to_owned())
-    });
+    let names = ["clang", "clang-19", "clang-16", "clang-14"];
+    let program = names.into_iter().find_map(|name| version_of(name, "--version"));
     let found = program.clone().unwrap_or_else(|| "none".to_owned());
     Check::useful("clang", program.is_some().into(), found)
         .advice("only to build tam itself from source: apt install clang")
