@@ -286,6 +286,23 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
+    /// Both ends, which may be read and written as far as `may` says.
+    fn ends<'a>(
+        from: &'a UnixStream,
+        to: &'a UnixStream,
+        may: &'a mut [bool; 4],
+    ) -> (End<'a>, End<'a>) {
+        let [a, b, c, d] = may;
+        let end = |socket: &'a UnixStream, may_read, may_write| End {
+            socket: socket.as_fd(),
+            may_read,
+            may_write,
+            is_ending: true,
+            is_whole: false,
+        };
+        (end(from, a, b), end(to, c, d))
+    }
+
     /// Everything that was sent, by a receiver that reads a little now and then.
     fn passes(mut pipes: Pipes) {
         let (mut sender, from) = UnixStream::pair().unwrap();
@@ -302,23 +319,7 @@ mod tests {
                 sender.shutdown(std::net::Shutdown::Write).unwrap();
             }
             let may = &mut [true; 4];
-            let [a, b, c, d] = may;
-            let mut ends = (
-                End {
-                    socket: from.as_fd(),
-                    may_read: a,
-                    may_write: b,
-                    is_ending: true,
-                    is_whole: false,
-                },
-                End {
-                    socket: to.as_fd(),
-                    may_read: c,
-                    may_write: d,
-                    is_ending: true,
-                    is_whole: false,
-                },
-            );
+            let mut ends = ends(&from, &to, may);
             let moved = way.advance(&mut pipes, &mut ends.0, &mut ends.1, 30_000, false).unwrap();
             assert!(way.held <= HELD_MAX);
             if round % 3 == 0 || moved == Moved::Ended {
@@ -346,17 +347,7 @@ mod tests {
         }
         let (mut way, mut pipes) = (Way::default(), Pipes::default());
         let may = &mut [true; 4];
-        let [a, b, c, d] = may;
-        let mut ends = (
-            End {
-                socket: from.as_fd(),
-                may_read: a,
-                may_write: b,
-                is_ending: true,
-                is_whole: false,
-            },
-            End { socket: to.as_fd(), may_read: c, may_write: d, is_ending: true, is_whole: false },
-        );
+        let mut ends = ends(&from, &to, may);
         let mut buffer = [0; 1 << 16];
         sender.write_all(b"little").unwrap();
         assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(true));
@@ -391,6 +382,27 @@ mod tests {
             way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000, false),
             Ok(Moved::Ended)
         );
+        assert_eq!(receiver.read(&mut buffer).unwrap(), 0);
+    }
+
+    #[test]
+    fn the_last_way_is_ended_by_the_close_behind_it() {
+        let (mut sender, from) = UnixStream::pair().unwrap();
+        let (to, mut receiver) = UnixStream::pair().unwrap();
+        for end in [&from, &to, &receiver] {
+            end.set_nonblocking(true).unwrap();
+        }
+        let (mut way, mut pipes) = (Way::default(), Pipes::default());
+        sender.write_all(b"the rest").unwrap();
+        drop(sender);
+        let may = &mut [true; 4];
+        let mut ends = ends(&from, &to, may);
+        let moved = way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000, true);
+        assert_eq!((moved, way.is_over()), (Ok(Moved::Ended), true));
+        let mut buffer = [0; 100];
+        assert_eq!(receiver.read(&mut buffer).unwrap(), b"the rest".len());
+        assert!(receiver.read(&mut buffer).is_err(), "it has not heard that this is all");
+        drop(to);
         assert_eq!(receiver.read(&mut buffer).unwrap(), 0);
     }
 
