@@ -4,7 +4,7 @@
 use crate::connection::Addresses;
 use crate::limits::{SPARE_MAX, SPARE_TIME};
 use foldhash::HashMap;
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use stream::{Closed, End, Io, Received, State};
 use units::Nanos;
@@ -21,8 +21,8 @@ pub(crate) struct Spares {
     by: HashMap<Between, Vec<End>>,
     /// Until when each is kept.
     ends: HashMap<End, (Between, Nanos)>,
-    /// The same in order, with those that have been taken meanwhile.
-    due: VecDeque<(Nanos, End)>,
+    /// The same in order.
+    due: BTreeSet<(Nanos, End)>,
 }
 
 impl Spares {
@@ -34,7 +34,7 @@ impl Spares {
         let (between, until) = (between(addresses), io.now() + SPARE_TIME);
         self.by.entry(between).or_default().push(end);
         self.ends.insert(end, (between, until));
-        self.due.push_back((until, end));
+        self.due.insert((until, end));
     }
 
     /// The one that was used last.
@@ -49,15 +49,15 @@ impl Spares {
         }
     }
 
-    fn forget(&mut self, end: End) -> bool {
-        let Some((between, _)) = self.ends.remove(&end) else { return false };
+    fn forget(&mut self, end: End) {
+        let Some((between, until)) = self.ends.remove(&end) else { return };
+        self.due.remove(&(until, end));
         if let Some(ends) = self.by.get_mut(&between) {
             ends.retain(|other| *other != end);
             if ends.is_empty() {
                 self.by.remove(&between);
             }
         }
-        true
     }
 
     /// Something has happened to an end: whether it is one of these. A server says nothing on
@@ -74,17 +74,17 @@ impl Spares {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
-        self.due.front().map(|(until, _)| *until)
+        self.due.first().map(|(until, _)| *until)
     }
 
     /// Closes those that nobody has come for.
     pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {
-        while let Some((until, end)) = self.due.pop_front_if(|(until, _)| *until <= io.now()) {
-            // It may have been taken and come back since.
-            if self.ends.get(&end).is_some_and(|(_, kept)| *kept == until) {
-                self.forget(end);
-                io.close(end, Closed::Ended);
+        while let Some(&(until, end)) = self.due.first() {
+            if until > io.now() {
+                return;
             }
+            self.forget(end);
+            io.close(end, Closed::Ended);
         }
     }
 }
