@@ -136,6 +136,8 @@ impl KeyField {
 pub struct Division {
     /// Those that have packets.
     lanes: Vec<usize>,
+    /// The first one, for all of those that have no other: nothing more is looked at.
+    first: usize,
     flows_by: Vec<KeyField>,
 }
 
@@ -159,7 +161,7 @@ impl Division {
             .collect();
         // A manifest without one is refused; without pools all have them.
         let lanes = if packets.is_empty() { (0..lanes.max(1)).collect() } else { packets };
-        Self { lanes, flows_by: flows_by.to_vec() }
+        Self { first: lanes[0], lanes, flows_by: flows_by.to_vec() }
     }
 
     /// The lane of a packet with that hash; `meta` is asked for only where flows go by fields.
@@ -171,7 +173,7 @@ impl Division {
         meta: impl FnOnce() -> Meta,
     ) -> usize {
         match self.lanes.len() {
-            1 => self.lanes[0],
+            1 => self.first,
             count if self.flows_by.is_empty() => self.lanes[flow_hash as usize % count],
             count => self.lanes[flow_key(packet, &meta(), &self.flows_by) as usize % count],
         }

@@ -21,6 +21,7 @@ mod server;
 
 use units::{Nanos, SessionId};
 
+use crate::Ahead;
 use crate::kind::Kind;
 use crate::period::Period;
 use crate::share::Share;
@@ -236,6 +237,19 @@ impl Edf {
         let server = self.entities[index as usize].as_ref().and_then(|it| it.server.as_ref());
         let has_promise = server.is_some_and(Server::has_begun);
         Some((index, if has_promise { Kind::Extra } else { Kind::BestEffort }))
+    }
+
+    /// Who will be next; how many were found.
+    pub(crate) fn upcoming(&self, next: &mut [u32]) -> usize {
+        let promised = self.ready.first_ones(next, |item| item.index);
+        promised + self.rest.upcoming(&mut next[promised..])
+    }
+
+    /// Has loaded what a turn of it looks at here. Nothing of it is read for that, so its session
+    /// is said.
+    pub(crate) fn load_ahead(&self, index: u32, session: SessionId, ahead: &impl Ahead) {
+        ahead.load(&self.entities[index as usize]);
+        self.rest.load_ahead(session.0, index, ahead);
     }
 
     /// Whose it is.

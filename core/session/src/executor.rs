@@ -26,6 +26,7 @@
 
 use units::{Nanos, SessionId};
 
+use crate::Ahead;
 use crate::edf::{Edf, Rules, Terms};
 use crate::kind::Kind;
 use crate::period::Period;
@@ -48,11 +49,15 @@ const _: () = assert!((1_000_000 - LOAD_MAX) * crate::PERIOD_MIN.0 / 1_000_000 >
 /// sleep each have some in a tenth of a second, and a switch costs about a hundredth of it.
 pub const EXTRA_MAX: Nanos = Nanos::from_millis(1);
 
+/// How many [`Schedule::upcoming`] finds at most: more would be out of a small cache again before
+/// their turn has come.
+pub const UPCOMING_MAX: usize = 32;
+
 pub(crate) const RULES: Rules =
     Rules { work_per_nano: 1, stop: STOP_MAX, capacity: LOAD_MAX, late_max: Nanos::ZERO };
 
 /// Names a virtual processor of one [`Schedule`], or a session's place without one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessorId {
     index: u32,
     /// Tells it from others that had its place before.
@@ -234,6 +239,25 @@ impl Schedule {
             short: Nanos(totals.short),
             periods: totals.periods,
         })
+    }
+
+    /// Who will be next, in this order, as long as nobody wakes up or is charged more than others;
+    /// how many were found.
+    pub fn upcoming(&self, next: &mut [ProcessorId]) -> usize {
+        let mut indices = [0; UPCOMING_MAX];
+        let most = next.len().min(UPCOMING_MAX);
+        let found = self.edf.upcoming(&mut indices[..most]);
+        for (next, &index) in next.iter_mut().zip(&indices[..found]) {
+            *next = ProcessorId { index, turn: self.turns[index as usize] };
+        }
+        found
+    }
+
+    /// Has loaded what a turn of a session's virtual processor looks at here.
+    pub fn load_ahead(&self, processor: ProcessorId, session: SessionId, ahead: &impl Ahead) {
+        if self.is_known(processor) {
+            self.edf.load_ahead(processor.index, session, ahead);
+        }
     }
 
     fn is_known(&self, processor: ProcessorId) -> bool {

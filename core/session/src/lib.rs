@@ -19,6 +19,12 @@
 
 #![forbid(unsafe_code)]
 
+/// Who can have memory loaded into a cache before it is looked at. It changes nothing but time.
+pub trait Ahead {
+    /// Starts loading a thing.
+    fn load<T>(&self, what: &T);
+}
+
 pub mod admission;
 pub mod below;
 mod edf;

@@ -10,7 +10,7 @@ use crate::{Engine, Program, globals, looping, shared};
 use abi::host::Hook;
 use abi::layout::{WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
 use abi::{Meta, PacketBytes, Verdict};
-use level::SharedMemory;
+use level::{SharedMemory, ahead};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -285,6 +285,23 @@ impl<P: PacketBytes + 'static> Instance<P> {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory.data_size(&self.store) as u64
+    }
+
+    /// Starts loading what a packet's call looks at, in three steps: each needs what the one
+    /// before has loaded.
+    #[inline]
+    pub fn load_ahead(&self, step: u8) {
+        match step {
+            0 => ahead::load(self),
+            1 => ahead::load(self.store.data()),
+            // Where the memory is lies behind three more pointers of wasmtime's: they are read.
+            _ => {
+                let window =
+                    self.memory.data_ptr(&self.store).wrapping_add(WINDOW_ADDRESS as usize);
+                ahead::load_line(window.wrapping_sub(1));
+                ahead::load_line(window);
+            }
+        }
     }
 
     /// Linear memory as it is: for conformance and differential tests.

@@ -1,4 +1,5 @@
-//! What the levels agree on: the memory of an instance that can move between them.
+//! What the levels agree on: the memory of an instance that can move between them; and what all of
+//! them use.
 //!
 //! ```text
 //!            ┌──────────────── one linear memory ───────────────┐
@@ -10,6 +11,8 @@
 //! `levels/bpf` has such memory to give (an arena), `levels/engine` takes it;
 //! neither knows the other. Who is in the memory at a time is decided by lanes,
 //! not here.
+
+pub mod ahead;
 
 use std::fmt::Debug;
 

@@ -96,9 +96,9 @@ impl Packet {
 
     /// Starts loading metadata and headers, which another CPU has just written.
     #[inline]
-    pub fn prefetch(&self) {
+    pub fn load_ahead(&self) {
         if let Some(first) = &self.segments[0] {
-            self.umem.prefetch(first.frame.address() + u64::from(first.start));
+            self.umem.load_ahead(first.frame.address() + u64::from(first.start));
         }
     }
 

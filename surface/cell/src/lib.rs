@@ -28,6 +28,7 @@ mod cycle;
 mod deliver;
 mod egress;
 mod facts;
+mod fifo;
 mod kernel;
 mod lines;
 mod mappings;

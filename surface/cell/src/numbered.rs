@@ -29,6 +29,12 @@ impl<T> Numbered<T> {
         self.places.get(number).and_then(Option::as_ref)
     }
 
+    /// The place of what has this number, to load it ahead.
+    #[inline]
+    pub(crate) fn place(&self, number: usize) -> Option<&Option<T>> {
+        self.places.get(number)
+    }
+
     #[inline]
     pub(crate) fn get_mut(&mut self, number: usize) -> Option<&mut T> {
         self.places.get_mut(number).and_then(Option::as_mut)

@@ -15,6 +15,7 @@
 //! What was sent up and never came is found by its epoch ([`Rooms::settle`]).
 
 use bpf_maps::ROOM_SHARED;
+use level::ahead;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use units::{Bytes, SessionId};
 
@@ -191,6 +192,15 @@ impl Rooms {
         let mut room = Room::begin(words_of(table, ROOM_SHARED), 0);
         room.most = shared;
         Self { table, shared: room, epoch: 0, next_ms: 0, is_limited: false }
+    }
+
+    /// Starts loading what says what waits for a session.
+    #[inline]
+    pub(crate) fn load_ahead(&self, session: SessionId) {
+        if let Some(room) = self.table.and_then(|table| table.room(usize::from(session.0))) {
+            ahead::load(room.most);
+            ahead::load(room.done);
+        }
     }
 
     /// A queue of a session that has none yet.

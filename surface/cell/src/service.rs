@@ -33,6 +33,7 @@ pub(crate) use memory::StartFailure;
 use pools::Pools;
 use replace::Before;
 pub(crate) use replace::Sequel;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -52,7 +53,7 @@ const LOOK_BELOW_MS: u64 = 10;
 pub(crate) struct Service {
     pub(crate) facts: ServiceFacts,
     program: Program<Packet>,
-    lanes: Vec<Lane>,
+    lanes: SmallVec<[Lane; 1]>,
     spec: InstanceSpec,
     memory: Memory,
     /// Its instances' way to the account.
@@ -180,7 +181,7 @@ impl Service {
             room: Some(Rc::clone(&room) as _),
         };
         let kept = kept.into_iter().chain(std::iter::repeat_with(|| None));
-        let lanes: Vec<Lane> =
+        let lanes: SmallVec<[Lane; 1]> =
             (0..facts.lanes.max(1)).zip(kept).map(|(_, kept)| Lane::new(kept)).collect();
         let pools = Pools::new(lanes.len(), &facts.pools, &facts.flows_by);
         let timer_at_ms = facts.timer_ms.map_or(u64::MAX, |period| now_ms + u64::from(period));

@@ -13,6 +13,7 @@
 
 mod watch;
 
+use crate::fifo::Fifo;
 use crate::memory::Memory;
 use crate::numbered::Numbered;
 use crate::packet_memory::PacketMemory;
@@ -21,11 +22,12 @@ use crate::rooms::{Queue, Rooms};
 use abi::PacketBytes as _;
 use abi::host::QUEUE_HEAD_MAX;
 use engine::{QueueEvent, QueueWatch};
+use level::ahead;
 use session::Kind;
 use session::executor::{Account, Dispatch, ProcessorId, Schedule};
 use session::memory::{QUEUE_DEFAULT, queue_default};
 use session::{Share, VirtualProcessor, Weight};
-use std::collections::VecDeque;
+use smallvec::SmallVec;
 use units::{Bytes, EntryId, Nanos, SessionId};
 use watch::{Events, Watchers};
 use xsk::{FRAME_LENGTH, Packet};
@@ -42,14 +44,14 @@ const SYSTEM_SHARE: (Nanos, Nanos) = (Nanos(200_000), Nanos::from_millis(4));
 struct Processor {
     id: ProcessorId,
     /// What has work, in its order.
-    ready: VecDeque<Task>,
+    ready: Fifo<Task>,
     /// Of its account: periods that were looked at, and what was missing in them.
     periods: u64,
     short: Nanos,
 }
 
 struct Session {
-    processors: Vec<Processor>,
+    processors: SmallVec<[Processor; 1]>,
     queue: Queue,
     watchers: Watchers,
     report: SessionReport,
@@ -103,6 +105,16 @@ impl Processor {
         let points = Nanos(missing.0 / ended).max(beyond).0.saturating_mul(1_000_000) / length.0;
         let bucket = DEVIATION_BOUNDS.partition_point(|&bound| bound < points);
         report.deviations[bucket] += ended;
+    }
+}
+
+/// Into this processor's caches.
+struct Lines;
+
+impl session::Ahead for Lines {
+    #[inline]
+    fn load<T>(&self, what: &T) {
+        ahead::load(what);
     }
 }
 
@@ -212,7 +224,7 @@ impl Sessions {
     ) {
         let Self { schedule, all, owners, rooms, accounts, .. } = self;
         let session = all.get_or_insert_with(place(id), || Session {
-            processors: Vec::new(),
+            processors: SmallVec::new(),
             queue: rooms.queue(id),
             watchers: Watchers::default(),
             report: SessionReport::new(id),
@@ -230,12 +242,12 @@ impl Sessions {
             owners.insert(processor.place(), (processor, id, index));
             session.processors.push(Processor {
                 id: processor,
-                ready: VecDeque::new(),
+                ready: Fifo::default(),
                 periods: 0,
                 short: Nanos::ZERO,
             });
         }
-        let mut left = VecDeque::new();
+        let mut left = Vec::new();
         for gone in session.processors.drain(promises.len()..) {
             schedule.remove(now, gone.id);
             owners.remove(gone.id.place());
@@ -389,7 +401,7 @@ impl Sessions {
         let Some(session) = self.all.get_mut(place(id)) else { return };
         let index = usize::from(task.processor) % session.processors.len();
         let processor = &mut session.processors[index];
-        if processor.ready.contains(&task) {
+        if processor.ready.iter().any(|ready| *ready == task) {
             return;
         }
         processor.ready.push_back(task);
@@ -401,14 +413,63 @@ impl Sessions {
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Next> {
         loop {
             let dispatch = self.schedule.next(now)?;
-            let task = self.owner(dispatch.processor).and_then(|(id, index)| {
-                self.all.get(place(id))?.processors.get(index)?.ready.front().copied()
-            });
-            match task {
+            match self.task_of(dispatch.processor) {
                 Some(task) => return Some(Next { task, until: dispatch.until, dispatch }),
                 // Its services were removed.
                 None => self.schedule.sleep(dispatch.processor),
             }
+        }
+    }
+
+    /// How many tasks have something to do.
+    pub(crate) const fn tasks(&self) -> usize {
+        self.ready
+    }
+
+    /// Who will be next, in this order; how many were found.
+    pub(crate) fn upcoming(&self, next: &mut [ProcessorId]) -> usize {
+        self.schedule.upcoming(next)
+    }
+
+    /// Starts loading who has this virtual processor.
+    #[inline]
+    pub(crate) fn load_owner(&self, processor: ProcessorId) {
+        if let Some(owner) = self.owners.place(processor.place()) {
+            ahead::load(owner);
+        }
+    }
+
+    /// Starts loading what a turn of it looks at here; whose it is has been loaded.
+    #[inline]
+    pub(crate) fn load_turn(&self, processor: ProcessorId) {
+        if let Some((id, _)) = self.owner(processor) {
+            self.load_queue(id);
+            self.schedule.load_ahead(processor, id, &Lines);
+        }
+    }
+
+    /// What has the first turn of it; that has been loaded.
+    #[inline]
+    pub(crate) fn task_of(&self, processor: ProcessorId) -> Option<Task> {
+        let (id, index) = self.owner(processor)?;
+        self.all.get(place(id))?.processors.get(index)?.ready.front().copied()
+    }
+
+    /// Starts loading what a packet looks at here that comes for a session.
+    #[inline]
+    pub(crate) fn load_queue(&self, id: SessionId) {
+        self.rooms.load_ahead(id);
+        if let Some(session) = self.all.place(place(id)) {
+            ahead::load(session);
+        }
+    }
+
+    /// The same when it wakes a virtual processor; the session has been loaded.
+    #[inline]
+    pub(crate) fn load_wake(&self, id: SessionId) {
+        let first = self.all.get(place(id)).and_then(|session| session.processors.first());
+        if let Some(processor) = first {
+            self.schedule.load_ahead(processor.id, id, &Lines);
         }
     }
 

@@ -19,6 +19,7 @@ macro_rules! exits {
 }
 
 mod active;
+mod ahead;
 mod daemon;
 mod frames;
 mod leaving;
@@ -60,7 +61,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use bpf::Lanes;
 use bpf_maps::{META_DATA, META_LEAVES, META_MARK, PacketMeta};
 use engine::{Engine, MemoryKind};
-use executor::{SLICE, Slicer, TURN_MAX};
+use executor::{SLICE, Slicer};
 use os::fd_passing::{self, Received};
 use os::frame_socket::FrameSocket;
 use os::sandbox::Role;
@@ -142,6 +143,10 @@ struct Cell {
     messages: VecDeque<(EntryId, Vec<u8>)>,
     /// Packets from sockets since the thread last thought of waiting.
     came: usize,
+    /// Until when what takes turns is interrupted.
+    interrupts_until: Nanos,
+    /// Turns that come for which everything has been loaded ahead.
+    loaded: usize,
     /// Batches that were taken from sockets so far.
     batches: u64,
     /// Packets that lanes have sent up may still lie in transmit rings.
@@ -222,6 +227,8 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         associations: Associations::default(),
         messages: VecDeque::new(),
         came: 0,
+        interrupts_until: Nanos::ZERO,
+        loaded: 0,
         batches: 0,
         leaving: false,
         awake_until_ms: 0,
@@ -306,10 +313,13 @@ impl Cell {
                 self.came += batch.len();
                 self.batches += 1;
                 self.arm();
-                batch.iter().take(AHEAD).for_each(Packet::prefetch);
+                if self.loads_ahead() {
+                    self.load_for_packets(batch);
+                }
+                batch.iter().take(AHEAD).for_each(Packet::load_ahead);
                 while let Some(packet) = batch.pop_front() {
                     if let Some(later) = batch.get(AHEAD - 1) {
-                        later.prefetch();
+                        later.load_ahead();
                     }
                     self.handle(packet, now_ms);
                 }
@@ -766,10 +776,12 @@ impl Cell {
         Ok(Ready { program, facts, ports, shared, memory: self.accounts.clone(), charge })
     }
 
-    /// Has code interrupted: soon, where others may wait.
+    /// Has code interrupted that runs too long. Turns see to that themselves, and sooner.
     #[inline]
     fn arm(&mut self) {
-        self.slicer.arm(if self.sessions.take_turns() { TURN_MAX } else { SLICE });
+        if !self.sessions.take_turns() {
+            self.slicer.arm(SLICE);
+        }
     }
 
     fn stay_awake(&mut self, until_ms: u64) {

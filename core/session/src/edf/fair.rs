@@ -13,6 +13,7 @@
 //! that want all they can get, neither is ahead of the other by more than what one of each is
 //! given at a time, by weight.
 
+use crate::Ahead;
 use crate::weight::Weight;
 
 use super::heap::Heap;
@@ -41,6 +42,7 @@ struct Group {
 #[derive(Clone, Debug)]
 pub(crate) struct Fair {
     groups: Vec<Group>,
+    /// With who of it was next when its tag was set.
     order: Heap,
     links: Vec<Link>,
     /// The tag of who was given some last.
@@ -93,7 +95,7 @@ impl Fair {
             group.tag = group.tag.max(self.reached);
             let tag = group.tag;
             self.links[member as usize] = Link { previous: member, next: member };
-            self.order.put(u32::from(session), tag, 0);
+            self.order.put(u32::from(session), tag, member);
         } else {
             // In front of the head is the end of the ring.
             let next = group.head;
@@ -130,6 +132,21 @@ impl Fair {
         Some(self.groups[session as usize].head)
     }
 
+    /// Who will be given some, in this order, but for sessions whose next one has left since; how
+    /// many were found.
+    pub(crate) fn upcoming(&self, next: &mut [u32]) -> usize {
+        self.order.first_ones(next, |item| item.note)
+    }
+
+    /// Has loaded what a turn of a member looks at here.
+    pub(crate) fn load_ahead(&self, session: u16, member: u32, ahead: &impl Ahead) {
+        ahead.load(&self.links[member as usize]);
+        if let Some(group) = self.groups.get(usize::from(session)) {
+            ahead.load(group);
+            self.order.load_ahead(u32::from(session), ahead);
+        }
+    }
+
     /// It was given so much; the next of its session is next.
     pub(crate) fn charge(&mut self, session: u16, member: u32, work: u64) {
         let group = &mut self.groups[usize::from(session)];
@@ -142,7 +159,7 @@ impl Fair {
             group.head = self.links[member as usize].next;
         }
         if self.order.has(u32::from(session)) {
-            self.order.put(u32::from(session), group.tag, 0);
+            self.order.put(u32::from(session), group.tag, group.head);
         }
     }
 

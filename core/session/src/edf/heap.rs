@@ -8,14 +8,19 @@
 //! Both lists are as long as they will ever be once [`Heap::reserve`] has been called for the
 //! largest index, so that nothing is allocated afterwards.
 
+use crate::Ahead;
+
 const NOWHERE: u32 = u32::MAX;
 
+/// How many of the first ones are looked for at most.
+const FIRST_ONES_MAX: usize = crate::executor::UPCOMING_MAX;
+
 #[derive(Clone, Copy, Debug)]
-struct Item {
+pub(crate) struct Item {
     key: u64,
-    index: u32,
+    pub(crate) index: u32,
     /// What comes with the key; here, so that a search does not leave the heap.
-    note: u32,
+    pub(crate) note: u32,
 }
 
 impl Item {
@@ -44,6 +49,41 @@ impl Heap {
     /// The smallest key and whose it is.
     pub(crate) fn first(&self) -> Option<(u64, u32)> {
         self.items.first().map(|item| (item.key, item.index))
+    }
+
+    /// What is said of the first ones, in their order; how many there are.
+    ///
+    /// Whoever is next is below one that has been found, so each look is at one more than those:
+    /// as many as were found, and one.
+    pub(crate) fn first_ones<T>(&self, found: &mut [T], of: impl Fn(&Item) -> T) -> usize {
+        let mut below = [0; FIRST_ONES_MAX + 1];
+        let mut count = usize::from(!self.items.is_empty());
+        let most = found.len().min(FIRST_ONES_MAX);
+        for (at, place) in found[..most].iter_mut().enumerate() {
+            let first = (0..count).reduce(|first, other| {
+                match self.items[below[other]].is_before(&self.items[below[first]]) {
+                    true => other,
+                    false => first,
+                }
+            });
+            let Some(first) = first else { return at };
+            let item = below[first];
+            *place = of(&self.items[item]);
+            count -= 1;
+            below[first] = below[count];
+            for child in [2 * item + 1, 2 * item + 2] {
+                if child < self.items.len() {
+                    below[count] = child;
+                    count += 1;
+                }
+            }
+        }
+        most
+    }
+
+    /// Has loaded where it is.
+    pub(crate) fn load_ahead(&self, index: u32, ahead: &impl Ahead) {
+        ahead.load(&self.places[index as usize]);
     }
 
     /// Whether it is in.
@@ -180,6 +220,24 @@ mod tests {
                 prop_assert_eq!(heap.has(index), is_put);
             }
             prop_assert_eq!(heap.room(), room);
+        }
+
+        #[test]
+        fn the_first_ones_are_found_in_their_order(
+            keys in prop::collection::vec(0u64..50, 0..200),
+            most in 0usize..=FIRST_ONES_MAX,
+        ) {
+            let mut heap = Heap::default();
+            heap.reserve(keys.len());
+            for (index, &key) in (0u32..).zip(&keys) {
+                heap.put(index, key, 0);
+            }
+            let mut found = vec![(0, 0); most];
+            let count = heap.first_ones(&mut found, |item| (item.key, item.index));
+            let mut sorted: Vec<(u64, u32)> = keys.iter().copied().zip(0u32..).collect();
+            sorted.sort_unstable();
+            sorted.truncate(most);
+            prop_assert_eq!(&found[..count], &sorted[..]);
         }
 
         #[test]

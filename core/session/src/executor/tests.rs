@@ -172,3 +172,49 @@ fn nothing_is_allocated_once_everybody_is_there() {
     }
     assert_eq!(format!("{:?}", schedule.edf.room()), room);
 }
+
+/// Loads nothing, and counts what it was asked for.
+#[derive(Default)]
+struct Asked(core::cell::Cell<usize>);
+
+impl Ahead for Asked {
+    fn load<T>(&self, _: &T) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn who_will_be_next_is_known_in_its_order() {
+    let mut schedule = Schedule::new();
+    let gold = schedule.add(AT(0), GOLD, processor("1ms/4ms"), Weight::default());
+    let others: Vec<_> = (10..60)
+        .map(|session| schedule.add(AT(0), SessionId(session), None, Weight::default()))
+        .collect();
+    assert_eq!(schedule.upcoming(&mut [gold; UPCOMING_MAX]), 0);
+    // Each has had something else before, and so comes at another time.
+    let mut now = AT(0);
+    others.iter().for_each(|&other| schedule.wake(now, other));
+    for step in 0..50 {
+        let next = schedule.next(now).unwrap();
+        let used = Nanos(1_000 + step * 37 % 500);
+        now += used;
+        schedule.charge(now, next.processor, used);
+    }
+    schedule.wake(now, gold);
+    let mut next = [gold; 7];
+    assert_eq!(schedule.upcoming(&mut next), 7);
+    for expected in next {
+        let dispatch = schedule.next(now).unwrap();
+        assert_eq!(dispatch.processor, expected);
+        schedule.charge(now, expected, Nanos(1_000));
+        schedule.sleep(expected);
+    }
+    assert_eq!(schedule.upcoming(&mut [gold; 100]), UPCOMING_MAX, "of 44");
+
+    let asked = Asked::default();
+    schedule.load_ahead(others[0], SessionId(10), &asked);
+    assert_eq!(asked.0.get(), 4, "itself, its place among its session's, the session, its place");
+    schedule.remove(now, others[0]);
+    schedule.load_ahead(others[0], SessionId(10), &asked);
+    assert_eq!(asked.0.get(), 4, "it is not there any more");
+}

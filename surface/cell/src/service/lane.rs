@@ -10,6 +10,7 @@
 //! that is starting takes its turns like a call.
 
 use super::Way;
+use crate::fifo::Fifo;
 use crate::pacer::{CallState, Pacer};
 use engine::{
     Call, Done, Ended, Handled, Instance, Kept, Ran, StartError, Started, Starting, Suspended,
@@ -28,7 +29,7 @@ pub(crate) struct Lane {
     slot: Slot,
     /// When an instance that could not be started is tried again.
     pub(super) restart_at_ms: u64,
-    waiting: VecDeque<(Packet, Way)>,
+    waiting: Fifo<(Packet, Way)>,
     running: VecDeque<Way>,
     call: CallState,
     /// What stands still, if something does, is a hook.
@@ -70,6 +71,14 @@ impl Lane {
         match &mut self.slot {
             Slot::Rest(instance) => Some(instance),
             _ => None,
+        }
+    }
+
+    /// Starts loading what a packet's call looks at, step by step, if no call stands still.
+    #[inline]
+    pub(super) fn load_ahead(&self, step: u8) {
+        if let Slot::Rest(instance) = &self.slot {
+            instance.load_ahead(step);
         }
     }
 
@@ -211,7 +220,7 @@ impl Lane {
     }
 
     /// All packets that wait, in their order; the instance is at rest, or there is none.
-    pub(super) fn take_all_waiting(&mut self) -> VecDeque<(Packet, Way)> {
+    pub(super) fn take_all_waiting(&mut self) -> Fifo<(Packet, Way)> {
         self.take_back();
         std::mem::take(&mut self.waiting)
     }
@@ -275,7 +284,7 @@ impl Lane {
 
     /// Ends it: the call that stands still ends here. Its packet is given up with those that
     /// were handled and not looked at; those that wait are the caller's.
-    pub(super) fn dissolve(&mut self, pool: &mut FramePool) -> VecDeque<(Packet, Way)> {
+    pub(super) fn dissolve(&mut self, pool: &mut FramePool) -> Fifo<(Packet, Way)> {
         if let Slot::Stands(suspended) = std::mem::take(&mut self.slot) {
             let ran = suspended.stop();
             self.settle(ran);

@@ -15,6 +15,7 @@ use abi::layout::MARK_LENGTH;
 use abi::{Division, Event, KeyField, Pool as Declared};
 use bpf_maps::PacketMeta;
 use engine::Call;
+use smallvec::SmallVec;
 use std::ops::Range;
 use xsk::Packet;
 
@@ -29,7 +30,7 @@ pub(super) struct Pool {
 
 /// A service's pools, and how packets are divided.
 pub(super) struct Pools {
-    all: Vec<Pool>,
+    all: SmallVec<[Pool; 1]>,
     division: Division,
 }
 
@@ -47,7 +48,7 @@ impl Pools {
             let (processor, events) = (Some(pool.processor), pool.events.clone());
             Pool { turn: lanes.start, lanes, processor, events }
         };
-        let mut all: Vec<Pool> = abi::lanes_of(declared).map(of).collect();
+        let mut all: SmallVec<[Pool; 1]> = abi::lanes_of(declared).map(of).collect();
         if all.is_empty() {
             let events = Event::ALL.to_vec();
             all.push(Pool { lanes: 0..lanes, processor: None, events, turn: 0 });

@@ -47,6 +47,22 @@ impl Service {
         !self.held && !self.has_controls() && self.lanes.iter().all(super::Lane::is_idle)
     }
 
+    /// Whether its next turn is over so soon that nobody has to interrupt it: there are packets
+    /// only, and its module is brief.
+    #[inline]
+    pub(crate) fn is_brief(&self) -> bool {
+        self.facts.brief && !self.stands() && self.step().is_none()
+    }
+
+    /// Starts loading what a turn with a packet looks at behind the service itself, step by step:
+    /// each needs what the one before has loaded.
+    #[inline]
+    pub(crate) fn load_ahead(&self, step: u8) {
+        if let Some(lane) = self.lanes.first() {
+            lane.load_ahead(step);
+        }
+    }
+
     /// Whether a call stands still, a packet that the front door has not counted has the lane, or
     /// something is to be done that comes first.
     pub(crate) fn stands(&self) -> bool {

@@ -2,6 +2,7 @@
 //! waits for its session's turn.
 
 use super::Cell;
+use super::turns::INTERRUPTS_FOR;
 use crate::codecs::Ask;
 use crate::pacer;
 use crate::protocol::{FromCell, ServiceReport, StreamFacts};
@@ -226,6 +227,7 @@ impl Cell {
         if has_module {
             let is_careful = self.sessions.take_turns() || begin < self.beside.careful_until;
             self.slicer.arm(if is_careful { TURN_MAX } else { SLICE });
+            self.interrupts_until = begin + INTERRUPTS_FOR;
             self.pacer.begin(until, call);
             self.pacer.look_closely(Nanos(u64::MAX));
         }

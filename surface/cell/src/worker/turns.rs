@@ -2,7 +2,8 @@
 //!
 //! One turn of the loop is one [`Cell::work`] of at most `TURN_MAX`, so that what has come meanwhile
 //! is seen, and somebody with an earlier deadline does not wait for longer. Short ones follow each
-//! other: with a thousand sessions each has a packet or two, and looking costs as much as they do.
+//! other for as long: with a thousand sessions each has a packet or two, and looking costs as much
+//! as they do.
 
 use super::Cell;
 use super::low::failure;
@@ -15,8 +16,11 @@ use executor::{SLICE, TURN_MAX};
 use units::{Bytes, EntryId, Nanos, SessionId};
 use xsk::Packet;
 
-/// Another turn begins when those before took less together.
-const SHORT_TURNS_MAX: Nanos = Nanos(TURN_MAX.0 / 4);
+/// No other turn begins when there would be less time for it.
+const TURN_MIN: Nanos = Nanos(TURN_MAX.0 / 4);
+/// How long the timer runs on behind a turn that it could have had to interrupt: to set it takes
+/// as long as a signal, and while there are only brief ones none has to come.
+pub(super) const INTERRUPTS_FOR: Nanos = SLICE;
 /// What turns have left to send goes when it is so much: entering the kernel costs as much as some
 /// packets, and more would leave late. So many turns have left something at most.
 const SEND_AT: u64 = 16;
@@ -109,13 +113,22 @@ impl Cell {
     /// Lets services work whose turn it is, and sends what they left. False when it is nobody's.
     pub(super) fn take_turns(&mut self, now_ms: u64) -> bool {
         let begin = pacer::now();
+        let until = begin + TURN_MAX;
+        if begin >= self.interrupts_until && self.sessions.take_turns() {
+            self.slicer.disarm();
+        }
         let mut end = begin;
-        while let Some(now) = self.work(end, now_ms) {
+        loop {
+            if self.loaded == 0 && self.loads_ahead() {
+                self.loaded = self.load_for_turns();
+            }
+            let Some(now) = self.work(end, until, now_ms) else { break };
+            self.loaded = self.loaded.saturating_sub(1);
             end = now;
             if self.meter.unsent() >= SEND_AT {
                 end = self.send_for_turns(end);
             }
-            if end.saturating_sub(begin) >= SHORT_TURNS_MAX {
+            if end + TURN_MIN > until {
                 break;
             }
         }
@@ -133,8 +146,9 @@ impl Cell {
         end
     }
 
-    /// Lets the service work whose turn it is; until when it did. `None` when it is nobody's.
-    fn work(&mut self, begin: Nanos, now_ms: u64) -> Option<Nanos> {
+    /// Lets the service work whose turn it is, at most until then if nobody was promised more;
+    /// until when it did. `None` when it is nobody's.
+    fn work(&mut self, begin: Nanos, until: Nanos, now_ms: u64) -> Option<Nanos> {
         let Some(next) = self.sessions.next(begin) else {
             if !self.sessions.take_turns() {
                 self.pacer.begin_alone();
@@ -151,6 +165,10 @@ impl Cell {
             return Some(begin);
         };
         let session = service.facts.session;
+        let is_timed = !service.is_brief();
+        if is_timed {
+            self.interrupts_until = begin + INTERRUPTS_FOR;
+        }
         let slice = next.until.saturating_sub(begin);
         let portion = if slice < TURN_MAX + TURN_MAX {
             // What it leaves to send belongs to its slice, too.
@@ -160,18 +178,20 @@ impl Cell {
             let until = begin + slice.saturating_sub(sending.min(Nanos(slice.0 / 4)));
             let ahead = self.meter.ahead(self.sessions.promised(&next));
             let closely_from = until.saturating_sub(ahead);
-            if closely_from > begin {
+            if is_timed && closely_from > begin {
                 self.slicer.arm_once(closely_from.saturating_sub(begin), TURN_MAX);
-            } else {
+            } else if is_timed {
                 // It is looked at closely from its beginning: a timer would only take time.
                 self.slicer.arm(TURN_MAX);
             }
             self.pacer.look_closely(closely_from);
             Portion { until, packets }
         } else {
-            self.slicer.arm(TURN_MAX);
+            if is_timed {
+                self.slicer.arm(TURN_MAX);
+            }
             self.pacer.look_closely(Nanos(u64::MAX));
-            Portion { until: begin + TURN_MAX, packets: FILL }
+            Portion { until, packets: FILL }
         };
         let mut exits = exits!(self, self.rules.as_ref(), session);
         let turn = service.work(&self.engine, pool, portion, now_ms, &mut exits);
