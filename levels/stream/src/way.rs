@@ -286,6 +286,15 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
+    /// Who sends, what he sends comes from, what it goes to, and who receives it.
+    fn sockets() -> [UnixStream; 4] {
+        let (sender, from) = UnixStream::pair().unwrap();
+        let (to, receiver) = UnixStream::pair().unwrap();
+        let all = [sender, from, to, receiver];
+        all.iter().for_each(|end| end.set_nonblocking(true).unwrap());
+        all
+    }
+
     /// Both ends, which may be read and written as far as `may` says.
     fn ends<'a>(
         from: &'a UnixStream,
@@ -305,11 +314,7 @@ mod tests {
 
     /// Everything that was sent, by a receiver that reads a little now and then.
     fn passes(mut pipes: Pipes) {
-        let (mut sender, from) = UnixStream::pair().unwrap();
-        let (to, mut receiver) = UnixStream::pair().unwrap();
-        for end in [&sender, &from, &to, &receiver] {
-            end.set_nonblocking(true).unwrap();
-        }
+        let [mut sender, from, to, mut receiver] = sockets();
         let sent: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
         let (mut way, mut at, mut came) = (Way::default(), 0, Vec::<u8>::new());
         let mut buffer = [0; 10_000];
@@ -340,11 +345,7 @@ mod tests {
 
     #[test]
     fn the_little_that_comes_is_read_and_waits_until_it_is_sent() {
-        let (mut sender, from) = UnixStream::pair().unwrap();
-        let (to, mut receiver) = UnixStream::pair().unwrap();
-        for end in [&from, &to, &receiver] {
-            end.set_nonblocking(true).unwrap();
-        }
+        let [mut sender, from, to, mut receiver] = sockets();
         let (mut way, mut pipes) = (Way::default(), Pipes::default());
         let may = &mut [true; 4];
         let mut ends = ends(&from, &to, may);
@@ -387,11 +388,7 @@ mod tests {
 
     #[test]
     fn the_last_way_is_ended_by_the_close_behind_it() {
-        let (mut sender, from) = UnixStream::pair().unwrap();
-        let (to, mut receiver) = UnixStream::pair().unwrap();
-        for end in [&from, &to, &receiver] {
-            end.set_nonblocking(true).unwrap();
-        }
+        let [mut sender, from, to, mut receiver] = sockets();
         let (mut way, mut pipes) = (Way::default(), Pipes::default());
         sender.write_all(b"the rest").unwrap();
         drop(sender);
