@@ -173,7 +173,7 @@ fn what_its_queue_has_no_room_for_is_dropped_on_its_account_and_nobody_elses() {
     line.acquaint();
     line.with_session("short", Some("50us/4ms"), Some("16KiB"));
     line.with_session("gold", Some("1ms/4ms"), Some("1MiB"));
-    line.serve("short", &user("count", &counting(300_000)), "short", VICTIM + 1);
+    line.serve("short", &user("count", &counting(30_000)), "short", VICTIM + 1);
     line.serve("gold", &user("count", &counting(10)), "gold", VICTIM);
     let receivers = [line.udp("server", VICTIM), line.udp("server", VICTIM + 1)];
     let senders = [line.sender_to(VICTIM), line.sender_to(VICTIM + 1)];
@@ -183,13 +183,20 @@ fn what_its_queue_has_no_room_for_is_dropped_on_its_account_and_nobody_elses() {
             sender.send(&number.to_be_bytes()).unwrap();
         }
     }
-    let [gold, short] = receivers.each_ref().map(numbers);
+    let [gold, mut short] = receivers.each_ref().map(numbers);
     assert_eq!(gold, (0..200).collect::<Vec<_>>());
+    let counted = |session: &str| line.node.client().session(session).unwrap().used;
+    // On a busy machine a call takes many of its slices: the last may come late.
+    let over = wait_for(SOON, || {
+        short.extend(numbers(&receivers[1]));
+        let dropped = counted("short").total.queue_dropped.unwrap_or_default();
+        (short.len() as u64 + dropped == 200).then_some(())
+    });
+    assert!(over.is_some(), "{} came, {:?}", short.len(), counted("short"));
     assert!(!short.is_empty() && short.len() < 200 && short.is_sorted(), "{}", short.len());
     let dropped = 200 - short.len() as u64;
     let balance = line.balance_since(&before);
     assert_eq!(balance.drops, [("left.drop_queue".to_owned(), dropped)].into());
-    let counted = |session: &str| line.node.client().session(session).unwrap().used;
     assert_eq!(counted("short").total.queue_dropped, Some(dropped));
     assert_eq!(counted("gold").total.queue_dropped, Some(0));
     assert_eq!(counted("short").queue_bytes, Some(0), "nothing waits any more");
