@@ -51,7 +51,7 @@ impl Service {
     /// only, and its module is brief.
     #[inline]
     pub(crate) fn is_brief(&self) -> bool {
-        self.facts.brief && !self.stands() && self.step().is_none()
+        self.facts.brief && !self.stands()
     }
 
     /// Starts loading what a turn with a packet looks at behind the service itself, step by step:
