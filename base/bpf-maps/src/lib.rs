@@ -342,6 +342,9 @@ pub const PORT_GENERIC: u8 = 1 << 1;
 /// [`PortConfig::flags`]: what leaves by it can come in by a port of the same node.
 pub const PORT_CABLED: u8 = 1 << 2;
 
+/// [`PortConfig::flags`]: its front door is at tc, behind the kernel's receive path.
+pub const PORT_TC: u8 = 1 << 4;
+
 /// [`PortConfig::flags`]: sessions have shares of its rate.
 pub const PORT_SHARES: u8 = 1 << 3;
 

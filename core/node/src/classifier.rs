@@ -13,8 +13,8 @@
 //! stage ([`Stage`]); the best rule of each stage counts. [`RuleSet::decide`] is precisely the
 //! algorithm of `levels/bpf/c/classify.h`.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use abi::check::Kind;
@@ -40,6 +40,8 @@ pub struct Lookup {
     pub services: BTreeMap<Name, Destination>,
     /// Sessions of the node.
     pub sessions: Arc<BTreeMap<Name, SessionId>>,
+    /// Ports whose front door is at tc: what comes in there is for services of streams only.
+    pub at_tc: BTreeSet<Name>,
 }
 
 /// Where the packets of a service go.
@@ -49,6 +51,8 @@ pub struct Destination {
     pub entry: EntryId,
     /// By which way.
     pub way: Way,
+    /// What it has.
+    pub kind: Kind,
 }
 
 impl Destination {
@@ -59,7 +63,7 @@ impl Destination {
             Kind::Packets => Way::Cell,
             Kind::Streams => Way::Listener(listener.unwrap_or(0)),
         };
-        Self { entry, way }
+        Self { entry, way, kind: module.kind }
     }
 }
 
@@ -191,6 +195,18 @@ pub enum RuleSetError {
         /// Its match.
         text: String,
     },
+    /// A match for a service of packets, or 'out', where the front door is at tc.
+    #[error(
+        "rule {rule} ('{text}') may have packets that come in by '{port}', whose mode is \"tc\": that is for services of streams, and for dropping; let the rule say 'in' with another port, or leave the mode of '{port}' out of the node file"
+    )]
+    AtTc {
+        /// The rule.
+        rule: RuleId,
+        /// Its match.
+        text: String,
+        /// The port.
+        port: Name,
+    },
     /// A name that stands for nothing.
     #[error("rule {rule} names the {kind} '{name}', which this node does not have")]
     Unknown {
@@ -225,6 +241,7 @@ pub fn compile<'a>(
         }
         let matched = &rule.spec.r#match;
         let compiled = compile_action(rule, rank, lookup)?;
+        needs_no_xdp_at_tc(rule, lookup)?;
         if let Some(flows) = &rule.spec.flows {
             let template = compile_match(rule, matched, lookup)?;
             add_list(&mut set, rule, template, flows, compiled)?;
@@ -446,7 +463,7 @@ fn compile_action(rule: &Rule, rank: u32, lookup: &Lookup) -> Result<bpf_maps::R
         Action::Drop => (bpf_maps::ACTION_DROP, 0),
         Action::Out(port) => (bpf_maps::ACTION_OUT, find(&lookup.ports, port, rule, "port")?.0),
         Action::Service(name) => {
-            let Destination { entry, way } = find(&lookup.services, name, rule, "service")?;
+            let Destination { entry, way, .. } = find(&lookup.services, name, rule, "service")?;
             let action = match way {
                 Way::Cell => bpf_maps::ACTION_USER,
                 Way::Lane => bpf_maps::ACTION_SERVICE,
@@ -458,6 +475,26 @@ fn compile_action(rule: &Rule, rank: u32, lookup: &Lookup) -> Result<bpf_maps::R
     };
     let session = find(&lookup.sessions, &rule.spec.session, rule, "session")?.0;
     Ok(bpf_maps::Rule { rank, rule: rule.id.0, session, entry, action, zero: [0; 3] })
+}
+
+/// What comes in by a port at tc cannot be given to a module or sent on from there.
+fn needs_no_xdp_at_tc(rule: &Rule, lookup: &Lookup) -> Result<(), RuleSetError> {
+    let of_packets = match &rule.spec.action {
+        Action::Forward | Action::Drop => false,
+        Action::Out(_) => true,
+        Action::Service(name) => {
+            lookup.services.get(name).is_some_and(|there| there.kind == Kind::Packets)
+        }
+    };
+    let matched = &rule.spec.r#match;
+    let may_come_by = |port: &&Name| matched.port.as_ref().is_none_or(|asked| asked == *port);
+    match lookup.at_tc.iter().find(may_come_by) {
+        Some(port) if of_packets => {
+            let (text, port) = (matched.to_string(), port.clone());
+            Err(RuleSetError::AtTc { rule: rule.id, text, port })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What is said of a rule that leads to a listener.

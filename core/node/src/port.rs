@@ -33,6 +33,9 @@ pub enum PortMode {
     Native,
     /// XDP in the stack, where a socket buffer was made already.
     Generic,
+    /// Without XDP: the front door at tc, behind the kernel's receive path, and services of
+    /// streams only.
+    Tc,
     /// Without XDP: a packet socket, and services at user level only.
     Packet,
 }
@@ -122,9 +125,17 @@ pub enum PortError {
     },
     /// A TUN device without XDP.
     #[error(
-        "the port '{name}' is a TUN device, which packet sockets do not serve; leave its mode out"
+        "the port '{name}' is a TUN device, which packet sockets do not serve, nor tc; leave its mode out"
     )]
     PacketTun {
+        /// The port.
+        name: Name,
+    },
+    /// A bridge has an end at tc.
+    #[error(
+        "the port '{name}' has mode \"tc\", where the kernel routes and no frame is bridged; leave its mode out"
+    )]
+    BridgeTc {
         /// The port.
         name: Name,
     },
@@ -161,7 +172,7 @@ pub(crate) fn numbered(mut specs: Vec<PortSpec>) -> Result<Vec<Port>, PortError>
     }
     let (mut names, mut devices) = (BTreeSet::new(), BTreeSet::new());
     for PortSpec { name, device, kind, mode, .. } in &specs {
-        if (*kind, *mode) == (PortKind::Tun, PortMode::Packet) {
+        if *kind == PortKind::Tun && matches!(mode, PortMode::Packet | PortMode::Tc) {
             return Err(PortError::PacketTun { name: name.clone() });
         }
         if !is_device_name(device) {
@@ -198,6 +209,10 @@ pub fn other_ends(
         let is_tun = |port: &&Port| [x, y].contains(&port.id) && port.spec.kind == PortKind::Tun;
         if let Some(port) = ports.iter().find(is_tun) {
             return Err(PortError::BridgeTun { name: port.spec.name.clone() });
+        }
+        let at_tc = |port: &&Port| [x, y].contains(&port.id) && port.spec.mode == PortMode::Tc;
+        if let Some(port) = ports.iter().find(at_tc) {
+            return Err(PortError::BridgeTc { name: port.spec.name.clone() });
         }
         for (name, from, to) in [(a, x, y), (b, y, x)] {
             if from == to || ends.insert(from, to).is_some() {
@@ -241,6 +256,16 @@ mod tests {
         let ports = numbered(vec![tun(""), spec("a", "eth0")]).unwrap();
         let pair = ["a", "t"].map(|name| Name::new(name).unwrap());
         assert!(matches!(other_ends(&ports, &[pair]), Err(PortError::BridgeTun { .. })));
+    }
+
+    #[test]
+    fn a_port_at_tc_is_an_ethernet_device_and_no_end_of_a_bridge() {
+        let at_tc = PortSpec { mode: PortMode::Tc, ..spec("t", "eth1") };
+        let ports = numbered(vec![at_tc.clone(), spec("a", "eth0")]).unwrap();
+        let pair = ["a", "t"].map(|name| Name::new(name).unwrap());
+        assert!(matches!(other_ends(&ports, &[pair]), Err(PortError::BridgeTc { .. })));
+        let tun = numbered(vec![PortSpec { kind: PortKind::Tun, ..at_tc }]);
+        assert!(matches!(tun, Err(PortError::PacketTun { .. })));
     }
 
     #[test]

@@ -490,6 +490,7 @@ impl Refusal {
             | Self::RuleSet(
                 RuleSetError::FlowsTwice { .. }
                 | RuleSetError::NotTcp { .. }
+                | RuleSetError::AtTc { .. }
                 | RuleSetError::PartOfConnections { .. }
                 | RuleSetError::FlowsOfStreams { .. },
             )

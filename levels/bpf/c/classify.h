@@ -215,22 +215,27 @@ struct {
 /* Tests set it: what parse_common() decides must be what parse() decides. */
 const volatile __u32 take_every_frame_apart = 0;
 
-/* Counts the outcome and returns the XDP action that belongs to it. */
-static __always_inline int finish(struct tam_port_stats *stats, __u32 outcome)
+/* Counts the outcome of so many frames and returns the XDP action that belongs to it. */
+static __always_inline int finish_all(struct tam_port_stats *stats, __u32 outcome, __u32 frames)
 {
 	if (outcome < TAM_OUTCOMES)
-		stats->outcomes[outcome]++;
+		stats->outcomes[outcome] += frames;
 	TAP_OUTCOME(outcome);
 	return outcome >= TAM_DROP_TRUNCATED ? XDP_DROP : XDP_PASS;
 }
 
-static __always_inline void count_rule(__u32 rule, __u32 length)
+static __always_inline int finish(struct tam_port_stats *stats, __u32 outcome)
+{
+	return finish_all(stats, outcome, 1);
+}
+
+static __always_inline void count_rule(__u32 rule, __u32 frames, __u32 bytes)
 {
 	struct tam_rule_stats *count = bpf_map_lookup_elem(&tam_rule_counts, &rule);
 
 	if (count) {
-		count->packets++;
-		count->bytes += length;
+		count->packets += frames;
+		count->bytes += bytes;
 	}
 }
 
@@ -249,15 +254,15 @@ static __always_inline __u32 session_of(__u32 rule)
 }
 
 /* The rules of a packet beside its first. */
-static __noinline int count_others(const struct tam_flow *flow, __u32 length)
+static __noinline int count_others(const struct tam_flow *flow, __u32 frames, __u32 bytes)
 {
 	if (!flow)
 		return 0;
 	for (int at = 0; at < 2; at++) {
 		if (flow->meta.then[at] != TAM_RULE_NONE)
-			count_rule(flow->meta.then[at], length);
+			count_rule(flow->meta.then[at], frames, bytes);
 		if (flow->counted[at] != TAM_RULE_NONE)
-			count_rule(flow->counted[at], length);
+			count_rule(flow->counted[at], frames, bytes);
 	}
 	return 0;
 }
@@ -488,6 +493,7 @@ __noinline int find_rule(const struct packet *packet, struct tam_flow *flow, __u
 	return 0;
 }
 
+#ifndef TAM_AT_TC
 /* Source addresses that the kernel must judge: it answers or logs, we do not. */
 static __always_inline int source_is_odd(const struct tam_key *key)
 {
@@ -524,7 +530,7 @@ static __always_inline void fib_addresses(struct bpf_fib_lookup *fib, const __u8
 
 /* Reverse path filtering (RFC 3704), as the port's sysctl asks for. `fib` is zero
  * before and after: the stack has no room for two. */
-static __noinline int source_unreachable(struct xdp_md *ctx, const struct packet *packet, __u32 rpf,
+static __noinline int source_unreachable(tam_context *ctx, const struct packet *packet, __u32 rpf,
 					 __u32 ifindex, struct bpf_fib_lookup *fib)
 {
 	int answer, unreachable;
@@ -557,7 +563,7 @@ static __always_inline int fib_outcome(long answer)
 }
 
 /* The route of a packet, into `flow`; returns TAM_FORWARDED or why the kernel routes it. */
-__noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
+__noinline int find_route(tam_context *ctx, const struct packet *packet,
 			  const struct tam_port_config *config, struct tam_flow *flow)
 {
 	if (!packet || !config || !flow)
@@ -632,7 +638,7 @@ __noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
  * folded sum of the pseudo-header in the field. Redirected, the packet would lose
  * the note that it must be completed; the kernel keeps it. One flow in 65,536
  * looks so by chance, and only loses the fast path. */
-__noinline int checksum_is_partial(struct xdp_md *ctx, const struct packet *packet)
+__noinline int checksum_is_partial(tam_context *ctx, const struct packet *packet)
 {
 	if (!packet)
 		return 0;
@@ -662,10 +668,11 @@ __noinline int checksum_is_partial(struct xdp_md *ctx, const struct packet *pack
 	sum = (sum & 0xffff) + (sum >> 16);
 	return *(__u16 *)(data + field) == sum && sum;
 }
+#endif
 
 /* Finds rule and route of a packet as they are in this generation, and puts them into
  * its cache slot. */
-static __noinline void resolve(struct xdp_md *ctx, const struct packet *packet,
+static __noinline void resolve(tam_context *ctx, const struct packet *packet,
 			       const struct tam_config *shared, struct tam_flow *flow,
 			       __u64 generation)
 {
@@ -686,6 +693,9 @@ static __noinline void resolve(struct xdp_md *ctx, const struct packet *packet,
 	/* The cell completes the checksum by itself; a module below cannot. */
 	if (!packet->key.ip_version)
 		flow->outcome = config->bridge ? TAM_BRIDGED : packet->outcome;
+	else if (config->flags & TAM_PORT_TC)
+		flow->outcome = TAM_KERNEL_SLOW;	/* it is in the stack already */
+#ifndef TAM_AT_TC
 	else if ((flow->action == TAM_ACTION_FORWARD || flow->action == TAM_ACTION_SERVICE ||
 		  flow->action == TAM_ACTION_OUT ||
 		  config->bridge) &&
@@ -693,6 +703,7 @@ static __noinline void resolve(struct xdp_md *ctx, const struct packet *packet,
 		flow->outcome = TAM_KERNEL_PARTIAL;
 	else
 		flow->outcome = config->bridge ? TAM_BRIDGED : find_route(ctx, packet, config, flow);
+#endif
 	if (config->bridge) {
 		flow->meta.egress_port = config->bridge - 1;
 		flow->meta.flags |= TAM_META_BRIDGED;

@@ -12,6 +12,13 @@
 /* What act() and afterwards() return when a program is to be called: no action of XDP or tc. */
 #define TAM_RUN 0x100
 
+/* Where the front door is. */
+#ifdef TAM_AT_TC
+#define TAM_LEVEL_DOOR TAM_LEVEL_KERNEL
+#else
+#define TAM_LEVEL_DOOR TAM_LEVEL_NIC
+#endif
+
 /* What is looked at and written after a module: two tags, and the longer IP header. */
 #define TAM_HEAD_MAX (sizeof(struct ethhdr) + TAM_VLAN_TAGS_MAX * sizeof(struct vlan_header) + \
 		      sizeof(struct ipv6hdr))

@@ -157,9 +157,9 @@ static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 
 	TAP_RULE(flow);
 	if (flow->meta.rule != TAM_RULE_NONE)
-		count_rule(flow->meta.rule, packet->length);
+		count_rule(flow->meta.rule, 1, packet->length);
 	if (flow->meta.then[0] != TAM_RULE_NONE || flow->counted[0] != TAM_RULE_NONE)
-		count_others(flow, packet->length);
+		count_others(flow, 1, packet->length);
 	if (flow->action == TAM_ACTION_DROP)
 		return finish(stats, TAM_DROP_RULE);
 	if (kernel == TAM_FORWARDED) {
@@ -182,94 +182,28 @@ static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 	return forward(ctx, packet, flow, stats);
 }
 
-static __always_inline int is_fresh(const struct tam_flow *flow, const struct tam_config *shared,
-				    __u64 generation)
+/* A frame has come and been read. */
+static __always_inline void have_come(struct xdp_md *ctx, const struct packet *packet,
+				      __u8 protocol, struct tam_port_stats *stats)
 {
-	return flow->generation == generation &&
-	       bpf_jiffies64() - *(volatile __u64 *)&shared->routes_heard < TAM_ROUTES_LEASE;
-}
-
-/* Whether rules are asked for a frame that cannot be classified as IP: one names an
- * ethertype, and this frame was read up to its own. */
-static __always_inline int is_named(const struct packet *packet, __u64 generation)
-{
-	return generation & TAM_GENERATION_ETHERTYPES && packet->outcome;
-}
-
-/* Any frame: taken apart, then looked up by what it is matched by. `common` is the
- * key of a common frame that the cache lacks; of another frame its word 5 is 0. */
-__noinline int take_apart(struct xdp_md *ctx, const struct common_key *common_key,
-			  struct tam_port_stats *stats, __u64 generation)
-{
-	if (!common_key || !stats)
-		return XDP_PASS;	/* not reached */
-
-	const __u64 *common = common_key->words;
-	struct packet packet = {};
-	__u32 at = port_number;	/* one word for all keys: the stack is nearly full */
-	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &at);
-
-	at = 0;
-
-	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &at);
-	struct tam_flow *flow;
-
-	if (!config || !shared)
-		return XDP_PASS;	/* the maps are as large as port_number allows: not reached */
-
-	int outcome = parse(ctx, config, &packet);
-
+	(void)ctx, (void)protocol;
 	stats->rx_packets++;
-	stats->rx_bytes += packet.length;
-	if (outcome >= 0 && !is_named(&packet, generation))
-		return config->bridge ? cross(ctx, config->bridge - 1, 0, stats)
-				      : finish(stats, outcome);
-	packet.key.port = port_number;
-	packet.key.tcp_flags = packet.tcp_flags & generation >> TAM_GENERATION_FLAGS;
-	if (packet.key.fragment && shared->mask_count[generation & 1])
-		track_fragment(&packet);
-
-	const __u64 *key = common[5] ? common : (const __u64 *)&packet.key;
-	int words = common[5] ? TAM_COMMON_WORDS : TAM_KEY_WORDS;
-	__u64 hash = common[5] ? common_hash(common, shared->hash_keys)
-			       : hash_of(key, shared->hash_keys);
-
-	at = slot_of(hash);
-	flow = bpf_map_lookup_elem(&tam_flows, &at);
-	if (!flow)
-		return finish(stats, TAM_KERNEL_OTHER);
-
-	int hit = is_flow(flow, key, words) && is_fresh(flow, shared, generation);
-
-	if (!hit && large_sets) {
-		struct tam_flow *large = find_large(hash, key, words);
-
-		if (!large) {
-			large = take_large(hash, generation);
-		} else if (is_fresh(large, shared, generation)) {
-			promote(flow, large, stats);
-			hit = 1;
-		}
-		if (large)
-			flow = large;
-	}
-	if (hit) {
-		stats->cache_hits++;
-	} else {
-		__builtin_memcpy(flow->key, &packet.key, sizeof(flow->key));
-		if (common[5])
-			__builtin_memcpy(flow->key, common, TAM_COMMON_WORDS * sizeof(*common));
-		resolve(ctx, &packet, shared, flow, generation);
-	}
-	return act(ctx, &packet, flow, stats);
+	stats->rx_bytes += packet->length;
 }
+
+/* What cannot be classified. */
+static __always_inline int act_unread(struct xdp_md *ctx, const struct tam_port_config *config,
+				      struct tam_port_stats *stats, int outcome)
+{
+	return config->bridge ? cross(ctx, config->bridge - 1, 0, stats) : finish(stats, outcome);
+}
+
+#include "door.h"
 
 SEC("xdp.frags")
 int tam_front_door(struct xdp_md *ctx)
 {
-	struct packet packet;
 	struct common_key common = {};
-	__u64 *key = common.words;
 	__u32 at = port_number;	/* as in take_apart() */
 	struct tam_port_stats *stats = bpf_map_lookup_elem(&tam_stats, &at);
 	int action;
@@ -286,39 +220,7 @@ int tam_front_door(struct xdp_md *ctx)
 	}
 	TAP_ARRIVAL(ctx);
 
-	/* Read once: a packet meets the rules of one generation and no others. */
-	__u64 generation = *(volatile __u64 *)&shared->generation;
-
-	if (take_every_frame_apart ||
-	    !parse_common(ctx, &packet, generation >> TAM_GENERATION_FLAGS, key)) {
-		key[5] = 0;
-		goto other;
-	}
-
-	__u64 hash = common_hash(key, shared->hash_keys);
-
-	at = slot_of(hash);
-
-	struct tam_flow *flow = bpf_map_lookup_elem(&tam_flows, &at);
-
-	if (!flow)
-		goto other;
-	if (!same_common(flow->key, key) || !is_fresh(flow, shared, generation)) {
-		struct tam_flow *large = large_sets ? find_large(hash, key, TAM_COMMON_WORDS) : 0;
-
-		if (!large || !is_fresh(large, shared, generation))
-			goto other;
-		promote(flow, large, stats);
-		flow = large;
-	}
-	stats->rx_packets++;
-	stats->rx_bytes += packet.length;
-	stats->cache_hits++;
-	action = act(ctx, &packet, flow, stats);
-	goto done;
-other:
-	action = take_apart(ctx, &common, stats, generation);
-done:
+	action = look_up(ctx, stats, shared, &common, &at);
 	if (action == TAM_LEAVE)
 		action = cut_through(ctx);
 	if (action == TAM_INTERCEPT)

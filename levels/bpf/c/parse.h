@@ -41,11 +41,11 @@ struct packet {
 
 /* A header ends behind the linear part: cut off, or in a later buffer of a
  * frame that has several, which the kernel's stack can read. */
-static __always_inline int cut_off(struct xdp_md *ctx)
+static __always_inline int cut_off(tam_context *ctx)
 {
 	__u64 linear = ctx->data_end - ctx->data;
 
-	return bpf_xdp_get_buff_len(ctx) > linear ? TAM_KERNEL_OTHER : TAM_DROP_TRUNCATED;
+	return whole_length(ctx) > linear ? TAM_KERNEL_OTHER : TAM_DROP_TRUNCATED;
 }
 
 /* The bytes of an L4 header that must be there, or 0 when nothing is known of it. */
@@ -68,7 +68,7 @@ static __always_inline __u32 l4_header_length(__u8 protocol)
 }
 
 /* The L4 header at `offset`; `end` is where the IP packet ends, from the frame's start. */
-static __always_inline int parse_l4(struct xdp_md *ctx, struct packet *packet, __u32 offset, __u32 end)
+static __always_inline int parse_l4(tam_context *ctx, struct packet *packet, __u32 offset, __u32 end)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -119,7 +119,7 @@ static __always_inline int checksum_wrong(const struct iphdr *ip)
 }
 
 /* The same with options: rare, and not inlined into the common path. */
-__noinline int checksum_wrong_options(struct xdp_md *ctx, __u32 l3, __u32 header_length)
+__noinline int checksum_wrong_options(tam_context *ctx, __u32 l3, __u32 header_length)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -145,7 +145,7 @@ static __always_inline int is_link_local(const __u8 *address)
 	return address[0] == 0xfe && (address[1] & 0xc0) == 0x80;
 }
 
-static __always_inline int parse_ipv4(struct xdp_md *ctx, struct packet *packet, __u32 l3)
+static __always_inline int parse_ipv4(tam_context *ctx, struct packet *packet, __u32 l3)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -166,7 +166,7 @@ static __always_inline int parse_ipv4(struct xdp_md *ctx, struct packet *packet,
 	if (total_length < header_length)
 		return TAM_DROP_TOTAL_LENGTH;
 	if (l3 + total_length != packet->length) {	/* padding, several buffers, or a lie */
-		packet->length = bpf_xdp_get_buff_len(ctx);
+		packet->length = whole_length(ctx);
 		if (l3 + total_length > packet->length)
 			return TAM_DROP_TOTAL_LENGTH;
 	}
@@ -194,7 +194,7 @@ static __always_inline int parse_ipv4(struct xdp_md *ctx, struct packet *packet,
 }
 
 /* Walks IPv6 extension headers (RFC 8200 section 4) to the protocol behind them. */
-__noinline int walk_extensions(struct xdp_md *ctx, struct packet *packet, __u32 end)
+__noinline int walk_extensions(tam_context *ctx, struct packet *packet, __u32 end)
 {
 	if (!packet)
 		return TAM_KERNEL_OTHER;
@@ -261,7 +261,7 @@ __noinline int walk_extensions(struct xdp_md *ctx, struct packet *packet, __u32 
 	return TAM_DROP_EXTENSIONS;
 }
 
-static __always_inline int parse_ipv6(struct xdp_md *ctx, struct packet *packet, __u32 l3)
+static __always_inline int parse_ipv6(tam_context *ctx, struct packet *packet, __u32 l3)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -276,7 +276,7 @@ static __always_inline int parse_ipv6(struct xdp_md *ctx, struct packet *packet,
 	__u32 total_length = sizeof(*ip6) + payload_length;
 
 	if (l3 + total_length != packet->length) {	/* padding, several buffers, or a lie */
-		packet->length = bpf_xdp_get_buff_len(ctx);
+		packet->length = whole_length(ctx);
 		if (l3 + total_length > packet->length)
 			return TAM_DROP_TOTAL_LENGTH;
 	}
@@ -303,7 +303,7 @@ static __always_inline int parse_ipv6(struct xdp_md *ctx, struct packet *packet,
 	return parse_l4(ctx, packet, packet->l4_offset, l3 + total_length);
 }
 
-static __always_inline int parse_ethernet(struct xdp_md *ctx, const struct tam_port_config *config,
+static __always_inline int parse_ethernet(tam_context *ctx, const struct tam_port_config *config,
 					  struct packet *packet)
 {
 	void *data = (void *)(long)ctx->data;
@@ -338,6 +338,13 @@ static __always_inline int parse_ethernet(struct xdp_md *ctx, const struct tam_p
 		ethertype = vlan->ethertype_be;
 		l3 += sizeof(*vlan);
 	}
+#ifdef TAM_AT_TC
+	/* The stack has taken the outer tag out of the frame. */
+	if (ctx->vlan_present) {
+		packet->key.vlan = TAM_VLAN_PRESENT | (ctx->vlan_tci & 0x0fff);
+		packet->vlan_tags++;
+	}
+#endif
 	packet->l3_offset = l3;
 	packet->key.ethertype_be = bpf_ntohs(ethertype) < ETH_P_802_3_MIN
 					   ? bpf_htons(TAM_ETHERTYPE_LENGTH)
@@ -359,13 +366,13 @@ static __always_inline int parse_ethernet(struct xdp_md *ctx, const struct tam_p
 
 /* Fills `packet`; returns -1 when it can be classified, else its outcome. Its
  * length is set in both cases. */
-static __always_inline int parse(struct xdp_md *ctx, const struct tam_port_config *config,
+static __always_inline int parse(tam_context *ctx, const struct tam_port_config *config,
 				 struct packet *packet)
 {
 	int outcome = parse_ethernet(ctx, config, packet);
 
 	if (outcome >= 0)
-		packet->length = bpf_xdp_get_buff_len(ctx);
+		packet->length = whole_length(ctx);
 	return outcome;
 }
 
@@ -399,7 +406,7 @@ static const __u64 common_type = 0x450008ULL << 32;	/* bytes 12..14: IPv4, five 
 /* Whether this is the common frame and its header is right; then `packet` has
  * all but its key, and `key` is set. It asks for no less than parse() does. Rules
  * look at these TCP flags. */
-static __always_inline int parse_common(struct xdp_md *ctx, struct packet *packet, __u8 flags,
+static __always_inline int parse_common(tam_context *ctx, struct packet *packet, __u8 flags,
 					__u64 key[TAM_COMMON_WORDS])
 {
 	void *data = (void *)(long)ctx->data;
@@ -410,6 +417,10 @@ static __always_inline int parse_common(struct xdp_md *ctx, struct packet *packe
 
 	if (data + sizeof(struct ethhdr) + sizeof(struct iphdr) + 8 > data_end)
 		return 0;
+#ifdef TAM_AT_TC
+	if (ctx->vlan_present)
+		return 0;
+#endif
 	key[1] = head->words[1];
 	key[2] = head->words[2];
 	if ((key[1] & TAM_COMMON_TYPE_MASK) != common_type || key[2] & TAM_COMMON_FRAGMENT_MASK)
@@ -421,7 +432,7 @@ static __always_inline int parse_common(struct xdp_md *ctx, struct packet *packe
 				    : protocol != IPPROTO_UDP || total_length < sizeof(struct iphdr) + 8)
 		return 0;
 	if (sizeof(struct ethhdr) + total_length != packet->length) {	/* as in parse_ipv4() */
-		packet->length = bpf_xdp_get_buff_len(ctx);
+		packet->length = whole_length(ctx);
 		if (sizeof(struct ethhdr) + total_length > packet->length)
 			return 0;
 	}

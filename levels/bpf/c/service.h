@@ -16,14 +16,9 @@
 #include "classify.h"
 #include "context.h"
 #include "lane.h"
+#include "passage.h"
 #include "room.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct tam_passage);
-} tam_passages SEC(".maps");
 
 /* A section of its own is a map of its own, of one value: what lies in it has an address. */
 struct tam_hand_over tam_hand_overs[TAM_MODULES_MAX] SEC(".data.hand_overs");
@@ -150,23 +145,6 @@ static __always_inline int send_to_tc(struct xdp_md *ctx, struct tam_lane *lane,
 		       (whole ? 0 : TAM_META_UP);
 	count_to_tc(lane);
 	return XDP_PASS;
-}
-
-/* What a subprogram is told of a packet, in one argument: a pointer would keep
- * the whole of it in memory, for every packet. */
-static __always_inline __u64 extent_of(const struct packet *packet)
-{
-	return (__u64)packet->length << 32 | (__u32)packet->l4_offset << 16 | packet->l3_offset;
-}
-
-static __always_inline void fill_way(struct tam_meta *meta, const struct tam_flow *flow,
-				     __u64 extent, __u32 outcome)
-{
-	*meta = flow->meta;
-	meta->l3_offset = extent;
-	meta->l4_offset = extent >> 16;
-	if (outcome == TAM_FORWARDED)
-		meta->flags |= TAM_META_ROUTED;
 }
 
 /* The node's time: milliseconds of CLOCK_MONOTONIC_COARSE, counted on by jiffies,

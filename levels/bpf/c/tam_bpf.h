@@ -19,6 +19,24 @@
  * can prove and the verifier cannot. */
 #define hide(pointer) asm volatile("" : "+r"(pointer))
 
+/* What the front door has of a packet: a frame in the driver, or a socket buffer (tc_door.bpf.c).
+ * Both have their first bytes between data and data_end. */
+#ifdef TAM_AT_TC
+typedef struct __sk_buff tam_context;
+
+static __always_inline __u32 whole_length(const tam_context *ctx)
+{
+	return ctx->len;
+}
+#else
+typedef struct xdp_md tam_context;
+
+static __always_inline __u32 whole_length(tam_context *ctx)
+{
+	return bpf_xdp_get_buff_len(ctx);
+}
+#endif
+
 struct vlan_header {
 	__be16 tci_be;
 	__be16 ethertype_be;

@@ -197,6 +197,7 @@ struct tam_port_stats {
 #define TAM_PORT_GENERIC (1 << 1)	/* XDP in the stack: tc may see its packets without their Ethernet header */
 #define TAM_PORT_CABLED (1 << 2)	/* what leaves by it can come in by a port of the same node (cycle.h) */
 #define TAM_PORT_SHARES (1 << 3)	/* sessions have shares of its rate (share.h) */
+#define TAM_PORT_TC (1 << 4)	/* the front door is at tc: services of streams only (tc_door.bpf.c) */
 
 /* One port, indexed by its number. */
 struct tam_port_config {

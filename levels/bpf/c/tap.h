@@ -130,7 +130,7 @@ static __always_inline void tap_read(void *ctx, enum tam_level level, struct tap
 		scratch->head.captured = captured;
 }
 
-static __noinline int tap_arrival(struct xdp_md *ctx)
+static __noinline int tap_arrival(tam_context *ctx)
 {
 	struct tap_scratch *came = tap_scratch(TAP_CAME), *goes = tap_scratch(TAP_GOES),
 			   *egress = tap_scratch(TAP_EGRESS);
@@ -141,7 +141,7 @@ static __noinline int tap_arrival(struct xdp_md *ctx)
 	tap_begin(goes, TAP_NO_PORT);
 	/* Of a packet that did not get there. */
 	tap_begin(egress, TAP_NO_PORT);
-	tap_read(ctx, TAM_LEVEL_NIC, came, TAM_ARRIVED);
+	tap_read(ctx, TAM_LEVEL_DOOR, came, TAM_ARRIVED);
 	return 0;
 }
 
@@ -157,6 +157,7 @@ static __noinline int tap_rule(__u32 rule, __u32 session, __u32 entry)
 	return 0;
 }
 
+#ifndef TAM_AT_TC
 static __noinline int tap_leaves(__u32 port)
 {
 	struct tap_scratch *scratch = tap_scratch(TAP_GOES);
@@ -165,6 +166,7 @@ static __noinline int tap_leaves(__u32 port)
 		scratch->head.port = port;
 	return 0;
 }
+#endif
 
 static __noinline int tap_outcome(__u32 outcome)
 {
@@ -175,7 +177,7 @@ static __noinline int tap_outcome(__u32 outcome)
 	return 0;
 }
 
-static __noinline int tap_end(struct xdp_md *ctx, __u32 action)
+static __noinline int tap_end(tam_context *ctx, __u32 action)
 {
 	struct tap_scratch *came = tap_scratch(TAP_CAME), *goes = tap_scratch(TAP_GOES);
 	int dropped;
@@ -192,7 +194,7 @@ static __noinline int tap_end(struct xdp_md *ctx, __u32 action)
 	/* What goes to the cell leaves later, from there; what runs below, from there. */
 	if (!tap_leaving || action != XDP_REDIRECT || goes->head.port == TAP_NO_PORT)
 		return 0;
-	tap_read(ctx, TAM_LEVEL_NIC, goes, TAM_LEFT);
+	tap_read(ctx, TAM_LEVEL_DOOR, goes, TAM_LEFT);
 	goes->head.outcome = came->head.outcome;
 	goes->head.action = action;
 	goes->head.rule = came->head.rule;
@@ -202,6 +204,7 @@ static __noinline int tap_end(struct xdp_md *ctx, __u32 action)
 	return 0;
 }
 
+#ifndef TAM_AT_TC
 /* What the module said that had a packet last. */
 static __noinline int tap_verdict(enum tam_level level, const struct tam_meta *meta, __u32 session,
 				  __u32 verdict, __u32 trapped)
@@ -268,6 +271,7 @@ static __noinline int tap_after_tc(struct __sk_buff *ctx, int action)
 {
 	return tap_after(ctx, TAM_LEVEL_KERNEL, action);
 }
+#endif
 
 static __always_inline int tap_egress(struct __sk_buff *skb)
 {

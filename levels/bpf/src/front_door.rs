@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  /sys/fs/bpf/tamandua/NODE/
-//!      link_PORT      the program on the port's device
+//!      link_PORT      the program on the port's device: at XDP, or at tcx ingress
 //!      tcx_PORT       the program at its tcx ingress, for modules at kernel level
 //!      tam_shared     and the other maps, shared by all copies
 //!      tam_tc         and the other programs that a daemon needs again
@@ -17,14 +17,14 @@ use crate::arena::ArenaError;
 use crate::block::BlockError;
 use crate::lanes::{Lanes, LanesError};
 use crate::map::{Map, MapError, MappedArray, Update};
-use crate::object::{LoadError, Object, ObjectError};
+use crate::object::{LoadError, Object, ObjectError, OpenObject};
 use crate::pin::{self, PinError};
 use crate::program::{AttachError, Link, Program, XdpMode};
 use crate::test_run::TestRunError;
 use crate::{DevmapValue, objects};
 use bpf_maps::{
-    Config, FLOW_WAYS, HASH_KEYS, HandOver, Key, MODULES_MAX, OUTCOME_COUNT, PORT_RAW, PortConfig,
-    PortStats, QUEUES_MAX, RuleStats, VLAN_UP, Vlan, VlanKey,
+    Config, FLOW_WAYS, HASH_KEYS, HandOver, Key, MODULES_MAX, OUTCOME_COUNT, PORT_RAW, PORT_TC,
+    PortConfig, PortStats, QUEUES_MAX, RuleStats, VLAN_UP, Vlan, VlanKey,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -211,6 +211,9 @@ const HEARTBEAT: &str = "tam_heartbeat";
 const KEPT_PROGRAMS: [&str; 5] = [HEARTBEAT, CARRIES_MARKS, TC, AFTERWARDS, AFTERWARDS_TC];
 /// Where each of the last two of them is called.
 const AFTERS: [(&str, &str); 2] = [(AFTER, AFTERWARDS), (AFTER_TC, AFTERWARDS_TC)];
+/// The program of a port in the driver, and behind the kernel's receive path.
+const DOOR: &str = "tam_front_door";
+const TC_DOOR: &str = "tam_tc_door";
 /// What [`FrontDoor::create`] loads, and no port loads again.
 const ONCE: [&str; 5] = [HEARTBEAT, CARRIES_MARKS, AFTERWARDS, AFTERWARDS_TC, TC];
 /// `XDP_PASS`: the packet carries a mark.
@@ -345,14 +348,36 @@ impl FrontDoor {
         // First tc: XDP may send packets there at once.
         let tcx = self.tc.attach_tcx(config.ifindex)?;
         let (xdp, mode, refused) = program.attach_xdp_as(config.ifindex, modes)?;
-        let links = [tcx, xdp];
+        self.keep(port, [tcx, xdp], &program)?;
+        Ok((mode, refused))
+    }
+
+    /// Puts a copy of the program at the tcx ingress of a port's device, before other programs
+    /// there: `config` has [`PORT_TC`].
+    ///
+    /// # Errors
+    /// When the kernel has no tcx.
+    pub fn attach_tc(&mut self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
+        let program = self.load(port, config)?;
+        let tcx = self.tc.attach_tcx(config.ifindex)?;
+        let door = program.attach_tcx(config.ifindex)?;
+        self.keep(port, [tcx, door], &program)
+    }
+
+    /// A port's programs stay when this process ends.
+    fn keep(
+        &mut self,
+        port: PortId,
+        links: [Link; 2],
+        program: &Program,
+    ) -> Result<(), FrontDoorError> {
         for (link, pin) in links.iter().zip(self.link_pins(port)) {
             link.pin(&pin)?;
         }
         program.pin(&self.door_pin(port))?;
         self.links.insert(port, links);
         self.invalidate();
-        Ok((mode, refused))
+        Ok(())
     }
 
     /// Makes a port known and loads its copy of the program, which is on no device yet.
@@ -360,16 +385,18 @@ impl FrontDoor {
     /// # Errors
     /// When the kernel refuses it.
     pub fn load(&self, port: PortId, config: &PortConfig) -> Result<Program, FrontDoorError> {
-        let mut object = Object::open(objects::FRONT_DOOR, "tam")?;
+        let at_tc = config.flags & PORT_TC != 0;
+        let bytes = if at_tc { objects::TC_DOOR } else { objects::FRONT_DOOR };
+        let mut object = Object::open(bytes, "tam")?;
         object.set_global("port_number", &u32::from(port.0))?;
         object.set_global("large_sets", &self.large_sets)?;
-        object.set_global("begins_with_ip", &u32::from(config.flags & PORT_RAW))?;
-        for once in ONCE {
-            object.set_autoload(once, false)?;
+        if !at_tc {
+            object.set_global("begins_with_ip", &u32::from(config.flags & PORT_RAW))?;
+            for once in ONCE {
+                object.set_autoload(once, false)?;
+            }
         }
-        for (name, map) in &self.maps {
-            object.reuse_map(name, map)?;
-        }
+        self.share_maps(&mut object)?;
         let object = object.load()?;
         self.configure(port, config)?;
         let number = u32::from(port.0);
@@ -379,7 +406,17 @@ impl FrontDoor {
         if config.flags & PORT_RAW == 0 {
             self.map("tam_egress").update(&config.ifindex, &number, Update::Any)?;
         }
-        Ok(object.program("tam_front_door")?)
+        Ok(object.program(if at_tc { TC_DOOR } else { DOOR })?)
+    }
+
+    /// Has an object use the node's maps, those of them that it declares.
+    fn share_maps(&self, object: &mut OpenObject) -> Result<(), FrontDoorError> {
+        for (name, map) in &self.maps {
+            if object.has_map(name) {
+                object.reuse_map(name, map)?;
+            }
+        }
+        Ok(())
     }
 
     /// Where the links of a port are pinned, in the order in which they are attached.

@@ -345,6 +345,7 @@ fn numbers_match_header() {
         PORT_RAW,
         PORT_GENERIC,
         PORT_CABLED,
+        PORT_TC,
         PORT_SHARES,
         LINES_MAX,
         SESSION_SYSTEM,

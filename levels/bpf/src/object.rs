@@ -228,6 +228,12 @@ impl OpenObject {
         self.checked("set the size of map", map, answer)
     }
 
+    /// Whether it declares such a map.
+    #[must_use]
+    pub fn has_map(&self, name: &str) -> bool {
+        self.find(name).is_ok()
+    }
+
     /// Uses an existing map in place of the declared one.
     ///
     /// # Errors

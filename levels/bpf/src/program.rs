@@ -346,18 +346,22 @@ impl Link {
         Ok(info.prog_id)
     }
 
-    /// The attached XDP program's device; 0 when the device is gone or the link is no XDP link.
+    /// The device that the program is attached to by XDP or tcx; 0 when it is gone, or the link is
+    /// another one.
     ///
     /// # Errors
     /// When the kernel does not say.
     pub fn ifindex(&self) -> io::Result<u32> {
         let mut info = sys::bpf_link_info::default();
         object_info(self.fd.as_fd(), &mut info)?;
-        if info.type_ != sys::BPF_LINK_TYPE_XDP {
-            return Ok(0);
+        match info.type_ {
+            // SAFETY: of an XDP link, the union holds the device; all its variants are plain
+            // numbers.
+            sys::BPF_LINK_TYPE_XDP => Ok(unsafe { info.__bindgen_anon_1.xdp.ifindex }),
+            // SAFETY: the same of a tcx link.
+            sys::BPF_LINK_TYPE_TCX => Ok(unsafe { info.__bindgen_anon_1.tcx.ifindex }),
+            _ => Ok(0),
         }
-        // SAFETY: of an XDP link, the union holds the device; all its variants are plain numbers.
-        Ok(unsafe { info.__bindgen_anon_1.xdp.ifindex })
     }
 
     /// Another descriptor of the same link.

@@ -132,6 +132,16 @@ impl Door {
         Ok((mode, refused.map(|reason| reason.to_string())))
     }
 
+    /// Puts the front door at the tcx ingress of a port's device.
+    ///
+    /// # Errors
+    /// When there is no front door, or the kernel refuses.
+    pub(crate) fn attach_tc(&mut self, port: PortId, config: &PortConfig) -> Result<()> {
+        let without = self.without.clone().unwrap_or_default();
+        let front = self.front.as_mut().with_context(|| format!("no BPF: {without}"))?;
+        Ok(front.attach_tc(port, config)?)
+    }
+
     /// Takes XDP off a port; of a packet port there is none.
     pub(crate) fn detach(&mut self, port: PortId, ifindex: u32) -> Result<(), FrontDoorError> {
         self.front.as_mut().map_or(Ok(()), |front| front.detach(port, ifindex))

@@ -6,7 +6,8 @@ use crate::packets;
 use anyhow::{Context, Result, bail};
 use bpf::{AttachError, FrontDoorError, XdpMode};
 use bpf_maps::{
-    PORT_CABLED, PORT_GENERIC, PORT_RAW, PortConfig, QUEUES_MAX, RPF_LOOSE, RPF_NONE, RPF_STRICT,
+    PORT_CABLED, PORT_GENERIC, PORT_RAW, PORT_TC, PortConfig, QUEUES_MAX, RPF_LOOSE, RPF_NONE,
+    RPF_STRICT,
 };
 use node::{Node, Port, PortKind, PortMode, PortSpec};
 use os::netlink::{Link, Netlink, NetlinkError};
@@ -54,6 +55,7 @@ pub(crate) struct LivePort {
 pub(crate) enum Mode {
     Native,
     Generic,
+    Tc,
     Packet,
 }
 
@@ -63,6 +65,7 @@ impl Mode {
         match self {
             Self::Native => "native",
             Self::Generic => "generic",
+            Self::Tc => "tc",
             Self::Packet => "packet",
         }
     }
@@ -72,6 +75,7 @@ impl Mode {
         match self {
             Self::Native => "nothing",
             Self::Generic => "each packet has a socket buffer, and often a copy, before it is seen",
+            Self::Tc => "services of streams only, and no fast path",
             Self::Packet => {
                 "each packet is copied to the cell, and back into the kernel if no service has it; there is no fast path and no flow cache, and services run at user level only"
             }
@@ -114,7 +118,12 @@ impl Undo {
 
     /// Switches off what must be off on a device.
     fn of(device: &str) -> Result<Self> {
-        let offloads = offload::disable(device, &OFF)
+        Self::without(device, &OFF)
+    }
+
+    /// Switches these off.
+    fn without(device: &str, off: &[Offload]) -> Result<Self> {
+        let offloads = offload::disable(device, off)
             .with_context(|| format!("switching offloads of {device} off"))?;
         Ok(Self { offloads, promiscuous: false, made: false })
     }
@@ -181,6 +190,7 @@ impl LivePort {
             PortMode::Auto => &[XdpMode::Native, XdpMode::Generic],
             PortMode::Native => &[XdpMode::Native],
             PortMode::Generic => &[XdpMode::Generic],
+            PortMode::Tc => return self.attach_at_tc(door),
             PortMode::Packet => return packets::serve(netlink, door, self),
         };
         let id = self.port.id;
@@ -203,6 +213,13 @@ impl LivePort {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Behind the kernel's receive path, where packets come as the stack has them.
+    fn attach_at_tc(&mut self, door: &mut Door) -> Result<()> {
+        self.mode = Mode::Tc;
+        self.config.flags |= PORT_TC;
+        door.attach_tc(self.port.id, &self.config)
     }
 
     /// Whether a port may be one of packet sockets.
@@ -273,6 +290,8 @@ impl LivePort {
         }
         let restore = match before {
             Some(before) => before,
+            // The stack has packets there as it always has.
+            None if port.spec.mode == PortMode::Tc => vec![Undo::without(&device, &[])?],
             None => switch_off(netlink, &link, made, bridge.is_some())?,
         };
         let mut offloads_off =
@@ -300,6 +319,9 @@ impl LivePort {
     pub(crate) fn take_up(&mut self, config: &PortConfig) {
         self.config.flags = config.flags;
         self.config.slow = config.slow;
+        if config.flags & PORT_TC != 0 {
+            self.mode = Mode::Tc;
+        }
         if config.flags & PORT_GENERIC != 0 {
             self.mode = Mode::Generic;
             self.mode_reason = Some("as the daemon before found".to_owned());
@@ -619,6 +641,7 @@ pub(crate) fn slow_reasons(netlink: &Netlink, fast_path: FastPath) -> impl Fn(u3
 pub(crate) fn slow_reasons_of(port: &LivePort) -> Vec<String> {
     match port.mode {
         Mode::Packet => vec!["its packets come by a packet socket".to_owned()],
+        Mode::Tc => vec!["its mode is \"tc\": packets are in the stack already".to_owned()],
         Mode::Native | Mode::Generic => slow_words(port.config.slow),
     }
 }

@@ -16,11 +16,16 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
+fn of_packets(entry: EntryId) -> Destination {
+    Destination { entry, way: Way::Cell, kind: Kind::Packets }
+}
+
 fn names() -> Lookup {
     Lookup {
         ports: (0..).map(PortId).zip(PORTS).map(|(id, port)| (name(port), id)).collect(),
-        services: [(name("monitor"), Destination { entry: EntryId(7), way: Way::Cell })].into(),
+        services: [(name("monitor"), of_packets(EntryId(7)))].into(),
         sessions: Arc::new(crate::session::built_in().map(|s| (s.name, s.id)).into()),
+        at_tc: BTreeSet::new(),
     }
 }
 
@@ -206,7 +211,8 @@ fn a_rule_leads_to_the_entry_of_its_service() {
 
 fn streams(text: &str) -> Result<RuleSet, RuleSetError> {
     let way = Way::Listener(4711);
-    let services = [(name("compress"), Destination { entry: EntryId(9), way })].into();
+    let to = Destination { entry: EntryId(9), way, kind: Kind::Streams };
+    let services = [(name("compress"), to)].into();
     let spec = RuleSpec::new(text.parse().unwrap(), Action::Service(name("compress")));
     compile(&[Rule { id: RuleId(3), spec }], &Lookup { services, ..names() })
 }
@@ -257,6 +263,36 @@ fn a_rule_of_streams_is_for_whole_tcp_connections() {
         let refused = streams(&format!("proto tcp {part}")).unwrap_err();
         assert!(matches!(refused, RuleSetError::PartOfConnections { .. }), "{part}");
         assert!(refused.to_string().contains("whole connections"), "{refused}");
+    }
+}
+
+#[test]
+fn what_comes_in_by_a_port_at_tc_is_for_streams_and_for_dropping() {
+    let way = Way::Listener(4711);
+    let streams = Destination { entry: EntryId(9), way, kind: Kind::Streams };
+    let down = Destination { way: Way::Down, ..of_packets(EntryId(7)) };
+    let [tc, other, ..] = PORTS;
+    let compiled = |text: &str, action: Action, monitor: Destination| {
+        let services = [(name("monitor"), monitor), (name("compress"), streams)].into();
+        let spec = RuleSpec::new(text.parse().unwrap(), action);
+        let at_tc = [name(tc)].into();
+        compile(&[Rule { id: RuleId(3), spec }], &Lookup { services, at_tc, ..names() })
+    };
+    let service = |text: &str| Action::Service(name(text));
+    // Whether the service runs at the moment makes no difference.
+    for monitor in [of_packets(EntryId(7)), down] {
+        for text in ["proto tcp", &format!("in {tc} proto tcp")] {
+            for action in [service("monitor"), Action::Out(name(other))] {
+                let refused = compiled(text, action, monitor).unwrap_err();
+                assert!(matches!(refused, RuleSetError::AtTc { .. }), "{refused}");
+                assert!(refused.to_string().contains(tc), "{refused}");
+            }
+            for action in [service("compress"), Action::Forward, Action::Drop] {
+                compiled(text, action, monitor).unwrap();
+            }
+        }
+        compiled(&format!("in {other}"), service("monitor"), monitor).unwrap();
+        compiled(&format!("in {other}"), Action::Out(name(tc)), monitor).unwrap();
     }
 }
 

@@ -4,7 +4,9 @@ use super::*;
 use crate::classifier::{Destination, Lookup, Way, compile};
 use crate::rule::{Action, Rule, RuleSpec};
 use crate::testing::any_match;
+use abi::check::Kind;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use units::{EntryId, Name};
 use wire::FrameBuilder;
@@ -15,11 +17,12 @@ const BRIDGED_PORT: DoorPort = DoorPort { bridge: Some(PortId(2)), ..PORT };
 
 fn names() -> Lookup {
     let name = |text: &str| Name::new(text).unwrap();
-    let destination = Destination { entry: EntryId(7), way: Way::Cell };
+    let destination = Destination { entry: EntryId(7), way: Way::Cell, kind: Kind::Packets };
     Lookup {
         ports: [("left", 0), ("right", 1), ("up", 2)].map(|(n, id)| (name(n), PortId(id))).into(),
         services: [(name("echo"), destination)].into(),
         sessions: Arc::new(crate::session::built_in().map(|s| (s.name, s.id)).into()),
+        at_tc: BTreeSet::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use abi::check::Kind;
 use units::{Name, RuleId};
 
 use super::Node;
@@ -67,7 +68,7 @@ impl Node {
     /// Where the node's own rules lead.
     pub(super) fn own_destination(&self) -> Option<(Name, Destination)> {
         let action = &self.own_rules.first()?.spec.action;
-        let destination = Destination { entry: ASSOCIATIONS, way: Way::Cell };
+        let destination = Destination { entry: ASSOCIATIONS, way: Way::Cell, kind: Kind::Packets };
         action.service().map(|name| (name.clone(), destination))
     }
 

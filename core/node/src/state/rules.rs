@@ -12,6 +12,7 @@ use crate::classifier::{Destination, Lookup, RuleSetError, Way, compile};
 use crate::command::{Effect, Outcome};
 use crate::desired::DesiredRule;
 use crate::owner::{Owner, same_principal};
+use crate::port::PortMode;
 use crate::refusal::Refusal;
 use crate::rule::{Rule, RuleSpec, Stage};
 use crate::service::{Service, ServiceState};
@@ -210,6 +211,7 @@ impl Node {
             };
             Destination { way, ..at_user }
         };
+        let at_tc = self.ports.iter().filter(|port| port.spec.mode == PortMode::Tc);
         Lookup {
             ports: self.ports.iter().map(|port| (port.spec.name.clone(), port.id)).collect(),
             services: services
@@ -217,6 +219,7 @@ impl Node {
                 .chain(self.own_destination())
                 .collect(),
             sessions: self.sessions.numbers(),
+            at_tc: at_tc.map(|port| port.spec.name.clone()).collect(),
         }
     }
 }

@@ -10,6 +10,7 @@
 
 mod access;
 mod associations;
+mod at_tc;
 mod bad_input;
 mod below;
 mod bombs;

@@ -57,13 +57,13 @@ fn numbered(line: &Line) -> (BTreeMap<u16, u32>, Vec<u8>) {
 }
 
 /// Outcomes of the port to the client that are not zero.
-fn outcomes(line: &Line) -> BTreeMap<String, u64> {
+pub fn outcomes(line: &Line) -> BTreeMap<String, u64> {
     let port = line.node.stats().unwrap().ports.remove(0);
     assert_eq!(port.outcomes.values().sum::<u64>(), port.rx_packets, "{port:#?}");
     port.outcomes.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-fn rule(r#match: &str, action: &str) -> RulesRequest {
+pub fn rule(r#match: &str, action: &str) -> RulesRequest {
     RuleRequest::new(r#match, action).into()
 }
 

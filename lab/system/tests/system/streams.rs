@@ -20,7 +20,7 @@ pub fn passes() -> Vec<u8> {
     wat::parse_str(text).unwrap()
 }
 
-fn deploy(line: &Line, rules: &[&str]) {
+pub fn deploy(line: &Line, rules: &[&str]) {
     let service = Service { name: "streams", rules, ..Service::default() };
     line.node.deploy(&passes(), &service).unwrap();
 }
@@ -59,7 +59,7 @@ pub fn connect(line: &Line, to: SocketAddr) -> TcpStream {
 }
 
 /// Both ends of a new connection.
-fn pair(line: &Line, listener: &TcpListener) -> (TcpStream, TcpStream) {
+pub fn pair(line: &Line, listener: &TcpListener) -> (TcpStream, TcpStream) {
     let client = connect(line, listener.local_addr().unwrap());
     (client, listener.accept().unwrap().0)
 }
@@ -80,7 +80,7 @@ fn read_all(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// The server gets all of it, and so does the client what the server sends back, until both end.
-fn there_and_back(client: &mut TcpStream, mut accepted: TcpStream, sent: &[u8]) {
+pub fn there_and_back(client: &mut TcpStream, mut accepted: TcpStream, sent: &[u8]) {
     std::thread::scope(|scope| {
         let upload = scope.spawn(|| {
             client.write_all(sent).unwrap();
@@ -149,13 +149,13 @@ fn a_service_of_streams_goes_with_its_connections_and_leaves_nothing() {
 }
 
 /// What an interception makes in the router's namespace.
-fn kernel_state(line: &Line) -> String {
+pub fn kernel_state(line: &Line) -> String {
     let rules = line.run("r1", &["ip", "rule"]) + &line.run("r1", &["ip", "-6", "rule"]);
     rules + &line.run("r1", &["nft", "list", "ruleset"])
 }
 
 /// A byte each way.
-fn talks(client: &mut TcpStream, server: &mut TcpStream) {
+pub fn talks(client: &mut TcpStream, server: &mut TcpStream) {
     server.set_read_timeout(Some(SOON)).unwrap();
     client.write_all(b"q").unwrap();
     server.read_exact(&mut [0]).unwrap();

@@ -11,10 +11,12 @@
 //! those; both take it back when [`Tap`] and [`ModuleTap`] are dropped. What the cell sends is
 //! not seen here: AF_XDP passes by the stack's egress.
 
-use bpf_maps::{CAPTURED_NONE, Captured, PORT_RAW, SNAP_MAX};
+use bpf_maps::{CAPTURED_NONE, Captured, PORT_RAW, PORT_TC, SNAP_MAX};
 use units::{EntryId, Nanos, PortId, RuleId, SessionId};
 
-use super::{AFTERS, AFTERWARDS, AFTERWARDS_TC, FrontDoor, FrontDoorError, ONCE, call_at_0};
+use super::{
+    AFTERS, AFTERWARDS, AFTERWARDS_TC, DOOR, FrontDoor, FrontDoorError, ONCE, TC_DOOR, call_at_0,
+};
 use crate::map::Map;
 use crate::mapped::MappedArray;
 use crate::new_map::MapSpec;
@@ -212,14 +214,18 @@ impl FrontDoor {
     ) -> Result<Tap, FrontDoorError> {
         let link = self.links.get(&port).map(|[_, xdp]| xdp);
         let link = link.ok_or(FrontDoorError::NotAttached { port })?;
-        let mut object = self.tapped(spec, ring)?;
+        let flags = self.port_config(port)?.flags;
+        let at_tc = flags & PORT_TC != 0;
+        let bytes = if at_tc { objects::TAPPED_TC_DOOR } else { objects::TAPPED_DOOR };
+        let mut object = self.tapped(bytes, spec, ring)?;
         for number in ["port_number", "tap_port"] {
             object.set_global(number, &u32::from(port.0))?;
         }
-        let raw = self.port_config(port)?.flags & PORT_RAW;
-        object.set_global("begins_with_ip", &u32::from(raw))?;
-        for once in ONCE {
-            object.set_autoload(once, false)?;
+        if !at_tc {
+            object.set_global("begins_with_ip", &u32::from(flags & PORT_RAW))?;
+            for once in ONCE {
+                object.set_autoload(once, false)?;
+            }
         }
         let object = object.load()?;
         let plain = link.program_id().and_then(Program::by_id).map_err(FrontDoorError::Ring)?;
@@ -235,7 +241,7 @@ impl FrontDoor {
             })
             .transpose()?;
         // Last: from here on only dropping takes it back.
-        door.update(&object.program("tam_front_door")?)?;
+        door.update(&object.program(if at_tc { TC_DOOR } else { DOOR })?)?;
         Ok(Tap { lost, door, plain, _egress: egress })
     }
 
@@ -245,8 +251,8 @@ impl FrontDoor {
     /// # Errors
     /// When the kernel does not take the programs.
     pub fn tap_modules(&self, spec: &TapSpec, ring: &TapRing) -> Result<ModuleTap, FrontDoorError> {
-        let mut object = self.tapped(spec, ring)?;
-        for other in ONCE.into_iter().chain(["tam_front_door", "tam_tap_egress"]) {
+        let mut object = self.tapped(objects::TAPPED_DOOR, spec, ring)?;
+        for other in ONCE.into_iter().chain([DOOR, "tam_tap_egress"]) {
             object.set_autoload(other, [AFTERWARDS, AFTERWARDS_TC].contains(&other))?;
         }
         let object = object.load()?;
@@ -264,9 +270,14 @@ impl FrontDoor {
         Ok(tap)
     }
 
-    /// The tapped copy of all, with the node's maps.
-    fn tapped(&self, spec: &TapSpec, ring: &TapRing) -> Result<OpenObject, FrontDoorError> {
-        let mut object = Object::open(objects::TAPPED_DOOR, "tam")?;
+    /// A tapped copy, with the node's maps.
+    fn tapped(
+        &self,
+        bytes: &'static [u8],
+        spec: &TapSpec,
+        ring: &TapRing,
+    ) -> Result<OpenObject, FrontDoorError> {
+        let mut object = Object::open(bytes, "tam")?;
         object.set_global("large_sets", &self.large_sets)?;
         object.set_global("tap_snap", &spec.snap.min(SNAP_MAX))?;
         for (name, on) in [
@@ -276,9 +287,7 @@ impl FrontDoor {
         ] {
             object.set_global(name, &u32::from(on))?;
         }
-        for (name, map) in &self.maps {
-            object.reuse_map(name, map)?;
-        }
+        self.share_maps(&mut object)?;
         object.reuse_map("tam_captured_ring", &ring.map)?;
         object.reuse_map("tam_tap_scratch", &ring.scratch)?;
         Ok(object)

@@ -157,6 +157,11 @@ impl FrontDoor {
         self.object.map(name).unwrap()
     }
 
+    /// The names of all of them.
+    pub fn map_names(&self) -> impl Iterator<Item = &str> {
+        self.object.map_names()
+    }
+
     /// The program itself.
     pub fn program(&self) -> &Program {
         &self.program

@@ -11,9 +11,9 @@ use wire::{FrameBuilder, parse_frame, rewrite};
 use crate::harness::{FrontDoor, XDP_PASS, XDP_REDIRECT, addressed};
 use crate::namespace::{NEXT_HOP, OUT_MAC, add_way_out, enter};
 
-const SYN: u8 = 0x02;
-const ACK: u8 = 0x10;
-const LISTENER: u16 = 4711;
+pub const SYN: u8 = 0x02;
+pub const ACK: u8 = 0x10;
+pub const LISTENER: u16 = 4711;
 
 /// All packets are of a service of streams, one way or the other.
 fn door(action: u8) -> FrontDoor {
@@ -25,7 +25,7 @@ fn door(action: u8) -> FrontDoor {
     door
 }
 
-fn segment(from: SocketAddr, to: SocketAddr, flags: u8) -> Vec<u8> {
+pub fn segment(from: SocketAddr, to: SocketAddr, flags: u8) -> Vec<u8> {
     let builder = FrameBuilder::new();
     let builder = match (from, to) {
         (SocketAddr::V4(from), SocketAddr::V4(to)) => {
@@ -51,7 +51,7 @@ fn is_forwarded_plainly(door: &mut FrontDoor, frame: &[u8]) {
     }
 }
 
-fn address(text: &str) -> SocketAddr {
+pub fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 

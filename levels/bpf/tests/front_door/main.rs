@@ -5,6 +5,7 @@
 //! and needs root; without it the tests say so and are counted as skipped.
 
 mod accounts;
+mod at_tc;
 mod beyond_ip;
 mod bridge;
 mod cache;

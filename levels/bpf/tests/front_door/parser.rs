@@ -90,7 +90,7 @@ fn headers_far_behind_are_left_to_the_kernel() {
 }
 
 /// The frames of `vectors/wire`.
-fn golden_packets() -> Vec<Vec<u8>> {
+pub fn golden_packets() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/wire");
     let mut frames = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {

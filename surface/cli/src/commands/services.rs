@@ -295,7 +295,8 @@ fn ports_text(ports: &[PortInfo]) -> String {
 /// Which ports leave the fast path, why, and what that means.
 fn slow_text(ports: &[PortInfo]) -> String {
     let mut text = String::new();
-    let routing = ports.iter().filter(|port| port.bridge.is_none());
+    // What a mode means is said with the port.
+    let routing = ports.iter().filter(|port| port.bridge.is_none() && port.mode != "tc");
     for port in routing.filter(|port| !port.slow_reasons.is_empty()) {
         let reasons = port.slow_reasons.join("; ");
         text.push_str(&crate::output::escaped(&format!(

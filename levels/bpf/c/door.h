@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
+/* From a packet to its flow, for the front door in the driver and at tc. Who includes this says
+ * before what is done there:
+ *
+ *   have_come()   a packet has been read: it is counted
+ *   act()         what its flow's rule and route say
+ *   act_unread()  what cannot be classified
+ */
+#ifndef TAM_DOOR_H
+#define TAM_DOOR_H
+
+#include "large_cache.h"
+
+static __always_inline int is_fresh(const struct tam_flow *flow, const struct tam_config *shared,
+				    __u64 generation)
+{
+	return flow->generation == generation &&
+	       bpf_jiffies64() - *(volatile __u64 *)&shared->routes_heard < TAM_ROUTES_LEASE;
+}
+
+/* Whether rules are asked for a frame that cannot be classified as IP: one names an
+ * ethertype, and this frame was read up to its own. */
+static __always_inline int is_named(const struct packet *packet, __u64 generation)
+{
+	return generation & TAM_GENERATION_ETHERTYPES && packet->outcome;
+}
+
+/* Any frame: taken apart, then looked up by what it is matched by. `common` is the
+ * key of a common frame that the cache lacks; of another frame its word 5 is 0. */
+__noinline int take_apart(tam_context *ctx, const struct common_key *common_key,
+			  struct tam_port_stats *stats, __u64 generation)
+{
+	if (!common_key || !stats)
+		return XDP_PASS;	/* not reached */
+
+	const __u64 *common = common_key->words;
+	struct packet packet = {};
+	__u32 at = port_number;	/* one word for all keys: the stack is nearly full */
+	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &at);
+
+	at = 0;
+
+	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &at);
+	struct tam_flow *flow;
+
+	if (!config || !shared)
+		return XDP_PASS;	/* the maps are as large as port_number allows: not reached */
+
+	int outcome = parse(ctx, config, &packet);
+
+	have_come(ctx, &packet, packet.key.protocol, stats);
+	if (outcome >= 0 && !is_named(&packet, generation))
+		return act_unread(ctx, config, stats, outcome);
+	packet.key.port = port_number;
+	packet.key.tcp_flags = packet.tcp_flags & generation >> TAM_GENERATION_FLAGS;
+	if (packet.key.fragment && shared->mask_count[generation & 1])
+		track_fragment(&packet);
+
+	const __u64 *key = common[5] ? common : (const __u64 *)&packet.key;
+	int words = common[5] ? TAM_COMMON_WORDS : TAM_KEY_WORDS;
+	__u64 hash = common[5] ? common_hash(common, shared->hash_keys)
+			       : hash_of(key, shared->hash_keys);
+
+	at = slot_of(hash);
+	flow = bpf_map_lookup_elem(&tam_flows, &at);
+	if (!flow)
+		return finish(stats, TAM_KERNEL_OTHER);
+
+	int hit = is_flow(flow, key, words) && is_fresh(flow, shared, generation);
+
+	if (!hit && large_sets) {
+		struct tam_flow *large = find_large(hash, key, words);
+
+		if (!large) {
+			large = take_large(hash, generation);
+		} else if (is_fresh(large, shared, generation)) {
+			promote(flow, large, stats);
+			hit = 1;
+		}
+		if (large)
+			flow = large;
+	}
+	if (hit) {
+		stats->cache_hits++;
+	} else {
+		__builtin_memcpy(flow->key, &packet.key, sizeof(flow->key));
+		if (common[5])
+			__builtin_memcpy(flow->key, common, TAM_COMMON_WORDS * sizeof(*common));
+		resolve(ctx, &packet, shared, flow, generation);
+	}
+	return act(ctx, &packet, flow, stats);
+}
+
+/* What becomes of a packet: what act() or act_unread() returns. */
+static __always_inline int look_up(tam_context *ctx, struct tam_port_stats *stats,
+				   const struct tam_config *shared, struct common_key *common,
+				   __u32 *at)
+{
+	struct packet packet;
+	__u64 *key = common->words;
+
+	/* Read once: a packet meets the rules of one generation and no others. */
+	__u64 generation = *(volatile __u64 *)&shared->generation;
+
+	if (take_every_frame_apart ||
+	    !parse_common(ctx, &packet, generation >> TAM_GENERATION_FLAGS, key)) {
+		key[5] = 0;
+		goto other;
+	}
+
+	__u64 hash = common_hash(key, shared->hash_keys);
+
+	*at = slot_of(hash);
+
+	struct tam_flow *flow = bpf_map_lookup_elem(&tam_flows, at);
+
+	if (!flow)
+		goto other;
+	if (!same_common(flow->key, key) || !is_fresh(flow, shared, generation)) {
+		struct tam_flow *large = large_sets ? find_large(hash, key, TAM_COMMON_WORDS) : 0;
+
+		if (!large || !is_fresh(large, shared, generation))
+			goto other;
+		promote(flow, large, stats);
+		flow = large;
+	}
+	have_come(ctx, &packet, key[2] >> 56, stats);
+	stats->cache_hits++;
+	return act(ctx, &packet, flow, stats);
+other:
+	return take_apart(ctx, common, stats, generation);
+}
+
+#endif

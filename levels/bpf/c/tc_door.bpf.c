@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
+/* The front door of a port with `mode = "tc"`: at tcx ingress, behind the kernel's receive path.
+ *
+ *   driver --> GRO --> here: the same rules, caches and counters as in the driver (door.h)
+ *                       | drop      by rule, or what lies
+ *                       | a stream service's, with a socket here: the mark of the listener
+ *                       v
+ *                      the kernel's stack, which routes whatever is not for a socket
+ *
+ * For ports of streams. What the kernel takes in anyway needs no frame with room in front of it,
+ * for which drivers copy, and comes here joined: a segment of TCP with up to 64 KiB is looked at
+ * once, and counts as the frames that it was. Services of packets need XDP; rules that lead to
+ * one do not get this far (core/node), and what meets such a rule goes on plainly.
+ */
+#define TAM_AT_TC
+#include "tam_bpf.h"
+#include "tam_maps.h"
+#include "context.h"
+#include "stream.h"
+
+/* The common frame's headers. What the sender or GRO leaves behind them in pages stays there. */
+#define TAM_COMMON_HEADERS (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct tcphdr))
+
+/* How many frames the kernel has joined. */
+static __always_inline __u32 frames_of(const struct __sk_buff *ctx)
+{
+	__u32 frames = ctx->gso_segs;
+
+	return frames ? frames : 1;
+}
+
+/* Bytes of a packet on the wire, as the frames that it was: each had the headers. */
+static __always_inline __u32 on_the_wire(struct __sk_buff *ctx, const struct packet *packet,
+					 __u8 protocol)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	__u32 frames = frames_of(ctx), l4 = packet->l4_offset, length = packet->length, headers = 0;
+
+	if (ctx->vlan_present)
+		length += frames * sizeof(struct vlan_header);
+	if (frames == 1 || l4 > TAM_L4_OFFSET_MAX)
+		return length;
+
+	struct tcphdr *tcp = data + l4;
+
+	if (protocol == IPPROTO_UDP)
+		headers = l4 + 8;
+	else if (protocol == IPPROTO_TCP && (void *)(tcp + 1) <= data_end)
+		headers = l4 + tcp->doff * 4;
+	return length + (frames - 1) * headers;
+}
+
+/* A packet has come and been read: as the frames that it was. */
+static __always_inline void have_come(struct __sk_buff *ctx, const struct packet *packet,
+				      __u8 protocol, struct tam_port_stats *stats)
+{
+	stats->rx_packets += frames_of(ctx);
+	stats->rx_bytes += on_the_wire(ctx, packet, protocol);
+}
+
+static __always_inline int act(struct __sk_buff *ctx, const struct packet *packet,
+			       const struct tam_flow *flow, struct tam_port_stats *stats)
+{
+	__u32 frames = frames_of(ctx);
+
+	TAP_RULE(flow);
+	if (flow->meta.rule != TAM_RULE_NONE) {
+		__u32 bytes = on_the_wire(ctx, packet, flow->meta.flags >> 16);
+
+		count_rule(flow->meta.rule, frames, bytes);
+		count_others(flow, frames, bytes);
+	}
+	switch (flow->action) {
+	case TAM_ACTION_FORWARD:
+		return finish_all(stats, flow->outcome, frames);
+	case TAM_ACTION_INTERCEPT:
+	case TAM_ACTION_INTERCEPT_BACK:
+		return to_stream(flow, extent_of(packet), flow->outcome);
+	case TAM_ACTION_DROP:
+		return finish_all(stats, TAM_DROP_RULE, frames);
+	case TAM_ACTION_DOWN:
+		return finish_all(stats, TAM_DROP_DOWN, frames);
+	}
+	return finish_all(stats, TAM_KERNEL_NO_SOCKET, frames);
+}
+
+/* The kernel knows better what it has joined. */
+static __always_inline int act_unread(struct __sk_buff *ctx, const struct tam_port_config *config,
+				      struct tam_port_stats *stats, int outcome)
+{
+	(void)config;
+	if (ctx->gso_size && outcome >= TAM_DROP_TRUNCATED)
+		outcome = TAM_KERNEL_OTHER;
+	return finish_all(stats, outcome, frames_of(ctx));
+}
+
+#include "door.h"
+
+/* A packet of a stream service's rule: to the kernel's TCP, or on its way. */
+static __noinline int intercept_here(struct __sk_buff *ctx, struct tam_port_stats *stats)
+{
+	__u32 at = 0;
+	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &at);
+
+	if (!stats || !way)
+		return XDP_DROP;	/* not reached */
+	if (!is_of_a_socket(ctx, way))
+		return finish_all(stats, way->program, frames_of(ctx));
+	ctx->mark = TAM_MARK_LISTENER | way->meta.entry;
+	return finish_all(stats, TAM_INTERCEPTED, frames_of(ctx));
+}
+
+SEC("tcx/ingress")
+int tam_tc_door(struct __sk_buff *ctx)
+{
+	__u32 at = port_number, length = ctx->len;
+	struct tam_port_stats *stats = bpf_map_lookup_elem(&tam_stats, &at);
+	struct common_key common = {};
+	int action;
+
+	at = 0;
+
+	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &at);
+
+	if (!stats || !shared)
+		return TC_ACT_UNSPEC;	/* the maps are as large as port_number allows: not reached */
+	if (length > TAM_COMMON_HEADERS)
+		length = TAM_COMMON_HEADERS;
+	if ((void *)(long)ctx->data + length > (void *)(long)ctx->data_end)
+		bpf_skb_pull_data(ctx, length);
+	TAP_ARRIVAL(ctx);
+	action = look_up(ctx, stats, shared, &common, &at);
+	if (action == TAM_INTERCEPT)
+		action = intercept_here(ctx, stats);
+	TAP_END(ctx, action);
+	return action == XDP_PASS ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
