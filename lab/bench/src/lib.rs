@@ -222,6 +222,8 @@ pub struct Plan {
     /// Whether it has associations, at 10.200.0.2:7443, and lets anyone call the shortest module
     /// that drops every packet.
     pub is_called: bool,
+    /// Whether its ports are for streams alone, with their front door at tc.
+    pub at_tc: bool,
     /// Where it serves its API, and what it holds, to the other nodes of the run.
     pub serves: Option<SocketAddr>,
     /// Where it gets what it does not hold.

@@ -148,6 +148,7 @@ impl Line {
             ledger_every: None,
             rate: None,
             is_called: false,
+            at_tc: false,
             serves: None,
             repository: None,
         }

@@ -4,6 +4,8 @@
 //! wrk ─▶ s0 ═ n0 [ node: plain interception ]          n1 ═ d0 ─▶ origin: nginx
 //! wrk ─▶ s0 ═ n0 [ node: pass-through filter ]         n1 ═ d0 ─▶ origin
 //! wrk ─▶ s0 ═ n0 [ node: it keeps servers, too ]        n1 ═ d0 ─▶ origin
+//! wrk ─▶ s0 ═ n0 XDP [ node: plain interception ] XDP  n1 ═ d0 ─▶ origin
+//! wrk ─▶ s0 ═ n0 XDP [ node: pass-through filter ] XDP n1 ═ d0 ─▶ origin
 //! wrk ─▶ s0 ═ n0 [ HAProxy, nginx: TCP and HTTP ]      n1 ═ d0 ─▶ origin
 //! wrk ─▶ s0 ═ n0 XDP [ HAProxy: TCP and HTTP ] XDP     n1 ═ d0 ─▶ origin
 //! wrk ─▶ s0 ═ n0 [ HAProxy as each client, TPROXY ]    n1 ═ d0 ─▶ origin
@@ -85,27 +87,32 @@ enum Who {
     NginxTcp,
     TcpBehindXdp,
     TcpTransparent,
+    /// The same as `Plain` with the node's front door in the driver, as of ports for everything.
+    PlainAtXdp,
     Filter,
     HaproxyHttp,
     NginxHttp,
     HttpBehindXdp,
     HttpTransparent,
+    FilterAtXdp,
     /// The filter where connections to servers stay for the next client, as HAProxy's and nginx' do.
     Keeping,
 }
 
 impl Who {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::Plain,
         Self::HaproxyTcp,
         Self::NginxTcp,
         Self::TcpBehindXdp,
         Self::TcpTransparent,
+        Self::PlainAtXdp,
         Self::Filter,
         Self::HaproxyHttp,
         Self::NginxHttp,
         Self::HttpBehindXdp,
         Self::HttpTransparent,
+        Self::FilterAtXdp,
         Self::Keeping,
     ];
 
@@ -117,6 +124,8 @@ impl Who {
     const fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain_interception",
+            Self::PlainAtXdp => "plain_interception_at_xdp",
+            Self::FilterAtXdp => "filter_at_xdp",
             Self::Filter => "filter",
             Self::Keeping => "filter_keeping_servers",
             Self::HaproxyTcp => "haproxy_tcp",
@@ -134,6 +143,7 @@ impl Who {
             Self::TcpBehindXdp | Self::HttpBehindXdp => ".behind_xdp",
             Self::TcpTransparent | Self::HttpTransparent => ".transparent",
             Self::NginxTcp | Self::NginxHttp => ".nginx",
+            Self::PlainAtXdp | Self::FilterAtXdp => ".at_xdp",
             Self::Keeping => ".kept",
             Self::Plain | Self::Filter | Self::HaproxyTcp | Self::HaproxyHttp => "",
         }
@@ -164,7 +174,7 @@ pub(crate) fn run(
     let versions = [HAPROXY.version("-v")?, NGINX.version("-v")?];
     let folder = streams::folder()?;
     let wrk = Wrk::new(folder.path())?;
-    progress("making six lines of namespaces, with an origin and a proxy each");
+    progress("making eight lines of namespaces, with an origin and a proxy each");
     let sites = Sites::new(folder.path(), subject)?;
     let measured = rounds(options, &sites, &wrk, progress);
     sites.stop(subject)?;
@@ -228,7 +238,14 @@ fn measurements(rounds: &[Round]) -> Vec<Measurement> {
     let kinds: [(&str, &[Who]); 2] = [
         (
             "tcp",
-            &[Who::Plain, Who::HaproxyTcp, Who::NginxTcp, Who::TcpBehindXdp, Who::TcpTransparent],
+            &[
+                Who::Plain,
+                Who::HaproxyTcp,
+                Who::NginxTcp,
+                Who::TcpBehindXdp,
+                Who::TcpTransparent,
+                Who::PlainAtXdp,
+            ],
         ),
         (
             "http",
@@ -238,6 +255,7 @@ fn measurements(rounds: &[Round]) -> Vec<Measurement> {
                 Who::NginxHttp,
                 Who::HttpBehindXdp,
                 Who::HttpTransparent,
+                Who::FilterAtXdp,
             ],
         ),
     ];
@@ -357,13 +375,15 @@ mod tests {
         let xdp = of("proxy.tcp.bulk.behind_xdp");
         assert_eq!((xdp.baseline, xdp.goal, xdp.unit), (4.0, None, "MB/s"));
         let filter = of("proxy.http.connections.nginx");
-        assert_eq!((filter.ours, filter.baseline), (6.0, 8.0));
+        assert_eq!((filter.ours, filter.baseline), (7.0, 9.0));
         let transparent = of("proxy.http.connections.transparent");
-        assert_eq!((transparent.ours, transparent.baseline), (6.0, 10.0));
+        assert_eq!((transparent.ours, transparent.baseline), (7.0, 11.0));
+        let at_xdp = of("proxy.tcp.bulk.at_xdp");
+        assert_eq!((at_xdp.ours, at_xdp.baseline, at_xdp.goal), (1.0, 6.0, None));
         let kept = of("proxy.http.connections.kept");
-        assert_eq!((kept.ours, kept.baseline, kept.goal), (11.0, 7.0, Some(GOAL_RATE)));
+        assert_eq!((kept.ours, kept.baseline, kept.goal), (13.0, 8.0, Some(GOAL_RATE)));
         let cost = of("proxy.filter.cost");
-        assert_eq!((cost.ratio, cost.goal), (6.0, Some(GOAL_FILTER)));
+        assert_eq!((cost.ratio, cost.goal), (7.0, Some(GOAL_FILTER)));
         assert_eq!(of("proxy.http.requests.cpu").better, Better::Lower);
         assert!(all.iter().all(|it| it.rounds == 2 && it.ratio.is_finite()));
     }

@@ -11,7 +11,7 @@ use super::{Client, LARGE, SMALL, Who};
 use crate::line::{self, Line, NODE_CPU};
 use crate::streams::process::{HAPROXY, Process};
 use crate::streams::{self, ORIGIN, PROXY, nginx, within};
-use crate::{Service, Subject};
+use crate::{Plan, Service, Subject};
 
 /// What HAProxy's backends have that connect to the origin as the client.
 const AS_CLIENT: &str = "source 0.0.0.0 usesrc client";
@@ -23,6 +23,8 @@ const TRANSPARENT: &str = "table ip transparent {\n chain prerouting {\n  \
 const PLAIN: &str = "bench-plain";
 const FILTER: &str = "bench-filter";
 const KEEPING: &str = "bench-keeping";
+const PLAIN_AT_XDP: &str = "bench-plain-xdp";
+const FILTER_AT_XDP: &str = "bench-filter-xdp";
 /// Files of the origin.
 pub(super) const SMALL_PATH: &str = "/1k";
 pub(super) const LARGE_PATH: &str = "/1m";
@@ -48,6 +50,8 @@ pub(super) struct Sites {
     plain: Site,
     filter: Site,
     keeping: Site,
+    plain_at_xdp: Site,
+    filter_at_xdp: Site,
     others: Site,
     behind_xdp: Site,
     transparent: Site,
@@ -56,7 +60,7 @@ pub(super) struct Sites {
     haproxy_behind_xdp: Process,
     haproxy_transparent: Process,
     /// Of our daemons and cells.
-    nodes: [Vec<u32>; 3],
+    nodes: [Vec<u32>; 5],
     _links: Vec<Link>,
 }
 
@@ -88,16 +92,32 @@ impl Sites {
         let haproxy_transparent =
             haproxy_in(&transparent, folder, "haproxy-transparent", AS_CLIENT)?;
         let (plain, filter, keeping) = (site("plain")?, site("filter")?, site("keeping")?);
-        subject.start(&streams::plan(&plain.line, PLAIN, Service::Connections), 0)?;
-        subject.start(&streams::plan(&filter.line, FILTER, Service::PassThrough), 0)?;
-        let service = Service::PassThroughKeepingServers;
-        subject.start(&streams::plan(&keeping.line, KEEPING, service), 0)?;
+        let (plain_at_xdp, filter_at_xdp) = (site("plain-xdp")?, site("filter-xdp")?);
+        for (site, name, service) in [
+            (&plain, PLAIN, Service::Connections),
+            (&filter, FILTER, Service::PassThrough),
+            (&keeping, KEEPING, Service::PassThroughKeepingServers),
+            (&plain_at_xdp, PLAIN_AT_XDP, Service::Connections),
+            (&filter_at_xdp, FILTER_AT_XDP, Service::PassThrough),
+        ] {
+            // Ports for streams alone, as whoever runs a proxy has them, but for the last two.
+            let at_tc = ![PLAIN_AT_XDP, FILTER_AT_XDP].contains(&name);
+            subject.start(&Plan { at_tc, ..streams::plan(&site.line, name, service) }, 0)?;
+        }
         let mut node = |name| streams::node(subject, name);
-        let nodes = [node(PLAIN)?, node(FILTER)?, node(KEEPING)?];
+        let nodes = [
+            node(PLAIN)?,
+            node(FILTER)?,
+            node(KEEPING)?,
+            node(PLAIN_AT_XDP)?,
+            node(FILTER_AT_XDP)?,
+        ];
         Ok(Self {
             plain,
             filter,
             keeping,
+            plain_at_xdp,
+            filter_at_xdp,
             others,
             behind_xdp,
             transparent,
@@ -112,9 +132,8 @@ impl Sites {
 
     /// Stops the nodes.
     pub(super) fn stop(&self, subject: &mut dyn Subject) -> Result<()> {
-        subject.stop(PLAIN)?;
-        subject.stop(FILTER)?;
-        subject.stop(KEEPING)
+        let nodes = [PLAIN, FILTER, KEEPING, PLAIN_AT_XDP, FILTER_AT_XDP];
+        nodes.into_iter().try_for_each(|name| subject.stop(name))
     }
 
     pub(super) fn place(&self, who: Who) -> Place<'_> {
@@ -125,6 +144,8 @@ impl Sites {
             Who::Plain => (&self.plain, ORIGIN.to_owned(), self.nodes[0].clone()),
             Who::Filter => (&self.filter, ORIGIN.to_owned(), self.nodes[1].clone()),
             Who::Keeping => (&self.keeping, ORIGIN.to_owned(), self.nodes[2].clone()),
+            Who::PlainAtXdp => (&self.plain_at_xdp, ORIGIN.to_owned(), self.nodes[3].clone()),
+            Who::FilterAtXdp => (&self.filter_at_xdp, ORIGIN.to_owned(), self.nodes[4].clone()),
             Who::HaproxyTcp => (&self.others, proxy(HAPROXY_TCP), self.haproxy.pids()),
             Who::HaproxyHttp => (&self.others, proxy(HAPROXY_HTTP), self.haproxy.pids()),
             Who::NginxTcp => (&self.others, proxy(NGINX_TCP), self.nginx.pids()),

@@ -154,7 +154,8 @@ impl Nodes {
         let rates = [None, plan.rate];
         let port = |(device, rate): (&String, Option<u64>)| {
             let rate = rate.map_or_else(String::new, |rate| format!("rate = \"{rate}Mbit/s\"\n"));
-            format!("[[port]]\nname = \"{device}\"\ndevice = \"{device}\"\n{rate}")
+            let mode = if plan.at_tc { "mode = \"tc\"\n" } else { "" };
+            format!("[[port]]\nname = \"{device}\"\ndevice = \"{device}\"\n{mode}{rate}")
         };
         let text = format!(
             "name = \"{}\"\nstore = \"{}\"\nstate = \"{}\"\nguest_core = {}\n{}{}[trust]\nunsigned = \"accept\"\nadministrators = [\"{}\"]\n{}{}",
