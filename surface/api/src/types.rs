@@ -97,8 +97,8 @@ pub struct PortInfo {
     /// `device`, with Ethernet frames, or `tun`, with IP packets.
     #[serde(default)]
     pub kind: String,
-    /// How packets come in: `native`, XDP in the driver; `generic`, XDP in the stack; `packet`, packet
-    /// sockets without XDP.
+    /// How packets come in: `native`, XDP in the driver; `generic`, XDP in the stack; `tc`, behind the
+    /// kernel's receive path, for streams alone; `packet`, packet sockets without XDP.
     pub mode: String,
     /// Why it is not the mode before, where that was tried.
     #[serde(default)]
@@ -678,6 +678,20 @@ pub struct PortStatsInfo {
     pub device_tx_dropped: u64,
     /// Frames that the device counts as dropped on their way in.
     pub device_rx_dropped: u64,
+}
+
+impl PortStatsInfo {
+    /// Frames whose outcome begins so: `kernel_`, `drop_` …
+    #[must_use]
+    pub fn outcomes_of(&self, prefix: &str) -> u64 {
+        self.outcomes.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, n)| n).sum()
+    }
+
+    /// Frames that a service had: of packets, or of streams.
+    #[must_use]
+    pub fn to_services(&self) -> u64 {
+        self.outcomes_of("to_") + self.outcomes_of("intercepted")
+    }
 }
 
 /// What a session's rules took.

@@ -98,7 +98,8 @@ fast_path = "auto"
 name = "left"
 device = "eth1"
 # mode = "auto"     # how packets come in: "native" (XDP in the driver), "generic" (XDP in the
-                    # stack), or the best that there is, which 'tam show' names
+                    # stack), "tc" (behind it, for services of streams alone), or the best that
+                    # there is, which 'tam show' names
 
 [[port]]
 name = "right"

@@ -60,7 +60,8 @@ fn connections_at_tc_have_their_addresses_and_every_byte_and_count_as_their_fram
     assert_eq!((stats.bytes_up, stats.bytes_down), (8 << 20, 8 << 20));
     // Joined or not: each frame has its headers, and no more than a segment.
     let (port, frames) = (line.node.stats().unwrap().ports.remove(0), (8 << 20) / SEGMENT);
-    assert!(outcomes(&line)["intercepted"] >= frames, "{port:#?}");
+    assert!(port.outcomes["intercepted"] >= frames, "{port:#?}");
+    assert_eq!(port.to_services(), port.outcomes["intercepted"]);
     assert!(port.rx_packets >= frames && port.rx_bytes > (8 << 20) + 54 * frames, "{port:#?}");
     let rules = line.node.client().rules().unwrap().rules;
     let (counted, bytes) = (rules[0].packets, rules[0].bytes);

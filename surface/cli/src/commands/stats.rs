@@ -83,17 +83,13 @@ fn ports(now: &Counters, before: Option<&Counters>) -> Rows {
             rate.map_or("-".to_owned(), |rate| rate.to_string()),
             port.rx_bytes.to_string(),
             outcome("forwarded").to_string(),
-            sum(port, "to_").to_string(),
-            sum(port, "kernel_").to_string(),
-            (sum(port, "drop_") + port.socket_ring_full + port.socket_dropped).to_string(),
+            port.to_services().to_string(),
+            port.outcomes_of("kernel_").to_string(),
+            (port.outcomes_of("drop_") + port.socket_ring_full + port.socket_dropped).to_string(),
             port.cache_hits.to_string(),
         ]);
     }
     rows
-}
-
-fn sum(port: &PortStatsInfo, prefix: &str) -> u64 {
-    port.outcomes.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, n)| n).sum()
 }
 
 /// Why packets went to the kernel or were dropped, in words.

@@ -147,12 +147,8 @@ impl Sample {
     }
 }
 
-fn outcomes(port: &PortStatsInfo, prefix: &str) -> u64 {
-    port.outcomes.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, n)| n).sum()
-}
-
 fn dropped(port: &PortStatsInfo) -> u64 {
-    outcomes(port, "drop_") + port.socket_ring_full + port.socket_dropped
+    port.outcomes_of("drop_") + port.socket_ring_full + port.socket_dropped
 }
 
 fn ports(before: &Reading, now: &Reading, rate: &impl Fn(u64, u64) -> u64) -> Vec<PortRates> {
@@ -169,9 +165,9 @@ fn ports(before: &Reading, now: &Reading, rate: &impl Fn(u64, u64) -> u64) -> Ve
                 port: port.port.clone(),
                 packets_per_second: of(&|port| port.rx_packets),
                 bits_per_second: of(&|port| port.rx_bytes.saturating_mul(8)),
-                forwarded_per_second: of(&|port| outcomes(port, "forwarded")),
-                to_service_per_second: of(&|port| outcomes(port, "to_")),
-                to_kernel_per_second: of(&|port| outcomes(port, "kernel_")),
+                forwarded_per_second: of(&|port| port.outcomes_of("forwarded")),
+                to_service_per_second: of(&PortStatsInfo::to_services),
+                to_kernel_per_second: of(&|port| port.outcomes_of("kernel_")),
                 dropped_per_second: of(&dropped),
                 slow_reasons: info.map(|info| info.slow_reasons.clone()).unwrap_or_default(),
             }
