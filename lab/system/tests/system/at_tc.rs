@@ -4,7 +4,7 @@ use crate::capture::packets_of;
 use crate::common::{Line, SOON, passing};
 use crate::packet::{outcomes, rule};
 use crate::streams::{
-    PORT, connect, deploy, kernel_state, noise, pair, server, stats, talks, there_and_back,
+    PORT, deploy, kernel_state, pair, server, stats, talks, two_connections_have_every_byte,
 };
 use os::offload::{Offload, OffloadState};
 use testkit::{Net, NodeUnderTest, Service, root_or_skip, wait_for};
@@ -45,19 +45,7 @@ fn connections_at_tc_have_their_addresses_and_every_byte_and_count_as_their_fram
         assert!(port.mode_cost.contains("streams only"), "{}", port.mode_cost);
     }
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
-    let sent = noise(4 << 20);
-    for v6 in [false, true] {
-        let listener = server(&line, v6, PORT);
-        let mut client = connect(&line, listener.local_addr().unwrap());
-        let (accepted, from) = listener.accept().unwrap();
-        assert_eq!(from, client.local_addr().unwrap(), "the server sees its client");
-        assert_eq!(client.peer_addr().unwrap(), listener.local_addr().unwrap());
-        there_and_back(&mut client, accepted, &sent);
-    }
-    let ended = wait_for(SOON, || Some(stats(&line)).filter(|stats| stats.ended == 2));
-    let stats = ended.unwrap_or_else(|| panic!("{:?}", stats(&line)));
-    assert_eq!((stats.accepted, stats.open, stats.reset), (2, 0, 0));
-    assert_eq!((stats.bytes_up, stats.bytes_down), (8 << 20, 8 << 20));
+    two_connections_have_every_byte(&line);
     // Joined or not: each frame has its headers, and no more than a segment.
     let (port, frames) = (line.node.stats().unwrap().ports.remove(0), (8 << 20) / SEGMENT);
     assert!(port.outcomes["intercepted"] >= frames, "{port:#?}");

@@ -80,7 +80,7 @@ fn read_all(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// The server gets all of it, and so does the client what the server sends back, until both end.
-pub fn there_and_back(client: &mut TcpStream, mut accepted: TcpStream, sent: &[u8]) {
+fn there_and_back(client: &mut TcpStream, mut accepted: TcpStream, sent: &[u8]) {
     std::thread::scope(|scope| {
         let upload = scope.spawn(|| {
             client.write_all(sent).unwrap();
@@ -95,6 +95,25 @@ pub fn there_and_back(client: &mut TcpStream, mut accepted: TcpStream, sent: &[u
     });
 }
 
+/// One of IPv4 and one of IPv6 that a service has: both ends see each other's addresses, and 4 MiB
+/// both ways.
+pub fn two_connections_have_every_byte(line: &Line) -> api::StreamStats {
+    let sent = noise(4 << 20);
+    for v6 in [false, true] {
+        let listener = server(line, v6, PORT);
+        let mut client = connect(line, listener.local_addr().unwrap());
+        let (accepted, from) = listener.accept().unwrap();
+        assert_eq!(from, client.local_addr().unwrap(), "the server sees its client");
+        assert_eq!(client.peer_addr().unwrap(), listener.local_addr().unwrap());
+        there_and_back(&mut client, accepted, &sent);
+    }
+    let ended = wait_for(SOON, || Some(stats(line)).filter(|stats| stats.ended == 2));
+    let stats = ended.unwrap_or_else(|| panic!("{:?}", stats(line)));
+    assert_eq!((stats.accepted, stats.open, stats.reset, stats.other_port), (2, 0, 0, 0));
+    assert_eq!((stats.bytes_up, stats.bytes_down), (8 << 20, 8 << 20));
+    stats
+}
+
 #[test]
 fn connections_go_through_a_service_with_their_addresses_and_every_byte() {
     if !root_or_skip("services of streams") {
@@ -103,19 +122,7 @@ fn connections_go_through_a_service_with_their_addresses_and_every_byte() {
     let line = Line::up();
     line.acquaint();
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
-    let sent = noise(4 << 20);
-    for v6 in [false, true] {
-        let listener = server(&line, v6, PORT);
-        let mut client = connect(&line, listener.local_addr().unwrap());
-        let (accepted, from) = listener.accept().unwrap();
-        assert_eq!(from, client.local_addr().unwrap(), "the server sees its client");
-        assert_eq!(client.peer_addr().unwrap(), listener.local_addr().unwrap());
-        there_and_back(&mut client, accepted, &sent);
-    }
-    let ended = wait_for(SOON, || Some(stats(&line)).filter(|stats| stats.ended == 2));
-    let stats = ended.unwrap_or_else(|| panic!("{:?}", stats(&line)));
-    assert_eq!((stats.accepted, stats.open, stats.reset, stats.other_port), (2, 0, 0, 0));
-    assert_eq!((stats.bytes_up, stats.bytes_down), (8 << 20, 8 << 20));
+    let stats = two_connections_have_every_byte(&line);
     assert!(stats.cpu_ns > 0, "it has worked");
     let rules = line.node.client().rules().unwrap().rules;
     let counted: u64 = rules.iter().map(|rule| rule.packets).sum();
