@@ -18,11 +18,11 @@ const CALL_TIME_MAX: Nanos = Nanos::from_millis(5);
 /// than a short slice to come so far, after others had the caches, and would never get on.
 const PROGRESS_MIN: Nanos = Nanos(10_000);
 
-/// Turns in a row in which a call may be looked at closely from their beginning: it runs a hundredth
-/// as fast then. A host that takes longer than a short slice to set a timer makes all of them so,
-/// and a call would use up its time without having run. The next turn goes on until the timer comes,
-/// and its account pays.
-const CLOSE_TURNS_MAX: u8 = 2;
+/// Turns of a call in a row that may be over before they begin: what it has then is looked at
+/// closely, and it runs a hundredth as fast. A host that takes longer than a short slice to set a
+/// timer makes all of them so, and a call would use up its time without having run. The next one
+/// goes on until the timer comes, and its account pays.
+const LATE_TURNS_MAX: u8 = 2;
 
 const _: () = assert!(CALL_TIME_MAX.0 + 2 * executor::SLICE.0 < 10_000_000);
 
@@ -33,8 +33,8 @@ pub(crate) struct CallState {
     call: u64,
     /// What it has run, up to `looked_at`.
     ran: Nanos,
-    /// Turns in a row that were looked at closely from their beginning.
-    close_turns: u8,
+    /// Turns in a row that were over before they began.
+    late_turns: u8,
 }
 
 /// The pace of the instance that runs; there is one in a cell.
@@ -146,8 +146,8 @@ impl Pacer {
             self.until.set(now + PROGRESS_MIN);
         }
         let mut state = self.state.get();
-        let goes_on = !(is_close || is_over) || state.close_turns >= CLOSE_TURNS_MAX;
-        state.close_turns = if goes_on { 0 } else { state.close_turns + 1 };
+        let goes_on = !(is_close || is_over) || (is_over && state.late_turns >= LATE_TURNS_MAX);
+        state.late_turns = if goes_on { 0 } else { state.late_turns + u8::from(is_over) };
         self.state.set(state);
         if goes_on { Over::GoOn } else { Over::Closely }
     }
@@ -291,7 +291,7 @@ mod tests {
             state = pacer.end(true);
         }
         // One that has time is none of them.
-        for _ in 0..CLOSE_TURNS_MAX {
+        for _ in 0..LATE_TURNS_MAX {
             pacer.begin(now(), state);
             assert_eq!(pacer.over(7), Over::Closely);
             state = pacer.end(true);
