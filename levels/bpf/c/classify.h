@@ -530,7 +530,7 @@ static __always_inline void fib_addresses(struct bpf_fib_lookup *fib, const __u8
 
 /* Reverse path filtering (RFC 3704), as the port's sysctl asks for. `fib` is zero
  * before and after: the stack has no room for two. */
-static __noinline int source_unreachable(tam_context *ctx, const struct packet *packet, __u32 rpf,
+static __noinline int source_unreachable(struct xdp_md *ctx, const struct packet *packet, __u32 rpf,
 					 __u32 ifindex, struct bpf_fib_lookup *fib)
 {
 	int answer, unreachable;
@@ -563,7 +563,7 @@ static __always_inline int fib_outcome(long answer)
 }
 
 /* The route of a packet, into `flow`; returns TAM_FORWARDED or why the kernel routes it. */
-__noinline int find_route(tam_context *ctx, const struct packet *packet,
+__noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
 			  const struct tam_port_config *config, struct tam_flow *flow)
 {
 	if (!packet || !config || !flow)
@@ -638,7 +638,7 @@ __noinline int find_route(tam_context *ctx, const struct packet *packet,
  * folded sum of the pseudo-header in the field. Redirected, the packet would lose
  * the note that it must be completed; the kernel keeps it. One flow in 65,536
  * looks so by chance, and only loses the fast path. */
-__noinline int checksum_is_partial(tam_context *ctx, const struct packet *packet)
+__noinline int checksum_is_partial(struct xdp_md *ctx, const struct packet *packet)
 {
 	if (!packet)
 		return 0;

@@ -65,6 +65,7 @@ static __always_inline int act(struct __sk_buff *ctx, const struct packet *packe
 
 	TAP_RULE(flow);
 	if (flow->meta.rule != TAM_RULE_NONE) {
+		/* As in have_come(): between the two the stack has no room for it. */
 		__u32 bytes = on_the_wire(ctx, packet, flow->meta.flags >> 16);
 
 		count_rule(flow->meta.rule, frames, bytes);

@@ -224,6 +224,23 @@ const CARRIES_MARKS: &str = "tam_carries_marks";
 const SOCKETS: &str = "tam_sockets";
 const RULE_SETS: [&str; 2] = ["tam_rules_0", "tam_rules_1"];
 
+/// Has a front door, tapped or not, serve a port with these flags; the name of its program.
+fn serve_port(
+    object: &mut OpenObject,
+    port: PortId,
+    flags: u8,
+) -> Result<&'static str, FrontDoorError> {
+    object.set_global("port_number", &u32::from(port.0))?;
+    if flags & PORT_TC != 0 {
+        return Ok(TC_DOOR);
+    }
+    object.set_global("begins_with_ip", &u32::from(flags & PORT_RAW))?;
+    for once in ONCE {
+        object.set_autoload(once, false)?;
+    }
+    Ok(DOOR)
+}
+
 /// Has an array of programs call this one at index 0.
 fn call_at_0(programs: &Map, program: &Program) -> Result<(), MapError> {
     programs.update(&0u32, &(program.as_fd().as_raw_fd() as u32), Update::Any)
@@ -388,15 +405,9 @@ impl FrontDoor {
         let at_tc = config.flags & PORT_TC != 0;
         let bytes = if at_tc { objects::TC_DOOR } else { objects::FRONT_DOOR };
         let mut object = Object::open(bytes, "tam")?;
-        object.set_global("port_number", &u32::from(port.0))?;
         object.set_global("large_sets", &self.large_sets)?;
-        if !at_tc {
-            object.set_global("begins_with_ip", &u32::from(config.flags & PORT_RAW))?;
-            for once in ONCE {
-                object.set_autoload(once, false)?;
-            }
-        }
         self.share_maps(&mut object)?;
+        let program = serve_port(&mut object, port, config.flags)?;
         let object = object.load()?;
         self.configure(port, config)?;
         let number = u32::from(port.0);
@@ -406,7 +417,7 @@ impl FrontDoor {
         if config.flags & PORT_RAW == 0 {
             self.map("tam_egress").update(&config.ifindex, &number, Update::Any)?;
         }
-        Ok(object.program(if at_tc { TC_DOOR } else { DOOR })?)
+        Ok(object.program(program)?)
     }
 
     /// Has an object use the node's maps, those of them that it declares.

@@ -11,11 +11,11 @@
 //! those; both take it back when [`Tap`] and [`ModuleTap`] are dropped. What the cell sends is
 //! not seen here: AF_XDP passes by the stack's egress.
 
-use bpf_maps::{CAPTURED_NONE, Captured, PORT_RAW, PORT_TC, SNAP_MAX};
+use bpf_maps::{CAPTURED_NONE, Captured, PORT_TC, SNAP_MAX};
 use units::{EntryId, Nanos, PortId, RuleId, SessionId};
 
 use super::{
-    AFTERS, AFTERWARDS, AFTERWARDS_TC, DOOR, FrontDoor, FrontDoorError, ONCE, TC_DOOR, call_at_0,
+    AFTERS, AFTERWARDS, AFTERWARDS_TC, DOOR, FrontDoor, FrontDoorError, ONCE, call_at_0, serve_port,
 };
 use crate::map::Map;
 use crate::mapped::MappedArray;
@@ -218,15 +218,8 @@ impl FrontDoor {
         let at_tc = flags & PORT_TC != 0;
         let bytes = if at_tc { objects::TAPPED_TC_DOOR } else { objects::TAPPED_DOOR };
         let mut object = self.tapped(bytes, spec, ring)?;
-        for number in ["port_number", "tap_port"] {
-            object.set_global(number, &u32::from(port.0))?;
-        }
-        if !at_tc {
-            object.set_global("begins_with_ip", &u32::from(flags & PORT_RAW))?;
-            for once in ONCE {
-                object.set_autoload(once, false)?;
-            }
-        }
+        object.set_global("tap_port", &u32::from(port.0))?;
+        let program = serve_port(&mut object, port, flags)?;
         let object = object.load()?;
         let plain = link.program_id().and_then(Program::by_id).map_err(FrontDoorError::Ring)?;
         let door = link.try_clone().map_err(FrontDoorError::Ring)?;
@@ -241,7 +234,7 @@ impl FrontDoor {
             })
             .transpose()?;
         // Last: from here on only dropping takes it back.
-        door.update(&object.program(if at_tc { TC_DOOR } else { DOOR })?)?;
+        door.update(&object.program(program)?)?;
         Ok(Tap { lost, door, plain, _egress: egress })
     }
 
