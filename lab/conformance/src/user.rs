@@ -11,6 +11,7 @@ use crate::{Case, Level, LevelError, Outcome};
 /// Runs the table in wasmtime.
 pub struct User {
     engine: Engine,
+    kind: MemoryKind,
     /// Held for its thread.
     _clock: Clock,
 }
@@ -21,9 +22,17 @@ impl User {
     /// # Errors
     /// When this machine cannot run the engine.
     pub fn new() -> Result<Self, CompileError> {
+        Self::with(MemoryKind::Own)
+    }
+
+    /// The same with memory of that kind.
+    ///
+    /// # Errors
+    /// When this machine cannot run the engine.
+    pub fn with(kind: MemoryKind) -> Result<Self, CompileError> {
         let engine = Engine::new()?;
         let _clock = Clock::start(engine.clone());
-        Ok(Self { engine, _clock })
+        Ok(Self { engine, kind, _clock })
     }
 }
 
@@ -34,7 +43,7 @@ impl Level for User {
 
     fn run(&mut self, case: &Case) -> Result<Outcome, LevelError> {
         let subject = Subject::of(case)?;
-        let program = self.engine.program(&subject.wasm, MemoryKind::Own)?;
+        let program = self.engine.program(&subject.wasm, self.kind)?;
         run(case, || program.start(&self.engine, &subject.spec).map_err(LevelError::Start))
     }
 }

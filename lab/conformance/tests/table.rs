@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use engine::MemoryKind;
+
 use conformance::{Below, Case, Level, LevelError, Module, User, cases, differences};
 
 /// Cases that `nic` refuses: as many as the table declares, and never more.
@@ -13,8 +15,9 @@ const REFUSED_AT_KERNEL: usize = 21;
 
 #[test]
 fn every_case_ends_as_the_table_says() {
-    let mut user = User::new().unwrap();
-    run_table(&mut user, 0);
+    for kind in [MemoryKind::Own, MemoryKind::OwnPacked] {
+        run_table(&mut User::with(kind).unwrap(), 0);
+    }
 }
 
 #[test]

@@ -51,9 +51,8 @@ pub const FIBER_LENGTH: usize = STACK_LENGTH_MAX + (128 << 10);
 /// A compiler and the code it made; one in each process.
 #[derive(Clone)]
 pub struct Engine {
-    own: wasmtime::Engine,
-    shared_fixed: wasmtime::Engine,
-    shared_growing: wasmtime::Engine,
+    /// One for each [`MemoryKind`].
+    of_kinds: [wasmtime::Engine; MemoryKind::ALL.len()],
     loops: Loops,
 }
 
@@ -80,12 +79,8 @@ impl Engine {
     /// # Errors
     /// When the machine is not supported.
     pub fn new() -> Result<Self, CompileError> {
-        Ok(Self {
-            own: engine_for(MemoryKind::Own)?,
-            shared_fixed: engine_for(MemoryKind::SharedFixed)?,
-            shared_growing: engine_for(MemoryKind::SharedGrowing)?,
-            loops: Loops::default(),
-        })
+        let [own, packed, fixed, growing] = MemoryKind::ALL.map(engine_for);
+        Ok(Self { of_kinds: [own?, packed?, fixed?, growing?], loops: Loops::default() })
     }
 
     /// Makes what instances need of this process's compiler: a process that is confined later
@@ -95,7 +90,7 @@ impl Engine {
     /// When the machine is not supported.
     pub fn prepare(&self) -> Result<(), CompileError> {
         let unsupported = |error: wasmtime::Error| CompileError::Unsupported(format!("{error:#}"));
-        [MemoryKind::Own, MemoryKind::SharedFixed, MemoryKind::SharedGrowing]
+        MemoryKind::ALL
             .into_iter()
             .try_for_each(|kind| self.looping(kind).map(drop).map_err(unsupported))
     }
@@ -106,11 +101,7 @@ impl Engine {
     }
 
     const fn of(&self, kind: MemoryKind) -> &wasmtime::Engine {
-        match kind {
-            MemoryKind::Own => &self.own,
-            MemoryKind::SharedFixed => &self.shared_fixed,
-            MemoryKind::SharedGrowing => &self.shared_growing,
-        }
+        &self.of_kinds[kind as usize]
     }
 
     /// Names the code that this engine takes: the same number, the same code. A process of
@@ -119,7 +110,7 @@ impl Engine {
     pub fn compatibility(&self) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
-        for engine in [&self.own, &self.shared_fixed, &self.shared_growing] {
+        for engine in &self.of_kinds {
             engine.precompile_compatibility_hash().hash(&mut hasher);
         }
         hasher.finish()
@@ -214,9 +205,7 @@ impl Engine {
     /// Ends the calls whose deadline passes; safe in a signal handler, for it
     /// is three atomic additions.
     pub fn raise_epoch(&self) {
-        self.own.increment_epoch();
-        self.shared_fixed.increment_epoch();
-        self.shared_growing.increment_epoch();
+        self.of_kinds.iter().for_each(wasmtime::Engine::increment_epoch);
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) const RUN: &str = "run";
 
 /// Compiled once for each kind of memory, since engines differ by it.
 #[derive(Clone, Default)]
-pub(crate) struct Loops(Arc<[OnceLock<Module>; 3]>);
+pub(crate) struct Loops(Arc<[OnceLock<Module>; MemoryKind::ALL.len()]>);
 
 impl Loops {
     pub(crate) fn of(

@@ -21,6 +21,9 @@ pub enum MemoryKind {
     /// The sandbox's own, bounds held by guard pages.
     #[default]
     Own,
+    /// The sandbox's own, of one size for ever and next to others, so that thousands share what
+    /// the processor knows of where they are; each access is compared with the size.
+    OwnPacked,
     /// Shared, of one size for ever: bounds held by what is not mapped behind it.
     SharedFixed,
     /// Shared, and as large from the start as it may grow: each access is
@@ -29,15 +32,29 @@ pub enum MemoryKind {
 }
 
 impl MemoryKind {
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Own, Self::OwnPacked, Self::SharedFixed, Self::SharedGrowing];
+
     /// For a module that can leave user level, by the pages of its memory.
     #[must_use]
     pub const fn shared(pages_min: u32, pages_max: u32) -> Self {
         if pages_min == pages_max { Self::SharedFixed } else { Self::SharedGrowing }
     }
 
+    /// For a module that stays at user level. One whose calls are brief has few accesses to be
+    /// compared.
+    #[must_use]
+    pub const fn own(pages_min: u32, pages_max: u32, is_brief: bool) -> Self {
+        if is_brief && pages_min == pages_max { Self::OwnPacked } else { Self::Own }
+    }
+
     pub(crate) fn configure(self, config: &mut Config) {
         match self {
             Self::Own => {}
+            Self::OwnPacked => {
+                config.memory_reservation(0).memory_guard_size(0);
+                config.memory_reservation_for_growth(0);
+            }
             Self::SharedFixed => {
                 config.memory_reservation(REACH).memory_guard_size(GUARD);
                 // Data is copied into memory that wasmtime has not mapped itself.

@@ -433,9 +433,10 @@ fn compile(
         ways.extend(way.ok().map(|way| (level, way)));
     }
     // The programs know whether the module ever grows its memory.
-    let kind = image
-        .as_ref()
-        .map_or(MemoryKind::Own, |image| MemoryKind::shared(image.pages_min, image.pages_max));
+    let memory = checked.memory;
+    let own = MemoryKind::own(memory.pages_min, memory.pages_max, checked.brief.is_some());
+    let kind =
+        image.as_ref().map_or(own, |image| MemoryKind::shared(image.pages_min, image.pages_max));
     let (made, programs) = mpsc::channel();
     let job: Job = {
         let (wasm, checked) = (wasm.to_owned(), checked.clone());

@@ -219,6 +219,20 @@ pub struct ServiceFacts {
     pub kept: KeptFacts,
 }
 
+impl ServiceFacts {
+    /// For which kind of memory its code was made.
+    #[must_use]
+    pub const fn kind(&self) -> engine::MemoryKind {
+        match self.shared {
+            Some(shared) => shared.kind(),
+            None => {
+                let (min, max) = (self.memory_pages_min, self.memory_pages_max);
+                engine::MemoryKind::own(min, max, self.brief)
+            }
+        }
+    }
+}
+
 /// Bytes that the daemon keeps for a service, and its session pays for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFacts {

@@ -46,9 +46,7 @@ use crate::pacer::{self, Pacer};
 use crate::packet_memory::{PacketMemory, WAITING_MAX};
 use crate::port::Ports;
 use crate::programs::Programs;
-use crate::protocol::{
-    CellReport, FromCell, PortFacts, ServiceFacts, SharedFacts, StateWay, ToCell, decode,
-};
+use crate::protocol::{CellReport, FromCell, PortFacts, ServiceFacts, StateWay, ToCell, decode};
 use crate::service::{Aftermath, Control, Ready, Service, Way};
 use crate::sessions::Sessions;
 use crate::shared::Shared;
@@ -60,7 +58,7 @@ use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result, anyhow, bail};
 use bpf::Lanes;
 use bpf_maps::{META_DATA, META_LEAVES, META_MARK, PacketMeta};
-use engine::{Engine, MemoryKind};
+use engine::Engine;
 use executor::{SLICE, Slicer};
 use os::fd_passing::{self, Received};
 use os::frame_socket::FrameSocket;
@@ -771,7 +769,7 @@ impl Cell {
         let map = |shared| Shared::map(mappings, shared, memory, lane, is_new);
         let shared = facts.shared.as_ref().map(map);
         let shared = shared.transpose()?;
-        let kind = facts.shared.map_or(MemoryKind::Own, SharedFacts::kind);
+        let kind = facts.kind();
         let program = self.programs.load(&self.engine, code, kind, facts.functions)?;
         Ok(Ready { program, facts, ports, shared, memory: self.accounts.clone(), charge })
     }
