@@ -49,18 +49,20 @@ pub(crate) struct Terms {
     pub(crate) extra: bool,
 }
 
+/// What a turn looks at comes first.
 #[derive(Clone, Debug)]
+#[repr(C)]
 struct Entity {
     session: u16,
     /// Work that it could do.
     is_awake: bool,
     extra: bool,
+    running: Period,
+    totals: Totals,
+    server: Option<Server>,
+    last: Period,
     /// What its promise counts for in the load.
     cost: u64,
-    server: Option<Server>,
-    running: Period,
-    last: Period,
-    totals: Totals,
 }
 
 /// Work of one entity since it was added.
@@ -194,8 +196,10 @@ impl Edf {
         let Some(entity) = self.entities[index as usize].as_mut() else { return };
         if entity.is_awake {
             entity.is_awake = false;
-            self.ready.take(index);
-            self.waiting.take(index);
+            if entity.server.is_some() {
+                self.ready.take(index);
+                self.waiting.take(index);
+            }
             self.rest.leave(entity.session, index);
         }
     }
@@ -250,6 +254,11 @@ impl Edf {
     pub(crate) fn load_ahead(&self, index: u32, session: SessionId, ahead: &impl Ahead) {
         ahead.load(&self.entities[index as usize]);
         self.rest.load_ahead(session.0, index, ahead);
+    }
+
+    /// Whether anything is promised to it.
+    pub(crate) fn has_promise(&self, index: u32) -> bool {
+        self.entities[index as usize].as_ref().is_some_and(|entity| entity.server.is_some())
     }
 
     /// Whose it is.

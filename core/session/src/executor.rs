@@ -241,6 +241,16 @@ impl Schedule {
         })
     }
 
+    /// The same of one that has a promise; `None` for others.
+    #[must_use]
+    pub fn promised(&self, processor: ProcessorId) -> Option<Account> {
+        if self.is_known(processor) && self.edf.has_promise(processor.index) {
+            self.account(processor)
+        } else {
+            None
+        }
+    }
+
     /// Who will be next, in this order, as long as nobody wakes up or is charged more than others;
     /// how many were found.
     pub fn upcoming(&self, next: &mut [ProcessorId]) -> usize {

@@ -192,12 +192,12 @@ impl<P: PacketBytes + 'static> Instance<P> {
     }
 
     async fn timer(&mut self, now_ms: u64) -> Result<(), Trap> {
-        let Some(on_timer) = self.on_timer.clone() else { return Ok(()) };
+        let Some(on_timer) = self.rest.on_timer.clone() else { return Ok(()) };
         self.hook(Hook::OnTimer, now_ms, async |store| on_timer.call_async(store, ()).await).await
     }
 
     async fn message(&mut self, message: &[u8], now_ms: u64) -> Result<Option<i32>, Trap> {
-        let Some(on_message) = self.on_message.clone() else { return Ok(None) };
+        let Some(on_message) = self.rest.on_message.clone() else { return Ok(None) };
         let memory = self.memory.data_mut(&mut self.store);
         let Some(window) =
             window_of(memory, message.len()).filter(|w| w.len() <= WINDOW_LENGTH_MAX as usize)
@@ -211,14 +211,14 @@ impl<P: PacketBytes + 'static> Instance<P> {
     }
 
     async fn memory_low(&mut self, used: u32, most: u32, now_ms: u64) -> Result<(), Trap> {
-        let Some(on_memory_low) = self.on_memory_low.clone() else { return Ok(()) };
+        let Some(on_memory_low) = self.rest.on_memory_low.clone() else { return Ok(()) };
         let hook =
             async |store: &mut Store<Host<P>>| on_memory_low.call_async(store, (used, most)).await;
         self.hook(Hook::OnMemoryLow, now_ms, hook).await
     }
 
     async fn queue(&mut self, event: &QueueEvent, now_ms: u64) -> Result<(), Trap> {
-        let Some(on_queue) = self.on_queue.clone() else { return Ok(()) };
+        let Some(on_queue) = self.rest.on_queue.clone() else { return Ok(()) };
         let arguments = match event {
             QueueEvent::Short(waits) => (QUEUE_SHORT, *waits),
             QueueEvent::Long(waits) => (QUEUE_LONG, *waits),
@@ -237,7 +237,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
     /// Once, before the first packet.
     async fn started(&mut self) -> Result<(), StartError> {
         self.store.data_mut().hook = Hook::OnPacket;
-        let Some(on_start) = self.on_start.take() else { return Ok(()) };
+        let Some(on_start) = self.rest.on_start.take() else { return Ok(()) };
         let hook = async |store: &mut Store<Host<P>>| on_start.call_async(store, ()).await;
         match self.hook(Hook::OnStart, 0, hook).await {
             Ok(0) => Ok(()),

@@ -13,41 +13,52 @@ use abi::host::{
 };
 use abi::layout::{META_ADDRESS, META_LENGTHS_LENGTH, WINDOW_ADDRESS, host_error};
 use abi::{HostFunction, HostFunctions, PacketBytes};
+use level::ahead;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use wasmtime::{Caller, Extern, Linker, Memory};
 
-/// What one instance may use and what it knows.
+/// What one instance may use and what it knows. What each packet asks for comes first.
+#[repr(C)]
 pub(crate) struct Host<P> {
     /// The packet, while `on_packet` runs.
     pub(crate) packet: Local<Option<P>>,
-    /// What comes before and after it, when there is more than one.
-    pub(crate) batch: Local<Rc<RefCell<Batch<P>>>>,
-    pub(crate) pace: Local<Option<Rc<dyn Pace>>>,
     /// The number of the call that runs.
     pub(crate) calls: u64,
-    /// A call of a batch runs: it may stand still.
-    pub(crate) can_suspend: bool,
-    /// What the last call returned, if that was no verdict.
-    pub(crate) not_a_verdict: Option<u32>,
-    pub(crate) lane: u32,
+    /// The node's time at the call.
+    pub(crate) now_ms: u64,
     /// Bytes that the window takes at most.
     pub(crate) window: usize,
     /// Bytes that it holds now.
     pub(crate) window_length: usize,
-    /// The node's time at the call.
-    pub(crate) now_ms: u64,
+    pub(crate) lane: u32,
     pub(crate) hook: Hook,
+    /// A call of a batch runs: it may stand still.
+    pub(crate) can_suspend: bool,
+    /// What calls left that nobody has taken.
+    pub(crate) emitted: Option<Box<Emitted>>,
+    /// What comes before and after the packet, when there is more than one.
+    pub(crate) batch: Local<Rc<RefCell<Batch<P>>>>,
+    pub(crate) pace: Local<Option<Rc<dyn Pace>>>,
+    pub(crate) memory: Option<Memory>,
+    /// What the last call returned, if that was no verdict.
+    pub(crate) not_a_verdict: Option<u32>,
     pub(crate) parameters: BTreeMap<String, Vec<u8>>,
     pub(crate) ports: BTreeMap<String, u16>,
-    pub(crate) emitted: Emitted,
     /// State on its way from one instance to the next, during the hooks for it.
     pub(crate) state: Vec<u8>,
     /// How much of it was read.
     pub(crate) state_at: usize,
-    pub(crate) memory: Option<Memory>,
     pub(crate) limits: Limits,
+}
+
+impl<P> Host<P> {
+    /// Of it, what each packet asks for, to load it ahead.
+    #[inline]
+    pub(crate) fn load_ahead(&self) {
+        ahead::load_first(self, std::mem::offset_of!(Self, batch));
+    }
 }
 
 /// What a call left behind beside its verdict.
@@ -64,20 +75,6 @@ pub struct Emitted {
 }
 
 impl Emitted {
-    /// Whether there is nothing.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.sent.is_empty()
-            && self.events.is_empty()
-            && self.messages.is_empty()
-            && self.watch.is_none()
-    }
-
-    /// All of it, if there is any.
-    pub(crate) fn take(&mut self) -> Option<Box<Self>> {
-        (!self.is_empty()).then(|| Box::new(std::mem::take(self)))
-    }
-
     /// Whether a call has left as many notices as it may.
     const fn is_noisy(&self) -> bool {
         self.events.len() + self.messages.len() >= EVENTS_PER_CALL_MAX
@@ -327,10 +324,12 @@ fn packet_send<P>(
         return Err(host_error::NOT_FOUND);
     }
     let lengths = FRAME_LENGTH_MIN..=FRAME_LENGTH_MAX;
-    if host.emitted.sent.len() >= SENDS_PER_PACKET_MAX || !lengths.contains(&frame.len()) {
+    if host.emitted.as_ref().is_some_and(|it| it.sent.len() >= SENDS_PER_PACKET_MAX)
+        || !lengths.contains(&frame.len())
+    {
         return Err(host_error::OVER_LIMIT);
     }
-    host.emitted.sent.push(Sent { port, frame: frame.to_vec() });
+    host.emitted.get_or_insert_default().sent.push(Sent { port, frame: frame.to_vec() });
     Ok(0)
 }
 
@@ -342,19 +341,19 @@ fn event<P>(
     length: u32,
 ) -> Answer {
     let data = range(memory, address, length)?;
-    if data.len() > EVENT_LENGTH_MAX || host.emitted.is_noisy() {
+    if data.len() > EVENT_LENGTH_MAX || host.emitted.as_ref().is_some_and(|it| it.is_noisy()) {
         return Err(host_error::OVER_LIMIT);
     }
-    host.emitted.events.push(Event { code: number, data: data.to_vec() });
+    host.emitted.get_or_insert_default().events.push(Event { code: number, data: data.to_vec() });
     Ok(0)
 }
 
 fn message_send<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: u32) -> Answer {
     let message = range(memory, address, length)?;
-    if message.len() > EVENT_LENGTH_MAX || host.emitted.is_noisy() {
+    if message.len() > EVENT_LENGTH_MAX || host.emitted.as_ref().is_some_and(|it| it.is_noisy()) {
         return Err(host_error::OVER_LIMIT);
     }
-    host.emitted.messages.push(message.to_vec());
+    host.emitted.get_or_insert_default().messages.push(message.to_vec());
     Ok(0)
 }
 
@@ -363,7 +362,7 @@ fn queue_watch<P>(host: &mut Host<P>, above: u32, below: u32) -> Answer {
     if above > QUEUE_PERCENT_MAX || below > above {
         return Err(host_error::OUT_OF_RANGE);
     }
-    host.emitted.watch = Some(QueueWatch { above, below });
+    host.emitted.get_or_insert_default().watch = Some(QueueWatch { above, below });
     Ok(0)
 }
 

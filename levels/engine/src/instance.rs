@@ -8,7 +8,7 @@ use crate::state::counters_of;
 use crate::trap::{StartError, Trap};
 use crate::{Engine, Program, globals, looping, shared};
 use abi::host::Hook;
-use abi::layout::{WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
+use abi::layout::{DATA_ADDRESS, META_ADDRESS, WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
 use abi::{Meta, PacketBytes, Verdict};
 use level::{SharedMemory, ahead};
 use std::cell::RefCell;
@@ -20,6 +20,12 @@ use wasmtime::{Global, Memory, Store, TypedFunc, Val, ValType, WasmParams, WasmR
 
 /// Table elements of one instance: indirect calls, not data.
 const TABLE_ELEMENTS_MAX: usize = 65_536;
+
+/// Where in a store wasmtime 48 has what each call looks at, in bytes in front of the store's data:
+/// with another version that is loaded ahead which nobody needs, and no more.
+const STORE_LINES: [usize; 6] = [752, 688, 304, 240, 176, 128];
+/// Lines of what wasmtime has for an instance of a small module, up to its functions.
+const CONTEXT_LINES: usize = 4;
 
 /// What an instance is started with.
 #[derive(Clone, Debug, Default)]
@@ -45,13 +51,32 @@ pub struct InstanceSpec {
 }
 
 /// A running module with its memory. One packet at a time.
+///
+/// What a packet's call looks at comes first, and is what [`Instance::load_ahead`] loads.
+#[repr(C)]
 pub struct Instance<P: 'static> {
     pub(crate) store: Store<Host<P>>,
-    pub(crate) memory: Memory,
-    pub(crate) on_start: Option<TypedFunc<(), i32>>,
     on_packet: TypedFunc<(), u32>,
-    pub(crate) looping: TypedFunc<(), ()>,
+    pub(crate) memory: Memory,
+    call_slices: u64,
+    places: Places,
     pub(crate) batch: Rc<RefCell<Batch<P>>>,
+    pub(crate) looping: TypedFunc<(), ()>,
+    pub(crate) rest: Box<Rest>,
+}
+
+/// Where wasmtime keeps what a packet's call looks at: nothing is read there.
+#[derive(Clone, Copy)]
+struct Places {
+    /// The linear memory, when the instance was made: it may move.
+    memory: *const u8,
+    /// The reference to `on_packet`, behind all else that its instance has of its own.
+    function: *const u8,
+}
+
+/// What is only looked at beside packets.
+pub(crate) struct Rest {
+    pub(crate) on_start: Option<TypedFunc<(), i32>>,
     pub(crate) on_timer: Option<TypedFunc<(), ()>>,
     pub(crate) on_message: Option<TypedFunc<u32, i32>>,
     pub(crate) on_memory_low: Option<TypedFunc<(u32, u32), ()>>,
@@ -61,7 +86,6 @@ pub struct Instance<P: 'static> {
     pub(crate) counters: Vec<(String, u32)>,
     /// The mutable globals, by index.
     globals: Vec<(u32, Global)>,
-    call_slices: u64,
 }
 
 impl<P: PacketBytes + 'static> Program<P> {
@@ -87,32 +111,22 @@ impl<P: PacketBytes + 'static> Program<P> {
         let on_packet =
             function(&instance, &mut store, "on_packet").ok_or(StartError::Export("on_packet"))?;
         let looping = self.looping(engine, &mut store, &on_packet)?;
-        let on_timer = function(&instance, &mut store, "on_timer");
-        let on_message = function(&instance, &mut store, "on_message");
-        let on_memory_low = function(&instance, &mut store, Hook::OnMemoryLow.name());
-        let on_queue = function(&instance, &mut store, Hook::OnQueue.name());
-        let counters = counters_of(&instance, &mut store);
-        let globals = globals_of(&instance, &mut store);
-        let on_start = function(&instance, &mut store, "on_start");
-        let state_out = function(&instance, &mut store, "state_out");
-        let state_in = function(&instance, &mut store, "state_in");
-        Ok(Instance {
-            store,
-            memory,
-            on_start,
-            on_packet,
-            looping,
-            batch,
-            on_timer,
-            on_message,
-            on_memory_low,
-            on_queue,
-            state_out,
-            state_in,
-            counters,
-            globals,
-            call_slices,
-        })
+        let rest = Box::new(Rest {
+            on_start: function(&instance, &mut store, "on_start"),
+            on_timer: function(&instance, &mut store, "on_timer"),
+            on_message: function(&instance, &mut store, "on_message"),
+            on_memory_low: function(&instance, &mut store, Hook::OnMemoryLow.name()),
+            on_queue: function(&instance, &mut store, Hook::OnQueue.name()),
+            state_out: function(&instance, &mut store, "state_out"),
+            state_in: function(&instance, &mut store, "state_in"),
+            counters: counters_of(&instance, &mut store),
+            globals: globals_of(&instance, &mut store),
+        });
+        let places = Places {
+            memory: memory.data_ptr(&store),
+            function: on_packet.func().to_raw(&mut store).cast::<u8>(),
+        };
+        Ok(Instance { store, on_packet, memory, call_slices, places, batch, looping, rest })
     }
 
     /// The loop around `on_packet`, an instance of its own beside the module's.
@@ -156,7 +170,7 @@ fn new_host<P>(spec: &InstanceSpec, batch: &Rc<RefCell<Batch<P>>>) -> Host<P> {
         hook: Hook::OnStart,
         parameters: spec.parameters.clone(),
         ports: spec.ports.clone(),
-        emitted: Emitted::default(),
+        emitted: None,
         state: Vec::new(),
         state_at: 0,
         memory: None,
@@ -225,12 +239,12 @@ impl<P: PacketBytes + 'static> Instance<P> {
     /// True when calls left frames or events to pick up.
     #[must_use]
     pub fn has_emitted(&self) -> bool {
-        !self.store.data().emitted.is_empty()
+        self.store.data().emitted.is_some()
     }
 
     /// Takes what calls left beside their verdicts.
     pub fn take_emitted(&mut self) -> Emitted {
-        std::mem::take(&mut self.store.data_mut().emitted)
+        self.store.data_mut().emitted.take().map_or_else(Emitted::default, |emitted| *emitted)
     }
 
     /// The module's counters, by name: exported `tam_counter_*` addresses of u64 in its memory.
@@ -241,12 +255,16 @@ impl<P: PacketBytes + 'static> Instance<P> {
             let bytes = memory.get(address as usize..)?.get(..8)?;
             Some(u64::from_le_bytes(bytes.try_into().ok()?))
         };
-        self.counters.iter().filter_map(|(name, at)| Some((name.clone(), read(*at)?))).collect()
+        self.rest
+            .counters
+            .iter()
+            .filter_map(|(name, at)| Some((name.clone(), read(*at)?)))
+            .collect()
     }
 
     /// The mutable globals by index: what an instance takes along to another level. An `i32` is zero-extended.
     pub fn globals(&mut self) -> impl Iterator<Item = (u32, u64)> {
-        self.globals.iter().filter_map(|(index, global)| {
+        self.rest.globals.iter().filter_map(|(index, global)| {
             let value = match global.get(&mut self.store) {
                 Val::I32(value) => u64::from(value as u32),
                 Val::I64(value) => value as u64,
@@ -260,7 +278,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
 
     /// Sets each of them for which there is a value: what it brought back.
     pub fn set_globals(&mut self, value: impl Fn(u32) -> Option<u64>) {
-        for (index, global) in &self.globals {
+        for (index, global) in &self.rest.globals {
             let Some(value) = value(*index) else { continue };
             let value = match global.ty(&self.store).content() {
                 ValType::I32 => Val::I32(value as u32 as i32),
@@ -292,15 +310,22 @@ impl<P: PacketBytes + 'static> Instance<P> {
     #[inline]
     pub fn load_ahead(&self, step: u8) {
         match step {
-            0 => ahead::load(self),
-            1 => ahead::load(self.store.data()),
-            // Where the memory is lies behind three more pointers of wasmtime's: they are read.
-            _ => {
-                let window =
-                    self.memory.data_ptr(&self.store).wrapping_add(WINDOW_ADDRESS as usize);
-                ahead::load_line(window.wrapping_sub(1));
-                ahead::load_line(window);
+            0 => ahead::load_first(self, std::mem::offset_of!(Self, batch)),
+            1 => {
+                let host = self.store.data();
+                host.load_ahead();
+                let host = std::ptr::from_ref(host).cast::<u8>();
+                STORE_LINES.iter().for_each(|&line| ahead::load_line(host.wrapping_sub(line)));
+                let function = self.places.function;
+                for line in 0..CONTEXT_LINES {
+                    ahead::load_line(function.wrapping_sub(line * ahead::LINE));
+                }
+                for address in [META_ADDRESS, WINDOW_ADDRESS, DATA_ADDRESS] {
+                    ahead::load_line(self.places.memory.wrapping_add(address as usize));
+                }
             }
+            // Where the memory is lies behind three pointers of wasmtime's: they are read.
+            _ => ahead::load_line(self.memory.data_ptr(&self.store)),
         }
     }
 

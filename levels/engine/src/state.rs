@@ -73,7 +73,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
     /// Runs `state_out`.
     pub(crate) async fn state_out(&mut self, now_ms: u64) -> Result<Kept, StateError> {
         const NAME: &str = "state_out";
-        let state_out = self.state_out.clone().ok_or(StateError::NoHook(NAME))?;
+        let state_out = self.rest.state_out.clone().ok_or(StateError::NoHook(NAME))?;
         let hook = async |store: &mut Store<Host<P>>| state_out.call_async(store, ()).await;
         let answer = self.hook(Hook::StateOut, now_ms, hook).await;
         let host = self.store.data_mut();
@@ -110,7 +110,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         now_ms: u64,
     ) -> Result<(), StateError> {
         const NAME: &str = "state_in";
-        let state_in = self.state_in.clone().ok_or(StateError::NoHook(NAME))?;
+        let state_in = self.rest.state_in.clone().ok_or(StateError::NoHook(NAME))?;
         let length = bytes.len() as u32;
         let host = self.store.data_mut();
         (host.state, host.state_at) = (bytes, 0);
@@ -123,7 +123,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
             Err(trap) => return Err(StateError::Trapped(NAME, trap)),
         }
         let memory = self.memory.data_mut(&mut self.store);
-        for (name, at) in &self.counters {
+        for (name, at) in &self.rest.counters {
             let value = counters.iter().find(|(known, _)| known == name);
             let room = memory.get_mut(*at as usize..).and_then(<[u8]>::first_chunk_mut);
             if let (Some((_, value)), Some(room)) = (value, room) {

@@ -23,9 +23,15 @@ pub fn load_line(at: *const u8) {
 /// Starts loading all lines of a thing, but not of what it points at.
 #[inline]
 pub fn load<T>(what: &T) {
+    load_first(what, size_of::<T>());
+}
+
+/// The same of its first bytes.
+#[inline]
+pub fn load_first<T>(what: &T, bytes: usize) {
     let first = std::ptr::from_ref(what).cast::<u8>();
     let begins_at = first.addr() % LINE;
-    for line in 0..(begins_at + size_of::<T>()).div_ceil(LINE) {
+    for line in 0..(begins_at + bytes).div_ceil(LINE) {
         load_line(first.wrapping_add(line * LINE));
     }
 }

@@ -23,6 +23,10 @@ use units::{Bytes, SessionId};
 /// for so long is lost; one that comes after all is made good.
 pub(crate) const EPOCH_MS: u64 = 1000;
 
+/// What left what is shared is said when it is so much, and when the turns are over: packets of a
+/// dozen turns.
+const UNSAID_MAX: Bytes = Bytes(16 * xsk::FRAME_LENGTH as u64);
+
 /// Of a cell that no front door sends anything to.
 #[derive(Debug, Default)]
 struct Own {
@@ -173,6 +177,9 @@ impl Queue {
 pub(crate) struct Rooms {
     table: Option<&'static bpf::Rooms>,
     shared: Room,
+    /// What does not wait any more in what is shared, and the front door does not know: it looks
+    /// there for each packet, on another processor, and each word to it is a line taken from it.
+    unsaid: Bytes,
     /// The last bit is where the front door counts.
     epoch: u32,
     /// When the next one begins.
@@ -191,7 +198,7 @@ impl Rooms {
     pub(crate) fn new(table: Option<&'static bpf::Rooms>, shared: Bytes) -> Self {
         let mut room = Room::begin(words_of(table, ROOM_SHARED), 0);
         room.most = shared;
-        Self { table, shared: room, epoch: 0, next_ms: 0, is_limited: false }
+        Self { table, shared: room, unsaid: Bytes::ZERO, epoch: 0, next_ms: 0, is_limited: false }
     }
 
     /// Starts loading what says what waits for a session.
@@ -244,6 +251,7 @@ impl Rooms {
         queue.room.publish(false);
         let held = queue.room.held;
         self.leave(&mut queue, held);
+        self.say_left();
     }
 
     /// A packet came for which the front door has taken room.
@@ -263,6 +271,9 @@ impl Rooms {
         if !queue.room.take(memory, most) {
             return false;
         }
+        if queue.is_shared {
+            self.say_left();
+        }
         if queue.is_shared && !self.shared.take(memory, self.shared.most + beyond) {
             queue.room.leave(memory);
             return false;
@@ -278,7 +289,18 @@ impl Rooms {
         }
         queue.room.leave(memory);
         if queue.is_shared {
-            self.shared.leave(memory);
+            self.unsaid += memory;
+            if self.unsaid >= UNSAID_MAX {
+                self.say_left();
+            }
+        }
+    }
+
+    /// Says what does not wait any more in what is shared.
+    #[inline]
+    pub(crate) fn say_left(&mut self) {
+        if self.unsaid > Bytes::ZERO {
+            self.shared.leave(std::mem::take(&mut self.unsaid));
         }
     }
 
@@ -311,6 +333,7 @@ impl Rooms {
         if !self.is_epoch_over(now_ms) {
             return;
         }
+        self.say_left();
         self.next_ms = now_ms + EPOCH_MS;
         self.epoch = self.epoch.wrapping_add(1);
         let (epoch, bit) = (self.epoch, (self.epoch & 1) as usize);
@@ -389,6 +412,23 @@ mod tests {
         rooms.come(queue, FRAME, epoch);
         rooms.leave(queue, Bytes(5 * FRAME.0));
         assert_eq!((queue.waits(), queue.room.held), (Bytes::ZERO, Bytes::ZERO));
+    }
+
+    #[test]
+    fn the_front_door_hears_late_of_what_left_and_never_too_late() {
+        let mut rooms = Rooms::new(None, SHARED);
+        let mut all = queues(&mut rooms, &[(8, true), (8, true)]);
+        assert!((0..6).all(|_| rooms.take(&mut all[0], FRAME, Bytes::ZERO)));
+        (0..4).for_each(|_| rooms.leave(&mut all[0], FRAME));
+        assert_eq!((all[0].waits(), rooms.shared.waits()), (Bytes(2 * FRAME.0), SHARED));
+        assert_eq!(door(&rooms, &all[1], FRAME), None, "it has not heard of it");
+        rooms.say_left();
+        assert!(door(&rooms, &all[1], FRAME).is_some());
+        rooms.leave(&mut all[0], FRAME);
+        assert!(rooms.take(&mut all[1], Bytes(4 * FRAME.0), Bytes::ZERO), "the cell knows");
+        assert!(UNSAID_MAX >= Bytes(2 * FRAME.0));
+        rooms.leave(&mut all[1], UNSAID_MAX);
+        assert_eq!(rooms.unsaid, Bytes::ZERO, "so much is said at once");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use abi::layout::{
     BEGINS_WITH_DATA, BEGINS_WITH_ETHERNET, EDGES_MAX, MARK_LENGTH, META_FRAGMENT,
     META_LATER_FRAGMENT, OFFSET_NONE,
 };
-use abi::{Meta, PacketBytes, Verdict};
+use abi::{Meta, Verdict};
 use bpf_maps::{self as maps, PacketMeta};
 use controls::Current;
 pub(crate) use controls::{Control, Told};
@@ -29,6 +29,7 @@ use engine::{
 };
 pub(crate) use lane::FILL;
 use lane::Lane;
+use level::ahead;
 pub(crate) use memory::StartFailure;
 use pools::Pools;
 use replace::Before;
@@ -49,49 +50,54 @@ const RECORDS_PER_TURN: usize = 64;
 /// How often a lane below is looked at for a trap.
 const LOOK_BELOW_MS: u64 = 10;
 
-/// A service that runs.
+/// A service that runs. What each turn looks at comes first, and is what is loaded ahead of it; of
+/// that first what a packet looks at that comes to wait.
+#[repr(C)]
 pub(crate) struct Service {
-    pub(crate) facts: ServiceFacts,
-    program: Program<Packet>,
+    pub(crate) facts: Essentials,
+    /// With one lane, and so one pool: the virtual processor of that.
+    single: Option<u16>,
+    /// It has not started yet: the daemon waits to hear whether it does.
+    is_new: bool,
+    /// Nobody below may be in its memory: for a hook, an instance that starts, or a packet that
+    /// the front door has not counted.
+    held: bool,
+    has_new_watch: bool,
+    /// What is to be done beside packets, and what is being done of it.
+    controls: VecDeque<Control>,
+    current: Option<Box<Current>>,
     lanes: SmallVec<[Lane; 1]>,
-    spec: InstanceSpec,
+    /// Of a service that can leave user level; it has one lane.
+    shared: Option<Box<Shared>>,
+    pacer: Rc<Pacer>,
+    /// How long a packet takes in its turns, of late.
+    packet: Nanos,
+    counts: Counts,
+    /// Bytes that its packets had when they were sent.
+    pub(crate) bytes_out: u64,
+    report: Box<ServiceReport>,
+    /// Where what passes it goes.
+    edges: [Edge; EDGES_MAX],
+    /// What it has just passed on. Here, since a packet is large and few are passed on.
+    onward: VecDeque<(Packet, Way)>,
+    /// Traps that the daemon has not heard of.
+    untold: Vec<Trapped>,
+    /// What calls that are over left beside their verdicts.
+    left: Vec<Emitted>,
+    pools: Pools,
+    program: Program<Packet>,
+    spec: Box<InstanceSpec>,
     memory: Memory,
     /// Its instances' way to the account.
     room: Rc<Room>,
     /// What is kept for it, and its stacks.
     _charge: Charge,
-    /// Where what passes it goes.
-    edges: [Edge; EDGES_MAX],
-    /// What it has just passed on. Here, since a packet is large and few are passed on.
-    onward: VecDeque<(Packet, Way)>,
-    /// What calls that are over left beside their verdicts.
-    left: Vec<Emitted>,
-    /// Bytes that its packets had when they were sent.
-    pub(crate) bytes_out: u64,
-    pools: Pools,
-    pacer: Rc<Pacer>,
-    /// How long a packet takes in its turns, of late.
-    packet: Nanos,
-    /// It has not started yet: the daemon waits to hear whether it does.
-    is_new: bool,
-    /// What is to be done beside packets, and what is being done of it.
-    controls: VecDeque<Control>,
-    current: Option<Current>,
-    /// Nobody below may be in its memory: for a hook, an instance that starts, or a packet that
-    /// the front door has not counted.
-    held: bool,
-    report: ServiceReport,
     timer_at_ms: u64,
     /// The batch before whose first packet was looked for what the module did below.
     looked_in: Option<u64>,
-    /// Of a service that can leave user level; it has one lane.
-    shared: Option<Shared>,
-    /// Traps that the daemon has not heard of.
-    untold: Vec<Trapped>,
-    /// When it is to be told of its session's queue, and whether that is news; and in which
-    /// session it is.
+    /// When it is to be told of its session's queue, and in which session it is; whether that is
+    /// news is `has_new_watch`.
     watch: Option<QueueWatch>,
-    has_new_watch: bool,
     watches_in: Option<SessionId>,
     /// The version whose place this one took, while this one is watched.
     before: Option<Before>,
@@ -100,6 +106,34 @@ pub(crate) struct Service {
     /// Changes of its version that the daemon has not heard of yet: the levels that it names are
     /// meant for one before, whose programs are still in place.
     unknown: u32,
+}
+
+const _: () = assert!(size_of::<Option<Service>>() == size_of::<Service>(), "nothing is in front");
+
+/// Bytes of it that a packet looks at that comes to wait.
+const WAITING_LENGTH: usize =
+    std::mem::offset_of!(Service, lanes) + size_of::<usize>() + Lane::WAITING_LENGTH;
+
+/// What of a service's facts is asked for while it runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Essentials {
+    pub(crate) entry: EntryId,
+    /// The session that pays.
+    pub(crate) session: SessionId,
+    /// Whether a call on a packet is over before anybody could want to interrupt it.
+    pub(crate) brief: bool,
+    /// Packets that it cannot have are dropped; else they are forwarded plainly.
+    pub(crate) closed: bool,
+    timer_ms: Option<u32>,
+}
+
+/// What is counted of each packet.
+#[derive(Default)]
+struct Counts {
+    packets: u64,
+    bytes: u64,
+    /// Sent on by their route after `pass`.
+    forwarded: u64,
 }
 
 /// How a packet comes to a service.
@@ -185,39 +219,52 @@ impl Service {
             (0..facts.lanes.max(1)).zip(kept).map(|(_, kept)| Lane::new(kept)).collect();
         let pools = Pools::new(lanes.len(), &facts.pools, &facts.flows_by);
         let timer_at_ms = facts.timer_ms.map_or(u64::MAX, |period| now_ms + u64::from(period));
-        let report = ServiceReport::default();
-        let (edges, onward, untold) = ([Edge::Out; EDGES_MAX], VecDeque::new(), Vec::new());
+        let ServiceFacts { entry, session, brief, closed, timer_ms, .. } = facts;
         Self {
-            facts,
-            program,
+            single: pools.single(entry),
+            facts: Essentials { entry, session, brief, closed, timer_ms },
+            is_new: true,
+            held: false,
+            has_new_watch: false,
+            controls: VecDeque::new(),
+            current: None,
             lanes,
-            spec,
+            shared: shared.map(Box::new),
+            pacer: Rc::clone(pacer),
+            packet: Nanos::ZERO,
+            counts: Counts::default(),
+            bytes_out: 0,
+            report: Box::default(),
+            edges: [Edge::Out; EDGES_MAX],
+            onward: VecDeque::new(),
+            untold: Vec::new(),
+            left: Vec::new(),
+            pools,
+            program,
+            spec: Box::new(spec),
             memory,
             room,
             _charge: charge,
-            edges,
-            onward,
-            left: Vec::new(),
-            bytes_out: 0,
-            pools,
-            pacer: Rc::clone(pacer),
-            packet: Nanos::ZERO,
-            is_new: true,
-            controls: VecDeque::new(),
-            current: None,
-            held: false,
-            report,
             timer_at_ms,
             looked_in: None,
-            shared,
-            untold,
             watch: None,
-            has_new_watch: false,
             watches_in: None,
             before: None,
             sequel: None,
             unknown: 0,
         }
+    }
+
+    /// Starts loading what a packet looks at that comes to wait. Nothing of it is read for that.
+    #[inline]
+    pub(crate) fn load_for_packet(place: &Option<Self>) {
+        ahead::load_first(place, WAITING_LENGTH);
+    }
+
+    /// The same of what a turn looks at here.
+    #[inline]
+    pub(crate) fn load_for_turn(place: &Option<Self>) {
+        ahead::load_first(place, std::mem::offset_of!(Self, pools));
     }
 
     /// What passes it goes there from now on.
@@ -241,8 +288,7 @@ impl Service {
         now_ms: u64,
         exits: &mut Exits<'_>,
     ) -> Aftermath {
-        self.report.packets += 1;
-        self.report.bytes += packet.length() as u64;
+        self.count_in(&packet);
         if way.batch.is_some() || self.shared.is_none() {
             self.look_below(way.batch, now_ms);
             let mut after = self.run(engine, packet, way, now_ms, exits);
@@ -269,7 +315,7 @@ impl Service {
             return;
         }
         self.looked_in = batch;
-        if self.shared.as_ref().is_some_and(Shared::has_run) {
+        if self.shared.as_deref().is_some_and(Shared::has_run) {
             self.take_over(now_ms);
         }
     }
@@ -297,7 +343,7 @@ impl Service {
             let trapped = !self.untold.is_empty();
             return Aftermath { trapped, passed_on, ..Aftermath::default() };
         };
-        let begun = CallTimes::begin(self.report.packets);
+        let begun = CallTimes::begin(self.counts.packets);
         let meta = module_meta(&way.meta, self.facts.session, way.mark, now_ms);
         let handled = instance.handle(packet, &meta);
         self.report.call_times.end(begun);
@@ -326,7 +372,9 @@ impl Service {
             tap.decided((self.facts.entry, self.facts.session), &meta, &packet, &verdict);
         }
         let has_emitted = emitted.is_some();
-        self.left.extend(emitted.map(|emitted| *emitted));
+        if let Some(emitted) = emitted {
+            self.left.push(*emitted);
+        }
         let mut passed_on = false;
         match verdict {
             Ok(Verdict::Pass { edge, reroute }) => match self.edges.get(usize::from(edge)) {
@@ -484,7 +532,10 @@ impl Service {
             true if meta.flags & maps::META_BRIDGED == 0 => exits.hand_to_kernel(packet),
             _ => exits.forward(packet, meta),
         };
-        count_end(&mut self.report, end);
+        match end {
+            End::Sent => self.counts.forwarded += 1,
+            end => count_end(&mut self.report, end),
+        }
     }
 
     fn deliver(
@@ -590,7 +641,7 @@ impl Service {
     ) {
         let (entry, report) = (self.facts.entry, &mut self.report);
         let mut before = Self::shared_before(&mut self.before);
-        let mut now = self.shared.as_mut();
+        let mut now = self.shared.as_deref_mut();
         for _ in 0..RECORDS_PER_TURN {
             let Some(shared) = before.as_mut().or(now.as_mut()) else { return };
             let taken = shared.next_record(|bytes| match Record::parse(bytes) {
@@ -619,7 +670,7 @@ impl Service {
 
     /// What becomes readable when a program below leaves something.
     pub(crate) fn ring_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.shared.as_ref().map(Shared::ring_fd)
+        self.shared.as_deref().map(Shared::ring_fd)
     }
 
     /// Does something with the instances while nobody below can be in their memory. Not at
@@ -642,7 +693,7 @@ impl Service {
 
     /// `LEVEL_*`: where the daemon wants its packets; `None` when it cannot leave user level.
     pub(crate) fn home(&self) -> Option<u32> {
-        self.shared.as_ref().map(Shared::home)
+        self.shared.as_deref().map(Shared::home)
     }
 
     /// Whether a packet that its lane has counted is of before the last recount.
@@ -652,7 +703,7 @@ impl Service {
 
     /// What a service that can leave user level shares.
     pub(crate) fn shared(&mut self) -> Option<&mut Shared> {
-        self.shared.as_mut()
+        self.shared.as_deref_mut()
     }
 
     /// How often an instance has trapped since the start.
@@ -672,7 +723,8 @@ impl Service {
 
     /// What happened so far.
     pub(crate) fn report(&mut self) -> ServiceReport {
-        let mut report = self.report.clone();
+        let Counts { packets, bytes, forwarded } = self.counts;
+        let mut report = ServiceReport { packets, bytes, forwarded, ..(*self.report).clone() };
         for lane in self.lanes.iter_mut().filter(|lane| !lane.is_empty()) {
             report.lanes_running += 1;
             report.memory_bytes += lane.memory_bytes();

@@ -50,10 +50,18 @@ struct Processor {
     short: Nanos,
 }
 
+/// What each packet asks for; the rest is elsewhere, so that it is in few lines.
 struct Session {
     processors: SmallVec<[Processor; 1]>,
     queue: Queue,
     watchers: Watchers,
+    /// Processor time of its modules.
+    cpu: Nanos,
+    rest: Box<Rest>,
+}
+
+struct Rest {
+    /// But for the processor time.
     report: SessionReport,
     /// What the daemon was told last; none: it was not told of this one.
     told: Option<Told>,
@@ -78,12 +86,14 @@ impl Told {
 
 impl Session {
     fn report(&self, memory: session::memory::Account, sent: Bytes) -> SessionReport {
+        let report = &self.rest.report;
         SessionReport {
+            cpu: self.cpu,
             memory,
             queue: self.queue.waits(),
-            dropped: self.report.dropped + self.queue.dropped(),
-            sent: self.report.sent + sent,
-            ..self.report
+            dropped: report.dropped + self.queue.dropped(),
+            sent: report.sent + sent,
+            ..*report
         }
     }
 }
@@ -227,8 +237,8 @@ impl Sessions {
             processors: SmallVec::new(),
             queue: rooms.queue(id),
             watchers: Watchers::default(),
-            report: SessionReport::new(id),
-            told: None,
+            cpu: Nanos::ZERO,
+            rest: Box::new(Rest { report: SessionReport::new(id), told: None }),
         });
         let queue_max = queue.unwrap_or_else(|| queue_default(memory));
         rooms.set(&mut session.queue, queue_max, queue.is_none());
@@ -295,7 +305,7 @@ impl Sessions {
     pub(crate) fn admit(&mut self, id: SessionId, memory: Bytes) -> bool {
         let is_taken = self.take(id, memory, Bytes::ZERO);
         if !is_taken && let Some(session) = self.all.get_mut(place(id)) {
-            session.report.dropped += 1;
+            session.rest.report.dropped += 1;
         }
         is_taken
     }
@@ -361,6 +371,12 @@ impl Sessions {
             self.rooms.leave(&mut session.queue, memory);
             session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
         }
+    }
+
+    /// The front door is to know of all that was released.
+    #[inline]
+    pub(crate) fn say_released(&mut self) {
+        self.rooms.say_left();
     }
 
     /// Whether it is time to look for what the front door sent up and never came.
@@ -478,7 +494,7 @@ impl Sessions {
         if turn.dispatch.kind != Kind::Guaranteed {
             return Nanos::ZERO;
         }
-        let account = self.schedule.account(turn.dispatch.processor);
+        let account = self.schedule.promised(turn.dispatch.processor);
         account.map_or(Nanos::ZERO, |account| account.running.promised)
     }
 
@@ -488,11 +504,11 @@ impl Sessions {
         self.schedule.charge(now, processor, used);
         let Some((id, index)) = self.owner(processor) else { return };
         let Some(session) = self.all.get_mut(place(id)) else { return };
-        session.report.cpu += used;
+        session.cpu += used;
         self.charged += used;
         let processor_of = &mut session.processors[index];
-        if let Some(account) = self.schedule.account(processor) {
-            processor_of.look(&account, &mut session.report);
+        if let Some(account) = self.schedule.promised(processor) {
+            processor_of.look(&account, &mut session.rest.report);
         }
         let ready = &mut processor_of.ready;
         if ready.front() == Some(&turn.task) {
@@ -516,7 +532,7 @@ impl Sessions {
         self.schedule.charge(now, processor, used);
         let Some((id, _)) = self.owner(processor) else { return };
         if let Some(session) = self.all.get_mut(place(id)) {
-            session.report.cpu += used;
+            session.cpu += used;
         }
     }
 
@@ -530,7 +546,7 @@ impl Sessions {
     /// What ran beside the turns: hooks, starts, packets of a cell whose sessions take none.
     pub(crate) fn charge_beside(&mut self, id: SessionId, used: Nanos) {
         if let Some(session) = self.all.get_mut(place(id)) {
-            session.report.cpu += used;
+            session.cpu += used;
             self.charged += used;
         }
     }
@@ -542,14 +558,14 @@ impl Sessions {
         let more = own.saturating_sub(self.own);
         if let Some(system) = self.all.get_mut(place(SessionId::SYSTEM)) {
             self.own += more;
-            system.report.cpu += more;
+            system.cpu += more;
         }
     }
 
     /// It sent so much.
     pub(crate) fn sent(&mut self, id: SessionId, length: Bytes) {
         if let Some(session) = self.all.get_mut(place(id)) {
-            session.report.sent += length;
+            session.rest.report.sent += length;
         }
     }
 
@@ -567,14 +583,14 @@ impl Sessions {
     /// something since that happened last. Its services sent so much.
     pub(crate) fn tell(&mut self, at: usize, sent: Bytes, always: bool) -> Option<SessionReport> {
         let session = self.all.get_mut(at)?;
-        let report = session.report(self.accounts.account(session.report.session), sent);
-        let told = session.told.replace(Told::of(&report));
-        (always || told != session.told).then_some(report)
+        let report = session.report(self.accounts.account(session.rest.report.session), sent);
+        let told = session.rest.told.replace(Told::of(&report));
+        (always || told != session.rest.told).then_some(report)
     }
 
     /// Another daemon has been told nothing.
     pub(crate) fn forget_told(&mut self) {
-        self.all.values_mut().for_each(|session| session.told = None);
+        self.all.values_mut().for_each(|session| session.rest.told = None);
     }
 }
 

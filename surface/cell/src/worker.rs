@@ -348,6 +348,7 @@ impl Cell {
     /// Has the devices take what was sent. When they have all, lanes may go below: nothing
     /// from there overtakes it.
     fn flush(&mut self) {
+        self.sessions.say_released();
         let mut is_sent = true;
         for (_, socket) in self.ports.sockets() {
             socket.flush(&mut self.pool);

@@ -149,7 +149,7 @@ impl Service {
         }
         let first_with =
             |event| Step { lane: self.first_with(event, 0).unwrap_or(0), is_alone: false };
-        match (&self.current, self.controls.front()) {
+        match (self.current.as_deref(), self.controls.front()) {
             _ if self.is_new => Some(Step { lane: 0, is_alone: true }),
             (Some(Current::Hook { lane, .. }), _) => Some(Step { lane: *lane, is_alone: false }),
             (Some(Current::Keep { kept, .. }), _) => {
@@ -186,9 +186,9 @@ impl Service {
         if self.is_new || self.lanes.iter().any(Lane::is_starting) {
             self.go_on_starting(engine, until, now_ms, &mut turn);
         } else if let Some(current) = self.current.take() {
-            self.current = self.go_on(engine, current, until, now_ms, &mut turn);
+            self.current = self.go_on(engine, *current, until, now_ms, &mut turn).map(Box::new);
         } else if let Some(control) = self.controls.pop_front() {
-            self.current = self.take_up(control, now_ms, &mut turn);
+            self.current = self.take_up(control, now_ms, &mut turn).map(Box::new);
         }
         turn.after.emitted = true;
         turn.after.trapped |= !self.untold.is_empty() || self.sequel.is_some();
@@ -216,7 +216,7 @@ impl Service {
                     turn.told = Some(Told::Replaced(Err(ReplaceError::Lanes { old, new })));
                     return None;
                 }
-                let home = self.shared.as_mut().map(Shared::stay_above);
+                let home = self.shared.as_deref_mut().map(Shared::stay_above);
                 let from = Place { home, since: pacer::now() };
                 if self.hold(now_ms) {
                     let (kept, held) = (Vec::new(), Vec::new());
@@ -368,8 +368,8 @@ impl Service {
         let Some(index) = self.lanes.iter().position(Lane::is_starting) else {
             return Starts::All;
         };
-        let spec = InstanceSpec { lane: index as u32, ..self.spec.clone() };
-        let (program, shared, is_new) = (&self.program, self.shared.as_ref(), self.is_new);
+        let spec = InstanceSpec { lane: index as u32, ..(*self.spec).clone() };
+        let (program, shared, is_new) = (&self.program, self.shared.as_deref(), self.is_new);
         let room = &self.room;
         let make = |kept| {
             // What one before was refused is not why this one does not start.
@@ -418,7 +418,7 @@ impl Service {
 
     /// Nobody below may be in its memory until it has.
     fn start_again(&mut self, lane: usize, now_ms: u64) {
-        self.held = self.held || self.shared.as_ref().is_none_or(Shared::take);
+        self.held = self.held || self.shared.as_deref().is_none_or(Shared::take);
         let lane = &mut self.lanes[lane];
         match self.held {
             true => lane.start(),

@@ -33,10 +33,11 @@ pub(super) fn send(
     }
 }
 
+/// Counts a packet that was not sent, or not by a port.
 pub(super) fn count_end(report: &mut ServiceReport, end: End) {
     match end {
-        // The caller counts what was sent under the verdict's own name.
-        End::Sent => report.forwarded += 1,
+        // The caller counts it under its verdict's own name.
+        End::Sent => {}
         End::ToKernel => report.to_kernel += 1,
         End::Cycle => report.drop_cycle += 1,
         End::Failed(SendFailure::NoPort) => report.drop_no_port += 1,

@@ -23,17 +23,18 @@ use xsk::{FramePool, Packet};
 /// it left is sent out after so many.
 pub(crate) const FILL: u64 = 64;
 
-/// See above.
+/// See above. What a packet looks at that comes to wait is first.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Lane {
     slot: Slot,
-    /// When an instance that could not be started is tried again.
-    pub(super) restart_at_ms: u64,
-    waiting: Fifo<(Packet, Way)>,
     running: VecDeque<Way>,
+    waiting: Fifo<(Packet, Way)>,
     call: CallState,
     /// What stands still, if something does, is a hook.
     in_hook: bool,
+    /// When an instance that could not be started is tried again.
+    pub(super) restart_at_ms: u64,
     /// Counters when the instance was last at rest and asked.
     pub(super) known_counters: Vec<(String, u64)>,
 }
@@ -60,6 +61,9 @@ pub(super) enum Called {
 }
 
 impl Lane {
+    /// Bytes of a lane up to the end of what waits.
+    pub(super) const WAITING_LENGTH: usize = std::mem::offset_of!(Self, call);
+
     /// With an instance that is to start.
     pub(super) fn new(kept: Option<Kept>) -> Self {
         Self { slot: Slot::Due(kept), ..Self::default() }
@@ -77,6 +81,11 @@ impl Lane {
     /// Starts loading what a packet's call looks at, step by step, if no call stands still.
     #[inline]
     pub(super) fn load_ahead(&self, step: u8) {
+        if step == 0
+            && let Some((packet, _)) = self.waiting.front()
+        {
+            packet.load_ahead();
+        }
         if let Slot::Rest(instance) = &self.slot {
             instance.load_ahead(step);
         }

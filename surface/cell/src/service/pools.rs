@@ -17,6 +17,7 @@ use bpf_maps::PacketMeta;
 use engine::Call;
 use smallvec::SmallVec;
 use std::ops::Range;
+use units::EntryId;
 use xsk::Packet;
 
 /// One of a service's pools.
@@ -56,6 +57,14 @@ impl Pools {
         Self { all, division: Division::new(lanes, declared, flows_by) }
     }
 
+    /// The virtual processor of the only pool, if it has one lane.
+    pub(super) fn single(&self, entry: EntryId) -> Option<u16> {
+        match self.all.as_slice() {
+            [pool] if pool.lanes == (0..1) => Some(pool.processor.map_or(entry.0, u16::from)),
+            _ => None,
+        }
+    }
+
     /// The pool of a lane, by its number.
     fn of(&self, lane: usize) -> usize {
         self.all.iter().position(|pool| pool.lanes.contains(&lane)).unwrap_or(0)
@@ -77,6 +86,9 @@ impl Service {
     /// The lane of a packet.
     #[inline]
     pub(super) fn lane_of(&self, packet: &Packet, meta: &PacketMeta) -> usize {
+        if self.single.is_some() {
+            return 0;
+        }
         let meta_of = || module_meta(meta, self.facts.session, [0; MARK_LENGTH], 0);
         self.pools.division.lane_of(packet, meta.flow_hash, meta_of)
     }
@@ -84,20 +96,26 @@ impl Service {
     /// What waits for turns on behalf of that pool.
     pub(crate) fn task(&self, pool: usize) -> Task {
         let entry = self.facts.entry;
-        let processor = self.pools.all.get(pool).and_then(|pool| pool.processor);
-        let processor = processor.map_or(entry.0, u16::from);
+        let processor = self.single.unwrap_or_else(|| {
+            let processor = self.pools.all.get(pool).and_then(|pool| pool.processor);
+            processor.map_or(entry.0, u16::from)
+        });
         Task { entry, pool: pool as u8, processor }
     }
 
     /// Other pools than this one that have work.
     pub(crate) fn others_that_want(&self, pool: usize) -> impl Iterator<Item = Task> {
-        let others = (0..self.pools.all.len()).filter(move |&other| other != pool);
+        let pools = if self.single.is_some() { 1 } else { self.pools.all.len() };
+        let others = (0..pools).filter(move |&other| other != pool);
         others.filter(|&other| self.wants(other)).map(|other| self.task(other))
     }
 
     /// Whether a pool has work.
     #[inline]
     pub(crate) fn wants(&self, pool: usize) -> bool {
+        if self.single.is_some() {
+            return pool == 0 && (self.held || self.has_controls() || !self.lanes[0].is_idle());
+        }
         let mut lanes = self.pools.lanes(pool);
         (self.held && pool == 0)
             || lanes.any(|lane| !self.lanes[lane].is_idle())
@@ -110,19 +128,22 @@ impl Service {
     }
 
     pub(super) fn pool_of(&self, lane: usize) -> usize {
-        self.pools.of(lane)
+        if self.single.is_some() { 0 } else { self.pools.of(lane) }
     }
 
     /// The lane of a pool whose turn it is, of those that have work that may be done beside this
     /// step.
     pub(super) fn lane_in_turn(&mut self, pool: usize, step: Option<Step>) -> Option<usize> {
-        let comes_first = |step: Step| step.is_alone || self.pools.of(step.lane) == pool;
+        let comes_first = |step: Step| step.is_alone || self.pool_of(step.lane) == pool;
         let is_gated = step.is_some_and(comes_first);
         let has_work = |lane: &Lane| match is_gated {
             // What is asked for waits only for calls that have begun.
             true => lane.stands_with_packets(),
             false => !lane.is_idle(),
         };
+        if self.single.is_some() {
+            return (pool == 0 && has_work(&self.lanes[0])).then_some(0);
+        }
         let lane = self.pools.in_turn(pool).find(|&lane| has_work(&self.lanes[lane]))?;
         self.pools.all[pool].turn = lane + 1;
         Some(lane)

@@ -67,6 +67,7 @@ impl Service {
     /// Goes on where `before` was: its counters, its edges, its lane.
     fn inherit(&mut self, before: &mut Self) {
         self.report = std::mem::take(&mut before.report);
+        self.counts = std::mem::take(&mut before.counts);
         self.untold = std::mem::take(&mut before.untold);
         self.edges = before.edges;
         self.bytes_out = before.bytes_out;
@@ -76,7 +77,7 @@ impl Service {
         (self.watches_in, self.has_new_watch) = (before.watches_in, true);
         self.looked_in = before.looked_in;
         if let Some(shared) = &mut before.shared {
-            shared.retire(self.shared.as_mut());
+            shared.retire(self.shared.as_deref_mut());
         }
     }
 
@@ -125,7 +126,7 @@ impl Service {
 
     /// The memory that the version before shares: its programs' last records lie there.
     pub(super) fn shared_before(before: &mut Option<Before>) -> Option<&mut Shared> {
-        before.as_mut()?.service.shared.as_mut()
+        before.as_mut()?.service.shared.as_deref_mut()
     }
 
     /// Notes a trap for the daemon.

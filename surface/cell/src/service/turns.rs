@@ -20,6 +20,8 @@ use xsk::{FramePool, Packet};
 /// What there is time for in a turn.
 #[derive(Clone, Copy)]
 pub(crate) struct Portion {
+    /// When it began.
+    pub(crate) begin: Nanos,
     /// When it is over.
     pub(crate) until: Nanos,
     /// Packets that may begin.
@@ -38,6 +40,8 @@ pub(crate) struct Turn {
     pub(crate) departed: Vec<(EntryId, u8)>,
     /// What the daemon waits for.
     pub(crate) told: Option<Told>,
+    /// When its packets were through, if somebody looked at the clock then.
+    pub(crate) through_at: Option<Nanos>,
 }
 
 impl Service {
@@ -98,9 +102,10 @@ impl Service {
         turn
     }
 
-    fn count_in(&mut self, packet: &Packet) {
-        self.report.packets += 1;
-        self.report.bytes += packet.length() as u64;
+    #[inline]
+    pub(super) fn count_in(&mut self, packet: &Packet) {
+        self.counts.packets += 1;
+        self.counts.bytes += packet.length() as u64;
     }
 
     /// For how many packets there is time, when each takes so long to be sent, and how long it
@@ -148,7 +153,7 @@ impl Service {
         if let Some(each) = ran.0.checked_div(turn.handled) {
             self.packet = Nanos((7 * self.packet.0 + each) / 8);
         }
-        self.report.call_times.spread(self.report.packets, turn.handled, ran);
+        self.report.call_times.spread(self.counts.packets, turn.handled, ran);
         self.settle_hold();
         turn
     }
@@ -188,8 +193,7 @@ impl Service {
         exits: &mut Exits<'_>,
         turn: &mut Turn,
     ) -> Nanos {
-        let begin = pacer::now();
-        let mut now = begin;
+        let mut now = portion.begin;
         self.pacer.begin(portion.until, CallState::default());
         let counted = self.lanes[index].next_way().map(|way| way.batch.is_some());
         for _ in 0..portion.packets {
@@ -209,7 +213,8 @@ impl Service {
                 break;
             }
         }
-        now.saturating_sub(begin)
+        turn.through_at = Some(now);
+        now.saturating_sub(portion.begin)
     }
 
     /// Does what the module says of a packet.
@@ -239,7 +244,7 @@ impl Service {
         if !counted {
             return self.hold(now_ms);
         }
-        if self.shared.as_ref().is_some_and(Shared::has_run) {
+        if self.shared.as_deref().is_some_and(Shared::has_run) {
             self.take_over(now_ms);
         }
         true

@@ -14,7 +14,6 @@
 use super::{BATCH, Cell};
 use crate::service::Service;
 use bpf_maps::PacketMeta;
-use level::ahead;
 use session::executor::{ProcessorId, UPCOMING_MAX};
 use std::collections::VecDeque;
 use units::EntryId;
@@ -31,7 +30,9 @@ impl Cell {
         for (entry, packet) in entries.iter_mut().zip(batch) {
             let Some(meta) = packet.metadata::<{ size_of::<PacketMeta>() }>() else { continue };
             *entry = EntryId(bytemuck::cast::<_, PacketMeta>(meta).entry);
-            self.load_service(*entry);
+            if let Some(place) = self.services.get(usize::from(entry.0)) {
+                Service::load_for_packet(place);
+            }
         }
         let services = || entries.iter().take(batch.len()).filter_map(|&entry| self.service(entry));
         services().for_each(|service| self.sessions.load_queue(service.facts.session));
@@ -49,7 +50,9 @@ impl Cell {
         for (entry, &processor) in entries.iter_mut().zip(next) {
             let Some(task) = self.sessions.task_of(processor) else { continue };
             *entry = task.entry;
-            self.load_service(*entry);
+            if let Some(place) = self.services.get(usize::from(entry.0)) {
+                Service::load_for_turn(place);
+            }
         }
         for step in 0..3 {
             let services = entries[..found].iter().filter_map(|&entry| self.service(entry));
@@ -67,11 +70,5 @@ impl Cell {
     #[inline]
     fn service(&self, entry: EntryId) -> Option<&Service> {
         self.services.get(usize::from(entry.0)).and_then(Option::as_ref)
-    }
-
-    fn load_service(&self, entry: EntryId) {
-        if let Some(place) = self.services.get(usize::from(entry.0)) {
-            ahead::load(place);
-        }
     }
 }

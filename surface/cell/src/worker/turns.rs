@@ -185,20 +185,23 @@ impl Cell {
                 self.slicer.arm(TURN_MAX);
             }
             self.pacer.look_closely(closely_from);
-            Portion { until, packets }
+            Portion { begin, until, packets }
         } else {
             if is_timed {
                 self.slicer.arm(TURN_MAX);
             }
             self.pacer.look_closely(Nanos(u64::MAX));
-            Portion { until, packets: FILL }
+            Portion { begin, until, packets: FILL }
         };
         let mut exits = exits!(self, self.rules.as_ref(), session);
         let turn = service.work(&self.engine, pool, portion, now_ms, &mut exits);
         self.meter.saw(begin, &self.pacer);
         service.bytes_out += exits.sent;
         let sent = if exits.sent > 0 { turn.handled } else { 0 };
-        let Turn { after, handled_room, departed, told, .. } = turn;
+        let Turn { after, handled_room, departed, told, through_at, .. } = turn;
+        // The clock is not read for what is done in a moment.
+        let is_through = !(after.trapped || after.emitted || after.passed_on) && told.is_none();
+        let through_at = through_at.filter(|_| is_through);
         self.sessions.release(session, handled_room);
         self.follow(entry, &after);
         self.depart(departed);
@@ -208,7 +211,7 @@ impl Cell {
         while let Some((packet, way)) = self.service_mut(entry).and_then(Service::take_onward) {
             self.enqueue(packet, way, now_ms);
         }
-        let end = pacer::now();
+        let end = through_at.unwrap_or_else(pacer::now);
         let service = self.services.get(usize::from(entry.0)).and_then(Option::as_ref);
         let idle = service.is_none_or(|service| !service.wants(pool));
         for other in service.into_iter().flat_map(|service| service.others_that_want(pool)) {
