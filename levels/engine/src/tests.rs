@@ -102,35 +102,6 @@ fn metadata_lies_in_front_of_the_window() {
     assert_eq!(run(&mut instance, &[0; 100]).1, expected);
 }
 
-/// Writes the byte that its packet begins with all over its memory, and says what the last byte
-/// was before.
-const FILLS: &str = r#"(module (memory (export "memory") 1)
-    (func (export "on_packet") (result i32) (local $before i32)
-      (local.set $before (i32.load8_u (i32.const 65535)))
-      (memory.fill (i32.const 0) (i32.load8_u (i32.const 0x8102)) (i32.const 65536))
-      (i32.or (i32.const 1) (i32.shl (local.get $before) (i32.const 16)))))"#;
-
-#[test]
-fn memories_next_to_each_other_are_each_their_own() {
-    let engine = Engine::new().unwrap();
-    let program = engine.program(&wat::parse_str(FILLS).unwrap(), MemoryKind::OwnPacked).unwrap();
-    let spec =
-        InstanceSpec { memory_pages_max: 1, window: 64, call_slices: 2, ..Default::default() };
-    let mut all: Vec<_> = (0..40).map(|_| program.start(&engine, &spec).unwrap()).collect();
-    let mut lowest = all.iter().map(|it| it.memory().as_ptr().addr()).collect::<Vec<_>>();
-    lowest.sort_unstable();
-    let gaps = lowest.windows(2).map(|two| two[1] - two[0]);
-    assert!(gaps.clone().all(|gap| gap >= 65_536), "none is in another");
-    assert!(gaps.filter(|&gap| gap < 1 << 20).count() > 30, "they are close: {lowest:x?}");
-    for round in 0..2 {
-        for (number, instance) in (1u8..).zip(&mut all) {
-            let before = if round == 0 { 0 } else { u16::from(number) };
-            let expected = Ok(Verdict::Drop { reason: before });
-            assert_eq!(run(instance, &[number; 100]).1, expected, "{number}");
-        }
-    }
-}
-
 #[test]
 fn each_trap_has_its_kind() {
     let cases = [
@@ -316,6 +287,9 @@ fn frames_of_its_own_are_bounded() {
 
 #[path = "tests/batch.rs"]
 mod batch;
+
+#[path = "tests/packed.rs"]
+mod packed;
 
 #[path = "tests/room.rs"]
 mod room;
