@@ -55,8 +55,6 @@ const LOOK_BELOW_MS: u64 = 10;
 #[repr(C)]
 pub(crate) struct Service {
     pub(crate) facts: Essentials,
-    /// With one lane, and so one pool: the virtual processor of that.
-    single: Option<u16>,
     /// It has not started yet: the daemon waits to hear whether it does.
     is_new: bool,
     /// Nobody below may be in its memory: for a hook, an instance that starts, or a packet that
@@ -66,6 +64,7 @@ pub(crate) struct Service {
     /// What is to be done beside packets, and what is being done of it.
     controls: VecDeque<Control>,
     current: Option<Box<Current>>,
+    pools: Pools,
     lanes: SmallVec<[Lane; 1]>,
     /// Of a service that can leave user level; it has one lane.
     shared: Option<Box<Shared>>,
@@ -84,7 +83,6 @@ pub(crate) struct Service {
     untold: Vec<Trapped>,
     /// What calls that are over left beside their verdicts.
     left: Vec<Emitted>,
-    pools: Pools,
     program: Program<Packet>,
     spec: Box<InstanceSpec>,
     memory: Memory,
@@ -217,17 +215,17 @@ impl Service {
         let kept = kept.into_iter().chain(std::iter::repeat_with(|| None));
         let lanes: SmallVec<[Lane; 1]> =
             (0..facts.lanes.max(1)).zip(kept).map(|(_, kept)| Lane::new(kept)).collect();
-        let pools = Pools::new(lanes.len(), &facts.pools, &facts.flows_by);
+        let pools = Pools::new(facts.entry, lanes.len(), &facts.pools, &facts.flows_by);
         let timer_at_ms = facts.timer_ms.map_or(u64::MAX, |period| now_ms + u64::from(period));
         let ServiceFacts { entry, session, brief, closed, timer_ms, .. } = facts;
         Self {
-            single: pools.single(entry),
             facts: Essentials { entry, session, brief, closed, timer_ms },
             is_new: true,
             held: false,
             has_new_watch: false,
             controls: VecDeque::new(),
             current: None,
+            pools,
             lanes,
             shared: shared.map(Box::new),
             pacer: Rc::clone(pacer),
@@ -239,7 +237,6 @@ impl Service {
             onward: VecDeque::new(),
             untold: Vec::new(),
             left: Vec::new(),
-            pools,
             program,
             spec: Box::new(spec),
             memory,
@@ -264,7 +261,7 @@ impl Service {
     /// The same of what a turn looks at here.
     #[inline]
     pub(crate) fn load_for_turn(place: &Option<Self>) {
-        ahead::load_first(place, std::mem::offset_of!(Self, pools));
+        ahead::load_first(place, std::mem::offset_of!(Self, program));
     }
 
     /// What passes it goes there from now on.
