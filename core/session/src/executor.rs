@@ -172,7 +172,8 @@ impl Schedule {
         }
     }
 
-    /// It has none. Charge what it used first.
+    /// It has none. What it used may be charged before or after: after costs less, since it has
+    /// no new place then among those who want some.
     pub fn sleep(&mut self, processor: ProcessorId) {
         if self.is_known(processor) {
             self.edf.sleep(processor.index);

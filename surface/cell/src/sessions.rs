@@ -501,15 +501,14 @@ impl Sessions {
     /// It has run for so long; `idle`: it has no work any more.
     pub(crate) fn charge(&mut self, now: Nanos, turn: &Next, used: Nanos, idle: bool) {
         let processor = turn.dispatch.processor;
-        self.schedule.charge(now, processor, used);
-        let Some((id, index)) = self.owner(processor) else { return };
-        let Some(session) = self.all.get_mut(place(id)) else { return };
+        let owner = self.owner(processor);
+        let session = owner.and_then(|(id, _)| self.all.get_mut(place(id)));
+        let Some((session, (_, index))) = session.zip(owner) else {
+            return self.schedule.charge(now, processor, used);
+        };
         session.cpu += used;
         self.charged += used;
         let processor_of = &mut session.processors[index];
-        if let Some(account) = self.schedule.promised(processor) {
-            processor_of.look(&account, &mut session.rest.report);
-        }
         let ready = &mut processor_of.ready;
         if ready.front() == Some(&turn.task) {
             ready.pop_front();
@@ -518,8 +517,13 @@ impl Sessions {
                 false => ready.push_back(turn.task),
             }
         }
+        // First, so that it is not given a place that it leaves at once.
         if ready.is_empty() {
             self.schedule.sleep(processor);
+        }
+        self.schedule.charge(now, processor, used);
+        if let Some(account) = self.schedule.promised(processor) {
+            processor_of.look(&account, &mut session.rest.report);
         }
     }
 

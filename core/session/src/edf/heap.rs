@@ -1,16 +1,22 @@
 //! A heap in which everybody has one place, found by his number.
 //!
 //! ```text
-//!  items:  [ key, index ]  the smallest first, each before its two children
+//!  items:  [ key, index ]  the smallest first, each before its four children: half as many steps
+//!                          as with two, and so half as many lines of a cache
 //!  places:   index ──▶ where in items, or nowhere
 //! ```
 //!
 //! Both lists are as long as they will ever be once [`Heap::reserve`] has been called for the
 //! largest index, so that nothing is allocated afterwards.
 
+use core::ops::Range;
+
 use crate::Ahead;
 
 const NOWHERE: u32 = u32::MAX;
+
+/// Children of an item.
+const ARITY: usize = 4;
 
 /// How many of the first ones are looked for at most.
 const FIRST_ONES_MAX: usize = crate::executor::UPCOMING_MAX;
@@ -53,28 +59,27 @@ impl Heap {
 
     /// What is said of the first ones, in their order; how many there are.
     ///
-    /// Whoever is next is below one that has been found, so each look is at one more than those:
-    /// as many as were found, and one.
+    /// Whoever is next is a child of one that has been found.
     pub(crate) fn first_ones<T>(&self, found: &mut [T], of: impl Fn(&Item) -> T) -> usize {
-        let mut below = [0; FIRST_ONES_MAX + 1];
-        let mut count = usize::from(!self.items.is_empty());
         let most = found.len().min(FIRST_ONES_MAX);
-        for (at, place) in found[..most].iter_mut().enumerate() {
-            let first = (0..count).reduce(|first, other| {
-                match self.items[below[other]].is_before(&self.items[below[first]]) {
-                    true => other,
-                    false => first,
+        // In their order: those that were found, and behind them as many of their children as are
+        // still wanted.
+        let mut first = [0; FIRST_ONES_MAX];
+        let mut known = most.min(self.items.len()).min(1);
+        for at in 0..most {
+            if at == known {
+                return at;
+            }
+            found[at] = of(&self.items[first[at]]);
+            for child in self.children(first[at]) {
+                let mut place = known;
+                while place > at + 1 && self.items[child].is_before(&self.items[first[place - 1]]) {
+                    place -= 1;
                 }
-            });
-            let Some(first) = first else { return at };
-            let item = below[first];
-            *place = of(&self.items[item]);
-            count -= 1;
-            below[first] = below[count];
-            for child in [2 * item + 1, 2 * item + 2] {
-                if child < self.items.len() {
-                    below[count] = child;
-                    count += 1;
+                if place < most {
+                    known = most.min(known + 1);
+                    first.copy_within(place..known - 1, place + 1);
+                    first[place] = child;
                 }
             }
         }
@@ -148,15 +153,19 @@ impl Heap {
             *found = item.key;
             return Some(());
         }
-        self.search(2 * at + 1, looks, found, wanted)?;
-        self.search(2 * at + 2, looks, found, wanted)
+        self.children(at).try_for_each(|child| self.search(child, looks, found, wanted))
+    }
+
+    fn children(&self, at: usize) -> Range<usize> {
+        let first = ARITY * at + 1;
+        first..self.items.len().min(first + ARITY)
     }
 
     fn rise(&mut self, mut at: usize) {
         let item = self.items[at];
-        while at > 0 && item.is_before(&self.items[(at - 1) / 2]) {
-            self.set(at, self.items[(at - 1) / 2]);
-            at = (at - 1) / 2;
+        while at > 0 && item.is_before(&self.items[(at - 1) / ARITY]) {
+            self.set(at, self.items[(at - 1) / ARITY]);
+            at = (at - 1) / ARITY;
         }
         self.set(at, item);
     }
@@ -164,17 +173,15 @@ impl Heap {
     fn sink(&mut self, mut at: usize) {
         let item = self.items[at];
         loop {
-            let (left, right) = (2 * at + 1, 2 * at + 2);
-            let Some(mut child) = self.items.get(left).copied() else { break };
-            let mut below = left;
-            if let Some(other) = self.items.get(right).filter(|other| other.is_before(&child)) {
-                (child, below) = (*other, right);
-            }
-            if !child.is_before(&item) {
+            let children = self.children(at);
+            let first = children.reduce(|first, other| {
+                if self.items[other].is_before(&self.items[first]) { other } else { first }
+            });
+            let Some(child) = first.filter(|&child| self.items[child].is_before(&item)) else {
                 break;
-            }
-            self.set(at, child);
-            at = below;
+            };
+            self.set(at, self.items[child]);
+            at = child;
         }
         self.set(at, item);
     }
