@@ -57,6 +57,8 @@ pub(crate) struct Traffic {
     /// Whether neighbours are far apart in time: of any part of the flows that lie side by side,
     /// packets come as evenly as of all.
     pub(crate) scattered: bool,
+    /// Packets of a flow that follow each other, a power of two: as a sender's window comes.
+    pub(crate) train: u32,
     /// What is in the frames.
     pub(crate) kind: Kind,
     /// Whether each frame has its number and time in its payload, for [`Arrivals`](crate::arrivals::Arrivals).
@@ -74,6 +76,7 @@ impl Traffic {
             rate: None,
             flows: 1,
             scattered: false,
+            train: 1,
             kind: Kind::Udp,
             stamped: false,
             unbroken: false,
@@ -209,6 +212,8 @@ fn load(
     open.set_global("headers", &headers)?;
     open.set_global("flows", &traffic.flows)?;
     open.set_global("stride", &traffic.stride())?;
+    ensure!(traffic.train.is_power_of_two(), "a train of {} packets", traffic.train);
+    open.set_global("train", &traffic.train.ilog2())?;
     open.set_global("waits", &u32::from(!traffic.unbroken && !traffic.stamped))?;
     if traffic.stamped {
         open.set_global("stamp_at", &traffic.stamp_at())?;

@@ -36,6 +36,7 @@ struct settings {
 struct headers headers;		/* set before loading */
 const volatile __u32 flows = 1;	/* destinations to walk through: a power of two */
 const volatile __u32 stride = 1;	/* from one destination to the next: odd, so that none is left out */
+const volatile __u32 train;	/* so many frames in a row go to one destination: a power of two, as its logarithm */
 const volatile __u32 waits;	/* whether runs wait for their frames to be due */
 const volatile __u32 stamp_at;	/* where in the frame its stamp goes; 0: it has none */
 
@@ -163,7 +164,7 @@ int generate(struct xdp_md *ctx)
 	if ((void *)(udp + 1) > end)
 		return XDP_ABORTED;
 	if (flows > 1)
-		vary(ip, udp, (__u32)*counter * stride & (flows - 1) & 0xffff);
+		vary(ip, udp, (__u32)(*counter >> (train & 31)) * stride & (flows - 1) & 0xffff);
 	if (stamp_at) {
 		struct stamp *stamp = data + stamp_at;
 
