@@ -66,6 +66,8 @@ pub fn build(out: &Path) {
     let code = match tools() {
         Ok(tools) => tools.compile(out),
         Err(missing) => {
+            // A file that never exists: Cargo looks again at each build, until they are installed.
+            println!("cargo:rerun-if-changed={}", out.join("never").display());
             format!("pub(super) static COMPILED: Result<Compiled, &str> = Err({missing:?});\n")
         }
     };
@@ -73,7 +75,6 @@ pub fn build(out: &Path) {
     println!("cargo:rerun-if-changed=functions");
     println!("cargo:rerun-if-changed=../../sdk/c");
     println!("cargo:rerun-if-env-changed=TAM_CLANG");
-    println!("cargo:rerun-if-env-changed=PATH");
 }
 
 impl Tools {
