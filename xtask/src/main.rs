@@ -1,16 +1,17 @@
 //! The project's chores as ordinary Rust: `cargo xtask tidy`.
 //!
 //! It reads the tree and says what breaks the project's rules; it changes
-//! nothing and runs no other program. Formatting and lints are cargo's.
+//! nothing, and runs no other program than `cargo tree`. Formatting and lints are cargo's.
 
 #![forbid(unsafe_code)]
 
 mod tidy;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use tidy::features::{self, Listings};
 
 const USAGE: &str = "usage: cargo xtask tidy [--json]";
 
@@ -40,13 +41,31 @@ fn run(json: bool) -> anyhow::Result<bool> {
     let root = project_root()?;
     let tree = tidy::tree::Tree::read(&root)
         .with_context(|| format!("reading the tree at {}", root.display()))?;
-    let report = tidy::check(&tree);
+    let listings = Listings {
+        built: listing(&root, features::BUILT)?,
+        tested: listing(&root, features::TESTED)?,
+    };
+    let report = tidy::check(&tree, &listings);
     if json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print!("{report}");
     }
     Ok(report.errors == 0)
+}
+
+/// Runs one `cargo tree` over the workspace and returns its output.
+fn listing(root: &Path, edges: &str) -> anyhow::Result<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .current_dir(root)
+        .args(features::TREE)
+        .arg(edges)
+        .output()
+        .context("running cargo tree")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cargo tree failed: {}", said.trim());
+    String::from_utf8(output.stdout).context("reading what cargo tree printed")
 }
 
 /// The nearest directory at or above the current one whose Cargo.toml is a workspace.

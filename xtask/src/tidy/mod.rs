@@ -10,6 +10,7 @@
 //! | [`unsafety`] | where `unsafe` and C may be |
 //! | [`determinism`] | no clock and no random order in `base` and `core` |
 //! | [`text`] | sizes, openings, unfinished work, panics, machine paths |
+//! | [`features`] | builds and tests resolve the same features |
 //! | [`dependencies`] | each external dependency has its line in the docs |
 //! | [`documents`] | ARCHITECTURE.md and SPECIFICATION.md agree with the tree; the glossary |
 
@@ -17,6 +18,7 @@ pub mod arrows;
 pub mod dependencies;
 pub mod determinism;
 pub mod documents;
+pub mod features;
 pub mod rust;
 pub mod text;
 pub mod tree;
@@ -26,10 +28,11 @@ use std::fmt;
 
 use serde::Serialize;
 
+use features::Listings;
 use tree::Tree;
 
 /// Runs every check.
-pub fn check(tree: &Tree) -> Report {
+pub fn check(tree: &Tree, listings: &Listings) -> Report {
     let checks: [fn(&Tree) -> Vec<Finding>; 6] = [
         arrows::check,
         unsafety::check,
@@ -39,6 +42,7 @@ pub fn check(tree: &Tree) -> Report {
         documents::check,
     ];
     let mut findings: Vec<Finding> = checks.iter().flat_map(|check| check(tree)).collect();
+    findings.extend(features::check(listings));
     findings.extend(tree.rust_files().filter_map(|(path, source)| {
         let error = source.as_ref().err()?;
         Some(Finding::error("rust", path, error.line, "this file cannot be read as Rust tokens"))
@@ -133,7 +137,7 @@ mod tests {
     #[test]
     fn a_file_that_is_no_rust_is_found() {
         let tree = Tree::of(&[("xtask/src/odd.rs", "//! A file.\nfn f( {\n")]);
-        let report = check(&tree);
+        let report = check(&tree, &Listings::default());
         assert!(report.findings.iter().any(|finding| finding.check == "rust"), "{report}");
     }
 }
