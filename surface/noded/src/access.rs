@@ -10,18 +10,31 @@
 //! request (authorize).
 
 use crate::http::{Answer, error};
+use crate::pace::{Pace, Source};
 use api::ErrorCode;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use base64ct::{Base64, Encoding};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use trust::{PublicKey, RevocationId, Token, TokenError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use trust::{Ask, Denied, PublicKey, RevocationId, Token, TokenError, UnixTime};
+use units::Nanos;
 
 /// Tokens that are kept verified: those of some hundred clients. More are verified again, 0.2 ms
 /// each.
 const HOLDERS_MAX: usize = 1024;
+
+/// Reservation for a request whose token is not known yet: decoding it, and a signature of each of
+/// its blocks.
+const UNKNOWN: Nanos = Nanos(1_000_000);
+/// Upper bound of a step of a token's evaluation ([`Token::steps`]).
+const STEP: Nanos = Nanos(30);
+/// Processor time that the evaluations of one token may take for one request, and for those that
+/// wait beside it: some hundred ordinary evaluations, so that a list of modules can be filtered.
+const REQUEST_TIME_MAX: Nanos = Nanos::from_millis(100);
 
 /// What somebody without a capability can do.
 pub(crate) const SEND_ONE: &str =
@@ -44,6 +57,42 @@ pub(crate) struct Holder {
     pub(crate) token: Token,
     /// Of its blocks.
     pub(crate) ids: Vec<RevocationId>,
+    /// Nanoseconds that evaluating it took since [`Holder::take_used`].
+    used: AtomicU64,
+    /// Nanoseconds that its last request took.
+    last: AtomicU64,
+}
+
+impl Holder {
+    fn new(token: Token) -> Self {
+        let last = AtomicU64::new(token.steps().saturating_mul(STEP.0));
+        Self { ids: token.revocation_ids(), token, used: AtomicU64::new(0), last }
+    }
+
+    /// Evaluates the token, and notes the time that it takes.
+    pub(crate) fn authorize(&self, ask: &Ask, now: UnixTime) -> Result<(), Denied> {
+        if self.used.load(Ordering::Relaxed) > REQUEST_TIME_MAX.0 {
+            let most = REQUEST_TIME_MAX.0 / 1_000_000;
+            return Err(Denied::Limits(format!("its evaluations took more than {most} ms")));
+        }
+        let begun = Instant::now();
+        let result = self.token.authorize(ask, now);
+        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.used.fetch_add(took, Ordering::Relaxed);
+        result
+    }
+
+    /// Returns what a request with this token is expected to take: what its last one took.
+    fn expected(&self) -> Nanos {
+        Nanos(self.last.load(Ordering::Relaxed))
+    }
+
+    /// Returns what its evaluations took since this was asked last.
+    fn take_used(&self) -> Nanos {
+        let used = self.used.swap(0, Ordering::Relaxed);
+        self.last.store(used, Ordering::Relaxed);
+        Nanos(used)
+    }
 }
 
 /// Where a request comes in.
@@ -62,12 +111,25 @@ pub(crate) struct Gate {
     /// Whether there is something that those may who have no capability.
     pub(crate) anyone: bool,
     verified: Mutex<BTreeMap<[u8; 32], Arc<Holder>>>,
+    pace: Mutex<Pace>,
+}
+
+/// Processor time that a request has reserved for its token.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    source: Source,
+    reserved: Nanos,
 }
 
 impl Gate {
     /// One that believes these administrators.
     pub(crate) const fn new(administrators: Vec<PublicKey>, anyone: bool) -> Self {
-        Self { administrators, anyone, verified: Mutex::new(BTreeMap::new()) }
+        Self {
+            administrators,
+            anyone,
+            verified: Mutex::new(BTreeMap::new()),
+            pace: Mutex::new(Pace::new()),
+        }
     }
 
     /// Who sends a request with these headers.
@@ -94,6 +156,61 @@ impl Gate {
         })
     }
 
+    /// Reserves the time of verifying a token, before it is looked at, where the headers have one.
+    /// Returns how long the request is to wait.
+    pub(crate) fn reserve_unknown(
+        &self,
+        now: Nanos,
+        headers: &HeaderMap,
+        source: Source,
+    ) -> Answer<Option<(Reservation, Nanos)>> {
+        let has_token = headers.contains_key(AUTHORIZATION);
+        has_token.then(|| self.reserve(now, source, UNKNOWN)).transpose()
+    }
+
+    /// Reserves the time of a request by this holder, and gives back what verifying did not take.
+    /// Returns how long the request is to wait.
+    pub(crate) fn reserve_known(
+        &self,
+        now: Nanos,
+        verified: &Reservation,
+        took: Nanos,
+        holder: &Holder,
+    ) -> Answer<(Reservation, Nanos)> {
+        self.settle(now, verified, took);
+        self.reserve(now, verified.source, holder.expected())
+    }
+
+    /// Charges what a request by this holder took in place of what it reserved.
+    pub(crate) fn settle_request(&self, now: Nanos, request: &Reservation, holder: &Holder) {
+        self.settle(now, request, holder.take_used());
+    }
+
+    fn settle(&self, now: Nanos, reservation: &Reservation, used: Nanos) {
+        let Reservation { source, reserved } = *reservation;
+        self.pace().settle(now, source, reserved, used);
+    }
+
+    fn reserve(&self, now: Nanos, source: Source, cost: Nanos) -> Answer<(Reservation, Nanos)> {
+        match self.pace().reserve(now, source, cost) {
+            Ok(delay) => Ok((Reservation { source, reserved: cost }, delay)),
+            Err(delay) => {
+                let seconds = delay.0.div_ceil(1_000_000_000);
+                let message =
+                    "evaluating your capabilities takes more time than one sender has on this node";
+                let help = format!(
+                    "try again in {seconds} s, with fewer requests at a time or a capability of \
+                     fewer checks"
+                );
+                Err(error(ErrorCode::Limit, message, Some(&help)))
+            }
+        }
+    }
+
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Who holds this token.
     pub(crate) fn holder(&self, text: &str) -> Result<Arc<Holder>, TokenError> {
         let key: [u8; 32] = Sha256::digest(text).into();
@@ -102,7 +219,7 @@ impl Gate {
             return Ok(Arc::clone(holder));
         }
         let token = Token::verify(text, &self.administrators)?;
-        let holder = Arc::new(Holder { ids: token.revocation_ids(), token });
+        let holder = Arc::new(Holder::new(token));
         let mut verified = verified();
         if verified.len() >= HOLDERS_MAX {
             verified.clear();
@@ -195,5 +312,47 @@ mod tests {
             let refused = gate.caller(&headers(&format!("Bearer {text}")), Place::Remote);
             assert!(refused.is_err(), "character {at}");
         }
+    }
+
+    #[test]
+    fn a_capability_that_takes_long_waits_and_others_do_not() {
+        let gate = Gate::new(vec![key(1).public()], false);
+        let headers = headers(&format!("Bearer {}", token(1)));
+        let Ok(Caller::Holder(holder)) = gate.caller(&headers, Place::Remote) else { panic!() };
+        let [slow, other] =
+            ["192.0.2.1", "192.0.2.2"].map(|it| Source::Network(it.parse().unwrap()));
+        let now = Nanos(0);
+        let request = |source, used: u64| {
+            let (verified, before) = gate.reserve_unknown(now, &headers, source)?.unwrap();
+            let (request, after) = gate.reserve_known(now, &verified, Nanos(1000), &holder)?;
+            holder.used.store(used, Ordering::Relaxed);
+            gate.settle_request(now, &request, &holder);
+            Answer::Ok(before.0 + after.0)
+        };
+        let waits: Vec<u64> = (0..100).map_while(|_| request(slow, 10_000_000).ok()).collect();
+        assert_eq!(waits[0], 0);
+        assert!(waits.len() < 100 && waits[waits.len() - 1] > 1_000_000_000, "{waits:?}");
+        let refused = request(slow, 0).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Limit);
+        assert!(refused.help.unwrap().starts_with("try again in "), "and says when");
+        holder.last.store(0, Ordering::Relaxed);
+        assert_eq!(request(other, 1000).unwrap(), 0);
+        assert!(
+            gate.reserve_unknown(now, &HeaderMap::new(), slow).unwrap().is_none(),
+            "the operator"
+        );
+    }
+
+    #[test]
+    fn a_request_evaluates_for_so_long_and_no_longer() {
+        let gate = Gate::new(vec![key(1).public()], false);
+        let holder = gate.holder(&token(1)).unwrap();
+        let ask = Ask::to(trust::Operation::Read);
+        assert_eq!(holder.authorize(&ask, UnixTime(0)), Ok(()));
+        assert!(holder.used.load(Ordering::Relaxed) > 0, "it is noted");
+        holder.used.store(REQUEST_TIME_MAX.0 + 1, Ordering::Relaxed);
+        assert!(matches!(holder.authorize(&ask, UnixTime(0)), Err(Denied::Limits(_))));
+        holder.take_used();
+        assert_eq!(holder.authorize(&ask, UnixTime(0)), Ok(()));
     }
 }

@@ -263,7 +263,7 @@ impl Rights<'_> {
             },
             Caller::Holder(holder) => {
                 self.check_revoked(holder)?;
-                holder.token.authorize(ask, self.now)
+                holder.authorize(ask, self.now)
             }
         }
     }

@@ -50,6 +50,7 @@ mod modules;
 mod moves;
 mod node_key;
 mod notices;
+mod pace;
 mod packets;
 mod port_life;
 mod ports;

@@ -9,6 +9,7 @@
 //! and need not believe anybody else.
 
 use crate::access::{Gate, Place};
+use crate::pace::Source;
 use crate::server::{self, Limits};
 use anyhow::{Context, Result};
 use axum::Router;
@@ -195,7 +196,9 @@ async fn serve(
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, room: Room) {
     let _ = stream.set_nodelay(true);
     match tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => server::connection(stream, router, LIMITS).await,
+        Ok(Ok(stream)) => {
+            server::connection(stream, router, LIMITS, Source::Network(room.of)).await;
+        }
         Ok(Err(problem)) => tracing::debug!(%problem, "a TLS handshake failed"),
         Err(_) => tracing::debug!("a TLS handshake took too long"),
     }

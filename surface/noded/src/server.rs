@@ -5,7 +5,9 @@
 
 use crate::access::{Caller, Gate, Place, SEND_ONE};
 use crate::http::{BODY_LENGTH_MAX, error, refuse};
+use crate::pace::Source;
 use crate::pull;
+use crate::record::machine_ns;
 use api::ErrorCode;
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -22,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
+use units::Nanos;
 
 /// What the API takes at most.
 #[derive(Clone, Copy, Debug)]
@@ -54,17 +57,52 @@ fn nothing_for_anyone() -> api::ErrorInfo {
 }
 
 async fn admit(gate: Arc<Gate>, place: Place, mut request: Request, next: Next) -> Response {
+    let source = request.extensions().get::<Source>().copied().unwrap_or(Source::Local);
+    let reserved = match gate.reserve_unknown(machine_time(), request.headers(), source) {
+        Ok(None) => None,
+        Ok(Some((reservation, delay))) => {
+            wait(delay).await;
+            Some(reservation)
+        }
+        Err(refusal) => return refuse(refusal).into_response(),
+    };
+    let begun = machine_time();
     match gate.caller(request.headers(), place) {
         Ok(Caller::Anyone) if request.uri().path().starts_with(pull::PREFIX) => pull::challenge(),
         // Before the body is read: of nobody it may be anything.
         Ok(Caller::Anyone) if request.method() != axum::http::Method::GET && !gate.anyone => {
             refuse(nothing_for_anyone()).into_response()
         }
+        Ok(Caller::Holder(holder)) => {
+            let took = Nanos(machine_time().0 - begun.0);
+            let verified = reserved.expect("a holder is known by a token");
+            let reserved = gate.reserve_known(machine_time(), &verified, took, &holder);
+            let (reservation, delay) = match reserved {
+                Ok(reserved) => reserved,
+                Err(refusal) => return refuse(refusal).into_response(),
+            };
+            wait(delay).await;
+            request.extensions_mut().insert(Caller::Holder(Arc::clone(&holder)));
+            let response = next.run(request).await;
+            gate.settle_request(machine_time(), &reservation, &holder);
+            response
+        }
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
         Err(refusal) => refuse(refusal).into_response(),
+    }
+}
+
+/// Returns the machine's monotonic time.
+fn machine_time() -> Nanos {
+    Nanos(machine_ns())
+}
+
+async fn wait(delay: Nanos) {
+    if delay.0 > 0 {
+        tokio::time::sleep(Duration::from_nanos(delay.0)).await;
     }
 }
 
@@ -85,7 +123,7 @@ pub(crate) async fn serve(listener: UnixListener, router: Router, gate: Arc<Gate
             Ok(permit) => {
                 let router = router.clone();
                 drop(tokio::spawn(async move {
-                    connection(stream, router, limits).await;
+                    connection(stream, router, limits, Source::Local).await;
                     drop(permit);
                 }));
             }
@@ -98,10 +136,14 @@ pub(crate) async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send,
     router: Router,
     limits: Limits,
+    source: Source,
 ) {
-    let service = TowerToHyperService::new(
-        router.map_request(|request: hyper::Request<Incoming>| request.map(Body::new)),
-    );
+    let service = TowerToHyperService::new(router.map_request(
+        move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(source);
+            request.map(Body::new)
+        },
+    ));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)

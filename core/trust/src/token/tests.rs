@@ -174,7 +174,7 @@ fn only_what_an_administrator_has_signed_is_a_token() {
 #[test]
 fn a_changed_token_is_never_accepted() {
     let held = minted(&alices()).held().unwrap().narrow(&alices(), &seed(4)).unwrap();
-    let bytes = held.0.to_vec().unwrap();
+    let bytes = held.biscuit.to_vec().unwrap();
     let (mut refused, mut same) = (0, 0);
     for bit in 0..bytes.len() * 8 {
         let mut changed = bytes.clone();
@@ -202,7 +202,7 @@ fn a_block_cannot_grant_what_the_one_before_it_does_not() {
     let block = BlockBuilder::new()
         .code("grant(\"operation\", \"read\"); all(\"operation\"); principal(\"x\");")
         .unwrap();
-    let facts = held.0.append_with_keypair(&pair(&seed(4)).unwrap(), block).unwrap();
+    let facts = held.biscuit.append_with_keypair(&pair(&seed(4)).unwrap(), block).unwrap();
     for text in [wider.to_string(), facts.to_base64().unwrap()] {
         let token = Token::verify(&text, &[key(1).public()]).unwrap();
         assert_eq!(token.principal(), key(2).public());
@@ -214,8 +214,8 @@ fn a_block_cannot_grant_what_the_one_before_it_does_not() {
 fn what_could_take_long_to_evaluate_is_refused_before_it_is() {
     let held = minted(&Grant::all()).held().unwrap();
     let with = |code: &str| {
-        let block = BlockBuilder::new().code(code).unwrap();
-        let token = held.0.append_with_keypair(&pair(&seed(4)).unwrap(), block).unwrap();
+        let block = BlockBuilder::new().code(code).expect(code);
+        let token = held.biscuit.append_with_keypair(&pair(&seed(4)).unwrap(), block).unwrap();
         Token::verify(&token.to_base64().unwrap(), &[key(1).public()])
     };
     let many: String = (0..200).map(|number| format!("p({number});")).collect();
@@ -228,7 +228,25 @@ fn what_could_take_long_to_evaluate_is_refused_before_it_is() {
         format!("{many} check if p($a), [{inner}].all($b -> $a != $b + 1000);")
             + &"check if p($a), p($b), $a == -1;".repeat(30),
     ];
-    for bomb in bombs {
+    let large = (0..350).map(|it| (it * 7).to_string()).collect::<Vec<_>>().join(",");
+    let text = "x".repeat(3000);
+    let more = [
+        "check if \"a\".matches(\"(((a{99}){99}){40})\") || true;".to_owned(),
+        "check if asked(\"operation\", $o), [\"a\", \"b\"].any($r -> $o.matches($r));".to_owned(),
+        "check if \"a\".extern::slow(\"b\");".to_owned(),
+        // Operations on what has grown: each costs what it reads, not one step.
+        format!("s({{{large}}}); check if s($s), $s{}.length() > 1;", ".union($s)".repeat(300)),
+        format!("s({{{large}}}); check if s($s), $s{}.length() > 1;", ".union($s)".repeat(400)),
+        format!("t(\"{text}\"); check if t($t), ($t{}).length() > 1;", " + $t".repeat(400)),
+        format!("s({{{large}}}); {}", "check if s($s), s($r), $s == $r;".repeat(20)),
+        format!("t(\"{text}\"); {}", "check if t($t), t($r), $t.contains($r);".repeat(40)),
+        format!(
+            "s({{{large}}}); check if s($s), {{1}}.any($x -> $s.contains($x){});",
+            " && $s.contains($x)".repeat(90)
+        ),
+        format!("check if {} true;", "true &&! ".repeat(400)),
+    ];
+    for bomb in bombs.into_iter().chain(more) {
         let refused = with(&bomb).map(|_| ()).unwrap_err();
         assert!(matches!(refused, TokenError::TooComplex { block: 1, .. }), "{refused}");
     }
@@ -393,4 +411,34 @@ fn rules_for_any_number_of_prefixes_are_one_request() {
     assert_eq!(token.authorize(&ask, NOW), Ok(()));
     ask.traffic.insert(net("10.200.0.1/32"));
     assert_eq!(lacks(&token, &ask, NOW), "the capability lacks traffic 10.200.0.1/32");
+}
+
+#[test]
+fn a_block_of_a_third_party_is_refused() {
+    use biscuit_auth::{KeyPair, UnverifiedBiscuit};
+    let held = minted(&Grant::all()).held().unwrap();
+    let request = held.biscuit.third_party_request().unwrap();
+    let other = KeyPair::new();
+    let facts = BlockBuilder::new().code("p(1); p(2);").unwrap();
+    let block = request.create_block(&other.private(), facts).unwrap();
+    let token: UnverifiedBiscuit =
+        held.biscuit.append_third_party(&block.serialize().unwrap()).unwrap();
+    let refused = Token::verify(&token.to_base64().unwrap(), &[key(1).public()]).unwrap_err();
+    assert!(refused.to_string().contains("a third party signed it"), "{refused}");
+}
+
+/// The most of each dimension that a holder would narrow to, several times over.
+#[test]
+fn a_long_chain_of_ordinary_narrowings_is_within_the_steps() {
+    let sessions = Extent::only((0..12).map(|number| format!("session-{number}")));
+    let functions = Extent::only((0..12).map(|number| format!("function_{number}")));
+    let traffic: Vec<_> = (0..8).map(|it| format!("10.{it}.0.0/16").parse().unwrap()).collect();
+    let traffic = Extent::only(traffic);
+    let grant = Grant { sessions, functions, traffic, ..Grant::all() };
+    let mut held = minted(&Grant::all()).held().unwrap();
+    for at in 1..8 {
+        held = held.narrow(&grant, &seed(at)).unwrap();
+    }
+    let token = Token::verify(&held.to_string(), &[key(1).public()]).unwrap();
+    assert!(token.steps() < bounds::STEPS_MAX, "{}", token.steps());
 }
