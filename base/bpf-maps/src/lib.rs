@@ -17,7 +17,7 @@ pub use capture::{
 };
 pub use hash::key_hash;
 pub use service::{
-    ACCOUNTS_MAX, Account, ETHERNET_REST, FILL_MAX, FRAME_BYTES, FRAME_MEMORY, FUEL_SHIFT,
+    ACCOUNTS_MAX, Account, Answer, ETHERNET_REST, FILL_MAX, FRAME_BYTES, FRAME_MEMORY, FUEL_SHIFT,
     HEAD_BYTES, HEAD_NOT, HEAD_THERE, HEAD_WANTED, HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER,
     LINES_MAX, Lane, Line, NEXT_DOWN, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, OVER_DROP, OVER_NOT,
     OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ROOM_SHARED, ROOMS_MAX, ReasonKey, Room,
@@ -348,6 +348,9 @@ pub const PORT_TC: u8 = 1 << 4;
 /// [`PortConfig::flags`]: sessions have shares of its rate.
 pub const PORT_SHARES: u8 = 1 << 3;
 
+/// [`PortConfig::flags`]: frames come in by a packet socket of the cell; the kernel routes to it.
+pub const PORT_PACKET: u8 = 1 << 5;
+
 /// [`PortConfig::rpf`]: no check of the way back.
 pub const RPF_NONE: u8 = 0;
 /// [`PortConfig::rpf`]: the way back leads through the arrival port.
@@ -388,16 +391,16 @@ pub struct Config {
     pub mask_count: [u32; 2],
     /// Nanoseconds of a jiffy.
     pub tick_ns: u32,
-    /// Always 0.
-    pub zero_middle: u32,
+    /// Not 0: sessions have shares of some port's rate.
+    pub shares: u32,
     /// The jiffy at which the first heartbeat came.
     pub clock_jiffies: u64,
     /// The coarse clock at that jiffy, in milliseconds.
     pub clock_ms: u64,
     /// The TAP device by which packets go from tc to the cell, 0 when there is none.
     pub up_ifindex: u32,
-    /// Always 0.
-    pub zero: u32,
+    /// The device by which the cell gives packets to the kernel, or 0.
+    pub kernel_ifindex: u32,
     /// Factors of the hash over keys, drawn when the node starts.
     pub hash_keys: [u64; HASH_KEYS],
 }
@@ -504,6 +507,8 @@ pub const META_COUNTED_SHIFT: u32 = 4;
 /// its session's turn; `flow_hash` is the number of the [`Line`] that counts it, `then` the verdict,
 /// `arrival_port` the session that pays.
 pub const META_LEAVES: u32 = 1 << 7;
+/// [`PacketMeta::flags`], with [`META_LEAVES`]: the kernel is to route it then.
+pub const META_BY_KERNEL: u32 = 1 << 0;
 /// Where in [`PacketMeta::flags`] the lane's epoch begins ([`ACTION_SERVICE`] only).
 pub const META_EPOCH_SHIFT: u32 = 24;
 

@@ -173,8 +173,8 @@ pub struct Passage {
     pub clock_ms: u64,
     /// The session whose share of a port it is.
     pub payer: u32,
-    /// Always 0.
-    pub zero: u32,
+    /// Of a packet whose rule names a port: 0, or the outcome as which the kernel has it.
+    pub kernel: u32,
 }
 
 /// What became of an entry's packets below user level, on one CPU (`struct tam_service_stats`).
@@ -274,6 +274,17 @@ pub struct Line {
     pub sent_above: u64,
     /// Always 0.
     pub unused: u64,
+}
+
+/// The answer to a cell's question by which port the kernel would send a packet
+/// (`struct tam_answer`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Answer {
+    /// The question's number in the upper half; below it 1 + the number of the port, or 0.
+    pub value: u64,
+    /// Always 0.
+    pub unused: [u64; 7],
 }
 
 /// Accounts that there are: one for each session of a node.

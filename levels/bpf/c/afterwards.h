@@ -91,6 +91,9 @@ static __always_inline __u32 up_device(void)
 	return shared ? *(volatile __u32 *)&shared->up_ifindex : 0;
 }
 
+/* In the port of wait_for_turn(): the packet is as the kernel is to route it then. */
+#define TAM_WAIT_BY_KERNEL (1 << 16)
+
 /* Has a packet that is ready to leave by a port wait for its session's turn there, in the cell;
  * `number` is the line that it could not pay from. TC_ACT_REDIRECT, or it is dropped and counted.
  *
@@ -124,7 +127,8 @@ static __noinline int wait_for_turn(struct __sk_buff *ctx, const struct tam_pass
 		return TC_ACT_SHOT;
 	}
 	epoch = epoch_of(lane);
-	meta.flags = TAM_META_LEAVES | counted | epoch << TAM_META_EPOCH_SHIFT;
+	meta.flags = TAM_META_LEAVES | counted | epoch << TAM_META_EPOCH_SHIFT |
+		     (port & TAM_WAIT_BY_KERNEL ? TAM_META_BY_KERNEL : 0);
 	if (put_in_front(ctx, &meta, way->mark)) {
 		leave_lane(lane);
 		return_room(way->payer, length, counted);
@@ -139,6 +143,26 @@ static __noinline int wait_for_turn(struct __sk_buff *ctx, const struct tam_pass
 	count_up(lane, epoch);
 	leave_lane(lane);
 	return bpf_redirect(device, 0);
+}
+
+/* Has the kernel route a packet, which pays where it will leave. */
+static __always_inline int leave_to_kernel(void *ctx, enum tam_level level,
+					   const struct tam_passage *way, __u32 l3,
+					   struct tam_service_stats *stats)
+{
+	__u32 port = shared_egress(ctx, level, way->payer, l3);
+	__u32 unpaid = port == TAM_NO_EGRESS ? 0 : take_share(ctx, level, way->payer, port - 1);
+
+	if (unpaid && level == TAM_LEVEL_NIC)
+		return dropped_as_beyond(level, stats);
+	if (unpaid) {
+		int action = wait_for_turn(ctx, way, (port - 1) | TAM_WAIT_BY_KERNEL, unpaid - 1, stats);
+
+		stats->to_kernel += action == redirected(level);
+		return action;
+	}
+	stats->to_kernel++;
+	return to_stack(ctx, level, way);
 }
 
 /* Forwards by the route that came with the packet, or has the kernel do it. */
@@ -184,6 +208,8 @@ static __always_inline int pass_by_route(void *ctx, enum tam_level level, const 
 		stats->forwarded++;
 		return redirected(level);
 	}
+	if (outcome == TAM_KERNEL_OTHER)
+		return leave_to_kernel(ctx, level, way, l3, stats);
 	stats->to_kernel++;
 	return to_stack(ctx, level, way);
 }
@@ -291,18 +317,41 @@ static __always_inline int redirect(void *ctx, enum tam_level level,
 {
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 	int to_raw = level == TAM_LEVEL_NIC && config && config->flags & TAM_PORT_RAW;
-	__u32 unpaid = 0;
+	__u32 l3 = 0, unpaid;
 
 	if (cycles(ctx, level, config, way->meta.arrival_port)) {
 		stats->drop_cycle++;
 		return dropped(level);
 	}
-	if (config && config->ifindex)
-		unpaid = take_share(ctx, level, way->payer, port);
+	if (!config || !config->ifindex) {
+		stats->drop_no_port++;
+		return dropped(level);
+	}
+	/* What the kernel would drop without a counter (xdp_ok_fwd_dev). */
+	if (!fits(config, frame_length(ctx, level))) {
+		stats->drop_too_long++;
+		return dropped(level);
+	}
+	/* Without Ethernet IP leaves, and nothing else. At tc the kernel sees to that. */
+	if (to_raw) {
+		l3 = find_l3(first_byte(ctx, level), last_byte(ctx, level));
+		if (!l3) {
+			stats->drop_malformed++;
+			return dropped(level);
+		}
+	}
+	unpaid = take_share(ctx, level, way->payer, port);
 	if (unpaid && level == TAM_LEVEL_NIC)
 		return dropped_as_beyond(level, stats);
-	/* Any device takes what tc redirects, and a TUN device nothing else. */
-	if (to_raw && crosses_at_tc(way->meta.arrival_port)) {
+	if (unpaid) {
+		int action = wait_for_turn(ctx, way, port, unpaid - 1, stats);
+
+		stats->redirected += action == redirected(level);
+		return action;
+	}
+	/* Any device takes what tc redirects, and what XDP in the stack does. */
+	if (level == TAM_LEVEL_NIC && (to_raw || config->slow & TAM_SLOW_NO_REDIRECT) &&
+	    crosses_at_tc(way->meta.arrival_port)) {
 		int action = cross_at_tc(ctx, port);
 
 		if (action == XDP_PASS)
@@ -311,31 +360,9 @@ static __always_inline int redirect(void *ctx, enum tam_level level,
 			stats->drop_malformed++;
 		return action;
 	}
-	if (!config || !config->ifindex ||
-	    (level == TAM_LEVEL_NIC && !to_raw && config->slow & TAM_SLOW_NO_REDIRECT)) {
-		stats->drop_no_port++;
+	if (to_raw && bpf_xdp_adjust_head(ctx, l3)) {
+		stats->drop_malformed++;
 		return dropped(level);
-	}
-	/* What the kernel would drop without a counter (xdp_ok_fwd_dev). */
-	if (frame_length(ctx, level) >
-	    config->mtu + sizeof(struct ethhdr) + sizeof(struct vlan_header)) {
-		stats->drop_too_long++;
-		return dropped(level);
-	}
-	if (unpaid && level == TAM_LEVEL_KERNEL) {
-		int action = wait_for_turn(ctx, way, port, unpaid - 1, stats);
-
-		stats->redirected += action == redirected(level);
-		return action;
-	}
-	/* At tc the kernel sees to that. */
-	if (to_raw) {
-		__u32 l3 = find_l3(first_byte(ctx, level), last_byte(ctx, level));
-
-		if (!l3 || bpf_xdp_adjust_head(ctx, l3)) {
-			stats->drop_malformed++;
-			return dropped(level);
-		}
 	}
 	if (out_of(ctx, level, port) != redirected(level)) {
 		stats->drop_no_port++;

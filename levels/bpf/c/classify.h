@@ -625,6 +625,8 @@ __noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
 
 	struct tam_port_config *port = bpf_map_lookup_elem(&tam_ports, number);
 
+	if (port && port->flags & (TAM_PORT_RAW | TAM_PORT_PACKET))
+		return TAM_KERNEL_EGRESS;	/* the kernel has the neighbour, or there is none */
 	if (!port || port->slow)
 		return TAM_KERNEL_SLOW;
 	flow->meta.egress_port = *number;

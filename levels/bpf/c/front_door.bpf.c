@@ -27,6 +27,7 @@
 #include "rewrite.h"
 #include "service.h"
 #include "afterwards.h"
+#include "ask.h"
 #include "intercept.h"
 #include "tc.h"
 #include "tun.h"
@@ -64,14 +65,15 @@ static __always_inline int forward(struct xdp_md *ctx, const struct packet *pack
 static __always_inline int needs_no_route(__u32 outcome)
 {
 	return outcome == TAM_FORWARDED || outcome == TAM_BRIDGED || outcome == TAM_KERNEL_LOCAL ||
-	       outcome == TAM_KERNEL_EGRESS || outcome == TAM_KERNEL_NOT_IP;
+	       outcome == TAM_KERNEL_EGRESS || outcome == TAM_KERNEL_NOT_IP ||
+	       outcome == TAM_KERNEL_NOT_FOR_US;	/* no IP either: that is not asked for rules */
 }
 
 /* What act() returns in place of an action: the packet's way says by which port it leaves. */
 #define TAM_LEAVE 0x102
 
-/* A packet of a rule that names a port: the kernel's, or TAM_LEAVE. `outcome` is TAM_FORWARDED when
- * it has a route and may take it, else why not. */
+/* A packet of a rule that names a port: TAM_LEAVE, or between the two ends of a bridge an action.
+ * `outcome` is TAM_FORWARDED when it has a route and may take it, else why not. */
 static __always_inline int to_port(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
 				   int outcome, struct tam_port_stats *stats)
 {
@@ -79,9 +81,14 @@ static __always_inline int to_port(struct xdp_md *ctx, const struct tam_flow *fl
 	int routed = flow->outcome == TAM_FORWARDED && flow->meta.egress_port == port;
 	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
 
-	if (!way || (routed ? outcome != TAM_FORWARDED : !needs_no_route(flow->outcome)))
-		return flow->meta.flags & TAM_META_BRIDGED ? cross_flow(ctx, flow, stats)
-							   : finish(stats, outcome);
+	if (!way)
+		return finish(stats, TAM_KERNEL_OTHER);	/* the map has it: not reached */
+	way->kernel = 0;
+	if (routed ? outcome != TAM_FORWARDED : !needs_no_route(flow->outcome)) {
+		if (flow->meta.flags & TAM_META_BRIDGED)
+			return cross_flow(ctx, flow, stats);
+		way->kernel = outcome;
+	}
 	fill_way(&way->meta, flow, extent, routed ? TAM_FORWARDED : TAM_KERNEL_OTHER);
 	__builtin_memcpy(way->own_mac, flow->own_mac, ETH_ALEN);
 	way->length = extent >> 32;
@@ -89,7 +96,34 @@ static __always_inline int to_port(struct xdp_md *ctx, const struct tam_flow *fl
 	return TAM_LEAVE;
 }
 
-/* Out by the port that the packet's way names, without a module. Called where the stack has room. */
+/* A packet of a rule that names a port, which the kernel has to answer or to route: it pays where
+ * it will leave, if somewhere. */
+static __noinline int leave_as_plain(struct xdp_md *ctx, const struct tam_passage *way,
+				     struct tam_port_stats *stats)
+{
+	if (!way || !stats)
+		return XDP_DROP;	/* not reached */
+
+	__u32 port = shared_egress(ctx, TAM_LEVEL_NIC, way->payer, way->meta.l3_offset);
+
+	if (port != TAM_NO_EGRESS && take_share(ctx, TAM_LEVEL_NIC, way->payer, port - 1))
+		return finish(stats, TAM_DROP_SHARE);
+	return finish(stats, way->kernel);
+}
+
+/* One hop further, with the MACs of the next one; 0, or an error. */
+static __always_inline int hop(struct xdp_md *ctx, const struct tam_passage *way)
+{
+	void *data = first_byte(ctx, TAM_LEVEL_NIC), *data_end = last_byte(ctx, TAM_LEVEL_NIC);
+	__u32 l3 = find_l3(data, data_end);
+
+	/* The hop limit was looked at. */
+	return !l3 || one_hop(data + l3, data_end) != TAM_FORWARDED ||
+	       readdress(ctx, TAM_LEVEL_NIC, &way->meta, way->own_mac, l3);
+}
+
+/* Out by the port that the packet's way names, without a module. Called where the stack has room.
+ * It pays last: whoever has paid has sent. */
 static __noinline int cut_through(struct xdp_md *ctx)
 {
 	__u32 at = port_number;
@@ -101,10 +135,13 @@ static __noinline int cut_through(struct xdp_md *ctx)
 
 	if (!stats || !way)
 		return XDP_DROP;	/* not reached */
+	if (way->kernel)
+		return leave_as_plain(ctx, way, stats);
 	at = way->meta.entry;
 
 	struct tam_port_config *to = bpf_map_lookup_elem(&tam_ports, &at);
 	int routed = way->meta.flags & TAM_META_ROUTED, action;
+	__u32 l3 = 0;
 
 	if (!to || !to->ifindex)
 		return finish(stats, TAM_DROP_EGRESS_GONE);
@@ -112,25 +149,25 @@ static __noinline int cut_through(struct xdp_md *ctx)
 		return finish(stats, TAM_DROP_CYCLE);
 	if (!routed && !fits(to, way->length))
 		return finish(stats, TAM_DROP_TOO_LONG);
+	if (to->flags & TAM_PORT_RAW) {
+		l3 = find_l3(first_byte(ctx, TAM_LEVEL_NIC), last_byte(ctx, TAM_LEVEL_NIC));
+		if (!l3)
+			return finish(stats, TAM_DROP_ADJUST);
+	}
 	if (take_share(ctx, TAM_LEVEL_NIC, way->payer, at))
 		return finish(stats, TAM_DROP_SHARE);
-	if (!routed && (to->flags & TAM_PORT_RAW || to->slow & TAM_SLOW_NO_REDIRECT) &&
-	    crosses_at_tc(port_number)) {
+	if (routed && hop(ctx, way))
+		return finish(stats, TAM_DROP_ADJUST);
+	/* XDP in the stack redirects to any device, that in a driver only to some. */
+	if ((l3 || to->slow & TAM_SLOW_NO_REDIRECT) && crosses_at_tc(port_number)) {
 		action = cross_at_tc(ctx, at);
 		finish(stats, action == XDP_PASS ? TAM_CUT_THROUGH : TAM_DROP_ADJUST);
 		return action;
 	}
-	if (routed) {
-		void *data = first_byte(ctx, TAM_LEVEL_NIC), *data_end = last_byte(ctx, TAM_LEVEL_NIC);
-		__u32 l3 = find_l3(data, data_end);
-
-		/* The hop limit was looked at. */
-		if (!l3 || one_hop(data + l3, data_end) != TAM_FORWARDED ||
-		    readdress(ctx, TAM_LEVEL_NIC, &way->meta, way->own_mac, l3))
-			return finish(stats, TAM_DROP_ADJUST);
-	}
+	if (l3 && bpf_xdp_adjust_head(ctx, l3))
+		return finish(stats, TAM_DROP_ADJUST);
 	TAP_LEAVES(at);
-	if (to->flags & TAM_PORT_RAW || bpf_redirect_map(&tam_devices, at, XDP_DROP) != XDP_REDIRECT)
+	if (bpf_redirect_map(&tam_devices, at, XDP_DROP) != XDP_REDIRECT)
 		return finish(stats, TAM_DROP_EGRESS_GONE);
 	finish(stats, TAM_CUT_THROUGH);
 	return XDP_REDIRECT;

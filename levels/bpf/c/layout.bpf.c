@@ -26,6 +26,7 @@ struct tam_passage layout_passage;
 struct tam_service_stats layout_service_stats;
 struct tam_account layout_account;
 struct tam_line layout_line;
+struct tam_answer layout_answer;
 struct tam_room layout_room;
 struct tam_reason_key layout_reason_key;
 enum tam_outcome layout_outcome;
@@ -64,6 +65,7 @@ enum layout_number {
 	META_COUNTED = TAM_META_COUNTED,
 	META_COUNTED_SHIFT = TAM_META_COUNTED_SHIFT,
 	META_EPOCH_SHIFT = TAM_META_EPOCH_SHIFT,
+	META_BY_KERNEL = TAM_META_BY_KERNEL,
 	ENTRIES_MAX = TAM_ENTRIES_MAX,
 	MODULES_MAX = TAM_MODULES_MAX,
 	EDGES_MAX = TAM_EDGES_MAX,
@@ -87,6 +89,7 @@ enum layout_number {
 	PORT_CABLED = TAM_PORT_CABLED,
 	PORT_TC = TAM_PORT_TC,
 	PORT_SHARES = TAM_PORT_SHARES,
+	PORT_PACKET = TAM_PORT_PACKET,
 	LINES_MAX = TAM_LINES_MAX,
 	SESSION_SYSTEM = TAM_SESSION_SYSTEM,
 	ETHERNET_REST = TAM_ETHERNET_REST,

@@ -14,14 +14,19 @@
  * the same ones, so a session has one share, wherever its packets leave from. While any wait, those
  * that follow go behind them.
  *
+ * What a module leaves to the kernel to be routed pays in the same way before the kernel has it,
+ * from the account of the port by which it will leave (egress.h): a share does not depend on who
+ * sends the packet in the end.
+ *
  * The node's own services (session 0) pay nothing: they are in everybody's way. What the stack
- * sends, and plain forwarding, passes by all this.
+ * sends by itself, and plain forwarding, passes by all this.
  */
 #ifndef TAM_SHARE_H
 #define TAM_SHARE_H
 
 #include "classify.h"
 #include "context.h"
+#include "egress.h"
 #include "service.h"
 
 struct {
@@ -83,6 +88,30 @@ static __always_inline __u32 take_share(void *ctx, enum tam_level level, __u32 s
 	return pay_for_line(port, session, frame_length(ctx, level),
 			    config->flags & TAM_PORT_RAW ? 0 : TAM_ETHERNET_REST,
 			    level == TAM_LEVEL_NIC);
+}
+
+static __noinline __u32 egress_at_nic(struct xdp_md *ctx, __u32 l3, __u32 ifindex)
+{
+	return egress_of(ctx, TAM_LEVEL_NIC, l3, ifindex);
+}
+
+static __noinline __u32 egress_at_tc(struct __sk_buff *ctx, __u32 l3, __u32 ifindex)
+{
+	return egress_of(ctx, TAM_LEVEL_KERNEL, l3, ifindex);
+}
+
+/* 1 + the number of the port by which the kernel would send a packet of the session, if somebody
+ * has a share of a port; else TAM_NO_EGRESS. */
+static __always_inline __u32 shared_egress(void *ctx, enum tam_level level, __u32 session, __u32 l3)
+{
+	__u32 zero = 0;
+	const struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
+
+	if (!shared || !*(volatile __u32 *)&shared->shares || session == TAM_SESSION_SYSTEM)
+		return TAM_NO_EGRESS;
+	return level == TAM_LEVEL_NIC
+		       ? egress_at_nic(ctx, l3, ((struct xdp_md *)ctx)->ingress_ifindex)
+		       : egress_at_tc(ctx, l3, ((struct __sk_buff *)ctx)->ingress_ifindex);
 }
 
 #endif

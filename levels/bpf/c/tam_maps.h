@@ -198,6 +198,7 @@ struct tam_port_stats {
 #define TAM_PORT_CABLED (1 << 2)	/* what leaves by it can come in by a port of the same node (cycle.h) */
 #define TAM_PORT_SHARES (1 << 3)	/* sessions have shares of its rate (share.h) */
 #define TAM_PORT_TC (1 << 4)	/* the front door is at tc: services of streams only (tc_door.bpf.c) */
+#define TAM_PORT_PACKET (1 << 5)	/* frames come in by a packet socket of the cell; the kernel routes to it */
 
 /* One port, indexed by its number. */
 struct tam_port_config {
@@ -228,7 +229,7 @@ struct tam_config {
 	__u64 routes_heard;
 	__u32 mask_count[2];	/* masks of each rule set */
 	__u32 tick_ns;		/* nanoseconds of a jiffy */
-	__u32 zero_middle;
+	__u32 shares;		/* not 0: sessions have shares of some port's rate (share.h) */
 	/* The first heartbeat's jiffy, and the coarse clock then: the time of modules
 	 * is counted on from there. */
 	__u64 clock_jiffies;
@@ -236,7 +237,7 @@ struct tam_config {
 	/* The TAP device by which packets go from tc to the cell, each with its
 	 * tam_meta as the first bytes of the frame; 0: they cannot. */
 	__u32 up_ifindex;
-	__u32 zero;
+	__u32 kernel_ifindex;	/* the device by which the cell gives packets to the kernel, or 0 */
 	/* Factors of the hash over keys, drawn when the node starts and known to nobody. */
 	__u64 hash_keys[TAM_HASH_KEYS];
 };
@@ -303,6 +304,7 @@ struct tam_marked {
 #define TAM_META_LEAVES (1 << 7)	/* from tc: it only has to leave by egress_port, when it is its session's
 				 * turn; flow_hash is the number of the tam_line that counts it, `then` the verdict,
 				 * arrival_port the session that pays */
+#define TAM_META_BY_KERNEL (1 << 0)	/* with TAM_META_LEAVES: the kernel is to route it then */
 #define TAM_MARK_LISTENER 0x54410000	/* of a packet for a listener here; the lower half is its port */
 #define TAM_META_EPOCH_SHIFT 24
 
@@ -464,7 +466,7 @@ struct tam_passage {
 	__u64 clock_jiffies;	/* the jiffy for which the time was worked out last, */
 	__u64 clock_ms;		/* and that time */
 	__u32 payer;		/* the session whose share of a port it is */
-	__u32 zero;
+	__u32 kernel;		/* of a packet whose rule names a port: 0, or the outcome as which the kernel has it */
 };
 
 /* What became of an entry's packets below user level, on one CPU. `packets` is
@@ -548,6 +550,12 @@ struct tam_line {
 #define TAM_ETHERNET_REST 24	/* what goes with each packet on an Ethernet: preamble, FCS, gap */
 #define TAM_FUEL_SHIFT 16
 #define TAM_FILL_MAX (1 << 14)	/* jiffies that are made good at once: beyond, the sum could overflow */
+
+/* The answer to the cell's question by which port the kernel would send a packet (ask.h). */
+struct tam_answer {
+	__u64 value;		/* the question's number << 32 | 1 + the number of the port, or 0: by none */
+	__u64 unused[7];	/* a cache line */
+};
 
 #define TAM_HEAD_BYTES 66	/* Ethernet with a tag, IPv6 and UDP */
 #define TAM_HEAD_NOT 0		/* nobody watches the queue */

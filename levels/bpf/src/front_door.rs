@@ -35,6 +35,7 @@ use units::{Name, PortId, RuleId};
 
 mod adopt;
 pub mod capture;
+mod egress;
 mod explain;
 mod lines;
 mod lists;
@@ -53,9 +54,6 @@ pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/tamandua";
 /// The word of [`Config`] that holds the generation.
 const GENERATION_WORD: usize = 0;
 const _: () = assert!(std::mem::offset_of!(Config, generation) == GENERATION_WORD * 8);
-/// The word of [`Config`] that holds the TAP device's index, and zeros.
-const UP_WORD: usize = std::mem::offset_of!(Config, up_ifindex) / 8;
-const _: () = assert!(std::mem::offset_of!(Config, up_ifindex) == UP_WORD * 8);
 
 /// Why the front door cannot do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -130,6 +128,7 @@ pub struct FrontDoor {
     heartbeat: Program,
     carries_marks: bool,
     tc: Program,
+    ask: Program,
     /// What modules' programs end with when nobody captures.
     after: [Program; AFTERS.len()],
     links: BTreeMap<PortId, [Link; 2]>,
@@ -143,7 +142,7 @@ pub struct FrontDoor {
 }
 
 /// Maps that every copy of the program shares.
-const SHARED_MAPS: [&str; 32] = [
+const SHARED_MAPS: [&str; 33] = [
     "tam_shared",
     "tam_ports",
     "tam_stats",
@@ -175,6 +174,7 @@ const SHARED_MAPS: [&str; 32] = [
     ROOMS,
     LINES,
     LINE_OF,
+    ANSWERS,
     "tam_cycles",
 ];
 /// The large flow cache, and the tags of its entries.
@@ -199,23 +199,27 @@ const ROOMS: &str = "tam_rooms";
 /// Accounts of shares of ports, and whose they are.
 const LINES: &str = "tam_lines";
 const LINE_OF: &str = "tam_line_of";
+/// What the cell is answered when it asks where the kernel would send a packet.
+const ANSWERS: &str = "tam_answers";
 /// The front door's second half: what modules' programs end with.
 const AFTERWARDS: &str = "tam_afterwards";
 /// The same at kernel level.
 const AFTERWARDS_TC: &str = "tam_afterwards_tc";
 /// The program at tcx ingress: one for all ports.
 const TC: &str = "tam_tc";
+/// The program that answers the cell, at tcx ingress of the device by which packets come up.
+const ASK: &str = "tam_ask";
 /// Says that the daemon listens for changes of routes.
 const HEARTBEAT: &str = "tam_heartbeat";
 /// Programs that a daemon uses all the time, and so the next one, too.
-const KEPT_PROGRAMS: [&str; 5] = [HEARTBEAT, CARRIES_MARKS, TC, AFTERWARDS, AFTERWARDS_TC];
-/// Where each of the last two of them is called.
+const KEPT_PROGRAMS: [&str; 6] = [HEARTBEAT, CARRIES_MARKS, TC, AFTERWARDS, AFTERWARDS_TC, ASK];
+/// Where the second half is called.
 const AFTERS: [(&str, &str); 2] = [(AFTER, AFTERWARDS), (AFTER_TC, AFTERWARDS_TC)];
 /// The program of a port in the driver, and behind the kernel's receive path.
 const DOOR: &str = "tam_front_door";
 const TC_DOOR: &str = "tam_tc_door";
 /// What [`FrontDoor::create`] loads, and no port loads again.
-const ONCE: [&str; 5] = [HEARTBEAT, CARRIES_MARKS, AFTERWARDS, AFTERWARDS_TC, TC];
+const ONCE: [&str; 6] = KEPT_PROGRAMS;
 /// `XDP_PASS`: the packet carries a mark.
 const PASS: u32 = 2;
 /// Says whether a packet can carry a mark.
@@ -277,8 +281,8 @@ impl FrontDoor {
             maps.insert(name, map);
         }
         let kept = KEPT_PROGRAMS.map(|name| object.program(name));
-        let [heartbeat, marks, tc, nic, kernel] = kept;
-        let kept = [heartbeat?, marks?, tc?, nic?, kernel?];
+        let [heartbeat, marks, tc, nic, kernel, ask] = kept;
+        let kept = [heartbeat?, marks?, tc?, nic?, kernel?, ask?];
         for (name, program) in KEPT_PROGRAMS.iter().zip(&kept) {
             program.pin(&folder.join(name))?;
         }
@@ -295,7 +299,7 @@ impl FrontDoor {
     fn join(
         folder: PathBuf,
         maps: BTreeMap<&'static str, Map>,
-        [heartbeat, marks, tc, nic, kernel]: [Program; KEPT_PROGRAMS.len()],
+        [heartbeat, marks, tc, nic, kernel, ask]: [Program; KEPT_PROGRAMS.len()],
         large_sets: u32,
     ) -> Result<Self, FrontDoorError> {
         let after = [nic, kernel];
@@ -319,6 +323,7 @@ impl FrontDoor {
             maps,
             heartbeat,
             tc,
+            ask,
             links: BTreeMap::new(),
             keys: [const { Vec::new() }; 2],
             written: rules::Written::default(),
@@ -409,15 +414,20 @@ impl FrontDoor {
         self.share_maps(&mut object)?;
         let program = serve_port(&mut object, port, config.flags)?;
         let object = object.load()?;
+        self.know(port, config)?;
+        Ok(object.program(program)?)
+    }
+
+    /// Makes a port known that packets leave by, and without a program none comes in by.
+    ///
+    /// # Errors
+    /// When a map cannot be changed.
+    pub fn know(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
         self.configure(port, config)?;
         let number = u32::from(port.0);
         let device = DevmapValue { ifindex: config.ifindex, program: 0 };
         self.map("tam_devices").update(&number, &device, Update::Any)?;
-        // Routes do not lead to a device without Ethernet here: the kernel sends there.
-        if config.flags & PORT_RAW == 0 {
-            self.map("tam_egress").update(&config.ifindex, &number, Update::Any)?;
-        }
-        Ok(object.program(program)?)
+        Ok(self.map("tam_egress").update(&config.ifindex, &number, Update::Any)?)
     }
 
     /// Has an object use the node's maps, those of them that it declares.
@@ -459,20 +469,6 @@ impl FrontDoor {
         }
         self.invalidate();
         Ok(())
-    }
-
-    /// Names the TAP device by which packets go from tc to the cell: modules at kernel level
-    /// raise by it. Without one what would go up goes as if there were no rule.
-    ///
-    /// A frame that is read from it begins with [`bpf_maps::PacketMeta`], the frame as it came
-    /// follows, tags in line. The device is up, and takes frames longer by 32 bytes than the
-    /// ports do; a queueing discipline would only change their order (`noqueue`).
-    pub fn set_up_device(&self, ifindex: Option<u32>) {
-        if let Some(word) = self.shared.word(0, UP_WORD) {
-            // As the struct lies in memory: the index, then zeros.
-            let value: u64 = bytemuck::cast([ifindex.unwrap_or(0), 0]);
-            word.store(value, Ordering::Release);
-        }
     }
 
     /// Tells the program about a port; cached routes are forgotten.

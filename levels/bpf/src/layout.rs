@@ -5,9 +5,9 @@
 use std::mem::offset_of;
 
 use bpf_maps::{
-    Account, Captured, Config, HandOver, Key, Lane, Line, Mask, OUTCOMES, PacketMeta, Passage,
-    PortConfig, PortStats, ReasonKey, Room, Rule, RuleFact, RuleStats, STAGES, ServiceStats, Vlan,
-    VlanKey,
+    Account, Answer, Captured, Config, HandOver, Key, Lane, Line, Mask, OUTCOMES, PacketMeta,
+    Passage, PortConfig, PortStats, ReasonKey, Room, Rule, RuleFact, RuleStats, STAGES,
+    ServiceStats, Vlan, VlanKey,
 };
 
 use crate::object::{Object, OpenObject};
@@ -89,11 +89,11 @@ fn layout_matches_header() {
         routes_heard,
         mask_count,
         tick_ns,
-        zero_middle,
+        shares,
         clock_jiffies,
         clock_ms,
         up_ifindex,
-        zero,
+        kernel_ifindex,
         hash_keys,
     );
     same!(object, "tam_vlan_key", VlanKey, ifindex, vlan);
@@ -153,6 +153,7 @@ fn layout_of_services_matches_header() {
     );
     same!(object, "tam_account", Account, left, ticked, per_tick, full, sent, packets, unused,);
     same!(object, "tam_line", Line, account, up, dropped, gone, sent_up, sent_above, unused,);
+    same!(object, "tam_answer", Answer, value, unused);
     same!(
         object,
         "tam_room",
@@ -213,7 +214,7 @@ fn layout_of_services_matches_header() {
         clock_jiffies,
         clock_ms,
         payer,
-        zero,
+        kernel,
     );
     same!(
         object,
@@ -324,6 +325,7 @@ fn numbers_match_header() {
         META_COUNTED,
         META_COUNTED_SHIFT,
         META_EPOCH_SHIFT,
+        META_BY_KERNEL,
         ENTRIES_MAX,
         MODULES_MAX,
         EDGES_MAX,
@@ -347,6 +349,7 @@ fn numbers_match_header() {
         PORT_CABLED,
         PORT_TC,
         PORT_SHARES,
+        PORT_PACKET,
         LINES_MAX,
         SESSION_SYSTEM,
         ETHERNET_REST,

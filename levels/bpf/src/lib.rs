@@ -10,6 +10,7 @@
 //! the map's key or value, and that a pinned object is of the expected kind.
 //! It knows nothing of rules or nodes; `front_door` does.
 
+mod answers;
 mod arena;
 mod block;
 mod btf;
@@ -36,6 +37,7 @@ mod test_run;
 #[cfg(test)]
 mod tests;
 
+pub use answers::{Answers, QUESTION_HEAD, QUESTION_PACKET};
 pub use arena::{ARENA_PAGE, Arena, ArenaError, MappedArena};
 pub use block::{Block, BlockError, MappedBlock};
 pub use facts::RuleFacts;

@@ -83,12 +83,12 @@ impl FrontDoor {
         for name in SHARED_MAPS.into_iter().chain([SOCKETS]) {
             maps.insert(name, Map::open_pinned(&folder.join(pin_name(name)))?);
         }
-        let [heartbeat, marks, tc, nic, kernel] =
+        let [heartbeat, marks, tc, nic, kernel, ask] =
             KEPT_PROGRAMS.map(|name| Program::open_pinned(&folder.join(name)));
         // A front door without a large cache has one set in all; so has one with the least on
         // the only CPU, and then its number of sets is the same.
         let sets = maps[TAGS].info().max_entries / crate::possible_cpus() as u32;
-        let kept = [heartbeat?, marks?, tc?, nic?, kernel?];
+        let kept = [heartbeat?, marks?, tc?, nic?, kernel?, ask?];
         let mut door = Self::join(folder, maps, kept, sets)?;
         door.lists = Lists::adopt(door.map(LISTS))?;
         for port in ports {

@@ -2,8 +2,8 @@
 
 use bpf::Update;
 use bpf_maps::{
-    ACTION_OUT, Account, ETHERNET_REST, FUEL_SHIFT, Key, Line, Mask, PORT_SHARES, PORTS_MAX,
-    PortConfig, Rule, RuleFact,
+    ACTION_OUT, Account, ETHERNET_REST, FUEL_SHIFT, Key, Line, Mask, PORT_GENERIC, PORT_PACKET,
+    PORT_RAW, PORT_SHARES, PORTS_MAX, PacketMeta, Rule, RuleFact, SLOW_NETFILTER, SLOW_NO_REDIRECT,
 };
 use wire::{FrameBuilder, parse_frame, rewrite};
 
@@ -22,12 +22,31 @@ fn door_with_rule_out(port: u16) -> FrontDoor {
     let mut door = FrontDoor::load(Some(add_way_out()));
     let rule =
         Rule { rule: 3, session: SESSION, entry: port, action: ACTION_OUT, ..Rule::default() };
-    door.install(0, &[Mask::default()], &[(Key::default(), rule)]);
+    let arp = Key { ethertype_be: [8, 6], mask: 1, ..Key::default() };
+    let bits = Key { ethertype_be: [0xff; 2], ..Key::default() };
+    let masks = [Mask::default(), Mask { bits, ..Mask::default() }];
+    door.install(0, &masks, &[(Key::default(), rule), (arp, rule)]);
     let fact = RuleFact { session: SESSION, entry: port, action: ACTION_OUT, zero: [0; 3] };
     door.map("tam_rule_facts").update(&3u32, &fact, Update::Any).unwrap();
     door.activate(0);
     door.heartbeat();
     door
+}
+
+/// Has the session a share of the port, with so much for two and a half of these packets.
+fn has_packets(door: &mut FrontDoor, frame: &[u8]) {
+    door.change_port(OUT_PORT, |config| config.flags |= PORT_SHARES);
+    door.set_has_shares();
+    let key = u32::from(OUT_PORT) << 16 | u32::from(SESSION);
+    door.map("tam_line_of").update(&key, &OWN, Update::Any).unwrap();
+    let left = (((frame.len() as u64 + ETHERNET_REST) * 5 / 2) << FUEL_SHIFT) as i64;
+    let account = Account { left, full: left as u64, ..Account::default() };
+    let line = Line { account, ..Line::default() };
+    door.map("tam_lines").update(&OWN, &line, Update::Any).unwrap();
+}
+
+fn own_line(door: &FrontDoor) -> Line {
+    door.map("tam_lines").lookup(&OWN).unwrap().unwrap()
 }
 
 #[test]
@@ -59,24 +78,79 @@ fn what_is_beyond_the_sessions_share_is_dropped() {
         return;
     }
     let mut door = door_with_rule_out(OUT_PORT);
-    let ports = door.map("tam_ports");
-    let mut config: PortConfig = ports.lookup(&u32::from(OUT_PORT)).unwrap().unwrap();
-    config.flags |= PORT_SHARES;
-    ports.update(&u32::from(OUT_PORT), &config, Update::Any).unwrap();
-    let key = u32::from(OUT_PORT) << 16 | u32::from(SESSION);
-    door.map("tam_line_of").update(&key, &OWN, Update::Any).unwrap();
     let frame = frame([203, 0, 113, 9], 64);
-    let left = (((frame.len() as u64 + ETHERNET_REST) * 5 / 2) << FUEL_SHIFT) as i64;
-    let account = Account { left, full: left as u64, ..Account::default() };
-    let line = Line { account, ..Line::default() };
-    door.map("tam_lines").update(&OWN, &line, Update::Any).unwrap();
+    has_packets(&mut door, &frame);
     let ends: Vec<(&str, u32)> =
         (0..4).map(|_| door.run(&frame)).map(|done| (done.outcome, done.action)).collect();
     // Packets are not cut: the third owes for the rest.
     let (out, dropped) = (("cut_through", XDP_REDIRECT), ("drop_share", XDP_DROP));
     assert_eq!(ends, [out, out, out, dropped]);
-    let line: Line = door.map("tam_lines").lookup(&OWN).unwrap().unwrap();
+    let line = own_line(&door);
     assert_eq!((line.account.sent, line.dropped), ([3 * frame.len() as u64, 0], [1, 0]));
+}
+
+#[test]
+fn what_the_kernel_has_to_route_pays_as_well_and_what_it_answers_does_not() {
+    if !enter("what_the_kernel_has_to_route_pays_as_well_and_what_it_answers_does_not") {
+        return;
+    }
+    let mut door = door_with_rule_out(OUT_PORT);
+    door.change_port(PORT, |config| config.slow = SLOW_NETFILTER);
+    door.activate(0);
+    let routed = frame([203, 0, 113, 9], 64);
+    has_packets(&mut door, &routed);
+    let ends: Vec<(&str, u32)> =
+        (0..4).map(|_| door.run(&routed)).map(|done| (done.outcome, done.action)).collect();
+    let (out, dropped) = (("kernel_slow", XDP_PASS), ("drop_share", XDP_DROP));
+    assert_eq!(ends, [out, out, out, dropped]);
+    let answered = door.run(&frame([203, 0, 113, 9], 1));
+    assert_eq!((answered.outcome, answered.action), ("kernel_slow", XDP_PASS));
+}
+
+/// Kinds of ports, as packets leave by them: the flags and slow reasons that the daemon gives it.
+pub const LEAVING: [(&str, u8, u32); 5] = [
+    ("native", 0, 0),
+    ("native without redirects", 0, SLOW_NO_REDIRECT),
+    ("generic", PORT_GENERIC, SLOW_NO_REDIRECT),
+    ("TUN", PORT_RAW | PORT_GENERIC, SLOW_NO_REDIRECT),
+    ("packet", PORT_PACKET, SLOW_NO_REDIRECT),
+];
+
+/// Every pair of kinds: a packet leaves, by XDP where that can and else at tc, and is paid for; or
+/// it cannot, and nothing is paid.
+#[test]
+fn from_each_kind_of_port_to_each_a_packet_leaves_and_is_paid_for_once() {
+    if !enter("from_each_kind_of_port_to_each_a_packet_leaves_and_is_paid_for_once") {
+        return;
+    }
+    let mut door = door_with_rule_out(OUT_PORT);
+    // The route of this one ends here.
+    let ip = frame([198, 51, 100, 1], 1);
+    let arp = [&[0xff; 6][..], &[2, 0, 0, 0, 9, 9], &[8, 6], &[0; 46]].concat();
+    for (from, flags) in
+        [("native", 0), ("generic", PORT_GENERIC), ("TUN", PORT_GENERIC | PORT_RAW)]
+    {
+        door.change_port(PORT, |config| config.flags = flags);
+        for (to, flags, slow) in LEAVING {
+            door.change_port(OUT_PORT, |config| (config.flags, config.slow) = (flags, slow));
+            has_packets(&mut door, &ip);
+            door.activate(0);
+            let done = door.run(&ip);
+            let crosses = from == "native" && slow & SLOW_NO_REDIRECT != 0;
+            let action = if crosses { XDP_PASS } else { XDP_REDIRECT };
+            assert_eq!((done.outcome, done.action), ("cut_through", action), "{from} to {to}");
+            let skip = if crosses { size_of::<PacketMeta>() } else { 0 };
+            let bare = if to == "TUN" && !crosses { 14 } else { 0 };
+            assert_eq!(done.bytes[skip..], ip[bare..], "{from} to {to}");
+            assert_eq!(own_line(&door).account.sent, [ip.len() as u64, 0], "{from} to {to}");
+            // What is no IP leaves by no port without Ethernet.
+            let done = door.run(&arp);
+            let outcome = if to == "TUN" { "drop_adjust" } else { "cut_through" };
+            assert_eq!(done.outcome, outcome, "ARP from {from} to {to}");
+            let paid = ip.len() as u64 + if to == "TUN" { 0 } else { arp.len() as u64 };
+            assert_eq!(own_line(&door).account.sent, [paid, 0], "ARP from {from} to {to}");
+        }
+    }
 }
 
 #[test]

@@ -203,6 +203,21 @@ impl FrontDoor {
         assert!(self.shared.store(0, &Config { routes_heard, ..config }));
     }
 
+    /// Says that sessions have shares of some port.
+    pub fn set_has_shares(&mut self) {
+        self.config.shares = 1;
+        let config = self.shared.load(0).unwrap();
+        assert!(self.shared.store(0, &Config { shares: 1, ..config }));
+    }
+
+    /// Changes what the program knows of a port.
+    pub fn change_port(&self, port: u16, change: impl FnOnce(&mut PortConfig)) {
+        let ports = self.map("tam_ports");
+        let mut config: PortConfig = ports.lookup(&u32::from(port)).unwrap().unwrap();
+        change(&mut config);
+        ports.update(&u32::from(port), &config, Update::Any).unwrap();
+    }
+
     /// Makes a new generation whose active rule set is `set`.
     pub fn activate(&mut self, set: usize) {
         let number = bpf_maps::generation_number(self.config.generation);

@@ -1,17 +1,20 @@
 //! Shares of ports: what a session's modules may send by a port from below user level.
 
 use bpf::Update;
-use bpf_maps::{Account, ETHERNET_REST, FUEL_SHIFT, Line, PORT_SHARES, PORTS_MAX, PortConfig};
+use bpf_maps::{
+    Account, ETHERNET_REST, FUEL_SHIFT, Line, PORT_GENERIC, PORT_RAW, PORT_SHARES, PORTS_MAX,
+};
 use units::SessionId;
 use wire::FrameBuilder;
 
-use crate::harness::{OUT_PORT, PORT, XDP_DROP, XDP_REDIRECT, addressed};
+use crate::cut_through::LEAVING;
+use crate::harness::{OUT_PORT, PORT, XDP_DROP, XDP_PASS, XDP_REDIRECT, addressed};
 use crate::namespace::{add_way_out, enter};
 use crate::nic_harness::Nic;
 
 /// The session of the harness's lane.
-const SESSION: u16 = 4;
-const OWN: u32 = PORTS_MAX as u32 + 7;
+pub const SESSION: u16 = 4;
+pub const OWN: u32 = PORTS_MAX as u32 + 7;
 const PASS: u32 = 0;
 const BOUNCE: u32 = 2;
 const REDIRECT: u32 = 3;
@@ -21,26 +24,24 @@ fn frame() -> Vec<u8> {
 }
 
 impl Nic {
-    fn set_shared(&self, port: u16) {
-        let map = self.door.map("tam_ports");
-        let mut config: PortConfig = map.lookup(&u32::from(port)).unwrap().unwrap();
-        config.flags |= PORT_SHARES;
-        map.update(&u32::from(port), &config, Update::Any).unwrap();
+    pub fn set_shared(&mut self, port: u16) {
+        self.door.change_port(port, |config| config.flags |= PORT_SHARES);
+        self.door.set_has_shares();
     }
 
     /// An account that never fills, with so many bytes.
-    fn has_bytes(&self, account: u32, bytes: u64) {
+    pub fn has_bytes(&self, account: u32, bytes: u64) {
         let left = (bytes << FUEL_SHIFT) as i64;
         let account_of = Account { left, full: left as u64, ..Account::default() };
         let line = Line { account: account_of, ..Line::default() };
         self.door.map("tam_lines").update(&account, &line, Update::Any).unwrap();
     }
 
-    fn line(&self, account: u32) -> Line {
+    pub fn line(&self, account: u32) -> Line {
         self.door.map("tam_lines").lookup(&account).unwrap().unwrap()
     }
 
-    fn has_share(&self, port: u16) {
+    pub fn has_share(&self, port: u16) {
         let key = u32::from(port) << 16 | u32::from(SESSION);
         self.door.map("tam_line_of").update(&key, &OWN, Update::Any).unwrap();
     }
@@ -113,4 +114,41 @@ fn those_without_a_share_have_what_is_left_together_and_the_nodes_own_services_p
         assert_eq!(nic.leaving(2, PASS), left, "session {session}");
     }
     assert_eq!((nic.line(OWN).dropped, nic.line(u32::from(OUT_PORT)).dropped), ([0; 2], [3, 0]));
+}
+
+/// Every pair of kinds, at `nic`: whoever has paid has sent.
+#[test]
+fn what_a_module_redirects_leaves_by_each_kind_of_port_and_pays_only_then() {
+    if !enter("what_a_module_redirects_leaves_by_each_kind_of_port_and_pays_only_then") {
+        return;
+    }
+    let mut nic = Nic::load(Some(add_way_out()));
+    let length = frame().len() as u64;
+    let redirect = REDIRECT | u32::from(OUT_PORT) << 16;
+    for (from, flags) in
+        [("native", 0), ("generic", PORT_GENERIC), ("TUN", PORT_GENERIC | PORT_RAW)]
+    {
+        nic.door.change_port(PORT, |config| config.flags = flags);
+        for (to, flags, slow) in LEAVING {
+            nic.door.change_port(OUT_PORT, |config| (config.flags, config.slow) = (flags, slow));
+            nic.set_shared(OUT_PORT);
+            nic.has_share(OUT_PORT);
+            nic.has_bytes(OWN, 100 * length);
+            let before = nic.stats();
+            let done = nic.verdict(&frame(), redirect);
+            let action = if from == "native" && slow != 0 { XDP_PASS } else { XDP_REDIRECT };
+            assert_eq!(done.action, action, "{from} to {to}");
+            assert_eq!(nic.stats().redirected - before.redirected, 1, "{from} to {to}");
+            assert_eq!(nic.line(OWN).account.sent, [length, 0], "{from} to {to}");
+        }
+    }
+    // A port that is away, and a frame that the port does not take: nothing is paid.
+    nic.has_bytes(OWN, 100 * length);
+    nic.door.change_port(OUT_PORT, |config| config.mtu = 1);
+    assert_eq!(nic.verdict(&frame(), redirect).action, XDP_DROP);
+    nic.door.change_port(OUT_PORT, |config| config.ifindex = 0);
+    assert_eq!(nic.verdict(&frame(), redirect).action, XDP_DROP);
+    let (stats, line) = (nic.stats(), nic.line(OWN));
+    assert_eq!((stats.drop_too_long, stats.drop_no_port), (1, 1));
+    assert_eq!((line.account.sent, line.dropped), ([0; 2], [0; 2]));
 }

@@ -16,28 +16,29 @@ use crate::nic_harness::ENTRY;
 
 /// The session of the harness's lane.
 const SESSION: u32 = 4;
-const OWN: u32 = PORTS_MAX as u32 + 7;
+pub const OWN: u32 = PORTS_MAX as u32 + 7;
 const PASS: u32 = 0;
 const BOUNCE: u32 = 2;
 const REDIRECT: u32 = 3 | (OUT_PORT as u32) << 16;
 
-fn frame() -> Vec<u8> {
+pub fn frame() -> Vec<u8> {
     let udp = FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2);
     addressed(udp.payload(&MARK).build())
 }
 
 impl Kernel {
-    fn has_shares(&self) {
+    pub fn has_shares(&self) {
         for port in [PORT, OUT_PORT] {
             let mut config: PortConfig = self.door.port_config(PortId(port)).unwrap();
             config.flags |= PORT_SHARES;
             self.door.configure(PortId(port), &config).unwrap();
             self.door.pay_for_line(PortId(port), SessionId(SESSION as u16), Some(OWN)).unwrap();
         }
+        self.door.set_has_shares(true);
     }
 
     /// The line has so many bytes, is never filled, and nothing waits.
-    fn has_bytes(&self, bytes: i64) {
+    pub fn has_bytes(&self, bytes: i64) {
         self.change_line(|line| {
             let (left, full) = (bytes << FUEL_SHIFT, 1 << 50);
             let account = Account { left, full, ..Account::default() };
@@ -51,16 +52,16 @@ impl Kernel {
         self.door.lines_map().update(&OWN, &line, Update::Any).unwrap();
     }
 
-    fn line(&self) -> Line {
+    pub fn line(&self) -> Line {
         self.door.line(OWN).unwrap()
     }
 
-    fn has_room(&self, frames: u64, epoch: u32) {
+    pub fn has_room(&self, frames: u64, epoch: u32) {
         let room = Room { most: frames * FRAME_MEMORY as u64, epoch, ..Room::default() };
         self.door.rooms_map().update(&SESSION, &room, Update::Any).unwrap();
     }
 
-    fn waiting(&self) -> (PacketMeta, Vec<u8>) {
+    pub fn waiting(&self) -> (PacketMeta, Vec<u8>) {
         let bytes = self.up.receive(ours);
         let (meta, frame) = bytes.split_at(size_of::<PacketMeta>());
         (bytemuck::pod_read_unaligned(meta), frame.to_vec())

@@ -1,0 +1,167 @@
+//! Packets that modules and rules leave to the kernel pay for the port by which it will send them,
+//! and the cell is told which port that is.
+
+use bpf::{Answers, QUESTION_HEAD, QUESTION_PACKET};
+use bpf_maps::{
+    ETHERNET_REST, META_BY_KERNEL, META_COUNTED, META_EPOCH_SHIFT, META_LEAVES, SLOW_NETFILTER,
+    SLOW_NO_REDIRECT, SLOW_QDISC,
+};
+use std::os::fd::AsFd;
+use units::{PortId, SessionId};
+use wire::FrameBuilder;
+
+use crate::harness::{OUT_PORT, PORT, XDP_DROP, XDP_PASS, addressed};
+use crate::kernel_harness::{Kernel, ours};
+use crate::namespace::{add_way_out, enter, ifindex, ip};
+use crate::nic_harness::Nic;
+use crate::shares::{OWN, SESSION};
+use crate::waiting;
+
+const PASS: u32 = 0;
+const REROUTE: u32 = 0x100;
+/// Packets of which all have something left in the account but the last.
+const PAID: usize = 3;
+
+fn to(destination: [u8; 4], ttl: u8) -> Vec<u8> {
+    addressed(FrameBuilder::new().ipv4([10, 0, 0, 1], destination, ttl).udp(1, 2).build())
+}
+
+fn v6() -> Vec<u8> {
+    let (source, destination) =
+        (0x2001_0db8_0000_0000_0000_0000_0000_0001u128, 0x2001_0db8_9999u128 << 80 | 9);
+    let ip = FrameBuilder::new().ipv6(source.to_be_bytes(), destination.to_be_bytes(), 64);
+    addressed(ip.udp(1, 2).build())
+}
+
+/// Ways in which the kernel comes to route a packet of a module's.
+const WHY: [(&str, u32, u32, u32); 5] = [
+    ("netfilter", SLOW_NETFILTER, 0, PASS),
+    ("an egress without redirect", 0, SLOW_NO_REDIRECT, PASS),
+    ("both", SLOW_NETFILTER, SLOW_NETFILTER | SLOW_NO_REDIRECT, PASS),
+    ("a queueing discipline", 0, SLOW_QDISC, PASS),
+    ("the module", 0, 0, REROUTE),
+];
+
+#[test]
+fn what_a_module_at_nic_leaves_to_the_kernel_pays_where_it_will_leave() {
+    if !enter("what_a_module_at_nic_leaves_to_the_kernel_pays_where_it_will_leave") {
+        return;
+    }
+    let mut nic = Nic::load(Some(add_way_out()));
+    nic.set_shared(OUT_PORT);
+    nic.has_share(OUT_PORT);
+    for (why, arrival, egress, verdict) in WHY {
+        nic.door.change_port(PORT, |config| config.slow = arrival);
+        nic.door.change_port(OUT_PORT, |config| config.slow = egress);
+        nic.door.activate(0);
+        for frame in [to([203, 0, 113, 9], 64), v6()] {
+            let length = frame.len() as u64;
+            nic.has_bytes(OWN, (length + ETHERNET_REST) * 5 / 2);
+            let before = nic.stats();
+            let mut ends = Vec::new();
+            for _ in 0..PAID + 2 {
+                ends.push(nic.verdict(&frame, verdict).action);
+            }
+            let expected = [XDP_PASS, XDP_PASS, XDP_PASS, XDP_DROP, XDP_DROP];
+            assert_eq!(ends, expected, "{why}");
+            let (stats, line) = (nic.stats(), nic.line(OWN));
+            assert_eq!(stats.to_kernel - before.to_kernel, PAID as u64, "{why}");
+            assert_eq!(stats.drop_share - before.drop_share, 2, "{why}");
+            assert_eq!((line.account.sent, line.dropped), ([PAID as u64 * length, 0], [2, 0]));
+            assert_eq!(stats.packets, nic.ended());
+        }
+    }
+}
+
+#[test]
+fn what_the_kernel_answers_or_keeps_pays_nothing_and_neither_do_the_nodes_own_services() {
+    if !enter("what_the_kernel_answers_or_keeps_pays_nothing_and_neither_do_the_nodes_own_services")
+    {
+        return;
+    }
+    let mut nic = Nic::load(Some(add_way_out()));
+    nic.set_shared(OUT_PORT);
+    nic.has_share(OUT_PORT);
+    nic.has_bytes(OWN, 0);
+    // Its own address, a TTL that has run out, no unicast address.
+    for frame in [to([198, 51, 100, 1], 64), to([203, 0, 113, 9], 1), to([224, 0, 0, 9], 64)] {
+        assert_eq!(nic.verdict(&frame, REROUTE).action, XDP_PASS);
+    }
+    nic.lane().set_session(SessionId(0));
+    assert_eq!(nic.verdict(&to([203, 0, 113, 9], 64), REROUTE).action, XDP_PASS);
+    nic.lane().set_session(SessionId(SESSION));
+    assert_eq!(nic.verdict(&to([203, 0, 113, 9], 64), REROUTE).action, XDP_DROP);
+    let stats = nic.stats();
+    assert_eq!((stats.to_kernel, stats.drop_share), (4, 1));
+}
+
+#[test]
+fn at_kernel_it_waits_to_be_routed_when_it_is_its_sessions_turn() {
+    if !enter("at_kernel_it_waits_to_be_routed_when_it_is_its_sessions_turn") {
+        return;
+    }
+    let kernel = Kernel::load("tt-bykernel");
+    kernel.add_tap();
+    kernel.has_shares();
+    kernel.has_room(8, 0);
+    let frame = waiting::frame();
+    kernel.has_bytes(1);
+    kernel.verdict(&frame, REROUTE);
+    // The first has its share: the kernel sends it at once, one hop further.
+    assert_eq!(kernel.far.receive(ours).len(), frame.len());
+    kernel.verdict(&frame, REROUTE);
+    let (meta, left) = kernel.waiting();
+    assert_eq!(left, frame, "as the kernel is to have it");
+    assert_eq!((meta.egress_port, meta.flow_hash), (OUT_PORT, waiting::OWN));
+    let flags = META_LEAVES | META_BY_KERNEL | META_COUNTED;
+    assert_eq!(meta.flags & ((1 << META_EPOCH_SHIFT) - 1), flags);
+    let (stats, line) = (kernel.stats(), kernel.line());
+    assert_eq!((stats.to_kernel, stats.drop_share), (2, 0));
+    assert_eq!((line.account.sent, line.up), ([0, frame.len() as u64], [1, 0]));
+    assert!(kernel.far.is_silent(ours));
+}
+
+#[test]
+fn a_cell_is_told_by_which_port_the_kernel_would_send_a_packet() {
+    if !enter("a_cell_is_told_by_which_port_the_kernel_would_send_a_packet") {
+        return;
+    }
+    let mut kernel = Kernel::load("tt-answers");
+    kernel.door.answer_at(ifindex("above")).unwrap();
+    kernel.door.set_kernel_device(ifindex("in"));
+    let map = kernel.door.answers_map().as_fd().try_clone_to_owned().unwrap();
+    let mut answers = Answers::given(&map).unwrap();
+    let mut ask = |kernel: &Kernel, frame: &[u8], is_v6: bool| {
+        let packet = &frame[14..];
+        let head = answers.ask(is_v6);
+        assert_eq!(answers.answer(), None, "nobody has asked yet");
+        let packet = &packet[..packet.len().min(QUESTION_PACKET)];
+        assert_eq!(head.len(), QUESTION_HEAD);
+        kernel.up.send(&[&head, packet].concat());
+        answers.answer()
+    };
+    let long = FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2);
+    let long = addressed(long.payload(&[0; 1800]).build());
+    for (frame, is_v6, port) in [
+        (to([203, 0, 113, 9], 64), false, Some(OUT_PORT)),
+        (v6(), true, Some(OUT_PORT)),
+        (to([198, 51, 100, 1], 64), false, None),
+        (to([203, 0, 113, 9], 1), false, None),
+        // The kernel cuts it: it may.
+        (long, false, Some(OUT_PORT)),
+        // Cut off.
+        (to([203, 0, 113, 9], 64)[..20].to_vec(), false, None),
+    ] {
+        assert_eq!(ask(&kernel, &frame, is_v6), port.map(PortId), "{frame:x?}");
+    }
+    // The daemon after this one finds it there.
+    kernel.door.answer_at(ifindex("above")).unwrap();
+    // By a device that is no port of the node, and as one of VLAN 7 above a port.
+    ip("link add other type veth peer name its-end");
+    ip("link set other up");
+    ip("link set its-end up");
+    ip("address add 192.0.2.1/24 dev other");
+    assert_eq!(ask(&kernel, &to([192, 0, 2, 9], 64), false), None);
+    kernel.door.set_vlans(&[(ifindex("out"), 7, ifindex("other"))]).unwrap();
+    assert_eq!(ask(&kernel, &to([192, 0, 2, 9], 64), false), Some(PortId(OUT_PORT)));
+}
