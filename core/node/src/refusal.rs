@@ -554,6 +554,7 @@ const fn class_of(problem: &admission::Refusal) -> RefusalClass {
     match problem {
         admission::Refusal::Reservation(_)
         | admission::Refusal::PortSlice { .. }
+        | admission::Refusal::PortUnheld { .. }
         | admission::Refusal::PortUnknown { .. } => RefusalClass::Invalid,
         admission::Refusal::Held { .. }
         | admission::Refusal::Unknown { .. }

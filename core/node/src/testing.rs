@@ -24,6 +24,7 @@ pub(crate) fn capacity() -> Capacity {
         memory: Bytes(16 << 20),
         packet_memory: Bytes(1 << 20),
         ports: PORTS.map(|of| (name(of), port)).into(),
+        ports_unheld: false,
         one_core: false,
     }
 }

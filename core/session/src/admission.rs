@@ -64,6 +64,9 @@ pub struct Capacity {
     pub packet_memory: Bytes,
     /// Its ports.
     pub ports: BTreeMap<Name, PortCapacity>,
+    /// Nothing holds what services send to shares of these ports, so none is promised: the kernel
+    /// sends it for them, and nobody can be asked where.
+    pub ports_unheld: bool,
     /// Whether all of it is one core: then no period below [`ONE_CORE_PERIOD_MIN`] is promised.
     pub one_core: bool,
 }

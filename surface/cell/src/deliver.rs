@@ -1,7 +1,7 @@
 //! What a verdict does to a packet: the last steps of its way through the node.
 
 use crate::associations::{Associations, Unanswered};
-use crate::egress::{Egress, Refused};
+use crate::egress::{Departing, Egress, Exit, Refused};
 use crate::facts::Facts;
 use crate::kernel::KernelWay;
 use crate::port::{Ports, SendFailure};
@@ -14,7 +14,7 @@ use bpf_maps::{
 };
 use units::{Bytes, EntryId, SessionId};
 use wire::rewrite;
-use xsk::{FramePool, Packet, SEGMENTS_MAX};
+use xsk::{FramePool, Packet};
 
 const ETHERNET_LENGTH: usize = 14;
 const TAG_LENGTH: usize = 4;
@@ -180,14 +180,19 @@ impl Exits<'_> {
 
     /// Out of a port when it is the session's turn there.
     fn send_in_turn(&mut self, port: u16, packet: Packet) -> End {
-        let memory = Bytes(packet.memory_length() as u64);
+        self.wait_for_turn(port, Departing { packet, by: Exit::Port }, End::Sent)
+    }
+
+    /// Has a packet wait until its session may send it by this port; what has become of it then.
+    fn wait_for_turn(&mut self, port: u16, departing: Departing, end: End) -> End {
+        let memory = Bytes(departing.packet.memory_length() as u64);
         if !self.sessions.hold(self.session, memory) {
-            self.sessions.refused(self.session, &packet);
-            packet.recycle(self.pool);
+            self.sessions.refused(self.session, &departing.packet);
+            departing.packet.recycle(self.pool);
             return End::Failed(SendFailure::Full);
         }
-        match self.egress.enqueue(port, self.session, packet, None) {
-            Ok(()) => End::Sent,
+        match self.egress.enqueue(port, self.session, departing, None) {
+            Ok(()) => end,
             Err((packet, why)) => {
                 self.sessions.release(self.session, memory);
                 packet.recycle(self.pool);
@@ -239,30 +244,30 @@ impl Exits<'_> {
 
     /// Into the kernel's stack, which routes it, answers it or delivers it.
     pub(crate) fn hand_to_kernel(&mut self, packet: Packet) -> End {
-        let Some(l3_offset) = l3_offset(packet.head()) else { return self.malformed(packet) };
-        let taken = self.kernel.is_some_and(|kernel| {
-            let mut pieces: [&[u8]; SEGMENTS_MAX] = [&[]; SEGMENTS_MAX];
-            let mut count = 0;
-            for chunk in packet.chunks() {
-                let skip = if count == 0 { l3_offset } else { 0 };
-                pieces[count] = &chunk[skip..];
-                count += 1;
-            }
-            kernel.take(&pieces[..count])
-        });
-        packet.recycle(self.pool);
-        if taken { End::ToKernel } else { End::KernelRefused }
+        self.give_to_kernel(Departing { packet, by: Exit::Kernel })
     }
 
     /// Into the kernel's stack by the port that it came in by, or without one.
-    pub(crate) fn hand_back(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
-        let is_ip = meta.flags >> 8 & 0xff != 0;
-        match self.ports.give_back(meta.arrival_port, &mut packet, is_ip) {
-            None => self.hand_to_kernel(packet),
-            Some(taken) => {
-                packet.recycle(self.pool);
-                if taken { End::ToKernel } else { End::KernelRefused }
-            }
+    pub(crate) fn hand_back(&mut self, packet: Packet, meta: &PacketMeta) -> End {
+        let by = match self.ports.frames(meta.arrival_port) {
+            Some(_) => Exit::Back { arrival: meta.arrival_port, is_ip: meta.flags >> 8 & 0xff != 0 },
+            None => Exit::Kernel,
+        };
+        self.give_to_kernel(Departing { packet, by })
+    }
+
+    /// Into the kernel's stack; when it is the session's turn, if the kernel will send it by a port
+    /// of which somebody has a share.
+    fn give_to_kernel(&mut self, departing: Departing) -> End {
+        if let Some(port) = self.egress.shared_egress(self.session, &departing.packet) {
+            return self.wait_for_turn(port, departing, End::ToKernel);
+        }
+        if departing.by == Exit::Kernel && l3_offset(departing.packet.head()).is_none() {
+            return self.malformed(departing.packet);
+        }
+        match departing.leave(self.ports, self.kernel, self.pool) {
+            true => End::ToKernel,
+            false => End::KernelRefused,
         }
     }
 

@@ -13,9 +13,13 @@
 //! What waits here is in the same queue of the session as what waits for its turn: a packet that
 //! cannot leave takes the room of one that comes. Packets that modules at kernel level have sent
 //! come here with the room that they have taken, when their session's share is used up or others of
-//! it wait ([`Egress::come`]): they only leave. What leaves straight from below passes by all this;
+//! it wait ([`Egress::come`]): they only leave. What the kernel is to route for a service waits here,
+//! too, for the port by which it will send it ([`Egress::shared_egress`]). What leaves straight from
+//! below passes by all this;
 //! it is looked at, so that the port is not given away twice.
 
+use crate::asker::Asker;
+use crate::kernel::KernelWay;
 use crate::lines::{Counted, Lines};
 use crate::port::{Ports, SendFailure};
 use crate::protocol::{HEADER_LENGTH_MAX, PortFacts, SessionFacts};
@@ -40,9 +44,71 @@ const LOOK_MIN: Nanos = Nanos::from_millis(1);
 /// A wire that was busy for longer is not waited for.
 const LOOK_MAX: Nanos = Nanos::from_millis(4);
 
+/// The way by which a packet leaves when it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Out of the port, as it is.
+    Port,
+    /// Into the kernel, which routes it.
+    Kernel,
+    /// The same by the packet port that it came in by.
+    Back { arrival: u16, is_ip: bool },
+}
+
+/// A packet that leaves.
+#[derive(Debug)]
+pub(crate) struct Departing {
+    pub(crate) packet: Packet,
+    pub(crate) by: Exit,
+}
+
+impl Departing {
+    /// Gives it to the kernel; whether that took it. The packet is gone.
+    pub(crate) fn leave(
+        self,
+        ports: &Ports,
+        kernel: Option<&KernelWay>,
+        pool: &mut FramePool,
+    ) -> bool {
+        let Self { mut packet, by } = self;
+        let back = match by {
+            Exit::Back { arrival, is_ip } => ports.give_back(arrival, &mut packet, is_ip),
+            Exit::Port | Exit::Kernel => None,
+        };
+        let is_taken = back.or_else(|| kernel.and_then(|kernel| kernel.take_packet(&packet)));
+        packet.recycle(pool);
+        is_taken.unwrap_or(false)
+    }
+
+    /// Gives it to whoever has it next: its port's ring, or the kernel.
+    ///
+    /// # Errors
+    /// The packet, when its port's ring is full, or why it is gone.
+    pub(crate) fn send(
+        self,
+        port: u16,
+        ports: &mut Ports,
+        kernel: Option<&KernelWay>,
+        pool: &mut FramePool,
+    ) -> Result<(), (Option<Self>, SendFailure)> {
+        if self.by != Exit::Port {
+            let gone = (None, SendFailure::NoPort);
+            return if self.leave(ports, kernel, pool) { Ok(()) } else { Err(gone) };
+        }
+        let by = self.by;
+        ports.send(port, self.packet, pool).map_err(|(packet, failure)| match failure {
+            SendFailure::Full => (Some(Self { packet, by }), failure),
+            _ => {
+                packet.recycle(pool);
+                (None, failure)
+            }
+        })
+    }
+}
+
 /// A packet that waits.
 struct Waiting {
-    packet: Packet,
+    departing: Departing,
     /// Where the front door learns of it.
     counted: Option<Counted>,
 }
@@ -67,6 +133,8 @@ pub(crate) struct Egress {
     /// What leaves from here pays from the accounts from which what modules below send does: a
     /// session has one share of a port. Here nobody is stopped by it.
     accounts: Lines,
+    /// Knows by which port the kernel would send a packet.
+    asker: Option<Asker>,
     /// Packets of each session that wait, by its number; and all of them.
     waiting: Vec<u32>,
     total: usize,
@@ -136,6 +204,21 @@ impl Egress {
         self.accounts.pay_from(accounts);
     }
 
+    /// Packets that the kernel is to route are asked about here.
+    pub(crate) fn ask(&mut self, asker: Asker) {
+        self.asker = Some(asker);
+    }
+
+    /// Returns the port by which the kernel would send a session's packet, if somebody has a share
+    /// of that port; the node's own services pay nothing.
+    pub(crate) fn shared_egress(&mut self, session: SessionId, packet: &Packet) -> Option<u16> {
+        if session == SessionId::SYSTEM || !self.is_used() {
+            return None;
+        }
+        let port = self.asker.as_mut()?.egress_of(packet)?.0;
+        self.shares(port).then_some(port)
+    }
+
     /// A session pays from this account at a port, or from that of all without a share.
     pub(crate) fn set_payer(&mut self, port: PortId, session: SessionId, account: Option<u32>) {
         self.accounts.set_payer(port, session, account);
@@ -200,7 +283,7 @@ impl Egress {
 
     /// A port is there, or is another one. Gives the packets that waited for it if nobody has a
     /// share of it any more.
-    pub(crate) fn set_port(&mut self, facts: &PortFacts) -> Vec<(SessionId, Packet)> {
+    pub(crate) fn set_port(&mut self, facts: &PortFacts) -> Vec<(SessionId, Departing)> {
         let at = usize::from(facts.port.0);
         let Some(rate) = facts.rate else { return self.remove_port(facts.port) };
         if at >= self.lines.len() {
@@ -219,14 +302,14 @@ impl Egress {
     }
 
     /// A port has no rate any more, or is gone. Gives what waited for it.
-    pub(crate) fn remove_port(&mut self, port: PortId) -> Vec<(SessionId, Packet)> {
+    pub(crate) fn remove_port(&mut self, port: PortId) -> Vec<(SessionId, Departing)> {
         let line = self.lines.get_mut(usize::from(port.0)).and_then(Option::take);
         line.map_or_else(Vec::new, |line| self.dissolve(line.schedule, line.stuck))
     }
 
     /// A session is there, or has another reservation. Gives the packets that waited for ports of
     /// which nobody has a share any more.
-    pub(crate) fn set(&mut self, facts: &SessionFacts) -> Vec<(PortId, SessionId, Packet)> {
+    pub(crate) fn set(&mut self, facts: &SessionFacts) -> Vec<(PortId, SessionId, Departing)> {
         self.sessions.insert(facts.id, facts.reservation.clone());
         for line in self.lines.iter_mut().flatten() {
             let terms = line.terms(&facts.reservation);
@@ -238,7 +321,7 @@ impl Egress {
     }
 
     /// A session is no more. Gives what waited of it, and for ports without shares.
-    pub(crate) fn forget(&mut self, id: SessionId) -> Vec<(PortId, SessionId, Packet)> {
+    pub(crate) fn forget(&mut self, id: SessionId) -> Vec<(PortId, SessionId, Departing)> {
         self.sessions.remove(&id);
         let mut left = Vec::new();
         for (number, line) in (0..).zip(&mut self.lines) {
@@ -246,25 +329,25 @@ impl Egress {
             let Some(schedule) = &mut line.schedule else { continue };
             let accounts = &mut self.accounts;
             let packets = schedule.remove(self.now, id).into_iter();
-            let packets = packets.map(|waiting| waiting.into_packet(accounts));
-            left.extend(packets.map(|packet| (PortId(number), id, packet)));
+            let packets = packets.map(|waiting| waiting.into_departing(accounts));
+            left.extend(packets.map(|departing| (PortId(number), id, departing)));
         }
         left.iter().for_each(|_| self.count_out(id));
         left.extend(self.arrange_all());
         left
     }
 
-    fn arrange_all(&mut self) -> Vec<(PortId, SessionId, Packet)> {
+    fn arrange_all(&mut self) -> Vec<(PortId, SessionId, Departing)> {
         let ports = 0..self.lines.len();
         let of = |(number, at)| {
             let port = PortId(number);
-            self.arrange(at).into_iter().map(move |(session, packet)| (port, session, packet))
+            self.arrange(at).into_iter().map(move |(session, departing)| (port, session, departing))
         };
         (0..).zip(ports).flat_map(of).collect()
     }
 
     /// Begins to share a port, or ends it: when somebody has a share of it, and when nobody has.
-    fn arrange(&mut self, at: usize) -> Vec<(SessionId, Packet)> {
+    fn arrange(&mut self, at: usize) -> Vec<(SessionId, Departing)> {
         let Some(line) = &mut self.lines[at] else { return Vec::new() };
         let has = |it: &Reservation| it.send.keys().any(|port| port.as_str() == line.name);
         match (self.sessions.values().any(has), &line.schedule) {
@@ -288,7 +371,7 @@ impl Egress {
         &mut self,
         schedule: Option<Schedule<Waiting>>,
         stuck: Option<(SessionId, Waiting)>,
-    ) -> Vec<(SessionId, Packet)> {
+    ) -> Vec<(SessionId, Departing)> {
         let mut left: Vec<_> = stuck.into_iter().collect();
         if let Some(mut schedule) = schedule {
             let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
@@ -299,7 +382,7 @@ impl Egress {
         }
         left.iter().for_each(|(id, _)| self.count_out(*id));
         let accounts = &mut self.accounts;
-        left.into_iter().map(|(id, waiting)| (id, waiting.into_packet(accounts))).collect()
+        left.into_iter().map(|(id, waiting)| (id, waiting.into_departing(accounts))).collect()
     }
 
     /// Has a packet wait until its session may send it; `counted`: what [`Egress::come`] said. If it
@@ -308,21 +391,21 @@ impl Egress {
         &mut self,
         port: u16,
         session: SessionId,
-        packet: Packet,
+        departing: Departing,
         counted: Option<Counted>,
     ) -> Result<(), (Packet, Refused)> {
         let line = self.lines.get_mut(usize::from(port)).and_then(Option::as_mut);
         let Some(schedule) = line.and_then(|line| line.schedule.as_mut()) else {
             self.gone(counted);
-            return Err((packet, Refused::Full));
+            return Err((departing.packet, Refused::Full));
         };
-        let bytes = Bytes(packet.length() as u64);
+        let bytes = Bytes(departing.packet.length() as u64);
         let counted = counted.or_else(|| self.accounts.wait(usize::from(port), session));
         if let Outcome::Dropped { handle, reason } =
-            schedule.enqueue(self.now, session, bytes, Waiting { packet, counted })
+            schedule.enqueue(self.now, session, bytes, Waiting { departing, counted })
         {
             return Err((
-                handle.into_packet(&mut self.accounts),
+                handle.into_departing(&mut self.accounts).packet,
                 match reason {
                     session::egress::DropReason::TooLong => Refused::TooLong,
                     _ => Refused::Full,
@@ -351,13 +434,15 @@ impl Egress {
     pub(crate) fn leave(
         &mut self,
         ports: &mut Ports,
+        kernel: Option<&KernelWay>,
         pool: &mut FramePool,
         sessions: &mut Sessions,
     ) -> Left {
         let mut left = Left::default();
         self.next = None;
         for at in 0..self.lines.len() {
-            let Some(until) = self.leave_by(at, ports, pool, sessions, &mut left) else { continue };
+            let found = self.leave_by(at, (&mut *ports, kernel), pool, sessions, &mut left);
+            let Some(until) = found else { continue };
             self.next = Some(self.next.map_or(until, |next| next.min(until)));
         }
         left
@@ -367,7 +452,7 @@ impl Egress {
     fn leave_by(
         &mut self,
         at: usize,
-        ports: &mut Ports,
+        (ports, kernel): (&mut Ports, Option<&KernelWay>),
         pool: &mut FramePool,
         sessions: &mut Sessions,
         left: &mut Left,
@@ -375,7 +460,7 @@ impl Egress {
         self.look_below(at);
         loop {
             let line = self.lines[at].as_mut()?;
-            let (session, Waiting { packet, counted }) = match line.stuck.take() {
+            let (session, Waiting { departing, counted }) = match line.stuck.take() {
                 Some(stuck) => stuck,
                 None => match line.schedule.as_mut()?.next(self.now) {
                     Next::Packet { handle, session, .. } => (session, handle),
@@ -383,8 +468,9 @@ impl Egress {
                     Next::InFlight | Next::Idle => return None,
                 },
             };
+            let packet = &departing.packet;
             let (length, memory) = (packet.length() as u64, Bytes(packet.memory_length() as u64));
-            match ports.send(at as u16, packet, pool) {
+            match departing.send(at as u16, ports, kernel, pool) {
                 Ok(()) => {
                     left.sent += 1;
                     sessions.sent(session, Bytes(length));
@@ -392,14 +478,11 @@ impl Egress {
                     let price = (length, line.port.per_packet);
                     self.accounts.pay(at, session, price, is_of_kernel);
                 }
-                Err((packet, SendFailure::Full)) => {
-                    line.stuck = Some((session, Waiting { packet, counted }));
+                Err((Some(departing), _)) => {
+                    line.stuck = Some((session, Waiting { departing, counted }));
                     return Some(self.now);
                 }
-                Err((packet, _)) => {
-                    packet.recycle(pool);
-                    left.lost += 1;
-                }
+                Err((None, _)) => left.lost += 1,
             }
             sessions.release(session, memory);
             self.gone(counted);
@@ -422,8 +505,8 @@ impl Egress {
 
 impl Waiting {
     /// It does not wait any more.
-    fn into_packet(self, accounts: &mut Lines) -> Packet {
+    fn into_departing(self, accounts: &mut Lines) -> Departing {
         self.counted.into_iter().for_each(|counted| accounts.leave(counted));
-        self.packet
+        self.departing
     }
 }

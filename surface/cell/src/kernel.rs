@@ -1,12 +1,14 @@
 //! The way of IP packets into the kernel's stack, where they come in by a device of the node's:
 //! a TUN device, or a packet socket where there is none.
 
+use crate::deliver::l3_offset;
 use crate::protocol::KERNEL_MAC;
+use abi::PacketBytes;
 use os::frame_socket::{FrameSocket, PIECES_MAX, Unfinished};
 use rustix::fd::OwnedFd;
 use std::io::IoSlice;
 use wire::protocol::{ETHERNET_LENGTH, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
-use xsk::SEGMENTS_MAX;
+use xsk::{Packet, SEGMENTS_MAX};
 
 /// The address that frames there come from: nobody has it.
 const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -21,8 +23,22 @@ pub(crate) enum KernelWay {
 const _: () = assert!(PIECES_MAX > SEGMENTS_MAX, "a header and a packet are sent together");
 
 impl KernelWay {
+    /// Gives the IP packet of a frame to the kernel; whether it took it. `None` when there is no IP
+    /// packet in it.
+    pub(crate) fn take_packet(&self, packet: &Packet) -> Option<bool> {
+        let l3_offset = l3_offset(packet.head())?;
+        let mut pieces: [&[u8]; SEGMENTS_MAX] = [&[]; SEGMENTS_MAX];
+        let mut count = 0;
+        for chunk in packet.chunks() {
+            let skip = if count == 0 { l3_offset } else { 0 };
+            pieces[count] = &chunk[skip..];
+            count += 1;
+        }
+        Some(self.take(&pieces[..count]))
+    }
+
     /// Gives a packet, in pieces, to the kernel; whether it took it.
-    pub(crate) fn take(&self, pieces: &[&[u8]]) -> bool {
+    fn take(&self, pieces: &[&[u8]]) -> bool {
         match self {
             Self::Tun(device) => {
                 let mut slices = [IoSlice::new(&[]); SEGMENTS_MAX];

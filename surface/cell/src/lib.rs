@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asker;
 mod associations;
 pub mod below;
 mod checksum;

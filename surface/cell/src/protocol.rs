@@ -55,6 +55,9 @@ pub enum ToCell {
     Rooms,
     /// The accounts of shares of ports. Descriptor: the front door's map.
     Lines,
+    /// Where to ask by which port the kernel would send a packet, before it gets it. Descriptors: the
+    /// device of [`ToCell::Up`], and the front door's map of answers.
+    Answers,
     /// What a session sends by a port pays from this account, or from that of all without a share.
     Line(PortId, SessionId, Option<u32>),
     /// One of the next two comes within a millisecond: do not wait for it in the kernel.
@@ -432,7 +435,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 15;
+pub const PROTOCOL_VERSION: u32 = 16;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.

@@ -89,12 +89,13 @@ impl Daemon {
                 (Err(format!("{error:#}")), kernel, up_ifindex, up)
             }
         };
-        front.set_up_device(Some(up_ifindex));
+        let front = Door::of(front);
+        front.set_devices(up_ifindex, ports::kernel_index(&netlink, &file.name)?)?;
         let parts = Parts {
             started,
             desired,
             node,
-            front: Door::of(front),
+            front,
             store,
             netlink,
             ports,

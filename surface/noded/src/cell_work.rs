@@ -73,6 +73,9 @@ impl Daemon {
             cell.send(&ToCell::Rooms, &[front.rooms_map().as_fd()])?;
             cell.send(&ToCell::Lines, &[front.lines_map().as_fd()])?;
             cell.send(&ToCell::RuleFacts, &[front.facts_map().as_fd()])?;
+            if let Some(up) = &self.up {
+                cell.send(&ToCell::Answers, &[up.as_fd(), front.answers_map().as_fd()])?;
+            }
         }
         self.binding = 0;
         if let Some(capacity) = self.node.capacity() {

@@ -426,7 +426,9 @@ impl Daemon {
             }
             Err(_) => (KernelWay::Frames(packets::make_entry(&netlink, &file.name)?), 0, None),
         };
-        front.set_up_device(up_ifindex);
+        if up.is_some() {
+            front.set_devices(up_ifindex, ports::kernel_index(&netlink, &file.name)?)?;
+        }
         front.heartbeat()?;
         node.handle_timeout(Nanos::ZERO);
         let started = Instant::now();

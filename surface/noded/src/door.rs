@@ -170,10 +170,25 @@ impl Door {
         self.front.as_mut().map_or(Ok(()), |front| front.set_vlans(vlans))
     }
 
-    pub(crate) fn set_up_device(&self, ifindex: u32) {
-        if let Some(front) = &self.front {
-            front.set_up_device(Some(ifindex));
-        }
+    /// Names the devices by which packets come up to the cell, and go from there to the kernel.
+    ///
+    /// # Errors
+    /// When the cell's questions cannot be answered there.
+    pub(crate) fn set_devices(&self, up: u32, kernel: u32) -> Result<(), FrontDoorError> {
+        self.with_front(|front| {
+            front.set_up_device(Some(up));
+            front.set_kernel_device(kernel);
+            front.answer_at(up)
+        })
+    }
+
+    /// Has packets leave by a packet port, if there is a front door that could send them there.
+    pub(crate) fn know_packet_port(
+        &self,
+        port: PortId,
+        config: &PortConfig,
+    ) -> Result<(), FrontDoorError> {
+        self.with_front(|front| front.know(port, config))
     }
 
     pub(crate) fn set_socket(

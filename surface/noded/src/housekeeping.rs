@@ -53,10 +53,10 @@ impl Daemon {
             if found != port.config.slow {
                 port.config.slow = found;
                 self.front.configure(port.port.id, &port.config)?;
-                // At tc nothing takes a fast path: what changes is what others may send out there.
-                if port.mode != Mode::Tc {
-                    notes.push(slow_note(&port.port.spec.name, found));
-                }
+            }
+            // At tc nothing takes a fast path: what changes is what others may send out there.
+            if found != std::mem::replace(&mut port.slow_told, found) && port.mode != Mode::Tc {
+                notes.push(slow_note(&port.port.spec.name, found));
             }
         }
         notes.into_iter().for_each(|note| self.note(note));

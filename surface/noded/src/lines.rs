@@ -120,6 +120,9 @@ impl Daemon {
     /// Tells the front door of which ports sessions have shares.
     pub(crate) fn mark_shared(&mut self) {
         let shared: BTreeSet<PortId> = self.lines.keys().map(|(port, _)| *port).collect();
+        if let Ok(front) = self.front.front() {
+            front.set_has_shares(!shared.is_empty());
+        }
         for port in &mut self.ports {
             let is_shared = shared.contains(&port.port.id);
             if (port.config.flags & PORT_SHARES != 0) == is_shared {

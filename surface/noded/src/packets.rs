@@ -17,6 +17,7 @@ use crate::events::Note;
 use crate::ports::{self, LivePort, Mode};
 use anyhow::{Context, Result};
 use api::EventKind;
+use bpf_maps::{PORT_PACKET, SLOW_NO_REDIRECT};
 use cell::protocol::{KERNEL_MAC, ToCell};
 use os::frame_socket::{FrameSocket, SENT_MARK, TAKEN_MARK};
 use os::netlink::{Link, Netlink, Taken, VethEnd};
@@ -239,5 +240,8 @@ pub(crate) fn serve(netlink: &Netlink, door: &mut Door, port: &mut LivePort) -> 
     port.made(&made)?;
     port.queues = 1;
     port.mode = Mode::Packet;
-    Ok(())
+    // XDP in a driver does not send there; what cuts through crosses at tc.
+    port.config.flags |= PORT_PACKET;
+    port.config.slow = SLOW_NO_REDIRECT;
+    Ok(door.know_packet_port(port.port.id, &port.config)?)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use bpf::{AttachError, FrontDoorError, XdpMode};
 use bpf_maps::{
     PORT_CABLED, PORT_GENERIC, PORT_RAW, PORT_TC, PortConfig, QUEUES_MAX, RPF_LOOSE, RPF_NONE,
-    RPF_STRICT,
+    RPF_STRICT, SLOW_NO_REDIRECT,
 };
 use node::{Node, Port, PortKind, PortMode, PortSpec};
 use os::netlink::{Link, Netlink, NetlinkError};
@@ -44,6 +44,8 @@ pub(crate) struct LivePort {
     pub(crate) mode_reason: Option<String>,
     pub(crate) offloads_off: Vec<String>,
     pub(crate) away: Option<Away>,
+    /// Slow reasons that an event has told of.
+    pub(crate) slow_told: u32,
     /// What sockets that are closed had dropped: ring full, and the rest.
     pub(crate) socket_drops: (u64, u64),
     /// Of its device first, then of those below it.
@@ -309,6 +311,7 @@ impl LivePort {
             mode_reason: None,
             offloads_off,
             away: None,
+            slow_told: 0,
             socket_drops: (0, 0),
             restore,
             port,
@@ -319,6 +322,7 @@ impl LivePort {
     pub(crate) fn take_up(&mut self, config: &PortConfig) {
         self.config.flags = config.flags;
         self.config.slow = config.slow;
+        self.slow_told = config.slow;
         if config.flags & PORT_TC != 0 {
             self.mode = Mode::Tc;
         }
@@ -373,6 +377,7 @@ impl LivePort {
             mode_reason: None,
             offloads_off: Vec::new(),
             away,
+            slow_told: 0,
             socket_drops: (0, 0),
             restore: Vec::new(),
         }
@@ -487,7 +492,8 @@ fn is_missing(netlink: &Netlink, device: &str) -> bool {
 fn describe(link: &Link, bridge: Option<PortId>, kind: PortKind) -> PortConfig {
     PortConfig {
         ifindex: link.index,
-        slow: 0,
+        // The rest is found out when everything is looked at next; this would lose packets at once.
+        slow: if bpf::takes_redirects(link.index) { 0 } else { SLOW_NO_REDIRECT },
         mac: link.mac.unwrap_or_default(),
         rpf: reverse_path_filter(&link.name),
         flags: if kind == PortKind::Tun { PORT_RAW } else { 0 },
@@ -577,6 +583,11 @@ pub(crate) fn set_if_there(key: &str, value: &str) {
 /// The index of the TAP device that [`up_device`] makes.
 pub(crate) fn up_index(netlink: &Netlink, node: &Name) -> Result<u32> {
     Ok(netlink.link(&device_name("tup", node))?.index)
+}
+
+/// The index of the TUN device that [`kernel_device`] makes.
+pub(crate) fn kernel_index(netlink: &Netlink, node: &Name) -> Result<u32> {
+    Ok(netlink.link(&device_name("tam", node))?.index)
 }
 
 /// The device through which the cell hands packets to the kernel.

@@ -300,6 +300,10 @@ impl Node {
                 let (session, port) = (session.clone(), port.clone());
                 return Err(Refusal::SendPortUnknown { session, port, meant });
             }
+            if self.capacity().is_some_and(|capacity| capacity.ports_unheld) {
+                let problem = admission::Refusal::PortUnheld { port: port.clone() };
+                return Err(not_admitted(session)(problem));
+            }
             if self.capacity().is_some_and(|capacity| !capacity.ports.contains_key(port)) {
                 let (session, port) = (session.clone(), port.clone());
                 return Err(Refusal::SendRateUnknown { session, port });

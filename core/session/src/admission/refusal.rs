@@ -168,6 +168,16 @@ pub enum Refusal {
         /// That packet.
         packet: Bytes,
     },
+    /// A node on which nothing holds services to shares.
+    #[error(
+        "a share of the port '{port}' could not be held on this node: it has no front door (BPF), \
+         so the kernel sends what services pass, and pays for nobody; start the node where XDP can \
+         be loaded, or promise nothing of ports"
+    )]
+    PortUnheld {
+        /// The port.
+        port: Name,
+    },
     /// A port that is not there.
     #[error("there is no port '{port}'; this node has {}", names(known))]
     PortUnknown {

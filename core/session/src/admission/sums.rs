@@ -191,6 +191,9 @@ impl Sums {
     }
 
     fn add_port(&mut self, name: &Name, asked: Share, capacity: &Capacity) -> Result<(), Refusal> {
+        if capacity.ports_unheld {
+            return Err(Refusal::PortUnheld { port: name.clone() });
+        }
         let (Some(port), Some(sum)) = (capacity.ports.get(name), self.ports.get_mut(name)) else {
             let known = capacity.ports.keys().cloned().collect();
             return Err(Refusal::PortUnknown { port: name.clone(), known });

@@ -14,6 +14,7 @@ fn capacity() -> Capacity {
         memory: Bytes(256 << 20),
         packet_memory: Bytes(16 << 20),
         ports: [(name("left"), port), (name("right"), port)].into(),
+        ports_unheld: false,
         one_core: false,
     }
 }
@@ -28,6 +29,15 @@ fn refused(reservations: &[&str]) -> String {
     let mut ids = (2u16..).map(SessionId);
     let mut admit = |text: &&str| admission.admit(ids.next().unwrap(), &reserve(text)).err();
     reservations.iter().find_map(&mut admit).unwrap().to_string()
+}
+
+#[test]
+fn where_nothing_holds_shares_of_ports_none_is_promised() {
+    let mut admission = Admission::new(Capacity { ports_unheld: true, ..capacity() });
+    let refusal = admission.admit(SessionId(2), &reserve(r#"{"send":{"left":"2ms/10ms"}}"#));
+    let refusal = refusal.unwrap_err().to_string();
+    assert!(refusal.contains("of the port 'left' could not be held") && refusal.contains("XDP"));
+    assert_eq!(admission.admit(SessionId(3), &reserve(r#"{"cpu":["1ms/4ms"]}"#)), Ok(()));
 }
 
 #[test]

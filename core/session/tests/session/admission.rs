@@ -31,6 +31,7 @@ fn capacity(guest_cores: u16) -> Capacity {
         memory: Bytes(1 << 30),
         packet_memory: Bytes(1 << 24),
         ports: PORTS[..2].iter().map(|it| (name(it), port)).collect(),
+        ports_unheld: false,
         one_core: false,
     }
 }

@@ -2,13 +2,14 @@
 //! another level.
 
 use super::Cell;
+use crate::egress::{Departing, Exit};
 use crate::pacer;
 use crate::protocol::{FromCell, PortFacts, SessionFacts};
 use crate::service::Service;
 use crate::shared::Shared;
 use crate::worker::AWAKE_MS;
 use anyhow::Result;
-use bpf_maps::{LEVEL_USER, PacketMeta};
+use bpf_maps::{LEVEL_USER, META_BY_KERNEL, PacketMeta};
 use units::{Bytes, EntryId, PortId, SessionId};
 use xsk::Packet;
 
@@ -22,7 +23,8 @@ impl Cell {
         if !self.egress.is_waiting() {
             return false;
         }
-        let left = self.egress.leave(&mut self.ports, &mut self.pool, &mut self.sessions);
+        let (ports, kernel) = (&mut self.ports, self.kernel.as_ref());
+        let left = self.egress.leave(ports, kernel, &mut self.pool, &mut self.sessions);
         self.report.egress_gone += left.lost;
         if left.sent > 0 {
             self.flush();
@@ -42,7 +44,9 @@ impl Cell {
         if let Some(epoch) = has_come {
             self.sessions.come(session, memory, epoch);
         }
-        if let Some(tap) = &mut self.tap {
+        let by = if meta.flags & META_BY_KERNEL == 0 { Exit::Port } else { Exit::Kernel };
+        // What the kernel routes is seen when that sends it.
+        if let Some(tap) = self.tap.as_mut().filter(|_| by == Exit::Port) {
             tap.decided_below((entry, session), &meta);
             tap.leaves(&packet, port);
         }
@@ -50,13 +54,14 @@ impl Cell {
         let refused = if !has_room {
             Some(packet)
         } else if self.egress.shares(port) {
-            let refused = self.egress.enqueue(port, session, packet, counted).err();
+            let departing = Departing { packet, by };
+            let refused = self.egress.enqueue(port, session, departing, counted).err();
             refused.map(|(packet, _)| packet)
         } else {
             // The port is not shared any more.
             self.egress.gone(counted);
             self.sessions.release(session, memory);
-            self.send_now(port, packet);
+            self.send_now(port, Departing { packet, by });
             None
         };
         if let Some(packet) = refused {
@@ -119,23 +124,25 @@ impl Cell {
     }
 
     /// Packets that do not have to wait any more: nobody has a share of their port.
-    fn send_at_once(&mut self, waited: Vec<(PortId, SessionId, Packet)>) {
-        for (port, session, packet) in waited {
-            self.sessions.release(session, Bytes(packet.memory_length() as u64));
-            self.send_now(port.0, packet);
+    fn send_at_once(&mut self, waited: Vec<(PortId, SessionId, Departing)>) {
+        for (port, session, departing) in waited {
+            let memory = Bytes(departing.packet.memory_length() as u64);
+            self.sessions.release(session, memory);
+            self.send_now(port.0, departing);
         }
     }
 
-    fn send_now(&mut self, port: u16, packet: Packet) {
-        if let Err((packet, _)) = self.ports.send(port, packet, &mut self.pool) {
-            packet.recycle(&mut self.pool);
+    fn send_now(&mut self, port: u16, departing: Departing) {
+        let kernel = self.kernel.as_ref();
+        if let Err((left, _)) = departing.send(port, &mut self.ports, kernel, &mut self.pool) {
+            left.into_iter().for_each(|left| left.packet.recycle(&mut self.pool));
             self.report.egress_gone += 1;
         }
     }
 
     /// Packets whose port is gone.
-    pub(super) fn lose(&mut self, waited: Vec<(SessionId, Packet)>) {
-        for (session, packet) in waited {
+    pub(super) fn lose(&mut self, waited: Vec<(SessionId, Departing)>) {
+        for (session, Departing { packet, .. }) in waited {
             self.sessions.release(session, Bytes(packet.memory_length() as u64));
             packet.recycle(&mut self.pool);
             self.report.egress_gone += 1;

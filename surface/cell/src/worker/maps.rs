@@ -1,17 +1,18 @@
 //! Maps of the front door that the cell reads or writes without a system call.
 
 use super::Cell;
+use crate::asker::Asker;
 use crate::facts::Facts;
 use crate::pacer;
 use crate::protocol::ToCell;
 use anyhow::{Context, Result};
-use bpf::{Lanes, Lines, Rooms, RuleFacts};
+use bpf::{Answers, Lanes, Lines, Rooms, RuleFacts};
 use rustix::fd::OwnedFd;
 
 impl Cell {
     /// Maps what a message brought.
-    pub(super) fn take_map(&mut self, message: &ToCell, fd: Option<OwnedFd>) -> Result<()> {
-        let fd = fd.with_context(|| format!("{message:?} came without its map"))?;
+    pub(super) fn take_map(&mut self, message: &ToCell, mut fds: Vec<OwnedFd>) -> Result<()> {
+        let fd = fds.pop().with_context(|| format!("{message:?} came without its map"))?;
         match message {
             // They stay for as long as the process: each service has its own in hand, and each
             // session.
@@ -26,6 +27,11 @@ impl Cell {
             ToCell::Lines => {
                 let lines = Lines::given(&fd).context("mapping the accounts of ports' shares")?;
                 self.egress.pay_from(lines);
+            }
+            ToCell::Answers => {
+                let device = fds.pop().context("Answers came without its device")?;
+                let answers = Answers::given(&fd).context("mapping the answers")?;
+                self.egress.ask(Asker::new(answers, device));
             }
             _ => {
                 let facts = RuleFacts::given(&fd).context("mapping what rules say")?;

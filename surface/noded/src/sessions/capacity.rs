@@ -1,7 +1,9 @@
 //! What a node has to give to sessions, as the machine says it.
 
 use crate::daemon::Daemon;
+use crate::events::Note;
 use crate::ports::LivePort;
+use api::EventKind;
 use cell::PacketMemory;
 use cell::protocol::HEADER_LENGTH_MAX;
 use session::PERIOD_MIN;
@@ -19,7 +21,13 @@ const GUEST_CORES: u16 = 1;
 
 /// What a node with these ports has to give. `before` has what was known of ports that are away.
 /// The daemon has left the guest core to the cell, if there was another.
-fn of(ports: &[LivePort], guest_core: usize, before: Option<&Capacity>) -> Capacity {
+/// Without a front door nobody knows by which port the kernel sends what services leave to it.
+fn of(
+    ports: &[LivePort],
+    guest_core: usize,
+    has_front_door: bool,
+    before: Option<&Capacity>,
+) -> Capacity {
     let queues = ports.iter().map(|port| port.queues).sum();
     let mut known = before.map_or_else(BTreeMap::new, |before| before.ports.clone());
     known.extend(ports.iter().filter(|port| port.away.is_none()).filter_map(port_capacity));
@@ -30,6 +38,7 @@ fn of(ports: &[LivePort], guest_core: usize, before: Option<&Capacity>) -> Capac
         memory: Bytes((memory_total().0 / MEMORY_DIVISOR) & !MEBIBYTE_REST),
         packet_memory: PacketMemory::of(queues).promised(),
         ports: known,
+        ports_unheld: !has_front_door,
         one_core: os::cores::may_use(guest_core),
     }
 }
@@ -58,12 +67,17 @@ impl Daemon {
     /// Says anew what the node has to give: devices came and went. Sessions for which that is too
     /// little are promised nothing, until they are tried again.
     pub(crate) fn renew_capacity(&mut self) {
-        let capacity = of(&self.ports, self.guest_core, self.node.capacity());
+        let has_front_door = self.front.front().is_ok();
+        let before = self.node.capacity();
+        let capacity = of(&self.ports, self.guest_core, has_front_door, before);
         if self.node.capacity() == Some(&capacity) {
             return;
         }
         for (session, refusal) in self.node.set_capacity(capacity) {
-            tracing::error!(%session, reason = %refusal, "a session is promised nothing");
+            let owner = self.node.session(&session).and_then(|it| it.owner);
+            let text = format!("the session '{session}' is promised nothing any more");
+            let note = Note::new(EventKind::SessionChanged, text).session(&session).owner(owner);
+            self.note(note.reason(refusal.to_string()));
             self.desired.short.insert(session, refusal.to_string());
         }
         self.tell_memory();

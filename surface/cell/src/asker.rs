@@ -1,0 +1,39 @@
+//! Questions to the kernel: by which port would it send this packet? They go by the TAP device of
+//! the node, at whose ingress a program answers within the same system call (`bpf::Answers`).
+//!
+//! Asked only while sessions have shares of ports: a packet that the kernel routes for a service
+//! pays where it leaves, like those that leave from here.
+
+use crate::deliver::l3_offset;
+use abi::PacketBytes;
+use bpf::{Answers, QUESTION_PACKET};
+use rustix::fd::OwnedFd;
+use std::io::IoSlice;
+use units::PortId;
+use xsk::Packet;
+
+/// The map of answers, and the device that is asked.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    answers: Answers,
+    device: OwnedFd,
+}
+
+impl Asker {
+    pub(crate) const fn new(answers: Answers, device: OwnedFd) -> Self {
+        Self { answers, device }
+    }
+
+    /// Returns the port by which the kernel would send a frame's IP packet as it is now; `None` when
+    /// it would answer or keep it, or send it by no port of the node.
+    pub(crate) fn egress_of(&mut self, packet: &Packet) -> Option<PortId> {
+        let head = packet.head();
+        let ip = &head[l3_offset(head)?..];
+        let ip = &ip[..ip.len().min(QUESTION_PACKET)];
+        let is_v6 = ip.first()? >> 4 == 6;
+        let question = self.answers.ask(is_v6);
+        // Without memory for it nobody answers, and the last answer is not this question's.
+        let _ = rustix::io::writev(&self.device, &[IoSlice::new(&question), IoSlice::new(ip)]);
+        self.answers.answer()
+    }
+}
