@@ -5,7 +5,6 @@
 //! pays where it leaves, like those that leave from here.
 
 use crate::deliver::l3_offset;
-use abi::PacketBytes;
 use bpf::{Answers, QUESTION_PACKET};
 use rustix::fd::OwnedFd;
 use std::io::IoSlice;

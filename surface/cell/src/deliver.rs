@@ -250,7 +250,9 @@ impl Exits<'_> {
     /// Into the kernel's stack by the port that it came in by, or without one.
     pub(crate) fn hand_back(&mut self, packet: Packet, meta: &PacketMeta) -> End {
         let by = match self.ports.frames(meta.arrival_port) {
-            Some(_) => Exit::Back { arrival: meta.arrival_port, is_ip: meta.flags >> 8 & 0xff != 0 },
+            Some(_) => {
+                Exit::Back { arrival: meta.arrival_port, is_ip: meta.flags >> 8 & 0xff != 0 }
+            }
             None => Exit::Kernel,
         };
         self.give_to_kernel(Departing { packet, by })

@@ -3,7 +3,6 @@
 
 use crate::deliver::l3_offset;
 use crate::protocol::KERNEL_MAC;
-use abi::PacketBytes;
 use os::frame_socket::{FrameSocket, PIECES_MAX, Unfinished};
 use rustix::fd::OwnedFd;
 use std::io::IoSlice;

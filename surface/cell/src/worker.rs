@@ -600,11 +600,9 @@ impl Cell {
             ToCell::RemovePort(port) => self.remove_port(port, now_ms),
             ToCell::Tap(facts) => self.tap = facts.map(Tap::new),
             ToCell::Up => self.up = fds.pop().map(Up::new),
-            ToCell::Lanes
-            | ToCell::RuleFacts
-            | ToCell::Rooms
-            | ToCell::Lines
-            | ToCell::Answers => self.take_map(&message, fds)?,
+            ToCell::Lanes | ToCell::RuleFacts | ToCell::Rooms | ToCell::Lines | ToCell::Answers => {
+                self.take_map(&message, fds)?
+            }
             ToCell::Memory(total) => self.accounts.set_total(total),
             ToCell::Line(port, session, account) => self.egress.set_payer(port, session, account),
             ToCell::Session(facts) => self.set_session(&facts),

@@ -12,7 +12,7 @@ use testkit::{Net, NodeUnderTest, Service, root_or_skip, wait_for};
 use crate::common::{Ends, Line, SOON, module};
 
 /// Each session's packets go to a port of their own.
-const PORTS: [u16; 3] = [7000, 7001, 7002];
+pub const PORTS: [u16; 3] = [7000, 7001, 7002];
 const PAYLOAD: [u8; 1400] = [0; 1400];
 /// A packet on an Ethernet, in bits: with its headers, preamble, frame check sequence and gap.
 const PACKET_BITS: f64 = (1400.0 + 28.0 + 14.0 + 24.0) * 8.0;
@@ -21,16 +21,21 @@ const PASSES: &str = r#"(memory (export "memory") 1 1)
 
 impl Line {
     /// With a port `right` of which the node file says how much it sends.
-    fn at_rate(rate: &str) -> Self {
+    pub fn at_rate(rate: &str) -> Self {
+        Self::at_rate_with(rate, "")
+    }
+
+    /// The same with more in the node file.
+    pub fn at_rate_with(rate: &str, more: &str) -> Self {
         let net = Net::line(1500).unwrap();
         let with_rate = |text: String| {
             text.replace("name = \"right\"\n", &format!("name = \"right\"\nrate = \"{rate}\"\n"))
         };
-        let node = NodeUnderTest::start_edited(&net, "r1", "", with_rate).unwrap();
+        let node = NodeUnderTest::start_edited(&net, "r1", more, with_rate).unwrap();
         Self { node, net }
     }
 
-    fn with_share(&self, name: &str, share: Option<&str>) {
+    pub fn with_share(&self, name: &str, share: Option<&str>) {
         self.with_queue(name, share, "256KiB");
     }
 
@@ -46,7 +51,7 @@ impl Line {
     }
 
     /// What the session has sent by its share of the port `right`.
-    fn sent_by(&self, session: &str) -> SendUse {
+    pub fn sent_by(&self, session: &str) -> SendUse {
         let used = self.node.client().session(session).unwrap().used;
         let [share] = used.send.as_slice() else { panic!("{:?}", used.send) };
         share.clone()
@@ -56,7 +61,7 @@ impl Line {
         self.passes_at("user", &format!("of-{session}"), session, port);
     }
 
-    fn passes_at(&self, level: &str, name: &str, session: &str, port: u16) {
+    pub fn passes_at(&self, level: &str, name: &str, session: &str, port: u16) {
         let manifest =
             "window = 64\nmemory_pages_max = 1\nlevels = [\"nic\", \"kernel\", \"user\"]";
         let (wasm, rule) = (module("passes", manifest, PASSES), format!("proto udp dport {port}"));
@@ -66,7 +71,7 @@ impl Line {
     }
 
     /// All send more than the port does; how many packets of each came within the time.
-    fn flood(&self, time: Duration) -> ([f64; 3], Duration) {
+    pub fn flood(&self, time: Duration) -> ([f64; 3], Duration) {
         let receivers = PORTS.map(|port| self.udp("server", port));
         let senders = PORTS.map(|port| self.sender_to(port));
         let over = AtomicBool::new(false);
@@ -179,7 +184,7 @@ fn each_session_sends_its_share_of_a_port_and_those_without_one_the_rest() {
 }
 
 /// By what each came of the port's rate.
-fn of_rate(counts: [f64; 3], took: Duration, rate: f64) -> [f64; 3] {
+pub fn of_rate(counts: [f64; 3], took: Duration, rate: f64) -> [f64; 3] {
     counts.map(|count| count * PACKET_BITS / took.as_secs_f64() / rate)
 }
 
