@@ -58,10 +58,18 @@ impl Host {
         if stream.protocol != Protocol::Http || !is_map_open(stream, stage, map) {
             return Err(Closed::NotOpen);
         }
-        let found = map_of_mut(stream, map).ok_or(Closed::NotOpen)?;
+        if map_of(stream, map).is_none() {
+            return Err(Closed::NotOpen);
+        }
         if !take(&mut self.added, &self.limits, longer_max) {
             return Err(Closed::Full);
         }
+        match map {
+            MapType::HttpRequestHeaders => stream.downstream.keep_headers(),
+            MapType::HttpResponseHeaders => stream.upstream.keep_headers(),
+            _ => {}
+        }
+        let found = map_of_mut(stream, map).ok_or(Closed::NotOpen)?;
         let before = found.bytes();
         let changed = change(found).map_err(Closed::Refused);
         let after = found.bytes();
@@ -122,6 +130,7 @@ impl Host {
         }
         let is_edited = buffer::edit(&mut side.body, start, size, value, usize::MAX);
         debug_assert!(is_edited, "the length was looked at above");
+        side.is_body_edited = true;
         stream.added += added as u64;
         let removed = replaced.saturating_sub(value.len());
         give(&mut self.added, &self.limits, &mut stream.added, removed);

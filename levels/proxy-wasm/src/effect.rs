@@ -42,6 +42,8 @@ pub enum Effect {
     /// An HTTP call to one of the upstreams that the module may call; its answer, or its failure,
     /// comes back as [`Call::HttpCallResponse`](crate::Call::HttpCallResponse).
     HttpCall {
+        /// The context that the module worked on: [`ROOT`](crate::ROOT) outside streams.
+        context: u32,
         /// The call's number.
         call: u32,
         /// The request.

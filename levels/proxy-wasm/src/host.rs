@@ -24,7 +24,7 @@ use std::rc::Rc;
 use wasmtime::{Memory, TypedFunc};
 
 /// The root context: the module itself, outside any stream.
-pub(crate) const ROOT: u32 = 1;
+pub const ROOT: u32 = 1;
 
 /// The data of a store.
 pub(crate) struct Host {

@@ -40,6 +40,7 @@ pub use buffer::edit;
 pub use call::{Answer, Call, HttpResponse, Outcome, Ran, Suspended};
 pub use check::{Callbacks, CheckError, Checked, Version, check};
 pub use effect::{Effect, HttpRequest, LocalResponse};
+pub use host::ROOT;
 pub use limits::*;
 pub use map::{HeaderMap, MapError};
 pub use program::{Engine, Program};

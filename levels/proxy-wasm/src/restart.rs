@@ -1,13 +1,16 @@
-//! When a VM that has crashed may be started again: later each time.
+//! When a VM may be started again that has crashed by itself: later each time.
+//!
+//! Only what no stream has caused counts. A client that makes a module trap would else have it
+//! kept away from everybody.
 
 /// The first wait: long enough that a module which crashes at once costs little.
 const WAIT_MS_FIRST: u64 = 100;
 /// The longest wait: an operator sees a module that has been mended within a minute.
 const WAIT_MS_MAX: u64 = 60_000;
-/// A VM that has run so long has recovered: its next crash is a first one.
+/// A service that has gone without such a crash for so long has recovered: its next one is a first one.
 const RECOVERED_MS: u64 = 60_000;
 
-/// The crashes of one service's VM. The time comes in with each.
+/// Crashes of one service's VM that no stream has caused. The time comes in with each.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Restart {
     started_ms: u64,
@@ -16,7 +19,7 @@ pub struct Restart {
 }
 
 impl Restart {
-    /// A VM was started.
+    /// A VM was started behind a crash and its wait.
     pub const fn started(&mut self, now_ms: u64) {
         self.started_ms = now_ms;
     }

@@ -140,8 +140,17 @@ impl Vm {
         stream.forget_module();
         host.streams.insert(context, stream);
         self.enter(context, Stage::Other);
-        self.run("proxy_on_context_create", &[context, ROOT]).await?;
-        Ok(Answer::Created(context))
+        match self.run("proxy_on_context_create", &[context, ROOT]).await {
+            Ok(_) => Ok(Answer::Created(context)),
+            Err(trap) => {
+                // Its caller never hears of the number.
+                let streams = &mut self.store.data_mut().streams;
+                if let Some(stream) = streams.remove(&context) {
+                    streams.insert(0, stream);
+                }
+                Err(trap.into())
+            }
+        }
     }
 
     /// A callback that says what becomes of what it is shown.

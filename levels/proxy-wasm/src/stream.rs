@@ -34,6 +34,10 @@ pub struct Side {
     pub trailers: HeaderMap,
     /// What of it a module has paused, so that it may still look at it.
     pub(crate) held: Held,
+    /// The head as it came, once a module has changed it.
+    pub(crate) before: Option<Box<HeaderMap>>,
+    /// A module has changed bytes of the body.
+    pub(crate) is_body_edited: bool,
 }
 
 /// What of a side is paused.
@@ -51,6 +55,32 @@ impl Side {
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.held != Held::default()
+    }
+
+    /// Whether a module has changed bytes of the body, so that what comes of it depends on what that
+    /// module knew.
+    #[must_use]
+    pub const fn is_body_edited(&self) -> bool {
+        self.is_body_edited
+    }
+
+    /// Sets the head: nothing of it has been shown.
+    pub fn set_headers(&mut self, headers: HeaderMap) {
+        (self.headers, self.before) = (headers, None);
+    }
+
+    /// Keeps the head as it came, in front of a module's first change.
+    pub(crate) fn keep_headers(&mut self) {
+        if self.before.is_none() {
+            self.before = Some(Box::new(self.headers.clone()));
+        }
+    }
+
+    fn rewind(&mut self) {
+        if let Some(before) = self.before.take() {
+            self.headers = *before;
+        }
+        self.trailers = HeaderMap::default();
     }
 }
 
@@ -119,6 +149,14 @@ impl Stream {
     #[must_use]
     pub const fn has_responded(&self) -> bool {
         self.has_responded
+    }
+
+    /// Puts both heads back as they came, and forgets trailers and answers of the module, so that
+    /// another VM can be shown what is under way. What was let go on is not here any more.
+    pub fn rewind(&mut self) {
+        self.downstream.rewind();
+        self.upstream.rewind();
+        self.has_responded = false;
     }
 
     /// What another VM knew of it is gone with that.

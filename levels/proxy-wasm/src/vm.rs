@@ -337,7 +337,7 @@ impl Vm {
     }
 
     /// All streams, out of a VM that has fallen or is to go: what becomes of them is their
-    /// service's failure policy.
+    /// service's failure policy. One whose context could not be made is 0.
     #[must_use]
     pub fn into_streams(mut self) -> BTreeMap<u32, Box<Stream>> {
         std::mem::take(&mut self.store.data_mut().streams)

@@ -1,7 +1,7 @@
 //! What connections of both protocols have in common.
 
 use crate::desk::PictureOrder;
-use crate::module::{Last, Module, Reply};
+use crate::module::{Fault, Last, Module, Reply};
 use crate::outgoing::Outgoing;
 use crate::transcoder::Transcoder;
 use fanout::Key;
@@ -109,7 +109,12 @@ pub(crate) trait Protocol {
     fn handle_effect(&mut self, effect: Effect, module: &mut dyn Module);
 
     /// The module has fallen; these are the streams that it had.
-    fn handle_fall(&mut self, streams: &mut BTreeMap<u32, Box<Stream>>, module: &mut dyn Module);
+    fn handle_fall(
+        &mut self,
+        fault: Fault,
+        streams: &mut BTreeMap<u32, Box<Stream>>,
+        module: &mut dyn Module,
+    );
 
     /// Until when the connection may stay as it is, on which something moved last at `moved`; for
     /// ever without.

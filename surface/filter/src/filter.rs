@@ -11,15 +11,15 @@ use crate::limits::{
     CALLS_PER_ROUND_MAX, FLUSH_TIME, GATHERED_LENGTH_MAX, IDLE_INTERVAL, LINGER_LENGTH_MAX,
     LINGER_TIME, PORTION, READ_LENGTH,
 };
-use crate::module::{Last, Module, Reply};
+use crate::module::{Fault, Last, Module, Reply};
 use crate::report::Reports;
-use crate::runner::{Job, Resumed, Runner, Waiting};
+use crate::runner::{Fallen, Job, Resumed, Runner, Waiting};
 use crate::spare::Spares;
 use crate::tcp::Tcp;
 use crate::transcoder::Lines;
 use fanout::{Fanout, Join};
 use foldhash::{HashMap, HashMapExt as _};
-use proxy_wasm::{Answer, Program, Stream, VmSpec};
+use proxy_wasm::{Answer, Program, VmSpec};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::IoSlice;
@@ -525,8 +525,8 @@ impl Filter {
     /// What calls have left to do.
     fn settle(&mut self, io: &mut Io<'_>) {
         loop {
-            if let Some(streams) = self.runner.take_fallen() {
-                self.fall(io, streams);
+            if let Some(fallen) = self.runner.take_fallen() {
+                self.fall(io, fallen);
             } else if let Some((number, context, order)) = self.runner.take_picture_order() {
                 self.with(io, number, |live, module| live.handle_pictures(context, order, module));
             } else if let Some((number, effect)) = self.runner.take_effect() {
@@ -564,16 +564,28 @@ impl Filter {
         }
     }
 
-    /// The module has fallen: each connection goes on or ends by the policy.
-    fn fall(&mut self, io: &mut Io<'_>, mut streams: BTreeMap<u32, Box<Stream>>) {
+    /// The module has fallen: the stream whose fault it was goes on or ends by the policy, the others
+    /// go on with the next VM. When it was no stream's fault the policy is for all of them.
+    fn fall(&mut self, io: &mut Io<'_>, fallen: Fallen) {
+        let Fallen { fault, connection, mut streams, mut owners } = fallen;
         self.calls.forget(io);
-        let mut numbers: Vec<u64> = self.live.keys().copied().collect();
-        numbers.sort_unstable();
-        for number in numbers {
-            if let Some(live) = self.live.get_mut(&number) {
-                live.is_queued = false;
+        let numbers: Vec<u64> = match fault {
+            Fault::Stream(_) => {
+                owners.extend(connection.filter(|number| !owners.contains(number)));
+                owners
             }
-            self.with(io, number, |live, module| live.handle_fall(&mut streams, module));
+            Fault::Module => {
+                let mut all: Vec<u64> = self.live.keys().copied().collect();
+                all.sort_unstable();
+                for live in self.live.values_mut() {
+                    // Nobody waits for the VM any more.
+                    live.is_queued = false;
+                }
+                all
+            }
+        };
+        for number in numbers {
+            self.with(io, number, |live, module| live.handle_fall(fault, &mut streams, module));
         }
     }
 }

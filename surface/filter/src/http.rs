@@ -11,6 +11,7 @@
 //! the first one being answered. At most one call of a connection is under way; meanwhile nothing
 //! of it is read. Nothing gathers but what the module pauses, and one part.
 
+mod again;
 mod answers;
 mod coded;
 mod given;
@@ -95,8 +96,8 @@ pub(crate) struct Http {
     has_server_ended: bool,
     /// What the client sent is no request: nothing more of it is read.
     is_refused: bool,
-    /// The module fell in a call of this connection, which is to be told what becomes of it.
-    has_fallen: bool,
+    /// The module fell in a call for this message, which is to be told what becomes of it.
+    fell_in: Option<u64>,
     /// The connection to the server is of no use, but another one may be.
     drops_server: bool,
     /// The server has a part of a request, which is not to pass for the whole.
@@ -136,7 +137,7 @@ impl Http {
             has_client_ended: false,
             has_server_ended: false,
             is_refused: false,
-            has_fallen: false,
+            fell_in: None,
             drops_server: false,
             aborts_server: false,
             link: Link::None,
@@ -176,7 +177,7 @@ impl Http {
             return false;
         }
         let is_free = context == Context::Unfiltered
-            || (!self.has_fallen && !module.is_down() && module.may_call(self.number));
+            || (self.fell_in.is_none() && !module.is_down() && module.may_call(self.number));
         self.is_waiting |= !is_free;
         is_free
     }
@@ -197,24 +198,32 @@ impl Http {
 
     /// Shows the module what it has not seen, and lets go on what may. `is_at_rest`: nothing more
     /// has come, so that a head need not wait for the first part of its body.
-    fn show(&mut self, is_request: bool, is_at_rest: bool, module: &mut dyn Module) -> bool {
+    fn show(&mut self, is_request: bool, mut is_at_rest: bool, module: &mut dyn Module) -> bool {
         let mut moved = false;
         while self.fate == Fate::Open && self.calling.is_none() {
             let Some(index) = self.current(is_request) else { break };
             let message = &self.messages[index];
+            let parts = Self::parts(is_request, module);
             let stage = match message.context {
-                Context::Unmade if is_request && !message.request.is_dropped => Some(Stage::Create),
-                Context::Made(_) => message.way(is_request).stage(Self::parts(is_request, module)),
+                Context::Unmade if is_request && !message.request.is_dropped => {
+                    Some((is_request, Stage::Create))
+                }
+                Context::Made(_) | Context::Lost => message
+                    .stage_again(is_request, parts)
+                    .or_else(|| Some((is_request, message.way(is_request).stage(parts)?))),
                 Context::Unmade | Context::Unfiltered => None,
             };
-            let Some(stage) = stage else {
+            let Some((is_of_request, stage)) = stage else {
                 return moved | self.pass(index, is_request, is_at_rest, module);
             };
-            if !self.may_go_on(message.context, module) {
+            let context = message.context;
+            if !self.may_go_on(context, module) {
                 break;
             }
             moved = true;
-            self.call(index, is_request, stage, module);
+            // What waited for the context is not read yet.
+            is_at_rest &= context != Context::Lost;
+            self.call(index, is_of_request, stage, module);
         }
         moved
     }
@@ -227,7 +236,7 @@ impl Http {
                 Some(stream) => Call::Create(stream),
                 None => return,
             },
-            (Context::Made(context), Stage::Head) => {
+            (Context::Made(context), Stage::Head | Stage::Again) => {
                 let is_last = !message.way(is_request).has_body();
                 match is_request {
                     true => Call::RequestHeaders { context, is_last },
@@ -270,10 +279,12 @@ impl Http {
             }
             // What becomes of the streams of a module that has fallen is told to all of them.
             Reply::Fallen => {
-                self.has_fallen = true;
+                self.fell_in = Some(calling.message);
                 return;
             }
-            Reply::Refused => return self.refuse_context(calling.message, module),
+            Reply::Refused(stream) => {
+                return self.refuse_context(calling.message, stream, module);
+            }
         };
         let asked = module.take_asked();
         let place = self.messages.iter().position(|it| it.number == calling.message);
@@ -288,13 +299,18 @@ impl Http {
                 return self.give(index, key, module);
             }
             let way = self.messages[index].way_mut(calling.is_request);
+            if calling.stage == Stage::Again {
+                // It has gone on: nothing that is said of it now changes that.
+                way.is_again = false;
+                return;
+            }
             match calling.stage {
                 Stage::Body { is_last } => {
                     way.has_fresh = false;
                     way.is_last_shown |= is_last;
                 }
                 Stage::Trailers => way.are_trailers_shown = true,
-                Stage::Create | Stage::Head => {}
+                Stage::Create | Stage::Head | Stage::Again => {}
             }
             match answer {
                 Answer::Created(context) => self.messages[index].context = Context::Made(context),

@@ -85,10 +85,20 @@ pub(crate) enum Reply {
     Answered(Answer, Vec<Effect>),
     /// It has begun and stands still; its reply is handed in when it has ended.
     Suspended,
-    /// The VM has no room for another context. It goes on as if there were no VM.
-    Refused,
+    /// The VM has no room for this context. It goes on as if there were no VM.
+    Refused(Box<Stream>),
     /// The module fell, or is down. What becomes of its streams is said to all of them.
     Fallen,
+}
+
+/// Whose fault it is that a module fell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A stream's, of this context (0: while that was made): it alone pays. Another VM is started at
+    /// once, and takes the others.
+    Stream(u32),
+    /// Nobody's stream: a timer, a queue, a start. There is no VM for a while.
+    Module,
 }
 
 /// The module, as connections see it.

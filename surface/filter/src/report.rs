@@ -60,6 +60,9 @@ pub struct Counters {
     pub unfiltered: u64,
     /// Connections and requests that were refused, for the module was down.
     pub failed_closed: u64,
+    /// Connections and requests that were shown to another VM, for the module had fallen in a call
+    /// for somebody else.
+    pub shown_again: u64,
     /// Messages that cannot be sent as the module has made them.
     pub edits_refused: u64,
     /// Times that a module held more than it may.

@@ -2,21 +2,22 @@
 //!
 //! ```text
 //!  Unstarted ─▶ Starting ─▶ Idle ◀──▶ Running      a call, or one that stands still
-//!                  ▲  │       │          │
-//!                  │  ▼       ▼          ▼
-//!                  └─ Down ◀──┴── trap ──┘         until `Restart` says
+//!     ▲            ▲  │       │          │
+//!     │            │  ▼       ▼          ▼
+//!     │            └─ Down ◀──┴── trap ──┤         of the module's own: until `Restart` says
+//!     └─────────────────────────── trap ─┘         of a stream: at once, for that stream alone
 //! ```
 
 use crate::desk::{Allowed, Asked, Desk, PictureOrder, state_of};
 use crate::limits::PENDING_TIME;
-use crate::module::{Last, Module, Reply, Wants};
+use crate::module::{Fault, Last, Module, Reply, Wants};
 use crate::report::{Counters, Event, Report, Reports};
 use coding::Pool;
 use engine::Over;
 use foldhash::{HashMap, HashMapExt as _};
 use proxy_wasm::{
     Answer, Call, CallError, Effect, HttpRequest, HttpResponse, Now, Outcome, Program,
-    QUEUE_ITEMS_MAX, Ran, Restart, Started, Starting, Stream, Suspended, Vm, VmSpec,
+    QUEUE_ITEMS_MAX, ROOT, Ran, Restart, Started, Starting, Stream, Suspended, Vm, VmSpec,
 };
 use std::cell::{Cell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
@@ -27,8 +28,8 @@ enum State {
     Unstarted,
     Starting(Starting),
     Idle(Box<Vm>),
-    /// A call stands still: whose it is, and of which context.
-    Running(Suspended, Option<u64>, u32),
+    /// A call stands still.
+    Running(Suspended, Caller),
     /// Until then.
     Down(Nanos),
     /// While a call runs.
@@ -49,6 +50,29 @@ pub(crate) enum Job {
     Tick,
     Queue(u32),
     Response(HttpResponse),
+}
+
+/// Whom a call is made for.
+#[derive(Clone, Copy, Debug)]
+struct Caller {
+    /// The connection that waits for its answer.
+    connection: Option<u64>,
+    /// Of which context it is; 0 while that is made.
+    context: u32,
+    /// Whose fault it is if the module falls in it.
+    fault: Fault,
+}
+
+/// A VM that fell.
+pub(crate) struct Fallen {
+    /// Whose fault it was.
+    pub(crate) fault: Fault,
+    /// The connection in whose call it was.
+    pub(crate) connection: Option<u64>,
+    /// The streams that it had.
+    pub(crate) streams: BTreeMap<u32, Box<Stream>>,
+    /// The connections of these.
+    pub(crate) owners: Vec<u64>,
 }
 
 /// What a resumed call came to.
@@ -79,8 +103,9 @@ pub(crate) struct Runner {
     /// What was wanted of streams, and nobody has done yet.
     effects: VecDeque<Effect>,
     http_calls: VecDeque<(u32, Box<HttpRequest>)>,
-    /// The streams of a VM that fell.
-    fallen: Option<BTreeMap<u32, Box<Stream>>>,
+    /// For which contexts HTTP calls are under way.
+    asking: HashMap<u32, u32>,
+    fallen: Option<Fallen>,
     /// Whose contexts are.
     owners: HashMap<u32, u64>,
     /// Contexts that are not done yet, and until when they are waited for.
@@ -119,6 +144,7 @@ impl Runner {
             turn: None,
             effects: VecDeque::new(),
             http_calls: VecDeque::new(),
+            asking: HashMap::new(),
             fallen: None,
             owners: HashMap::new(),
             pending: VecDeque::new(),
@@ -180,17 +206,21 @@ impl Runner {
     pub(crate) fn resume(&mut self) -> Resumed {
         match std::mem::replace(&mut self.state, State::Taken) {
             State::Unstarted => self.start(),
-            State::Down(again) if again <= self.now => self.start(),
+            State::Down(again) if again <= self.now => {
+                self.restart.started(self.now.as_millis());
+                self.start();
+            }
             State::Starting(starting) => self.started(starting.resume()),
-            State::Running(suspended, owner, context) => {
+            State::Running(suspended, caller) => {
                 return match suspended.resume() {
                     Ran::Suspended(again) => {
-                        self.state = State::Running(again, owner, context);
+                        self.state = State::Running(again, caller);
                         Resumed::Nothing
                     }
                     Ran::Ended(vm, outcome) => {
-                        let reply = self.ended(vm, outcome, owner, context);
-                        owner.map_or(Resumed::Free, |owner| Resumed::Reply(owner, reply))
+                        let reply = self.ended(vm, outcome, caller);
+                        let connection = caller.connection;
+                        connection.map_or(Resumed::Free, |number| Resumed::Reply(number, reply))
                     }
                 };
             }
@@ -200,7 +230,6 @@ impl Runner {
     }
 
     fn start(&mut self) {
-        self.restart.started(self.now.as_millis());
         let starting = self.program.begin(self.spec.clone(), self.now());
         self.started(starting.resume());
     }
@@ -217,7 +246,13 @@ impl Runner {
             Started::Ended(Err(failure)) => {
                 let again = Nanos::from_millis(self.restart.crashed(self.now.as_millis()));
                 self.sort(failure.effects, None);
-                self.go_down(again, BTreeMap::new());
+                self.go_down(again);
+                self.fallen = Some(Fallen {
+                    fault: Fault::Module,
+                    connection: None,
+                    streams: BTreeMap::new(),
+                    owners: Vec::new(),
+                });
                 let mut report = self.report();
                 report.counters.starts_failed += 1;
                 report.push(Event::StartFailed { reason: failure.error.to_string(), again });
@@ -245,7 +280,10 @@ impl Runner {
                     self.pending.retain(|(_, pending)| *pending != context);
                     self.waiting.push_back(Waiting::Job(Job::Finish(context)));
                 }
-                Effect::HttpCall { call, request } => self.http_calls.push_back((call, request)),
+                Effect::HttpCall { context, call, request } => {
+                    self.asking.insert(call, context);
+                    self.http_calls.push_back((call, request));
+                }
                 Effect::Continue { context, .. }
                 | Effect::Close { context, .. }
                 | Effect::Respond { context, .. } => match own {
@@ -257,7 +295,8 @@ impl Runner {
         owned
     }
 
-    fn ended(&mut self, vm: Box<Vm>, outcome: Outcome, owner: Option<u64>, context: u32) -> Reply {
+    fn ended(&mut self, vm: Box<Vm>, outcome: Outcome, caller: Caller) -> Reply {
+        let context = caller.context;
         let Outcome { answer, effects, log_lines_dropped } = outcome;
         let mut report = self.report();
         report.counters.events_dropped += log_lines_dropped;
@@ -269,7 +308,7 @@ impl Runner {
                 self.state = State::Idle(vm);
                 match &answer {
                     Answer::Created(context) => {
-                        self.owners.extend(owner.map(|owner| (*context, owner)));
+                        self.owners.extend(caller.connection.map(|number| (*context, number)));
                     }
                     Answer::Ended(_) => {
                         self.owners.remove(&context);
@@ -282,9 +321,9 @@ impl Runner {
                 }
                 return Reply::Answered(answer, effects);
             }
-            Err(CallError::TooManyContexts(_)) => {
+            Err(CallError::TooManyContexts(stream)) => {
                 self.state = State::Idle(vm);
-                return Reply::Refused;
+                return Reply::Refused(stream);
             }
             // Those of calls that nobody waits for any more.
             Err(CallError::UnknownContext(_) | CallError::UnknownHttpCall(_)) => {
@@ -293,28 +332,53 @@ impl Runner {
             }
             Err(error @ (CallError::Trapped(_) | CallError::Fallen)) => error.to_string(),
         };
-        self.fall(*vm, trap);
+        self.fall(*vm, trap, caller);
         Reply::Fallen
     }
 
-    fn fall(&mut self, vm: Vm, trap: String) {
-        let again = Nanos::from_millis(self.restart.crashed(self.now.as_millis()));
-        self.go_down(again, vm.into_streams());
+    /// The module has trapped. A stream's trap has another VM started at once: whoever can make a
+    /// module trap must not keep it away from others.
+    fn fall(&mut self, vm: Vm, trap: String, caller: Caller) {
+        let mut owners: Vec<u64> = self.owners.values().copied().collect();
+        owners.sort_unstable();
+        owners.dedup();
+        let again = match caller.fault {
+            Fault::Stream(_) => self.now,
+            Fault::Module => Nanos::from_millis(self.restart.crashed(self.now.as_millis())),
+        };
+        match caller.fault {
+            Fault::Stream(_) => self.begin_again(),
+            Fault::Module => self.go_down(again),
+        }
+        let (fault, connection) = (caller.fault, caller.connection);
+        self.fallen = Some(Fallen { fault, connection, streams: vm.into_streams(), owners });
         let mut report = self.report();
         report.counters.traps += 1;
         report.push(Event::Trapped { trap, again });
     }
 
-    /// There is no VM until then, and whatever was to be done for one is not.
-    fn go_down(&mut self, again: Nanos, streams: BTreeMap<u32, Box<Stream>>) {
-        self.report().memory_bytes = 0;
+    /// There is no VM until then.
+    fn go_down(&mut self, again: Nanos) {
+        self.forget_vm();
         self.state = State::Down(again);
-        self.fallen = Some(streams);
+        self.waiting.clear();
+    }
+
+    /// Another VM starts; connections keep their places in front of it.
+    fn begin_again(&mut self) {
+        self.forget_vm();
+        self.state = State::Unstarted;
+        self.waiting.retain(|waiting| matches!(waiting, Waiting::Connection(_)));
+    }
+
+    /// Whatever was to be done for a VM is not.
+    fn forget_vm(&mut self) {
+        self.report().memory_bytes = 0;
         self.tick = None;
         self.is_tick_waiting = false;
         self.effects.clear();
         self.http_calls.clear();
-        self.waiting.clear();
+        self.asking.clear();
         self.queues.clear();
         self.pending.clear();
         self.owners.clear();
@@ -322,8 +386,8 @@ impl Runner {
         self.desk.forget_pictures();
     }
 
-    /// The streams of a VM that has fallen since this was asked last.
-    pub(crate) const fn take_fallen(&mut self) -> Option<BTreeMap<u32, Box<Stream>>> {
+    /// The VM that has fallen since this was asked last.
+    pub(crate) const fn take_fallen(&mut self) -> Option<Fallen> {
         self.fallen.take()
     }
 
@@ -419,12 +483,13 @@ impl Runner {
 
     /// Makes a call that nobody waits for.
     pub(crate) fn run(&mut self, job: Job) {
-        let (context, call) = match job {
+        let of = |context| if context == ROOT { Fault::Module } else { Fault::Stream(context) };
+        let (context, fault, call) = match job {
             Job::Last(Last::DownstreamClose(context, peer)) => {
-                (context, Call::DownstreamClose(context, peer))
+                (context, of(context), Call::DownstreamClose(context, peer))
             }
             Job::Last(Last::UpstreamClose(context, peer)) => {
-                (context, Call::UpstreamClose(context, peer))
+                (context, of(context), Call::UpstreamClose(context, peer))
             }
             Job::Last(Last::End(context, facts)) => {
                 if let Some(stream) = self.stream(context) {
@@ -432,36 +497,40 @@ impl Runner {
                         stream.describe_number(path, value);
                     }
                 }
-                (context, Call::End(context))
+                (context, of(context), Call::End(context))
             }
-            Job::Finish(context) => (context, Call::Finish(context)),
+            Job::Finish(context) => (context, of(context), Call::Finish(context)),
             Job::Tick => {
                 self.is_tick_waiting = false;
-                (0, Call::Tick)
+                (0, Fault::Module, Call::Tick)
             }
             Job::Queue(queue) => {
                 if let Some(told) = self.queues.get_mut(&queue) {
                     *told -= 1;
                 }
-                (0, Call::QueueReady(queue))
+                (0, Fault::Module, Call::QueueReady(queue))
             }
-            Job::Response(response) => (0, Call::HttpCallResponse(response)),
+            Job::Response(response) => {
+                let asked = self.asking.remove(&response.call).unwrap_or(ROOT);
+                (0, of(asked), Call::HttpCallResponse(response))
+            }
         };
-        let _ = self.make(None, context, call, Allowed::default());
+        let caller = Caller { connection: None, context, fault };
+        let _ = self.make(caller, call, Allowed::default());
     }
 
-    fn make(&mut self, owner: Option<u64>, context: u32, call: Call, allowed: Allowed) -> Reply {
+    fn make(&mut self, caller: Caller, call: Call, allowed: Allowed) -> Reply {
         let state = std::mem::replace(&mut self.state, State::Taken);
         let State::Idle(vm) = state else {
             self.state = state;
             return Reply::Fallen;
         };
-        self.desk.begin(context, allowed);
+        self.desk.begin(caller.context, allowed);
         match vm.call(call, self.now()) {
-            Ran::Ended(vm, outcome) => self.ended(vm, outcome, owner, context),
+            Ran::Ended(vm, outcome) => self.ended(vm, outcome, caller),
             Ran::Suspended(suspended) => {
                 self.report().counters.suspended += 1;
-                self.state = State::Running(suspended, owner, context);
+                self.state = State::Running(suspended, caller);
                 Reply::Suspended
             }
         }
@@ -483,7 +552,8 @@ impl Module for Runner {
     }
 
     fn call(&mut self, connection: u64, context: u32, call: Call, allowed: Allowed) -> Reply {
-        self.make(Some(connection), context, call, allowed)
+        let fault = Fault::Stream(context);
+        self.make(Caller { connection: Some(connection), context, fault }, call, allowed)
     }
 
     fn take_asked(&mut self) -> Asked {

@@ -8,7 +8,7 @@
 use crate::connection::{Addresses, Failure, Fate, Protocol, Side, end_unwanted};
 use crate::desk::Allowed;
 use crate::limits::HELD_LENGTH_MAX;
-use crate::module::{Last, Module, Reply};
+use crate::module::{Fault, Last, Module, Reply};
 use crate::outgoing::Outgoing;
 use proxy_wasm::abi::{Action, PeerType, StreamType};
 use proxy_wasm::{Answer, Call, Effect, Now, Stream};
@@ -33,6 +33,9 @@ enum Context {
     /// It holds the connection.
     Held(u32),
     Open(u32),
+    /// It was let go on, and its context is gone with its VM: the next one gets it when there is
+    /// something to show.
+    Lost,
     /// Nobody looks at it.
     Unfiltered,
 }
@@ -65,7 +68,10 @@ pub(crate) struct Tcp {
     up: Way,
     calling: Option<Stage>,
     is_waiting: bool,
+    /// The module fell in a call of this connection.
     has_fallen: bool,
+    /// A module has let the connection go on: another VM is shown it again, and cannot hold it.
+    is_admitted: bool,
     closed_by: PeerType,
     began: Now,
     fate: Fate,
@@ -88,6 +94,7 @@ impl Tcp {
             calling: None,
             is_waiting: false,
             has_fallen: false,
+            is_admitted: false,
             closed_by: PeerType::Unknown,
             began: module.now(),
             fate: Fate::Open,
@@ -120,7 +127,7 @@ impl Tcp {
             Context::Made(context) | Context::Held(context) | Context::Open(context) => {
                 Some(context)
             }
-            Context::Unmade | Context::Unfiltered => None,
+            Context::Unmade | Context::Lost | Context::Unfiltered => None,
         }
     }
 
@@ -130,6 +137,10 @@ impl Tcp {
             Context::Unmade => Some(Stage::Create),
             Context::Made(_) => Some(Stage::Connection),
             Context::Held(_) | Context::Unfiltered => None,
+            Context::Lost => {
+                let is_due = |way: &Way| !way.is_over && (!way.came.is_empty() || way.has_ended);
+                (is_due(&self.down) || is_due(&self.up)).then_some(Stage::Create)
+            }
             Context::Open(_) => {
                 let due = |way: &Way| !way.came.is_empty() || (way.has_ended && !way.is_last_shown);
                 let data = |from, way: &Way| Stage::Data { from, is_last: way.has_ended };
@@ -226,7 +237,7 @@ impl Tcp {
                 self.calling = Some(stage);
                 return;
             }
-            Reply::Refused => return self.fail_by_policy(None, module),
+            Reply::Refused(stream) => return self.fail_by_policy(Some(stream), module),
             Reply::Fallen => {
                 self.has_fallen = true;
                 return;
@@ -237,9 +248,10 @@ impl Tcp {
             (Stage::Connection, Answer::Action(action)) => {
                 let context = self.number_of().unwrap_or(0);
                 self.context = match action {
-                    Action::Continue => Context::Open(context),
-                    Action::Pause => Context::Held(context),
+                    Action::Pause if !self.is_admitted => Context::Held(context),
+                    Action::Continue | Action::Pause => Context::Open(context),
                 };
+                self.is_admitted |= action == Action::Continue;
             }
             (Stage::Data { from, .. }, Answer::Action(Action::Continue)) => {
                 self.release(from, module);
@@ -324,6 +336,7 @@ impl Tcp {
             Effect::Continue { context, stream } if is_own(context) => {
                 if let (Context::Held(_), StreamType::Downstream) = (self.context, stream) {
                     self.context = Context::Open(context);
+                    self.is_admitted = true;
                 }
                 let from = match stream {
                     StreamType::Upstream => Side::Upstream,
@@ -340,6 +353,28 @@ impl Tcp {
             }
             _ => {}
         }
+    }
+
+    /// The module fell through no fault of this connection: the next VM is shown it, and what has
+    /// not gone on of it, if the one before has changed nothing of what was to go on.
+    fn lose(&mut self, mut stream: Box<Stream>, module: &mut dyn Module) {
+        let is_half_edited =
+            |way: &Way, side: &proxy_wasm::Side| side.is_body_edited() && !way.is_over;
+        if is_half_edited(&self.down, &stream.downstream)
+            || is_half_edited(&self.up, &stream.upstream)
+        {
+            return self.fail_by_policy(Some(stream), module);
+        }
+        let sides = [&mut stream.downstream, &mut stream.upstream];
+        for (way, side) in [&mut self.down, &mut self.up].into_iter().zip(sides) {
+            let mut body = std::mem::take(&mut side.body);
+            body.append(&mut way.came);
+            way.came = body;
+            way.is_held = false;
+            way.is_last_shown &= way.is_over;
+        }
+        self.context = if self.is_admitted { Context::Lost } else { Context::Unmade };
+        module.count(|it| it.shown_again += 1);
     }
 
     /// There is no VM for it.
@@ -411,13 +446,28 @@ impl Protocol for Tcp {
         }
     }
 
-    fn handle_fall(&mut self, streams: &mut BTreeMap<u32, Box<Stream>>, module: &mut dyn Module) {
-        self.has_fallen = false;
+    fn handle_fall(
+        &mut self,
+        fault: Fault,
+        streams: &mut BTreeMap<u32, Box<Stream>>,
+        module: &mut dyn Module,
+    ) {
+        let has_fallen = std::mem::take(&mut self.has_fallen);
         if self.fate != Fate::Open || self.context == Context::Unfiltered {
             return;
         }
-        let stream = self.number_of().and_then(|context| streams.remove(&context));
-        self.fail_by_policy(stream, module);
+        let number = self.number_of();
+        let is_own =
+            has_fallen || (number.is_some() && fault == Fault::Stream(number.unwrap_or(0)));
+        if is_own || fault == Fault::Module {
+            // 0: it fell while the context was made.
+            let stream = streams.remove(&number.unwrap_or(0));
+            return self.fail_by_policy(stream, module);
+        }
+        if let Some(stream) = number.and_then(|context| streams.remove(&context)) {
+            self.lose(stream, module);
+        }
+        self.advance(module);
     }
 
     fn wants(&self, side: Side) -> bool {
@@ -428,7 +478,8 @@ impl Protocol for Tcp {
         if way.has_ended || way.out.is_full() {
             return false;
         }
-        let is_open = matches!(self.context, Context::Open(_)) && self.calling.is_none();
+        let is_open =
+            matches!(self.context, Context::Open(_) | Context::Lost) && self.calling.is_none();
         self.fate == Fate::Joined || (self.fate == Fate::Open && is_open && way.came.is_empty())
     }
 

@@ -1,5 +1,6 @@
 //! Filters between real sockets: what a client and a server see, whatever the module does.
 
+mod again;
 mod calls;
 mod codecs;
 mod coded;

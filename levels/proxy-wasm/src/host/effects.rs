@@ -143,7 +143,8 @@ pub(crate) fn http_call(memory: &mut [u8], host: &mut Host, call: HttpCall) -> A
     let timeout_ms = call.timeout_ms;
     let request = HttpRequest { upstream, headers, body, trailers, timeout_ms };
     let number = next_call(host);
-    leave(host, Effect::HttpCall { call: number, request: Box::new(request) })?;
+    let context = host.current.effective;
+    leave(host, Effect::HttpCall { context, call: number, request: Box::new(request) })?;
     host.http_calls.insert(number);
     put(memory, call.call_at, number)
 }

@@ -158,7 +158,7 @@ fn asked() -> (Tried, u32) {
     let context = tried.create(http(&[(":path", "/")]));
     let call = Call::RequestHeaders { context, is_last: true };
     assert_eq!(tried.action(call), Action::Pause);
-    let [Effect::HttpCall { call, request }] = tried.effects.as_slice() else {
+    let [Effect::HttpCall { call, request, .. }] = tried.effects.as_slice() else {
         panic!("{:?}", tried.effects);
     };
     assert_eq!((request.upstream.as_str(), request.timeout_ms), ("authority", 1_000));

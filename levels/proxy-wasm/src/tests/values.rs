@@ -117,8 +117,8 @@ fn calls_and_responses_are_effects() {
         grpc_status: Some(14),
     };
     let expected = [
-        Effect::HttpCall { call: 1, request: Box::new(request.clone()) },
-        Effect::HttpCall { call: 2, request: Box::new(request) },
+        Effect::HttpCall { context: 2, call: 1, request: Box::new(request.clone()) },
+        Effect::HttpCall { context: 2, call: 2, request: Box::new(request) },
         Effect::Respond { context: 2, response: Box::new(response) },
         Effect::TickPeriod(250),
     ];

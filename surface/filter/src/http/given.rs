@@ -15,7 +15,7 @@ impl Http {
         let Some(message) = self.messages.get(index) else { return Allowed::default() };
         let is_early = match stage {
             Stage::Create => false,
-            Stage::Head => true,
+            Stage::Head | Stage::Again => true,
             Stage::Body { .. } | Stage::Trailers => is_request,
         };
         let reflects = is_request && stage == Stage::Head && self.can_be_given(message);

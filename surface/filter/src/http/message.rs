@@ -5,7 +5,7 @@ use crate::desk::Order;
 use crate::http::way::Way;
 use crate::transcoder::Transcoder;
 use http1::{Headers, RequestHead, ResponseHead, Version};
-use proxy_wasm::Now;
+use proxy_wasm::{Now, Stream};
 
 /// What of the VM belongs to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(crate) enum Context {
     Unmade,
     /// It has this number.
     Made(u32),
+    /// It is gone with its VM, and another one is made when there is something to show.
+    Lost,
     /// There is none: the module has no callback for it, or is down.
     Unfiltered,
 }
@@ -60,6 +62,10 @@ pub(crate) struct Message {
     /// It is answered here, when its turn has come.
     pub(crate) answer: Option<Own>,
     pub(crate) began: Now,
+    /// The stream of a context that is lost.
+    pub(crate) lost: Option<Box<Stream>>,
+    /// Something has come of it, and waits for the context that was lost.
+    pub(crate) is_context_needed: bool,
 }
 
 impl Message {
@@ -79,6 +85,8 @@ impl Message {
             transcoder: None,
             answer: None,
             began,
+            lost: None,
+            is_context_needed: false,
         }
     }
 
@@ -99,6 +107,8 @@ impl Message {
             transcoder: None,
             answer: Some(Own::Refusal(refusal)),
             began,
+            lost: None,
+            is_context_needed: false,
         }
     }
 

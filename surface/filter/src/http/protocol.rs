@@ -1,12 +1,12 @@
 //! What a connection of HTTP does for its sockets.
 
-use super::message::{Context, Own};
+use super::message::Own;
 use super::way::Head;
 use super::{Http, Link};
-use crate::connection::{Failure, Fate, Given, Protocol, Side, end_unwanted};
+use crate::connection::{Fate, Given, Protocol, Side, end_unwanted};
 use crate::desk::PictureOrder;
 use crate::limits::{HEAD_TIME_MAX, KEPT_TIME_MAX, SILENT_TIME_MAX, UNTAKEN_TIME_MAX};
-use crate::module::{Module, Reply};
+use crate::module::{Fault, Module, Reply};
 use crate::outgoing::Outgoing;
 use crate::transcoder::Transcoder;
 use proxy_wasm::{Effect, Stream};
@@ -120,32 +120,20 @@ impl Protocol for Http {
         }
     }
 
-    fn handle_fall(&mut self, streams: &mut BTreeMap<u32, Box<Stream>>, module: &mut dyn Module) {
+    fn handle_fall(
+        &mut self,
+        fault: Fault,
+        streams: &mut BTreeMap<u32, Box<Stream>>,
+        module: &mut dyn Module,
+    ) {
         self.calling = None;
-        self.has_fallen = false;
         let numbers: Vec<u64> = self.messages.iter().map(|it| it.number).collect();
         for number in numbers {
             let place = self.messages.iter().position(|it| it.number == number);
-            let Some(index) = place.filter(|_| self.fate == Fate::Open) else { return };
-            let stream = match self.messages[index].context {
-                Context::Made(context) => streams.remove(&context),
-                Context::Unmade => None,
-                Context::Unfiltered => continue,
-            };
-            if self.messages[index].answer.is_some() {
-                self.messages[index].context = Context::Unfiltered;
-                continue;
-            }
-            // Pictures are nothing without their module, and the stream is half used.
-            let is_pictures = self.messages[index].response.is_pictures;
-            match self.failure.get() {
-                Failure::Open if !is_pictures => self.unfilter(index, stream, module),
-                _ => {
-                    self.messages[index].context = Context::Unfiltered;
-                    self.answer(index, Own::text(503, "the service's filter has failed"), module);
-                }
-            }
+            let Some(index) = place.filter(|_| self.fate == Fate::Open) else { break };
+            self.fall(index, fault, streams, module);
         }
+        self.fell_in = None;
         self.handle_go(module);
     }
 

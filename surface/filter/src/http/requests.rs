@@ -76,6 +76,9 @@ impl Http {
             None if module.wants().context && !module.is_down() => Context::Unmade,
             None => Context::Unfiltered,
         };
+        if context == Context::Lost {
+            return self.may_read_lost(true, input);
+        }
         self.may_go_on(context, module)
     }
 
@@ -136,21 +139,16 @@ impl Http {
         }
     }
 
-    /// The VM has no room for a request's context.
-    pub(super) fn refuse_context(&mut self, number: u64, module: &mut dyn Module) {
-        let place = self.messages.iter().position(|it| it.number == number);
-        let Some(index) = place else { return };
-        self.messages[index].context = Context::Unfiltered;
-        self.fail_by_policy(index, module);
-    }
-
     /// What a new context begins with; none when the request is refused.
     pub(super) fn create(&mut self, index: usize, module: &mut dyn Module) -> Option<Box<Stream>> {
-        let message = &self.messages[index];
+        let message = &mut self.messages[index];
+        if let Some(lost) = message.lost.take() {
+            return Some(lost);
+        }
         let head = message.request_head.as_ref()?;
         let mut stream = Stream::new(Protocol::Http);
         match heads::request_map(head) {
-            Ok(map) => stream.downstream.headers = map,
+            Ok(map) => stream.downstream.set_headers(map),
             Err(error) => {
                 let own = Own::text(431, &error.to_string());
                 self.messages[index].context = Context::Unfiltered;

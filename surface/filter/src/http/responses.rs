@@ -93,6 +93,9 @@ impl Http {
         if is_awaited && input.is_empty() {
             return false;
         }
+        if context == Context::Lost {
+            return self.may_read_lost(false, input);
+        }
         self.may_go_on(context, module)
     }
 
@@ -142,7 +145,7 @@ impl Http {
             && let Some(stream) = module.stream(context)
         {
             match heads::response_map(&head) {
-                Ok(map) => stream.upstream.headers = map,
+                Ok(map) => stream.upstream.set_headers(map),
                 Err(error) => {
                     let why = error.to_string();
                     return self.refuse_edit(0, &why, module);

@@ -15,6 +15,8 @@ use http1::{Encoder, Framing, Headers};
 pub(crate) enum Stage {
     /// The context is made: of requests only.
     Create,
+    /// A head that has gone on is shown to another VM than the one that let it go on.
+    Again,
     Head,
     Body {
         is_last: bool,
@@ -59,6 +61,8 @@ pub(crate) struct Way {
     pub(crate) bytes: u64,
     /// Its body is, or was, pictures in place of what the server sent.
     pub(crate) is_pictures: bool,
+    /// Its head has gone on, and the VM that runs now has not seen it.
+    pub(crate) is_again: bool,
 }
 
 impl Way {
@@ -78,6 +82,7 @@ impl Way {
             encoder: None,
             bytes: 0,
             is_pictures: false,
+            is_again: false,
         }
     }
 
