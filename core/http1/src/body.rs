@@ -1,7 +1,7 @@
 //! Bodies in each framing: slices of the input, then the end.
 
 use crate::chunked::Chunks;
-use crate::error::{Fault, Reason};
+use crate::error::{Fault, Reason, Side};
 use crate::framing::Framing;
 use crate::headers::Headers;
 
@@ -24,11 +24,11 @@ pub(crate) enum BodyReader {
 }
 
 impl BodyReader {
-    pub(crate) const fn new(framing: Framing) -> Self {
+    pub(crate) const fn new(framing: Framing, side: Side) -> Self {
         match framing {
             Framing::None => Self::Length(0),
             Framing::Length(length) => Self::Length(length),
-            Framing::Chunked => Self::Chunked(Chunks::new()),
+            Framing::Chunked => Self::Chunked(Chunks::new(side)),
             Framing::UntilClose => Self::UntilClose,
             Framing::Tunnel => Self::Tunnel,
         }

@@ -2,14 +2,14 @@
 //! are checked and dropped.
 //!
 //! ```text
-//!  Size ─▶ Extension ─▶ SizeEnd ─┬─ 0 ────▶ Trailers ─▶ over
-//!   ▲ └───────────────────▲      ▼
-//!   └──── DataEnd ◀─ DataReturn ◀─ Data
+//!  Size ─▶ Space ─▶ Extension ─▶ SizeEnd ─┬─ 0 ────▶ Trailers ─▶ over
+//!   ▲ └────────────────────────────▲      ▼
+//!   └────────── DataEnd ◀─ DataReturn ◀─ Data
 //! ```
 
 use crate::body::BodyEvent;
-use crate::error::{Fault, Reason};
-use crate::grammar::is_value;
+use crate::error::{Fault, Reason, Side};
+use crate::grammar::{is_space, is_value};
 use crate::limits::{
     BODY_LENGTH_MAX, CHUNK_EXTENSIONS_LENGTH_MAX, CHUNK_LINE_LENGTH_MAX, CHUNK_SIZE_DIGITS_MAX,
     FIELD_LINE_LENGTH_MAX, TRAILERS_COUNT_MAX, TRAILERS_LENGTH_MAX,
@@ -66,6 +66,9 @@ pub fn is_forbidden_trailer(name: &[u8]) -> bool {
 #[derive(Debug)]
 enum State {
     Size,
+    /// Whitespace behind a size: "bad" whitespace in front of an extension, and padding that some
+    /// servers write.
+    Space,
     Extension,
     SizeEnd,
     Data,
@@ -78,6 +81,7 @@ enum State {
 /// Reads a chunked body.
 #[derive(Debug)]
 pub(crate) struct Chunks {
+    side: Side,
     state: State,
     /// The size that is read, then what is left of the chunk's data.
     size: u64,
@@ -89,8 +93,8 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    pub(crate) const fn new() -> Self {
-        Self { state: State::Size, size: 0, digits: 0, line: 0, extensions: 0 }
+    pub(crate) const fn new(side: Side) -> Self {
+        Self { side, state: State::Size, size: 0, digits: 0, line: 0, extensions: 0 }
     }
 
     /// Whether all of it has come.
@@ -124,12 +128,19 @@ impl Chunks {
                 State::Trailers(reader) => {
                     let (taken, lines) = reader.read(rest)?;
                     used += taken;
-                    let Some(lines) = lines else { return Ok((used, None)) };
-                    for (index, (name, _)) in lines.headers.iter().enumerate() {
-                        if is_forbidden_trailer(name) {
+                    let Some(mut lines) = lines else { return Ok((used, None)) };
+                    let forbidden =
+                        lines.headers.iter().position(|(name, _)| is_forbidden_trailer(name));
+                    match (forbidden, self.side) {
+                        (None, _) => {}
+                        (Some(index), Side::Request) => {
                             let at = lines.headers.position(index) as u64;
                             let offset = lines.base.saturating_add(at);
                             return Err(Fault { offset, reason: Reason::TrailerForbidden });
+                        }
+                        // RFC 9112, section 7.1.2: such a trailer may be discarded.
+                        (Some(_), Side::Response) => {
+                            lines.headers.retain(|name| !is_forbidden_trailer(name));
                         }
                     }
                     self.state = State::Over;
@@ -149,11 +160,12 @@ impl Chunks {
     fn byte(&mut self, byte: u8, here: u64) -> Result<(), Reason> {
         match self.state {
             State::Size => self.size_byte(byte),
+            State::Space => self.space_byte(byte),
             State::Extension => self.extension_byte(byte),
             State::SizeEnd if byte == b'\n' => {
                 self.state = if self.size == 0 {
                     let next = here.saturating_add(1);
-                    State::Trailers(Reader::new(TRAILER_LIMITS, next, Some(())))
+                    State::Trailers(Reader::fields(TRAILER_LIMITS, self.side, next))
                 } else {
                     State::Data
                 };
@@ -188,6 +200,10 @@ impl Chunks {
                 self.state = State::Extension;
                 return self.count_extension();
             }
+            byte if is_space(byte) => {
+                self.state = State::Space;
+                return self.count_extension();
+            }
             _ => return Err(Reason::ChunkSize),
         };
         if self.digits >= CHUNK_SIZE_DIGITS_MAX {
@@ -199,6 +215,23 @@ impl Chunks {
         self.digits += 1;
         self.line += 1;
         Ok(())
+    }
+
+    /// RFC 9110, section 5.6.3: whitespace in front of a semicolon is removed. In front of CRLF
+    /// there must not be any; responses may have it, whose size is the same to everybody.
+    fn space_byte(&mut self, byte: u8) -> Result<(), Reason> {
+        match byte {
+            b';' => {
+                self.state = State::Extension;
+                self.count_extension()
+            }
+            b'\r' if self.side == Side::Response => {
+                self.state = State::SizeEnd;
+                Ok(())
+            }
+            byte if is_space(byte) => self.count_extension(),
+            _ => Err(Reason::ChunkSize),
+        }
     }
 
     fn extension_byte(&mut self, byte: u8) -> Result<(), Reason> {

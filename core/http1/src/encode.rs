@@ -11,6 +11,7 @@ use crate::grammar::Decimal;
 use crate::head::{RequestHead, ResponseHead, Version};
 use crate::headers::{EditError, Headers};
 use crate::limits::{BODY_LENGTH_MAX, TRAILERS_COUNT_MAX, TRAILERS_LENGTH_MAX};
+use crate::source::Source;
 
 const LENGTH: &[u8] = b"Content-Length";
 const CODING: &[u8] = b"Transfer-Encoding";
@@ -316,7 +317,8 @@ pub fn refusal(error: Error) -> Vec<u8> {
         505 => "HTTP Version Not Supported",
         _ => "Bad Request",
     };
-    let text = format!("{error}\n");
+    let Source { section, sentence } = error.source();
+    let text = format!("{error}\n{section}: {sentence}\n");
     let head = format!(
         "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n{text}",

@@ -1,10 +1,12 @@
-//! Why bytes are no message that is passed on: what, where, by which section, and what to
-//! answer. The sender's fault, always.
+//! Why bytes are no message that is passed on: what, where, by which sentence ([`Source`]), and
+//! what to answer. The sender's fault, always.
 
 use crate::limits::{
     BODY_LENGTH_MAX, CHUNK_EXTENSIONS_LENGTH_MAX, CHUNK_LINE_LENGTH_MAX, CHUNK_SIZE_DIGITS_MAX,
-    FIELD_LINE_LENGTH_MAX, INTERIM_COUNT_MAX, METHOD_LENGTH_MAX, START_LINE_LENGTH_MAX,
+    EMPTY_LINES_MAX, FIELD_LINE_LENGTH_MAX, INTERIM_COUNT_MAX, METHOD_LENGTH_MAX,
+    START_LINE_LENGTH_MAX,
 };
+use crate::source::Source;
 
 /// Which way a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub enum Side {
 
 /// A message is refused. Nothing behind it can be read: the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("byte {offset}: {reason} ({})", reason.section())]
+#[error("byte {offset}: {reason} ({})", self.source().section)]
 pub struct Error {
     /// Whose message it is.
     pub side: Side,
@@ -36,6 +38,12 @@ impl Error {
             Side::Request => self.reason.status(),
             Side::Response => 502,
         }
+    }
+
+    /// The sentence by which it is refused.
+    #[must_use]
+    pub const fn source(self) -> Source {
+        self.reason.source(self.side)
     }
 }
 
@@ -56,14 +64,17 @@ impl Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A line ends with LF alone.
-    #[error("a line ends with LF alone, it has to end with CRLF")]
+    /// Lines of one head end with LF alone, others with CRLF: which of them are line ends is open.
+    #[error("some lines of the head end with LF alone, others with CRLF")]
+    LineEnds,
+    /// A chunk's line ends with LF alone.
+    #[error("a chunk's line ends with LF alone, it has to end with CRLF")]
     BareLf,
     /// A CR without LF behind it.
     #[error("a CR has no LF behind it")]
     BareCr,
-    /// More empty lines than one in front of a request, or one in front of a response.
-    #[error("an empty line stands where a message has to begin")]
+    /// Too many empty lines in front of a message.
+    #[error("there are more than {EMPTY_LINES_MAX} empty lines where a message has to begin")]
     EmptyLine,
     /// The method is not a token.
     #[error("the method is not a token with one space behind it")]
@@ -83,9 +94,12 @@ pub enum Reason {
     /// A target that this method does not have, or none of the four forms.
     #[error("the target has none of the forms that its method can have")]
     TargetForm,
-    /// The authority of the target cannot be read, or has a user in it.
+    /// The authority of the target cannot be read.
     #[error("the target's authority is not a host and a port")]
     TargetAuthority,
+    /// The authority of the target has a user in it.
+    #[error("the target's authority has a user in it")]
+    TargetUser,
     /// A request without a version.
     #[error("HTTP/0.9 is not spoken here")]
     Http09,
@@ -104,16 +118,19 @@ pub enum Reason {
     /// The status line is too long.
     #[error("the status line has more than {START_LINE_LENGTH_MAX} bytes")]
     StatusLineTooLong,
-    /// A field line goes on in the next line, or begins with a space.
-    #[error("a line begins with a space: folded fields are not taken")]
+    /// A field of a request goes on in the next line.
+    #[error("a field line begins with a space: folded fields are not taken in requests")]
     ObsFold,
+    /// The line behind the first line begins with whitespace.
+    #[error("there is a space in front of the first field")]
+    SpaceInFront,
     /// A field line without a colon.
     #[error("a field line has no colon")]
     NoColon,
     /// A field line that begins with the colon.
     #[error("a field has no name")]
     NameEmpty,
-    /// A space between name and colon.
+    /// A space between name and colon of a request's field.
     #[error("there is a space between a field's name and its colon")]
     SpaceBeforeColon,
     /// A byte that no name has.
@@ -152,8 +169,8 @@ pub enum Reason {
     /// Both say how long the body is.
     #[error("there are both Content-Length and Transfer-Encoding")]
     LengthAndCoding,
-    /// More than one length, also if they are the same.
-    #[error("there is more than one Content-Length")]
+    /// Lengths that differ, or a list that is none.
+    #[error("there is more than one Content-Length, and they are not all the same")]
     LengthRepeated,
     /// A length that is not a number, or too large a one.
     #[error("Content-Length is not a number of digits up to {BODY_LENGTH_MAX}")]
@@ -173,7 +190,7 @@ pub enum Reason {
     /// HTTP/1.0 has no transfer codings.
     #[error("there is a Transfer-Encoding in HTTP/1.0")]
     CodingInHttp10,
-    /// A body where there is none.
+    /// A body of CONNECT or TRACE.
     #[error("there is a body where there must not be one")]
     BodyForbidden,
     /// Connection names a field that framing or routing depend on.
@@ -229,50 +246,6 @@ impl Reason {
             Self::MethodTooLong | Self::CodingUnknown => 501,
             Self::Http09 | Self::Http2Preface | Self::VersionUnknown => 505,
             _ => 400,
-        }
-    }
-
-    /// Where it is written that this is wrong, or may be refused.
-    #[must_use]
-    pub const fn section(self) -> &'static str {
-        match self {
-            Self::BareLf | Self::BareCr | Self::EmptyLine => "RFC 9112, section 2.2",
-            Self::Method | Self::MethodTooLong | Self::RequestLine | Self::TargetTooLong => {
-                "RFC 9112, section 3"
-            }
-            Self::TargetByte | Self::TargetForm => "RFC 9112, section 3.2",
-            Self::TargetAuthority => "RFC 9110, section 4.2.4",
-            Self::Http09 | Self::Version => "RFC 9112, section 2.3",
-            Self::Http2Preface => "RFC 9113, section 3.4",
-            Self::VersionUnknown => "RFC 9110, section 2.5",
-            Self::StatusLine | Self::StatusLineTooLong => "RFC 9112, section 4",
-            Self::ObsFold => "RFC 9112, section 5.2",
-            Self::NoColon | Self::NameEmpty => "RFC 9112, section 5",
-            Self::SpaceBeforeColon => "RFC 9112, section 5.1",
-            Self::NameByte => "RFC 9110, section 5.1",
-            Self::ValueByte => "RFC 9110, section 5.5",
-            Self::FieldTooLong | Self::FieldsTooLong { .. } | Self::FieldsTooMany { .. } => {
-                "RFC 9110, section 5.4"
-            }
-            Self::HostMissing | Self::HostRepeated | Self::Host | Self::HostDisagrees => {
-                "RFC 9112, section 3.2"
-            }
-            Self::LengthAndCoding | Self::LengthRepeated | Self::Length => "RFC 9112, section 6.3",
-            Self::Coding | Self::CodingRepeated | Self::CodingUnknown | Self::CodingInHttp10 => {
-                "RFC 9112, section 6.1"
-            }
-            Self::CodingNotChunked => "RFC 9112, section 6.3",
-            Self::BodyForbidden => "RFC 9110, section 6.4.1",
-            Self::ConnectionOption => "RFC 9110, section 7.6.1",
-            Self::ChunkSize | Self::ChunkSizeTooLarge | Self::ChunkEnd => "RFC 9112, section 7.1",
-            Self::ChunkExtension | Self::ChunkLineTooLong | Self::ChunkExtensionsTooLong => {
-                "RFC 9112, section 7.1.1"
-            }
-            Self::TrailerForbidden => "RFC 9110, section 6.5.1",
-            Self::Unsolicited => "RFC 9112, section 9.2",
-            Self::SwitchUnasked => "RFC 9110, section 7.8",
-            Self::InterimTooMany => "RFC 9110, section 15.2",
-            Self::IncompleteHead | Self::IncompleteBody => "RFC 9112, section 8",
         }
     }
 }

@@ -11,7 +11,7 @@
 //! ([`Exchange::keep_server`]).
 
 use crate::decode::Switch;
-use crate::framing::{Asked, AskedBy, Framing};
+use crate::framing::{Asked, AskedBy, Framing, announces_body};
 use crate::head::{RequestHead, ResponseHead, Version};
 use crate::limits::PIPELINED_COUNT_MAX;
 use std::collections::VecDeque;
@@ -76,6 +76,9 @@ pub struct Exchange {
     entries: VecDeque<Entry>,
     state: State,
     keeps_server: bool,
+    /// The server has announced a body where there is none, and may send it: another client must not
+    /// read it as its response.
+    is_doubtful: bool,
     /// The connections end, and the server's does not have to.
     leaves_server: bool,
 }
@@ -94,6 +97,7 @@ impl Exchange {
             entries: VecDeque::new(),
             state: State::Open,
             keeps_server: false,
+            is_doubtful: false,
             leaves_server: false,
         }
     }
@@ -108,6 +112,7 @@ impl Exchange {
     #[must_use]
     pub fn leaves_server(&self) -> bool {
         self.keeps_server
+            && !self.is_doubtful
             && match self.state {
                 State::Open => self.entries.is_empty(),
                 State::Closing => self.leaves_server,
@@ -239,6 +244,7 @@ impl Exchange {
         if head.status() == 100 {
             entry.awaits_continue = false;
         }
+        self.is_doubtful |= announces_body(&head.headers);
         Ok(entry.version == Version::Http11)
     }
 
@@ -267,6 +273,7 @@ impl Exchange {
         entry.ends_unsaid = self.keeps_server && !entry.is_persistent && stays;
         entry.is_persistent &= stays;
         entry.leaves_server &= stays && !entry.awaits_continue;
+        self.is_doubtful |= head.status() == 204 && announces_body(&head.headers);
         if entry.awaits_continue {
             // RFC 9110, section 10.1.1: the client may send the body now or leave it out. What
             // comes next could be either, so nothing may come.

@@ -109,13 +109,13 @@ pub(crate) fn of_response(head: &ResponseHead, asked: Asked) -> Result<Framing, 
         // RFC 9110, section 9.3.6: a client ignores what they say, so they are not looked at.
         return Ok(Framing::Tunnel);
     }
+    // RFC 9112, section 6.3: these have no body, regardless of the fields. A length or chunks in
+    // 1xx and 204, which must have neither, do not go on.
+    if status < 200 || status == 204 {
+        return Ok(Framing::None);
+    }
     let said = said(head.version(), headers)?;
-    let may_say = asked.method == AskedBy::Head || status == 304;
     if asked.has_no_body(status) {
-        // RFC 9112, section 6.1, and RFC 9110, section 8.6: neither in 1xx nor 204.
-        if !may_say && !matches!(said, Said::Nothing | Said::Length(0)) {
-            return Err((framing_field(headers), Reason::BodyForbidden));
-        }
         return Ok(Framing::None);
     }
     Ok(match said {
@@ -123,6 +123,12 @@ pub(crate) fn of_response(head: &ResponseHead, asked: Asked) -> Result<Framing, 
         Said::Length(length) => Framing::Length(length),
         Said::Chunked => Framing::Chunked,
     })
+}
+
+/// Whether fields speak of a body, which a response without one must not have.
+pub(crate) fn announces_body(headers: &Headers) -> bool {
+    headers.contains(b"Transfer-Encoding")
+        || headers.get_all(b"Content-Length").any(|value| length(value) != Some(0))
 }
 
 fn framing_field(headers: &Headers) -> Option<usize> {
@@ -144,8 +150,25 @@ pub(crate) fn said(version: Version, headers: &Headers) -> Result<Said, At> {
     read.map_err(|reason| (at, reason))
 }
 
-/// The one length of a message. Also the same one twice is refused: RFC 9112, section 6.3,
-/// leaves both open, and what is passed on has to be what came.
+/// Makes one Content-Length of several that say the same, in fields or as a list: RFC 9112,
+/// section 6.3, and RFC 9110, section 8.6. What goes on has one, so that nobody behind this node
+/// can read it in another way. Others are left as they are, to be refused.
+pub(crate) fn merge_lengths(headers: &mut Headers) {
+    const NAME: &[u8] = b"Content-Length";
+    if !headers.contains(NAME) {
+        return;
+    }
+    let all: Vec<&[u8]> = headers.get_all(NAME).flat_map(elements).collect();
+    let [first, others @ ..] = &all[..] else { return };
+    if others.is_empty() || length(first).is_none() || others.iter().any(|value| value != first) {
+        return;
+    }
+    let first = first.to_vec();
+    // It is shorter than what stood there.
+    let _ = headers.replace(NAME, &first);
+}
+
+/// The one length of a message.
 fn content_length(headers: &Headers) -> Result<u64, Reason> {
     let mut all = headers.get_all(b"Content-Length");
     let value = all.next().unwrap_or_default();

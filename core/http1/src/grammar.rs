@@ -30,10 +30,10 @@ pub(crate) const fn is_value(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-/// A byte of a request target. More than RFC 3986 has (`|`, `"`, `{` are in use and mean
-/// nothing), but no `#`: some cut there, others do not.
+/// A byte of a request target. More than RFC 3986 has (`|`, `"`, `{` and letters beyond ASCII are
+/// in use and mean nothing here), but no `#`: some cut there, others do not.
 pub(crate) const fn is_target(byte: u8) -> bool {
-    matches!(byte, b'!'..=b'~') && byte != b'#'
+    matches!(byte, b'!'..=b'~' | 0x80..) && byte != b'#'
 }
 
 /// At least one byte, and tchars only.
@@ -53,6 +53,11 @@ pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     {
         bytes = rest;
     }
+    trim_end(bytes)
+}
+
+/// Without OWS at the end.
+pub(crate) fn trim_end(mut bytes: &[u8]) -> &[u8] {
     while let [rest @ .., last] = bytes
         && is_space(*last)
     {

@@ -5,7 +5,7 @@ use crate::connection::{check_options, expects_continue, is_persistent, upgrades
 use crate::error::Reason;
 use crate::grammar::{is_target, is_tchar, is_token, is_value};
 use crate::headers::Headers;
-use crate::limits::{METHOD_LENGTH_MAX, START_LINE_LENGTH_MAX};
+use crate::limits::{EMPTY_LINES_MAX, METHOD_LENGTH_MAX, START_LINE_LENGTH_MAX};
 use crate::line::{Flaw, StartLine};
 use crate::target::{Authority, Target};
 
@@ -28,10 +28,11 @@ impl Version {
         }
     }
 
+    /// A higher minor version is read as 1.1, as it may be: RFC 9110, section 6.2.
     fn parse(text: &[u8]) -> Result<Self, Reason> {
         match text {
-            b"HTTP/1.1" => Ok(Self::Http11),
             b"HTTP/1.0" => Ok(Self::Http10),
+            [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1'..=b'9'] => Ok(Self::Http11),
             [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
                 Err(Reason::VersionUnknown)
             }
@@ -190,8 +191,8 @@ impl RequestLine {
 
 impl StartLine for RequestLine {
     const TOO_LONG: Reason = Reason::TargetTooLong;
-    /// RFC 9112, section 2.2: some old clients send one behind a body.
-    const EMPTY_LINES: u8 = 1;
+    /// RFC 9112, section 2.2: some old clients send them behind a body.
+    const EMPTY_LINES: u8 = EMPTY_LINES_MAX;
 
     /// What does not begin with a method is refused at once, whatever it is: TLS, a flood.
     fn foresee(begun: &[u8]) -> Result<(), Flaw> {
@@ -336,7 +337,8 @@ impl StatusLine {
 
 impl StartLine for StatusLine {
     const TOO_LONG: Reason = Reason::StatusLineTooLong;
-    const EMPTY_LINES: u8 = 0;
+    /// Those that a server sends behind a body: RFC 9112, section 9.2.
+    const EMPTY_LINES: u8 = EMPTY_LINES_MAX;
 
     /// What does not begin with a version is refused at once: HTTP/0.9, another protocol.
     fn foresee(begun: &[u8]) -> Result<(), Flaw> {

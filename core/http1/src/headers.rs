@@ -9,7 +9,7 @@
 //! A head that was read keeps its bytes in one piece: two allocations for all fields.
 
 use crate::grammar::{is_space, is_token, is_value, trim};
-use crate::limits::{HEADERS_COUNT_MAX, HEADERS_LENGTH_MAX};
+use crate::limits::{EDITED_COUNT_MAX, EDITED_LENGTH_MAX};
 use std::fmt;
 use std::ops::Range;
 
@@ -40,10 +40,10 @@ pub enum EditError {
     #[error("a field's value has a control character, or a space at an end")]
     Value,
     /// Too many.
-    #[error("there would be more than {HEADERS_COUNT_MAX} fields")]
+    #[error("there would be more than {EDITED_COUNT_MAX} fields")]
     TooMany,
     /// Too long.
-    #[error("the fields would have more than {HEADERS_LENGTH_MAX} bytes together")]
+    #[error("the fields would have more than {EDITED_LENGTH_MAX} bytes together")]
     TooLong,
 }
 
@@ -147,9 +147,14 @@ impl Headers {
     /// Removes all with this name, whatever its case, and says how many there were.
     pub fn remove(&mut self, name: &[u8]) -> usize {
         let before = self.fields.len();
+        self.retain(|has| !has.eq_ignore_ascii_case(name));
+        before - self.fields.len()
+    }
+
+    /// Keeps the fields whose names pass.
+    pub(crate) fn retain(&mut self, keeps: impl Fn(&[u8]) -> bool) {
         let Self { bytes, fields } = self;
-        fields.retain(|field| !bytes[field.name.clone()].eq_ignore_ascii_case(name));
-        before - fields.len()
+        fields.retain(|field| keeps(&bytes[field.name.clone()]));
     }
 
     /// Puts one at this place, counted from 0, and moves those from there on back.
@@ -211,13 +216,13 @@ impl Headers {
         value_length: usize,
     ) -> Result<(), EditError> {
         let old = instead_of.and_then(|index| self.fields.get(index));
-        if old.is_none() && self.fields.len() >= HEADERS_COUNT_MAX {
+        if old.is_none() && self.fields.len() >= EDITED_COUNT_MAX {
             return Err(EditError::TooMany);
         }
         let old = old.map_or(0, |field| line_length(field.name.len(), field.value.len()));
         let others = self.wire_length().saturating_sub(old);
         let length = name_length.saturating_add(value_length).saturating_add(AROUND);
-        if others.saturating_add(length) > HEADERS_LENGTH_MAX {
+        if others.saturating_add(length) > EDITED_LENGTH_MAX {
             return Err(EditError::TooLong);
         }
         Ok(())
@@ -226,7 +231,7 @@ impl Headers {
     /// Forgets bytes that no field has any more, once they are more than all fields can be:
     /// somebody who edits for ever holds no more than twice the limit.
     fn compact(&mut self) {
-        if self.bytes.len() <= 2 * HEADERS_LENGTH_MAX {
+        if self.bytes.len() <= 2 * EDITED_LENGTH_MAX {
             return;
         }
         let mut bytes = Vec::with_capacity(self.wire_length());
@@ -326,14 +331,14 @@ mod tests {
     }
 
     #[test]
-    fn edits_have_the_limits_of_heads() {
+    fn edits_have_limits() {
         let mut headers = Headers::new();
-        for _ in 0..HEADERS_COUNT_MAX {
+        for _ in 0..EDITED_COUNT_MAX {
             headers.add(b"a", b"").unwrap();
         }
         assert_eq!(headers.add(b"a", b""), Err(EditError::TooMany));
         headers.remove(b"a");
-        let value = vec![b'x'; HEADERS_LENGTH_MAX - 1 - AROUND];
+        let value = vec![b'x'; EDITED_LENGTH_MAX - 1 - AROUND];
         headers.add(b"a", &value).unwrap();
         assert_eq!(headers.add(b"b", b""), Err(EditError::TooLong));
         assert_eq!(headers.set(0, &[&value[..], b"x"].concat()), Err(EditError::TooLong));
@@ -344,7 +349,7 @@ mod tests {
         let mut headers = headers(&[("keep", "this"), ("a", "")]);
         for turn in 0..100_u8 {
             headers.set(1, &vec![b'a' + turn % 26; 10_000]).unwrap();
-            assert!(headers.bytes.len() <= 3 * HEADERS_LENGTH_MAX);
+            assert!(headers.bytes.len() <= 3 * EDITED_LENGTH_MAX);
             assert_eq!(headers.get(b"keep"), Some(&b"this"[..]));
         }
         assert_eq!(headers.get(b"a"), Some(&[b'a' + 99 % 26; 10_000][..]));

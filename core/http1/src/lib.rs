@@ -8,8 +8,8 @@
 //!  client ◀─ Encoder ◀─ filters ◀─ head, body, trailers ◀──────┘
 //! ```
 //!
-//! What can be read in two ways is refused, never guessed: [`Reason`] says what, where and by
-//! which section. What is passed on has exactly one framing; bodies are slices of the input. It
+//! What can be read in two ways is refused, never guessed: [`Reason`] says what, [`Source`] by which
+//! sentence. What is passed on has exactly one framing; bodies are slices of the input. It
 //! is no client and no server: it keeps no time, and answers nobody but by [`refusal`].
 //! docs/http1.md is the reference.
 //!
@@ -61,6 +61,7 @@ pub mod head;
 pub mod headers;
 pub mod limits;
 mod line;
+pub mod source;
 pub mod target;
 
 pub use decode::{RequestDecoder, RequestEvent, ResponseDecoder, ResponseEvent, Step, Switch};
@@ -70,4 +71,5 @@ pub use exchange::{Exchange, ExchangeError, Next};
 pub use framing::{Asked, AskedBy, Body, Framing, LengthNeeded};
 pub use head::{RequestHead, ResponseHead, Version};
 pub use headers::{EditError, Headers};
+pub use source::Source;
 pub use target::{Authority, Target};

@@ -1,6 +1,9 @@
 //! What there is at most of everything that a stranger can send. Each is enforced while bytes
 //! come in: no more is ever held than the limit, and a line's end.
 
+/// Empty lines in front of a first line that are dropped: RFC 9112, section 2.2, wants one at
+/// least, old clients and servers write one or two behind a body.
+pub const EMPTY_LINES_MAX: u8 = 8;
 /// Bytes of a method. The longest registered one, `BASELINE-CONTROL`, has 16.
 pub const METHOD_LENGTH_MAX: usize = 32;
 /// Bytes of a request line or status line, without CRLF. RFC 9112, section 3, wants at least
@@ -13,6 +16,11 @@ pub const FIELD_LINE_LENGTH_MAX: usize = 16 * 1024;
 pub const HEADERS_LENGTH_MAX: usize = 64 * 1024;
 /// Field lines of a head. Servers in use take 100; looking a name up costs as many compares.
 pub const HEADERS_COUNT_MAX: usize = 128;
+/// Bytes of all field lines of a head that is edited: what may come, and as much again as one line
+/// for what a filter or the node adds, so that a head at its limit can be edited.
+pub const EDITED_LENGTH_MAX: usize = HEADERS_LENGTH_MAX + FIELD_LINE_LENGTH_MAX;
+/// Field lines of a head that is edited: what may come, and a quarter for what is added.
+pub const EDITED_COUNT_MAX: usize = HEADERS_COUNT_MAX + 32;
 /// Bytes of all trailers, with their CRLF: digests, timings, the status of a call.
 pub const TRAILERS_LENGTH_MAX: usize = 8 * 1024;
 /// Field lines of trailers.

@@ -1,8 +1,12 @@
 //! Lines of a head or of trailers, gathered from slices that end anywhere. The answer does not
 //! depend on where: a line is looked at when it is whole, or certainly too long.
+//!
+//! All lines of one head end alike, with CRLF or with LF alone (RFC 9112, section 2.2). In
+//! responses whitespace before a colon is removed and a folded line joined to the one before
+//! (sections 5.1, 5.2); in requests both are refused.
 
-use crate::error::{Fault, Reason};
-use crate::grammar::{is_tchar, is_value, trim};
+use crate::error::{Fault, Reason, Side};
+use crate::grammar::{is_space, is_tchar, is_value, trim, trim_end};
 use crate::headers::{Field, Headers};
 use crate::limits::FIELD_LINE_LENGTH_MAX;
 use std::ops::Range;
@@ -14,7 +18,7 @@ pub(crate) type Flaw = (usize, Reason);
 pub(crate) trait StartLine: Sized {
     /// What it is when it is longer than it may be.
     const TOO_LONG: Reason;
-    /// How many empty lines may stand in front of it.
+    /// How many empty lines in front of it are dropped.
     const EMPTY_LINES: u8;
 
     /// Looks at what there is of the line, before its end has come.
@@ -32,10 +36,20 @@ pub(crate) struct Limits {
     pub(crate) count: usize,
 }
 
+/// Line terminator: RFC 9112, section 2.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineEnd {
+    Crlf,
+    Lf,
+}
+
 /// Gathers a first line, field lines and the empty line behind them.
 #[derive(Debug)]
 pub(crate) struct Reader<S> {
     limits: Limits,
+    side: Side,
+    /// Terminator of the first line, and so of all others; none before it has come.
+    line_end: Option<LineEnd>,
     /// Everything from the first byte of the first line on.
     bytes: Vec<u8>,
     /// Where the line begins that is not whole yet.
@@ -58,11 +72,22 @@ pub(crate) struct Lines<S> {
 }
 
 impl<S> Reader<S> {
-    /// Begins at this byte, counted from the first that came; with the first line, if it is
-    /// known.
-    pub(crate) const fn new(limits: Limits, base: u64, start: Option<S>) -> Self {
+    /// Begins at this byte, counted from the first that came, with a first line to read.
+    pub(crate) const fn new(limits: Limits, side: Side, base: u64) -> Self {
+        Self::with(limits, side, base, None, None)
+    }
+
+    const fn with(
+        limits: Limits,
+        side: Side,
+        base: u64,
+        start: Option<S>,
+        line_end: Option<LineEnd>,
+    ) -> Self {
         Self {
             limits,
+            side,
+            line_end,
             bytes: Vec::new(),
             line: 0,
             base,
@@ -76,6 +101,13 @@ impl<S> Reader<S> {
     /// Whether nothing of it has come, but for empty lines.
     pub(crate) fn is_untouched(&self) -> bool {
         self.start.is_none() && self.line == self.bytes.len()
+    }
+}
+
+impl Reader<()> {
+    /// Begins with fields, behind a line that ended with CRLF: trailers.
+    pub(crate) const fn fields(limits: Limits, side: Side, base: u64) -> Self {
+        Self::with(limits, side, base, Some(()), Some(LineEnd::Crlf))
     }
 }
 
@@ -121,44 +153,98 @@ impl<S: StartLine> Reader<S> {
             if line.len() < limit + 2 {
                 return Ok(None);
             }
-            let too_long = if self.start.is_none() { S::TOO_LONG } else { Reason::FieldTooLong };
-            return Err(self.fault((limit, too_long)));
+            return Err(self.fault((limit, self.too_long())));
         };
-        let Some(text) = text.strip_suffix(b"\r") else {
-            return Err(self.fault((text.len(), Reason::BareLf)));
+        let (text, line_end) = match text.strip_suffix(b"\r") {
+            Some(text) => (text, LineEnd::Crlf),
+            None => (text, LineEnd::Lf),
         };
+        if text.len() > limit {
+            return Err(self.fault((limit, self.too_long())));
+        }
+        // Empty lines in front of the first line are nobody's.
+        if self.start.is_some() || !text.is_empty() {
+            if self.line_end.is_some_and(|first| first != line_end) {
+                return Err(self.fault((text.len(), Reason::LineEnds)));
+            }
+            self.line_end = Some(line_end);
+        }
         if let Some(at) = text.iter().position(|&byte| byte == b'\r') {
             return Err(self.fault((at, Reason::BareCr)));
         }
         Ok(Some((taken, self.line..self.line + text.len())))
     }
 
+    const fn too_long(&self) -> Reason {
+        if self.start.is_none() { S::TOO_LONG } else { Reason::FieldTooLong }
+    }
+
     /// Takes a whole line.
     fn take(&mut self, line: Range<usize>) -> Result<(), Fault> {
-        let text = &self.bytes[line.clone()];
         if self.start.is_some() {
-            let length = self.fields_length + text.len() + 2;
-            if length > self.limits.length {
-                let limit = self.limits.length;
-                return Err(self.fault((0, Reason::FieldsTooLong { limit })));
-            }
-            if self.fields.len() >= self.limits.count {
-                let limit = self.limits.count;
-                return Err(self.fault((0, Reason::FieldsTooMany { limit })));
-            }
-            let field = field(text).map_err(|flaw| self.fault(flaw))?;
-            let within = |range: Range<usize>| self.line + range.start..self.line + range.end;
-            self.fields.push(Field { name: within(field.name), value: within(field.value) });
-            self.fields_length = length;
-        } else if text.is_empty() {
+            self.take_field(line)?;
+        } else if line.is_empty() {
             if self.empty_lines >= S::EMPTY_LINES {
                 return Err(self.fault((0, Reason::EmptyLine)));
             }
             self.empty_lines += 1;
         } else {
-            self.start = Some(S::parse(text).map_err(|flaw| self.fault(flaw))?);
+            let start = S::parse(&self.bytes[line]).map_err(|flaw| self.fault(flaw))?;
+            self.start = Some(start);
         }
         self.line = self.bytes.len();
+        Ok(())
+    }
+
+    fn take_field(&mut self, line: Range<usize>) -> Result<(), Fault> {
+        let text = &self.bytes[line.clone()];
+        let length = self.fields_length + text.len() + 2;
+        if length > self.limits.length {
+            let limit = self.limits.length;
+            return Err(self.fault((0, Reason::FieldsTooLong { limit })));
+        }
+        self.fields_length = length;
+        if text.first().is_some_and(|&byte| is_space(byte)) {
+            return self.fold(line).map_err(|flaw| self.fault(flaw));
+        }
+        if self.fields.len() >= self.limits.count {
+            let limit = self.limits.count;
+            return Err(self.fault((0, Reason::FieldsTooMany { limit })));
+        }
+        let field = field(text, self.side).map_err(|flaw| self.fault(flaw))?;
+        let within = |range: Range<usize>| line.start + range.start..line.start + range.end;
+        self.fields.push(Field { name: within(field.name), value: within(field.value) });
+        Ok(())
+    }
+
+    /// Joins a line that begins with whitespace to the field before it, with spaces for what is
+    /// in between: RFC 9112, section 5.2, for responses.
+    fn fold(&mut self, line: Range<usize>) -> Result<(), Flaw> {
+        let Some(last) = self.fields.last_mut() else {
+            return Err((0, Reason::SpaceInFront));
+        };
+        if self.side == Side::Request {
+            return Err((0, Reason::ObsFold));
+        }
+        let text = &self.bytes[line.clone()];
+        if let Some(at) = text.iter().position(|&byte| !is_value(byte)) {
+            return Err((at, Reason::ValueByte));
+        }
+        let trimmed = trim(text);
+        if trimmed.is_empty() {
+            return Ok(());
+        }
+        let from = line.start + text.iter().take_while(|&&byte| is_space(byte)).count();
+        let to = from + trimmed.len();
+        if to - last.name.start > FIELD_LINE_LENGTH_MAX {
+            return Err((0, Reason::FieldTooLong));
+        }
+        if last.value.is_empty() {
+            last.value = from..to;
+        } else {
+            self.bytes[last.value.end..from].fill(b' ');
+            last.value.end = to;
+        }
         Ok(())
     }
 
@@ -168,15 +254,14 @@ impl<S: StartLine> Reader<S> {
     }
 }
 
-/// Reads a field line, which is not empty.
-fn field(line: &[u8]) -> Result<Field, Flaw> {
-    if matches!(line.first(), Some(b' ' | b'\t')) {
-        return Err((0, Reason::ObsFold));
-    }
+/// Reads a field line, which is not empty and does not begin with whitespace.
+fn field(line: &[u8], side: Side) -> Result<Field, Flaw> {
     let Some(colon) = line.iter().position(|&byte| byte == b':') else {
         return Err((0, Reason::NoColon));
     };
     let (name, rest) = (&line[..colon], &line[colon + 1..]);
+    // RFC 9112, section 5.1: a proxy removes such whitespace from a response.
+    let name = if side == Side::Response { trim_end(name) } else { name };
     if name.is_empty() {
         return Err((0, Reason::NameEmpty));
     }
@@ -188,9 +273,9 @@ fn field(line: &[u8]) -> Result<Field, Flaw> {
         return Err((colon + 1 + at, Reason::ValueByte));
     }
     let value = trim(rest);
-    let lead = rest.iter().take_while(|&&byte| matches!(byte, b' ' | b'\t')).count();
+    let lead = rest.iter().take_while(|&&byte| is_space(byte)).count();
     let from = if value.is_empty() { line.len() } else { colon + 1 + lead };
-    Ok(Field { name: 0..colon, value: from..from + value.len() })
+    Ok(Field { name: 0..name.len(), value: from..from + value.len() })
 }
 
 /// Trailers have no first line.

@@ -83,6 +83,9 @@ fn absolute(target: &[u8]) -> Result<Target<'_>, Reason> {
     };
     let end = rest.iter().position(|&byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     let authority = &rest[..end];
+    if authority.contains(&b'@') {
+        return Err(Reason::TargetUser);
+    }
     match Authority::parse(authority) {
         Some(Authority { host: [_, ..], .. }) => Ok(Target::Absolute { scheme, authority }),
         _ => Err(Reason::TargetAuthority),
@@ -162,11 +165,13 @@ mod tests {
     #[test]
     fn each_method_has_its_forms() {
         let absolute = Target::Absolute { scheme: b"http", authority: b"a:8" };
-        let rows: [(&str, &str, Result<Target, Reason>); 16] = [
+        let rows: [(&str, &str, Result<Target, Reason>); 18] = [
             ("GET", "/", Ok(Target::Origin)),
             ("GET", "//a/b?c|d", Ok(Target::Origin)),
             ("GET", "http://a:8/b", Ok(absolute)),
             ("GET", "http://a:8?b", Ok(absolute)),
+            ("GET", "http://a:8/\u{e9}", Ok(absolute)),
+            ("GET", "http://\u{e9}/", Err(Reason::TargetAuthority)),
             ("OPTIONS", "*", Ok(Target::Asterisk)),
             ("GET", "*", Err(Reason::TargetForm)),
             ("GET", "a", Err(Reason::TargetForm)),
@@ -174,7 +179,7 @@ mod tests {
             ("GET", "urn:a", Err(Reason::TargetForm)),
             ("GET", "1a://b/", Err(Reason::TargetForm)),
             ("GET", "http:///b", Err(Reason::TargetAuthority)),
-            ("GET", "http://user@a/", Err(Reason::TargetAuthority)),
+            ("GET", "http://user@a/", Err(Reason::TargetUser)),
             ("GET", "/a#b", Err(Reason::TargetByte)),
             ("CONNECT", "a:443", Ok(Target::Authority(b"a:443"))),
             ("CONNECT", "a", Err(Reason::TargetAuthority)),

@@ -281,6 +281,30 @@ fn a_kept_connection_to_a_server_is_left_as_it_was_or_not_at_all() {
 }
 
 #[test]
+fn a_server_that_announces_a_body_where_there_is_none_has_its_connection_to_itself() {
+    let announced = "Content-Length: 5";
+    for (interim, status, lines, leaves) in [
+        (None, 204, "", true),
+        (None, 204, "Content-Length: 0", true),
+        (None, 204, announced, false),
+        (None, 204, "Transfer-Encoding: chunked", false),
+        (Some(announced), 204, "", false),
+        (Some(""), 200, announced, true),
+    ] {
+        let mut exchange = Exchange::new();
+        exchange.keep_server();
+        exchange.handle_request(&request("GET /"), Framing::None).unwrap();
+        exchange.handle_request_end();
+        if let Some(lines) = interim {
+            exchange.handle_interim(&response(103, lines)).unwrap();
+        }
+        exchange.handle_response(&response(status, lines), Framing::Length(0)).unwrap();
+        exchange.handle_response_end().unwrap();
+        assert_eq!(exchange.leaves_server(), leaves, "{interim:?}, {status}, {lines}");
+    }
+}
+
+#[test]
 fn no_connection_to_a_server_is_left_unless_it_is_to_be_kept() {
     let mut exchange = Exchange::new();
     assert!(!exchange.leaves_server());

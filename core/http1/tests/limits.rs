@@ -43,6 +43,36 @@ fn a_request_line() {
 }
 
 #[test]
+fn lines_that_end_with_lf_have_the_same_limits() {
+    let of = |length| {
+        let target = "t".repeat(length - "GET / HTTP/1.1".len());
+        format!("GET /{target} HTTP/1.1\nHost: a\nA: {}\n\n", "v".repeat(length - "A: ".len()))
+    };
+    holds(START_LINE_LENGTH_MAX, of, Reason::TargetTooLong, 414);
+    let of = |length| format!("GET / HTTP/1.1\nHost: a\nA: {}\n\n", "v".repeat(length - 3));
+    holds(FIELD_LINE_LENGTH_MAX, of, Reason::FieldTooLong, 431);
+}
+
+#[test]
+fn empty_lines_in_front() {
+    let of = |count: usize| format!("{}{GET_LINE}\r\n", "\r\n".repeat(count));
+    holds(usize::from(EMPTY_LINES_MAX), of, Reason::EmptyLine, 400);
+}
+
+#[test]
+fn a_folded_field() {
+    let of = |length: usize| {
+        let half = length / 2;
+        let rest = "v".repeat(length - half - "A: \r\n ".len());
+        format!("HTTP/1.1 204 N\r\nA: {}\r\n {rest}\r\n\r\n", "v".repeat(half))
+    };
+    let read = |length| responses(&[of(length).as_bytes()], &[GET]).1;
+    assert_eq!(read(FIELD_LINE_LENGTH_MAX), Ok(()));
+    let error = read(FIELD_LINE_LENGTH_MAX + 1).unwrap_err();
+    assert_eq!((error.reason, error.status()), (Reason::FieldTooLong, 502));
+}
+
+#[test]
 fn a_request_line_without_end_is_refused_before_it_ends() {
     let bytes = format!("GET /{}", "t".repeat(START_LINE_LENGTH_MAX));
     assert_eq!(request(&bytes).unwrap_err().reason, Reason::TargetTooLong);

@@ -4,7 +4,7 @@
 use super::{HEAD_LIMITS, Step};
 use crate::body::{BodyEvent, BodyReader};
 use crate::error::{Error, Fault, Reason, Side};
-use crate::framing::{self, Framing};
+use crate::framing::{self, Framing, merge_lengths};
 use crate::head::{RequestHead, RequestLine};
 use crate::headers::Headers;
 use crate::line::Reader;
@@ -68,7 +68,7 @@ impl RequestDecoder {
     pub const fn new() -> Self {
         Self {
             offset: 0,
-            state: RequestState::Head(Reader::new(HEAD_LIMITS, 0, None)),
+            state: RequestState::Head(Reader::new(HEAD_LIMITS, Side::Request, 0)),
             switches: false,
             switch: None,
             is_last: false,
@@ -157,7 +157,9 @@ impl RequestDecoder {
             RequestState::Head(reader) => {
                 let (consumed, lines) = reader.read(input)?;
                 let Some(lines) = lines else { return Ok(Step { consumed, event: None }) };
-                let head = lines.start.with(lines.headers);
+                let mut headers = lines.headers;
+                merge_lengths(&mut headers);
+                let head = lines.start.with(headers);
                 let place = |at: Option<usize>| {
                     let at = at.map_or(0, |index| head.headers.position(index));
                     lines.base.saturating_add(at as u64)
@@ -168,7 +170,7 @@ impl RequestDecoder {
                 self.switches = head.asks_to_switch();
                 self.switch = None;
                 self.is_last = !head.is_persistent();
-                self.state = RequestState::Body(BodyReader::new(framing));
+                self.state = RequestState::Body(BodyReader::new(framing, Side::Request));
                 Ok(Step { consumed, event: Some(RequestEvent::Head(head, framing)) })
             }
             RequestState::Body(body) => {
@@ -208,6 +210,6 @@ impl RequestDecoder {
             return RequestState::Over;
         }
         let base = self.offset.saturating_add(consumed as u64);
-        RequestState::Head(Reader::new(HEAD_LIMITS, base, None))
+        RequestState::Head(Reader::new(HEAD_LIMITS, Side::Request, base))
     }
 }

@@ -3,7 +3,7 @@
 use super::{HEAD_LIMITS, Step};
 use crate::body::{BodyEvent, BodyReader};
 use crate::error::{Error, Fault, Reason, Side};
-use crate::framing::{self, Asked, Framing};
+use crate::framing::{self, Asked, Framing, merge_lengths};
 use crate::head::{ResponseHead, StatusLine};
 use crate::headers::Headers;
 use crate::limits::INTERIM_COUNT_MAX;
@@ -84,12 +84,12 @@ impl ResponseDecoder {
         }
         self.asked = asked;
         self.interim = 0;
-        self.state = ResponseState::Head(Reader::new(HEAD_LIMITS, self.offset, None));
+        self.state = ResponseState::Head(Reader::new(HEAD_LIMITS, Side::Response, self.offset));
         true
     }
 
-    /// Takes bytes. A byte that comes while no request is expected to be answered is refused:
-    /// RFC 9112, section 9.2.
+    /// Takes bytes. What comes while no request is expected to be answered is refused, but for
+    /// CRLF: RFC 9112, section 9.2.
     ///
     /// # Errors
     /// When they are no response that can be passed on. The connection ends with it.
@@ -134,16 +134,22 @@ impl ResponseDecoder {
 
     fn advance<'i>(&mut self, input: &'i [u8]) -> Result<Step<ResponseEvent<'i>>, Fault> {
         match &mut self.state {
-            ResponseState::AwaitsRequest if input.is_empty() => {
-                Ok(Step { consumed: 0, event: None })
-            }
+            // RFC 9112, section 9.2: CRLF behind a response can be discarded, all else is refused.
             ResponseState::AwaitsRequest => {
-                Err(Fault { offset: self.offset, reason: Reason::Unsolicited })
+                match input.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) {
+                    None => Ok(Step { consumed: input.len(), event: None }),
+                    Some(at) => {
+                        let offset = self.offset.saturating_add(at as u64);
+                        Err(Fault { offset, reason: Reason::Unsolicited })
+                    }
+                }
             }
             ResponseState::Head(reader) => {
                 let (consumed, lines) = reader.read(input)?;
                 let Some(lines) = lines else { return Ok(Step { consumed, event: None }) };
-                let head = lines.start.with(lines.headers);
+                let mut headers = lines.headers;
+                merge_lengths(&mut headers);
+                let head = lines.start.with(headers);
                 let event = self.head(consumed, lines.base, head)?;
                 Ok(Step { consumed, event: Some(event) })
             }
@@ -178,7 +184,7 @@ impl ResponseDecoder {
         let framing = framing::of_response(&head, self.asked)
             .map_err(|(at, reason)| Fault { offset: place(at), reason })?;
         if !head.is_interim() {
-            self.state = ResponseState::Body(BodyReader::new(framing));
+            self.state = ResponseState::Body(BodyReader::new(framing, Side::Response));
             return Ok(ResponseEvent::Head(head, framing));
         }
         self.interim += 1;
@@ -186,7 +192,7 @@ impl ResponseDecoder {
             return Err(Fault { offset: base, reason: Reason::InterimTooMany });
         }
         let next = self.offset.saturating_add(consumed as u64);
-        self.state = ResponseState::Head(Reader::new(HEAD_LIMITS, next, None));
+        self.state = ResponseState::Head(Reader::new(HEAD_LIMITS, Side::Response, next));
         Ok(ResponseEvent::Interim(head))
     }
 }
