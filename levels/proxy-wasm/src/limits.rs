@@ -1,8 +1,8 @@
 //! Every limit of this host, with its reason.
 
-/// Largest module, in bytes: filters in Rust and TinyGo have up to 2 MiB, those with all of Go's
-/// runtime up to some 8 MiB.
-pub const MODULE_LENGTH_MAX: usize = 16 << 20;
+/// Largest module, in bytes: that of every module, which a store, a registry and a node hold to.
+/// Filters in Rust and TinyGo have up to 2 MiB, those with all of Go's runtime some 4 MiB.
+pub const MODULE_LENGTH_MAX: usize = abi::layout::MODULE_LENGTH_MAX;
 /// Largest machine code that is loaded: Cranelift makes up to ten times the module's bytes.
 pub const CODE_LENGTH_MAX: u64 = 10 * MODULE_LENGTH_MAX as u64;
 /// Functions of a module; Go's runtime with the standard library has some 10,000.
@@ -19,8 +19,9 @@ pub const TABLE_ELEMENTS_MAX: usize = 131_072;
 pub const CONTEXTS_MAX: usize = 16_384;
 /// Fields of one map: four times what common servers take in a request.
 pub const HEADERS_MAX: usize = 400;
-/// Bytes of one map's names and values: what common servers take at most.
-pub const HEADER_BYTES_MAX: usize = 64 << 10;
+/// Bytes of one map's names and values: those of any head that HTTP/1.1 takes (`http1::limits`: a
+/// first line of 16 KiB and fields of 80 KiB, edits counted), and the names of pseudo-headers.
+pub const HEADER_BYTES_MAX: usize = 100 << 10;
 /// Bytes of one buffer that a module may make: more goes through in parts.
 pub const BUFFER_LENGTH_MAX: usize = 1 << 20;
 /// Bytes by which a module may have lengthened what all streams of its VM hold at one time.

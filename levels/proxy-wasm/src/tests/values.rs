@@ -314,6 +314,7 @@ fn what_is_too_much_has_failed() {
         ("proxy_set_property", &[0x300, 3, 0, value], OK),
         ("proxy_set_property", &[0x300, 3, 0, value + 1], FAILED),
         ("proxy_set_property", &[0, 258, 0, 1], NOT_FOUND),
+        ("proxy_add_header_map_value", &[0, 0x300, 3, 0, 0xffff], OK),
         ("proxy_add_header_map_value", &[0, 0x300, 3, 0, 0xffff], FAILED),
         ("proxy_set_shared_data", &[0x300, 3, 0, 0xffff, 0], OK),
         ("proxy_define_metric", &[0, 0, 257, 0x400], FAILED),

@@ -61,10 +61,18 @@ fn path(head: &RequestHead) -> Option<&[u8]> {
     }
 }
 
+/// Host, or without one what the target says: HTTP/1.0 has absolute targets without Host.
+fn authority(head: &RequestHead) -> Option<&[u8]> {
+    head.headers.get(HOST).or_else(|| match Target::parse(head.method(), head.target()) {
+        Ok(Target::Absolute { authority, .. } | Target::Authority(authority)) => Some(authority),
+        _ => None,
+    })
+}
+
 /// Pseudo-headers first, then all fields but Host.
 fn request_fields(head: &RequestHead) -> impl Iterator<Item = (&[u8], &[u8])> {
     let pseudo: [(&[u8], Option<&[u8]>); 4] = [
-        (b":authority", head.headers.get(HOST)),
+        (b":authority", authority(head)),
         (b":path", path(head)),
         (b":method", Some(head.method())),
         (b":scheme", Some(b"http")),
@@ -89,16 +97,18 @@ pub(crate) fn edited_request(
     // A field named Host says the same as `:authority`, and later.
     let authority = map.get(HOST).or_else(|| map.get(b":authority"));
     let path = map.get(b":path");
-    let target = match Target::parse(head.method(), head.target()) {
-        Ok(Target::Authority(_)) => authority.ok_or(Refused::Pseudo)?.to_vec(),
+    let (target, has_authority) = match Target::parse(head.method(), head.target()) {
+        Ok(Target::Authority(_)) => (authority.ok_or(Refused::Pseudo)?.to_vec(), true),
         Ok(Target::Absolute { scheme, .. }) => {
             let authority = authority.ok_or(Refused::Pseudo)?;
-            [scheme, b"://", authority, path.ok_or(Refused::Pseudo)?].concat()
+            ([scheme, b"://", authority, path.ok_or(Refused::Pseudo)?].concat(), true)
         }
-        _ => path.ok_or(Refused::Pseudo)?.to_vec(),
+        _ => (path.ok_or(Refused::Pseudo)?.to_vec(), false),
     };
+    // A target that says it itself needs no Host where there was none, in HTTP/1.0.
+    let needs_host = head.headers.contains(HOST) || map.get(HOST).is_some() || !has_authority;
     let mut headers = Headers::new();
-    if let Some(authority) = authority {
+    if let Some(authority) = authority.filter(|_| needs_host) {
         headers.add(b"Host", authority)?;
     }
     add_fields(map, &mut headers)?;
@@ -173,6 +183,15 @@ pub(crate) fn trailers_map(trailers: &Headers) -> HeaderMap {
 
 const _: () = assert!(http1::limits::TRAILERS_COUNT_MAX <= proxy_wasm::HEADERS_MAX);
 const _: () = assert!(http1::limits::TRAILERS_LENGTH_MAX <= proxy_wasm::HEADER_BYTES_MAX);
+/// Names of the pseudo-headers of a request, and `http`.
+const PSEUDO_LENGTH: usize = ":authority:path:method:schemehttp".len();
+/// Any head that is taken, and any that is edited, is a map.
+const _: () = {
+    use http1::limits::{EDITED_COUNT_MAX, EDITED_LENGTH_MAX, START_LINE_LENGTH_MAX};
+    let bytes = EDITED_LENGTH_MAX + START_LINE_LENGTH_MAX + PSEUDO_LENGTH;
+    assert!(EDITED_COUNT_MAX + 4 <= proxy_wasm::HEADERS_MAX);
+    assert!(bytes <= proxy_wasm::HEADER_BYTES_MAX);
+};
 
 /// The usual words for a status: RFC 9110, section 15. They mean nothing to programs.
 pub(crate) const fn reason(status: u16) -> &'static [u8] {

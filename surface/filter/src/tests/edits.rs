@@ -113,6 +113,63 @@ fn heads_are_edited_both_ways() {
 }
 
 #[test]
+fn targets_that_say_the_authority_need_no_host_in_http10() {
+    let request = then(&[ADD], GO);
+    let callbacks = [("proxy_on_request_headers", &*request)];
+    for (came, goes) in [
+        ("GET http://h:8/a HTTP/1.0\r\n\r\n", "GET http://h:8/a HTTP/1.0\r\nx-two: 2\r\n\r\n"),
+        (
+            "GET http://h HTTP/1.0\r\nA: b\r\n\r\n",
+            "GET http://h/ HTTP/1.0\r\nA: b\r\nx-two: 2\r\n\r\n",
+        ),
+        ("GET /\u{e9} HTTP/1.0\r\n\r\n", "GET /\u{e9} HTTP/1.0\r\nx-two: 2\r\n\r\n"),
+        (
+            "GET http://h:80/ HTTP/1.1\r\nHost: H\r\n\r\n",
+            "GET http://H/ HTTP/1.1\r\nHost: H\r\nx-two: 2\r\n\r\n",
+        ),
+        (
+            "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+            "OPTIONS * HTTP/1.1\r\nHost: a\r\nx-two: 2\r\n\r\n",
+        ),
+        ("CONNECT a:1 HTTP/1.0\r\n\r\n", "CONNECT a:1 HTTP/1.0\r\nx-two: 2\r\n\r\n"),
+    ] {
+        let (to_server, _) =
+            passed(&callbacks, came, "HTTP/1.0 404 No\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(to_server, goes);
+    }
+    // Another authority goes where the first one stood.
+    let request = then(&[&set(0, (0x190, 10), (0x1a0, 8))], GO);
+    let callbacks = [("proxy_on_request_headers", &*request)];
+    let (to_server, _) = passed(&callbacks, "GET http://h/a HTTP/1.0\r\n\r\n", OK);
+    assert_eq!(to_server, "GET http://other:81/a HTTP/1.0\r\n\r\n");
+}
+
+#[test]
+fn heads_at_every_limit_are_seen_and_edited() {
+    use http1::limits::{HEADERS_COUNT_MAX, HEADERS_LENGTH_MAX, START_LINE_LENGTH_MAX};
+    let (ask, answer) = (then(&[ADD], GO), then(&[ADD_TO_RESPONSE], GO));
+    let callbacks = [("proxy_on_request_headers", &*ask), ("proxy_on_response_headers", &*answer)];
+    // As long as a first line and all fields can be.
+    let target = "p".repeat(START_LINE_LENGTH_MAX - "GET / HTTP/1.1".len());
+    let line = |length: usize| format!("Cookie: {}\r\n", "c".repeat(length - "Cookie: \r\n".len()));
+    let host = "Host: a\r\n";
+    let quarter = (HEADERS_LENGTH_MAX - host.len()) / 5;
+    let rest = HEADERS_LENGTH_MAX - host.len() - 4 * quarter;
+    let lines = [line(quarter).repeat(4), line(rest)].concat();
+    let long = format!("GET /{target} HTTP/1.1\r\n{host}{lines}");
+    // As many as there can be.
+    let many = format!("GET / HTTP/1.1\r\n{host}{}", "A: b\r\n".repeat(HEADERS_COUNT_MAX - 1));
+    let cookies = "Set-Cookie: a=b\r\n".repeat(HEADERS_COUNT_MAX - 1);
+    let response = format!("HTTP/1.1 200 OK\r\n{cookies}Content-Length: 2\r\n");
+    for request in [long, many] {
+        let (to_server, to_client) =
+            passed(&callbacks, &format!("{request}\r\n"), &format!("{response}\r\nok"));
+        assert!(to_server == format!("{request}x-two: 2\r\n\r\n"), "{} bytes", to_server.len());
+        assert_eq!(to_client, format!("{response}x-two: 2\r\n\r\nok"));
+    }
+}
+
+#[test]
 fn a_body_whose_length_the_module_takes_out_goes_in_chunks() {
     let request = then(&[&remove(0, (0x140, 14))], GO);
     let body = then(&[&edit(0)], GO);
