@@ -29,6 +29,9 @@ const REPEATS_EVERY: Nanos = Nanos::from_millis(1000);
 /// Kinds of repeated events that are counted apart at a time: the reasons of all services and
 /// ports of a busy node. Further ones share one entry for each kind.
 const REPEATS_MAX: usize = 1024;
+/// Different lines of a service's module in [`REPEATS_EVERY`] that are told apart: what one call says when
+/// it is asked for much. Further ones are one event, with the last of them.
+const LINES_MAX: usize = 16;
 /// Longest wait of one question; the client asks again.
 const WAIT_SECONDS_MAX: u32 = 60;
 /// Questions that wait at a time.
@@ -113,7 +116,13 @@ impl Note {
     fn key(&self) -> RepeatKey {
         let (service, port, reason) =
             (self.service.clone(), self.port.clone(), self.reason.clone());
-        RepeatKey { kind: self.kind, service, rule: self.rule, port, reason }
+        RepeatKey { kind: self.kind, service, rule: self.rule, port, reason, line: None }
+    }
+
+    /// The key of a line of a module's own: only the same line counts as one that comes again.
+    fn line_key(&self) -> RepeatKey {
+        let line = (self.kind == EventKind::ModuleEvent).then(|| self.text.clone());
+        RepeatKey { line, ..self.key() }
     }
 }
 
@@ -138,6 +147,8 @@ struct RepeatKey {
     rule: Option<u32>,
     port: Option<String>,
     reason: Option<String>,
+    /// A module's line; none for the lines beyond those that are told apart.
+    line: Option<String>,
 }
 
 #[derive(Debug)]
@@ -188,7 +199,11 @@ impl Journal {
     /// Takes a note; true when it became an event at once.
     fn take(&mut self, now: Nanos, time_ms: u64, mut note: Note) -> bool {
         if repeats(note.kind) {
-            let mut key = note.key();
+            let mut key = note.line_key();
+            if key.line.is_some() && !self.repeats.contains_key(&key) && self.is_talkative(&key) {
+                note.text = cut(format!("further lines, the last: {}", note.text));
+                key = note.key();
+            }
             if self.repeats.len() >= REPEATS_MAX && !self.repeats.contains_key(&key) {
                 (note.service, note.rule, note.port) = (None, None, None);
                 (note.module, note.session, note.owner) = (None, None, None);
@@ -217,6 +232,12 @@ impl Journal {
         }
         self.push(time_ms, note);
         true
+    }
+
+    /// Whether a service's module has said as many different lines as are told apart.
+    fn is_talkative(&self, key: &RepeatKey) -> bool {
+        let same = |it: &&RepeatKey| it.kind == key.kind && it.service == key.service;
+        self.repeats.keys().filter(same).count() >= LINES_MAX
     }
 
     /// Tells what waited long enough, and forgets what did not come again.
@@ -462,6 +483,36 @@ mod tests {
         assert_eq!(told(&journal), [(1, 2), (2, 1), (3, 100)]);
         journal.settle(Nanos(3 * SECOND.0), 0);
         assert!(journal.repeats.is_empty(), "what does not come again is forgotten");
+    }
+
+    #[test]
+    fn only_the_same_line_of_a_module_comes_again() {
+        let says = |line: &str| {
+            let note = Note::new(EventKind::ModuleEvent, format!("the module says: {line}"));
+            note.service("a")
+        };
+        let mut journal = Journal::new();
+        for line in ["one", "two", "one", "one"] {
+            journal.take(Nanos(0), 0, says(line));
+        }
+        journal.settle(SECOND, 0);
+        let told = |journal: &Journal| -> Vec<(u64, String)> {
+            let events = journal.events.iter();
+            events.map(|told| (told.event.count, told.event.text.clone())).collect()
+        };
+        let line = |count, line: &str| (count, format!("the module says: {line}"));
+        assert_eq!(told(&journal), [line(1, "one"), line(1, "two"), line(2, "one")]);
+        // Who says very much is told with the last of it.
+        let mut journal = Journal::new();
+        for number in 0..LINES_MAX + 5 {
+            journal.take(Nanos(0), 0, says(&number.to_string()));
+        }
+        journal.settle(SECOND, 0);
+        let told = told(&journal);
+        let further = |number: usize| format!("further lines, the last: the module says: {number}");
+        assert_eq!(told.len(), LINES_MAX + 2);
+        assert_eq!(told[LINES_MAX], (1, further(LINES_MAX)));
+        assert_eq!(told[LINES_MAX + 1], (4, further(LINES_MAX + 4)));
     }
 
     #[test]
