@@ -89,6 +89,9 @@ pub fn unconnected(v6: bool) -> io::Result<OwnedFd> {
     // Bytes leave when they come, and an end that has vanished is noticed. What a listener accepts
     // is as the listener is.
     options::set_tcp_nodelay(&socket, true)?;
+    // An urgent byte stays in its place among the others (RFC 6093, section 5): read out of band, it
+    // would be lost.
+    options::set_socket_oobinline(&socket, true)?;
     options::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
     options::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL)?;
     options::set_tcp_keepcnt(&socket, KEEPALIVE_COUNT)?;

@@ -23,7 +23,8 @@ use rustix::net::{
 };
 use units::Nanos;
 
-use crate::connection::{Connection, Socket, bind_as, reset};
+use crate::closing::Closing;
+use crate::connection::{Connection, Socket, bind_as};
 use crate::table::{Key, ServiceNumber, Side, Table};
 use crate::{Counts, Place, Sockets, rewatch, watch};
 
@@ -40,7 +41,10 @@ pub enum State {
     Open,
     /// Its server was not reached; it is to be closed.
     Unreachable,
-    /// Its other end was reset, or is lost; it is to be closed.
+    /// Its other end was reset, or is lost: nothing goes there any more. What came before can be read,
+    /// for a minute at most, and then it has failed.
+    Broken,
+    /// The same, and there is nothing to be read; it is to be closed.
     Failed,
     /// There is no such end any more.
     Gone,
@@ -63,7 +67,7 @@ pub enum Closed {
     /// What it was for is done. What was sent arrives; bytes of the other side that nobody has read
     /// make it a reset, as everywhere.
     Ended,
-    /// It is reset.
+    /// It is reset, once what was sent has arrived.
     Reset,
     /// The server behind it cannot be reached; it is reset.
     Unreachable,
@@ -154,7 +158,7 @@ impl Single {
         let Some(socket) = &mut self.socket else { return };
         socket.happened(flags);
         if let Some(target) = self.target.as_mut().filter(|target| target.is_connecting) {
-            if socket.has_failed {
+            if socket.is_broken {
                 self.is_unreachable = true;
             } else if socket.may_write {
                 target.is_connecting = false;
@@ -174,17 +178,29 @@ impl Single {
         match &self.socket {
             _ if self.is_unreachable => State::Unreachable,
             _ if self.is_connecting() => State::Connecting,
-            Some(socket) if !socket.has_failed => State::Open,
-            _ => State::Failed,
+            Some(socket) if socket.has_failed => State::Failed,
+            Some(socket) if socket.is_broken => State::Broken,
+            Some(_) => State::Open,
+            None => State::Failed,
         }
     }
 
-    /// It is over; with nothing left to say, or now.
-    pub(crate) fn close(self, is_reset: bool) {
-        if let Some(socket) = self.socket
-            && is_reset
-        {
-            reset(&socket.fd);
+    /// Whether its other side is gone.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.socket.as_ref().is_some_and(|socket| socket.is_broken)
+    }
+
+    /// There is nothing more to be read from it.
+    pub(crate) fn fail(&mut self) {
+        if let Some(socket) = &mut self.socket {
+            socket.has_failed = true;
+        }
+    }
+
+    /// It is over, behind what was sent.
+    pub(crate) fn reset(self, closing: &mut Closing, now: Nanos) {
+        if let Some(socket) = self.socket {
+            socket.reset(closing, now);
         }
     }
 }
@@ -197,6 +213,8 @@ pub struct Io<'a> {
     pub(crate) ready: &'a mut VecDeque<Key>,
     pub(crate) counts: &'a mut Counts,
     pub(crate) connecting: &'a mut VecDeque<(Nanos, Key)>,
+    pub(crate) broken: &'a mut VecDeque<(Nanos, Key)>,
+    pub(crate) closing: &'a mut Closing,
     /// Ends that wait for a socket.
     pub(crate) unconnected: &'a mut VecDeque<Key>,
     pub(crate) sockets: &'a mut dyn Sockets,
@@ -234,12 +252,22 @@ impl Io<'_> {
         self.single(end).filter(|single| single.state() == State::Open)?.socket.as_mut()
     }
 
+    /// A socket that can be read, though its other side may be gone.
+    fn readable(&mut self, end: End) -> Option<&mut Socket> {
+        let may_read = |state| matches!(state, State::Open | State::Broken);
+        self.single(end).filter(|single| may_read(single.state()))?.socket.as_mut()
+    }
+
     /// Reads what has come.
     pub fn receive(&mut self, end: End, buffer: &mut [u8]) -> Received {
         let room = buffer.len();
-        let Some(socket) = self.socket(end) else { return Received::Nothing };
+        let Some(socket) = self.readable(end) else { return Received::Nothing };
         while socket.may_read {
             match recv(&socket.fd, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok((0, _)) if socket.is_cut => {
+                    self.fail(end);
+                    break;
+                }
                 Ok((0, _)) => return Received::Ended,
                 Ok((count, _)) => {
                     // Less than there was room for: an event tells of what comes from now on.
@@ -261,7 +289,7 @@ impl Io<'_> {
     pub fn await_more(&mut self, end: End) {
         let Some(socket) = self.socket(end) else { return };
         if socket.acknowledge().is_err() {
-            self.fail(end);
+            self.lose(end);
         }
     }
 
@@ -295,7 +323,7 @@ impl Io<'_> {
                 Err(Errno::AGAIN) => socket.may_write = false,
                 Err(Errno::INTR) => {}
                 Err(_) => {
-                    self.fail(end);
+                    self.lose(end);
                     return 0;
                 }
             }
@@ -317,7 +345,7 @@ impl Io<'_> {
     pub fn limit_unsent(&mut self, end: End, bytes: usize) {
         let Some(socket) = self.socket(end) else { return };
         if sockopt::set_socket_send_buffer_size(&socket.fd, bytes).is_err() {
-            self.fail(end);
+            self.lose(end);
         }
     }
 
@@ -329,11 +357,19 @@ impl Io<'_> {
 
     /// The application is told at once of an end that turns out to have failed.
     fn fail(&mut self, end: End) {
-        if let Some(single) = self.single(end)
-            && let Some(socket) = &mut single.socket
-        {
-            socket.has_failed = true;
+        if let Some(single) = self.single(end) {
+            single.fail();
         }
+        self.again(end);
+    }
+
+    /// The same of an end whose other side turns out to be gone: what came before can be read.
+    fn lose(&mut self, end: End) {
+        let Some(socket) = self.single(end).and_then(|single| single.socket.as_mut()) else {
+            return;
+        };
+        socket.lose();
+        self.broken.push_back((self.now, end.0));
         self.again(end);
     }
 
@@ -351,7 +387,7 @@ impl Io<'_> {
         let Some(socket) = self.socket(end) else { return };
         match shutdown(&socket.fd, Shutdown::Write) {
             Ok(()) | Err(Errno::NOTCONN) => {}
-            Err(_) => self.fail(end),
+            Err(_) => self.lose(end),
         }
     }
 
@@ -368,7 +404,9 @@ impl Io<'_> {
                 Closed::Unreachable => self.counts.unreachable += 1,
             }
         }
-        single.close(why != Closed::Ended);
+        if why != Closed::Ended {
+            single.reset(self.closing, self.now);
+        }
     }
 
     /// Takes a socket that is connected to somebody else, as a process beside this one: it is an end
@@ -449,9 +487,10 @@ impl Io<'_> {
     }
 
     /// From now on bytes go from one end to the other, both ways, and nobody sees them. Both are
-    /// open, one of them accepted, and nothing read from them is left to send; else they are reset.
+    /// open, or broken; one of them was accepted, and nothing read from them is left to send; else
+    /// they are reset.
     pub fn join(&mut self, downstream: End, upstream: End) {
-        if [downstream, upstream].iter().any(|&end| self.socket(end).is_none()) {
+        if [downstream, upstream].iter().any(|&end| self.readable(end).is_none()) {
             self.close(downstream, Closed::Reset);
             self.close(upstream, Closed::Reset);
             return;

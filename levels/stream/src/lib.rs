@@ -9,7 +9,7 @@
 //!
 //! Bytes that nobody wants to see go through pipes and never come to user space: each direction
 //! ends by itself, as its sender ended it; what one end does not take the other may not send; and
-//! a reset of one is a reset of the other. A service with an [`Application`] has each end in its
+//! a reset of one is a reset of the other, behind the bytes that came before it. A service with an [`Application`] has each end in its
 //! own hands, and connects to whom it likes. Nothing here waits: [`Streams::look`] asks what has
 //! happened, [`Streams::work`] does what can be done for one service, so far as its turn goes.
 //!
@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod closing;
 mod connection;
 mod pipes;
 mod table;
@@ -39,6 +40,8 @@ use units::Nanos;
 
 use application::Single;
 pub use application::{Application, Closed, End, Io, Received, State, Talk};
+pub use closing::Unacknowledged;
+use closing::{Closing, RESET_TIME_MAX};
 use connection::{After, Connection, Target};
 use pipes::Pipes;
 pub use table::ServiceNumber;
@@ -157,10 +160,10 @@ impl Place {
         }
     }
 
-    fn reset(self, pipes: &mut Pipes) {
+    fn reset(self, pipes: &mut Pipes, closing: &mut Closing, now: Nanos) {
         match self {
-            Self::Pair(connection) => connection.reset(pipes),
-            Self::Single(single) => single.close(true),
+            Self::Pair(connection) => connection.reset(pipes, closing, now),
+            Self::Single(single) => single.reset(closing, now),
         }
     }
 }
@@ -176,16 +179,21 @@ pub struct Streams {
     pipes: Pipes,
     /// Connections whose server has not answered, the oldest first.
     connecting: VecDeque<(Nanos, Key)>,
+    /// Connections that are reset at one end, what came before being on its way, the oldest first.
+    broken: VecDeque<(Nanos, Key)>,
+    closing: Closing,
+    /// When it was looked last.
+    looked: Nanos,
 }
 
 impl Streams {
     /// Of a thread that has none, and is to have so many at once: two descriptors each, and two
     /// more while bytes are on their way, as far as there are any. Those that come beyond wait
-    /// with the kernel, up to its backlog.
+    /// with the kernel, up to its backlog. `unacknowledged` asks the kernel for it.
     ///
     /// # Errors
     /// Without a free descriptor.
-    pub fn new(connections_max: usize) -> io::Result<Self> {
+    pub fn new(connections_max: usize, unacknowledged: Unacknowledged) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self {
             epoll,
@@ -195,6 +203,9 @@ impl Streams {
             spare: [None, None],
             pipes: Pipes::default(),
             connecting: VecDeque::new(),
+            broken: VecDeque::new(),
+            closing: Closing::new(unacknowledged),
+            looked: Nanos::ZERO,
         })
     }
 
@@ -263,7 +274,7 @@ impl Streams {
             if self.table.get_mut(key).is_some_and(|it| it.service() == number)
                 && let Some(place) = self.table.remove(key)
             {
-                place.reset(&mut self.pipes);
+                place.reset(&mut self.pipes, &mut self.closing, self.looked);
             }
         }
         Some(service.counts)
@@ -290,6 +301,7 @@ impl Streams {
     /// # Errors
     /// When the kernel does not say.
     pub fn look(&mut self, now: Nanos) -> io::Result<()> {
+        self.looked = now;
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
@@ -312,12 +324,20 @@ impl Streams {
             let (key, side) = Key::and_side(data);
             match self.table.get_mut(key) {
                 Some(Place::Pair(connection)) => connection.happened(side, flags),
-                Some(Place::Single(single)) => single.happened(flags),
+                Some(Place::Single(single)) => {
+                    let was_broken = single.is_broken();
+                    single.happened(flags);
+                    if single.is_broken() && !was_broken {
+                        self.broken.push_back((now, key));
+                    }
+                }
                 None => continue,
             }
             self.wake(key);
         }
         self.give_up(now);
+        self.give_up_broken(now);
+        self.closing.handle_timeout(now);
         if self.table.take_lost() {
             self.go_on();
         }
@@ -356,6 +376,21 @@ impl Streams {
         }
     }
 
+    /// Connections of which too little was taken since one end was reset.
+    fn give_up_broken(&mut self, now: Nanos) {
+        let is_due = |(since, _): &mut (Nanos, Key)| now.saturating_sub(*since) >= RESET_TIME_MAX;
+        while let Some((_, key)) = self.broken.pop_front_if(is_due) {
+            match self.table.get_mut(key) {
+                Some(Place::Pair(_)) => self.end(key, After::Reset),
+                Some(Place::Single(single)) => {
+                    single.fail();
+                    self.wake(key);
+                }
+                None => {}
+            }
+        }
+    }
+
     fn wake(&mut self, key: Key) {
         let Some(place) = self.table.get_mut(key) else { return };
         if !std::mem::replace(place.is_ready_mut(), true)
@@ -379,7 +414,9 @@ impl Streams {
     pub fn poll_timeout(&self, looked: Nanos) -> Option<Nanos> {
         let connecting = self.connecting.front().map(|(since, _)| *since + CONNECT_TIME_MAX);
         let applications = self.services.iter().flatten().filter_map(Service::poll_timeout);
-        applications.chain(connecting).filter(|&at| at > looked).min()
+        let broken = self.broken.front().map(|(since, _)| *since + RESET_TIME_MAX);
+        let own = [connecting, broken, self.closing.poll_timeout()];
+        applications.chain(own.into_iter().flatten()).filter(|&at| at > looked).min()
     }
 
     /// Does something for a service: accepts what has come, then one portion for a connection, until
@@ -437,7 +474,13 @@ impl Streams {
         let Some(Place::Pair(connection)) = table.get_mut(key) else { return };
         let service = services.get_mut(usize::from(connection.service.0));
         let Some(Some(service)) = service else { return };
-        match connection.advance(pipes, &mut service.counts, PORTION) {
+        let was_broken = connection.is_waited_for;
+        let after = connection.advance(pipes, &mut service.counts, PORTION);
+        connection.is_waited_for |= connection.is_broken();
+        if connection.is_waited_for && !was_broken {
+            self.broken.push_back((self.looked, key));
+        }
+        match after {
             After::Waits => {}
             After::GoesOn => self.wake(key),
             after => self.end(key, after),
@@ -485,7 +528,7 @@ impl Streams {
         until: Nanos,
         act: impl FnOnce(&mut dyn Application, &mut Io<'_>),
     ) {
-        let Self { epoll, services, table, connecting, spare, .. } = self;
+        let Self { epoll, services, table, connecting, broken, closing, spare, .. } = self;
         let Some(Some(service)) = services.get_mut(usize::from(number.0)) else { return };
         let Service { application, ready, unconnected, counts, .. } = service;
         let Some(application) = application else { return };
@@ -497,6 +540,8 @@ impl Streams {
             ready,
             counts,
             connecting,
+            broken,
+            closing,
             unconnected,
             sockets: &mut sockets,
             now,
@@ -517,7 +562,7 @@ impl Streams {
         }
         match after {
             After::Ended => connection.close(&mut self.pipes),
-            _ => connection.reset(&mut self.pipes),
+            _ => connection.reset(&mut self.pipes, &mut self.closing, self.looked),
         }
     }
 
@@ -653,7 +698,7 @@ impl Streams {
             single.fd().map(|fd| watch(self.epoll.as_fd(), fd, key.with(Side::Downstream)));
         if !matches!(watched, Some(Ok(()))) {
             if let Some(place) = self.table.remove(key) {
-                place.reset(&mut self.pipes);
+                place.reset(&mut self.pipes, &mut self.closing, now);
             }
             if let Some(service) = self.service_mut(number) {
                 service.counts.reset += 1;

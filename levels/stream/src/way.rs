@@ -36,6 +36,8 @@ pub(crate) struct End<'a> {
     pub(crate) is_ending: bool,
     /// Its other side has ended it: all that it ever sent can be read.
     pub(crate) is_whole: bool,
+    /// It was reset, and the kernel has said so already: the end behind its bytes is no orderly one.
+    pub(crate) is_cut: bool,
 }
 
 /// What a direction can do now.
@@ -47,6 +49,8 @@ pub(crate) enum Moved {
     GoesOn,
     /// Its sender has ended it, and its receiver knows.
     Ended,
+    /// Its sender was reset, and all that came before has gone to its receiver.
+    Cut,
 }
 
 /// What the next bytes go by.
@@ -90,6 +94,8 @@ pub(crate) struct Way {
     by: By,
     /// The sender has ended it.
     has_ended: bool,
+    /// The sender was reset: what is held is all that there will be.
+    is_cut: bool,
     /// The receiver has been told.
     is_over: bool,
     /// Bytes that have arrived.
@@ -101,7 +107,7 @@ impl Way {
     /// that the receiver's socket is closed when this one is, and that tells it.
     ///
     /// # Errors
-    /// When one of the two sockets has failed, or there is no pipe.
+    /// When the receiver's socket has failed, or there is no pipe.
     pub(crate) fn advance(
         &mut self,
         pipes: &mut Pipes,
@@ -127,6 +133,9 @@ impl Way {
                 }
                 break;
             }
+            if self.is_cut && self.held == 0 {
+                return Ok(Moved::Cut);
+            }
             if !took && !gave {
                 return Ok(Moved::Waits);
             }
@@ -139,16 +148,13 @@ impl Way {
 
     /// Reads the little that has come, or that it has ended, and does not tell the receiver; false
     /// when there is nothing, or more.
-    ///
-    /// # Errors
-    /// When the sender's socket has failed.
-    pub(crate) fn gather(&mut self, pipes: &mut Pipes, from: &mut End<'_>) -> Result<bool, Errno> {
-        let is_free = self.held == 0 && !self.by.is_pipe && !self.has_ended;
+    pub(crate) fn gather(&mut self, pipes: &mut Pipes, from: &mut End<'_>) -> bool {
+        let is_free = self.held == 0 && !self.by.is_pipe && !self.has_ended && !self.is_cut;
         if is_free && *from.may_read {
-            self.copy(pipes, from)?;
+            self.copy(pipes, from);
         }
         let is_little = !self.copied.is_empty() && self.copied.len() < LITTLE_MAX;
-        Ok(is_little || (self.has_ended && !self.is_over))
+        is_little || self.is_cut || (self.has_ended && !self.is_over)
     }
 
     /// Whether bytes are on their way.
@@ -163,18 +169,19 @@ impl Way {
 
     /// From the sender into the pipe; whether anything came of it.
     fn take(&mut self, pipes: &mut Pipes, from: &mut End<'_>) -> Result<bool, Errno> {
-        if self.has_ended || !*from.may_read || self.held >= HELD_MAX {
+        let is_over = self.has_ended || self.is_cut;
+        if is_over || !*from.may_read || self.held >= HELD_MAX {
             return Ok(false);
         }
         if !self.copied.is_empty() {
             return Ok(false);
         }
         if self.held == 0 && !self.by.is_pipe {
-            return self.copy(pipes, from);
+            return Ok(self.copy(pipes, from));
         }
         let pipe = match self.pipe.take().map_or_else(|| pipes.take(), Ok) {
             Ok(pipe) => pipe,
-            Err(Errno::MFILE | Errno::NFILE) => return self.copy(pipes, from),
+            Err(Errno::MFILE | Errno::NFILE) => return Ok(self.copy(pipes, from)),
             Err(error) => return Err(error),
         };
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
@@ -182,7 +189,16 @@ impl Way {
             splice(from.socket, None, pipe.write.as_fd(), None, HELD_MAX - self.held, flags);
         self.pipe = Some(pipe);
         match taken {
-            Ok(0) => self.has_ended = true,
+            // The end, or an urgent byte, in front of which a splice stops for good: reading tells,
+            // once the pipe is empty.
+            Ok(0) => {
+                self.by.is_pipe = false;
+                if self.held > 0 {
+                    return Ok(false);
+                }
+                self.let_go(pipes);
+                return Ok(self.copy(pipes, from));
+            }
             Ok(bytes) => {
                 if self.held == 0 {
                     self.by.spliced(bytes);
@@ -197,7 +213,7 @@ impl Way {
                 return Ok(false);
             }
             Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
-            Err(error) => return Err(error),
+            Err(_) => self.is_cut = true,
         }
         if self.held == 0 {
             self.let_go(pipes);
@@ -206,11 +222,12 @@ impl Way {
     }
 
     /// The same by a buffer.
-    fn copy(&mut self, pipes: &mut Pipes, from: &mut End<'_>) -> Result<bool, Errno> {
+    fn copy(&mut self, pipes: &mut Pipes, from: &mut End<'_>) -> bool {
         let mut buffer = pipes.buffer();
         let room = buffer.capacity();
         let taken = recv(from.socket, spare_capacity(&mut buffer), RecvFlags::DONTWAIT);
         match taken {
+            Ok((0, _)) if from.is_cut => self.is_cut = true,
             Ok((0, _)) => self.has_ended = true,
             Ok((bytes, _)) => {
                 self.held = bytes;
@@ -219,14 +236,14 @@ impl Way {
                 self.copied = buffer;
                 // Less than there was room for: an event tells of what comes from now on.
                 *from.may_read &= is_full || from.is_ending;
-                return Ok(true);
+                return true;
             }
             Err(Errno::AGAIN) => *from.may_read = false,
             Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
+            Err(_) => self.is_cut = true,
         }
         pipes.give_buffer(buffer);
-        Ok(self.has_ended)
+        self.has_ended || self.is_cut
     }
 
     /// From pipe or buffer to the receiver, which waits for what follows if more does; whether
@@ -308,6 +325,7 @@ mod tests {
             may_write,
             is_ending: true,
             is_whole: false,
+            is_cut: false,
         };
         (end(from, a, b), end(to, c, d))
     }
@@ -351,19 +369,19 @@ mod tests {
         let mut ends = ends(&from, &to, may);
         let mut buffer = [0; 1 << 16];
         sender.write_all(b"little").unwrap();
-        assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(true));
+        assert!(way.gather(&mut pipes, &mut ends.0));
         assert!(receiver.read(&mut buffer).is_err(), "nothing is sent yet");
         sender.write_all(b" more").unwrap();
-        assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(true), "it still waits");
+        assert!(way.gather(&mut pipes, &mut ends.0), "it still waits");
         assert_eq!(
             way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000, false),
             Ok(Moved::Waits)
         );
         assert_eq!(receiver.read(&mut buffer).unwrap(), b"little more".len());
-        assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(false), "there is nothing");
+        assert!(!way.gather(&mut pipes, &mut ends.0), "there is nothing");
         *ends.0.may_read = true;
         sender.write_all(&vec![1; LITTLE_MAX]).unwrap();
-        assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(false), "much is sent at once");
+        assert!(!way.gather(&mut pipes, &mut ends.0), "much is sent at once");
         assert_eq!(
             way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000, false),
             Ok(Moved::Waits)
@@ -378,7 +396,7 @@ mod tests {
         assert_eq!(receiver.read(&mut buffer).unwrap(), 1);
         drop(sender);
         *ends.0.may_read = true;
-        assert_eq!(way.gather(&mut pipes, &mut ends.0), Ok(true), "that it ends waits, too");
+        assert!(way.gather(&mut pipes, &mut ends.0), "that it ends waits, too");
         assert_eq!(
             way.advance(&mut pipes, &mut ends.0, &mut ends.1, 100_000, false),
             Ok(Moved::Ended)
@@ -436,5 +454,55 @@ mod tests {
     #[test]
     fn bytes_pass_without_a_pipe() {
         passes(Pipes::none());
+    }
+
+    /// Bytes of whom sends urgently go on in their places.
+    fn passes_urgent(is_pipe: bool) {
+        use rustix::net::sockopt;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        sockopt::set_socket_oobinline(&listener, true).unwrap();
+        let sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let from = listener.accept().unwrap().0;
+        from.set_nonblocking(true).unwrap();
+        let [_, _, to, mut receiver] = sockets();
+        let (mut way, mut pipes) = (Way::default(), Pipes::default());
+        let (mut may, mut came) = ([true; 4], Vec::new());
+        for (bytes, flags) in
+            [("ab", SendFlags::empty()), ("!", SendFlags::OOB), ("cd", SendFlags::empty())]
+        {
+            send(&sender, bytes.as_bytes(), flags).unwrap();
+        }
+        sender.shutdown(std::net::Shutdown::Write).unwrap();
+        let [a, b, c, d] = &mut may;
+        let (is_ending, is_whole, is_cut) = (true, false, false);
+        let mut from =
+            End { socket: from.as_fd(), may_read: a, may_write: b, is_ending, is_whole, is_cut };
+        let mut to =
+            End { socket: to.as_fd(), may_read: c, may_write: d, is_ending, is_whole, is_cut };
+        let mut moved = Moved::Waits;
+        while moved != Moved::Ended {
+            way.by.is_pipe = is_pipe;
+            *from.may_read = true;
+            moved = way.advance(&mut pipes, &mut from, &mut to, 1, false).unwrap();
+        }
+        receiver.set_nonblocking(false).unwrap();
+        drop(to);
+        let mut buffer = [0; 10];
+        while came.len() < 5 {
+            let count = receiver.read(&mut buffer).unwrap();
+            assert!(count > 0, "{came:?}");
+            came.extend_from_slice(&buffer[..count]);
+        }
+        assert_eq!(came, b"ab!cd");
+    }
+
+    #[test]
+    fn an_urgent_byte_keeps_its_place_in_a_buffer() {
+        passes_urgent(false);
+    }
+
+    #[test]
+    fn an_urgent_byte_keeps_its_place_and_ends_no_pipe() {
+        passes_urgent(true);
     }
 }

@@ -19,6 +19,7 @@ use crate::protocol::{ServiceReport, StreamFacts, StreamReport};
 use crate::sessions::Task;
 use filter::{Event, Failure, Filter, Reports};
 use os::sandbox::descriptors_of_cell;
+use os::socket::unacknowledged;
 use proxy_wasm::{MetricValue, Shared};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::cell::{Cell, RefCell};
@@ -210,7 +211,7 @@ impl StreamServices {
     pub(crate) fn new() -> io::Result<Self> {
         let descriptors = usize::try_from(descriptors_of_cell()).unwrap_or(usize::MAX);
         let connections_max = descriptors.saturating_sub(OTHERS_MAX) / 2;
-        let streams = Streams::new(connections_max)?;
+        let streams = Streams::new(connections_max, unacknowledged)?;
         let (services, pool) = (Vec::new(), Pool::default());
         let (looked, busy, codecs) = (Nanos::ZERO, Busy::default(), Codecs::default());
         Ok(Self { streams, services, pool, looked, busy, codecs })

@@ -37,7 +37,7 @@ impl Relay {
                 io.close(self.upstream, Closed::Ended);
                 return After::Unreachable;
             }
-            (State::Open, State::Connecting | State::Open) => {}
+            (State::Open, State::Connecting | State::Open | State::Broken) => {}
             _ => {
                 io.close(self.downstream, Closed::Reset);
                 io.close(self.upstream, Closed::Reset);
@@ -50,7 +50,13 @@ impl Relay {
                 out.drain(..taken);
             }
         }
-        if states.1 == State::Open && self.up.is_empty() && self.down.is_empty() {
+        let may_join = match states.1 {
+            State::Open => self.up.is_empty(),
+            // What its server has sent before it was reset.
+            State::Broken => true,
+            _ => false,
+        };
+        if may_join && self.down.is_empty() {
             io.join(self.downstream, self.upstream);
             return After::Over;
         }

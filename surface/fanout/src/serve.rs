@@ -60,7 +60,7 @@ impl Fanout {
         };
         match io.state(end) {
             State::Connecting => return,
-            State::Open => {
+            State::Open | State::Broken => {
                 origin.ask(io);
                 origin.is_readable = true;
                 if origin.is_due(now) {

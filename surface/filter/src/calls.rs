@@ -193,7 +193,7 @@ impl Calls {
     pub(crate) fn ready(&mut self, io: &mut Io<'_>, end: End) {
         let progress = match io.state(end) {
             State::Connecting => return,
-            State::Open => self.exchange(io, end),
+            State::Open | State::Broken => self.exchange(io, end),
             State::Unreachable | State::Failed | State::Gone => Progress::Failed,
         };
         match progress {

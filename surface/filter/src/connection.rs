@@ -46,7 +46,7 @@ pub(crate) enum Fate {
     Closing,
     /// Somebody else answers it, as soon as nothing waits for the client.
     Given,
-    /// It is reset at both ends.
+    /// It is reset at both ends, once what waits for them has been sent.
     Reset,
 }
 
@@ -200,6 +200,11 @@ pub(crate) trait Protocol {
 
     /// Whether the server is to be told that what it has is not the whole.
     fn aborts_server(&self) -> bool {
+        false
+    }
+
+    /// Whether what a client has sent before its reset is read.
+    fn drains_client(&self) -> bool {
         false
     }
 

@@ -9,7 +9,7 @@ use crate::desk::{Desk, REFLECT, TRANSCODE, state_of};
 use crate::http::Http;
 use crate::limits::{
     CALLS_PER_ROUND_MAX, FLUSH_TIME, GATHERED_LENGTH_MAX, IDLE_INTERVAL, LINGER_LENGTH_MAX,
-    LINGER_TIME, PORTION, READ_LENGTH,
+    LINGER_TIME, PORTION, READ_LENGTH, UNTAKEN_TIME_MAX,
 };
 use crate::module::{Fault, Last, Module, Reply};
 use crate::report::Reports;
@@ -84,6 +84,8 @@ pub(crate) struct Live {
     is_queued: bool,
     /// Bytes that it may still send, once it is only listened to.
     lingers: Option<usize>,
+    /// It is among those that are reset once what waits has been sent.
+    is_resetting: bool,
     is_unreachable: bool,
     /// All that the server has sent is read, and more may come.
     is_server_silent: bool,
@@ -139,6 +141,8 @@ pub struct Filter {
     gathered: VecDeque<u64>,
     /// When those that linger have done so long enough, in order.
     lingering: VecDeque<(Nanos, u64)>,
+    /// When those are reset that wait for what was sent to be taken, in order.
+    resetting: VecDeque<(Nanos, u64)>,
     /// Until when what was kept back waits for more, in order.
     pausing: VecDeque<(Nanos, u64)>,
     /// When it is looked whether anything moves on connections, in order.
@@ -196,6 +200,7 @@ impl Filter {
             calls: Calls::new(upstreams),
             gathered: VecDeque::new(),
             lingering: VecDeque::new(),
+            resetting: VecDeque::new(),
             idle: VecDeque::new(),
             pausing: VecDeque::new(),
             fanout,
@@ -278,12 +283,7 @@ impl Filter {
         loop {
             self.look(io, live);
             let moved = match live.protocol.fate() {
-                Fate::Reset => {
-                    let is_unreachable = live.is_unreachable;
-                    let why = if is_unreachable { Closed::Unreachable } else { Closed::Reset };
-                    self.close(io, live, why);
-                    return After::Gone;
-                }
+                Fate::Reset => return self.reset(io, number, live),
                 Fate::Closing => return self.end(io, number, live),
                 Fate::Joined if self.join(io, live) => return After::Gone,
                 Fate::Given if self.give(io, live) => return After::Gone,
@@ -308,7 +308,13 @@ impl Filter {
     fn look(&mut self, io: &mut Io<'_>, live: &mut Live) {
         if let Some(up) = live.up {
             let state = io.state(up);
-            if !matches!(state, State::Open | State::Connecting) {
+            // What came before a reset is read first.
+            let is_there = match state {
+                State::Open | State::Connecting => true,
+                State::Broken => !live.has_ended[1],
+                State::Unreachable | State::Failed | State::Gone => false,
+            };
+            if !is_there {
                 self.drop_server(io, live, Closed::Reset);
                 if state == State::Unreachable {
                     live.is_unreachable = true;
@@ -318,7 +324,12 @@ impl Filter {
                 }
             }
         }
-        if io.state(live.down) != State::Open {
+        let is_there = match io.state(live.down) {
+            State::Open => true,
+            State::Broken => !live.has_ended[0] && live.protocol.drains_client(),
+            _ => false,
+        };
+        if !is_there {
             live.protocol.handle_lost(&mut self.runner);
         }
     }
@@ -472,6 +483,28 @@ impl Filter {
         true
     }
 
+    /// Sends what waits, as far as it is taken, and then resets both ends.
+    fn reset(&mut self, io: &mut Io<'_>, number: u64, live: &mut Live) -> After {
+        if !live.protocol.flushes_server() {
+            live.protocol.out(Side::Upstream).clear();
+        }
+        let mut waits = false;
+        for side in Side::BOTH {
+            self.send(io, live, side);
+            let is_there = live.end(side).is_some_and(|end| io.state(end) == State::Open);
+            waits |= is_there && !live.protocol.out(side).is_empty();
+        }
+        if waits {
+            if !std::mem::replace(&mut live.is_resetting, true) {
+                self.resetting.push_back((io.now() + UNTAKEN_TIME_MAX, number));
+            }
+            return After::Stays;
+        }
+        let why = if live.is_unreachable { Closed::Unreachable } else { Closed::Reset };
+        self.close(io, live, why);
+        After::Gone
+    }
+
     /// Sends what waits, and listens a while so that no reset overtakes it.
     fn end(&mut self, io: &mut Io<'_>, number: u64, live: &mut Live) -> After {
         self.drop_codecs(io, live);
@@ -623,6 +656,7 @@ impl Application for Filter {
             is_finished: [false; 2],
             is_queued: false,
             lingers: None,
+            is_resetting: false,
             is_unreachable: false,
             is_server_silent: false,
             is_pausing: false,
@@ -666,12 +700,13 @@ impl Application for Filter {
 
     fn poll_timeout(&self) -> Option<Nanos> {
         let linger = self.lingering.front().map(|(until, _)| *until);
+        let reset = self.resetting.front().map(|(until, _)| *until);
         let pause = self.pausing.front().map(|(until, _)| *until);
         let idle = self.idle.front().map(|(at, _)| *at);
         let fanout = self.fanout.as_ref().and_then(|fanout| fanout.borrow().poll_timeout());
         let spare = self.spares.as_ref().and_then(Spares::poll_timeout);
         let own = [self.runner.poll_timeout(), self.calls.poll_timeout(), self.codecs_timeout()];
-        own.into_iter().chain([linger, pause, idle, fanout, spare]).flatten().min()
+        own.into_iter().chain([linger, reset, pause, idle, fanout, spare]).flatten().min()
     }
 
     fn work(&mut self, io: &mut Io<'_>) {
@@ -693,6 +728,11 @@ impl Application for Filter {
             self.lingering.pop_front();
             if let Some(mut live) = self.live.remove(&number) {
                 self.close(io, &mut live, Closed::Ended);
+            }
+        }
+        while let Some((_, number)) = self.resetting.pop_front_if(|(at, _)| *at <= io.now()) {
+            if let Some(mut live) = self.live.remove(&number) {
+                self.close(io, &mut live, Closed::Reset);
             }
         }
         while let Some((_, number)) = self.pausing.pop_front_if(|(until, _)| *until <= io.now()) {

@@ -498,6 +498,10 @@ impl Protocol for Tcp {
         matches!(self.fate, Fate::Open | Fate::Joined)
     }
 
+    fn drains_client(&self) -> bool {
+        true
+    }
+
     fn flushes_server(&self) -> bool {
         true
     }

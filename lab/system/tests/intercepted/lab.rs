@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CloneFlags, setns, unshare};
 use os::netlink::{Interception, MARK, Netlink};
 use os::netns::{NetNs, command_in};
+use os::socket::unacknowledged;
 use os::transparent::{Listeners, unconnected};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, getrlimit};
@@ -207,7 +208,7 @@ fn intercept(
     let netlink = Netlink::open().map_err(io::Error::other)?;
     let listeners = Listeners::open()?;
     let interception = Interception::begin(&netlink, listeners.port).map_err(io::Error::other)?;
-    let mut streams = Streams::new(most_connections())?;
+    let mut streams = Streams::new(most_connections(), unacknowledged)?;
     let both = [Some(listeners.v4), listeners.v6].into_iter().flatten().collect();
     let service = streams.add(both, application)?;
     ready.send(listeners.port).map_err(io::Error::other)?;

@@ -240,6 +240,8 @@ fn cell_sockets(allowed: &mut Allowed) -> Result<(), BackendError> {
     let room: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_SNDBUF)];
     let lingers: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_LINGER)];
     allowed.only(libc::SYS_getsockopt, &[xdp, counted])?;
+    // How much of what was sent has not arrived.
+    allowed.one_of(libc::SYS_ioctl, 1, &[libc::TIOCOUTQ as i32])?;
     let acknowledges: Way<'_> = &[of(libc::IPPROTO_TCP), option(libc::TCP_QUICKACK)];
     allowed.only(libc::SYS_setsockopt, &[xdp, room, lingers, acknowledges])?;
     allowed.only(libc::SYS_sendto, &[&[(4, Width::Qword, Is::Eq, 0)]])

@@ -127,7 +127,7 @@ impl World {
         let key = Rc::new(RefCell::new(Vec::new()));
         let joining =
             Joining { fanout: Rc::clone(&fanout), reading: BTreeMap::new(), key: Rc::clone(&key) };
-        let mut streams = Streams::new(8_000).unwrap();
+        let mut streams = Streams::new(8_000, |_| 0).unwrap();
         let number = streams.add(vec![listener.into()], Some(Box::new(joining))).unwrap();
         Self { streams, number, fanout, now: Nanos::from_millis(1_000), address, key }
     }

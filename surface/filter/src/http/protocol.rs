@@ -65,7 +65,11 @@ impl Protocol for Http {
                 self.refuse_slow(module);
             }
             Fate::Open if self.messages.is_empty() => self.close(module),
-            _ => self.reset(module),
+            _ => {
+                // Its client has had its time.
+                self.to_client.clear();
+                self.reset(module);
+            }
         }
     }
 

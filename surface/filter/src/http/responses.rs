@@ -235,9 +235,12 @@ impl Http {
     /// What the server sends is no response.
     pub(super) fn refuse_response(&mut self, error: http1::Error, module: &mut dyn Module) {
         module.count(|it| it.refused += 1);
-        if self.messages.is_empty() {
-            return self.close(module);
+        let Some(front) = self.messages.front() else { return self.close(module) };
+        // What has come goes to a client that has seen the head; any other can still be told.
+        if front.response.head == Head::Gone {
+            self.flush_coded(module);
         }
+        module.warn(&format!("a response of {} is refused: {error}", self.addresses.server));
         self.refuse(0, refusal(error), module);
     }
 
@@ -282,6 +285,8 @@ impl Http {
             return true;
         }
         if is_reset && is_begun {
+            // What came before goes to the client, and then the reset.
+            self.flush_coded(module);
             self.reset(module);
             return true;
         }

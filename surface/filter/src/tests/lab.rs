@@ -127,6 +127,14 @@ impl Peer {
         self.step();
     }
 
+    /// Says something last, and leaves with bytes of the other side that it has not read: the kernel
+    /// resets the connection behind what it said.
+    pub(crate) fn leave_with_unread(mut self, last: impl AsRef<[u8]>) {
+        self.socket.set_nonblocking(false).unwrap();
+        assert!(self.socket.peek(&mut [0]).unwrap() > 0);
+        self.socket.write_all(last.as_ref()).unwrap();
+    }
+
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.came).into_owned()
     }
@@ -257,7 +265,7 @@ impl Lab {
         let front = TcpListener::bind("127.0.0.1:0").unwrap();
         front.set_nonblocking(true).unwrap();
         let at = front.local_addr().unwrap();
-        let mut streams = Streams::new(1_000).unwrap();
+        let mut streams = Streams::new(1_000, |_| 0).unwrap();
         let service =
             streams.add(vec![front.into()], Some(Box::new(Redirected { filter, server }))).unwrap();
         let now = Nanos::from_millis(1);

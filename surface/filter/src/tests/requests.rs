@@ -2,6 +2,7 @@
 
 use super::lab::{Peer, passing};
 use super::{Failure, Kind, Lab, module};
+use crate::Event;
 use std::time::Duration;
 
 const GET: &str = "GET /a?b HTTP/1.1\r\nHost: example\r\nX-One: 1\r\n\r\n";
@@ -51,6 +52,49 @@ fn requests_and_responses_pass_as_they_came() {
         assert_eq!(lab.counts().ended, 1);
         assert!(lab.is_alone(), "one connection for all of them");
     }
+}
+
+#[test]
+fn a_response_that_comes_in_front_of_a_reset_is_whole() {
+    let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n";
+    let (mut lab, mut client, server) = asked(post);
+    client.send(vec![b'x'; 1_000]);
+    lab.rest(&mut [&mut client]);
+    let answer =
+        "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbye";
+    server.leave_with_unread(answer);
+    answered(&mut lab, &mut client, answer);
+}
+
+#[test]
+fn what_came_of_a_response_in_front_of_a_reset_goes_on_and_is_no_whole_one() {
+    for (head, part) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n", "part"),
+        ("HTTP/1.1 200 OK\r\n\r\n", "until the end"),
+    ] {
+        let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n";
+        let (mut lab, mut client, server) = asked(post);
+        client.send("unread");
+        lab.rest(&mut [&mut client]);
+        let begun = format!("{head}{part}");
+        server.leave_with_unread(&begun);
+        lab.until(&mut [&mut client], |peers| peers[0].is_over());
+        assert_eq!((client.text(), client.was_reset), (begun, true));
+    }
+}
+
+#[test]
+fn a_response_that_is_refused_says_so_in_the_log() {
+    let (mut lab, mut client, mut server) = asked(GET);
+    let lines = "Set-Cookie: a=b\r\n".repeat(129);
+    server.send(format!("HTTP/1.1 200 OK\r\n{lines}\r\n"));
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
+    let text = client.text();
+    assert!(text.starts_with("HTTP/1.1 502 ") && text.contains("more than 128 fields"), "{text}");
+    let said =
+        |event: &Event| matches!(event, Event::Warning(text) if text.contains("more than 128"));
+    assert!(lab.events.iter().any(said), "{:?}", lab.events);
+    assert_eq!(lab.reports.counters().refused, 1);
 }
 
 #[test]

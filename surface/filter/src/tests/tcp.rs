@@ -140,6 +140,53 @@ fn a_reset_of_one_end_is_a_reset_of_the_other() {
 }
 
 #[test]
+fn what_a_server_says_last_arrives_in_front_of_its_reset() {
+    let shown = [("proxy_on_upstream_data", "(i32.const 0)")];
+    for wasm in [passing(Kind::Tcp), module(&[], &[]), module(&shown, DATA)] {
+        for length in [3, 20_000] {
+            let mut lab = Lab::new(&wasm, Kind::Tcp, Failure::Closed);
+            let (mut client, server) = connected(&mut lab);
+            client.send("unread");
+            lab.step();
+            server.leave_with_unread(vec![b'x'; length]);
+            lab.until(&mut [&mut client], |peers| peers[0].is_over());
+            assert_eq!((client.came.len(), client.was_reset), (length, true));
+            assert_eq!((lab.counts().reset, lab.counts().open()), (1, 0));
+        }
+    }
+}
+
+#[test]
+fn what_a_client_says_last_arrives_in_front_of_its_reset() {
+    let mut lab = Lab::new(&passing(Kind::Tcp), Kind::Tcp, Failure::Closed);
+    let (client, mut server) = connected(&mut lab);
+    server.send("unread");
+    lab.step();
+    client.leave_with_unread("bye");
+    lab.until(&mut [&mut server], |peers| peers[0].is_over());
+    assert_eq!((server.text(), server.was_reset), ("bye".to_owned(), true));
+}
+
+#[test]
+fn a_reset_does_not_wait_for_ever_for_who_takes_nothing() {
+    let mut lab = Lab::new(&passing(Kind::Tcp), Kind::Tcp, Failure::Closed);
+    let (mut client, mut server) = connected(&mut lab);
+    client.send("unread");
+    // More than all buffers between server and client hold.
+    server.send(vec![b'x'; 30_000_000]);
+    lab.rest(&mut [&mut server]);
+    assert!(!server.has_sent());
+    super::lab::reset(server);
+    lab.rest(&mut []);
+    assert_eq!(lab.counts().open(), 1);
+    // What came before the reset may be read for a minute, and be sent for one more.
+    lab.skip(std::time::Duration::from_secs(61));
+    lab.skip(std::time::Duration::from_secs(61));
+    assert_eq!((lab.counts().reset, lab.counts().open()), (1, 0));
+    lab.until(&mut [&mut client], |peers| peers[0].was_reset);
+}
+
+#[test]
 fn a_server_that_refuses_resets_its_client() {
     let mut lab = Lab::new(&passing(Kind::Tcp), Kind::Tcp, Failure::Closed).without_server();
     let mut client = lab.client();
