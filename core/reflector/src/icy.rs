@@ -234,8 +234,11 @@ mod tests {
 
     #[test]
     fn an_old_servers_status_line_is_read() {
-        let wire = b"ICY 200 OK\r\nicy-name:a\r\ncontent-type:audio/mpeg\r\n\r\n\xff\xfb";
-        for cut in 0..=wire.len() {
+        let crlf = &b"ICY 200 OK\r\nicy-name:a\r\ncontent-type:audio/mpeg\r\n\r\n\xff\xfb"[..];
+        // Some end their lines with LF alone.
+        let lf = &b"ICY 200 OK\nicy-name:a\ncontent-type:audio/mpeg\n\n\xff\xfb"[..];
+        let cuts = |wire: &'static [u8]| (0..=wire.len()).map(move |cut| (wire, cut));
+        for (wire, cut) in cuts(crlf).chain(cuts(lf)) {
             let (mut line, mut bytes) = (StatusLine::new(), Vec::new());
             for part in [&wire[..cut], &wire[cut..]] {
                 let (first, second) = line.take(part);

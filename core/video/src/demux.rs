@@ -23,6 +23,14 @@ pub enum NotVideo {
         "the first {PROBE_LENGTH_MAX} bytes are no MPEG-2 elementary, program or transport stream"
     )]
     Format,
+    /// It is a transport stream with video of another coding only.
+    #[error(
+        "the transport stream has {coding} video; what can be taken is MPEG-1 and MPEG-2 video"
+    )]
+    Coding {
+        /// The name of the first one that is known.
+        coding: &'static str,
+    },
     /// There is nothing to begin with.
     #[error("there is no sequence header and I picture at the beginning of the stream")]
     NoPicture,
@@ -95,8 +103,7 @@ impl Demuxer {
                 Found::Nothing => return Err(NotVideo::Format),
             }
         }
-        self.go_on(video);
-        Ok(())
+        self.go_on(video)
     }
 
     /// Nothing more comes.
@@ -110,9 +117,9 @@ impl Demuxer {
             };
             self.begin(place, format);
         }
-        self.go_on(video);
+        let ended = self.go_on(video);
         self.kept = Vec::new();
-        Ok(())
+        ended
     }
 
     fn begin(&mut self, place: usize, format: Format) {
@@ -124,7 +131,7 @@ impl Demuxer {
         };
     }
 
-    fn go_on(&mut self, video: &mut Vec<u8>) {
+    fn go_on(&mut self, video: &mut Vec<u8>) -> Result<(), NotVideo> {
         let used = match &mut self.state {
             State::Unknown => 0,
             State::Elementary => {
@@ -135,6 +142,12 @@ impl Demuxer {
             State::Transport(transport) => transport.read(&self.kept, video),
         };
         self.kept.drain(..used);
+        match &self.state {
+            State::Transport(transport) => {
+                transport.other_coding().map_or(Ok(()), |coding| Err(NotVideo::Coding { coding }))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -15,6 +15,15 @@ const PES_HEADER_MAX: usize = 9 + 255;
 const ASSOCIATION_PID: u16 = 0;
 /// Kinds of streams that are video: ISO/IEC 11172-2, and ISO/IEC 13818-2.
 const VIDEO: [u8; 2] = [1, 2];
+/// Kinds of streams that are video of another coding: ISO/IEC 13818-1, table 2-34, and SMPTE RP 227.
+const OTHERS: [(u8, &str); 6] = [
+    (0x10, "MPEG-4"),
+    (0x1b, "H.264"),
+    (0x24, "H.265"),
+    (0x33, "H.266"),
+    (0x42, "AVS"),
+    (0xea, "VC-1"),
+];
 
 /// Whether a transport stream begins here, if that can be said.
 pub(crate) fn begins(bytes: &[u8], is_all: bool) -> Option<bool> {
@@ -36,6 +45,8 @@ pub(crate) fn begins(bytes: &[u8], is_all: bool) -> Option<bool> {
 pub(crate) struct Transport {
     map_pid: Option<u16>,
     video_pid: Option<u16>,
+    /// Video of another coding, where the program has none that can be taken.
+    other_coding: Option<&'static str>,
     association: Section,
     map: Section,
     /// The last one's of the video: a packet that comes twice counts once.
@@ -95,8 +106,20 @@ impl Transport {
         } else if Some(pid) == self.map_pid
             && let Some(section) = self.map.add(is_start, payload)
         {
-            self.video_pid = self.video_pid.or_else(|| first_video(section));
+            let kinds = streams(section).unwrap_or_default();
+            let first = kinds.iter().find(|(kind, _)| VIDEO.contains(kind));
+            self.video_pid = self.video_pid.or(first.map(|(_, pid)| *pid));
+            let name = |kind: u8| OTHERS.iter().find(|(other, _)| *other == kind);
+            self.other_coding = match self.video_pid {
+                Some(_) => None,
+                None => kinds.iter().find_map(|(kind, _)| name(*kind)).map(|(_, name)| *name),
+            };
         }
+    }
+
+    /// The coding of the program's video, if it has video and none that can be taken.
+    pub(crate) const fn other_coding(&self) -> Option<&'static str> {
+        self.other_coding
     }
 
     fn video(&mut self, is_start: bool, payload: &[u8], video: &mut Vec<u8>) {
@@ -175,16 +198,16 @@ fn first_program(section: &[u8]) -> Option<u16> {
         .find_map(|(number, pid)| (number != 0).then_some(pid))
 }
 
-/// Where the first video stream is: 2.4.4.8.
-fn first_video(section: &[u8]) -> Option<u16> {
+/// Kinds and places of a program's streams, in order: 2.4.4.8.
+fn streams(section: &[u8]) -> Option<Vec<(u8, u16)>> {
     let [2, _, _, _, _, _, _, _, _, _, high, low, ..] = *section else { return None };
     let mut rest = section.get(12..section.len().checked_sub(SUM)?)?;
     rest = rest.get(usize::from(u16::from_be_bytes([high & 0x0f, low]))..)?;
+    let mut found = Vec::new();
     while let [kind, high, low, info_high, info_low, behind @ ..] = rest {
-        if VIDEO.contains(kind) {
-            return Some(u16::from_be_bytes([high & 0x1f, *low]));
-        }
-        rest = behind.get(usize::from(u16::from_be_bytes([info_high & 0x0f, *info_low]))..)?;
+        found.push((*kind, u16::from_be_bytes([high & 0x1f, *low])));
+        let info = usize::from(u16::from_be_bytes([info_high & 0x0f, *info_low]));
+        rest = behind.get(info..).unwrap_or_default();
     }
-    None
+    Some(found)
 }

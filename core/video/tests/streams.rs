@@ -318,6 +318,14 @@ fn what_is_no_video_is_said_to_be_none() {
     let page = b"<html>".repeat(20_000);
     assert_eq!(demuxed(&page, &[1_000]), Err(NotVideo::Format));
     assert_eq!(demuxed(b"", &[1]), Err(NotVideo::Format));
+    // A transport stream with another coding is named by it.
+    let mut other = transport_stream(&[1; 2_000], 500);
+    for (kind, coding) in [(0x1b, "H.264"), (0x24, "H.265")] {
+        let map = &mut other[188..376];
+        let at = map.windows(5).position(|five| five[1..] == [0xe1, 0x01, 0xf0, 0]).unwrap();
+        map[at] = kind;
+        assert_eq!(demuxed(&other, &[100]), Err(NotVideo::Coding { coding }));
+    }
     assert_eq!(demuxed(&[0x47; 187], &[1]), Err(NotVideo::Format));
     let mut transcoding = Transcoding::new(wish(25));
     transcoding.handle_bytes(&page);
