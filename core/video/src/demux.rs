@@ -168,5 +168,33 @@ fn probe(bytes: &[u8], is_all: bool) -> Found {
         }
     }
     let is_over = is_all || bytes.len() >= PROBE_LENGTH_MAX;
-    if is_over { Found::Nothing } else { Found::Later }
+    match slices(&bytes[..bytes.len().min(PROBE_LENGTH_MAX)]) {
+        _ if !is_over => Found::Later,
+        // Joined in the middle of a group: the next I picture is looked for behind it.
+        Some(place) => Found::At(place, Format::Elementary),
+        None => Found::Nothing,
+    }
+}
+
+/// Slices in a row that are believed to be of MPEG video: ISO/IEC 13818-2, 6.2.4, numbers them by
+/// their rows, which units of other codings have no reason to be.
+const SLICES: u8 = 4;
+
+/// Where slices of a picture begin, one row behind the other.
+fn slices(bytes: &[u8]) -> Option<usize> {
+    let (mut first, mut last, mut count) = (0, 0, 0);
+    for (place, four) in bytes.windows(4).enumerate() {
+        let [0, 0, 1, code] = *four else { continue };
+        match code {
+            1..=0xaf if count > 0 && code == last + 1 => count += 1,
+            1..=0xaf if count > 0 && code == last => {}
+            1..=0xaf => (first, count) = (place, 1),
+            _ => count = 0,
+        }
+        last = code;
+        if count >= SLICES {
+            return Some(first);
+        }
+    }
+    None
 }

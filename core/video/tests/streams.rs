@@ -318,6 +318,13 @@ fn what_is_no_video_is_said_to_be_none() {
     let page = b"<html>".repeat(20_000);
     assert_eq!(demuxed(&page, &[1_000]), Err(NotVideo::Format));
     assert_eq!(demuxed(b"", &[1]), Err(NotVideo::Format));
+    // Joined in the middle of a large group it is an elementary stream: its next sequence header is
+    // beyond what a beginning may have.
+    let rows: Vec<u8> =
+        (1..=36).flat_map(|row| [&code(row)[..], &[0x55; 3_000]].concat()).collect();
+    assert!(rows.len() > PROBE_LENGTH_MAX);
+    let found = demuxed(&[&[0x55; 100], &rows[..]].concat(), &[1_000]).unwrap();
+    assert_eq!(found, (rows, Some(Format::Elementary)));
     // A transport stream with another coding is named by it.
     let mut other = transport_stream(&[1; 2_000], 500);
     for (kind, coding) in [(0x1b, "H.264"), (0x24, "H.265")] {
