@@ -486,7 +486,6 @@ mod tests {
             moved = way.advance(&mut pipes, &mut from, &mut to, 1, false).unwrap();
         }
         receiver.set_nonblocking(false).unwrap();
-        drop(to);
         let mut buffer = [0; 10];
         while came.len() < 5 {
             let count = receiver.read(&mut buffer).unwrap();
