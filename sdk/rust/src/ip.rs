@@ -3,6 +3,8 @@
 //! The views check their length once, when they are made; after that no
 //! accessor panics. Addresses are in network byte order, as in the packet.
 
+use crate::checksum::after16;
+
 /// Bytes of an IPv4 header without options (RFC 791, section 3.1).
 const IPV4_LENGTH: usize = 20;
 /// Bytes of an IPv6 header (RFC 8200, section 3).
@@ -37,7 +39,7 @@ impl<'a> Ipv4<'a> {
         self.0[1] = dscp << 2 | self.0[1] & 0b11;
         let new = u16::from_be_bytes([self.0[0], self.0[1]]);
         let checksum = u16::from_be_bytes([self.0[10], self.0[11]]);
-        let [high, low] = updated(checksum, old, new).to_be_bytes();
+        let [high, low] = after16(checksum, old, new).to_be_bytes();
         self.0[10] = high;
         self.0[11] = low;
     }
@@ -117,16 +119,6 @@ impl<'a> Ipv6<'a> {
     pub fn destination(&self) -> [u8; 16] {
         core::array::from_fn(|at| self.0[24 + at])
     }
-}
-
-/// The checksum after one 16-bit word changed: RFC 1624, equation 3,
-/// HC' = ~(~HC + ~m + m').
-fn updated(checksum: u16, old: u16, new: u16) -> u16 {
-    let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
-    // Three 16-bit numbers: at most 2 in the carry, so two folds are enough.
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    !(sum as u16)
 }
 
 #[cfg(test)]

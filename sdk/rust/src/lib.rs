@@ -32,14 +32,17 @@
 
 #![cfg_attr(all(target_arch = "wasm32", not(feature = "std")), no_std)]
 
+pub mod checksum;
 mod counter;
 mod host;
+pub mod icmp;
 mod ip;
 pub mod layout;
 mod macros;
 mod packet;
 mod plain;
 mod state;
+pub mod track;
 mod verdict;
 
 #[cfg(not(target_arch = "wasm32"))]
