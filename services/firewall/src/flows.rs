@@ -11,6 +11,7 @@
 //! a flood of first packets throws out first packets, and no connection.
 
 use crate::headers::Ends;
+use tam::track::{Connection, Phase};
 
 /// Places of a bucket.
 const WAYS: usize = 8;
@@ -19,54 +20,6 @@ const BUCKETS: usize = 4096;
 const _: () = assert!(BUCKETS.is_power_of_two());
 /// Bytes of a flow: module.toml's `memory_pages_max` counts on it.
 const _: () = assert!(size_of::<Flow>() == 48);
-
-/// Where a flow is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Phase {
-    /// No flow: an empty place.
-    None,
-    /// Begun, and not answered.
-    Opening,
-    /// TCP: the other end has taken it, the first has not said that it knows.
-    Answered,
-    /// Both ends have spoken.
-    Established,
-    /// TCP: one end has closed it.
-    Closing,
-    /// TCP: both ends have.
-    Closed,
-    /// TCP: one end says that there is no such connection.
-    Reset,
-}
-
-impl Phase {
-    /// Whether the ends are done with it.
-    pub const fn has_ended(self) -> bool {
-        matches!(self, Self::Closed | Self::Reset)
-    }
-
-    /// Whether it makes room for another flow.
-    const fn makes_room(self) -> bool {
-        !matches!(self, Self::Established | Self::Closing)
-    }
-}
-
-/// What a flow has besides its phase.
-pub mod mark {
-    /// Begun from inside.
-    pub const FROM_INSIDE: u8 = 1 << 0;
-    /// The end inside has sent FIN.
-    pub const FIN_INSIDE: u8 = 1 << 1;
-    /// The end outside has.
-    pub const FIN_OUTSIDE: u8 = 1 << 2;
-    /// The reset came from inside.
-    pub const RESET_INSIDE: u8 = 1 << 3;
-    /// It was established before the reset.
-    pub const RESET_LATE: u8 = 1 << 4;
-    /// It was there before the firewall: its beginning was not seen.
-    pub const PICKED_UP: u8 = 1 << 5;
-}
 
 /// What a flow is found by: the same for both directions.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,8 +39,7 @@ pub struct Flow {
     outside: u128,
     ports: u32,
     protocol: u8,
-    pub phase: Phase,
-    pub marks: u8,
+    pub connection: Connection,
     pub expires_ms: u64,
 }
 
@@ -138,37 +90,22 @@ impl Flow {
         outside: 0,
         ports: 0,
         protocol: 0,
-        phase: Phase::None,
-        marks: 0,
+        connection: Connection::NONE,
         expires_ms: 0,
     };
 
-    pub fn begin(key: &Key, from_inside: bool, picked_up: bool, expires_ms: u64) -> Self {
-        let marks = if from_inside { mark::FROM_INSIDE } else { 0 }
-            | if picked_up { mark::PICKED_UP } else { 0 };
+    pub fn begin(key: &Key, connection: Connection, expires_ms: u64) -> Self {
         let Key { inside, outside, ports, protocol } = *key;
-        Self { inside, outside, ports, protocol, phase: Phase::Opening, marks, expires_ms }
+        Self { inside, outside, ports, protocol, connection, expires_ms }
     }
 
     pub fn is_alive(&self, now: u64) -> bool {
-        self.phase != Phase::None && now < self.expires_ms
+        self.connection.phase() != Phase::None && now < self.expires_ms
     }
 
     pub fn has(&self, key: &Key) -> bool {
         let Self { inside, outside, ports, protocol, .. } = *self;
         *key == Key { inside, outside, ports, protocol }
-    }
-
-    /// Whether a packet comes from the end that began the flow.
-    pub const fn is_from_first(&self, from_inside: bool) -> bool {
-        (self.marks & mark::FROM_INSIDE != 0) == from_inside
-    }
-
-    /// A packet of a protocol without connections: an answer makes the flow last.
-    pub fn answered_by(&mut self, from_inside: bool) {
-        if !self.is_from_first(from_inside) {
-            self.phase = Phase::Established;
-        }
     }
 }
 
@@ -185,7 +122,7 @@ impl Table {
     /// Forgets every flow.
     pub fn flush(&mut self) {
         for flow in self.buckets.as_flattened_mut() {
-            flow.phase = Phase::None;
+            flow.connection = Connection::NONE;
         }
     }
 
@@ -199,10 +136,10 @@ impl Table {
                 found = way;
                 break;
             }
-            let age = match (alive, flow.phase.makes_room()) {
+            let age = match (alive, flow.connection.is_lasting()) {
                 (false, _) => 0,
-                (true, true) => flow.expires_ms,
-                (true, false) => u64::MAX,
+                (true, false) => flow.expires_ms,
+                (true, true) => u64::MAX,
             };
             if age < oldest {
                 (free, oldest) = (way, age);
@@ -219,10 +156,10 @@ impl Table {
     pub fn count(&self, now: u64) -> [u32; 3] {
         let mut counts = [0; 3];
         for flow in self.buckets.as_flattened().iter().filter(|flow| flow.is_alive(now)) {
-            let which = match flow.phase {
+            let which = match flow.connection.phase() {
                 Phase::None | Phase::Opening | Phase::Answered => 0,
                 Phase::Established => 1,
-                Phase::Closing | Phase::Closed | Phase::Reset => 2,
+                _ => 2,
             };
             counts[which] += 1;
         }

@@ -6,18 +6,16 @@ use tam::Packet;
 
 use crate::Reason;
 use crate::flows::mix;
-use crate::headers::{Headers, load, protocol};
+use crate::headers::{EXTENSIONS_MAX, FRAGMENT_HEADER, Headers, IPV6_LENGTH, load, protocol};
 
 /// How long fragments of a datagram may come: what hosts wait, at most (RFC 1122, section
 /// 3.3.2: 60 s to 120 s; Linux 30 s).
 const WAIT_MS: u64 = 60_000;
 const WAYS: usize = 4;
 const BUCKETS: usize = 128;
-/// IPv6's extension headers in front of the fragment header that are looked through: as
-/// many as a node does.
-const EXTENSIONS_MAX: usize = 8;
-/// The number of the fragment header (RFC 8200, section 4.5).
-const FRAGMENT_HEADER: u8 = 44;
+/// The flag that more fragments follow: RFC 791, section 3.1, and RFC 8200, section 4.5.
+const MORE_V4: u16 = 1 << 13;
+const MORE_V6: u16 = 1 << 0;
 /// Fragments of TCP begin at least so many bytes in: what is nearer could write over ports
 /// and flags that were looked at (RFC 1858, RFC 3128).
 const TCP_OFFSET_MIN: u16 = 24;
@@ -38,27 +36,37 @@ pub struct Datagrams {
 }
 
 impl Datagram {
-    /// Which datagram a fragment is of.
-    pub fn of(packet: &Packet<'_>, headers: &Headers) -> Result<Self, Reason> {
-        let (id, offset) = match headers.version {
-            4 => (headers.fragment.0.into(), (headers.fragment.1 & 0x1fff) << 3),
-            _ => Self::id_v6(packet, headers).ok_or(Reason::CutShort)?,
+    /// Returns which datagram a fragment is of, and whether it is all of it.
+    pub fn of(packet: &Packet<'_>, headers: &Headers) -> Result<(Self, bool), Reason> {
+        let Headers { source, destination, .. } = *headers;
+        let (id, offset, is_last, protocol) = match headers.version {
+            4 => {
+                let (id, field) = headers.fragment;
+                (id.into(), field << 3, field & MORE_V4 == 0, headers.protocol)
+            }
+            _ => {
+                let (id, field) = Self::id_v6(packet, headers).ok_or(Reason::CutShort)?;
+                // Which protocol it is, only the first fragment says (RFC 8200, section 4.5).
+                (id, field & 0xfff8, field & MORE_V6 == 0, 0)
+            }
         };
         if headers.protocol == protocol::TCP && offset != 0 && offset < TCP_OFFSET_MIN {
             return Err(Reason::Fragment);
         }
-        let Headers { source, destination, protocol, .. } = *headers;
-        Ok(Self { source, destination, id, protocol })
+        // An atomic fragment (RFC 6946).
+        let is_all = is_last && offset == 0;
+        Ok((Self { source, destination, id, protocol }, is_all))
     }
 
-    /// Identification, and where the fragment begins in its datagram, in bytes.
+    /// Returns the identification of IPv6's fragment header, and its offset with the flag that
+    /// more fragments follow.
     fn id_v6(packet: &Packet<'_>, headers: &Headers) -> Option<(u32, u16)> {
-        let (mut next, mut at) = (headers.next, headers.l3 + 40);
+        let (mut next, mut at) = (headers.next, headers.l3 + IPV6_LENGTH);
         for _ in 0..EXTENSIONS_MAX {
-            let extension: [u8; 8] = load(packet, at)?;
+            let extension: [u8; 8] = load(packet, at, headers.end)?;
             if next == FRAGMENT_HEADER {
                 let id = u32::from_be_bytes(*extension.last_chunk()?);
-                return Some((id, u16::from_be_bytes([extension[2], extension[3]]) & 0xfff8));
+                return Some((id, u16::from_be_bytes([extension[2], extension[3]])));
             }
             next = extension[0];
             at += (usize::from(extension[1]) + 1) * 8;

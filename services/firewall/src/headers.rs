@@ -2,6 +2,8 @@
 //! error the headers that it quotes. Every length is checked; nothing is changed.
 
 use tam::Packet;
+use tam::icmp::quoted_end;
+use tam::track::tcp;
 
 use crate::Reason;
 
@@ -15,8 +17,15 @@ pub mod protocol {
 
 /// An IPv4 address as IPv6 has it: ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2).
 pub const V4_MAPPED: u128 = 0xffff_0000_0000;
-/// Bytes of TCP's header without options (RFC 9293, section 3.1).
-const TCP_LENGTH: usize = 20;
+/// Bytes of IPv6's header (RFC 8200, section 3).
+pub const IPV6_LENGTH: usize = 40;
+/// Extension headers of IPv6 that are looked through (RFC 8200, section 4), as many as a node
+/// does.
+pub const EXTENSIONS_MAX: usize = 8;
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+pub const FRAGMENT_HEADER: u8 = 44;
+const DESTINATION: u8 = 60;
 /// Bytes of UDP's header, and of what each ICMP message begins with.
 const SHORT_LENGTH: usize = 8;
 
@@ -32,6 +41,8 @@ pub struct Headers {
     pub next: u8,
     /// Where the IP header begins.
     pub l3: usize,
+    /// Where the datagram ends: what lies behind is Ethernet's padding, and no part of it.
+    pub end: usize,
 }
 
 /// Who speaks to whom; of echo requests both L4 ports are the identifier, where there
@@ -54,16 +65,28 @@ pub enum L4 {
     Other,
 }
 
-/// So many bytes of the packet. Headers are taken out of it before they are looked at:
-/// wherever they lie, their bytes then have known places.
-pub fn load<const LENGTH: usize>(packet: &Packet<'_>, at: usize) -> Option<[u8; LENGTH]> {
+/// Takes so many bytes out of the packet before they are looked at: wherever they lie, each of
+/// them then has a known place. `None` where they lie beyond `end`.
+pub fn load<const LENGTH: usize>(
+    packet: &Packet<'_>,
+    at: usize,
+    end: usize,
+) -> Option<[u8; LENGTH]> {
     let mut bytes = [0; LENGTH];
+    if at + LENGTH > end {
+        return None;
+    }
     packet.load(at, &mut bytes).ok()?;
     Some(bytes)
 }
 
 const fn u16_of(bytes: &[u8], at: usize) -> u16 {
     (bytes[at] as u16) << 8 | bytes[at + 1] as u16
+}
+
+/// Returns where the datagram ends whose header says that from `from` on it has so many bytes.
+fn ends_at(packet: &Packet<'_>, from: usize, length: u16) -> usize {
+    (from + usize::from(length)).min(packet.length())
 }
 
 fn v4_of(ip: &[u8; 20], at: usize) -> u128 {
@@ -83,16 +106,18 @@ impl Headers {
         let l3 = packet.l3_offset().ok_or(Reason::NotIp)?;
         match version {
             4 => {
-                let ip: [u8; 20] = load(packet, l3).ok_or(Reason::CutShort)?;
+                let ip: [u8; 20] = load(packet, l3, packet.length()).ok_or(Reason::CutShort)?;
                 let (source, destination) = (v4_of(&ip, 12), v4_of(&ip, 16));
                 let fragment = (u16_of(&ip, 4), u16_of(&ip, 6));
-                Ok(Self { version, protocol, source, destination, fragment, next: 0, l3 })
+                let end = ends_at(packet, l3, u16_of(&ip, 2));
+                Ok(Self { version, protocol, source, destination, fragment, next: 0, l3, end })
             }
             6 => {
-                let ip: [u8; 40] = load(packet, l3).ok_or(Reason::CutShort)?;
+                let ip: [u8; 40] = load(packet, l3, packet.length()).ok_or(Reason::CutShort)?;
                 let (source, destination) = v6_of(&ip);
                 let (fragment, next) = ((0, 0), ip[6]);
-                Ok(Self { version, protocol, source, destination, fragment, next, l3 })
+                let end = ends_at(packet, l3 + IPV6_LENGTH, u16_of(&ip, 4));
+                Ok(Self { version, protocol, source, destination, fragment, next, l3, end })
             }
             _ => Err(Reason::NotIp),
         }
@@ -100,34 +125,56 @@ impl Headers {
 }
 
 impl L4 {
-    pub fn of(packet: &Packet<'_>, headers: &Headers) -> Result<Self, Reason> {
+    /// Parses the header behind IP's. `is_whole`: the packet is no fragment, so that it has all
+    /// that a UDP header speaks of.
+    pub fn of(packet: &Packet<'_>, headers: &Headers, is_whole: bool) -> Result<Self, Reason> {
         let Some(at) = packet.l4_offset() else { return Err(Reason::CutShort) };
+        let end = headers.end;
         if headers.protocol == protocol::TCP {
-            let l4: [u8; TCP_LENGTH] = load(packet, at).ok_or(Reason::CutShort)?;
-            let (source_port, destination_port, flags) = (u16_of(&l4, 0), u16_of(&l4, 2), l4[13]);
-            return match crate::tcp::is_possible(flags) {
-                true => Ok(Self::Tcp { source_port, destination_port, flags }),
-                false => Err(Reason::TcpFlags),
-            };
+            let l4 = load(packet, at, end).ok_or(Reason::CutShort)?;
+            return Self::tcp(&l4, end - at);
         }
         if !matches!(headers.protocol, protocol::UDP | protocol::ICMP | protocol::ICMPV6) {
             return Ok(Self::Other);
         }
-        let l4: [u8; SHORT_LENGTH] = load(packet, at).ok_or(Reason::CutShort)?;
+        let l4: [u8; SHORT_LENGTH] = load(packet, at, end).ok_or(Reason::CutShort)?;
         if headers.protocol == protocol::UDP {
-            let (source_port, destination_port) = (u16_of(&l4, 0), u16_of(&l4, 2));
-            return Ok(Self::Udp { source_port, destination_port });
+            return Self::udp(&l4, if is_whole { end - at } else { usize::MAX });
         }
-        Self::icmp(packet, &l4, at + SHORT_LENGTH, headers)
+        Self::icmp(packet, &l4, at, headers)
+    }
+
+    /// RFC 9293, section 3.1: the data offset counts 32-bit words, 5 to as many as there are.
+    fn tcp(l4: &[u8; tcp::HEADER_LENGTH], there: usize) -> Result<Self, Reason> {
+        let (source_port, destination_port, flags) = (u16_of(l4, 0), u16_of(l4, 2), l4[13]);
+        let length = usize::from(l4[12] >> 4) * 4;
+        if length < tcp::HEADER_LENGTH || !tcp::is_possible(flags) {
+            return Err(Reason::TcpFlags);
+        }
+        match length <= there {
+            true => Ok(Self::Tcp { source_port, destination_port, flags }),
+            false => Err(Reason::CutShort),
+        }
+    }
+
+    /// RFC 768: the length counts the header, and no more than IP carries. It may be less: what
+    /// follows are options (RFC 9868).
+    fn udp(l4: &[u8; SHORT_LENGTH], there: usize) -> Result<Self, Reason> {
+        let (source_port, destination_port) = (u16_of(l4, 0), u16_of(l4, 2));
+        match (SHORT_LENGTH..=there).contains(&usize::from(u16_of(l4, 4))) {
+            true => Ok(Self::Udp { source_port, destination_port }),
+            false => Err(Reason::CutShort),
+        }
     }
 
     fn icmp(
         packet: &Packet<'_>,
         l4: &[u8; SHORT_LENGTH],
-        behind: usize,
+        at: usize,
         headers: &Headers,
     ) -> Result<Self, Reason> {
         let is_v6 = headers.version == 6;
+        let (behind, end) = (at + SHORT_LENGTH, quoted_end(headers.version, l4, at, headers.end));
         if is_v6 != (headers.protocol == protocol::ICMPV6) {
             return Err(Reason::IcmpType);
         }
@@ -137,8 +184,8 @@ impl L4 {
         let quoted = match (is_v6, l4[0]) {
             (false, 8) | (true, 128) => return Ok(Self::Echo { request: true, id }),
             (false, 0) | (true, 129) => return Ok(Self::Echo { request: false, id }),
-            (false, 3 | 11 | 12) => quoted_v4(packet, behind),
-            (true, 1..=4) => quoted_v6(packet, behind),
+            (false, 3 | 11 | 12) => quoted_v4(packet, behind, end),
+            (true, 1..=4) => quoted_v6(packet, behind, end),
             _ => return Err(Reason::IcmpType),
         };
         quoted.map(|quoted| Self::IcmpError { quoted }).ok_or(Reason::IcmpUnrelated)
@@ -157,33 +204,53 @@ impl L4 {
     }
 }
 
-fn quoted_v4(packet: &Packet<'_>, at: usize) -> Option<Ends> {
-    let ip: [u8; 20] = load(packet, at)?;
+/// Parses an IPv4 packet that an error quotes from `at` to `end`, or less where it was shorter.
+fn quoted_v4(packet: &Packet<'_>, at: usize, end: usize) -> Option<Ends> {
+    let ip: [u8; 20] = load(packet, at, end)?;
     // A later fragment has no ports.
     let is_first = u16_of(&ip, 6) & 0x1fff == 0;
     let length = usize::from(ip[0] & 0x0f) * 4;
     if ip[0] >> 4 != 4 || length < 20 || !is_first {
         return None;
     }
-    quoted(packet, at + length, ip[9], (v4_of(&ip, 12), v4_of(&ip, 16)))
+    let end = end.min(at + usize::from(u16_of(&ip, 2)));
+    quoted(packet, at + length, end, ip[9], (v4_of(&ip, 12), v4_of(&ip, 16)))
 }
 
-fn quoted_v6(packet: &Packet<'_>, at: usize) -> Option<Ends> {
-    let ip: [u8; 40] = load(packet, at)?;
-    match ip[0] >> 4 {
-        6 => quoted(packet, at + 40, ip[6], v6_of(&ip)),
-        _ => None,
+/// Parses an IPv6 packet that an error quotes, through its extension headers: what is too big
+/// may be a fragment.
+fn quoted_v6(packet: &Packet<'_>, at: usize, end: usize) -> Option<Ends> {
+    let ip: [u8; IPV6_LENGTH] = load(packet, at, end)?;
+    if ip[0] >> 4 != 6 {
+        return None;
     }
+    let (mut next, mut at) = (ip[6], at + IPV6_LENGTH);
+    let end = end.min(at + usize::from(u16_of(&ip, 4)));
+    for _ in 0..EXTENSIONS_MAX {
+        if !matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT_HEADER | DESTINATION) {
+            return quoted(packet, at, end, next, v6_of(&ip));
+        }
+        let extension: [u8; 8] = load(packet, at, end)?;
+        let is_fragment = next == FRAGMENT_HEADER;
+        // A later fragment has no ports.
+        if is_fragment && u16_of(&extension, 2) & 0xfff8 != 0 {
+            return None;
+        }
+        next = extension[0];
+        at += if is_fragment { 8 } else { (usize::from(extension[1]) + 1) * 8 };
+    }
+    None
 }
 
-/// The L4 ports of a quoted packet: its first 8 bytes are there (RFC 792, RFC 1812).
+/// Parses the L4 ports of a quoted packet: its first 8 bytes are there (RFC 792, RFC 1812).
 fn quoted(
     packet: &Packet<'_>,
     l4: usize,
+    end: usize,
     protocol: u8,
     (source, destination): (u128, u128),
 ) -> Option<Ends> {
-    let l4: [u8; SHORT_LENGTH] = load(packet, l4)?;
+    let l4: [u8; SHORT_LENGTH] = load(packet, l4, end)?;
     let (source_port, destination_port) = match protocol {
         protocol::TCP | protocol::UDP => (u16_of(&l4, 0), u16_of(&l4, 2)),
         protocol::ICMP | protocol::ICMPV6 if matches!(l4[0], 0 | 8 | 128 | 129) => {

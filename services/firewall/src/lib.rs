@@ -17,12 +17,12 @@ mod flows;
 mod fragments;
 mod headers;
 mod policy;
-mod tcp;
 
-use flows::{Flow, Key, Look, Phase, Table};
+use flows::{Flow, Key, Look, Table};
 use fragments::{Datagram, Datagrams};
 use headers::{Headers, L4};
 use policy::{Fragments, Policy, Side};
+use tam::track::{Connection, tcp};
 use tam::{Packet, Verdict};
 
 tam::module! {
@@ -123,7 +123,7 @@ fn on_packet(packet: &mut Packet<'_>) -> Verdict {
     }
 }
 
-/// What counts the packet when it passes, or why it does not.
+/// Returns what counts the packet when it passes, or why it does not.
 fn judge(packet: &Packet<'_>, policy: &Policy) -> Result<&'static tam::Counter, Reason> {
     let headers = Headers::of(packet)?;
     let side = policy.side(packet.arrival_port(), headers.source, headers.destination)?;
@@ -132,40 +132,43 @@ fn judge(packet: &Packet<'_>, policy: &Policy) -> Result<&'static tam::Counter, 
     }
     let (from_inside, now) = (side == Side::FromInside, packet.now_ms());
     let passed = if from_inside { &OUTGOING } else { &INCOMING };
-    if !packet.is_fragment() {
-        return judge_whole(packet, &headers, policy, from_inside, now, passed);
+    let (mut first_of, mut is_whole) = (None, true);
+    if packet.is_fragment() {
+        if policy.fragments == Fragments::Drop {
+            return Err(Reason::Fragment);
+        }
+        let (datagram, is_all) = Datagram::of(packet, &headers)?;
+        if packet.is_later_fragment() {
+            return match DATAGRAMS.with(|known| known.has(&datagram, now)) {
+                true => Ok(passed),
+                false => Err(Reason::FragmentOfNothing),
+            };
+        }
+        (first_of, is_whole) = (Some(datagram), is_all);
     }
-    if policy.fragments == Fragments::Drop {
-        return Err(Reason::Fragment);
+    let l4 = L4::of(packet, &headers, is_whole)?;
+    let passed = judge_headers(&headers, &l4, policy, from_inside, now, passed)?;
+    if let Some(datagram) = first_of {
+        DATAGRAMS.with(|known| known.add(&datagram, now));
     }
-    let datagram = Datagram::of(packet, &headers)?;
-    if packet.is_later_fragment() {
-        return match DATAGRAMS.with(|known| known.has(&datagram, now)) {
-            true => Ok(passed),
-            false => Err(Reason::FragmentOfNothing),
-        };
-    }
-    let passed = judge_whole(packet, &headers, policy, from_inside, now, passed)?;
-    DATAGRAMS.with(|known| known.add(&datagram, now));
     Ok(passed)
 }
 
-/// A packet with its L4 header.
-fn judge_whole(
-    packet: &Packet<'_>,
+/// Judges a packet by its L4 header.
+fn judge_headers(
     headers: &Headers,
+    l4: &L4,
     policy: &Policy,
     from_inside: bool,
     now: u64,
     passed: &'static tam::Counter,
 ) -> Result<&'static tam::Counter, Reason> {
-    let l4 = L4::of(packet, headers)?;
     if let L4::IcmpError { quoted } = l4 {
         // It goes to whoever sent what it quotes.
         if quoted.source != headers.destination {
             return Err(Reason::IcmpUnrelated);
         }
-        let key = Key::new(&quoted, !from_inside);
+        let key = Key::new(quoted, !from_inside);
         return match FLOWS.with(|flows| matches!(flows.look(&key, now), Look::Found(_))) {
             true => Ok(&RELATED),
             false => Err(Reason::IcmpUnrelated),
@@ -176,30 +179,26 @@ fn judge_whole(
     FLOWS.with(|flows| {
         let flow = match flows.look(&key, now) {
             Look::Found(flow) => {
-                if !reopens(flow, &l4) {
-                    follow(flow, &l4, from_inside, policy, now);
+                if !flow.connection.has_ended() || !is_first(l4) {
+                    follow(flow, l4, &ends, policy, from_inside, now)?;
                     return Ok(passed);
                 }
+                // Ports that are used again (RFC 1122, section 4.2.2.13).
                 flow
             }
             Look::Free(flow) => flow,
             Look::Full => {
                 // What may not begin a flow is dropped for that reason.
-                may_begin(&l4, &ends, policy, from_inside)?;
+                may_begin(l4, &ends, policy, from_inside)?;
                 return Err(Reason::TableFull);
             }
         };
-        let picked_up = may_begin(&l4, &ends, policy, from_inside)?;
+        let connection = may_begin(l4, &ends, policy, from_inside)?;
         if flow.is_alive(now) && !flow.has(&key) {
             EVICTED.add(1);
         }
-        *flow = Flow::begin(
-            &key,
-            from_inside,
-            picked_up,
-            policy.until(Phase::Opening, false, &l4, now),
-        );
-        match (from_inside, picked_up) {
+        *flow = Flow::begin(&key, connection, policy.until(connection, l4, now));
+        match (from_inside, is_picked_up(l4)) {
             (true, true) => PICKED_UP.add(1),
             (true, false) => OPENED.add(1),
             (false, _) => ALLOWED.add(1),
@@ -208,45 +207,63 @@ fn judge_whole(
     })
 }
 
-/// Whether a packet begins a connection anew where one has ended (RFC 1122, section 4.2.2.13).
-fn reopens(flow: &Flow, l4: &L4) -> bool {
-    matches!(l4, L4::Tcp { flags, .. } if tcp::is_first(*flags)) && flow.phase.has_ended()
+/// Returns whether it is a TCP connection's first segment.
+const fn is_first(l4: &L4) -> bool {
+    matches!(l4, L4::Tcp { flags, .. } if tcp::is_first(*flags))
 }
 
-/// Whether a packet of no known flow may begin one; true when the flow was there before.
+/// Returns whether it is another segment of one: what begins with it was there before.
+const fn is_picked_up(l4: &L4) -> bool {
+    matches!(l4, L4::Tcp { flags, .. } if !tcp::is_first(*flags))
+}
+
+/// Returns the flow that a packet of no known one begins, if it may.
 fn may_begin(
     l4: &L4,
     ends: &headers::Ends,
     policy: &Policy,
     from_inside: bool,
-) -> Result<bool, Reason> {
-    let mut picked_up = false;
-    match l4 {
+) -> Result<Connection, Reason> {
+    let begun = match l4 {
         L4::Tcp { flags, .. } if !tcp::is_first(*flags) => {
             // A reset or a handshake's second half begins nothing.
             let goes_on = from_inside && policy.pick_up && tcp::is_in_the_middle(*flags);
             if !goes_on {
                 return Err(Reason::NoConnection);
             }
-            picked_up = true;
+            Connection::pick_up(from_inside, *flags)
         }
         L4::Echo { request: false, .. } => return Err(Reason::NotAskedFor),
-        _ => {}
-    }
+        _ => Connection::begin(from_inside),
+    };
     match from_inside || policy.allows(ends) {
-        true => Ok(picked_up),
+        true => Ok(begun),
         false => Err(Reason::NotAskedFor),
     }
 }
 
-/// A packet of a known flow.
-fn follow(flow: &mut Flow, l4: &L4, from_inside: bool, policy: &Policy, now: u64) {
+/// Takes a packet of a known flow.
+fn follow(
+    flow: &mut Flow,
+    l4: &L4,
+    ends: &headers::Ends,
+    policy: &Policy,
+    from_inside: bool,
+    now: u64,
+) -> Result<(), Reason> {
     match l4 {
-        L4::Tcp { flags, .. } => tcp::follow(flow, from_inside, *flags),
-        _ => flow.answered_by(from_inside),
+        L4::Tcp { flags, .. } => {
+            // Whoever opens the ports of a connection anew that one end has closed needs leave
+            // as for any other.
+            if flow.connection.is_closing() && tcp::is_first(*flags) {
+                may_begin(l4, ends, policy, from_inside)?;
+            }
+            flow.connection.segment(from_inside, *flags);
+        }
+        _ => flow.connection.packet(from_inside),
     }
-    let late = flow.marks & flows::mark::RESET_LATE != 0;
-    flow.expires_ms = policy.until(flow.phase, late, l4, now);
+    flow.expires_ms = policy.until(flow.connection, l4, now);
+    Ok(())
 }
 
 #[cfg(test)]

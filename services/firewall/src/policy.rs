@@ -3,8 +3,9 @@
 
 use core::net::IpAddr;
 
+use tam::track::{Connection, Phase};
+
 use crate::Reason;
-use crate::flows::Phase;
 use crate::headers::{Ends, L4, V4_MAPPED, protocol};
 
 /// Most prefixes that `inside` may list.
@@ -230,14 +231,14 @@ impl Policy {
         })
     }
 
-    /// When a flow in this phase is forgotten, unless another packet comes. What was reset
-    /// `late` may go on: the reset may be made up.
-    pub fn until(&self, phase: Phase, late: bool, l4: &L4, now: u64) -> u64 {
-        now + match (phase, l4) {
+    /// Returns when a flow is forgotten, unless another packet comes. What was reset late may go
+    /// on: the reset may be forged.
+    pub fn until(&self, flow: Connection, l4: &L4, now: u64) -> u64 {
+        now + match (flow.phase(), l4) {
             (Phase::None | Phase::Opening | Phase::Answered, _) => self.opening_ms,
-            (Phase::Reset, _) if late => self.closing_ms,
+            (Phase::Reset, _) if flow.was_reset_late() => self.closing_ms,
             (Phase::Closed | Phase::Reset, _) => ENDED_MS,
-            (Phase::Closing, _) => self.closing_ms,
+            (Phase::Closing | Phase::Reopening | Phase::Reanswered, _) => self.closing_ms,
             (Phase::Established, L4::Tcp { .. }) => self.tcp_ms,
             (Phase::Established, L4::Echo { .. }) => self.icmp_ms,
             (Phase::Established, _) => self.udp_ms,

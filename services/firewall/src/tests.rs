@@ -282,6 +282,164 @@ fn fragments_go_the_way_of_their_first_one() {
     is_dropped(&mut node, &first, Reason::Fragment);
 }
 
+/// Another total length than the frame has, for what lies behind to be Ethernet's padding.
+fn ending_at(mut frame: Vec<u8>, total: u16) -> Vec<u8> {
+    frame[16..18].copy_from_slice(&total.to_be_bytes());
+    frame
+}
+
+/// TCP with another data offset, UDP with another length.
+fn offset_of(mut l4: Vec<u8>, words: u8) -> Vec<u8> {
+    l4[12] = words << 4;
+    l4
+}
+
+fn length_of(mut l4: Vec<u8>, length: u16) -> Vec<u8> {
+    l4[4..6].copy_from_slice(&length.to_be_bytes());
+    l4
+}
+
+#[test]
+fn a_header_ends_where_its_packet_ends_and_padding_is_no_part_of_it() {
+    let mut node = firewall("tcp/80 udp/53");
+    let syn = || v4(THERE, HERE, 6, &tcp(9, 80, SYN));
+    for total in [20, 28, 39] {
+        is_dropped(&mut node, &ending_at(syn(), total), Reason::CutShort);
+    }
+    let ask = v4(THERE, HERE, 17, &udp(9, 53));
+    is_dropped(&mut node, &ending_at(ask.clone(), 24), Reason::CutShort);
+    is_dropped(&mut node, &ending_at(v4(HERE, THERE, 1, &[8, 0, 0, 0, 0, 1, 0, 1]), 24), {
+        Reason::CutShort
+    });
+    let trailer = |frame: Vec<u8>| [frame, vec![0xee; 32]].concat();
+    passes(&mut node, &trailer(syn()));
+    passes(&mut node, &trailer(ask));
+    // A payload length of IPv6 says the same.
+    let mut six = v6(false, 17, &udp(9, 53));
+    six[18..20].copy_from_slice(&4_u16.to_be_bytes());
+    is_dropped(&mut node, &six, Reason::CutShort);
+}
+
+#[test]
+fn lengths_that_cannot_be_are_dropped() {
+    let mut node = firewall("");
+    let tcp_out = |words, more: usize| {
+        v4(HERE, THERE, 6, &[offset_of(tcp(4000, 80, SYN), words), vec![1; more]].concat())
+    };
+    for words in 0..5 {
+        is_dropped(&mut node, &tcp_out(words, 0), Reason::TcpFlags);
+    }
+    is_dropped(&mut node, &tcp_out(6, 0), Reason::CutShort);
+    is_dropped(&mut node, &tcp_out(15, 39), Reason::CutShort);
+    // The frame's trailer does not count.
+    is_dropped(&mut node, &ending_at(tcp_out(15, 40), 79), Reason::CutShort);
+    passes(&mut node, &tcp_out(15, 40));
+
+    let udp_out =
+        |length| v4(HERE, THERE, 17, &[length_of(udp(1, 53), length), vec![1; 8]].concat());
+    for length in [0, 7, 17, 100, u16::MAX] {
+        is_dropped(&mut node, &udp_out(length), Reason::CutShort);
+    }
+    // What lies behind it are options (RFC 9868).
+    for length in [8, 12, 16] {
+        passes(&mut node, &udp_out(length));
+    }
+    is_dropped(&mut node, &v6(false, 17, &length_of(udp(1, 53), 9)), Reason::CutShort);
+    passes(&mut node, &v6(false, 17, &udp(1, 53)));
+}
+
+#[test]
+fn a_first_fragment_has_its_l4_header_and_not_the_whole_datagram() {
+    let mut node = firewall("");
+    let first = |protocol, l4: &[u8]| v4_with(HERE, THERE, protocol, 9, 0x2000, l4);
+    passes(&mut node, &first(17, &length_of(udp(1, 53), 3000)));
+    is_dropped(&mut node, &first(17, &length_of(udp(1, 53), 7)), Reason::CutShort);
+    is_dropped(&mut node, &first(6, &offset_of(tcp(1, 80, SYN), 6)), Reason::CutShort);
+    // IPv6: an atomic fragment (RFC 6946) is all of it.
+    let six = |more: u8, length| {
+        let l4 = length_of(udp(1, 53), length);
+        v6(false, 44, &[&[17, 0, 0, more, 0, 0, 1, 1], &l4[..]].concat())
+    };
+    passes(&mut node, &six(1, 3000));
+    passes(&mut node, &six(0, 8));
+    is_dropped(&mut node, &six(0, 3000), Reason::CutShort);
+}
+
+#[test]
+fn later_fragments_of_ipv6_need_not_name_the_protocol() {
+    // Destination options behind the fragment header: only the first one has UDP's number.
+    let options = [17, 0, 1, 4, 0, 0, 0, 0];
+    let first = [&[60, 0, 0, 1, 0, 0, 1, 1], &options[..], &length_of(udp(1, 53), 3000)].concat();
+    let mut node = firewall("");
+    passes(&mut node, &v6(false, 44, &first));
+    passes(&mut node, &v6(false, 44, &[60, 0, 0, 16, 0, 0, 1, 1, 7, 7, 7, 7, 7, 7, 7, 7]));
+    let other = [60, 0, 0, 16, 0, 0, 1, 2, 7, 7, 7, 7, 7, 7, 7, 7];
+    is_dropped(&mut node, &v6(false, 44, &other), Reason::FragmentOfNothing);
+}
+
+#[test]
+fn ports_used_again_after_one_fin_make_a_connection_like_any_other() {
+    let mut node = firewall("");
+    for frame in [out(SYN), back(SYN | ACK), out(ACK), out(FIN | ACK)] {
+        passes(&mut node, &frame);
+    }
+    // The server has vanished; the client uses its port again a minute later.
+    node.set_now_ms(62_000);
+    for frame in [out(SYN), back(SYN | ACK), out(ACK)] {
+        passes(&mut node, &frame);
+    }
+    node.set_now_ms(62_000 + 7_439_999);
+    passes(&mut node, &back(ACK));
+    drop(node);
+
+    // A SYN alone, which may be forged, takes no time from what is half-closed and gives none.
+    let mut node = firewall("");
+    for frame in [out(SYN), back(SYN | ACK), out(ACK), out(FIN | ACK), out(SYN)] {
+        passes(&mut node, &frame);
+    }
+    is_dropped(&mut node, &back(SYN), Reason::NotAskedFor);
+    node.set_now_ms(1_000 + 239_999);
+    passes(&mut node, &back(ACK));
+    node.set_now_ms(1_000 + 239_999 + 240_000);
+    is_dropped(&mut node, &back(ACK), Reason::NoConnection);
+}
+
+#[test]
+fn an_error_quotes_no_more_than_its_lengths_say() {
+    let mut node = firewall("");
+    let asked = v4(HERE, THERE, 17, &udp(4000, 33434));
+    passes(&mut node, &asked);
+    let router = [198, 51, 100, 1];
+    let error = |words, about: &[u8]| {
+        v4(router, HERE, 1, &[&[11, 0, 0, 0, 0, words, 0, 0], about].concat())
+    };
+    let about = &asked[14..];
+    passes(&mut node, &error(0, about));
+    passes(&mut node, &error(7, about));
+    passes(&mut node, &error(32, about));
+    // The quoted ports would be Ethernet's padding, an extension (RFC 4884), or behind the
+    // quoted datagram's own end.
+    is_dropped(&mut node, &ending_at(error(0, about), 20 + 8 + 24), Reason::IcmpUnrelated);
+    is_dropped(&mut node, &error(6, about), Reason::IcmpUnrelated);
+    let short = ending_at(asked.clone(), 24);
+    is_dropped(&mut node, &error(0, &short[14..]), Reason::IcmpUnrelated);
+}
+
+#[test]
+fn an_ipv6_fragment_that_is_too_big_is_found_through_its_headers() {
+    let mut node = firewall("");
+    let whole = length_of(udp(4000, 53), 3000);
+    let fragment = |offset: u8| {
+        let headers = [60, 0, 0, offset, 0, 0, 1, 1, 17, 0, 1, 4, 0, 0, 0, 0];
+        v6(false, 44, &[&headers[..], &whole].concat())
+    };
+    passes(&mut node, &fragment(1));
+    let too_big = |about: &[u8]| v6(true, 58, &[&[2, 0, 0, 0, 0, 0, 5, 0], &about[14..]].concat());
+    passes(&mut node, &too_big(&fragment(1)));
+    is_dropped(&mut node, &too_big(&fragment(9)), Reason::IcmpUnrelated);
+    is_dropped(&mut node, &too_big(&fragment(1)[..74]), Reason::IcmpUnrelated);
+}
+
 #[test]
 fn a_flood_of_first_segments_throws_out_no_connection() {
     let mut node = firewall("tcp/80");

@@ -28,31 +28,42 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// Each capture of the service has a file beside it that says what becomes of its packets.
 fn runs_as_its_page_says(name: &str) {
     let directory = TempDir::new().unwrap();
     let project = project(&directory, name);
     let output = tam(&["--json", "build", project.to_str().unwrap()]);
     assert_eq!(status(&output), 0, "{}", document(&output));
-    let file = |path: String| project.join(path).to_str().unwrap().to_owned();
-    let module = file(format!("{name}.wasm"));
-    let (capture, expected) =
-        (file("captures/flows.pcap".into()), file("captures/flows.toml".into()));
-    let run = |level: &str| {
-        let arguments = ["--json", "run", &module, &capture, "--expect", &expected];
-        let output = tam(&[&arguments[..], &["--level", level]].concat());
-        let document = document(&output);
-        assert_eq!(status(&output), 0, "{level}: {}\n{document}", text(&output.stderr));
-        document
-    };
-    let user = run("user");
-    assert!(user["packets"].as_array().unwrap().len() > 20);
-    assert_eq!(user["differences"], serde_json::json!([]));
-    if !rustix::process::geteuid().is_root() {
-        return testkit::skip_this("programs in the kernel need root");
+    let module = project.join(format!("{name}.wasm"));
+    let expectations = expectations(&project.join("captures"));
+    assert!(!expectations.is_empty());
+    let is_root = rustix::process::geteuid().is_root();
+    for expected in expectations {
+        let capture = expected.with_extension("pcap");
+        let run = |level: &str| {
+            let files = [&module, &capture, &expected].map(|path| path.to_str().unwrap());
+            let arguments = ["--json", "run", files[0], files[1], "--expect", files[2]];
+            let output = tam(&[&arguments[..], &["--level", level]].concat());
+            let (document, shown) = (document(&output), expected.display());
+            let errors = text(&output.stderr);
+            assert_eq!(status(&output), 0, "{shown} at {level}: {errors}\n{document}");
+            document
+        };
+        let user = run("user");
+        assert!(!user["packets"].as_array().unwrap().is_empty());
+        assert_eq!(user["differences"], serde_json::json!([]));
+        for level in ["nic", "kernel"].into_iter().filter(|_| is_root) {
+            assert_eq!(run(level), user, "{} at {level}", expected.display());
+        }
     }
-    for level in ["nic", "kernel"] {
-        assert_eq!(run(level), user, "{level}");
+    if !is_root {
+        testkit::skip_this("programs in the kernel need root");
     }
+}
+
+fn expectations(captures: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(captures).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect()
 }
 
 #[test]
