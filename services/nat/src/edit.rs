@@ -2,12 +2,16 @@
 //! packet and in what an error quotes.
 
 use tam::Packet;
+use tam::checksum::{after16, after32};
+use tam::track::tcp;
 
 use crate::Reason;
-use crate::headers::{Headers, Protocol, SHORT_LENGTH, TCP_LENGTH, u16_of, u32_of};
+use crate::headers::{Headers, Protocol, SHORT_LENGTH, load, u16_of, u32_of};
 
 /// Where IPv4's header has its checksum (RFC 791, section 3.1).
 const IP_CHECKSUM: usize = 10;
+/// Where TCP's header has its checksum (RFC 9293, section 3.1).
+const TCP_CHECKSUM: usize = 16;
 
 /// Which end of a flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,8 +24,8 @@ pub enum End {
 #[derive(Clone, Copy)]
 pub struct Quoted {
     ip: [u8; 20],
-    l4: [u8; TCP_LENGTH],
-    /// How many of them are quoted: [`TCP_LENGTH`] or [`SHORT_LENGTH`].
+    l4: [u8; tcp::HEADER_LENGTH],
+    /// How many of them are quoted: [`tcp::HEADER_LENGTH`] or [`SHORT_LENGTH`].
     l4_length: usize,
     l3_at: usize,
     l4_at: usize,
@@ -43,23 +47,27 @@ impl End {
 }
 
 impl Quoted {
-    /// The packet quoted at `l3_at`, if it is one that could be mapped.
-    pub fn of(packet: &Packet<'_>, l3_at: usize) -> Option<Self> {
-        let (mut ip, mut l4) = ([0; 20], [0; TCP_LENGTH]);
-        packet.load(l3_at, &mut ip).ok()?;
+    /// Parses the packet that an error quotes from `l3_at` to `end`, if it is one that could be
+    /// mapped.
+    pub fn of(packet: &Packet<'_>, l3_at: usize, end: usize) -> Option<Self> {
+        let (mut ip, mut l4) = ([0; 20], [0; tcp::HEADER_LENGTH]);
+        load(packet, l3_at, end, &mut ip)?;
         let length = usize::from(ip[0] & 0x0f) * 4;
         let is_first = u16_of(&ip, 6) & 0x1fff == 0;
         if ip[0] >> 4 != 4 || length < 20 || !is_first {
             return None;
         }
         let (protocol, l4_at) = (Protocol::of(ip[9])?, l3_at + length);
-        // 8 bytes must be quoted (RFC 792), as much as fits should be (RFC 1812); a frame that
-        // was padded to 60 bytes ends before TCP's checksum.
-        let whole = protocol == Protocol::Tcp && packet.load(l4_at, &mut l4).is_ok();
+        // Behind the quoted datagram's own end nothing of it is quoted.
+        let end = end.min(l3_at + usize::from(u16_of(&ip, 2)));
+        // 8 bytes must be quoted (RFC 792), as much as fits should be (RFC 1812).
+        let whole = protocol == Protocol::Tcp
+            && load(packet, l4_at, end, &mut l4).is_some()
+            && has_checksum(&l4);
         if !whole {
-            packet.load(l4_at, &mut l4[..SHORT_LENGTH]).ok()?;
+            load(packet, l4_at, end, &mut l4[..SHORT_LENGTH])?;
         }
-        let l4_length = if whole { TCP_LENGTH } else { SHORT_LENGTH };
+        let l4_length = if whole { tcp::HEADER_LENGTH } else { SHORT_LENGTH };
         let (source_port, destination_port) = match (protocol, l4[0]) {
             (Protocol::Udp | Protocol::Tcp, _) => (u16_of(&l4, 0), u16_of(&l4, 2)),
             (Protocol::Icmp, 0 | 8) => (u16_of(&l4, 4), u16_of(&l4, 4)),
@@ -80,14 +88,35 @@ impl Quoted {
         })
     }
 
-    fn put(&self, packet: &mut Packet<'_>) -> Result<(), Reason> {
+    /// Gives an end of it another address and port, and has the error's own checksum follow, which
+    /// covers the quotation.
+    pub fn change(&mut self, headers: &mut Headers, end: End, address: u32, port: u16) {
+        // The sum over a whole IP header stays as it was: its checksum sees to that.
+        let old = change_address(&mut self.ip, end, address);
+        let (length, protocol) = (self.l4_length, self.protocol);
+        let changes = change_end(&mut self.l4, length, protocol, end, (old, address), port);
+        for (old, new) in changes {
+            follow(&mut headers.l4, 2, old, new);
+        }
+    }
+
+    /// Puts it back as it is now.
+    pub fn put(&self, packet: &mut Packet<'_>) -> Result<(), Reason> {
         let ip = packet.store(self.l3_at, &self.ip);
         let l4 = match self.l4_length {
-            TCP_LENGTH => packet.store(self.l4_at, &self.l4),
+            tcp::HEADER_LENGTH => packet.store(self.l4_at, &self.l4),
             _ => packet.store(self.l4_at, &self.l4[..SHORT_LENGTH]),
         };
         ip.and(l4).map_err(|_| Reason::CutShort)
     }
+}
+
+/// Returns whether what lies behind a quoted TCP header's first 8 bytes is the rest of it, with
+/// its checksum. It need not be: some routers pad what they quote with zeros, or append an
+/// extension without saying so (RFC 4884, sections 4 and 5); neither has a data offset there.
+const fn has_checksum(l4: &[u8; tcp::HEADER_LENGTH]) -> bool {
+    let length = (l4[12] >> 4) as usize * 4;
+    length >= tcp::HEADER_LENGTH && u16_of(l4, TCP_CHECKSUM) != 0
 }
 
 /// Gives a packet's end another address and port.
@@ -103,48 +132,21 @@ pub fn address(headers: &mut Headers, end: End, address: u32) {
     change_address(&mut headers.ip, end, address);
 }
 
-/// Gives an end of what an error quotes another address and port. The error's own checksum
-/// covers the quotation.
-pub fn quoted(
-    packet: &mut Packet<'_>,
-    headers: &mut Headers,
-    quoted: &Quoted,
-    end: End,
-    address: u32,
-    port: u16,
-) -> Result<(), Reason> {
-    let mut quoted = *quoted;
-    // The sum over a whole IP header stays as it was: its checksum sees to that.
-    let old = change_address(&mut quoted.ip, end, address);
-    let (length, protocol) = (quoted.l4_length, quoted.protocol);
-    let changes = change_end(&mut quoted.l4, length, protocol, end, (old, address), port);
-    for (old, new) in changes {
-        follow(&mut headers.l4, 2, old, new);
-    }
-    quoted.put(packet)
-}
-
 fn put(bytes: &mut [u8], at: usize, value: u16) {
     let [high, low] = value.to_be_bytes();
     (bytes[at], bytes[at + 1]) = (high, low);
 }
 
-/// Brings a checksum along when a word that it covers becomes another: RFC 1624, equation
-/// 3, HC' = ~(~HC + ~m + m').
+/// Brings a checksum along when a word that it covers becomes another.
 #[inline]
 fn follow(bytes: &mut [u8], checksum_at: usize, old: u16, new: u16) {
-    let sum = u32::from(!u16_of(bytes, checksum_at)) + u32::from(!old) + u32::from(new);
-    // Three 16-bit numbers: at most 2 in the carry, so two folds are enough.
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    put(bytes, checksum_at, !(sum as u16));
+    put(bytes, checksum_at, after16(u16_of(bytes, checksum_at), old, new));
 }
 
-/// The sum follows an address, word by word.
+/// Brings it along when an address becomes another.
 #[inline]
 fn follow_address(bytes: &mut [u8], checksum_at: usize, old: u32, new: u32) {
-    follow(bytes, checksum_at, (old >> 16) as u16, (new >> 16) as u16);
-    follow(bytes, checksum_at, old as u16, new as u16);
+    put(bytes, checksum_at, after32(u16_of(bytes, checksum_at), old, new));
 }
 
 /// Changes an address in an IP header, with its checksum; gives the old one.
@@ -160,7 +162,7 @@ fn change_address(ip: &mut [u8; 20], end: End, new: u32) -> u32 {
 /// Changes a port, with the checksum over it and over the addresses. Gives both words that
 /// changed, the port and the checksum, before and after.
 fn change_end(
-    l4: &mut [u8; TCP_LENGTH],
+    l4: &mut [u8; tcp::HEADER_LENGTH],
     length: usize,
     protocol: Protocol,
     end: End,
@@ -169,7 +171,7 @@ fn change_end(
 ) -> [(u16, u16); 2] {
     let (port_at, checksum_at) = match protocol {
         Protocol::Udp => (end.places().1, 6),
-        Protocol::Tcp => (end.places().1, 16),
+        Protocol::Tcp => (end.places().1, TCP_CHECKSUM),
         // The identifier, whichever end is meant.
         Protocol::Icmp => (4, 2),
     };

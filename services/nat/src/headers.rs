@@ -1,17 +1,17 @@
 //! What the service reads of a packet. Every length is checked; nothing is changed.
 
 use tam::Packet;
+use tam::icmp::quoted_end;
+use tam::track::tcp;
 
 use crate::Reason;
 use crate::edit::Quoted;
-use crate::mappings::Place;
+use crate::mappings::{Place, Remote};
 
 /// RFC 5237, section 2: protocol numbers.
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Bytes of TCP's header without options (RFC 9293, section 3.1).
-pub const TCP_LENGTH: usize = 20;
 /// Bytes of UDP's header, and of what each ICMP message begins with.
 pub const SHORT_LENGTH: usize = 8;
 
@@ -26,9 +26,9 @@ pub enum Protocol {
 /// A packet's headers, taken out of it: wherever they lie, their bytes have known places.
 pub struct Headers {
     pub ip: [u8; 20],
-    /// The first bytes of what comes behind IP: [`TCP_LENGTH`] or [`SHORT_LENGTH`] of them,
+    /// The first bytes of what comes behind IP: [`tcp::HEADER_LENGTH`] or [`SHORT_LENGTH`] of them,
     /// once [`Kind::of`] has taken them.
-    pub l4: [u8; TCP_LENGTH],
+    pub l4: [u8; tcp::HEADER_LENGTH],
     pub l4_length: usize,
     pub protocol: u8,
     pub source: u32,
@@ -37,6 +37,8 @@ pub struct Headers {
     /// Where the IP header begins, and what comes behind it.
     pub l3_at: usize,
     pub l4_at: usize,
+    /// Where the datagram ends: what lies behind is Ethernet's padding, and no part of it.
+    pub end: usize,
 }
 
 /// What comes behind IP.
@@ -56,6 +58,14 @@ pub const fn u32_of(bytes: &[u8], at: usize) -> u32 {
     (u16_of(bytes, at) as u32) << 16 | u16_of(bytes, at + 2) as u32
 }
 
+/// Takes bytes out of the packet; `None` where they lie beyond `end`.
+pub fn load(packet: &Packet<'_>, at: usize, end: usize, bytes: &mut [u8]) -> Option<()> {
+    if at + bytes.len() > end {
+        return None;
+    }
+    packet.load(at, bytes).ok()
+}
+
 impl Headers {
     /// `None` for what is not IPv4.
     pub fn of(packet: &Packet<'_>) -> Option<Self> {
@@ -66,7 +76,7 @@ impl Headers {
         let mut ip = [0; 20];
         packet.load(l3_at, &mut ip).ok()?;
         Some(Self {
-            l4: [0; TCP_LENGTH],
+            l4: [0; tcp::HEADER_LENGTH],
             l4_length: 0,
             protocol: ip[9],
             source: u32_of(&ip, 12),
@@ -74,6 +84,7 @@ impl Headers {
             id: u16_of(&ip, 4),
             l3_at,
             l4_at: l3_at + usize::from(ip[0] & 0x0f) * 4,
+            end: packet.length().min(l3_at + usize::from(u16_of(&ip, 2))),
             ip,
         })
     }
@@ -82,7 +93,7 @@ impl Headers {
     pub fn put(&self, packet: &mut Packet<'_>) -> Result<(), Reason> {
         let ip = packet.store(self.l3_at, &self.ip);
         let l4 = match self.l4_length {
-            TCP_LENGTH => packet.store(self.l4_at, &self.l4),
+            tcp::HEADER_LENGTH => packet.store(self.l4_at, &self.l4),
             SHORT_LENGTH => packet.store(self.l4_at, &self.l4[..SHORT_LENGTH]),
             _ => Ok(()),
         };
@@ -109,13 +120,14 @@ impl Kind {
 
     /// Takes the L4 header out of the packet.
     pub fn of(packet: &Packet<'_>, headers: &mut Headers) -> Result<Self, Reason> {
-        let (protocol, at) = (Self::of_fragment(headers)?, headers.l4_at);
+        let (protocol, at, end) = (Self::of_fragment(headers)?, headers.l4_at, headers.end);
         let loaded = match protocol {
-            Protocol::Tcp => packet.load(at, &mut headers.l4),
-            _ => packet.load(at, &mut headers.l4[..SHORT_LENGTH]),
+            Protocol::Tcp => load(packet, at, end, &mut headers.l4),
+            _ => load(packet, at, end, &mut headers.l4[..SHORT_LENGTH]),
         };
-        loaded.map_err(|_| Reason::CutShort)?;
-        headers.l4_length = if protocol == Protocol::Tcp { TCP_LENGTH } else { SHORT_LENGTH };
+        loaded.ok_or(Reason::CutShort)?;
+        headers.l4_length =
+            if protocol == Protocol::Tcp { tcp::HEADER_LENGTH } else { SHORT_LENGTH };
         let l4 = &headers.l4;
         let (source, destination, id) = (u16_of(l4, 0), u16_of(l4, 2), u16_of(l4, 4));
         // RFC 792: echo, and the errors: unreachable, time exceeded, parameter problem.
@@ -125,7 +137,8 @@ impl Kind {
             (Protocol::Icmp, 8) => Ok(Self::EchoRequest { id }),
             (Protocol::Icmp, 0) => Ok(Self::EchoReply { id }),
             (Protocol::Icmp, 3 | 11 | 12) => {
-                let quoted = Quoted::of(packet, at + SHORT_LENGTH);
+                let end = l4.first_chunk().map_or(end, |l4| quoted_end(4, l4, at, end));
+                let quoted = Quoted::of(packet, at + SHORT_LENGTH, end);
                 quoted.map(Self::Error).ok_or(Reason::ErrorOfNothing)
             }
             _ => Err(Reason::IcmpType),
@@ -141,7 +154,7 @@ impl Kind {
     }
 
     /// What a packet from inside is mapped by; errors and echo replies are not.
-    pub const fn mapped(&self, headers: &Headers) -> Option<(Place, u8)> {
+    pub const fn mapped(&self, headers: &Headers) -> Option<Place> {
         let (protocol, port) = match *self {
             Self::Udp { source, .. } => (Protocol::Udp, source),
             Self::Tcp { source, .. } => (Protocol::Tcp, source),
@@ -149,7 +162,19 @@ impl Kind {
             // Nobody outside could ask.
             Self::EchoReply { .. } | Self::Error(_) => return None,
         };
-        Some((Place { protocol, address: headers.source, port }, self.flags()))
+        Some(Place { protocol, address: headers.source, port })
+    }
+
+    /// Who a packet from inside is for, as a connection has it: of TCP alone.
+    pub const fn to(&self, headers: &Headers) -> Remote {
+        let port = if let Self::Tcp { destination, .. } = *self { destination } else { 0 };
+        Remote { address: headers.destination, port }
+    }
+
+    /// Who a packet from outside is from.
+    pub const fn from(&self, headers: &Headers) -> Remote {
+        let port = if let Self::Tcp { source, .. } = *self { source } else { 0 };
+        Remote { address: headers.source, port }
     }
 
     /// Which of the address' ports a packet to it is for.

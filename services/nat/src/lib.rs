@@ -17,11 +17,12 @@ mod edit;
 mod fragments;
 mod headers;
 mod mappings;
+mod others;
 mod settings;
 
 use edit::{End, Quoted};
 use headers::{Headers, Kind};
-use mappings::{Mapped, Mappings, Place};
+use mappings::{Mapped, Mappings, Place, Remote, Segment};
 use settings::Settings;
 use tam::{Counter, Packet, Verdict};
 
@@ -141,6 +142,7 @@ fn from_inside(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Settin
         return Ok((&OTHERS, ON));
     }
     let now = packet.now_ms();
+    let is_to_address = headers.destination == settings.address;
     if packet.is_later_fragment() {
         // Whatever port its first one got: the address is the same.
         Kind::of_fragment(headers)?;
@@ -148,31 +150,38 @@ fn from_inside(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Settin
         headers.put(packet)?;
         return Ok((&OUTGOING, ON));
     }
-    let kind = Kind::of(packet, headers)?;
-    let Some((place, flags)) = kind.mapped(headers) else {
-        return error_from_inside(packet, headers, &kind, settings, now);
+    let kind = match Kind::of(packet, headers) {
+        Ok(kind) => kind,
+        // The router may speak what nobody outside can.
+        Err(reason) if is_to_address => return unasked(settings).map_err(|_| reason),
+        Err(reason) => return Err(reason),
+    };
+    if let Kind::Error(quoted) = kind {
+        return error_from_inside(packet, headers, quoted, settings, now);
+    }
+    let Some(place) = kind.mapped(headers) else {
+        // Nobody outside could ask; the router can.
+        return if is_to_address { unasked(settings) } else { Err(Reason::IcmpType) };
     };
     // For another who is inside, or for the router itself?
-    let turned = match headers.destination == settings.address {
-        true => {
-            let target = kind.target().and_then(|target| found(target, now));
-            match target {
-                Some(target) => Some(target),
-                None => return unasked(settings),
-            }
-        }
-        false => None,
-    };
+    let target = kind.target().filter(|_| is_to_address);
+    let turned = target.and_then(|target| Some((target, found(target, now)?)));
+    if is_to_address && turned.is_none() {
+        return unasked(settings);
+    }
+    let flags = kind.flags();
+    let segment = Segment { remote: kind.to(headers), flags, now };
     let mapped = MAPPINGS.with(|mappings| {
-        let port = outgoing(mappings, &place, flags, settings, now)?;
-        if let (Some(_), Some(to)) = (turned, kind.target()) {
-            mappings.incoming(to, flags, settings, now);
+        let port = outgoing(mappings, &place, &segment, settings)?;
+        if let Some((target, _)) = turned {
+            let remote = Remote { address: settings.address, port };
+            mappings.incoming(target, &Segment { remote, flags, now }, settings);
         }
         Ok(port)
     })?;
     edit::end(headers, End::Source, settings.address, mapped);
-    if let Some(target) = turned {
-        edit::end(headers, End::Destination, target.address, target.port);
+    if let Some((_, mapped)) = turned {
+        edit::end(headers, End::Destination, mapped.address, mapped.port);
     }
     headers.put(packet)?;
     Ok(if turned.is_some() { (&HAIRPINS, REROUTED) } else { (&OUTGOING, ON) })
@@ -182,11 +191,10 @@ fn from_inside(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Settin
 fn outgoing(
     mappings: &mut Mappings,
     place: &Place,
-    flags: u8,
+    segment: &Segment,
     settings: &Settings,
-    now: u64,
 ) -> Result<u16, Reason> {
-    let (port, made) = mappings.outgoing(place, flags, settings, now)?;
+    let (port, made) = mappings.outgoing(place, segment, settings)?;
     if let Some(made) = made {
         MAPPED.add(1);
         PRESERVED.add(u64::from(port == place.port));
@@ -223,16 +231,15 @@ fn to_address(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Setting
         Err(reason) => return unasked(settings).map_err(|_| reason),
     };
     if let Kind::Error(quoted) = kind {
-        return error_to_address(packet, headers, &quoted, settings, now);
+        return error_to_address(packet, headers, quoted, settings, now);
     }
     let target = kind.target();
     let Some((target, mapped)) = target.and_then(|target| Some((target, found(target, now)?)))
     else {
         return unasked(settings);
     };
-    MAPPINGS.with(|mappings| {
-        mappings.incoming(target, kind.flags(), settings, now);
-    });
+    let segment = Segment { remote: kind.from(headers), flags: kind.flags(), now };
+    MAPPINGS.with(|mappings| mappings.incoming(target, &segment, settings));
     if packet.is_fragment() {
         DATAGRAMS.with(|known| known.add(headers, mapped.address, now));
     }
@@ -241,48 +248,68 @@ fn to_address(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Setting
     Ok((&INCOMING, REROUTED))
 }
 
-/// An error about a packet that somebody inside has sent (RFC 5508, REQ-4): it quotes the
-/// packet as it was outside.
+/// Translates an error about a packet that somebody inside has sent (RFC 5508, REQ-4): it quotes
+/// the packet as it was outside.
 fn error_to_address(
     packet: &mut Packet<'_>,
     headers: &mut Headers,
-    quoted: &Quoted,
+    mut quoted: Quoted,
     settings: &Settings,
     now: u64,
 ) -> Judged {
-    let mapped = match quoted.source == settings.address {
-        true => found((quoted.protocol, quoted.source_port), now),
-        false => None,
-    };
-    let Some(mapped) = mapped else {
+    let Some(mapped) = sender_of(&quoted, settings, now) else {
         return unasked(settings).map_err(|_| Reason::ErrorOfNothing);
     };
-    edit::quoted(packet, headers, quoted, End::Source, mapped.address, mapped.port)?;
+    quoted.change(headers, End::Source, mapped.address, mapped.port);
+    quoted.put(packet)?;
     edit::address(headers, End::Destination, mapped.address);
     headers.put(packet)?;
     Ok((&ERRORS, REROUTED))
 }
 
-/// An error about a packet that came to somebody inside (RFC 5508, REQ-5).
+/// Translates an error about a packet that came to somebody inside (RFC 5508, REQ-5), from outside
+/// or from another inside by the address (REQ-7).
 fn error_from_inside(
     packet: &mut Packet<'_>,
     headers: &mut Headers,
-    kind: &Kind,
+    mut quoted: Quoted,
     settings: &Settings,
     now: u64,
 ) -> Judged {
-    let Kind::Error(quoted) = kind else { return Err(Reason::IcmpType) };
+    let turned = match headers.destination == settings.address {
+        true => match sender_of(&quoted, settings, now) {
+            Some(sender) => Some(sender),
+            // About a packet of the router's own.
+            None => return unasked(settings).map_err(|_| Reason::ErrorOfNothing),
+        },
+        false => None,
+    };
     let place = Place {
         protocol: quoted.protocol,
         address: quoted.destination,
         port: quoted.destination_port,
     };
     let port = MAPPINGS.with(|mappings| mappings.look(&place, now));
+    // It goes to whoever sent what it quotes, and to nobody else.
+    let port = port.filter(|_| quoted.source == headers.destination);
     let port = port.ok_or(Reason::ErrorOfNothing)?;
-    edit::quoted(packet, headers, quoted, End::Destination, settings.address, port)?;
+    quoted.change(headers, End::Destination, settings.address, port);
     edit::address(headers, End::Source, settings.address);
+    if let Some(sender) = turned {
+        quoted.change(headers, End::Source, sender.address, sender.port);
+        edit::address(headers, End::Destination, sender.address);
+    }
+    quoted.put(packet)?;
     headers.put(packet)?;
-    Ok((&ERRORS, ON))
+    Ok((&ERRORS, if turned.is_some() { REROUTED } else { ON }))
+}
+
+/// Returns who inside sent a packet that is quoted as it was outside.
+fn sender_of(quoted: &Quoted, settings: &Settings, now: u64) -> Option<Mapped> {
+    match quoted.source == settings.address {
+        true => found((quoted.protocol, quoted.source_port), now),
+        false => None,
+    }
 }
 
 #[cfg(test)]

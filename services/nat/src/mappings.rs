@@ -13,9 +13,17 @@
 //! its port is odd where the port inside is (REQ-4). A new one takes a place that is empty or
 //! has expired, else that of the mapping that has waited longest for an answer; one that was
 //! answered is never thrown out.
+//!
+//! TCP's mappings know their connections (RFC 7857, section 2): the first one lies beside the
+//! mapping, further ones of the same port in a table of [`others`](crate::others). So one that
+//! ends ends no other, and a segment of no connection changes nothing.
+
+use tam::track::tcp::RST;
+use tam::track::{Connection, Phase};
 
 use crate::Reason;
 use crate::headers::Protocol;
+use crate::others::{self, Change, Ends, Others};
 use crate::settings::Settings;
 
 /// Ports that can be mapped, at most: half of all, which keeps the table in 1.5 MiB.
@@ -23,30 +31,21 @@ pub const PORTS_MAX: usize = 32_768;
 /// Ports of a bucket, half of them odd.
 pub const BUCKET: usize = 32;
 const PROTOCOLS: usize = 3;
+/// TCP's among them.
+const TCP: usize = Protocol::Tcp as usize;
 /// Bytes of a mapping: module.toml's `memory_pages_max` counts on it.
 const _: () = assert!(size_of::<Mapping>() == 16);
-
-const FIN: u8 = 1 << 0;
-const SYN: u8 = 1 << 1;
-const RST: u8 = 1 << 2;
-
-/// A TCP connection that begins or ends is kept this long (RFC 5382, REQ-5: 4 minutes).
-const TRANSITORY_MS: u64 = 240_000;
 
 /// Where a mapping is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Phase {
+enum Life {
     /// An empty place.
     None,
-    /// Nobody has answered.
-    Opening,
-    /// Somebody has.
+    /// Nobody has answered; of TCP, no connection is established.
+    Waiting,
+    /// Somebody has: it is not thrown out.
     Answered,
-    /// TCP: whoever is inside has gone on then.
-    Established,
-    /// TCP: an end has closed or reset it.
-    Closing,
 }
 
 /// Somebody inside, with their port.
@@ -55,6 +54,22 @@ pub struct Place {
     pub protocol: Protocol,
     pub address: u32,
     pub port: u16,
+}
+
+/// Somebody outside, with their port, as whoever is inside sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    pub address: u32,
+    pub port: u16,
+}
+
+/// What a packet says to its mapping.
+#[derive(Clone, Copy)]
+pub struct Segment {
+    pub remote: Remote,
+    /// TCP's flags.
+    pub flags: u8,
+    pub now: u64,
 }
 
 /// Who a port of the address is for.
@@ -74,8 +89,22 @@ pub struct Made {
 struct Mapping {
     address: u32,
     port: u16,
-    phase: Phase,
+    life: Life,
+    /// TCP: 0 where it never had another connection than its first one, else one more than those
+    /// that are established; [`UNCOUNTED`] once they could not be counted.
+    others: u8,
     expires_ms: u64,
+}
+
+/// [`Mapping::others`]: some may be established until the mapping has been idle for long enough.
+const UNCOUNTED: u8 = u8::MAX;
+
+/// The first connection of a TCP mapping, or the first one after that had ended.
+#[derive(Clone, Copy)]
+struct Main {
+    address: u32,
+    port: u16,
+    connection: Connection,
 }
 
 /// All mappings.
@@ -84,13 +113,29 @@ pub struct Mappings {
     ports: usize,
     seed: u64,
     places: [[Mapping; PORTS_MAX]; PROTOCOLS],
+    mains: [Main; PORTS_MAX],
+    others: Others,
+}
+
+impl Main {
+    const NONE: Self = Self { address: 0, port: 0, connection: Connection::NONE };
+
+    const fn is_with(&self, remote: Remote) -> bool {
+        let is_one = !matches!(self.connection.phase(), Phase::None);
+        is_one && self.address == remote.address && self.port == remote.port
+    }
+
+    /// Whether another connection may be here.
+    const fn is_free(&self) -> bool {
+        self.connection.has_ended() || matches!(self.connection.phase(), Phase::None)
+    }
 }
 
 impl Mapping {
-    const EMPTY: Self = Self { address: 0, port: 0, phase: Phase::None, expires_ms: 0 };
+    const EMPTY: Self = Self { address: 0, port: 0, life: Life::None, others: 0, expires_ms: 0 };
 
     fn is_alive(&self, now: u64) -> bool {
-        self.phase != Phase::None && now < self.expires_ms
+        self.life != Life::None && now < self.expires_ms
     }
 
     fn is_of(&self, place: &Place, now: u64) -> bool {
@@ -99,41 +144,33 @@ impl Mapping {
 
     /// The lower, the sooner it makes room; `u64::MAX`: never.
     fn age(&self, now: u64) -> u64 {
-        match (self.is_alive(now), self.phase) {
+        match (self.is_alive(now), self.life) {
             (false, _) => 0,
-            (true, Phase::Opening | Phase::Closing) => self.expires_ms,
-            (true, _) => u64::MAX,
+            (true, Life::Answered) => u64::MAX,
+            (true, _) => self.expires_ms,
         }
     }
 
-    /// A packet from inside.
-    fn sent(&mut self, protocol: Protocol, flags: u8) {
-        self.phase = match self.phase {
-            _ if flags & (RST | FIN) != 0 => Phase::Closing,
-            // Another connection with the same port.
-            Phase::Closing if flags & SYN != 0 => Phase::Opening,
-            Phase::Answered if protocol == Protocol::Tcp && flags & SYN == 0 => Phase::Established,
-            phase => phase,
-        };
+    /// Counts another connection that has been established, or is so no more.
+    const fn count(&mut self, (before, after): Change) {
+        match (before.is_lasting(), after.is_lasting()) {
+            (false, true) if self.others != UNCOUNTED => self.others += 1,
+            (true, false) if self.others > 1 && self.others != UNCOUNTED => self.others -= 1,
+            _ => {}
+        }
     }
 
-    /// A packet from outside.
-    fn received(&mut self, flags: u8) {
-        self.phase = match self.phase {
-            _ if flags & (RST | FIN) != 0 => Phase::Closing,
-            Phase::Opening => Phase::Answered,
-            phase => phase,
+    /// Takes note of what a segment has made of one of its connections, and how long that is kept.
+    fn follow(&mut self, main: Connection, kept: Option<u64>, now: u64) {
+        let others_last = self.others > 1;
+        self.life = match main.is_lasting() || others_last {
+            true => Life::Answered,
+            false => Life::Waiting,
         };
-    }
-
-    fn keep(&mut self, protocol: Protocol, settings: &Settings, now: u64) {
-        self.expires_ms = now
-            + match (protocol, self.phase) {
-                (Protocol::Udp, _) => settings.udp_ms,
-                (Protocol::Icmp, _) => settings.icmp_ms,
-                (Protocol::Tcp, Phase::Established) => settings.tcp_ms,
-                (Protocol::Tcp, _) => TRANSITORY_MS,
-            };
+        let Some(kept) = kept else { return };
+        // One that ends, or begins, takes nothing from those that are established.
+        let lasts = others_last || main.phase() == Phase::Established;
+        self.expires_ms = (now + kept).max(if lasts { self.expires_ms } else { 0 });
     }
 }
 
@@ -152,21 +189,24 @@ impl Place {
 impl Mappings {
     pub const fn new() -> Self {
         let places = [[Mapping::EMPTY; PORTS_MAX]; PROTOCOLS];
+        let (mains, others) = ([Main::NONE; PORTS_MAX], Others::new());
         // All zeros: what is not takes room in the module.
-        Self { first: 0, ports: 0, seed: 0, places }
+        Self { first: 0, ports: 0, seed: 0, places, mains, others }
     }
 
     /// Begins with `ports` ports from `first`, both multiples of [`BUCKET`].
     pub fn begin(&mut self, first: u16, ports: usize, seed: u64) {
         (self.first, self.ports, self.seed) = (first, ports, seed);
+        self.others.begin(seed);
         self.flush();
     }
 
     /// Forgets every mapping.
     pub fn flush(&mut self) {
         for mapping in self.places.as_flattened_mut() {
-            mapping.phase = Phase::None;
+            mapping.life = Life::None;
         }
+        self.others.flush();
     }
 
     /// The index of a port, if it may be mapped.
@@ -201,28 +241,81 @@ impl Mappings {
         Some(self.port(begin + at * 2))
     }
 
-    /// A packet from inside: its port, which is made if there is none.
+    /// Returns the port of a packet from inside, which is made if there is none.
     pub fn outgoing(
         &mut self,
         place: &Place,
-        flags: u8,
+        segment: &Segment,
         settings: &Settings,
-        now: u64,
     ) -> Result<(u16, Option<Made>), Reason> {
+        let now = segment.now;
         let (index, made) = match self.look(place, now).and_then(|port| self.index(port)) {
             Some(index) => (index, None),
             // A reset of what is not there begins nothing.
-            None if flags & RST != 0 => return Err(Reason::NoMapping),
+            None if segment.flags & RST != 0 => return Err(Reason::NoMapping),
             None => {
                 let index = self.room(place, now).ok_or(Reason::NoPort)?;
                 (index, Some(self.make(index, place, now)))
             }
         };
-        let port = self.port(index);
-        let mapping = &mut self.places[place.protocol as usize][index & (PORTS_MAX - 1)];
-        mapping.sent(place.protocol, flags);
-        mapping.keep(place.protocol, settings, now);
-        Ok((port, made))
+        let index = index & (PORTS_MAX - 1);
+        match place.protocol {
+            Protocol::Tcp => self.segment(index, true, segment, settings),
+            Protocol::Udp => self.keep(place.protocol, index, now + settings.udp_ms),
+            Protocol::Icmp => self.keep(place.protocol, index, now + settings.icmp_ms),
+        }
+        Ok((self.port(index), made))
+    }
+
+    fn keep(&mut self, protocol: Protocol, index: usize, until: u64) {
+        self.places[protocol as usize][index].expires_ms = until;
+    }
+
+    /// Takes a TCP segment to the connection that it is of; one of no connection, such as a
+    /// stranger's reset, changes nothing.
+    fn segment(&mut self, index: usize, from_inside: bool, segment: &Segment, settings: &Settings) {
+        let Segment { remote, flags, now } = *segment;
+        let (mapping, main) = (&mut self.places[TCP][index], &mut self.mains[index]);
+        let ends = Ends { address: mapping.address, port: mapping.port, remote };
+        let is_main = main.is_with(remote);
+        let mut other = None;
+        if !is_main {
+            if mapping.others != 0 {
+                other = self.others.find(&ends, now);
+            }
+            if other.is_none() {
+                // Whoever is inside begins a connection, or answers one.
+                if from_inside && flags & RST == 0 {
+                    self.begin_connection(index, &ends, flags, now);
+                }
+                return;
+            }
+        }
+        let connection = match &mut other {
+            Some(other) => &mut other.connection,
+            None => &mut main.connection,
+        };
+        let change = others::follow(connection, from_inside, flags);
+        let kept = others::keeps_for(change, from_inside, settings);
+        if let Some(other) = other {
+            other.keep(kept, now);
+            mapping.count(change);
+        }
+        mapping.follow(main.connection, kept, now);
+    }
+
+    /// Begins a connection of a mapping: its first one, where there is none that goes on.
+    fn begin_connection(&mut self, index: usize, ends: &Ends, flags: u8, now: u64) {
+        let (mapping, main) = (&mut self.places[TCP][index], &mut self.mains[index]);
+        let connection = others::begin(flags);
+        if main.is_free() {
+            let Remote { address, port } = ends.remote;
+            *main = Main { address, port, connection };
+        } else {
+            let added = self.others.add(ends, connection, now);
+            mapping.others = if added { mapping.others.max(1) } else { UNCOUNTED };
+        }
+        mapping.follow(main.connection, Some(others::TRANSITORY_MS), now);
     }
 
     /// Where a new mapping can be: the port that `place` has inside, if that is free.
@@ -253,7 +346,10 @@ impl Mappings {
         let mapping = &mut self.places[place.protocol as usize][index & (PORTS_MAX - 1)];
         let evicted = mapping.is_alive(now);
         let Place { address, port, .. } = *place;
-        *mapping = Mapping { address, port, phase: Phase::Opening, expires_ms: 0 };
+        *mapping = Mapping { address, port, life: Life::Waiting, others: 0, expires_ms: 0 };
+        if place.protocol == Protocol::Tcp {
+            self.mains[index & (PORTS_MAX - 1)] = Main::NONE;
+        }
         Made { evicted }
     }
 
@@ -264,22 +360,19 @@ impl Mappings {
         mapping.is_alive(now).then_some(Mapped { address, port })
     }
 
-    /// A packet from outside for a mapping that is there. Only TCP's are kept longer by it:
-    /// nobody outside may keep a mapping that nobody inside uses (RFC 4787, REQ-6).
+    /// Takes note of a packet from outside for a mapping that is there. Only TCP's are kept longer
+    /// by it: nobody outside may keep a mapping that nobody inside uses (RFC 4787, REQ-6).
     pub fn incoming(
         &mut self,
         (protocol, port): (Protocol, u16),
-        flags: u8,
+        segment: &Segment,
         settings: &Settings,
-        now: u64,
     ) {
         let Some(index) = self.index(port) else { return };
-        let mapping = &mut self.places[protocol as usize][index];
-        let closes = mapping.phase != Phase::Closing;
-        mapping.received(flags);
-        let closes = closes && mapping.phase == Phase::Closing;
-        if closes || (protocol == Protocol::Tcp && mapping.phase == Phase::Established) {
-            mapping.keep(protocol, settings, now);
+        let index = index & (PORTS_MAX - 1);
+        match protocol {
+            Protocol::Tcp => self.segment(index, false, segment, settings),
+            _ => self.places[protocol as usize][index].life = Life::Answered,
         }
     }
 

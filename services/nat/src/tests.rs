@@ -279,6 +279,239 @@ fn a_connection_is_kept_for_two_hours_and_what_ends_or_begins_for_minutes() {
     is_dropped(&mut node, &out(RST), Reason::NoMapping);
 }
 
+/// An error with RFC 4884's length, and what lies behind it in the frame.
+fn error_of(words: u8, about: &[u8], trailer: &[u8]) -> Vec<u8> {
+    let l4 = [&[11, 0, 0, 0, 0, words, 0, 0], about].concat();
+    [ip([203, 0, 113, 1], ADDRESS, 1, &l4), trailer.to_vec()].concat()
+}
+
+#[test]
+fn what_an_error_does_not_quote_is_not_touched() {
+    // An MPLS label stack (RFC 4950) as an extension (RFC 4884).
+    const EXTENSION: [u8; 12] = [0x20, 0, 0x98, 0xb5, 0, 8, 1, 1, 0, 6, 0x41, 0xff];
+    let mut node = nat();
+    let asked = ip(HERE, THERE, 6, &[&tcp(80, 443, SYN)[..], &[7; 100]].concat());
+    let (_, out) = run(&mut node, &asked);
+    let padded = |length: usize, to: usize| [&out[..length], &vec![0; to - length]].concat();
+    for (name, words, about, trailer) in [
+        ("8 bytes of TCP, then Ethernet's trailer", 0, padded(28, 28), &[0xa5; 16][..]),
+        ("8 bytes of TCP and an extension at once", 7, padded(28, 28), &EXTENSION),
+        ("the same, and its length is not said", 0, padded(28, 28), &EXTENSION),
+        ("16 bytes, zeros to 128, and an extension", 32, padded(36, 128), &EXTENSION),
+        ("the same, and its length is not said", 0, padded(36, 128), &EXTENSION),
+        ("17 bytes: half of the checksum", 0, padded(37, 37), &[]),
+    ] {
+        let is_icmp = trailer == EXTENSION;
+        let (about, trailer) = match is_icmp {
+            true => ([&about[..], trailer].concat(), &[][..]),
+            false => (about, trailer),
+        };
+        let frame = error_of(words, &about, trailer);
+        let outcome = node.packet(on_packet, &super::tests::frame(&frame));
+        assert_eq!(outcome.verdict, REROUTE, "{name}");
+        let back = &outcome.bytes[14..];
+        let length = frame.len() - trailer.len();
+        assert_eq!(sum(&back[20..length], 0), 0, "{name}: ICMP's checksum");
+        assert_eq!(back[28..28 + 28], asked[..28], "{name}: what is quoted");
+        assert_eq!(back[56..], frame[56..], "{name}: what is not");
+    }
+    // All of the header is there, with 40 bytes and in 128.
+    for (words, about) in [(0, padded(40, 40)), (10, padded(40, 40)), (32, padded(128, 128))] {
+        let (verdict, back) = run(&mut node, &error_of(words, &about, &[]));
+        assert_eq!((verdict, &back[28..68]), (REROUTE, &asked[..40]));
+    }
+    // The quoted datagram ends before its ports do: no ports.
+    for (words, length) in [(0, 24), (6, 28)] {
+        let nothing = error_of(words, &out[..length], &[]);
+        assert_eq!(run(&mut node, &nothing), (FORWARD, nothing.clone()));
+    }
+}
+
+#[test]
+fn a_header_in_padding_is_none() {
+    let mut node = nat();
+    let mut cut = ip(HERE, THERE, 6, &tcp(80, 443, SYN));
+    cut[2..4].copy_from_slice(&28_u16.to_be_bytes());
+    let checksum = sum(&[&cut[..10], &[0, 0], &cut[12..20]].concat(), 0);
+    cut[10..12].copy_from_slice(&checksum.to_be_bytes());
+    is_dropped(&mut node, &cut, Reason::CutShort);
+}
+
+#[test]
+fn an_error_about_a_packet_by_the_address_goes_back_to_another_inside() {
+    for (protocol, there, l4) in [
+        (17, udp(80, 53), udp as fn(u16, u16) -> Vec<u8>),
+        (6, tcp(80, 53, SYN), |from, to| tcp(from, to, SYN)),
+    ] {
+        let mut node = nat();
+        let (_, out) = run(&mut node, &ip(OTHER, THERE, protocol, &there));
+        let asked = ip(HERE, ADDRESS, protocol, &l4(81, source(&out).1));
+        let (_, turned) = run(&mut node, &asked);
+        assert_eq!(destination(&turned), (OTHER, 80));
+        for length in [turned.len(), 28] {
+            let (verdict, back) = run(&mut node, &error(OTHER, ADDRESS, &turned, length));
+            let ends = (source(&back).0, destination(&back).0);
+            assert_eq!((verdict, ends), (REROUTE, (ADDRESS, HERE)), "RFC 5508, REQ-7");
+            assert_eq!(back[28..], asked[..length]);
+        }
+        // About a packet of the router's own, or to somebody who has not sent it.
+        let own = error(HERE, ADDRESS, &ip(ADDRESS, HERE, 17, &udp(9, 9)), 28);
+        assert_eq!(run(&mut node, &own), (FORWARD, own));
+        let (_, out) = run(&mut node, &ip(HERE, THERE, 17, &udp(40_000, 53)));
+        let (_, answer) = run(&mut node, &ip(THERE, ADDRESS, 17, &udp(53, source(&out).1)));
+        let astray = error(HERE, [8, 8, 8, 8], &answer, 28);
+        is_dropped(&mut node, &astray, Reason::ErrorOfNothing);
+    }
+    // What those inside tell the router is none of its business.
+    let mut node = nat();
+    for packet in [ip(HERE, ADDRESS, 1, &echo(0, 9)), ip(HERE, ADDRESS, 47, &[0; 8])] {
+        assert_eq!(run(&mut node, &packet), (FORWARD, packet.clone()));
+    }
+}
+
+/// Segments between port 40,000 of who is inside and port 443 of somebody outside.
+fn out_to(remote: [u8; 4], flags: u8) -> Vec<u8> {
+    ip(HERE, remote, 6, &tcp(40_000, 443, flags))
+}
+
+fn back_from(remote: [u8; 4], flags: u8) -> Vec<u8> {
+    ip(remote, ADDRESS, 6, &tcp(443, 40_000, flags))
+}
+
+fn open(node: &mut Node, remote: [u8; 4]) {
+    for packet in [out_to(remote, SYN), back_from(remote, SYN | ACK), out_to(remote, ACK)] {
+        run(node, &packet);
+    }
+}
+
+/// Who is outside, besides `THERE`.
+const SECOND: [u8; 4] = [192, 0, 2, 8];
+const STRANGER: [u8; 4] = [203, 0, 113, 66];
+
+#[test]
+fn one_connections_end_ends_no_other_and_a_strangers_ends_none() {
+    let ends: [&[Vec<u8>]; 6] = [
+        &[back_from(STRANGER, RST)],
+        &[back_from(STRANGER, FIN | ACK), out_to(STRANGER, RST | ACK)],
+        // It was refused.
+        &[out_to(SECOND, SYN), back_from(SECOND, RST | ACK)],
+        &[out_to(SECOND, SYN), back_from(SECOND, SYN | ACK), out_to(SECOND, RST)],
+        &[
+            out_to(SECOND, SYN),
+            back_from(SECOND, SYN | ACK),
+            out_to(SECOND, ACK),
+            out_to(SECOND, FIN | ACK),
+            back_from(SECOND, FIN | ACK),
+            out_to(SECOND, ACK),
+        ],
+        // Begun from outside, and ended.
+        &[
+            back_from(SECOND, SYN),
+            out_to(SECOND, SYN | ACK),
+            back_from(SECOND, ACK),
+            back_from(SECOND, RST),
+        ],
+    ];
+    for (number, segments) in ends.into_iter().enumerate() {
+        let mut node = nat();
+        open(&mut node, THERE);
+        for segment in segments {
+            run(&mut node, segment);
+        }
+        node.set_now_ms(1_000 + 7_439_999);
+        assert_eq!(run(&mut node, &back_from(THERE, ACK)).0, REROUTE, "{number}");
+    }
+    // The first one's end neither.
+    let mut node = nat();
+    open(&mut node, THERE);
+    open(&mut node, SECOND);
+    for segment in [out_to(THERE, FIN | ACK), back_from(THERE, FIN | ACK), back_from(THERE, RST)] {
+        run(&mut node, &segment);
+    }
+    node.set_now_ms(1_000 + 7_439_999);
+    assert_eq!(run(&mut node, &back_from(SECOND, ACK)).0, REROUTE);
+}
+
+#[test]
+fn a_mapping_ends_soon_after_the_last_of_its_connections() {
+    let mut node = nat();
+    open(&mut node, THERE);
+    open(&mut node, SECOND);
+    open(&mut node, STRANGER);
+    for remote in [SECOND, THERE, STRANGER] {
+        run(&mut node, &out_to(remote, FIN | ACK));
+        // Repeated it counts once.
+        run(&mut node, &back_from(remote, FIN | ACK));
+        run(&mut node, &back_from(remote, FIN | ACK));
+    }
+    let alive = |node: &mut Node, now| {
+        node.set_now_ms(now);
+        MAPPINGS.with(|mappings| mappings.count(now))[1] == 1
+    };
+    assert!(alive(&mut node, 1_000 + 239_999) && !alive(&mut node, 1_000 + 240_000));
+
+    // A connection after another: the port is free soon after each.
+    let mut now = 8_000_000;
+    node.set_now_ms(now);
+    for remote in [THERE, SECOND, THERE] {
+        open(&mut node, remote);
+        run(&mut node, &out_to(remote, FIN | ACK));
+        run(&mut node, &back_from(remote, FIN | ACK));
+        assert!(alive(&mut node, now + 239_999) && !alive(&mut node, now + 240_000), "{remote:?}");
+        now += 300_000;
+        node.set_now_ms(now);
+    }
+}
+
+#[test]
+fn a_forged_reset_costs_an_active_connection_nothing() {
+    let mut node = nat();
+    open(&mut node, THERE);
+    for segment in [back_from(THERE, RST), out_to(THERE, ACK), back_from(THERE, ACK)] {
+        run(&mut node, &segment);
+    }
+    node.set_now_ms(1_000 + 7_439_999);
+    assert_eq!(run(&mut node, &back_from(THERE, ACK)).0, REROUTE);
+}
+
+#[test]
+fn handshakes_that_nobody_ends_shut_nobody_out() {
+    let mut node = nat();
+    open(&mut node, THERE);
+    // More than there are ports, each answered by a server that is in league.
+    for number in 0..50_000_u32 {
+        let [_, b, c, d] = number.to_be_bytes();
+        let (verdict, out) =
+            run(&mut node, &ip([10, 100 + b, c, d], THERE, 6, &tcp(4000, 80, SYN)));
+        assert_eq!(verdict, FORWARD);
+        run(&mut node, &ip(THERE, ADDRESS, 6, &tcp(80, source(&out).1, SYN | ACK)));
+    }
+    let (verdict, out) = run(&mut node, &ip(OTHER, THERE, 6, &tcp(4000, 443, SYN)));
+    assert_eq!(verdict, FORWARD);
+    let answer = ip(THERE, ADDRESS, 6, &tcp(443, source(&out).1, SYN | ACK));
+    assert_eq!(destination(&run(&mut node, &answer).1), (OTHER, 4000));
+    assert_eq!(run(&mut node, &back_from(THERE, ACK)).0, REROUTE, "what was there stays");
+}
+
+#[test]
+fn more_connections_of_one_port_than_can_be_counted_keep_it() {
+    let mut node = nat();
+    open(&mut node, THERE);
+    let remotes = (0..6_000_u32).map(|number| {
+        let [_, b, c, d] = number.to_be_bytes();
+        [198, b, c, d]
+    });
+    for remote in remotes.clone() {
+        open(&mut node, remote);
+    }
+    for remote in remotes {
+        run(&mut node, &back_from(remote, RST));
+    }
+    run(&mut node, &back_from(THERE, RST));
+    node.set_now_ms(1_000 + 7_439_999);
+    assert_eq!(run(&mut node, &back_from(THERE, ACK)).0, REROUTE);
+}
+
 #[test]
 fn fragments_follow_their_first_one() {
     let first = ip_with(THERE, ADDRESS, 17, 77, 0x2000, &udp(53, 40_000));

@@ -1,0 +1,173 @@
+//! Further TCP connections of mappings that have more than one: a table of fixed size.
+//!
+//! Few have: systems give each connection a port of its own where they can. A new one takes a
+//! place that is empty or has expired, else that of the one that has waited longest; one that is
+//! established is never thrown out.
+
+use tam::track::{Connection, Phase, tcp};
+
+use crate::mappings::Remote;
+use crate::settings::Settings;
+
+/// Places of a bucket.
+const WAYS: usize = 8;
+/// Buckets: in all one place for eight mappings of TCP.
+const BUCKETS: usize = 512;
+const _: () = assert!(BUCKETS.is_power_of_two());
+/// Bytes of a connection: module.toml's `memory_pages_max` counts on it.
+const _: () = assert!(size_of::<Other>() == 24);
+
+/// A connection that begins or ends is kept this long (RFC 5382, REQ-5: 4 minutes).
+pub const TRANSITORY_MS: u64 = 240_000;
+
+/// Both ends of a connection: whoever is inside, and whoever is outside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    pub address: u32,
+    pub port: u16,
+    pub remote: Remote,
+}
+
+/// A connection before and after a segment.
+pub type Change = (Connection, Connection);
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub struct Other {
+    address: u32,
+    remote_address: u32,
+    port: u16,
+    remote_port: u16,
+    pub connection: Connection,
+    expires_ms: u64,
+}
+
+/// All of them.
+pub struct Others {
+    seed: u64,
+    buckets: [[Other; WAYS]; BUCKETS],
+}
+
+/// Returns the connection that a segment from inside begins.
+pub const fn begin(flags: u8) -> Connection {
+    match tcp::is_first(flags) {
+        true => Connection::begin(true),
+        // It was there before, or answers one from outside.
+        false => Connection::pick_up(true, flags),
+    }
+}
+
+/// Takes a segment to a connection.
+pub fn follow(connection: &mut Connection, from_inside: bool, flags: u8) -> Change {
+    let before = *connection;
+    // Ports that are used again, by either end: whoever is inside opens or accepts.
+    if before.has_ended() && from_inside && flags & (tcp::SYN | tcp::RST) == tcp::SYN {
+        *connection = begin(flags);
+    } else {
+        connection.segment(from_inside, flags);
+    }
+    (before, *connection)
+}
+
+/// Returns for how many milliseconds a segment keeps its connection and the mapping of it, if it
+/// does. Nobody outside keeps what has ended or has not begun.
+pub fn keeps_for((before, after): Change, from_inside: bool, settings: &Settings) -> Option<u64> {
+    match after.phase() {
+        Phase::Established => Some(settings.tcp_ms),
+        _ if from_inside || (before.is_lasting() && before != after) => Some(TRANSITORY_MS),
+        _ => None,
+    }
+}
+
+impl Ends {
+    /// Returns the bucket for a connection. Strangers choose remote ends as they like, so that it
+    /// goes by a secret too.
+    fn bucket(&self, seed: u64) -> usize {
+        let Self { address, port, remote } = *self;
+        let inside = u64::from(address) << 16 | u64::from(port);
+        let outside = u64::from(remote.address) << 16 | u64::from(remote.port);
+        let mut hash = seed;
+        for word in [inside, outside] {
+            // The fractional part of the golden ratio, which is odd.
+            hash = (hash ^ hash >> 32 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+        (hash >> 32) as usize & (BUCKETS - 1)
+    }
+}
+
+impl Other {
+    const EMPTY: Self = Self {
+        address: 0,
+        remote_address: 0,
+        port: 0,
+        remote_port: 0,
+        connection: Connection::NONE,
+        expires_ms: 0,
+    };
+
+    fn has(&self, ends: &Ends) -> bool {
+        let remote = Remote { address: self.remote_address, port: self.remote_port };
+        *ends == Ends { address: self.address, port: self.port, remote }
+    }
+
+    /// Keeps it for so many milliseconds, if it is kept.
+    pub fn keep(&mut self, kept: Option<u64>, now: u64) {
+        self.expires_ms = kept.map_or(self.expires_ms, |kept| now + kept);
+    }
+
+    /// The lower, the sooner it makes room; `u64::MAX`: never.
+    fn age(&self, now: u64) -> u64 {
+        match (now < self.expires_ms, self.connection.is_lasting()) {
+            (false, _) => 0,
+            (true, false) => self.expires_ms,
+            (true, true) => u64::MAX,
+        }
+    }
+}
+
+impl Others {
+    pub const fn new() -> Self {
+        Self { seed: 0, buckets: [[Other::EMPTY; WAYS]; BUCKETS] }
+    }
+
+    pub fn begin(&mut self, seed: u64) {
+        self.seed = seed;
+        self.flush();
+    }
+
+    /// Forgets every connection.
+    pub fn flush(&mut self) {
+        for other in self.buckets.as_flattened_mut() {
+            other.expires_ms = 0;
+        }
+    }
+
+    /// Returns a connection, if it is known.
+    pub fn find(&mut self, ends: &Ends, now: u64) -> Option<&mut Other> {
+        let ways = &mut self.buckets[ends.bucket(self.seed)];
+        ways.iter_mut().find(|other| now < other.expires_ms && other.has(ends))
+    }
+
+    /// Adds a connection; `false` where all that could make room are established.
+    pub fn add(&mut self, ends: &Ends, connection: Connection, now: u64) -> bool {
+        let ways = &mut self.buckets[ends.bucket(self.seed)];
+        let (mut way, mut oldest) = (WAYS, u64::MAX);
+        for (at, other) in ways.iter().enumerate() {
+            let age = other.age(now);
+            if age < oldest {
+                (way, oldest) = (at, age);
+            }
+        }
+        let Some(place) = ways.get_mut(way) else { return false };
+        let Ends { address, port, remote } = *ends;
+        *place = Other {
+            address,
+            remote_address: remote.address,
+            port,
+            remote_port: remote.port,
+            connection,
+            expires_ms: now + TRANSITORY_MS,
+        };
+        true
+    }
+}
