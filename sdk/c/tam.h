@@ -130,7 +130,9 @@ TAM_HOST(packet_load) i32 tam_packet_load(u32 offset, void *to, u32 length);
 TAM_HOST(packet_store) i32 tam_packet_store(u32 offset, const void *from, u32 length);
 TAM_HOST(packet_resize_head) i32 tam_packet_resize_head(i32 delta);
 TAM_HOST(packet_resize_tail) i32 tam_packet_resize_tail(i32 delta);
-/* A frame of one's own; the manifest's `needs` lists "send". */
+/* A frame of one's own; the manifest's `needs` lists "send". By a port's number, or as an IP
+ * packet, whose Ethernet header only has to say which version, where the node's routes lead. */
+#define TAM_SEND_BY_ROUTE 0xffff
 TAM_HOST(packet_send) i32 tam_packet_send(const void *frame, u32 length, u32 port);
 /* To the node's event stream; needs "events". */
 TAM_HOST(event) i32 tam_event(u32 code, const void *data, u32 length);

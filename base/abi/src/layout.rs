@@ -65,6 +65,10 @@ pub const BEGINS_WITH_DATA: u8 = 2;
 /// The offset that says "there is no such header".
 pub const OFFSET_NONE: u16 = 0xffff;
 
+/// In place of a port that a frame is sent by: where the node's routes lead, as any packet that it
+/// forwards. No port has this number.
+pub const SEND_BY_ROUTE: u16 = 0xffff;
+
 /// [`Meta::flags`]: the packet is an IP fragment.
 pub const META_FRAGMENT: u8 = 1 << 0;
 /// [`Meta::flags`]: the packet is a fragment that is not the first: it has no L4 header.

@@ -19,6 +19,7 @@ fn the_sdk_has_the_nodes_addresses() {
     assert_eq!(sdk::DATA_ADDRESS, layout::DATA_ADDRESS as usize);
     assert_eq!(sdk::MARK_LENGTH, layout::MARK_LENGTH);
     assert_eq!(sdk::OFFSET_NONE, layout::OFFSET_NONE);
+    assert_eq!(sdk::SEND_BY_ROUTE, layout::SEND_BY_ROUTE);
     assert_eq!(sdk::META_FRAGMENT, layout::META_FRAGMENT);
     assert_eq!(sdk::META_LATER_FRAGMENT, layout::META_LATER_FRAGMENT);
     assert_eq!(sdk::PARAMETER_TEXT_MAX, abi::manifest::PARAMETER_TEXT_MAX);
@@ -141,6 +142,8 @@ fn the_header_for_c_has_the_nodes_numbers() {
     assert_eq!(defined("TAM_WINDOW "), format!("((u8*){:#x})", layout::WINDOW_ADDRESS));
     assert_eq!(defined("TAM_WINDOW_MAX "), layout::WINDOW_LENGTH_MAX.to_string());
     assert_eq!(defined("TAM_OFFSET_NONE "), format!("{:#x}", layout::OFFSET_NONE));
+    assert_eq!(defined("TAM_SEND_BY_ROUTE "), format!("{:#x}", layout::SEND_BY_ROUTE));
+    assert!(DOCUMENT.contains(&format!("{:#x}, in place of a port", layout::SEND_BY_ROUTE)));
     assert_eq!(defined("TAM_ETHERNET "), layout::BEGINS_WITH_ETHERNET.to_string());
     assert_eq!(defined("TAM_DATA "), layout::BEGINS_WITH_DATA.to_string());
     assert_eq!(sdk::BEGINS_WITH_ETHERNET, layout::BEGINS_WITH_ETHERNET);

@@ -35,6 +35,11 @@ const MODULE: &str = r#"(module
     ;; Events and messages are counted together: one more, and none after it.
     (i32.store (i32.const 0x9018) (call $message (i32.const 0x8102) (i32.const 1)))
     (i32.store (i32.const 0x901c) (call $message (i32.const 0x9101) (i32.const 3)))
+    ;; By the node's routes; a port that no number of 16 bits is.
+    (i32.store (i32.const 0x9020)
+      (call $send (i32.const 0x9200) (i32.const 60) (i32.const 0xffff)))
+    (i32.store (i32.const 0x9024)
+      (call $send (i32.const 0x9200) (i32.const 60) (i32.const 0x1ffff)))
     (i32.const 0)))"#;
 
 /// It sends as long a frame as there can be, and tells of it.
@@ -91,7 +96,7 @@ fn events_and_frames_reach_the_reader_whole_and_in_order() {
         // The same for each packet: what is counted is counted for one.
         for _ in 0..3 {
             instance.packet(&program, &packet).unwrap();
-            assert_eq!(results(&instance), [0, 0, 0, 0, -2, 0, 0, -3], "{flavour:?}");
+            assert_eq!(results(&instance), [0, 0, 0, 0, -2, 0, 0, -3, 0, -2], "{flavour:?}");
         }
         for _ in 0..3 {
             for expected in [
@@ -101,6 +106,7 @@ fn events_and_frames_reach_the_reader_whole_and_in_order() {
                 Record::Send { instance: INSTANCE, port: 127, frame: &packet[..60] },
                 Record::Message { instance: INSTANCE, message: b"ell" },
                 Record::Message { instance: INSTANCE, message: &packet[..1] },
+                Record::Send { instance: INSTANCE, port: 0xffff, frame: &frame[..60] },
             ] {
                 let read = ring.next(|bytes| assert_eq!(Record::parse(bytes), Ok(expected)));
                 assert_eq!(read, Ok(Some(())), "{flavour:?}");

@@ -11,7 +11,7 @@ use abi::host::{
     EVENT_LENGTH_MAX, EVENTS_PER_CALL_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, Hook,
     QUEUE_PERCENT_MAX, SENDS_PER_PACKET_MAX, STATE_CHUNK_MAX, STATE_LENGTH_MAX,
 };
-use abi::layout::{META_ADDRESS, META_LENGTHS_LENGTH, WINDOW_ADDRESS, host_error};
+use abi::layout::{META_ADDRESS, META_LENGTHS_LENGTH, SEND_BY_ROUTE, WINDOW_ADDRESS, host_error};
 use abi::{HostFunction, HostFunctions, PacketBytes};
 use level::ahead;
 use std::cell::RefCell;
@@ -320,7 +320,7 @@ fn packet_send<P>(
     }
     let frame = range(memory, address, length)?;
     let port = u16::try_from(port).map_err(|_| host_error::NOT_FOUND)?;
-    if !host.ports.values().any(|&known| known == port) {
+    if port != SEND_BY_ROUTE && !host.ports.values().any(|&known| known == port) {
         return Err(host_error::NOT_FOUND);
     }
     let lengths = FRAME_LENGTH_MIN..=FRAME_LENGTH_MAX;

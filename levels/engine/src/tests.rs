@@ -285,6 +285,21 @@ fn frames_of_its_own_are_bounded() {
     assert_eq!(sent.iter().map(|s| (s.port, s.frame.len())).collect::<Vec<_>>(), [(7, 60); 4]);
 }
 
+#[test]
+fn a_frame_goes_by_route_where_no_port_is_named() {
+    let mut instance = start(
+        r#"(import "tam" "packet_send" (func $send (param i32 i32 i32) (result i32)))
+           (func (export "on_packet") (result i32)
+             (drop (call $send (i32.const 0x9000) (i32.const 60) (i32.const 0x1ffff)))
+             (call $send (i32.const 0x9000) (i32.const 60) (i32.const 0xffff)))"#,
+    );
+    let (_, verdict) = run(&mut instance, &[0; 60]);
+    assert_eq!(verdict, Ok(Verdict::PASS));
+    let sent = instance.take_emitted().sent;
+    let ports: Vec<_> = sent.iter().map(|sent| sent.port).collect();
+    assert_eq!(ports, [abi::layout::SEND_BY_ROUTE]);
+}
+
 #[path = "tests/batch.rs"]
 mod batch;
 

@@ -22,7 +22,11 @@ pub enum HostError {
     Unknown(i32),
 }
 
-/// Sends a frame of your own making, or a copy, out of a port; at most 4 for
+/// In place of a port's number: an IP packet goes where the node's routes lead. Its Ethernet header
+/// only has to say which version it is.
+pub const BY_ROUTE: u16 = crate::layout::SEND_BY_ROUTE;
+
+/// Sends a frame of your own making, or a copy, out of a port, or [`BY_ROUTE`]; at most 4 for
 /// one packet. `module.toml` must have `needs = ["send"]`.
 ///
 /// # Errors

@@ -25,6 +25,9 @@ pub const BEGINS_WITH_ETHERNET: u8 = 1;
 /// [`BEGINS_WITH`](offset::BEGINS_WITH): a data unit that came in an active packet.
 pub const BEGINS_WITH_DATA: u8 = 2;
 
+/// In place of a port that a frame is sent by: where the node's routes lead.
+pub const SEND_BY_ROUTE: u16 = 0xffff;
+
 /// [`FLAGS`](offset::FLAGS): the packet is an IP fragment.
 pub const META_FRAGMENT: u8 = 1 << 0;
 /// [`FLAGS`](offset::FLAGS): the packet is a fragment that is not the first.

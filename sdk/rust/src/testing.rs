@@ -336,13 +336,14 @@ pub(crate) mod answers {
     use super::{
         FRAME_LENGTHS, Hook, HostError, PARAMETER_TEXT_MAX, SENDS_PER_PACKET_MAX, SURROUNDINGS,
     };
+    use crate::layout::SEND_BY_ROUTE;
 
     pub(crate) fn send(port: u16, frame: &[u8]) -> Result<(), HostError> {
         SURROUNDINGS.with_borrow_mut(|here| {
             if here.hook != Hook::Packet {
                 return Err(HostError::WrongHook);
             }
-            if !here.ports.values().any(|known| *known == port) {
+            if port != SEND_BY_ROUTE && !here.ports.values().any(|known| *known == port) {
                 return Err(HostError::NotFound);
             }
             if here.sent.len() >= SENDS_PER_PACKET_MAX || !FRAME_LENGTHS.contains(&frame.len()) {

@@ -87,7 +87,8 @@ fn functions_work_in_their_hooks_only() {
     fn packet(_: &mut Packet<'_>) -> Verdict {
         assert_eq!(tam::parameter::<u16>("limit"), None);
         assert_eq!(tam::send(9, &[0; 60]), Err(HostError::NotFound));
-        for _ in 0..4 {
+        assert_eq!(tam::send(tam::BY_ROUTE, &[0; 60]), Ok(()));
+        for _ in 0..3 {
             assert_eq!(tam::send(1, &[5; 60]), Ok(()));
         }
         assert_eq!(tam::send(1, &[5; 60]), Err(HostError::OverLimit));
@@ -98,7 +99,8 @@ fn functions_work_in_their_hooks_only() {
     let mut node = Node::new().with_port("right", 1).with_parameter("limit", &[1, 2]);
     assert_eq!(node.start(start), Err(7));
     let outcome = node.packet(packet, &[0; 60]);
-    assert_eq!(outcome.sent, vec![(1, vec![5; 60]); 4]);
+    let by_port = vec![(1, vec![5; 60]); 3];
+    assert_eq!(outcome.sent, [vec![(tam::BY_ROUTE, vec![0; 60])], by_port].concat());
     assert_eq!(outcome.events, [(3, b"seen".to_vec())]);
     assert_eq!(outcome.verdict, Verdict::Drop { reason: 2 });
 }

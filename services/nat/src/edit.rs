@@ -126,10 +126,10 @@ pub fn end(headers: &mut Headers, end: End, address: u32, port: u16) {
     change_end(&mut headers.l4, headers.l4_length, protocol, end, (old, address), port);
 }
 
-/// Gives a packet's end another address; its L4 header has none of it in its checksum, or
+/// Gives an end another address in an IP header; the L4 header has none of it in its checksum, or
 /// is in another fragment.
-pub fn address(headers: &mut Headers, end: End, address: u32) {
-    change_address(&mut headers.ip, end, address);
+pub fn address(ip: &mut [u8; 20], end: End, address: u32) {
+    change_address(ip, end, address);
 }
 
 fn put(bytes: &mut [u8], at: usize, value: u16) {

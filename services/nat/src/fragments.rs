@@ -1,7 +1,10 @@
-//! Who the later fragments of a datagram from outside are for: they have no ports, and go
-//! where the first one went. Those that come before it are not translated; hosts send them
-//! in order.
+//! Who the later fragments of a datagram to the address are for: they have no ports, and go where
+//! the first one goes. Of one that comes before it a copy is held until the first one says so, and
+//! is then sent behind it (RFC 4787, REQ-14).
 
+use tam::Packet;
+
+use crate::edit::{self, End};
 use crate::headers::Headers;
 
 /// How long fragments of a datagram may come (RFC 1122, section 3.3.2: 60 s to 120 s).
@@ -9,20 +12,60 @@ const WAIT_MS: u64 = 60_000;
 const WAYS: usize = 4;
 const BUCKETS: usize = 64;
 
+/// How long a fragment is held: as long as Linux waits for the rest of a datagram. What comes out
+/// of order comes within milliseconds; it makes room for others before that.
+const HELD_MS: u64 = 30_000;
+/// Bytes of the largest packet that is held: Ethernet's MTU.
+const HELD_LENGTH_MAX: usize = 1500;
+/// Fragments that are held of one datagram: as many as can be sent for one packet.
+const HELD_WAYS: usize = 4;
+const HELD_BUCKETS: usize = 16;
+/// Bytes of an Ethernet header, which frames that are sent begin with.
+const ETHERNET: usize = 14;
+const IPV4: usize = 20;
+
+/// Where a datagram's fragments go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Fate {
+    /// Who inside gets them; 0: they belong to no mapping.
+    pub inside: u32,
+    /// From another inside, by the address.
+    pub turned: bool,
+}
+
 #[derive(Clone, Copy)]
 struct Datagram {
     source: u32,
     id: u16,
     protocol: u8,
-    inside: u32,
+    fate: Fate,
     expires_ms: u64,
 }
 
-/// Datagrams whose first fragment came.
-pub struct Datagrams([[Datagram; WAYS]; BUCKETS]);
+#[derive(Clone, Copy)]
+struct Held {
+    source: u32,
+    id: u16,
+    protocol: u8,
+    /// Bytes of the IP packet.
+    length: u16,
+    expires_ms: u64,
+    frame: [u8; ETHERNET + HELD_LENGTH_MAX],
+}
+
+/// Datagrams whose first fragment came, and fragments that wait for theirs.
+pub struct Datagrams {
+    known: [[Datagram; WAYS]; BUCKETS],
+    held: [[Held; HELD_WAYS]; HELD_BUCKETS],
+}
+
+impl Fate {
+    /// They belong to no mapping.
+    pub const NOBODYS: Self = Self { inside: 0, turned: false };
+}
 
 impl Datagram {
-    const EMPTY: Self = Self { source: 0, id: 0, protocol: 0, inside: 0, expires_ms: 0 };
+    const EMPTY: Self = Self { source: 0, id: 0, protocol: 0, fate: Fate::NOBODYS, expires_ms: 0 };
 
     fn is_of(&self, headers: &Headers, now: u64) -> bool {
         let Headers { source, id, protocol, .. } = *headers;
@@ -30,31 +73,69 @@ impl Datagram {
     }
 }
 
+impl Held {
+    const EMPTY: Self = Self {
+        source: 0,
+        id: 0,
+        protocol: 0,
+        length: 0,
+        expires_ms: 0,
+        frame: [0; ETHERNET + HELD_LENGTH_MAX],
+    };
+
+    fn is_of(&self, headers: &Headers, now: u64) -> bool {
+        let Headers { source, id, protocol, .. } = *headers;
+        (self.source, self.id, self.protocol) == (source, id, protocol) && now < self.expires_ms
+    }
+
+    /// Sends the fragment where the first one goes; whether there was room for it.
+    fn send(&mut self, fate: Fate, address: u32) -> bool {
+        let Some(ip) = self.frame[ETHERNET..].first_chunk_mut::<IPV4>() else { return false };
+        translate(ip, fate, address);
+        let end = ETHERNET + usize::from(self.length).min(HELD_LENGTH_MAX);
+        tam::send(tam::BY_ROUTE, &self.frame[..end]).is_ok()
+    }
+}
+
+/// Gives a fragment's IP header the addresses that it goes on with.
+pub fn translate(ip: &mut [u8; IPV4], fate: Fate, address: u32) {
+    if fate.turned {
+        edit::address(ip, End::Source, address);
+    }
+    edit::address(ip, End::Destination, fate.inside);
+}
+
 /// Identifications count up or are drawn: either spreads.
-const fn bucket(headers: &Headers) -> usize {
-    (headers.id ^ headers.id >> 6) as usize % BUCKETS
+const fn bucket(headers: &Headers, buckets: usize) -> usize {
+    (headers.id ^ headers.id >> 6) as usize % buckets
 }
 
 impl Datagrams {
     pub const fn new() -> Self {
-        Self([[Datagram::EMPTY; WAYS]; BUCKETS])
-    }
-
-    pub fn begin(&mut self) {
-        for datagram in self.0.as_flattened_mut() {
-            datagram.expires_ms = 0;
+        Self {
+            known: [[Datagram::EMPTY; WAYS]; BUCKETS],
+            held: [[Held::EMPTY; HELD_WAYS]; HELD_BUCKETS],
         }
     }
 
-    /// Who a fragment is for.
-    pub fn find(&self, headers: &Headers, now: u64) -> Option<u32> {
-        let ways = &self.0[bucket(headers)];
-        Some(ways.iter().find(|datagram| datagram.is_of(headers, now))?.inside)
+    pub fn begin(&mut self) {
+        for datagram in self.known.as_flattened_mut() {
+            datagram.expires_ms = 0;
+        }
+        for held in self.held.as_flattened_mut() {
+            held.expires_ms = 0;
+        }
+    }
+
+    /// Returns where a fragment goes, if its first one came.
+    pub fn find(&self, headers: &Headers, now: u64) -> Option<Fate> {
+        let ways = &self.known[bucket(headers, BUCKETS)];
+        Some(ways.iter().find(|datagram| datagram.is_of(headers, now))?.fate)
     }
 
     /// Keeps a datagram; that which came first makes room.
-    pub fn add(&mut self, headers: &Headers, inside: u32, now: u64) {
-        let ways = &mut self.0[bucket(headers)];
+    pub fn add(&mut self, headers: &Headers, now: u64) {
+        let ways = &mut self.known[bucket(headers, BUCKETS)];
         let (mut way, mut oldest) = (0, u64::MAX);
         for (at, datagram) in ways.iter().enumerate() {
             let age = if datagram.is_of(headers, now) { 0 } else { datagram.expires_ms };
@@ -62,7 +143,43 @@ impl Datagrams {
                 (way, oldest) = (at, age);
             }
         }
+        let Headers { source, id, protocol, fate, .. } = *headers;
+        ways[way] = Datagram { source, id, protocol, fate, expires_ms: now + WAIT_MS };
+    }
+
+    /// Holds a fragment until its first one comes; that which came first makes room, unless it is
+    /// of the same datagram. Whether it is held.
+    pub fn hold(&mut self, packet: &Packet<'_>, headers: &Headers, now: u64) -> bool {
+        let length = headers.end - headers.l3_at;
+        if !(IPV4..=HELD_LENGTH_MAX).contains(&length) {
+            return false;
+        }
+        let ways = &mut self.held[bucket(headers, HELD_BUCKETS)];
+        let (mut way, mut oldest) = (HELD_WAYS, u64::MAX);
+        for (at, held) in ways.iter().enumerate() {
+            if held.expires_ms < oldest && !held.is_of(headers, now) {
+                (way, oldest) = (at, held.expires_ms);
+            }
+        }
+        let Some(held) = ways.get_mut(way) else { return false };
         let Headers { source, id, protocol, .. } = *headers;
-        ways[way] = Datagram { source, id, protocol, inside, expires_ms: now + WAIT_MS };
+        (held.source, held.id, held.protocol) = (source, id, protocol);
+        (held.length, held.expires_ms) = (length as u16, now + HELD_MS);
+        (held.frame[12], held.frame[13]) = (0x08, 0x00);
+        packet.load(headers.l3_at, &mut held.frame[ETHERNET..ETHERNET + length]).is_ok()
+    }
+
+    /// Sends the fragments that were held for a first one, where that goes; returns how many. Those
+    /// that belong to no mapping the router has had already.
+    pub fn release(&mut self, headers: &Headers, address: u32, now: u64) -> u64 {
+        let mut count = 0;
+        for held in &mut self.held[bucket(headers, HELD_BUCKETS)] {
+            if held.is_of(headers, now) {
+                held.expires_ms = 0;
+                let is_sent = headers.fate.inside != 0 && held.send(headers.fate, address);
+                count += u64::from(is_sent);
+            }
+        }
+        count
     }
 }

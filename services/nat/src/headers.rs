@@ -6,6 +6,7 @@ use tam::track::tcp;
 
 use crate::Reason;
 use crate::edit::Quoted;
+use crate::fragments::Fate;
 use crate::mappings::{Place, Remote};
 
 /// RFC 5237, section 2: protocol numbers.
@@ -39,6 +40,8 @@ pub struct Headers {
     pub l4_at: usize,
     /// Where the datagram ends: what lies behind is Ethernet's padding, and no part of it.
     pub end: usize,
+    /// Where the later fragments of its datagram go, if it is the first one to the address.
+    pub fate: Fate,
 }
 
 /// What comes behind IP.
@@ -85,6 +88,7 @@ impl Headers {
             l3_at,
             l4_at: l3_at + usize::from(ip[0] & 0x0f) * 4,
             end: packet.length().min(l3_at + usize::from(u16_of(&ip, 2))),
+            fate: Fate::NOBODYS,
             ip,
         })
     }

@@ -21,6 +21,7 @@ mod others;
 mod settings;
 
 use edit::{End, Quoted};
+use fragments::{Datagrams, Fate};
 use headers::{Headers, Kind};
 use mappings::{Mapped, Mappings, Place, Remote, Segment};
 use settings::Settings;
@@ -51,6 +52,10 @@ tam::counters! {
     static EVICTED = "evicted";
     /// Packets that were dropped, for whatever reason.
     static DROPPED = "dropped";
+    /// Fragments that came before their first one, of which a copy is held for it.
+    static HELD = "held";
+    /// Of these, those that were sent behind it.
+    static RELEASED = "released";
 }
 
 /// `[reasons]` in module.toml names them.
@@ -64,6 +69,7 @@ enum Reason {
     IcmpType = 5,
     ErrorOfNothing = 6,
     NoMapping = 7,
+    Held = 8,
 }
 
 /// `on_message` refuses with this what it does not know.
@@ -73,7 +79,7 @@ const EVENT_MAPPINGS: u32 = 1;
 
 static SETTINGS: tam::State<Settings> = tam::State::new(Settings::new());
 static MAPPINGS: tam::State<Mappings> = tam::State::new(Mappings::new());
-static DATAGRAMS: tam::State<fragments::Datagrams> = tam::State::new(fragments::Datagrams::new());
+static DATAGRAMS: tam::State<Datagrams> = tam::State::new(Datagrams::new());
 
 fn on_start() -> Result<(), u16> {
     let settings = Settings::from_parameters()?;
@@ -82,7 +88,7 @@ fn on_start() -> Result<(), u16> {
         seed => seed,
     };
     MAPPINGS.with(|mappings| mappings.begin(settings.first_port, settings.ports, seed));
-    DATAGRAMS.with(fragments::Datagrams::begin);
+    DATAGRAMS.with(Datagrams::begin);
     SETTINGS.with(|kept| *kept = settings);
     Ok(())
 }
@@ -116,14 +122,18 @@ const ON: Verdict = Verdict::PASS;
 const REROUTED: Verdict = Verdict::Pass { edge: 0, reroute: true };
 
 fn on_packet(packet: &mut Packet<'_>) -> Verdict {
-    let judged = SETTINGS.with(|settings| match Headers::of(packet) {
-        Some(mut headers) if settings.is_inside(headers.source) => {
-            from_inside(packet, &mut headers, settings)
+    let judged = SETTINGS.with(|settings| {
+        let Some(mut headers) = Headers::of(packet) else { return Ok((&OTHERS, ON)) };
+        let is_to_address = headers.destination == settings.address;
+        let judged = match (settings.is_inside(headers.source), is_to_address) {
+            (true, _) => from_inside(packet, &mut headers, settings),
+            (false, true) => to_address(packet, &mut headers, settings),
+            (false, false) => return Ok((&OTHERS, ON)),
+        };
+        if is_to_address && packet.is_fragment() && !packet.is_later_fragment() {
+            remember(&headers, settings, packet.now_ms());
         }
-        Some(mut headers) if headers.destination == settings.address => {
-            to_address(packet, &mut headers, settings)
-        }
-        _ => Ok((&OTHERS, ON)),
+        judged
     });
     match judged {
         Ok((counter, verdict)) => {
@@ -144,31 +154,32 @@ fn from_inside(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Settin
     let now = packet.now_ms();
     let is_to_address = headers.destination == settings.address;
     if packet.is_later_fragment() {
+        if is_to_address {
+            return later_to_address(packet, headers, settings, now);
+        }
         // Whatever port its first one got: the address is the same.
         Kind::of_fragment(headers)?;
-        edit::address(headers, End::Source, settings.address);
+        edit::address(&mut headers.ip, End::Source, settings.address);
         headers.put(packet)?;
         return Ok((&OUTGOING, ON));
     }
     let kind = match Kind::of(packet, headers) {
         Ok(kind) => kind,
         // The router may speak what nobody outside can.
-        Err(reason) if is_to_address => return unasked(settings).map_err(|_| reason),
+        Err(reason) if is_to_address => return unasked(settings, reason),
         Err(reason) => return Err(reason),
     };
     if let Kind::Error(quoted) = kind {
         return error_from_inside(packet, headers, quoted, settings, now);
     }
-    let Some(place) = kind.mapped(headers) else {
-        // Nobody outside could ask; the router can.
-        return if is_to_address { unasked(settings) } else { Err(Reason::IcmpType) };
-    };
     // For another who is inside, or for the router itself?
     let target = kind.target().filter(|_| is_to_address);
     let turned = target.and_then(|target| Some((target, found(target, now)?)));
     if is_to_address && turned.is_none() {
-        return unasked(settings);
+        return unasked(settings, Reason::NoMapping);
     }
+    // Nobody outside could ask.
+    let place = kind.mapped(headers).ok_or(Reason::IcmpType)?;
     let flags = kind.flags();
     let segment = Segment { remote: kind.to(headers), flags, now };
     let mapped = MAPPINGS.with(|mappings| {
@@ -179,6 +190,9 @@ fn from_inside(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Settin
         }
         Ok(port)
     })?;
+    if let Some((_, mapped)) = turned {
+        headers.fate = Fate { inside: mapped.address, turned: true };
+    }
     edit::end(headers, End::Source, settings.address, mapped);
     if let Some((_, mapped)) = turned {
         edit::end(headers, End::Destination, mapped.address, mapped.port);
@@ -207,28 +221,62 @@ fn found(target: (headers::Protocol, u16), now: u64) -> Option<Mapped> {
     MAPPINGS.with(|mappings| mappings.find(target, now))
 }
 
-/// What nobody inside has asked for.
-fn unasked(settings: &Settings) -> Judged {
+/// Lets go what nobody inside has asked for; `reason`: why it is dropped where the router does not
+/// get it either.
+fn unasked(settings: &Settings, reason: Reason) -> Judged {
     match settings.local {
         true => Ok((&OTHERS, ON)),
-        false => Err(Reason::NoMapping),
+        false => Err(reason),
     }
+}
+
+/// Takes note of where a datagram to the address goes whose first fragment this is, and sends
+/// those behind it that came before.
+fn remember(headers: &Headers, settings: &Settings, now: u64) {
+    RELEASED.add(DATAGRAMS.with(|known| {
+        known.add(headers, now);
+        known.release(headers, settings.address, now)
+    }));
+}
+
+/// Has a later fragment to the address go where its first one went, or holds it.
+fn later_to_address(
+    packet: &mut Packet<'_>,
+    headers: &mut Headers,
+    settings: &Settings,
+    now: u64,
+) -> Judged {
+    let reason =
+        match (DATAGRAMS.with(|known| known.find(headers, now)), Kind::of_fragment(headers)) {
+            (Some(fate), _) if fate.inside != 0 => {
+                fragments::translate(&mut headers.ip, fate, settings.address);
+                headers.put(packet)?;
+                return Ok((if fate.turned { &HAIRPINS } else { &INCOMING }, REROUTED));
+            }
+            (Some(_), _) => Reason::FragmentOfNothing,
+            // Nobody inside has such a datagram.
+            (None, Err(reason)) => reason,
+            // The router may know what it is of: it gets it, and whoever is inside a copy.
+            (None, Ok(_)) => match DATAGRAMS.with(|known| known.hold(packet, headers, now)) {
+                true => {
+                    HELD.add(1);
+                    Reason::Held
+                }
+                false => Reason::FragmentOfNothing,
+            },
+        };
+    unasked(settings, reason)
 }
 
 fn to_address(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Settings) -> Judged {
     let now = packet.now_ms();
     if packet.is_later_fragment() {
-        let Some(inside) = DATAGRAMS.with(|known| known.find(headers, now)) else {
-            return unasked(settings).map_err(|_| Reason::FragmentOfNothing);
-        };
-        edit::address(headers, End::Destination, inside);
-        headers.put(packet)?;
-        return Ok((&INCOMING, REROUTED));
+        return later_to_address(packet, headers, settings, now);
     }
     let kind = match Kind::of(packet, headers) {
         Ok(kind) => kind,
         // The router may speak what nobody inside can.
-        Err(reason) => return unasked(settings).map_err(|_| reason),
+        Err(reason) => return unasked(settings, reason),
     };
     if let Kind::Error(quoted) = kind {
         return error_to_address(packet, headers, quoted, settings, now);
@@ -236,13 +284,11 @@ fn to_address(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Setting
     let target = kind.target();
     let Some((target, mapped)) = target.and_then(|target| Some((target, found(target, now)?)))
     else {
-        return unasked(settings);
+        return unasked(settings, Reason::NoMapping);
     };
     let segment = Segment { remote: kind.from(headers), flags: kind.flags(), now };
     MAPPINGS.with(|mappings| mappings.incoming(target, &segment, settings));
-    if packet.is_fragment() {
-        DATAGRAMS.with(|known| known.add(headers, mapped.address, now));
-    }
+    headers.fate = Fate { inside: mapped.address, turned: false };
     edit::end(headers, End::Destination, mapped.address, mapped.port);
     headers.put(packet)?;
     Ok((&INCOMING, REROUTED))
@@ -258,11 +304,12 @@ fn error_to_address(
     now: u64,
 ) -> Judged {
     let Some(mapped) = sender_of(&quoted, settings, now) else {
-        return unasked(settings).map_err(|_| Reason::ErrorOfNothing);
+        return unasked(settings, Reason::ErrorOfNothing);
     };
+    headers.fate = Fate { inside: mapped.address, turned: false };
     quoted.change(headers, End::Source, mapped.address, mapped.port);
     quoted.put(packet)?;
-    edit::address(headers, End::Destination, mapped.address);
+    edit::address(&mut headers.ip, End::Destination, mapped.address);
     headers.put(packet)?;
     Ok((&ERRORS, REROUTED))
 }
@@ -280,7 +327,7 @@ fn error_from_inside(
         true => match sender_of(&quoted, settings, now) {
             Some(sender) => Some(sender),
             // About a packet of the router's own.
-            None => return unasked(settings).map_err(|_| Reason::ErrorOfNothing),
+            None => return unasked(settings, Reason::ErrorOfNothing),
         },
         false => None,
     };
@@ -294,10 +341,11 @@ fn error_from_inside(
     let port = port.filter(|_| quoted.source == headers.destination);
     let port = port.ok_or(Reason::ErrorOfNothing)?;
     quoted.change(headers, End::Destination, settings.address, port);
-    edit::address(headers, End::Source, settings.address);
+    edit::address(&mut headers.ip, End::Source, settings.address);
     if let Some(sender) = turned {
+        headers.fate = Fate { inside: sender.address, turned: true };
         quoted.change(headers, End::Source, sender.address, sender.port);
-        edit::address(headers, End::Destination, sender.address);
+        edit::address(&mut headers.ip, End::Destination, sender.address);
     }
     quoted.put(packet)?;
     headers.put(packet)?;

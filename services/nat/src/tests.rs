@@ -1,7 +1,9 @@
 //! The service over frames written header by header. What every case asks: that each
 //! checksum is right behind it, counted anew and not brought along.
 
-use super::{EVICTED, MAPPED, MAPPINGS, PRESERVED, Reason, on_message, on_packet, on_start};
+use super::{
+    EVICTED, HELD, MAPPED, MAPPINGS, PRESERVED, RELEASED, Reason, on_message, on_packet, on_start,
+};
 use tam::Verdict;
 use tam::testing::Node;
 
@@ -528,6 +530,130 @@ fn fragments_follow_their_first_one() {
     let out = ip_with(HERE, THERE, 17, 9, 0x0002, &[7; 16]);
     let (verdict, out) = run(&mut node, &out);
     assert_eq!((verdict, source(&out).0, &out[20..]), (FORWARD, ADDRESS, &[7; 16][..]));
+}
+
+/// The IP packets that the service sent for this one, checked as those that pass.
+fn sent(node: &mut Node, ip: &[u8]) -> Vec<Vec<u8>> {
+    let outcome = node.packet(on_packet, &frame(ip));
+    let taken = outcome.sent.into_iter().map(|(port, frame)| {
+        assert_eq!((port, &frame[12..14]), (tam::BY_ROUTE, &[8, 0][..]));
+        assert_eq!(sum(&frame[14..34], 0), 0, "IP's checksum");
+        frame[14..].to_vec()
+    });
+    taken.collect()
+}
+
+/// The fragment at so many 8-byte units, of UDP from port 53.
+fn fragment(from: [u8; 4], id: u16, at: u16) -> Vec<u8> {
+    match at {
+        0 => ip_with(from, ADDRESS, 17, id, 0x2000, &udp(53, 40_000)),
+        at => ip_with(from, ADDRESS, 17, id, 0x2000 | at, &[at as u8; 16]),
+    }
+}
+
+#[test]
+fn a_fragment_that_comes_before_its_first_one_is_sent_behind_it() {
+    let mut node = nat();
+    let (held, released) = (HELD.value(), RELEASED.value());
+    run(&mut node, &ip(HERE, THERE, 17, &udp(40_000, 53)));
+    // The router may have asked: until the first one comes it gets them, too.
+    for at in [6, 4, 2] {
+        let early = fragment(THERE, 77, at);
+        assert_eq!(run(&mut node, &early), (FORWARD, early));
+    }
+    // Of another datagram, and of another server's with the same identification.
+    run(&mut node, &fragment(THERE, 78, 2));
+    run(&mut node, &fragment(SECOND, 77, 2));
+    let behind = sent(&mut node, &fragment(THERE, 77, 0));
+    let mut places: Vec<_> = behind.iter().map(|ip| word(ip, 6) & 0x1fff).collect();
+    places.sort_unstable();
+    assert_eq!(places, [2, 4, 6]);
+    for ip in &behind {
+        let at = (word(ip, 6) & 0x1fff) as u8;
+        assert_eq!((source(ip).0, destination(ip).0, &ip[20..]), (THERE, HERE, &[at; 16][..]));
+    }
+    assert_eq!((HELD.value() - held, RELEASED.value() - released), (5, 3));
+    // Once, and the next ones by themselves.
+    assert_eq!(sent(&mut node, &fragment(THERE, 77, 0)), Vec::<Vec<u8>>::new());
+    assert_eq!(run(&mut node, &fragment(THERE, 77, 8)).0, REROUTE);
+}
+
+#[test]
+fn what_is_held_has_its_limits() {
+    let mut node = nat();
+    run(&mut node, &ip(HERE, THERE, 17, &udp(40_000, 53)));
+    let early = |node: &mut Node, id, count| {
+        for at in 0..count {
+            run(node, &fragment(THERE, id, 2 + 2 * at));
+        }
+    };
+    let count = |node: &mut Node, id| sent(node, &fragment(THERE, id, 0)).len();
+    // As many as can be sent for one packet; older datagrams make room.
+    early(&mut node, 1, 6);
+    assert_eq!(count(&mut node, 1), 4);
+    early(&mut node, 2, 3);
+    early(&mut node, 2 + 16, 3);
+    assert_eq!((count(&mut node, 2 + 16), count(&mut node, 2)), (3, 1));
+    // For half a minute.
+    early(&mut node, 3, 1);
+    node.set_now_ms(1_000 + 30_000);
+    assert_eq!(count(&mut node, 3), 0);
+    // Ethernet's padding is no part of it; what Ethernet does not carry is not held.
+    let padded = [fragment(THERE, 4, 2), vec![0xee; 10]].concat();
+    node.packet(on_packet, &frame(&padded));
+    assert_eq!(sent(&mut node, &fragment(THERE, 4, 0))[0].len(), 20 + 16);
+    for (id, length, kept) in [(5, 1480, 1), (6, 1481, 0)] {
+        run(&mut node, &ip_with(THERE, ADDRESS, 17, id, 2, &vec![1; length]));
+        assert_eq!(count(&mut node, id), kept);
+    }
+}
+
+#[test]
+fn fragments_of_nobody_inside_are_the_routers_in_any_order() {
+    for local in [1, 0] {
+        let mut node = nat_with(&[("local", &[local])]);
+        let passes = |node: &mut Node, ip: Vec<u8>, reason: Reason| match local {
+            1 => assert_eq!(run(node, &ip), (FORWARD, ip)),
+            _ => is_dropped(node, &ip, reason),
+        };
+        passes(&mut node, fragment(THERE, 7, 2), Reason::Held);
+        passes(&mut node, fragment(THERE, 7, 0), Reason::NoMapping);
+        passes(&mut node, fragment(THERE, 7, 2), Reason::FragmentOfNothing);
+        assert_eq!(sent(&mut node, &fragment(THERE, 7, 0)), Vec::<Vec<u8>>::new());
+        let gre = ip_with(THERE, ADDRESS, 47, 8, 2, &[7; 16]);
+        passes(&mut node, gre, Reason::Protocol);
+    }
+}
+
+#[test]
+fn fragments_by_the_address_go_to_another_inside_in_any_order() {
+    let mut node = nat();
+    let (_, out) = run(&mut node, &ip(OTHER, THERE, 17, &udp(80, 53)));
+    let port = source(&out).1;
+    let first = ip_with(HERE, ADDRESS, 17, 9, 0x2000, &udp(81, port));
+    let later = |at| ip_with(HERE, ADDRESS, 17, 9, at, &[at as u8; 16]);
+    assert_eq!(run(&mut node, &later(4)).0, FORWARD);
+    let behind = sent(&mut node, &first);
+    assert_eq!(behind.len(), 1);
+    let (verdict, then) = run(&mut node, &later(2));
+    assert_eq!(verdict, REROUTE);
+    for (ip, at) in [(&behind[0], 4), (&then, 2)] {
+        assert_eq!((source(ip).0, destination(ip).0, &ip[20..]), (ADDRESS, OTHER, &[at; 16][..]));
+    }
+}
+
+#[test]
+fn fragments_of_an_error_follow_it() {
+    let mut node = nat();
+    let (_, out) = run(&mut node, &ip(HERE, THERE, 17, &udp(40_000, 53)));
+    let mut first = error([203, 0, 113, 1], ADDRESS, &out, out.len());
+    (first[4], first[5], first[6]) = (0, 9, 0x20);
+    let checksum = sum(&[&first[..10], &[0, 0], &first[12..20]].concat(), 0);
+    first[10..12].copy_from_slice(&checksum.to_be_bytes());
+    let later = ip_with([203, 0, 113, 1], ADDRESS, 1, 9, 8, &[7; 16]);
+    run(&mut node, &later);
+    assert_eq!(destination(&sent(&mut node, &first)[0]).0, HERE);
+    assert_eq!(destination(&run(&mut node, &later).1).0, HERE);
 }
 
 #[test]

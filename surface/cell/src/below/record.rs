@@ -1,6 +1,7 @@
 //! What programs write into the ring buffer to the cell: [`layout::record`], taken apart.
 
 use abi::host::{EVENT_LENGTH_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN};
+use abi::layout::SEND_BY_ROUTE;
 use wasm_to_bpf::layout::{self, record};
 
 /// A record, whose bytes still lie in the ring.
@@ -19,7 +20,7 @@ pub enum Record<'a> {
     Send {
         /// Whose it is: what the node put into [`layout::INSTANCE`].
         instance: u64,
-        /// The port's number, below [`layout::PORTS_MAX`].
+        /// The port's number, below [`layout::PORTS_MAX`], or [`SEND_BY_ROUTE`].
         port: u16,
         /// The whole frame, [`FRAME_LENGTH_MIN`] to [`FRAME_LENGTH_MAX`] bytes.
         frame: &'a [u8],
@@ -102,7 +103,8 @@ impl<'a> Record<'a> {
                 Err(RecordError::Frame { length: data.len() })
             }
             record::KIND_FRAME => {
-                let port = u16::try_from(value).ok().filter(|_| value < layout::PORTS_MAX);
+                let port = u16::try_from(value).ok();
+                let port = port.filter(|&port| value < layout::PORTS_MAX || port == SEND_BY_ROUTE);
                 let port = port.ok_or(RecordError::Port { port: value })?;
                 Ok(Self::Send { instance, port, frame: data })
             }
@@ -142,8 +144,10 @@ mod tests {
         }
         for length in [FRAME_LENGTH_MIN, FRAME_LENGTH_MAX] {
             let frame = &vec![5; length];
-            let sent = Record::Send { instance: 77, port: 127, frame };
-            assert_eq!(Record::parse(&bytes(2, 127, frame)), Ok(sent));
+            for port in [127, SEND_BY_ROUTE] {
+                let sent = Record::Send { instance: 77, port, frame };
+                assert_eq!(Record::parse(&bytes(2, u32::from(port), frame)), Ok(sent));
+            }
         }
     }
 

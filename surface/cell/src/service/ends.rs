@@ -4,6 +4,7 @@ use crate::deliver::{End, Exits};
 use crate::port::SendFailure;
 use crate::protocol::ServiceReport;
 use abi::PacketBytes;
+use abi::layout::SEND_BY_ROUTE;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use xsk::{Packet, Umem};
@@ -13,7 +14,8 @@ const REASONS_MAX: usize = 64;
 /// The reason under which those beyond [`REASONS_MAX`] are counted.
 const REASON_OTHER: u16 = u16::MAX;
 
-/// Sends a frame of the module's own making.
+/// Sends a frame of the module's own making, by a port or, as an IP packet, where the kernel's
+/// routes lead.
 pub(super) fn send(
     report: &mut ServiceReport,
     umem: &Rc<Umem>,
@@ -25,10 +27,13 @@ pub(super) fn send(
     let end = packet.map(|mut packet| {
         // Allocated with the frame's length: the store fits.
         let _ = packet.store(0, frame);
-        exits.send(port, packet)
+        match port {
+            SEND_BY_ROUTE => exits.hand_to_kernel(packet),
+            _ => exits.send(port, packet),
+        }
     });
     match end {
-        Some(End::Sent) => report.sent += 1,
+        Some(End::Sent | End::ToKernel) => report.sent += 1,
         _ => report.sent_dropped += 1,
     }
 }

@@ -13,7 +13,7 @@ use crate::program::MapKind;
 use abi::host::{
     EVENT_LENGTH_MAX, EVENTS_PER_CALL_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, SENDS_PER_PACKET_MAX,
 };
-use abi::layout::host_error;
+use abi::layout::{SEND_BY_ROUTE, host_error};
 
 /// The event's code, or the port.
 const VALUE: Reg = R6;
@@ -93,8 +93,10 @@ fn refusals(b: &mut Builder<'_>, outside: Label, over: Label) {
     b.give(host_error::OVER_LIMIT);
 }
 
-/// To `nowhere` unless the port's bit is set.
+/// To `nowhere` unless the port's bit is set, or no port is meant.
 fn find_port(b: &mut Builder<'_>, nowhere: Label) {
+    let found = b.label();
+    b.if_imm(VALUE, Test::Eq, i32::from(SEND_BY_ROUTE), found);
     b.if_imm(VALUE, Test::GeU, layout::PORTS_MAX as i32, nowhere);
     b.mov(R2, VALUE);
     b.alu_imm(Alu::ShrU, R2, 3);
@@ -106,6 +108,7 @@ fn find_port(b: &mut Builder<'_>, nowhere: Label) {
     b.alu(Alu::ShrU, R1, R2);
     b.alu_imm(Alu::And, R1, 1);
     b.if_imm(R1, Test::Eq, 0, nowhere);
+    b.bind(found);
 }
 
 /// One more of at most so many.
