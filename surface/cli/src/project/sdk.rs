@@ -11,8 +11,10 @@ macro_rules! sources {
 pub const FILES: &[(&str, &str)] = sources![
     "Cargo.toml",
     "README.md",
+    "src/checksum.rs",
     "src/counter.rs",
     "src/host.rs",
+    "src/icmp.rs",
     "src/ip.rs",
     "src/layout.rs",
     "src/lib.rs",
@@ -23,6 +25,7 @@ pub const FILES: &[(&str, &str)] = sources![
     "src/state.rs",
     "src/testing.rs",
     "src/testing/headers.rs",
+    "src/track.rs",
     "src/verdict.rs",
 ];
 
