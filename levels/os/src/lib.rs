@@ -12,6 +12,7 @@ pub mod process;
 pub mod sandbox;
 pub mod shared_words;
 pub mod socket;
+pub mod standard_streams;
 pub mod sysctl;
 pub mod transparent;
 pub mod tun;

@@ -1,11 +1,12 @@
 //! The command line: what every command has in common, and the list of commands.
 
 use crate::commands;
-use crate::failure::Failure;
-use crate::output::Output;
+use crate::failure::{DONE, Failure};
+use crate::output::{Output, is_read, must_be_open};
 use api::ErrorCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use units::Name;
@@ -139,11 +140,16 @@ pub fn explain(error: &clap::Error) -> ExitCode {
     let asks = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let mut own = std::env::args_os().take_while(|argument| argument != "--");
     let json = own.any(|argument| argument == "--json");
-    if asks || !json {
-        // To standard output what was asked for, to standard error what is wrong;
-        // where nobody reads it there is nothing left to do.
+    if asks {
+        let printed = must_be_open().and_then(|()| {
+            is_read(error.print().and_then(|()| std::io::stdout().flush())).map(|_| DONE)
+        });
+        return ExitCode::from(printed.unwrap_or_else(|failure| Output::new(json).fail(&failure)));
+    }
+    if !json {
+        // Where nobody reads standard error there is nothing left to do.
         let _ = error.print();
-        return ExitCode::from(if asks { 0 } else { ErrorCode::Usage.exit_status() });
+        return ExitCode::from(ErrorCode::Usage.exit_status());
     }
     let text = error.render().to_string();
     let message = text.split("\n\n").next().unwrap_or_default();

@@ -11,6 +11,7 @@
 
 mod arguments;
 mod commands;
+mod destination;
 mod failure;
 mod nodes;
 mod output;

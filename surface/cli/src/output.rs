@@ -49,16 +49,12 @@ impl Output {
 
     /// Prints a text or a document as it is, and a line's end.
     pub fn print(&self, text: &str) -> Outcome {
+        must_be_open()?;
         let mut out = io::stdout().lock();
-        match writeln!(out, "{text}").and_then(|()| out.flush()) {
-            // A reader that has seen enough is no failure.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.closed.set(true);
-                Ok(DONE)
-            }
-            Err(error) => Err(Failure::io("writing to standard output", &error)),
-            Ok(()) => Ok(DONE),
+        if !is_read(writeln!(out, "{text}").and_then(|()| out.flush()))? {
+            self.closed.set(true);
         }
+        Ok(DONE)
     }
 
     /// True when nobody reads the results any more.
@@ -121,17 +117,36 @@ impl Output {
     pub fn fail(&self, failure: &Failure) -> u8 {
         self.progress_end();
         if self.json {
-            // Its fields are text and numbers; a closed output leaves the status.
-            if let Ok(document) = serde_json::to_string(&failure.document()) {
-                let _ = writeln!(io::stdout().lock(), "{document}");
-            }
-        } else {
-            self.note(&format!("error: {}", failure.message));
-            if let Some(help) = &failure.help {
-                self.note(&format!("help: {help}"));
+            // Its fields are text and numbers, which become JSON.
+            let document = serde_json::to_string(&failure.document()).unwrap_or_default();
+            if self.print(&document).is_ok() {
+                return failure.code.exit_status();
             }
         }
+        self.note(&format!("error: {}", failure.message));
+        if let Some(help) = &failure.help {
+            self.note(&format!("help: {help}"));
+        }
         failure.code.exit_status()
+    }
+}
+
+/// Refuses to go on without a standard output: Rust's runtime would throw the result away.
+pub fn must_be_open() -> Result<(), Failure> {
+    if !os::standard_streams::output_was_closed() {
+        return Ok(());
+    }
+    Err(Failure::failed("writing to standard output: it is closed")
+        .help("send it somewhere, as in `> FILE` or `> /dev/null`"))
+}
+
+/// Returns whether somebody still reads standard output, by how writing to it went.
+pub fn is_read(written: io::Result<()>) -> Result<bool, Failure> {
+    match written {
+        Ok(()) => Ok(true),
+        // A reader that has seen enough is no failure.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::io("writing to standard output", &error)),
     }
 }
 

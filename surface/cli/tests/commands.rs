@@ -9,6 +9,8 @@ mod dev;
 mod echo;
 #[path = "commands/levels.rs"]
 mod levels;
+#[path = "commands/outputs.rs"]
+mod outputs;
 #[path = "commands/repository.rs"]
 mod repositories;
 #[path = "commands/services.rs"]

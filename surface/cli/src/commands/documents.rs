@@ -3,6 +3,7 @@
 
 use super::Context;
 use crate::arguments::Arguments;
+use crate::destination;
 use crate::failure::{Failure, Outcome};
 use api::SCHEMA_VERSION;
 use clap::{Args, CommandFactory};
@@ -81,7 +82,7 @@ fn pages(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for name in names {
         let file = folder.join(&name);
-        std::fs::rename(draft.path().join(&name), &file)?;
+        destination::put(&file, &std::fs::read(draft.path().join(&name))?)?;
         files.push(file);
     }
     Ok(files)

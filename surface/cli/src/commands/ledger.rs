@@ -2,6 +2,7 @@
 
 use super::key::public;
 use super::{Context, read_file};
+use crate::destination;
 use crate::failure::{DONE, Failure, Outcome};
 use crate::output::Rows;
 use api::{ErrorCode, LedgerAmounts, LedgerRecord, LedgerTotal, LedgerTotals, SCHEMA_VERSION};
@@ -11,7 +12,6 @@ use ledger::Receipt as Signed;
 use ledger::receipt::TEXT_LENGTH_MAX;
 use noded::ledger::files::{self, FilesError};
 use serde_json::json;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use trust::PublicKey;
 
@@ -353,9 +353,7 @@ impl Receipt {
         let principal = public(&self.principal)?;
         let receipt = context.client()?.ledger_receipt(&principal.to_string(), self.from)?;
         if let Some(path) = &self.output {
-            let written = std::fs::File::create(path)
-                .and_then(|mut file| file.write_all(receipt.receipt.as_bytes()));
-            written.map_err(|error| Failure::io(format!("writing {}", path.display()), &error))?;
+            destination::write(path, receipt.receipt.as_bytes())?;
         }
         context.output.result(&receipt, || match &self.output {
             None => receipt.receipt.clone(),

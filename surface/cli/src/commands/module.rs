@@ -14,8 +14,7 @@ use repository::{
     Client, Credentials, Encryption, Network, Reference, Registry, RepositoryError, Settings,
 };
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -202,24 +201,6 @@ fn resolve(store: &Store, name: &str) -> Result<Digest, Failure> {
 fn image(wasm: &[u8], manifest: &Manifest) -> Result<Documents, Failure> {
     documents(wasm, manifest)
         .map_err(|error| Failure::failed(format!("making the module's image: {error}")))
-}
-
-/// Writes a file as a whole or not at all.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let failed = |error| Failure::io(format!("writing {}", path.display()), &error);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-    file.write_all(bytes).and_then(|()| readable(file.as_file())).map_err(failed)?;
-    file.persist(path).map_err(|error| failed(error.error))?;
-    Ok(())
-}
-
-/// Modules and signatures are no secrets.
-fn readable(file: &File) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
-    file.sync_all()
 }
 
 /// The keys that are named.

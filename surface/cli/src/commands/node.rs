@@ -101,5 +101,7 @@ pub(crate) fn log_to_standard_error() {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
+        // A line that the disk has no room for is lost; saying so would be a panic (`eprintln!`).
+        .log_internal_errors(false)
         .init();
 }

@@ -88,7 +88,7 @@ impl Ping {
             }
             let took = self.ask(&mut caller, &digest, u64::from(number), within);
             let took = took.map_err(|error| failed(&error))?;
-            self.progress(place.address, number, took);
+            self.progress(context, place.address, number, took);
             sent.push(Sent { took });
         }
         let (handshake, principal) = (caller.handshake_took(), caller.principal());
@@ -154,15 +154,22 @@ impl Ping {
         Ok(None)
     }
 
-    fn progress(&self, address: SocketAddr, number: u32, took: Option<Duration>) {
+    fn progress(
+        &self,
+        context: &Context<'_>,
+        address: SocketAddr,
+        number: u32,
+        took: Option<Duration>,
+    ) {
         let number = number + 1;
-        match took {
+        let line = match took {
             Some(took) => {
                 let (size, millis) = (self.size, took.as_secs_f64() * 1e3);
-                eprintln!("{size} bytes from {address}: packet {number}, {millis:.3} ms");
+                format!("{size} bytes from {address}: packet {number}, {millis:.3} ms")
             }
-            None => eprintln!("no answer to packet {number} within {} ms", self.within_ms),
-        }
+            None => format!("no answer to packet {number} within {} ms", self.within_ms),
+        };
+        context.output.note(&line);
     }
 
     fn tell(

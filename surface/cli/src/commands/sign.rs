@@ -3,6 +3,7 @@
 use super::Context;
 use super::key::{Passphrase, secret};
 use super::module::{self, Module, Place, Remote, Subject, failed, listed, stored};
+use crate::destination;
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
 use api::{ErrorCode, SCHEMA_VERSION};
@@ -111,7 +112,7 @@ fn sign_local(subject: &Subject, module: &Module, key: &SecretKey) -> Result<Str
             file.add(signature)
                 .map_err(|error| Failure::new(ErrorCode::Limit, error.to_string()))?;
             let beside = module::beside(path);
-            module::write(&beside, file.to_string().as_bytes())?;
+            destination::write(&beside, file.to_string().as_bytes())?;
             Ok(beside.display().to_string())
         }
         Subject::Stored(store, _) => {

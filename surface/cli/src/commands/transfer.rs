@@ -3,6 +3,7 @@
 use super::Context;
 use super::module::{self, Module, Place, Remote, Subject, failed, listed, stored};
 use super::sign::{Found, texts};
+use crate::destination;
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
 use api::{ErrorCode, SCHEMA_VERSION};
@@ -215,10 +216,13 @@ impl Pull {
             let added = file.add(signature.clone());
             added.map_err(|error| Failure::new(ErrorCode::Limit, error.to_string()))?;
         }
-        module::write(path, &come.wasm)?;
+        destination::write(path, &come.wasm)?;
+        if !destination::has_company(path) {
+            return Ok(path.display().to_string());
+        }
         let beside = module::beside(path);
         if !come.signatures.is_empty() {
-            module::write(&beside, file.to_string().as_bytes())?;
+            destination::write(&beside, file.to_string().as_bytes())?;
         } else if beside.exists() {
             // They were another module's.
             std::fs::remove_file(&beside)
@@ -228,6 +232,11 @@ impl Pull {
     }
 
     fn tell(&self, context: &Context<'_>, come: &Come, place: &str) -> Outcome {
+        let lone = self.output.as_ref().filter(|path| !destination::has_company(path));
+        if let Some(path) = lone.filter(|_| !come.signatures.is_empty()) {
+            let path = path.display();
+            context.output.note(&format!("its signatures stay behind: {path} is no regular file, so there is no place beside it"));
+        }
         if come.is_less {
             context.output.note("its signatures are about how it was packed there, and stay behind; sign it anew with `tam sign`");
         }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use abi::{CheckError, Checked, Unverified};
 
 use super::build_c;
+use crate::destination;
 use super::toolchain::{Libraries, NoCToolchain, NoToolchain, TARGET, Toolchain};
 
 /// Lines of the compiler's output that an error keeps: the first complaint causes the others.
@@ -119,7 +120,7 @@ pub fn build(directory: &Path, progress: &mut dyn FnMut(&str)) -> Result<Built, 
         .check()
         .map_err(|error| BuildError::Check { path: artifact.clone(), source: Box::new(error) })?;
     let module = directory.join(format!("{}.wasm", checked.manifest.name));
-    put(directory, &module, &bytes).map_err(failed(&module))?;
+    destination::put(&module, &bytes).map_err(failed(&module))?;
     Ok(Built { module, bytes: bytes.len() as u64, checked, took })
 }
 
@@ -249,17 +250,6 @@ fn last_module(messages: impl io::Read) -> Option<PathBuf> {
         }
     }
     module
-}
-
-/// Writes `bytes` to `path` so that there is never half a module.
-fn put(directory: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::PermissionsExt;
-    let mut file = tempfile::NamedTempFile::new_in(directory)?;
-    file.write_all(bytes)?;
-    file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
 }
 
 #[cfg(test)]

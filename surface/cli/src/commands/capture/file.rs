@@ -1,7 +1,9 @@
 //! A pcapng file (draft-ietf-opsawg-pcapng): an interface for each port, a comment for each packet.
 
 use super::{bytes_of, comment, unwritable};
+use crate::destination;
 use crate::failure::Failure;
+use crate::output;
 use api::{CaptureStarted, CapturedPacket};
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
@@ -10,7 +12,6 @@ use pcap_file::pcapng::blocks::interface_description::{
 };
 use pcap_file::{DataLink, PcapError};
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -34,11 +35,12 @@ impl CaptureFile {
     /// A new file; one that is there is replaced.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         let name = path.display().to_string();
-        let file = File::create(path).map_err(|e| Failure::io(format!("writing {name}"), &e))?;
-        Self::new(name, Box::new(file))
+        Self::new(name, Box::new(destination::open(path)?))
     }
 
+    /// Standard output.
     pub fn to_standard_output() -> Result<Self, Failure> {
+        output::must_be_open()?;
         Self::new("standard output".to_owned(), Box::new(io::stdout()))
     }
 
@@ -117,6 +119,7 @@ mod tests {
     use super::super::tests::packet;
     use super::*;
     use pcap_file::pcapng::{Block, PcapNgReader};
+    use std::fs::File;
 
     #[test]
     fn what_is_written_reads_back_with_time_length_and_comment() {

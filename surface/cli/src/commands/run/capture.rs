@@ -2,6 +2,7 @@
 
 use super::lanes::{Done, Fate};
 use super::reader::{CaptureError, Frame, Reader, words};
+use crate::destination;
 use crate::failure::Failure;
 use abi::Verdict;
 use api::ErrorCode;
@@ -63,8 +64,7 @@ pub struct CaptureWriter {
 impl CaptureWriter {
     /// A new file; one of that name is replaced.
     pub fn create(path: &Path) -> Result<Self, Failure> {
-        let refused = |error: io::Error| Failure::io(format!("writing {}", path.display()), &error);
-        let file = BufWriter::new(File::create(path).map_err(refused)?);
+        let file = BufWriter::new(destination::open(path)?);
         let header = PcapHeader {
             datalink: DataLink::ETHERNET,
             ts_resolution: TsResolution::NanoSecond,

@@ -1,0 +1,204 @@
+//! Files that a user names to be written.
+//!
+//! ```text
+//! path ─▶ nothing there, or a regular file ─▶ temporary file beside it, synced, renamed
+//!      ├▶ symbolic link, device, pipe, mount point ─▶ opened and written into
+//!      └▶ directory, socket ─▶ refused by the kernel
+//! ```
+//!
+//! Nothing but a regular file is ever replaced: a device node or a link that a user names is where
+//! the bytes are to go, not a name that is to become a file.
+
+use crate::failure::Failure;
+use std::fs::{File, Metadata, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::Path;
+
+/// Permissions of a new file before the user's umask (POSIX, creat(2) by common tools).
+const NEW_MODE: u32 = 0o666;
+/// Permission bits that a replaced file passes on: not set-user-ID and its like, which somebody
+/// granted to the old bytes.
+const KEPT_MODE: u32 = 0o777;
+
+/// Writes a file that a user named: as a whole or not at all where it is a regular one.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    put(path, bytes).map_err(|error| failed(path, &error))
+}
+
+/// Does the same and gives what the kernel said.
+pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match replaceable(path)? {
+        Replaceable::Nothing => replace(path, None, bytes),
+        Replaceable::Regular(old) => replace(path, Some(&old), bytes),
+        Replaceable::No => write_into(path, bytes),
+    }
+}
+
+/// Opens a file that a user named to be written bit by bit, such as a capture. What it had is
+/// gone from now on.
+pub fn open(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| failed(path, &error))
+}
+
+/// Returns whether files may be put and removed beside this one: not beside devices, pipes and
+/// the descriptors in `/dev/fd`.
+pub fn has_company(path: &Path) -> bool {
+    match std::fs::metadata(path) {
+        Ok(found) => found.is_file() && !path.starts_with("/dev") && !path.starts_with("/proc"),
+        Err(_) => true,
+    }
+}
+
+/// What there is at a path that may be replaced.
+enum Replaceable {
+    /// Nothing: a new file may be made.
+    Nothing,
+    /// A regular file, not by way of a symbolic link.
+    Regular(Metadata),
+    /// Something that must stay what it is.
+    No,
+}
+
+fn replaceable(path: &Path) -> io::Result<Replaceable> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => Ok(Replaceable::Regular(found)),
+        Ok(_) => Ok(Replaceable::No),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Replaceable::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+fn replace(path: &Path, old: Option<&Metadata>, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut file = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(NEW_MODE))
+        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    file.write_all(bytes)?;
+    if let Some(old) = old {
+        // Root's writing does not make it root's. Whoever may not give it away keeps it.
+        let _ = fchown(file.as_file(), Some(old.uid()), Some(old.gid()));
+        file.as_file().set_permissions(Permissions::from_mode(old.mode() & KEPT_MODE))?;
+    }
+    file.as_file().sync_all()?;
+    match file.persist(path) {
+        // A file on which another one is mounted, as container engines do it.
+        Err(error) if error.error.kind() == io::ErrorKind::ResourceBusy => write_into(path, bytes),
+        persisted => persisted.map(drop).map_err(|error| error.error),
+    }
+}
+
+fn write_into(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    // Devices and pipes have nothing to sync.
+    if file.metadata()?.is_file() { file.sync_all() } else { Ok(()) }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Failure {
+    Failure::io(format!("writing {}", path.display()), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{FileType, Mode, mknodat};
+    use std::os::unix::fs::{FileTypeExt, symlink};
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_regular_file_is_replaced_as_a_whole_and_keeps_its_permissions() {
+        let folder = folder();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let mut reader = File::open(&path).unwrap();
+        write(&path, b"new").unwrap();
+        assert_eq!((std::fs::read(&path).unwrap().as_slice(), mode(&path)), (&b"new"[..], 0o640));
+        // Whoever had it open has the old one as it was.
+        let mut before = String::new();
+        io::Read::read_to_string(&mut reader, &mut before).unwrap();
+        assert_eq!(before, "old");
+        let fresh = folder.path().join("fresh");
+        write(&fresh, b"x").unwrap();
+        std::fs::write(folder.path().join("by-another-tool"), "x").unwrap();
+        assert_eq!(mode(&fresh), mode(&folder.path().join("by-another-tool")), "the umask counts");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "nothing else is left");
+    }
+
+    #[test]
+    fn a_symbolic_link_stays_one_and_leads_to_the_bytes() {
+        let folder = folder();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("target"), "a long old content").unwrap();
+        symlink("target", at("link")).unwrap();
+        symlink("link", at("again")).unwrap();
+        symlink("fresh", at("dangling")).unwrap();
+        write(&at("again"), b"new").unwrap();
+        write(&at("dangling"), b"made").unwrap();
+        assert_eq!(std::fs::read(at("target")).unwrap(), b"new");
+        assert_eq!(std::fs::read(at("fresh")).unwrap(), b"made");
+        for link in ["link", "again", "dangling"] {
+            assert!(at(link).symlink_metadata().unwrap().is_symlink(), "{link}");
+        }
+    }
+
+    #[test]
+    fn a_device_stays_one_and_its_error_is_told() {
+        write(Path::new("/dev/null"), b"bytes").unwrap();
+        let full = write(Path::new("/dev/full"), b"bytes").unwrap_err();
+        assert!(full.message.starts_with("writing /dev/full: "), "{}", full.message);
+        for device in ["/dev/null", "/dev/full"] {
+            let found = std::fs::symlink_metadata(device).unwrap();
+            assert!(found.file_type().is_char_device(), "{device}");
+        }
+        let link = folder();
+        let link = link.path().join("full");
+        symlink("/dev/full", &link).unwrap();
+        write(&link, b"bytes").unwrap_err();
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_pipe_gets_the_bytes() {
+        let folder = folder();
+        let path = folder.path().join("pipe");
+        let at = rustix::fs::CWD;
+        mknodat(at, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let reader = {
+            let path = path.clone();
+            std::thread::spawn(move || std::fs::read(path).unwrap())
+        };
+        write(&path, b"through the pipe").unwrap();
+        assert_eq!(reader.join().unwrap(), b"through the pipe");
+        assert!(path.symlink_metadata().unwrap().file_type().is_fifo());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused_and_stays() {
+        let folder = folder();
+        let error = write(folder.path(), b"x").unwrap_err();
+        assert!(error.message.contains("directory"), "{}", error.message);
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        write(&socket, b"x").unwrap_err();
+        assert!(socket.symlink_metadata().unwrap().file_type().is_socket());
+        write(&folder.path().join("no/such/folder"), b"x").unwrap_err();
+    }
+
+    #[test]
+    fn nothing_is_put_beside_what_is_no_file() {
+        let folder = folder();
+        assert!(has_company(&folder.path().join("fresh")));
+        for alone in ["/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+            assert!(!has_company(Path::new(alone)), "{alone}");
+        }
+    }
+}
