@@ -4,6 +4,7 @@
 //! ```text
 //!  Netlink ──▶ link      devices: list, make, set, remove
 //!    │     ──▶ address   addresses, routes, neighbours
+//!    │     ──▶ own       whether an address is this machine's
 //!    │     ──▶ slow_path rules, queueing disciplines, IPsec: what the fast path must not skip
 //!    │     ──▶ rate      a device's bit rate (tbf)
 //!    │     ──▶ ingress   frames taken from the kernel, and given to it
@@ -22,6 +23,7 @@ mod intercept;
 mod link;
 mod monitor;
 mod netfilter;
+mod own;
 mod rate;
 mod slow_path;
 mod socket;
@@ -37,6 +39,7 @@ pub use self::intercept::{Interception, MARK, MARK_MASK};
 pub use self::link::{Link, LinkStats, VethEnd};
 pub use self::monitor::{Change, Monitor};
 pub use self::netfilter::netfilter_in_use;
+pub use self::own::is_own_address;
 pub use self::slow_path::{Qdisc, RoutingRule};
 use self::socket::Channel;
 use crate::netns::{NetNs, NetnsError, in_namespace};

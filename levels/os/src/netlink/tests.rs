@@ -142,6 +142,49 @@ fn a_vlan_device_and_its_routes_carry_packets() {
 }
 
 #[test]
+fn an_address_is_the_machines_own_by_its_devices_and_by_its_routes() {
+    if !root_or_reason() {
+        return;
+    }
+    let [(first, netlink), (second, _)] = pair("own", 1500);
+    run(&first, "ip link set lo up");
+    run(&first, "ip address add 10.9.0.1/24 dev a");
+    run(&first, "ip address add 10.9.0.3/24 dev a");
+    run(&first, "ip address add 10.9.1.1 peer 10.9.1.2 dev a");
+    run(&first, "ip address add fd09::1/64 dev a nodad");
+    // Whole prefixes that end here without a device that has their addresses.
+    run(&first, "ip route add local 198.51.100.0/24 dev lo");
+    run(&first, "ip -6 route add local 2001:db8:9::/48 dev lo");
+    run(&first, "ip route add unreachable 203.0.113.0/24");
+    run(&second, "ip address add 10.9.0.2/24 dev b");
+    for own in [
+        "127.0.0.1",
+        "127.9.9.9",
+        "::1",
+        "10.9.0.1",
+        "10.9.0.3",
+        "10.9.0.255",
+        "10.9.1.1",
+        "fd09::1",
+        "198.51.100.77",
+        "2001:db8:9:7::1",
+    ] {
+        assert!(netlink.is_own(own.parse().unwrap()).unwrap(), "{own}");
+    }
+    for other in ["10.9.0.2", "10.9.1.2", "fd09::2", "192.0.2.1", "2001:db8::1", "203.0.113.1"] {
+        assert!(!netlink.is_own(other.parse().unwrap()).unwrap(), "{other}");
+    }
+    // An address in a VRF is in none of the tables that an ordinary lookup goes through.
+    let mut ip = Command::new("ip");
+    let vrf = command_in(&first.ns, ip.args("link add red type vrf table 10".split(' ')));
+    if vrf.unwrap().output().unwrap().status.success() {
+        run(&first, "ip link set red up");
+        run(&first, "ip link set a master red");
+        assert!(netlink.is_own("10.9.0.1".parse().unwrap()).unwrap(), "in a VRF");
+    }
+}
+
+#[test]
 fn a_rate_is_a_bucket_at_the_root() {
     if !root_or_reason() {
         return;
