@@ -6,6 +6,7 @@
 //!                                     module-HEX, sha256-HEX.sig) or digest
 //! GET /v2/NAME/blobs/DIGEST           a module, a config, a payload; whole or a range
 //! GET /v2/NAME/tags/list              the versions of a module
+//! GET /v2/NAME/referrers/DIGEST       an empty index: signatures are found by their tag
 //! ```
 //!
 //! A module that the store does not have may be had from elsewhere: [`Access::want`] is asked for
@@ -21,11 +22,13 @@ use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::State;
 use axum::http::header::{
-    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, RANGE,
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
+    RANGE,
 };
 use axum::http::request::Parts;
 use axum::http::{Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
+use registry::layout::INDEX_TYPE;
 use registry::{Catalogue, DOCUMENT_LENGTH_MAX, Digest, Held, MODULE_LENGTH_MAX, Store};
 use serde_json::json;
 
@@ -63,6 +66,7 @@ where
 
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 const API_VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
+const FILTERS_APPLIED: HeaderName = HeaderName::from_static("oci-filters-applied");
 const OCTETS: &str = "application/octet-stream";
 
 struct Serving<A> {
@@ -83,6 +87,8 @@ enum Asked<'a> {
     Manifest(&'a str, &'a str),
     Blob(&'a str),
     Tags(&'a str),
+    /// What refers to a manifest.
+    Referrers(&'a str),
 }
 
 impl Asked<'_> {
@@ -91,7 +97,7 @@ impl Asked<'_> {
         match self {
             Self::Blob(digest) => digest.parse().ok(),
             Self::Manifest(_, tag) => module_of(tag),
-            Self::Api | Self::Tags(_) => None,
+            Self::Api | Self::Tags(_) | Self::Referrers(_) => None,
         }
     }
 }
@@ -108,6 +114,7 @@ enum Refusal {
     Blob,
     Name,
     Method,
+    Digest,
     Store,
 }
 
@@ -159,6 +166,7 @@ impl<A: Access> Serving<A> {
                 self.give(parts, &digest, held.manifest_type.as_deref(), limit, Refusal::Blob)
             }
             Asked::Tags(name) => self.tags(parts, &catalogue, name),
+            Asked::Referrers(digest) => referrers(parts, digest),
         }
     }
 
@@ -243,6 +251,21 @@ impl<A: Access> Serving<A> {
     }
 }
 
+/// What refers to a manifest (distribution specification, "Listing Referrers"): nothing, of
+/// whatever digest, which is also the answer about what is not there. Who asks for one type only is
+/// told that this was heard.
+fn referrers(parts: &Parts, digest: &str) -> Result<Response, Refusal> {
+    digest.parse::<Digest>().map_err(|_| Refusal::Digest)?;
+    let index = json!({ "schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [] });
+    let mut response = ([(CONTENT_TYPE, INDEX_TYPE)], index.to_string()).into_response();
+    let is_filter = |part: &str| part.split('=').next() == Some("artifactType");
+    if parts.uri.query().is_some_and(|query| query.split('&').any(is_filter)) {
+        let applied = HeaderValue::from_static("artifactType");
+        response.headers_mut().insert(FILTERS_APPLIED, applied);
+    }
+    Ok(response)
+}
+
 fn asked(path: &str) -> Option<Asked<'_>> {
     let rest = path.strip_prefix("/v2")?;
     if matches!(rest, "" | "/") {
@@ -255,6 +278,7 @@ fn asked(path: &str) -> Option<Asked<'_>> {
         ("manifests", reference) => Some(Asked::Manifest(name, reference)),
         ("blobs", digest) => Some(Asked::Blob(digest)),
         ("tags", "list") => Some(Asked::Tags(name)),
+        ("referrers", digest) => Some(Asked::Referrers(digest)),
         _ => None,
     }
 }
@@ -324,6 +348,11 @@ impl IntoResponse for Refusal {
             Self::Method => {
                 (StatusCode::METHOD_NOT_ALLOWED, "UNSUPPORTED", "modules can only be read here")
             }
+            Self::Digest => (
+                StatusCode::BAD_REQUEST,
+                "DIGEST_INVALID",
+                "write 'sha256:' and 64 lower-case hexadecimal digits",
+            ),
             Self::Store => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "UNKNOWN", "the module store cannot be read")
             }

@@ -161,6 +161,36 @@ async fn what_is_not_there_and_what_is_not_yours_are_one_answer() {
 }
 
 #[tokio::test]
+async fn whoever_asks_for_referrers_gets_an_empty_index_of_whatever_digest() {
+    let served = served();
+    let me = [("may", &*served.module.to_string())];
+    let mut answers = Vec::new();
+    for digest in [served.image, Digest::of(b"absent")] {
+        let path = format!("/v2/monitor/referrers/{digest}");
+        for caller in [&me[..], &[]] {
+            let (status, headers, body) = served.ask("GET", &path, caller).await;
+            assert_eq!(status, StatusCode::OK);
+            assert_eq!(headers[CONTENT_TYPE], INDEX_TYPE);
+            assert!(!headers.contains_key("oci-filters-applied"));
+            answers.push(body);
+        }
+        let filtered = format!("{path}?n=5&artifactType=application/vnd.example");
+        let (status, headers, _) = served.ask("HEAD", &filtered, &me).await;
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(headers["oci-filters-applied"], "artifactType");
+    }
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "it says nothing of what is there");
+    let index: serde_json::Value = serde_json::from_slice(&answers[0]).unwrap();
+    let expected = serde_json::json!({
+        "schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": []
+    });
+    assert_eq!(index, expected);
+    let (status, _, body) = served.ask("GET", "/v2/monitor/referrers/sha256:0", &me).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(String::from_utf8(body).unwrap().contains("DIGEST_INVALID"));
+}
+
+#[tokio::test]
 async fn a_blob_comes_in_parts() {
     let served = served();
     let path = format!("/v2/monitor/blobs/{}", served.module);
@@ -210,7 +240,7 @@ async fn nothing_can_be_put_in_and_paths_lead_nowhere_else() {
         "/v2/monitor/blobs/..%2f..%2findex.json",
         "/v2/monitor/manifests/monitor:0.1.0",
         "/v2/nat/manifests/0.1.0",
-        "/v2/monitor/referrers/x",
+        "/v2/monitor/referrers",
         "/v2/monitor/manifests/",
         "/v2/monitor/blobs/sha256:00",
     ] {
