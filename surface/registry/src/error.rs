@@ -87,6 +87,20 @@ pub enum StoreError {
         /// What it could be.
         found: String,
     },
+    /// A directory without a module. The operator's fault.
+    #[error("there is no module in {}", store.display())]
+    Empty {
+        /// The directory.
+        store: PathBuf,
+    },
+    /// A directory with several modules, none of which is named. The operator's fault.
+    #[error("{0} has several modules: {found}; name one, as in oci:{0}:NAME", store.display())]
+    Several {
+        /// The directory.
+        store: PathBuf,
+        /// What there is.
+        found: String,
+    },
     /// Too few digits of a digest to be a safe reference.
     #[error(
         "'{wanted}' is too short for a digest; write at least {PREFIX_LENGTH_MIN} of its digits"
@@ -110,6 +124,6 @@ impl StoreError {
     /// Whether it means that a reference leads to nothing.
     #[must_use]
     pub const fn is_not_found(&self) -> bool {
-        matches!(self, Self::NotFound { .. })
+        matches!(self, Self::NotFound { .. } | Self::Empty { .. })
     }
 }

@@ -30,6 +30,7 @@ pub const DOCUMENT_LENGTH_MAX: u64 = 4 << 20;
 /// Largest `index.json`, in bytes: some 20,000 modules.
 const INDEX_LENGTH_MAX: u64 = 16 << 20;
 mod catalogue;
+mod entries;
 mod known;
 pub mod signatures;
 

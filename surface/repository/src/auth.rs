@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use base64ct::{Base64, Encoding};
 use http_auth::parse_challenges;
-use hyper::header::HeaderValue;
+use hyper::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use serde::Deserialize;
 
 use crate::address::Registry;
@@ -155,10 +155,21 @@ pub enum Challenge {
 }
 
 impl Challenge {
-    /// What is wanted, by the header `WWW-Authenticate`; none when it is neither of the two.
+    /// What is wanted, by the headers `WWW-Authenticate`, each of which may have several challenges
+    /// (RFC 9110, 11.6.1): a token rather than a password, as a token may be had without one. None
+    /// when it is neither of the two.
     #[must_use]
-    pub fn of(header: &str) -> Option<Self> {
-        let challenges = parse_challenges(header).ok()?;
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        let texts = headers.get_all(WWW_AUTHENTICATE).iter();
+        let found: Vec<Self> =
+            texts.filter_map(|value| value.to_str().ok()).flat_map(Self::all_of).collect();
+        let is_token = |challenge: &&Self| matches!(challenge, Self::Bearer { .. });
+        found.iter().find(is_token).or(found.first()).cloned()
+    }
+
+    /// Those of one header that are known.
+    fn all_of(header: &str) -> Vec<Self> {
+        let Ok(challenges) = parse_challenges(header) else { return Vec::new() };
         let read = |challenge: &http_auth::ChallengeRef<'_>| {
             let parameter = |name: &str| {
                 let found = challenge.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
@@ -171,7 +182,7 @@ impl Challenge {
             let realm = parameter("realm").filter(|_| is_bearer)?;
             Some(Self::Bearer { realm, service: parameter("service"), scope: parameter("scope") })
         };
-        challenges.iter().find_map(read)
+        challenges.iter().filter_map(read).collect()
     }
 }
 
@@ -252,12 +263,25 @@ mod tests {
             service: Some("r.io".into()),
             scope: Some("repository:a/b:pull,push".into()),
         };
-        assert_eq!(Challenge::of(header), Some(bearer));
-        assert_eq!(Challenge::of("Basic realm=\"x\""), Some(Challenge::Basic));
+        let of = |lines: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(WWW_AUTHENTICATE, line.parse().unwrap());
+            }
+            Challenge::of(&headers)
+        };
+        assert_eq!(of(&[header]), Some(bearer.clone()));
+        assert_eq!(of(&["Basic realm=\"x\""]), Some(Challenge::Basic));
+        // Parameters in any order, schemes in any case, several challenges, in one line or more.
+        let odd = r#"bearer scope="repository:a/b:pull,push" , service="r.io",realm="https://auth.io/token""#;
+        let two = format!(r#"Basic realm="a \"b\"", {header}"#);
+        for lines in [&[odd][..], &[&two], &["BASIC realm=x", odd], &["Negotiate", "\"", header]] {
+            assert_eq!(of(lines), Some(bearer.clone()), "{lines:?}");
+        }
         for other in
             ["", "Negotiate", "Bearer", "Bearer service=x", "\"", "Digest realm=\"x\", nonce=\"y\""]
         {
-            assert_eq!(Challenge::of(other), None, "{other}");
+            assert_eq!(of(&[other]), None, "{other}");
         }
         assert_eq!(
             token_query(Some("r.io"), "repository:a:pull"),

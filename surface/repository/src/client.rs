@@ -3,15 +3,17 @@
 //!
 //! Source: OCI distribution specification 1.1.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper::body::Bytes;
 use hyper::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
-    LOCATION, RANGE, RETRY_AFTER, WWW_AUTHENTICATE,
+    ACCEPT, AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue,
+    LOCATION, RANGE, RETRY_AFTER,
 };
-use hyper::{Method, StatusCode, Uri};
+use hyper::{Method, StatusCode};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use registry::layout::{Descriptor, INDEX_TYPE, MANIFEST_TYPE};
 use registry::{DOCUMENT_LENGTH_MAX, Digest};
 
@@ -23,6 +25,8 @@ use crate::limits::{
     ATTEMPTS_MAX, BACKOFF_FIRST, BACKOFF_MAX, ERROR_LENGTH_MAX, NOT_FOUND_TIME_MAX, REDIRECTS_MAX,
     TIME_MAX, TOKEN_ANSWER_LENGTH_MAX,
 };
+use crate::location;
+use crate::peer::Peer;
 
 /// What docker calls the same; answered by registries that were pushed to by docker.
 pub(crate) const DOCKER_MANIFEST_TYPE: &str =
@@ -84,7 +88,23 @@ pub struct Client {
     http: Http,
     registry: Target,
     settings: Settings,
-    authorization: Mutex<Option<HeaderValue>>,
+    state: Mutex<State>,
+}
+
+/// What is learnt of a registry while it is asked.
+struct State {
+    authorization: Option<HeaderValue>,
+    /// How near the registry itself is, once it has answered.
+    peer: Option<Peer>,
+}
+
+/// Who says that a target is to be asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NamedBy {
+    /// The operator: it is the registry.
+    Operator,
+    /// The registry: a redirect, an upload's place, a token server.
+    Registry,
 }
 
 /// A manifest as it came, of the digest that it says.
@@ -126,8 +146,9 @@ impl Client {
         let port = registry.port.unwrap_or(if plain { 80 } else { 443 });
         let target = Target { scheme, host: registry.host.clone(), port };
         let http = Http::new(transport, settings.connections.clone(), settings.time_max);
-        let authorization = Mutex::new(settings.token.as_ref().map(Token::header));
-        Self { http, registry: target, settings, authorization }
+        let authorization = settings.token.as_ref().map(Token::header);
+        let state = Mutex::new(State { authorization, peer: None });
+        Self { http, registry: target, settings, state }
     }
 
     /// Whom it asks, for messages.
@@ -308,43 +329,75 @@ impl Client {
         RepositoryError::Broken { target, what, why: why.to_owned() }
     }
 
-    /// Sends a request where redirects lead, with the right to ask where that is wanted.
+    /// Sends a request to the registry and where redirects lead, with the right to ask where that
+    /// is wanted.
     pub(crate) async fn exchange(
         &self,
         call: Call,
         scope: &str,
     ) -> Result<Answer, RepositoryError> {
+        self.exchange_at(&self.registry, NamedBy::Operator, call, scope).await
+    }
+
+    /// Sends a request to where an answer of the registry to a request for `base` leads. `more` is
+    /// added to the query.
+    pub(crate) async fn exchange_there(
+        &self,
+        (base, location): (&str, &str),
+        more: &str,
+        mut call: Call,
+        scope: &str,
+    ) -> Result<Answer, RepositoryError> {
+        let (target, path) = self.place(&self.registry, base, location)?;
+        let join = if path.contains('?') { '&' } else { '?' };
+        call.path = format!("{path}{join}{more}");
+        self.exchange_at(&target, NamedBy::Registry, call, scope).await
+    }
+
+    async fn exchange_at(
+        &self,
+        target: &Target,
+        named_by: NamedBy,
+        call: Call,
+        scope: &str,
+    ) -> Result<Answer, RepositoryError> {
         let mut has_asked = false;
         loop {
-            let answer = self.follow(call.clone()).await?;
-            if answer.status != StatusCode::UNAUTHORIZED || has_asked {
+            let answer = self.follow(target.clone(), named_by, call.clone()).await?;
+            let is_asked = answer.status == StatusCode::UNAUTHORIZED && !has_asked;
+            // Who else asks who we are is not told.
+            if !is_asked || *answer.target() != self.registry {
                 return Ok(answer);
             }
             has_asked = true;
-            let header = answer.header(WWW_AUTHENTICATE).and_then(Challenge::of);
-            let Some(challenge) = header else { return Ok(answer) };
-            let authorization = self.authorization(&challenge, scope, &call.what).await?;
-            *self.held() = Some(authorization);
+            let Some(challenge) = Challenge::of(&answer.headers) else { return Ok(answer) };
+            let authorization = self.authorization(&challenge, scope, &call).await?;
+            self.state().authorization = Some(authorization);
         }
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, Option<HeaderValue>> {
-        self.authorization.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a request and goes where it is sent on to.
-    async fn follow(&self, mut call: Call) -> Result<Answer, RepositoryError> {
-        let mut target = self.target_of(&mut call)?;
+    async fn follow(
+        &self,
+        mut target: Target,
+        mut named_by: NamedBy,
+        mut call: Call,
+    ) -> Result<Answer, RepositoryError> {
         for _ in 0..=REDIRECTS_MAX {
             let is_registry = target == self.registry;
             let mut sent = call.clone();
             if is_registry {
                 sent.headers.extend(self.settings.headers.clone());
             }
-            if let Some(authorization) = self.held().clone().filter(|_| is_registry) {
+            let authorization = self.state().authorization.clone();
+            if let Some(authorization) = authorization.filter(|_| is_registry) {
                 sent.headers.insert(AUTHORIZATION, authorization);
             }
-            let answer = self.http.send(&target, self.reach(&target), &sent).await?;
+            let answer = self.send(&target, named_by, &sent).await?;
             let is_read = matches!(call.method, Method::GET | Method::HEAD);
             if !answer.status.is_redirection() || !is_read {
                 return Ok(answer);
@@ -352,64 +405,62 @@ impl Client {
             let Some(location) = answer.header(LOCATION).map(str::to_owned) else {
                 return Ok(answer);
             };
-            (target, call.path) = self.place(&target, &location)?;
+            (target, call.path) = self.place(&target, &call.path, &location)?;
+            named_by = NamedBy::Registry;
         }
         Err(self.redirected(&call.path, ROUND))
     }
 
-    /// An upload may be continued at another place than the registry's own.
-    fn target_of(&self, call: &mut Call) -> Result<Target, RepositoryError> {
-        if call.path.starts_with('/') {
-            return Ok(self.registry.clone());
+    /// Sends one request, no further than its target may be.
+    async fn send(
+        &self,
+        target: &Target,
+        named_by: NamedBy,
+        call: &Call,
+    ) -> Result<Answer, RepositoryError> {
+        let answer = self.http.send(target, self.reach(target, named_by), call).await;
+        let answer = answer.map_err(|error| match error {
+            RepositoryError::Forbidden { target, why } => {
+                self.redirected(&format!("{target}{}", call.path), &why)
+            }
+            other => other,
+        })?;
+        if *target == self.registry {
+            self.state().peer.get_or_insert(answer.peer());
         }
-        let (target, path) = self.place(&self.registry, &call.path)?;
-        call.path = path;
-        Ok(target)
+        Ok(answer)
     }
 
-    /// The operator named the registry; to what else it leads us is for it to say, within limits.
-    fn reach(&self, target: &Target) -> Reach {
-        let is_here =
-            |target: &Target| Registry { host: target.host.clone(), port: None }.is_loopback();
-        if *target == self.registry || is_here(&self.registry) {
+    /// Says where a target may be. What the operator names may be anywhere. A registry on this
+    /// machine may lead anywhere, too; one on its link to itself; any other one, whose name may
+    /// lead elsewhere the next time, to other machines only.
+    fn reach(&self, target: &Target, named_by: NamedBy) -> Reach {
+        let peer = self.state().peer;
+        let is_near = match peer {
+            Some(Peer::Machine) => true,
+            Some(Peer::Link) => *target == self.registry,
+            Some(Peer::Beyond) | None => false,
+        };
+        if named_by == NamedBy::Operator || is_near {
             Reach::Anywhere
         } else {
             Reach::OtherMachines
         }
     }
 
-    fn redirected(&self, to: &str, why: &'static str) -> RepositoryError {
+    fn redirected(&self, to: &str, why: &str) -> RepositoryError {
         let to = to.chars().take(120).flat_map(char::escape_debug).collect();
-        RepositoryError::Redirected { target: self.target(), to, why }
+        RepositoryError::Redirected { target: self.target(), to, why: why.to_owned() }
     }
 
-    /// Where a location leads to, seen from a target.
-    pub(crate) fn place(
+    /// Where a location leads to that answers a request to a target.
+    fn place(
         &self,
         from: &Target,
+        path: &str,
         location: &str,
     ) -> Result<(Target, String), RepositoryError> {
-        let wrong = |why| self.redirected(location, why);
-        let uri: Uri = location.parse().map_err(|_| wrong("that is no address"))?;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let Some(host) = uri.host() else {
-            if !location.starts_with('/') {
-                return Err(wrong("that is no absolute path"));
-            }
-            return Ok((from.clone(), path));
-        };
-        let scheme = match uri.scheme_str() {
-            Some("https") => Scheme::Https,
-            Some("http") if from.scheme == Scheme::Http => Scheme::Http,
-            Some("http") => return Err(wrong("that way is not encrypted")),
-            _ => return Err(wrong("that is neither http nor https")),
-        };
-        if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err(wrong("there is a user's name in it"));
-        }
-        let usual = if scheme == Scheme::Https { 443 } else { 80 };
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok((Target { scheme, host, port: uri.port_u16().unwrap_or(usual) }, path))
+        location::resolve(from, path, location).map_err(|why| self.redirected(location, why))
     }
 
     /// What makes the registry believe us.
@@ -417,11 +468,11 @@ impl Client {
         &self,
         challenge: &Challenge,
         scope: &str,
-        what: &str,
+        asked: &Call,
     ) -> Result<HeaderValue, RepositoryError> {
         let denied = |why: &str| RepositoryError::Denied {
             target: self.target(),
-            what: what.to_owned(),
+            what: asked.what.clone(),
             why: why.to_owned(),
         };
         let basic = self.settings.credentials.as_ref().and_then(Credentials::basic);
@@ -430,7 +481,7 @@ impl Client {
             let why = if is_known { "it does not know this token" } else { NO_PASSWORD };
             return basic.ok_or_else(|| denied(why));
         };
-        let (target, path) = self.place(&self.registry, realm)?;
+        let (target, path) = self.place(&self.registry, &asked.path, realm)?;
         let query = token_query(service.as_deref(), wanted.as_deref().unwrap_or(scope));
         let join = if path.contains('?') { '&' } else { '?' };
         let mut headers = HeaderMap::new();
@@ -445,7 +496,7 @@ impl Client {
             body: Bytes::new(),
             what: "a token".to_owned(),
         };
-        let answer = self.http.send(&target, self.reach(&target), &call).await?;
+        let answer = self.send(&target, NamedBy::Registry, &call).await?;
         match answer.status {
             StatusCode::OK => {}
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if is_known => {
@@ -471,9 +522,8 @@ impl Client {
         wait: Option<&mut Duration>,
     ) -> RepositoryError {
         let (target, what, status) = (self.target(), what.to_owned(), answer.status);
-        let seconds = answer.header(RETRY_AFTER).and_then(|text| text.parse().ok());
-        if let (Some(seconds), Some(wait)) = (seconds, wait) {
-            *wait = Duration::from_secs(seconds).clamp(*wait, BACKOFF_MAX);
+        if let (Some(later), Some(wait)) = (retry_after(&answer), wait) {
+            *wait = later.clamp(*wait, BACKOFF_MAX);
         }
         match status {
             StatusCode::NOT_FOUND => {
@@ -507,6 +557,19 @@ const NO_PASSWORD: &str = "it asks who we are, and there is no password for it; 
 
 fn blob_name(digest: &Digest) -> String {
     format!("the blob {digest}")
+}
+
+/// How long a registry wants us to wait: seconds, or a date by its own clock if it says what time
+/// that has, else by ours (RFC 9110, 10.2.3).
+fn retry_after(answer: &Answer) -> Option<Duration> {
+    let text = answer.header(RETRY_AFTER)?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = |text: &str| rfc2822::parse(text).ok().map(|date| date.timestamp());
+    let then = date(text)?;
+    let now = answer.header(DATE).and_then(date).unwrap_or_else(Timestamp::now);
+    Some(Duration::try_from(then.duration_since(now)).unwrap_or_default())
 }
 
 /// `bytes 1000-1999/2000`.

@@ -117,7 +117,15 @@ pub enum RepositoryError {
         /// Where to.
         to: String,
         /// Why we do not go.
-        why: &'static str,
+        why: String,
+    },
+    /// An address that a registry may not send anybody to; told as [`Self::Redirected`].
+    #[error("{target} is out of reach: {why}")]
+    Forbidden {
+        /// Where to.
+        target: String,
+        /// What the address is.
+        why: String,
     },
     /// An image that holds no module, or an index with none or several.
     #[error(transparent)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{HOST, HeaderMap, HeaderValue, USER_AGENT};
+use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -23,18 +23,28 @@ use crate::limits::{
     CONNECT_TIME_MAX, HEAD_LENGTH_MAX, HEAD_TIME_MAX, HEADERS_MAX, IDLE_MAX, RATE_WINDOW,
     WINDOW_BYTES_MIN,
 };
+use crate::peer::Peer;
 
 /// A two-way stream of bytes.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
+/// An open connection.
+pub struct Connected {
+    /// Its bytes, both ways.
+    pub stream: Box<dyn Stream>,
+    /// How near its other end is.
+    pub peer: Peer,
+}
+
 /// What a transport gives.
-pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send + 'a>>;
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Connected>> + Send + 'a>>;
 
 /// What makes connections: the network, or a test.
 pub trait Transport: Send + Sync {
-    /// A connection, encrypted if the target is.
+    /// Opens a connection, encrypted if the target is. One that `reach` forbids is an error with
+    /// [`Forbidden`] in it.
     fn connect<'a>(&'a self, target: &'a Target, reach: Reach) -> Connecting<'a>;
 }
 
@@ -58,13 +68,18 @@ pub struct Target {
     pub port: u16,
 }
 
+/// An address that a registry sent us on to and that is not connected to, with the reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Forbidden(pub String);
+
 /// Where a connection may lead to. A registry chooses where it sends us on to; that must not be
 /// what only this machine can reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Anywhere: the operator named it.
     Anywhere,
-    /// Not to this machine, nor to addresses of one link only.
+    /// Only to [`Peer::Beyond`].
     OtherMachines,
 }
 
@@ -129,11 +144,15 @@ pub struct Http {
 pub struct Connections(Arc<Mutex<VecDeque<(Target, Connection)>>>);
 
 impl Connections {
-    fn take(&self, target: &Target) -> Option<Connection> {
+    /// Takes one to a target, if it leads nowhere else than a new one could.
+    fn take(&self, target: &Target, reach: Reach) -> Option<Connection> {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Those that the other end has closed.
         idle.retain(|(_, connection)| !connection.sender.is_closed());
-        let at = idle.iter().position(|(to, _)| to == target)?;
+        let is_in_reach = |peer: Peer| reach == Reach::Anywhere || peer == Peer::Beyond;
+        let is_it =
+            |(to, connection): &(Target, Connection)| to == target && is_in_reach(connection.peer);
+        let at = idle.iter().position(is_it)?;
         idle.remove(at).map(|(_, connection)| connection)
     }
 
@@ -152,6 +171,7 @@ impl fmt::Debug for Connections {
 
 struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
+    peer: Peer,
     _task: Task,
 }
 
@@ -196,7 +216,7 @@ impl Http {
         call: &Call,
     ) -> Result<Answer, RepositoryError> {
         self.in_time(async {
-            if let Some(connection) = self.connections.take(target)
+            if let Some(connection) = self.connections.take(target, reach)
                 && let Ok(answer) = self.try_send(connection, target, call).await
             {
                 return Ok(answer);
@@ -211,9 +231,15 @@ impl Http {
     async fn connect(&self, target: &Target, reach: Reach) -> Result<Connection, RepositoryError> {
         let failed = |why: String| RepositoryError::Unreachable { target: target.to_string(), why };
         let opened = timeout(CONNECT_TIME_MAX, self.transport.connect(target, reach)).await;
-        let stream = opened
+        let refused = |error: io::Error| match error.get_ref() {
+            Some(inner) if inner.is::<Forbidden>() => {
+                RepositoryError::Forbidden { target: target.to_string(), why: error.to_string() }
+            }
+            _ => failed(error.to_string()),
+        };
+        let Connected { stream, peer } = opened
             .map_err(|_| failed(format!("no answer in {} s", CONNECT_TIME_MAX.as_secs())))?
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(refused)?;
         let mut builder = http1::Builder::new();
         builder.max_buf_size(HEAD_LENGTH_MAX).max_headers(HEADERS_MAX);
         let (sender, connection) = builder
@@ -224,7 +250,7 @@ impl Http {
             // What goes wrong with it, the request on it hears.
             let _ = connection.await;
         });
-        Ok(Connection { sender, _task: Task(task) })
+        Ok(Connection { sender, peer, _task: Task(task) })
     }
 
     async fn try_send(
@@ -266,6 +292,11 @@ impl Http {
         into: &mut Vec<u8>,
         mut on_bytes: impl FnMut(u64),
     ) -> Result<(), RepositoryError> {
+        if let Some(coding) = coding(&answer.headers) {
+            let (target, what) = (answer.target.to_string(), answer.what);
+            let why = format!("it is coded as {coding}, which nobody asked for");
+            return Err(RepositoryError::Malformed { target, what, why });
+        }
         let Answer { mut body, connection, target, what, .. } = answer;
         let named = || (target.to_string(), what.clone());
         let mut window = (Instant::now() + RATE_WINDOW, 0);
@@ -315,7 +346,17 @@ fn request(target: &Target, call: &Call) -> Result<Request<Full<Bytes>>, Reposit
     request.headers_mut().insert(HOST, host);
     let agent = HeaderValue::from_static(concat!("tam/", env!("CARGO_PKG_VERSION")));
     request.headers_mut().insert(USER_AGENT, agent);
+    // Digests are of the bytes themselves.
+    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     Ok(request)
+}
+
+/// The content coding of a body; none where its bytes are as they are.
+fn coding(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(CONTENT_ENCODING)?;
+    let text: String = String::from_utf8_lossy(value.as_bytes()).chars().take(40).collect();
+    let is_none = text.trim().is_empty() || text.trim().eq_ignore_ascii_case("identity");
+    (!is_none).then(|| text.escape_debug().to_string())
 }
 
 /// hyper's errors say the cause one below.
@@ -327,6 +368,18 @@ fn with_cause(error: &hyper::Error) -> String {
 }
 
 impl Answer {
+    /// Who gave it.
+    #[must_use]
+    pub const fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// How near it came from.
+    #[must_use]
+    pub const fn peer(&self) -> Peer {
+        self.connection.peer
+    }
+
     /// A header as text.
     #[must_use]
     pub fn header(&self, name: impl hyper::header::AsHeaderName) -> Option<&str> {

@@ -41,6 +41,11 @@ pub const TOKEN_LENGTH_MAX: usize = 16 << 10;
 pub const CONFIG_LENGTH_MAX: u64 = 1 << 20;
 /// Layers of an image, and images of an index, that are looked at: more is no module.
 pub const ENTRIES_MAX: usize = 256;
+/// Manifests that are looked at behind an index: an image for each platform that a common builder
+/// has, and what is said of them.
+pub const MANIFESTS_MAX: usize = 16;
+/// Indexes in indexes. The specification lets them be nested and says no limit; tools write two.
+pub const INDEX_DEPTH_MAX: usize = 4;
 /// Bytes of a layer that has to be unpacked first.
 pub const PACKED_LENGTH_MAX: u64 = 16 << 20;
 /// Bytes that may come out of it before the module is found: a layer of a few megabytes can

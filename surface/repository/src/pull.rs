@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use abi::{Checked, Manifest, Unverified};
-use registry::layout::{self, Image};
+use registry::layout::{self, Descriptor, Documents, Image, MANIFEST_TYPE};
 use registry::{Digest, MODULE_LENGTH_MAX, Store, signatures};
 use trust::signature::{PAYLOAD_LENGTH_MAX, Verified};
 use trust::{ImageDigest, Signature, Signer};
@@ -12,14 +12,14 @@ use trust::{ImageDigest, Signature, Signer};
 use crate::address::{Place, Reference};
 use crate::client::{Client, ManifestBytes, Progress};
 use crate::error::RepositoryError;
-use crate::image::{self, Document, ImageError, ModuleImage, Packing};
+use crate::image::{Chosen, ImageError, ModuleImage, Packing, Walk};
 use crate::limits::{CONFIG_LENGTH_MAX, PACKED_LENGTH_MAX};
 use crate::unpack;
 
 /// What a reference without a tag means.
 const TAG: &str = "latest";
 /// The config of images that have none (image specification, "empty descriptor").
-const EMPTY: &[u8] = b"{}";
+pub(crate) const EMPTY: &[u8] = b"{}";
 
 /// A module as it came.
 #[derive(Debug)]
@@ -89,6 +89,45 @@ impl Pulled {
         self.store_signatures(store)
     }
 
+    /// The documents of its image as they can be put elsewhere, with the signatures that hold there.
+    #[must_use]
+    pub fn documents(&self) -> (Documents, &[Signature]) {
+        let mut documents = own_documents(&self.wasm, &self.checked.manifest);
+        if let Some((image, config)) = &self.foreign {
+            documents.entry = Descriptor::of(MANIFEST_TYPE, image);
+            (documents.image, documents.config) = (image.clone(), config.clone());
+        }
+        let is_kept = self.keeps_signatures && documents.entry.digest == self.image;
+        (documents, if is_kept { &self.signatures } else { &[] })
+    }
+
+    /// Makes one of an image that was chosen, without its signatures. `foreign` are its manifest and
+    /// config, where the store would make others.
+    pub(crate) fn of(
+        chosen: &Chosen,
+        (wasm, checked): (Vec<u8>, Checked),
+        foreign: Option<(Vec<u8>, Vec<u8>)>,
+    ) -> Self {
+        let image = chosen.manifest.digest;
+        Self {
+            digest: Digest::of(&wasm),
+            wasm,
+            checked,
+            resolved: chosen.indexes.first().copied().unwrap_or(image),
+            image,
+            signatures: Vec::new(),
+            foreign,
+            keeps_signatures: chosen.image.is_all,
+        }
+    }
+
+    /// Takes the signatures of its image, or of an index that leads to it: whoever signed that has
+    /// signed the digest of the image in it.
+    pub(crate) fn take_signatures(&mut self, (about, signatures): (Digest, Vec<Signature>)) {
+        self.keeps_signatures &= about == self.image;
+        (self.image, self.signatures) = (about, signatures);
+    }
+
     fn store_signatures(&self, store: &Store) -> Result<(), RepositoryError> {
         for signature in self.signatures.iter().filter(|_| self.keeps_signatures) {
             store.put_signature(&self.image, signature)?;
@@ -110,31 +149,42 @@ pub async fn pull(
     let name = &reference.name;
     let place = reference.place.clone().unwrap_or_else(|| Place::Tag(TAG.to_owned()));
     let found = client.manifest(name, &place).await?;
-    let resolved = found.digest;
-    let (image, found) = image_of(client, name, found).await?;
-    let limit = if found.packing == Packing::Plain { MODULE_LENGTH_MAX } else { PACKED_LENGTH_MAX };
-    let layer = client.blob(name, &found.layer, limit, progress).await?;
-    let wasm = unpack::module(layer, found.packing)?;
+    let images = images_of(client, name, found).await?;
+    let (at, signatures) = signatures_of_any(client, name, &images).await?;
+    let chosen = &images[at];
+    let limit = layer_length_max(&chosen.image);
+    let layer = client.blob(name, &chosen.image.layer, limit, progress).await?;
+    let wasm = unpack::module(layer, chosen.image.packing)?;
     let checked = check(&wasm, &reference.to_string())?;
-    let foreign = foreign(client, name, &image, &found, &wasm, &checked.manifest).await?;
-    let mut pulled = Pulled {
-        digest: Digest::of(&wasm),
-        wasm,
-        checked,
-        resolved,
-        image: image.digest,
-        signatures: signatures_of(client, name, &image.digest).await?,
-        foreign,
-        keeps_signatures: found.packing == Packing::Plain,
-    };
-    if pulled.signatures.is_empty() && resolved != pulled.image {
-        // Whoever signed the index has signed the digest of this image in it.
-        pulled.signatures = signatures_of(client, name, &resolved).await?;
-        if !pulled.signatures.is_empty() {
-            (pulled.image, pulled.keeps_signatures) = (resolved, false);
-        }
+    let foreign = foreign(client, name, chosen, &wasm, &checked.manifest).await?;
+    let mut pulled = Pulled::of(chosen, (wasm, checked), foreign);
+    if let Some(signatures) = signatures {
+        pulled.take_signatures(signatures);
     }
     Ok(pulled)
+}
+
+/// The signatures of the first of these images, which are all of one module, that has some, else of
+/// the innermost index that leads to the first and has some: which image, what was signed, and how.
+async fn signatures_of_any(
+    client: &Client,
+    name: &str,
+    images: &[Chosen],
+) -> Result<(usize, Option<(Digest, Vec<Signature>)>), RepositoryError> {
+    for (at, about) in signable(images) {
+        let signatures = signatures_of(client, name, &about).await?;
+        if !signatures.is_empty() {
+            return Ok((at, Some((about, signatures))));
+        }
+    }
+    Ok((0, None))
+}
+
+/// What of images of one module may have been signed, each with the image that is taken then.
+pub(crate) fn signable(images: &[Chosen]) -> impl Iterator<Item = (usize, Digest)> {
+    let manifests = images.iter().enumerate().map(|(at, image)| (at, image.manifest.digest));
+    let indexes = images.first().into_iter().flat_map(|image| image.indexes.iter().rev());
+    manifests.chain(indexes.map(|index| (0, *index)))
 }
 
 /// Pulls the module of this digest from any name of a registry, another node's for instance.
@@ -178,14 +228,15 @@ async fn foreign_by_digest(
         Err(error) if error.is_not_found() => return Ok(()),
         found => found?,
     };
-    let (image, found) = image_of(client, name, found).await?;
-    if found.packing != Packing::Plain || found.layer.digest != pulled.digest {
+    let chosen = images_of(client, name, found).await?.swap_remove(0);
+    if !chosen.image.is_all || chosen.image.layer.digest != pulled.digest {
         return Ok(());
     }
     let manifest = &pulled.checked.manifest;
-    pulled.foreign = foreign(client, name, &image, &found, &pulled.wasm, manifest).await?;
-    (pulled.resolved, pulled.image) = (image.digest, image.digest);
-    pulled.signatures = signatures_of(client, name, &image.digest).await?;
+    pulled.foreign = foreign(client, name, &chosen, &pulled.wasm, manifest).await?;
+    let image = chosen.manifest.digest;
+    (pulled.resolved, pulled.image) = (image, image);
+    pulled.signatures = signatures_of(client, name, &image).await?;
     Ok(())
 }
 
@@ -195,25 +246,27 @@ pub fn module_tag(module: &Digest) -> String {
     format!("module-{}", module.hex())
 }
 
-/// The image that a manifest is or leads to.
-async fn image_of(
+/// The images of one module that a manifest is or leads to, the one to take first.
+async fn images_of(
     client: &Client,
     name: &str,
     found: ManifestBytes,
-) -> Result<(ManifestBytes, ModuleImage), RepositoryError> {
-    let read = |found: &ManifestBytes| image::read(&found.bytes, found.media_type.as_deref());
-    match read(&found)? {
-        Document::Image(image) => Ok((found, image)),
-        Document::Index(chosen) => {
-            let found = client.manifest(name, &Place::Digest(chosen.digest)).await?;
-            match read(&found)? {
-                Document::Image(image) => Ok((found, image)),
-                Document::Index(_) => {
-                    let why = "an index leads to an index".to_owned();
-                    Err(ImageError::NotADocument(why).into())
-                }
-            }
+) -> Result<Vec<Chosen>, RepositoryError> {
+    let mut walk = Walk::from(found)?;
+    while let Some(entry) = walk.needs() {
+        match client.manifest(name, &Place::Digest(entry.digest)).await {
+            Err(error) if error.is_not_found() && walk.skip() => {}
+            manifest => walk.give(manifest?)?,
         }
+    }
+    Ok(walk.end()?)
+}
+
+/// How long the layer of a module may be.
+pub(crate) const fn layer_length_max(image: &ModuleImage) -> u64 {
+    match image.packing {
+        Packing::Plain => MODULE_LENGTH_MAX,
+        Packing::Tar => PACKED_LENGTH_MAX,
     }
 }
 
@@ -221,29 +274,33 @@ async fn image_of(
 async fn foreign(
     client: &Client,
     name: &str,
-    image: &ManifestBytes,
-    found: &ModuleImage,
+    chosen: &Chosen,
     wasm: &[u8],
     manifest: &Manifest,
 ) -> Result<Option<(Vec<u8>, Vec<u8>)>, RepositoryError> {
-    if found.packing != Packing::Plain || image.digest == own_image(wasm, manifest) {
+    if !chosen.image.is_all || chosen.manifest.digest == own_image(wasm, manifest) {
         return Ok(None);
     }
-    let config = if found.config.digest == Digest::of(EMPTY) {
+    let config = &chosen.image.config;
+    let config = if config.digest == Digest::of(EMPTY) {
         EMPTY.to_vec()
     } else {
-        client.blob(name, &found.config, CONFIG_LENGTH_MAX, None).await?
+        client.blob(name, config, CONFIG_LENGTH_MAX, None).await?
     };
-    Ok(Some((image.bytes.clone(), config)))
+    Ok(Some((chosen.manifest.bytes.clone(), config)))
+}
+
+/// The documents that the store makes of a module.
+fn own_documents(wasm: &[u8], manifest: &Manifest) -> Documents {
+    layout::documents(wasm, manifest).expect("texts and numbers become JSON")
 }
 
 /// The digest of the image that the store makes of a module.
-fn own_image(wasm: &[u8], manifest: &Manifest) -> Digest {
-    let documents = layout::documents(wasm, manifest).expect("texts and numbers become JSON");
-    documents.entry.digest
+pub(crate) fn own_image(wasm: &[u8], manifest: &Manifest) -> Digest {
+    own_documents(wasm, manifest).entry.digest
 }
 
-fn check(wasm: &[u8], what: &str) -> Result<Checked, RepositoryError> {
+pub(crate) fn check(wasm: &[u8], what: &str) -> Result<Checked, RepositoryError> {
     Unverified(wasm).check().map_err(|error| RepositoryError::NotAModule {
         what: what.to_owned(),
         source: Box::new(error),

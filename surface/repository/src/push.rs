@@ -97,20 +97,19 @@ async fn try_put_blob(
         return Ok(());
     }
     let path = format!("/v2/{name}/blobs/uploads/");
-    let answer = client.exchange(call(Method::POST, path), &scope).await?;
+    let answer = client.exchange(call(Method::POST, path.clone()), &scope).await?;
     let answer = expect(client, answer, StatusCode::ACCEPTED, what).await?;
     let place = answer.header(LOCATION).ok_or_else(|| RepositoryError::Malformed {
         target: client.target(),
         what: what.to_owned(),
         why: "it does not say where to send it".to_owned(),
     })?;
-    let join = if place.contains('?') { '&' } else { '?' };
-    let path = format!("{place}{join}digest={}", encoded(&digest.to_string()));
-    let mut put = call(Method::PUT, path);
+    let named = format!("digest={}", encoded(&digest.to_string()));
+    let mut put = call(Method::PUT, String::new());
     let kind = HeaderValue::from_static("application/octet-stream");
     put.headers.insert(CONTENT_TYPE, kind);
     put.body = Bytes::copy_from_slice(blob);
-    let answer = client.exchange(put, &scope).await?;
+    let answer = client.exchange_there((&path, place), &named, put, &scope).await?;
     expect(client, answer, StatusCode::CREATED, what).await.map(drop)
 }
 

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use registry::MODULE_LENGTH_MAX;
 use tar::Archive;
 
@@ -12,16 +12,26 @@ use crate::limits::{FILES_MAX, UNPACKED_LENGTH_MAX};
 
 /// The file that is the module (Istio, spec-compat.md).
 const FILE: &str = "plugin.wasm";
+/// How modules begin (WebAssembly core specification, 5.5.16), gzip's members (RFC 1952, 2.3.1) and
+/// Zstandard's frames (RFC 8878, 3.1.1).
+const WASM: &[u8] = b"\0asm";
+const GZIP: &[u8] = b"\x1f\x8b";
+const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
-/// The module in a layer.
+/// Returns the module in a layer. Whether an archive is compressed its first bytes say, as media
+/// types are sometimes wrong about it.
 ///
 /// # Errors
 /// When there is none, or more has to be unpacked than a limit allows.
 pub fn module(layer: Vec<u8>, packing: Packing) -> Result<Vec<u8>, ImageError> {
+    let bytes = layer.as_slice();
     match packing {
         Packing::Plain => Ok(layer),
-        Packing::Tar => of_tar(layer.as_slice()),
-        Packing::TarGzip => of_tar(GzDecoder::new(layer.as_slice())),
+        Packing::Tar if bytes.starts_with(WASM) => Err(ImageError::Untyped),
+        Packing::Tar if bytes.starts_with(ZSTD) => Err(ImageError::Compression("zstd".to_owned())),
+        // Of several members the whole is what they unpack to, one behind the other (2.2).
+        Packing::Tar if bytes.starts_with(GZIP) => of_tar(MultiGzDecoder::new(bytes)),
+        Packing::Tar => of_tar(bytes),
     }
 }
 
@@ -36,9 +46,7 @@ fn of_tar(bytes: impl Read) -> Result<Vec<u8>, ImageError> {
         let entry = entry.map_err(|error| {
             wrong(format!("{error}, within {UNPACKED_LENGTH_MAX} bytes of what it unpacks to"))
         })?;
-        let is_it = entry
-            .path()
-            .is_ok_and(|path| path.strip_prefix("./").unwrap_or(&path) == Path::new(FILE));
+        let is_it = entry.path().is_ok_and(|path| root_of(&path) == Path::new(FILE));
         if !is_it || !entry.header().entry_type().is_file() {
             continue;
         }
@@ -54,6 +62,11 @@ fn of_tar(bytes: impl Read) -> Result<Vec<u8>, ImageError> {
         return Ok(module);
     }
     Err(wrong(format!("there is no file {FILE} in it")))
+}
+
+/// A path without the ways of archivers to say that it begins at the root.
+fn root_of(path: &Path) -> &Path {
+    path.strip_prefix(".").or_else(|_| path.strip_prefix("/")).unwrap_or(path)
 }
 
 #[cfg(test)]
@@ -89,9 +102,27 @@ mod tests {
             ("plugin.wasm", EntryType::Symlink, b""),
             ("./plugin.wasm", EntryType::Regular, b"this"),
         ]);
-        assert_eq!(module(packed(&tar), Packing::TarGzip).unwrap(), b"this");
+        assert_eq!(module(packed(&tar), Packing::Tar).unwrap(), b"this");
         assert_eq!(module(tar, Packing::Tar).unwrap(), b"this");
         assert_eq!(module(b"this".to_vec(), Packing::Plain).unwrap(), b"this");
+        let absolute = archive(&[("plugin.wasm", EntryType::Regular, b"this")]);
+        assert_eq!(module(absolute, Packing::Tar).unwrap(), b"this");
+    }
+
+    #[test]
+    fn an_archive_in_several_members_of_gzip_is_one() {
+        let tar = archive(&[("plugin.wasm", EntryType::Regular, &[7; 2000])]);
+        for cut in [1, 511, 512, 700, tar.len() - 1] {
+            let members = [packed(&tar[..cut]), packed(&tar[cut..])].concat();
+            assert_eq!(module(members, Packing::Tar).unwrap(), [7; 2000], "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_archive_by_its_first_bytes_is_named() {
+        let says = |layer: &[u8]| module(layer.to_vec(), Packing::Tar).unwrap_err().to_string();
+        assert!(says(b"\0asm\x01\0\0\0").contains("oras push FILE:application/wasm"));
+        assert!(says(b"\x28\xb5\x2f\xfd\0").contains("zstd"));
     }
 
     #[test]
@@ -108,7 +139,7 @@ mod tests {
         }
         let bomb = encoder.finish().unwrap();
         assert!(bomb.len() < 1 << 17);
-        assert!(matches!(module(bomb, Packing::TarGzip), Err(ImageError::Packed(_))));
+        assert!(matches!(module(bomb, Packing::Tar), Err(ImageError::Packed(_))));
         let many = vec![("a", EntryType::Regular, &b""[..]); FILES_MAX + 1];
         let error = module(archive(&many), Packing::Tar).unwrap_err();
         assert!(error.to_string().contains("first 1024 files"), "{error}");
@@ -123,7 +154,7 @@ mod tests {
         for bad in
             [&b""[..], b"\x1f\x8b", b"plain", &whole[..20], &packed(b"no tar"), &packed(&[0; 1024])]
         {
-            assert!(module(bad.to_vec(), Packing::TarGzip).is_err());
+            assert!(module(bad.to_vec(), Packing::Tar).is_err());
         }
     }
 }

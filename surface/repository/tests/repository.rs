@@ -3,7 +3,11 @@
 
 #[path = "repository/honest.rs"]
 mod honest;
+#[path = "repository/layouts.rs"]
+mod layouts;
 #[path = "repository/lying.rs"]
 mod lying;
+#[path = "repository/ways.rs"]
+mod ways;
 #[path = "repository/world.rs"]
 mod world;

@@ -4,12 +4,13 @@
 use super::key::signer;
 use super::{Context, read_file, read_module};
 use crate::failure::Failure;
-use abi::{Manifest, Unverified};
+use abi::Manifest;
 use api::ErrorCode;
 use clap::Args;
 use registry::layout::{Documents, documents};
 use registry::{Digest, Store, StoreError};
 use repository::http::Transport;
+use repository::image::ImageError;
 use repository::{
     Client, Credentials, Encryption, Network, Reference, Registry, RepositoryError, Settings,
 };
@@ -60,13 +61,19 @@ pub(super) enum Subject {
     Remote(Reference),
 }
 
-/// A module with whatever signatures lie beside it.
+/// A module that is here.
 pub(super) struct Module {
     pub(super) wasm: Vec<u8>,
     pub(super) manifest: Manifest,
     pub(super) digest: Digest,
-    pub(super) documents: Documents,
+    /// What signatures of it are about where it lies.
+    pub(super) image: Digest,
+    /// Those that lie beside it.
     pub(super) signatures: Vec<Signature>,
+    /// Its image as it can be put elsewhere.
+    pub(super) documents: Documents,
+    /// The signatures that hold there.
+    pub(super) carried: Vec<Signature>,
 }
 
 impl Place {
@@ -88,13 +95,23 @@ impl Place {
         Ok(base.join("tamandua/modules"))
     }
 
+    /// Where a text leads to that is to be written to: as [`Place::subject`], but a directory is
+    /// made that is not there yet.
+    pub(super) fn destination(&self, text: &str) -> Result<Subject, Failure> {
+        match layout_of(text) {
+            Some((directory, name)) => {
+                let store = Store::open(directory).map_err(stored)?;
+                Ok(Subject::Stored(store, name.to_owned()))
+            }
+            None => self.subject(text),
+        }
+    }
+
     /// What a text means: a file, `oci:DIRECTORY[:NAME]`, a directory in OCI layout, a registry's
     /// reference, or a name of this user's store.
     pub(super) fn subject(&self, text: &str) -> Result<Subject, Failure> {
-        if let Some(rest) = text.strip_prefix(LAYOUT) {
-            // As skopeo reads it: a directory has no colon in its name.
-            let (directory, name) = rest.split_once(':').unwrap_or((rest, ""));
-            return Ok(Subject::Stored(Store::open(directory).map_err(stored)?, name.to_owned()));
+        if let Some((directory, name)) = layout_of(text) {
+            return Ok(Subject::Stored(existing(directory)?, name.to_owned()));
         }
         let path = Path::new(text);
         if text.ends_with(".wasm") || path.is_file() {
@@ -117,6 +134,30 @@ impl Place {
         }
         Ok(Subject::Stored(self.open()?, text.to_owned()))
     }
+}
+
+/// Directory and name of `oci:DIRECTORY[:NAME]`, as skopeo reads it: a directory has no colon in its
+/// name.
+fn layout_of(text: &str) -> Option<(&str, &str)> {
+    let rest = text.strip_prefix(LAYOUT)?;
+    Some(rest.split_once(':').unwrap_or((rest, "")))
+}
+
+/// Opens a directory that is read: nothing is made of one that is not there, or is none.
+fn existing(directory: &str) -> Result<Store, Failure> {
+    let path = Path::new(directory);
+    if path.join("oci-layout").is_file() {
+        return Store::open(path).map_err(stored);
+    }
+    let (code, message) = if path.exists() {
+        (
+            ErrorCode::Usage,
+            format!("{directory} is no directory in OCI layout: it has no 'oci-layout'"),
+        )
+    } else {
+        (ErrorCode::NotFound, format!("there is no directory {directory}"))
+    };
+    Err(Failure::new(code, message).help("`tam push MODULE oci:DIRECTORY` makes one"))
 }
 
 impl Subject {
@@ -153,54 +194,27 @@ pub(super) fn file_of(module: &Path) -> Result<SignatureFile, Failure> {
 
 fn of_file(path: &Path) -> Result<Module, Failure> {
     let (wasm, checked) = read_module(path)?;
-    let documents = image(&wasm, &checked.manifest)?;
+    let manifest = checked.manifest;
+    let documents = documents(&wasm, &manifest)
+        .map_err(|error| Failure::failed(format!("making the module's image: {error}")))?;
     let signatures = file_of(path)?.signatures().to_vec();
-    let digest = Digest::of(&wasm);
-    Ok(Module { wasm, manifest: checked.manifest, digest, documents, signatures })
+    let (digest, image, carried) = (Digest::of(&wasm), documents.entry.digest, signatures.clone());
+    Ok(Module { wasm, manifest, digest, image, signatures, documents, carried })
 }
 
 fn of_store(store: &Store, name: &str) -> Result<Module, Failure> {
-    let digest = resolve(store, name)?;
-    let wasm = store.get(&digest).map_err(stored)?;
-    let checked = Unverified(&wasm).check().map_err(|error| {
-        Failure::new(ErrorCode::Usage, format!("the module {name} in the store: {error}"))
-    })?;
-    let mut documents = image(&wasm, &checked.manifest)?;
-    let images = store.images_of(&digest).map_err(stored)?;
-    // Another tool may have made its image, which is then what signatures are about.
-    if let Some(other) = images.first().filter(|_| !images.contains(&documents.entry.digest)) {
-        documents = store.documents(other).map_err(stored)?;
-    }
-    let signatures = store.signatures(&documents.entry.digest).map_err(stored)?;
-    Ok(Module { wasm, manifest: checked.manifest, digest, documents, signatures })
-}
-
-/// The module of a name; without one the only module.
-fn resolve(store: &Store, name: &str) -> Result<Digest, Failure> {
-    if !name.is_empty() {
-        return store.resolve(name).map_err(stored);
-    }
-    let all = store.list().map_err(stored)?.modules;
-    let digests: BTreeSet<Digest> = all.iter().map(|module| module.digest).collect();
-    match (digests.first(), digests.len()) {
-        (Some(digest), 1) => Ok(*digest),
-        (None, _) => {
-            let message = format!("there is no module in {}", store.directory().display());
-            Err(Failure::new(ErrorCode::NotFound, message))
-        }
-        _ => {
-            let names: Vec<_> = all.into_iter().filter_map(|module| module.reference).collect();
-            let directory = store.directory().display();
-            let message = format!("{directory} has several modules: {}", names.join(", "));
-            Err(Failure::new(ErrorCode::Usage, message)
-                .help(format!("name one, as in oci:{directory}:NAME")))
-        }
-    }
-}
-
-fn image(wasm: &[u8], manifest: &Manifest) -> Result<Documents, Failure> {
-    documents(wasm, manifest)
-        .map_err(|error| Failure::failed(format!("making the module's image: {error}")))
+    let pulled = repository::directory::read(store, name).map_err(|error| failed(&error))?;
+    let (documents, carried) = pulled.documents();
+    let carried = carried.to_vec();
+    Ok(Module {
+        manifest: pulled.checked.manifest,
+        digest: pulled.digest,
+        image: pulled.image,
+        signatures: pulled.signatures,
+        wasm: pulled.wasm,
+        documents,
+        carried,
+    })
 }
 
 /// The keys that are named.
@@ -227,7 +241,7 @@ impl Remote {
 
 /// The network.
 pub(super) fn network() -> Arc<dyn Transport> {
-    Arc::new(Network::default())
+    Arc::new(Network::new(os::netlink::is_own_address))
 }
 
 /// Says how far a transfer is.
@@ -270,16 +284,20 @@ pub(super) fn transfer<T>(
 
 /// What a store says, as a failure.
 pub(super) fn stored(error: StoreError) -> Failure {
-    let code = match &error {
-        StoreError::NotFound { .. } => ErrorCode::NotFound,
+    Failure::new(code_of_store(&error), error.to_string())
+}
+
+fn code_of_store(error: &StoreError) -> ErrorCode {
+    match error {
+        StoreError::NotFound { .. } | StoreError::Empty { .. } => ErrorCode::NotFound,
         StoreError::TooLarge { .. } => ErrorCode::Limit,
         StoreError::Damaged { .. } => ErrorCode::Refused,
         StoreError::Ambiguous { .. }
+        | StoreError::Several { .. }
         | StoreError::PrefixTooShort { .. }
         | StoreError::NotAStore { .. } => ErrorCode::Usage,
         _ => ErrorCode::Failed,
-    };
-    Failure::new(code, error.to_string())
+    }
 }
 
 /// What a repository says, as a failure.
@@ -291,7 +309,9 @@ pub(super) fn failed(error: &RepositoryError) -> Failure {
         | Error::OtherBytes { .. }
         | Error::Longer { .. }
         | Error::Malformed { .. }
-        | Error::Redirected { .. } => ErrorCode::Refused,
+        | Error::Redirected { .. }
+        | Error::Forbidden { .. }
+        | Error::Image(ImageError::Length { .. }) => ErrorCode::Refused,
         Error::TooLarge { .. } => ErrorCode::Limit,
         Error::Unreachable { .. }
         | Error::Broken { .. }
@@ -299,7 +319,7 @@ pub(super) fn failed(error: &RepositoryError) -> Failure {
         | Error::TookTooLong(_)
         | Error::Status { .. } => ErrorCode::Unreachable,
         Error::Image(_) | Error::NotAModule { .. } | Error::Credentials { .. } => ErrorCode::Usage,
-        Error::Store(_) => ErrorCode::Failed,
+        Error::Store(error) => code_of_store(error),
     };
     Failure::new(code, error.to_string())
 }

@@ -104,7 +104,7 @@ fn sign(key: &SecretKey, image: &registry::Digest, name: &str) -> Signature {
 }
 
 fn sign_local(subject: &Subject, module: &Module, key: &SecretKey) -> Result<String, Failure> {
-    let image = module.documents.entry.digest;
+    let image = module.image;
     let signature = sign(key, &image, &module.manifest.name.to_string());
     match subject {
         Subject::File(path) => {
@@ -178,7 +178,7 @@ impl Found {
     }
 
     pub(super) fn of_local(module: &Module, known: &BTreeSet<Signer>) -> Self {
-        let image = module.documents.entry.digest;
+        let image = module.image;
         Self {
             name: module.manifest.name.to_string(),
             version: module.manifest.version.clone(),

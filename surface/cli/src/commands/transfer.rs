@@ -61,7 +61,7 @@ impl Push {
             return Err(Failure::new(ErrorCode::Usage, message)
                 .help("`tam pull` it first, or copy it with skopeo"));
         };
-        let place = match self.place.subject(&self.to)? {
+        let place = match self.place.destination(&self.to)? {
             Subject::Remote(reference) => self.to_registry(context, reference, &module)?,
             Subject::Stored(store, name)
                 if self.to.starts_with("oci:") || self.to.contains('/') =>
@@ -81,10 +81,13 @@ impl Push {
             "digest": module.digest,
             "image": module.documents.entry.digest,
             "reference": place,
-            "signatures": module.signatures.len(),
+            "signatures": module.carried.len(),
         });
+        if module.carried.len() < module.signatures.len() {
+            context.output.note(LEFT_BEHIND);
+        }
         context.output.result(&document, || {
-            let count = module.signatures.len();
+            let count = module.carried.len();
             let signed =
                 if count == 0 { "not signed".to_owned() } else { format!("signatures: {count}") };
             format!("pushed {} as {place}, {signed}", module.digest)
@@ -102,7 +105,7 @@ impl Push {
         let client = self.remote.client(&reference.registry)?;
         let image = module::transfer(context, async |report| {
             let (wasm, documents) = (&module.wasm, &module.documents);
-            let signatures = &module.signatures;
+            let signatures = &module.carried;
             repository::push(&client, &reference, wasm, documents, signatures, Some(report)).await
         })?;
         let image = image.map_err(|error| failed(&error))?;
@@ -117,7 +120,7 @@ fn to_store(store: &Store, name: &str, module: &Module) -> Result<String, Failur
     let documents = &module.documents;
     let (image, config) = (&documents.image, &documents.config);
     store.put_image(image, config, &module.wasm, &module.manifest).map_err(stored)?;
-    for signature in &module.signatures {
+    for signature in &module.carried {
         store.put_signature(&documents.entry.digest, signature).map_err(stored)?;
     }
     let manifest = &module.manifest;
@@ -129,6 +132,9 @@ fn to_store(store: &Store, name: &str, module: &Module) -> Result<String, Failur
     }
     Ok(format!("oci:{}:{name}", store.directory().display()))
 }
+
+/// What is said of signatures that do not go along.
+const LEFT_BEHIND: &str = "its signatures are about how it was packed there, and stay behind; sign it anew with `tam sign`";
 
 /// A module that has come, and whose word there is for it.
 struct Come {
@@ -146,37 +152,28 @@ struct Come {
 impl Pull {
     pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
         let known = module::keys(&self.keys)?;
-        let (place, come) = match self.place.subject(&self.from)? {
+        let (from, pulled) = match self.place.subject(&self.from)? {
             Subject::Remote(reference) => {
                 let (registry, pulled) = self.pull(context, &reference)?;
-                let come = Come {
-                    found: Found::of_pulled(&pulled, &known),
-                    wasm: pulled.wasm.clone(),
-                    signatures: pulled.own_signatures().to_vec(),
-                    is_less: self.loses(&pulled),
-                    from: format!("{registry}/{}", reference.name),
-                    resolved: pulled.resolved,
-                };
-                self.must_be_signed(&come)?;
-                let keep = |store: &Store| pulled.store(store).map_err(|error| failed(&error));
-                (self.put(&come, keep)?, come)
+                (format!("{registry}/{}", reference.name), pulled)
             }
             Subject::Stored(store, name) if self.from.contains(['/', ':']) => {
-                let subject = Subject::Stored(store, name);
-                let Some(module) = subject.local()? else { return Err(self.nowhere()) };
-                let come = Come {
-                    found: Found::of_local(&module, &known),
-                    wasm: module.wasm.clone(),
-                    signatures: module.signatures.clone(),
-                    is_less: false,
-                    from: self.from.clone(),
-                    resolved: module.documents.entry.digest,
-                };
-                self.must_be_signed(&come)?;
-                (self.put(&come, |store| to_store(store, "", &module).map(drop))?, come)
+                let read = repository::directory::read(&store, &name);
+                (self.from.clone(), read.map_err(|error| failed(&error))?)
             }
             _ => return Err(self.nowhere()),
         };
+        let come = Come {
+            found: Found::of_pulled(&pulled, &known),
+            wasm: pulled.wasm.clone(),
+            signatures: pulled.own_signatures().to_vec(),
+            is_less: self.loses(&pulled),
+            from,
+            resolved: pulled.resolved,
+        };
+        self.must_be_signed(&come)?;
+        let keep = |store: &Store| pulled.store(store).map_err(|error| failed(&error));
+        let place = self.put(&come, keep)?;
         self.tell(context, &come, &place)
     }
 
@@ -238,7 +235,7 @@ impl Pull {
             context.output.note(&format!("its signatures stay behind: {path} is no regular file, so there is no place beside it"));
         }
         if come.is_less {
-            context.output.note("its signatures are about how it was packed there, and stay behind; sign it anew with `tam sign`");
+            context.output.note(LEFT_BEHIND);
         }
         let found = &come.found;
         let document = json!({

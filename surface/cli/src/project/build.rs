@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use abi::{CheckError, Checked, Unverified};
 
 use super::build_c;
-use crate::destination;
 use super::toolchain::{Libraries, NoCToolchain, NoToolchain, TARGET, Toolchain};
+use crate::destination;
 
 /// Lines of the compiler's output that an error keeps: the first complaint causes the others.
 pub(super) const OUTPUT_LINES_MAX: usize = 200;

@@ -175,3 +175,46 @@ fn cosigns_keys_are_taken_and_openssls_signatures_of_them() {
     user.told(&["pull", "oci:layout", "--key", "ec.pub", "-o", "back.wasm"]);
     user.told(&["verify", "back.wasm", "--key", told["signers"][0].as_str().unwrap()]);
 }
+
+/// Replaces text in the one blob of a directory that has it, and in what leads to that, with the
+/// digests and sizes as they are then.
+fn edited(directory: &Path, from: &str, to: &str) {
+    let blobs = directory.join("blobs/sha256");
+    let files: Vec<_> = std::fs::read_dir(&blobs).unwrap().map(|it| it.unwrap().path()).collect();
+    let manifest = files.iter().find(|path| {
+        let bytes = std::fs::read(path).unwrap();
+        bytes.starts_with(b"{") && String::from_utf8_lossy(&bytes).contains(from)
+    });
+    let old = std::fs::read_to_string(manifest.unwrap()).unwrap();
+    let new = old.replacen(from, to, 1);
+    std::fs::write(blobs.join(Digest::of(new.as_bytes()).hex()), &new).unwrap();
+    let index = std::fs::read_to_string(directory.join("index.json")).unwrap();
+    let (old_digest, new_digest) = (Digest::of(old.as_bytes()), Digest::of(new.as_bytes()));
+    let index = index.replace(&old_digest.to_string(), &new_digest.to_string());
+    let sizes = [old.len(), new.len()].map(|length| format!("\"size\": {length}"));
+    std::fs::write(directory.join("index.json"), index.replace(&sizes[0], &sizes[1])).unwrap();
+}
+
+#[test]
+fn a_directory_is_read_as_it_is_and_nothing_is_made_of_one_that_is_not_there() {
+    let user = user();
+    let at = |name: &str| user.0.path().join(name);
+    user.told(&["push", "monitor.wasm", "oci:layout:v1"]);
+    for command in ["pull", "verify", "sign"] {
+        let more: &[&str] = if command == "pull" { &[] } else { &["--key", "alice"] };
+        let asks = |what| [&[command, what], more].concat();
+        user.fails(&asks("oci:nowhere:v1"), 3, "there is no directory nowhere");
+        std::fs::create_dir_all(at("other")).unwrap();
+        user.fails(&asks("oci:other"), 2, "other is no directory in OCI layout");
+    }
+    assert!(!at("nowhere").exists() && std::fs::read_dir(at("other")).unwrap().count() == 0);
+
+    // A layer that says another length than it has.
+    let size = bytes(&user, "monitor.wasm").len();
+    let [from, to] = [size, size - 1].map(|size| format!("\"size\":{size}"));
+    edited(&at("layout"), &from, &to);
+    let says = format!("has {size} bytes, and what leads to it says {}", size - 1);
+    user.fails(&["pull", "oci:layout:v1", "-o", "x.wasm"], 4, &says);
+    user.fails(&["verify", "oci:layout:v1", "--key", "alice"], 4, &says);
+    assert!(!at("x.wasm").exists());
+}

@@ -14,8 +14,9 @@ use crate::token_file;
 use anyhow::{Context, Result};
 use api::client::pinned::Pinned;
 use node::wanted::{Fetch, Miss};
+use os::netlink::is_own_address;
 use registry::Digest;
-use repository::http::{Connecting, Reach, Scheme, Stream, Target, Transport};
+use repository::http::{Connected, Connecting, Reach, Scheme, Target, Transport};
 use repository::{
     Connections, Credentials, Encryption, HOPS, Mirrors, Network, Pulled, Registry,
     RepositoryError, Settings, Source, Token, Wanted, pull_one,
@@ -25,7 +26,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 use trust::{PublicKey, Signer};
@@ -323,7 +323,7 @@ impl Ways {
                 nodes.insert((host, port.unwrap_or_default()), Pinned::new(*key)?);
             }
         }
-        Ok(Self { network: Network::default(), nodes })
+        Ok(Self { network: Network::new(is_own_address), nodes })
     }
 }
 
@@ -334,9 +334,9 @@ impl Transport for Ways {
             return self.network.connect(target, reach);
         };
         Box::pin(async move {
-            let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
-            stream.set_nodelay(true)?;
-            Ok(Box::new(node.connect(stream).await?) as Box<dyn Stream>)
+            // A registry sends nobody to a node that is here, either.
+            let (stream, peer) = self.network.open(target, reach).await?;
+            Ok(Connected { stream: Box::new(node.connect(stream).await?), peer })
         })
     }
 }

@@ -19,7 +19,9 @@ fn index(platforms: &[&str]) -> String {
         let (system, architecture) = platform.split_once('/').unwrap();
         let platform =
             format!(r#","platform":{{"os":"{system}","architecture":"{architecture}"}}"#);
-        blob(MANIFEST_TYPE, &platform)
+        // Each platform's is another manifest.
+        let digest = Digest::of(platform.as_bytes());
+        format!(r#"{{"mediaType":"{MANIFEST_TYPE}","digest":"{digest}","size":7{platform}}}"#)
     };
     let images: Vec<String> = platforms.iter().map(entry).collect();
     format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, images.join(","))
@@ -36,8 +38,8 @@ fn every_layout_of_a_module_is_read() {
         (vec!["application/vnd.wasm.content.layer.v1+wasm"], Packing::Plain),
         (vec!["application/vnd.module.wasm.content.layer.v1+wasm"], Packing::Plain),
         (vec!["application/vnd.oci.image.layer.v1.tar"], Packing::Tar),
-        (vec!["application/vnd.oci.image.layer.v1.tar+gzip"], Packing::TarGzip),
-        (vec!["text/plain", "application/vnd.docker.image.rootfs.diff.tar.gzip"], Packing::TarGzip),
+        (vec!["application/vnd.oci.image.layer.v1.tar+gzip"], Packing::Tar),
+        (vec!["text/plain", "application/vnd.docker.image.rootfs.diff.tar.gzip"], Packing::Tar),
     ];
     for (layers, packing) in cases {
         let Ok(Document::Image(found)) = read(image(&layers).as_bytes(), Some(MANIFEST_TYPE))
@@ -65,29 +67,44 @@ fn an_image_without_a_module_is_refused_with_its_layers() {
 }
 
 #[test]
-fn the_image_for_wasm_is_chosen_and_what_is_ambiguous_is_listed() {
-    let chosen = |platforms: &[&str]| read(index(platforms).as_bytes(), Some(INDEX_TYPE));
-    let system = |platforms: &[&str]| match chosen(platforms) {
-        Ok(Document::Index(image)) => image.system().unwrap().to_owned(),
+fn a_module_is_clear_whatever_lies_beside_it() {
+    let read = |layers: &[&str]| match read(image(layers).as_bytes(), None) {
+        Ok(Document::Image(found)) => (found.packing, found.is_all, found.layer.media_type),
         other => panic!("{other:?}"),
     };
-    assert_eq!(system(&["wasip1/wasm"]), "wasip1");
-    assert_eq!(system(&["linux/amd64", "js/wasm", "linux/arm64"]), "js");
-    assert_eq!(system(&["wasip2/wasm", "wasip1/wasm"]), "wasip1");
-    let error = says(&index(&["wasip1/wasm", "wasip1/wasm"]), None);
-    assert!(
-        error.contains("several images for wasm: sha256:") && error.contains("(wasip1/wasm)"),
-        "{error}"
-    );
-    let error = says(&index(&["linux/amd64", "linux/arm64"]), None);
-    assert!(
-        error.contains("no image for wasm, but sha256:") && error.contains("(linux/arm64)"),
-        "{error}"
-    );
-    assert!(says(&index(&["linux/amd64"]), None).contains("no image for wasm"));
-    assert!(says(r#"{"schemaVersion":2,"manifests":[]}"#, None).contains("but nothing"));
-    let alone = format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, blob(MANIFEST_TYPE, ""));
-    assert!(matches!(read(alone.as_bytes(), None), Ok(Document::Index(_))));
+    let (tar, wasm) = ("application/vnd.oci.image.layer.v1.tar+gzip", "application/wasm");
+    assert_eq!(read(&[wasm]), (Packing::Plain, true, wasm.to_owned()));
+    assert_eq!(read(&[wasm, "text/markdown"]), (Packing::Plain, false, wasm.to_owned()));
+    assert_eq!(read(&["text/markdown", wasm, tar]), (Packing::Plain, false, wasm.to_owned()));
+    assert_eq!(read(&["text/markdown", tar]), (Packing::Tar, false, tar.to_owned()));
+    let zstd = says(&image(&[&tar.replace("gzip", "zstd")]), None);
+    assert!(zstd.contains("tar+zstd, which is not read"), "{zstd}");
+}
+
+#[test]
+fn what_of_an_index_may_lead_to_a_module_is_what_is_for_wasm_if_something_is() {
+    let candidates = |platforms: &[&str]| match read(index(platforms).as_bytes(), Some(INDEX_TYPE))
+    {
+        Ok(Document::Index(entries)) => entries
+            .iter()
+            .map(|entry| format!("{}/{}", entry.system().unwrap(), entry.architecture().unwrap()))
+            .collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(candidates(&["wasip1/wasm"]), ["wasip1/wasm"]);
+    assert_eq!(candidates(&["linux/amd64", "js/wasm", "linux/arm64"]), ["js/wasm"]);
+    assert_eq!(candidates(&["wasip2/wasm", "wasip1/wasm"]), ["wasip1/wasm"]);
+    assert_eq!(candidates(&["wasip2/wasm", "js/wasm"]), ["wasip2/wasm", "js/wasm"]);
+    assert_eq!(candidates(&["linux/amd64", "linux/arm64"]), ["linux/amd64", "linux/arm64"]);
+    assert_eq!(candidates(&["unknown/unknown", "linux/amd64"]), ["linux/amd64"]);
+    assert_eq!(candidates(&["linux/unknown"]), ["linux/unknown"]);
+    assert_eq!(candidates(&["unknown/unknown"]), Vec::<String>::new());
+    assert_eq!(candidates(&[]), Vec::<String>::new());
+    // The same one twice is one.
+    let twice = index(&["linux/amd64"]);
+    let entry = &twice[twice.find('[').unwrap() + 1..twice.rfind(']').unwrap()];
+    let twice = format!(r#"{{"schemaVersion":2,"manifests":[{entry},{entry}]}}"#);
+    assert!(matches!(read(twice.as_bytes(), None), Ok(Document::Index(one)) if one.len() == 1));
 }
 
 #[test]

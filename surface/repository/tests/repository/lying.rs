@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use registry::Digest;
-use registry::layout::MANIFEST_TYPE;
-use repository::limits::{ATTEMPTS_MAX, REDIRECTS_MAX, TIME_MAX};
+use registry::layout::{INDEX_TYPE, MANIFEST_TYPE};
+use repository::limits::{ATTEMPTS_MAX, INDEX_DEPTH_MAX, REDIRECTS_MAX, TIME_MAX};
 use repository::{Client, Pulled, Reference, RepositoryError, Settings, pull};
 use tokio::time::Instant;
 
@@ -137,7 +137,8 @@ async fn redirects_in_a_loop_end() {
         "file:///etc/passwd",
         "gopher://x/",
         "https://a@store.test/",
-        "relative",
+        "https:",
+        "//",
         "",
     ] {
         let world = Arc::new(World::default());
@@ -201,19 +202,27 @@ async fn signatures_of_another_module_are_none_of_this_one() {
 #[tokio::test(start_paused = true)]
 async fn manifests_that_lead_nowhere_or_round_and_round_are_refused() {
     let made = made("1.0.0");
-    let index = |digest: &Digest| {
+    let index = |digest: &Digest, size: usize| {
+        let kind = if *digest == made.image() { MANIFEST_TYPE } else { INDEX_TYPE };
         format!(
-            r#"{{"schemaVersion":2,"manifests":[{{"mediaType":"{MANIFEST_TYPE}","digest":"{digest}","size":1}}]}}"#
+            r#"{{"schemaVersion":2,"manifests":[{{"mediaType":"{kind}","digest":"{digest}","size":{size}}}]}}"#
         )
     };
-    let second = index(&made.image());
-    let first = index(&Digest::of(second.as_bytes()));
+    // Indexes in indexes, one more than are followed.
+    let mut nested = vec![index(&made.image(), made.documents.image.len())];
+    for _ in 0..INDEX_DEPTH_MAX {
+        let last = nested.last().unwrap();
+        nested.push(index(&Digest::of(last.as_bytes()), last.len()));
+    }
+    let deepest = nested.last().unwrap().clone();
+    let lying = index(&made.image(), made.documents.image.len() + 1);
     let deep = "[".repeat(100_000);
     let huge = format!(r#"{{"schemaVersion":2,"x":"{}"}}"#, "x".repeat(5 << 20));
     let big = r#"{"schemaVersion":2,"config":{"mediaType":"x","digest":"D","size":1},"layers":[{"mediaType":"application/wasm","digest":"D","size":18446744073709551615}]}"#;
     let big = big.replace('D', &made.digest.to_string());
     for (manifest, says) in [
-        (first.as_str(), "an index leads to an index"),
+        (deepest.as_str(), "leads to more than is looked at"),
+        (&lying, "and what leads to it says"),
         (&deep, "cannot be read"),
         (&huge, "longer than"),
         (&big, "longer than"),
@@ -222,8 +231,10 @@ async fn manifests_that_lead_nowhere_or_round_and_round_are_refused() {
     ] {
         let mut answers = made.answers();
         answers.insert("manifests/latest".into(), Reply::ok(manifest.as_bytes()));
-        let path = format!("manifests/{}", Digest::of(second.as_bytes()));
-        answers.insert(path, Reply::ok(second.as_bytes()));
+        for document in &nested {
+            let path = format!("manifests/{}", Digest::of(document.as_bytes()));
+            answers.insert(path, Reply::ok(document.as_bytes()));
+        }
         let error = ask(answers, "").await.unwrap_err().to_string();
         assert!(error.contains(says), "{says}: {error}");
     }

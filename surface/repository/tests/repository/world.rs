@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use registry::Digest;
 use registry::layout::{Documents, MANIFEST_TYPE, documents};
-use repository::http::{Connecting, Reach, Stream, Target, Transport};
+use repository::Peer;
+use repository::http::{Connected, Connecting, Forbidden, Reach, Target, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use trust::{ImageDigest, SecretKey, Seed, Signature, Signer};
 
@@ -155,6 +156,8 @@ pub struct World {
     hosts: Mutex<HashMap<String, Arc<Mutex<Handler>>>>,
     pub asked: Arc<Mutex<Vec<(String, Asked)>>>,
     pub reaches: Arc<Mutex<Vec<(String, Reach)>>>,
+    /// Hosts that are not beyond this machine.
+    near: Mutex<HashMap<String, Peer>>,
 }
 
 impl World {
@@ -170,6 +173,11 @@ impl World {
         });
     }
 
+    /// From now on a host's name leads to this machine, its link, or beyond.
+    pub fn lies(&self, name: &str, at: Peer) {
+        self.near.lock().unwrap().insert(name.to_owned(), at);
+    }
+
     pub fn count(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
@@ -180,13 +188,17 @@ impl Transport for World {
         let handler = self.hosts.lock().unwrap().get(&target.host).cloned();
         self.reaches.lock().unwrap().push((target.host.clone(), reach));
         let (asked, host) = (Arc::clone(&self.asked), target.host.clone());
+        let peer = self.near.lock().unwrap().get(&target.host).copied().unwrap_or(Peer::Beyond);
         Box::pin(async move {
+            if reach == Reach::OtherMachines && peer != Peer::Beyond {
+                return Err(io::Error::other(Forbidden("it is an address of this machine".into())));
+            }
             let Some(handler) = handler else {
                 return Err(io::Error::from(io::ErrorKind::ConnectionRefused));
             };
             let (ours, theirs) = duplex(64 << 10);
             tokio::spawn(serve(theirs, handler, asked, host));
-            Ok(Box::new(ours) as Box<dyn Stream>)
+            Ok(Connected { stream: Box::new(ours), peer })
         })
     }
 }
