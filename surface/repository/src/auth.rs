@@ -168,7 +168,8 @@ impl Challenge {
     }
 
     /// Those of one header that are known.
-    fn all_of(header: &str) -> Vec<Self> {
+    #[must_use]
+    pub fn all_of(header: &str) -> Vec<Self> {
         let Ok(challenges) = parse_challenges(header) else { return Vec::new() };
         let read = |challenge: &http_auth::ChallengeRef<'_>| {
             let parameter = |name: &str| {
