@@ -229,12 +229,18 @@ impl Gate {
     }
 }
 
-/// The token in a header: as such, or as a password, for clients of registries (RFC 7617).
+/// The token in a header: as such, or as a password, for clients of registries (RFC 7617). The
+/// scheme's case is of no meaning, and more than one blank may follow it (RFC 9110, 11.1, 11.4).
 fn token_of(value: &str) -> Option<String> {
-    if let Some(token) = value.strip_prefix("Bearer ") {
-        return Some(token.to_owned());
+    let (scheme, credentials) = value.split_once(' ')?;
+    let credentials = credentials.trim_matches(' ');
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(credentials.to_owned());
     }
-    let pair = Base64::decode_vec(value.strip_prefix("Basic ")?).ok()?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = Base64::decode_vec(credentials).ok()?;
     let pair = String::from_utf8(pair).ok()?;
     pair.split_once(':').map(|(_, password)| password.to_owned())
 }
@@ -269,10 +275,15 @@ mod tests {
         assert!(matches!(gate.caller(&none, Place::Remote), Ok(Caller::Anyone)));
         let bearer = headers(&format!("Bearer {}", token(1)));
         let basic = Base64::encode_string(format!("me:{}", token(1)).as_bytes());
-        let basic = headers(&format!("Basic {basic}"));
-        for (headers, place) in
-            [(&bearer, Place::Own), (&bearer, Place::Remote), (&basic, Place::Remote)]
-        {
+        let odd = headers(&format!("bEARER   {}", token(1)));
+        let [basic, lower] = ["Basic", "basic"].map(|it| headers(&format!("{it} {basic}")));
+        for (headers, place) in [
+            (&bearer, Place::Own),
+            (&bearer, Place::Remote),
+            (&odd, Place::Remote),
+            (&basic, Place::Remote),
+            (&lower, Place::Own),
+        ] {
             let caller = gate.caller(headers, place).unwrap();
             assert!(
                 matches!(&caller, Caller::Holder(holder) if holder.token.principal() == key(2).public()),
@@ -287,6 +298,8 @@ mod tests {
         let codes = |value: &str| gate.caller(&headers(value), Place::Own).unwrap_err().code;
         assert_eq!(codes(&format!("Bearer {}", token(3))), ErrorCode::Refused);
         assert_eq!(codes("Bearer "), ErrorCode::Usage);
+        assert_eq!(codes("Bearer"), ErrorCode::Usage);
+        assert_eq!(codes(&format!("Bearer{}", token(1))), ErrorCode::Usage);
         assert_eq!(codes("Basic YTpi"), ErrorCode::Usage);
         assert_eq!(codes("Basic ****"), ErrorCode::Usage);
         assert_eq!(codes("Digest a"), ErrorCode::Usage);

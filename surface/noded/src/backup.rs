@@ -14,13 +14,13 @@ pub use archive::{Archive, ArchiveError, Contents, ENTRIES_MAX, Entry, FILE_LENG
 use crate::daemon::Daemon;
 use crate::http::Reply;
 use crate::journal::{Journal, JournalError, Record};
+use crate::private;
 use crate::state::refusal;
 use api::{NodeBackup, SCHEMA_VERSION};
 use node::desired::DesiredState;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use units::Name;
@@ -164,27 +164,25 @@ fn make(contents: &Contents, state: &Path, store: &Path) -> Result<(), RestoreEr
     let revoked: BTreeSet<String> = backup.revoked.iter().cloned().collect();
     journal.revoke(&revoked, backup.latest_time)?;
     drop(journal);
+    let ledger = state.join("ledger");
+    private::directory(&ledger).map_err(io_error("make", &ledger))?;
     for (entry, bytes) in &contents.files {
         let path = match entry {
             Entry::Key => state.join(KEY_FILE),
-            Entry::Ledger(name) => state.join("ledger").join(name),
+            Entry::Ledger(name) => ledger.join(name),
             Entry::Store(name) => store.join(name),
         };
-        write(&path, bytes, *entry == Entry::Key)?;
+        write(&path, bytes, !matches!(entry, Entry::Store(_)))?;
     }
     Ok(())
 }
 
-fn write(path: &Path, bytes: &[u8], secret: bool) -> Result<(), RestoreError> {
+fn write(path: &Path, bytes: &[u8], is_private: bool) -> Result<(), RestoreError> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory).map_err(io_error("make", directory))?;
     }
-    let mut file = fs::File::create(path).map_err(io_error("write", path))?;
-    if secret {
-        // Before there is anything in it to read.
-        let mode = fs::Permissions::from_mode(0o600);
-        file.set_permissions(mode).map_err(io_error("protect", path))?;
-    }
+    let made = if is_private { private::create(path) } else { fs::File::create(path) };
+    let mut file = made.map_err(io_error("write", path))?;
     io::Write::write_all(&mut file, bytes).map_err(io_error("write", path))?;
     file.sync_all().map_err(io_error("sync", path))
 }

@@ -14,6 +14,7 @@
 
 mod trusted;
 
+use crate::private;
 use node::desired::DesiredState;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
@@ -155,7 +156,10 @@ impl Journal {
         std::fs::create_dir_all(directory).map_err(io("make the directory", directory))?;
         let path = directory.join("state.redb");
         let journal = match path.try_exists().map_err(io("look for", &path))? {
-            true => Self { database: Some(open(&path)?), path },
+            true => {
+                private::take(&path).map_err(io("protect", &path))?;
+                Self { database: Some(open(&path)?), path }
+            }
             false => Self::create(path, node)?,
         };
         journal.check_facts(node)?;
@@ -172,6 +176,7 @@ impl Journal {
             }
             _ => {}
         }
+        private::create(&new).map_err(io("make", &new))?;
         let failed = |source: redb::Error| of_redb("make", &new)(source);
         let database = builder().create(&new).map_err(|error| failed(error.into()))?;
         init(&database, node).map_err(failed)?;

@@ -54,6 +54,7 @@ mod pace;
 mod packets;
 mod port_life;
 mod ports;
+mod private;
 mod pull;
 mod reasons;
 mod record;

@@ -66,6 +66,7 @@ async fn serve_metrics(
     let listener = TcpListener::bind(metrics.listen)
         .await
         .with_context(|| format!("listening on {} for [metrics]", metrics.listen))?;
-    let server = axum::serve(listener, http::metrics_router(requests)).into_future();
+    let router = server::with_host(http::metrics_router(requests));
+    let server = axum::serve(listener, router).into_future();
     Ok(Some(tokio::spawn(server)))
 }

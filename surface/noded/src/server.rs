@@ -12,6 +12,9 @@ use api::ErrorCode;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
+use axum::http::Version;
+use axum::http::header::HOST;
+use axum::http::uri::Authority;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
@@ -48,7 +51,38 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) fn guarded(router: Router, gate: Arc<Gate>, place: Place, limits: Limits) -> Router {
     let read = move |request, next| whole_body(limits, request, next);
     let admit = move |request, next| admit(Arc::clone(&gate), place, request, next);
-    router.layer(middleware::from_fn(read)).layer(middleware::from_fn(admit))
+    let admitted = router.layer(middleware::from_fn(read)).layer(middleware::from_fn(admit));
+    with_host(admitted)
+}
+
+/// Refuses requests that do not say once which host they are for, or not well (RFC 9112, 3.2):
+/// HTTP/1.1 has to say it, HTTP/1.0 may.
+pub(crate) fn with_host(router: Router) -> Router {
+    router.layer(middleware::from_fn(async |request: Request, next: Next| {
+        match host_problem(&request) {
+            None => next.run(request).await,
+            Some(problem) => {
+                let help = "HTTP/1.1 wants one header Host; what it names does not matter here";
+                refuse(error(ErrorCode::Usage, problem, Some(help))).into_response()
+            }
+        }
+    }))
+}
+
+fn host_problem(request: &Request) -> Option<&'static str> {
+    let mut values = request.headers().get_all(HOST).iter();
+    match (values.next(), values.next()) {
+        (None, _) if request.version() == Version::HTTP_11 => Some("the request has no Host"),
+        (None, _) => None,
+        (Some(_), Some(_)) => Some("the request has more than one Host"),
+        (Some(host), None) => {
+            // Empty where the target has no authority (RFC 9110, 7.2).
+            let is_host = host.is_empty()
+                || Authority::try_from(host.as_bytes())
+                    .is_ok_and(|authority| !authority.as_str().contains('@'));
+            (!is_host).then_some("the request's Host is none")
+        }
+    }
 }
 
 /// What is said to who has no capability, of everything that is more than looking.
@@ -298,6 +332,37 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("there is no room again");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_request_says_once_and_well_which_host_it_is_for() {
+        let (_directory, path) = server().await;
+        let ask = async |version: &str, hosts: &str| {
+            let rest = "connection: close\r\ncontent-length: 3\r\n\r\nabc";
+            ask(&path, &format!("POST /length HTTP/{version}\r\n{hosts}{rest}")).await
+        };
+        for (version, hosts) in [
+            ("1.1", "host: x\r\n"),
+            ("1.1", "Host: [::1]:7443\r\n"),
+            ("1.1", "host:\r\n"),
+            ("1.0", ""),
+            ("1.0", "host: x:1\r\n"),
+        ] {
+            let said = ask(version, hosts).await;
+            assert!(said.ends_with("\r\n\r\n3"), "{version} {hosts:?}: {said}");
+        }
+        for (version, hosts, problem) in [
+            ("1.1", "", "no Host"),
+            ("1.1", "host: x\r\nhost: x\r\n", "more than one Host"),
+            ("1.0", "host: x\r\nHost: y\r\n", "more than one Host"),
+            ("1.1", "host: a b\r\n", "Host is none"),
+            ("1.1", "host: me@x\r\n", "Host is none"),
+            ("1.1", "host: x/y\r\n", "Host is none"),
+        ] {
+            let said = ask(version, hosts).await;
+            let is_refused = said.contains(" 400 ") && said.contains(problem);
+            assert!(is_refused, "{version} {hosts:?}: {said}");
+        }
     }
 
     #[tokio::test(flavor = "current_thread")]

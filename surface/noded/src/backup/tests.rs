@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::os::unix::fs::PermissionsExt;
 
 fn backup() -> NodeBackup {
     NodeBackup {
@@ -54,7 +55,11 @@ fn what_was_written_is_read_and_restored() {
     assert_eq!(journal.latest_time().unwrap(), backup().latest_time);
     let key = places.state.join(KEY_FILE);
     assert_eq!(fs::read(&key).unwrap(), b"a key");
-    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for private in ["state.redb", "ledger/00000001.ledger", KEY_FILE] {
+        assert_eq!(mode(&places.state.join(private)), 0o600, "{private}");
+    }
+    assert_eq!(mode(&places.state.join("ledger")), 0o700);
     assert_eq!(fs::read(places.state.join("ledger/00000001.ledger")).unwrap(), vec![1; 784]);
     let again = restore(&contents, &places).unwrap_err();
     assert!(matches!(again, RestoreError::Occupied { .. }), "{again}");

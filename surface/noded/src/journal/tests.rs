@@ -70,6 +70,20 @@ fn large_states_leave_room_for_fewer_and_one_to_go_back_to_stays() {
 }
 
 #[test]
+fn a_journal_is_read_by_its_owner_alone_also_one_of_an_earlier_version() {
+    use std::fs::{Permissions, metadata, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+    let directory = TempDir::new().unwrap();
+    drop(opened(&directory));
+    let path = directory.path().join("state.redb");
+    let mode = || metadata(&path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    drop(opened(&directory));
+    assert_eq!(mode(), 0o600);
+}
+
+#[test]
 fn a_journal_is_one_nodes_and_one_process_has_it() {
     let directory = TempDir::new().unwrap();
     let journal = opened(&directory);

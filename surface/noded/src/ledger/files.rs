@@ -10,6 +10,7 @@
 //! What [`Files::append`] has returned is on the disk. After an error what is there is not known:
 //! the files are to be opened again, which looks. Whoever only reads needs no lock.
 
+use crate::private;
 use ledger::receipt::RECORDS_MAX;
 use ledger::record::FRAME_LENGTH;
 use ledger::{
@@ -97,7 +98,7 @@ struct Lock(File);
 impl Lock {
     fn take(directory: &Path) -> Result<Self, FilesError> {
         let path = directory.join("lock");
-        let file = File::create(&path).map_err(io("open", &path))?;
+        let file = private::create(&path).map_err(io("open", &path))?;
         match file.try_lock() {
             Ok(()) => Ok(Self(file)),
             Err(_) => Err(FilesError::InUse { directory: directory.to_owned() }),
@@ -121,7 +122,7 @@ impl Files {
     /// # Errors
     /// When it cannot be read, is damaged, another node's, or in use.
     pub fn open(directory: &Path, key: Arc<SecretKey>, id: LedgerId) -> Result<Self, FilesError> {
-        std::fs::create_dir_all(directory).map_err(io("make the directory", directory))?;
+        private::directory(directory).map_err(io("make the directory", directory))?;
         let lock = Lock::take(directory)?;
         let end = verify(directory, &key.public(), |_, _| ())?;
         if let Some(torn) = &end.torn {

@@ -36,6 +36,20 @@ fn used(directory: &Path) -> (u64, u64) {
 }
 
 #[test]
+fn a_ledger_is_read_by_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("ledger");
+    open(&directory).unwrap().append(UnixTime(1), &[reading(1, 1)]).unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&directory), 0o700);
+    for file in std::fs::read_dir(&directory).unwrap() {
+        let path = file.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+}
+
+#[test]
 fn what_was_appended_is_there_after_it_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("ledger");
