@@ -4,7 +4,7 @@
 //! ```text
 //! GET /v2/NAME/… ─▶ gate: whose token (Bearer, or the password of Basic) ─▶ repository::router
 //!                                                                             │ may he have it?
-//!                    daemon: read, and the module ◀─ MayPull(digest) ─────────┤
+//!                    daemon: read, module, kind ◀── MayPull(digest) ─────────┤
 //!                    not in the store: demand.rs ◀── WantPull(digest, hops) ──┘
 //! ```
 

@@ -5,11 +5,13 @@ use super::{Context, read_file};
 use crate::failure::{Failure, Outcome};
 use api::{ErrorCode, RevokeRequest, SCHEMA_VERSION};
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use trust::{Grant, HeldToken, Token as Signed, TokenError};
+use trust::{Grant, HeldToken, Token as Signed, TokenError, UnixTime};
 
+mod gaps;
 mod grant;
 
 use grant::GrantArgs;
@@ -98,10 +100,7 @@ impl New {
         let key = secret(&self.key, &self.passphrase)?;
         let token = Signed::mint(&key, principal, &grant, &random()?).map_err(|e| failed(&e))?;
         let held = token.held().map_err(|error| failed(&error))?;
-        if grant == Grant::none() {
-            context.output.note("the token grants nothing; see `tam token new --help`");
-        }
-        give(context, &held)
+        give(context, &held, &grant)
     }
 }
 
@@ -114,7 +113,7 @@ impl Attenuate {
                 .help("as in --may read --until 1h; see `tam token attenuate --help`"));
         }
         let held = held(&self.token)?.narrow(&grant, &random()?).map_err(|error| failed(&error))?;
-        give(context, &held)
+        give(context, &held, &grant)
     }
 }
 
@@ -209,12 +208,19 @@ pub(crate) fn held(file: &Path) -> Result<HeldToken, Failure> {
     HeldToken::parse(&String::from_utf8_lossy(&bytes)).map_err(|error| failed(&error))
 }
 
-fn give(context: &Context<'_>, held: &HeldToken) -> Outcome {
+/// Prints a token, and says what can never be used of what was granted, or was left of it.
+fn give(context: &Context<'_>, held: &HeldToken, grant: &Grant) -> Outcome {
+    let now = Timestamp::now().as_second();
+    let warnings = gaps::gaps(grant, UnixTime(u64::try_from(now).unwrap_or_default()));
+    for warning in &warnings {
+        context.output.note(&format!("warning: {warning}"));
+    }
     let token = held.to_string();
     let document = json!({
         "schema_version": SCHEMA_VERSION,
         "token": token,
         "revocation_ids": held.revocation_ids().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "warnings": warnings,
     });
     context.output.result(&document, || token.clone())
 }
