@@ -289,6 +289,36 @@ fn registries_that_lie_are_silent_or_down_cost_time_and_never_bring_a_wrong_modu
 }
 
 #[test]
+fn a_registry_sends_a_node_to_other_machines_and_never_to_itself() {
+    if !root_or_skip("demand loading") {
+        return;
+    }
+    let world = World::new();
+    let wasm = pass("pass");
+    let digest = Digest::of(&wasm);
+    let sends_to = |place: String| {
+        world.registry(Duration::ZERO, move |path| {
+            let moved = (307, format!("http://{place}{path}").into_bytes());
+            Some(if path.contains("/blobs/") { moved } else { (404, Vec::new()) })
+        })
+    };
+    // The address of another of the router's own devices, and one in the client's namespace.
+    let own = world.address("r1", "r2");
+    let here = Registry::start(&world.net, "r1", own, Duration::ZERO, only(wasm.clone()));
+    let there = world.registry(Duration::ZERO, only(wasm));
+    let port = here.address.port();
+    for place in [format!("{own}:{port}"), format!("[::ffff:{own}]:{port}")] {
+        let node = world.node("r1", "r2", &sends_to(place).section());
+        let (_, text) = code(node.client().deploy(&request(digest)));
+        assert!(text.contains("sends us on to") && text.contains("of this machine"), "{text}");
+        assert_eq!(here.asked_for(""), 0);
+    }
+    let node = world.node("r1", "r2", &sends_to(there.address.to_string()).section());
+    let deployed = node.client().deploy(&request(digest)).unwrap();
+    assert_eq!(deployed.service.digest, digest.to_string());
+}
+
+#[test]
 fn many_requests_for_one_digest_make_one_fetch_and_a_miss_is_remembered_and_forgotten() {
     if !root_or_skip("demand loading") {
         return;

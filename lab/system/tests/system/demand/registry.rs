@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use testkit::Net;
 
-/// What is answered to a path: nothing at all, or status and body.
+/// What is answered to a path: nothing at all, or status and body. Of a redirect the body is where
+/// it leads.
 type Answer = dyn Fn(&str) -> Option<(u16, Vec<u8>)> + Send + Sync;
 
 /// One that listens in the namespace of a host, without TLS.
@@ -62,7 +63,12 @@ fn serve(mut stream: TcpStream, log: &Mutex<Vec<String>>, delay: Duration, answe
             std::thread::sleep(Duration::from_secs(60));
             return;
         };
-        let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n", body.len());
+        let location = match status {
+            300..400 => format!("Location: {}\r\n", String::from_utf8_lossy(&body)),
+            _ => String::new(),
+        };
+        let length = body.len();
+        let head = format!("HTTP/1.1 {status} X\r\n{location}Content-Length: {length}\r\n\r\n");
         let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
         if sent.is_err() {
             return;
