@@ -13,8 +13,8 @@ use std::process::Command;
 
 use super::run;
 
-/// In the order of the report.
-const FUNCTIONS: [&str; 12] = [
+/// The first set, in the order of the report: what the compiler is worked on with.
+const FIRST: [&str; 14] = [
     "header_rewrite",
     "count_min",
     "lpm",
@@ -27,6 +27,24 @@ const FUNCTIONS: [&str; 12] = [
     "bloom",
     "conntrack",
     "lb_hash",
+    "mss_clamp",
+    "quic_cid",
+];
+/// The second set, of which each kind of work that packet functions do has at least one. It was
+/// written before the compiler was changed for it, and does not change with the compiler.
+const UNSEEN: [&str; 12] = [
+    "ip_options",
+    "ipv6_chain",
+    "vxlan_decap",
+    "gre_decap",
+    "payload_hash",
+    "http_host",
+    "signatures",
+    "acl",
+    "flow_meter",
+    "syn_cookie",
+    "protobuf",
+    "set_cache",
 ];
 /// A module that does nothing: what entry and exit cost.
 const NOTHING: &str = "nothing";
@@ -81,7 +99,8 @@ impl Tools {
     /// Compiles everything; answers with the Rust that embeds it.
     fn compile(&self, out: &Path) -> String {
         let mut functions = String::new();
-        for name in FUNCTIONS {
+        let first = FIRST.map(|name| ("First", name));
+        for (set, name) in first.into_iter().chain(UNSEEN.map(|name| ("Unseen", name))) {
             let module = self.module(name, out);
             let arena = self.object(name, "arena", &[], out);
             let entry = self.object(name, "entry", &["-DWITH_ENTRY"], out);
@@ -89,7 +108,7 @@ impl Tools {
             let vectors = absolute(&format!("functions/{name}.toml"));
             writeln!(
                 functions,
-                "    Function {{ name: {name:?}, module: include_bytes!({module:?}), \
+                "    Function {{ name: {name:?}, set: Set::{set}, module: include_bytes!({module:?}), \
                  arena: &Aligned(*include_bytes!({arena:?})).0, \
                  entry: &Aligned(*include_bytes!({entry:?})).0, \
                  maps: &Aligned(*include_bytes!({maps:?})).0, \

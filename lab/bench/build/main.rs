@@ -1,4 +1,4 @@
-//! Compiles the baselines of the benchmarks, and the twelve functions of
+//! Compiles the baselines of the benchmarks, and the functions of
 //! `tam bench levels`, with the compilers of this machine, and leaves them in
 //! `OUT_DIR` for `include_bytes!`.
 

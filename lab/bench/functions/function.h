@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the twelve functions are written with. Each is one source and becomes a
+/* What the functions are written with. Each is one source and becomes a
  * Tamandua module (clang --target=wasm32), an XDP program with its tables in a
  * BPF arena (--target=bpf), and one with them in array maps (-DTABLES_IN_MAPS).
  *
@@ -63,6 +63,7 @@ enum {
  * target if it were told that they may be unaligned). */
 typedef u16 __attribute__((may_alias)) packet_u16;
 typedef u32 __attribute__((may_alias)) packet_u32;
+typedef u64 __attribute__((may_alias)) packet_u64;
 #define GET8(packet, at) (HEAD(packet)[at])
 #define GET16(packet, at) (*(packet_u16 *)(HEAD(packet) + (at)))
 #define GET32(packet, at) (*(packet_u32 *)(HEAD(packet) + (at)))

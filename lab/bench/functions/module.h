@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the twelve functions need to be Tamandua modules: the packet is the
+/* What the functions need to be Tamandua modules: the packet is the
  * window, a table is a variable, and the tables' addresses are exported so that
  * the test vectors find them. */
 #ifndef MODULE_H
@@ -30,6 +30,12 @@ static inline int has(const struct packet *packet, u32 length)
 static inline i32 byte_at(const struct packet *packet, u32 at)
 {
 	return at < TAM_META->window_length ? TAM_WINDOW[at] : -1;
+}
+
+/* The `count` bytes at `at`; or none, when they end beyond the window. */
+static inline u8 *bytes_at(const struct packet *packet, u32 at, u32 count)
+{
+	return at + count <= TAM_META->window_length ? TAM_WINDOW + at : (u8 *)0;
 }
 
 static inline u32 length_of(const struct packet *packet)

@@ -2,7 +2,9 @@
 /* What stands around a measured program in test-run, which gives a program the
  * packet as its last run left it. `restore` writes the saved bytes over the
  * part of the packet that NAT changes, and goes on to the measured program;
- * `empty` takes that program's place, or runs by itself, to measure the rest. */
+ * `empty` takes that program's place, or runs by itself, to measure the rest.
+ * `restore_head` gives the packet its length back, too, after a program that took
+ * bytes away in front, and the metadata both lengths, as a front door would. */
 #include "xdp.h"
 
 /* From the IPv4 checksum's word on (8-byte words as they lie from the IP header
@@ -28,6 +30,43 @@ SEC("xdp.frags") int restore(struct xdp_md *ctx)
 	u64 *words = (u64 *)(head + RESTORED_FROM);
 	for (u32 i = 0; i < RESTORED_WORDS; i++)
 		words[i] = saved[i];
+	bpf_tail_call(ctx, &measured, 0);
+	return -1;
+}
+
+/* The head, from the beginning to behind the longest IPv4 header but for four bytes. */
+#define HEAD_WORDS 8
+#define HEAD_LENGTH (6 + 8 * HEAD_WORDS)
+
+u64 saved_ethernet;
+u64 saved_head[HEAD_WORDS];
+u32 saved_length;
+u32 saved_window;
+
+/* That of the measured program. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct hand_over);
+} handed_over SEC(".maps");
+
+SEC("xdp.frags") int restore_head(struct xdp_md *ctx)
+{
+	u32 length = ctx->data_end - ctx->data, zero = 0;
+	struct hand_over *to = bpf_map_lookup_elem(&handed_over, &zero);
+	if (!to || bpf_xdp_adjust_head(ctx, (int)(length - saved_length)))
+		return -1;
+	to->packet_length = saved_length;
+	to->window_length = saved_window;
+	u8 *head = (u8 *)(long)ctx->data;
+	if (head + HEAD_LENGTH > (u8 *)(long)ctx->data_end)
+		return -1;
+	*(u32 *)head = saved_ethernet;
+	*(u16 *)(head + 4) = saved_ethernet >> 32;
+	u64 *words = (u64 *)(head + 6);
+	for (u32 i = 0; i < HEAD_WORDS; i++)
+		words[i] = saved_head[i];
 	bpf_tail_call(ctx, &measured, 0);
 	return -1;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the twelve functions need to be XDP programs: the kernel's names, the
+/* What the functions need to be XDP programs: the kernel's names, the
  * packet, and their tables in a BPF arena, or, with TABLES_IN_MAPS, in array
  * maps. Needs clang 19 or newer, and no header of the kernel or of libbpf. */
 #ifndef XDP_H
@@ -10,6 +10,7 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef signed int i32;
+typedef signed long long i64;
 
 #define SEC(name) __attribute__((section(name), used))
 #define __uint(name, value) int (*name)[value]
@@ -106,13 +107,21 @@ static inline __attribute__((always_inline)) int has(const struct packet *packet
 	return packet->head + length <= packet->end;
 }
 
-/* The byte at `at`, below `limit`, a power of two; or -1 beyond the packet. */
+/* The byte at `at`; or -1 beyond the packet. */
 static inline __attribute__((always_inline)) i32 byte_at(const struct packet *packet, u32 at)
 {
 	u8 *byte = packet->head + at;
 	if (byte + 1 > packet->end)
 		return -1;
 	return *byte;
+}
+
+/* The `count` bytes at `at`; or none, when they end beyond the packet. */
+static inline __attribute__((always_inline)) u8 *bytes_at(const struct packet *packet, u32 at,
+							  u32 count)
+{
+	u8 *bytes = packet->head + at;
+	return bytes + count > packet->end ? (u8 *)0 : bytes;
 }
 
 static inline __attribute__((always_inline)) u32 length_of(const struct packet *packet)

@@ -1,4 +1,4 @@
-//! `tam bench levels`: twelve packet functions as modules below user level,
+//! `tam bench levels`: two sets of packet functions as modules below user level,
 //! against the same C compiled by clang as XDP programs.
 //!
 //! ```text
@@ -25,7 +25,7 @@ mod verify;
 use anyhow::Result;
 
 pub use baseline::{Baseline, Kind};
-pub use functions::{Function, NotBuilt, functions};
+pub use functions::{Function, NotBuilt, Set, functions};
 pub use ours::Ours;
 pub use tables::{Table, addresses};
 pub use vectors::{Packet, State, Vectors, VectorsError};

@@ -91,7 +91,7 @@ const BENCHES: [Bench; 17] = [
     },
     Bench {
         name: "levels",
-        what: "twelve packet functions as modules at nic level: against the same C compiled to eBPF by clang",
+        what: "two sets of packet functions as modules at nic level: against the same C compiled to eBPF by clang",
     },
     Bench {
         name: "classify",

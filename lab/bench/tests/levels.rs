@@ -1,9 +1,9 @@
-//! The twelve functions against their test vectors: as modules at user level and
+//! The packet functions against their test vectors: as modules at user level and
 //! below it, and as the XDP programs that they are measured against.
 
 mod levels_user;
 
-use bench::levels::{Baseline, Function, Kind, Ours, Runner, Vectors, functions, verify};
+use bench::levels::{Baseline, Function, Kind, Ours, Runner, Set, Vectors, functions, verify};
 use engine::Engine;
 use levels_user::User;
 
@@ -35,13 +35,14 @@ fn assert_keeps_to_vectors(name: &str, runner: &mut dyn Runner, vectors: &Vector
 }
 
 #[test]
-fn the_twelve_are_there_and_each_has_packets_to_measure() {
+fn both_sets_are_there_and_each_function_has_packets_to_measure() {
     for (function, vectors) in all() {
         let measured = vectors.packets.iter().filter(|packet| packet.measured).count();
         assert!(measured >= 3, "{} measures {measured} packets", function.name);
     }
-    let twelve = functions().map_or(12, <[Function]>::len);
-    assert_eq!(twelve, 12);
+    let Ok(functions) = functions() else { return };
+    let of = |set| functions.iter().filter(|function| function.set == set).count();
+    assert_eq!((of(Set::First), of(Set::Unseen)), (14, 12));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The twelve functions at level `kernel`: their vectors, and random packets, of which each
+//! The packet functions at level `kernel`: their vectors, and random packets, of which each
 //! meets the same fate there, at `nic` and at `user`.
 
 mod levels_packets;
@@ -55,8 +55,8 @@ impl Runner for Kernel {
     }
 }
 
-/// What `kernel` refuses: it takes bytes away in front, for which tc has no helper.
-const REFUSED: [&str; 1] = ["ipip"];
+/// What `kernel` refuses: they take bytes away in front, for which tc has no helper.
+const REFUSED: [&str; 3] = ["ipip", "vxlan_decap", "gre_decap"];
 
 /// The functions that run there; none, and a note, where nothing can be run.
 fn all() -> Vec<&'static Function> {

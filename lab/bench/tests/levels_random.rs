@@ -1,4 +1,4 @@
-//! Random packets through the twelve functions: whatever runs them gives the
+//! Random packets through the packet functions: whatever runs them gives the
 //! same verdicts, bytes and tables.
 
 mod levels_packets;

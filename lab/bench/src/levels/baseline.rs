@@ -2,7 +2,7 @@
 
 use abi::Meta;
 use anyhow::{Context, Result, ensure};
-use bpf::{Block, Object, Program};
+use bpf::{Block, Map, Object, Program};
 use cell::below::{give, metadata_of};
 
 use super::measure::Measured;
@@ -65,6 +65,10 @@ impl Baseline {
 impl Measured for Baseline {
     fn program(&self) -> &Program {
         &self.program
+    }
+
+    fn hand_over(&self) -> &Map {
+        self.hand_over.map()
     }
 
     fn prepare(&self, packet: &[u8], now_ms: u64) -> Result<()> {

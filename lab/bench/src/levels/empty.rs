@@ -3,7 +3,8 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use anyhow::{Context, Result};
-use bpf::{Map, Object, Program, Update};
+use bpf::{Block, Map, Object, Program, Update};
+use cell::below::new_hand_over;
 
 use super::functions;
 
@@ -11,37 +12,80 @@ use super::functions;
 const RESTORED_FROM: usize = 22;
 /// How many 8-byte words they are.
 const RESTORED_WORDS: usize = 4;
+/// Bytes in front of the words of a restored head.
+const HEAD_FROM: usize = 6;
+/// How many 8-byte words a restored head has.
+const HEAD_WORDS: usize = 8;
 
 /// The program that does nothing.
-pub(super) fn load() -> Result<Program> {
-    Ok(Object::open(functions::compiled()?.restore, "restore")?.load()?.program("empty")?)
+#[derive(Debug)]
+pub(super) struct Empty {
+    pub(super) program: Program,
+    /// Nobody reads it; what stands in front of the others writes theirs.
+    pub(super) hand_over: Block,
+}
+
+impl Empty {
+    pub(super) fn load() -> Result<Self> {
+        let mut object = Object::open(functions::compiled()?.restore, "restore")?;
+        object.set_autoload("restore_head", false)?;
+        Ok(Self { program: object.load()?.program("empty")?, hand_over: new_hand_over()? })
+    }
 }
 
 /// A program that gives a packet its bytes back and goes on to another one.
 #[derive(Debug)]
 pub(super) struct Restore {
     program: Program,
-    measured: Map,
+    /// It holds the program that is gone on to.
+    _measured: Map,
 }
 
 impl Restore {
-    /// For one packet.
-    pub(super) fn load(packet: &[u8]) -> Result<Self> {
+    /// In front of `program`: gives one packet the part back that NAT changes.
+    pub(super) fn part(packet: &[u8], program: &Program) -> Result<Self> {
         let mut object = Object::open(functions::compiled()?.restore, "restore")?;
+        object.set_autoload("restore_head", false)?;
         let saved = packet.get(RESTORED_FROM..RESTORED_FROM + 8 * RESTORED_WORDS);
         let saved = saved.context("the packet is too short to be restored")?;
         let words: [u64; RESTORED_WORDS] = bytemuck::pod_read_unaligned(saved);
         object.set_global("saved", &words)?;
-        let object = object.load()?;
-        Ok(Self { program: object.program("restore")?, measured: object.map("measured")? })
+        Self::before(object.load()?, "restore", program)
     }
 
-    /// The program, with another one behind it from now on.
-    pub(super) fn before(&self, program: &Program) -> Result<&Program> {
+    /// In front of `program`: gives one packet its length and its whole head back, and the
+    /// hand-over of the program both lengths.
+    pub(super) fn head(
+        packet: &[u8],
+        window: u32,
+        program: &Program,
+        hand_over: &Map,
+    ) -> Result<Self> {
+        let mut object = Object::open(functions::compiled()?.restore, "restore")?;
+        let saved = packet.get(..HEAD_FROM + 8 * HEAD_WORDS);
+        let saved = saved.context("the packet is too short for its head to be restored")?;
+        let ethernet: u64 = bytemuck::pod_read_unaligned(&saved[..8]);
+        let words: [u64; HEAD_WORDS] = bytemuck::pod_read_unaligned(&saved[HEAD_FROM..]);
+        let length = u32::try_from(packet.len()).context("the packet is too long")?;
+        object.set_global("saved_ethernet", &ethernet)?;
+        object.set_global("saved_head", &words)?;
+        object.set_global("saved_length", &length)?;
+        object.set_global("saved_window", &length.min(window))?;
+        object.reuse_map("handed_over", hand_over)?;
+        Self::before(object.load()?, "restore_head", program)
+    }
+
+    fn before(object: Object, name: &str, program: &Program) -> Result<Self> {
         let fd = program.as_fd().as_raw_fd() as u32;
-        self.measured
-            .update(&0u32, &fd, Update::Any)
-            .context("a program that is measured cannot be called behind 'restore'")?;
-        Ok(&self.program)
+        let measured = object.map("measured")?;
+        measured.update(&0u32, &fd, Update::Any).with_context(|| {
+            format!("a program that is measured cannot be called behind '{name}'")
+        })?;
+        Ok(Self { program: object.program(name)?, _measured: measured })
+    }
+
+    /// Itself, with the program behind it.
+    pub(super) fn program(&self) -> &Program {
+        &self.program
     }
 }

@@ -1,10 +1,22 @@
-//! The twelve functions, as the build left them.
+//! The packet functions, as the build left them.
+
+/// A group of functions with a geometric mean of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Set {
+    /// Those that the compiler was worked on with.
+    First,
+    /// Those that were written before the compiler was changed for them, and did not change
+    /// with it.
+    Unseen,
+}
 
 /// A function in its four forms, and what it must do.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
     /// Its name, which is that of its files.
     pub name: &'static str,
+    /// Its set.
+    pub set: Set,
     /// The module.
     pub module: &'static [u8],
     /// The XDP program with its tables in an arena.
@@ -22,7 +34,7 @@ pub struct Function {
 #[error("the functions were left out when this program was built: it lacked {0}; build it again")]
 pub struct NotBuilt(&'static str);
 
-/// All twelve, in the order of the report.
+/// All of both sets, in the order of the report.
 ///
 /// # Errors
 /// [`NotBuilt`] when the build had no compiler for them.

@@ -66,9 +66,20 @@ impl Ours {
     }
 }
 
+impl Ours {
+    /// Bytes of the packet that the module sees.
+    pub(super) fn window(&self) -> u32 {
+        self.window
+    }
+}
+
 impl Measured for Ours {
     fn program(&self) -> &Program {
         &self.program
+    }
+
+    fn hand_over(&self) -> &Map {
+        self.hand_over.map()
     }
 
     fn prepare(&self, packet: &[u8], now_ms: u64) -> Result<()> {

@@ -12,6 +12,10 @@ pub struct Vectors {
     /// Whether measuring it over and over needs the packet as it came each time.
     #[serde(default)]
     pub restored: bool,
+    /// Whether it also takes bytes away in front, or changes more of the head than NAT does:
+    /// the packet gets its length and its whole head back each time.
+    #[serde(default)]
+    pub restored_head: bool,
     /// Its tables, in the order of the source.
     #[serde(rename = "table")]
     pub tables: Vec<Table>,

@@ -1,4 +1,4 @@
-//! Random packets for the twelve functions: the same in every test and every run.
+//! Random packets for the packet functions: the same in every test and every run.
 
 use bench::levels::Packet;
 
