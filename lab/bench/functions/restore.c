@@ -53,7 +53,10 @@ struct {
 
 SEC("xdp.frags") int restore_head(struct xdp_md *ctx)
 {
-	u32 length = ctx->data_end - ctx->data, zero = 0;
+	u32 zero = 0;
+	long length = (u8 *)(long)ctx->data_end - (u8 *)(long)ctx->data;
+	/* Or clang takes the saved length from a pointer, which the verifier refuses. */
+	__asm__ volatile("" : "+r"(length));
 	struct hand_over *to = bpf_map_lookup_elem(&handed_over, &zero);
 	if (!to || bpf_xdp_adjust_head(ctx, (int)(length - saved_length)))
 		return -1;
