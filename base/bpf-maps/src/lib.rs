@@ -350,6 +350,8 @@ pub const PORT_SHARES: u8 = 1 << 3;
 
 /// [`PortConfig::flags`]: frames come in by a packet socket of the cell; the kernel routes to it.
 pub const PORT_PACKET: u8 = 1 << 5;
+/// [`PortConfig::flags`]: the kernel forwards no IPv6 packets that come in by it.
+pub const PORT_NO_V6: u8 = 1 << 7;
 
 /// [`PortConfig::rpf`]: no check of the way back.
 pub const RPF_NONE: u8 = 0;
@@ -446,8 +448,10 @@ pub struct Vlan {
     pub ifindex: u32,
     /// VLAN identifier.
     pub vlan: u16,
-    /// Always 0.
-    pub zero: u16,
+    /// Reverse path filter of what comes in by the VLAN device, one of `RPF_*`.
+    pub rpf: u8,
+    /// [`PORT_NO_V6`], or 0.
+    pub flags: u8,
 }
 
 /// What travels with a packet to the cell (`struct tam_meta`).

@@ -570,7 +570,7 @@ __noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
 		return TAM_KERNEL_OTHER;
 
 	struct bpf_fib_lookup fib = {};
-	__u32 ifindex = config->ifindex;
+	__u32 ifindex = config->ifindex, rpf = config->rpf, flags = config->flags;
 	int outcome;
 
 	if (config->slow & ~TAM_SLOW_NO_REDIRECT)
@@ -591,9 +591,13 @@ __noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
 		if (!vlan)
 			return TAM_KERNEL_OTHER;
 		ifindex = vlan->ifindex;
+		rpf = vlan->rpf;
+		flags = vlan->flags;
 	}
-	if (config->rpf != TAM_RPF_NONE &&
-	    source_unreachable(ctx, packet, config->rpf, ifindex, &fib))
+	/* The FIB helper asks the device, which is a router by its own setting alone. */
+	if (packet->key.ip_version == 6 && flags & TAM_PORT_NO_V6)
+		return TAM_KERNEL_OTHER;
+	if (rpf != TAM_RPF_NONE && source_unreachable(ctx, packet, rpf, ifindex, &fib))
 		return TAM_KERNEL_SOURCE;
 
 	fib.ifindex = ifindex;

@@ -197,6 +197,7 @@ struct tam_port_stats {
 #define TAM_PORT_GENERIC (1 << 1)	/* XDP in the stack: tc may see its packets without their Ethernet header */
 #define TAM_PORT_CABLED (1 << 2)	/* what leaves by it can come in by a port of the same node (cycle.h) */
 #define TAM_PORT_SHARES (1 << 3)	/* sessions have shares of its rate (share.h) */
+#define TAM_PORT_NO_V6 (1 << 7)	/* the kernel forwards no IPv6 that comes in by it */
 #define TAM_PORT_TC (1 << 4)	/* the front door is at tc: services of streams only (tc_door.bpf.c) */
 #define TAM_PORT_PACKET (1 << 5)	/* frames come in by a packet socket of the cell; the kernel routes to it */
 
@@ -254,7 +255,8 @@ struct tam_vlan_key {
 struct tam_vlan {
 	__u32 ifindex;
 	__u16 vlan;
-	__u16 zero;
+	__u8 rpf;		/* TAM_RPF_* of what comes in by the VLAN device */
+	__u8 flags;		/* TAM_PORT_NO_V6, or 0 */
 };
 
 /* What travels with a packet to the cell, directly in front of the frame.

@@ -110,6 +110,21 @@ pub enum FrontDoorError {
     Barrier(io::Error),
 }
 
+/// A VLAN device above a port, and how packets are judged that come in by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VlanDevice {
+    /// The port's device.
+    pub port: u32,
+    /// VLAN identifier.
+    pub vlan: u16,
+    /// The VLAN device.
+    pub device: u32,
+    /// Its reverse path filter, as [`PortConfig::rpf`].
+    pub rpf: u8,
+    /// `PORT_NO_V6`, or 0.
+    pub flags: u8,
+}
+
 /// The front door of a running node.
 #[derive(Debug)]
 pub struct FrontDoor {
@@ -481,20 +496,20 @@ impl FrontDoor {
         Ok(())
     }
 
-    /// Replaces the VLAN devices above the ports: (port device, VLAN, VLAN device).
+    /// Replaces the VLAN devices above the ports.
     ///
     /// # Errors
     /// When the map cannot be changed.
-    pub fn set_vlans(&mut self, devices: &[(u32, u16, u32)]) -> Result<(), FrontDoorError> {
+    pub fn set_vlans(&mut self, devices: &[VlanDevice]) -> Result<(), FrontDoorError> {
         let map = &self.maps["tam_vlans"];
         for key in self.vlans.drain(..) {
             map.delete(&key)?;
         }
-        for &(port, vlan, device) in devices {
+        for &VlanDevice { port, vlan, device, rpf, flags } in devices {
             let down = VlanKey { ifindex: port, vlan: u32::from(vlan) };
             let up = VlanKey { ifindex: device, vlan: VLAN_UP };
-            map.update(&down, &Vlan { ifindex: device, vlan, zero: 0 }, Update::Any)?;
-            map.update(&up, &Vlan { ifindex: port, vlan, zero: 0 }, Update::Any)?;
+            map.update(&down, &Vlan { ifindex: device, vlan, rpf, flags }, Update::Any)?;
+            map.update(&up, &Vlan { ifindex: port, vlan, rpf: 0, flags: 0 }, Update::Any)?;
             self.vlans.extend([down, up]);
         }
         self.invalidate();

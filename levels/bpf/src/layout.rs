@@ -97,7 +97,7 @@ fn layout_matches_header() {
         hash_keys,
     );
     same!(object, "tam_vlan_key", VlanKey, ifindex, vlan);
-    same!(object, "tam_vlan", Vlan, ifindex, vlan, zero);
+    same!(object, "tam_vlan", Vlan, ifindex, vlan, rpf, flags);
     same!(
         object,
         "tam_meta",
@@ -350,6 +350,7 @@ fn numbers_match_header() {
         PORT_TC,
         PORT_SHARES,
         PORT_PACKET,
+        PORT_NO_V6,
         LINES_MAX,
         SESSION_SYSTEM,
         ETHERNET_REST,

@@ -41,7 +41,7 @@ pub use answers::{Answers, QUESTION_HEAD, QUESTION_PACKET};
 pub use arena::{ARENA_PAGE, Arena, ArenaError, MappedArena};
 pub use block::{Block, BlockError, MappedBlock};
 pub use facts::RuleFacts;
-pub use front_door::{Below, FrontDoor, FrontDoorError};
+pub use front_door::{Below, FrontDoor, FrontDoorError, VlanDevice};
 pub use inventory::Inventory;
 pub use lanes::{Departures, Lane, Lanes, LanesError};
 pub use lines::{Lines, SentBelow};

@@ -5,6 +5,7 @@
 //!  Netlink ──▶ link      devices: list, make, set, remove
 //!    │     ──▶ address   addresses, routes, neighbours
 //!    │     ──▶ own       whether an address is this machine's
+//!    │     ──▶ settings  what forwarding rests on of a device's
 //!    │     ──▶ slow_path rules, queueing disciplines, IPsec: what the fast path must not skip
 //!    │     ──▶ rate      a device's bit rate (tbf)
 //!    │     ──▶ ingress   frames taken from the kernel, and given to it
@@ -25,6 +26,7 @@ mod monitor;
 mod netfilter;
 mod own;
 mod rate;
+mod settings;
 mod slow_path;
 mod socket;
 #[cfg(test)]
@@ -40,6 +42,7 @@ pub use self::link::{Link, LinkStats, VethEnd};
 pub use self::monitor::{Change, Monitor};
 pub use self::netfilter::netfilter_in_use;
 pub use self::own::is_own_address;
+pub use self::settings::DeviceSettings;
 pub use self::slow_path::{Qdisc, RoutingRule};
 use self::socket::Channel;
 use crate::netns::{NetNs, NetnsError, in_namespace};

@@ -92,6 +92,7 @@ mod tests {
             vlan: None,
             rx_queues: 1,
             qdisc: None,
+            settings: os::netlink::DeviceSettings::default(),
             stats: LinkStats::default(),
         }
     }

@@ -18,6 +18,7 @@ use crate::door::Door;
 use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
 use crate::http::{Answer, Incoming, Reply};
+use crate::kernel_settings::{self, KernelSettings};
 use crate::leave::Leaving;
 use crate::ledger::{Billing, LedgerQuestion};
 use crate::listen::listen;
@@ -56,8 +57,8 @@ use units::{EntryId, Name, Nanos, PortId, RuleId, SessionId};
 /// How often the front door is told that this daemon listens; the lease is ten
 /// times as long on the fastest clock.
 const HEARTBEAT: Duration = Duration::from_millis(100);
-/// How often the kernel is asked whether it would add something to packets.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often is looked at what nothing depends on at once: ports that are away, rights, demand.
+const TIDY: Duration = Duration::from_secs(1);
 /// Requests that wait for the daemon's attention.
 const REQUESTS_MAX: usize = 64;
 
@@ -166,6 +167,8 @@ pub(crate) struct Daemon {
     pub(crate) front: Door,
     pub(crate) store: Store,
     pub(crate) netlink: Netlink,
+    /// Settings of the kernel as they were last read.
+    pub(crate) settings: KernelSettings,
     pub(crate) ports: Vec<LivePort>,
     pub(crate) sockets: BTreeMap<(PortId, u32), Queue>,
     /// Of packet ports.
@@ -473,6 +476,7 @@ impl Daemon {
             front: parts.front,
             store: parts.store,
             netlink: parts.netlink,
+            settings: KernelSettings::default(),
             ports: parts.ports,
             sockets: BTreeMap::new(),
             packets: BTreeMap::new(),
@@ -601,7 +605,8 @@ impl Daemon {
         let mut terminate = signal(SignalKind::terminate())?;
         self.measure_speed();
         let mut heartbeat = interval(HEARTBEAT);
-        let mut look = interval(LOOK);
+        let mut look = interval(kernel_settings::LOOK);
+        let mut tidy = interval(TIDY);
         let mut drops = interval(drops::LOOK_EVERY);
         drops.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut budgets = interval(budgets::LOOK_EVERY);
@@ -612,6 +617,7 @@ impl Daemon {
         bills.set_missed_tick_behavior(MissedTickBehavior::Skip);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Skip);
         look.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        tidy.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             self.do_effects();
             self.advance_work();
@@ -652,8 +658,9 @@ impl Daemon {
                     self.settle_journal();
                 }
                 _ = drops.tick() => self.look_at_drops(),
-                _ = look.tick() => {
-                    self.look()?;
+                _ = look.tick() => self.look_at_kernel()?,
+                _ = tidy.tick() => {
+                    self.try_again()?;
                     self.help_down();
                     self.look_at_capabilities();
                     self.end_associations_without_right();

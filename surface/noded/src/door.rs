@@ -12,7 +12,7 @@
 use crate::ports::LivePort;
 use anyhow::{Context, Result, bail};
 use bpf::front_door::{Explainer, FlowsOfRule, FrontDoorError};
-use bpf::{FrontDoor, Lane, XdpMode};
+use bpf::{FrontDoor, Lane, VlanDevice, XdpMode};
 use bpf_maps::{PortConfig, PortStats, RuleStats};
 use cell::DoorCounts;
 use node::classifier::RuleSet;
@@ -166,7 +166,7 @@ impl Door {
         }
     }
 
-    pub(crate) fn set_vlans(&mut self, vlans: &[(u32, u16, u32)]) -> Result<(), FrontDoorError> {
+    pub(crate) fn set_vlans(&mut self, vlans: &[VlanDevice]) -> Result<(), FrontDoorError> {
         self.front.as_mut().map_or(Ok(()), |front| front.set_vlans(vlans))
     }
 

@@ -5,6 +5,7 @@ use crate::events::Note;
 use crate::ports::{self, LivePort, Mode};
 use anyhow::Result;
 use api::EventKind;
+use bpf::VlanDevice;
 use bpf_maps::SLOW_NO_REDIRECT;
 use os::netlink::Change;
 use units::Name;
@@ -13,7 +14,7 @@ impl Daemon {
     /// Something changed that cached routes came from, or a port itself.
     pub(crate) fn changed(&mut self, change: Change) -> Result<()> {
         self.front.invalidate();
-        if matches!(change, Change::Link | Change::Address | Change::Lost) {
+        if matches!(change, Change::Link | Change::Address | Change::Setting | Change::Lost) {
             self.refresh_ports()?;
         }
         if matches!(change, Change::Rule | Change::Lost) {
@@ -27,29 +28,42 @@ impl Daemon {
         (0..self.ports.len()).for_each(|index| self.refresh_port(index, &links));
         self.mark_cabled(&links);
         let above = |device: u32| links.iter().filter(move |l| l.parent == Some(device));
-        let vlans: Vec<_> = self
-            .ports
+        let served = self.ports.iter().filter(|port| port.away.is_none());
+        let devices: Vec<u32> = served.map(|port| port.config.ifindex).collect();
+        let vlans: Vec<VlanDevice> = devices
             .iter()
-            .filter(|port| port.away.is_none())
-            .flat_map(|port| {
-                let device = port.config.ifindex;
-                above(device).filter_map(move |l| Some((device, l.vlan?, l.index)))
+            .flat_map(|&port| {
+                above(port).filter_map(move |link| {
+                    let (rpf, flags) = ports::judged_there(link);
+                    Some(VlanDevice { port, vlan: link.vlan?, device: link.index, rpf, flags })
+                })
             })
             .collect();
         self.front.set_vlans(&vlans)?;
+        let vlans = vlans.iter().map(|it| (it.port, it.vlan, it.device)).collect();
+        self.settings.watch(&links, vlans, &devices);
         Ok(())
     }
 
+    /// Looks at what the kernel does not tell of: settings that cached routes come from, and
+    /// whether it would add something to packets.
+    pub(crate) fn look_at_kernel(&mut self) -> Result<()> {
+        if self.settings.look(&self.netlink) {
+            self.changed(Change::Setting)?;
+        }
+        self.look()
+    }
+
     /// Looks whether the kernel would add something to packets.
-    pub(crate) fn look(&mut self) -> Result<()> {
-        self.try_again()?;
+    fn look(&mut self) -> Result<()> {
         let slow = ports::slow_reasons(&self.netlink, self.file.fast_path);
         let mut notes = Vec::new();
         let has_fast_path = |port: &&mut LivePort| port.away.is_none() && port.mode != Mode::Packet;
         for port in self.ports.iter_mut().filter(has_fast_path) {
             // Between the two ends of a bridge there is nothing for the kernel to add.
             let all = if port.bridge.is_some() { SLOW_NO_REDIRECT } else { u32::MAX };
-            let found = slow(port.config.ifindex) & all;
+            let above: Vec<u32> = self.settings.above(port.config.ifindex).collect();
+            let found = slow(port.config.ifindex, &above) & all;
             if found != port.config.slow {
                 port.config.slow = found;
                 self.front.configure(port.port.id, &port.config)?;

@@ -41,6 +41,7 @@ mod events;
 mod housekeeping;
 mod http;
 pub mod journal;
+mod kernel_settings;
 mod leave;
 pub mod ledger;
 mod lines;

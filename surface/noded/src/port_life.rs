@@ -80,7 +80,10 @@ impl Daemon {
         let (id, config) = (port.port.id, port.config);
         let name = port.port.spec.name.clone();
         let mac = config.mac.map(|byte| format!("{byte:02x}")).join(":");
-        let text = format!("the port's device changed: MTU {}, MAC {mac}", config.mtu);
+        let text = format!(
+            "the port's device or its settings changed: MTU {}, MAC {mac}, rp_filter {}",
+            config.mtu, config.rpf
+        );
         self.note(Note::new(EventKind::PortChanged, text).port(&name));
         if let Err(error) = self.front.configure(id, &config) {
             tracing::error!(port = %name, %error, "the front door was not told");

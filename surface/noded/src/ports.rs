@@ -2,12 +2,13 @@
 
 use crate::config::FastPath;
 use crate::door::Door;
+use crate::kernel_settings;
 use crate::packets;
 use anyhow::{Context, Result, bail};
 use bpf::{AttachError, FrontDoorError, XdpMode};
 use bpf_maps::{
-    PORT_CABLED, PORT_GENERIC, PORT_RAW, PORT_TC, PortConfig, QUEUES_MAX, RPF_LOOSE, RPF_NONE,
-    RPF_STRICT, SLOW_NO_REDIRECT,
+    PORT_CABLED, PORT_GENERIC, PORT_NO_V6, PORT_RAW, PORT_TC, PortConfig, QUEUES_MAX, RPF_LOOSE,
+    RPF_NONE, RPF_STRICT, SLOW_NO_REDIRECT,
 };
 use node::{Node, Port, PortKind, PortMode, PortSpec};
 use os::netlink::{Link, Netlink, NetlinkError};
@@ -403,11 +404,9 @@ impl LivePort {
 
     /// Looks at the device again: true when something changed.
     pub(crate) fn refresh(&mut self, link: &Link) -> bool {
-        let config = PortConfig {
-            slow: self.config.slow,
-            flags: self.config.flags,
-            ..describe(link, self.bridge, self.port.spec.kind)
-        };
+        let now = describe(link, self.bridge, self.port.spec.kind);
+        let flags = self.config.flags & !PORT_NO_V6 | now.flags & PORT_NO_V6;
+        let config = PortConfig { slow: self.config.slow, flags, ..now };
         let changed = config != self.config;
         self.config = config;
         changed
@@ -490,29 +489,28 @@ fn is_missing(netlink: &Netlink, device: &str) -> bool {
 }
 
 fn describe(link: &Link, bridge: Option<PortId>, kind: PortKind) -> PortConfig {
+    let (rpf, no_v6) = judged_there(link);
     PortConfig {
         ifindex: link.index,
         // The rest is found out when everything is looked at next; this would lose packets at once.
         slow: if bpf::takes_redirects(link.index) { 0 } else { SLOW_NO_REDIRECT },
         mac: link.mac.unwrap_or_default(),
-        rpf: reverse_path_filter(&link.name),
-        flags: if kind == PortKind::Tun { PORT_RAW } else { 0 },
+        rpf,
+        flags: if kind == PortKind::Tun { PORT_RAW | no_v6 } else { no_v6 },
         mtu: link.mtu,
         bridge: bridge.map_or(0, |other| u32::from(other.0) + 1),
     }
 }
 
-/// The stricter of the namespace's and the device's setting (Documentation/networking/ip-sysctl).
-fn reverse_path_filter(device: &str) -> u8 {
-    let value = |name: &str| -> u8 {
-        let key = format!("net/ipv4/conf/{name}/rp_filter");
-        sysctl::read(&key).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
-    };
-    match value("all").max(value(device)) {
+/// How packets are judged that come in by a device, a port's or a VLAN device above it: the reverse
+/// path filter, and [`PORT_NO_V6`] where IPv6 is not forwarded.
+pub(crate) fn judged_there(link: &Link) -> (u8, u8) {
+    let rpf = match kernel_settings::reverse_path_filter(&link.settings) {
         0 => RPF_NONE,
         1 => RPF_STRICT,
         _ => RPF_LOOSE,
-    }
+    };
+    (rpf, if kernel_settings::forwards_v6(&link.settings) { 0 } else { PORT_NO_V6 })
 }
 
 /// Writes down what [`restore`] must do should this process die.
@@ -622,7 +620,12 @@ pub(crate) fn up_device(netlink: &Netlink, node: &Name) -> Result<(u32, std::os:
 }
 
 /// Whether the kernel would add something, for all ports and for each one.
-pub(crate) fn slow_reasons(netlink: &Netlink, fast_path: FastPath) -> impl Fn(u32) -> u32 + use<> {
+/// Of the latter are queueing disciplines of VLAN devices above the port, which come behind its
+/// device.
+pub(crate) fn slow_reasons(
+    netlink: &Netlink,
+    fast_path: FastPath,
+) -> impl Fn(u32, &[u32]) -> u32 + use<> {
     use bpf_maps::{
         SLOW_IPSEC, SLOW_NETFILTER, SLOW_NO_REDIRECT, SLOW_OPERATOR, SLOW_QDISC, SLOW_RULES,
     };
@@ -635,14 +638,15 @@ pub(crate) fn slow_reasons(netlink: &Netlink, fast_path: FastPath) -> impl Fn(u3
         FastPath::Auto => {
             // What cannot be found out counts as "it would": correct before fast.
             set(SLOW_NETFILTER, os::netlink::netfilter_in_use().unwrap_or(true));
-            set(SLOW_IPSEC, Netlink::ipsec_policies().map_or(true, |count| count > 0));
+            set(SLOW_IPSEC, Netlink::ipsec_in_use().unwrap_or(true));
             set(SLOW_RULES, netlink.extra_rules().map_or(true, |count| count > 0));
             let found = netlink.qdiscs().unwrap_or_default();
             qdiscs = found.into_iter().filter(|q| !q.is_default).map(|q| q.index).collect();
         }
     }
-    move |ifindex| {
-        let qdisc = if qdiscs.contains(&ifindex) { SLOW_QDISC } else { 0 };
+    move |ifindex, above| {
+        let has_qdisc = |device: &u32| qdiscs.contains(device);
+        let qdisc = if has_qdisc(&ifindex) || above.iter().any(has_qdisc) { SLOW_QDISC } else { 0 };
         let redirect = if bpf::takes_redirects(ifindex) { 0 } else { SLOW_NO_REDIRECT };
         all | qdisc | redirect
     }

@@ -36,6 +36,7 @@ mod events;
 mod firewall;
 mod flakeway;
 mod flows;
+mod followed;
 #[cfg(feature = "peers")]
 mod go_filter;
 mod graph;

@@ -1,11 +1,15 @@
 //! Plain forwarding: what leaves is what `wire::rewrite` makes of the frame,
 //! and what only the kernel can answer goes to the kernel unchanged.
 
-use bpf_maps::{ACTION_USER, Key, META_ROUTED, Mask, PacketMeta, Rule};
+use bpf::Update;
+use bpf_maps::{
+    ACTION_USER, Key, META_ROUTED, Mask, PORT_NO_V6, PacketMeta, PortConfig, RPF_NONE, RPF_STRICT,
+    Rule, Vlan, VlanKey,
+};
 use wire::samples::{Mutations, samples};
 use wire::{FrameBuilder, Parsed, VlanTag, parse_frame, protocol, rewrite};
 
-use crate::harness::{Done, FrontDoor, OUT_PORT, XDP_PASS, XDP_REDIRECT, addressed};
+use crate::harness::{Done, FrontDoor, MAC, OUT_PORT, PORT, XDP_PASS, XDP_REDIRECT, addressed};
 use crate::namespace::{LOOPBACK, NEXT_HOP, OUT_MAC, OUT_MTU, add_way_out, enter, ifindex};
 
 /// Mutated frames that are forwarded or not.
@@ -123,6 +127,51 @@ fn tags_are_taken_off_and_put_on() {
             assert_eq!((done.outcome, done.action), ("forwarded", XDP_REDIRECT));
             assert_eq!(done.bytes, expected, "{egress:?} {builder:?}");
         }
+    }
+}
+
+#[test]
+fn ipv6_is_left_to_a_kernel_that_does_not_forward_it() {
+    if !enter("ipv6_is_left_to_a_kernel_that_does_not_forward_it") {
+        return;
+    }
+    let mut front_door = FrontDoor::load(Some(add_way_out()));
+    let port = |flags| PortConfig {
+        ifindex: LOOPBACK,
+        mac: MAC,
+        mtu: 9000,
+        flags,
+        ..PortConfig::default()
+    };
+    let (v4, v6) = (addressed(udp4().build()), addressed(udp6().build()));
+    for (flags, outcome) in [(PORT_NO_V6, "kernel_other"), (0, "forwarded")] {
+        let config = port(flags);
+        front_door.map("tam_ports").update(&u32::from(PORT), &config, Update::Any).unwrap();
+        assert_eq!(front_door.run(&v4).outcome, "forwarded", "flags {flags}");
+        assert_eq!(front_door.run(&v6).outcome, outcome, "flags {flags}");
+    }
+}
+
+#[test]
+fn a_tagged_packet_is_judged_by_its_vlan_device() {
+    if !enter("a_tagged_packet_is_judged_by_its_vlan_device") {
+        return;
+    }
+    const ID: u16 = 9;
+    let out = add_way_out();
+    let far = ifindex("far");
+    let mut front_door = FrontDoor::load(Some(out));
+    let key = VlanKey { ifindex: LOOPBACK, vlan: u32::from(ID) };
+    // No route leads back to where these come from by the device that they come in by.
+    let (plain, tagged) = (addressed(udp4().build()), addressed(udp4().vlan(ID).build()));
+    let tagged_v6 = addressed(udp6().vlan(ID).build());
+    for (rpf, flags) in [(RPF_NONE, 0), (RPF_STRICT, PORT_NO_V6)] {
+        let vlan = Vlan { ifindex: far, vlan: ID, rpf, flags };
+        front_door.map("tam_vlans").update(&key, &vlan, Update::Any).unwrap();
+        let judged = |kernel| if rpf == RPF_NONE { "forwarded" } else { kernel };
+        assert_eq!(front_door.run(&plain).outcome, "forwarded", "the port's own are not judged");
+        assert_eq!(front_door.run(&tagged).outcome, judged("kernel_source"));
+        assert_eq!(front_door.run(&tagged_v6).outcome, judged("kernel_other"));
     }
 }
 

@@ -253,7 +253,7 @@ impl FrontDoor {
 
     /// Makes a VLAN device known: `vlan` above `ifindex`, or with `VLAN_UP` the way back.
     pub fn add_vlan(&self, ifindex: u32, vlan: u32, leads_to: u32, id: u16) {
-        let entry = Vlan { ifindex: leads_to, vlan: id, zero: 0 };
+        let entry = Vlan { ifindex: leads_to, vlan: id, ..Vlan::default() };
         self.vlans.update(&VlanKey { ifindex, vlan }, &entry, Update::Any).unwrap();
     }
 

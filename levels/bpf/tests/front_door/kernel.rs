@@ -1,5 +1,6 @@
 //! Services at `kernel`: what becomes of real frames whose module runs at tc.
 
+use bpf::VlanDevice;
 use bpf_maps::{
     LEVEL_KERNEL, META_EPOCH_SHIFT, META_ROUTED, META_TO_TC, NOT_RUN, PATH_TC, PacketMeta,
     RULE_NONE,
@@ -187,7 +188,8 @@ fn the_egress_tag_is_put_on_at_kernel() {
     const ID: u16 = 0x130;
     let mut kernel = Kernel::load("tt-tcvlan");
     let out = crate::namespace::ifindex("out");
-    kernel.door.set_vlans(&[(out, ID, out)]).unwrap();
+    let vlan = VlanDevice { port: out, vlan: ID, device: out, ..VlanDevice::default() };
+    kernel.door.set_vlans(&[vlan]).unwrap();
     for frame in [addressed(udp4().build()), addressed(udp6().build())] {
         kernel.verdict(&frame, PASS);
         let mut expected = routed(&frame);

@@ -2,7 +2,7 @@
 //! service whose module runs on frames that really arrive.
 
 use bpf::front_door::capture::{TapRing, TapSpec};
-use bpf::{Arena, Below, Block, FrontDoor, Map, MapSpec, Object, XdpMode, objects};
+use bpf::{Arena, Below, Block, FrontDoor, Map, MapSpec, Object, VlanDevice, XdpMode, objects};
 use bpf_maps::{ACTION_SERVICE, HASH_KEYS, Key, LEVEL_NIC, Mask, PortConfig, Rule, ServiceStats};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -110,7 +110,8 @@ fn the_next_daemon_goes_on_with_all_that_one_left() {
     let mut door = FrontDoor::create(&node, [7; HASH_KEYS], 0).unwrap();
     let config = PortConfig { ifindex: out, mac: OUT_MAC, mtu: 1500, ..PortConfig::default() };
     door.attach(port, &config, XdpMode::Native).unwrap();
-    door.set_vlans(&[(out, 7, 99)]).unwrap();
+    let vlan = VlanDevice { port: out, vlan: 7, device: 99, ..VlanDevice::default() };
+    door.set_vlans(&[vlan]).unwrap();
     let rule = Rule { entry: ENTRY.0, action: ACTION_SERVICE, ..Rule::default() };
     door.install_rules(&[Mask::default()], &[(Key::default(), rule)], &[]).unwrap();
     let address = 0x1000_0000_0000;

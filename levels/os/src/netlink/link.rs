@@ -13,6 +13,7 @@ use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVlan};
 use serde::Serialize;
 use units::{Bytes, Packets};
 
+use super::settings::DeviceSettings;
 use super::socket::Answer;
 use super::{Netlink, NetlinkError};
 use crate::netns::NetNs;
@@ -54,6 +55,8 @@ pub struct Link {
     pub rx_queues: u32,
     /// The queueing discipline at its root.
     pub qdisc: Option<String>,
+    /// What its settings say about packets that are forwarded.
+    pub settings: DeviceSettings,
     /// Its counters.
     pub stats: LinkStats,
 }
@@ -321,6 +324,7 @@ fn link_of(message: LinkMessage) -> Link {
         vlan: None,
         rx_queues: 1,
         qdisc: None,
+        settings: DeviceSettings::default(),
         stats: LinkStats::default(),
     };
     for attribute in message.attributes {
@@ -333,6 +337,7 @@ fn link_of(message: LinkMessage) -> Link {
             LinkAttribute::LinkNetNsId(_) => link.parent_elsewhere = true,
             LinkAttribute::NumRxQueues(queues) => link.rx_queues = queues,
             LinkAttribute::Qdisc(name) => link.qdisc = Some(name),
+            LinkAttribute::AfSpecUnspec(families) => link.settings = DeviceSettings::of(&families),
             LinkAttribute::Stats64(stats) => link.stats = stats_of(&stats),
             LinkAttribute::LinkInfo(infos) => infos.into_iter().for_each(|info| match info {
                 LinkInfo::Kind(kind) => link.kind = Some(kind.to_string()),

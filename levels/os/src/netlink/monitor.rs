@@ -29,19 +29,22 @@ pub enum Change {
     Link,
     /// An address came or went.
     Address,
-    /// A route came or went.
+    /// A route or a next hop object came, went, or changed.
     Route,
     /// A neighbour came, went, or changed its state.
     Neighbour,
     /// A routing rule came or went.
     Rule,
+    /// A setting of a device, or of all, is another one: forwarding, reverse path filter.
+    Setting,
     /// More changed than the kernel could tell: everything may be another than before.
     Lost,
 }
 
 /// Multicast groups (include/uapi/linux/rtnetlink.h): link, neigh, v4 address, v4 route,
-/// v4 rule, v6 address, v6 route, v6 rule.
-const GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
+/// v4 rule, v6 address, v6 route, v6 rule, v4 netconf, v6 netconf, next hop objects (which change
+/// without a route's notification where `net.ipv4.nexthop_compat_mode` is 0).
+const GROUPS: [u32; 11] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 25, 32];
 
 /// A subscription to the changes of one namespace, from the moment it was opened.
 #[derive(Debug)]
@@ -148,9 +151,10 @@ fn change_of(kind: u16) -> Option<Change> {
     match kind {
         16 | 17 | 19 => Some(Change::Link),
         20 | 21 => Some(Change::Address),
-        24 | 25 => Some(Change::Route),
+        24 | 25 | 104 | 105 => Some(Change::Route),
         28 | 29 => Some(Change::Neighbour),
         32 | 33 => Some(Change::Rule),
+        80 | 81 => Some(Change::Setting),
         _ => None,
     }
 }

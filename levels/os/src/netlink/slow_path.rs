@@ -8,7 +8,7 @@ use rustix::net::netlink::XFRM;
 use serde::Serialize;
 
 use super::intercept::is_rule;
-use super::socket::Channel;
+use super::socket::{Answer, Channel};
 use super::{Netlink, NetlinkError};
 use crate::netns::{NetNs, in_namespace};
 
@@ -32,6 +32,10 @@ const FRA_PROTOCOL: u16 = 21;
 const XFRM_NEWPOLICY: u16 = 0x13;
 const XFRM_GETPOLICY: u16 = 0x15;
 const XFRM_POLICY_ID_LENGTH: usize = 64;
+/// `XFRM_MSG_GETDEFAULT` (Linux 5.15): what becomes of packets that no policy is for; the answer
+/// has `struct xfrm_userpolicy_default`, a byte each for in, forwarded and out.
+const XFRM_GETDEFAULT: u16 = 0x28;
+const XFRM_POLICY_BLOCK: u8 = 1;
 
 /// Priority and table of the rules that every namespace is born with.
 const STANDARD_RULES_V4: [(u32, u32); 3] = [(0, 255), (32_766, 254), (32_767, 253)];
@@ -118,6 +122,37 @@ impl Netlink {
         let Ok(channel) = Channel::open(Some(XFRM), 0) else { return Ok(0) };
         let answers = channel.dump(request, XFRM_GETPOLICY, &[0; XFRM_POLICY_ID_LENGTH])?;
         Ok(answers.iter().filter(|answer| answer.kind == XFRM_NEWPOLICY).count())
+    }
+
+    /// Whether IPsec says anything about forwarded packets of the calling thread's namespace: there
+    /// are policies, or what none is for is dropped (`ip xfrm policy setdefault fwd block`).
+    ///
+    /// # Errors
+    /// When the caller lacks `CAP_NET_ADMIN`.
+    pub fn ipsec_in_use() -> Result<bool, NetlinkError> {
+        if Self::ipsec_policies()? > 0 {
+            return Ok(true);
+        }
+        let Ok(channel) = Channel::open(Some(XFRM), 0) else { return Ok(false) };
+        let request = "ask for IPsec's default policy";
+        // A kernel without such a default accepts.
+        let Ok(answers) = channel.ask_raw(request, XFRM_GETDEFAULT, 0, &[0; 4]) else {
+            return Ok(false);
+        };
+        let blocks = |answer: &Answer| {
+            let directions = answer.payload.first_chunk::<3>();
+            directions
+                .is_some_and(|[_, forwarded, out]| [*forwarded, *out].contains(&XFRM_POLICY_BLOCK))
+        };
+        Ok(answers.iter().any(blocks))
+    }
+
+    /// [`Netlink::ipsec_in_use`] of another namespace.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered, or the caller lacks `CAP_NET_ADMIN`.
+    pub fn ipsec_in_use_in(namespace: &NetNs) -> Result<bool, NetlinkError> {
+        in_namespace(namespace, Self::ipsec_in_use)?
     }
 
     /// [`Netlink::ipsec_policies`] of another namespace.

@@ -236,12 +236,44 @@ fn what_keeps_the_fast_path_slow_is_seen() {
     let mut command = Command::new("ip");
     let output =
         command_in(&scratch.ns, command.args(policy.split(' ').skip(1))).unwrap().output().unwrap();
-    if output.status.success() {
-        assert_eq!(policies(), 1);
-    } else {
+    let in_use = || Netlink::ipsec_in_use_in(&scratch.ns).unwrap();
+    if !output.status.success() {
         // A kernel without IPsec has no policies.
-        assert_eq!(policies(), 0);
+        assert_eq!((policies(), in_use()), (0, false));
+        return;
     }
+    assert_eq!((policies(), in_use()), (1, true));
+    run(&scratch, "ip xfrm policy flush");
+    assert!(!in_use());
+    run(&scratch, "ip xfrm policy setdefault fwd block");
+    assert_eq!((policies(), in_use()), (0, true));
+    run(&scratch, "ip xfrm policy setdefault fwd accept");
+    assert!(!in_use());
+}
+
+#[test]
+fn settings_come_with_their_device() {
+    if !root_or_reason() {
+        return;
+    }
+    let [(first, netlink), _second] = pair("settings", 1500);
+    let index = netlink.link("a").unwrap().index;
+    let settings = || netlink.link_at(index).unwrap().settings;
+    let set = |key: &str, value: &str| {
+        in_namespace(&first.ns, || crate::sysctl::write(&format!("net/{key}"), value).unwrap())
+            .unwrap();
+    };
+    let before = settings();
+    assert_eq!((before.v4_rp_filter, before.v4_accept_local, before.v6_mtu), (0, 0, 1500));
+    set("ipv4/conf/a/rp_filter", "2");
+    set("ipv4/conf/a/accept_local", "1");
+    set("ipv4/conf/a/forwarding", "1");
+    set("ipv6/conf/a/mtu", "1400");
+    let now = settings();
+    assert_eq!((now.v4_rp_filter, now.v4_accept_local, now.v4_forwarding), (2, 1, 1));
+    assert_eq!((now.v6_mtu, now.v6_disabled), (1400, 0));
+    set("ipv6/conf/a/disable_ipv6", "1");
+    assert_eq!(settings().v6_disabled, 1);
 }
 
 #[test]
@@ -287,6 +319,15 @@ fn changes_are_told_as_they_happen() {
     expect("ip -6 route add fd44::/64 dev lo", Change::Route);
     expect("ip -6 rule add from fd44::/64 lookup 7", Change::Rule);
     expect("ip neighbour add 10.3.3.4 lladdr 2:0:0:0:0:1 dev lo", Change::Neighbour);
+    for key in ["ipv4.ip_forward", "ipv4.conf.lo.forwarding", "ipv4.conf.all.rp_filter"] {
+        expect(&format!("sysctl -qw net.{key}=1"), Change::Setting);
+    }
+    for key in ["ipv6.conf.all.forwarding", "ipv6.conf.lo.ignore_routes_with_linkdown"] {
+        expect(&format!("sysctl -qw net.{key}=1"), Change::Setting);
+    }
+    // Without the routes that hang on it a next hop object changes alone.
+    run(&scratch, "sysctl -qw net.ipv4.nexthop_compat_mode=0");
+    expect("ip nexthop add id 5 dev lo", Change::Route);
 }
 
 #[test]
