@@ -3,13 +3,12 @@
 
 use registry::layout::Descriptor;
 use registry::{DOCUMENT_LENGTH_MAX, Digest, Store, StoreError};
-use trust::Signature;
 
 use crate::client::ManifestBytes;
 use crate::error::RepositoryError;
 use crate::image::{Chosen, ImageError, Walk};
 use crate::limits::CONFIG_LENGTH_MAX;
-use crate::pull::{EMPTY, Pulled, check, layer_length_max, own_image, signable};
+use crate::pull::{EMPTY, Pulled, Signed, check, layer_length_max, own_image, signable};
 use crate::unpack;
 
 /// Reads the module that a directory has under a name or digest; without one its only module.
@@ -71,7 +70,7 @@ fn images_of(
 fn signatures_of_any(
     store: &Store,
     images: &[Chosen],
-) -> Result<(usize, Option<(Digest, Vec<Signature>)>), RepositoryError> {
+) -> Result<(usize, Option<Signed>), RepositoryError> {
     for (at, about) in signable(images) {
         let signatures = store.signatures(&about)?;
         if !signatures.is_empty() {

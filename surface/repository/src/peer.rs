@@ -94,8 +94,9 @@ fn special_v6(address: Ipv6Addr) -> Option<Peer> {
         return Some(Peer::Machine);
     }
     match address.segments() {
-        // Link-local, site-local (deprecated, RFC 3879) and multicast (RFC 4291, 2.4).
-        [0xfe80..=0xfeff | 0xff00..=0xffff, ..] => Some(Peer::Link),
+        // Link-local, site-local (deprecated, RFC 3879) and multicast (RFC 4291, 2.4), which is all
+        // from fe80::/10 to the end.
+        [0xfe80..=0xffff, ..] => Some(Peer::Link),
         // Discard-only (RFC 6666).
         [0x100, 0, 0, 0, ..] => Some(Peer::Link),
         _ => HOSTS_V6.contains(&address).then_some(Peer::Link),

@@ -123,7 +123,7 @@ impl Pulled {
 
     /// Takes the signatures of its image, or of an index that leads to it: whoever signed that has
     /// signed the digest of the image in it.
-    pub(crate) fn take_signatures(&mut self, (about, signatures): (Digest, Vec<Signature>)) {
+    pub(crate) fn take_signatures(&mut self, (about, signatures): Signed) {
         self.keeps_signatures &= about == self.image;
         (self.image, self.signatures) = (about, signatures);
     }
@@ -170,7 +170,7 @@ async fn signatures_of_any(
     client: &Client,
     name: &str,
     images: &[Chosen],
-) -> Result<(usize, Option<(Digest, Vec<Signature>)>), RepositoryError> {
+) -> Result<(usize, Option<Signed>), RepositoryError> {
     for (at, about) in signable(images) {
         let signatures = signatures_of(client, name, &about).await?;
         if !signatures.is_empty() {
@@ -179,6 +179,9 @@ async fn signatures_of_any(
     }
     Ok((0, None))
 }
+
+/// Which manifest was signed, and how.
+pub(crate) type Signed = (Digest, Vec<Signature>);
 
 /// What of images of one module may have been signed, each with the image that is taken then.
 pub(crate) fn signable(images: &[Chosen]) -> impl Iterator<Item = (usize, Digest)> {
