@@ -40,7 +40,7 @@ const UNSEEN: [&str; 12] = [
     "payload_hash",
     "http_host",
     "signatures",
-    "acl",
+    "first_match",
     "flow_meter",
     "syn_cookie",
     "protobuf",

@@ -48,7 +48,7 @@ struct rule {
 #define TABLES(TABLE) TABLE(struct rule, rules, RULES)
 DEFINE_TABLES(TABLES)
 
-FUNCTION(acl, 64)
+FUNCTION(first_match, 64)
 
 u32 handle(struct packet *packet)
 {
