@@ -191,6 +191,9 @@ pub const ACTION_OUT: u8 = 5;
 pub const ACTION_INTERCEPT: u8 = 6;
 /// [`Rule::action`]: the same back from the server, if such a connection is there.
 pub const ACTION_INTERCEPT_BACK: u8 = 7;
+/// [`Rule::action`]: as [`ACTION_INTERCEPT`], of a service whose failure policy is closed: what the
+/// listener cannot have is dropped.
+pub const ACTION_INTERCEPT_CLOSED: u8 = 8;
 
 /// `enum tam_stage`: infrastructure, before the principals.
 pub const STAGE_IN: u16 = 0;

@@ -42,6 +42,9 @@ pub struct Lookup {
     pub sessions: Arc<BTreeMap<Name, SessionId>>,
     /// Ports whose front door is at tc: what comes in there is for services of streams only.
     pub at_tc: BTreeSet<Name>,
+    /// Rules whose packets are dropped as those of a closed service that is down, wherever they
+    /// lead.
+    pub down: BTreeSet<RuleId>,
 }
 
 /// Where the packets of a service go.
@@ -61,7 +64,7 @@ impl Destination {
     pub fn of(entry: EntryId, module: &ModuleInfo, listener: Option<u16>) -> Self {
         let way = match module.kind {
             Kind::Packets => Way::Cell,
-            Kind::Streams => Way::Listener(listener.unwrap_or(0)),
+            Kind::Streams => Way::Listener { port: listener.unwrap_or(0), closed: false },
         };
         Self { entry, way, kind: module.kind }
     }
@@ -74,8 +77,13 @@ pub enum Way {
     Cell,
     /// By a lane, which says the level.
     Lane,
-    /// Its TCP connections, as they begin, come to a listener here with this port.
-    Listener(u16),
+    /// Its TCP connections, as they begin, come to a listener here.
+    Listener {
+        /// The listener's port.
+        port: u16,
+        /// While nobody listens they are dropped; else they go past the service.
+        closed: bool,
+    },
     /// It is down, and they are dropped.
     Down,
 }
@@ -249,7 +257,8 @@ pub fn compile<'a>(
         }
         let better = set.add_keys(&mut keys, rule, matched, compiled, lookup)?;
         set.shadowed.extend(better.map(|better| (rule.id, better)));
-        if compiled.action == bpf_maps::ACTION_INTERCEPT {
+        if matches!(compiled.action, bpf_maps::ACTION_INTERCEPT | bpf_maps::ACTION_INTERCEPT_CLOSED)
+        {
             let back = bpf_maps::Rule { action: bpf_maps::ACTION_INTERCEPT_BACK, ..compiled };
             // A better rule for what comes back leaves it to go past the service.
             set.add_keys(&mut keys, rule, &way_back(matched), back, lookup)?;
@@ -459,6 +468,7 @@ fn family(matched: &Match) -> Option<u8> {
 
 fn compile_action(rule: &Rule, rank: u32, lookup: &Lookup) -> Result<bpf_maps::Rule, RuleSetError> {
     let (action, entry) = match &rule.spec.action {
+        _ if lookup.down.contains(&rule.id) => (bpf_maps::ACTION_DOWN, 0),
         Action::Forward => (bpf_maps::ACTION_FORWARD, 0),
         Action::Drop => (bpf_maps::ACTION_DROP, 0),
         Action::Out(port) => (bpf_maps::ACTION_OUT, find(&lookup.ports, port, rule, "port")?.0),
@@ -468,7 +478,9 @@ fn compile_action(rule: &Rule, rank: u32, lookup: &Lookup) -> Result<bpf_maps::R
                 Way::Cell => bpf_maps::ACTION_USER,
                 Way::Lane => bpf_maps::ACTION_SERVICE,
                 Way::Down => bpf_maps::ACTION_DOWN,
-                Way::Listener(port) => return intercept(rule, rank, port, lookup),
+                Way::Listener { port, closed } => {
+                    return intercept(rule, rank, (port, closed), lookup);
+                }
             };
             (action, entry.0)
         }
@@ -501,7 +513,7 @@ fn needs_no_xdp_at_tc(rule: &Rule, lookup: &Lookup) -> Result<(), RuleSetError> 
 fn intercept(
     rule: &Rule,
     rank: u32,
-    port: u16,
+    (port, closed): (u16, bool),
     lookup: &Lookup,
 ) -> Result<bpf_maps::Rule, RuleSetError> {
     let text = || rule.spec.r#match.to_string();
@@ -516,7 +528,11 @@ fn intercept(
         return Err(RuleSetError::FlowsOfStreams { rule: rule.id, text: text() });
     }
     let session = find(&lookup.sessions, &rule.spec.session, rule, "session")?.0;
-    let (action, rule) = (bpf_maps::ACTION_INTERCEPT, rule.id.0);
+    let action = match closed {
+        true => bpf_maps::ACTION_INTERCEPT_CLOSED,
+        false => bpf_maps::ACTION_INTERCEPT,
+    };
+    let rule = rule.id.0;
     Ok(bpf_maps::Rule { rank, rule, session, entry: port, action, zero: [0; 3] })
 }
 

@@ -15,9 +15,9 @@
 pub mod rules;
 
 use bpf_maps::{
-    ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_INTERCEPT, ACTION_INTERCEPT_BACK, ACTION_OUT,
-    FRAGMENT_FIRST, FRAGMENT_NONE, Key, META_BRIDGED, META_FRAGMENT, META_LATER_FRAGMENT, OUTCOMES,
-    PacketMeta, RULE_NONE, STAGES,
+    ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_INTERCEPT, ACTION_INTERCEPT_BACK,
+    ACTION_INTERCEPT_CLOSED, ACTION_OUT, FRAGMENT_FIRST, FRAGMENT_NONE, Key, META_BRIDGED,
+    META_FRAGMENT, META_LATER_FRAGMENT, OUTCOMES, PacketMeta, RULE_NONE, STAGES,
 };
 use std::collections::{BTreeMap, VecDeque};
 use units::{PortId, RuleId, SessionId};
@@ -182,7 +182,7 @@ impl Door {
                 return plain(port, unmatched.unwrap_or(KERNEL_SLOW), matched, meta);
             }
             ACTION_DROP => (Act::Drop, DROP_RULE),
-            ACTION_DOWN => (Act::Drop, DROP_DOWN),
+            ACTION_DOWN | ACTION_INTERCEPT_CLOSED => (Act::Drop, DROP_DOWN),
             ACTION_OUT => {
                 let session = decided.first.map_or(0, |rule| rule.session);
                 (Act::Out(PortId(meta.entry), SessionId(session)), CUT_THROUGH)

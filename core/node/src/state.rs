@@ -16,6 +16,7 @@
 mod accounts;
 mod arrange;
 mod associations;
+mod awaited;
 mod failure;
 mod graph;
 mod replace;
@@ -65,6 +66,8 @@ pub struct Node {
     rules: BTreeMap<RuleId, OwnedRule>,
     /// Rules of the node itself, which bring what comes for its associations.
     own_rules: Vec<Rule>,
+    /// Rules of the desired state that are not there yet, and hold already.
+    awaited: Vec<Rule>,
     /// Where the search for a free number begins, so that one is not reused at once.
     rule_next: u32,
     entry_next: u16,
@@ -164,6 +167,7 @@ impl Node {
             services: Roster::default(),
             rules: BTreeMap::new(),
             own_rules: Vec::new(),
+            awaited: Vec::new(),
             rule_next: 0,
             entry_next: 0,
             entry_next_user: 0,
@@ -462,6 +466,12 @@ impl Node {
     #[must_use]
     pub const fn bpf(&self) -> bool {
         self.bpf
+    }
+
+    /// What the front door was told last, or is told next.
+    #[must_use]
+    pub const fn installed(&self) -> &RuleSet {
+        &self.installed
     }
 
     /// The number of times that the front door's rules were replaced.

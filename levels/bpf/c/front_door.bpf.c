@@ -211,6 +211,9 @@ static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 	}
 	if (flow->action >= TAM_ACTION_INTERCEPT && !(flow->meta.flags & TAM_META_BRIDGED))
 		return to_stream(flow, extent_of(packet), kernel);
+	/* Between the ends of a bridge nothing is intercepted. */
+	if (flow->action == TAM_ACTION_INTERCEPT_CLOSED)
+		return finish(stats, TAM_DROP_DOWN);
 	if (flow->action != TAM_ACTION_FORWARD && flow->action < TAM_ACTION_INTERCEPT)
 		return to_entry(ctx, flow, extent_of(packet), kernel, stats);
 	if (kernel != TAM_FORWARDED)

@@ -6,10 +6,13 @@
  *             intercept(): a client's first packet, or one of a connection that is here?
  *               | yes: metadata in front, on to the stack --> tam_tc: the mark of the listener
  *               v no
- *             plain forwarding, as if there were no rule
+ *             plain forwarding, as if there were no rule; or, while nobody listens and the service
+ *             is closed, the packet's end
  *
  * A connection that was there before the rule goes on past the service. What marked packets come
- * to is netfilter's (TPROXY): the listener, or the socket that has their addresses.
+ * to is netfilter's (TPROXY): the listener, or the socket that has their addresses. Whether
+ * somebody listens is asked of the kernel for each first packet, so that a cell's end opens nothing
+ * that is closed, whoever is there to notice it.
  */
 #ifndef TAM_INTERCEPT_H
 #define TAM_INTERCEPT_H
@@ -29,7 +32,12 @@ static __noinline int intercept(struct xdp_md *ctx)
 
 	if (!stats || !way)
 		return XDP_DROP;	/* not reached */
-	if (is_of_a_socket(ctx, way)) {
+
+	enum tam_taken what = taken(ctx, way);
+
+	if (what == TAM_REFUSED)
+		return finish(stats, TAM_DROP_DOWN);
+	if (what == TAM_TAKEN) {
 		struct tam_meta *meta = meta_in_front(ctx, 0);
 
 		if (!meta)

@@ -11,6 +11,20 @@
 /* What act() returns in place of an action: the packet's way says what for. */
 #define TAM_INTERCEPT 0x103
 
+/* For whom a packet of a stream service's rule is, as to_stream() notes it in the way's `moved`. */
+enum tam_intercept {
+	TAM_BACK,	/* from the server: for a socket that is here */
+	TAM_OPEN,	/* from a client: for the listener, or past it while that is away */
+	TAM_CLOSED,	/* from a client: for the listener and nobody else */
+};
+
+/* What becomes of a packet of a stream service's rule. */
+enum tam_taken {
+	TAM_PAST,	/* it goes on as if there were no rule */
+	TAM_TAKEN,	/* the kernel's TCP has it */
+	TAM_REFUSED,	/* it is dropped: it would go past a closed service */
+};
+
 #define TAM_L4_OFFSET_MAX 255
 #define TAM_L4_NONE 0xffff
 
@@ -26,34 +40,73 @@ static __noinline int to_stream(const struct tam_flow *flow, __u64 extent, int o
 	fill_way(&way->meta, flow, extent, outcome);
 	__builtin_memcpy(way->own_mac, flow->own_mac, ETH_ALEN);
 	way->length = extent >> 32;
-	way->moved = flow->action == TAM_ACTION_INTERCEPT;
+	way->moved = flow->action == TAM_ACTION_INTERCEPT_CLOSED ? TAM_CLOSED
+		     : flow->action == TAM_ACTION_INTERCEPT	 ? TAM_OPEN
+								 : TAM_BACK;
 	way->program = outcome;
 	return TAM_INTERCEPT;
 }
 
+/* Whether a service's listener is there: on the loopback address of a packet's IP version. Its
+ * cell holds it, so that the kernel knows of a cell's end before anybody has been told. */
+static __always_inline int has_listener(tam_context *ctx, __u32 version, __u16 port)
+{
+	struct bpf_sock_tuple tuple = {};
+	__u32 length = sizeof(tuple.ipv4);
+	struct bpf_sock *socket;
+	int found;
+
+	if (version == 4) {
+		tuple.ipv4.daddr = bpf_htonl(0x7f000001);
+		tuple.ipv4.dport = bpf_htons(port);
+	} else {
+		length = sizeof(tuple.ipv6);
+		tuple.ipv6.daddr[3] = bpf_htonl(1);
+		tuple.ipv6.dport = bpf_htons(port);
+	}
+	socket = bpf_skc_lookup_tcp(ctx, &tuple, length, BPF_F_CURRENT_NETNS, 0);
+	if (!socket)
+		return 0;
+
+	/* Both are read: the verifier takes no pointer that is one or the other. */
+	__u32 own4 = socket->src_ip4, own6 = socket->src_ip6[3];
+
+	asm volatile("" : "+r"(own4), "+r"(own6));
+	/* One that listens for all addresses is somebody else's, who has got the port meanwhile. */
+	found = socket->state == BPF_TCP_LISTEN &&
+		(version == 4 ? own4 == bpf_htonl(0x7f000001) : own6 == bpf_htonl(1));
+	bpf_sk_release(socket);
+	return found;
+}
+
 /* Whether a packet is the first of a connection, or of one that has a socket here. */
-static __always_inline int is_of_a_socket(tam_context *ctx, const struct tam_passage *way)
+static __always_inline enum tam_taken taken(tam_context *ctx, const struct tam_passage *way)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	__u32 l3 = way->meta.l3_offset, l4 = way->meta.l4_offset, length;
+	__u32 version = way->meta.flags >> 8 & 0xff;
+	/* The pieces of a segment would be put together behind the service. */
+	enum tam_taken unread = way->moved == TAM_CLOSED ? TAM_REFUSED : TAM_PAST;
 	struct bpf_sock_tuple tuple = {};
 	struct bpf_sock *socket;
 	int found;
 
 	if (l3 > TAM_L3_OFFSET_MAX || l4 > TAM_L4_OFFSET_MAX)
-		return 0;	/* a later fragment has no ports */
+		return unread;	/* a later fragment has no ports */
+	if (way->meta.flags & TAM_META_FRAGMENT && unread == TAM_REFUSED)
+		return TAM_REFUSED;
 
 	struct tcphdr *tcp = data + l4;
 
 	if ((void *)(tcp + 1) > data_end)
-		return 0;
+		return unread;
 	if (way->moved && tcp->syn && !tcp->ack)
-		return 1;
-	if ((way->meta.flags >> 8 & 0xff) == 4) {
+		return has_listener(ctx, version, way->meta.entry) ? TAM_TAKEN : unread;
+	if (version == 4) {
 		struct iphdr *ip = data + l3;
 
 		if ((void *)(ip + 1) > data_end)
-			return 0;
+			return unread;
 		length = sizeof(tuple.ipv4);
 		tuple.ipv4.saddr = ip->saddr;
 		tuple.ipv4.daddr = ip->daddr;
@@ -63,7 +116,7 @@ static __always_inline int is_of_a_socket(tam_context *ctx, const struct tam_pas
 		struct ipv6hdr *ip = data + l3;
 
 		if ((void *)(ip + 1) > data_end)
-			return 0;
+			return unread;
 		length = sizeof(tuple.ipv6);
 		__builtin_memcpy(tuple.ipv6.saddr, &ip->saddr, sizeof(tuple.ipv6.saddr));
 		__builtin_memcpy(tuple.ipv6.daddr, &ip->daddr, sizeof(tuple.ipv6.daddr));
@@ -72,11 +125,11 @@ static __always_inline int is_of_a_socket(tam_context *ctx, const struct tam_pas
 	}
 	socket = bpf_skc_lookup_tcp(ctx, &tuple, length, BPF_F_CURRENT_NETNS, 0);
 	if (!socket)
-		return 0;
+		return TAM_PAST;
 	/* One that listens for all addresses is somebody else's. */
 	found = socket->state != BPF_TCP_LISTEN;
 	bpf_sk_release(socket);
-	return found;
+	return found ? TAM_TAKEN : TAM_PAST;
 }
 
 #endif

@@ -78,6 +78,7 @@ enum tam_action {
 	TAM_ACTION_OUT = 5,	/* out by a port, without a module: its number is where an entry's is */
 	TAM_ACTION_INTERCEPT = 6,	/* from a client, to a listener here: its port is where an entry's is */
 	TAM_ACTION_INTERCEPT_BACK = 7,	/* what comes back from the server, if such a connection is there */
+	TAM_ACTION_INTERCEPT_CLOSED = 8,	/* as TAM_ACTION_INTERCEPT; what the listener cannot have is dropped */
 };
 
 /* What a rule says. */

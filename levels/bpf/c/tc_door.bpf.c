@@ -76,6 +76,7 @@ static __always_inline int act(struct __sk_buff *ctx, const struct packet *packe
 		return finish_all(stats, flow->outcome, frames);
 	case TAM_ACTION_INTERCEPT:
 	case TAM_ACTION_INTERCEPT_BACK:
+	case TAM_ACTION_INTERCEPT_CLOSED:
 		return to_stream(flow, extent_of(packet), flow->outcome);
 	case TAM_ACTION_DROP:
 		return finish_all(stats, TAM_DROP_RULE, frames);
@@ -105,7 +106,12 @@ static __noinline int intercept_here(struct __sk_buff *ctx, struct tam_port_stat
 
 	if (!stats || !way)
 		return XDP_DROP;	/* not reached */
-	if (!is_of_a_socket(ctx, way))
+
+	enum tam_taken what = taken(ctx, way);
+
+	if (what == TAM_REFUSED)
+		return finish_all(stats, TAM_DROP_DOWN, frames_of(ctx));
+	if (what == TAM_PAST)
 		return finish_all(stats, way->program, frames_of(ctx));
 	ctx->mark = TAM_MARK_LISTENER | way->meta.entry;
 	return finish_all(stats, TAM_INTERCEPTED, frames_of(ctx));

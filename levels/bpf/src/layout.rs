@@ -275,6 +275,7 @@ fn numbers_match_header() {
         bpf_maps::ACTION_OUT,
         bpf_maps::ACTION_INTERCEPT,
         bpf_maps::ACTION_INTERCEPT_BACK,
+        bpf_maps::ACTION_INTERCEPT_CLOSED,
     ];
     assert_eq!(actions, expected.map(i64::from));
     let stages: Vec<i64> =

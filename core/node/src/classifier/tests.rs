@@ -26,6 +26,7 @@ fn names() -> Lookup {
         services: [(name("monitor"), of_packets(EntryId(7)))].into(),
         sessions: Arc::new(crate::session::built_in().map(|s| (s.name, s.id)).into()),
         at_tc: BTreeSet::new(),
+        down: BTreeSet::new(),
     }
 }
 
@@ -210,7 +211,7 @@ fn a_rule_leads_to_the_entry_of_its_service() {
 }
 
 fn streams(text: &str) -> Result<RuleSet, RuleSetError> {
-    let way = Way::Listener(4711);
+    let way = Way::Listener { port: 4711, closed: false };
     let to = Destination { entry: EntryId(9), way, kind: Kind::Streams };
     let services = [(name("compress"), to)].into();
     let spec = RuleSpec::new(text.parse().unwrap(), Action::Service(name("compress")));
@@ -268,7 +269,7 @@ fn a_rule_of_streams_is_for_whole_tcp_connections() {
 
 #[test]
 fn what_comes_in_by_a_port_at_tc_is_for_streams_and_for_dropping() {
-    let way = Way::Listener(4711);
+    let way = Way::Listener { port: 4711, closed: false };
     let streams = Destination { entry: EntryId(9), way, kind: Kind::Streams };
     let down = Destination { way: Way::Down, ..of_packets(EntryId(7)) };
     let [tc, other, ..] = PORTS;

@@ -23,6 +23,7 @@ fn names() -> Lookup {
         services: [(name("echo"), destination)].into(),
         sessions: Arc::new(crate::session::built_in().map(|s| (s.name, s.id)).into()),
         at_tc: BTreeSet::new(),
+        down: BTreeSet::new(),
     }
 }
 

@@ -48,7 +48,7 @@ impl Node {
     }
 
     fn own_rules_for(&self, at: &[SocketAddr]) -> Result<Vec<Rule>, Refusal> {
-        let ids: Vec<RuleId> = self.free_rule_ids(at.len())?;
+        let ids: Vec<RuleId> = self.free_rule_ids(at.len(), &[])?;
         let rule = |(id, address): (RuleId, &SocketAddr)| {
             let (ip, port) = (address.ip(), address.port());
             let matched: Match = format!("proto udp dst {ip} dport {port}")
@@ -72,10 +72,10 @@ impl Node {
         action.service().map(|name| (name.clone(), destination))
     }
 
-    /// All rules that packets may meet, its own behind the others.
+    /// All rules that packets may meet: those that are awaited behind the others, its own last.
     #[must_use]
     pub fn all_rules(&self) -> Vec<RuleView> {
-        self.rules().into_iter().chain(self.own_rules()).collect()
+        self.rules().into_iter().chain(self.awaited_rules()).chain(self.own_rules()).collect()
     }
 
     /// The node's own rules, as `tam rule list` shows them.

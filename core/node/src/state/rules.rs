@@ -85,7 +85,7 @@ impl Node {
             let before = wanted[..at].iter().map(|rule| (&rule.spec, rule.owner));
             check_stage(&rule.spec, rule.owner, there.chain(before))?;
         }
-        let ids = self.free_rule_ids(wanted.len())?;
+        let ids = self.free_rule_ids(wanted.len(), &wanted)?;
         let owned = |(id, rule): (RuleId, DesiredRule)| {
             let DesiredRule { spec, came_with, owner } = rule;
             OwnedRule { rule: Rule { id, spec }, came_with, owner, life: Life::Live }
@@ -110,6 +110,8 @@ impl Node {
 
     /// Takes rules in; the front door learns of them by [`Node::install_rules`].
     pub(super) fn insert_rules(&mut self, admitted: Admitted, life: Life) {
+        let specs: Vec<&RuleSpec> = admitted.rules.iter().map(|owned| &owned.rule.spec).collect();
+        self.awaited_come(&specs);
         for owned in admitted.rules {
             let rule = owned.rule.id;
             self.rule_next = rule.0.wrapping_add(1);
@@ -123,8 +125,7 @@ impl Node {
         let lookup = self.lookup(|service| self.takes_packets(service));
         let active = self.rules.values().filter(|owned| self.is_active(owned));
         let active = active.map(|owned| &owned.rule).chain(&self.own_rules);
-        let rules = compile(active, &lookup)
-            .expect("`admit_rules` compiled all rules, and these are some of them");
+        let rules = self.compiled_with_awaited(active, lookup);
         let same = (&rules.masks, &rules.entries, &rules.lists)
             == (&self.installed.masks, &self.installed.entries, &self.installed.lists);
         self.installed = rules;
@@ -184,29 +185,42 @@ impl Node {
         }
     }
 
-    /// Numbers that no rule has, beginning after the last one given.
-    pub(super) fn free_rule_ids(&self, asked: usize) -> Result<Vec<RuleId>, Refusal> {
-        let present = self.rules.len() + self.own_rules.len();
-        if asked > RULES_MAX - present {
+    /// Numbers that no rule has, beginning after the last one given. Those of awaited rules are
+    /// free for `coming`, if these are the same.
+    pub(super) fn free_rule_ids(
+        &self,
+        asked: usize,
+        coming: &[DesiredRule],
+    ) -> Result<Vec<RuleId>, Refusal> {
+        let awaited = self.awaited_beside(coming);
+        let present = self.rules.len() + self.own_rules.len() + awaited.len();
+        if asked > RULES_MAX.saturating_sub(present) {
             return Err(Refusal::TooManyRules { asked, present });
         }
         let count = RULES_MAX as u32;
         let in_turn = (0..count).map(|step| RuleId(self.rule_next.wrapping_add(step) % count));
         let is_free = |id: &RuleId| {
-            !self.rules.contains_key(id) && self.own_rules.iter().all(|r| r.id != *id)
+            !self.rules.contains_key(id)
+                && !awaited.contains(id)
+                && self.own_rules.iter().all(|r| r.id != *id)
         };
         Ok(in_turn.filter(is_free).take(asked).collect())
     }
 
     /// What names stand for, with the services whose state is asked for.
-    fn lookup(&self, wanted: impl Fn(&Service) -> bool) -> Lookup {
+    pub(super) fn lookup(&self, wanted: impl Fn(&Service) -> bool) -> Lookup {
         let services = self.services.values().filter(|m| wanted(m.service()));
         let destination = |managed: &Managed| {
             let service = managed.service();
             let at_user = Destination::of(service.entry, &service.module, managed.listener());
             let way = match &service.state {
                 ServiceState::Running if managed.is_movable() => Way::Lane,
-                ServiceState::Running => at_user.way,
+                ServiceState::Running => match at_user.way {
+                    Way::Listener { port, .. } => {
+                        Way::Listener { port, closed: self.is_closed(service) }
+                    }
+                    way => way,
+                },
                 _ => Way::Down,
             };
             Destination { way, ..at_user }
@@ -220,6 +234,7 @@ impl Node {
                 .collect(),
             sessions: self.sessions.numbers(),
             at_tc: at_tc.map(|port| port.spec.name.clone()).collect(),
+            down: BTreeSet::new(),
         }
     }
 }

@@ -5,23 +5,23 @@ use abi::check::Kind;
 use super::tests::{NOW, deploy_with, effects, lost, name, node, refused, running, to_service};
 use super::*;
 use crate::command::{Command, Event};
+use crate::policy::OnFailure;
 use crate::refusal::RefusalClass;
 use crate::service::ModuleInfo;
 use crate::testing::module;
-use bpf_maps::{ACTION_INTERCEPT, ACTION_INTERCEPT_BACK};
+use bpf_maps::{ACTION_DOWN, ACTION_INTERCEPT, ACTION_INTERCEPT_BACK, ACTION_INTERCEPT_CLOSED};
 use units::EntryId;
 
 fn streams() -> ModuleInfo {
     ModuleInfo { kind: Kind::Streams, ..module("\"user\"") }
 }
 
-fn deploy(service: &str, text: &str) -> Command {
+pub(super) fn deploy(service: &str, text: &str) -> Command {
     deploy_with(service, streams(), vec![to_service(text, service)])
 }
 
 /// It listens and runs.
-fn starts(node: &mut Node, port: u16) {
-    let entry = EntryId(0);
+pub(super) fn starts(node: &mut Node, entry: EntryId, port: u16) {
     node.handle_event(NOW, Event::ServiceListens { entry, port });
     node.handle_event(NOW, Event::ServiceStarted { entry });
 }
@@ -45,14 +45,29 @@ fn rules_of_streams_lead_to_the_listener_for_as_long_as_it_is_there() {
     node.handle_command(NOW, deploy("compress", "proto tcp dport 80")).unwrap();
     let asked = effects(&mut node);
     assert!(asked.iter().all(|effect| !matches!(effect, Effect::InstallRules { .. })));
-    starts(&mut node, 4711);
+    starts(&mut node, EntryId(0), 4711);
     assert_eq!(told(&mut node), [(ACTION_INTERCEPT, 4711), (ACTION_INTERCEPT_BACK, 4711)]);
 
     node.handle_event(NOW, lost());
     assert_eq!(told(&mut node), [], "nobody listens");
     node.handle_event(NOW, Event::CellReady);
-    starts(&mut node, 4712);
+    starts(&mut node, EntryId(0), 4712);
     assert_eq!(told(&mut node), [(ACTION_INTERCEPT, 4712), (ACTION_INTERCEPT_BACK, 4712)]);
+}
+
+#[test]
+fn rules_of_closed_streams_say_that_nobody_goes_past_the_listener() {
+    let mut node = node();
+    let mut command = deploy("guard", "proto tcp dport 80");
+    if let Command::Deploy { on_failure, .. } = &mut command {
+        *on_failure = OnFailure::Closed;
+    }
+    node.handle_command(NOW, command).unwrap();
+    assert_eq!(told(&mut node), [(ACTION_DOWN, 0)], "before it has started");
+    starts(&mut node, EntryId(0), 4711);
+    assert_eq!(told(&mut node), [(ACTION_INTERCEPT_BACK, 4711), (ACTION_INTERCEPT_CLOSED, 4711)]);
+    node.handle_event(NOW, lost());
+    assert_eq!(told(&mut node), [(ACTION_DOWN, 0)]);
 }
 
 #[test]

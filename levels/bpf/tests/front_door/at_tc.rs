@@ -4,15 +4,16 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use bpf::{Object, Program, Update, objects};
 use bpf_maps::{
-    ACTION_DOWN, ACTION_DROP, ACTION_INTERCEPT, ACTION_INTERCEPT_BACK, ACTION_OUT, ACTION_SERVICE,
-    ACTION_USER, Key, MARK_LISTENER, Mask, OUTCOMES, PORT_TC, PortConfig, PortStats, Rule,
+    ACTION_DOWN, ACTION_DROP, ACTION_INTERCEPT, ACTION_INTERCEPT_BACK, ACTION_INTERCEPT_CLOSED,
+    ACTION_OUT, ACTION_SERVICE, ACTION_USER, Key, MARK_LISTENER, Mask, OUTCOMES, PORT_TC,
+    PortConfig, PortStats, Rule,
 };
 use bytemuck::{Pod, Zeroable};
 use wire::FrameBuilder;
 use wire::samples::{Mutations, samples};
 
 use crate::harness::{FrontDoor, MAC, PORT, addressed};
-use crate::intercept::{ACK, LISTENER, SYN, address, segment};
+use crate::intercept::{ACK, LISTENER, SYN, address, listeners, segment};
 use crate::namespace::{LOOPBACK, enter};
 use crate::parser::golden_packets;
 
@@ -155,6 +156,9 @@ fn what_needs_the_driver_goes_on_plainly_and_what_is_down_is_dropped() {
         (ACTION_OUT, "kernel_no_socket", ON),
         (ACTION_DOWN, "drop_down", SHOT),
         (ACTION_DROP, "drop_rule", SHOT),
+        // Nobody listens.
+        (ACTION_INTERCEPT, "kernel_slow", ON),
+        (ACTION_INTERCEPT_CLOSED, "drop_down", SHOT),
     ] {
         let done = TcDoor::with(action).run(&frame, 0, 0);
         assert_eq!((done.outcome, done.action, done.mark), (outcome, answer, 0));
@@ -168,6 +172,7 @@ fn connections_get_the_mark_of_their_listener() {
     }
     let mark = MARK_LISTENER | u32::from(LISTENER);
     let (client, server) = (address("[2001:db8:1::7]:40000"), address("[2001:db8:2::9]:80"));
+    let _listen = listeners();
     let mut there = TcDoor::with(ACTION_INTERCEPT);
     let mut back = TcDoor::with(ACTION_INTERCEPT_BACK);
     let seen = |done: Done| (done.outcome, done.action, done.mark);
@@ -193,6 +198,7 @@ fn what_was_joined_counts_as_the_frames_that_it_was() {
     if !enter("what_was_joined_counts_as_the_frames_that_it_was") {
         return;
     }
+    let _listen = listeners();
     let mut door = TcDoor::with(ACTION_INTERCEPT);
     let (client, server) = ([10, 0, 0, 1], [10, 0, 0, 2]);
     let built = |bytes: usize| {

@@ -4,7 +4,8 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use bpf_maps::{
-    ACTION_INTERCEPT, ACTION_INTERCEPT_BACK, Key, META_INTERCEPT, Mask, PacketMeta, Rule,
+    ACTION_INTERCEPT, ACTION_INTERCEPT_BACK, ACTION_INTERCEPT_CLOSED, Key, META_INTERCEPT, Mask,
+    PacketMeta, Rule,
 };
 use wire::{FrameBuilder, parse_frame, rewrite};
 
@@ -51,6 +52,11 @@ fn is_forwarded_plainly(door: &mut FrontDoor, frame: &[u8]) {
     }
 }
 
+/// The service's listeners, for both versions of IP.
+pub fn listeners() -> [TcpListener; 2] {
+    ["127.0.0.1", "[::1]"].map(|here| TcpListener::bind(format!("{here}:{LISTENER}")).unwrap())
+}
+
 pub fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
@@ -61,6 +67,7 @@ fn a_client_that_begins_is_intercepted_and_what_was_there_before_goes_on() {
         return;
     }
     let mut door = door(ACTION_INTERCEPT);
+    let _here = listeners();
     for (client, server) in
         [("192.0.2.7:40000", "203.0.113.9:80"), ("[2001:db8:1::7]:40000", "[2001:db8:2::9]:80")]
     {
@@ -120,5 +127,66 @@ fn packets_of_a_connection_that_is_here_are_intercepted_both_ways() {
         let done = door.run(&segment(stranger, other, ACK));
         assert_eq!(done.action, XDP_PASS);
         assert!(done.outcome.starts_with("kernel_"), "{}", done.outcome);
+    }
+}
+
+#[test]
+fn while_nobody_listens_a_client_that_begins_goes_past_an_open_service_and_no_closed_one() {
+    if !enter("while_nobody_listens_a_client_that_begins_goes_past_an_open_service") {
+        return;
+    }
+    let mut open = door(ACTION_INTERCEPT);
+    for (client, server) in
+        [("192.0.2.7:40000", "203.0.113.9:80"), ("[2001:db8:1::7]:40000", "[2001:db8:2::9]:80")]
+    {
+        is_forwarded_plainly(&mut open, &segment(address(client), address(server), SYN));
+    }
+    drop(open);
+    crate::namespace::ip("link del out");
+    let mut closed = door(ACTION_INTERCEPT_CLOSED);
+    let end = |door: &mut FrontDoor, client: &str, server: &str, flags| {
+        door.run(&segment(address(client), address(server), flags)).outcome
+    };
+    for (client, server) in
+        [("192.0.2.7:40000", "203.0.113.9:80"), ("[2001:db8:1::7]:40000", "[2001:db8:2::9]:80")]
+    {
+        assert_eq!(end(&mut closed, client, server, SYN), "drop_down");
+        // Somebody else's listener is not the service's.
+        let other = TcpListener::bind(format!("[::]:{LISTENER}")).unwrap();
+        assert_eq!(end(&mut closed, client, server, SYN), "drop_down");
+        drop(other);
+        // It is the kernel that knows: nobody tells the front door.
+        let here = listeners();
+        assert_eq!(end(&mut closed, client, server, SYN), "intercepted");
+        drop(here);
+        assert_eq!(end(&mut closed, client, server, SYN), "drop_down");
+        // A connection from before the rule goes on.
+        assert_eq!(end(&mut closed, client, server, ACK), "forwarded");
+    }
+}
+
+#[test]
+fn pieces_of_a_segment_are_put_together_behind_no_closed_service() {
+    if !enter("pieces_of_a_segment_are_put_together_behind_no_closed_service") {
+        return;
+    }
+    let _here = listeners();
+    let piece = |offset, more| {
+        let builder = FrameBuilder::new().ipv4([192, 0, 2, 7], [203, 0, 113, 9], 64);
+        addressed(builder.tcp(40_000, 80, SYN).fragment(offset, more).build())
+    };
+    let (first, later) = (piece(0, true), piece(24, false));
+    for (action, outcomes) in [
+        (ACTION_INTERCEPT, ["intercepted", "forwarded"]),
+        (ACTION_INTERCEPT_CLOSED, ["drop_down", "drop_down"]),
+    ] {
+        let mut door = match action {
+            ACTION_INTERCEPT => door(action),
+            _ => {
+                crate::namespace::ip("link del out");
+                door(action)
+            }
+        };
+        assert_eq!([&first, &later].map(|frame| door.run(frame).outcome), outcomes, "{action}");
     }
 }
