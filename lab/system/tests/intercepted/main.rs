@@ -187,7 +187,7 @@ impl Application for Upper {
         let Some(half) = self.ends.get(&end) else { return };
         let other = half.other;
         match io.state(end) {
-            State::Open => {
+            State::Open | State::Broken => {
                 self.pass(io, end);
                 self.pass(io, other);
             }

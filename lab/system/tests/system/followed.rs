@@ -580,7 +580,10 @@ impl Flows {
     fn look_at(&self, it: &Change) -> Result<(), String> {
         let ran = it.given.iter().try_for_each(|command| self.run(command));
         let changed = match it.becomes {
-            Elsewhere(_) => return Ok(()),
+            Elsewhere(test) => {
+                eprintln!("shown by {test}");
+                return Ok(());
+            }
             Forgotten(family) => ran.and_then(|()| self.is_forgotten(family, it.change)),
             This(..) => {
                 if it.given.is_empty() {

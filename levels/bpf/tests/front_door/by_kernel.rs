@@ -162,6 +162,8 @@ fn a_cell_is_told_by_which_port_the_kernel_would_send_a_packet() {
     ip("link set its-end up");
     ip("address add 192.0.2.1/24 dev other");
     assert_eq!(ask(&kernel, &to([192, 0, 2, 9], 64), false), None);
-    kernel.door.set_vlans(&[(ifindex("out"), 7, ifindex("other"))]).unwrap();
+    let (port, device) = (ifindex("out"), ifindex("other"));
+    let vlan = bpf::VlanDevice { port, vlan: 7, device, ..bpf::VlanDevice::default() };
+    kernel.door.set_vlans(&[vlan]).unwrap();
     assert_eq!(ask(&kernel, &to([192, 0, 2, 9], 64), false), Some(PortId(OUT_PORT)));
 }
