@@ -52,7 +52,8 @@ pub mod testing;
 
 pub use counter::Counter;
 pub use host::{
-    BY_ROUTE, HostError, Parameter, Queue, Text, event, message, now_ms, parameter, port, queue_watch, send,
+    BY_ROUTE, HostError, Parameter, Queue, Text, event, message, now_ms, parameter, port,
+    queue_watch, send,
 };
 pub use ip::{Ipv4, Ipv6};
 pub use packet::{Level, Packet};

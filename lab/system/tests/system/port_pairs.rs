@@ -113,7 +113,7 @@ fn from_each_kind_of_port_to_each_all_arrives_and_is_paid_for_or_the_rule_is_ref
             let text = format!("in {from} proto udp dport {port}");
             let rule = RuleRequest {
                 session: Some("gold".to_owned()),
-                ..RuleRequest::new(&text, &format!("out {to}"))
+                ..RuleRequest::new(&text, format!("out {to}"))
             };
             let added = node.client().add_rules(&RulesRequest { rules: vec![rule] });
             if *from == "tc" {
