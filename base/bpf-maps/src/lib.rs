@@ -64,6 +64,9 @@ pub const CYCLE_ROUNDS_MAX: u32 = 1 << 16;
 
 /// Set in [`Key::vlan`] when there is a tag.
 pub const VLAN_PRESENT: u16 = 0x8000;
+/// [`PacketMeta::egress_vlan`] of a frame without a route that is tagged for a VLAN of which its
+/// port has no device.
+pub const VLAN_UNKNOWN: u16 = 0x0001;
 /// [`Key::ethertype_be`] of 802.3 frames with LLC, whose ethertype field is a length.
 pub const ETHERTYPE_LENGTH: u16 = 0x0004;
 /// [`Key::fragment`]: a whole datagram.
@@ -469,7 +472,7 @@ pub struct PacketMeta {
     pub entry: u16,
     /// The egress port's number, with [`META_ROUTED`].
     pub egress_port: u16,
-    /// [`VLAN_PRESENT`] and an identifier, or 0.
+    /// [`VLAN_PRESENT`] and an identifier, or 0; without a route [`VLAN_UNKNOWN`] or 0.
     pub egress_vlan: u16,
     /// MAC of the next hop.
     pub next_hop: [u8; 6],

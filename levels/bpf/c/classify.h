@@ -676,6 +676,15 @@ __noinline int checksum_is_partial(struct xdp_md *ctx, const struct packet *pack
 }
 #endif
 
+/* Returns 1 for a frame that is tagged for a VLAN of which its port has no device: the kernel drops
+ * it. An identifier of 0 is only a priority (802.1Q, 9.6). */
+__noinline int is_of_unknown_vlan(__u32 ifindex, __u16 tag)
+{
+	struct tam_vlan_key key = { .ifindex = ifindex, .vlan = tag & 0x0fff };
+
+	return key.vlan && !bpf_map_lookup_elem(&tam_vlans, &key);
+}
+
 /* Finds rule and route of a packet as they are in this generation, and puts them into
  * its cache slot. */
 static __noinline void resolve(tam_context *ctx, const struct packet *packet,
@@ -713,6 +722,9 @@ static __noinline void resolve(tam_context *ctx, const struct packet *packet,
 	if (config->bridge) {
 		flow->meta.egress_port = config->bridge - 1;
 		flow->meta.flags |= TAM_META_BRIDGED;
+	} else if (packet->key.ip_version && packet->key.vlan &&
+		   is_of_unknown_vlan(config->ifindex, packet->key.vlan)) {
+		flow->meta.egress_vlan = TAM_VLAN_UNKNOWN;	/* no such frame has a route */
 	}
 	/* A neighbour is being resolved and a packet that was too big says nothing
 	 * of the next one: ask again. */

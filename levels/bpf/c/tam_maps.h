@@ -62,6 +62,7 @@ struct tam_key {
 } __attribute__((aligned(8)));	/* masked and compared in words of 8 bytes */
 
 #define TAM_VLAN_PRESENT 0x8000
+#define TAM_VLAN_UNKNOWN 0x0001	/* in tam_meta.egress_vlan: tagged for a VLAN that its port does not have */
 /* Of 802.3 frames with LLC (STP, IS-IS), whose ethertype field is a length: as Linux's ETH_P_802_2. */
 #define TAM_ETHERTYPE_LENGTH 0x0004
 
@@ -273,7 +274,7 @@ struct tam_meta {
 	__u16 then[2];		/* the rules of the stages behind that, or TAM_RULE_NONE: tam_rule_fact */
 	__u16 entry;
 	__u16 egress_port;	/* its number, when TAM_META_ROUTED */
-	__u16 egress_vlan;	/* TAM_VLAN_PRESENT | identifier, or 0 */
+	__u16 egress_vlan;	/* TAM_VLAN_PRESENT | identifier, or 0; without a route TAM_VLAN_UNKNOWN or 0 */
 	__u8 next_hop[6];
 	__u16 arrival_port;
 	__u16 l3_offset;

@@ -303,6 +303,7 @@ fn numbers_match_header() {
         MASKS_MAX,
         FLOWS_MAX,
         VLAN_PRESENT,
+        VLAN_UNKNOWN,
         FRAGMENT_NONE,
         FRAGMENT_FIRST,
         FRAGMENT_LATER,

@@ -10,7 +10,7 @@ use crate::tap::Tap;
 use abi::PacketBytes;
 use bpf_maps::{
     ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_OUT, META_BRIDGED, META_ROUTED, PacketMeta,
-    RULE_NONE, VLAN_PRESENT,
+    RULE_NONE, VLAN_PRESENT, VLAN_UNKNOWN,
 };
 use units::{Bytes, EntryId, SessionId};
 use wire::rewrite;
@@ -29,6 +29,7 @@ pub(crate) enum End {
     KernelRefused,
     TooLong,
     Cycle,
+    UnknownVlan,
 }
 
 impl End {
@@ -247,12 +248,22 @@ impl Exits<'_> {
         self.give_to_kernel(Departing { packet, by: Exit::Kernel })
     }
 
+    /// Hands a packet to the kernel that its module wants routed anew.
+    pub(crate) fn reroute(&mut self, packet: Packet, meta: &PacketMeta) -> End {
+        match is_of_unknown_vlan(packet.head(), meta) {
+            true => self.unknown_vlan(packet),
+            false => self.hand_to_kernel(packet),
+        }
+    }
+
     /// Into the kernel's stack by the port that it came in by, or without one.
     pub(crate) fn hand_back(&mut self, packet: Packet, meta: &PacketMeta) -> End {
         let by = match self.ports.frames(meta.arrival_port) {
             Some(_) => {
                 Exit::Back { arrival: meta.arrival_port, is_ip: meta.flags >> 8 & 0xff != 0 }
             }
+            // There tags are taken off, and the kernel would route what it has to drop.
+            None if is_of_unknown_vlan(packet.head(), meta) => return self.unknown_vlan(packet),
             None => Exit::Kernel,
         };
         self.give_to_kernel(Departing { packet, by })
@@ -273,6 +284,11 @@ impl Exits<'_> {
         }
     }
 
+    fn unknown_vlan(&mut self, packet: Packet) -> End {
+        packet.recycle(self.pool);
+        End::UnknownVlan
+    }
+
     fn malformed(&mut self, packet: Packet) -> End {
         packet.recycle(self.pool);
         End::Malformed
@@ -291,6 +307,14 @@ pub(crate) fn l3_offset(head: &[u8]) -> Option<usize> {
         }
     }
     None
+}
+
+/// Returns true when a frame is tagged, as it is now, for a VLAN that its arrival port does not have:
+/// the front door said so of the outer tag, and of an inner one nobody knows.
+fn is_of_unknown_vlan(head: &[u8], meta: &PacketMeta) -> bool {
+    let tagged = l3_offset(head).map_or(0, |l3_offset| l3_offset - ETHERNET_LENGTH);
+    let is_unknown = meta.flags & META_ROUTED == 0 && meta.egress_vlan == VLAN_UNKNOWN;
+    tagged > TAG_LENGTH || (tagged > 0 && is_unknown)
 }
 
 /// Gives the frame the tag of its egress, or none. MACs are already written.
@@ -350,6 +374,22 @@ mod tests {
         let mut packet = packet_of(&TAGGED);
         retag(&mut packet, 18, VLAN_PRESENT | 0x123).unwrap();
         assert_eq!(packet.head()[14..16], [0xa1, 0x23]);
+    }
+
+    #[test]
+    fn a_tag_of_a_vlan_that_the_port_lacks_is_told_from_others() {
+        let mut meta = PacketMeta { egress_vlan: VLAN_UNKNOWN, ..PacketMeta::default() };
+        assert!(is_of_unknown_vlan(&TAGGED, &meta));
+        // Its module has taken the tag off.
+        assert!(!is_of_unknown_vlan(&UNTAGGED, &meta));
+        meta.egress_vlan = 0;
+        assert!(!is_of_unknown_vlan(&TAGGED, &meta), "a known VLAN, or a priority");
+        let mut twice = TAGGED.to_vec();
+        twice.splice(12..12, [0x88, 0xa8, 0, 10]);
+        assert!(is_of_unknown_vlan(&twice, &meta), "an inner tag");
+        // A route's tag is another number.
+        (meta.egress_vlan, meta.flags) = (VLAN_PRESENT | VLAN_UNKNOWN, META_ROUTED);
+        assert!(!is_of_unknown_vlan(&TAGGED, &meta));
     }
 
     #[test]

@@ -480,6 +480,8 @@ pub struct ServiceReport {
     pub drop_egress_full: u64,
     /// Dropped because the module left no IP packet that could be routed.
     pub drop_malformed: u64,
+    /// Dropped because they are tagged for a VLAN that their port does not have.
+    pub drop_vlan: u64,
     /// Dropped because the kernel did not take them.
     pub drop_kernel: u64,
     /// Dropped because the other end of the bridge does not take so long a frame.
@@ -518,6 +520,7 @@ impl ServiceReport {
             + self.drop_cycle
             + self.drop_egress_full
             + self.drop_malformed
+            + self.drop_vlan
             + self.drop_kernel
             + self.drop_too_long
     }

@@ -526,7 +526,7 @@ impl Service {
     fn pass(&mut self, packet: Packet, reroute: bool, meta: &PacketMeta, exits: &mut Exits<'_>) {
         let end = match reroute {
             // Between the two ends of a bridge nothing is routed.
-            true if meta.flags & maps::META_BRIDGED == 0 => exits.hand_to_kernel(packet),
+            true if meta.flags & maps::META_BRIDGED == 0 => exits.reroute(packet, meta),
             _ => exits.forward(packet, meta),
         };
         match end {

@@ -201,6 +201,7 @@ fn service_stats(
         ("too_long", report.drop_too_long + below.drop_too_long),
         ("egress_full", report.drop_egress_full),
         ("malformed", report.drop_malformed + below.drop_malformed),
+        ("vlan", report.drop_vlan),
         ("kernel", report.drop_kernel),
         ("module.not_counted", below.reasons_lost),
     ];

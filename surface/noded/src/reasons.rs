@@ -129,6 +129,11 @@ const OTHERS: &[Reason] = &[
         "the module left no IP packet that could be routed",
         "the module is wrong: `tam run` shows what it does to a packet",
     ),
+    reason(
+        "vlan",
+        "it is tagged for a VLAN of which its port has no device, or has several tags",
+        "make the device: `ip link add link PORT name PORT.ID type vlan id ID`; below user level the kernel handles several tags",
+    ),
     reason("kernel", "the kernel did not take it from the cell", "see the kernel's log"),
     reason(
         "socket_ring_full",

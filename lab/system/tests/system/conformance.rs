@@ -192,6 +192,10 @@ impl Bench {
                 self.kernel_routes(frame)
             }
             Ending::Pass(_) if after.forwarded > before.forwarded => self.routed(frame),
+            // The router has no VLAN device.
+            Ending::Pass(_) | Ending::Reroute(_) if grown("vlan") => {
+                ended(l3_offset(frame).is_some_and(|at| at > ETHERNET_LENGTH))
+            }
             // Nothing that could be routed is left of it.
             Ending::Pass(_) if grown("malformed") => ended(l3_offset(frame).is_none()),
             Ending::Bounce if after.bounced > before.bounced => {

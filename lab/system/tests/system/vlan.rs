@@ -21,20 +21,41 @@ fn a_tagged_frame_is_matched_by_its_vlan_and_marked() {
     }
     let line = Line::up();
     line.acquaint();
-    deploy_monitor(&line, &["vlan 10"]);
+    deploy_monitor(&line, &["vlan 0"]);
     let client = RawPort::open(&line.net, "client", "r1").unwrap();
     let server = RawPort::open(&line.net, "server", "r1").unwrap();
-    for tags in [&[10][..], &[10, 20]] {
-        let tagged = tags.iter().fold(line.frame(), |frame, id| frame.vlan(*id));
-        client.send(&tagged.udp(4000, PORT).payload(b"tagged").build()).unwrap();
-        let came = server.receive(SOON, |frame| is_udp_to(frame, PORT)).unwrap();
-        let came = came.unwrap_or_else(|| panic!("{} tags: nothing came", tags.len()));
-        // The router has no device for the VLAN: the kernel routes what is inside.
-        assert_eq!((&came[12..14], dscp(&came)), (&[8, 0][..], MARK), "{} tags", tags.len());
-    }
+    // A priority without a VLAN (802.1Q, 9.6), which a kernel without 802.1Q devices takes, too.
+    client.send(&line.frame().vlan(0).udp(4000, PORT).payload(b"tagged").build()).unwrap();
+    let came = server.receive(SOON, |frame| is_udp_to(frame, PORT)).unwrap().unwrap();
+    assert_eq!((&came[12..14], dscp(&came)), (&[8, 0][..], MARK));
     let stats = line.node.service("monitor").unwrap().stats;
-    assert_eq!((stats.packets, stats.to_kernel), (2, 2), "{stats:#?}");
+    assert_eq!((stats.packets, stats.to_kernel), (1, 1), "{stats:#?}");
     line.books();
+}
+
+#[test]
+fn a_frame_of_a_vlan_that_the_router_lacks_is_dropped_at_each_level() {
+    if !root_or_skip("unknown VLAN") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    let client = RawPort::open(&line.net, "client", "r1").unwrap();
+    let server = RawPort::open(&line.net, "server", "r1").unwrap();
+    for (level, dropped) in [("nic", 0), ("kernel", 2), ("user", 2)] {
+        let service = Service { rules: &["vlan 5"], level, ..Service::default() };
+        line.node.deploy(&service_module("monitor").unwrap(), &service).unwrap();
+        for tags in [&[5][..], &[5, 10]] {
+            let tagged = tags.iter().fold(line.frame(), |frame, id| frame.vlan(*id));
+            client.send(&tagged.udp(4000, PORT).payload(b"tagged").build()).unwrap();
+        }
+        assert!(server.collect(|frame| is_udp_to(frame, PORT)).unwrap().is_empty(), "{level}");
+        let stats = line.node.service("monitor").unwrap().stats;
+        let counted = stats.dropped.get("vlan").copied().unwrap_or_default();
+        assert_eq!((stats.packets, counted, stats.to_kernel), (2, dropped, 2 - dropped), "{level}");
+        line.books();
+        line.node.remove("monitor").unwrap();
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use bpf::Update;
 use bpf_maps::{
     ACTION_USER, Key, META_ROUTED, Mask, PORT_NO_V6, PacketMeta, PortConfig, RPF_NONE, RPF_STRICT,
-    Rule, Vlan, VlanKey,
+    Rule, VLAN_UNKNOWN, Vlan, VlanKey,
 };
 use wire::samples::{Mutations, samples};
 use wire::{FrameBuilder, Parsed, VlanTag, parse_frame, protocol, rewrite};
@@ -198,6 +198,36 @@ fn the_route_travels_with_a_packet_to_its_cell() {
             assert_eq!(meta.next_hop, NEXT_HOP);
         }
         assert_eq!(rest, frame, "a cell gets the frame as it came");
+    }
+}
+
+#[test]
+fn a_cell_learns_that_a_port_lacks_the_vlan_of_a_tag() {
+    if !enter("a_cell_learns_that_a_port_lacks_the_vlan_of_a_tag") {
+        return;
+    }
+    const KNOWN: u16 = 9;
+    let out = add_way_out();
+    let rule = Rule { rule: 3, action: ACTION_USER, ..Rule::default() };
+    // Also where the route is not looked for: a slow port.
+    for slow in [0, bpf_maps::SLOW_NETFILTER] {
+        let mut front_door = FrontDoor::load(Some(out));
+        front_door.install(0, &[Mask::default()], &[(Key::default(), rule)]);
+        front_door.activate(0);
+        front_door.add_vlan(LOOPBACK, u32::from(KNOWN), ifindex("far"), KNOWN);
+        front_door.change_port(PORT, |port| port.slow = slow);
+        for (builder, expected) in [
+            (udp4(), 0),
+            (udp4().vlan(KNOWN), 0),
+            (udp4().vlan(0), 0),
+            (udp4().vlan(5), VLAN_UNKNOWN),
+            (udp6().vlan(5), VLAN_UNKNOWN),
+        ] {
+            let done = front_door.run(&addressed(builder.build()));
+            let (meta, _) = done.bytes.split_at(size_of::<PacketMeta>());
+            let meta: PacketMeta = bytemuck::pod_read_unaligned(meta);
+            assert_eq!(meta.egress_vlan, expected, "slow {slow}: {builder:?}");
+        }
     }
 }
 

@@ -232,7 +232,10 @@ fn meta_of(parsed: &Parsed) -> PacketMeta {
         Fragment::First => bpf_maps::META_FRAGMENT,
         Fragment::Later => bpf_maps::META_FRAGMENT | bpf_maps::META_LATER_FRAGMENT,
     };
+    // No VLAN device is known.
+    let is_tagged = parsed.vlan.is_some_and(|tag| tag.id != 0);
     PacketMeta {
+        egress_vlan: if is_tagged { bpf_maps::VLAN_UNKNOWN } else { 0 },
         rule: ALL.rule as u16,
         then: [RULE_NONE; 2],
         entry: ALL.entry,

@@ -48,6 +48,7 @@ pub(super) fn count_end(report: &mut ServiceReport, end: End) {
         End::Failed(SendFailure::NoPort) => report.drop_no_port += 1,
         End::Failed(SendFailure::Full) => report.drop_egress_full += 1,
         End::Malformed | End::Failed(SendFailure::NotIp) => report.drop_malformed += 1,
+        End::UnknownVlan => report.drop_vlan += 1,
         End::KernelRefused => report.drop_kernel += 1,
         End::TooLong | End::Failed(SendFailure::TooLong) => report.drop_too_long += 1,
     }
