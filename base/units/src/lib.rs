@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod ticks;
 
 pub use account::{Account, Held};
+pub use ticks::Ticks;
 
 use core::fmt;
 use serde::{Deserialize, Serialize};

@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 pub(crate) use turns::{Portion, Turn};
-use units::{Bytes, Edge, EntryId, Nanos, SessionId};
+use units::{Bytes, Edge, EntryId, Nanos, SessionId, Ticks};
 use xsk::{Packet, Umem};
 
 /// A lane whose instance could not be started again is tried after so long.
@@ -90,7 +90,8 @@ pub(crate) struct Service {
     room: Rc<Room>,
     /// What is kept for it, and its stacks.
     _charge: Charge,
-    timer_at_ms: u64,
+    /// Its timer, on the exact clock.
+    timer: Option<Ticks>,
     /// The batch before whose first packet was looked for what the module did below.
     looked_in: Option<u64>,
     /// When it is to be told of its session's queue, and in which session it is; whether that is
@@ -122,7 +123,6 @@ pub(crate) struct Essentials {
     pub(crate) brief: bool,
     /// Packets that it cannot have are dropped; else they are forwarded plainly.
     pub(crate) closed: bool,
-    timer_ms: Option<u32>,
 }
 
 /// What is counted of each packet.
@@ -216,10 +216,11 @@ impl Service {
         let lanes: SmallVec<[Lane; 1]> =
             (0..facts.lanes.max(1)).zip(kept).map(|(_, kept)| Lane::new(kept)).collect();
         let pools = Pools::new(facts.entry, lanes.len(), &facts.pools, &facts.flows_by);
-        let timer_at_ms = facts.timer_ms.map_or(u64::MAX, |period| now_ms + u64::from(period));
-        let ServiceFacts { entry, session, brief, closed, timer_ms, .. } = facts;
+        let period = facts.timer_ms.map(|period| Nanos::from_millis(u64::from(period)));
+        let timer = period.map(|period| Ticks::start(Nanos::from_millis(now_ms), period));
+        let ServiceFacts { entry, session, brief, closed, .. } = facts;
         Self {
-            facts: Essentials { entry, session, brief, closed, timer_ms },
+            facts: Essentials { entry, session, brief, closed },
             is_new: true,
             held: false,
             has_new_watch: false,
@@ -242,7 +243,7 @@ impl Service {
             memory,
             room,
             _charge: charge,
-            timer_at_ms,
+            timer,
             looked_in: None,
             watch: None,
             watches_in: None,

@@ -98,6 +98,9 @@ const LOOKS: u32 = 64;
 const PAUSES: u32 = 8;
 /// Longest wait in the kernel, in milliseconds, when no timer is due earlier.
 const WAIT_MS_MAX: u64 = 1000;
+/// Longest step of the loop's coarse clock: a kernel of 100 ticks a second. What is due within it
+/// is judged by the exact clock.
+const CLOCK_STEP_MS: u64 = 10;
 /// Messages between modules that wait for their turn: one batch of packets with the four that
 /// each call may send.
 const MESSAGES_WAITING_MAX: usize = 4 * BATCH;
@@ -239,7 +242,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
     cell.serve()
 }
 
-/// Milliseconds of the monotonic clock, read once a round.
+/// Milliseconds of the coarse monotonic clock, read once a round.
 fn now_ms() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
@@ -273,7 +276,7 @@ impl Cell {
             }
             self.unpark(now_ms)?;
             self.tell_tapped();
-            if now_ms >= self.watch.next_ms() {
+            if now_ms + CLOCK_STEP_MS >= self.watch.next_ms() {
                 self.tick(now_ms);
             }
             self.tell_low(now_ms);
@@ -288,7 +291,7 @@ impl Cell {
                 // What timers and programs below left to send.
                 self.flush();
                 self.mappings.forget();
-                self.wait(now_ms)?;
+                self.wait()?;
             }
             busy_rounds = 0;
             if looks && !self.obey(&mut buffer, now_ms)? {
@@ -514,9 +517,9 @@ impl Cell {
         self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut)
     }
 
-    fn wait(&mut self, now_ms: u64) -> Result<()> {
-        let millis = self.watch.next_ms().saturating_sub(now_ms).min(WAIT_MS_MAX);
-        let mut time = Nanos::from_millis(millis);
+    fn wait(&mut self) -> Result<()> {
+        let next = Nanos::from_millis(self.watch.next_ms()).saturating_sub(pacer::now());
+        let mut time = next.min(Nanos::from_millis(WAIT_MS_MAX));
         let (sessions, egress) = (self.sessions.poll_timeout(), self.egress.poll_timeout());
         for turn in [sessions, egress, self.streams.poll_timeout()].into_iter().flatten() {
             time = time.min(turn.saturating_sub(pacer::now()));

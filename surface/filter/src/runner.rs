@@ -22,7 +22,7 @@ use proxy_wasm::{
 use std::cell::{Cell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use units::Nanos;
+use units::{Nanos, Ticks};
 
 enum State {
     Unstarted,
@@ -93,7 +93,7 @@ pub(crate) struct Runner {
     state: State,
     restart: Restart,
     /// Milliseconds, and when the next one is due.
-    tick: Option<(u32, Nanos)>,
+    tick: Option<Ticks>,
     is_tick_waiting: bool,
     waiting: VecDeque<Waiting>,
     /// How many calls wait for each queue.
@@ -178,7 +178,7 @@ impl Runner {
             State::Down(again) => Some(*again),
             State::Idle(_) | State::Taken => None,
         };
-        let tick = self.tick.filter(|_| !self.is_tick_waiting).map(|(_, due)| due);
+        let tick = self.tick.filter(|_| !self.is_tick_waiting).map(|tick| tick.due());
         let pending = self.pending.front().map(|(until, _)| *until);
         [at, tick, pending].into_iter().flatten().min()
     }
@@ -268,8 +268,8 @@ impl Runner {
                 Effect::Log { level, text } => self.report().push(Event::Log { level, text }),
                 Effect::TickPeriod(0) => self.tick = None,
                 Effect::TickPeriod(period) => {
-                    let due = self.now + Nanos::from_millis(u64::from(period));
-                    self.tick = Some((period, due));
+                    let period = Nanos::from_millis(u64::from(period));
+                    self.tick = Some(Ticks::start(self.now, period));
                 }
                 Effect::QueueReady { vm, queue } if vm == self.spec.number => {
                     self.wait_for_queue(queue);
@@ -464,11 +464,7 @@ impl Runner {
 
     /// What is due by the time alone.
     pub(crate) fn handle_timeout(&mut self) {
-        if let Some((period, due)) = self.tick
-            && due <= self.now
-            && !self.is_tick_waiting
-        {
-            self.tick = Some((period, self.now + Nanos::from_millis(u64::from(period))));
+        if !self.is_tick_waiting && self.tick.as_mut().is_some_and(|tick| tick.take(self.now)) {
             self.is_tick_waiting = true;
             self.wait_for(Job::Tick);
         }

@@ -475,17 +475,18 @@ impl Service {
         }
     }
 
-    /// Timers, and lanes that wait to be started again; gives the next time to be called. What
-    /// is due is asked for.
+    /// Asks for what is due by the exact clock (the timer's hook, lanes that wait to be started
+    /// again) and returns when to be called next. A hook that still waits stands for the ticks
+    /// behind it.
     pub(crate) fn tick(&mut self, now_ms: u64) -> u64 {
         if !self.stands() {
             self.look_for_traps(now_ms);
             self.try_again(now_ms);
         }
-        if let Some(period) = self.facts.timer_ms.filter(|_| self.timer_at_ms <= now_ms) {
-            self.timer_at_ms = now_ms + u64::from(period);
+        if self.timer.as_mut().is_some_and(|timer| timer.take(Nanos::from_millis(now_ms))) {
             self.ask(Control::Timer);
         }
+        let timer_at_ms = self.timer.map_or(u64::MAX, |timer| timer.due().as_millis());
         let waiting = self.lanes.iter().filter(|lane| lane.is_empty());
         let restart = waiting.map(|lane| lane.restart_at_ms).min().unwrap_or(u64::MAX);
         // What is due waits until the call has ended that stands still.
@@ -493,7 +494,7 @@ impl Service {
         let below = self.shared.as_ref().filter(|shared| shared.may_be_below());
         let look = below.map_or(u64::MAX, |_| now_ms + super::LOOK_BELOW_MS);
         let watch = self.watch(now_ms);
-        restart.min(self.timer_at_ms).min(look).min(watch)
+        restart.min(timer_at_ms).min(look).min(watch)
     }
 
     fn look_for_traps(&mut self, now_ms: u64) {

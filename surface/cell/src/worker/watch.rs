@@ -6,6 +6,7 @@
 //! ```
 
 use super::Cell;
+use crate::pacer;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use units::EntryId;
@@ -78,15 +79,20 @@ impl Watch {
 }
 
 impl Cell {
-    /// Looks at those services whose time has come.
+    /// Looks at those services whose time has come by the exact clock. Their hooks hear the time
+    /// of the loop, `now_ms`, which packets have, too: it never goes back.
     pub(super) fn tick(&mut self, now_ms: u64) {
+        let exact_ms = pacer::now().as_millis();
+        if exact_ms < self.watch.next_ms() {
+            return;
+        }
         self.arm();
-        let due = self.watch.take_due(now_ms);
+        let due = self.watch.take_due(exact_ms);
         for &entry in &due {
             let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
             let Some(service) = service else { continue };
             self.meter.run_for(&mut self.sessions, service.facts.session);
-            self.watch.set(entry, service.tick(now_ms));
+            self.watch.set(entry, service.tick(exact_ms));
         }
         self.meter.stop(&mut self.sessions);
         for entry in due {
