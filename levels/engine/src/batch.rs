@@ -16,6 +16,7 @@
 use crate::call::{Call, Ended};
 use crate::host::{self, Emitted, Host};
 use crate::instance::Instance;
+use crate::state::counter_at;
 use crate::trap::{Trap, TrapKind};
 use abi::layout::{MARK_LENGTH, MARK_OFFSET, META_ADDRESS, META_LENGTH};
 use abi::{Meta, PacketBytes, Verdict};
@@ -74,11 +75,34 @@ pub(crate) struct Batch<P> {
     pub(crate) output: VecDeque<Handled<P>>,
     /// The call that stands still is to end when it goes on.
     stop: bool,
+    pub(crate) counters: Counters,
+}
+
+/// Copy of the module's counters, taken when a call is suspended: its memory is out of reach then.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Their names and addresses.
+    pub(crate) read: Rc<[(String, u32)]>,
+    values: Vec<u64>,
+}
+
+impl Counters {
+    /// Copies them: at most [`abi::check::COUNTERS_MAX`], into memory that the first copy allocates.
+    fn copy(&mut self, memory: &[u8]) {
+        self.values.clear();
+        let values = self.read.iter().map(|(_, at)| counter_at(memory, *at).unwrap_or_default());
+        self.values.extend(values);
+    }
 }
 
 impl<P> Default for Batch<P> {
     fn default() -> Self {
-        Self { input: VecDeque::new(), output: VecDeque::new(), stop: false }
+        Self {
+            input: VecDeque::new(),
+            output: VecDeque::new(),
+            stop: false,
+            counters: Counters::default(),
+        }
     }
 }
 
@@ -208,6 +232,15 @@ impl<P: PacketBytes + 'static> Suspended<P> {
         self.resume()
     }
 
+    /// Returns the module's counters, by name, as they are: nothing changes them while the call
+    /// stands still.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let counters = &self.batch.borrow().counters;
+        let names = counters.read.iter().map(|(name, _)| name.clone());
+        names.zip(counters.values.iter().copied()).collect()
+    }
+
     /// Bytes of linear memory that were in use when it began.
     #[must_use]
     pub const fn memory_bytes(&self) -> u64 {
@@ -228,7 +261,13 @@ pub(crate) fn watch<P>(store: &mut Store<Host<P>>) {
             Over::Closely => UpdateDeadline::Continue(0),
             // Asked once more as soon as it goes on: it may have been told to stop, or its turn
             // be over, when nobody looked.
-            Over::Suspend if host.can_suspend => UpdateDeadline::Yield(0),
+            Over::Suspend if host.can_suspend => {
+                let (memory, batch) = (host.memory, Rc::clone(&host.batch));
+                if let Some(memory) = memory {
+                    batch.borrow_mut().counters.copy(memory.data(&context));
+                }
+                UpdateDeadline::Yield(0)
+            }
             Over::Suspend => UpdateDeadline::Continue(1),
             Over::Stop => UpdateDeadline::Interrupt,
         })

@@ -4,7 +4,7 @@ use crate::batch::{self, Batch, Handled, Pace};
 use crate::host::{Emitted, Host};
 use crate::local::Local;
 use crate::room::{Limits, Room};
-use crate::state::counters_of;
+use crate::state::{counter_at, counters_of};
 use crate::trap::{StartError, Trap};
 use crate::{Engine, Program, globals, looping, shared};
 use abi::host::Hook;
@@ -83,7 +83,7 @@ pub(crate) struct Rest {
     pub(crate) on_queue: Option<TypedFunc<(u32, u32), ()>>,
     pub(crate) state_out: Option<TypedFunc<(), i32>>,
     pub(crate) state_in: Option<TypedFunc<u32, i32>>,
-    pub(crate) counters: Vec<(String, u32)>,
+    pub(crate) counters: Rc<[(String, u32)]>,
     /// The mutable globals, by index.
     globals: Vec<(u32, Global)>,
 }
@@ -111,6 +111,8 @@ impl<P: PacketBytes + 'static> Program<P> {
         let on_packet =
             function(&instance, &mut store, "on_packet").ok_or(StartError::Export("on_packet"))?;
         let looping = self.looping(engine, &mut store, &on_packet)?;
+        let counters = counters_of(&instance, &mut store);
+        batch.borrow_mut().counters.read = Rc::clone(&counters);
         let rest = Box::new(Rest {
             on_start: function(&instance, &mut store, "on_start"),
             on_timer: function(&instance, &mut store, "on_timer"),
@@ -119,7 +121,7 @@ impl<P: PacketBytes + 'static> Program<P> {
             on_queue: function(&instance, &mut store, Hook::OnQueue.name()),
             state_out: function(&instance, &mut store, "state_out"),
             state_in: function(&instance, &mut store, "state_in"),
-            counters: counters_of(&instance, &mut store),
+            counters: Rc::clone(&counters),
             globals: globals_of(&instance, &mut store),
         });
         let places = Places {
@@ -251,15 +253,8 @@ impl<P: PacketBytes + 'static> Instance<P> {
     #[must_use]
     pub fn counters(&self) -> Vec<(String, u64)> {
         let memory = self.memory.data(&self.store);
-        let read = |address: u32| {
-            let bytes = memory.get(address as usize..)?.get(..8)?;
-            Some(u64::from_le_bytes(bytes.try_into().ok()?))
-        };
-        self.rest
-            .counters
-            .iter()
-            .filter_map(|(name, at)| Some((name.clone(), read(*at)?)))
-            .collect()
+        let read = |(name, at): &(String, u32)| Some((name.clone(), counter_at(memory, *at)?));
+        self.rest.counters.iter().filter_map(read).collect()
     }
 
     /// The mutable globals by index: what an instance takes along to another level. An `i32` is zero-extended.

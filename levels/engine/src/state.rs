@@ -7,6 +7,7 @@
 
 use abi::PacketBytes;
 use abi::host::{COUNTER_PREFIX, Hook};
+use std::rc::Rc;
 use wasmtime::Store;
 
 use crate::host::Host;
@@ -123,7 +124,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
             Err(trap) => return Err(StateError::Trapped(NAME, trap)),
         }
         let memory = self.memory.data_mut(&mut self.store);
-        for (name, at) in &self.rest.counters {
+        for (name, at) in self.rest.counters.iter() {
             let value = counters.iter().find(|(known, _)| known == name);
             let room = memory.get_mut(*at as usize..).and_then(<[u8]>::first_chunk_mut);
             if let (Some((_, value)), Some(room)) = (value, room) {
@@ -134,11 +135,17 @@ impl<P: PacketBytes + 'static> Instance<P> {
     }
 }
 
+/// Returns the counter at an address of linear memory.
+pub(crate) fn counter_at(memory: &[u8], address: u32) -> Option<u64> {
+    let bytes = memory.get(address as usize..)?.first_chunk()?;
+    Some(u64::from_le_bytes(*bytes))
+}
+
 /// The counters that a module exports, with their addresses.
 pub(crate) fn counters_of<P>(
     instance: &wasmtime::Instance,
     store: &mut Store<Host<P>>,
-) -> Vec<(String, u32)> {
+) -> Rc<[(String, u32)]> {
     let globals: Vec<_> = instance
         .exports(&mut *store)
         .filter_map(|export| {

@@ -726,10 +726,7 @@ impl Service {
         for lane in self.lanes.iter_mut().filter(|lane| !lane.is_empty()) {
             report.lanes_running += 1;
             report.memory_bytes += lane.memory_bytes();
-            if let Some(instance) = lane.instance() {
-                lane.known_counters = instance.counters();
-            }
-            for (name, value) in &lane.known_counters {
+            for (name, value) in lane.counters() {
                 let sum = report.counters.entry(name.clone()).or_default();
                 *sum = sum.wrapping_add(*value);
             }

@@ -141,6 +141,23 @@ fn packets_are_handled_in_order_by_one_memory() {
 }
 
 #[test]
+fn counters_are_read_while_a_call_stands_still() {
+    let counter = r#"(global (export "tam_counter_sum") i32 (i32.const 0))"#;
+    for kind in [MemoryKind::Own, MemoryKind::OwnPacked] {
+        // The first may be asked before the module has begun.
+        let answers = vec![Over::GoOn, Over::Suspend];
+        let (mut instance, _, _alarm) = start(&format!("{counter} {SUM}"), answers, kind);
+        for first in [100, 1] {
+            push(&mut instance, first);
+        }
+        let Ran::Suspended(suspended) = instance.run() else { panic!("nothing stands still") };
+        assert_eq!(suspended.counters(), [("sum".to_owned(), 100)]);
+        let instance = at_rest(suspended.resume());
+        assert_eq!(instance.counters(), [("sum".to_owned(), 101)]);
+    }
+}
+
+#[test]
 fn a_call_that_stands_still_goes_on_where_it_was() {
     let answers = vec![Over::GoOn, Over::Suspend, Over::GoOn, Over::Suspend];
     let (mut instance, told, _alarm) = start(SUM, answers, MemoryKind::Own);

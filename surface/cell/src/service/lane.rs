@@ -35,8 +35,8 @@ pub(crate) struct Lane {
     in_hook: bool,
     /// When an instance that could not be started is tried again.
     pub(super) restart_at_ms: u64,
-    /// Counters when the instance was last at rest and asked.
-    pub(super) known_counters: Vec<(String, u64)>,
+    /// The module's counters when they were asked for last.
+    known_counters: Vec<(String, u64)>,
 }
 
 #[derive(Default)]
@@ -129,6 +129,17 @@ impl Lane {
             Slot::Rest(instance) => instance.memory_bytes(),
             Slot::Stands(suspended) => suspended.memory_bytes(),
         }
+    }
+
+    /// Returns the module's counters as they are, also while a call stands still; those of before
+    /// while an instance starts.
+    pub(super) fn counters(&mut self) -> &[(String, u64)] {
+        match &self.slot {
+            Slot::Rest(instance) => self.known_counters = instance.counters(),
+            Slot::Stands(suspended) => self.known_counters = suspended.counters(),
+            Slot::Empty | Slot::Due(_) | Slot::Starts(_) => {}
+        }
+        &self.known_counters
     }
 
     /// Takes its instance away; what waits still waits.
