@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 60
 ARGS ?=
 PEERS ?=
 
-.PHONY: help setup setup-tests build services demo test test-peers soak fuzz bench clean
+.PHONY: help setup setup-tests build services demo test quick test-peers soak fuzz bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -21,6 +21,9 @@ demo: services ## two hosts and a node between them, real traffic (ARGS=--json f
 
 test: setup-tests ## format, lints, tidy and every test; the last line sums them up
 	@tools/test.sh
+
+quick: ## format, lints, tidy and the tests of what differs from the last commit (ARGS=REVISION for another), and of what depends on it
+	@$(RUST) CARGO_INCREMENTAL=$${CARGO_INCREMENTAL-1} cargo xtask quick $(ARGS)
 
 test-peers: setup-tests ## only the tests with other people's programs: ping, curl, iperf3; associations in Python, registries, cosign, a Go filter (PEERS=NAME for one)
 	@tools/test-peers.sh $(PEERS)

@@ -25,20 +25,30 @@ minutes=${SOAK_MINUTES:-30}
 root=()
 [ "$(id -u)" = 0 ] || root=(sudo)
 
+# Random cases of property tests: another seed in each run, printed to repeat it.
+export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-$(od -An -N6 -tu8 /dev/urandom | tr -d ' ')}
+echo "soak: PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED" >&2
+
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Runs a test of a package in its long form; one that was skipped has failed. It is
-# built as who calls this, and runs as root.
+# Runs a test in its long form, by its program (lib for those beside the code) and its name; one
+# that was skipped has failed. It is built as who calls this, and runs as root. With --workspace,
+# so that dependencies keep the features, and so the builds, of other tests.
 long() {
-    local package=$1 name=$2 test=$3
+    local name=$1 test=$2
     local of=(--test "$name")
     [ "$name" != lib ] || of=(--lib)
     local skips=$scratch/skips
     : >"$skips"
     echo "soak: $test" >&2
     cargo --config "target.'cfg(unix)'.runner='${root[*]} env TAM_SOAK=1 TAM_SKIPS=$skips'" \
-        test --release --package "$package" "${of[@]}" -- --exact --nocapture "$test" >&2
+        test --release --workspace "${of[@]}" -- --exact --nocapture "$test" 2>&1 |
+        tee "$scratch/said" >&2
+    grep -q '^test result: ok. 1 passed' "$scratch/said" || {
+        echo "soak: there is no test $test" >&2
+        exit 1
+    }
     if [ -s "$skips" ]; then
         echo "soak: skipped: $(cat "$skips")" >&2
         exit 1
@@ -52,20 +62,20 @@ traces() {
 
 for name in compress reflector; do target/release/tam build "services/$name"; done
 
-long system system bombs::modules_made_to_blow_up_the_compiler_end_within_its_limits_while_the_node_answers
-long system system kills::kills_at_random_moments_lose_nothing_but_what_was_in_a_dead_cells_rings
-long wasm-lab differential random_modules_agree_in_kernel_wasmtime_and_wasmi
-long bench levels_random random_packets_meet_the_same_fate_everywhere
-long bench levels_kernel random_packets_meet_the_same_fate_at_kernel_nic_and_user_level
-long repository repository lying::of_ten_thousand_lies_none_is_accepted
-long targets tokens of_ten_thousand_changed_tokens_none_is_accepted
-long noded lib ledger::files::tests::nothing_is_lost_or_doubled_when_the_writer_is_killed_at_any_point
-long system system guard::crafted_sources_get_no_legitimate_prefix_held
-long system system ledger::the_bill_of_a_number_of_packets_is_what_sender_and_receiver_count
-long bpf front_door parser::mutated_frames_are_read_as_in_rust
-long association replay recorded_packets_are_accepted_once_also_after_restarts_and_by_no_successor
-long system system crowds::clients_who_come_and_leave_at_any_moment_leave_nothing_and_disturb_nobody
-TAM_SOAK=1 cargo test --release --package session --test session >&2
+long system bombs::modules_made_to_blow_up_the_compiler_end_within_its_limits_while_the_node_answers
+long system kills::alone::kills_at_random_moments_lose_nothing_but_what_was_in_a_dead_cells_rings
+long differential random_modules_agree_in_kernel_wasmtime_and_wasmi
+long levels_random random_packets_meet_the_same_fate_everywhere
+long levels_kernel random_packets_meet_the_same_fate_at_kernel_nic_and_user_level
+long repository lying::of_ten_thousand_lies_none_is_accepted
+long tokens of_ten_thousand_changed_tokens_none_is_accepted
+long lib ledger::files::tests::nothing_is_lost_or_doubled_when_the_writer_is_killed_at_any_point
+long system guard::crafted_sources_get_no_legitimate_prefix_held
+long system ledger::the_bill_of_a_number_of_packets_is_what_sender_and_receiver_count
+long front_door parser::mutated_frames_are_read_as_in_rust
+long replay recorded_packets_are_accepted_once_also_after_restarts_and_by_no_successor
+long system crowds::clients_who_come_and_leave_at_any_moment_leave_nothing_and_disturb_nobody
+TAM_SOAK=1 cargo test --release --workspace --test session >&2
 tools/fuzz.sh "${FUZZ_SECONDS:-600}" >&2
 
 runs=0

@@ -7,7 +7,11 @@
 # Ends with 1 when a check or a test failed, when the tests left something
 # behind on this machine, or when one was skipped and TAM_ALLOW_SKIPS is empty.
 # A test that this machine cannot run appends one line, "name: why", to the file
-# that TAM_SKIPS names; cargo's "ignored" count as skipped too.
+# that TAM_SKIPS names; cargo's "ignored" count as skipped too. The seconds of each
+# step and the slowest tests stand in front of the sum; they fail nothing.
+#
+# Random cases of property tests come from PROPTEST_RNG_SEED: the same in each run,
+# unless it is set (tools/soak.sh draws one).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tools/rust.sh
@@ -21,15 +25,26 @@ LINTS_MINOR=95 # lints differ by version: with another one clippy reports, but i
 SAMPLES="monitor touch firewall nat guard guard-limit flakeway compress reflector transcode"
 OUTSIDE=$(ls sdk/rust/Cargo.toml services/*/Cargo.toml) # packages that the workspace leaves out
 
+SYSTEM_JOBS=${SYSTEM_JOBS:-4} # system tests at a time: a node waits for its packets most of the time
+SLOWEST=20                    # tests named at the end, of those that took over two seconds
+
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-7051}
 output=$scratch/output
+seconds=$scratch/seconds # lines "SECONDS STEP"
+: >"$seconds"
 export TAM_SKIPS=$scratch/skips
 : >"$output"
 : >"$TAM_SKIPS"
 problems=()
 
-step() { echo "== $*" >&2; }
+# Announces a step, and notes how long the one before it took.
+step() {
+    [ -z "${step_name-}" ] || echo "$((SECONDS - step_began)) $step_name" >>"$seconds"
+    step_name=$1 step_began=$SECONDS
+    [ -z "$1" ] || echo "== $1" >&2
+}
 
 # Runs one check; goes on after a failure, so that one run shows them all.
 check() {
@@ -83,22 +98,43 @@ must_build() {
     case " ${problems[*]} " in *" build "*) report || exit 1 ;; esac
 }
 
-# Tests that make namespaces and load BPF need root.
+# What stands before each test program: tests that make namespaces and load BPF need root.
 as_root() {
-    [ "$(id -u)" = 0 ] && return
-    local triple
-    triple=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
-    export "CARGO_TARGET_${triple}_RUNNER=sudo -n --preserve-env"
+    root=()
+    [ "$(id -u)" = 0 ] || root=(sudo -n --preserve-env)
 }
 
+# Runs system tests, so many at a time. With --workspace, so that dependencies keep the features,
+# and so the builds, of the other tests; the variable, which Cargo itself must not see, lets the
+# test library of a stable Rust print the time of each test.
+system() {
+    local jobs=$1 runner=("${root[@]}" env RUSTC_BOOTSTRAP=1)
+    shift
+    cargo --config "target.'cfg(unix)'.runner='${runner[*]}'" \
+        test --release --workspace --test system --test intercepted --no-fail-fast -- \
+        -Zunstable-options --report-time --test-threads="$jobs" "$@"
+}
+
+# A test that skipped itself says "ok" all the same.
 sum() {
     awk -v skips="$(grep -c . "$TAM_SKIPS" || true)" '
         /^test result: / { passed += $4; failed += $6; ignored += $8 }
-        END { printf "%d %d %d\n", passed, failed, ignored + skips }' "$output"
+        END { printf "%d %d %d\n", passed - skips, failed, ignored + skips }' "$output"
+}
+
+# The seconds of each step, and the slowest tests.
+times() {
+    step ""
+    echo "seconds of each step ($SECONDS in all):"
+    awk '{ printf "%6d ", $1; $1 = ""; print }' "$seconds"
+    echo "slowest tests, in seconds:"
+    sed -n 's/^test \(.*\) \.\.\. .*<\([0-9.]*\)s>$/\2 \1/p' "$output" |
+        awk '$1 >= 2' | sort -rn | head -n "$SLOWEST" | awk '{ printf "%6.1f  %s\n", $1, $2 }'
 }
 
 report() {
     local passed failed skipped
+    times
     read -r passed failed skipped < <(sum)
     comm -13 "$scratch/before" <(traces | sort) >"$scratch/left"
     if [ -s "$scratch/left" ]; then
@@ -120,7 +156,8 @@ main() {
         check "cargo xtask tidy" cargo xtask tidy
         must_build
         check "cargo clippy" clippy
-        tests workspace cargo test --release --workspace --exclude system --no-fail-fast
+        tests workspace cargo xtask test "${root[@]}"
+        tests "examples of documents" cargo test --release --workspace --doc --quiet --no-fail-fast
         for manifest in $OUTSIDE; do
             tests "$manifest" cargo test --release --manifest-path "$manifest" --target-dir target/samples --no-fail-fast
         done
@@ -131,9 +168,9 @@ main() {
         exit 2
         ;;
     esac
-    # One at a time: they measure and they fill both cores. With --workspace, so that
-    # dependencies keep the features, and so the builds, of the tests above.
-    tests system cargo test --release --workspace --test system --test intercepted --no-fail-fast -- --test-threads=1
+    tests system system "$SYSTEM_JOBS" --skip alone::
+    # Those that look at the whole machine, or end what others made.
+    tests "system, one at a time" system 1 alone::
     report
 }
 

@@ -1,10 +1,13 @@
-//! The project's chores as ordinary Rust: `cargo xtask tidy`.
+//! The project's chores as ordinary Rust: `cargo xtask tidy`, `test` and `quick`.
 //!
-//! It reads the tree and says what breaks the project's rules; it changes
-//! nothing, and runs no other program than `cargo tree`. Formatting and lints are cargo's.
+//! `tidy` reads the tree and says what breaks the project's rules; `test` runs the test programs
+//! of the workspace; `quick` does both for what a change touches. Formatting and lints are cargo's.
 
 #![forbid(unsafe_code)]
 
+mod affected;
+mod programs;
+mod quick;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -13,31 +16,44 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, ensure};
 use tidy::features::{self, Listings};
 
-const USAGE: &str = "usage: cargo xtask tidy [--json]";
+const USAGE: &str = "usage: cargo xtask tidy [--json]        the project's rules
+       cargo xtask test [RUNNER…]        every test program but the system tests; RUNNER stands before each: sudo -n
+       cargo xtask quick [REVISION]      format, rules, lints and tests of what differs from REVISION (HEAD), and of what depends on it";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let json = match arguments.as_slice() {
-        ["tidy"] => false,
-        ["tidy", "--json"] => true,
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let passed = match words.as_slice() {
+        ["tidy"] => run_tidy(false),
+        ["tidy", "--json"] => run_tidy(true),
+        ["test", ..] => run_tests(&arguments[1..]),
+        ["quick"] => quick::run(None),
+        ["quick", revision] if !revision.starts_with('-') => quick::run(Some(revision)),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
         }
     };
-    match run(json) {
+    match passed {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("tidy: {error:#}");
+            eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Prints the findings; true when none of them is an error.
-fn run(json: bool) -> anyhow::Result<bool> {
+/// Builds and runs every test program but the system tests; true when all passed.
+fn run_tests(runner: &[String]) -> anyhow::Result<bool> {
+    let root = project_root()?;
+    let outcome = programs::run(&programs::build(&root)?, programs::jobs(), runner)?;
+    print!("{outcome}");
+    Ok(outcome.failed.is_empty())
+}
+
+/// Prints the findings of tidy; true when none of them is an error.
+fn run_tidy(json: bool) -> anyhow::Result<bool> {
     let root = project_root()?;
     let tree = tidy::tree::Tree::read(&root)
         .with_context(|| format!("reading the tree at {}", root.display()))?;
@@ -54,15 +70,25 @@ fn run(json: bool) -> anyhow::Result<bool> {
     Ok(report.errors == 0)
 }
 
+/// Returns a Cargo that runs at the root, without what `cargo run` has set for xtask: build scripts
+/// that look at it would run again, and everything behind them.
+fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let set = std::env::vars_os().map(|(name, _)| name).filter(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_")
+    });
+    for name in set {
+        command.env_remove(name);
+    }
+    command.current_dir(root);
+    command
+}
+
 /// Runs one `cargo tree` over the workspace and returns its output.
 fn listing(root: &Path, edges: &str) -> anyhow::Result<String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .current_dir(root)
-        .args(features::TREE)
-        .arg(edges)
-        .output()
-        .context("running cargo tree")?;
+    let output =
+        cargo(root).args(features::TREE).arg(edges).output().context("running cargo tree")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "cargo tree failed: {}", said.trim());
     String::from_utf8(output.stdout).context("reading what cargo tree printed")

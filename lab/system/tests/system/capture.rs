@@ -164,69 +164,6 @@ fn is(text: &Option<String>, wanted: &str) -> bool {
 }
 
 #[test]
-fn what_modules_below_user_level_make_of_packets_is_captured_with_their_verdict() {
-    if !root_or_skip("captures behind modules at nic and kernel") {
-        return;
-    }
-    for (level, outcome, seen_by) in
-        [("nic", "to_nic", "front door"), ("kernel", "to_kernel_module", "kernel")]
-    {
-        let setting = Setting::up_at(level);
-        let inventory = bpf::Inventory::take().unwrap();
-        let packets = packets_of(&setting.line, &["left", "right"], || setting.send());
-        let of_service = |packet: &&CapturedPacket| {
-            packet.rule == Some(setting.serving)
-                && is(&packet.session, "best-effort")
-                && is(&packet.service, "fussy")
-                && is(&packet.level, level)
-        };
-        let of_service: Vec<_> = packets.iter().filter(of_service).collect();
-        let count = |wanted: &dyn Fn(&CapturedPacket) -> bool| {
-            of_service.iter().filter(|packet| wanted(packet)).count()
-        };
-        let place = |p: &CapturedPacket, direction: &str, port: &str| {
-            (p.direction.as_str(), p.port.as_str()) == (direction, port)
-        };
-        let came = count(&|p| is(&p.outcome, outcome) && place(p, "in", "left") && !p.dropped);
-        // With the TTL that it left with.
-        let passed = count(&|p| {
-            is(&p.verdict, "pass")
-                && p.seen_by == seen_by
-                && place(p, "out", "right")
-                && hops(p) == 63
-        });
-        let disliked = count(&|p| {
-            is(&p.verdict, "drop dislike")
-                && p.seen_by == seen_by
-                && place(p, "in", "left")
-                && p.dropped
-        });
-        assert_eq!(
-            (came, passed, disliked, of_service.len()),
-            (SERVED, SERVED * 3 / 4, SERVED / 4, 2 * SERVED),
-            "{level}: {packets:#?}"
-        );
-
-        // Only what is dropped; then without a tap, and nothing is left of those.
-        let request = api::CaptureRequest { dropped: true, ..Default::default() };
-        let client = setting.line.node.client();
-        let id = client.capture(&request).unwrap().id;
-        setting.send();
-        let ended = client.end_capture(id).unwrap().packets;
-        assert!(ended.iter().all(|packet| packet.dropped), "{ended:#?}");
-        let disliked = ended.iter().filter(|packet| is(&packet.verdict, "drop dislike"));
-        assert_eq!((disliked.count(), ended.len()), (SERVED / 4, SERVED / 4 + REFUSED));
-        setting.send();
-        let stats = setting.line.node.service("fussy").unwrap().stats;
-        assert_eq!(
-            (stats.packets, stats.dropped.values().sum::<u64>()),
-            (3 * SERVED as u64, 3 * SERVED as u64 / 4)
-        );
-        crate::common::assert_no_bpf_since(&inventory);
-    }
-}
-
-#[test]
 fn packets_of_packet_ports_are_captured_as_they_came_and_left() {
     if !root_or_skip("captures on ports without XDP") {
         return;
@@ -342,4 +279,72 @@ fn a_captured_packet_has_its_rule_verdict_and_level_and_a_capture_leaves_nothing
     let id = client.capture(&api::CaptureRequest::default()).unwrap().id;
     assert_eq!(refused(api::CaptureRequest::default()), api::ErrorCode::Limit);
     client.end_capture(id).unwrap();
+}
+
+/// Tests that look at the whole machine, or end what others made: none runs beside them.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn what_modules_below_user_level_make_of_packets_is_captured_with_their_verdict() {
+        if !root_or_skip("captures behind modules at nic and kernel") {
+            return;
+        }
+        for (level, outcome, seen_by) in
+            [("nic", "to_nic", "front door"), ("kernel", "to_kernel_module", "kernel")]
+        {
+            let setting = Setting::up_at(level);
+            let inventory = bpf::Inventory::take().unwrap();
+            let packets = packets_of(&setting.line, &["left", "right"], || setting.send());
+            let of_service = |packet: &&CapturedPacket| {
+                packet.rule == Some(setting.serving)
+                    && is(&packet.session, "best-effort")
+                    && is(&packet.service, "fussy")
+                    && is(&packet.level, level)
+            };
+            let of_service: Vec<_> = packets.iter().filter(of_service).collect();
+            let count = |wanted: &dyn Fn(&CapturedPacket) -> bool| {
+                of_service.iter().filter(|packet| wanted(packet)).count()
+            };
+            let place = |p: &CapturedPacket, direction: &str, port: &str| {
+                (p.direction.as_str(), p.port.as_str()) == (direction, port)
+            };
+            let came = count(&|p| is(&p.outcome, outcome) && place(p, "in", "left") && !p.dropped);
+            // With the TTL that it left with.
+            let passed = count(&|p| {
+                is(&p.verdict, "pass")
+                    && p.seen_by == seen_by
+                    && place(p, "out", "right")
+                    && hops(p) == 63
+            });
+            let disliked = count(&|p| {
+                is(&p.verdict, "drop dislike")
+                    && p.seen_by == seen_by
+                    && place(p, "in", "left")
+                    && p.dropped
+            });
+            assert_eq!(
+                (came, passed, disliked, of_service.len()),
+                (SERVED, SERVED * 3 / 4, SERVED / 4, 2 * SERVED),
+                "{level}: {packets:#?}"
+            );
+
+            // Only what is dropped; then without a tap, and nothing is left of those.
+            let request = api::CaptureRequest { dropped: true, ..Default::default() };
+            let client = setting.line.node.client();
+            let id = client.capture(&request).unwrap().id;
+            setting.send();
+            let ended = client.end_capture(id).unwrap().packets;
+            assert!(ended.iter().all(|packet| packet.dropped), "{ended:#?}");
+            let disliked = ended.iter().filter(|packet| is(&packet.verdict, "drop dislike"));
+            assert_eq!((disliked.count(), ended.len()), (SERVED / 4, SERVED / 4 + REFUSED));
+            setting.send();
+            let stats = setting.line.node.service("fussy").unwrap().stats;
+            assert_eq!(
+                (stats.packets, stats.dropped.values().sum::<u64>()),
+                (3 * SERVED as u64, 3 * SERVED as u64 / 4)
+            );
+            crate::common::assert_no_bpf_since(&inventory);
+        }
+    }
 }

@@ -44,37 +44,6 @@ pub fn gone(pid: u32) -> bool {
 }
 
 #[test]
-fn a_node_that_is_asked_to_end_leaves_nothing() {
-    if !root_or_skip("a clean end") {
-        return;
-    }
-    let net = Net::line(1500).unwrap();
-    // As on a router that nobody prepared: the node must switch this off, and on again.
-    let device = net.end("r1", "client").unwrap().device.clone();
-    let features = ["ethtool", "-K", &device, "gro", "on", "rxvlan", "on"];
-    assert!(net.run("r1", &features, PROGRAM_TIME_MAX).unwrap().status.success());
-    let (before, held) = (traces(&net), bpf::Inventory::take().unwrap());
-    let mut line = Line { node: testkit::NodeUnderTest::start(&net, "r1").unwrap(), net };
-    line.acquaint();
-    let all = Service { rules: &["any"], ..Service::default() };
-    line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
-    line.acquaint();
-    let during = traces(&line.net);
-    // A TUN device to the kernel, and a TAP device from it.
-    assert!(during.xdp && during.devices.len() == before.devices.len() + 2, "{during:#?}");
-    assert_ne!(during.offloads, before.offloads);
-    let (cell, workers) = (line.node.cell().unwrap(), line.node.workers().unwrap());
-    assert!(workers.contains(&cell), "{workers:?}");
-
-    assert!(line.node.stop().unwrap().success(), "{}", line.node.log());
-    assert_eq!(leftovers(line.node.name()), [""; 0]);
-    assert_eq!(traces(&line.net), before);
-    assert_no_bpf_since(&held);
-    assert!(workers.into_iter().all(gone), "the cell or a compiler runs on");
-    line.acquaint();
-}
-
-#[test]
 fn a_killed_daemon_without_services_leaves_plain_forwarding_and_its_successor_adopts_it() {
     if !root_or_skip("a killed daemon") {
         return;
@@ -181,4 +150,40 @@ fn what_lay_in_the_rings_of_a_killed_cell_is_lost_and_counted() {
     // The new cell has the service again.
     sender.send(b"once more").unwrap();
     assert!(receiver.recv(&mut [0; 16]).is_ok());
+}
+
+/// Tests that look at the whole machine, or end what others made: none runs beside them.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_asked_to_end_leaves_nothing() {
+        if !root_or_skip("a clean end") {
+            return;
+        }
+        let net = Net::line(1500).unwrap();
+        // As on a router that nobody prepared: the node must switch this off, and on again.
+        let device = net.end("r1", "client").unwrap().device.clone();
+        let features = ["ethtool", "-K", &device, "gro", "on", "rxvlan", "on"];
+        assert!(net.run("r1", &features, PROGRAM_TIME_MAX).unwrap().status.success());
+        let (before, held) = (traces(&net), bpf::Inventory::take().unwrap());
+        let mut line = Line { node: testkit::NodeUnderTest::start(&net, "r1").unwrap(), net };
+        line.acquaint();
+        let all = Service { rules: &["any"], ..Service::default() };
+        line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
+        line.acquaint();
+        let during = traces(&line.net);
+        // A TUN device to the kernel, and a TAP device from it.
+        assert!(during.xdp && during.devices.len() == before.devices.len() + 2, "{during:#?}");
+        assert_ne!(during.offloads, before.offloads);
+        let (cell, workers) = (line.node.cell().unwrap(), line.node.workers().unwrap());
+        assert!(workers.contains(&cell), "{workers:?}");
+
+        assert!(line.node.stop().unwrap().success(), "{}", line.node.log());
+        assert_eq!(leftovers(line.node.name()), [""; 0]);
+        assert_eq!(traces(&line.net), before);
+        assert_no_bpf_since(&held);
+        assert!(workers.into_iter().all(gone), "the cell or a compiler runs on");
+        line.acquaint();
+    }
 }

@@ -51,44 +51,49 @@ pub fn counted(output: &Output) -> serde_json::Value {
     report
 }
 
-#[test]
-fn the_demo_shows_real_traffic_and_leaves_nothing() {
-    if !root_or_skip("demo") {
-        return;
+/// Tests that look at the whole machine, or end what others made: none runs beside them.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn the_demo_shows_real_traffic_and_leaves_nothing() {
+        if !root_or_skip("demo") {
+            return;
+        }
+        checked(&demo());
+        assert_eq!(left_behind(), Vec::<String>::new());
     }
-    checked(&demo());
-    assert_eq!(left_behind(), Vec::<String>::new());
-}
 
-#[test]
-fn what_a_killed_demo_left_is_cleaned_up() {
-    if !root_or_skip("demo") {
-        return;
+    #[test]
+    fn what_a_killed_demo_left_is_cleaned_up() {
+        if !root_or_skip("demo") {
+            return;
+        }
+        let killed = || {
+            let mut child = Command::new(tam())
+                .args(["demo", "--json"])
+                .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let pinned = || std::path::Path::new(PINS).exists().then_some(());
+            assert!(
+                wait_for(Duration::from_secs(20), pinned).is_some(),
+                "the demo's node did not start"
+            );
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(!left_behind().is_empty(), "the demo was killed too late");
+        };
+
+        killed();
+        let down = Command::new(tam()).args(["lab", "down", "--all", "--json"]).output().unwrap();
+        assert!(down.status.success(), "{}", String::from_utf8_lossy(&down.stderr));
+        assert_eq!(left_behind(), Vec::<String>::new());
+
+        killed();
+        checked(&demo());
+        assert_eq!(left_behind(), Vec::<String>::new());
     }
-    let killed = || {
-        let mut child = Command::new(tam())
-            .args(["demo", "--json"])
-            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let pinned = || std::path::Path::new(PINS).exists().then_some(());
-        assert!(
-            wait_for(Duration::from_secs(20), pinned).is_some(),
-            "the demo's node did not start"
-        );
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(!left_behind().is_empty(), "the demo was killed too late");
-    };
-
-    killed();
-    let down = Command::new(tam()).args(["lab", "down", "--all", "--json"]).output().unwrap();
-    assert!(down.status.success(), "{}", String::from_utf8_lossy(&down.stderr));
-    assert_eq!(left_behind(), Vec::<String>::new());
-
-    killed();
-    checked(&demo());
-    assert_eq!(left_behind(), Vec::<String>::new());
 }

@@ -209,35 +209,6 @@ fn a_daemon_hands_over_to_another_and_no_packet_notices() {
 }
 
 #[test]
-fn daemon_after_daemon_leaks_no_descriptor_no_pin_and_nothing_in_the_kernel() {
-    if !root_or_skip("descriptors of daemons") {
-        return;
-    }
-    let (mut line, _flows) = three();
-    let (cell, mut seen) = (line.node.cell().unwrap(), Vec::new());
-    let mut held = None;
-    for _ in 0..5 {
-        line.node.kill().unwrap();
-        line.node.start_again(&line.net, "r1").unwrap();
-        line.node.stats().unwrap();
-        // A connection of the API may be about to end.
-        std::thread::sleep(GAP * 50);
-        let daemon = line.node.pid().unwrap();
-        seen.push((descriptors(daemon), descriptors(cell), pins(&line)));
-        // Freed late, so that is waited for.
-        let counts = || bpf::Inventory::take().unwrap().counts();
-        let first = *held.get_or_insert_with(counts);
-        let no_more = || counts().iter().zip(first).all(|(now, first)| *now <= first).then_some(());
-        let kept = wait_for(SOON, no_more);
-        assert!(kept.is_some(), "programs, maps, links: {:?}, at first {first:?}", counts());
-    }
-    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:#?}");
-    line.node.remove("low").unwrap();
-    let left = pins(&line);
-    assert_eq!(left.len(), seen[0].2.len() - 4, "arena, block, ring and program: {left:?}");
-}
-
-#[test]
 fn when_cell_and_daemon_are_both_gone_services_start_anew_and_forwarding_never_stops() {
     if !root_or_skip("a killed daemon and a killed cell") {
         return;
@@ -342,4 +313,39 @@ fn cleanup_ends_the_cell_of_a_dead_daemon_too() {
 
 fn gone_now(pid: u32) -> bool {
     !Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// Tests that look at the whole machine, or end what others made: none runs beside them.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn daemon_after_daemon_leaks_no_descriptor_no_pin_and_nothing_in_the_kernel() {
+        if !root_or_skip("descriptors of daemons") {
+            return;
+        }
+        let (mut line, _flows) = three();
+        let (cell, mut seen) = (line.node.cell().unwrap(), Vec::new());
+        let mut held = None;
+        for _ in 0..5 {
+            line.node.kill().unwrap();
+            line.node.start_again(&line.net, "r1").unwrap();
+            line.node.stats().unwrap();
+            // A connection of the API may be about to end.
+            std::thread::sleep(GAP * 50);
+            let daemon = line.node.pid().unwrap();
+            seen.push((descriptors(daemon), descriptors(cell), pins(&line)));
+            // Freed late, so that is waited for.
+            let counts = || bpf::Inventory::take().unwrap().counts();
+            let first = *held.get_or_insert_with(counts);
+            let no_more =
+                || counts().iter().zip(first).all(|(now, first)| *now <= first).then_some(());
+            let kept = wait_for(SOON, no_more);
+            assert!(kept.is_some(), "programs, maps, links: {:?}, at first {first:?}", counts());
+        }
+        assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:#?}");
+        line.node.remove("low").unwrap();
+        let left = pins(&line);
+        assert_eq!(left.len(), seen[0].2.len() - 4, "arena, block, ring and program: {left:?}");
+    }
 }

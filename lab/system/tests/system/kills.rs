@@ -65,72 +65,82 @@ fn settled(line: &Line, dead_cell: Option<u32>) -> Option<()> {
     (node.cell == "ready" && heard && run && there && guests == leads).then_some(())
 }
 
-#[test]
-fn kills_at_random_moments_lose_nothing_but_what_was_in_a_dead_cells_rings() {
-    if !root_or_skip("random kills") {
-        return;
-    }
-    let kills = if std::env::var_os("TAM_SOAK").is_some() { KILLS_SOAK } else { KILLS };
-    let seed = std::env::var("TAM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
-    eprintln!("{kills} kills, TAM_SEED={seed}");
-    let mut dice = Dice(seed | 1);
-    let held = bpf::Inventory::take().unwrap();
-    let mut line = Line::up();
-    line.acquaint();
-    for (name, level, port) in STAY {
-        deploy(&line, name, level, port);
-    }
-    let flows = Flows::new(&line, &STAY.map(|(_, _, port)| port));
-    let mut cells = vec![line.node.cell().unwrap()];
-    let (cell_kills, sent, arrived) = flows.during(|sent| {
-        let mut cell_kills = 0;
-        for number in 0..kills {
-            sent.more(20);
-            let (what, who, pause) = (dice.below(7), dice.below(4), dice.below(40_000));
-            let cell = line.node.cell().unwrap();
-            std::thread::scope(|scope| {
-                let asked = &line;
-                scope.spawn(move || ask(asked, what));
-                std::thread::sleep(Duration::from_micros(pause));
-                let daemon = line.node.pid().unwrap();
-                // Three of four meet the daemon, two the cell.
-                match who {
-                    0 | 1 => kill(daemon),
-                    2 => kill(cell),
-                    _ => [daemon, cell].into_iter().for_each(kill),
-                }
-            });
-            cell_kills += usize::from(who >= 2);
-            if who != 2 {
-                line.node.kill().unwrap();
-                sent.more(dice.below(50) as u32);
-                line.node.start_again(&line.net, "r1").unwrap();
-            }
-            let dead_cell = (who >= 2).then_some(cell);
-            wait_for(SOON * 6, || settled(&line, dead_cell)).unwrap_or_else(|| {
-                let services = line.node.client().services();
-                panic!("kill {number} ({what}, {who}): {services:#?}\n{}", line.node.log())
-            });
-            cells.push(line.node.cell().unwrap());
-        }
-        cell_kills
-    });
-    let lost: Vec<usize> = arrived.iter().map(|arrived| sent as usize - arrived.len()).collect();
-    eprintln!("{sent} packets to each service, lost {lost:?} in {cell_kills} dead cells");
-    for ((name, ..), arrived) in STAY.iter().zip(&arrived) {
-        let wrong = arrived.windows(2).find(|pair| pair[0].0 >= pair[1].0);
-        assert_eq!(wrong, None, "{name}: in order, and none twice");
-    }
-    assert!(lost.iter().all(|lost| *lost <= cell_kills * IN_RINGS_MAX), "{lost:?}, {cell_kills}");
+/// Tests that look at the whole machine, or end what others made: none runs beside them.
+mod alone {
+    use super::*;
 
-    line.node.stop().unwrap();
-    assert_eq!(leftovers(line.node.name()), [""; 0]);
-    cells.sort_unstable();
-    cells.dedup();
-    assert!(cells.iter().all(|cell| gone(*cell)), "a cell runs on: {cells:?}");
-    let links = line.net.netlink("r1").unwrap().links().unwrap();
-    let own = |name: &str| name.starts_with("tam-") || name.starts_with("tup-");
-    assert!(!links.iter().any(|link| own(&link.name)), "{links:?}");
-    assert_no_bpf_since(&held);
-    line.acquaint();
+    #[test]
+    fn kills_at_random_moments_lose_nothing_but_what_was_in_a_dead_cells_rings() {
+        if !root_or_skip("random kills") {
+            return;
+        }
+        let kills = if std::env::var_os("TAM_SOAK").is_some() { KILLS_SOAK } else { KILLS };
+        let seed =
+            std::env::var("TAM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
+        eprintln!("{kills} kills, TAM_SEED={seed}");
+        let mut dice = Dice(seed | 1);
+        let held = bpf::Inventory::take().unwrap();
+        let mut line = Line::up();
+        line.acquaint();
+        for (name, level, port) in STAY {
+            deploy(&line, name, level, port);
+        }
+        let flows = Flows::new(&line, &STAY.map(|(_, _, port)| port));
+        let mut cells = vec![line.node.cell().unwrap()];
+        let (cell_kills, sent, arrived) = flows.during(|sent| {
+            let mut cell_kills = 0;
+            for number in 0..kills {
+                sent.more(20);
+                let (what, who, pause) = (dice.below(7), dice.below(4), dice.below(40_000));
+                let cell = line.node.cell().unwrap();
+                std::thread::scope(|scope| {
+                    let asked = &line;
+                    scope.spawn(move || ask(asked, what));
+                    std::thread::sleep(Duration::from_micros(pause));
+                    let daemon = line.node.pid().unwrap();
+                    // Three of four meet the daemon, two the cell.
+                    match who {
+                        0 | 1 => kill(daemon),
+                        2 => kill(cell),
+                        _ => [daemon, cell].into_iter().for_each(kill),
+                    }
+                });
+                cell_kills += usize::from(who >= 2);
+                if who != 2 {
+                    line.node.kill().unwrap();
+                    sent.more(dice.below(50) as u32);
+                    line.node.start_again(&line.net, "r1").unwrap();
+                }
+                let dead_cell = (who >= 2).then_some(cell);
+                wait_for(SOON * 6, || settled(&line, dead_cell)).unwrap_or_else(|| {
+                    let services = line.node.client().services();
+                    panic!("kill {number} ({what}, {who}): {services:#?}\n{}", line.node.log())
+                });
+                cells.push(line.node.cell().unwrap());
+            }
+            cell_kills
+        });
+        let lost: Vec<usize> =
+            arrived.iter().map(|arrived| sent as usize - arrived.len()).collect();
+        eprintln!("{sent} packets to each service, lost {lost:?} in {cell_kills} dead cells");
+        for ((name, ..), arrived) in STAY.iter().zip(&arrived) {
+            let wrong = arrived.windows(2).find(|pair| pair[0].0 >= pair[1].0);
+            assert_eq!(wrong, None, "{name}: in order, and none twice");
+        }
+        assert!(
+            lost.iter().all(|lost| *lost <= cell_kills * IN_RINGS_MAX),
+            "{lost:?}, {cell_kills}"
+        );
+
+        line.node.stop().unwrap();
+        assert_eq!(leftovers(line.node.name()), [""; 0]);
+        cells.sort_unstable();
+        cells.dedup();
+        assert!(cells.iter().all(|cell| gone(*cell)), "a cell runs on: {cells:?}");
+        let links = line.net.netlink("r1").unwrap().links().unwrap();
+        let own = |name: &str| name.starts_with("tam-") || name.starts_with("tup-");
+        assert!(!links.iter().any(|link| own(&link.name)), "{links:?}");
+        assert_no_bpf_since(&held);
+        line.acquaint();
+    }
 }

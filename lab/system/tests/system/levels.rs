@@ -153,49 +153,6 @@ fn programs() -> Vec<u32> {
 }
 
 #[test]
-fn what_the_kernel_has_verified_runs_again_empty_until_bpf_is_switched_off() {
-    if !root_or_skip("programs that run again") {
-        return;
-    }
-    let fields = COUNTS_ON.replace("PAYLOAD", &PAYLOAD_ADDRESS.to_string());
-    let manifest = format!("window = 64\nmemory_pages_max = 1\n{BELOW}");
-    let wasm = module("again", &manifest, &fields);
-    let line = Line::up();
-    line.acquaint();
-    let flow = Flow::new(&line);
-    let others = programs();
-    let deploy = |level| {
-        let service = Service { rules: RULES, level, ..Service::default() };
-        let deployed = line.node.deploy(&wasm, &service).unwrap();
-        assert_eq!(deployed.service.level, level, "{}", deployed.service.level_reason);
-        let mut own = programs();
-        own.retain(|id| !others.contains(id));
-        own
-    };
-    for level in ["nic", "kernel"] {
-        // Until no packet can be in a program any more it is not used again.
-        let mut verified: Vec<u32> = Vec::new();
-        let is_used_again = (0..100).any(|_| {
-            let own = deploy(level);
-            assert_eq!(flow.one(1), Some((1, 6, 8)), "{level}: it begins anew");
-            line.node.remove("again").unwrap();
-            let is_known = own.iter().all(|id| verified.contains(id));
-            verified = own;
-            is_known
-        });
-        assert!(is_used_again, "{level}: {verified:?}");
-    }
-    // What was loaded for one level is there for the other one, too.
-    deploy("nic");
-    assert_eq!(line.node.client().move_service("again", "kernel").unwrap().level, "kernel");
-    assert_eq!(flow.one(1), Some((1, 6, 8)));
-    line.node.remove("again").unwrap();
-    line.node.client().set_bpf(false).unwrap();
-    let are_gone = wait_for(SOON, || (programs() == others).then_some(()));
-    assert!(are_gone.is_some(), "{:?} beside {others:?}", programs());
-}
-
-#[test]
 fn a_service_moves_under_traffic_with_its_state_and_every_packet_meets_it_once_in_order() {
     if !root_or_skip("moves under traffic") {
         return;
@@ -395,5 +352,53 @@ fn beyond_its_budget_below_a_service_is_raised_or_dropped_and_all_is_counted() {
         let after = line.node.stats().unwrap().sessions["best-effort"];
         let after = api::SessionStats { memory_bytes: spent.memory_bytes, ..after };
         assert_eq!(after, spent, "what was used stays on the session's account");
+    }
+}
+
+/// Tests that look at the whole machine, or end what others made: none runs beside them.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_has_verified_runs_again_empty_until_bpf_is_switched_off() {
+        if !root_or_skip("programs that run again") {
+            return;
+        }
+        let fields = COUNTS_ON.replace("PAYLOAD", &PAYLOAD_ADDRESS.to_string());
+        let manifest = format!("window = 64\nmemory_pages_max = 1\n{BELOW}");
+        let wasm = module("again", &manifest, &fields);
+        let line = Line::up();
+        line.acquaint();
+        let flow = Flow::new(&line);
+        let others = programs();
+        let deploy = |level| {
+            let service = Service { rules: RULES, level, ..Service::default() };
+            let deployed = line.node.deploy(&wasm, &service).unwrap();
+            assert_eq!(deployed.service.level, level, "{}", deployed.service.level_reason);
+            let mut own = programs();
+            own.retain(|id| !others.contains(id));
+            own
+        };
+        for level in ["nic", "kernel"] {
+            // Until no packet can be in a program any more it is not used again.
+            let mut verified: Vec<u32> = Vec::new();
+            let is_used_again = (0..100).any(|_| {
+                let own = deploy(level);
+                assert_eq!(flow.one(1), Some((1, 6, 8)), "{level}: it begins anew");
+                line.node.remove("again").unwrap();
+                let is_known = own.iter().all(|id| verified.contains(id));
+                verified = own;
+                is_known
+            });
+            assert!(is_used_again, "{level}: {verified:?}");
+        }
+        // What was loaded for one level is there for the other one, too.
+        deploy("nic");
+        assert_eq!(line.node.client().move_service("again", "kernel").unwrap().level, "kernel");
+        assert_eq!(flow.one(1), Some((1, 6, 8)));
+        line.node.remove("again").unwrap();
+        line.node.client().set_bpf(false).unwrap();
+        let are_gone = wait_for(SOON, || (programs() == others).then_some(()));
+        assert!(are_gone.is_some(), "{:?} beside {others:?}", programs());
     }
 }

@@ -97,7 +97,7 @@ fn the_kernels_own_words_are_in_the_message() {
 }
 
 #[test]
-fn a_vlan_device_and_its_routes_carry_packets() {
+fn a_vlan_device_and_its_routes_carry_packets_or_the_kernel_has_none_and_that_is_said() {
     if !root_or_reason() {
         return;
     }

@@ -12,11 +12,12 @@ use std::process::{Child, Command, Stdio};
 use std::rc::{Rc, Weak};
 use video::{Header, Splitter, Wish};
 
-/// Whether there is an ffmpeg; says so where there is none.
+/// Returns whether there is an ffmpeg; where there is none, the test of this thread counts as
+/// skipped.
 pub(crate) fn has_ffmpeg() -> bool {
     let has = Command::new("ffmpeg").arg("-version").output().is_ok_and(|it| it.status.success());
     if !has {
-        eprintln!("skipped: there is no ffmpeg on the path");
+        testkit::skip_this("there is no ffmpeg on the path");
     }
     has
 }

@@ -118,12 +118,13 @@ fn a_damaged_ledger_is_refused_with_its_place_and_left_as_it_is() {
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
 }
 
-/// Not a test of its own: the process that the next one kills. It says each number that is on
-/// the disk.
-#[test]
-fn a_process_that_writes_until_it_is_killed() {
-    let Some(directory) = std::env::var_os(WRITES_TO).map(PathBuf::from) else { return };
-    let mut files = open(&directory).unwrap();
+/// Name of the test that starts itself again as the process that it kills.
+const KILLED: &str = "ledger::files::tests::\
+    nothing_is_lost_or_doubled_when_the_writer_is_killed_at_any_point";
+
+/// Writes a ledger until the process is killed, and says each number that is on the disk.
+fn write_until_killed(directory: &Path) {
+    let mut files = open(directory).unwrap();
     let before =
         files.ledger().last_reading(MeterId([3; 16])).map_or(0, |it| it.get(Field::PacketsIn));
     for count in before + 1.. {
@@ -136,6 +137,9 @@ fn a_process_that_writes_until_it_is_killed() {
 
 #[test]
 fn nothing_is_lost_or_doubled_when_the_writer_is_killed_at_any_point() {
+    if let Some(directory) = std::env::var_os(WRITES_TO) {
+        return write_until_killed(Path::new(&directory));
+    }
     let kills = if std::env::var_os(SOAK).is_some() { 1000 } else { 30 };
     let folder = tempfile::tempdir().unwrap();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
@@ -147,8 +151,7 @@ fn nothing_is_lost_or_doubled_when_the_writer_is_killed_at_any_point() {
             records = 0;
         }
         let mut writer = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "ledger::files::tests::a_process_that_writes_until_it_is_killed"])
-            .args(["--nocapture", "--test-threads=1"])
+            .args(["--exact", KILLED, "--nocapture", "--test-threads=1"])
             .env(WRITES_TO, &directory)
             .stdout(Stdio::piped())
             .spawn()
