@@ -46,6 +46,8 @@ pub const HASH_KEYS: usize = 16;
 pub const MASKS_MAX: usize = 64;
 /// Flow cache entries on each CPU.
 pub const FLOWS_MAX: usize = 8192;
+/// Prefixes of IPv4 addresses that are the machine's own.
+pub const OWN_MAX: usize = 65_536;
 /// Entries of one node: each has a lane.
 pub const ENTRIES_MAX: usize = 16_384;
 /// Entries that can be below user level, the first ones: each has counters there, and a program at
@@ -303,10 +305,11 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
         "dropped: nothing was left of its session's share of the port that its rule names",
     ),
     ("drop_cycle", "dropped: it went round and round between cabled ports"),
+    ("drop_own_source", "dropped: its source is an IPv4 address of the router itself"),
 ];
 
 /// Outcomes that the front door counts (`TAM_OUTCOMES`).
-pub const OUTCOME_COUNT: usize = 37;
+pub const OUTCOME_COUNT: usize = 38;
 
 /// Counters of one port, on one CPU (`struct tam_port_stats`).
 #[repr(C)]
@@ -356,6 +359,8 @@ pub const PORT_SHARES: u8 = 1 << 3;
 
 /// [`PortConfig::flags`]: frames come in by a packet socket of the cell; the kernel routes to it.
 pub const PORT_PACKET: u8 = 1 << 5;
+/// [`PortConfig::flags`]: IPv4 packets from this machine's own addresses may come in by it.
+pub const PORT_ACCEPTS_OWN: u8 = 1 << 6;
 /// [`PortConfig::flags`]: the kernel forwards no IPv6 packets that come in by it.
 pub const PORT_NO_V6: u8 = 1 << 7;
 
@@ -456,8 +461,18 @@ pub struct Vlan {
     pub vlan: u16,
     /// Reverse path filter of what comes in by the VLAN device, one of `RPF_*`.
     pub rpf: u8,
-    /// [`PORT_NO_V6`], or 0.
+    /// [`PORT_NO_V6`] and [`PORT_ACCEPTS_OWN`].
     pub flags: u8,
+}
+
+/// IPv4 addresses that the kernel delivers to this machine (`struct tam_own_prefix`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Pod, Zeroable)]
+pub struct OwnPrefix {
+    /// Bits that count.
+    pub length: u32,
+    /// The address, in network byte order.
+    pub address_be: [u8; 4],
 }
 
 /// What travels with a packet to the cell (`struct tam_meta`).

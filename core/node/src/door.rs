@@ -12,7 +12,10 @@
 //! of outcomes, but for routes: it asks for none, so what is forwarded plainly is the kernel's
 //! (`kernel_slow`). There is no flow cache: each frame is searched for.
 
+mod own;
 pub mod rules;
+
+pub use own::OwnSources;
 
 use bpf_maps::{
     ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_INTERCEPT, ACTION_INTERCEPT_BACK,
@@ -126,6 +129,7 @@ pub const DROP_TOO_LONG: usize = outcome("drop_too_long");
 pub const DROP_SHARE: usize = outcome("drop_share");
 /// It goes round and round.
 pub const DROP_CYCLE: usize = outcome("drop_cycle");
+const DROP_OWN_SOURCE: usize = outcome("drop_own_source");
 /// The other end of a bridge is away.
 pub const DROP_EGRESS_GONE: usize = outcome("drop_egress_gone");
 
@@ -135,6 +139,7 @@ pub struct Door {
     rules: RuleSet,
     /// A rule names an ethertype that is not IP.
     has_ethertypes: bool,
+    own: OwnSources,
     fragments: Fragments,
 }
 
@@ -143,6 +148,11 @@ impl Door {
     pub fn install(&mut self, rules: RuleSet) {
         self.has_ethertypes = rules.masks.iter().any(|mask| mask.bits.ethertype_be != [0; 2]);
         self.rules = rules;
+    }
+
+    /// Has these addresses of the machine itself from the next frame on.
+    pub fn set_own(&mut self, own: OwnSources) {
+        self.own = own;
     }
 
     /// What becomes of a frame.
@@ -176,7 +186,9 @@ impl Door {
         let mut matched = [None; STAGES];
         let all = decided.first.iter().chain(&decided.then).chain(&decided.counted);
         matched.iter_mut().zip(all).for_each(|(to, rule)| *to = Some(RuleId(rule.rule)));
+        let is_martian = port.bridge.is_none() && self.own.refuse(port.id, &parsed);
         let (act, outcome) = match decided.action() {
+            action if is_martian && action != ACTION_DROP => (Act::Drop, DROP_OWN_SOURCE),
             // Packet ports have no tc in front of the kernel that could mark a packet.
             ACTION_FORWARD | ACTION_INTERCEPT | ACTION_INTERCEPT_BACK => {
                 return plain(port, unmatched.unwrap_or(KERNEL_SLOW), matched, meta);

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use abi::{Event, HostFunction, HostFunctions, KeyField, Pool};
-use bpf_maps::{Key, Mask, Rule};
+use bpf_maps::{Key, Mask, OwnPrefix, Rule};
 use cell::protocol::{
     CellReport, CodecFacts, Failure, FromCell, KeptFacts, PortFacts, ServiceFacts, ServiceReport,
     SessionFacts, SessionReport, SharedFacts, StateWay, ToCell, decode, encode,
 };
 use node::classifier::RuleSet;
+use node::door::OwnSources;
 use node::door::rules::{decode as decode_rules, encode as encode_rules};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,7 +26,9 @@ pub fn read(bytes: &[u8]) {
 /// The rules of packet ports, which the cell gets as bytes of their own.
 fn reads_rules(bytes: &[u8]) {
     match decode_rules(bytes) {
-        Ok(rules) => assert_eq!(encode_rules(&rules), bytes, "one set, one way to write it"),
+        Ok((rules, own)) => {
+            assert_eq!(encode_rules(&rules, &own), bytes, "one set, one way to write it")
+        }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
@@ -45,6 +48,12 @@ fn reads_back<T: Serialize + DeserializeOwned + Debug>(bytes: &[u8]) {
 }
 
 /// One rule for packets of a port.
+fn own() -> OwnSources {
+    let prefix = |length, address_be| OwnPrefix { length, address_be };
+    let prefixes = [prefix(24, [198, 51, 100, 0]), prefix(32, [10, 0, 0, 1])];
+    OwnSources::new(prefixes.into(), [PortId(1)].into())
+}
+
 fn rules() -> RuleSet {
     let mask = Mask { bits: Key { port: u16::MAX, ..Key::default() }, ..Mask::default() };
     let key = Key { port: 1, ..Key::default() };
@@ -158,5 +167,5 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ];
     let to = to.iter().map(encode).collect::<Vec<_>>();
     let messages = to.into_iter().chain(from.iter().map(encode)).filter_map(Result::ok);
-    messages.chain([encode_rules(&rules())]).collect()
+    messages.chain([encode_rules(&rules(), &own())]).collect()
 }

@@ -188,6 +188,15 @@ struct {
 	__type(value, struct tam_vlan);
 } tam_vlans SEC(".maps");
 
+/* The machine's own IPv4 addresses; values mean nothing. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TAM_OWN_MAX);
+	__type(key, struct tam_own_prefix);
+	__type(value, __u32);
+} tam_own SEC(".maps");
+
 /* Which port a device is: ifindex -> port number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -493,6 +502,31 @@ __noinline int find_rule(const struct packet *packet, struct tam_flow *flow, __u
 	return 0;
 }
 
+/* Returns whether an IPv4 packet claims to come from this machine and its device does not accept
+ * that: Linux drops it as a martian source (fib_validate_source, net/ipv4/fib_frontend.c). IPv6
+ * is forwarded whoever sent it. */
+__noinline int source_is_own(const struct packet *packet, const struct tam_port_config *config)
+{
+	if (!packet || !config || packet->key.ip_version != 4)
+		return 0;
+
+	struct tam_own_prefix source = {
+		.length = 32,
+		.address_be = *(const __be32 *)packet->key.source,
+	};
+	struct tam_vlan_key key = {
+		.ifindex = config->ifindex,
+		.vlan = packet->key.vlan & 0x0fff,
+	};
+
+	if (!bpf_map_lookup_elem(&tam_own, &source))
+		return 0;
+
+	struct tam_vlan *vlan = packet->key.vlan ? bpf_map_lookup_elem(&tam_vlans, &key) : 0;
+
+	return !((vlan ? vlan->flags : config->flags) & TAM_PORT_ACCEPTS_OWN);
+}
+
 #ifndef TAM_AT_TC
 /* Source addresses that the kernel must judge: it answers or logs, we do not. */
 static __always_inline int source_is_odd(const struct tam_key *key)
@@ -708,6 +742,8 @@ static __noinline void resolve(tam_context *ctx, const struct packet *packet,
 	/* The cell completes the checksum by itself; a module below cannot. */
 	if (!packet->key.ip_version)
 		flow->outcome = config->bridge ? TAM_BRIDGED : packet->outcome;
+	else if (!config->bridge && source_is_own(packet, config))
+		flow->outcome = TAM_DROP_OWN_SOURCE;
 	else if (config->flags & TAM_PORT_TC)
 		flow->outcome = TAM_KERNEL_SLOW;	/* it is in the stack already */
 #ifndef TAM_AT_TC

@@ -190,7 +190,7 @@ static __noinline int to_entry(struct xdp_md *ctx, const struct tam_flow *flow, 
 static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 			       const struct tam_flow *flow, struct tam_port_stats *stats)
 {
-	__u32 kernel = flow->outcome;	/* TAM_FORWARDED, or why the kernel routes it */
+	__u32 kernel = flow->outcome;	/* TAM_FORWARDED, why the kernel routes it, or why nobody does */
 
 	TAP_RULE(flow);
 	if (flow->meta.rule != TAM_RULE_NONE)
@@ -208,6 +208,8 @@ static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 			kernel = TAM_KERNEL_TOO_BIG;
 		else if (packet->vlan_tags > 1)
 			kernel = TAM_KERNEL_VLAN_DEPTH;
+	} else if (kernel >= TAM_DROP_TRUNCATED) {
+		return finish(stats, kernel);
 	}
 	if (flow->action >= TAM_ACTION_INTERCEPT && !(flow->meta.flags & TAM_META_BRIDGED))
 		return to_stream(flow, extent_of(packet), kernel);

@@ -19,6 +19,7 @@ struct tam_port_config layout_port_config;
 struct tam_config layout_config;
 struct tam_vlan_key layout_vlan_key;
 struct tam_vlan layout_vlan;
+struct tam_own_prefix layout_own_prefix;
 struct tam_meta layout_meta;
 struct tam_lane layout_lane;
 struct tam_hand_over layout_hand_over;
@@ -41,6 +42,7 @@ enum layout_number {
 	RULES_MAX = TAM_RULES_MAX,
 	MASKS_MAX = TAM_MASKS_MAX,
 	FLOWS_MAX = TAM_FLOWS_MAX,
+	OWN_MAX = TAM_OWN_MAX,
 	VLAN_PRESENT = TAM_VLAN_PRESENT,
 	VLAN_UNKNOWN = TAM_VLAN_UNKNOWN,
 	FRAGMENT_NONE = TAM_FRAGMENT_NONE,
@@ -91,6 +93,7 @@ enum layout_number {
 	PORT_TC = TAM_PORT_TC,
 	PORT_SHARES = TAM_PORT_SHARES,
 	PORT_PACKET = TAM_PORT_PACKET,
+	PORT_ACCEPTS_OWN = TAM_PORT_ACCEPTS_OWN,
 	PORT_NO_V6 = TAM_PORT_NO_V6,
 	LINES_MAX = TAM_LINES_MAX,
 	SESSION_SYSTEM = TAM_SESSION_SYSTEM,

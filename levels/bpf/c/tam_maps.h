@@ -21,6 +21,7 @@
 #define TAM_ROUTES_LEASE 1000	/* jiffies: 1 s at HZ=1000, 4 s at 250, 10 s at 100 */
 #define TAM_VLANS_MAX 4096	/* VLAN devices above the ports */
 #define TAM_FRAGMENTS_MAX 4096	/* datagrams whose later fragments are awaited */
+#define TAM_OWN_MAX 65536	/* prefixes of IPv4 addresses that are this machine's own */
 #define TAM_ENTRIES_MAX 16384	/* entries of one node: each has a lane */
 #define TAM_MODULES_MAX 4096	/* entries that can be below user level, the first ones: each has counters there */
 #define TAM_EDGES_MAX 4		/* edges out of one entry */
@@ -169,6 +170,7 @@ enum tam_outcome {
 	TAM_DROP_QUEUE,			/* its session's queue had no room for it */
 	TAM_DROP_SHARE,			/* nothing was left of its session's share of the port that its rule names */
 	TAM_DROP_CYCLE,			/* it went round and round between cabled ports */
+	TAM_DROP_OWN_SOURCE,		/* its source is an address of this machine */
 	TAM_OUTCOMES
 };
 
@@ -199,6 +201,7 @@ struct tam_port_stats {
 #define TAM_PORT_GENERIC (1 << 1)	/* XDP in the stack: tc may see its packets without their Ethernet header */
 #define TAM_PORT_CABLED (1 << 2)	/* what leaves by it can come in by a port of the same node (cycle.h) */
 #define TAM_PORT_SHARES (1 << 3)	/* sessions have shares of its rate (share.h) */
+#define TAM_PORT_ACCEPTS_OWN (1 << 6)	/* IPv4 packets from this machine's own addresses may come in by it */
 #define TAM_PORT_NO_V6 (1 << 7)	/* the kernel forwards no IPv6 that comes in by it */
 #define TAM_PORT_TC (1 << 4)	/* the front door is at tc: services of streams only (tc_door.bpf.c) */
 #define TAM_PORT_PACKET (1 << 5)	/* frames come in by a packet socket of the cell; the kernel routes to it */
@@ -258,7 +261,13 @@ struct tam_vlan {
 	__u32 ifindex;
 	__u16 vlan;
 	__u8 rpf;		/* TAM_RPF_* of what comes in by the VLAN device */
-	__u8 flags;		/* TAM_PORT_NO_V6, or 0 */
+	__u8 flags;		/* TAM_PORT_NO_V6, TAM_PORT_ACCEPTS_OWN */
+};
+
+/* IPv4 addresses that the kernel delivers to this machine: its table `local` has them. */
+struct tam_own_prefix {
+	__u32 length;		/* bits that count */
+	__be32 address_be;
 };
 
 /* What travels with a packet to the cell, directly in front of the frame.

@@ -71,6 +71,8 @@ static __always_inline int act(struct __sk_buff *ctx, const struct packet *packe
 		count_rule(flow->meta.rule, frames, bytes);
 		count_others(flow, frames, bytes);
 	}
+	if (flow->outcome >= TAM_DROP_TRUNCATED && flow->action != TAM_ACTION_DROP)
+		return finish_all(stats, flow->outcome, frames);
 	switch (flow->action) {
 	case TAM_ACTION_FORWARD:
 		return finish_all(stats, flow->outcome, frames);

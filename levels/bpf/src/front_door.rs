@@ -23,10 +23,10 @@ use crate::program::{AttachError, Link, Program, XdpMode};
 use crate::test_run::TestRunError;
 use crate::{DevmapValue, objects};
 use bpf_maps::{
-    Config, FLOW_WAYS, HASH_KEYS, HandOver, Key, MODULES_MAX, OUTCOME_COUNT, PORT_RAW, PORT_TC,
-    PortConfig, PortStats, QUEUES_MAX, RuleStats, VLAN_UP, Vlan, VlanKey,
+    Config, FLOW_WAYS, HASH_KEYS, HandOver, Key, MODULES_MAX, OUTCOME_COUNT, OwnPrefix, PORT_RAW,
+    PORT_TC, PortConfig, PortStats, QUEUES_MAX, RuleStats, VLAN_UP, Vlan, VlanKey,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -121,7 +121,7 @@ pub struct VlanDevice {
     pub device: u32,
     /// Its reverse path filter, as [`PortConfig::rpf`].
     pub rpf: u8,
-    /// `PORT_NO_V6`, or 0.
+    /// `PORT_NO_V6` and `PORT_ACCEPTS_OWN`.
     pub flags: u8,
 }
 
@@ -157,7 +157,7 @@ pub struct FrontDoor {
 }
 
 /// Maps that every copy of the program shares.
-const SHARED_MAPS: [&str; 33] = [
+const SHARED_MAPS: [&str; 34] = [
     "tam_shared",
     "tam_ports",
     "tam_stats",
@@ -174,6 +174,7 @@ const SHARED_MAPS: [&str; 33] = [
     "tam_rule_counts",
     "tam_fragments",
     "tam_vlans",
+    OWN,
     "tam_egress",
     "tam_devices",
     LANES,
@@ -200,6 +201,8 @@ const FILTER: &str = "tam_filter";
 const LISTS: &str = "tam_lists";
 /// What rules say, by number.
 const FACTS: &str = "tam_rule_facts";
+/// The machine's own IPv4 addresses.
+const OWN: &str = "tam_own";
 const LANES: &str = "tam_lanes";
 /// A data section.
 const HAND_OVERS: &str = ".data.hand_overs";
@@ -511,6 +514,24 @@ impl FrontDoor {
             map.update(&down, &Vlan { ifindex: device, vlan, rpf, flags }, Update::Any)?;
             map.update(&up, &Vlan { ifindex: port, vlan, rpf: 0, flags: 0 }, Update::Any)?;
             self.vlans.extend([down, up]);
+        }
+        self.invalidate();
+        Ok(())
+    }
+
+    /// Replaces the IPv4 addresses that are this machine's own.
+    ///
+    /// # Errors
+    /// When the map cannot be changed; it has room for [`OWN_MAX`](bpf_maps::OWN_MAX).
+    pub fn set_own(&self, prefixes: &BTreeSet<OwnPrefix>) -> Result<(), FrontDoorError> {
+        let map = &self.maps[OWN];
+        let known: BTreeSet<OwnPrefix> = map.keys()?.into_iter().collect();
+        // One that stays is there all the time.
+        for gone in known.difference(prefixes) {
+            map.delete(gone)?;
+        }
+        for new in prefixes.difference(&known) {
+            map.update(new, &0u32, Update::Any)?;
         }
         self.invalidate();
         Ok(())

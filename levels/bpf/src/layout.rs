@@ -5,8 +5,8 @@
 use std::mem::offset_of;
 
 use bpf_maps::{
-    Account, Answer, Captured, Config, HandOver, Key, Lane, Line, Mask, OUTCOMES, PacketMeta,
-    Passage, PortConfig, PortStats, ReasonKey, Room, Rule, RuleFact, RuleStats, STAGES,
+    Account, Answer, Captured, Config, HandOver, Key, Lane, Line, Mask, OUTCOMES, OwnPrefix,
+    PacketMeta, Passage, PortConfig, PortStats, ReasonKey, Room, Rule, RuleFact, RuleStats, STAGES,
     ServiceStats, Vlan, VlanKey,
 };
 
@@ -98,6 +98,7 @@ fn layout_matches_header() {
     );
     same!(object, "tam_vlan_key", VlanKey, ifindex, vlan);
     same!(object, "tam_vlan", Vlan, ifindex, vlan, rpf, flags);
+    same!(object, "tam_own_prefix", OwnPrefix, length, address_be);
     same!(
         object,
         "tam_meta",
@@ -302,6 +303,7 @@ fn numbers_match_header() {
         RULES_MAX,
         MASKS_MAX,
         FLOWS_MAX,
+        OWN_MAX,
         VLAN_PRESENT,
         VLAN_UNKNOWN,
         FRAGMENT_NONE,
@@ -352,6 +354,7 @@ fn numbers_match_header() {
         PORT_TC,
         PORT_SHARES,
         PORT_PACKET,
+        PORT_ACCEPTS_OWN,
         PORT_NO_V6,
         LINES_MAX,
         SESSION_SYSTEM,

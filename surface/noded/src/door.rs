@@ -16,7 +16,7 @@ use bpf::{FrontDoor, Lane, VlanDevice, XdpMode};
 use bpf_maps::{PortConfig, PortStats, RuleStats};
 use cell::DoorCounts;
 use node::classifier::RuleSet;
-use node::door::Door as Decider;
+use node::door::{Door as Decider, OwnSources};
 use node::{PortMode, PortSpec};
 use std::os::fd::BorrowedFd;
 use units::{EntryId, PortId, RuleId};
@@ -39,6 +39,8 @@ pub(crate) struct PacketDoor {
     pub(crate) counts: DoorCounts,
     /// As the cell gets them.
     pub(crate) rules: Vec<u8>,
+    installed: RuleSet,
+    own: OwnSources,
     pub(crate) number: u64,
     /// Decides what the cell does, for who asks.
     pub(crate) decider: Decider,
@@ -170,6 +172,21 @@ impl Door {
         self.front.as_mut().map_or(Ok(()), |front| front.set_vlans(vlans))
     }
 
+    /// Has these addresses of the machine itself; returns whether the cell must be told.
+    ///
+    /// # Errors
+    /// When the front door cannot be told.
+    pub(crate) fn set_own(&mut self, own: OwnSources) -> Result<bool, FrontDoorError> {
+        self.with_front(|front| front.set_own(own.prefixes()))?;
+        let Some(packets) = self.packets.as_mut().filter(|packets| packets.own != own) else {
+            return Ok(false);
+        };
+        packets.own = own.clone();
+        packets.encode();
+        packets.decider.set_own(own);
+        Ok(true)
+    }
+
     /// Names the devices by which packets come up to the cell, and go from there to the kernel.
     ///
     /// # Errors
@@ -215,8 +232,8 @@ impl Door {
     /// Installs rules; for packet ports the cell has to be told.
     pub(crate) fn install(&mut self, rules: &RuleSet) -> Result<(), FrontDoorError> {
         if let Some(packets) = &mut self.packets {
-            packets.rules = node::door::rules::encode(rules);
-            packets.number += 1;
+            packets.installed = rules.clone();
+            packets.encode();
             packets.decider.install(rules.clone());
         }
         let Some(front) = &mut self.front else { return Ok(()) };
@@ -289,8 +306,15 @@ impl PacketDoor {
     fn create() -> Result<Self> {
         let counts = DoorCounts::create().context("making the counters of packet ports")?;
         let decider = Decider::default();
-        let rules = node::door::rules::encode(&RuleSet::default());
-        Ok(Self { counts, rules, number: 0, decider })
+        let (installed, own) = (RuleSet::default(), OwnSources::default());
+        let rules = node::door::rules::encode(&installed, &own);
+        Ok(Self { counts, rules, installed, own, number: 0, decider })
+    }
+
+    /// Makes bytes of what the cell decides by, under a new number.
+    fn encode(&mut self) {
+        self.rules = node::door::rules::encode(&self.installed, &self.own);
+        self.number += 1;
     }
 }
 

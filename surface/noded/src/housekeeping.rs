@@ -6,7 +6,8 @@ use crate::ports::{self, LivePort, Mode};
 use anyhow::Result;
 use api::EventKind;
 use bpf::VlanDevice;
-use bpf_maps::SLOW_NO_REDIRECT;
+use bpf_maps::{OWN_MAX, OwnPrefix, PORT_ACCEPTS_OWN, SLOW_NO_REDIRECT};
+use node::door::OwnSources;
 use os::netlink::Change;
 use units::Name;
 
@@ -42,6 +43,31 @@ impl Daemon {
         self.front.set_vlans(&vlans)?;
         let vlans = vlans.iter().map(|it| (it.port, it.vlan, it.device)).collect();
         self.settings.watch(&links, vlans, &devices);
+        self.refresh_own()
+    }
+
+    /// Reads which IPv4 addresses are this machine's own: what comes from them is dropped.
+    fn refresh_own(&mut self) -> Result<()> {
+        let mut own = self.netlink.own_v4()?;
+        if own.len() > OWN_MAX {
+            let (own, most) = (own.len(), OWN_MAX);
+            tracing::warn!(
+                own,
+                most,
+                "packets from some of the node's own addresses are forwarded"
+            );
+        }
+        own.truncate(OWN_MAX);
+        let prefix = |(address, length): (std::net::Ipv4Addr, u8)| OwnPrefix {
+            length: length.into(),
+            address_be: address.octets(),
+        };
+        let accepts = |port: &&LivePort| port.config.flags & PORT_ACCEPTS_OWN != 0;
+        let accepting = self.ports.iter().filter(accepts).map(|port| port.port.id).collect();
+        let own = OwnSources::new(own.into_iter().map(prefix).collect(), accepting);
+        if self.front.set_own(own)? {
+            self.tell_rules();
+        }
         Ok(())
     }
 

@@ -27,7 +27,7 @@ const _: () = assert!(2 * LOOK.as_millis() < FOLLOWED_WITHIN.as_millis());
 const NAMESPACE: &[&str] = &[
     "net/ipv4/conf/all/forwarding",
     "net/ipv4/conf/all/rp_filter",
-    "net/ipv4/conf/all/accept_local",
+    ACCEPT_LOCAL,
     "net/ipv4/conf/all/ignore_routes_with_linkdown",
     "net/ipv4/fib_multipath_hash_policy",
     "net/ipv4/fib_multipath_hash_fields",
@@ -39,6 +39,8 @@ const NAMESPACE: &[&str] = &[
     "net/ipv6/fib_multipath_hash_policy",
     "net/ipv6/fib_multipath_hash_fields",
 ];
+/// Counts beside that of each device.
+const ACCEPT_LOCAL: &str = "net/ipv4/conf/all/accept_local";
 /// The one that counts for IPv6, whatever that of a device says (`ip6_forward`, Linux).
 const V6_FORWARDING: &str = "net/ipv6/conf/all/forwarding";
 
@@ -91,6 +93,11 @@ fn of_all(key: &str) -> i32 {
 /// stricter of the namespace's and the device's setting, as its number.
 pub(crate) fn reverse_path_filter(settings: &DeviceSettings) -> i32 {
     of_all("net/ipv4/conf/all/rp_filter").max(settings.v4_rp_filter)
+}
+
+/// Returns whether IPv4 packets from this machine's own addresses may come in by a device.
+pub(crate) fn accepts_own(settings: &DeviceSettings) -> bool {
+    of_all(ACCEPT_LOCAL) != 0 || settings.v4_accept_local != 0
 }
 
 /// Whether the kernel forwards IPv6 packets that come in by a device.

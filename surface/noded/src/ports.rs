@@ -7,8 +7,8 @@ use crate::packets;
 use anyhow::{Context, Result, bail};
 use bpf::{AttachError, FrontDoorError, XdpMode};
 use bpf_maps::{
-    PORT_CABLED, PORT_GENERIC, PORT_NO_V6, PORT_RAW, PORT_TC, PortConfig, QUEUES_MAX, RPF_LOOSE,
-    RPF_NONE, RPF_STRICT, SLOW_NO_REDIRECT,
+    PORT_ACCEPTS_OWN, PORT_CABLED, PORT_GENERIC, PORT_NO_V6, PORT_RAW, PORT_TC, PortConfig,
+    QUEUES_MAX, RPF_LOOSE, RPF_NONE, RPF_STRICT, SLOW_NO_REDIRECT,
 };
 use node::{Node, Port, PortKind, PortMode, PortSpec};
 use os::netlink::{Link, Netlink, NetlinkError};
@@ -405,7 +405,8 @@ impl LivePort {
     /// Looks at the device again: true when something changed.
     pub(crate) fn refresh(&mut self, link: &Link) -> bool {
         let now = describe(link, self.bridge, self.port.spec.kind);
-        let flags = self.config.flags & !PORT_NO_V6 | now.flags & PORT_NO_V6;
+        let judged = PORT_NO_V6 | PORT_ACCEPTS_OWN;
+        let flags = self.config.flags & !judged | now.flags & judged;
         let config = PortConfig { slow: self.config.slow, flags, ..now };
         let changed = config != self.config;
         self.config = config;
@@ -489,28 +490,31 @@ fn is_missing(netlink: &Netlink, device: &str) -> bool {
 }
 
 fn describe(link: &Link, bridge: Option<PortId>, kind: PortKind) -> PortConfig {
-    let (rpf, no_v6) = judged_there(link);
+    let (rpf, judged) = judged_there(link);
     PortConfig {
         ifindex: link.index,
         // The rest is found out when everything is looked at next; this would lose packets at once.
         slow: if bpf::takes_redirects(link.index) { 0 } else { SLOW_NO_REDIRECT },
         mac: link.mac.unwrap_or_default(),
         rpf,
-        flags: if kind == PortKind::Tun { PORT_RAW | no_v6 } else { no_v6 },
+        flags: if kind == PortKind::Tun { PORT_RAW | judged } else { judged },
         mtu: link.mtu,
         bridge: bridge.map_or(0, |other| u32::from(other.0) + 1),
     }
 }
 
 /// How packets are judged that come in by a device, a port's or a VLAN device above it: the reverse
-/// path filter, and [`PORT_NO_V6`] where IPv6 is not forwarded.
+/// path filter, [`PORT_NO_V6`] where IPv6 is not forwarded, and [`PORT_ACCEPTS_OWN`] where packets
+/// from the machine's own IPv4 addresses may come in.
 pub(crate) fn judged_there(link: &Link) -> (u8, u8) {
     let rpf = match kernel_settings::reverse_path_filter(&link.settings) {
         0 => RPF_NONE,
         1 => RPF_STRICT,
         _ => RPF_LOOSE,
     };
-    (rpf, if kernel_settings::forwards_v6(&link.settings) { 0 } else { PORT_NO_V6 })
+    let no_v6 = if kernel_settings::forwards_v6(&link.settings) { 0 } else { PORT_NO_V6 };
+    let accepts = if kernel_settings::accepts_own(&link.settings) { PORT_ACCEPTS_OWN } else { 0 };
+    (rpf, no_v6 | accepts)
 }
 
 /// Writes down what [`restore`] must do should this process die.

@@ -67,6 +67,10 @@ const ADVICE: &[(&str, &str)] = &[
         "drop_share",
         "`tam session show` has what its rule's session was promised of the port and sends; promise it more",
     ),
+    (
+        "drop_own_source",
+        "somebody uses an address of this router; `sysctl net.ipv4.conf.DEVICE.accept_local` lets such packets in",
+    ),
     ("drop_cycle", "two rules or modules send to each other: `tam rule list`"),
 ];
 

@@ -1,13 +1,16 @@
-//! A rule set as bytes, for the process that has the door.
+//! A rule set, and the machine's own addresses, as bytes for the process that has the door.
 //!
 //! ```text
-//! │ masks, entries, lists: u32 each │ masks │ keys and rules │ each list: its rule's mask, │
-//! │                                 │       │                │ template, rule, flows       │
+//! │ masks, entries, lists, own,     │ masks │ keys and rules │ each list: its rule's mask, │ own
+//! │ accepting ports: u32 each       │       │                │ template, rule, flows       │ addresses
 //! ```
 
-use bpf_maps::{FlowKey, Key, Mask, Rule};
+use bpf_maps::{FlowKey, Key, Mask, OwnPrefix, Rule};
 use bytemuck::Pod;
+use std::collections::BTreeSet;
+use units::PortId;
 
+use super::OwnSources;
 use crate::classifier::{ListedFlows, RuleSet};
 use crate::flows::FlowList;
 
@@ -16,11 +19,13 @@ use crate::flows::FlowList;
 #[error("these bytes are no rule set")]
 pub struct NoRuleSet;
 
-/// A rule set as bytes; what is shadowed is left out.
+/// Returns rules and own addresses as bytes; what is shadowed is left out.
 #[must_use]
-pub fn encode(rules: &RuleSet) -> Vec<u8> {
+pub fn encode(rules: &RuleSet, own: &OwnSources) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for count in [rules.masks.len(), rules.entries.len(), rules.lists.len()] {
+    let (prefixes, accepting) = (own.prefixes(), own.accepting());
+    let counts = [rules.masks.len(), rules.entries.len(), rules.lists.len()];
+    for count in counts.into_iter().chain([prefixes.len(), accepting.len()]) {
         bytes.extend((count as u32).to_le_bytes());
     }
     bytes.extend_from_slice(bytemuck::cast_slice(&rules.masks));
@@ -35,16 +40,18 @@ pub fn encode(rules: &RuleSet) -> Vec<u8> {
         bytes.extend((list.flows.count() as u32).to_le_bytes());
         bytes.extend_from_slice(list.flows.keys().as_flattened());
     }
+    prefixes.iter().for_each(|prefix| bytes.extend_from_slice(bytemuck::bytes_of(prefix)));
+    accepting.iter().for_each(|port| bytes.extend(port.0.to_le_bytes()));
     bytes
 }
 
-/// The rule set that [`encode`] made bytes of.
+/// Returns what [`encode`] made bytes of.
 ///
 /// # Errors
 /// When they are not exactly one.
-pub fn decode(bytes: &[u8]) -> Result<RuleSet, NoRuleSet> {
+pub fn decode(bytes: &[u8]) -> Result<(RuleSet, OwnSources), NoRuleSet> {
     let mut rest = bytes;
-    let [masks, entries, lists] = [(); 3].map(|()| count(&mut rest));
+    let [masks, entries, lists, own, accepting] = [(); 5].map(|()| count(&mut rest));
     let (masks, entries, lists) = (masks?, entries?, lists?);
     let mut rules = RuleSet::default();
     for _ in 0..masks {
@@ -65,7 +72,26 @@ pub fn decode(bytes: &[u8]) -> Result<RuleSet, NoRuleSet> {
         let flows = FlowList::sorted(flows).ok_or(NoRuleSet)?;
         rules.lists.push(ListedFlows { mask, template, flows, rule });
     }
-    if rest.is_empty() { Ok(rules) } else { Err(NoRuleSet) }
+    let prefixes = ascending(own?, || take::<OwnPrefix>(&mut rest))?;
+    let accepting = ascending(accepting?, || Ok(PortId(u16::from_le_bytes(take(&mut rest)?))))?;
+    let own = OwnSources::new(prefixes, accepting);
+    if rest.is_empty() { Ok((rules, own)) } else { Err(NoRuleSet) }
+}
+
+/// Takes so many values, of which each is above the one before.
+fn ascending<T: Ord + Copy>(
+    count: usize,
+    mut take: impl FnMut() -> Result<T, NoRuleSet>,
+) -> Result<BTreeSet<T>, NoRuleSet> {
+    let mut values = BTreeSet::new();
+    for _ in 0..count {
+        let value = take()?;
+        if values.last().is_some_and(|last| *last >= value) {
+            return Err(NoRuleSet);
+        }
+        values.insert(value);
+    }
+    Ok(values)
 }
 
 fn count(rest: &mut &[u8]) -> Result<usize, NoRuleSet> {

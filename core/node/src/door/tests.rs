@@ -139,14 +139,53 @@ fn lists_survive_their_bytes_and_other_bytes_are_none() {
         ..RuleSpec::new("in right".parse().unwrap(), Action::Drop)
     };
     let set = compile(&[Rule { id: RuleId(3), spec: listed }], &names()).unwrap();
-    let mut bytes = rules::encode(&set);
+    let mut bytes = rules::encode(&set, &OwnSources::default());
     let mut door = Door::default();
-    door.install(rules::decode(&bytes).unwrap());
+    door.install(rules::decode(&bytes).unwrap().0);
     assert_eq!(ended(&mut door, &PORT, &udp(53).build()), (Act::Drop, "drop_rule"));
     assert_eq!(ended(&mut door, &PORT, &udp(54).build()), (Act::Kernel, "kernel_slow"));
     bytes.push(0);
     assert_eq!(rules::decode(&bytes), Err(rules::NoRuleSet));
     assert_eq!(rules::decode(&bytes[..20]), Err(rules::NoRuleSet));
+}
+
+#[test]
+fn packets_from_the_machines_own_addresses_end_where_the_port_does_not_accept_them() {
+    let whole = OwnPrefix { length: 32, address_be: [10, 0, 0, 1] };
+    let prefix = OwnPrefix { length: 24, address_be: [198, 51, 100, 0] };
+    let rules = [
+        ("dport 53", "service echo"),
+        ("dport 54", "drop"),
+        ("dport 55", "out up"),
+        ("", "forward"),
+    ];
+    let own = OwnSources::new([whole, prefix].into(), [PortId(2)].into());
+    let mut door = door(&rules);
+    let bytes = rules::encode(&door.rules, &own);
+    let (read, own) = rules::decode(&bytes).unwrap();
+    assert_eq!(read.masks, door.rules.masks);
+    door.set_own(own);
+    let from = |source, port| {
+        let macs = FrameBuilder::new().ethernet([2, 0, 0, 0, 0, 1], MAC);
+        macs.ipv4(source, [10, 0, 1, 2], 64).udp(4000, port).build()
+    };
+    let martian = (Act::Drop, "drop_own_source");
+    for source in [[10, 0, 0, 1], [198, 51, 100, 77]] {
+        for port in [53, 55, 56] {
+            assert_eq!(ended(&mut door, &PORT, &from(source, port)), martian, "{source:?} {port}");
+        }
+        assert_eq!(ended(&mut door, &PORT, &from(source, 54)), (Act::Drop, "drop_rule"));
+        let accepting = DoorPort { id: PortId(2), ..PORT };
+        assert_eq!(ended(&mut door, &accepting, &from(source, 53)), (Act::Service, "to_user"));
+        assert_eq!(ended(&mut door, &BRIDGED_PORT, &from(source, 53)), (Act::Service, "to_user"));
+    }
+    for source in [[10, 0, 0, 2], [198, 51, 101, 77]] {
+        assert_eq!(ended(&mut door, &PORT, &from(source, 53)), (Act::Service, "to_user"));
+    }
+    let six = FrameBuilder::new().ethernet([2, 0, 0, 0, 0, 1], MAC);
+    let six = six.ipv6([0x0a00, 1, 0, 0, 0, 0, 0, 1], [0x2001, 0, 0, 0, 0, 0, 0, 2], 64);
+    let six = six.udp(4000, 53).build();
+    assert_eq!(ended(&mut door, &PORT, &six), (Act::Service, "to_user"), "as Linux forwards it");
 }
 
 proptest! {
@@ -156,7 +195,7 @@ proptest! {
         let rules: Vec<Rule> =
             (0..).map(RuleId).zip(matches).map(|(id, m)| Rule { id, spec: spec(m) }).collect();
         let set = compile(&rules, &names()).unwrap();
-        let read = rules::decode(&rules::encode(&set)).unwrap();
+        let (read, _) = rules::decode(&rules::encode(&set, &OwnSources::default())).unwrap();
         prop_assert_eq!((read.masks, read.entries), (set.masks, set.entries));
     }
 }

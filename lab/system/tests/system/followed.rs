@@ -108,6 +108,8 @@ const SPARE: &[&str] = &[
 ];
 const BY_THE_OTHER: &[&str] = &["ip route add CLIENT/32 via SERVER dev to-server"];
 
+const OWN_CLIENT: &[&str] = &["ip address add CLIENT/32 dev lo"];
+
 const TABLE: &[Followed] = &[
     told(
         "routes (`ip route`)",
@@ -166,8 +168,8 @@ const TABLE: &[Followed] = &[
         )],
     ),
     told(
-        "addresses (`ip address`)",
-        "whether it is for the router itself",
+        "addresses (`ip address`), local prefixes (`ip route add local`)",
+        "whether it is for the router itself, or claims to come from it",
         &[
             change(
                 &[],
@@ -180,6 +182,25 @@ const TABLE: &[Followed] = &[
                 "ip address add fd99::1/128 dev lo",
                 &["ip address del fd99::1/128 dev lo"],
                 This(V6, "kernel_local", false),
+            ),
+            change(
+                &[],
+                "ip address add CLIENT/32 dev lo",
+                &["ip address del CLIENT/32 dev lo"],
+                This(V4, "drop_own_source", false),
+            ),
+            change(
+                &[],
+                "ip route add local CLIENT/32 dev lo",
+                &["ip route del local CLIENT/32 dev lo"],
+                This(V4, "drop_own_source", false),
+            ),
+            // Linux has no such check of IPv6.
+            change(
+                &[],
+                "ip address add CLIENT6/128 dev lo nodad",
+                &["ip address del CLIENT6/128 dev lo"],
+                This(V6, "forwarded", true),
             ),
         ],
     ),
@@ -321,6 +342,27 @@ const TABLE: &[Followed] = &[
             &["sysctl -qw net.ipv6.conf.to-server.mtu=1500"],
             This(V6, "kernel_too_big", false),
         )],
+    ),
+    read(
+        "`net.ipv4.conf.{all,PORT}.accept_local`",
+        "whether IPv4 packets from the router's own addresses may come in there",
+        &[
+            change(
+                OWN_CLIENT,
+                "sysctl -qw net.ipv4.conf.to-client.accept_local=1",
+                &[
+                    "sysctl -qw net.ipv4.conf.to-client.accept_local=0",
+                    "ip address del CLIENT/32 dev lo",
+                ],
+                This(V4, "forwarded", true),
+            ),
+            change(
+                OWN_CLIENT,
+                "sysctl -qw net.ipv4.conf.all.accept_local=1",
+                &["sysctl -qw net.ipv4.conf.all.accept_local=0", "ip address del CLIENT/32 dev lo"],
+                This(V4, "forwarded", true),
+            ),
+        ],
     ),
     read(
         "`net.ipv4.fib_multipath_hash_{policy,fields}`",

@@ -4,9 +4,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use bpf::{Object, Program, Update, objects};
 use bpf_maps::{
-    ACTION_DOWN, ACTION_DROP, ACTION_INTERCEPT, ACTION_INTERCEPT_BACK, ACTION_INTERCEPT_CLOSED,
-    ACTION_OUT, ACTION_SERVICE, ACTION_USER, Key, MARK_LISTENER, Mask, OUTCOMES, PORT_TC,
-    PortConfig, PortStats, Rule,
+    ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_INTERCEPT, ACTION_INTERCEPT_BACK,
+    ACTION_INTERCEPT_CLOSED, ACTION_OUT, ACTION_SERVICE, ACTION_USER, Key, MARK_LISTENER, Mask,
+    OUTCOMES, OwnPrefix, PORT_TC, PortConfig, PortStats, Rule,
 };
 use bytemuck::{Pod, Zeroable};
 use wire::FrameBuilder;
@@ -107,6 +107,25 @@ impl TcDoor {
         let rule = Rule { rule: 3, session: 4, entry: LISTENER, action, ..Rule::default() };
         door.install(0, &[Mask::default()], &[(Key::default(), rule)]);
         Self::new(door)
+    }
+}
+
+#[test]
+fn packets_from_the_routers_own_addresses_end_at_tc() {
+    if !enter("packets_from_the_routers_own_addresses_end_at_tc") {
+        return;
+    }
+    for (action, outcome) in [
+        (ACTION_FORWARD, "drop_own_source"),
+        (ACTION_INTERCEPT, "drop_own_source"),
+        (ACTION_DROP, "drop_rule"),
+    ] {
+        let mut at_tc = TcDoor::with(action);
+        let own = OwnPrefix { length: 32, address_be: [10, 0, 0, 1] };
+        at_tc.door.map("tam_own").update(&own, &0u32, Update::Any).unwrap();
+        let frame = FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2);
+        let done = at_tc.run(&addressed(frame.build()), 2, 500);
+        assert_eq!((done.outcome, done.action, done.frames), (outcome, SHOT, 2));
     }
 }
 

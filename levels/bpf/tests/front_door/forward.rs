@@ -3,13 +3,16 @@
 
 use bpf::Update;
 use bpf_maps::{
-    ACTION_USER, Key, META_ROUTED, Mask, PORT_NO_V6, PacketMeta, PortConfig, RPF_NONE, RPF_STRICT,
-    Rule, VLAN_UNKNOWN, Vlan, VlanKey,
+    ACTION_FORWARD, ACTION_OUT, ACTION_SERVICE, ACTION_USER, Key, META_ROUTED, Mask, OwnPrefix,
+    PORT_ACCEPTS_OWN, PORT_NO_V6, PacketMeta, PortConfig, RPF_NONE, RPF_STRICT, Rule, VLAN_UNKNOWN,
+    Vlan, VlanKey,
 };
 use wire::samples::{Mutations, samples};
 use wire::{FrameBuilder, Parsed, VlanTag, parse_frame, protocol, rewrite};
 
-use crate::harness::{Done, FrontDoor, MAC, OUT_PORT, PORT, XDP_PASS, XDP_REDIRECT, addressed};
+use crate::harness::{
+    Done, FrontDoor, MAC, OUT_PORT, PORT, XDP_DROP, XDP_PASS, XDP_REDIRECT, addressed,
+};
 use crate::namespace::{LOOPBACK, NEXT_HOP, OUT_MAC, OUT_MTU, add_way_out, enter, ifindex};
 
 /// Mutated frames that are forwarded or not.
@@ -150,6 +153,63 @@ fn ipv6_is_left_to_a_kernel_that_does_not_forward_it() {
         assert_eq!(front_door.run(&v4).outcome, "forwarded", "flags {flags}");
         assert_eq!(front_door.run(&v6).outcome, outcome, "flags {flags}");
     }
+}
+
+#[test]
+fn packets_from_the_routers_own_addresses_end_as_in_linux() {
+    if !enter("packets_from_the_routers_own_addresses_end_as_in_linux") {
+        return;
+    }
+    const ID: u16 = 9;
+    let out = add_way_out();
+    let mut front_door = FrontDoor::load(Some(out));
+    let own = |length, address_be| OwnPrefix { length, address_be };
+    let prefixes = [own(32, [10, 0, 0, 1]), own(24, [198, 51, 100, 0])];
+    for prefix in prefixes {
+        front_door.map("tam_own").update(&prefix, &0u32, Update::Any).unwrap();
+    }
+    let from = |source| FrameBuilder::new().ipv4(source, [203, 0, 113, 9], 64).udp(1, 2);
+    let of = |builder: FrameBuilder| addressed(builder.build());
+    let rule = |action| Rule { rule: 3, action, ..Rule::default() };
+    for action in
+        [None, Some(ACTION_FORWARD), Some(ACTION_USER), Some(ACTION_SERVICE), Some(ACTION_OUT)]
+    {
+        let rules: Vec<_> =
+            action.map(|action| (Key::default(), rule(action))).into_iter().collect();
+        front_door.install(0, &[Mask::default()], &rules);
+        front_door.activate(0);
+        front_door.heartbeat();
+        for source in [[10, 0, 0, 1], [198, 51, 100, 200]] {
+            for cached in [false, true] {
+                let done = front_door.run(&of(from(source)));
+                let expected = ("drop_own_source", XDP_DROP, cached);
+                assert_eq!((done.outcome, done.action, done.cached), expected, "{action:?}");
+            }
+        }
+        assert_ne!(front_door.run(&of(from([10, 0, 0, 2]))).outcome, "drop_own_source");
+    }
+    front_door.install(0, &[], &[]);
+    let vlan = |flags| Vlan { ifindex: ifindex("far"), vlan: ID, rpf: RPF_NONE, flags };
+    let key = VlanKey { ifindex: LOOPBACK, vlan: u32::from(ID) };
+    for (port, device) in [(0, PORT_ACCEPTS_OWN), (PORT_ACCEPTS_OWN, 0)] {
+        front_door.change_port(PORT, |config| config.flags = port);
+        front_door.map("tam_vlans").update(&key, &vlan(device), Update::Any).unwrap();
+        front_door.activate(0);
+        let judged = |flags| if flags == 0 { "drop_own_source" } else { "forwarded" };
+        assert_eq!(front_door.run(&of(from([10, 0, 0, 1]))).outcome, judged(port));
+        assert_eq!(front_door.run(&of(from([10, 0, 0, 1]).vlan(ID))).outcome, judged(device));
+    }
+    // Linux asks no such thing of IPv6, and between two ends of a bridge nothing is asked.
+    front_door.change_port(PORT, |config| config.flags = 0);
+    let six = FrameBuilder::new().ipv6(
+        [0x0a00, 1, 0, 0, 0, 0, 0, 1],
+        [0x2001, 0x0db8, 1, 0, 0, 0, 0, 2],
+        64,
+    );
+    assert_eq!(front_door.run(&of(six.udp(1, 2))).outcome, "forwarded");
+    front_door.change_port(PORT, |config| config.bridge = u32::from(OUT_PORT) + 1);
+    front_door.activate(0);
+    assert_eq!(front_door.run(&of(from([10, 0, 0, 1]))).outcome, "bridged");
 }
 
 #[test]

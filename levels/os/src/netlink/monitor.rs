@@ -13,6 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::NetlinkError;
+use super::own::{RTM_TYPE_OFFSET, RTN_LOCAL};
 use super::socket::{Channel, messages, receive};
 use crate::netns::{NetNs, in_namespace};
 
@@ -27,7 +28,7 @@ const DATAGRAM_MAX: usize = 32 * 1024;
 pub enum Change {
     /// A device came, went, or is another than before.
     Link,
-    /// An address came or went.
+    /// An address came or went, or a prefix whose packets end on this machine.
     Address,
     /// A route or a next hop object came, went, or changed.
     Route,
@@ -124,8 +125,10 @@ impl Monitor {
     fn read(&mut self) -> io::Result<()> {
         match receive(self.channel.fd(), &mut self.buffer, RecvFlags::DONTWAIT) {
             Ok(datagram) => {
-                let kinds = messages(datagram).flatten().map(|message| message.message_type());
-                self.waiting.extend(kinds.filter_map(change_of));
+                let changes = messages(datagram)
+                    .flatten()
+                    .filter_map(|message| change_of(message.message_type(), message.payload()));
+                self.waiting.extend(changes);
             }
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
                 self.waiting.push_back(Change::Lost);
@@ -147,10 +150,12 @@ impl AsFd for Monitor {
 }
 
 /// Message types come in groups of four: NEW, DEL, GET, SET.
-fn change_of(kind: u16) -> Option<Change> {
+fn change_of(kind: u16, payload: &[u8]) -> Option<Change> {
     match kind {
         16 | 17 | 19 => Some(Change::Link),
         20 | 21 => Some(Change::Address),
+        // A route that ends here is an address, and comes behind its notification.
+        24 | 25 if payload.get(RTM_TYPE_OFFSET) == Some(&RTN_LOCAL) => Some(Change::Address),
         24 | 25 | 104 | 105 => Some(Change::Route),
         28 | 29 => Some(Change::Neighbour),
         32 | 33 => Some(Change::Rule),

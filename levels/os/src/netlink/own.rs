@@ -6,11 +6,11 @@
 //! its addresses).
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use rtnetlink::packet_core::NlasIterator;
 
-use super::socket::Answer;
+use super::socket::{Answer, Channel};
 use super::{Netlink, NetlinkError};
 
 const RTM_NEWADDR: u16 = 20;
@@ -27,8 +27,10 @@ const IFA_LOCAL: u16 = 2;
 /// Length of `struct rtmsg`, its attribute and values (include/uapi/linux/rtnetlink.h).
 const ROUTE_HEADER_LENGTH: usize = 12;
 const RTA_DST: u16 = 1;
-const RTM_TYPE_OFFSET: usize = 7;
-const RTN_LOCAL: u8 = 2;
+const RTM_TABLE_OFFSET: usize = 4;
+pub(super) const RTM_TYPE_OFFSET: usize = 7;
+const RT_TABLE_LOCAL: u8 = 255;
+pub(super) const RTN_LOCAL: u8 = 2;
 const RTN_BROADCAST: u8 = 3;
 const RTN_ANYCAST: u8 = 4;
 const RTN_MULTICAST: u8 = 5;
@@ -58,6 +60,31 @@ impl Netlink {
             .filter(|answer| answer.kind == RTM_NEWADDR)
             .any(|answer| local_of(&answer.payload) == Some(address));
         Ok(has_device || self.is_delivered_here(address)?)
+    }
+
+    /// Returns the prefixes of IPv4 addresses whose packets the table `local` delivers to this
+    /// machine, each with its length in bits.
+    ///
+    /// # Errors
+    /// When the kernel's answer cannot be read.
+    pub fn own_v4(&self) -> Result<Vec<(Ipv4Addr, u8)>, NetlinkError> {
+        let mut wanted = [0; ROUTE_HEADER_LENGTH];
+        wanted[0] = AF_INET;
+        wanted[RTM_TABLE_OFFSET] = RT_TABLE_LOCAL;
+        wanted[RTM_TYPE_OFFSET] = RTN_LOCAL;
+        // Of an ordinary channel the kernel would send every route that it has.
+        let channel = Channel::open_strict().map_err(|source| NetlinkError::Open { source })?;
+        let answers = match channel.dump("list the local addresses", RTM_GETROUTE, &wanted) {
+            // No device is up yet: there is no such table.
+            Err(NetlinkError::Refused { source, .. })
+                if source.raw_os_error() == Some(libc::ENOENT) =>
+            {
+                return Ok(Vec::new());
+            }
+            answers => answers?,
+        };
+        let routes = answers.iter().filter(|answer| answer.kind == RTM_NEWROUTE);
+        Ok(routes.filter_map(|answer| local_prefix_of(&answer.payload)).collect())
     }
 
     fn is_delivered_here(&self, address: IpAddr) -> Result<bool, NetlinkError> {
@@ -94,6 +121,20 @@ fn local_of(payload: &[u8]) -> Option<IpAddr> {
         }
     }
     local.or(address)
+}
+
+/// Returns the destination of an IPv4 route of the table `local` that ends here.
+fn local_prefix_of(payload: &[u8]) -> Option<(Ipv4Addr, u8)> {
+    let (header, attributes) = payload.split_first_chunk::<ROUTE_HEADER_LENGTH>()?;
+    let is_local =
+        header[RTM_TABLE_OFFSET] == RT_TABLE_LOCAL && header[RTM_TYPE_OFFSET] == RTN_LOCAL;
+    if header[0] != AF_INET || !is_local {
+        return None;
+    }
+    let to = NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == RTA_DST);
+    // The whole of IPv4 has no destination.
+    let address = to.map_or(Some([0; 4]), |to| to.value().first_chunk().copied())?;
+    Some((address.into(), header[1]))
 }
 
 /// `struct rtmsg` with the destination as its one attribute.

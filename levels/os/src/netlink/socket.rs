@@ -85,6 +85,13 @@ impl Channel {
         Ok(Self { fd, exchange: Mutex::new(Exchange { sequence: 0, buffer }) })
     }
 
+    /// Opens one whose dumps have only what the request's header asks for (Linux 4.20).
+    pub(super) fn open_strict() -> io::Result<Self> {
+        let channel = Self::open(None, 0)?;
+        switch_on(&channel.fd, libc::NETLINK_GET_STRICT_CHK);
+        Ok(channel)
+    }
+
     pub(super) fn fd(&self) -> &OwnedFd {
         &self.fd
     }
@@ -332,17 +339,22 @@ fn explanation(rest: &[u8], kind: u16, flags: u16) -> Option<String> {
 /// bare numbers, so a refusal of the option is no reason to stop.
 fn explain_errors(fd: &OwnedFd) {
     for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
-        let on: libc::c_int = 1;
-        // SAFETY: the descriptor is open for the whole call, the value is one initialised
-        // c_int on this stack frame, and the length given is its size.
-        unsafe {
-            libc::setsockopt(
-                fd.as_raw_fd(),
-                libc::SOL_NETLINK,
-                option,
-                (&raw const on).cast(),
-                size_of::<libc::c_int>() as libc::socklen_t,
-            )
-        };
+        switch_on(fd, option);
     }
+}
+
+/// Switches an option of the socket on, where the kernel has it.
+fn switch_on(fd: &OwnedFd, option: libc::c_int) {
+    let on: libc::c_int = 1;
+    // SAFETY: the descriptor is open for the whole call, the value is one initialised
+    // c_int on this stack frame, and the length given is its size.
+    unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_NETLINK,
+            option,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
 }

@@ -171,6 +171,18 @@ fn an_address_is_the_machines_own_by_its_devices_and_by_its_routes() {
     ] {
         assert!(netlink.is_own(own.parse().unwrap()).unwrap(), "{own}");
     }
+    let mut v4 = netlink.own_v4().unwrap();
+    v4.sort();
+    let prefix = |text: &str, length| (text.parse().unwrap(), length);
+    let expected = [
+        prefix("10.9.0.1", 32),
+        prefix("10.9.0.3", 32),
+        prefix("10.9.1.1", 32),
+        prefix("127.0.0.0", 8),
+        prefix("127.0.0.1", 32),
+        prefix("198.51.100.0", 24),
+    ];
+    assert_eq!(v4, expected, "no broadcasts, no other tables");
     for other in ["10.9.0.2", "10.9.1.2", "fd09::2", "192.0.2.1", "2001:db8::1", "203.0.113.1"] {
         assert!(!netlink.is_own(other.parse().unwrap()).unwrap(), "{other}");
     }

@@ -55,9 +55,10 @@ impl Frames {
     pub(super) fn install(&mut self, number: u64, bytes: &OwnedFd) -> anyhow::Result<Facts> {
         let bytes = os::fd_passing::read_sealed_memory(bytes.as_fd(), RULES_LENGTH_MAX)
             .context("reading the rules")?;
-        let rules = node::door::rules::decode(&bytes)?;
+        let (rules, own) = node::door::rules::decode(&bytes)?;
         let facts = Facts::of_rules(&rules);
         self.door.install(rules);
+        self.door.set_own(own);
         if let Some(counts) = &self.counts {
             counts.set_rules(number);
         }
