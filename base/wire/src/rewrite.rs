@@ -8,6 +8,9 @@
 use crate::checksum::update_u16;
 use crate::protocol::{ETHERNET_LENGTH, IPV4_LENGTH, IPV6_LENGTH};
 
+/// The shortest Ethernet frame without its FCS, in bytes (IEEE 802.3).
+pub const FRAME_LENGTH_MIN: usize = 60;
+
 /// Why a packet was not rewritten: mostly the module's or the sender's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RewriteError {
@@ -65,6 +68,21 @@ pub fn route(
     frame[..6].copy_from_slice(&destination_mac);
     frame[6..12].copy_from_slice(&source_mac);
     Ok(())
+}
+
+/// Returns the length of a frame without what lies behind its IP packet: a trailer belongs to the
+/// link that it came by. What pads a frame up to [`FRAME_LENGTH_MIN`] stays.
+///
+/// # Errors
+/// [`RewriteError::Truncated`], [`RewriteError::IpVersion`].
+pub fn length_without_trailer(frame: &[u8], l3_offset: u16) -> Result<usize, RewriteError> {
+    let version = ip_version(frame, l3_offset)?;
+    let header = &frame[usize::from(l3_offset)..];
+    let length = match version {
+        4 => usize::from(u16::from_be_bytes([header[2], header[3]])),
+        _ => IPV6_LENGTH + usize::from(u16::from_be_bytes([header[4], header[5]])),
+    };
+    Ok((usize::from(l3_offset) + length).max(FRAME_LENGTH_MIN))
 }
 
 /// Swaps source and destination MAC address, as the verdict `bounce` does.
@@ -181,6 +199,18 @@ mod tests {
         }
         let refused = set_dscp(&mut [], 14, 64);
         assert_eq!(refused, Err(RewriteError::DscpRange { dscp: 64 }));
+    }
+
+    #[test]
+    fn what_lies_behind_the_ip_packet_does_not_count() {
+        for mut frame in both_versions(9) {
+            let whole = frame.len();
+            frame.resize(whole + 400, 7);
+            assert_eq!(length_without_trailer(&frame, 18), Ok(whole.max(FRAME_LENGTH_MIN)));
+            let truncated = length_without_trailer(&frame[..18 + 19], 18);
+            assert!(matches!(truncated, Err(RewriteError::Truncated { .. })));
+        }
+        assert_eq!(FRAME_LENGTH_MIN, 60);
     }
 
     #[test]

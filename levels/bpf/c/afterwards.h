@@ -70,6 +70,25 @@ static __always_inline int one_hop(void *l3, const void *data_end)
 	return TAM_FORWARDED;
 }
 
+/* Takes off what lies behind a frame's IP packet; 0, or an error. */
+static __always_inline int trim_behind(struct xdp_md *ctx)
+{
+	__u32 l3 = find_l3(first_byte(ctx, TAM_LEVEL_NIC), last_byte(ctx, TAM_LEVEL_NIC));
+
+	return !l3 || trim(ctx, TAM_LEVEL_NIC, l3);
+}
+
+/* One hop further, with the MACs of the next one; 0, or an error. */
+static __always_inline int hop(struct xdp_md *ctx, const struct tam_passage *way)
+{
+	void *data = first_byte(ctx, TAM_LEVEL_NIC), *data_end = last_byte(ctx, TAM_LEVEL_NIC);
+	__u32 l3 = find_l3(data, data_end);
+
+	/* The hop limit was looked at. */
+	return !l3 || one_hop(data + l3, data_end) != TAM_FORWARDED ||
+	       readdress(ctx, TAM_LEVEL_NIC, &way->meta, way->own_mac, l3);
+}
+
 static __always_inline int dropped_as_beyond(enum tam_level level, struct tam_service_stats *stats)
 {
 	stats->drop_share++;
@@ -171,8 +190,8 @@ static __always_inline int pass_by_route(void *ctx, enum tam_level level, const 
 {
 	bring_head(ctx, level);
 
-	void *data = first_byte(ctx, level), *data_end = last_byte(ctx, level);
-	__u32 l3 = find_l3(data, data_end), port = way->meta.egress_port, unpaid = 0;
+	__u32 l3 = find_l3(first_byte(ctx, level), last_byte(ctx, level)), unpaid = 0;
+	__u32 port = way->meta.egress_port;
 	int outcome = TAM_KERNEL_OTHER;
 
 	/* What came as another protocol than IP has no route: it is the stack's. */
@@ -180,13 +199,16 @@ static __always_inline int pass_by_route(void *ctx, enum tam_level level, const 
 		stats->to_kernel++;
 		return to_stack(ctx, level, way);
 	}
-	if (!l3) {
+	if (!l3 || trim(ctx, level, l3)) {
 		stats->drop_malformed++;
 		return dropped(level);
 	}
+
+	void *data = first_byte(ctx, level), *data_end = last_byte(ctx, level);
+
 	if (way->meta.flags & TAM_META_ROUTED &&
 	    device_of(level, port) &&
-	    frame_length(ctx, level) - l3 <= way->mtu)
+	    frame_length(ctx, level) <= without_trailer(l3, way->mtu))
 		outcome = one_hop(data + l3, data_end);
 	if (outcome == TAM_FORWARDED)
 		unpaid = take_share(ctx, level, way->payer, port);

@@ -429,26 +429,18 @@ static __always_inline void add_rule(struct tam_flow *flow, const struct tam_rul
 		flow->counted[flow->counted[0] != TAM_RULE_NONE] = number;
 }
 
-/* The best rules of the active set, one of each stage, into `flow`.
+/* Finds the best rules of the active set, one of each stage.
  *
  * Functions that are not static are verified once, and not with each way on which the
  * packet may have come to them: all together would be more than the verifier takes. */
-__noinline int find_rule(const struct packet *packet, struct tam_flow *flow, __u32 set,
-			 const struct tam_config *shared)
+__noinline int find_rule(const struct packet *packet, __u32 set, const struct tam_config *shared)
 {
-	if (!packet || !flow || !shared)
+	if (!packet || !shared)
 		return 0;
 
 	__u32 count = shared->mask_count[set &= 1], zero = 0;
 	struct tam_search *search = bpf_map_lookup_elem(&tam_masked, &zero);
 
-	flow->meta.rule = TAM_RULE_NONE;
-	flow->meta.then[0] = TAM_RULE_NONE;
-	flow->meta.then[1] = TAM_RULE_NONE;
-	flow->meta.entry = 0;
-	flow->counted[0] = TAM_RULE_NONE;
-	flow->counted[1] = TAM_RULE_NONE;
-	flow->action = TAM_ACTION_FORWARD;
 	if (!search)
 		return 0;	/* the map has it: not reached */
 
@@ -496,6 +488,26 @@ __noinline int find_rule(const struct packet *packet, struct tam_flow *flow, __u
 		if (rule && rule->rank < search->best[stage].rank)
 			search->best[stage] = *rule;
 	}
+	return 0;
+}
+
+/* Takes the rules that were found into `flow`. */
+__noinline int take_rules(struct tam_flow *flow)
+{
+	__u32 zero = 0;
+	struct tam_search *search = bpf_map_lookup_elem(&tam_masked, &zero);
+
+	if (!flow)
+		return 0;
+	flow->meta.rule = TAM_RULE_NONE;
+	flow->meta.then[0] = TAM_RULE_NONE;
+	flow->meta.then[1] = TAM_RULE_NONE;
+	flow->meta.entry = 0;
+	flow->counted[0] = TAM_RULE_NONE;
+	flow->counted[1] = TAM_RULE_NONE;
+	flow->action = TAM_ACTION_FORWARD;
+	if (!search)
+		return 0;	/* the map has it: not reached */
 	for (int stage = 0; stage < TAM_STAGES; stage++)
 		if (search->best[stage].rank != 0xffffffff)
 			add_rule(flow, &search->best[stage]);
@@ -738,7 +750,8 @@ static __noinline void resolve(tam_context *ctx, const struct packet *packet,
 	flow->meta.flags = (packet->key.fragment ? TAM_META_FRAGMENT : 0) |
 			   (packet->key.fragment == TAM_FRAGMENT_LATER ? TAM_META_LATER_FRAGMENT : 0) |
 			   (__u32)packet->key.ip_version << 8 | (__u32)packet->key.protocol << 16;
-	find_rule(packet, flow, set, shared);
+	find_rule(packet, set, shared);
+	take_rules(flow);
 	/* The cell completes the checksum by itself; a module below cannot. */
 	if (!packet->key.ip_version)
 		flow->outcome = config->bridge ? TAM_BRIDGED : packet->outcome;

@@ -19,6 +19,9 @@
 #define TAM_LEVEL_DOOR TAM_LEVEL_NIC
 #endif
 
+/* The shortest Ethernet frame without its FCS: what pads one up to that stays. */
+#define TAM_FRAME_MIN 60
+
 /* What is looked at and written after a module: two tags, and the longer IP header. */
 #define TAM_HEAD_MAX (sizeof(struct ethhdr) + TAM_VLAN_TAGS_MAX * sizeof(struct vlan_header) + \
 		      sizeof(struct ipv6hdr))
@@ -54,6 +57,14 @@ static __always_inline void bring_head(void *ctx, enum tam_level level)
 		length = TAM_HEAD_MAX;
 	if (first_byte(ctx, level) + length > last_byte(ctx, level))
 		bpf_skb_pull_data(ctx, length);
+}
+
+/* Moves a frame's end; 0, or an error. */
+static __always_inline long set_length(void *ctx, enum tam_level level, __u32 length)
+{
+	return level == TAM_LEVEL_NIC
+		       ? bpf_xdp_adjust_tail(ctx, (int)length - (int)frame_length(ctx, level))
+		       : bpf_skb_change_tail(ctx, length, 0);
 }
 
 /* Moves a frame's beginning; 0, or an error. */

@@ -32,14 +32,18 @@
 #include "tc.h"
 #include "tun.h"
 
-/* One hop further: TTL or hop limit down by one, MACs of the next hop, the
- * egress tag, and out. The caller has checked that the TTL is above one. */
+/* One hop further: what lies behind the IP packet off, TTL or hop limit down by one, MACs of the
+ * next hop, the egress tag, and out. The caller has checked that the TTL is above one. */
 static __always_inline int forward(struct xdp_md *ctx, const struct packet *packet,
 				   const struct tam_flow *flow, struct tam_port_stats *stats)
 {
+	__u32 l3 = packet->l3_offset, length = without_trailer(l3, packet->ip_length);
+
+	if (packet->length > length && bpf_xdp_adjust_tail(ctx, (int)length - (int)packet->length))
+		return finish(stats, TAM_DROP_ADJUST);
+
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
-	__u32 l3 = packet->l3_offset;
 
 	if (l3 > TAM_L3_OFFSET_MAX || data + l3 + sizeof(struct iphdr) > data_end)
 		return finish(stats, TAM_DROP_ADJUST);
@@ -111,17 +115,6 @@ static __noinline int leave_as_plain(struct xdp_md *ctx, const struct tam_passag
 	return finish(stats, way->kernel);
 }
 
-/* One hop further, with the MACs of the next one; 0, or an error. */
-static __always_inline int hop(struct xdp_md *ctx, const struct tam_passage *way)
-{
-	void *data = first_byte(ctx, TAM_LEVEL_NIC), *data_end = last_byte(ctx, TAM_LEVEL_NIC);
-	__u32 l3 = find_l3(data, data_end);
-
-	/* The hop limit was looked at. */
-	return !l3 || one_hop(data + l3, data_end) != TAM_FORWARDED ||
-	       readdress(ctx, TAM_LEVEL_NIC, &way->meta, way->own_mac, l3);
-}
-
 /* Out by the port that the packet's way names, without a module. Called where the stack has room.
  * It pays last: whoever has paid has sent. */
 static __noinline int cut_through(struct xdp_md *ctx)
@@ -154,6 +147,8 @@ static __noinline int cut_through(struct xdp_md *ctx)
 		if (!l3)
 			return finish(stats, TAM_DROP_ADJUST);
 	}
+	if (routed && trim_behind(ctx))
+		return finish(stats, TAM_DROP_ADJUST);
 	if (take_share(ctx, TAM_LEVEL_NIC, way->payer, at))
 		return finish(stats, TAM_DROP_SHARE);
 	if (routed && hop(ctx, way))

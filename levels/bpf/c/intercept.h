@@ -50,12 +50,7 @@ static __noinline int intercept(struct xdp_md *ctx)
 	if (way->program != TAM_FORWARDED)
 		return finish(stats, way->program);
 
-	void *data = first_byte(ctx, TAM_LEVEL_NIC), *data_end = last_byte(ctx, TAM_LEVEL_NIC);
-	__u32 l3 = find_l3(data, data_end);
-
-	/* The hop limit was looked at. */
-	if (!l3 || one_hop(data + l3, data_end) != TAM_FORWARDED ||
-	    readdress(ctx, TAM_LEVEL_NIC, &way->meta, way->own_mac, l3))
+	if (trim_behind(ctx) || hop(ctx, way))
 		return finish(stats, TAM_DROP_ADJUST);
 	at = way->meta.egress_port;
 	TAP_LEAVES(at);

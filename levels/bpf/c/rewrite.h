@@ -15,6 +15,39 @@ static __always_inline void decrease_ttl(struct iphdr *ip)
 	ip->ttl--;
 }
 
+/* Returns the length of a frame without what lies behind its IP packet. */
+static __always_inline __u32 without_trailer(__u32 l3, __u32 ip_length)
+{
+	return l3 + ip_length < TAM_FRAME_MIN ? TAM_FRAME_MIN : l3 + ip_length;
+}
+
+/* Returns the length that the IP header at `l3` says; 0 when there is no whole header. */
+static __always_inline __u32 ip_length_at(void *l3, const void *data_end)
+{
+	const struct iphdr *ip = l3;
+	const struct ipv6hdr *ip6 = l3;
+
+	if ((void *)(ip + 1) > data_end)
+		return 0;
+	if (ip->version == 4)
+		return bpf_ntohs(ip->tot_len);
+	if (ip->version != 6 || (void *)(ip6 + 1) > data_end)
+		return 0;
+	return sizeof(*ip6) + bpf_ntohs(ip6->payload_len);
+}
+
+/* Takes off what lies behind the IP packet at `l3`, as Linux does (ip_rcv_core): it is of the link
+ * that it came by, and what is to leave must fit the next one. 0, or an error; the frame's
+ * bytes are to be looked for anew. */
+static __always_inline int trim(void *ctx, enum tam_level level, __u32 l3)
+{
+	void *data = first_byte(ctx, level), *data_end = last_byte(ctx, level);
+	__u32 ip_length = ip_length_at(data + l3, data_end);
+	__u32 length = without_trailer(l3, ip_length);
+
+	return ip_length && frame_length(ctx, level) > length ? set_length(ctx, level, length) : 0;
+}
+
 /* Gives the frame the tag of its egress, or none, and its MACs. The IP header is
  * at `l3`, behind the tags that the frame has. Returns 0, or -1 when the head cannot move. */
 static __always_inline int readdress(void *ctx, enum tam_level level, const struct tam_meta *way,

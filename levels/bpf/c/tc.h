@@ -32,13 +32,17 @@ struct {
 } tam_after_tc SEC(".maps");
 
 /* What the way has from XDP's cache at nic, without which a packet has no route. */
-static __always_inline void fill_route(struct tam_passage *way)
+static __always_inline void fill_route(struct __sk_buff *ctx, struct tam_passage *way)
 {
-	__u32 port = way->meta.egress_port;
+	__u32 l3 = way->meta.l3_offset, ip_length = 0, port = way->meta.egress_port;
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 
 	/* It fitted as it came. What the module makes longer is measured by the kernel. */
-	way->mtu = way->length - way->meta.l3_offset;
+	bring_head(ctx, TAM_LEVEL_KERNEL);
+	if (l3 <= TAM_L3_OFFSET_MAX)
+		ip_length = ip_length_at(first_byte(ctx, TAM_LEVEL_KERNEL) + l3,
+					 last_byte(ctx, TAM_LEVEL_KERNEL));
+	way->mtu = ip_length;
 	if (config)
 		__builtin_memcpy(way->own_mac, config->mac, ETH_ALEN);
 	else
@@ -84,7 +88,7 @@ static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
 	fill_hand_over(way, &way->meta, lane,
 		       (__u64)length << 32 | (__u32)way->meta.l4_offset << 16 | way->meta.l3_offset,
 		       TAM_LEVEL_KERNEL);
-	fill_route(way);
+	fill_route(ctx, way);
 	return TAM_RUN;
 }
 

@@ -88,6 +88,9 @@ impl Exits<'_> {
         };
         let (mac, mtu) = (egress.mac, egress.mtu as usize);
         let Some(l3_offset) = l3_offset(packet.head()) else { return self.malformed(packet) };
+        if trim_behind(&mut packet, l3_offset).is_none() {
+            return self.malformed(packet);
+        }
         if packet.length() - l3_offset > mtu {
             return self.hand_to_kernel(packet);
         }
@@ -339,6 +342,16 @@ fn retag(packet: &mut Packet, l3_offset: usize, egress_vlan: u16) -> Option<()> 
     packet.store(12, &[0x81, 0x00, high, low]).ok()
 }
 
+/// Takes off what lies behind a frame's IP packet, as `trim` in `levels/bpf/c/rewrite.h`; `None` when
+/// there is no whole IP header.
+fn trim_behind(packet: &mut Packet, l3_offset: usize) -> Option<()> {
+    let length = rewrite::length_without_trailer(packet.head(), l3_offset as u16).ok()?;
+    match packet.length().checked_sub(length) {
+        Some(behind @ 1..) => packet.resize_tail(-(behind as i32)).ok(),
+        _ => Some(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -390,6 +403,21 @@ mod tests {
         // A route's tag is another number.
         (meta.egress_vlan, meta.flags) = (VLAN_PRESENT | VLAN_UNKNOWN, META_ROUTED);
         assert!(!is_of_unknown_vlan(&TAGGED, &meta));
+    }
+
+    #[test]
+    fn what_lies_behind_an_ip_packet_is_taken_off() {
+        let builder = wire::FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 1, 2], 64).udp(1, 2);
+        let whole = builder.payload(&[7; 100]).build();
+        // One frame of memory, and two.
+        for trailer in [0, 1, 200, 6000] {
+            let mut bytes = whole.clone();
+            bytes.resize(whole.len() + trailer, 9);
+            let mut packet = packet_of(&bytes);
+            trim_behind(&mut packet, 14).unwrap();
+            assert_eq!((packet.length(), packet.head()), (whole.len(), &whole[..]), "{trailer}");
+        }
+        assert_eq!(trim_behind(&mut packet_of(&whole[..30]), 14), None);
     }
 
     #[test]

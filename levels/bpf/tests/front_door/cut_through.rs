@@ -73,6 +73,26 @@ fn a_packet_whose_route_leads_there_is_one_hop_further_and_another_leaves_as_it_
 }
 
 #[test]
+fn a_packet_that_leaves_by_its_route_leaves_without_its_trailer_and_pays_for_the_rest() {
+    if !enter("a_packet_that_leaves_by_its_route_leaves_without_its_trailer_and_pays_for_the_rest")
+    {
+        return;
+    }
+    let mut door = door_with_rule_out(OUT_PORT);
+    let mut long = frame([203, 0, 113, 9], 64);
+    has_packets(&mut door, &long);
+    long.resize(2000, b'T');
+    let done = door.run(&long);
+    assert_eq!((done.outcome, done.action), ("cut_through", XDP_REDIRECT));
+    assert_eq!(done.bytes, crate::forward::routed(&long));
+    assert_eq!(own_line(&door).account.sent, [60, 0]);
+    // What leaves as it is must fit as it is.
+    let mut other = frame([198, 51, 100, 1], 64);
+    other.resize(2000, b'T');
+    assert_eq!(door.run(&other).outcome, "drop_too_long");
+}
+
+#[test]
 fn what_is_beyond_the_sessions_share_is_dropped() {
     if !enter("what_is_beyond_the_sessions_share_is_dropped") {
         return;

@@ -156,6 +156,33 @@ fn ipv6_is_left_to_a_kernel_that_does_not_forward_it() {
 }
 
 #[test]
+fn what_lies_behind_a_packet_does_not_leave_with_it() {
+    if !enter("what_lies_behind_a_packet_does_not_leave_with_it") {
+        return;
+    }
+    let mut front_door = FrontDoor::load(Some(add_way_out()));
+    for builder in [udp4().payload(&[7; 100]), udp6().payload(&[7; 100])] {
+        for trailer in [1, 40, 1500, 3000] {
+            let whole = addressed(builder.build());
+            let mut frame = whole.clone();
+            frame.resize(frame.len() + trailer, b'T');
+            let done = front_door.run(&frame);
+            assert_eq!((done.outcome, done.action), ("forwarded", XDP_REDIRECT), "{trailer}");
+            assert_eq!(done.bytes, routed(&whole), "{trailer}");
+            assert_eq!(done.counted, frame.len() as u64, "as it came");
+        }
+    }
+    // An Ethernet frame has 60 bytes at least.
+    let short = addressed(udp4().build());
+    for length in [short.len(), 59, 60, 61, 100] {
+        let mut frame = short.clone();
+        frame.resize(length, 0);
+        let done = front_door.run(&frame);
+        assert_eq!((done.outcome, done.bytes.len()), ("forwarded", length.min(60)));
+    }
+}
+
+#[test]
 fn packets_from_the_routers_own_addresses_end_as_in_linux() {
     if !enter("packets_from_the_routers_own_addresses_end_as_in_linux") {
         return;
@@ -291,6 +318,15 @@ fn a_cell_learns_that_a_port_lacks_the_vlan_of_a_tag() {
     }
 }
 
+/// A frame as it leaves by the way out.
+pub fn routed(frame: &[u8]) -> Vec<u8> {
+    let mut expected = frame.to_vec();
+    let l3 = parse_frame(frame).unwrap().l3_offset;
+    expected.truncate(rewrite::length_without_trailer(frame, l3).unwrap());
+    rewrite::route(&mut expected, l3, OUT_MAC, NEXT_HOP).unwrap();
+    expected
+}
+
 /// What is wrong with what was done with a frame that parses, if something is.
 fn differs(parsed: &Parsed, done: &Done, frame: &[u8]) -> Option<String> {
     let must_not = [
@@ -308,8 +344,7 @@ fn differs(parsed: &Parsed, done: &Done, frame: &[u8]) -> Option<String> {
     if let Some((_, why)) = must_not.iter().find(|(fault, _)| *fault) {
         return Some((*why).to_owned());
     }
-    let mut expected = frame.to_vec();
-    rewrite::route(&mut expected, parsed.l3_offset, OUT_MAC, NEXT_HOP).unwrap();
+    let expected = routed(frame);
     (done.action != XDP_REDIRECT || done.bytes != expected)
         .then(|| format!("expected {expected:02x?}"))
 }

@@ -86,6 +86,31 @@ fn each_verdict_has_its_end_at_kernel() {
 }
 
 #[test]
+fn what_a_module_at_kernel_passes_leaves_without_its_trailer() {
+    if !enter("what_a_module_at_kernel_passes_leaves_without_its_trailer") {
+        return;
+    }
+    let kernel = Kernel::load("tt-tctrail");
+    for end in ["near", "in"] {
+        crate::namespace::ip(&format!("link set {end} mtu 3000"));
+    }
+    for (before, length) in (0..).zip([142, 143, 2500]) {
+        let mut frame = addressed(udp4().build());
+        frame.resize(length, b'T');
+        let stats = kernel.verdict(&frame, PASS);
+        assert_eq!((stats.forwarded, stats.to_kernel), (before + 1, 0));
+        assert_eq!(kernel.far.receive(ours), crate::forward::routed(&frame));
+    }
+    // What the module makes longer than it came is measured by the kernel, whatever trailed it.
+    let short = FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2);
+    let mut padded = addressed(short.payload(&MARK).build());
+    padded.resize(60, 0);
+    let stats = kernel.verdict(&padded, PASS);
+    assert_eq!((stats.forwarded, stats.to_kernel), (4, 0));
+    assert_eq!(kernel.far.receive(ours), crate::forward::routed(&padded));
+}
+
+#[test]
 fn a_module_at_kernel_finds_the_metadata_of_the_abi() {
     if !enter("a_module_at_kernel_finds_the_metadata_of_the_abi") {
         return;
@@ -153,8 +178,8 @@ fn what_a_module_made_longer_goes_as_it_is_now() {
     assert_eq!((outer.len(), &outer[..6]), (frame.len() + 20, &NEXT_HOP[..]));
     assert_eq!((outer[22], outer[23], &outer[30..34]), (29, 4, &[203, 0, 113, 77][..]));
     assert_eq!(outer[34..], frame[14..], "the inner packet is untouched");
-    // What lies behind the packet is not the packet's: the kernel cuts it off.
-    assert_eq!(kernel.run(&frame, grown(TAIL)).to_kernel, 2);
+    // What lies behind the packet is not the packet's: it is cut off.
+    assert_eq!(kernel.run(&frame, grown(TAIL)).forwarded, 2);
     assert_eq!(kernel.far.receive(ours), routed(&frame));
     // Out of a named port it goes as it is.
     let script = Script { verdict: redirect_to(OUT_PORT), growth: TAG, ..Script::default() };

@@ -125,6 +125,22 @@ fn what_only_the_kernel_can_answer_goes_to_it_after_pass() {
 }
 
 #[test]
+fn what_a_module_passes_leaves_without_its_trailer() {
+    if !enter("what_a_module_passes_leaves_without_its_trailer") {
+        return;
+    }
+    let mut nic = Nic::load(Some(add_way_out()));
+    for length in [42, 60, 61, 2500] {
+        let frame = FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2);
+        let mut frame = addressed(frame.build());
+        frame.resize(length, b'T');
+        let done = nic.verdict(&frame, PASS);
+        assert_eq!((done.action, done.bytes), (XDP_REDIRECT, crate::forward::routed(&frame)));
+    }
+    assert_eq!((nic.stats().forwarded, nic.stats().to_kernel), (4, 0));
+}
+
+#[test]
 fn what_a_module_broke_is_dropped_when_it_is_to_be_forwarded() {
     if !enter("what_a_module_broke_is_dropped_when_it_is_to_be_forwarded") {
         return;
