@@ -17,6 +17,7 @@ use pkcs8::{
     DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey, EncryptedPrivateKeyInfo,
     LineEnding, ObjectIdentifier, PrivateKeyInfo, SecretDocument, SubjectPublicKeyInfoRef,
 };
+use ring::hmac;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -252,6 +253,18 @@ impl SecretKey {
     #[must_use]
     pub fn sign(&self, bytes: &[u8]) -> [u8; 64] {
         self.0.sign(bytes).to_bytes()
+    }
+
+    /// Returns a key for one purpose, which `context` names: HMAC-SHA-256 with this key over the
+    /// context. It says nothing of this key or of those for other purposes.
+    #[must_use]
+    pub fn derive(&self, context: &str) -> Zeroizing<[u8; 32]> {
+        let seed = self.seed();
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &*seed);
+        let tag = hmac::sign(&key, context.as_bytes());
+        let mut derived = Zeroizing::new([0; 32]);
+        derived.copy_from_slice(tag.as_ref());
+        derived
     }
 
     /// Its 32 bytes, for a library that signs with them.

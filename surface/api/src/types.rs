@@ -634,6 +634,20 @@ pub struct Stats {
     /// Modules that were named by their digest and that the node did not hold.
     #[serde(default)]
     pub demand: DemandStats,
+    /// Compilations of modules.
+    #[serde(default)]
+    pub compilers: CompilerStats,
+}
+
+/// Compilations of modules, since the node's daemon started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CompilerStats {
+    /// Compilers that were started.
+    pub started: u64,
+    /// Modules whose code was on the disk already.
+    pub from_disk: u64,
+    /// Modules that wait for a compiler at the moment.
+    pub waiting: u64,
 }
 
 /// Modules that a node was asked for and did not hold, since its daemon started.

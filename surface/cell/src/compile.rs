@@ -18,11 +18,14 @@ use os::fd_passing::sealed_memory;
 use os::process::Stranger;
 use os::sandbox::Role;
 use rustix::fd::OwnedFd;
-use rustix::process::{Pid, Resource, Rlimit, setpriority_process, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, setpriority_process, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
@@ -36,6 +39,8 @@ const CPU_SECONDS_MAX: u64 = 5;
 const TIME_MAX: Duration = Duration::from_secs(30);
 /// Memory that one job writes to.
 const MEMORY_MAX: u64 = 256 << 20;
+/// Between the signal that says so (SIGXCPU) and the end by SIGKILL, which would say nothing.
+const CPU_SECONDS_GRACE: u64 = 1;
 /// Address space of one job: the engine reserves far more than it uses.
 const ADDRESS_SPACE_MAX: u64 = 4 << 30;
 /// How nice a worker is when the code is told and the programs are left: a service can begin.
@@ -62,6 +67,15 @@ pub struct Compiled {
     programs: Mutex<BTreeMap<Level, Option<Made>>>,
     /// One more is ready.
     ready: Condvar,
+    /// Set when the worker ended before its last program.
+    cut_short: AtomicBool,
+}
+
+/// The parts of a finished compilation beside its code, as a cache keeps them.
+#[derive(Serialize, Deserialize)]
+struct Rest {
+    image: Option<Image>,
+    programs: BTreeMap<Level, Result<Program, String>>,
 }
 
 /// A program, or why there is none.
@@ -72,7 +86,55 @@ impl Compiled {
         let (code, code_length) = (sealed_memory("tam-code", &code)?, code.len());
         let known = |(level, refused): (Level, Option<String>)| (level, refused.map(Err));
         let programs = Mutex::new(levels.into_iter().map(known).collect());
-        Ok(Self { code, code_length, image, programs, ready: Condvar::new() })
+        let (ready, cut_short) = (Condvar::new(), AtomicBool::new(false));
+        Ok(Self { code, code_length, image, programs, ready, cut_short })
+    }
+
+    /// Returns the whole compilation as bytes, for [`Compiled::from_bytes`]; `None` while
+    /// programs are outstanding, and of one whose worker was stopped before its last program.
+    ///
+    /// # Errors
+    /// When the code's memory cannot be read.
+    pub fn to_bytes(&self) -> io::Result<Option<Vec<u8>>> {
+        let mut rest = Rest { image: self.image.clone(), programs: BTreeMap::new() };
+        for (level, made) in &*self.programs() {
+            let Some(made) = made else { return Ok(None) };
+            rest.programs.insert(*level, made.clone().map(Arc::unwrap_or_clone));
+        }
+        if self.cut_short.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let mut bytes = postcard::to_extend(&rest, vec![0; 4]).map_err(io::Error::other)?;
+        let length = u32::try_from(bytes.len() - 4).map_err(io::Error::other)?;
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        let mut at = bytes.len();
+        bytes.resize(at + self.code_length, 0);
+        while at < bytes.len() {
+            let read = (self.code_length - (bytes.len() - at)) as u64;
+            match rustix::io::pread(&self.code, &mut bytes[at..], read)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                more => at += more,
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Takes what [`Compiled::to_bytes`] returned. The code becomes machine code of a cell: whoever
+    /// calls this vouches that the bytes come unchanged from there, and were made by this build.
+    ///
+    /// # Errors
+    /// When they are not of that form, or there is no memory for the code.
+    pub fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
+        let form = || io::Error::from(io::ErrorKind::InvalidData);
+        let (length, rest) = bytes.split_first_chunk().ok_or_else(form)?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (rest, code) = rest.split_at_checked(length).ok_or_else(form)?;
+        let Rest { image, programs } = postcard::from_bytes(rest).map_err(io::Error::other)?;
+        let (code, code_length) = (sealed_memory("tam-code", code)?, code.len());
+        let made = programs.into_iter().map(|(level, made)| (level, Some(made.map(Arc::new))));
+        let (programs, ready) = (Mutex::new(made.collect()), Condvar::new());
+        let cut_short = AtomicBool::new(false);
+        Ok(Self { code, code_length, image, programs, ready, cut_short })
     }
 
     fn programs(&self) -> MutexGuard<'_, BTreeMap<Level, Option<Made>>> {
@@ -131,6 +193,7 @@ impl Compiled {
     fn end(&self, reason: &str) {
         for coming in self.programs().values_mut().filter(|made| made.is_none()) {
             *coming = Some(Err(reason.to_owned()));
+            self.cut_short.store(true, Ordering::Relaxed);
         }
         self.ready.notify_all();
     }
@@ -145,19 +208,67 @@ pub enum CompileFailure {
     /// The compiler said no. The author's fault.
     #[error("{0}")]
     Refused(String),
-    /// The worker ended before it answered: over its limits, most likely.
-    #[error(
-        "the compiler was stopped ({status}): more than {CPU_SECONDS_MAX} s of processor time, {} MiB of memory or {} s in all; make the module's functions smaller",
-        MEMORY_MAX >> 20,
-        TIME_MAX.as_secs()
-    )]
+    /// The worker ended before it answered.
+    #[error("the compiler was stopped ({status}): {limit}")]
     Stopped {
         /// How the worker ended.
         status: ExitStatus,
+        /// Why, as far as that is known.
+        limit: Limit,
     },
     /// The worker could not be run. The host's fault.
     #[error("the compile worker cannot be run: {0}")]
     Worker(#[source] io::Error),
+}
+
+/// The limit that ended a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Processor time.
+    Cpu,
+    /// Time by the clock.
+    Time,
+    /// Memory.
+    Memory,
+    /// None that is known: it was killed by somebody else, or has a fault.
+    Unknown,
+}
+
+impl Limit {
+    /// Returns the limit that explains how a worker ended. One that gets no memory aborts.
+    fn of(status: ExitStatus, overdue: bool) -> Self {
+        let signal = status.signal().and_then(Signal::from_named_raw);
+        match signal {
+            Some(Signal::XCPU) => Self::Cpu,
+            Some(Signal::KILL) if overdue => Self::Time,
+            Some(Signal::ABORT) => Self::Memory,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, memory) = (TIME_MAX.as_secs(), MEMORY_MAX >> 20);
+        match self {
+            Self::Cpu => write!(
+                f,
+                "the module takes more than {CPU_SECONDS_MAX} s of processor time to compile; make it or its functions smaller"
+            ),
+            Self::Time => write!(
+                f,
+                "it was not done within {seconds} s; the machine has too little time left for it, try again when it is less busy"
+            ),
+            Self::Memory => write!(
+                f,
+                "the module takes more than {memory} MiB of memory to compile; make its functions smaller"
+            ),
+            Self::Unknown => write!(
+                f,
+                "none of its limits ({CPU_SECONDS_MAX} s of processor time, {memory} MiB of memory, {seconds} s in all) is known to have struck; look in the kernel's log for a lack of memory, and try again"
+            ),
+        }
+    }
 }
 
 /// A compile worker that waits for its module. It ends when this is dropped, or with this process:
@@ -200,11 +311,14 @@ impl CompileWorker {
                 return self.take_leave();
             }
         };
+        let overdue = AtomicBool::new(false);
         std::thread::scope(|scope| {
             // Until the end of this scope.
             let (_in_time, is_in_time) = mpsc::channel::<()>();
+            let overdue = &overdue;
             scope.spawn(move || {
                 if is_in_time.recv_timeout(TIME_MAX) == Err(RecvTimeoutError::Timeout) {
+                    overdue.store(true, Ordering::Relaxed);
                     let _ = process.kill();
                 }
             });
@@ -222,10 +336,10 @@ impl CompileWorker {
                     while let Some(Part::Program(level, made)) = read_part(&mut parts) {
                         compiled.put(level, made);
                     }
-                    compiled.end(&self.ended(parts).to_string());
+                    compiled.end(&self.ended(parts, overdue).to_string());
                 }
                 Some(Part::Code(Err(reason))) => first(Err(CompileFailure::Refused(reason))),
-                Some(Part::Program(..)) | None => first(Err(self.ended(parts))),
+                Some(Part::Program(..)) | None => first(Err(self.ended(parts, overdue))),
             }
         });
         self.take_leave()
@@ -251,11 +365,14 @@ impl CompileWorker {
 
     /// Why nothing more comes. Who still writes `parts`, beyond the limit or what is none, hears
     /// that nobody reads them.
-    fn ended(&mut self, parts: impl Read) -> CompileFailure {
+    fn ended(&mut self, parts: impl Read, overdue: &AtomicBool) -> CompileFailure {
         drop(parts);
         self.took = Some(self.wait_for_end());
         match self.child.wait() {
-            Ok(status) => CompileFailure::Stopped { status },
+            Ok(status) => {
+                let limit = Limit::of(status, overdue.load(Ordering::Relaxed));
+                CompileFailure::Stopped { status, limit }
+            }
             Err(error) => CompileFailure::Worker(error),
         }
     }
@@ -324,7 +441,8 @@ impl Drop for CompileWorker {
 /// When the limits cannot be set or the pipes fail.
 pub fn compile_worker(bpf: bool, warm: bool, guest_core: Option<usize>) -> io::Result<()> {
     rustix::thread::set_name(c"tam")?;
-    limit(Resource::Cpu, CPU_SECONDS_MAX)?;
+    let cpu = (Some(CPU_SECONDS_MAX), Some(CPU_SECONDS_MAX + CPU_SECONDS_GRACE));
+    setrlimit(Resource::Cpu, Rlimit { current: cpu.0, maximum: cpu.1 })?;
     limit(Resource::As, ADDRESS_SPACE_MAX)?;
     limit(Resource::Data, MEMORY_MAX)?;
     let engine = Engine::new();
@@ -551,6 +669,48 @@ mod tests {
         assert!(matches!(heard(b""), Err(CompileFailure::Stopped { .. })));
         // More than a pipe takes, and no part: the worker is not waited for while it writes.
         assert!(matches!(heard(&[0; 1 << 20]), Err(CompileFailure::Stopped { .. })));
+    }
+
+    #[test]
+    fn a_compilation_is_the_same_after_a_cache_kept_it_and_one_cut_short_is_not_kept() {
+        let engine = Engine::new().unwrap();
+        let checked = Unverified(WARM_UP).check().unwrap();
+        let mut bytes = Vec::new();
+        compile(&engine, WARM_UP, &checked, true, None, &mut bytes).unwrap();
+        let compiled = heard(&bytes).unwrap();
+        let kept = compiled.to_bytes().unwrap().unwrap();
+        let again = Compiled::from_bytes(&kept).unwrap();
+        assert_eq!(again.to_bytes().unwrap().unwrap(), kept);
+        assert_eq!((again.code_length, &again.image), (compiled.code_length, &compiled.image));
+        for level in [Level::Nic, Level::Kernel, Level::User] {
+            assert_eq!(again.program(level), compiled.program(level));
+        }
+        for end in [0, 3, 4, 40] {
+            assert!(Compiled::from_bytes(&kept[..end]).is_err(), "{end} bytes");
+        }
+        // The worker died before its last program.
+        let cut = heard(&bytes[..bytes.len() - 1]).unwrap();
+        assert!(cut.program(Level::Kernel).is_err());
+        assert_eq!(cut.to_bytes().unwrap(), None);
+    }
+
+    #[test]
+    fn the_limit_that_struck_is_named() {
+        let stopped = |script: &str| {
+            let mut worker = Command::new("sh");
+            worker.args(["-c", script]);
+            let mut heard = None;
+            CompileWorker::start(worker).unwrap().compile(b"", |first| heard = first.err());
+            heard.unwrap().to_string()
+        };
+        let cpu = stopped("kill -XCPU $$");
+        assert!(cpu.contains("5 s of processor time to compile") && !cpu.contains("MiB"), "{cpu}");
+        let memory = stopped("kill -ABRT $$");
+        assert!(memory.contains("256 MiB of memory to compile"), "{memory}");
+        let killed = stopped("kill -KILL $$");
+        assert!(killed.contains("none of its limits"), "{killed}");
+        let overdue = ExitStatus::from_raw(Signal::KILL.as_raw());
+        assert_eq!(Limit::of(overdue, true), Limit::Time);
     }
 
     #[test]

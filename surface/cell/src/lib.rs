@@ -52,7 +52,7 @@ mod worker;
 
 pub use associations::{Answer as CallAnswer, Question as CallQuestion, bounced};
 pub use codec::run_codec;
-pub use compile::{CompileFailure, CompileWorker, Compiled, compile_worker};
+pub use compile::{CompileFailure, CompileWorker, Compiled, Limit, compile_worker};
 pub use counts::DoorCounts;
 pub use packet_memory::PacketMemory;
 pub use protocol::PROTOCOL_VERSION;

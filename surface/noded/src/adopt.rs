@@ -160,6 +160,7 @@ impl Daemon {
                 self.node.resume(now, Err(reason));
             }
         }
+        self.compile_what_runs();
         self.changed(os::netlink::Change::Lost)
     }
 

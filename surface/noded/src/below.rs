@@ -437,6 +437,15 @@ impl Daemon {
         Ok(())
     }
 
+    /// Returns the compiled module of a service that a daemon before has started, if it is there.
+    fn programs_of(&self, entry: EntryId) -> Option<Programs> {
+        let digest: Digest = self.node.service_of(entry)?.module.digest.parse().ok()?;
+        let shared = self.shared.get(&entry)?;
+        let compiled = self.modules.get(&digest)?.compiled.as_ref()?;
+        matches!(shared.programs, Programs::Module(_))
+            .then(|| Programs::Compiled(Arc::clone(compiled)))
+    }
+
     /// What loads a program, on whatever thread.
     fn loader(
         &self,
@@ -445,7 +454,7 @@ impl Daemon {
     ) -> Result<impl FnOnce() -> Loaded + Send + 'static, String> {
         let missing = || "its memory is not shared with the kernel".to_owned();
         let shared = self.shared.get(&entry).ok_or_else(missing)?;
-        let programs = shared.programs.clone();
+        let programs = self.programs_of(entry).unwrap_or_else(|| shared.programs.clone());
         let at = below_of(level).ok_or_else(|| format!("nothing is compiled for {level}"))?;
         let front = self.front.front()?;
         let copy = |fd: std::os::fd::BorrowedFd<'_>| {

@@ -3,7 +3,6 @@
 use crate::below::Begin;
 use crate::cell_link::CellLink;
 use crate::daemon::{Daemon, Done, KernelWay, Queue};
-use crate::deploy;
 use crate::events::Note;
 use crate::ports::Mode;
 use crate::streams::Start;
@@ -173,34 +172,6 @@ impl Daemon {
         self.begin_when_compiled(digest, Pending { facts, levels, replaces });
     }
 
-    /// Has a service begin as soon as its module is compiled.
-    pub(crate) fn begin_when_compiled(&mut self, digest: Digest, pending: Pending) {
-        if let Some(compiled) = self.modules.get(&digest).and_then(|it| it.compiled.clone()) {
-            return self.begin_in_cell(pending, &compiled);
-        }
-        self.compile(digest, self.node.bpf());
-        self.compiling.entry(digest).or_default().push(pending);
-    }
-
-    /// Has a module compiled, if that is not being done already; for the levels below user too
-    /// if they are wanted, and this node has them.
-    pub(crate) fn compile(&mut self, digest: Digest, below: bool) {
-        let Some(module) = self.modules.get(&digest) else { return };
-        if self.compiling.contains_key(&digest) {
-            return;
-        }
-        self.compiling.insert(digest, Vec::new());
-        let (wasm, done) = (module.wasm.clone(), self.done.clone());
-        let bpf = self.compiles_below(below);
-        tokio::task::spawn_blocking(move || {
-            // The daemon is gone when nobody receives: nothing is left to do.
-            let compiled = |result| drop(done.send(Done::Compiled(digest, result)));
-            let took = deploy::compile(&wasm, bpf, compiled);
-            let _ = done.send(Done::CompileTook(digest, took));
-            deploy::prepare(bpf);
-        });
-    }
-
     /// Has the cell stop a service; one that waits for its compiler never begins there.
     pub(crate) fn stop_service(&mut self, entry: EntryId) {
         match self.forget_pending(entry) {
@@ -223,52 +194,6 @@ impl Daemon {
             }
         }
         self.event(event);
-    }
-
-    /// Nothing of a service begins when its compiler is done; whether that was all there is of it.
-    fn forget_pending(&mut self, entry: EntryId) -> bool {
-        let is_its = |pending: &Pending| pending.facts.entry() == entry;
-        let its = self.compiling.iter().filter(|(_, waiting)| waiting.iter().any(is_its));
-        let digests: Vec<Digest> = its.map(|(digest, _)| *digest).collect();
-        let mut was_to_start = false;
-        for digest in digests {
-            // Whoever wanted it pays for it.
-            self.compiled_for(digest, Some(entry));
-            if let Some(waiting) = self.compiling.get_mut(&digest) {
-                was_to_start |= waiting.iter().any(|it| is_its(it) && it.replaces.is_none());
-                waiting.retain(|pending| !is_its(pending));
-            }
-        }
-        was_to_start
-    }
-
-    fn compiles_below(&self, wanted: bool) -> bool {
-        self.no_bpf.is_none() && self.bpf_allowed && wanted
-    }
-
-    /// Has a compiler wait for the first module.
-    pub(crate) fn prepare_compiler(&self) {
-        let bpf = self.compiles_below(self.node.bpf());
-        tokio::task::spawn_blocking(move || deploy::prepare(bpf));
-    }
-
-    /// A compiler is done.
-    pub(crate) fn compiled(&mut self, digest: Digest, result: &Result<Arc<Compiled>, String>) {
-        let waiting = self.compiling.remove(&digest).unwrap_or_default();
-        self.compiled_for(digest, waiting.first().map(|pending| pending.facts.entry()));
-        self.work_compiled(&digest, result.as_ref().err());
-        if let (Ok(compiled), Some(module)) = (result, self.modules.get_mut(&digest)) {
-            module.compiled = Some(Arc::clone(compiled));
-        }
-        for pending in waiting {
-            match result {
-                Ok(compiled) => self.begin_in_cell(pending, compiled),
-                Err(reason) => {
-                    let (entry, replaces) = (pending.facts.entry(), pending.replaces);
-                    self.not_begun(entry, replaces, reason.clone());
-                }
-            }
-        }
     }
 
     /// A service, or a version of one, does not begin.
@@ -470,8 +395,7 @@ impl Daemon {
         let shared: Vec<EntryId> = self.shared.keys().copied().collect();
         shared.into_iter().for_each(|entry| self.end_below(entry));
         self.sweep_interceptions();
-        // The next cell is asked for all of them anew.
-        self.compiling.values_mut().for_each(Vec::clear);
+        self.compilers.forget_all_pending();
         self.codecs.end();
         self.end_all_meters();
         self.reports.clear();

@@ -68,6 +68,7 @@ impl Daemon {
             associations: self.association_stats(),
             generation: self.front.generation(),
             demand: self.demand.stats(),
+            compilers: self.compilers.stats(),
         })
     }
 
@@ -87,6 +88,7 @@ impl Daemon {
             cell: CellStats::default(),
             generation: 0,
             demand: api::DemandStats::default(),
+            compilers: api::CompilerStats::default(),
             ..stats
         })
     }

@@ -8,8 +8,9 @@ use crate::below::{self, Begin, Shared};
 use crate::budgets;
 use crate::capture::{self, Capture};
 use crate::cell_link::CellLink;
-use crate::cell_work::{Pending, hear};
+use crate::cell_work::hear;
 use crate::codecs::Codecs;
+use crate::compilers::Compilers;
 use crate::config::NodeFile;
 use crate::demand::Demand;
 use crate::deploy::{self, Module};
@@ -182,8 +183,7 @@ pub(crate) struct Daemon {
     /// Queues of the cell whose sockets are not bound yet.
     pub(crate) binding: usize,
     pub(crate) modules: BTreeMap<Digest, Module>,
-    /// What begins when its module is compiled.
-    pub(crate) compiling: BTreeMap<Digest, Vec<Pending>>,
+    pub(crate) compilers: Compilers,
     /// Versions that the cell has been asked to put in another one's place.
     pub(crate) replacing: BTreeMap<EntryId, Replacing>,
     /// Versions before, as long as they can be put back; nothing of those without a lane.
@@ -458,8 +458,9 @@ impl Daemon {
         let clock = Nanos(u64::try_from(parts.started.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let authority = parts.desired.authority(clock, start.file.trust.anyone.clone())?;
         let billing = Billing::begin(&start.file.state, &start.key, done.clone())?;
-        let demand = Demand::begin(&start.file, &start.config, done.clone())?;
         Ok(Self {
+            compilers: Compilers::open(&start.file.state, &start.key),
+            demand: Demand::begin(&start.file, &start.config, done.clone())?,
             file: start.file,
             config: start.config,
             node_key: start.key,
@@ -487,7 +488,6 @@ impl Daemon {
             codecs: Codecs::find(),
             binding: 0,
             modules: BTreeMap::new(),
-            compiling: BTreeMap::new(),
             replacing: BTreeMap::new(),
             retired: BTreeMap::new(),
             kept: BTreeSet::new(),
@@ -520,7 +520,6 @@ impl Daemon {
             capture_id: 0,
             notices_lost: 0,
             lost_with_cells: 0,
-            demand,
             billing,
             is_short: false,
             unrecorded: true,
@@ -745,7 +744,8 @@ impl Daemon {
             Done::MemoryOverdue(number) => self.memory_overdue(number),
             Done::Explained(asked, explained) => self.explained(*asked, explained),
             Done::Recorded(written) => self.recorded(written),
-            Done::CompileTook(digest, took) => self.compile_took(digest, took),
+            Done::CodeRead(digest, bpf, code) => self.code_read(digest, bpf, code),
+            Done::CompileTook(digest, took) => self.compiler_ended(digest, took),
             Done::Billed(billed) => self.billed(billed),
             Done::Fetched(fetched) => self.fetched(*fetched),
             Done::Codec(number, news) => self.codec(number, news),

@@ -5,7 +5,7 @@ use cell::{CompileFailure, CompileWorker, Compiled};
 use registry::Digest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use trust::Signer;
 
@@ -80,6 +80,35 @@ fn forget_beyond(
     }
 }
 
+/// Returns how many compilers work at the same time: one for each processor of the daemon.
+pub(crate) fn jobs_max() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Compilers at work, and who waits for one to end.
+static JOBS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// A compiler's turn, until this is dropped.
+struct Turn;
+
+impl Turn {
+    /// Waits for one.
+    fn take() -> Self {
+        let most = jobs_max();
+        let jobs = JOBS.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let jobs = JOBS.1.wait_while(jobs, |jobs| *jobs >= most);
+        *jobs.unwrap_or_else(PoisonError::into_inner) += 1;
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *JOBS.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        JOBS.1.notify_one();
+    }
+}
+
 /// A worker that was started before there was anything to compile, and whether for the levels
 /// below user too: starting one takes some milliseconds.
 static SPARE: Mutex<Option<(bool, CompileWorker)>> = Mutex::new(None);
@@ -127,13 +156,14 @@ fn start(bpf: bool, warm: bool) -> Result<CompileWorker, CompileFailure> {
 }
 
 /// Compiles in a worker process, for the levels below user too if `bpf` says so: `first` hears
-/// when the module can begin. Blocks until its programs are there, too; the processor time that
-/// it took.
+/// when the module can begin. Waits for its turn, and until its programs are there, too; the
+/// processor time that it took.
 pub(crate) fn compile(
     wasm: &[u8],
     bpf: bool,
     first: impl FnOnce(Result<Arc<Compiled>, String>),
 ) -> Duration {
+    let _turn = Turn::take();
     let waiting = spare().take_if(|(for_bpf, _)| *for_bpf == bpf);
     let worker = match waiting {
         Some((_, worker)) => Ok(worker),

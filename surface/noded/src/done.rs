@@ -16,6 +16,8 @@ use units::EntryId;
 /// What was done, and what became of it.
 pub(crate) enum Done {
     Compiled(Digest, Result<Arc<Compiled>, String>),
+    /// The disk has a module's code, for the levels below user if so, or none that verifies.
+    CodeRead(Digest, bool, Option<Arc<Compiled>>),
     /// The store has a module, or not.
     Stored(Digest, Answer<api::ModuleStored>, Option<Reply<api::ModuleStored>>),
     /// The kernel has taken a service's program for a level, or not.

@@ -329,7 +329,14 @@ impl Page {
         let help = "Bytes of modules that came";
         counters(encoder, ("modules_fetched", Some(Unit::Bytes), help), bytes)?;
         let waiting = [(vec![], demand.waiting)];
-        gauges(encoder, ("modules_waiting", None, "Requests that wait for a module"), waiting)
+        gauges(encoder, ("modules_waiting", None, "Requests that wait for a module"), waiting)?;
+        let compilers = &self.stats.compilers;
+        let compiled = [("compiler", compilers.started), ("disk", compilers.from_disk)]
+            .map(|(from, count)| (vec![("from", from.to_owned())], count));
+        let help = "Code of modules, by where it came from; a compiler may have failed";
+        counters(encoder, ("modules_compiled", None, help), compiled)?;
+        let queue = [(vec![], compilers.waiting)];
+        gauges(encoder, ("compilations_waiting", None, "Modules that wait for a compiler"), queue)
     }
 
     fn cell(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {

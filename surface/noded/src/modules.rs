@@ -77,7 +77,7 @@ impl Daemon {
         let is_compiled = held.compiled.is_some();
         // One at a time: a whole repository may be on its way to this store. What may not run is
         // not compiled, either.
-        if !is_compiled && self.compiling.is_empty() && self.permit(&digest).is_ok() {
+        if !is_compiled && self.compilers.is_idle() && self.permit(&digest).is_ok() {
             self.compile(digest, self.node.bpf());
         }
     }

@@ -119,6 +119,8 @@ pub(crate) fn fingerprint() -> Result<String> {
         hash.update(number.to_le_bytes());
     }
     hash.update(engine.compatibility().to_le_bytes());
+    let streams = proxy_wasm::Engine::new().context("making the engine of streams")?;
+    hash.update(streams.compatibility().to_le_bytes());
     let digest = hash.finalize();
     Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }

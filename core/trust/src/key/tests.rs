@@ -124,3 +124,12 @@ fn a_secret_key_is_never_printed() {
     assert!(!printed.contains(&hex::encode([5; 32])), "{printed}");
     assert!(printed.contains(&key.public().to_string()));
 }
+
+#[test]
+fn derived_keys_differ_by_key_and_purpose_and_are_the_same_each_time() {
+    let [one, other] = [1, 2].map(|byte| SecretKey::from_seed(&Seed::new([byte; 32])));
+    assert_eq!(one.derive("a"), one.derive("a"));
+    assert_ne!(one.derive("a"), one.derive("b"));
+    assert_ne!(one.derive("a"), other.derive("a"));
+    assert_ne!(*one.derive("a"), [1; 32]);
+}
