@@ -82,7 +82,7 @@ fn what_kernel_level_refuses_is_refused_for_its_reason() {
         let Err(CompileAloneError::Refused(refusals)) = compiled else {
             panic!("{} is not refused", function.name);
         };
-        assert_eq!(refusals[0].code(), "host_function", "{}", function.name);
+        assert_eq!(refusals[0].code(), "resize_head", "{}", function.name);
     }
 }
 

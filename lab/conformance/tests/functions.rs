@@ -57,7 +57,7 @@ fn refused(
     let mut refusals = refusals.into_iter().map(|refusal| refusal.reason);
     match refusals.next() {
         Some(Reason::NotGranted(refused)) => Some(refused),
-        None | Some(Reason::HostFunction { .. }) => None,
+        None | Some(Reason::ResizeHead { .. }) => None,
         Some(other) => panic!("{other}"),
     }
 }

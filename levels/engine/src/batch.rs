@@ -195,7 +195,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         let host = self.store.data_mut();
         let trap = match host.not_a_verdict.take() {
             Some(value) => Trap { kind: TrapKind::NotAVerdict(Some(value)), place: None },
-            None => Trap::from_error(&error),
+            None => host.trap(&error),
         };
         if let Some(packet) = host.packet.take() {
             let emitted = host.emitted.take();
@@ -343,7 +343,7 @@ pub(crate) fn verdict<P: PacketBytes>(
     host: &mut Host<P>,
     value: u32,
 ) -> Result<Verdict, Trap> {
-    host::take_back(bytes, host).map_err(|_| Trap::from_error(&out_of_memory()))?;
+    host::take_back(bytes, host).map_err(|_| host.trap(&out_of_memory()))?;
     Verdict::parse(value)
         .map_err(|error| Trap { kind: TrapKind::NotAVerdict(Some(error.0)), place: None })
 }

@@ -258,10 +258,10 @@ impl<P: PacketBytes + 'static> Instance<P> {
         host.calls += 1;
         host.can_suspend = true;
         self.arm();
-        let result = call(&mut self.store).await.map_err(|error| Trap::from_error(&error));
+        let result = call(&mut self.store).await;
         let host = self.store.data_mut();
         host.hook = Hook::OnPacket;
         host.can_suspend = false;
-        result
+        result.map_err(|error| host.trap(&error))
     }
 }

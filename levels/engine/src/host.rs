@@ -6,7 +6,9 @@
 
 use crate::batch::{Batch, Pace};
 use crate::local::Local;
+use crate::origins::Origins;
 use crate::room::Limits;
+use crate::trap::Trap;
 use abi::host::{
     EVENT_LENGTH_MAX, EVENTS_PER_CALL_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, Hook,
     QUEUE_PERCENT_MAX, SENDS_PER_PACKET_MAX, STATE_CHUNK_MAX, STATE_LENGTH_MAX,
@@ -17,6 +19,7 @@ use level::ahead;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use wasmtime::{Caller, Extern, Linker, Memory};
 
 /// What one instance may use and what it knows. What each packet asks for comes first.
@@ -51,9 +54,16 @@ pub(crate) struct Host<P> {
     /// How much of it was read.
     pub(crate) state_at: usize,
     pub(crate) limits: Limits,
+    pub(crate) origins: Arc<Origins>,
 }
 
 impl<P> Host<P> {
+    /// Says what ended a call, and where in the module.
+    #[cold]
+    pub(crate) fn trap(&self, error: &wasmtime::Error) -> Trap {
+        Trap::in_module(error, &self.origins)
+    }
+
     /// Of it, what each packet asks for, to load it ahead.
     #[inline]
     pub(crate) fn load_ahead(&self) {

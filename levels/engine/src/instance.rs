@@ -95,7 +95,7 @@ impl<P: PacketBytes + 'static> Program<P> {
         spec: &InstanceSpec,
     ) -> Result<Instance<P>, StartError> {
         let batch = Rc::new(RefCell::new(Batch::default()));
-        let mut store = Store::new(engine.of(self.kind), new_host(spec, &batch));
+        let mut store = Store::new(engine.of(self.kind), self.host(spec, &batch));
         store.limiter(|host| &mut host.limits);
         batch::watch(&mut store);
         let call_slices = if spec.pace.is_some() { 1 } else { spec.call_slices };
@@ -145,6 +145,34 @@ impl<P: PacketBytes + 'static> Program<P> {
         let instance = wasmtime::Instance::new(&mut *store, &code, &around).map_err(refused)?;
         function(&instance, store, looping::RUN).ok_or(StartError::Export(looping::RUN))
     }
+
+    fn host(&self, spec: &InstanceSpec, batch: &Rc<RefCell<Batch<P>>>) -> Host<P> {
+        Host {
+            packet: Local(None),
+            batch: Local(Rc::clone(batch)),
+            pace: Local(spec.pace.clone()),
+            calls: first_call(),
+            can_suspend: false,
+            not_a_verdict: None,
+            lane: spec.lane,
+            window: spec.window as usize,
+            window_length: 0,
+            now_ms: 0,
+            hook: Hook::OnStart,
+            parameters: spec.parameters.clone(),
+            ports: spec.ports.clone(),
+            emitted: None,
+            state: Vec::new(),
+            state_at: 0,
+            memory: None,
+            limits: Limits::new(
+                (spec.memory_pages_max as usize * 65_536, TABLE_ELEMENTS_MAX),
+                spec.room.clone(),
+                spec.memory.is_some(),
+            ),
+            origins: Arc::clone(&self.origins),
+        }
+    }
 }
 
 /// An exported function, if there is one of this name and type. Most modules lack some: to ask
@@ -155,33 +183,6 @@ fn function<P, A: WasmParams, R: WasmResults>(
     name: &str,
 ) -> Option<TypedFunc<A, R>> {
     instance.get_func(&mut *store, name)?.typed(&*store).ok()
-}
-
-fn new_host<P>(spec: &InstanceSpec, batch: &Rc<RefCell<Batch<P>>>) -> Host<P> {
-    Host {
-        packet: Local(None),
-        batch: Local(Rc::clone(batch)),
-        pace: Local(spec.pace.clone()),
-        calls: first_call(),
-        can_suspend: false,
-        not_a_verdict: None,
-        lane: spec.lane,
-        window: spec.window as usize,
-        window_length: 0,
-        now_ms: 0,
-        hook: Hook::OnStart,
-        parameters: spec.parameters.clone(),
-        ports: spec.ports.clone(),
-        emitted: None,
-        state: Vec::new(),
-        state_at: 0,
-        memory: None,
-        limits: Limits::new(
-            (spec.memory_pages_max as usize * 65_536, TABLE_ELEMENTS_MAX),
-            spec.room.clone(),
-            spec.memory.is_some(),
-        ),
-    }
 }
 
 /// Numbers of calls are of this process, not of an instance: whoever sets a pace may have seen
@@ -224,10 +225,10 @@ impl<P: PacketBytes + 'static> Instance<P> {
     #[inline]
     fn run_packet(&mut self, packet: P, meta: &Meta) -> Result<Verdict, Trap> {
         let (bytes, host) = self.memory.data_and_store_mut(&mut self.store);
-        batch::begin(bytes, host, packet, meta).map_err(|error| Trap::from_error(&error))?;
+        batch::begin(bytes, host, packet, meta).map_err(|error| host.trap(&error))?;
         self.arm();
-        let value =
-            self.on_packet.call(&mut self.store, ()).map_err(|error| Trap::from_error(&error))?;
+        let value = self.on_packet.call(&mut self.store, ());
+        let value = value.map_err(|error| self.store.data().trap(&error))?;
         let (bytes, host) = self.memory.data_and_store_mut(&mut self.store);
         batch::verdict(bytes, host, value)
     }

@@ -18,6 +18,7 @@ mod host;
 mod instance;
 mod local;
 mod looping;
+mod origins;
 mod room;
 mod shared;
 mod stacks;
@@ -39,6 +40,8 @@ pub use trap::{Place, StartError, Trap, TrapKind};
 use abi::layout::IMPORT_MODULE;
 use abi::{HOST_FUNCTIONS, HostFunctions, NotGranted};
 use looping::Loops;
+use origins::Origins;
+use std::sync::Arc;
 use wasmtime::{Config, InstancePre, Linker, Module, OptLevel, WasmBacktraceDetails};
 
 /// Largest stack of a module's calls, in bytes: deep recursion traps before it
@@ -113,6 +116,7 @@ impl Engine {
         for engine in &self.of_kinds {
             engine.precompile_compatibility_hash().hash(&mut hasher);
         }
+        origins::VERSION.hash(&mut hasher);
         hasher.finish()
     }
 
@@ -124,9 +128,14 @@ impl Engine {
     /// [`CompileError::Refused`] with Cranelift's reason.
     pub fn compile(&self, wasm: &[u8], kind: MemoryKind) -> Result<Vec<u8>, CompileError> {
         let moving = globals::with_globals_exported(wasm)?;
-        self.of(kind)
+        let origins =
+            Origins::of(wasm, &moving).map_err(|error| CompileError::Refused(error.to_string()))?;
+        let mut code = self
+            .of(kind)
             .precompile_module(&moving)
-            .map_err(|error| CompileError::Refused(format!("{error:#}")))
+            .map_err(|error| CompileError::Refused(format!("{error:#}")))?;
+        origins.append_to(&mut code);
+        Ok(code)
     }
 
     /// Takes code that [`Engine::compile`] of the same build made, and links the host functions
@@ -146,6 +155,8 @@ impl Engine {
         kind: MemoryKind,
         granted: HostFunctions,
     ) -> Result<Program<P>, CompileError> {
+        let (code, origins) = Origins::split(code)
+            .ok_or_else(|| CompileError::Foreign("it has no map of its places".to_owned()))?;
         // SAFETY: the caller vouches for the origin of `code`.
         let module = unsafe { Module::deserialize(self.of(kind), code) }
             .map_err(|error| CompileError::Foreign(format!("{error:#}")))?;
@@ -153,7 +164,7 @@ impl Engine {
         let mut linker = Linker::new(self.of(kind));
         host::link(&mut linker, granted)
             .and_then(|()| linker.instantiate_pre(&module))
-            .map(|ready| Program { ready, kind })
+            .map(|ready| Program { ready, kind, origins: Arc::new(origins) })
             .map_err(|error| CompileError::Foreign(format!("{error:#}")))
     }
 
@@ -282,12 +293,24 @@ fn read_sealed(fd: &std::os::fd::OwnedFd, length_max: u64) -> std::io::Result<Ve
 pub struct Program<P: 'static> {
     ready: InstancePre<host::Host<P>>,
     kind: MemoryKind,
+    origins: Arc<Origins>,
+}
+
+impl<P> Program<P> {
+    /// Place of a byte of the module's code, in the words that a trap has for it; `None` when
+    /// no function has this byte.
+    #[must_use]
+    pub fn place_at(&self, offset: usize) -> Option<Place> {
+        let function = self.ready.module().functions().nth(self.origins.function(offset)?)?;
+        let function = function.name.unwrap_or_else(|| format!("#{}", function.index.as_u32()));
+        Some(Place { function: Some(function), offset: Some(offset) })
+    }
 }
 
 /// Of the same code.
 impl<P> Clone for Program<P> {
     fn clone(&self) -> Self {
-        Self { ready: self.ready.clone(), kind: self.kind }
+        Self { ready: self.ready.clone(), kind: self.kind, origins: Arc::clone(&self.origins) }
     }
 }
 

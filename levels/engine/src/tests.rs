@@ -1,6 +1,6 @@
 //! The engine on small modules written as text.
 
-use crate::{Engine, Instance, InstanceSpec, MemoryKind, Place, StartError, TrapKind};
+use crate::{Engine, Instance, InstanceSpec, MemoryKind, Program, StartError, Trap, TrapKind};
 use abi::packet::OwnedPacket;
 use abi::{Meta, Verdict};
 use std::collections::BTreeMap;
@@ -152,22 +152,67 @@ fn a_trap_names_its_function() {
     assert!(message.contains("in function inner at module offset 0x"), "{message}");
 }
 
+/// The module, its trap on a packet, and the offsets of its `unreachable`s.
+fn trap_of(body: &str, function: &str) -> (Program<OwnedPacket>, Trap, Vec<usize>) {
+    // A global that changes gets an export of the engine's own, in front of the code.
+    let text = format!(
+        r#"(module (import "tam" "now_ms" (func (result i64))) (memory (export "memory") 1)
+           (global $g (mut i32) (i32.const 7))
+           (func {function} (result i32) {body} (i32.const 0))
+           (func (export "on_packet") (result i32) (call 1)))"#
+    );
+    let (engine, wasm) = (Engine::new().unwrap(), wat::parse_str(text).unwrap());
+    let mut unreachables = Vec::new();
+    for payload in wasmparser::Parser::new(0).parse_all(&wasm) {
+        if let wasmparser::Payload::CodeSectionEntry(body) = payload.unwrap() {
+            for operator in body.get_operators_reader().unwrap().into_iter_with_offsets() {
+                let (operator, offset) = operator.unwrap();
+                let is_unreachable = matches!(operator, wasmparser::Operator::Unreachable);
+                unreachables.extend(is_unreachable.then_some(offset));
+            }
+        }
+    }
+    let program = engine.program(&wasm, MemoryKind::Own).unwrap();
+    let spec = InstanceSpec { memory_pages_max: 1, call_slices: 2, ..Default::default() };
+    let mut instance = program.start(&engine, &spec).unwrap();
+    let (_, verdict) = instance.on_packet(OwnedPacket::new(vec![0; 60]), &META);
+    (program, verdict.unwrap_err(), unreachables)
+}
+
 #[test]
 fn the_place_of_a_byte_is_that_of_a_trap_there() {
     for function in ["$inner", ""] {
-        let text = format!(
-            r#"(module (import "tam" "now_ms" (func (result i64))) (memory (export "memory") 1)
-               (func {function} unreachable)
-               (func (export "on_packet") (result i32) (call 1) (i32.const 0)))"#
-        );
-        let (engine, wasm) = (Engine::new().unwrap(), wat::parse_str(text).unwrap());
-        let program = engine.program(&wasm, MemoryKind::Own).unwrap();
-        let spec = InstanceSpec { memory_pages_max: 1, call_slices: 2, ..Default::default() };
-        let mut instance = program.start(&engine, &spec).unwrap();
-        let (_, verdict) = instance.on_packet(OwnedPacket::new(vec![0; 60]), &META);
-        let place = verdict.unwrap_err().place.unwrap();
-        assert_eq!(Place::at(&wasm, place.offset.unwrap()), Some(place), "{function}");
-        assert_eq!(Place::at(&wasm, 0), None);
+        let (program, trap, _) = trap_of("unreachable", function);
+        let place = trap.place.unwrap();
+        assert_eq!(program.place_at(place.offset.unwrap()), Some(place), "{function}");
+        assert_eq!(program.place_at(0), None);
+    }
+}
+
+#[test]
+fn a_trap_has_the_place_of_its_instruction_whatever_branch_leads_there() {
+    let cases = [
+        ("unreachable", 0),
+        ("(if (global.get $g) (then unreachable))", 0),
+        (
+            "(if (i32.eqz (global.get $g)) (then (global.set $g (i32.const 1))) (else unreachable))",
+            0,
+        ),
+        ("(if (global.get $g) (then (drop (i32.const 3)) unreachable) (else unreachable))", 0),
+        ("(if (i32.eqz (global.get $g)) (then unreachable) (else unreachable))", 1),
+        ("(block (br_if 0 (i32.eqz (global.get $g))) unreachable)", 0),
+        ("(block $out (block (br_if 0 (global.get $g)) (br $out)) unreachable)", 0),
+        ("(block $out (block (block (br_if 0 (global.get $g)) unreachable)) unreachable)", 1),
+        (
+            "(loop $l (br_if $l (i32.eqz (global.get $g))) (if (global.get $g) (then unreachable)))",
+            0,
+        ),
+    ];
+    for (body, which) in cases {
+        let (_, trap, unreachables) = trap_of(body, "$inner");
+        assert_eq!(trap.kind, TrapKind::Unreachable, "{body}");
+        let place = trap.place.unwrap();
+        assert_eq!(place.offset, Some(unreachables[which]), "{body}: {unreachables:#x?}");
     }
 }
 

@@ -1,9 +1,8 @@
 //! What went wrong in a module, and where.
 
-use abi::layout::NotAVerdict;
-use std::collections::BTreeMap;
+use crate::origins::Origins;
+use abi::layout::{ABI_VERSION, NotAVerdict};
 use std::fmt;
-use wasmparser::{CustomSectionReader, Import, KnownCustom, Name, Parser, Payload, TypeRef};
 
 /// Why an instance did not start. The author's or the operator's fault.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +57,7 @@ pub enum TrapKind {
     StackOverflow,
     /// The call outlived its slices or, below user level, spent its fuel.
     TimeLimit,
-    /// `on_packet` returned this number, which is no verdict; below user level nobody keeps it.
+    /// `on_packet` returned this number, which is no verdict; `None` where only that is known.
     NotAVerdict(Option<u32>),
     /// Something else that WebAssembly traps on.
     Other,
@@ -85,7 +84,10 @@ impl fmt::Display for Trap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             TrapKind::NotAVerdict(Some(value)) => NotAVerdict(value).fmt(f)?,
-            TrapKind::NotAVerdict(None) => f.write_str("returned a number that is no verdict")?,
+            TrapKind::NotAVerdict(None) => write!(
+                f,
+                "on_packet returned a number that is no verdict of ABI version {ABI_VERSION}"
+            )?,
             TrapKind::Unreachable => f.write_str("reached 'unreachable' (a panic ends so)")?,
             TrapKind::MemoryOutOfBounds => f.write_str("accessed memory out of bounds")?,
             TrapKind::IndirectCall => f.write_str("called through a bad table entry")?,
@@ -106,7 +108,8 @@ impl fmt::Display for Trap {
 }
 
 impl Trap {
-    /// Reads what wasmtime says about an ended call.
+    /// Reads what wasmtime says about an ended call; offsets are those of the code that it
+    /// compiled.
     #[must_use]
     pub fn from_error(error: &wasmtime::Error) -> Self {
         use wasmtime::Trap as T;
@@ -125,46 +128,15 @@ impl Trap {
         };
         Self { kind, place: place(error) }
     }
-}
 
-impl Place {
-    /// The place of a byte of a module's code, in the words that a trap of this
-    /// engine has for it; `None` when no function has this byte. For a trap that a
-    /// branch leads to the engine has the branch's byte.
-    #[must_use]
-    pub fn at(wasm: &[u8], offset: usize) -> Option<Self> {
-        let (mut imported, mut bodies, mut names) = (0, 0, BTreeMap::new());
-        let mut found = None;
-        for payload in Parser::new(0).parse_all(wasm) {
-            match payload.ok()? {
-                Payload::ImportSection(imports) => {
-                    let is_function = |import: &Import<'_>| matches!(import.ty, TypeRef::Func(_));
-                    imported = imports.into_imports().flatten().filter(is_function).count();
-                }
-                Payload::CodeSectionEntry(body) => {
-                    if body.range().contains(&offset) {
-                        found = Some((imported + bodies) as u32);
-                    }
-                    bodies += 1;
-                }
-                Payload::CustomSection(section) => names.extend(function_names(&section)),
-                _ => {}
-            }
+    /// Reads the same with offsets in the module that the code was made from.
+    pub(crate) fn in_module(error: &wasmtime::Error, origins: &Origins) -> Self {
+        let mut trap = Self::from_error(error);
+        if let Some(offset) = trap.place.as_mut().and_then(|place| place.offset.as_mut()) {
+            *offset = origins.original(*offset);
         }
-        let index = found?;
-        let function = names.remove(&index).unwrap_or_else(|| format!("#{index}"));
-        Some(Self { function: Some(function), offset: Some(offset) })
+        trap
     }
-}
-
-/// What the name section says; what cannot be read has no name.
-fn function_names(section: &CustomSectionReader<'_>) -> BTreeMap<u32, String> {
-    let KnownCustom::Name(names) = section.as_known() else { return BTreeMap::new() };
-    let functions = names.flatten().filter_map(|name| match name {
-        Name::Function(functions) => Some(functions),
-        _ => None,
-    });
-    functions.flatten().flatten().map(|naming| (naming.index, naming.name.to_owned())).collect()
 }
 
 fn place(error: &wasmtime::Error) -> Option<Place> {

@@ -8,7 +8,8 @@
 //!    8 │ fuel          u64            │  left for this call
 //!   16 │ memory_bytes  u64            │  current size of the memory
 //!   24 │ trap_code     u32, 0: none   │  of the last call
-//!   28 │ trap_place    u32            │  byte offset in the module
+//!   28 │ trap_place    u32            │  byte offset in the module; for a bad
+//!      │                              │  verdict the number that was returned
 //!   32 │ fuel_budget   u64            │  for one call; set by the node
 //!   40 │ fuel_used     u64            │  sum over all calls, where there is no packet
 //!   48 │ bulk          u64            │  fuel of memory.copy and fill in this call
@@ -33,7 +34,7 @@
 
 /// Of the picture above, and of what programs and cells take each other to mean by it. To be
 /// raised with each change: programs outlive the process that compiled them.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 pub const OPAQUE_ZERO: u32 = 0;
 pub const FUEL: u32 = 8;

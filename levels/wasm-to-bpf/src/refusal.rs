@@ -144,13 +144,15 @@ pub enum Reason {
         /// Its name.
         import: String,
     },
-    /// A host function that this level does not have.
+    /// `packet_resize_head` at tc, which has a helper that adds bytes in front and none that
+    /// takes them away.
     #[error(
-        "the host function '{import}' does not exist at this level; run the module at user level, or do without it"
+        "it calls 'packet_resize_head' with {}, and this level (tc) can add bytes in front of a packet but take none away; run the module at the level nic or user, or add a constant number of bytes",
+        bytes.map_or_else(|| "a number that only a run knows".to_owned(), |bytes| bytes.to_string())
     )]
-    HostFunction {
-        /// Its name.
-        import: String,
+    ResizeHead {
+        /// What it is called with, if that is a constant.
+        bytes: Option<i32>,
     },
     /// Host functions that its principal may not use.
     #[error(transparent)]
@@ -296,7 +298,7 @@ impl Reason {
             Self::MemorySize { .. } => "memory_size",
             Self::Import { .. } => "import",
             Self::UnknownImport { .. } => "unknown_import",
-            Self::HostFunction { .. } => "host_function",
+            Self::ResizeHead { .. } => "resize_head",
             Self::NotGranted(_) => "not_granted",
             Self::Recursion { .. } => "recursion",
             Self::Signature { .. } => "signature",

@@ -31,7 +31,7 @@ pub use hand_over::{give, give_bytes, metadata_of, new_hand_over};
 pub use record::{Record, RecordError};
 pub use speed::{SpeedError, measure_speed};
 pub use start::{StartBelowError, Started, take_below, take_up};
-pub use trap::kind_of;
+pub use trap::{kind_of, trap_of};
 
 /// Bytes of a WebAssembly page.
 pub const PAGE: u64 = 65_536;

@@ -8,7 +8,7 @@ mod pools;
 mod replace;
 mod turns;
 
-use crate::below::{self, Record};
+use crate::below::Record;
 use crate::deliver::{End, Exits, Next};
 use crate::memory::{Charge, Memory, Room};
 use crate::pacer::Pacer;
@@ -24,9 +24,7 @@ use bpf_maps::{self as maps, PacketMeta};
 use controls::Current;
 pub(crate) use controls::{Control, Told};
 use ends::{count_end, count_reason, send};
-use engine::{
-    Emitted, Engine, Handled, InstanceSpec, Kept, Pace, Place, Program, QueueWatch, Trap, TrapKind,
-};
+use engine::{Emitted, Engine, Handled, InstanceSpec, Kept, Pace, Program, QueueWatch, Trap};
 pub(crate) use lane::FILL;
 use lane::Lane;
 use level::ahead;
@@ -766,12 +764,4 @@ fn module_meta(
         now_ms,
         mark,
     }
-}
-
-/// A trap of a program below, in the engine's words.
-fn below_trap(cause: u32, place: u32) -> Trap {
-    let kind = below::kind_of(cause).unwrap_or(TrapKind::Other);
-    let has_place = !matches!(kind, TrapKind::NotAVerdict(_) | TrapKind::Other);
-    let place = has_place.then_some(Place { function: None, offset: Some(place as usize) });
-    Trap { kind, place }
 }

@@ -23,7 +23,7 @@ mod vcode;
 
 use abi::HostFunction;
 
-use crate::ir::{Function, Op, Unit, Value};
+use crate::ir::{Function, Op, Place, Unit};
 use crate::program::{Image, Program};
 use crate::{Flavour, Options, Reason, Refusal};
 
@@ -45,7 +45,7 @@ pub(crate) fn program(
     for (position, function) in unit.functions.iter().enumerate() {
         match one(unit, &plan, position, function) {
             Ok(code) => emitted.push(code),
-            Err(reason) => refusals.push(of(function, reason)),
+            Err(refusal) => refusals.push(*refusal),
         }
     }
     if !refusals.is_empty() {
@@ -54,14 +54,22 @@ pub(crate) fn program(
     link::link(unit, &plan, emitted, image)
 }
 
-fn one(unit: &Unit, plan: &Plan, position: usize, function: &Function) -> Result<Emitted, Reason> {
-    if let Some(host) = missing(plan, function) {
-        return Err(Reason::HostFunction { import: host.spec().name.to_owned() });
+fn one(
+    unit: &Unit,
+    plan: &Plan,
+    position: usize,
+    function: &Function,
+) -> Result<Emitted, Box<Refusal>> {
+    if let Some((bytes, place)) = shortens_head(plan, function) {
+        return Err(of(function, Reason::ResizeHead { bytes }, Some(place.0)));
     }
-    let instructions = |count| Reason::TooLarge {
-        what: "eBPF instructions".to_owned(),
-        count: count as u64,
-        max: INSTRUCTIONS_MAX as u64,
+    let instructions = |count| {
+        let reason = Reason::TooLarge {
+            what: "eBPF instructions".to_owned(),
+            count: count as u64,
+            max: INSTRUCTIONS_MAX as u64,
+        };
+        of(function, reason, None)
     };
     let vcode = lower::lower(unit, plan, position).ok_or_else(|| instructions(0))?;
     let length = vcode.length();
@@ -69,32 +77,27 @@ fn one(unit: &Unit, plan: &Plan, position: usize, function: &Function) -> Result
         return Err(instructions(length));
     }
     let output = registers::allocate(&vcode)
-        .map_err(|error| Reason::Internal { message: error.to_string() })?;
+        .map_err(|error| of(function, Reason::Internal { message: error.to_string() }, None))?;
     emit::emit(plan, position, &vcode, &output).ok_or_else(|| instructions(length))
 }
 
-/// A host function that the level cannot do: tc takes nothing away in front,
-/// so only a constant that adds is certain to work.
-fn missing(plan: &Plan, function: &Function) -> Option<HostFunction> {
+/// A call that changes the packet's head as tc cannot: there only a constant that adds is
+/// certain to work. With the constant, if it is one, and the call's place.
+fn shortens_head(plan: &Plan, function: &Function) -> Option<(Option<i32>, Place)> {
     if plan.setting.flavour != Flavour::Tc || !plan.setting.has_packet() {
         return None;
     }
     let facts = Facts::of(function);
-    let adds = |value: &Value| {
-        facts.constant(*value).is_some_and(|bytes| (bytes as u32).cast_signed() >= 0)
-    };
     function.blocks.iter().flat_map(|block| &block.instructions).find_map(|instruction| {
-        match &instruction.op {
-            Op::Host(host @ HostFunction::PacketResizeHead, arguments)
-                if !arguments.iter().all(adds) =>
-            {
-                Some(*host)
-            }
-            _ => None,
-        }
+        let Op::Host(HostFunction::PacketResizeHead, arguments) = &instruction.op else {
+            return None;
+        };
+        let bytes = facts.constant(*arguments.first()?).map(|bytes| (bytes as u32).cast_signed());
+        (!bytes.is_some_and(|bytes| bytes >= 0)).then_some((bytes, instruction.place))
     })
 }
 
-fn of(function: &Function, reason: Reason) -> Refusal {
-    Refusal { reason, function: Some(function.index.0), name: function.name.clone(), place: None }
+fn of(function: &Function, reason: Reason, place: Option<u32>) -> Box<Refusal> {
+    let (index, name) = (function.index.0, function.name.clone());
+    Box::new(Refusal { reason, function: Some(index), name, place })
 }

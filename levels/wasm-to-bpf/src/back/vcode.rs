@@ -53,7 +53,7 @@ pub(crate) enum Op {
     /// fault is a trap. Operands: `data`, `data_end`, a temporary.
     Pointers { reach: u32, keep: bool },
     /// The verdict in operand 0 is one, or traps; operand 1 is a temporary.
-    CheckVerdict(Place),
+    CheckVerdict,
     /// On to the block's first edge.
     Jump,
     /// To the first edge if the condition holds, else to the second.

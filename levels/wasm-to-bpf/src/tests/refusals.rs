@@ -1,7 +1,7 @@
 //! Each reason, by a module that gives it.
 
 use super::{bytes, export, packet};
-use crate::{Options, Refusal, unit};
+use crate::{Flavour, Options, Refusal, compile, unit};
 
 fn refusals(text: &str, options: &Options) -> Vec<Refusal> {
     unit(&bytes(text), options).expect_err("a refusal")
@@ -30,6 +30,34 @@ fn a_float_is_named_with_its_place() {
     let message = refusal.to_string();
     assert!(message.starts_with("function 'half' at byte 0x"), "{message}");
     assert!(message.contains("'f64.const' computes with floats"), "{message}");
+}
+
+#[test]
+fn a_head_that_tc_cannot_take_away_is_named_with_the_levels_that_can() {
+    let module = |bytes: &str| {
+        super::bytes(&format!(
+            r#"(module (import "tam" "packet_resize_head" (func $resize (param i32) (result i32)))
+            (memory (export "memory") 1)
+            (func $strip (export "on_packet") (result i32) (call $resize {bytes})))"#
+        ))
+    };
+    let tc = Options { flavour: Flavour::Tc, ..packet(64) };
+    let cases = [
+        ("(i32.const -20)", "with -20, and this level"),
+        ("(i32.load (i32.const 0x8102))", "with a number that only a run knows, and this level"),
+    ];
+    for (bytes, expected) in cases {
+        let module = module(bytes);
+        assert!(compile(&module, &packet(64)).is_ok(), "{bytes}");
+        let refusal = compile(&module, &tc).unwrap_err().remove(0);
+        assert_eq!((refusal.code(), refusal.function), ("resize_head", Some(1)), "{bytes}");
+        let call = refusal.place.and_then(|place| module.get(place as usize));
+        assert_eq!(call, Some(&0x10), "{bytes}");
+        let message = refusal.to_string();
+        assert!(message.contains(expected), "{message}");
+        assert!(message.contains("run the module at the level nic or user"), "{message}");
+    }
+    assert!(compile(&module("(i32.const 20)"), &tc).is_ok());
 }
 
 #[test]

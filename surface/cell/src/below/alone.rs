@@ -10,20 +10,18 @@
 //! neighbours. What a node does to a packet behind its module does not happen.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 
 use abi::packet::OwnedPacket;
-use abi::{Checked, HostFunctions, Meta, Verdict};
+use abi::{Checked, HostFunctions, Meta, NotAVerdict, Verdict};
 use bpf::{Block, BrokenRing, Map, MapSpec, NewMapError, RawLoadError, RingBuffer, TestRunError};
 use engine::{
-    CompileError, Emitted, Engine, Event, InstanceSpec, MemoryKind, Place, Program, Sent, Trap,
-    TrapKind,
+    CompileError, Emitted, Engine, Event, InstanceSpec, MemoryKind, Program, Sent, Trap, TrapKind,
 };
 use wasm_to_bpf::{Entry, Flavour, Options, Refusal};
 
 use super::hand_over::{give, new_hand_over};
 use super::start::{StartBelowError, Started, take_below, take_up};
-use super::{Around, BelowError, Record, RecordError, kind_of};
+use super::{Around, BelowError, Record, RecordError, trap_of};
 
 /// Fuel of one call: about what user level does in its 10 ms.
 const FUEL_BUDGET: u64 = 1 << 24;
@@ -80,7 +78,6 @@ pub enum AloneError {
 pub struct AloneModule {
     sandbox: Program<OwnedPacket>,
     compiled: wasm_to_bpf::Program,
-    wasm: Arc<[u8]>,
 }
 
 impl AloneModule {
@@ -103,7 +100,7 @@ impl AloneModule {
         };
         let compiled = wasm_to_bpf::compile(wasm, &options).map_err(CompileAloneError::Refused)?;
         let kind = MemoryKind::shared(memory.pages_min, memory.pages_max);
-        Ok(Self { sandbox: engine.program(wasm, kind)?, compiled, wasm: wasm.into() })
+        Ok(Self { sandbox: engine.program(wasm, kind)?, compiled })
     }
 }
 
@@ -126,7 +123,8 @@ pub struct Alone {
     records: RingBuffer,
     window: u32,
     lane: u32,
-    wasm: Arc<[u8]>,
+    /// The module, to name the places of traps.
+    module: Program<OwnedPacket>,
 }
 
 impl Alone {
@@ -139,7 +137,7 @@ impl Alone {
         module: &AloneModule,
         spec: &InstanceSpec,
     ) -> Result<Self, AloneError> {
-        let AloneModule { sandbox, compiled, wasm } = module;
+        let AloneModule { sandbox, compiled } = module;
         let mut started = Started::new(engine, sandbox, &compiled.image, spec, FUEL_BUDGET)?;
         take_below(&mut started.user, &started.below.block)?;
         let hand_over = new_hand_over()?;
@@ -153,8 +151,8 @@ impl Alone {
         };
         let program = started.below.load("tam_alone", compiled, around)?;
         let records = RingBuffer::given(events.as_fd(), EVENTS_LENGTH)?;
-        let (window, lane, wasm) = (spec.window, spec.lane, Arc::clone(wasm));
-        Ok(Self { started, program, hand_over, records, window, lane, wasm })
+        let (window, lane, module) = (spec.window, spec.lane, sandbox.clone());
+        Ok(Self { started, program, hand_over, records, window, lane, module })
     }
 
     /// Runs the module on one packet; lengths and lane are filled in here, the rest of
@@ -170,15 +168,15 @@ impl Alone {
         let (code, place) = self.started.below.take_trap()?;
         let emitted = self.take_emitted()?;
         if code == 0 {
-            let not_a_verdict = |_| Trap { kind: TrapKind::NotAVerdict(None), place: None };
+            let not_a_verdict = |error: NotAVerdict| Trap {
+                kind: TrapKind::NotAVerdict(Some(error.0)),
+                place: None,
+            };
             let verdict = Verdict::parse(run.retval).map_err(not_a_verdict);
             return Ok(Handled { packet: run.data_out, verdict, emitted });
         }
-        let kind = kind_of(code).ok_or(AloneError::Code { code })?;
-        // The sandbox finds a number that is no verdict behind the module's last instruction.
-        let has_place = !matches!(kind, TrapKind::NotAVerdict(_));
-        let place = has_place.then(|| Place::at(&self.wasm, place as usize)).flatten();
-        Ok(Handled { packet: frame.to_vec(), verdict: Err(Trap { kind, place }), emitted })
+        let trap = trap_of(&self.module, code, place).ok_or(AloneError::Code { code })?;
+        Ok(Handled { packet: frame.to_vec(), verdict: Err(trap), emitted })
     }
 
     /// Runs `on_timer`, when the module has one, at user level.

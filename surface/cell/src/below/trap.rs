@@ -1,10 +1,10 @@
-//! What ended a call below, in the engine's words.
+//! Traps of programs below user level, in the engine's words.
 
 use bpf_maps::NOT_A_VERDICT;
-use engine::TrapKind;
+use engine::{Program, Trap, TrapKind};
 use wasm_to_bpf::TrapCode;
 
-/// The kind of a trap whose code a program, or the front door, has left.
+/// Returns the kind of a trap whose code a program, or the front door, has left.
 #[must_use]
 pub fn kind_of(code: u32) -> Option<TrapKind> {
     let kinds = [
@@ -22,4 +22,49 @@ pub fn kind_of(code: u32) -> Option<TrapKind> {
         (TrapCode::Packet as u32, TrapKind::Other),
     ];
     kinds.into_iter().find(|(known, _)| *known == code).map(|(_, kind)| kind)
+}
+
+/// Returns the trap that a program of this module has left in its block: code and place, which
+/// of a number that is no verdict is that number, as at user level. `None` for an unknown code.
+#[must_use]
+pub fn trap_of<P>(module: &Program<P>, code: u32, place: u32) -> Option<Trap> {
+    if code == TrapCode::BadVerdict as u32 {
+        return Some(Trap { kind: TrapKind::NotAVerdict(Some(place)), place: None });
+    }
+    let kind = kind_of(code)?;
+    let has_place = !matches!(kind, TrapKind::NotAVerdict(_) | TrapKind::Other);
+    let place = has_place.then(|| module.place_at(place as usize)).flatten();
+    Some(Trap { kind, place })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use abi::layout::NotAVerdict;
+    use engine::{Engine, MemoryKind};
+
+    #[test]
+    fn a_trap_below_reads_as_the_same_trap_in_the_sandbox() {
+        let wasm = wat::parse_str(
+            r#"(module (memory (export "memory") 1)
+                 (func $inner unreachable)
+                 (func (export "on_packet") (result i32) (call $inner) (i32.const 0)))"#,
+        );
+        let wasm = wasm.unwrap();
+        let engine = Engine::new().unwrap();
+        let program = engine.program::<abi::packet::OwnedPacket>(&wasm, MemoryKind::Own).unwrap();
+        let trap_of = |code: TrapCode, place| trap_of(&program, code as u32, place).unwrap();
+        let body = wasm.windows(2).rposition(|bytes| bytes == [0x00, 0x0b]).unwrap();
+        let place = wasm[..body].iter().rposition(|byte| *byte == 0x00).unwrap();
+        let text = trap_of(TrapCode::Unreachable, place as u32).to_string();
+        let expected = format!(
+            "reached 'unreachable' (a panic ends so) in function inner at module offset {place:#x}"
+        );
+        assert_eq!(text, expected);
+        let text = trap_of(TrapCode::BadVerdict, 77).to_string();
+        assert_eq!(text, NotAVerdict(77).to_string());
+        let front_door = super::trap_of(&program, NOT_A_VERDICT, 5).unwrap();
+        assert_eq!(front_door, Trap { kind: TrapKind::NotAVerdict(None), place: None });
+        assert_eq!(super::trap_of(&program, 4_000, 0), None);
+    }
 }

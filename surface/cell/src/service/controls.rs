@@ -16,12 +16,13 @@ use super::lane::{Called, Lane};
 use super::pools::Step;
 use super::replace::ReplaceError;
 use super::{RESTART_AFTER_MS, Ready, Service, StartFailure, Turn};
+use crate::below;
 use crate::memory::Charge;
 use crate::pacer;
 use crate::protocol::StateWay;
 use crate::shared::Shared;
 use abi::Event;
-use engine::{Call, Ended, Engine, InstanceSpec, Kept, QueueEvent, StateError, Trap};
+use engine::{Call, Ended, Engine, InstanceSpec, Kept, QueueEvent, StateError, Trap, TrapKind};
 use session::memory::Low;
 use std::rc::Rc;
 use units::Nanos;
@@ -434,7 +435,11 @@ impl Service {
     pub(super) fn take_over(&mut self, now_ms: u64) {
         let Some(shared) = &self.shared else { return };
         match (shared.trapped(), self.lanes[0].instance()) {
-            (Some((cause, place)), _) => self.replace(0, super::below_trap(cause, place), now_ms),
+            (Some((cause, place)), _) => {
+                let unknown = Trap { kind: TrapKind::Other, place: None };
+                let trap = below::trap_of(&self.program, cause, place).unwrap_or(unknown);
+                self.replace(0, trap, now_ms);
+            }
             (None, Some(instance)) => shared.load(instance),
             (None, None) => {}
         }

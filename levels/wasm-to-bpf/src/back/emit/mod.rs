@@ -16,7 +16,7 @@ use regalloc2::{Allocation, Edit, InstOrEdit, Output};
 use abi::layout::verdict_code;
 
 use super::asm::{Assembler, Callee, Code, Label};
-use super::insn::{Alu, Bits, FP, Insn, R0, R1, Reg, Test};
+use super::insn::{Alu, Bits, FP, Insn, R0, R1, R2, Reg, Test};
 use super::lower::context_fields;
 use super::plan::{Needs, Plan, Setting};
 use super::vcode::{Condition, Op as V, Slot, Trap, VCode};
@@ -98,6 +98,8 @@ struct Emit<'a> {
     twins: Vec<Option<regalloc2::Block>>,
     late: Vec<Late>,
     traps: BTreeMap<Trap, Label>,
+    /// Where traps go with their place in r1 and their cause in r2.
+    trap_common: Option<Label>,
     /// Where the entry goes when a function that it called has trapped.
     trapped: Option<Label>,
     /// Where the entry goes with a verdict in r0.
@@ -137,6 +139,7 @@ impl<'a> Emit<'a> {
             twins: vec![None; vcode.blocks.len()],
             late: Vec::new(),
             traps: BTreeMap::new(),
+            trap_common: None,
             trapped: None,
             epilogue: None,
             entry,
@@ -324,7 +327,7 @@ impl<'a> Emit<'a> {
             V::AnyLoad(access) => self.any_load(access, registers)?,
             V::AnyStore(access) => self.any_store(access, registers)?,
             V::Pointers { reach, keep } => self.pointers(reach, keep, place, registers)?,
-            V::CheckVerdict(place) => self.check_verdict(place, reg(0), reg(1)),
+            V::CheckVerdict => self.check_verdict(reg(0), reg(1)),
             V::Jump => self.go(*self.successors(block)?.first()?, next)?,
             V::Branch(condition) => {
                 let &[yes, no] = self.successors(block)? else { return None };
@@ -434,10 +437,9 @@ impl<'a> Emit<'a> {
     }
 
     /// Drop and redirect carry any number, pass that of an edge and perhaps a new route;
-    /// of bounce and raise there is one each.
-    fn check_verdict(&mut self, place: Place, verdict: Reg, temporary: Reg) {
-        let good = self.asm.label();
-        let bad = self.trap(Trap { code: TrapCode::BadVerdict, place });
+    /// of bounce and raise there is one each. The trap's place is the number.
+    fn check_verdict(&mut self, verdict: Reg, temporary: Reg) {
+        let (good, common) = (self.asm.label(), self.trap_common());
         let is = |register, test, immediate| Insn::jump_imm(test, Bits::B32, register, immediate);
         self.asm.jump(is(verdict, Test::LeU, 4), good);
         self.asm.push(Insn::mov(temporary, verdict));
@@ -446,8 +448,10 @@ impl<'a> Emit<'a> {
         self.asm.push(Insn::mov(temporary, verdict));
         self.asm.push(Insn::alu_imm(Alu::And, Bits::B32, temporary, 0xffff));
         self.asm.jump(is(temporary, Test::Eq, 1), good);
-        let other = Condition { test: Test::Ne, bits: Bits::B32, immediate: Some(3) };
-        self.branch(other, temporary, R0, bad);
+        self.asm.jump(is(temporary, Test::Eq, 3), good);
+        self.asm.push(Insn::mov(R1, verdict));
+        self.asm.push(Insn::mov_imm(Bits::B32, R2, TrapCode::BadVerdict as i32));
+        self.asm.goto(common);
         self.asm.bind(good);
     }
 }

@@ -5,6 +5,7 @@ use super::super::asm::{Label, field};
 use super::super::insn::{Alu, Bits, Insn, R0, R1, R2, R3, R4};
 use super::super::vcode::Trap;
 use super::Emit;
+use crate::TrapCode;
 use crate::ir::Width;
 use crate::layout::{self, hand_over};
 
@@ -13,6 +14,12 @@ impl Emit<'_> {
     pub(super) fn trap(&mut self, trap: Trap) -> Label {
         let asm = &mut self.asm;
         *self.traps.entry(trap).or_insert_with(|| asm.label())
+    }
+
+    /// Where to go with the place in r1 and the cause in r2.
+    pub(super) fn trap_common(&mut self) -> Label {
+        let asm = &mut self.asm;
+        *self.trap_common.get_or_insert_with(|| asm.label())
     }
 
     /// Where to go when cause and place are in the block already.
@@ -25,24 +32,29 @@ impl Emit<'_> {
     pub(super) fn trap_stubs(&mut self) {
         let mut traps = std::mem::take(&mut self.traps);
         traps.retain(|_, label| self.asm.is_wanted(*label));
-        let common = self.asm.label();
         let count = traps.len();
+        let common = (count > 0 || self.trap_common.is_some()).then(|| self.trap_common());
         for (number, (trap, label)) in traps.into_iter().enumerate() {
             self.asm.bind(label);
-            self.asm.place(trap.place.0);
+            // The place of a bad verdict is the number.
+            if trap.code != TrapCode::BadVerdict {
+                self.asm.place(trap.place.0);
+            }
             self.asm.push(Insn::mov_imm(Bits::B32, R1, trap.place.0 as i32));
             self.asm.push(Insn::mov_imm(Bits::B32, R2, trap.code as i32));
-            if number + 1 < count {
+            if number + 1 < count
+                && let Some(common) = common
+            {
                 self.asm.goto(common);
             }
         }
-        if count > 0 {
+        if let Some(common) = common {
             self.asm.bind(common);
             self.asm.block(R3, 0);
             self.asm.push(Insn::store(Width::Four, R3, R2, field(layout::TRAP_CODE)));
             self.asm.push(Insn::store(Width::Four, R3, R1, field(layout::TRAP_PLACE)));
         }
-        if count > 0 || self.trapped.is_some() {
+        if common.is_some() || self.trapped.is_some() {
             self.after_trap();
         }
     }

@@ -9,7 +9,7 @@ use super::super::insn::{Alu, Bits, Insn, R0, R1, Test};
 use super::super::vcode::{Condition, Op as V, Trap, used_in};
 use super::Lower;
 use crate::TrapCode;
-use crate::ir::{Block as IrBlock, Edge, Op, Terminator, Value};
+use crate::ir::{Block as IrBlock, Edge, Op, Place, Terminator, Value};
 use crate::layout;
 
 /// Up to so many targets a chain of comparisons is as fast as a tree.
@@ -180,7 +180,9 @@ impl Lower<'_> {
             None => self.make(0),
             Some(&value) => match self.constant(value) {
                 Some(constant) if abi::Verdict::parse(constant as u32).is_err() => {
-                    let trap = Trap { code: TrapCode::BadVerdict, place: self.place };
+                    // Such a trap says which number it was, in the place of the place.
+                    let place = Place(constant as u32);
+                    let trap = Trap { code: TrapCode::BadVerdict, place };
                     return self.push(V::TrapAlways(trap), &[]);
                 }
                 Some(constant) => self.make(constant),

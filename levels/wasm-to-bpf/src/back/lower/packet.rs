@@ -167,7 +167,7 @@ impl Lower<'_> {
 
     pub(super) fn check_verdict(&mut self, value: VReg) {
         let temporary = self.vcode.register();
-        self.push(V::CheckVerdict(self.place), &[used_late(value), defined_early(temporary)]);
+        self.push(V::CheckVerdict, &[used_late(value), defined_early(temporary)]);
     }
 }
 
