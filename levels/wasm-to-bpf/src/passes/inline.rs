@@ -172,17 +172,18 @@ fn put_in_place(unit: &mut Unit, caller: usize, callees: &[usize]) -> bool {
     let mut now = size(function);
     let mut index = 0;
     while index < function.blocks.len() {
-        let at = function.blocks[index].instructions.iter().position(|instruction| {
-            matches!(&instruction.op, Op::Call(callee, _) if copies.contains_key(&(*callee as usize)))
-        });
-        if let Some(at) = at
-            && let Op::Call(callee, _) = function.blocks[index].instructions[at].op
-            && let Some(copy) = copies.get(&(callee as usize))
-            && now + size(copy) <= 2 * CALLER_MAX
-        {
-            now += size(copy);
-            splice(function, index, at, copy);
+        // The last call first: what is cut off is then what stands behind it alone, and a block
+        // of many calls is copied once and not at each of them.
+        for at in (0..function.blocks[index].instructions.len()).rev() {
+            if let Op::Call(callee, _) = function.blocks[index].instructions[at].op
+                && let Some(copy) = copies.get(&(callee as usize))
+                && now + size(copy) <= 2 * CALLER_MAX
+            {
+                now += size(copy);
+                splice(function, index, at, copy);
+            }
         }
+        function.blocks[index].instructions.shrink_to_fit();
         index += 1;
     }
     true
@@ -233,4 +234,75 @@ fn moved(block: &Block, shift: u32, first: u32, rest: BlockId) -> Block {
         block.terminator = Terminator::Jump(Edge { target: rest, arguments });
     }
     block
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{FunctionIndex, Place};
+
+    /// A function of one block.
+    fn function(index: u32, instructions: Vec<Instruction>) -> Function {
+        let results = instructions.iter().flat_map(|instruction| &instruction.results).count();
+        Function {
+            index: FunctionIndex(index),
+            name: None,
+            parameters: Vec::new(),
+            results: Vec::new(),
+            types: vec![crate::ir::Type::I32; results],
+            blocks: vec![Block {
+                parameters: Vec::new(),
+                instructions,
+                terminator: Terminator::Return(Vec::new()),
+                is_loop_header: false,
+                loop_depth: 0,
+                rounds_max: None,
+            }],
+            can_trap: false,
+        }
+    }
+
+    /// An entry that calls so many others once, each of which makes a number.
+    fn caller_of(count: u32) -> Unit {
+        let instruction = |op, results| Instruction { results, op, place: Place(0) };
+        let calls = (1..=count).map(|callee| instruction(Op::Call(callee, Vec::new()), Vec::new()));
+        let entry = function(0, calls.collect());
+        let constant = || vec![instruction(Op::Const(7), vec![Value(0)])];
+        let callees = (1..=count).map(|index| function(index, constant()));
+        let functions = std::iter::once(entry).chain(callees).collect();
+        Unit { functions, globals: Vec::new(), memory: None }
+    }
+
+    #[test]
+    fn room_for_many_calls_in_one_block_grows_with_their_number() {
+        for count in [500, 1_000, 2_000, 4_000] {
+            let mut unit = caller_of(count);
+            let sites = call_sites(&unit);
+            assert!(run(&mut unit, 0, &sites));
+            let entry = &unit.functions[0];
+            let instructions = entry.blocks.iter().flat_map(|block| &block.instructions);
+            let constants = instructions.filter(|it| matches!(it.op, Op::Const(7))).count();
+            assert_eq!(constants, count as usize, "each is in its place");
+            let room: usize = entry.blocks.iter().map(|block| block.instructions.capacity()).sum();
+            assert!(room <= 2 * count as usize, "{count} calls: room for {room} instructions");
+        }
+    }
+
+    #[test]
+    fn what_stands_between_calls_stays_there() {
+        let mut unit = caller_of(3);
+        let between = Instruction { results: vec![Value(0)], op: Op::Const(9), place: Place(0) };
+        unit.functions[0].types.push(crate::ir::Type::I32);
+        unit.functions[0].blocks[0].instructions.insert(1, between);
+        let sites = call_sites(&unit);
+        assert!(run(&mut unit, 0, &sites));
+        let (entry, mut numbers) = (&unit.functions[0], Vec::new());
+        let mut block = &entry.blocks[0];
+        loop {
+            numbers.extend(block.instructions.iter().map(|it| it.op.clone()));
+            let Terminator::Jump(edge) = &block.terminator else { break };
+            block = &entry.blocks[edge.target.0 as usize];
+        }
+        assert_eq!(numbers, [7, 9, 7, 7].map(Op::Const));
+    }
 }
