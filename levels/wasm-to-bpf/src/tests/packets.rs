@@ -139,18 +139,20 @@ fn the_same_bytes_give_the_same_code() {
 }
 
 /// A loop over the window with a counter and an address of its own.
-fn walk(begin: i64, compare: &str) -> (Unit, crate::Image) {
+fn walk(begin: i64, compare: &str, end: &str) -> (Unit, crate::Image) {
     let text = format!(
         r#"(module (memory (export "memory") 1)
         (func (export "on_packet") (result i32)
-            (local $i i32) (local $at i32) (local $sum i32)
+            (local $i i32) (local $at i32) (local $sum i32) (local $length i32)
+            (local.set $length (i32.load (i32.const 0x8004)))
+            (if (i32.eqz (local.get $length)) (then (return (i32.const 0))))
             (local.set $i (i32.const {begin}))
             (local.set $at (i32.const 0x8102))
             (loop $next
                 (local.set $sum (i32.add (local.get $sum) (i32.load8_u (local.get $at))))
                 (local.set $at (i32.add (local.get $at) (i32.const 1)))
                 (br_if $next ({compare} (local.tee $i
-                    (i32.add (local.get $i) (i32.const 1))) (i32.const 64))))
+                    (i32.add (local.get $i) (i32.const 1))) {end})))
             (local.get $sum)))"#
     );
     unit(&bytes(&text), &packet(WINDOW)).expect("it compiles")
@@ -158,30 +160,127 @@ fn walk(begin: i64, compare: &str) -> (Unit, crate::Image) {
 
 #[test]
 fn a_counted_loop_stays_in_the_window() {
-    for (begin, compare) in [(0, "i32.ne"), (0, "i32.lt_u"), (1, "i32.ne"), (10, "i32.lt_u")] {
-        let (unit, image) = walk(begin, compare);
+    let cases = [
+        (0, "i32.ne", "(i32.const 64)", 64),
+        (0, "i32.lt_u", "(i32.const 64)", 64),
+        (1, "i32.ne", "(i32.const 64)", 63),
+        (10, "i32.lt_u", "(i32.const 64)", 54),
+        (0, "i32.le_u", "(i32.const 63)", 64),
+        (0, "i32.lt_s", "(i32.const 64)", 64),
+        (-64, "i32.ne", "(i32.const 0)", 64),
+        // Only the run knows it: it is at most the window.
+        (0, "i32.ne", "(local.get $length)", 60),
+        (0, "i32.lt_u", "(local.get $length)", 60),
+    ];
+    for (begin, compare, end, rounds) in cases {
+        let (unit, image) = walk(begin, compare, end);
         let accesses = accesses(&unit);
+        let accesses: Vec<_> =
+            accesses.into_iter().filter(|access| access.region != Region::Metadata).collect();
         assert_eq!(accesses.len(), 2, "a short loop is written twice");
         for access in accesses {
-            assert_eq!((access.region, access.bounds_check), (Region::Window, false), "{compare}");
+            assert_eq!(
+                (access.region, access.bounds_check),
+                (Region::Window, false),
+                "{begin} {compare} {end}"
+            );
         }
         let headers = unit.functions[0].blocks.iter().filter(|block| block.is_loop_header);
         assert_eq!(headers.count(), 1, "{compare}");
         let mut machine = Machine::new(&unit, &image);
         machine.window = Some((0x8102, 0x8102 + WINDOW));
         machine.memory[0x8102..0x8142].fill(1);
-        assert_eq!(machine.run(&[]), Ok(vec![64 - begin.cast_unsigned()]), "{compare}");
+        machine.memory[0x8004] = 60;
+        assert_eq!(machine.run(&[]), Ok(vec![rounds]), "{begin} {compare} {end}");
     }
 }
 
 #[test]
 fn a_loop_that_may_go_too_far_is_decided_when_it_runs() {
-    // One beyond the window; past the number; around all 32 bits.
-    for (begin, compare) in [(-1, "i32.ne"), (65, "i32.ne"), (0, "i32.ge_u")] {
-        let (unit, _) = walk(begin, compare);
-        for access in accesses(&unit) {
-            assert_ne!(access.region, Region::Window, "{begin} {compare}");
+    let cases = [
+        // One beyond the window; past the number; around all 32 bits.
+        (-1, "i32.ne", "(i32.const 64)"),
+        (65, "i32.ne", "(i32.const 64)"),
+        (0, "i32.ge_u", "(i32.const 64)"),
+        (0, "i32.le_u", "(i32.const 64)"),
+        (-65, "i32.ne", "(i32.const 0)"),
+        // It begins behind the number, or may.
+        (1, "i32.ne", "(i32.const 0)"),
+        (1, "i32.ne", "(local.get $length)"),
+        (0, "i32.ne", "(i32.add (local.get $length) (i32.const 1))"),
+        // Below zero there are many numbers.
+        (-70, "i32.lt_s", "(i32.const 0)"),
+    ];
+    for (begin, compare, end) in cases {
+        let (unit, _) = walk(begin, compare, end);
+        let accesses = accesses(&unit);
+        for access in accesses.into_iter().filter(|access| access.region != Region::Metadata) {
+            assert_ne!(access.region, Region::Window, "{begin} {compare} {end}");
         }
+    }
+}
+
+/// A loop whose offset grows by what the packet says as long as it is below a limit, and that stores.
+fn hop(limit: &str, store: &str) -> (Unit, crate::Image) {
+    let text = format!(
+        r#"(module (memory (export "memory") 1)
+        (func (export "on_packet") (result i32)
+            (local $at i32) (local $sum i32) (local $step i32)
+            (local.set $at (i32.const 20))
+            (if (i32.lt_u (i32.load (i32.const 0x8004)) (i32.const 21))
+                (then (return (i32.const 0))))
+            (loop $next
+                (local.set $step (i32.load8_u offset=0x8102 (local.get $at)))
+                (local.set $sum (i32.add (local.get $sum) (local.get $step)))
+                {store}
+                (local.set $at (i32.add (local.get $at)
+                    (i32.add (local.get $step) (i32.const 1))))
+                (br_if $next (i32.lt_u (local.get $at) {limit})))
+            (local.get $sum)))"#
+    );
+    unit(&bytes(&text), &packet(WINDOW)).expect("it compiles")
+}
+
+/// Whether all accesses but those of metadata and of plain memory are certainly of the window.
+fn is_certain(unit: &Unit) -> bool {
+    let others = [Region::Metadata, Region::Memory];
+    let accesses = accesses(unit).into_iter().filter(|access| !others.contains(&access.region));
+    let mut accesses = accesses.peekable();
+    accesses.peek().is_some()
+        && accesses.all(|access| access.region == Region::Window && !access.bounds_check)
+}
+
+const LENGTH: &str = "(i32.load (i32.const 0x8004))";
+
+#[test]
+fn an_offset_stays_below_the_limit_that_it_is_compared_with_each_time_round() {
+    let store = "(i32.store8 offset=0x8102 (local.get $at) (i32.const 1))";
+    for (limit, store) in [("(i32.const 64)", ""), ("(i32.const 64)", store), (LENGTH, "")] {
+        let (unit, image) = hop(limit, store);
+        assert!(is_certain(&unit), "{limit} {store}");
+        let mut machine = Machine::new(&unit, &image);
+        machine.window = Some((0x8102, 0x8102 + WINDOW));
+        machine.memory[0x8102..0x8142].fill(2);
+        machine.memory[0x8004] = 64;
+        // At 20, 23, ... 62.
+        assert_eq!(machine.run(&[]), Ok(vec![2 * 15]), "{limit} {store}");
+    }
+    assert!(!is_certain(&hop("(i32.const 65)", "").0), "one byte beyond the window");
+}
+
+#[test]
+fn a_store_that_is_certainly_elsewhere_leaves_the_length_what_it_was() {
+    let cases = [
+        ("(i32.store8 offset=0x8102 (local.get $at) (i32.const 1))", true),
+        ("(i32.store8 (i32.load (i32.const 0x9000)) (i32.const 1))", false),
+        // The metadata is in front of the window.
+        (
+            "(i32.store8 offset=0x8000 (i32.and (local.get $at) (i32.const 7)) (i32.const 255))",
+            false,
+        ),
+    ];
+    for (store, expected) in cases {
+        assert_eq!(is_certain(&hop(LENGTH, store).0), expected, "{store}");
     }
 }
 
@@ -198,16 +297,40 @@ proptest! {
     #[test]
     fn loops_go_where_ranges_say(
         begin in edge(), other in edge(), end in edge(), end_2 in edge(),
-        step in -3..4_i32, step_2 in -3..4_i32,
+        step in -3..9_i32, step_2 in -3..4_i32,
         compare in prop::sample::select(&["ne", "lt_u", "gt_u", "lt_s", "ge_s", "eq", "le_u"][..]),
         compare_2 in prop::sample::select(&["ne", "lt_u", "gt_u"][..]),
-        asked in 0..3_usize,
+        asked in 0..4_usize, least in 0..9_u32, bound in 0..5_usize, stored in 0..4_usize,
+        mask in prop::sample::select(&[7_u32, 0x3f, 0x7c, 0x78, 0x60][..]),
     ) {
-        let what = ["(local.get $i)", "(i32.add (local.get $i) (i32.const 1))",
-            "(i32.sub (local.get $i) (i32.const 1))"][asked];
+        let byte = "(i32.load8_u (i32.const 0x8110))";
+        // A number that the compiler knows, or of which it knows something.
+        let end = [
+            format!("(i32.const {end})"),
+            format!("(i32.add (i32.and {byte} (i32.const 7)) (i32.const {end}))"),
+            format!("(i32.and {byte} (i32.const {mask}))"),
+            format!("(i32.shl (i32.and {byte} (i32.const {mask})) (i32.const 2))"),
+            "(i32.load (i32.const 0x8004))".to_owned(),
+        ][bound].clone();
+        let store = [
+            "",
+            "(i32.store8 (local.get $at) (local.get $sum))",
+            "(i32.store8 offset=0x8102 (local.get $i) (local.get $sum))",
+            "(i32.store8 offset=0x8100 (i32.and (local.get $i) (i32.const 0x3f)) (local.get $sum))
+             (local.set $end (i32.load (i32.const 0x8004)))",
+        ][stored];
+        let what = [
+            "(local.get $i)".to_owned(),
+            "(i32.add (local.get $i) (i32.const 1))".to_owned(),
+            "(i32.sub (local.get $i) (i32.const 1))".to_owned(),
+            format!("(i32.add (local.get $i) (i32.const {step}))"),
+        ][asked].clone();
         let text = format!(r#"(module (memory (export "memory") 1)
             (func (export "on_packet") (result i32)
             (local $i i32) (local $at i32) (local $sum i32) (local $left i32) (local $go i32)
+            (local $end i32)
+            (local.set $end {end})
+            (if (i32.lt_u (local.get $end) (i32.const {least})) (then (return (i32.const 0))))
             (local.set $i (i32.const {begin}))
             (local.set $at (i32.const {other}))
             (local.set $left (i32.load (i32.const 0x9000)))
@@ -216,9 +339,10 @@ proptest! {
                 (local.set $sum (i32.add (local.get $sum) (i32.load8_u (local.get $at))))
                 (local.set $sum (i32.add (local.get $sum)
                     (i32.load8_u offset=0x8100 (i32.and (local.get $i) (i32.const 0xffff)))))
+                {store}
                 (br_if $out (i32.eqz
                     (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))
-                (local.set $go (i32.{compare} {what} (i32.const {end})))
+                (local.set $go (i32.{compare} {what} (local.get $end)))
                 (local.set $i (i32.add (local.get $i) (i32.const {step})))
                 (if (i32.{compare_2} (local.get $at) (i32.const {end_2})) (then
                     (local.set $at (i32.add (local.get $at) (i32.const {step_2})))
@@ -233,7 +357,10 @@ proptest! {
             for (index, byte) in machine.memory[..0x9000].iter_mut().enumerate() {
                 *byte = index as u8 ^ (index >> 8) as u8;
             }
-            machine.run(&[])
+            // What the node promises of the lengths.
+            machine.memory[0x8000..0x8008].copy_from_slice(&[60, 0, 0, 0, 60, 0, 0, 0]);
+            let result = machine.run(&[]);
+            (result, machine.memory)
         });
         prop_assert_eq!(&results[0], &results[1]);
     }

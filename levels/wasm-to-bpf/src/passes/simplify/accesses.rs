@@ -44,12 +44,13 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    pub(super) fn new(function: &Function) -> Self {
+    /// `keeps_metadata`: no store at an address that only the run knows is of metadata.
+    pub(super) fn new(function: &Function, keeps_metadata: bool) -> Self {
         let mut written = vec![false; CLASSES];
         let mut disturbed = vec![false; function.blocks.len()];
         for (index, block) in function.blocks.iter().enumerate() {
             for instruction in &block.instructions {
-                for class in writes(&instruction.op) {
+                for class in writes(&instruction.op, keeps_metadata) {
                     written[class] = true;
                     if class == METADATA_CLASS && block.loop_depth > 0 {
                         // The header of a loop that it is in comes before it.
@@ -104,11 +105,12 @@ impl Versions {
 }
 
 /// Classes that an operation may write.
-fn writes(op: &Op) -> Vec<usize> {
+fn writes(op: &Op, keeps_metadata: bool) -> Vec<usize> {
     const PLACES: [usize; 3] = [0, 1, 2];
     match op {
         Op::Store { access, .. } => {
-            class(access.region).map_or(PLACES.to_vec(), |class| vec![class])
+            let unknown = if keeps_metadata { &PLACES[..METADATA_CLASS] } else { &PLACES };
+            class(access.region).map_or(unknown.to_vec(), |class| vec![class])
         }
         Op::MemoryGrow(_) => vec![SIZE],
         Op::MemoryCopy(..) | Op::MemoryFill(..) => PLACES.to_vec(),
@@ -162,7 +164,7 @@ impl Simplifier<'_> {
                 }
             }
             other => {
-                for class in writes(&other) {
+                for class in writes(&other, self.premises.keeps_metadata) {
                     self.versions.change(class);
                 }
                 self.append(results, other);
@@ -324,7 +326,7 @@ impl Simplifier<'_> {
 
     fn store(&mut self, width: Width, value: Value, access: Access) {
         let op = Op::Store { width, value, access };
-        for class in writes(&op) {
+        for class in writes(&op, self.premises.keeps_metadata) {
             self.versions.change(class);
         }
         let ty = self.type_of(value);

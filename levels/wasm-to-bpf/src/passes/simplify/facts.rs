@@ -3,7 +3,7 @@
 
 use super::range::{self, Range};
 use super::{Simplifier, key};
-use crate::ir::{BinaryOp, BlockId, CompareOp, Op, Terminator, Type, Value};
+use crate::ir::{BinaryOp, BlockId, CompareOp, Edge, Op, Terminator, Type, Value};
 use crate::passes::fold::{negated, ones};
 
 /// How far a fact is followed to what it says about operands: `x + 8 < n`
@@ -178,9 +178,8 @@ impl Simplifier<'_> {
 
     /// Notes what goes to the parameters of the blocks that follow.
     pub(super) fn send_ranges(&mut self, terminator: &Terminator) {
-        for edge in terminator.edges() {
-            let ranges: Vec<Range> =
-                edge.arguments.iter().map(|value| self.range(*value)).collect();
+        for (number, edge) in terminator.edges().enumerate() {
+            let ranges = self.sent(terminator, number, edge);
             let known = &mut self.incoming[edge.target.0 as usize];
             match known {
                 Some(known) => {
@@ -191,5 +190,22 @@ impl Simplifier<'_> {
                 None => *known = Some(ranges),
             }
         }
+    }
+
+    /// The ranges of an edge's arguments on the way there: a branch says something of them.
+    fn sent(&mut self, terminator: &Terminator, number: usize, edge: &Edge) -> Vec<Range> {
+        let condition = match terminator {
+            Terminator::Branch(condition, ..) if !edge.arguments.is_empty() => Some(*condition),
+            _ => None,
+        };
+        if let Some(condition) = condition {
+            self.scopes.push(Vec::new());
+            self.assume(condition, number == 0);
+        }
+        let ranges = edge.arguments.iter().map(|value| self.range(*value)).collect();
+        if condition.is_some() {
+            self.leave_scope();
+        }
+        ranges
     }
 }

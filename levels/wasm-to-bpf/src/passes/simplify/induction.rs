@@ -39,7 +39,34 @@ struct Asked {
     /// What was added to the parameter before it was compared.
     moved: i64,
     op: CompareOp,
-    number: u64,
+    bound: Bound,
+}
+
+/// Number that a parameter is compared with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bound {
+    Constant(u64),
+    /// A value that the loop does not change, and so many times two is in it.
+    Value(Value, u32),
+}
+
+/// Last number with which a parameter goes round, as one question has it.
+#[derive(Clone, Copy)]
+struct Limit {
+    last: u64,
+    /// The number that alone stops it, if only one does: it must be met.
+    exact: Option<Exact>,
+}
+
+/// A number that must be met.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Exact {
+    /// It, where only the run knows it.
+    bound: Option<Value>,
+    /// Whether the parameter begins in front of it, whatever it is.
+    is_ahead: bool,
+    /// Nothing up to the number wraps, since the number is where numbers end.
+    is_end: bool,
 }
 
 impl Inductions {
@@ -56,11 +83,16 @@ impl Inductions {
         header: BlockId,
         types: &[Type],
         begin: &[Range],
+        mut range: impl FnMut(Value) -> Range,
     ) -> (Option<u64>, Vec<Range>) {
         let full: Vec<Range> = types.iter().map(|ty| Range::full(*ty)).collect();
         let Some(found) = self.0.get(&header) else { return (None, full) };
+        let mut bound = |bound| match bound {
+            Bound::Constant(number) => Range::only(number),
+            Bound::Value(value, _) => range(value),
+        };
         let rounds = (0..types.len())
-            .filter_map(|parameter| found.rounds(parameter, types[parameter], begin[parameter]))
+            .filter_map(|at| found.rounds(at, types[at], begin[at], &mut bound))
             .min();
         let Some(rounds) = rounds else { return (None, full) };
         let range = |parameter: usize| {
@@ -85,97 +117,183 @@ fn reached(step: i64, rounds: u64, ty: Type, begin: Range) -> Option<Range> {
 
 impl Loop {
     /// How often a way back is taken at most, as that parameter says.
-    fn rounds(&self, parameter: usize, ty: Type, begin: Range) -> Option<u64> {
+    fn rounds(
+        &self,
+        parameter: usize,
+        ty: Type,
+        begin: Range,
+        range: &mut impl FnMut(Bound) -> Range,
+    ) -> Option<u64> {
         let step = self.steps.get(parameter).copied().flatten().filter(|step| *step != 0)?;
-        // The last number that the parameter has when it goes round.
-        let mut last: Option<u64> = None;
-        let mut exact = Vec::new();
+        let mut ways: Vec<Vec<Limit>> = Vec::with_capacity(self.asked.len());
         for way in &self.asked {
             let of_it: Vec<Asked> =
                 way.iter().filter(|asked| asked.parameter == parameter).copied().collect();
-            let limits = of_it.iter().filter_map(|asked| limit(asked, step, begin, &of_it));
-            let (limit, is_exact) = match step > 0 {
-                true => limits.min_by_key(|(limit, _)| *limit)?,
-                false => limits.max_by_key(|(limit, _)| *limit)?,
-            };
-            if is_exact {
-                exact.push(limit);
-            }
-            last = Some(match last {
-                Some(last) if step > 0 => last.max(limit),
-                Some(last) => last.min(limit),
-                None => limit,
-            });
+            let limit = |asked: &Asked| limit(asked, step, ty, begin, range(asked.bound), &of_it);
+            ways.push(of_it.iter().filter_map(limit).collect());
         }
-        let last = last?;
-        let size = step.unsigned_abs();
-        // A number that must be met is met only if it is not behind the first ones.
-        let near = match step > 0 {
-            true => begin.high <= last.saturating_add(size),
-            false => begin.low.saturating_add(size) >= last,
-        };
-        let is_met = exact.iter().all(|exact| *exact == last) && near;
-        if !exact.is_empty() && !is_met {
-            return None;
-        }
-        let way = match step > 0 {
-            // Neither the first nor the last of its numbers wraps when it moves.
-            true if begin.high.max(last).checked_add(size.checked_mul(2)?)? > ones(ty) => {
-                return None;
-            }
-            true => (last + 1).saturating_sub(begin.low),
-            false if last < size => return None,
-            false => begin.high.saturating_add(1).saturating_sub(last),
-        };
-        Some(way.div_ceil(size))
+        // A number that must be met may be nearer than one that nothing gets past, and not met.
+        let all = |_: &Limit| true;
+        let sure = |limit: &Limit| limit.exact.is_none();
+        let counts = [counted(step, ty, begin, &ways, sure), counted(step, ty, begin, &ways, all)];
+        counts.into_iter().flatten().min()
     }
 }
 
-/// The last number with which a parameter passes a question, and whether it is a single
-/// number that stops it; `all` are the questions on the same way.
-fn limit(asked: &Asked, step: i64, begin: Range, all: &[Asked]) -> Option<(u64, bool)> {
+/// How often a parameter with that step goes round at most, if on each way back the least of those
+/// limits that are to be used holds.
+fn counted(
+    step: i64,
+    ty: Type,
+    begin: Range,
+    ways: &[Vec<Limit>],
+    is_used: impl Fn(&Limit) -> bool,
+) -> Option<u64> {
+    let mut last: Option<u64> = None;
+    let mut exact = Vec::new();
+    for limits in ways {
+        let limits = limits.iter().filter(|limit| is_used(limit));
+        let limit = match step > 0 {
+            true => limits.min_by_key(|limit| limit.last)?,
+            false => limits.max_by_key(|limit| limit.last)?,
+        };
+        exact.extend(limit.exact.map(|exact| (limit.last, exact)));
+        last = Some(match last {
+            Some(last) if step > 0 => last.max(limit.last),
+            Some(last) => last.min(limit.last),
+            None => limit.last,
+        });
+    }
+    let last = last?;
+    let size = step.unsigned_abs();
+    let is_met = |&(limit, number): &(u64, Exact)| {
+        // Of a number that only the run knows, every way asks.
+        let is_everywhere = number.bound.is_none()
+            || exact.len() == ways.len() && exact.iter().all(|(_, other)| *other == number);
+        limit == last && number.is_ahead && is_everywhere
+    };
+    if !exact.iter().all(is_met) {
+        return None;
+    }
+    let is_end = exact.iter().any(|(_, number)| number.is_end);
+    let way = match step > 0 {
+        // Neither the first nor the last of its numbers wraps when it moves.
+        true if !is_end && begin.high.max(last).checked_add(size.checked_mul(2)?)? > ones(ty) => {
+            return None;
+        }
+        true => (last + 1).saturating_sub(begin.low),
+        false if last < size => return None,
+        false => begin.high.saturating_add(1).saturating_sub(last),
+    };
+    Some(way.div_ceil(size))
+}
+
+/// The last number with which a parameter passes a question, the number of which lies in `range`;
+/// `all` are the questions on the same way.
+fn limit(
+    asked: &Asked,
+    step: i64,
+    ty: Type,
+    begin: Range,
+    range: Range,
+    all: &[Asked],
+) -> Option<Limit> {
     let size = step.unsigned_abs();
     let by = asked.moved.unsigned_abs();
     // The variable is asked, or what it becomes until it goes round: nothing of it wraps.
     if by != 0 && asked.moved.signum() != step.signum() || by > size {
         return None;
     }
-    let n = asked.number;
-    // The numbers that are asked for end here, `by` away from the parameter's.
-    let stop = if step > 0 { n.checked_sub(by) } else { n.checked_add(by) };
-    let before = |stop: u64, step_by: u64| match step > 0 {
-        true => stop.checked_sub(step_by),
-        false => stop.checked_add(step_by),
+    let sure = |last: Option<u64>| Some(Limit { last: last?, exact: None });
+    // The last number below that one, `by` away from it.
+    let below = |number: u64| number.checked_sub(by)?.checked_sub(1);
+    let is_positive = || {
+        let room = (ones(ty) >> 1).checked_sub(2_u64.saturating_mul(size));
+        room.is_some_and(|most| begin.high <= most && range.high <= most)
     };
     match asked.op {
-        CompareOp::LtU if step > 0 => Some((before(stop?, 1)?, false)),
-        CompareOp::GtU if step < 0 && by == 0 => Some((before(stop?, 1)?, false)),
-        // It is the last of as many questions as the step is long: nothing goes past them.
-        CompareOp::Ne if is_last_of(size, by, |by| is_asked(all, n, by, step.signum())) => {
-            Some((before(stop?, 1)?, true))
-        }
-        // It begins a multiple of the step away.
-        CompareOp::Ne if begin.low == begin.high => {
-            let far =
-                if step > 0 { stop?.checked_sub(begin.low) } else { begin.low.checked_sub(stop?) };
-            far?.is_multiple_of(size).then_some((before(stop?, size)?, true))
-        }
+        CompareOp::LtU if step > 0 => sure(below(range.high)),
+        CompareOp::LeU if step > 0 => sure(below(range.high.checked_add(1)?)),
+        CompareOp::LtS if step > 0 && is_positive() => sure(below(range.high)),
+        CompareOp::LeS if step > 0 && is_positive() => sure(below(range.high + 1)),
+        CompareOp::GtU if step < 0 && by == 0 => sure(range.low.checked_add(1)),
+        CompareOp::GeU if step < 0 && by == 0 => sure(Some(range.low)),
+        CompareOp::Ne => unlike(asked, step, ty, begin, range, all),
         _ => None,
     }
 }
 
+/// The same for a number that stops the parameter only if it is met.
+fn unlike(
+    asked: &Asked,
+    step: i64,
+    ty: Type,
+    begin: Range,
+    range: Range,
+    all: &[Asked],
+) -> Option<Limit> {
+    let (size, by) = (step.unsigned_abs(), asked.moved.unsigned_abs());
+    let is_asked = |by| is_asked(all, asked.bound, by, step.signum());
+    let number = match asked.bound {
+        Bound::Constant(number) => number,
+        Bound::Value(value, zeros) => {
+            // Parameter and number are multiples of as much: between multiples nothing is met.
+            let of_begin = begin.constant().map_or(0, |begin| (begin | size).trailing_zeros());
+            let grain = 1_u64 << of_begin.min(zeros).min(size.trailing_zeros()).min(GRAIN_MAX);
+            let is_last = by.is_multiple_of(grain)
+                && is_last_of(size / grain, by / grain, |steps| is_asked(steps * grain));
+            (is_last && step > 0).then_some(())?;
+            let least = range.low.checked_next_multiple_of(grain)?;
+            let is_ahead = begin.high.saturating_add(by + grain) <= least.saturating_add(size);
+            let exact = Exact { bound: Some(value), is_ahead, is_end: false };
+            let last = (range.high & !(grain - 1)).checked_sub(by + grain)?;
+            return Some(Limit { last, exact: Some(exact) });
+        }
+    };
+    // It is the last of as many questions as the step is long: nothing goes past them.
+    let is_last = is_last_of(size, by, is_asked);
+    // Counting up to 0 is counting to the end of all numbers.
+    let is_end = step > 0 && number == 0 && by == size;
+    // The numbers that are asked for end here, `by` away from the parameter's.
+    let stop = match step > 0 {
+        _ if is_end => Some(ones(ty) - (by - 1)),
+        true => number.checked_sub(by),
+        false => number.checked_add(by),
+    }?;
+    let before = |step_by: u64| match step > 0 {
+        true => stop.checked_sub(step_by),
+        false => stop.checked_add(step_by),
+    };
+    let last = if is_last {
+        before(1)?
+    } else {
+        // It begins a multiple of the step away.
+        let first = (begin.low == begin.high).then_some(begin.low)?;
+        let far = if step > 0 { stop.checked_sub(first) } else { first.checked_sub(stop) };
+        far.filter(|far| far.is_multiple_of(size))?;
+        before(size)?
+    };
+    let is_ahead = match step > 0 {
+        true => begin.high <= last.saturating_add(size),
+        false => begin.low.saturating_add(size) >= last,
+    };
+    Some(Limit { last, exact: Some(Exact { bound: None, is_ahead, is_end }) })
+}
+
 /// Steps that are looked at one by one.
 const STEPS_MAX: u64 = 8;
+/// Times that two is looked for in steps and numbers.
+const GRAIN_MAX: u32 = 16;
 
 fn is_last_of(size: u64, last: u64, is_asked: impl Fn(u64) -> bool) -> bool {
     size <= STEPS_MAX && last + 1 >= size && (last + 1 - size..last).all(is_asked)
 }
 
 /// Whether some question is whether the parameter, moved so far, is that number.
-fn is_asked(all: &[Asked], number: u64, by: u64, sign: i64) -> bool {
+fn is_asked(all: &[Asked], bound: Bound, by: u64, sign: i64) -> bool {
     all.iter().any(|asked| {
         asked.op == CompareOp::Ne
-            && asked.number == number
+            && asked.bound == bound
             && asked.moved.unsigned_abs() == by
             && (by == 0 || asked.moved.signum() == sign)
     })
@@ -194,6 +312,8 @@ struct Reader<'f> {
     graph: &'f Graph,
     constants: HashMap<Value, u64>,
     definitions: HashMap<Value, &'f Op>,
+    /// The block that each value is made in.
+    made_in: Vec<usize>,
 }
 
 impl<'f> Reader<'f> {
@@ -201,13 +321,21 @@ impl<'f> Reader<'f> {
         let instructions = function.blocks.iter().flat_map(|block| &block.instructions);
         let definitions = instructions
             .filter_map(|instruction| match (&instruction.op, &instruction.results[..]) {
-                (Op::Binary(BinaryOp::Add, ..) | Op::Compare(..), [result]) => {
-                    Some((*result, &instruction.op))
-                }
+                (
+                    Op::Binary(BinaryOp::Add | BinaryOp::And | BinaryOp::Shl, ..) | Op::Compare(..),
+                    [result],
+                ) => Some((*result, &instruction.op)),
                 _ => None,
             })
             .collect();
-        Self { function, graph, constants: fold::constants(function), definitions }
+        let mut made_in = vec![usize::MAX; function.types.len()];
+        for (index, block) in function.blocks.iter().enumerate() {
+            let results = block.instructions.iter().flat_map(|instruction| &instruction.results);
+            for value in block.parameters.iter().chain(results) {
+                made_in[value.0 as usize] = index;
+            }
+        }
+        Self { function, graph, constants: fold::constants(function), definitions, made_in }
     }
 
     fn read(&self, header: usize) -> Option<(BlockId, Loop)> {
@@ -236,8 +364,7 @@ impl<'f> Reader<'f> {
         let steps: Vec<Option<i64>> =
             parameters.iter().enumerate().map(|(index, value)| step(index, value)).collect();
         steps.iter().any(Option::is_some).then_some(())?;
-        let asked =
-            back.iter().map(|way| self.asked(id, way.from, way.condition, parameters)).collect();
+        let asked = back.iter().map(|way| self.asked(id, way.from, way.condition)).collect();
         Some((id, Loop { steps, asked }))
     }
 
@@ -255,14 +382,23 @@ impl<'f> Reader<'f> {
         Some((of, by))
     }
 
+    /// Lowest bits that are certainly zero.
+    fn zeros(&self, value: Value) -> u32 {
+        match self.definitions.get(&value) {
+            Some(Op::Binary(BinaryOp::And, a, b)) => {
+                let mask = self.constants.get(b).or_else(|| self.constants.get(a));
+                mask.map_or(0, |mask| mask.trailing_zeros())
+            }
+            Some(Op::Binary(BinaryOp::Shl, _, by)) => match self.constants.get(by) {
+                Some(&by) if by < 32 => by as u32,
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
     /// The comparisons that hold where a way back is taken.
-    fn asked(
-        &self,
-        header: BlockId,
-        from: usize,
-        last: Option<(Value, bool)>,
-        parameters: &[Value],
-    ) -> Vec<Asked> {
+    fn asked(&self, header: BlockId, from: usize, last: Option<(Value, bool)>) -> Vec<Asked> {
         let mut conditions: Vec<(Value, bool)> = last.into_iter().collect();
         let mut block = from;
         for _ in 0..CONDITIONS_MAX {
@@ -279,19 +415,31 @@ impl<'f> Reader<'f> {
         }
         conditions
             .into_iter()
-            .filter_map(|(condition, truth)| self.question(condition, truth, parameters))
+            .filter_map(|(condition, truth)| self.question(header, condition, truth))
             .collect()
     }
 
-    fn question(&self, condition: Value, truth: bool, parameters: &[Value]) -> Option<Asked> {
-        let (op, left, number) = match self.definitions.get(&condition) {
-            Some(Op::Compare(op, left, right)) => (*op, *left, *self.constants.get(right)?),
-            _ => (CompareOp::Ne, condition, 0),
+    fn question(&self, header: BlockId, condition: Value, truth: bool) -> Option<Asked> {
+        let asked = |op: CompareOp, left: Value, bound: Bound| {
+            let op = if truth { op } else { negated(op) };
+            let (of, moved) = self.moved(left)?;
+            let parameters = &self.function.blocks[header.0 as usize].parameters;
+            let parameter = parameters.iter().position(|parameter| *parameter == of)?;
+            Some(Asked { parameter, moved, op, bound })
         };
-        let op = if truth { op } else { negated(op) };
-        let (of, moved) = self.moved(left)?;
-        let parameter = parameters.iter().position(|parameter| *parameter == of)?;
-        Some(Asked { parameter, moved, op, number })
+        // What is made in front of a loop, in order, is not made in it.
+        let bound = |value: Value| match self.constants.get(&value) {
+            Some(&number) => Some(Bound::Constant(number)),
+            None => (self.made_in[value.0 as usize] < header.0 as usize)
+                .then_some(Bound::Value(value, self.zeros(value))),
+        };
+        match self.definitions.get(&condition) {
+            Some(Op::Compare(op, left, right)) => {
+                let sides = [(*op, *left, *right), (op.swapped(), *right, *left)];
+                sides.into_iter().find_map(|(op, left, right)| asked(op, left, bound(right)?))
+            }
+            _ => asked(CompareOp::Ne, condition, Bound::Constant(0)),
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod bytes;
 mod facts;
 mod flow;
 mod induction;
+mod premises;
 mod range;
 mod rules;
 
@@ -31,6 +32,7 @@ use crate::ir::{
 };
 use accesses::Versions;
 use induction::Inductions;
+use premises::Premises;
 use range::Range;
 use rules::Simpler;
 
@@ -57,9 +59,18 @@ impl Surroundings {
 
 /// Simplifies a function whose blocks are in order.
 pub(super) fn run(function: &mut Function, surroundings: &Surroundings) {
+    premises::with_best(function, surroundings);
+}
+
+/// Walks once. Returns for each loop header the ranges that came in from ways back.
+fn walk(
+    function: &mut Function,
+    surroundings: &Surroundings,
+    premises: &Premises,
+) -> Vec<Option<Vec<Range>>> {
     let graph = Graph::of(function);
     let children = graph.dominated();
-    let mut simplifier = Simplifier::new(function, surroundings, &graph);
+    let mut simplifier = Simplifier::new(function, surroundings, &graph, premises);
     let mut work = vec![Step::Enter(BlockId(0))];
     while let Some(step) = work.pop() {
         match step {
@@ -74,10 +85,12 @@ pub(super) fn run(function: &mut Function, surroundings: &Surroundings) {
             Step::Leave => simplifier.leave_scope(),
         }
     }
-    let Simplifier { mut aliases, types, blocks, .. } = simplifier;
+    // What came into a block before the walk did is taken; what is left came from ways back.
+    let Simplifier { mut aliases, types, blocks, incoming, .. } = simplifier;
     function.types = types;
     function.blocks = blocks;
     aliases.apply(function);
+    incoming
 }
 
 enum Step {
@@ -104,6 +117,7 @@ struct Key {
 struct Simplifier<'s> {
     surroundings: &'s Surroundings,
     graph: &'s Graph,
+    premises: &'s Premises,
     types: Vec<Type>,
     blocks: Vec<Block>,
     aliases: Aliases,
@@ -127,9 +141,14 @@ struct Simplifier<'s> {
 }
 
 impl<'s> Simplifier<'s> {
-    fn new(function: &mut Function, surroundings: &'s Surroundings, graph: &'s Graph) -> Self {
+    fn new(
+        function: &mut Function,
+        surroundings: &'s Surroundings,
+        graph: &'s Graph,
+        premises: &'s Premises,
+    ) -> Self {
         let aliases = Aliases::none(function);
-        let versions = Versions::new(function);
+        let versions = Versions::new(function, premises.keeps_metadata);
         let inductions = Inductions::of(function, graph);
         let types = std::mem::take(&mut function.types);
         let blocks = std::mem::take(&mut function.blocks);
@@ -141,6 +160,7 @@ impl<'s> Simplifier<'s> {
         Self {
             surroundings,
             graph,
+            premises,
             definitions: vec![None; types.len()],
             ranges: types.iter().map(|ty| Range::full(*ty)).collect(),
             types,
@@ -167,7 +187,10 @@ impl<'s> Simplifier<'s> {
             true => {
                 let types: Vec<Type> =
                     parameters.iter().map(|value| self.type_of(*value)).collect();
-                self.inductions.of_loop(id, &types, &ranges)
+                let (aliases, known) = (&mut self.aliases, &self.ranges);
+                let range = |value| known[aliases.find(value).0 as usize];
+                let (rounds, counted) = self.inductions.of_loop(id, &types, &ranges, range);
+                (rounds, self.premises.narrowed(id, &ranges, counted))
             }
             false => (None, ranges),
         };

@@ -63,6 +63,12 @@ const fn filled(value: u64) -> u64 {
     }
 }
 
+/// Whether a mask takes nothing but lowest bits from numbers up to that one.
+const fn keeps_order(mask: u64, high: u64) -> bool {
+    let lowest = mask & mask.wrapping_neg();
+    mask != 0 && (mask | (lowest - 1)) & filled(high) == filled(high)
+}
+
 pub(super) fn unary(op: UnaryOp, ty: Type, a: Range) -> Range {
     match op {
         UnaryOp::Clz | UnaryOp::Ctz | UnaryOp::Popcnt => Range::up_to(u64::from(bits(ty))),
@@ -94,7 +100,16 @@ pub(super) fn binary(op: BinaryOp, ty: Type, a: Range, b: Range) -> Range {
         BinaryOp::Mul => within(a.low.checked_mul(b.low), a.high.checked_mul(b.high)),
         BinaryOp::DivU => within(a.low.checked_div(b.high), a.high.checked_div(b.low.max(1))),
         BinaryOp::RemU => Range::up_to(a.high.min(b.high.saturating_sub(1))),
-        BinaryOp::And => Range::up_to(a.high.min(b.high)),
+        BinaryOp::And => match (a.constant(), b.constant()) {
+            // Only its lowest bits go: what was larger stays larger.
+            (_, Some(mask)) if keeps_order(mask, a.high) => {
+                Range { low: a.low & mask, high: a.high & mask }
+            }
+            (Some(mask), _) if keeps_order(mask, b.high) => {
+                Range { low: b.low & mask, high: b.high & mask }
+            }
+            _ => Range::up_to(a.high.min(b.high)),
+        },
         BinaryOp::Or => Range { low: a.low.max(b.low), high: filled(a.high | b.high) },
         BinaryOp::Xor => Range::up_to(filled(a.high | b.high)),
         BinaryOp::Shl => match count(b) {
