@@ -14,6 +14,7 @@
 #include "cycle.h"
 #include "rewrite.h"
 #include "share.h"
+#include "translate.h"
 #include "tun.h"
 #include "ways.h"
 
@@ -26,26 +27,6 @@
 #define VERDICT_RAISE 4
 
 #define TAM_ENTRY_NONE 0xffffffff
-
-/* Where a packet's IP header begins now, behind at most TAM_VLAN_TAGS_MAX tags; 0: nowhere. */
-static __always_inline __u32 find_l3(const void *data, const void *data_end)
-{
-	__u32 at = 2 * ETH_ALEN;
-
-	for (int tags = 0; tags <= TAM_VLAN_TAGS_MAX; tags++) {
-		const __be16 *type = data + at;
-
-		if ((const void *)(type + 1) > data_end)
-			return 0;
-		at += sizeof(*type);
-		if (*type == bpf_htons(ETH_P_IP) || *type == bpf_htons(ETH_P_IPV6))
-			return at;
-		if (*type != bpf_htons(ETH_P_8021Q) && *type != bpf_htons(ETH_P_8021AD))
-			return 0;
-		at += sizeof(__be16);
-	}
-	return 0;
-}
 
 /* Takes one off TTL or hop limit: TAM_FORWARDED, TAM_KERNEL_TTL, or TAM_DROP_HEADER_LENGTH
  * when there is no whole header. */
@@ -179,6 +160,10 @@ static __always_inline int leave_to_kernel(void *ctx, enum tam_level level,
 
 		stats->to_kernel += action == redirected(level);
 		return action;
+	}
+	if (give_back_source(ctx, level, l3)) {
+		stats->drop_malformed++;
+		return dropped(level);
 	}
 	stats->to_kernel++;
 	return to_stack(ctx, level, way);

@@ -92,6 +92,26 @@ static __always_inline long cut_tags(void *ctx, enum tam_level level, __u32 byte
 	return 0;
 }
 
+/* Where a packet's IP header begins now, behind at most TAM_VLAN_TAGS_MAX tags; 0: nowhere. */
+static __always_inline __u32 find_l3(const void *data, const void *data_end)
+{
+	__u32 at = 2 * ETH_ALEN;
+
+	for (int tags = 0; tags <= TAM_VLAN_TAGS_MAX; tags++) {
+		const __be16 *type = data + at;
+
+		if ((const void *)(type + 1) > data_end)
+			return 0;
+		at += sizeof(*type);
+		if (*type == bpf_htons(ETH_P_IP) || *type == bpf_htons(ETH_P_IPV6))
+			return at;
+		if (*type != bpf_htons(ETH_P_8021Q) && *type != bpf_htons(ETH_P_8021AD))
+			return 0;
+		at += sizeof(__be16);
+	}
+	return 0;
+}
+
 /* What a program answers when the packet is gone, and when it leaves by a device. */
 static __always_inline int dropped(enum tam_level level)
 {

@@ -16,6 +16,8 @@
 
 /* None: it is the kernel's own, is answered, or leaves by no port. */
 #define TAM_NO_EGRESS 0
+/* None: it is too big, and the kernel answers with an ICMP error. */
+#define TAM_ANSWERED 0xffffffff
 
 /* What the FIB is asked of an IPv4 packet; 0 when it is not sent on. */
 static __always_inline int ask_v4(const struct iphdr *ip, const void *end, struct bpf_fib_lookup *fib)
@@ -65,7 +67,7 @@ static __always_inline int ask_v6(const struct ipv6hdr *ip, const void *end, str
 }
 
 /* Of a packet whose IP header is at `l3`, and which comes in by the device `ifindex`: 1 + the
- * number of the port, or TAM_NO_EGRESS. */
+ * number of the port, TAM_NO_EGRESS or TAM_ANSWERED. */
 static __always_inline __u32 egress_of(void *ctx, enum tam_level level, __u32 l3, __u32 ifindex)
 {
 	struct bpf_fib_lookup fib = {};
@@ -94,6 +96,8 @@ static __always_inline __u32 egress_of(void *ctx, enum tam_level level, __u32 l3
 		if (answer == BPF_FIB_LKUP_RET_FRAG_NEEDED)
 			answer = BPF_FIB_LKUP_RET_SUCCESS;
 	}
+	if (answer == BPF_FIB_LKUP_RET_FRAG_NEEDED)
+		return TAM_ANSWERED;
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS)
 		return TAM_NO_EGRESS;
 

@@ -266,6 +266,7 @@ int tam_front_door(struct xdp_md *ctx)
 	/* The call is made here: none of a subprogram's stack is held across it. */
 	if (action != TAM_RUN)
 		return begins_with_ip ? take_ethernet(ctx, action) : action;
+	keep_origin_nic(ctx);
 	run_module(ctx, &tam_modules, &tam_after);
 	return begins_with_ip ? take_ethernet(ctx, XDP_PASS) : XDP_PASS;
 }

@@ -100,6 +100,14 @@ static __noinline __u32 egress_at_tc(struct __sk_buff *ctx, __u32 l3, __u32 ifin
 	return egress_of(ctx, TAM_LEVEL_KERNEL, l3, ifindex);
 }
 
+/* As egress_of(), of a packet that has just come in. */
+static __always_inline __u32 egress_at(void *ctx, enum tam_level level, __u32 l3)
+{
+	return level == TAM_LEVEL_NIC
+		       ? egress_at_nic(ctx, l3, ((struct xdp_md *)ctx)->ingress_ifindex)
+		       : egress_at_tc(ctx, l3, ((struct __sk_buff *)ctx)->ingress_ifindex);
+}
+
 /* 1 + the number of the port by which the kernel would send a packet of the session, if somebody
  * has a share of a port; else TAM_NO_EGRESS. */
 static __always_inline __u32 shared_egress(void *ctx, enum tam_level level, __u32 session, __u32 l3)
@@ -109,9 +117,9 @@ static __always_inline __u32 shared_egress(void *ctx, enum tam_level level, __u3
 
 	if (!shared || !*(volatile __u32 *)&shared->shares || session == TAM_SESSION_SYSTEM)
 		return TAM_NO_EGRESS;
-	return level == TAM_LEVEL_NIC
-		       ? egress_at_nic(ctx, l3, ((struct xdp_md *)ctx)->ingress_ifindex)
-		       : egress_at_tc(ctx, l3, ((struct __sk_buff *)ctx)->ingress_ifindex);
+	__u32 port = egress_at(ctx, level, l3);
+
+	return port == TAM_ANSWERED ? TAM_NO_EGRESS : port;
 }
 
 #endif

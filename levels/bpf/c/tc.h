@@ -113,6 +113,7 @@ int tam_tc(struct __sk_buff *ctx)
 	action = arrive(ctx, meta);
 	if (action != TAM_RUN)
 		return action;
+	keep_origin_tc(ctx);
 	run_module(ctx, &tam_modules_tc, &tam_after_tc);
 	return TC_ACT_UNSPEC;
 }

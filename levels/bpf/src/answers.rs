@@ -16,6 +16,9 @@ pub const QUESTION_HEAD: usize = 14;
 /// Bytes of the packet that a question has: the longest IP header without extensions, and ports.
 pub const QUESTION_PACKET: usize = 64;
 
+/// Byte 10 of a question that is a note (`TAM_ASK_NOTES`).
+const NOTES: u8 = 1;
+
 /// The map of answers.
 #[derive(Debug)]
 pub struct Answers {
@@ -40,6 +43,16 @@ impl Answers {
         head[..4].copy_from_slice(&self.number.to_ne_bytes());
         let kind: u16 = if is_v6 { 0x86dd } else { 0x0800 };
         head[QUESTION_HEAD - 2..].copy_from_slice(&kind.to_be_bytes());
+        head
+    }
+
+    /// Begins a note that an IPv4 packet leaves with this source; what is to be written in front of
+    /// it as the kernel gets it. The answer is a port, of no meaning, when it was taken.
+    pub fn note(&mut self, address: [u8; 4], port_be: [u8; 2]) -> [u8; QUESTION_HEAD] {
+        let mut head = self.ask(false);
+        head[4..8].copy_from_slice(&address);
+        head[8..10].copy_from_slice(&port_be);
+        head[10] = NOTES;
         head
     }
 

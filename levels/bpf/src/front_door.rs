@@ -4,6 +4,7 @@
 //!  /sys/fs/bpf/tamandua/NODE/
 //!      link_PORT      the program on the port's device: at XDP, or at tcx ingress
 //!      tcx_PORT       the program at its tcx ingress, for modules at kernel level
+//!      egress_PORT    the program at its tcx egress, for sources that modules have changed
 //!      tam_shared     and the other maps, shared by all copies
 //!      tam_tc         and the other programs that a daemon needs again
 //!      arena_ENTRY    and what else a service below user level runs on: `adopt`
@@ -19,7 +20,7 @@ use crate::lanes::{Lanes, LanesError};
 use crate::map::{Map, MapError, MappedArray, Update};
 use crate::object::{LoadError, Object, ObjectError, OpenObject};
 use crate::pin::{self, PinError};
-use crate::program::{AttachError, Link, Program, XdpMode};
+use crate::program::{AttachError, Link, Order, Program, XdpMode};
 use crate::test_run::TestRunError;
 use crate::{DevmapValue, objects};
 use bpf_maps::{
@@ -144,9 +145,10 @@ pub struct FrontDoor {
     carries_marks: bool,
     tc: Program,
     ask: Program,
+    translate: Program,
     /// What modules' programs end with when nobody captures.
     after: [Program; AFTERS.len()],
-    links: BTreeMap<PortId, [Link; 2]>,
+    links: BTreeMap<PortId, [Link; 3]>,
     /// Keys in each of the two rule sets, so that the inactive one can be emptied.
     keys: [Vec<Key>; 2],
     /// What else was written for them.
@@ -157,7 +159,7 @@ pub struct FrontDoor {
 }
 
 /// Maps that every copy of the program shares.
-const SHARED_MAPS: [&str; 34] = [
+const SHARED_MAPS: [&str; 37] = [
     "tam_shared",
     "tam_ports",
     "tam_stats",
@@ -192,6 +194,9 @@ const SHARED_MAPS: [&str; 34] = [
     LINE_OF,
     ANSWERS,
     "tam_cycles",
+    ORIGINS,
+    "tam_translations",
+    "tam_translated",
 ];
 /// The large flow cache, and the tags of its entries.
 const LARGE: &str = "tam_large";
@@ -219,6 +224,8 @@ const LINES: &str = "tam_lines";
 const LINE_OF: &str = "tam_line_of";
 /// What the cell is answered when it asks where the kernel would send a packet.
 const ANSWERS: &str = "tam_answers";
+/// Sources with which packets came that modules have now, on each CPU.
+const ORIGINS: &str = "tam_origins";
 /// The front door's second half: what modules' programs end with.
 const AFTERWARDS: &str = "tam_afterwards";
 /// The same at kernel level.
@@ -227,17 +234,21 @@ const AFTERWARDS_TC: &str = "tam_afterwards_tc";
 const TC: &str = "tam_tc";
 /// The program that answers the cell, at tcx ingress of the device by which packets come up.
 const ASK: &str = "tam_ask";
+/// The program at tcx egress of each port: what the kernel sends for a module gets the module's
+/// source there.
+const TRANSLATE: &str = "tam_translate";
 /// Says that the daemon listens for changes of routes.
 const HEARTBEAT: &str = "tam_heartbeat";
 /// Programs that a daemon uses all the time, and so the next one, too.
-const KEPT_PROGRAMS: [&str; 6] = [HEARTBEAT, CARRIES_MARKS, TC, AFTERWARDS, AFTERWARDS_TC, ASK];
+const KEPT_PROGRAMS: [&str; 7] =
+    [HEARTBEAT, CARRIES_MARKS, TC, AFTERWARDS, AFTERWARDS_TC, ASK, TRANSLATE];
 /// Where the second half is called.
 const AFTERS: [(&str, &str); 2] = [(AFTER, AFTERWARDS), (AFTER_TC, AFTERWARDS_TC)];
 /// The program of a port in the driver, and behind the kernel's receive path.
 const DOOR: &str = "tam_front_door";
 const TC_DOOR: &str = "tam_tc_door";
 /// What [`FrontDoor::create`] loads, and no port loads again.
-const ONCE: [&str; 6] = KEPT_PROGRAMS;
+const ONCE: [&str; 7] = KEPT_PROGRAMS;
 /// `XDP_PASS`: the packet carries a mark.
 const PASS: u32 = 2;
 /// Says whether a packet can carry a mark.
@@ -299,8 +310,8 @@ impl FrontDoor {
             maps.insert(name, map);
         }
         let kept = KEPT_PROGRAMS.map(|name| object.program(name));
-        let [heartbeat, marks, tc, nic, kernel, ask] = kept;
-        let kept = [heartbeat?, marks?, tc?, nic?, kernel?, ask?];
+        let [heartbeat, marks, tc, nic, kernel, ask, translate] = kept;
+        let kept = [heartbeat?, marks?, tc?, nic?, kernel?, ask?, translate?];
         for (name, program) in KEPT_PROGRAMS.iter().zip(&kept) {
             program.pin(&folder.join(name))?;
         }
@@ -317,7 +328,7 @@ impl FrontDoor {
     fn join(
         folder: PathBuf,
         maps: BTreeMap<&'static str, Map>,
-        [heartbeat, marks, tc, nic, kernel, ask]: [Program; KEPT_PROGRAMS.len()],
+        [heartbeat, marks, tc, nic, kernel, ask, translate]: [Program; KEPT_PROGRAMS.len()],
         large_sets: u32,
     ) -> Result<Self, FrontDoorError> {
         let after = [nic, kernel];
@@ -342,6 +353,7 @@ impl FrontDoor {
             heartbeat,
             tc,
             ask,
+            translate,
             links: BTreeMap::new(),
             keys: [const { Vec::new() }; 2],
             written: rules::Written::default(),
@@ -386,9 +398,9 @@ impl FrontDoor {
     ) -> Result<(XdpMode, Option<AttachError>), FrontDoorError> {
         let program = self.load(port, config)?;
         // First tc: XDP may send packets there at once.
-        let tcx = self.tc.attach_tcx(config.ifindex)?;
+        let [egress, tcx] = self.attach_beside(config)?;
         let (xdp, mode, refused) = program.attach_xdp_as(config.ifindex, modes)?;
-        self.keep(port, [tcx, xdp], &program)?;
+        self.keep(port, [egress, tcx, xdp], &program)?;
         Ok((mode, refused))
     }
 
@@ -399,16 +411,22 @@ impl FrontDoor {
     /// When the kernel has no tcx.
     pub fn attach_tc(&mut self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
         let program = self.load(port, config)?;
-        let tcx = self.tc.attach_tcx(config.ifindex)?;
+        let [egress, tcx] = self.attach_beside(config)?;
         let door = program.attach_tcx(config.ifindex)?;
-        self.keep(port, [tcx, door], &program)
+        self.keep(port, [egress, tcx, door], &program)
+    }
+
+    /// Puts on a port's device what serves it beside the front door: at tcx egress and at ingress.
+    fn attach_beside(&self, config: &PortConfig) -> Result<[Link; 2], FrontDoorError> {
+        let egress = self.translate.attach_tcx_egress(config.ifindex, Order::First)?;
+        Ok([egress, self.tc.attach_tcx(config.ifindex)?])
     }
 
     /// A port's programs stay when this process ends.
     fn keep(
         &mut self,
         port: PortId,
-        links: [Link; 2],
+        links: [Link; 3],
         program: &Program,
     ) -> Result<(), FrontDoorError> {
         for (link, pin) in links.iter().zip(self.link_pins(port)) {
@@ -459,8 +477,8 @@ impl FrontDoor {
     }
 
     /// Where the links of a port are pinned, in the order in which they are attached.
-    fn link_pins(&self, port: PortId) -> [PathBuf; 2] {
-        ["tcx", "link"].map(|kind| self.folder.join(format!("{kind}_{port}")))
+    fn link_pins(&self, port: PortId) -> [PathBuf; 3] {
+        ["egress", "tcx", "link"].map(|kind| self.folder.join(format!("{kind}_{port}")))
     }
 
     /// Where a port's copy of the program is pinned: on the device may be one with taps.
@@ -477,12 +495,11 @@ impl FrontDoor {
         self.map("tam_egress").delete(&ifindex)?;
         self.map("tam_devices").delete(&number)?;
         self.map("tam_ports").update(&number, &PortConfig::default(), Update::Any)?;
-        if let Some([tcx, xdp]) = self.links.remove(&port) {
-            let [tcx_pin, xdp_pin] = self.link_pins(port);
-            drop(xdp);
-            pin::unpin(&xdp_pin)?;
-            drop(tcx);
-            pin::unpin(&tcx_pin)?;
+        if let Some(links) = self.links.remove(&port) {
+            for (link, pin) in links.into_iter().zip(self.link_pins(port)).rev() {
+                drop(link);
+                pin::unpin(&pin)?;
+            }
             pin::unpin(&self.door_pin(port))?;
         }
         self.invalidate();

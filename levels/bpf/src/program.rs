@@ -211,12 +211,17 @@ impl Program {
         }
     }
 
-    /// Attaches it to the egress of a device, behind all programs that are there (tcx: Linux 6.6).
+    /// Attaches it to the egress of a device, before or behind all programs that are there (tcx:
+    /// Linux 6.6).
     ///
     /// # Errors
     /// When there is no such device, or the kernel refuses.
-    pub fn attach_tcx_egress(&self, ifindex: u32) -> Result<Link, AttachError> {
-        let answer = self.link_to(ifindex, sys::BPF_TCX_EGRESS, sys::BPF_F_AFTER)?;
+    pub fn attach_tcx_egress(&self, ifindex: u32, order: Order) -> Result<Link, AttachError> {
+        let order = match order {
+            Order::First => sys::BPF_F_BEFORE,
+            Order::Last => sys::BPF_F_AFTER,
+        };
+        let answer = self.link_to(ifindex, sys::BPF_TCX_EGRESS, order)?;
         match -answer {
             ..=0 => Ok(Link::from_answer(answer)),
             libc::ENODEV => Err(AttachError::NoDevice { ifindex }),
@@ -282,6 +287,15 @@ impl Program {
             }
         }
     }
+}
+
+/// Place of a program among those that are at a device already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Before all of them.
+    First,
+    /// Behind all of them.
+    Last,
 }
 
 /// An attachment.

@@ -6,6 +6,7 @@ use crate::facts::Facts;
 use crate::kernel::KernelWay;
 use crate::port::{Ports, SendFailure};
 use crate::sessions::Sessions;
+use crate::source;
 use crate::tap::Tap;
 use abi::PacketBytes;
 use bpf_maps::{
@@ -252,22 +253,37 @@ impl Exits<'_> {
     }
 
     /// Hands a packet to the kernel that its module wants routed anew.
-    pub(crate) fn reroute(&mut self, packet: Packet, meta: &PacketMeta) -> End {
-        match is_of_unknown_vlan(packet.head(), meta) {
-            true => self.unknown_vlan(packet),
-            false => self.hand_to_kernel(packet),
+    pub(crate) fn reroute(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
+        if is_of_unknown_vlan(packet.head(), meta) {
+            return self.unknown_vlan(packet);
+        }
+        self.give_back_source(&mut packet, meta);
+        self.hand_to_kernel(packet)
+    }
+
+    /// Puts the source back with which a packet came, and notes the one that its module gave it;
+    /// as by the kernel's own NAT the source changes last. Of what leaves by no port of the node it
+    /// stays the module's.
+    fn give_back_source(&mut self, packet: &mut Packet, meta: &PacketMeta) {
+        let (Some(came), Some(l3)) = (source::kept(meta), l3_offset(packet.head())) else { return };
+        let given = source::replace(&mut packet.head_mut()[l3..], meta, came);
+        if let Some(given) = given.filter(|given| !self.egress.note_source(packet, *given)) {
+            source::replace(&mut packet.head_mut()[l3..], meta, given);
         }
     }
 
     /// Into the kernel's stack by the port that it came in by, or without one.
-    pub(crate) fn hand_back(&mut self, packet: Packet, meta: &PacketMeta) -> End {
+    pub(crate) fn hand_back(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
         let by = match self.ports.frames(meta.arrival_port) {
             Some(_) => {
                 Exit::Back { arrival: meta.arrival_port, is_ip: meta.flags >> 8 & 0xff != 0 }
             }
             // There tags are taken off, and the kernel would route what it has to drop.
             None if is_of_unknown_vlan(packet.head(), meta) => return self.unknown_vlan(packet),
-            None => Exit::Kernel,
+            None => {
+                self.give_back_source(&mut packet, meta);
+                Exit::Kernel
+            }
         };
         self.give_to_kernel(Departing { packet, by })
     }

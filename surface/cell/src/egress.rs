@@ -24,6 +24,7 @@ use crate::lines::{Counted, Lines};
 use crate::port::{Ports, SendFailure};
 use crate::protocol::{HEADER_LENGTH_MAX, PortFacts, SessionFacts};
 use crate::sessions::Sessions;
+use crate::source::Source;
 use abi::PacketBytes;
 use session::Reservation;
 use session::egress::{Next, Outcome, Port, Schedule, Terms};
@@ -217,6 +218,12 @@ impl Egress {
         }
         let port = self.asker.as_mut()?.egress_of(packet)?.0;
         self.shares(port).then_some(port)
+    }
+
+    /// Notes the source with which a packet leaves that the kernel gets with another: false when
+    /// nobody would give it back.
+    pub(crate) fn note_source(&mut self, packet: &Packet, source: Source) -> bool {
+        self.asker.as_mut().is_some_and(|asker| asker.note(packet, source))
     }
 
     /// A session pays from this account at a port, or from that of all without a share.

@@ -44,6 +44,7 @@ mod rooms;
 mod service;
 mod sessions;
 mod shared;
+mod source;
 mod streams;
 mod tap;
 pub mod timing;

@@ -50,6 +50,7 @@ use crate::protocol::{CellReport, FromCell, PortFacts, ServiceFacts, StateWay, T
 use crate::service::{Aftermath, Control, Ready, Service, Way};
 use crate::sessions::Sessions;
 use crate::shared::Shared;
+use crate::source;
 use crate::streams::StreamServices;
 use crate::tap::Tap;
 use crate::up::{MARKED_LENGTH, Up, mark_of};
@@ -420,8 +421,9 @@ impl Cell {
     #[inline]
     fn handle_with(&mut self, mut packet: Packet, mut way: Way, now_ms: u64) {
         self.come(&packet, &mut way);
+        checksum::complete(&mut packet, &way.meta);
+        source::keep(packet.head(), &mut way.meta);
         let meta = way.meta;
-        checksum::complete(&mut packet, &meta);
         if meta.entry == node::ASSOCIATIONS.0 {
             self.give_room_back(&way);
             return self.receive_active(packet, meta, now_ms);

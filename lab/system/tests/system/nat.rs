@@ -3,9 +3,10 @@
 
 use std::net::IpAddr;
 
-use crate::common::Line;
+use crate::common::{Line, PROGRAM_TIME_MAX, SOON};
 use crate::flows::{Conversation, LEVELS, fetches, iperf, move_about, pings};
-use testkit::{Running, Service, root_or_skip, service_module};
+use crate::netfilter::{nft, wait_noticed};
+use testkit::{Running, Service, root_or_skip, service_module, wait_for};
 
 /// NAT on the way, with the client inside; and the address.
 fn translated(level: &str) -> (Line, IpAddr) {
@@ -68,6 +69,83 @@ fn a_udp_conversation_and_an_error_about_it_are_translated() {
         assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{level}");
         let counters = line.node.service("nat").unwrap().stats.counters;
         assert_eq!((counters["errors"], counters["mapped"]), (1, 1), "{level}: {counters:?}");
+    }
+}
+
+/// What `ping` prints, sent once with these options.
+fn ping(line: &Line, options: &[&str]) -> String {
+    let server = line.server(0).ip().to_string();
+    let argv = [&["ping", "-c1", "-W2"], options, &[&server[..]]].concat();
+    line.net.run("client", &argv, PROGRAM_TIME_MAX).unwrap().stdout
+}
+
+/// Changes the MTU towards the server; what the client has learned of it is forgotten.
+fn set_mtu(line: &Line, mtu: u32) {
+    for (host, device) in [("r1", "to-server"), ("server", "to-r1")] {
+        line.run(host, &["ip", "link", "set", device, "mtu", &mtu.to_string()]);
+    }
+    let ports = || line.node.client().node().unwrap().ports;
+    let is_it = |port: &api::PortInfo| port.device == "to-server" && port.mtu == mtu;
+    let is_followed = || ports().iter().any(is_it).then_some(());
+    assert!(wait_for(SOON, is_followed).is_some(), "{:?}", ports());
+    forget_routes(line);
+}
+
+fn forget_routes(line: &Line) {
+    line.run("client", &["ip", "route", "flush", "cache"]);
+}
+
+#[test]
+fn what_the_kernel_has_to_finish_is_translated_as_by_its_own_masquerading() {
+    if !root_or_skip("NAT by the kernel") {
+        return;
+    }
+    for level in LEVELS {
+        let (line, _) = translated(level);
+        let server = line.server(0).ip();
+        line.run("r1", &["ip", "neigh", "flush", "dev", "to-server"]);
+        assert!(pings(&line, "client", server), "{level}: the next hop is not resolved");
+        assert!(ping(&line, &["-t1"]).contains("Time to live exceeded"), "{level}");
+        set_mtu(&line, 1300);
+        assert!(ping(&line, &["-Mdo", "-s1400"]).contains("mtu = 1300"), "{level}");
+        forget_routes(&line);
+        assert!(ping(&line, &["-Mdont", "-s1400"]).contains(" 1 received"), "{level}: fragments");
+        forget_routes(&line);
+        assert!(fetches(&line, "client", "server", server), "{level}: its MTU is found");
+        set_mtu(&line, 1500);
+        // As on every machine with Docker.
+        let chain = "table ip filter { chain forward { type filter hook forward priority 0; }; }";
+        nft(&line.net, chain);
+        wait_noticed(&line, true);
+        assert!(pings(&line, "client", server), "{level}: slow mode");
+        assert!(fetches(&line, "client", "server", server), "{level}: slow mode");
+        assert!(ping(&line, &["-t1"]).contains("Time to live exceeded"), "{level}: slow mode");
+        let stats = line.node.service("nat").unwrap().stats;
+        assert_eq!(stats.dropped, [].into(), "{level}: {stats:#?}");
+    }
+}
+
+#[test]
+fn two_inside_reach_each_other_by_the_routers_own_address() {
+    if !root_or_skip("hairpinning") {
+        return;
+    }
+    for level in LEVELS {
+        let (line, address) = translated(level);
+        let server = line.udp("server", 7000);
+        let [one, other] = [line.udp("client", 0), line.udp("client", 0)];
+        one.send_to(b"out", line.server(7000)).unwrap();
+        let mut word = [0; 8];
+        let (_, mapped) = server.recv_from(&mut word).unwrap();
+        assert_eq!(mapped.ip(), address, "{level}");
+        other.send_to(b"to one", mapped).unwrap();
+        let (length, from) = one.recv_from(&mut word).unwrap();
+        assert_eq!((&word[..length], from.ip()), (&b"to one"[..], address), "{level}");
+        one.send_to(b"back", from).unwrap();
+        let (length, from) = other.recv_from(&mut word).unwrap();
+        assert_eq!((&word[..length], from), (&b"back"[..], mapped), "{level}");
+        let stats = line.node.service("nat").unwrap().stats;
+        assert_eq!((stats.counters["hairpins"], stats.dropped.len()), (2, 0), "{level}");
     }
 }
 

@@ -39,7 +39,7 @@ const FILTER: &str = r#"table ip filter {
 }"#;
 
 /// Gives nftables of the router a command, or a file's text.
-fn nft(net: &Net, text: &str) {
+pub fn nft(net: &Net, text: &str) {
     let output = net.run("r1", &["nft", text], PROGRAM_TIME_MAX).unwrap();
     assert!(output.status.success(), "{text}: {output:#?}");
 }
@@ -54,7 +54,7 @@ fn counted(net: &Net, table: &str, counter: &str) -> u64 {
 }
 
 /// Waits until `tam show` names netfilter at every port, or at none any more.
-fn wait_noticed(line: &Line, there: bool) {
+pub fn wait_noticed(line: &Line, there: bool) {
     let reasons = || {
         let ports = line.node.client().node().unwrap().ports;
         ports.into_iter().map(|port| port.slow_reasons.join("; ")).collect::<Vec<_>>()

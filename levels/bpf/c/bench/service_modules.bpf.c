@@ -2,6 +2,7 @@
 /* What a module's program looks like to the front door, for its tests: it leaves
  * what the script says in the hand-over and ends with tam_after. */
 #include <linux/pkt_cls.h>
+#include <linux/udp.h>
 
 #include "tam_bpf.h"
 #include "tam_maps.h"
@@ -14,6 +15,9 @@ struct script {
 	__u16 ttl;		/* the same, plus 1 */
 	__u32 growth;		/* enum growth; at tc only */
 	__u32 fuel;		/* that it uses */
+	__u32 source_be;	/* when not 0: of IPv4 the source, of IPv6 its last 4 bytes, */
+	__be16 source_port_be;	/* and the UDP port that goes with it */
+	__u16 zero;
 };
 
 enum growth {
@@ -66,6 +70,36 @@ static __always_inline void leave(__u32 verdict, __u32 trapped, __u32 fuel)
 	hand_over->fuel_used += fuel;
 }
 
+/* Has a checksum follow a word and a port that become others (RFC 1624). */
+static __always_inline void follow(__u16 *check, __u32 old, __u32 new, __u32 old_port, __u32 new_port)
+{
+	__u32 sum = (__u16)~*check;
+
+	sum += (~old & 0xffff) + (~old >> 16) + (new & 0xffff) + (new >> 16);
+	sum += (__u16)~old_port + (__u16)new_port;
+	sum = (sum & 0xffff) + (sum >> 16);
+	*check = ~((sum & 0xffff) + (sum >> 16));
+}
+
+/* Gives a UDP packet another source. */
+static __always_inline void translate(const struct script *script, void *data, void *data_end)
+{
+	struct ethhdr *eth = data;
+	struct iphdr *ip = (void *)(eth + 1);
+	int is_v4 = eth->h_proto == bpf_htons(ETH_P_IP);
+	__u32 *source = is_v4 ? &ip->saddr : data + sizeof(*eth) + 20;
+	struct udphdr *udp = data + sizeof(*eth) + (is_v4 ? 20 : 40);
+	__u32 old = *source;
+
+	if ((void *)(udp + 1) > data_end)
+		return;
+	follow(&udp->check, old, script->source_be, udp->source, script->source_port_be);
+	if (is_v4)
+		follow(&ip->check, old, script->source_be, 0, 0);
+	*source = script->source_be;
+	udp->source = script->source_port_be;
+}
+
 static __always_inline void change(const struct script *script, void *data, void *data_end)
 {
 	struct ethhdr *eth = data;
@@ -77,6 +111,8 @@ static __always_inline void change(const struct script *script, void *data, void
 		eth->h_proto = script->ethertype_be;
 	if (script->ttl)
 		ip->ttl = script->ttl - 1;
+	if (script->source_be)
+		translate(script, data, data_end);
 }
 
 static __always_inline void grow(struct __sk_buff *ctx, __u32 growth)

@@ -83,25 +83,25 @@ impl FrontDoor {
         for name in SHARED_MAPS.into_iter().chain([SOCKETS]) {
             maps.insert(name, Map::open_pinned(&folder.join(pin_name(name)))?);
         }
-        let [heartbeat, marks, tc, nic, kernel, ask] =
+        let [heartbeat, marks, tc, nic, kernel, ask, translate] =
             KEPT_PROGRAMS.map(|name| Program::open_pinned(&folder.join(name)));
         // A front door without a large cache has one set in all; so has one with the least on
         // the only CPU, and then its number of sets is the same.
         let sets = maps[TAGS].info().max_entries / crate::possible_cpus() as u32;
-        let kept = [heartbeat?, marks?, tc?, nic?, kernel?, ask?];
+        let kept = [heartbeat?, marks?, tc?, nic?, kernel?, ask?, translate?];
         let mut door = Self::join(folder, maps, kept, sets)?;
         door.lists = Lists::adopt(door.map(LISTS))?;
         for port in ports {
             match door.link_pins(*port).map(|path| Link::open_pinned(&path)) {
-                [Err(PinError::Missing { .. }), _] => {}
-                [tcx, xdp] => {
+                [.., Err(PinError::Missing { .. })] => {}
+                [egress, tcx, xdp] => {
                     let (xdp, plain) = (xdp?, Program::open_pinned(&door.door_pin(*port))?);
                     // Somebody captured when the daemon died. The device may be gone, which is
                     // seen later.
                     if xdp.program_id().is_ok_and(|id| id != plain.id()) {
                         let _ = xdp.update(&plain);
                     }
-                    door.links.insert(*port, [tcx?, xdp]);
+                    door.links.insert(*port, [egress?, tcx?, xdp]);
                 }
             }
         }
@@ -127,14 +127,14 @@ impl FrontDoor {
     /// The device that a port's program is on; `None` when it is gone, or the port not attached.
     #[must_use]
     pub fn device_of(&self, port: PortId) -> Option<u32> {
-        let [_, xdp] = self.links.get(&port)?;
+        let [.., xdp] = self.links.get(&port)?;
         xdp.ifindex().ok().filter(|&ifindex| ifindex != 0)
     }
 
     /// The kernel's number for the program on a port's device.
     #[must_use]
     pub fn program_on(&self, port: PortId) -> Option<u32> {
-        let [_, xdp] = self.links.get(&port)?;
+        let [.., xdp] = self.links.get(&port)?;
         xdp.program_id().ok()
     }
 

@@ -22,7 +22,7 @@ use crate::mapped::MappedArray;
 use crate::new_map::MapSpec;
 use crate::object::{Object, OpenObject};
 use crate::objects;
-use crate::program::{Link, Program};
+use crate::program::{Link, Order, Program};
 use crate::ring::{BrokenRing, RingBuffer};
 
 /// What is tapped.
@@ -212,7 +212,7 @@ impl FrontDoor {
         spec: &TapSpec,
         ring: &TapRing,
     ) -> Result<Tap, FrontDoorError> {
-        let link = self.links.get(&port).map(|[_, xdp]| xdp);
+        let link = self.links.get(&port).map(|[.., xdp]| xdp);
         let link = link.ok_or(FrontDoorError::NotAttached { port })?;
         let flags = self.port_config(port)?.flags;
         let at_tc = flags & PORT_TC != 0;
@@ -229,7 +229,7 @@ impl FrontDoor {
             .then(|| {
                 object
                     .program("tam_tap_egress")?
-                    .attach_tcx_egress(ifindex)
+                    .attach_tcx_egress(ifindex, Order::Last)
                     .map_err(FrontDoorError::from)
             })
             .transpose()?;

@@ -11,7 +11,7 @@ use units::{PortId, RuleId};
 
 use super::{
     AFTER, AFTER_TC, FrontDoor, FrontDoorError, HAND_OVERS, LANES, LARGE, LINE_OF, LINES, MODULES,
-    MODULES_TC, ONCE, REASONS, ROOMS, SERVICES, TAGS,
+    MODULES_TC, ONCE, ORIGINS, REASONS, ROOMS, SERVICES, TAGS,
 };
 use crate::map::{Map, Update};
 use crate::object::Object;
@@ -19,7 +19,7 @@ use crate::objects;
 use crate::test_run::XdpContext;
 
 /// Maps that packets change.
-const CHANGED: [&str; 19] = [
+const CHANGED: [&str; 20] = [
     "tam_stats",
     "tam_flows",
     LARGE,
@@ -39,6 +39,7 @@ const CHANGED: [&str; 19] = [
     ROOMS,
     LINES,
     LINE_OF,
+    ORIGINS,
 ];
 
 /// The longest frame that can be asked about: the kernel runs a program over one page.

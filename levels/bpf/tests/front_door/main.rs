@@ -32,6 +32,7 @@ mod rooms;
 mod rules;
 mod shares;
 mod stages;
+mod translate;
 mod waiting;
 mod wire_end;
 mod xsk;

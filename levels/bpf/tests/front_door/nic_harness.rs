@@ -29,6 +29,11 @@ pub struct Script {
     /// `GROWTH_*`: only at tc.
     pub growth: u32,
     pub fuel: u32,
+    /// When not zero: of IPv4 the source, of IPv6 its last four bytes.
+    pub source: [u8; 4],
+    /// The UDP port that goes with it.
+    pub source_port_be: [u8; 2],
+    pub zero: u16,
 }
 
 /// The hand-over of [`ENTRY`].

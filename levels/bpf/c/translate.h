@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
+/* Source addresses that a module has changed, in packets that the kernel finishes: it resolves the
+ * next hop, fragments, filters, or answers with an ICMP error. As with the kernel's own NAT the
+ * source changes last:
+ *
+ *   comes in      module         give_back_source()          kernel        tam_translate, at tcx egress
+ *   A:1 > B:2 ──▶ R:9 > B:2 ──▶ A:1 > B:2, and R:9 noted ──▶ routes it ──▶ R:9 > B:2
+ *
+ * So no source is an address of the router's own, which the kernel drops as martian (RFC 1812,
+ * 5.3.8); filters and routing rules see the sender; and ICMP errors go to it and quote its packet.
+ * Rejected ways: docs/adr/0015.
+ *
+ * A packet reaches the kernel as its module left it when it leaves by no port, when the module put
+ * another IP header in front, and where the source is not in the common place: behind IPv6
+ * extension headers. Nothing here runs for packets that the kernel does not get.
+ */
+#ifndef TAM_TRANSLATE_H
+#define TAM_TRANSLATE_H
+
+#include "passage.h"
+#include "share.h"
+
+/* Flows that the kernel has packets of at one moment: each is needed from here to tcx egress. */
+#define TAM_TRANSLATIONS_MAX 65536
+/* Jiffies for which a note is good: a packet waits for its next hop for 3 s (net/core/neighbour.c),
+ * and what comes plainly after its service is gone is nobody's to change. */
+#define TAM_TRANSLATION_LIFE 4000
+/* A note is renewed no more often than this. */
+#define TAM_TRANSLATION_RENEWAL 500
+/* Go on to the next program at egress (TCX_NEXT of newer headers). */
+#define TAM_EGRESS_NEXT -1
+
+/* One end of a flow: IPv4 fills the first four bytes, and the port may be an ICMP identifier. */
+struct tam_end {
+	__u8 address[16];
+	__be16 port_be;
+	__u16 zero;
+};
+
+/* A packet as the kernel has it. */
+struct tam_translation_key {
+	struct tam_end source;	/* of a later fragment the port is the IP identification */
+	struct tam_end destination;
+	__u8 protocol;
+	__u8 ip_version;
+	__u8 later;		/* 1: a later fragment */
+	__u8 zero;
+};
+
+struct tam_translation {
+	struct tam_end source;	/* what it leaves with */
+	__u32 noted;		/* jiffies */
+};
+
+/* What is read of a packet. Offsets begin at the IP header. */
+struct tam_ends {
+	struct tam_translation_key key;
+	__u16 port_at;		/* 0: it has none */
+	__u16 check_at;		/* of the L4 checksum; 0: none that changes */
+	__u8 is_pseudo;		/* that covers the addresses */
+	__u8 may_be_0;		/* UDP over IPv4: 0 says that there is none */
+	__u8 ttl;
+	__u8 is_first;		/* fragments follow */
+};
+
+/* How a packet came that a module may change; ip_version 0: its source is not to be put back. */
+struct tam_origin {
+	struct tam_end source;
+	__u8 protocol;
+	__u8 ip_version;
+	__u8 later;
+	__u8 zero;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tam_origin);
+} tam_origins SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, TAM_TRANSLATIONS_MAX);
+	__type(key, struct tam_translation_key);
+	__type(value, struct tam_translation);
+} tam_translations SEC(".maps");
+
+/* The jiffies of the last note: without one of late nothing is looked for at egress. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} tam_translated SEC(".maps");
+
+static __always_inline long load_at(void *ctx, enum tam_level level, __u32 at, void *to, __u32 bytes)
+{
+	return level == TAM_LEVEL_NIC ? bpf_xdp_load_bytes(ctx, at, to, bytes)
+				      : bpf_skb_load_bytes(ctx, at, to, bytes);
+}
+
+static __always_inline long store_at(void *ctx, enum tam_level level, __u32 at, const void *from,
+				     __u32 bytes)
+{
+	return level == TAM_LEVEL_NIC ? bpf_xdp_store_bytes(ctx, at, (void *)from, bytes)
+				      : bpf_skb_store_bytes(ctx, at, from, bytes, 0);
+}
+
+/* Reads the L4 header at `l4`, behind an IP header of `header` bytes; 0, or -1 where the source
+ * cannot be changed. */
+static __always_inline int read_l4(void *ctx, enum tam_level level, __u32 l4, __u32 header,
+				   struct tam_ends *ends)
+{
+	struct {
+		__be16 source_be;
+		__be16 destination_be;
+		__be16 third_be;
+	} words;
+	__u8 protocol = ends->key.protocol, is_v4 = ends->key.ip_version == 4, type;
+
+	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP && protocol != IPPROTO_ICMP &&
+	    protocol != IPPROTO_ICMPV6)
+		/* Their checksums cover the addresses; and IPv6 has its extension headers here. */
+		return is_v4 && protocol != IPPROTO_UDPLITE && protocol != IPPROTO_DCCP ? 0 : -1;
+	if (load_at(ctx, level, l4, &words, sizeof(words)))
+		return -1;
+	if (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP) {
+		ends->key.source.port_be = words.source_be;
+		ends->key.destination.port_be = words.destination_be;
+		ends->port_at = header;
+		ends->check_at = header + (protocol == IPPROTO_TCP ? 16 : 6);
+		ends->is_pseudo = 1;
+		ends->may_be_0 = protocol == IPPROTO_UDP;
+		return 0;
+	}
+	type = *(__u8 *)&words;
+	ends->is_pseudo = !is_v4;
+	ends->check_at = header + 2;
+	/* Echo, and of IPv4 timestamps: requests and replies. */
+	if (is_v4 ? type == 0 || type == 8 || type == 13 || type == 14 : type == 128 || type == 129) {
+		ends->key.source.port_be = words.third_be;
+		ends->port_at = header + 4;
+	} else if (is_v4) {
+		ends->check_at = 0;
+	}
+	return 0;
+}
+
+/* Reads what a packet's translation is found by; 0, or -1 where its source cannot be changed. */
+static __always_inline int read_ends(void *ctx, enum tam_level level, __u32 l3,
+				     struct tam_ends *ends)
+{
+	struct ipv6hdr ip6;
+	const struct iphdr *ip = (void *)&ip6;
+	__u32 header = sizeof(ip6);
+
+	__builtin_memset(ends, 0, sizeof(*ends));
+	if (load_at(ctx, level, l3, &ip6, sizeof(*ip)))
+		return -1;
+	if (ip->version == 4) {
+		__u32 offset = bpf_ntohs(ip->frag_off);
+
+		header = ip->ihl * 4;
+		ends->key.ip_version = 4;
+		ends->key.protocol = ip->protocol;
+		ends->ttl = ip->ttl;
+		__builtin_memcpy(ends->key.source.address, &ip->saddr, sizeof(ip->saddr));
+		__builtin_memcpy(ends->key.destination.address, &ip->daddr, sizeof(ip->daddr));
+		if (offset & 0x1fff) {
+			ends->key.later = 1;
+			ends->key.source.port_be = ip->id;
+			return 0;
+		}
+		ends->is_first = offset >> 13 & 1;
+	} else {
+		if (ip->version != 6 || load_at(ctx, level, l3, &ip6, sizeof(ip6)))
+			return -1;
+		ends->key.ip_version = 6;
+		ends->key.protocol = ip6.nexthdr;
+		ends->ttl = ip6.hop_limit;
+		__builtin_memcpy(ends->key.source.address, &ip6.saddr, sizeof(ip6.saddr));
+		__builtin_memcpy(ends->key.destination.address, &ip6.daddr, sizeof(ip6.daddr));
+	}
+	return read_l4(ctx, level, l3 + header, header, ends);
+}
+
+/* The key of the later fragments of the datagram whose first one has this. */
+static __always_inline void key_of_later(struct __sk_buff *ctx, __u32 l3,
+					 struct tam_translation_key *key)
+{
+	key->later = 1;
+	key->destination.port_be = 0;
+	bpf_skb_load_bytes(ctx, l3 + 4, &key->source.port_be, sizeof(key->source.port_be));
+}
+
+static __always_inline int same_end(const struct tam_end *x, const struct tam_end *y)
+{
+	const __u32 *a = (const void *)x, *b = (const void *)y;
+
+	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]));
+}
+
+static __always_inline __u16 folded(__u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (sum & 0xffff) + (sum >> 16);
+}
+
+/* Has a checksum in the packet follow a difference (RFC 1624); 0, or an error. */
+static __always_inline long follow(void *ctx, enum tam_level level, __u32 at, __u32 difference,
+				   int may_be_0)
+{
+	__u16 check;
+	__u32 sum;
+
+	if (load_at(ctx, level, at, &check, sizeof(check)))
+		return -1;
+	if (may_be_0 && !check)
+		return 0;
+	sum = (__u16)~check;
+	sum += difference & 0xffff;
+	sum += difference >> 16;
+	check = ~folded(sum);
+	if (may_be_0 && !check)
+		check = 0xffff;
+	return store_at(ctx, level, at, &check, sizeof(check));
+}
+
+/* Gives a packet another source, with every checksum that covers it. What leaves may have an L4
+ * checksum that only the device completes: the kernel's helper knows. 0, or an error. */
+static __always_inline long set_source(void *ctx, enum tam_level level, int leaves, __u32 l3,
+				       const struct tam_ends *ends, const struct tam_end *to)
+{
+	const struct tam_end *from = &ends->key.source;
+	__u32 address = bpf_csum_diff((void *)from->address, 16, (void *)to->address, 16, 0);
+	__u32 port = bpf_csum_diff((void *)&from->port_be, 4, (void *)&to->port_be, 4, 0);
+	__u32 check_at = l3 + ends->check_at;
+	__u64 udp = ends->may_be_0 ? BPF_F_MARK_MANGLED_0 : 0;
+	long failed;
+
+	if (ends->key.ip_version == 4)
+		failed = store_at(ctx, level, l3 + 12, to->address, 4) ||
+			 follow(ctx, level, l3 + 10, address, 0);
+	else
+		failed = store_at(ctx, level, l3 + 8, to->address, 16);
+	if (ends->port_at)
+		failed |= store_at(ctx, level, l3 + ends->port_at, &to->port_be, sizeof(to->port_be));
+	if (!ends->check_at || failed)
+		return failed;
+	if (!leaves)
+		return follow(ctx, level, check_at, folded(port) + (ends->is_pseudo ? folded(address) : 0),
+			      ends->may_be_0);
+	if (ends->is_pseudo)
+		failed = bpf_l4_csum_replace(ctx, check_at, 0, address, BPF_F_PSEUDO_HDR | udp);
+	return failed | bpf_l4_csum_replace(ctx, check_at, 0, port, udp);
+}
+
+/* Notes that packets with this key leave with this source. */
+static __always_inline void note(const struct tam_translation_key *key, const struct tam_end *source)
+{
+	__u32 zero = 0, now = bpf_jiffies64();
+	__u32 *last = bpf_map_lookup_elem(&tam_translated, &zero);
+	const struct tam_translation *known = bpf_map_lookup_elem(&tam_translations, key);
+
+	if (last && now - *(volatile __u32 *)last > TAM_TRANSLATION_RENEWAL)
+		*(volatile __u32 *)last = now;
+	if (known && same_end(&known->source, source) &&
+	    now - known->noted < TAM_TRANSLATION_RENEWAL)
+		return;
+
+	struct tam_translation fresh = { .source = *source, .noted = now };
+
+	bpf_map_update_elem(&tam_translations, key, &fresh, BPF_ANY);
+}
+
+/* Keeps the source of a packet that the kernel may have to finish, before the first module that
+ * sees it. One with a route keeps nothing, and pays for nothing. */
+static __always_inline int keep_origin(void *ctx, enum tam_level level)
+{
+	__u32 zero = 0;
+	const struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
+	struct tam_origin *origin = bpf_map_lookup_elem(&tam_origins, &zero);
+	struct tam_ends ends;
+
+	if (!way || !origin)
+		return 0;
+	origin->ip_version = 0;
+	if (way->meta.flags & (TAM_META_ROUTED | TAM_META_BRIDGED) || !(way->meta.flags >> 8 & 0xff) ||
+	    read_ends(ctx, level, way->meta.l3_offset, &ends))
+		return 0;
+	origin->source = ends.key.source;
+	origin->protocol = ends.key.protocol;
+	origin->later = ends.key.later;
+	origin->ip_version = ends.key.ip_version;
+	return 0;
+}
+
+__noinline int keep_origin_nic(struct xdp_md *ctx)
+{
+	return keep_origin(ctx, TAM_LEVEL_NIC);
+}
+
+__noinline int keep_origin_tc(struct __sk_buff *ctx)
+{
+	return keep_origin(ctx, TAM_LEVEL_KERNEL);
+}
+
+/* Whether the kernel sends a packet by a port where tam_translate is, or answers it; `egress` is
+ * what egress_of() says. */
+static __always_inline int is_translated_at(__u32 egress, const struct tam_ends *ends)
+{
+	__u32 port = egress - 1;
+	const struct tam_port_config *config;
+
+	if (egress == TAM_ANSWERED || ends->ttl <= 1)
+		return 1;
+	if (egress == TAM_NO_EGRESS)
+		return 0;
+	config = bpf_map_lookup_elem(&tam_ports, &port);
+	return config && !(config->flags & TAM_PORT_PACKET);
+}
+
+/* Puts the source back with which a packet came, and notes the one that its module gave it; 0, or
+ * an error. The IP header is at `l3`. */
+static __always_inline long give_back(void *ctx, enum tam_level level, __u32 l3)
+{
+	__u32 zero = 0;
+	const struct tam_origin *origin = bpf_map_lookup_elem(&tam_origins, &zero);
+	struct tam_ends ends;
+	struct tam_end given;
+	long failed;
+
+	if (!origin || !origin->ip_version || read_ends(ctx, level, l3, &ends) ||
+	    ends.key.ip_version != origin->ip_version || ends.key.protocol != origin->protocol ||
+	    ends.key.later != origin->later || same_end(&ends.key.source, &origin->source))
+		return 0;
+	if (!is_translated_at(egress_at(ctx, level, l3), &ends))
+		return 0;
+	given = ends.key.source;
+	failed = set_source(ctx, level, 0, l3, &ends, &origin->source);
+	ends.key.source = origin->source;
+	note(&ends.key, &given);
+	return failed;
+}
+
+__noinline int give_back_nic(struct xdp_md *ctx, __u32 l3)
+{
+	return give_back(ctx, TAM_LEVEL_NIC, l3) ? -1 : 0;
+}
+
+__noinline int give_back_tc(struct __sk_buff *ctx, __u32 l3)
+{
+	return give_back(ctx, TAM_LEVEL_KERNEL, l3) ? -1 : 0;
+}
+
+/* Puts the source back in a packet that the kernel gets; 0, or an error. */
+static __always_inline int give_back_source(void *ctx, enum tam_level level, __u32 l3)
+{
+	return level == TAM_LEVEL_NIC ? give_back_nic(ctx, l3) : give_back_tc(ctx, l3);
+}
+
+/* Where the IP header of a packet begins that leaves by a port; -1: it has none. */
+static __always_inline int l3_of_leaving(struct __sk_buff *ctx)
+{
+	__u32 device = ctx->ifindex, *number = bpf_map_lookup_elem(&tam_egress, &device);
+	const struct tam_port_config *config = number ? bpf_map_lookup_elem(&tam_ports, number) : 0;
+	__u32 l3;
+
+	if (!config)
+		return -1;
+	if (config->flags & TAM_PORT_RAW)
+		return 0;
+	l3 = find_l3((void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	return l3 ? (int)l3 : -1;
+}
+
+/* Gives what leaves by the kernel the source that its module gave it. */
+SEC("tcx/egress")
+int tam_translate(struct __sk_buff *ctx)
+{
+	__u32 zero = 0, now = bpf_jiffies64();
+	const __u32 *last = bpf_map_lookup_elem(&tam_translated, &zero);
+	const struct tam_translation *found;
+	struct tam_ends ends;
+	struct tam_end source;
+	int l3;
+
+	/* What was not forwarded has not been with a module. */
+	if (!ctx->ingress_ifindex || !last ||
+	    now - *(volatile const __u32 *)last > TAM_TRANSLATION_LIFE)
+		return TAM_EGRESS_NEXT;
+	l3 = l3_of_leaving(ctx);
+	if (l3 < 0 || read_ends(ctx, TAM_LEVEL_KERNEL, l3, &ends))
+		return TAM_EGRESS_NEXT;
+	found = bpf_map_lookup_elem(&tam_translations, &ends.key);
+	if (!found || now - found->noted > TAM_TRANSLATION_LIFE)
+		return TAM_EGRESS_NEXT;
+	source = found->source;
+	if (set_source(ctx, TAM_LEVEL_KERNEL, 1, l3, &ends, &source))
+		return TC_ACT_SHOT;
+	if (ends.is_first) {
+		key_of_later(ctx, l3, &ends.key);
+		source.port_be = ends.key.source.port_be;
+		note(&ends.key, &source);
+	}
+	return TAM_EGRESS_NEXT;
+}
+
+#endif

@@ -1,0 +1,175 @@
+//! Sources that modules change, of packets that the kernel finishes: it has the sender's, and the
+//! wire has the module's.
+
+use bpf::{Answers, Below, QUESTION_PACKET};
+use bpf_maps::{LEVEL_KERNEL, LEVEL_NIC, SLOW_NETFILTER};
+use std::net::Ipv6Addr;
+use std::os::fd::AsFd;
+use units::PortId;
+use wire::{FrameBuilder, parse_frame, protocol, rewrite};
+
+use crate::harness::{PORT, addressed};
+use crate::kernel_harness::{Kernel, MARK, ours};
+use crate::namespace::{NEXT_HOP, OUT_MAC, enter, ifindex, ip};
+use crate::nic_harness::Script;
+
+/// Inside, and the router's own address and a port that nobody inside has.
+const INSIDE: ([u8; 4], u16) = ([10, 0, 0, 1], 1);
+const OUTSIDE: ([u8; 4], u16) = ([198, 51, 100, 1], 40_000);
+const SERVER: [u8; 4] = [203, 0, 113, 9];
+const ICMP_UNREACHABLE: u8 = 3;
+const ICMP_TIME_EXCEEDED: u8 = 11;
+
+fn from(source: ([u8; 4], u16), ttl: u8, length: usize) -> FrameBuilder {
+    let payload = MARK.repeat(length / MARK.len());
+    let builder = FrameBuilder::new().ipv4(source.0, SERVER, ttl).identification(77);
+    builder.udp(source.1, 2).payload(&payload)
+}
+
+fn from_v6(source: ([u8; 4], u16)) -> FrameBuilder {
+    let mut address = Ipv6Addr::new(0x2001, 0x0db8, 0, 0, 0, 0, 0, 0).octets();
+    address[12..].copy_from_slice(&source.0);
+    let server = [0x2001, 0x0db8, 1, 0, 0, 0, 0, 2];
+    FrameBuilder::new().ipv6(address, server, 64).udp(source.1, 2).payload(&MARK)
+}
+
+fn routed(frame: &[u8]) -> Vec<u8> {
+    let mut expected = frame.to_vec();
+    let parsed = parse_frame(frame).unwrap();
+    rewrite::route(&mut expected, parsed.l3_offset, OUT_MAC, NEXT_HOP).unwrap();
+    expected
+}
+
+/// A slow port whose module, at a level, gives packets the router's own address.
+fn translating(node: &str, level: u32) -> Kernel {
+    let kernel = Kernel::load(node);
+    kernel.set_module(Below::Nic, "scripted");
+    kernel.lane().set_target(level);
+    let mut config = kernel.door.port_config(PortId(PORT)).unwrap();
+    config.slow = SLOW_NETFILTER;
+    kernel.door.configure(PortId(PORT), &config).unwrap();
+    ip("address add 10.0.0.254/24 dev in");
+    ip("neigh add 10.0.0.1 lladdr 02:00:00:00:bb:02 dev in nud permanent");
+    kernel
+}
+
+fn to_outside() -> Script {
+    let (source, port) = OUTSIDE;
+    Script { source, source_port_be: port.to_be_bytes(), ..Script::default() }
+}
+
+#[test]
+fn what_the_kernel_sends_for_a_module_has_the_modules_source() {
+    if !enter("what_the_kernel_sends_for_a_module_has_the_modules_source") {
+        return;
+    }
+    for (node, level) in [("tt-trnic", LEVEL_NIC), ("tt-trtc", LEVEL_KERNEL)] {
+        let kernel = translating(node, level);
+        for (came, leaves) in
+            [(from(INSIDE, 64, 64), from(OUTSIDE, 64, 64)), (from_v6(INSIDE), from_v6(OUTSIDE))]
+        {
+            let stats = kernel.run(&addressed(came.build()), to_outside());
+            assert_eq!(stats.to_kernel, stats.packets, "{node}: {stats:?}");
+            assert_eq!(kernel.far.receive(ours), routed(&addressed(leaves.build())), "{node}");
+        }
+        clean_up();
+    }
+}
+
+#[test]
+fn a_packet_that_waits_for_its_next_hop_leaves_with_the_modules_source() {
+    if !enter("a_packet_that_waits_for_its_next_hop_leaves_with_the_modules_source") {
+        return;
+    }
+    let kernel = translating("tt-trcold", LEVEL_NIC);
+    ip("neigh del 198.51.100.2 dev out");
+    kernel.run(&addressed(from(INSIDE, 64, 64).build()), to_outside());
+    kernel.far.receive(|frame| frame[12..14] == protocol::ETHERTYPE_ARP.to_be_bytes());
+    let mac = NEXT_HOP.map(|byte| format!("{byte:02x}")).join(":");
+    ip(&format!("neigh replace 198.51.100.2 lladdr {mac} dev out nud permanent"));
+    let leaves = routed(&addressed(from(OUTSIDE, 64, 64).build()));
+    assert_eq!(kernel.far.receive(ours), leaves);
+}
+
+#[test]
+fn the_kernels_errors_go_to_the_sender_and_quote_what_it_sent() {
+    if !enter("the_kernels_errors_go_to_the_sender_and_quote_what_it_sent") {
+        return;
+    }
+    for (node, level) in [("tt-trernic", LEVEL_NIC), ("tt-trertc", LEVEL_KERNEL)] {
+        let kernel = translating(node, level);
+        ip("link set out mtu 1300");
+        let whole = from(INSIDE, 64, 1400).patch(20, &[0x40]);
+        for (builder, kind) in
+            [(from(INSIDE, 1, 64), ICMP_TIME_EXCEEDED), (whole, ICMP_UNREACHABLE)]
+        {
+            let mut frame = addressed(builder.build());
+            if kind == ICMP_UNREACHABLE {
+                // Not to be fragmented; its checksum follows.
+                frame[24..26].copy_from_slice(&[0, 0]);
+                let sum = wire::checksum::checksum(&frame[14..34]);
+                frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            }
+            kernel.run(&frame, to_outside());
+            let error = kernel.near.receive(ours);
+            assert_eq!((&error[30..34], error[34]), (&INSIDE.0[..], kind), "{node}");
+            assert_eq!(error[42..70], frame[14..42], "{node}: addresses and ports");
+        }
+        clean_up();
+    }
+}
+
+#[test]
+fn fragments_that_the_kernel_makes_all_have_the_modules_source() {
+    if !enter("fragments_that_the_kernel_makes_all_have_the_modules_source") {
+        return;
+    }
+    let kernel = translating("tt-trfrag", LEVEL_NIC);
+    ip("link set out mtu 700");
+    kernel.run(&addressed(from(INSIDE, 64, 1400).build()), to_outside());
+    let expected = addressed(from(OUTSIDE, 64, 1400).build());
+    let mut payload = Vec::new();
+    for _ in 0..3 {
+        let fragment = kernel.far.receive(ours);
+        assert_eq!(fragment[26..30], OUTSIDE.0);
+        assert_eq!(wire::checksum::checksum(&fragment[14..34]), 0);
+        payload.extend_from_slice(&fragment[34..]);
+    }
+    assert_eq!(payload, expected[34..], "with the L4 checksum of the whole");
+}
+
+#[test]
+fn a_cell_has_noted_what_a_packet_leaves_with() {
+    if !enter("a_cell_has_noted_what_a_packet_leaves_with") {
+        return;
+    }
+    let kernel = translating("tt-trcell", LEVEL_NIC);
+    kernel.door.answer_at(ifindex("above")).unwrap();
+    kernel.door.set_kernel_device(ifindex("in"));
+    let map = kernel.door.answers_map().as_fd().try_clone_to_owned().unwrap();
+    let mut answers = Answers::given(&map).unwrap();
+    let mut noted = |frame: &[u8]| {
+        let head = answers.note(OUTSIDE.0, OUTSIDE.1.to_be_bytes());
+        let packet = &frame[14..];
+        kernel.up.send(&[&head, &packet[..packet.len().min(QUESTION_PACKET)]].concat());
+        answers.answer().is_some()
+    };
+    let frame = addressed(from(INSIDE, 64, 64).build());
+    kernel.run(&frame, Script::default());
+    assert_eq!(kernel.far.receive(ours), routed(&frame), "nothing is noted");
+    assert!(noted(&frame));
+    kernel.run(&frame, Script::default());
+    let leaves = routed(&addressed(from(OUTSIDE, 64, 64).build()));
+    assert_eq!(kernel.far.receive(ours), leaves);
+    // It is answered, and is to be with the source that it came with.
+    assert!(noted(&addressed(from(INSIDE, 1, 64).build())));
+    // By no port: to the router itself.
+    let own = FrameBuilder::new().ipv4(INSIDE.0, [10, 0, 0, 254], 64).udp(1, 2);
+    assert!(!noted(&addressed(own.build())));
+}
+
+/// The devices of a test's kernel.
+fn clean_up() {
+    ip("link del in");
+    ip("link del out");
+}
