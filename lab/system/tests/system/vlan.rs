@@ -38,11 +38,11 @@ fn a_frame_of_a_vlan_that_the_router_lacks_is_dropped_at_each_level() {
     if !root_or_skip("unknown VLAN") {
         return;
     }
-    let line = Line::up();
-    line.acquaint();
-    let client = RawPort::open(&line.net, "client", "r1").unwrap();
-    let server = RawPort::open(&line.net, "server", "r1").unwrap();
     for (level, dropped) in [("nic", 0), ("kernel", 2), ("user", 2)] {
+        let line = Line::up();
+        line.acquaint();
+        let client = RawPort::open(&line.net, "client", "r1").unwrap();
+        let server = RawPort::open(&line.net, "server", "r1").unwrap();
         let service = Service { rules: &["vlan 5"], level, ..Service::default() };
         line.node.deploy(&service_module("monitor").unwrap(), &service).unwrap();
         for tags in [&[5][..], &[5, 10]] {
@@ -54,7 +54,6 @@ fn a_frame_of_a_vlan_that_the_router_lacks_is_dropped_at_each_level() {
         let counted = stats.dropped.get("vlan").copied().unwrap_or_default();
         assert_eq!((stats.packets, counted, stats.to_kernel), (2, dropped, 2 - dropped), "{level}");
         line.books();
-        line.node.remove("monitor").unwrap();
     }
 }
 
