@@ -93,7 +93,7 @@ fn shortens_head(plan: &Plan, function: &Function) -> Option<(Option<i32>, Place
             return None;
         };
         let bytes = facts.constant(*arguments.first()?).map(|bytes| (bytes as u32).cast_signed());
-        (!bytes.is_some_and(|bytes| bytes >= 0)).then_some((bytes, instruction.place))
+        bytes.is_none_or(|bytes| bytes < 0).then_some((bytes, instruction.place))
     })
 }
 
