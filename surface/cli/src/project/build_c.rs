@@ -11,6 +11,8 @@ use super::toolchain::CToolchain;
 
 const COMPILE: [&str; 6] =
     ["--target=wasm32", "-O2", "-ffreestanding", "-fvisibility=hidden", "-Wall", "-Wextra"];
+/// For the memory functions: a loop in one of them is not to become a call of it.
+const OF_MEMORY: &str = "-fno-builtin";
 /// The packet's addresses stay free (docs/module-abi.md).
 const LINK: [&str; 7] = [
     "--no-entry",
@@ -46,19 +48,25 @@ pub(super) fn build(
 ) -> Result<PathBuf, BuildError> {
     let tools = CToolchain::find()?;
     // A project without a copy of its own gets the SDK of this binary.
-    let header = into.join(sdk::C_HEADER.0);
-    std::fs::write(&header, sdk::C_HEADER.1)
-        .map_err(|source| BuildError::Copy { path: header, source })?;
+    for (name, text) in [sdk::C_HEADER, sdk::C_MEMORY] {
+        let path = into.join(name);
+        std::fs::write(&path, text).map_err(|source| BuildError::Copy { path, source })?;
+    }
     let mut objects = Vec::new();
-    for (number, source) in sources.iter().enumerate() {
-        progress(&format!("compiling {}", source.display()));
-        let object = into.join(format!("{number}.o"));
+    let mut compile = |source: &Path, more: Option<&str>, progress: &mut dyn FnMut(&str)| {
+        let object = into.join(format!("{}.o", objects.len()));
         let mut clang = Command::new(&tools.clang);
         // In the project's folder, where the manifest lies that the source names.
-        clang.current_dir(directory).args(COMPILE).arg("-isystem").arg(into);
+        clang.current_dir(directory).args(COMPILE).args(more).arg("-isystem").arg(into);
         run(clang.arg("-c").arg(source).arg("-o").arg(&object), progress)?;
         objects.push(object);
+        Ok::<(), BuildError>(())
+    };
+    for source in sources {
+        progress(&format!("compiling {}", source.display()));
+        compile(source, None, progress)?;
     }
+    compile(&into.join(sdk::C_MEMORY.0), Some(OF_MEMORY), progress)?;
     progress("linking");
     let module = into.join("module.wasm");
     let mut linker = Command::new(&tools.linker[0]);
@@ -113,6 +121,42 @@ mod tests {
             "tam.h",
         ];
         assert_eq!(files, expected);
+    }
+
+    /// Clears and copies structures, and compares them; each by a call.
+    const STRUCTURES: &str = r#"#include "tam.h"
+struct entry { u32 words[64]; };
+struct entry first, second;
+int memcmp(const void *, const void *, __SIZE_TYPE__);
+void *memmove(void *, const void *, __SIZE_TYPE__);
+TAM_MANIFEST_FILE("module.toml")
+TAM_ON_PACKET
+{
+	struct entry entry = { { 0 } };
+
+	for (u32 at = 0; at < 64; at++)
+		second.words[at] = 0;
+	entry.words[((volatile u32 *)first.words)[0] % 64] = 1;
+	first = entry;
+	memmove(&first.words[1], first.words, 63 * 4);
+	return memcmp(&first, &second, sizeof(first)) ? TAM_DROP(0) : TAM_PASS;
+}
+"#;
+
+    #[test]
+    fn structures_are_cleared_copied_and_compared_without_a_c_library() {
+        let parent = tempfile::tempdir().unwrap();
+        let name = units::Name::new("structures").unwrap();
+        let project = create(parent.path(), &name, Template::C).unwrap();
+        std::fs::write(project.directory.join("service.c"), STRUCTURES).unwrap();
+        let built = build(&project.directory, &mut |_| ()).unwrap();
+        assert_eq!(built.checked.manifest.name, name);
+        assert!(built.checked.imports.is_empty(), "nothing is left to somebody else");
+        // A project's own is taken.
+        let own = "\nvoid *memmove(void *to, const void *from, __SIZE_TYPE__ length)\n\
+            { (void)from; (void)length; return to; }\n";
+        std::fs::write(project.directory.join("service.c"), STRUCTURES.to_owned() + own).unwrap();
+        build(&project.directory, &mut |_| ()).unwrap();
     }
 
     #[test]

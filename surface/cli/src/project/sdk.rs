@@ -29,8 +29,11 @@ pub const FILES: &[(&str, &str)] = sources![
     "src/verdict.rs",
 ];
 
-/// The SDK for C: its one file.
+/// The SDK for C: its one header.
 pub const C_HEADER: (&str, &str) = ("tam.h", include_str!("../../../../sdk/c/tam.h"));
+
+/// Memory functions that clang calls by itself, which `tam build` links.
+pub const C_MEMORY: (&str, &str) = ("memory.c", include_str!("../../../../sdk/c/memory.c"));
 
 #[cfg(test)]
 mod tests {
