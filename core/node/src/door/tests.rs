@@ -5,6 +5,7 @@ use crate::classifier::{Destination, Lookup, Way, compile};
 use crate::rule::{Action, Rule, RuleSpec};
 use crate::testing::any_match;
 use abi::check::Kind;
+use bpf_maps::OwnPrefix;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -154,10 +155,10 @@ fn packets_from_the_machines_own_addresses_end_where_the_port_does_not_accept_th
     let whole = OwnPrefix { length: 32, address_be: [10, 0, 0, 1] };
     let prefix = OwnPrefix { length: 24, address_be: [198, 51, 100, 0] };
     let rules = [
-        ("dport 53", "service echo"),
-        ("dport 54", "drop"),
-        ("dport 55", "out up"),
-        ("", "forward"),
+        ("proto udp dport 53", "service echo"),
+        ("proto udp dport 54", "drop"),
+        ("proto udp dport 55", "out up"),
+        ("any", "forward"),
     ];
     let own = OwnSources::new([whole, prefix].into(), [PortId(2)].into());
     let mut door = door(&rules);
