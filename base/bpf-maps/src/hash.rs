@@ -1,4 +1,4 @@
-//! The hash of keys: `hash_of` and `mask_key` of `levels/bpf/c/classify.h`.
+//! The hash of keys: `hash_of` of `levels/bpf/c/flow.h` and `mask_key` of `levels/bpf/c/search.h`.
 
 use crate::{HASH_KEYS, Key};
 

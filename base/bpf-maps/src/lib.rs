@@ -44,6 +44,10 @@ pub const LISTS_MAX: usize = 2 * MASKS_MAX + 1;
 pub const HASH_KEYS: usize = 16;
 /// Distinct sets of matched fields: the lookups of a cache miss.
 pub const MASKS_MAX: usize = 64;
+/// Masks for packets that hide something of L4: each of the others can have three.
+pub const HIDDEN_MASKS_MAX: usize = 3 * MASKS_MAX;
+/// All masks of one rule set, as they lie behind each other.
+pub const MASKS_ALL: usize = MASKS_MAX + HIDDEN_MASKS_MAX;
 /// Flow cache entries on each CPU.
 pub const FLOWS_MAX: usize = 8192;
 /// Prefixes of IPv4 addresses that are the machine's own.
@@ -104,8 +108,9 @@ pub struct Key {
     pub fragment: u8,
     /// In a rule's key the index of its mask.
     pub mask: u16,
-    /// Always 0.
-    pub zero: u16,
+    /// What of L4 a packet does not show (`enum tam_hidden`): 1 TCP flags, 2 L4 ports and those, 3
+    /// the protocol, too.
+    pub hidden: u16,
     /// Source MAC address.
     pub source_mac: [u8; 6],
     /// Destination MAC address.
@@ -289,7 +294,10 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ("drop_header_length", "dropped: IPv4 header length below 20"),
     ("drop_total_length", "dropped: IP length beyond the frame or below its header"),
     ("drop_checksum", "dropped: wrong IPv4 header checksum"),
-    ("drop_extensions", "dropped: too many IPv6 extension headers"),
+    (
+        "drop_l4_hidden",
+        "dropped: a rule that it may belong to looks at L4 fields that it does not show",
+    ),
     ("drop_rule", "dropped: a rule says so"),
     ("drop_adjust", "dropped: no room to change the frame's head"),
     ("drop_egress_gone", "dropped: the egress port left while the packet was on its way"),
@@ -402,6 +410,8 @@ pub struct Config {
     pub routes_heard: u64,
     /// Masks of each rule set.
     pub mask_count: [u32; 2],
+    /// Masks of each rule set for packets that hide something.
+    pub hidden_count: [u32; 2],
     /// Nanoseconds of a jiffy.
     pub tick_ns: u32,
     /// Not 0: sessions have shares of some port's rate.

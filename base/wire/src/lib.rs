@@ -21,4 +21,4 @@ pub mod samples;
 pub mod segment;
 
 pub use build::FrameBuilder;
-pub use parse::{Fragment, Outcome, Parsed, VlanTag, flow_hash, parse_frame};
+pub use parse::{Fragment, Hidden, Outcome, Parsed, VlanTag, flow_hash, parse_frame};

@@ -2,7 +2,8 @@
 //!
 //! It decides exactly as the front door does (`levels/bpf/c/front_door.bpf.c`);
 //! a differential test compares the two, so a change here is a change there. It
-//! reads headers up to L4 and judges no payload, no address and no L4 checksum.
+//! reads headers up to L4 and judges no payload, no address and no L4 checksum; what it cannot
+//! read behind the IP header is no error but [`Hidden`], for a router needs none of it.
 //!
 //! ```text
 //! 0            14    18    22           l4_offset        ip_end
@@ -15,7 +16,7 @@
 
 mod values;
 
-pub use values::{Fragment, Outcome, Parsed, VlanTag};
+pub use values::{Fragment, Hidden, Outcome, Parsed, VlanTag};
 
 use crate::checksum;
 use crate::protocol::{self as p, ETHERNET_LENGTH, IPV4_LENGTH, IPV6_LENGTH, VLAN_TAG_LENGTH};
@@ -25,6 +26,11 @@ pub const VLAN_TAGS_MAX: u8 = 2;
 /// IPv6 extension headers that are looked behind. RFC 8200 section 4.1 lists
 /// six in a full chain; a longer one is more likely an attack than a protocol.
 pub const EXTENSIONS_MAX: u8 = 8;
+/// Headers that begin behind this many bytes of a frame are not read.
+pub const HEADERS_MAX: usize = 4096;
+
+/// Where a TCP header has its flags (RFC 9293 section 3.1).
+const TCP_FLAGS_AT: usize = 13;
 
 /// The longest extension header: a length field of 255 counts 256 units of 8 bytes.
 const EXTENSION_LENGTH_MAX: usize = 256 * 8;
@@ -68,9 +74,9 @@ pub fn parse_frame(frame: &[u8]) -> Result<Parsed, Outcome> {
 /// ```
 ///
 /// The last line is the finalizer of MurmurHash3. The first fragment's L4 ports
-/// are left out so that all fragments of a datagram meet in one lane; they do
-/// not when an IPv6 datagram has extension headers behind the fragment header,
-/// because only its first fragment shows the protocol behind those.
+/// are left out so that all fragments of a datagram meet in one lane. Where an IPv6 datagram has
+/// extension headers behind the fragment header only its first fragment shows the protocol
+/// behind those: whoever knows the first gives its `protocol` to the later ones.
 #[must_use]
 pub fn flow_hash(parsed: &Parsed) -> u32 {
     let mut x = 0;
@@ -157,10 +163,10 @@ fn parse_ipv4(frame: &[u8], parsed: &mut Parsed) -> Result<(), Outcome> {
     let fragment = u16::from_be_bytes([header[6], header[7]]);
     let (offset, more) = (fragment & 0x1fff, fragment & 0x2000 != 0);
     parsed.see_fragment(offset, more, u32::from(u16::from_be_bytes([header[4], header[5]])));
-    if parsed.fragment == Fragment::Later {
-        return Ok(());
+    if parsed.fragment != Fragment::Later {
+        parse_l4(frame, parsed, l3 + header_length);
     }
-    parse_l4(frame, parsed, l3 + header_length)
+    Ok(())
 }
 
 /// RFC 8200 sections 3 and 4.
@@ -187,41 +193,42 @@ fn parse_ipv6(frame: &[u8], parsed: &mut Parsed) -> Result<(), Outcome> {
     parsed.source.copy_from_slice(&header[8..24]);
     parsed.destination.copy_from_slice(&header[24..40]);
 
-    let packet = &frame[..end];
-    match walk_extensions(packet, parsed, next_header, l3 + IPV6_LENGTH)? {
-        Some(offset) => parse_l4(frame, parsed, offset),
-        None => Ok(()),
+    if let Some(offset) = walk_extensions(&frame[..end], parsed, next_header, l3 + IPV6_LENGTH) {
+        parse_l4(frame, parsed, offset);
     }
+    Ok(())
 }
 
 /// Walks the extension headers from `offset` on, in a packet that ends where
-/// the IP packet does. Answers where L4 begins, if there is L4.
+/// the IP packet does. Answers where L4 begins, if there is L4 and it is not hidden.
 fn walk_extensions(
     packet: &[u8],
     parsed: &mut Parsed,
     mut next_header: u8,
     mut offset: usize,
-) -> Result<Option<usize>, Outcome> {
+) -> Option<usize> {
     let mut extensions = 0;
     while p::is_extension(next_header) {
-        if extensions == EXTENSIONS_MAX {
-            return Err(Outcome::Extensions);
+        parsed.protocol = next_header;
+        parsed.hidden = Hidden::Protocol;
+        parsed.has_options |= next_header == p::HOP_BY_HOP;
+        if extensions == EXTENSIONS_MAX || offset > HEADERS_MAX {
+            return None;
         }
         extensions += 1;
-        let header: &[u8; 8] = chunk(packet, offset)?;
+        let header: &[u8; 8] = packet.get(offset..)?.first_chunk()?;
         let length = match next_header {
             p::FRAGMENT => 8,
             p::AUTHENTICATION => (usize::from(header[1]) + 2) * 4,
             _ => (usize::from(header[1]) + 1) * 8,
         };
-        if offset + length > packet.len() {
-            return Err(Outcome::Truncated);
-        }
-        parsed.has_options |= next_header == p::HOP_BY_HOP;
         if next_header == p::FRAGMENT {
             let field = u16::from_be_bytes([header[2], header[3]]);
             let id = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
             parsed.see_fragment(field >> 3, field & 1 != 0, id);
+        }
+        if offset + length > packet.len() {
+            return None;
         }
         next_header = header[0];
         offset += length;
@@ -230,26 +237,34 @@ fn walk_extensions(
         }
     }
     parsed.protocol = next_header;
+    parsed.hidden = Hidden::Nothing;
     let l4 = parsed.fragment != Fragment::Later && next_header != p::NO_NEXT_HEADER;
-    Ok(l4.then_some(offset))
+    l4.then_some(offset)
 }
 
-/// Reads L4 ports and TCP flags of a packet that is no later fragment.
-fn parse_l4(frame: &[u8], parsed: &mut Parsed, offset: usize) -> Result<(), Outcome> {
-    parsed.l4_offset = Some(offset as u16);
-    let Some(needed) = p::l4_header_length(parsed.protocol) else { return Ok(()) };
+/// Reads L4 ports and TCP flags of a packet that is no later fragment, as far as they are there.
+fn parse_l4(frame: &[u8], parsed: &mut Parsed, offset: usize) {
+    let needed = p::l4_header_length(parsed.protocol).unwrap_or(0);
     let header = frame.get(offset..parsed.ip_end()).unwrap_or_default();
-    if header.len() < needed {
-        return Err(Outcome::Truncated);
+    if header.len() >= needed {
+        parsed.l4_offset = Some(offset as u16);
     }
-    if p::has_l4_ports(parsed.protocol) {
-        parsed.source_port = u16::from_be_bytes([header[0], header[1]]);
-        parsed.destination_port = u16::from_be_bytes([header[2], header[3]]);
+    let header = if offset > HEADERS_MAX { &[] } else { header };
+    if !p::has_l4_ports(parsed.protocol) {
+        return;
     }
+    let Some([source_high, source_low, high, low]) = header.first_chunk() else {
+        parsed.hidden = Hidden::Ports;
+        return;
+    };
+    parsed.source_port = u16::from_be_bytes([*source_high, *source_low]);
+    parsed.destination_port = u16::from_be_bytes([*high, *low]);
     if parsed.protocol == p::TCP {
-        parsed.tcp_flags = header[13];
+        match header.get(TCP_FLAGS_AT) {
+            Some(flags) => parsed.tcp_flags = *flags,
+            None => parsed.hidden = Hidden::Flags,
+        }
     }
-    Ok(())
 }
 
 /// The `N` bytes at `offset`, or the frame is cut off.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use wire::checksum::{L4Checksum, l4_checksum};
-use wire::{Fragment, Parsed, parse_frame};
+use wire::{Fragment, Hidden, Parsed, parse_frame};
 
 /// The folder of the golden packets.
 fn folder() -> PathBuf {
@@ -90,5 +90,11 @@ fn describe_parsed(frame: &[u8], parsed: &Parsed) -> String {
         ("tcp_flags", format!("{:#04x}", parsed.tcp_flags)),
         ("l4_checksum", l4_checksum.to_owned()),
     ];
-    lines.iter().fold(String::new(), |text, (name, value)| text + name + ": " + value + "\n")
+    // Of most nothing is hidden.
+    let hidden =
+        (parsed.hidden != Hidden::Nothing).then(|| ("hidden", format!("{:?}", parsed.hidden)));
+    lines
+        .iter()
+        .chain(&hidden)
+        .fold(String::new(), |text, (name, value)| text + name + ": " + value + "\n")
 }

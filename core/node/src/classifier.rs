@@ -11,7 +11,9 @@
 //! there are different sets, not rules. A range of L4 ports is several prefixes
 //! ([`crate::l4`]), each a key of its own, and each length of prefix a mask. A mask is of one
 //! stage ([`Stage`]); the best rule of each stage counts. [`RuleSet::decide`] is precisely the
-//! algorithm of `levels/bpf/c/classify.h`.
+//! algorithm of `levels/bpf/c/search.h`.
+
+mod hidden;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +25,9 @@ use bpf_maps::{
 };
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, PortId, RuleId, SessionId};
+
+use hidden::HiddenKeys;
+pub use hidden::HiddenRules;
 
 use crate::ethernet::Ethertype;
 use crate::flows::FlowList;
@@ -97,6 +102,8 @@ pub struct RuleSet {
     pub entries: Vec<(Key, bpf_maps::Rule)>,
     /// Masks whose keys are the flows of a list, in the order of their masks.
     pub lists: Vec<ListedFlows>,
+    /// Those for packets that hide something of L4.
+    pub hidden: HiddenRules,
     /// Rules that no packet can reach, each with a better one of the same match.
     pub shadowed: Vec<(RuleId, RuleId)>,
 }
@@ -252,6 +259,7 @@ pub fn compile<'a>(
         needs_no_xdp_at_tc(rule, lookup)?;
         if let Some(flows) = &rule.spec.flows {
             let template = compile_match(rule, matched, lookup)?;
+            keys.hidden.add_list(rule.spec.stage(), template.0, template.1, compiled);
             add_list(&mut set, rule, template, flows, compiled)?;
             continue;
         }
@@ -264,6 +272,7 @@ pub fn compile<'a>(
             set.add_keys(&mut keys, rule, &way_back(matched), back, lookup)?;
         }
     }
+    set.hidden = keys.hidden.finish();
     set.entries = keys.entries.into_iter().map(|(key, rule)| (bytemuck::cast(key), rule)).collect();
     Ok(set)
 }
@@ -273,6 +282,7 @@ pub fn compile<'a>(
 struct Keys {
     masks: BTreeMap<(Stage, [u8; KEY_LENGTH]), u16>,
     entries: BTreeMap<[u8; KEY_LENGTH], bpf_maps::Rule>,
+    hidden: HiddenKeys,
 }
 
 impl RuleSet {
@@ -295,7 +305,8 @@ impl RuleSet {
         }
         let stage = rule.spec.stage();
         let (mut installed, mut better) = (false, None);
-        for (source, destination) in ports {
+        let whole = (bits, key);
+        for &(source, destination) in &ports {
             let (bits, mut key) = with_ports(bits, key, source, destination);
             key.mask = match keys.masks.get(&(stage, bytes_of(&bits))) {
                 Some(&index) => index,
@@ -313,6 +324,9 @@ impl RuleSet {
                     installed = true;
                 }
             }
+        }
+        if installed {
+            keys.hidden.add(stage, whole, &ports, compiled);
         }
         Ok(better.filter(|_| !installed))
     }
@@ -552,7 +566,15 @@ impl RuleSet {
     pub fn decide(&self, packet: &Key) -> Decision {
         let mut decision = Decision::default();
         for stage in [Stage::In, Stage::Service, Stage::Out] {
-            if let Some(rule) = self.lookup(stage, packet) {
+            let best = self.lookup(stage, packet);
+            let hidden = self.hidden.lookup(stage, packet);
+            if hidden.is_some_and(|hidden| best.is_none_or(|best| hidden < best.rank)) {
+                decision.hide();
+            }
+            if decision.hidden {
+                break;
+            }
+            if let Some(rule) = best {
                 decision.add(rule);
             }
         }
@@ -567,6 +589,9 @@ impl RuleSet {
         for (index, mask) in masks {
             if best.is_some_and(|rule| rule.rank < mask.rank_best) {
                 break;
+            }
+            if hidden::looks_at(&mask.bits, packet.hidden) {
+                continue;
             }
             // A frame that is not IP belongs to the rules that name its ethertype.
             if packet.ip_version == 0 && mask.bits.ethertype_be == [0; 2] {
@@ -603,6 +628,8 @@ pub struct Decision {
     pub then: Vec<bpf_maps::Rule>,
     /// Others, which only count.
     pub counted: Vec<bpf_maps::Rule>,
+    /// A rule that may be better looks at what the packet hides: it is dropped.
+    pub hidden: bool,
 }
 
 impl Decision {
@@ -612,7 +639,12 @@ impl Decision {
         self.first.map_or(bpf_maps::ACTION_FORWARD, |rule| rule.action)
     }
 
-    /// Takes the best rule of the next stage, as `add_rule` in `levels/bpf/c/classify.h`.
+    /// Drops the packet, if it comes that far.
+    fn hide(&mut self) {
+        self.hidden = !matches!(self.action(), bpf_maps::ACTION_DROP | bpf_maps::ACTION_OUT);
+    }
+
+    /// Takes the best rule of the next stage, as `add_rule` in `levels/bpf/c/search.h`.
     fn add(&mut self, rule: &bpf_maps::Rule) {
         let decides = rule.action != bpf_maps::ACTION_FORWARD;
         match self.action() {
@@ -667,6 +699,7 @@ pub fn key_of(parsed: &wire::Parsed, port: PortId) -> Key {
         destination_mac: parsed.destination_mac,
         ethertype_be: ethertype_of(parsed).to_be_bytes(),
         tcp_flags: parsed.tcp_flags,
+        hidden: parsed.hidden as u16,
         ..Key::default()
     }
 }

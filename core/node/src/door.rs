@@ -120,7 +120,7 @@ const DROP_IP_VERSION: usize = outcome("drop_ip_version");
 const DROP_HEADER_LENGTH: usize = outcome("drop_header_length");
 const DROP_TOTAL_LENGTH: usize = outcome("drop_total_length");
 const DROP_CHECKSUM: usize = outcome("drop_checksum");
-const DROP_EXTENSIONS: usize = outcome("drop_extensions");
+const DROP_L4_HIDDEN: usize = outcome("drop_l4_hidden");
 const DROP_RULE: usize = outcome("drop_rule");
 const DROP_DOWN: usize = outcome("drop_down");
 /// What a bridge's end does not take.
@@ -170,7 +170,7 @@ impl Door {
     }
 
     fn judge(&self, fragments: &mut Fragments, port: &DoorPort, frame: &[u8]) -> Decision {
-        let (parsed, unmatched) = match see(port, frame) {
+        let (mut parsed, unmatched) = match see(port, frame) {
             Ok(parsed) => (parsed, None),
             Err((parsed, outcome)) => match parsed.filter(|_| self.has_ethertypes) {
                 Some(parsed) => (parsed, Some(outcome)),
@@ -180,6 +180,8 @@ impl Door {
         let mut key = key_of(&parsed, port.id);
         if key.fragment != FRAGMENT_NONE && !self.rules.masks.is_empty() {
             fragments.track(&mut key, parsed.fragment_id as u16);
+            // Behind the fragment header there may be others, which only the first shows.
+            parsed.protocol = key.protocol;
         }
         let decided = self.rules.decide(&key);
         let meta = meta_of(port, &parsed, &key, &decided);
@@ -188,6 +190,7 @@ impl Door {
         matched.iter_mut().zip(all).for_each(|(to, rule)| *to = Some(RuleId(rule.rule)));
         let is_martian = port.bridge.is_none() && self.own.refuse(port.id, &parsed);
         let (act, outcome) = match decided.action() {
+            _ if decided.hidden => (Act::Drop, DROP_L4_HIDDEN),
             action if is_martian && action != ACTION_DROP => (Act::Drop, DROP_OWN_SOURCE),
             // Packet ports have no tc in front of the kernel that could mark a packet.
             ACTION_FORWARD | ACTION_INTERCEPT | ACTION_INTERCEPT_BACK => {
@@ -257,7 +260,6 @@ const fn place_of(problem: wire::Outcome) -> usize {
         wire::Outcome::HeaderLength => DROP_HEADER_LENGTH,
         wire::Outcome::TotalLength => DROP_TOTAL_LENGTH,
         wire::Outcome::Checksum => DROP_CHECKSUM,
-        wire::Outcome::Extensions => DROP_EXTENSIONS,
     }
 }
 
@@ -295,9 +297,17 @@ fn meta_of(
 /// The L4 ports of datagrams whose first fragment has come.
 #[derive(Debug, Default)]
 struct Fragments {
-    seen: BTreeMap<Datagram, [[u8; 2]; 2]>,
+    seen: BTreeMap<Datagram, First>,
     /// In the order in which they came.
     order: VecDeque<Datagram>,
+}
+
+/// What a first fragment says of those behind it.
+#[derive(Clone, Copy, Debug)]
+struct First {
+    ports_be: [[u8; 2]; 2],
+    protocol: u8,
+    hidden: u16,
 }
 
 /// What the fragments of one datagram share.
@@ -306,29 +316,32 @@ struct Datagram {
     source: [u8; 16],
     destination: [u8; 16],
     id: u16,
+    /// Of IPv4.
     protocol: u8,
     ip_version: u8,
 }
 
 impl Fragments {
-    /// The first fragment leaves its L4 ports for the later ones. One that comes before its
+    /// The first fragment leaves protocol and L4 ports for the later ones, or that they are hidden. One that comes before its
     /// first is matched without them.
     fn track(&mut self, key: &mut Key, id: u16) {
         let datagram = Datagram {
             source: key.source,
             destination: key.destination,
             id,
-            protocol: key.protocol,
+            protocol: if key.ip_version == 4 { key.protocol } else { 0 },
             ip_version: key.ip_version,
         };
         if key.fragment != FRAGMENT_FIRST {
-            if let Some(ports) = self.seen.get(&datagram) {
-                [key.source_port_be, key.destination_port_be] = *ports;
+            if let Some(first) = self.seen.get(&datagram) {
+                [key.source_port_be, key.destination_port_be] = first.ports_be;
+                (key.protocol, key.hidden) = (first.protocol, first.hidden);
             }
             return;
         }
-        let ports = [key.source_port_be, key.destination_port_be];
-        if self.seen.insert(datagram, ports).is_none() {
+        let ports_be = [key.source_port_be, key.destination_port_be];
+        let first = First { ports_be, protocol: key.protocol, hidden: key.hidden };
+        if self.seen.insert(datagram, first).is_none() {
             self.order.push_back(datagram);
         }
         while self.order.len() > FRAGMENTED_MAX {

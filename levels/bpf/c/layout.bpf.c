@@ -34,6 +34,7 @@ enum tam_outcome layout_outcome;
 enum tam_action layout_action;
 enum tam_level layout_level;
 enum tam_path layout_path;
+enum tam_hidden layout_hidden;
 
 /* The macros, which BTF does not hold by themselves. */
 enum layout_number {
@@ -41,6 +42,7 @@ enum layout_number {
 	QUEUES_MAX = TAM_QUEUES_MAX,
 	RULES_MAX = TAM_RULES_MAX,
 	MASKS_MAX = TAM_MASKS_MAX,
+	HIDDEN_MASKS_MAX = TAM_HIDDEN_MASKS_MAX,
 	FLOWS_MAX = TAM_FLOWS_MAX,
 	OWN_MAX = TAM_OWN_MAX,
 	VLAN_PRESENT = TAM_VLAN_PRESENT,

@@ -17,8 +17,9 @@
 
 /* An Ethernet header and TAM_VLAN_TAGS_MAX tags. */
 #define TAM_L3_OFFSET_MAX (14 + 4 * TAM_VLAN_TAGS_MAX)
-/* What a bound on a variable offset may be, for the verifier: far behind any header chain. */
+/* Headers that begin behind this many bytes of a frame are not read. */
 #define TAM_HEADERS_MAX 4096
+#define TAM_TCP_FLAGS_IN 13	/* where a TCP header has its flags */
 
 /* The port that this copy of the program serves; set before it is loaded. */
 const volatile __u32 port_number = 0;
@@ -39,8 +40,8 @@ struct packet {
 	__u8 outcome;		/* of a frame that is not IP, when no rule says otherwise */
 };
 
-/* A header ends behind the linear part: cut off, or in a later buffer of a
- * frame that has several, which the kernel's stack can read. */
+/* The Ethernet or IP header ends behind the linear part: cut off, or in a later buffer of a frame
+ * that has several, which the kernel's stack can read. */
 static __always_inline int cut_off(tam_context *ctx)
 {
 	__u64 linear = ctx->data_end - ctx->data;
@@ -67,41 +68,45 @@ static __always_inline __u32 l4_header_length(__u8 protocol)
 	}
 }
 
-/* The L4 header at `offset`; `end` is where the IP packet ends, from the frame's start. */
+/* The L4 header at `offset`; `end` is where the IP packet ends, from the frame's start. What is not
+ * there, or lies where it cannot be read, is hidden: forwarding needs none of it. */
 static __always_inline int parse_l4(tam_context *ctx, struct packet *packet, __u32 offset, __u32 end)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
 	__u32 length = l4_header_length(packet->key.protocol);
 
-	if (packet->key.fragment == TAM_FRAGMENT_LATER) {
-		packet->l4_offset = TAM_OFFSET_NONE;
+	packet->l4_offset = TAM_OFFSET_NONE;
+	if (packet->key.fragment == TAM_FRAGMENT_LATER)
 		return -1;
-	}
-	packet->l4_offset = offset;
-	if (!length)
+	if (offset + length <= end)
+		packet->l4_offset = offset;
+	if (!length || packet->key.protocol == IPPROTO_ICMP)
 		return -1;
-	if (offset > TAM_HEADERS_MAX)
-		return TAM_KERNEL_OTHER;
-	if (offset + length > end)
-		return TAM_DROP_TRUNCATED;
-	/* 8 bytes are the shortest length above and hold both ports. */
-	if (data + offset + 8 > data_end)
-		return cut_off(ctx);
+
+	int is_read = offset <= TAM_HEADERS_MAX && offset + 4 <= end && data + offset + 4 <= data_end;
+
 	if (packet->key.protocol == IPPROTO_ICMPV6) {
+		/* RFC 4861 section 7.1: valid only with a hop limit of 255. */
+		if (!is_read || packet->ttl != 255 || offset + length > end)
+			return -1;
+
 		__u8 type = *(__u8 *)(data + offset);
 
-		/* RFC 4861 section 7.1: valid only with a hop limit of 255. */
-		return packet->ttl == 255 && type >= ND_FIRST && type <= ND_LAST
-			       ? TAM_KERNEL_LINK_LOCAL
-			       : -1;
+		return type >= ND_FIRST && type <= ND_LAST ? TAM_KERNEL_LINK_LOCAL : -1;
 	}
-	if (packet->key.protocol == IPPROTO_ICMP)
+	if (!is_read) {
+		packet->key.hidden = TAM_HIDDEN_PORTS;
 		return -1;
+	}
 	packet->key.source_port_be = *(__be16 *)(data + offset);
 	packet->key.destination_port_be = *(__be16 *)(data + offset + 2);
-	if (packet->key.protocol == IPPROTO_TCP && data + offset + 14 <= data_end)
-		packet->tcp_flags = *(__u8 *)(data + offset + 13);
+	if (packet->key.protocol == IPPROTO_TCP) {
+		if (offset + TAM_TCP_FLAGS_IN < end && data + offset + TAM_TCP_FLAGS_IN + 1 <= data_end)
+			packet->tcp_flags = *(__u8 *)(data + offset + TAM_TCP_FLAGS_IN);
+		else
+			packet->key.hidden = TAM_HIDDEN_FLAGS;
+	}
 	return -1;
 }
 
@@ -193,20 +198,23 @@ static __always_inline int parse_ipv4(tam_context *ctx, struct packet *packet, _
 	return parse_l4(ctx, packet, l3 + header_length, l3 + total_length);
 }
 
-/* Walks IPv6 extension headers (RFC 8200 section 4) to the protocol behind them. */
+/* Walks IPv6 extension headers (RFC 8200 section 4) to the protocol behind them. A chain that is cut
+ * off, too long or too far behind hides it: a router looks at none but the hop-by-hop header. */
 __noinline int walk_extensions(tam_context *ctx, struct packet *packet, __u32 end)
 {
 	if (!packet)
-		return TAM_KERNEL_OTHER;
+		return 0;
 
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
 	__u32 offset = packet->l4_offset;
 	__u8 protocol = packet->key.protocol;
 
+	packet->l4_offset = TAM_OFFSET_NONE;
 	for (int walked = 0; walked <= TAM_EXTENSIONS_MAX; walked++) {
 		__u32 length;
 
+		packet->key.protocol = protocol;
 		switch (protocol) {
 		case IPPROTO_HOPOPTS:
 		case IPPROTO_ROUTING:
@@ -218,18 +226,14 @@ __noinline int walk_extensions(tam_context *ctx, struct packet *packet, __u32 en
 		case 140:	/* shim6, RFC 5533 */
 			break;
 		default:
-			packet->key.protocol = protocol;
 			packet->l4_offset = protocol == IPPROTO_NONE ? TAM_OFFSET_NONE : offset;
-			return -1;
+			return 0;
 		}
-		if (walked == TAM_EXTENSIONS_MAX)
-			return TAM_DROP_EXTENSIONS;
-		if (offset + 8 > end)
-			return TAM_DROP_TRUNCATED;
-		if (offset > TAM_HEADERS_MAX)
-			return TAM_KERNEL_OTHER;
-		if (data + offset + 8 > data_end)
-			return cut_off(ctx);
+		if (protocol == IPPROTO_HOPOPTS)
+			packet->options = 1;
+		if (walked == TAM_EXTENSIONS_MAX || offset > TAM_HEADERS_MAX || offset + 8 > end ||
+		    data + offset + 8 > data_end)
+			break;
 
 		__u8 *header = data + offset;
 
@@ -246,19 +250,17 @@ __noinline int walk_extensions(tam_context *ctx, struct packet *packet, __u32 en
 		} else {
 			length = (header[1] + 1) * 8;
 		}
-		if (protocol == IPPROTO_HOPOPTS)
-			packet->options = 1;
 		if (offset + length > end)
-			return TAM_DROP_TRUNCATED;
+			break;
 		protocol = header[0];
 		offset += length;
 		if (packet->key.fragment == TAM_FRAGMENT_LATER) {
 			packet->key.protocol = protocol;
-			packet->l4_offset = TAM_OFFSET_NONE;
-			return -1;
+			return 0;
 		}
 	}
-	return TAM_DROP_EXTENSIONS;
+	packet->key.hidden = TAM_HIDDEN_PROTOCOL;
+	return 0;
 }
 
 static __always_inline int parse_ipv6(tam_context *ctx, struct packet *packet, __u32 l3)
@@ -293,10 +295,7 @@ static __always_inline int parse_ipv6(tam_context *ctx, struct packet *packet, _
 	__builtin_memcpy(packet->key.destination, &ip6->daddr, 16);
 	packet->l4_offset = l3 + sizeof(*ip6);
 	if (ip6->nexthdr != IPPROTO_TCP && ip6->nexthdr != IPPROTO_UDP) {
-		int outcome = walk_extensions(ctx, packet, l3 + total_length);
-
-		if (outcome >= 0)
-			return outcome;
+		walk_extensions(ctx, packet, l3 + total_length);
 		if (packet->l4_offset == TAM_OFFSET_NONE)
 			return -1;
 	}

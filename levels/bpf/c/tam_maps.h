@@ -11,6 +11,8 @@
 #define TAM_QUEUES_MAX 16	/* receive queues of one port */
 #define TAM_RULES_MAX 16384	/* rules of one node; the rule's number indexes its counters */
 #define TAM_MASKS_MAX 64	/* distinct sets of matched fields: the lookups of a cache miss */
+#define TAM_HIDDEN_MASKS_MAX (3 * TAM_MASKS_MAX)	/* further lookups of a packet whose L4 is hidden */
+#define TAM_MASKS_ALL (TAM_MASKS_MAX + TAM_HIDDEN_MASKS_MAX)
 #define TAM_RULE_ENTRIES_MAX 262144	/* keys of one rule set: a rule with L4 port ranges has several */
 #define TAM_FILTER_BITS 21	/* 2^21 bits for each rule set: one in eight is set when it is full */
 #define TAM_FLOW_WAYS 8		/* flows of one set of the large cache; their tags are one word */
@@ -36,7 +38,7 @@
  *
  *  0               16              32    34    36    37    38    40    42  43   44    46    48
  * +---------------+---------------+-----+-----+-----+-----+-----+-----+---+----+-----+-----+
- * | source        | destination   |sport|dport|proto|ipver|vlan |port |dsc|frag|mask |zero |
+ * | source        | destination   |sport|dport|proto|ipver|vlan |port |dsc|frag|mask |hidd.|
  * +---------------+---------------+-----+-----+-----+-----+-----+-----+---+----+-----+-----+
  * | source MAC | destination MAC | ethertype | TCP flags | zero |
  * +------------+-----------------+-----------+-----------+------+
@@ -54,13 +56,22 @@ struct tam_key {
 	__u8 dscp;
 	__u8 fragment;		/* TAM_FRAGMENT_* */
 	__u16 mask;		/* in a rule's key: the index of its mask; in a packet's: 0 */
-	__u16 zero;
+	__u16 hidden;		/* enum tam_hidden */
 	__u8 source_mac[6];
 	__u8 destination_mac[6];
 	__be16 ethertype_be;	/* behind the tags; TAM_ETHERTYPE_LENGTH of a frame with a length there */
 	__u8 tcp_flags;		/* byte 13 of the TCP header, as far as a rule looks at it */
 	__u8 zero_end;
 } __attribute__((aligned(8)));	/* masked and compared in words of 8 bytes */
+
+/* What of L4 a packet does not show. A router forwards it all the same, but rules that look at it
+ * do not know whether it is theirs (find_hidden). */
+enum tam_hidden {
+	TAM_HIDDEN_NOTHING = 0,
+	TAM_HIDDEN_FLAGS = 1,	/* TCP flags */
+	TAM_HIDDEN_PORTS = 2,	/* L4 ports and TCP flags */
+	TAM_HIDDEN_PROTOCOL = 3,	/* all of L4 */
+};
 
 #define TAM_VLAN_PRESENT 0x8000
 #define TAM_VLAN_UNKNOWN 0x0001	/* in tam_meta.egress_vlan: tagged for a VLAN that its port does not have */
@@ -109,7 +120,9 @@ struct tam_rule_fact {
 	__u8 zero[3];
 };
 
-/* One set of matched fields of one stage; masks are sorted by rank_best. */
+/* One set of matched fields of one stage; masks are sorted by rank_best. Behind TAM_MASKS_MAX of
+ * them lie those of hidden packets: what rules that do more than count match by beside the
+ * fields that such a packet does not show. */
 struct tam_mask {
 	struct tam_key bits;
 	__u64 salt;		/* what the filter's hash begins with: another one for each mask */
@@ -160,7 +173,7 @@ enum tam_outcome {
 	TAM_DROP_HEADER_LENGTH,		/* IPv4 header length below 20 */
 	TAM_DROP_TOTAL_LENGTH,		/* IP length beyond the frame or below its header */
 	TAM_DROP_CHECKSUM,		/* IPv4 header checksum is wrong */
-	TAM_DROP_EXTENSIONS,		/* more IPv6 extension headers than TAM_EXTENSIONS_MAX */
+	TAM_DROP_L4_HIDDEN,		/* a rule needs what the packet does not show: enum tam_hidden */
 	TAM_DROP_RULE,			/* a rule says so */
 	TAM_DROP_ADJUST,		/* no room to change the frame's head */
 	TAM_DROP_EGRESS_GONE,		/* the egress port left while the packet was on its way */
@@ -234,6 +247,7 @@ struct tam_config {
 	 * node without its daemon asks the FIB for every packet. */
 	__u64 routes_heard;
 	__u32 mask_count[2];	/* masks of each rule set */
+	__u32 hidden_count[2];	/* those behind them: tam_mask */
 	__u32 tick_ns;		/* nanoseconds of a jiffy */
 	__u32 shares;		/* not 0: sessions have shares of some port's rate (share.h) */
 	/* The first heartbeat's jiffy, and the coarse clock then: the time of modules

@@ -119,10 +119,37 @@ static __noinline int intercept_here(struct __sk_buff *ctx, struct tam_port_stat
 	return finish_all(stats, TAM_INTERCEPTED, frames_of(ctx));
 }
 
+/* Brings so much of a frame into its first page. */
+static __always_inline void pull_headers(struct __sk_buff *ctx, __u32 length)
+{
+	if (length > ctx->len)
+		length = ctx->len;
+	if ((void *)(long)ctx->data + length > (void *)(long)ctx->data_end)
+		bpf_skb_pull_data(ctx, length);
+}
+
+/* Returns how far the headers of a frame may reach, of which those of a common one are read. */
+static __always_inline __u32 headers_of(struct __sk_buff *ctx)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = data;
+	struct iphdr *ip = (void *)(eth + 1);
+	struct ipv6hdr *ip6 = (void *)(eth + 1);
+
+	if ((void *)(ip + 1) > data_end)
+		return 0;
+	if (eth->h_proto == bpf_htons(ETH_P_IP) && ip->ihl <= sizeof(*ip) / 4)
+		return TAM_COMMON_HEADERS;
+	if (eth->h_proto == bpf_htons(ETH_P_IPV6) &&
+	    (ip6->nexthdr == IPPROTO_TCP || ip6->nexthdr == IPPROTO_UDP))
+		return sizeof(*eth) + sizeof(*ip6) + sizeof(struct tcphdr);
+	return TAM_HEADERS_MAX;
+}
+
 SEC("tcx/ingress")
 int tam_tc_door(struct __sk_buff *ctx)
 {
-	__u32 at = port_number, length = ctx->len;
+	__u32 at = port_number;
 	struct tam_port_stats *stats = bpf_map_lookup_elem(&tam_stats, &at);
 	struct common_key common = {};
 	int action;
@@ -133,10 +160,8 @@ int tam_tc_door(struct __sk_buff *ctx)
 
 	if (!stats || !shared)
 		return TC_ACT_UNSPEC;	/* the maps are as large as port_number allows: not reached */
-	if (length > TAM_COMMON_HEADERS)
-		length = TAM_COMMON_HEADERS;
-	if ((void *)(long)ctx->data + length > (void *)(long)ctx->data_end)
-		bpf_skb_pull_data(ctx, length);
+	pull_headers(ctx, TAM_COMMON_HEADERS);
+	pull_headers(ctx, headers_of(ctx));
 	TAP_ARRIVAL(ctx);
 	action = look_up(ctx, stats, shared, &common, &at);
 	if (action == TAM_INTERCEPT)

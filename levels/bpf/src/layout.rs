@@ -45,7 +45,7 @@ fn layout_matches_header() {
         dscp,
         fragment,
         mask,
-        zero,
+        hidden,
         source_mac,
         destination_mac,
         ethertype_be,
@@ -88,6 +88,7 @@ fn layout_matches_header() {
         generation,
         routes_heard,
         mask_count,
+        hidden_count,
         tick_ns,
         shares,
         clock_jiffies,
@@ -291,6 +292,9 @@ fn numbers_match_header() {
     let paths: Vec<i64> =
         object.values("tam_path").unwrap().into_iter().map(|(_, value)| value).collect();
     assert_eq!(paths, [bpf_maps::PATH_DIRECT, bpf_maps::PATH_TC].map(i64::from));
+    let hidden: Vec<i64> =
+        object.values("tam_hidden").unwrap().into_iter().map(|(_, value)| value).collect();
+    assert_eq!(hidden, [0, 1, 2, 3], "as wire::Hidden");
 
     macro_rules! numbers {
         ($($name:ident),+ $(,)?) => {
@@ -302,6 +306,7 @@ fn numbers_match_header() {
         QUEUES_MAX,
         RULES_MAX,
         MASKS_MAX,
+        HIDDEN_MASKS_MAX,
         FLOWS_MAX,
         OWN_MAX,
         VLAN_PRESENT,

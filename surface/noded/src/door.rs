@@ -244,7 +244,8 @@ impl Door {
             rule: list.rule,
         };
         let lists: Vec<FlowsOfRule> = rules.lists.iter().map(of_rule).collect();
-        front.install_rules(&rules.masks, &rules.entries, &lists)
+        let hidden = (&*rules.hidden.masks, &*rules.hidden.entries);
+        front.install_with_hidden((&*rules.masks, &*rules.entries), hidden, &lists)
     }
 
     /// What came in by a port, wherever it was counted.

@@ -49,7 +49,10 @@ const ADVICE: &[(&str, &str)] = &[
     ("drop_header_length", "the sender is broken: `tam capture --dropped` has the frames"),
     ("drop_total_length", "the sender is broken: `tam capture --dropped` has the frames"),
     ("drop_checksum", "the sender or the link is broken: `tam capture --dropped` has the frames"),
-    ("drop_extensions", "the sender stacks headers; a node reads eight"),
+    (
+        "drop_l4_hidden",
+        "`tam rule list`: a rule by protocol, L4 ports or TCP flags may be meant; a better one for such packets that needs none of them lets them through",
+    ),
     ("drop_rule", "`tam rule list` shows the rule; `tam rule remove NUMBER` takes it away"),
     ("drop_adjust", "the driver gives too little room in front of frames"),
     ("drop_egress_gone", "the device of the egress port went away: `tam events`"),

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{EXTENSIONS_MAX, VLAN_TAGS_MAX};
+use super::{HEADERS_MAX, VLAN_TAGS_MAX};
 
 /// What the headers of an IP packet say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,8 +33,10 @@ pub struct Parsed {
     pub ecn: u8,
     /// TTL or hop limit.
     pub ttl: u8,
-    /// Protocol number; in IPv6 that behind the extension headers.
+    /// Protocol number; in IPv6 that behind the extension headers, as far as they were walked.
     pub protocol: u8,
+    /// What of L4 could not be read.
+    pub hidden: Hidden,
     /// Whether the packet is a fragment, and which.
     pub fragment: Fragment,
     /// Identification that the fragments of one datagram share; 0 when it is not a fragment.
@@ -42,7 +44,8 @@ pub struct Parsed {
     /// IPv4 options or an IPv6 hop-by-hop header are there.
     pub has_options: bool,
     /// Where the L4 header begins, in bytes from the frame's start; `None` for
-    /// later fragments and behind "no next header".
+    /// later fragments, behind "no next header", and where the IP packet does not hold the
+    /// whole header.
     pub l4_offset: Option<u16>,
     /// Source L4 port of TCP, UDP, UDP-Lite, SCTP and DCCP, else 0.
     pub source_port: u16,
@@ -75,7 +78,8 @@ impl Parsed {
         if self.ip_version != 6 {
             return false;
         }
-        let kind = self.l4_offset.and_then(|at| frame.get(usize::from(at)));
+        let at = self.l4_offset.map(usize::from).filter(|at| *at <= HEADERS_MAX);
+        let kind = at.and_then(|at| frame.get(at));
         let discovery = self.protocol == crate::protocol::ICMPV6
             && self.ttl == 255
             && kind.is_some_and(|kind| (133..=137).contains(kind));
@@ -126,6 +130,24 @@ pub enum Fragment {
     Later,
 }
 
+/// Fields that rules may look at and that a packet does not show: a router forwards it all the
+/// same (RFC 8200 section 4), but rules that need them do not know whether it is theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Hidden {
+    /// Nothing is hidden; a field that the protocol does not have is 0.
+    #[default]
+    Nothing = 0,
+    /// TCP flags: the first fragment, or the IP packet, ends in front of them.
+    Flags = 1,
+    /// L4 ports, and TCP flags.
+    Ports = 2,
+    /// The protocol, and with it all of L4: the chain of extension headers is cut off, has more
+    /// than [`EXTENSIONS_MAX`](super::EXTENSIONS_MAX) or goes beyond
+    /// [`HEADERS_MAX`](super::HEADERS_MAX).
+    Protocol = 3,
+}
+
 /// Why a frame has no [`Parsed`]: names and meaning are those of `enum tam_outcome`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Outcome {
@@ -135,8 +157,8 @@ pub enum Outcome {
     /// More than [`VLAN_TAGS_MAX`] tags.
     #[error("the frame has more than {VLAN_TAGS_MAX} VLAN tags; the kernel takes it")]
     VlanDepth,
-    /// A header is cut off by the end of the frame or of the IP packet.
-    #[error("a header is cut off by the end of the frame or of its IP packet")]
+    /// The Ethernet or IP header is cut off by the end of the frame.
+    #[error("the Ethernet or IP header is cut off by the end of the frame")]
     Truncated,
     /// The version in the IP header is not the ethertype's.
     #[error("the version in the IP header is not the one that the ethertype says")]
@@ -150,14 +172,11 @@ pub enum Outcome {
     /// The IPv4 header checksum is wrong.
     #[error("the IPv4 header checksum is wrong")]
     Checksum,
-    /// More than [`EXTENSIONS_MAX`] IPv6 extension headers.
-    #[error("the packet has more than {EXTENSIONS_MAX} IPv6 extension headers")]
-    Extensions,
 }
 
 impl Outcome {
     /// Every outcome, in the order of `enum tam_outcome`.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::NotIp,
         Self::VlanDepth,
         Self::Truncated,
@@ -165,7 +184,6 @@ impl Outcome {
         Self::HeaderLength,
         Self::TotalLength,
         Self::Checksum,
-        Self::Extensions,
     ];
 
     /// The name of the port counter, the same as in `bpf_maps::OUTCOMES`.
@@ -179,7 +197,6 @@ impl Outcome {
             Self::HeaderLength => "drop_header_length",
             Self::TotalLength => "drop_total_length",
             Self::Checksum => "drop_checksum",
-            Self::Extensions => "drop_extensions",
         }
     }
 

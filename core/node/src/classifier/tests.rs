@@ -133,6 +133,31 @@ fn any_ip_packet() -> impl Strategy<Value = Key> {
     })
 }
 
+/// A packet that hides so much.
+fn hide(mut packet: Key, hidden: u16) -> Key {
+    (packet.hidden, packet.tcp_flags) = (hidden, 0);
+    if hidden >= 2 {
+        (packet.source_port_be, packet.destination_port_be) = ([0; 2], [0; 2]);
+    }
+    if hidden >= 3 {
+        packet.protocol = 60;
+    }
+    packet
+}
+
+/// What of a match such a packet shows.
+fn showing(matched: &Match, hidden: u16) -> Match {
+    let all = PortRange::between(0, u16::MAX);
+    let port = |range: Option<PortRange>| range.filter(|range| hidden < 2 || *range == all);
+    Match {
+        tcp_flags: None,
+        source_port: port(matched.source_port),
+        destination_port: port(matched.destination_port),
+        protocol: matched.protocol.filter(|_| hidden < 3),
+        ..matched.clone()
+    }
+}
+
 /// As many as their masks fit.
 fn any_rules() -> impl Strategy<Value = Vec<Rule>> {
     let spec = (any_match(), prop_oneof![Just(100u16), Just(200), 0..=3u16]);
@@ -169,6 +194,41 @@ proptest! {
     }
 
     #[test]
+    fn a_packet_that_hides_something_is_stopped_for_whose_it_may_be_and_for_nobody_else(
+        rules in any_rules(),
+        actions in prop::collection::vec(prop_oneof![Just(Action::Forward), Just(Action::Drop)], 60),
+        packets in prop::collection::vec((any_packet(), 1..=3u16), 50),
+    ) {
+        let rules: Vec<Rule> = rules
+            .into_iter()
+            .zip(actions)
+            .map(|(rule, action)| Rule { spec: RuleSpec { action, ..rule.spec }, ..rule })
+            .collect();
+        let set = compile(&rules, &names()).unwrap();
+        let is_shadowed = |rule: &Rule| set.shadowed.iter().any(|(id, _)| *id == rule.id);
+        for (packet, hidden) in packets.into_iter().filter(|(packet, _)| packet.ip_version != 0) {
+            let packet = hide(packet, hidden);
+            let by_rank = |rule: &&Rule| (core::cmp::Reverse(rule.spec.priority), rule.id);
+            let beside = |rule: &Rule| showing(&rule.spec.r#match, hidden);
+            let best = rules
+                .iter()
+                .filter(|rule| beside(rule) == rule.spec.r#match && means(&rule.spec.r#match, &packet))
+                .min_by_key(by_rank);
+            let perhaps = rules
+                .iter()
+                .filter(|rule| rule.spec.action != Action::Forward && !is_shadowed(rule))
+                .filter(|rule| beside(rule) != rule.spec.r#match && means(&beside(rule), &packet))
+                .min_by_key(by_rank);
+            let is_better = |one: &Rule| best.is_none_or(|best| by_rank(&one) < by_rank(&best));
+            let decision = set.decide(&packet);
+            prop_assert_eq!(decision.hidden, perhaps.is_some_and(is_better), "{:?}", packet);
+            if !decision.hidden {
+                prop_assert_eq!(decision.first.map(|rule| RuleId(rule.rule)), best.map(|rule| rule.id));
+            }
+        }
+    }
+
+    #[test]
     fn every_rule_is_installed_or_shadowed_by_an_installed_one(rules in any_rules()) {
         let set = compile(&rules, &names()).unwrap();
         let installed: std::collections::BTreeSet<u32> =
@@ -189,6 +249,33 @@ proptest! {
         let backwards: Vec<Rule> = rules.iter().rev().cloned().collect();
         prop_assert_eq!(compile(&rules, &names()), compile(&backwards, &names()));
     }
+}
+
+#[test]
+fn a_list_stops_what_hides_its_l4_ports_by_what_stands_beside_it() {
+    let listed = RuleSpec {
+        flows: Some("udp 10.0.0.1 4000 10.0.1.2 53".parse().unwrap()),
+        ..RuleSpec::new("dscp 7".parse().unwrap(), Action::Drop)
+    };
+    let set = compile(&[Rule { id: RuleId(3), spec: listed }], &names()).unwrap();
+    let packet = Key { ip_version: 4, protocol: Protocol::UDP.0, dscp: 7, ..Key::default() };
+    for hidden in 0..=3 {
+        let decision = set.decide(&Key { hidden, ..packet });
+        assert_eq!(decision.hidden, hidden >= 2, "{hidden}");
+    }
+    assert!(!set.decide(&Key { hidden: 3, dscp: 8, ..packet }).hidden);
+}
+
+#[test]
+fn as_many_masks_as_there_can_be_have_room_for_what_is_hidden() {
+    let drop = |id| {
+        let text = format!("src ::/{id} sport 1 proto tcp flags syn");
+        Rule { spec: RuleSpec::new(text.parse().unwrap(), Action::Drop), ..rule(id, 100, "ip 4") }
+    };
+    let set = compile(&(0..MASKS_MAX as u32).map(drop).collect::<Vec<_>>(), &names()).unwrap();
+    assert_eq!(set.masks.len(), MASKS_MAX);
+    assert!(set.hidden.masks.len() <= bpf_maps::HIDDEN_MASKS_MAX);
+    assert_eq!(set.hidden.masks.len(), set.hidden.entries.len());
 }
 
 #[test]

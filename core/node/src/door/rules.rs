@@ -1,8 +1,8 @@
 //! A rule set, and the machine's own addresses, as bytes for the process that has the door.
 //!
 //! ```text
-//! │ masks, entries, lists, own,     │ masks │ keys and rules │ each list: its rule's mask, │ own
-//! │ accepting ports: u32 each       │       │                │ template, rule, flows       │ addresses
+//! │ counts: u32 each │ masks │ hidden ones │ keys and rules │ hidden ones │ …
+//! │ each list: its rule's mask, template, rule, flows │ own addresses │ accepting ports │
 //! ```
 
 use bpf_maps::{FlowKey, Key, Mask, OwnPrefix, Rule};
@@ -24,12 +24,15 @@ pub struct NoRuleSet;
 pub fn encode(rules: &RuleSet, own: &OwnSources) -> Vec<u8> {
     let mut bytes = Vec::new();
     let (prefixes, accepting) = (own.prefixes(), own.accepting());
+    let hidden = &rules.hidden;
     let counts = [rules.masks.len(), rules.entries.len(), rules.lists.len()];
-    for count in counts.into_iter().chain([prefixes.len(), accepting.len()]) {
+    let more = [hidden.masks.len(), hidden.entries.len(), prefixes.len(), accepting.len()];
+    for count in counts.into_iter().chain(more) {
         bytes.extend((count as u32).to_le_bytes());
     }
     bytes.extend_from_slice(bytemuck::cast_slice(&rules.masks));
-    for (key, rule) in &rules.entries {
+    bytes.extend_from_slice(bytemuck::cast_slice(&hidden.masks));
+    for (key, rule) in rules.entries.iter().chain(&hidden.entries) {
         bytes.extend_from_slice(bytemuck::bytes_of(key));
         bytes.extend_from_slice(bytemuck::bytes_of(rule));
     }
@@ -51,14 +54,21 @@ pub fn encode(rules: &RuleSet, own: &OwnSources) -> Vec<u8> {
 /// When they are not exactly one.
 pub fn decode(bytes: &[u8]) -> Result<(RuleSet, OwnSources), NoRuleSet> {
     let mut rest = bytes;
-    let [masks, entries, lists, own, accepting] = [(); 5].map(|()| count(&mut rest));
+    let counts = [(); 7].map(|()| count(&mut rest));
+    let [masks, entries, lists, hidden_masks, hidden_entries, own, accepting] = counts;
     let (masks, entries, lists) = (masks?, entries?, lists?);
     let mut rules = RuleSet::default();
     for _ in 0..masks {
         rules.masks.push(take::<Mask>(&mut rest)?);
     }
+    for _ in 0..hidden_masks? {
+        rules.hidden.masks.push(take::<Mask>(&mut rest)?);
+    }
     for _ in 0..entries {
         rules.entries.push((take::<Key>(&mut rest)?, take::<Rule>(&mut rest)?));
+    }
+    for _ in 0..hidden_entries? {
+        rules.hidden.entries.push((take::<Key>(&mut rest)?, take::<Rule>(&mut rest)?));
     }
     for _ in 0..lists {
         let mask = u16::try_from(count(&mut rest)?).map_err(|_| NoRuleSet)?;

@@ -134,6 +134,44 @@ fn later_fragments_are_matched_by_the_ports_of_their_first_one() {
 }
 
 #[test]
+fn what_hides_its_l4_ports_ends_where_a_rule_needs_them() {
+    let mut door =
+        door(&[("dst 10.0.1.0/24 proto udp dport 53", "service echo"), ("any", "forward")]);
+    let macs = || FrameBuilder::new().ethernet([2, 0, 0, 0, 0, 1], MAC);
+    let to = |destination| macs().ipv4([10, 0, 0, 1], destination, 64).protocol(17);
+    let first = |destination, id| {
+        let first = to(destination).identification(id).fragment(0, true).build();
+        let later = to(destination).identification(id).fragment(8, false).payload(&[7; 8]).build();
+        [first, later]
+    };
+    for frame in first([10, 0, 1, 2], 1) {
+        assert_eq!(ended(&mut door, &PORT, &frame), (Act::Drop, "drop_l4_hidden"));
+        assert_eq!(ended(&mut door, &BRIDGED_PORT, &frame), (Act::Drop, "drop_l4_hidden"));
+    }
+    for frame in first([10, 0, 2, 2], 2) {
+        assert_eq!(ended(&mut door, &PORT, &frame), (Act::Kernel, "kernel_slow"));
+    }
+    let bytes = rules::encode(&door.rules, &OwnSources::default());
+    assert_eq!(rules::decode(&bytes).unwrap().0.hidden, door.rules.hidden);
+}
+
+#[test]
+fn fragments_behind_options_meet_their_first_ones_rule() {
+    let mut door = door(&[("proto udp dport 53", "service echo")]);
+    let macs = || FrameBuilder::new().ethernet([2, 0, 0, 0, 0, 1], MAC);
+    let v6 = || macs().ipv6([1; 16], [2; 16], 64).identification(7).protocol(60);
+    let first =
+        v6().fragment(0, true).payload(&[17, 0, 1, 4, 0, 0, 0, 0, 0, 9, 0, 53, 0, 16, 0, 0]);
+    let later = v6().fragment(16, false).payload(&[7; 8]).build();
+    assert_eq!(ended(&mut door, &PORT, &later), (Act::Kernel, "kernel_slow"));
+    let first = door.decide(&PORT, &first.build());
+    let later = door.decide(&PORT, &later);
+    assert_eq!((first.act, later.act), (Act::Service, Act::Service));
+    assert_eq!(later.meta.flow_hash, first.meta.flow_hash);
+    assert_eq!(later.meta.flags >> 16 & 0xff, 17);
+}
+
+#[test]
 fn lists_survive_their_bytes_and_other_bytes_are_none() {
     let listed = RuleSpec {
         flows: Some("udp 10.0.0.1 4000 10.0.1.2 53".parse().unwrap()),

@@ -63,7 +63,7 @@ impl Flow {
         key
     }
 
-    /// `slot_of(common_hash())` of levels/bpf/c/classify.h, on port 0.
+    /// `slot_of(common_hash())` of levels/bpf/c/flow.h, on port 0.
     fn slot(&self, factors: &[u64; HASH_KEYS]) -> u64 {
         let [a, b, c, d] = self.source;
         let [e, f, g, h] = self.destination;

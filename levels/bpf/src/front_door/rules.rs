@@ -14,7 +14,9 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-use bpf_maps::{FILTER_BITS, HASH_KEYS, Key, MASKS_MAX, Mask, RULES_MAX, Rule, RuleFact, key_hash};
+use bpf_maps::{
+    FILTER_BITS, HASH_KEYS, Key, MASKS_ALL, MASKS_MAX, Mask, RULES_MAX, Rule, RuleFact, key_hash,
+};
 
 use super::lists::FlowsOfRule;
 use super::{FrontDoor, FrontDoorError, LISTS, RULE_SETS, wait_for_packets_in_flight};
@@ -37,6 +39,20 @@ impl FrontDoor {
         entries: &[(Key, Rule)],
         lists: &[FlowsOfRule],
     ) -> Result<(), FrontDoorError> {
+        self.install_with_hidden((masks, entries), (&[], &[]), lists)
+    }
+
+    /// Replaces all rules, as [`Self::install_rules`]; `hidden` are masks and keys of packets that do
+    /// not show all of L4, whose masks have numbers from [`MASKS_MAX`] on.
+    ///
+    /// # Errors
+    /// As [`Self::install_rules`].
+    pub fn install_with_hidden(
+        &mut self,
+        (masks, entries): (&[Mask], &[(Key, Rule)]),
+        hidden: (&[Mask], &[(Key, Rule)]),
+        lists: &[FlowsOfRule],
+    ) -> Result<(), FrontDoorError> {
         let generation = self.config().generation;
         let number = bpf_maps::generation_number(generation);
         let set = ((number + 1) & 1) as usize;
@@ -54,18 +70,23 @@ impl FrontDoor {
                 (mask.list, mask.rule) = (at, list.rule);
             }
         }
-        for (key, rule) in entries {
+        for (key, rule) in entries.iter().chain(hidden.1) {
             hash.update(key, rule, Update::Any)?;
             self.keys[set].push(*key);
         }
         self.fill_filter(set, entries.iter().map(|(key, _)| place(&salted, key, &hash_keys)));
         for (index, mask) in salted.iter().enumerate() {
-            let at = (set * MASKS_MAX + index) as u32;
+            let at = (set * MASKS_ALL + index) as u32;
+            self.map("tam_masks").update(&at, mask, Update::Any)?;
+        }
+        for (index, mask) in salted_at(MASKS_MAX, hidden.0, &hash_keys).iter().enumerate() {
+            let at = (set * MASKS_ALL + MASKS_MAX + index) as u32;
             self.map("tam_masks").update(&at, mask, Update::Any)?;
         }
         self.state_facts(entries.iter().map(|(_, rule)| rule).chain(lists.iter().map(|l| &l.rule)));
         let mut config = self.config();
         config.mask_count[set] = masks.len() as u32;
+        config.hidden_count[set] = hidden.0.len() as u32;
         self.shared.store(0, &config);
         self.set_generation((number + 1) | bpf_maps::looked_at(masks));
         self.inactive = Inactive::left();
@@ -155,6 +176,11 @@ impl Inactive {
 /// The masks with what the front door needs beside their bits.
 #[must_use]
 pub fn salted(masks: &[Mask], hash_keys: &[u64; HASH_KEYS]) -> Vec<Mask> {
+    salted_at(0, masks, hash_keys)
+}
+
+/// The same of masks that lie behind others.
+fn salted_at(first: usize, masks: &[Mask], hash_keys: &[u64; HASH_KEYS]) -> Vec<Mask> {
     let alone = masks.windows(2).all(|pair| pair[0].stage == pair[1].stage);
     let mask = |(at, mask): (u64, &Mask)| Mask {
         alone: u16::from(alone),
@@ -162,7 +188,7 @@ pub fn salted(masks: &[Mask], hash_keys: &[u64; HASH_KEYS]) -> Vec<Mask> {
         rest: Mask::rest_of(&mask.bits),
         ..*mask
     };
-    (0..).zip(masks).map(mask).collect()
+    (first as u64..).zip(masks).map(mask).collect()
 }
 
 /// A number for each mask that nobody can know without the factors (SplitMix64).

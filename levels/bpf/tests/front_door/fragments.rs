@@ -1,7 +1,7 @@
 //! Fragments: later ones have no L4 header and get the L4 ports of their first.
 
 use bpf_maps::{ACTION_DROP, Key, Mask, Rule};
-use wire::{FrameBuilder, parse_frame};
+use wire::{FrameBuilder, parse_frame, protocol as p};
 
 use crate::harness::{FrontDoor, addressed, key_of};
 use crate::namespace::enter;
@@ -28,6 +28,53 @@ fn datagrams(id: u32, port: u16) -> [Vec<Vec<u8>>; 2] {
         let whole = builder.identification(id).udp(4000, port).payload(&[7; 3000]);
         whole.build_fragments(1400).into_iter().map(addressed).collect()
     })
+}
+
+/// A UDP datagram to `port` in two fragments of IPv6, in each behind a fragment header; so many
+/// headers with destination options come behind that of the first.
+pub fn datagram_behind_options(headers: usize, port: u16, id: u32) -> Vec<Vec<u8>> {
+    let mut datagram = Vec::new();
+    for header in 1..=headers {
+        let next = if header == headers { p::UDP } else { p::DESTINATION_OPTIONS };
+        datagram.extend([next, 0, 1, 4, 0, 0, 0, 0]);
+    }
+    datagram.extend([0x0f, 0xa0]);
+    datagram.extend(port.to_be_bytes());
+    datagram.extend([0x03, 0xf0, 0, 0]);
+    datagram.resize(datagram.len() + 1000, b'x');
+    let fragment = |at: usize, end: usize, more: bool| {
+        let v6 = FrameBuilder::new().ipv6([1; 16], [2; 16], 64).identification(id);
+        let fragment = v6.fragment(at as u16, more).protocol(p::DESTINATION_OPTIONS);
+        addressed(fragment.payload(&datagram[at..end]).build())
+    };
+    vec![fragment(0, 600, true), fragment(600, datagram.len(), false)]
+}
+
+#[test]
+fn options_behind_the_fragment_header_hide_no_datagram_from_its_rule() {
+    if !enter("options_behind_the_fragment_header_hide_no_datagram_from_its_rule") {
+        return;
+    }
+    let mut front_door = drops_dns();
+    for (id, port, dropped) in [(1, 53, true), (2, 80, false)] {
+        let frames = datagram_behind_options(1, port, id);
+        let parsed = parse_frame(&frames[1]).unwrap();
+        assert_eq!(parsed.protocol, p::DESTINATION_OPTIONS, "what a later fragment shows");
+        for frame in &frames {
+            assert_eq!(front_door.run(frame).outcome == "drop_rule", dropped);
+        }
+        let key = Key {
+            source_port_be: 4000u16.to_be_bytes(),
+            destination_port_be: port.to_be_bytes(),
+            protocol: p::UDP,
+            ..key_of(&parsed)
+        };
+        let flow = front_door.flow(&key);
+        assert_eq!((flow.key, flow.meta.flags >> 16 & 0xff), (key, u32::from(p::UDP)));
+        // So all fragments of a datagram meet in one lane.
+        let first = parse_frame(&frames[0]).unwrap();
+        assert_eq!(flow.meta.flow_hash, wire::flow_hash(&first));
+    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use bpf::front_door::{place, salted};
 use bpf::{DevmapValue, Map, MappedArray, Object, Program, Update, XdpContext, objects};
 use bpf_maps::{
-    Config, FILTER_BITS, FLOW_WAYS, FLOWS_MAX, Key, MASKS_MAX, Mask, OUTCOMES, PacketMeta,
-    PortConfig, PortStats, Rule, RuleStats, Vlan, VlanKey,
+    Config, FILTER_BITS, FLOW_WAYS, FLOWS_MAX, Key, MASKS_ALL, MASKS_MAX, Mask, OUTCOMES,
+    PacketMeta, PortConfig, PortStats, Rule, RuleStats, Vlan, VlanKey,
 };
 use bytemuck::{Pod, Zeroable};
 use std::os::fd::{AsFd, AsRawFd};
@@ -43,7 +43,7 @@ const fn hash_keys() -> [u64; 16] {
     keys
 }
 
-/// One entry of the flow cache (`struct tam_flow` in `c/classify.h`).
+/// One entry of the flow cache (`struct tam_flow` in `c/flow.h`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Flow {
@@ -234,7 +234,7 @@ impl FrontDoor {
         }
         let salted = salted(masks, &HASH_KEYS);
         for (at, mask) in salted.iter().enumerate() {
-            let at = (set * MASKS_MAX + at) as u32;
+            let at = (set * MASKS_ALL + at) as u32;
             self.masks.update(&at, mask, Update::Any).unwrap();
         }
         let words = 1 << (FILTER_BITS - 6);
@@ -248,7 +248,20 @@ impl FrontDoor {
             assert!(self.filter.store(set * words + word, &(known | bit)));
         }
         self.config.mask_count[set] = masks.len() as u32;
+        self.config.hidden_count[set] = 0;
         self.looked_at[set] = bpf_maps::looked_at(masks);
+    }
+
+    /// Adds to a rule set what packets are asked for that hide something of L4.
+    pub fn install_hidden(&mut self, set: usize, masks: &[Mask], rules: &[(Key, Rule)]) {
+        for (at, mask) in salted(masks, &HASH_KEYS).iter().enumerate() {
+            let at = (set * MASKS_ALL + MASKS_MAX + at) as u32;
+            self.masks.update(&at, mask, Update::Any).unwrap();
+        }
+        for (key, rule) in rules {
+            self.rules[set].update(key, rule, Update::Create).unwrap();
+        }
+        self.config.hidden_count[set] = masks.len() as u32;
     }
 
     /// Makes a VLAN device known: `vlan` above `ifindex`, or with `VLAN_UP` the way back.
@@ -330,6 +343,7 @@ pub fn key_of(parsed: &Parsed) -> Key {
         source_mac: parsed.source_mac,
         destination_mac: parsed.destination_mac,
         ethertype_be: parsed.ethertype.to_be_bytes(),
+        hidden: parsed.hidden as u16,
         ..Key::default()
     }
 }
@@ -342,7 +356,7 @@ pub fn addressed(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// `slot_of(hash_of())` of `c/classify.h`.
+/// `slot_of(hash_of())` of `c/flow.h`.
 fn flow_slot(key: &Key) -> u32 {
     (bpf_maps::key_hash(0, key, &HASH_KEYS) >> 51) as u32 & (FLOWS_MAX as u32 - 1)
 }

@@ -17,6 +17,7 @@ mod cycle;
 mod forward;
 mod fragments;
 mod harness;
+mod hidden;
 mod intercept;
 mod kernel;
 mod kernel_harness;

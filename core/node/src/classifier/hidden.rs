@@ -1,0 +1,147 @@
+//! Packets that do not show all of L4, and the rules that they may belong to.
+//!
+//! A router forwards a packet whose L4 header is cut off, or lies behind more extension headers than
+//! it looks at. A rule that looks at what such a packet hides cannot know whether the packet is its
+//! own. So each rule that does more than count has further keys, by what it looks at beside:
+//!
+//! ```text
+//! udp dst 10.0.0.0/8 dport 53 ─▶ ports hidden:    udp dst 10.0.0.0/8
+//!                             └▶ protocol hidden:     dst 10.0.0.0/8
+//! ```
+//!
+//! Where the best of these is better than the best rule that needs nothing hidden, the packet is
+//! dropped. [`bpf_maps::HIDDEN_MASKS_MAX`] is enough for all masks.
+
+use std::collections::BTreeMap;
+
+use bpf_maps::{FLOW_KEY_LENGTH, Key, MASKS_MAX, Mask};
+use wire::Hidden;
+
+use super::{KEY_LENGTH, bytes_of, masked, with_ports};
+use crate::l4::PortPrefix;
+use crate::rule::Stage;
+
+/// What packets may hide.
+const ALL: [Hidden; 3] = [Hidden::Flags, Hidden::Ports, Hidden::Protocol];
+
+/// Masks and keys for packets that hide something; those of a mask have its index behind
+/// [`MASKS_MAX`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HiddenRules {
+    /// Sets of fields that are looked at beside the hidden ones.
+    pub masks: Vec<Mask>,
+    /// Keys, each with the best of its rules, sorted by their bytes.
+    pub entries: Vec<(Key, bpf_maps::Rule)>,
+}
+
+impl HiddenRules {
+    /// Returns the best rank of a rule of a stage that a packet may belong to.
+    pub(super) fn lookup(&self, stage: Stage, packet: &Key) -> Option<u32> {
+        if packet.hidden == 0 {
+            return None;
+        }
+        let masks = (MASKS_MAX as u16..).zip(&self.masks);
+        let of_stage = masks.filter(|(_, mask)| mask.stage == stage.number());
+        let found = of_stage.filter_map(|(index, mask)| {
+            let wanted = bytes_of(&Key { mask: index, ..masked(packet, &mask.bits) });
+            let at = self.entries.binary_search_by(|(key, _)| bytes_of(key).cmp(&wanted)).ok()?;
+            self.entries.get(at).map(|(_, rule)| rule.rank)
+        });
+        found.min()
+    }
+}
+
+/// Returns whether a mask looks at what a packet hides.
+pub(super) fn looks_at(bits: &Key, hidden: u16) -> bool {
+    let ports = [bits.source_port_be, bits.destination_port_be] != [[0; 2]; 2];
+    (hidden >= Hidden::Flags as u16 && bits.tcp_flags != 0)
+        || (hidden >= Hidden::Ports as u16 && ports)
+        || (hidden >= Hidden::Protocol as u16 && bits.protocol != 0)
+}
+
+/// Hidden rules as they are collected, from the best to the worst.
+#[derive(Default)]
+pub(super) struct HiddenKeys {
+    masks: BTreeMap<(Stage, [u8; KEY_LENGTH]), u16>,
+    found: HiddenRules,
+    entries: BTreeMap<[u8; KEY_LENGTH], bpf_maps::Rule>,
+}
+
+impl HiddenKeys {
+    /// Adds the keys of a rule; `bits` and `key` are without the L4 ports, which are `ports`.
+    pub(super) fn add(
+        &mut self,
+        stage: Stage,
+        (bits, key): (Key, Key),
+        ports: &[(PortPrefix, PortPrefix)],
+        rule: bpf_maps::Rule,
+    ) {
+        if rule.action == bpf_maps::ACTION_FORWARD {
+            return;
+        }
+        let looks_at_ports = ports.iter().any(|(source, to)| source.mask | to.mask != 0);
+        let all = if looks_at_ports { [u8::MAX; 2] } else { [0; 2] };
+        let looking = Key { source_port_be: all, ..bits };
+        for hidden in ALL.into_iter().filter(|hidden| looks_at(&looking, *hidden as u16)) {
+            let bits = without(bits, hidden);
+            let key = masked(&key, &bits);
+            if hidden > Hidden::Flags {
+                self.insert(stage, bits, key, hidden, rule);
+                continue;
+            }
+            for (source, destination) in ports {
+                let (bits, key) = with_ports(bits, key, *source, *destination);
+                self.insert(stage, bits, key, hidden, rule);
+            }
+        }
+    }
+
+    /// Adds those of a list of flows: by what its match looks at beside the flows.
+    pub(super) fn add_list(
+        &mut self,
+        stage: Stage,
+        bits: Key,
+        template: Key,
+        rule: bpf_maps::Rule,
+    ) {
+        if rule.action == bpf_maps::ACTION_FORWARD {
+            return;
+        }
+        let mut beside = bits;
+        bytemuck::bytes_of_mut(&mut beside)[..FLOW_KEY_LENGTH].fill(0);
+        for hidden in [Hidden::Ports, Hidden::Protocol] {
+            self.insert(stage, beside, masked(&template, &beside), hidden, rule);
+        }
+    }
+
+    fn insert(&mut self, stage: Stage, bits: Key, key: Key, hidden: Hidden, rule: bpf_maps::Rule) {
+        let bits = Key { hidden: u16::MAX, ..bits };
+        let next = self.found.masks.len();
+        let index = *self.masks.entry((stage, bytes_of(&bits))).or_insert_with(|| {
+            let (stage, rank_best) = (stage.number(), rule.rank);
+            self.found.masks.push(Mask { bits, rank_best, stage, ..Mask::default() });
+            (MASKS_MAX + next) as u16
+        });
+        let key = Key { hidden: hidden as u16, mask: index, ..key };
+        // The better rule came first.
+        self.entries.entry(bytes_of(&key)).or_insert(rule);
+    }
+
+    /// Returns what was collected.
+    pub(super) fn finish(self) -> HiddenRules {
+        let entries = self.entries.into_iter().map(|(key, rule)| (bytemuck::cast(key), rule));
+        HiddenRules { entries: entries.collect(), ..self.found }
+    }
+}
+
+/// The bits of a mask that such a packet shows.
+fn without(mut bits: Key, hidden: Hidden) -> Key {
+    bits.tcp_flags = 0;
+    if hidden >= Hidden::Ports {
+        (bits.source_port_be, bits.destination_port_be) = ([0; 2], [0; 2]);
+    }
+    if hidden >= Hidden::Protocol {
+        bits.protocol = 0;
+    }
+    bits
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
+/* The rules of a packet, by tuple space: the rules of each set of matched fields (mask) are one exact
+ * lookup in a hash, masks are tried in the order of their best rule. There are two rule sets; bit 0
+ * of the generation says which one is active, so that a change becomes visible with one store.
+ *
+ *   packet --> track_fragment: protocol and L4 ports of a later fragment's first one
+ *          --> find_hidden: rules that it may belong to, if it does not show all of L4
+ *          --> find_rule --> take_rules --> struct tam_flow
+ */
+#ifndef TAM_SEARCH_H
+#define TAM_SEARCH_H
+
+#include "flow.h"
+
+/* The first fragment leaves protocol and L4 ports for the later ones, or that they are hidden. One
+ * that comes before its first is matched without them. */
+__noinline int track_fragment(struct packet *packet)
+{
+	if (!packet)
+		return 0;
+
+	__u32 zero = 0;
+	struct tam_search *search = bpf_map_lookup_elem(&tam_masked, &zero);
+
+	if (!search)
+		return 0;	/* the map has it: not reached */
+
+	struct tam_datagram *datagram = &search->datagram;
+
+	datagram->id = packet->fragment_id;
+	datagram->protocol = packet->key.ip_version == 4 ? packet->key.protocol : 0;
+	datagram->ip_version = packet->key.ip_version;
+	__builtin_memcpy(datagram->source, packet->key.source, 16);
+	__builtin_memcpy(datagram->destination, packet->key.destination, 16);
+	if (packet->key.fragment == TAM_FRAGMENT_FIRST) {
+		search->ports.source_be = packet->key.source_port_be;
+		search->ports.destination_be = packet->key.destination_port_be;
+		search->ports.protocol = packet->key.protocol;
+		search->ports.hidden = packet->key.hidden;
+		search->ports.zero = 0;
+		bpf_map_update_elem(&tam_fragments, datagram, &search->ports, BPF_ANY);
+		return 0;
+	}
+
+	struct tam_l4_ports *first = bpf_map_lookup_elem(&tam_fragments, datagram);
+
+	if (first) {
+		packet->key.source_port_be = first->source_be;
+		packet->key.destination_port_be = first->destination_be;
+		packet->key.protocol = first->protocol;
+		packet->key.hidden = first->hidden;
+	}
+	return 0;
+}
+
+/* The hash of a masked key, as it lies in `to`: the sum of its 32-bit words, each times
+ * a secret factor (hash_of), from the mask's salt on. Words that the mask has no bits
+ * in are left out. */
+static __always_inline __u64 mask_key(const __u64 *from, const struct tam_mask *mask, __u64 *to,
+				      const __u64 factors[TAM_HASH_KEYS])
+{
+	const __u64 *bits = (const __u64 *)&mask->bits;
+	__u64 sum = mask->salt;
+
+#define TAM_TAKE(word)                                            \
+	do {                                                          \
+		to[word] = from[word] & bits[word];                       \
+		sum += (__u32)to[word] * factors[2 * (word)] +            \
+		       (to[word] >> 32) * factors[2 * (word) + 1];        \
+	} while (0)
+	TAM_TAKE(0);
+	TAM_TAKE(2);
+	TAM_TAKE(4);
+	TAM_TAKE(5);
+	if (mask->rest & TAM_REST_UPPER) {
+		TAM_TAKE(1);
+		TAM_TAKE(3);
+	} else {
+		to[1] = 0;
+		to[3] = 0;
+	}
+	if (mask->rest & TAM_REST_LINK) {
+		TAM_TAKE(6);
+		TAM_TAKE(7);
+	} else {
+		to[6] = 0;
+		to[7] = 0;
+	}
+#undef TAM_TAKE
+	return sum;
+}
+
+/* What the list of a mask says of a key. */
+static __always_inline struct tam_rule *find_listed(struct tam_mask *mask, const struct tam_key *key)
+{
+	void *list = bpf_map_lookup_elem(&tam_lists, &mask->list);
+
+	return list && bpf_map_lookup_elem(list, key) ? &mask->rule : 0;
+}
+
+static __always_inline int may_be_there(__u32 set, __u64 hash)
+{
+	__u32 bit = hash >> (64 - TAM_FILTER_BITS), at = set << (TAM_FILTER_BITS - 6) | bit >> 6;
+	__u64 *word = bpf_map_lookup_elem(&tam_filter, &at);
+
+	return word && *word >> (bit & 63) & 1;
+}
+
+/* Takes the best rule of a stage into a flow, behind those of the stages before. */
+static __always_inline void add_rule(struct tam_flow *flow, const struct tam_rule *rule)
+{
+	__u16 number = rule->rule;
+
+	if (flow->action == TAM_ACTION_DROP || flow->action == TAM_ACTION_OUT)
+		return;		/* it does not come that far */
+	if (rule->action != TAM_ACTION_FORWARD && flow->action == TAM_ACTION_FORWARD) {
+		number = flow->meta.rule;	/* it only counts */
+		flow->meta.rule = rule->rule;
+		flow->meta.entry = rule->entry;
+		flow->action = rule->action;
+	} else if (flow->meta.rule == TAM_RULE_NONE) {
+		flow->meta.rule = number;
+		return;
+	} else if (rule->action != TAM_ACTION_FORWARD) {
+		flow->meta.then[flow->meta.then[0] != TAM_RULE_NONE] = number;
+		return;
+	}
+	if (number != TAM_RULE_NONE)
+		flow->counted[flow->counted[0] != TAM_RULE_NONE] = number;
+}
+
+/* Whether a mask looks at what a packet does not show. */
+static __always_inline int looks_at_hidden(const struct tam_key *bits, __u32 hidden)
+{
+	return (hidden >= TAM_HIDDEN_FLAGS && bits->tcp_flags) ||
+	       (hidden >= TAM_HIDDEN_PORTS && (bits->source_port_be | bits->destination_port_be)) ||
+	       (hidden >= TAM_HIDDEN_PROTOCOL && bits->protocol);
+}
+
+/* Finds, for each stage, the best rule that a packet may belong to which does not show all that the
+ * rule looks at: by the rest of what it looks at. */
+__noinline int find_hidden(const struct packet *packet, __u32 set, const struct tam_config *shared)
+{
+	if (!packet || !shared)
+		return 0;
+
+	__u32 count = shared->hidden_count[set &= 1], zero = 0;
+	struct tam_search *search = bpf_map_lookup_elem(&tam_masked, &zero);
+
+	if (!search)
+		return 0;	/* the map has it: not reached */
+
+	struct tam_key *key = &search->key;
+
+	for (int stage = 0; stage < TAM_STAGES; stage++)
+		search->hidden[stage] = 0xffffffff;
+	for (__u32 i = 0; i < TAM_HIDDEN_MASKS_MAX; i++) {
+		if (i >= count)
+			break;
+
+		__u32 at = set * TAM_MASKS_ALL + TAM_MASKS_MAX + i;
+		struct tam_mask *mask = bpf_map_lookup_elem(&tam_masks, &at);
+
+		if (!mask)
+			break;
+
+		__u32 stage = mask->stage;
+
+		if (stage >= TAM_STAGES)
+			break;		/* not reached */
+		mask_key((const __u64 *)&packet->key, mask, (__u64 *)key, shared->hash_keys);
+		key->mask = TAM_MASKS_MAX + i;
+
+		struct tam_rule *rule = set ? bpf_map_lookup_elem(&tam_rules_1, key)
+					    : bpf_map_lookup_elem(&tam_rules_0, key);
+
+		if (rule && rule->rank < search->hidden[stage])
+			search->hidden[stage] = rule->rank;
+	}
+	return 0;
+}
+
+/* Finds the best rules of the active set, one of each stage.
+ *
+ * Functions that are not static are verified once, and not with each way on which the
+ * packet may have come to them: all together would be more than the verifier takes. */
+__noinline int find_rule(const struct packet *packet, __u32 set, const struct tam_config *shared)
+{
+	if (!packet || !shared)
+		return 0;
+
+	__u32 count = shared->mask_count[set &= 1], zero = 0;
+	struct tam_search *search = bpf_map_lookup_elem(&tam_masked, &zero);
+
+	if (!search)
+		return 0;	/* the map has it: not reached */
+
+	struct tam_key *key = &search->key;
+
+	for (int stage = 0; stage < TAM_STAGES; stage++)
+		search->best[stage].rank = 0xffffffff;
+	for (__u32 i = 0; i < TAM_MASKS_MAX; i++) {
+		if (i >= count)
+			break;
+
+		__u32 at = set * TAM_MASKS_ALL + i;
+		struct tam_mask *mask = bpf_map_lookup_elem(&tam_masks, &at);
+
+		if (!mask)
+			break;
+
+		__u32 stage = mask->stage;
+
+		if (stage >= TAM_STAGES)
+			break;		/* not reached */
+		if (search->best[stage].rank < mask->rank_best) {
+			if (mask->alone)
+				break;
+			continue;
+		}
+		/* A frame that is not IP belongs to the rules that name its ethertype. */
+		if (!packet->key.ip_version && !mask->bits.ethertype_be)
+			continue;
+		if (packet->key.hidden && looks_at_hidden(&mask->bits, packet->key.hidden))
+			continue;
+
+		__u64 hash = mask_key((const __u64 *)&packet->key, mask, (__u64 *)key,
+				      shared->hash_keys);
+		struct tam_rule *rule;
+
+		if (mask->list) {
+			rule = find_listed(mask, key);
+		} else if (may_be_there(set, hash)) {
+			key->mask = i;
+			rule = set ? bpf_map_lookup_elem(&tam_rules_1, key)
+				   : bpf_map_lookup_elem(&tam_rules_0, key);
+		} else {
+			continue;
+		}
+
+		if (rule && rule->rank < search->best[stage].rank)
+			search->best[stage] = *rule;
+	}
+	return 0;
+}
+
+/* Takes the rules that were found into `flow`; not 0 when one that may be better than one of them
+ * needs what the packet does not show. */
+__noinline int take_rules(const struct packet *packet, struct tam_flow *flow)
+{
+	__u32 zero = 0;
+	struct tam_search *search = bpf_map_lookup_elem(&tam_masked, &zero);
+
+	if (!packet || !flow)
+		return 0;
+	flow->meta.rule = TAM_RULE_NONE;
+	flow->meta.then[0] = TAM_RULE_NONE;
+	flow->meta.then[1] = TAM_RULE_NONE;
+	flow->meta.entry = 0;
+	flow->counted[0] = TAM_RULE_NONE;
+	flow->counted[1] = TAM_RULE_NONE;
+	flow->action = TAM_ACTION_FORWARD;
+	if (!search)
+		return 0;	/* the map has it: not reached */
+	for (int stage = 0; stage < TAM_STAGES; stage++) {
+		if (packet->key.hidden && search->hidden[stage] < search->best[stage].rank &&
+		    flow->action != TAM_ACTION_DROP && flow->action != TAM_ACTION_OUT) {
+			flow->action = TAM_ACTION_FORWARD;	/* to none of them: it is dropped */
+			return 1;
+		}
+		if (search->best[stage].rank != 0xffffffff)
+			add_rule(flow, &search->best[stage]);
+	}
+	return 0;
+}
+
+#endif
